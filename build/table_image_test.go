@@ -37,9 +37,8 @@ func describe(t testing.TB, img v1.Image, bases map[string]v1.Image) string {
 	for _, b := range bases { // "base" is made from busybox; the higher one counts
 		if n := sharedLayers(t, img, b); n > shared {
 			var err error
-			if below, err = flattened(b); err != nil {
-				t.Fatal(err)
-			}
+			below, err = flattened(b)
+			testenv.Check(t, err)
 			shared = n
 		}
 	}

@@ -4,15 +4,15 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestBeside: the words that a script has for a program beside a task are read
 // again as they were.
 func TestBeside(t *testing.T) {
 	a, err := ParseArray("7,3-5")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	j := &Job{Name: "x", Array: a, Program: "/opt/hp cc", Image: "sci", Run: []string{"--join", "--join-ct=4", "--bind=/a b:/c"}, Tensorboard: "runs of 'mine' $X", Args: []string{"true"}, Dir: "/w", Store: "/s"}
 	w := j.BesideArgs()
 	if len(w) != 1 {

@@ -8,20 +8,15 @@ import (
 	"testing"
 
 	"hpcc/job/atomicfile"
+	"hpcc/testdata/testenv"
 )
 
 // TestOddRecords: a record's name may stand for a pipe, a device or a file without an end.
 func TestOddRecords(t *testing.T) {
 	dir := t.TempDir()
-	if err := syscall.Mkfifo(filepath.Join(dir, "task.1.json"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/dev/zero", filepath.Join(dir, "task.2.json")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "task.3.json"), make([]byte, atomicfile.MaxSize+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, syscall.Mkfifo(filepath.Join(dir, "task.1.json"), 0o600))
+	testenv.Check(t, os.Symlink("/dev/zero", filepath.Join(dir, "task.2.json")))
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "task.3.json"), make([]byte, atomicfile.MaxSize+1), 0o600))
 	last, _, bad, err := Attempts(dir, false)
 	if err != nil || len(last) != 0 || len(bad) != 3 {
 		t.Fatalf("%v, %v, %v; want three that cannot be read", last, bad, err)
@@ -38,9 +33,7 @@ func TestOddRecords(t *testing.T) {
 func TestAttempts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"task.10.json": `{"task":10}`, "task.2.json": `{"task":2,"attempt":1}`, "task.2.0.json": `{"task":2}`, "task.3.json": `{`, "task.2.jsonl": `x`, "task.x.json": `x`, "task.2.x.json": `x`, "other.json": `x`} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	last, earlier, bad, err := Attempts(dir, true)
 	if err != nil || len(last) != 2 || last[0].Index != 2 || last[1].Index != 10 || len(earlier) != 1 || earlier[0].Attempt != 0 || len(bad) != 1 || !strings.Contains(bad[0].Error(), "task.3.json") {

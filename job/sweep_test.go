@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 func TestParams(t *testing.T) {
@@ -55,9 +57,7 @@ func TestParamsOfFiles(t *testing.T) {
 		"bom.csv":    {"\xef\xbb\xbfa\n1\n", ""},
 	} {
 		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, []byte(c.text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, []byte(c.text), 0o644))
 		p, err := ParseParams(nil, file, "")
 		if c.want == "" {
 			if err != nil || p.Row(1)["a"] != "1" {

@@ -62,9 +62,8 @@ func attested(t *testing.T, archs ...string) v1.ImageIndex {
 		testenv.Check(t, err)
 		cfg, _ := img.ConfigFile()
 		cfg.OS, cfg.Architecture = "linux", a
-		if img, err = mutate.ConfigFile(mutate.MediaType(img, types.OCIManifestSchema1), cfg); err != nil {
-			t.Fatal(err)
-		}
+		img, err = mutate.ConfigFile(mutate.MediaType(img, types.OCIManifestSchema1), cfg)
+		testenv.Check(t, err)
 		d, _ := img.Digest()
 		idx = mutate.AppendManifests(idx, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: a}}})
 		st := statementLayer{[]byte(`{"_type":"https://in-toto.io/Statement/v1","predicateType":"` + sbomType + `","predicate":{"arch":"` + a + `"}}`)}

@@ -33,9 +33,8 @@ func layoutOf(t *testing.T, images int) (string, v1.Image) {
 	testenv.Check(t, err)
 	var img v1.Image
 	for range images {
-		if img, err = random.Image(5000, 2); err != nil {
-			t.Fatal(err)
-		}
+		img, err = random.Image(5000, 2)
+		testenv.Check(t, err)
 		testenv.Check(t, p.AppendImage(img))
 	}
 	return dir, img
@@ -148,9 +147,8 @@ func TestStoreUsesItsDecoder(t *testing.T) {
 	testenv.Check(t, err)
 	_, err = s.Put(context.Background(), "x", img)
 	testenv.Check(t, err)
-	if img, err = s.Get("x", nil); err != nil {
-		t.Fatal(err)
-	}
+	img, err = s.Get("x", nil)
+	testenv.Check(t, err)
 	ls, err := img.Layers()
 	testenv.Check(t, err)
 	id, _ := ls[0].DiffID()

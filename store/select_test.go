@@ -32,9 +32,8 @@ func manyImages(t *testing.T, names ...string) (dir string, digests map[string]s
 		if !listed {
 			tag, arch, _ = strings.Cut(n, "@")
 		}
-		if img, err = mutate.ConfigFile(img, &v1.ConfigFile{OS: "linux", Architecture: arch, RootFS: rootFS(t, img)}); err != nil {
-			t.Fatal(err)
-		}
+		img, err = mutate.ConfigFile(img, &v1.ConfigFile{OS: "linux", Architecture: arch, RootFS: rootFS(t, img)})
+		testenv.Check(t, err)
 		o := []oci.Option{oci.WithAnnotations(map[string]string{refAnnotation: tag})}
 		if listed {
 			o = append(o, oci.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
@@ -74,9 +73,8 @@ func TestSelect(t *testing.T) {
 		var p *v1.Platform
 		if c.platform != "" {
 			var err error
-			if p, err = v1.ParsePlatform(c.platform); err != nil {
-				t.Fatal(err)
-			}
+			p, err = v1.ParsePlatform(c.platform)
+			testenv.Check(t, err)
 		}
 		name := c.tag + " " + c.platform
 		img, err := Layout(dir, c.tag, p)

@@ -301,9 +301,8 @@ func TestIndexChoosesPlatform(t *testing.T) {
 		testenv.Check(t, err)
 		cfg, _ := img.ConfigFile()
 		cfg.OS, cfg.Architecture = "linux", a
-		if img, err = mutate.ConfigFile(img, cfg); err != nil {
-			t.Fatal(err)
-		}
+		img, err = mutate.ConfigFile(img, cfg)
+		testenv.Check(t, err)
 		idx = mutate.AppendManifests(idx, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: a}}})
 	}
 	_, err := s.PutIndex(context.Background(), "multi", idx)

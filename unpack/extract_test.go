@@ -27,9 +27,8 @@ func seeded(t *testing.T) *rand.Rand {
 	seed := time.Now().UnixNano()
 	if s := os.Getenv("HPCC_TEST_SEED"); s != "" {
 		var err error
-		if seed, err = strconv.ParseInt(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+		seed, err = strconv.ParseInt(s, 10, 64)
+		testenv.Check(t, err)
 	}
 	t.Logf("HPCC_TEST_SEED=%d", seed)
 	return rand.New(rand.NewSource(seed))

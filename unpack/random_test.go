@@ -206,9 +206,8 @@ func umociTree(t *testing.T, umoci string, img v1.Image, top string) string {
 	testenv.Check(t, err)
 	cfg = cfg.DeepCopy()
 	cfg.OS, cfg.Architecture = "linux", "amd64"
-	if img, err = mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON), cfg); err != nil {
-		t.Fatal(err)
-	}
+	img, err = mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON), cfg)
+	testenv.Check(t, err)
 	testenv.Check(t, p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "x"})))
 	if out, err := exec.Command(umoci, "unpack", "--rootless", "--image", filepath.Join(top, "oci")+":x", filepath.Join(top, "bundle")).CombinedOutput(); err != nil {
 		t.Fatalf("umoci: %v: %s", err, out)

@@ -25,9 +25,8 @@ func sumOf(t *testing.T, s *store.Store, dir string) (digest string, known int) 
 			known++
 		}
 	}
-	if digest, err = set.Digest(); err != nil {
-		t.Fatal(err)
-	}
+	digest, err = set.Digest()
+	testenv.Check(t, err)
 	testenv.Check(t, c.sums.save())
 	return digest, known
 }

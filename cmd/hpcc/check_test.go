@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"hpcc/runtime/check"
+	"hpcc/testdata/testenv"
 )
 
 // cured DOCKERFILE FINDINGS OUT: write a Dockerfile with the lines that "hpcc check --json" said,
@@ -57,20 +58,14 @@ func cured(ts *testscript.TestScript, _ bool, args []string) {
 // What an image gets of a file of hpcc is the small program alone, and it runs.
 func TestEntryPart(t *testing.T) {
 	file, err := os.ReadFile(filepath.Join(bin, "hpcc"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	part, err := entryPart(file, goruntime.GOARCH)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if len(part) > 4<<20 || len(part) > len(file)/4 {
 		t.Errorf("it has %d bytes of %d", len(part), len(file))
 	}
 	alone := filepath.Join(t.TempDir(), "hpcc-entry")
-	if err := os.WriteFile(alone, part, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(alone, part, 0o755))
 	out, err := exec.Command(alone, "entry", "--", "echo", "it runs").CombinedOutput()
 	if err != nil || string(out) != "it runs\n" {
 		t.Errorf("%v: %s", err, out)
@@ -82,9 +77,7 @@ func TestEntryPart(t *testing.T) {
 	// The full program alone, and the small one alone, are taken as they are.
 	for _, name := range []string{filepath.Join(full, "hpcc"), alone} {
 		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got, err := entryPart(b, goruntime.GOARCH); err != nil || len(got) != len(b) {
 			t.Errorf("%s: %d bytes of %d, %v", name, len(got), len(b), err)
 		}

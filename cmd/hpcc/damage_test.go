@@ -45,9 +45,7 @@ type damagedStore struct {
 func newDamagedStore(t *testing.T) *damagedStore {
 	t.Helper()
 	busy, err := testenv.Busybox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	d := &damagedStore{top: t.TempDir()}
 	t.Cleanup(func() { exec.Command("chmod", "-R", "u+rwX", d.top).Run() })
 	d.ref = newRegistry(t) + "/app:1"
@@ -77,13 +75,9 @@ seq 100 >pkg && mv pkg "$HPCC_STORE/cache/conda/$(sha256sum <pkg | cut -d' ' -f1
 	}
 	d.job = filepath.Base(jobs[0])
 	r, err := name.ParseReference(d.ref, name.Insecure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	img, err := remote.Image(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if d.app, err = img.Digest(); err != nil {
 		t.Fatal(err)
 	}
@@ -113,19 +107,13 @@ func (d *damagedStore) files(t *testing.T) map[string]string {
 			t.Fatalf("the store has no %s", pattern)
 		}
 		rel, err := filepath.Rel(store, found[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return rel
 	}
 	b, err := os.ReadFile(filepath.Join(store, "blobs/sha256", d.app.Hex))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	m, err := v1.ParseManifest(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	blob := func(h v1.Hash) string { return "blobs/sha256/" + h.Hex }
 	return map[string]string{
 		"version": "version", "README": "README",
@@ -152,12 +140,8 @@ func (d *damagedStore) copy(t *testing.T, file string, damage func([]byte) []byt
 	}
 	p := filepath.Join(store, file)
 	b, err := os.ReadFile(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Remove(p), os.WriteFile(p, damage(bytes.Clone(b)), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, errors.Join(os.Remove(p), os.WriteFile(p, damage(bytes.Clone(b)), 0o644)))
 	return store
 }
 
@@ -256,9 +240,7 @@ func (d *damagedStore) run(t *testing.T, c damageCheck, file string, damage func
 	args := strings.Fields(strings.NewReplacer("DIR", dir, "REGISTRY", host, "JOB", d.job, "REF", d.ref).Replace(c.args))
 	out, status := d.hpcc(t, store, args...)
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	switch {
 	case status != 0 && !cure.MatchString(out):
 		t.Errorf("hpcc %s: status %d without a cure: %s", c.args, status, out)

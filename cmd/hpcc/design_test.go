@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 const designFile = "../../docs/design.md"
@@ -19,9 +21,7 @@ const designFile = "../../docs/design.md"
 // its length.
 func TestDesign(t *testing.T) {
 	page, err := os.ReadFile(designFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	const begin, end = "<!-- map: make docs writes it -->\n", "<!-- end of the map -->\n"
 	head, rest, ok := strings.Cut(string(page), begin)
 	_, tail, found := strings.Cut(rest, end)
@@ -30,9 +30,7 @@ func TestDesign(t *testing.T) {
 	}
 	got := head + begin + packageMap(t) + end + tail
 	if *update {
-		if err := os.WriteFile(designFile, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(designFile, []byte(got), 0o644))
 	} else if got != string(page) {
 		t.Errorf("the map in %s is not what the packages are; \"make docs\" writes it", designFile)
 	}
@@ -65,9 +63,7 @@ func packageMap(t *testing.T) string {
 	b.WriteString("```\n")
 	for _, dir := range dirs {
 		files, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		about, names := "", []string{}
 		for _, f := range files {
 			if strings.HasSuffix(f, "_test.go") {
@@ -75,9 +71,7 @@ func packageMap(t *testing.T) string {
 			}
 			names = append(names, strings.TrimSuffix(filepath.Base(f), ".go"))
 			parsed, err := parser.ParseFile(token.NewFileSet(), f, nil, parser.ParseComments|parser.PackageClauseOnly)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if about == "" && parsed.Doc != nil {
 				about = new(doc.Package).Synopsis(parsed.Doc.Text())
 			}
@@ -156,9 +150,7 @@ func functionText(t *testing.T, file, name string) (string, bool) {
 	}
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, file, src, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	receiver, method, isMethod := strings.Cut(name, ".")
 	for _, d := range f.Decls {
 		fn, ok := d.(*ast.FuncDecl)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"hpcc/testdata/testenv"
 )
 
 var update = flag.Bool("update", false, "write docs/cli.md anew")
@@ -17,9 +19,7 @@ func TestDocs(t *testing.T) {
 	const file = "../../docs/cli.md"
 	got := cliPage(app())
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	if want, err := os.ReadFile(file); err != nil || got != string(want) {
 		t.Errorf("%s is not what the command line is (%v); \"make docs\" writes it anew", file, err)
@@ -99,9 +99,7 @@ func TestBigGANPage(t *testing.T) {
 	const dir, file = "../../testdata/biggan/", "../../docs/biggan.md"
 	read := func(name string) string {
 		b, err := os.ReadFile(dir + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return strings.TrimSuffix(string(b), "\n")
 	}
 	var out strings.Builder
@@ -123,9 +121,7 @@ func TestBigGANPage(t *testing.T) {
 		}
 	}
 	if *update {
-		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, []byte(out.String()), 0o644))
 	}
 	if want, err := os.ReadFile(file); err != nil || out.String() != string(want) {
 		t.Errorf("%s is not what testdata/biggan has (%v); \"make docs\" writes it anew", file, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 
 	"hpcc/runtime/probe"
+	"hpcc/testdata/testenv"
 )
 
 // examined runs the real doctor in namespaces of its own, after a script has
@@ -23,9 +24,7 @@ func examined(t *testing.T, script string, env ...string) (features map[string]p
 	t.Helper()
 	needs(t, "userns")
 	store := filepath.Join(t.TempDir(), "store")
-	if err := os.Mkdir(store, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(store, 0o755))
 	cmd := exec.Command("unshare", "-Urm", "sh", "-ec", script+"\nexec hpcc doctor --json")
 	cmd.Env = append(os.Environ(), "S="+store, "HPCC_STORE="+store, "PATH="+bin+":/usr/sbin:/usr/bin:/sbin:/bin")
 	cmd.Env = append(cmd.Env, env...)
@@ -42,9 +41,7 @@ func examined(t *testing.T, script string, env ...string) (features map[string]p
 			Type string
 			probe.Feature
 		}
-		if err := dec.Decode(&f); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, dec.Decode(&f))
 		if f.Type != "feature" || f.Name == "" || f.Why == "" || (f.State != probe.OK && f.State != probe.Limited && f.State != probe.No) {
 			t.Errorf("doctor says %+v", f)
 		}
@@ -111,9 +108,7 @@ func TestDoctorWaitsForNobody(t *testing.T) {
 		"srun":     "#!/bin/sh\nprintf 'MPI plugin types are...\\n\\tpmix\\n\\tnone\\nspecific pmix plugin versions available: pmix_v4\\n' >&2\n",
 		"git":      "#!/bin/sh\n",
 	} {
-		if err := os.WriteFile(filepath.Join(commands, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(commands, name), []byte(text), 0o755))
 	}
 	server := httptest.NewServer(registry.New())
 	defer server.Close()

@@ -13,6 +13,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/translate"
+	"hpcc/testdata/testenv"
 )
 
 // translations are the scripts of job/dispatch/testdata/translate, written for a target
@@ -26,9 +27,7 @@ func translations(t *testing.T, to job.Target) map[string]string {
 	dir, out := t.TempDir(), map[string]string{}
 	for _, file := range files {
 		a, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		i := slices.IndexFunc(a.Files, func(f txtar.File) bool { return f.Name == "in" })
 		if i < 0 {
 			continue // a command line
@@ -53,9 +52,7 @@ func translations(t *testing.T, to job.Target) map[string]string {
 			continue
 		}
 		out[name] = filepath.Join(dir, name)
-		if err := os.WriteFile(out[name], []byte(script), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(out[name], []byte(script), 0o644))
 	}
 	if len(out) < 100 { // the others are refused on purpose
 		t.Fatalf("only %d of %d inputs became scripts for %s", len(out), len(files), to)

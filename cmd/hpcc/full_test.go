@@ -98,9 +98,7 @@ func TestFullDisk(t *testing.T) {
 		for limit, step := range map[string]int{"size": c.bytes, "nr_inodes": c.inodes} {
 			t.Run(c.name+" "+limit, func(t *testing.T) {
 				store := filepath.Join(t.TempDir(), "store")
-				if err := os.Mkdir(store, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.Mkdir(store, 0o755))
 				args := []string{"-Urm", "sh", "-c", fill, "sh", limit, fmt.Sprint(step), fmt.Sprint(200 * step), filepath.Join(bin, "hpcc")}
 				for _, a := range c.args {
 					args = append(args, strings.ReplaceAll(a, "S/", store+"/"))
@@ -121,9 +119,7 @@ func TestFullDisk(t *testing.T) {
 func fillPlaces(t *testing.T, top string) (ref string) {
 	t.Helper()
 	busy, err := testenv.Busybox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	script := `mkdir -p r/bin r/d context full empty && cp "$0" r/bin/busybox && ln -s busybox r/bin/sh && ln -s busybox r/bin/true && ln -s busybox r/bin/seq
 for i in $(seq 30); do seq $((i*50)) >r/d/$i; done
 tar cf root.tar -C r . && hpcc --version >/dev/null
@@ -143,22 +139,13 @@ printf 'FROM base\nCOPY data /data\nRUN for i in $(seq 30); do echo $i >/f$i; do
 	t.Cleanup(server.Close)
 	ref = strings.TrimPrefix(server.URL, "http://") + "/img:1"
 	img, err := tarball.ImageFromPath(filepath.Join(top, "base.docker.tar"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	ls, err := img.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if img, err = mutate.AppendLayers(empty.Image, ls...); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	img, err = mutate.AppendLayers(empty.Image, ls...)
+	testenv.Check(t, err)
 	r, err := name.ParseReference(ref, name.Insecure)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(r, img, remote.WithContext(context.Background())); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, remote.Write(r, img, remote.WithContext(context.Background())))
 	return ref
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // Layouts and docker archives of the hostile set (hostile_set_test.go).
@@ -119,12 +121,8 @@ func planted(plant func(blob string) error) func(*testing.T, string) {
 			return l.index(d)
 		})(t, path)
 		blob := filepath.Join(path, "blobs/sha256", digest[7:])
-		if err := os.Remove(blob); err != nil {
-			t.Fatal(err)
-		}
-		if err := plant(blob); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Remove(blob))
+		testenv.Check(t, plant(blob))
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hpcc/testdata/testenv"
 )
 
 // The hostile set: archives and layouts as an attacker would write them. Every
@@ -122,9 +124,7 @@ func zipped(data []byte) []byte {
 // byte ends a line, too.
 func content(data []byte) func(*testing.T, string) {
 	return func(t *testing.T, path string) {
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(path, data, 0o644))
 	}
 }
 
@@ -210,9 +210,7 @@ func layout(make func(l *liar) []byte) func(*testing.T, string) {
 		l := &liar{map[string][]byte{"oci-layout": []byte(`{"imageLayoutVersion":"1.0.0"}`)}}
 		l.files["index.json"] = make(l)
 		for n, data := range l.files {
-			if err := os.MkdirAll(filepath.Dir(filepath.Join(path, n)), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.MkdirAll(filepath.Dir(filepath.Join(path, n)), 0o755))
 			content(data)(t, filepath.Join(path, n))
 		}
 	}

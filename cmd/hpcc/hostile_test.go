@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestHostile has the real binary unpack and load the hostile set under strace. No call may
@@ -49,19 +51,13 @@ type arena struct{ top, in, out, store, log string }
 
 func newArena(t *testing.T) *arena {
 	top, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	a := &arena{top, filepath.Join(top, "in"), filepath.Join(top, "out"), filepath.Join(top, "store"), filepath.Join(top, "log")}
 	for _, d := range []string{a.out, a.store, a.log, filepath.Join(top, "victim/d")} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(d, 0o755))
 	}
 	for _, f := range []string{"victim/secret", "victim/d/secret"} {
-		if err := os.WriteFile(filepath.Join(top, f), []byte("kept"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(top, f), []byte("kept"), 0o600))
 	}
 	return a
 }
@@ -84,9 +80,7 @@ func (a *arena) outside(t *testing.T) (out []string) {
 		out = append(out, fmt.Sprint(p, " ", st.Mode, st.Ino, st.Size, st.Nlink, st.Mtim, st.Ctim))
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return out
 }
 
@@ -151,9 +145,7 @@ func (a *arena) judge(t *testing.T) {
 	var lines []string
 	for _, f := range files {
 		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		lines = append(lines, strings.Split(string(b), "\n")...)
 	}
 	slices.Sort(lines)

@@ -199,9 +199,7 @@ func TestModulePath(t *testing.T) {
 func TestHouse(t *testing.T) {
 	root := "../.."
 	entries, err := os.ReadDir(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, e := range entries {
 		if _, ok := floors[e.Name()]; e.IsDir() && !ok && !strings.Contains(" .git .ci bin dist docs testdata cmd ", " "+e.Name()+" ") {
 			t.Errorf("%s/ is no room of the design", e.Name())
@@ -209,9 +207,7 @@ func TestHouse(t *testing.T) {
 	}
 	for room, allowed := range floors {
 		files, err := filepath.Glob(filepath.Join(root, room, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		var got tally
 		for _, f := range files {
 			checkFile(t, room, allowed, f, &got)
@@ -243,9 +239,7 @@ func TestHouseSchedulers(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for name, files := range strangers {
 		for file := range files {
 			if !named[name][file] {
@@ -274,9 +268,7 @@ func TestStartImports(t *testing.T) {
 	cmd := exec.Command("go", "list", "-tags", "start", "-deps", "../start")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, dep := range strings.Fields(string(out)) {
 		for _, slow := range []string{"regexp", "net", "net/http", "text/template", "flag", "crypto/tls", "github.com/urfave/cli/v2", "github.com/opencontainers/go-digest", "google.golang.org/protobuf", module() + "/store", module() + "/unpack"} {
 			if dep == slow {
@@ -290,9 +282,7 @@ func TestStartImports(t *testing.T) {
 func checkFile(t *testing.T, room string, allowed []string, file string, got *tally) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, file, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if n := fset.Position(f.End()).Line; n > maxFile {
 		t.Errorf("%s has %d lines; the limit is %d", file, n, maxFile)
 	}

@@ -23,9 +23,7 @@ import (
 func TestInteractive(t *testing.T) {
 	needs(t, "busybox", "userns")
 	bb, err := testenv.Busybox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
 	data, err := os.ReadFile(bb)
@@ -40,9 +38,7 @@ func TestInteractive(t *testing.T) {
 			err = os.Symlink("busybox", filepath.Join(root, "bin", name))
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, target := range []string{"local", "slurm", "gridengine"} {
 		t.Run(target, func(t *testing.T) {
 			if target != "local" {
@@ -61,9 +57,7 @@ sleep 30 & wait $!; [ $n = 1 ] || exit 9; read -r line; echo "size $(stty size)"
 			}
 			s.typed("\x03")
 			s.expect(`interrupt 1\s`)
-			if err := unix.IoctlSetWinsize(int(s.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: 132}); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, unix.IoctlSetWinsize(int(s.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: 132}))
 			time.Sleep(time.Second)
 			s.typed("\n")
 			s.expect(`size 50 132\s`)
@@ -114,17 +108,13 @@ type sitter struct {
 func sit(t *testing.T, store string, args ...string) *sitter {
 	t.Helper()
 	master, slave, err := openPTY(&unix.Winsize{Row: 24, Col: 91})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	s := &sitter{t: t, master: master, cmd: exec.Command(filepath.Join(bin, "hpcc"), args...), closed: make(chan struct{})}
 	s.cmd.Dir = t.TempDir()
 	s.cmd.Env = append(os.Environ(), "HPCC_STORE="+store, "TERM=xterm")
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = slave, slave, slave
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, s.cmd.Start())
 	slave.Close()
 	t.Cleanup(func() { _ = s.cmd.Process.Kill(); master.Close() })
 	go func() {

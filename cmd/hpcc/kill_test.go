@@ -115,21 +115,13 @@ func newKiller(t *testing.T) *killer {
 	t.Cleanup(server.Close)
 	k.ref = strings.TrimPrefix(server.URL, "http://") + "/random:1"
 	img, err := random.Image(1<<20, 6)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	ref, err := name.ParseReference(k.ref, name.Insecure)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(ref, img, remote.WithContext(context.Background())); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, remote.Write(ref, img, remote.WithContext(context.Background())))
 
 	busy, err := testenv.Busybox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	k.root, k.context = filepath.Join(k.dir, "root.tar"), filepath.Join(k.dir, "context")
 	for _, c := range [][]string{
 		{"sh", "-c", `mkdir -p r/bin context && cp "$0" r/bin/busybox && for n in sh cat seq; do ln -s busybox r/bin/$n; done && tar cf root.tar -C r . && seq 20000 >context/data`, busy},
@@ -141,9 +133,7 @@ func newKiller(t *testing.T) *killer {
 		}
 	}
 	dockerfile := "FROM bb\nARG N\nCOPY data /data\nRUN cat /data /data >/more; echo $N >/n\nRUN for i in $(seq 50); do echo $i >/f$i; done\n"
-	if err := os.WriteFile(filepath.Join(k.context, "Dockerfile"), []byte(dockerfile), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(k.context, "Dockerfile"), []byte(dockerfile), 0o644))
 	return k
 }
 

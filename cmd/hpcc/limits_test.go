@@ -25,9 +25,7 @@ func limitsDir(t *testing.T) string {
 		t.Skip("needs bash: other shells cannot set all limits")
 	}
 	box, err := testenv.Busybox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	dir := t.TempDir()
 	script := `
 		mkdir -p root/bin root/tmp many && cp ` + box + ` root/bin/busybox
@@ -146,9 +144,7 @@ func limitOfTime(t *testing.T, dir string) {
 func limitsInherited(t *testing.T, dir string) {
 	const limits = "ulimit -S -n 100; ulimit -H -n 200; ulimit -S -s 4096; ulimit -S -t 3600; ulimit -S -f 8000000; ulimit -S -v 4000000; ulimit -c 0; ulimit -S -l 0; ulimit -S -u 4000\n"
 	out, err := limited(dir, "", limits+"cat /proc/self/limits").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if !regexp.MustCompile(`Max open files +100 +200`).Match(out) {
 		t.Fatalf("the shell sets other limits:\n%s", out)
 	}
@@ -169,21 +165,15 @@ func TestCrash(t *testing.T) {
 	dir := t.TempDir()
 	cmd := limited(dir, "", "exec hpcc build -t x -f - .")
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer stdin.Close()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	time.Sleep(300 * time.Millisecond) // until it reads the Dockerfile
-	if err := cmd.Process.Signal(syscall.SIGQUIT); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Process.Signal(syscall.SIGQUIT))
 	select {
 	case <-ended:
 	case <-time.After(20 * time.Second):

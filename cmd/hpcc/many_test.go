@@ -56,9 +56,7 @@ func many(t *testing.T) (store, root string) {
 	t.Helper()
 	needs(t, "busybox", "userns")
 	busy, err := testenv.Busybox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	top := t.TempDir()
 	t.Cleanup(func() { exec.Command("chmod", "-R", "u+rwX", top).Run() })
 	store, root = filepath.Join(top, "store"), filepath.Join(top, "root.tar")
@@ -79,12 +77,8 @@ func TestManyRuns(t *testing.T) {
 	store, _ := many(t)
 	trees := filepath.Join(store, "trees")
 	exec.Command("chmod", "-R", "u+rwX", trees).Run()
-	if err := os.RemoveAll(trees); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(trees, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.RemoveAll(trees))
+	testenv.Check(t, os.Mkdir(trees, 0o755))
 	for _, when := range []string{"without a tree", "with a tree", "of a read-only store"} {
 		if when == "of a read-only store" {
 			exec.Command("chmod", "-R", "a-w", store).Run()
@@ -114,16 +108,10 @@ func TestManyPulls(t *testing.T) {
 	host := strings.TrimPrefix(server.URL, "http://")
 	for i := range 10 {
 		img, err := random.Image(20_000, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		r, err := name.ParseReference(fmt.Sprintf("%s/img%d", host, i), name.Insecure)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := remote.Write(r, img, remote.WithContext(context.Background())); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
+		testenv.Check(t, remote.Write(r, img, remote.WithContext(context.Background())))
 	}
 	failed := meet(crowd(), func(i int) *exec.Cmd {
 		ref := fmt.Sprintf("%s/img%d", host, i%10)
@@ -161,16 +149,10 @@ func TestTreeInUse(t *testing.T) {
 	store, _ := many(t)
 	cmd := hpcc("run", "bb", "--", "sh", "-c", "echo started; read line; cat /7")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, cmd.Start())
 	b := make([]byte, 100)
 	if n, err := out.Read(b); err != nil || string(b[:n]) != "started\n" {
 		t.Fatalf("the program says %q, %v", b[:n], err)

@@ -45,9 +45,7 @@ func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, d := range []string{filepath.Dir(dir), dir} {
-		if err := os.Chmod(d, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Chmod(d, 0o777))
 	}
 	return dir
 }
@@ -66,9 +64,7 @@ type timed struct{ cpu, largest, in, out float64 }
 func readTimed(t *testing.T, file string) timed {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	value := func(name string) float64 {
 		m := regexp.MustCompile(regexp.QuoteMeta(name) + `: ([0-9.]+)`).FindSubmatch(b)
 		if m == nil {
@@ -86,9 +82,7 @@ func readTimed(t *testing.T, file string) timed {
 func readStart(t *testing.T, file string) float64 {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	user, err := strconv.ParseFloat(fields[11], 64)
 	system, serr := strconv.ParseFloat(fields[12], 64)
@@ -176,18 +170,14 @@ func TestMeasureAgreesWithPerf(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "perf")
 			f := measure(t, nil, append([]string{"bash", "-c", script, file, "perf", "stat", "-o", file, "-e", "task-clock"}, c.words...)...).Footer
 			b, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			figure := func(pattern string) float64 {
 				m := regexp.MustCompile(`(?m)^ *([0-9.,]+) ` + pattern).FindSubmatch(b)
 				if m == nil {
 					t.Fatalf("no %s: %s", pattern, b)
 				}
 				n, err := strconv.ParseFloat(strings.ReplaceAll(string(m[1]), ",", ""), 64)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, err)
 				return n
 			}
 			program := figure("seconds user") + figure("seconds sys")
@@ -209,9 +199,7 @@ func TestMeasureAgreesWithPerf(t *testing.T) {
 func readTimes(t *testing.T, file string) float64 {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var sum float64
 	for _, field := range strings.Fields(string(b)) { // such as 0m1.250s
 		d, err := time.ParseDuration(field)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // Tasks find each other although the attacker holds the name of their directory,
@@ -46,12 +48,8 @@ func TestNeighbourJoinNames(t *testing.T) {
 func (a account) ownDirIn(t *testing.T, dir string) string {
 	t.Helper()
 	own := filepath.Join(dir, "theirs")
-	if err := os.Mkdir(own, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(own, int(a.uid), int(a.gid)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(own, 0o755))
+	testenv.Check(t, os.Chown(own, int(a.uid), int(a.gid)))
 	return own
 }
 
@@ -78,9 +76,7 @@ func TestNeighbourContainers(t *testing.T) {
 			s.attack(t, k.script, filepath.Join(place, name), s.path("theirs", "like"), precious)
 			env, before := []string{"TMPDIR=" + place}, s.listing(t, filepath.Dir(precious))
 			entries, err := os.ReadDir(place)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if out := s.hpcc(t, env, "oci", "list"); out.status != 0 || out.stdout != "[]\n" {
 				t.Errorf("list: status %d, %s%s", out.status, out.stdout, out.stderr)
 			}

@@ -35,9 +35,7 @@ func (a account) listen(t *testing.T, network, address string) (port string, cam
 		l, err = net.Listen(network, address)
 	}()
 	<-done
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { l.Close() })
 	came = new(atomic.Int64)
 	go func() {
@@ -68,9 +66,7 @@ func (a account) says(t *testing.T, port string) string {
 func (a account) userJob(t *testing.T, dir string, env []string) (id string) {
 	t.Helper()
 	script := filepath.Join(dir, "job.sh")
-	if err := os.WriteFile(script, []byte("#!/bin/bash\n#SBATCH --job-name=served\nsleep 300\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(script, []byte("#!/bin/bash\n#SBATCH --job-name=served\nsleep 300\n"), 0o644))
 	out, errs, status := a.run(t, dir, env, "hpcc", "submit", "--to", "local", "--from", script)
 	if status != 0 {
 		t.Fatalf("hpcc submit: %s", errs)
@@ -95,9 +91,7 @@ func (a account) forward(t *testing.T, dir string, env []string, args ...string)
 	if err == nil {
 		err = f.cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { f.end() })
 	f.address, err = bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -208,9 +202,7 @@ func TestNeighbourForwardSocket(t *testing.T) {
 	f.end()
 
 	// The name is another user's by now, as after a clean-up of /tmp.
-	if err := os.RemoveAll(filepath.Dir(socket)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.RemoveAll(filepath.Dir(socket)))
 	for _, make := range []string{"mkdir -m 777 %s", "ln -s " + dir + " %s", "touch %s", "mkfifo %s"} {
 		name := filepath.Dir(socket)
 		if _, errs, status := attacker.run(t, "/", nil, "sh", "-c", fmt.Sprintf(make, name)); status != 0 {
@@ -223,9 +215,7 @@ func TestNeighbourForwardSocket(t *testing.T) {
 		if again := printed(); again == socket {
 			t.Errorf("a new line has the name that is taken, %s", again)
 		}
-		if err := os.RemoveAll(name); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.RemoveAll(name))
 	}
 }
 
@@ -253,13 +243,9 @@ func TestNeighbourValues(t *testing.T) {
 func spyOnJob(t *testing.T, victim, attacker account, target, spy string) {
 	dir := victim.ownDir(t)
 	box, err := testenv.Busybox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	// As open as a careless user has it.
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(dir, 0o755))
 	env := []string{"HPCC_STORE=" + filepath.Join(dir, "store"), "TOKEN=s3cret-t"}
 	for _, k := range []string{"SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT"} {
 		if v := os.Getenv(k); v != "" {
@@ -293,9 +279,7 @@ func spyOnJob(t *testing.T, victim, attacker account, target, spy string) {
 	if strings.Contains(seen, "/"+id+"/job.json") {
 		t.Error("another user can list the job's directory")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o644))
 	if _, errs, status := victim.run(t, dir, env, "hpcc", "wait", id); status != 0 {
 		t.Errorf("hpcc wait: %s", errs)
 	}

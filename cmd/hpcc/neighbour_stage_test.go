@@ -28,13 +28,9 @@ func newStreet(t *testing.T) *street {
 	t.Helper()
 	victim, attacker := neighbours(t)
 	busy, err := testenv.Busybox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	dir, err := os.MkdirTemp("/tmp", "hpcc-street-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &street{victim, attacker, dir}
 	s.asRoot(t, `chmod 755 . && mkdir -p root/bin store && cp "$1" root/bin/busybox && echo genuine >root/which
@@ -108,14 +104,10 @@ func (s *street) exchange(t *testing.T, groups []uint32, a, b string) (stop func
 	}
 	cmd := s.attacker.command(s.dir, []string{"HPCC_TEST_EXCHANGE=" + a + ":" + b, "HPCC_TEST_BUILT=" + filepath.Dir(bin)}, groups, self, "-test.run=^TestExchangeHelper$")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	return func() int {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
@@ -264,15 +256,11 @@ func (s *street) preciousFile(t *testing.T) string {
 func (s *street) listing(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var text []string
 	for _, e := range entries {
 		fi, err := e.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		b, _ := os.ReadFile(filepath.Join(dir, e.Name()))
 		text = append(text, fmt.Sprintf("%s %v %d %q", e.Name(), fi.Mode(), fi.Sys().(*syscall.Stat_t).Uid, b))
 	}

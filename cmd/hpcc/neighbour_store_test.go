@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/registry"
+
+	"hpcc/testdata/testenv"
 )
 
 // A store of one user serves others of the group: they run and read, what would
@@ -90,12 +92,8 @@ func TestNeighbourOpenStore(t *testing.T) {
 	} {
 		path := s.path(c.path)
 		fi, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, c.mode); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
+		testenv.Check(t, os.Chmod(path, c.mode))
 		for _, args := range commands[c.from:] {
 			if out := s.hpcc(t, nil, args...); out.status == 0 || out.stdout != "" || !strings.Contains(out.stderr, c.text) {
 				t.Errorf("%s with mode %v: hpcc %s: status %d, %s%s", c.path, c.mode, strings.Join(args, " "), out.status, out.stdout, out.stderr)
@@ -104,9 +102,7 @@ func TestNeighbourOpenStore(t *testing.T) {
 		if out := s.hpcc(t, nil, "doctor"); !strings.Contains(strings.Join(strings.Fields(out.stdout), " "), "refused") {
 			t.Errorf("%s with mode %v: doctor says\n%s", c.path, c.mode, out.stdout)
 		}
-		if err := os.Chmod(path, fi.Mode()); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Chmod(path, fi.Mode()))
 		if out := s.hpcc(t, nil, "run", "house", "--", "cat", "/which"); out.stdout != "genuine\n" {
 			t.Errorf("after the cure: status %d, %s%s", out.status, out.stdout, out.stderr)
 		}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // An account is an ordinary user of this machine. Tests that run as root start
@@ -38,17 +40,11 @@ func neighbours(t *testing.T) (victim, attacker account) {
 func lookupAccount(t *testing.T, name string) account {
 	t.Helper()
 	u, err := user.Lookup(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if uid == 0 {
 		t.Fatalf("%s is root; want an ordinary user", name)
 	}
@@ -88,12 +84,8 @@ func (a account) run(t *testing.T, dir string, env []string, argv ...string) (st
 func (a account) ownDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "hpcc-neighbour-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chown(dir, int(a.uid), int(a.gid)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chown(dir, int(a.uid), int(a.gid)))
 	return dir
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"hpcc/job/capacity"
+	"hpcc/testdata/testenv"
 )
 
 // TestBars: a level that no cluster has, as a site may tell it, is drawn as full.
@@ -31,9 +32,7 @@ func TestGPUsOfAttempts(t *testing.T) {
 	dir := t.TempDir()
 	text := `{"kind":"header","command":["x"]}` + "\n" + `{"kind":"sample","t":3600,"gpus":[{"index":0,"utilisation":0}]}` + "\n"
 	for _, name := range []string{"task.0.jsonl", "task.0.0.jsonl", "task.0.1.jsonl", "task.1.jsonl", "task.x.jsonl"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	if w := gpusOf(dir); w != (gpuWaste{Measured: 2, Idle: 2}) {
 		t.Errorf("%+v; want 2 hours, both idle", w)

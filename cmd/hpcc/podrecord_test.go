@@ -15,6 +15,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/metrics"
+	"hpcc/testdata/testenv"
 )
 
 // wrongMembers are objects of which one member, at whatever depth, has a value of another type than in t.
@@ -97,9 +98,7 @@ func podsThatLeft(t *testing.T, messages []string) (home string) {
 	}
 	socket := filepath.Join(bin, "s")
 	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/pods"):
@@ -113,9 +112,7 @@ func podsThatLeft(t *testing.T, messages []string) (home string) {
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
 	kubectl := "#!/bin/sh\nfor w; do case $w in --unix-socket=*) ln -s " + socket + " ${w#*=};; esac; done\nexec sleep 60\n"
-	if err := os.WriteFile(filepath.Join(bin, "kubectl"), []byte(kubectl), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(bin, "kubectl"), []byte(kubectl), 0o755))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	s := runningJob(t, job.Kubernetes, len(messages))
 	s.Native, s.Job.Output = "x-1", os.DevNull

@@ -11,6 +11,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/metrics"
 	"hpcc/metrics/report"
+	"hpcc/testdata/testenv"
 )
 
 // TestRequestAdvice: of large jobs as of small ones, and none where the records are of one process of several.
@@ -72,18 +73,12 @@ func TestNoRequestAdvice(t *testing.T) {
 // cannot be read is a warning.
 func TestRecordsBelow(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run1")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(dir, 0o755))
 	for _, name := range []string{"task.1.json", "task.1.jsonl", "task.2.jsonl", "task.1.out", "job.json", "x", "y"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), nil, 0o644))
 	}
 	latest := filepath.Join(filepath.Dir(dir), "latest")
-	if err := os.Symlink("run1", latest); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Symlink("run1", latest))
 	if _, files, err := recordsBelow(latest, 4); err != nil || len(files[latest]) != 2 {
 		t.Errorf("%v, %v; want two measured runs, and of four records no complaint", files, err)
 	}
@@ -103,20 +98,12 @@ func TestRecordsBelow(t *testing.T) {
 func TestResultsOfAttempts(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "task.1", "metrics.json")
-	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(`{"loss": 1}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(filepath.Dir(file), 0o700))
+	testenv.Check(t, os.WriteFile(file, []byte(`{"loss": 1}`), 0o600))
 	now := time.Now()
-	if err := os.Chtimes(file, now, now.Add(-time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chtimes(file, now, now.Add(-time.Hour)))
 	p, err := openPlace(dir, "task.{task}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer p.root.Close()
 	p.own = true
 	for attempt, want := range []int{1, 0} {

@@ -14,9 +14,7 @@ func smallTree(t *testing.T) (dir, tree string) {
 	t.Helper()
 	needs(t, "busybox", "userns")
 	busy, err := testenv.Busybox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	dir = t.TempDir()
 	shell(t, dir, `mkdir -p root/bin root/etc root/proc root/sys root/dev root/tmp root/home && cp "$0" root/bin/busybox && touch root/etc/passwd root/etc/group
 for n in sh env cat readlink; do ln -s busybox root/bin/$n; done; echo text >root/bin/text; chmod 755 root/bin/text; echo broken >bad.env; printf 'A=\0\n' >nul.env

@@ -17,9 +17,7 @@ import (
 func TestStartIsTheSame(t *testing.T) {
 	needs(t, "busybox", "userns")
 	busy, err := testenv.Busybox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	dir := t.TempDir()
 	script := `mkdir -p root/bin root/etc root/empty job files/sub &&
 		cp "$0" root/bin/busybox && for n in sh env id ls cat pwd grep; do ln -s busybox root/bin/$n; done &&
@@ -104,16 +102,12 @@ func TestStartIsTheSame(t *testing.T) {
 	}
 	// Files of defaults below the command line.
 	conf := filepath.Join(dir, "job", ".config", "hpcc", "run.conf")
-	if err := os.MkdirAll(filepath.Dir(conf), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(filepath.Dir(conf), 0o755))
 	for _, defaults := range []string{
 		"", "# nothing\n\n", "--set-env A=conf -b files:/mnt/c\n-t --cd /etc # and\n", "--no-home --env-no-expand --unset-env US*", "--home --no-home", "--set-env 'A=b c'\n--set-env \"B=$HOME\"\r\n",
 		"-b files:/a\n--bind files:/b", "-b files/f:/bin", "-b nosuch", "--cd nowhere", "--cd", "--set-env a.env --", "--set-env nofile", "-w", "--store store", "--bogus", "word", "-t word", "'open", "--cd $NO", "-W", "-W=1m --clean-env --no-passwd", "--mount type=bind,source=files,target=/mnt/m", "-W=x", "--set-env A=nosuch", "--join", "--hostname conf", "--network none --uid 0", "--seccomp", "--pid", "--entrypoint id", "--uid x", "--stage", "--no-config",
 	} {
-		if err := os.WriteFile(conf, []byte(defaults), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(conf, []byte(defaults), 0o644))
 		for _, line := range []string{"bb -- env", "--home bb -- env", "--no-home --cd / -b files:/mnt/l bb -- ls /mnt", "--set-env A=line --bind files:/mnt/d bb -- sh -c pwd;env;ls\x20/mnt", "--no-config bb -- env", "--cd= bb -- pwd", "-w ./root -- grep -c ^overlay\x20/\x20 /proc/mounts", "-W=2m bb -- touch /t", "bb -- nosuch", "--home --no-home bb env", "--network host --gid 3 --hostname line bb -- id"} {
 			compare(line, defaults, false)
 		}

@@ -13,6 +13,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/metrics"
+	"hpcc/testdata/testenv"
 )
 
 func TestTopText(t *testing.T) {
@@ -85,9 +86,7 @@ func TestTopWild(t *testing.T) {
 	now := &topState{}
 	for k := range 3 {
 		tail, err := metrics.ReadTail(strings.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		now.Tasks = append(now.Tasks, (&watchedTask{task: job.Task{Index: k}, tail: *tail}).row(time.Now()))
 		now.Sum.add(&now.Tasks[k])
 	}
@@ -134,22 +133,16 @@ func writeJob(t *testing.T, dir string, s *dispatch.Submission, running int) {
 			err = task.Write(home)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 }
 
 // runningJob is a job of so many tasks.
 func runningJob(t *testing.T, target job.Target, tasks int) *dispatch.Submission {
 	t.Helper()
 	a, err := job.ParseArray(fmt.Sprintf("1-%d", tasks))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return &dispatch.Submission{ID: "x-1", Native: host + "/1/no", Cluster: dispatch.Cluster{Target: target}, Job: &job.Job{Name: "x", Measure: true, Array: a}}
 }
 
@@ -179,9 +172,7 @@ func TestTopPods(t *testing.T) {
 echo '{"kind":"header","version":1,"start":"2026-11-22T04:00:00Z","command":["x"],"machine":{"host":"n","architecture":"amd64","cpus":2,"memory_bytes":1,"kernel":"6"},"limits":{"cpus":1}}'
 echo '{"kind":"sample","t":1,"cpu_s":1,"rss_bytes":5}'
 `
-	if err := os.WriteFile(filepath.Join(bin, "kubectl"), []byte(kubectl), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(bin, "kubectl"), []byte(kubectl), 0o755))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	s := runningJob(t, job.Kubernetes, tasks)
 	writeJob(t, dir, s, tasks)

@@ -149,13 +149,9 @@ var usuals = []usual{
 func TestUsualIsTheSame(t *testing.T) {
 	needs(t, "busybox", "userns")
 	busy, err := testenv.Busybox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	me, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	all := t.TempDir()
 	shell(t, all, `mkdir -p home root/bin root/etc root/proc root/sys root/dev root/tmp && cp "$0" root/bin/busybox &&
 		for n in sh env id ls cat grep cut sed sort touch echo; do ln -s busybox root/bin/$n; done && for i in $(seq 40); do echo $i >root/etc/e$i; done &&
@@ -166,9 +162,7 @@ func TestUsualIsTheSame(t *testing.T) {
 				needs(t, "home")
 			}
 			dir, err := filepath.EvalSymlinks(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			here := func(s string) string {
 				return strings.NewReplacer("D/", dir+"/", "HOST", filepath.Base(me.HomeDir)).Replace(s)
 			}

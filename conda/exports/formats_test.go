@@ -60,9 +60,8 @@ func example(t *testing.T, name string) []byte {
 	defer f.Close()
 	var r io.Reader = f
 	if strings.HasSuffix(name, ".gz") {
-		if r, err = gzip.NewReader(f); err != nil {
-			t.Fatal(err)
-		}
+		r, err = gzip.NewReader(f)
+		testenv.Check(t, err)
 	}
 	b, err := io.ReadAll(r)
 	testenv.Check(t, err)

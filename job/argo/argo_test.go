@@ -10,6 +10,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 func TestDebug(t *testing.T) {
@@ -25,9 +26,7 @@ func TestDebug(t *testing.T) {
 		}
 	}
 	w, err := Read("w.yaml", []byte(strings.Replace(threeSteps, `image: busybox, args: ["`, `image: busybox, command: [python, -u], args: [main.py, "`, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if names, err := w.Debug(); err != nil || !reflect.DeepEqual(names, []string{"step"}) || !reflect.DeepEqual(w.Ports(), []job.Port{job.DebugPort}) {
 		t.Errorf("Debug: %q, %v, ports %v", names, err, w.Ports())
 	}
@@ -50,9 +49,7 @@ func TestStepLogs(t *testing.T) {
 		`time="2026-11-22T01:31:57.895Z" level=warning msg="cannot save artifact" argo=true` + "\n" + `time=now level=info msg=mine` + "\n" + long + "\nlast"
 	want := "a\n" + `time="2026-11-22T01:31:57.895Z" level=warning msg="cannot save artifact" argo=true` + "\n" + `time=now level=info msg=mine` + "\n" + long + "\nlast"
 	r, err := stepLogs{textLog(in)}.Log(t.Context(), "", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got, err := io.ReadAll(r); err != nil || string(got) != want {
 		t.Errorf("log: %q, %v", got, err)
 	}

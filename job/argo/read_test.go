@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"hpcc/testdata/testenv"
 )
 
 const wfHead = "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {generateName: train-}\nspec:\n"
@@ -102,9 +104,7 @@ func TestReadManifestsSound(t *testing.T) {
 			continue
 		}
 		got, err := json.Marshal(list[0].root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		compareYAML(t, text, got)
 	}
 }
@@ -112,13 +112,9 @@ func TestReadManifestsSound(t *testing.T) {
 func compareYAML(t *testing.T, text string, got []byte) {
 	t.Helper()
 	theirs, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var a, b any
-	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal(theirs, &b)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, errors.Join(json.Unmarshal(got, &a), json.Unmarshal(theirs, &b)))
 	if !reflect.DeepEqual(a, b) {
 		t.Errorf("reading %s\ngives %s\nand not %s", text, got, theirs)
 	}

@@ -20,6 +20,7 @@ import (
 	"hpcc/job/invoke"
 	"hpcc/job/kube"
 	"hpcc/store/wait"
+	"hpcc/testdata/testenv"
 )
 
 // argoAt is a server of Argo at an address, as a cluster with these variables has it.
@@ -33,9 +34,7 @@ func TestOpenArgoServer(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		p := filepath.Join(dir, name)
-		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(p, []byte(text), 0o600))
 		return p
 	}
 	for _, tt := range []struct {
@@ -105,9 +104,7 @@ func TestArgoServerAnswers(t *testing.T) {
 			here := httptest.NewServer(tt.answer)
 			defer here.Close()
 			s, err := argoAt(t, map[string]string{ServerVariable: here.URL})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			_, err = s.get(wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond}), "a")
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "sesame") || strings.Contains(err.Error(), "secret=1") {
 				t.Errorf("get: %v; want %q", err, tt.want)
@@ -131,9 +128,7 @@ func say(status int, text string) http.HandlerFunc {
 // TestArgoServerUnreached has the reason why nobody answers, with TLS and without.
 func TestArgoServerUnreached(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	free := "http://" + l.Addr().String()
 	l.Close()
 	tlsServer := httptest.NewTLSServer(say(200, `{"metadata":{"name":"a"}}`))
@@ -143,9 +138,7 @@ func TestArgoServerUnreached(t *testing.T) {
 	defer plain.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: tlsServer.Certificate().Raw})
-	if err := os.WriteFile(ca, cert, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(ca, cert, 0o644))
 	for _, tt := range []struct {
 		name, want string
 		env        map[string]string
@@ -159,9 +152,7 @@ func TestArgoServerUnreached(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := argoAt(t, tt.env)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			wf, err := s.get(t.Context(), "a")
 			if (tt.want == "" && (err != nil || wf.Metadata.Name != "a")) || (tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want))) {
 				t.Errorf("get: %v; want %q", err, tt.want)
@@ -184,9 +175,7 @@ func TestArgoServerLog(t *testing.T) {
 	defer here.Close()
 	t.Setenv(argoToken, "Bearer sesame")
 	s, err := argoAt(t, map[string]string{ServerVariable: here.URL + "/base"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	ctx := invoke.Within(t.Context(), map[string]string{kube.NamespaceVariable: "ns"})
 	var out bytes.Buffer
 	if err := s.Log(ctx, "wf", "p", true, &out); err != nil || out.String() != "line 0\nline 1\nline 2\n" {
@@ -210,9 +199,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestLostFields(t *testing.T) {
 	list, err := readManifests("w.yaml", []byte(threeSteps))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	stored := `{"metadata":{"generateName":"train-","name":"train-x"},"spec":{"entrypoint":"main","arguments":{"parameters":[{"name":"batch_size","value":"4"},{"name":"model","value":"small"}]},
 		"templates":[{"name":"main"},{"name":"step","container":{"image":"busybox","args":["x"]},"inputs":{"parameters":[{"name":"x"}]},"outputs":{"parameters":[{"name":"acc","valueFrom":{"path":"/tmp/acc"}}]}}]}}`
 	lost, err := lostFields(list[0].root, []byte(stored))

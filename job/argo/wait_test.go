@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hpcc/store/wait"
+	"hpcc/testdata/testenv"
 )
 
 // TestArgoBusy: an Argo server that is busy is asked again, but not to do something twice.
@@ -22,9 +23,7 @@ func TestArgoBusy(t *testing.T) {
 	}))
 	defer here.Close()
 	s, err := argoAt(t, map[string]string{ServerVariable: here.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	ctx := wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond})
 	if _, err := s.get(ctx, "a"); err != nil || asked["GET"] != 2 {
 		t.Errorf("get: %v after %d requests", err, asked["GET"])

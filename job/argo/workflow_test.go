@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 const threeSteps = wfHead + `  entrypoint: main
@@ -34,9 +36,7 @@ func TestPackedNodes(t *testing.T) {
 		`{"phase":"Succeeded","offloadNodeStatusVersion":"fnv:1"}`: "--server URL",
 	} {
 		wf := &Workflow{}
-		if err := json.Unmarshal([]byte(`{"metadata":{"name":"w"},"status":`+status+`}`), wf); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, json.Unmarshal([]byte(`{"metadata":{"name":"w"},"status":`+status+`}`), wf))
 		err := wf.unpack()
 		if (want == "" && (err != nil || len(wf.pods()) != 1)) || (want != "" && (err == nil || !strings.Contains(err.Error(), want))) {
 			t.Errorf("%s: %v, %+v; want %q", status, err, wf.Status.Nodes, want)
@@ -51,9 +51,7 @@ func gzipped(t *testing.T, text string) []byte {
 	if _, err := z.Write([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, z.Close())
 	return b.Bytes()
 }
 
@@ -95,9 +93,7 @@ func TestWorkflowParameters(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, err := Read("w.yaml", []byte(threeSteps))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			given, err := ParseParameters(tt.given, nil)
 			if err == nil {
 				err = w.Parameters(given)

@@ -5,15 +5,14 @@ import (
 	"testing"
 
 	"hpcc/job/invoke"
+	"hpcc/testdata/testenv"
 )
 
 // TestRelativeKubeconfig: kubectl is called elsewhere than where the user is.
 func TestRelativeKubeconfig(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Setenv("KUBECONFIG", "a:/b/c::./d")
 	env := invoke.Environ(t.Context())
 	if got, want := env[len(env)-1], "KUBECONFIG="+here+"/a:/b/c::"+here+"/d"; got != want {

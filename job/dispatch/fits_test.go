@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/testdata/testenv"
 )
 
 // TestTimeMin: what a scheduler may cut the limit down to, in its words.
@@ -13,9 +14,7 @@ func TestTimeMin(t *testing.T) {
 	j := &job.Job{Name: "a", Image: "sci", Dir: "/w", Program: "/bin/hpcc", Store: "/s", Args: []string{"x"}, Time: 2 * time.Hour, TimeMin: 30 * time.Minute}
 	for to, want := range map[job.Target]string{"slurm": "#SBATCH --time=2:00:00\n|#SBATCH --time-min=0:30:00\n", "pbs": "#PBS -l min_walltime=0:30:00,max_walltime=2:00:45\n"} {
 		script, _, err := Render(j, to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for line := range strings.SplitSeq(want, "|") {
 			if !strings.Contains(script, line) {
 				t.Errorf("%s: no line %q in\n%s", to, line, script)

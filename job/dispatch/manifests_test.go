@@ -56,9 +56,7 @@ func TestWorkflows(t *testing.T) {
 		t.Fatal("there is no golden manifest")
 	}
 	for _, g := range golden {
-		if err := os.WriteFile(filepath.Join(dir, g.name+".yaml"), []byte(g.text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, g.name+".yaml"), []byte(g.text), 0o644))
 	}
 	judged(t, dir, argo, "lint", "--offline", "--strict", "--no-color", "--output", "simple", dir)
 }
@@ -111,9 +109,7 @@ func goldenManifests(t *testing.T, target string) (found []goldenManifest) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return found
 }
 
@@ -128,9 +124,7 @@ func interactivePod(t *testing.T, script string) string {
 	}
 	pod["kind"], pod["metadata"] = "Pod", map[string]any{"name": "interactive"}
 	out, err := yaml.Marshal(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return string(out)
 }
 
@@ -143,14 +137,10 @@ func exampleManifests(t *testing.T, dir string) (n int) {
 	}
 	for _, f := range files {
 		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for i, document := range documentEnd.Split(string(text), -1) {
 			n++
-			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("example-%s.%d.yaml", filepath.Base(f), i)), []byte(document), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("example-%s.%d.yaml", filepath.Base(f), i)), []byte(document), 0o644))
 		}
 	}
 	return n
@@ -164,9 +154,7 @@ func (g *goldenManifest) split(t *testing.T, dir string) (n int) {
 	t.Helper()
 	write := func(data []byte) {
 		n++
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%d.yaml", g.name, n)), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%d.yaml", g.name, n)), data, 0o644))
 	}
 	for _, text := range documentEnd.Split(g.text, -1) {
 		var document map[string]any
@@ -180,9 +168,7 @@ func (g *goldenManifest) split(t *testing.T, dir string) (n int) {
 		for _, pod := range append(podsIn(document), stepsIn(document)...) {
 			data, err := yaml.Marshal(pod)
 			data = bytes.ReplaceAll(data, []byte("image: ' '"), []byte("image: named")) // which OpenShift does before there is a pod
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			write(data)
 		}
 	}

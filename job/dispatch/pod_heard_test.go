@@ -14,6 +14,7 @@ import (
 	"hpcc/job/capacity"
 	"hpcc/store/wait"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 // podsProxy answers in the place of "kubectl proxy": a stand-in for kubectl says where it is asked to
@@ -23,14 +24,10 @@ func podsProxy(t *testing.T, answer http.HandlerFunc) (asked *int) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
 	kubectl := "#!/bin/sh\nfor w; do case $w in --unix-socket=*) ln -s " + socket + " ${w#*=};; esac; done\nexec sleep 60\n"
-	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(kubectl), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "kubectl"), []byte(kubectl), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	asked = new(int)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		*asked++
@@ -80,9 +77,7 @@ func TestHeardLater(t *testing.T) {
 			st.unkept = st.renew(ctx, filepath.Join(dir, "x"), known)
 			st.settle(s.standing(known))
 		}
-		if err := os.Mkdir(filepath.Join(dir, "x"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Mkdir(filepath.Join(dir, "x"), 0o755))
 		for _, code = range c.codes {
 			look()
 		}

@@ -12,6 +12,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/argo"
+	"hpcc/testdata/testenv"
 )
 
 // TestLostLog: what a node says of a log that it has no more is not a log, and does not take the place of what
@@ -38,17 +39,11 @@ func TestLostLog(t *testing.T) {
 			dir := t.TempDir()
 			s := &Submission{ID: "x", Native: "x", Cluster: Cluster{Target: job.Kubernetes}, Job: &job.Job{Name: "x", Dir: dir, Output: "x.out"}}
 			if c.before != "" {
-				if err := os.WriteFile(filepath.Join(dir, "x.out"), []byte(c.before), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.WriteFile(filepath.Join(dir, "x.out"), []byte(c.before), 0o644))
 			}
 			end := time.Now().UTC().Truncate(time.Second)
-			if err := (&job.Task{Native: "x-0", Start: end, End: end}).Write(dir); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.keeper().Collect(s.Within(t.Context()), s.kept(dir), false); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, (&job.Task{Native: "x-0", Start: end, End: end}).Write(dir))
+			testenv.Check(t, s.keeper().Collect(s.Within(t.Context()), s.kept(dir), false))
 			list, err := job.Tasks(dir)
 			if err != nil || len(list) != 1 || list[0].Gone != c.gone || (list[0].Output == "") != c.gone {
 				t.Fatalf("tasks %+v, %v; want gone %t", list, err, c.gone)
@@ -69,16 +64,12 @@ func TestNoLogOfWhatNeverBegan(t *testing.T) {
 	dir := t.TempDir()
 	s := &Submission{ID: "x", Native: "x", Cluster: Cluster{Target: job.Kubernetes}, Job: &job.Job{Name: "x", Dir: dir, Output: "x.out"}}
 	runs := &job.Task{Native: "x-0", Start: time.Now().UTC()}
-	if err := runs.Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, runs.Write(dir))
 	if err := s.keeper().Collect(s.Within(t.Context()), s.kept(dir), true); err == nil || !strings.Contains(err.Error(), "waiting to start") {
 		t.Errorf("of a task that runs: %v", err)
 	}
 	runs.End, runs.Problem = runs.Start, "ended after its time limit"
-	if err := runs.Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, runs.Write(dir))
 	for range 2 {
 		if err := s.keeper().Collect(s.Within(t.Context()), s.kept(dir), false); err != nil {
 			t.Error(err)
@@ -105,16 +96,10 @@ func TestLogOfASilentServer(t *testing.T) {
 		if cancelled {
 			s.Cancelled, want = time.Now(), "begun\n"
 		}
-		if err := os.WriteFile(filepath.Join(dir, "x.out"), []byte("begun\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, "x.out"), []byte("begun\n"), 0o644))
 		end := time.Now().UTC()
-		if err := (&job.Task{Native: "x-0", Start: end, End: end}).Write(dir); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.keeper().Collect(s.Within(t.Context()), s.kept(dir), false); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, (&job.Task{Native: "x-0", Start: end, End: end}).Write(dir))
+		testenv.Check(t, s.keeper().Collect(s.Within(t.Context()), s.kept(dir), false))
 		list, err := job.Tasks(dir)
 		if err != nil || len(list) != 1 || list[0].Output != filepath.Join(dir, "x.out") {
 			t.Fatalf("tasks %+v, %v", list, err)

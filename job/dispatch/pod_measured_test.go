@@ -11,6 +11,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 // TestMeasuredWorkflow: of a workflow of several jobs each step is measured, as what it asked for itself.
@@ -22,9 +23,7 @@ func TestMeasuredWorkflow(t *testing.T) {
 		})
 	}
 	j, err := job.NewSteps("study", []*job.Job{of("Train", "a", 4), of("test", "b", 1)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if text, _, err := Render(j, job.Argo); err != nil || !strings.Contains(text, "run-Train") {
 		t.Fatalf("%v: %s", err, text)
 	}
@@ -36,9 +35,7 @@ func TestMeasuredWorkflow(t *testing.T) {
 	if !j.Measured() {
 		t.Fatal("the workflow is not measured")
 	}
-	if err := s.keeper().Learn(s.kept(home), map[string]batch.QueueState{"study-1": {Tasks: tasks}}); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, s.keeper().Learn(s.kept(home), map[string]batch.QueueState{"study-1": {Tasks: tasks}}))
 	for k, want := range []string{`"asked":{"cpus":4},"command":["run-Train"],"digest":"sha256:a","image":"a"`, `"asked":{"cpus":1},"command":["run-test"],"digest":"sha256:b","image":"b"`} {
 		text, err := os.ReadFile(filepath.Join(home, fmt.Sprintf("task.%d.jsonl", k+1)))
 		if err != nil || !strings.Contains(string(text), want) {
@@ -58,9 +55,7 @@ func TestHandedInFor(t *testing.T) {
 	}
 	home := t.TempDir()
 	s.Target, s.Job = "slurm", &job.Job{Name: "train"}
-	if err := s.write(home); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, s.write(home))
 	if name, to, got := HandedIn(home, &job.Task{Index: 2, Start: at(30)}); name != "train" || to != "slurm" || !got.Equal(at(10)) {
 		t.Errorf("what was written down: %q, %q, %v", name, to, got)
 	}

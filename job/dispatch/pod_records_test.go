@@ -11,6 +11,7 @@ import (
 	"hpcc/job/argo"
 	"hpcc/job/batch"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 // TestArgoRecords has the records of tasks that a workflow's nodes make, twice: the second look changes nothing.
@@ -21,9 +22,7 @@ func TestArgoRecords(t *testing.T) {
 			text = strings.Replace(text, "%s", p, 1)
 		}
 		wf := &argo.Workflow{}
-		if err := json.Unmarshal([]byte(text), wf); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, json.Unmarshal([]byte(text), wf))
 		return wf.Standing()
 	}
 	home := t.TempDir()
@@ -34,13 +33,9 @@ func TestArgoRecords(t *testing.T) {
 	}
 	look := func(n batch.QueueState) (out []string) {
 		t.Helper()
-		if err := s.keeper().Learn(s.kept(home), map[string]batch.QueueState{"study-x": n}); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, s.keeper().Learn(s.kept(home), map[string]batch.QueueState{"study-x": n}))
 		tasks, err := job.Tasks(home)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for _, k := range tasks {
 			text := itoa(k.Index) + " " + k.Step + " " + k.Ending() + " " + itoa(k.Attempt) + " " + k.Native
 			if !k.Ended() {
@@ -73,9 +68,7 @@ func TestArgoNumbers(t *testing.T) {
 		return batch.Attempt{Task: t, Last: true}
 	}
 	for _, list := range [][]batch.Attempt{{step("b", 0)}, {step("a", 0), step("b", 0), step("c", 5)}} {
-		if err := s.keeper().Learn(s.kept(home), map[string]batch.QueueState{"w-x": {Alive: true, Tasks: list}}); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, s.keeper().Learn(s.kept(home), map[string]batch.QueueState{"w-x": {Alive: true, Tasks: list}}))
 	}
 	tasks, err := job.Tasks(home)
 	var got string

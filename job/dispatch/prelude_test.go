@@ -10,6 +10,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/jobscript"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 // TestPrelude runs, for each scheduler that scripts are written for, one that
@@ -22,9 +23,7 @@ func TestPrelude(t *testing.T) {
 		"pe":       "n2 4 all.q@n2 UNDEFINED\nn1 2 all.q@n1 UNDEFINED\n",
 		"nodes":    "n2\nn1\nn2\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 	}
 	environments := map[job.Target][]string{
 		"slurm":      {"SLURM_JOB_ID=18", "SLURM_ARRAY_JOB_ID=12", "SLURM_JOB_NODELIST=n[2,1]", "SLURM_TASKS_PER_NODE=2,1"},

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 func TestReadJob(t *testing.T) {
@@ -16,9 +18,7 @@ func TestReadJob(t *testing.T) {
 	}
 	file := filepath.Join(dir, "job.json")
 	for text, want := range map[string]string{`{"id":"a","job":{"name":"a"}}`: "", `{}`: "it is no job", `{`: "unexpected end"} {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, []byte(text), 0o644))
 		if _, err := ReadJob(dir); (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v; want %q", text, err, want)
 		}

@@ -17,6 +17,7 @@ import (
 	"hpcc/job/kube"
 	"hpcc/job/node"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -246,9 +247,7 @@ func compare(t *testing.T, name string, target job.Target, got string, notes []s
 	}
 	file := filepath.Join("testdata", name+"."+string(target))
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
 	if err != nil || got != string(want) {
@@ -309,9 +308,7 @@ func TestRecords(t *testing.T) {
 	begun := job.Task{Index: 10, Host: "n1", Start: time.Now()}
 	ended := job.Task{Index: 2, Host: "n2", Start: time.Now(), End: time.Now(), Exit: 3}
 	for _, task := range []job.Task{begun, ended} {
-		if err := task.Write(dir); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, task.Write(dir))
 	}
 	os.WriteFile(filepath.Join(dir, ".new-1"), []byte("{"), 0o644) // left by one that was killed
 	os.WriteFile(filepath.Join(dir, "task.x.json"), []byte("{"), 0o644)
@@ -329,9 +326,7 @@ func TestStatusOfALocalJobThatWasKilled(t *testing.T) {
 	dir := t.TempDir()
 	s := &Submission{Cluster: Cluster{Target: job.Local}, Native: node.ProcessID(os.Getpid()), Submitted: time.Now(), Job: jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "1-3") })}
 	home, err := s.directory(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	(&job.Task{Index: 1, Start: time.Now(), End: time.Now()}).Write(home)
 	(&job.Task{Index: 2, Start: time.Now()}).Write(home)
 	for _, test := range []struct {
@@ -343,9 +338,7 @@ func TestStatusOfALocalJobThatWasKilled(t *testing.T) {
 		{node.ProcessID(os.Getpid()) + "1", "lost", 0, 0, 2}, // another process with this pid
 	} {
 		s.Native = test.native
-		if err := s.write(home); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, s.write(home))
 		list, _, err := Statuses(t.Context(), dir, []string{s.ID})
 		if err != nil || len(list) != 1 {
 			t.Fatalf("Statuses = %v, %v", list, err)
@@ -362,12 +355,8 @@ func TestStatusOfAnUnknownTarget(t *testing.T) {
 	dir := t.TempDir()
 	s := &Submission{Cluster: Cluster{Target: "quantum"}, Native: "7", Job: jobtest.Plain()}
 	home, err := s.directory(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.write(home); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, s.write(home))
 	list, warnings, err := Statuses(t.Context(), dir, nil)
 	if err != nil || len(list) != 1 || list[0].State() != "waiting" || len(warnings) != 1 || !strings.Contains(warnings[0], `target "quantum"`) {
 		t.Errorf("Statuses = %+v, %q, %v; want one that waits, and a warning", list, warnings, err)
@@ -379,12 +368,8 @@ func twoJobs(t *testing.T, dir string) (homes []string) {
 	for range 2 {
 		s := &Submission{Cluster: Cluster{Target: job.Local}, Native: node.ProcessID(os.Getpid()), Submitted: time.Now(), Job: jobtest.Plain()}
 		home, err := s.directory(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.write(home); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
+		testenv.Check(t, s.write(home))
 		homes = append(homes, home)
 	}
 	return homes
@@ -394,9 +379,7 @@ func twoJobs(t *testing.T, dir string) (homes []string) {
 func TestStatusesTornRecord(t *testing.T) {
 	dir := t.TempDir()
 	homes := twoJobs(t, dir)
-	if err := os.WriteFile(filepath.Join(homes[1], "task.0.json"), []byte(`{"index":0,"sta`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(homes[1], "task.0.json"), []byte(`{"index":0,"sta`), 0o600))
 	for _, ids := range [][]string{nil, {filepath.Base(homes[1])}} {
 		list, warnings, err := Statuses(t.Context(), dir, ids)
 		if err != nil || len(list) != 2-len(ids) || len(warnings) != 1 || !strings.Contains(warnings[0], "task.0.json") {
@@ -416,12 +399,8 @@ func TestStatusesTornJob(t *testing.T) {
 		homes := twoJobs(t, dir)
 		file := filepath.Join(homes[0], "job.json")
 		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, damage(b), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
+		testenv.Check(t, os.WriteFile(file, damage(b), 0o644))
 		id := filepath.Base(homes[0])
 		list, warnings, err := Statuses(t.Context(), dir, nil)
 		if err != nil || len(list) != 1 || list[0].ID != filepath.Base(homes[1]) || len(warnings) != 1 || !strings.Contains(warnings[0], "job.json") {
@@ -456,9 +435,7 @@ func TestDirectory(t *testing.T) {
 func TestRenderManyParams(t *testing.T) {
 	begin := time.Now()
 	p, err := job.ParseParams([]string{"a=1..1000", "b=1..100"}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	j := jobtest.With(func(j *job.Job) {
 		j.Params, j.Array, j.Args = p, jobtest.Array(t, "1-100000"), []string{"x", "{a}", "{b}"}
 	})

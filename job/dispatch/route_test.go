@@ -12,6 +12,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/shellword"
+	"hpcc/testdata/testenv"
 )
 
 // TestWays: what is tried, in which order, and with which words.
@@ -65,9 +66,7 @@ func TestRunning(t *testing.T) {
 		return job.Task{Index: k, Start: now, End: now, Exit: exit, Signal: signal}
 	}
 	three, err := job.ParseArray("1-3")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, tt := range []struct {
 		what    string
 		status  Status
@@ -111,20 +110,14 @@ func TestRunning(t *testing.T) {
 func TestFindTask(t *testing.T) {
 	dir := t.TempDir()
 	three, err := job.ParseArray("1-3")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, id := range []string{"v1.2-261121-120000", "plain-261121-120000"} {
 		s := &Submission{ID: id, Native: "17", Job: &job.Job{Array: three}}
-		if err := os.Mkdir(filepath.Join(dir, id), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Mkdir(filepath.Join(dir, id), 0o755))
 		if id[0] == 'p' {
 			s.Native = "18"
 		}
-		if err := s.write(filepath.Join(dir, id)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, s.write(filepath.Join(dir, id)))
 	}
 	for _, tt := range []struct {
 		name, id string

@@ -9,6 +9,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/message"
+	"hpcc/testdata/testenv"
 )
 
 func TestToldURL(t *testing.T) {
@@ -39,14 +40,10 @@ func TestService(t *testing.T) {
 	dir := t.TempDir()
 	s := &Submission{ID: "j", Job: &job.Job{}}
 	home := filepath.Join(dir, "j")
-	if err := os.Mkdir(home, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(home, 0o755))
 	log := filepath.Join(dir, "log")
 	// The address stands at the head of a long log.
-	if err := os.WriteFile(log, []byte("http://127.0.0.1:8899/lab?token=t\n"+strings.Repeat("epoch\n", 1<<20)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(log, []byte("http://127.0.0.1:8899/lab?token=t\n"+strings.Repeat("epoch\n", 1<<20)), 0o644))
 	task := &job.Task{Output: filepath.Join(dir, "log")}
 	if v, err := s.Service(dir, task, "jupyter"); err != nil || v.Port != 8899 || v.At("127.0.0.1:1") != "http://127.0.0.1:1/lab?token=t" {
 		t.Errorf("from the log: %+v, %v", v, err)
@@ -55,22 +52,16 @@ func TestService(t *testing.T) {
 		t.Errorf("usual port: %+v, %v", v, err)
 	}
 	b := &job.Beside{Name: job.Tensorboard, Port: 5005, Host: "n1", Output: "out"}
-	if err := b.Write(home); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, b.Write(home))
 	if v, err := s.Service(dir, task, job.Tensorboard); err != nil || v.Port != 5005 {
 		t.Errorf("from the record: %+v, %v", v, err)
 	}
 	b.End, b.Problem = time.Now(), "status 3"
-	if err := b.Write(home); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, b.Write(home))
 	if _, err := s.Service(dir, task, job.Tensorboard); err == nil || !strings.Contains(err.Error(), "ended: status 3; what it wrote is in out") {
 		t.Errorf("one that ended: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(home, "beside."+job.Tensorboard+".json"), []byte(`{"port":70000}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(home, "beside."+job.Tensorboard+".json"), []byte(`{"port":70000}`), 0o644))
 	if _, err := s.Service(dir, task, job.Tensorboard); err == nil || !strings.Contains(err.Error(), "70000 is no port") {
 		t.Errorf("a record of no port: %v", err)
 	}

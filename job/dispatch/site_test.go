@@ -11,6 +11,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 // sitesOf reads texts as files, in their order.
@@ -19,9 +20,7 @@ func sitesOf(t *testing.T, texts ...string) (*Sites, error) {
 	var files []string
 	for i, text := range texts {
 		f := filepath.Join(t.TempDir(), itoa(i)+".toml")
-		if err := os.WriteFile(f, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(f, []byte(text), 0o644))
 		files = append(files, f)
 	}
 	return ReadSites(files)
@@ -45,13 +44,9 @@ func TestSitesOverrule(t *testing.T) {
 		env.B = "2"
 		[site.c]
 		ssh = "me@c"`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	a, err := s.Find("a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want := Site{Name: "a", File: s.Files[1], Scheduler: "slurm", Queue: "mine", Options: []string{"--y"}, Env: map[string]string{"SLURM_CONF": "/a", "B": "2"}}
 	if !reflect.DeepEqual(*a, want) {
 		t.Errorf("site a = %+v; want %+v", *a, want)
@@ -157,9 +152,7 @@ func TestLastStatuses(t *testing.T) {
 	site := &Site{Name: "far", SSH: "nowhere"}
 	for _, id := range []string{"one", "two"} {
 		s := &Submission{ID: id, Native: "7-" + id, Cluster: Cluster{Target: "slurm"}, Submitted: time.Unix(int64(len(id)), 0), Job: jobtest.Plain()}
-		if err := site.Sent(dir, s); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, site.Sent(dir, s))
 	}
 	list, known := site.lastStatuses(dir)
 	if len(list) != 2 || known.IsZero() || list[0].ID != "two" || list[0].Site != "far" || list[0].State() != "waiting" || list[0].AsOf.IsZero() {

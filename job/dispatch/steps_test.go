@@ -11,6 +11,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/argo"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 // argoJobs are those of pods that workflows have as well, and several in order.
@@ -39,9 +40,7 @@ func threeJobs(t *testing.T) *job.Job {
 		j.Pod.Volumes = []job.Volume{{Claim: "data", Path: "/data", ReadOnly: true}}
 	})
 	j, err := job.NewSteps("study", []*job.Job{train, prune, test}, []job.Artifact{{Step: "train", Name: "model", Path: "/out/model.pt"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return j
 }
 
@@ -104,9 +103,7 @@ func TestArgoStrict(t *testing.T) {
 	}
 	for _, f := range files {
 		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if _, err := argo.Read(f, b); err != nil {
 			t.Error(err)
 		}

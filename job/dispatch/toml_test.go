@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestReadTables: what is wrong with a file is told with its line.
@@ -23,9 +25,7 @@ func TestReadTables(t *testing.T) {
 		"name = 'x'\nb = " + strings.Repeat("[", 1000): ":2: keys or values are nested deeper",
 	} {
 		file := filepath.Join(t.TempDir(), "a.toml")
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, []byte(text), 0o644))
 		var into struct {
 			Name string         `toml:"name"`
 			Row  map[string]row `toml:"row"`

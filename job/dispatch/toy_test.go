@@ -19,6 +19,7 @@ import (
 	"hpcc/job/node"
 	"hpcc/job/translate"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 // A toy is a batch system of one queue in memory. It shows what a new one takes: the
@@ -159,9 +160,7 @@ func TestToy(t *testing.T) {
 		t.Errorf("outsideJob: %q", got)
 	}
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "toy"), nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(bin, "toy"), nil, 0o755))
 	t.Setenv("PATH", bin+":/usr/bin:/bin")
 	if list := Schedulers(t.Context()); len(list) == 0 || list[len(list)-1].Name != "the toy" || list[len(list)-1].Version != "toy 1" || list[len(list)-1].Err == nil {
 		t.Errorf("Schedulers: %+v", list)

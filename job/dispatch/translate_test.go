@@ -19,6 +19,7 @@ import (
 	"hpcc/job/field"
 	"hpcc/job/translate"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 // matrix are the targets that each script of testdata/translate becomes.
@@ -37,9 +38,7 @@ type translateCase struct {
 func readCase(t testing.TB, file string) *translateCase {
 	t.Helper()
 	a, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	c := &translateCase{file: file, archive: a}
 	c.source = translate.Source{Name: strings.TrimSuffix(filepath.Base(file), ".txtar") + ".sh", Dir: "/home/u/job", Home: "/home/u", User: "u"}
 	files := map[string][]byte{}
@@ -139,14 +138,10 @@ func TestTranslate(t *testing.T) {
 func (c *translateCase) compare(t *testing.T, got []byte) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(c.file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(c.file, got, 0o644))
 	}
 	want, err := os.ReadFile(c.file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if g, w := strings.Split(string(got), "\n"), strings.Split(string(want), "\n"); !slices.Equal(g, w) {
 		for i := range g {
 			if i >= len(w) || g[i] != w[i] {

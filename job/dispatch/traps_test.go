@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"hpcc/job/translate"
+	"hpcc/testdata/testenv"
 )
 
 // TestTraps are the differences of dialects that break translations: reference
@@ -41,9 +42,7 @@ func TestTraps(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			tr, err := Translator().Translate(translate.Source{Name: "x", Text: []byte("#!/bin/bash\n" + test.script + "\n"), Dir: "/home/u/job", Home: "/home/u"}, "slurm")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			tr.Job.Program, tr.Job.Store = "/bin/hpcc", "/store"
 			tr.Fit()
 			script, _, err := Render(tr.Job, "slurm")

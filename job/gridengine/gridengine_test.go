@@ -8,19 +8,16 @@ import (
 	"testing"
 
 	"hpcc/job/batch"
+	"hpcc/testdata/testenv"
 )
 
 // What a real Grid Engine (8.1.9) said is read.
 func TestGridEngineQueue(t *testing.T) {
 	f, err := os.Open("testdata/qstat.xml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer f.Close()
 	got, err := queue(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for id, want := range map[string]batch.QueueState{
 		"2": {Running: 14, Waiting: 4, Reason: "suspended"}, "3": {Running: 1}, "4": {Waiting: 1, Reason: "error"},
 		"5": {Waiting: 1, Reason: "held"}, "6": {Waiting: 1, Reason: "no free slots yet"},
@@ -44,9 +41,7 @@ func TestGridEngineReasons(t *testing.T) {
 		"qstat-j-toobig.txt": `(-l gpu=9) cannot run at host "n2" because it offers only hc:gpu=4.000000`,
 	} {
 		b, err := os.ReadFile(filepath.Join("testdata", file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		got := reasons(b)
 		if len(got) != 1 {
 			t.Errorf("%s: %q; want one job's", file, got)
@@ -61,9 +56,7 @@ func TestGridEngineReasons(t *testing.T) {
 
 func TestGridEngineAccount(t *testing.T) {
 	b, err := os.ReadFile("testdata/qacct-j.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	good, failed, _ := strings.Cut(string(b), "exit_status  0")
 	for account, want := range map[string]string{
 		good + "exit_status  0\n": "",

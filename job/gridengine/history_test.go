@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 // accountingLine is a line of accounting(5), of a job that ran for ten minutes.
@@ -33,9 +34,7 @@ func TestGridEngineStays(t *testing.T) {
 		accountingLine(3, time.Unix(0, 0), "0", "", "NONE") + // it never began
 		"half a li"
 	list, _, _, err := stays(strings.NewReader(text), int64(len(text)), noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	jobtest.CheckStays(t, list,
 		"1 alice 12:00:00-12:10:00 cpus 4 memory 8192M gpus 4",
 		"2.3 alice 13:00:00-13:10:00 cpus 4 memory 0M gpus 0")
@@ -79,9 +78,7 @@ func TestGridEngineBegins(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("SGE_ROOT", root)
 	t.Setenv("SGE_CELL", "c")
-	if err := os.MkdirAll(filepath.Join(root, "c", "common"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(filepath.Join(root, "c", "common"), 0o700))
 	now := time.Now().Truncate(time.Second)
 	old, late, later := accountingLine(1, now.AddDate(0, 0, -30), "0", "", "NONE"), accountingLine(2, now.Add(-2*time.Hour), "0", "", "NONE"), accountingLine(3, now.Add(-time.Hour), "0", "", "NONE")
 	for _, test := range []struct {
@@ -93,13 +90,9 @@ func TestGridEngineBegins(t *testing.T) {
 		{late + later, now.Add(-2 * time.Hour), "begins on " + now.Add(-110*time.Minute).Format("2006-01-02 15:04")},
 		{"# Version: 8.1.9\n", time.Time{}, "has no job"},
 	} {
-		if err := os.WriteFile(filepath.Join(root, "c", "common", "accounting"), []byte(test.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(root, "c", "common", "accounting"), []byte(test.text), 0o600))
 		h, err := System{}.History(t.Context(), now.AddDate(0, 0, -7))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		notes := strings.Join(h.Notes, "\n")
 		if !h.Begins.Equal(test.begins) || !strings.Contains(notes, test.note) || (test.note == "" && strings.Contains(notes, "begins")) {
 			t.Errorf("%q begins %v and says %q; want %v and %q", test.text, h.Begins, notes, test.begins, test.note)
@@ -121,9 +114,7 @@ func FuzzGridEngineStays(f *testing.F) {
 	f.Add(accountingLine(1, time.Unix(1700000000, 0), "1", "-l gpu=1", "NONE"))
 	f.Fuzz(func(t *testing.T, text string) {
 		list, _, _, err := stays(strings.NewReader(text), int64(len(text)), time.Time{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for _, s := range list {
 			if s.Start.IsZero() || s.CPUs < 0 || s.Memory < 0 || s.GPUs < 0 {
 				t.Errorf("a job has %+v", s)

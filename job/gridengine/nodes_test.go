@@ -8,17 +8,14 @@ import (
 
 	"hpcc/job/capacity"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 func TestGridEngineNodes(t *testing.T) {
 	nodes, err := hosts(strings.NewReader(jobtest.Recorded(t, "qhost-qjF.xml")), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	at := capacity.NodeIndex(nodes)
-	if err := holds(at, strings.NewReader(jobtest.Recorded(t, "qstat-gt.xml")), ""); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, holds(at, strings.NewReader(jobtest.Recorded(t, "qstat-gt.xml")), ""))
 	if h := at["n1"].Holds; len(h) != 1 || h[0].Cpus != 2 || h[0].Gpus != 2 || h[0].To.Sub(h[0].From) != 3*time.Minute {
 		t.Errorf("n1 is held by %+v", h)
 	}
@@ -57,9 +54,7 @@ func TestGridEngineClosed(t *testing.T) {
 		{"", "au/E", "a off cpus 6/8 memory 0M/0M gpus 0/0 q0,q1"},
 	} {
 		nodes, err := hosts(strings.NewReader(host(c.left, c.states)), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		nodes[0].Settle(time.Now())
 		jobtest.CheckNodes(t, nodes, c.want)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/testdata/testenv"
 )
 
 // TestPodTunnelBeginsAgain: kubectl gives up with the first connection that nobody takes in the pod, as
@@ -37,14 +38,10 @@ echo '"Unhandled Error" err="an error occurred forwarding 1 -> 8000: dial tcp4 1
 echo 'error: lost connection to pod' >&2
 exit 1
 `, dir, nobody, program)
-	if err := os.WriteFile(at("kubectl"), []byte(kubectl), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(at("kubectl"), []byte(kubectl), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	tun, err := System{Target: job.Kubernetes}.Forward(t.Context(), &job.Task{Native: "x-0"}, 8000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer tun.Close()
 	ask := func() (string, error) {
 		c, there := pipeTCP(t)
@@ -79,18 +76,12 @@ exit 1
 func pipeTCP(t *testing.T) (*net.TCPConn, net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer l.Close()
 	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	there, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return c.(*net.TCPConn), there
 }
 
@@ -98,9 +89,7 @@ func pipeTCP(t *testing.T) (*net.TCPConn, net.Conn) {
 func servePort(t *testing.T, serve func(*net.TCPConn)) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {

@@ -14,6 +14,7 @@ import (
 	"hpcc/job/capacity"
 	"hpcc/metrics"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 // measuredPod is a pod whose program has ended.
@@ -68,9 +69,7 @@ func TestMeasuredPods(t *testing.T) {
 		st := batch.QueueState{}
 		learnPods(&st, []podState{measuredPod(c.exit, c.reason, c.message)}, func(int) bool { return true })
 		st.Tasks[0].Pulled = 1500 * time.Millisecond
-		if err := (System{Target: job.Kubernetes}).Learn(s, map[string]batch.QueueState{"train-x": st}); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, (System{Target: job.Kubernetes}).Learn(s, map[string]batch.QueueState{"train-x": st}))
 		text, err := os.ReadFile(filepath.Join(home, "task.0.jsonl"))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
@@ -113,9 +112,7 @@ func FuzzPodRecord(f *testing.F) {
 		s := &batch.Submitted{ID: "a-b", Home: home, Natives: []string{"a-b"}, Arrays: make([]job.Array, 1), Job: &job.Job{Name: "a", Measure: true}, At: func(*job.Task) time.Time { return time.Time{} }}
 		st := batch.QueueState{}
 		learnPods(&st, []podState{measuredPod(exit, "Error", message)}, func(int) bool { return true })
-		if err := (System{Target: job.Kubernetes}).Learn(s, map[string]batch.QueueState{"a-b": st}); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, (System{Target: job.Kubernetes}).Learn(s, map[string]batch.QueueState{"a-b": st}))
 		text, err := os.ReadFile(filepath.Join(home, "task.0.jsonl"))
 		header, _, footer, _ := podRecord(string(text))
 		if err != nil || header == nil || footer == nil || len(text) > 2*16<<10 {

@@ -9,6 +9,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 // TestLearn follows a task with a retry, then a rerun with one, as the cluster tells of them look by look.
@@ -29,13 +30,9 @@ func TestLearn(t *testing.T) {
 			learnPods(&st, own, func(int) bool { return over || i+1 < len(s.Natives) })
 			known[id] = st
 		}
-		if err := (System{}).Learn(s, known); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, (System{}).Learn(s, known))
 		files, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		var out []string
 		for _, f := range files {
 			r := &job.Task{}
@@ -85,9 +82,7 @@ func TestPodsOfNodes(t *testing.T) {
 	s := &batch.Submitted{ID: "j", Home: dir, Natives: []string{"j"}, Arrays: make([]job.Array, 1), Job: &job.Job{Name: "j", Nodes: 3}}
 	var st batch.QueueState
 	learnPods(&st, []podState{podOf("2", "c", 1, "ok"), podOf("0", "a", 1, "ok"), podOf("1", "b", 1, "bad")}, func(int) bool { return true })
-	if err := (System{}).Learn(s, map[string]batch.QueueState{"j": st}); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, (System{}).Learn(s, map[string]batch.QueueState{"j": st}))
 	got := &job.Task{}
 	if !job.ReadRecord(dir, "task.0.json", got) || got.Native != "b" || got.Exit != 3 {
 		t.Errorf("the record is %+v; want that of the node that failed", got)
@@ -123,9 +118,7 @@ func TestPodsOfNodesGoOn(t *testing.T) {
 			st.Waiting = 0
 		}
 		got := ""
-		if err := (System{}).Learn(s, map[string]batch.QueueState{"j": st}); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, (System{}).Learn(s, map[string]batch.QueueState{"j": st}))
 		if list, err := job.Tasks(home); err == nil && len(list) == 1 {
 			got = list[0].Native + " " + map[bool]string{true: list[0].Ending(), false: "running"}[list[0].Ended()]
 		}

@@ -2,13 +2,13 @@ package local
 
 import (
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 func TestLocalNodes(t *testing.T) {
 	c, err := System{}.Nodes(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	list, notes := c.Nodes, c.Notes
 	if len(list) != 1 || len(notes) > 0 || list[0].CPUs < 1 || list[0].Memory < 1<<20 || list[0].FreeMemory > list[0].Memory {
 		t.Errorf("this machine is %+v, %v, %v", list, notes, err)

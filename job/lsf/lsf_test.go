@@ -6,15 +6,14 @@ import (
 	"testing"
 
 	"hpcc/job/batch"
+	"hpcc/testdata/testenv"
 )
 
 // What an LSF-compatible system said (volclava 2.2) is read.
 func TestLSFQueue(t *testing.T) {
 	for _, file := range []string{"bjobs-w.txt", "bjobs-aw.txt"} { // with and without what has ended
 		b, err := os.ReadFile("testdata/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		got := queue(string(b))
 		for id, want := range map[string]batch.QueueState{
 			"10": {Running: 1}, "9": {Running: 2, Waiting: 4}, "12": {Running: 1}, "11": {Waiting: 1, Reason: "held"}, "13": {Waiting: 1}, "3": {}, "5": {},
@@ -28,9 +27,7 @@ func TestLSFQueue(t *testing.T) {
 		t.Errorf("no jobs: %v", got)
 	}
 	b, err := os.ReadFile("testdata/bjobs-p.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	got := reasons(string(b))
 	if len(got) != 2 || got["9"] != "Job slot limit reached: 3 hosts" || got["13"] != got["9"] {
 		t.Errorf("why jobs wait: %q", got)

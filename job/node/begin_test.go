@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"hpcc/job"
+	"hpcc/testdata/testenv"
 )
 
 // TestMeasuredMoves: what was measured of an attempt goes where its record goes.
@@ -13,9 +14,7 @@ func TestMeasuredMoves(t *testing.T) {
 	dir := t.TempDir()
 	task := Schedulers(nil).Begin(dir, 3)
 	write := func(text string) {
-		if err := os.WriteFile(filepath.Join(dir, task.Measured()), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, task.Measured()), []byte(text), 0o644))
 	}
 	read := func(name string) string {
 		b, _ := os.ReadFile(filepath.Join(dir, name))
@@ -23,9 +22,7 @@ func TestMeasuredMoves(t *testing.T) {
 	}
 	write("first")
 	task.Write(dir)
-	if err := task.WriteEarlier(dir); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, task.WriteEarlier(dir))
 	if got := read("task.3.0.jsonl"); got != "first" {
 		t.Errorf("of the first attempt: %q", got)
 	}

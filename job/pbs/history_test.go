@@ -7,6 +7,7 @@ import (
 
 	"hpcc/job/capacity"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 func TestPBSUsed(t *testing.T) {
@@ -17,9 +18,7 @@ func TestPBSUsed(t *testing.T) {
 
 func TestPBSStays(t *testing.T) {
 	list, err := stays(strings.NewReader(jobtest.Recorded(t, "qstat-fxt.json")), time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var some []capacity.Stay
 	for _, s := range list {
 		if strings.Contains(s.ID, "[]") {

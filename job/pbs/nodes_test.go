@@ -11,13 +11,12 @@ import (
 	"hpcc/job/capacity"
 	"hpcc/job/quantity"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 func TestPBSNodes(t *testing.T) {
 	nodes := nodes(jobtest.Recorded(t, "pbsnodes-a.txt"))
-	if err := holds(capacity.NodeIndex(nodes), strings.NewReader(jobtest.Recorded(t, "qstat-f.json"))); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, holds(capacity.NodeIndex(nodes), strings.NewReader(jobtest.Recorded(t, "qstat-f.json"))))
 	if h := nodes[0].Holds; len(h) != 1 || h[0].Cpus != 2 || h[0].Gpus != 2 || !h[0].To.IsZero() || h[0].By != "job 12.h" {
 		t.Errorf("n1 is held by %+v", h)
 	}
@@ -36,9 +35,7 @@ func TestPBSNodes(t *testing.T) {
 			Assigned  map[string]any `json:"resources_assigned"`
 		} `json:"nodes"`
 	}
-	if err := json.Unmarshal([]byte(jobtest.Recorded(t, "pbsnodes.json")), &list); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal([]byte(jobtest.Recorded(t, "pbsnodes.json")), &list))
 	for _, n := range nodes {
 		j := list.Nodes[n.Name]
 		used, _ := j.Assigned["ncpus"].(float64)

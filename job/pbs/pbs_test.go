@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"hpcc/job/batch"
+	"hpcc/testdata/testenv"
 )
 
 // What OpenPBS 23.06 said is read.
@@ -19,14 +20,10 @@ func TestPBSQueue(t *testing.T) {
 		"qstat-fxt.json": {"1[].h": {}},
 	} {
 		f, err := os.Open("testdata/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		got, err := queue(f)
 		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for id, w := range want {
 			if !reflect.DeepEqual(got[id], w) {
 				t.Errorf("%s: job %s: %+v; want %+v", file, id, got[id], w)

@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"hpcc/store/wait"
+	"hpcc/testdata/testenv"
 )
 
 // TestSilentCommand: a command of a scheduler that hangs is ended with a message.
 func TestSilentCommand(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "scancel"), []byte("#!/bin/sh\nexec sleep 600\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "scancel"), []byte("#!/bin/sh\nexec sleep 600\n"), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	begun := time.Now()
 	err := System{}.Cancel(wait.With(t.Context(), wait.Patience{Header: 100 * time.Millisecond}), "7")

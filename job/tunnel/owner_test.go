@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 func TestParseSocketRow(t *testing.T) {
@@ -75,9 +77,7 @@ func listenAs(t *testing.T, uid int, network, address string) *net.TCPListener {
 	var l net.Listener
 	var err error
 	asUser(t, uid, func() { l, err = net.Listen(network, address) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l.(*net.TCPListener)
 }
@@ -88,27 +88,21 @@ const foreignUID = 54321 // nobody's
 // another, over IPv4 and over mapped addresses.
 func TestCheckPeer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer l.Close()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	accepted := func(dial func() net.Conn) (client, server net.Conn) {
 		t.Helper()
 		client = dial()
 		server, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		t.Cleanup(func() { client.Close(); server.Close() })
 		return client, server
 	}
 	dial := func(address string) func() net.Conn {
 		return func() net.Conn {
 			c, err := net.Dial("tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			return c
 		}
 	}
@@ -149,9 +143,7 @@ func TestCheckPeer(t *testing.T) {
 // whichever address, and a port of another user elsewhere is in nobody's way.
 func TestDialOwn(t *testing.T) {
 	own, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer own.Close()
 	at := func(l net.Listener) netip.AddrPort {
 		return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(l.Addr().(*net.TCPAddr).Port))

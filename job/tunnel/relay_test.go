@@ -20,15 +20,14 @@ import (
 	"time"
 
 	"hpcc/job/message"
+	"hpcc/testdata/testenv"
 )
 
 // service is a server on the loopback interface; serve gets each connection.
 func serveLoopback(t *testing.T, serve func(*net.TCPConn)) (port int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -46,14 +45,10 @@ func serveLoopback(t *testing.T, serve func(*net.TCPConn)) (port int) {
 func tunnelTo(t *testing.T, port int) (*Tunnel, string, <-chan error) {
 	t.Helper()
 	tun, err := New(t.Context(), Direct(t.Context(), port))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(tun.Close)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { l.Close() })
 	problems := make(chan error, 1000)
 	go func() {
@@ -71,9 +66,7 @@ func tunnelTo(t *testing.T, port int) (*Tunnel, string, <-chan error) {
 func dial(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return c.(*net.TCPConn)
@@ -188,9 +181,7 @@ func (neverEnds) Read(p []byte) (int, error) { return len(p), nil }
 // TestTunnelNobodyThere: the client gets an error, and there is a plain word.
 func TestTunnelNobodyThere(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
 	_, addr, problems := tunnelTo(t, port)
@@ -256,9 +247,7 @@ func TestTunnelEnds(t *testing.T) {
 	}))
 	c := dial(t, addr)
 	_, _ = io.WriteString(c, "x")
-	if err := <-got; err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, <-got)
 	tun.Close()
 	<-tun.Ended()
 	if err := <-heard; err == nil {
@@ -296,9 +285,7 @@ func TestStartLink(t *testing.T) {
 		{`printf '\033[31mred\n' >&2`, "[31mred"},
 	} {
 		link, err := Start(t.Context(), os.Environ(), []string{"sh", "-c", tt.script})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		tun, err := New(t.Context(), link)
 		switch {
 		case err == nil:
@@ -316,9 +303,7 @@ func TestStartLink(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	link, err := Start(ctx, os.Environ(), []string{"sleep", "100"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := New(ctx, link); err == nil {
 		t.Error("one that never greets has greeted")
 	}

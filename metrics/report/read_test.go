@@ -100,9 +100,8 @@ func TestJSON(t *testing.T) {
 	spoil(t, runs[0], strings.Replace(string(b), `"machine"`, `"later":{"x":[1,2]},"machine"`, 1))
 	r, err := Read([]Source{{Name: "a", Runs: runs}}, Options{})
 	testenv.Check(t, err)
-	if b, err = r.JSON(); err != nil {
-		t.Fatal(err)
-	}
+	b, err = r.JSON()
+	testenv.Check(t, err)
 	var got struct {
 		Type    string
 		Version int
@@ -194,9 +193,8 @@ func TestPrices(t *testing.T) {
 		t.Errorf("%v %q %+v; want a note of what a run pays that asked for nothing", err, r.Notes, r.Systems[0].Figures)
 	}
 	huge := metrics.Record{Header: unasked.Header, Footer: &metrics.Footer{Wall: 3600, GPUs: []metrics.GPUUse{{Energy: 1.7e308}, {Energy: 1.7e308}}}}
-	if r, err = Read([]Source{{Name: "x", Runs: []Run{{Known: huge}}}}, Options{Prices: p}); err != nil {
-		t.Fatal(err)
-	}
+	r, err = Read([]Source{{Name: "x", Runs: []Run{{Known: huge}}}}, Options{Prices: p})
+	testenv.Check(t, err)
 	if _, err := r.JSON(); err != nil {
 		t.Errorf("energy that cannot be: %v", err)
 	}

@@ -19,9 +19,8 @@ func plain(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "owndir-")
 	testenv.Check(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		t.Fatal(err)
-	}
+	dir, err = filepath.EvalSymlinks(dir)
+	testenv.Check(t, err)
 	return dir
 }
 

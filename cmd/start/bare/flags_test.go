@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"hpcc/envfile"
+	"hpcc/testdata/testenv"
 )
 
 // stack lays out argv, variables and ids as the kernel does.
@@ -45,13 +46,9 @@ func TestIsRun(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	for name, text := range map[string]string{"a.env": "A=1\n", "large": strings.Repeat("A=1\n", maxFile/4)} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	if err := syscall.Mkfifo("fifo", 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, syscall.Mkfifo("fifo", 0o600))
 	user := [4]uintptr{1000, 1000, 100, 100}
 	for _, c := range []struct {
 		line, want string // "" if it declines
@@ -206,13 +203,9 @@ func FuzzPattern(f *testing.F) {
 			return
 		}
 		u, err := envfile.Unset(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		left, err := envfile.Apply([]string{name + "=x"}, []envfile.Change{u}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got, want := matches(pattern, name), len(left) == 0; got != want {
 			t.Errorf("matches(%q, %q) = %v; package envfile: %v", pattern, name, got, want)
 		}

@@ -33,14 +33,10 @@ func needsNothing(t *testing.T, arch string) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	out, err := exec.Command("go", "list", "-m").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	module := strings.TrimSpace(string(out))
 	code, err := exec.Command("go", "tool", "objdump", "-s", `^(`+regexp.QuoteMeta(module)+`/|unicode/utf8\.|syscall\.|internal/)`, program).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	calls := map[string][]string{}
 	var in string
 	for line := range strings.Lines(string(code)) {
