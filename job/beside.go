@@ -129,7 +129,7 @@ func FillPort(words []string, port int) []string {
 // MaxPort is the highest port of TCP.
 const MaxPort = 1<<16 - 1
 
-// Services are the programs that can be named in the place of a port, with their usual one.
+// services are the programs that can be named in the place of a port, with their usual one.
 var services = map[string]int{Tensorboard: 6006, "jupyter": 8888}
 
 // UsualPort is the port that a service takes where nobody says another; false

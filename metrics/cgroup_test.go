@@ -8,7 +8,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Hosts as they are found: Slurm on version 2, version 1 with controllers of their own, both at
+// hosts as they are found: Slurm on version 2, version 1 with controllers of their own, both at
 // once, a container that sees its cgroup as the root, and with the path of the host.
 var hosts = map[string]map[string]string{
 	"v2": {

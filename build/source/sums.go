@@ -236,7 +236,7 @@ func parseSums(data []byte) map[string]sumRecord {
 	return known
 }
 
-// Save keeps what was learned. Files that are gone are forgotten when there
+// save keeps what was learned. Files that are gone are forgotten when there
 // are too many.
 func (s *sums) save() error {
 	if s == nil || !s.fresh {

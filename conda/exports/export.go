@@ -220,7 +220,7 @@ func (r *reader) unique() {
 	}
 }
 
-// wishes are the specs that the entries do not answer.
+// Wishes are the specs that the entries do not answer.
 func (e *Export) Wishes() []Spec {
 	return slices.DeleteFunc(slices.Clone(e.Specs), func(s Spec) bool { return s.Asked })
 }

@@ -83,7 +83,7 @@ const (
 // installs no category but main unless it is told to.
 const baseCategory = "hpcc-base"
 
-// add adds a package that is at an address; base says that it is of the image below.
+// Add adds a package that is at an address; base says that it is of the image below.
 func (l *Locked) Add(x LockedPackage, address string, base bool) {
 	category := "main"
 	if base {

@@ -41,7 +41,7 @@ func (r *File) key() string {
 	return digest + "-" + r.FileName
 }
 
-// cached finds a package in dir and compares its bytes with what the index or the
+// Cached finds a package in dir and compares its bytes with what the index or the
 // list says of it. A damaged one is removed, so that it is fetched again.
 func (r *File) Cached(dir string) (string, bool) {
 	p, fi, ok := r.Kept(dir)
@@ -72,7 +72,7 @@ func (r *File) Cached(dir string) (string, bool) {
 	return p, true
 }
 
-// kept finds the file of a package in dir, of the right size as far as that is
+// Kept finds the file of a package in dir, of the right size as far as that is
 // known. Its bytes are not read.
 func (r *File) Kept(dir string) (string, os.FileInfo, bool) {
 	if r.key() == "" {
@@ -84,7 +84,7 @@ func (r *File) Kept(dir string) (string, os.FileInfo, bool) {
 	return p, fi, ok
 }
 
-// keep writes what comes from src into dir, verified, and returns its path.
+// Keep writes what comes from src into dir, verified, and returns its path.
 func (r *File) Keep(ctx context.Context, src io.Reader, dir, tmp string, add func(n int64)) (string, error) {
 	f, err := os.CreateTemp(tmp, "package-")
 	if err != nil {

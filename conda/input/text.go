@@ -37,7 +37,7 @@ func (f *Faults) Add(line int, text string) {
 // mostFaults is how many a person reads.
 const mostFaults = 20
 
-// join lists the faults, each after the first with its line.
+// Join lists the faults, each after the first with its line.
 func (f *Faults) Join(sep string) string {
 	g := Faults{Texts: slices.Clone(f.Texts)}
 	for i, line := range f.lines {

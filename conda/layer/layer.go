@@ -65,7 +65,7 @@ func (w *Writer) parents(p string) error {
 	return w.Writer.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: d + "/", Mode: 0o755, ModTime: Epoch})
 }
 
-// header writes an entry below the prefix.
+// Header writes an entry below the prefix.
 func (w *Writer) Header(h *tar.Header) error {
 	h.Name = path.Join(w.prefix, h.Name)
 	if h.Typeflag == tar.TypeDir {
@@ -81,7 +81,7 @@ func (w *Writer) Header(h *tar.Header) error {
 	return w.Writer.WriteHeader(h)
 }
 
-// file writes a file that hpcc makes; sec is its time, 0 for none of its own.
+// File writes a file that hpcc makes; sec is its time, 0 for none of its own.
 func (w *Writer) File(name string, mode int64, data []byte, sec int64) error {
 	t := Epoch
 	if sec > 0 {

@@ -50,7 +50,7 @@ func (x *Indexes) indexes() []string {
 	return slices.Compact(out)
 }
 
-// before puts what the user names before what a file in dir does. As with pip,
+// Before puts what the user names before what a file in dir does. As with pip,
 // a directory of the file may be meant from where the file is.
 func (x Indexes) Before(file Indexes, dir string) Indexes {
 	x.NoIndex = x.NoIndex || (file.NoIndex && x.URL == "")

@@ -35,7 +35,7 @@ type installation struct {
 	lost  map[string]bool
 }
 
-// layers fetches the wheels, checks them and writes layers to put above those of
+// Layers fetches the wheels, checks them and writes layers to put above those of
 // the conda packages. Notes are what was not kept, for people. The same plan
 // gives the same layers.
 func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) (layers []v1.Layer, notes []string, err error) {

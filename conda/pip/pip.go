@@ -248,7 +248,7 @@ func InstalledDist(dst, site string) (name, version string, ok bool) {
 	return NormalName(f[0]), f[1], true
 }
 
-// archives are the archives of the Wheels, in their order.
+// Archives are the archives of the Wheels, in their order.
 func (p *Plan) Archives() (out []*fetch.File) {
 	for _, x := range p.picks {
 		out = append(out, x.record())

@@ -279,16 +279,16 @@ func fragmentHash(frag string) (string, error) {
 	return "", nil
 }
 
-// validName reports whether the requirement has a name that a distribution can have.
+// ValidName reports whether the requirement has a name that a distribution can have.
 func (r Requirement) ValidName() bool { return nameText().MatchString(r.Name) }
 
-// nameInURL is the name of the distribution in the requirement's URL; "" is none.
+// NameInURL is the name of the distribution in the requirement's URL; "" is none.
 func (r Requirement) NameInURL() string { return nameInURL(r.URL) }
 
-// isSource reports whether the requirement names an archive of sources.
+// IsSource reports whether the requirement names an archive of sources.
 func (r Requirement) IsSource() bool { return sourceKind(path.Base(locationPath(r.URL))) != "" }
 
-// exactly is the specifier of the very version, which the name of a wheel has:
+// Exactly is the specifier of the very version, which the name of a wheel has:
 // another platform has the version in another wheel.
 func (r Requirement) Exactly() string {
 	if w, err := parseWheelName(path.Base(locationPath(r.URL))); err == nil {
@@ -297,7 +297,7 @@ func (r Requirement) Exactly() string {
 	return r.Specifier
 }
 
-// decide evaluates the marker for no extra, as far as a platform decides it: known is
+// Decide evaluates the marker for no extra, as far as a platform decides it: known is
 // false where the version of python or something else does.
 func (r Requirement) Decide(subdir string) (holds, known bool, err error) {
 	if r.Marker == "" {

@@ -39,7 +39,7 @@ func (r *Record) NoarchKind() string {
 	return ""
 }
 
-// channel is where the package is from, as an image records it; conda has the
+// Channel is where the package is from, as an image records it; conda has the
 // same word for packages that it does not know from where they are.
 func (r *Record) Channel() string {
 	if s := fetch.Public(r.Origin); s != "" {
@@ -71,7 +71,7 @@ func SplitFile(fn string) (name, version, build string, ok bool) {
 	return name, version, build, IsName(name) && IsVersion(version) && IsBuild(build)
 }
 
-// from says whether a record is from the channel that an entry names: by URL or
+// From says whether a record is from the channel that an entry names: by URL or
 // name, with or without a platform.
 func (r *Record) From(channel string) bool {
 	for _, sub := range []string{r.Subdir, "noarch"} {
@@ -83,13 +83,13 @@ func (r *Record) From(channel string) bool {
 // pythonTag is how a build string says for which python it is: py311, py3.11, cp311.
 var pythonTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:py|cp)(\d)\.?(\d{1,2})(?:\D|$)`) })
 
-// fits reports whether the build is for python X.Y, or for any.
+// Fits reports whether the build is for python X.Y, or for any.
 func (r *Record) Fits(python string) bool {
 	m := pythonTag().FindStringSubmatch(r.Build)
 	return m == nil || python == "" || m[1]+"."+m[2] == python
 }
 
-// better prefers, among records of one name and version, the first channel, the
+// Better prefers, among records of one name and version, the first channel, the
 // higher build number, the later, and then the .conda archive, which is faster
 // to read.
 func (r *Record) Better(best *Record) bool {

@@ -32,8 +32,8 @@ type Problem struct {
 // python is X.Y of the python that its builds are to be for, if they say.
 type Kept struct{ Version, Build, Python string }
 
-// solve finds packages that meet a problem, or says in an *unsolvable why there are none. fetch reads the records of
-// names, in the order of the channels; it is asked for names in waves.
+// Solve finds packages that meet a problem, or says in an *unsolvable why there are none. fetch
+// reads the records of names, in the order of the channels; it is asked for names in waves.
 func (p *Problem) Solve(ctx context.Context, fetch Fetcher) ([]*Record, error) {
 	records, err := p.Gather(ctx, fetch)
 	if err != nil {
@@ -42,7 +42,7 @@ func (p *Problem) Solve(ctx context.Context, fetch Fetcher) ([]*Record, error) {
 	return p.SolveWith(ctx, records)
 }
 
-// solveWith solves with the records that there are.
+// SolveWith solves with the records that there are.
 func (p *Problem) SolveWith(ctx context.Context, records []*Record) ([]*Record, error) {
 	pool := newPool(p, records)
 	s := newSolver(ctx, pool, nil)
@@ -63,7 +63,7 @@ type Fetcher func(ctx context.Context, names map[string]bool) ([]*Record, error)
 // less than a million.
 const maxRecords = 4_000_000
 
-// gather reads the records of all names that the wished ones can need.
+// Gather reads the records of all names that the wished ones can need.
 func (p *Problem) Gather(ctx context.Context, fetch Fetcher) ([]*Record, error) {
 	known := map[string]bool{}
 	wave := map[string]bool{}

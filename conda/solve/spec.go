@@ -409,7 +409,7 @@ func splitFeatures(s string) features {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == ',' })
 }
 
-// meets reports whether a package fulfils the spec.
+// Meets reports whether a package fulfils the spec.
 func (s *Spec) Meets(r *Record) bool {
 	v, err := parseVersion(r.Version)
 	return err == nil && s.matches(r, v)

@@ -70,7 +70,7 @@ func (k argoKubectl) terminate(ctx context.Context, name string) error {
 	return err
 }
 
-// Retry needs to know which steps to forget, which the server and the argo command do.
+// retry needs to know which steps to forget, which the server and the argo command do.
 func (k argoKubectl) retry(ctx context.Context, name string) error {
 	if _, err := exec.LookPath("argo"); err != nil {
 		return fmt.Errorf("running the failed steps of workflow %s again needs an Argo server (--server URL at submit) or the argo command", name)

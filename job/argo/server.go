@@ -338,7 +338,7 @@ func (s *Server) terminate(ctx context.Context, name string) error {
 	return s.call(ctx, http.MethodPut, []string{"workflows", kube.Namespace(ctx), name, "terminate"}, nil, map[string]string{}, nil)
 }
 
-// Retry runs the failed steps of a workflow again.
+// retry runs the failed steps of a workflow again.
 func (s *Server) retry(ctx context.Context, name string) error {
 	return s.call(ctx, http.MethodPut, []string{"workflows", kube.Namespace(ctx), name, "retry"}, nil, map[string]string{}, nil)
 }

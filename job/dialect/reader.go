@@ -44,7 +44,7 @@ type numbers struct {
 	Scatter                                             bool  // each chunk on a node of its own
 }
 
-// ErrNoValue refuses an option without its argument.
+// errNoValue refuses an option without its argument.
 var errNoValue = errors.New("it lacks its value")
 
 // Script reads the directives of a script.

@@ -62,7 +62,7 @@ func TestSlurmGRES(t *testing.T) {
 	}
 }
 
-// thatDay is a time of the recordings, of that day.
+// ThatDay is a time of the recordings, of that day.
 func ThatDay(t testing.TB, clock string) time.Time {
 	at := when("2026-11-21T" + clock)
 	if at.IsZero() {

@@ -26,7 +26,7 @@ import (
 	"sync"
 )
 
-// Options are what the command line says.
+// options are what the command line says.
 type options struct {
 	out, cache, suite string
 	machines          []*machine

@@ -40,7 +40,7 @@ func NewStore(t testing.TB) *store.Store {
 	return s
 }
 
-// An entry is a file of the layers.
+// An Entry is a file of the layers.
 type Entry struct {
 	*tar.Header
 	Data string
@@ -261,7 +261,7 @@ func (w Wheel) File() string {
 	return w.stem() + "-" + tag + ".whl"
 }
 
-// metadata is the wheel's METADATA.
+// Metadata is the wheel's METADATA.
 func (w Wheel) Metadata() string {
 	return "Metadata-Version: 2.1\nName: " + w.Name + "\nVersion: " + w.Version + "\n" + w.Meta + "\nA description: of it.\n"
 }
