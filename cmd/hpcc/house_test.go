@@ -107,26 +107,27 @@ type tally struct {
 	Contexts  int // functions that take a *cli.Context, besides parsers
 }
 
-// ceilings are the numbers above the limits, by room. A number at or below its limit is 0 here.
+// ceilings are the numbers above the limits, by room, and what a room has so many for. A
+// number at or below its limit is 0 here.
 var ceilings = map[string]tally{
-	"build":          {Exports: 17},
-	"cmd/hpcc":       {Contexts: 15},
-	"conda":          {Exports: 16},
-	"conda/fetch":    {Exports: 16}, // addresses and downloads of channels, indexes and mirrors
-	"conda/input":    {Exports: 16}, // the bounds of all that conda and pip read
-	"job":            {Exports: 65},
-	"job/capacity":   {Exports: 37}, // the rows of a report, which cmd/hpcc prints
-	"job/dispatch":   {Exports: 42}, // one for each verb of jobs and clusters, and its result
-	"job/field":      {Exports: 45}, // one constant for each field that directives fill in
-	"job/invoke":     {Exports: 16},
-	"job/kube":       {Exports: 37}, // argo writes the same pods, and dispatch reads their records
-	"metrics":        {Exports: 31},
-	"metrics/report": {Exports: 25},
-	"runtime":        {Exports: 31},
-	"store":          {Exports: 43},
-	"store/gzip":     {Functions: 1},
-	"store/wait":     {Exports: 18},
-	"unpack":         {Exports: 32},
+	"build":          {Exports: 17},  // a build, its check and events; the conda half of one
+	"cmd/hpcc":       {Contexts: 15}, // completion, help, defaults of flags
+	"conda":          {Exports: 16},  // an environment's plan, packages, moves to another machine
+	"conda/fetch":    {Exports: 16},  // addresses and downloads of channels, indexes and mirrors
+	"conda/input":    {Exports: 16},  // the bounds of all that conda and pip read
+	"job":            {Exports: 65},  // the nouns of jobs, which every scheduler writes
+	"job/capacity":   {Exports: 37},  // the rows of a report, which cmd/hpcc prints
+	"job/dispatch":   {Exports: 42},  // one for each verb of jobs and clusters, and its result
+	"job/field":      {Exports: 45},  // one constant for each field that directives fill in
+	"job/invoke":     {Exports: 16},  // the ways to call a command, and their limits
+	"job/kube":       {Exports: 37},  // argo writes the same pods, and dispatch reads their records
+	"metrics":        {Exports: 31},  // the fields of a record, which report and job read
+	"metrics/report": {Exports: 25},  // the sources of a report, which cmd/hpcc gathers
+	"runtime":        {Exports: 31},  // one for each way to start: run, RUN, oci, units
+	"store":          {Exports: 43},  // one for each verb of images and registries, and its errors
+	"store/gzip":     {Functions: 1}, // the loop of the inflater, which calls would slow
+	"store/wait":     {Exports: 18},  // limits and attempts of all that waits for others
+	"unpack":         {Exports: 32},  // trees, layers, notes of owners: to and from each other
 }
 
 // schedulers are the words that belong into the package of one scheduler, job/NAME.
