@@ -134,11 +134,10 @@ func (a System) Submit(ctx context.Context, r *batch.Request) error {
 	if r.Job.Workflow != nil {
 		wf.at("metadata").label(kube.Labels(r.Job, name))
 	}
-	manifest, err := kube.YAML(wf)
-	if err != nil {
+	if text, err = kube.Documents("", wf); err != nil {
 		return err
 	}
-	if err := r.Rewrite(string(manifest)); err != nil {
+	if err := r.Rewrite(text); err != nil {
 		return fmt.Errorf("writing the manifest of job %q: %w", r.Job.Name, err)
 	}
 	api, err := open(ctx)

@@ -252,8 +252,8 @@ func (w *File) JobName() string {
 
 // Record returns the workflow for a job; later changes of w do not count.
 func (w *File) Record() (*job.Workflow, error) {
-	text, err := kube.YAML(w.root)
-	return &job.Workflow{File: w.File, Template: w.Template, Manifest: string(text), Notes: w.Notes}, err
+	text, err := kube.Documents("", w.root)
+	return &job.Workflow{File: w.File, Template: w.Template, Manifest: text, Notes: w.Notes}, err
 }
 
 // Namespace is the one that the file names; "" mostly.

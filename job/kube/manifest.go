@@ -259,7 +259,7 @@ type serviceSpec struct {
 func Documents(comment string, objects ...any) (string, error) {
 	var b bytes.Buffer
 	for i, o := range objects {
-		text, err := YAML(o)
+		text, err := toYAML(o)
 		if err != nil {
 			return "", fmt.Errorf("writing the manifest: %w", err)
 		}

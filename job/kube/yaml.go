@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML writes a value as kubectl and argo do: by its JSON names, sorted.
-func YAML(v any) ([]byte, error) {
+// toYAML writes a value as kubectl and argo do: by its JSON names, sorted.
+func toYAML(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, err

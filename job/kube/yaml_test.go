@@ -9,7 +9,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// FuzzYAML has the library of kubectl read what YAML writes.
+// FuzzYAML has the library of kubectl read what toYAML writes.
 func FuzzYAML(f *testing.F) {
 	for _, s := range []string{
 		"", "y", "No", "on", "~", "null", "0777", "0o17", "0x1F", "0b1", "1_000", "1:20", "-.5", ".inf", "1e3", "=", "<<", "2001-01-01",
@@ -25,7 +25,7 @@ func FuzzYAML(f *testing.F) {
 		if err != nil {
 			t.Skip(err) // not a number
 		}
-		text, err := YAML(v)
+		text, err := toYAML(v)
 		testenv.Check(t, err)
 		got, err := yaml.YAMLToJSON(text)
 		testenv.Check(t, err)
