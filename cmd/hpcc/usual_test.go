@@ -32,7 +32,7 @@ const look = `env; echo cwd: $(pwd -P); id; umask; cat /etc/passwd /etc/group
 	for d in / /etc "$HOME"; do ls -ln $d; done | sed 's/^\([^ ]*\) *[0-9]* *\([0-9]*\) *\([0-9]*\) .* \([^ ]*\)$/\1 \2 \3 \4/'
 	cut -d' ' -f 4- /proc/self/mountinfo | sed 's/ - \([^ ]*\) .*/ \1/; s/ \(shared\|master\|propagate_from\):[0-9]*//g' | sort
 	cat /proc/self/uid_map /proc/self/gid_map /proc/self/setgroups
-	ls -l /proc/self/fd | sed 's/.* \([0-9]* ->\)/\1/' | grep -v 'pipe:\|proc'; ulimit -a; grep -E '^(Groups|NoNewPrivs|Cap...|Seccomp|Sig...|Threads):' /proc/self/status; ls /proc/self/fd; ulimit -n; cat /proc/self/oom_score_adj
+	ls -l /proc/self/fd | sed 's/.* \([0-9]*\)\( -> .*\)*$/\1\2/' | grep -v 'pipe:\|proc'; ulimit -a; grep -E '^(Groups|NoNewPrivs|Cap...|Seccomp|Sig...|Threads):' /proc/self/status; ls /proc/self/fd; ulimit -n; cat /proc/self/oom_score_adj
 	touch /x /etc/x /bin/x`
 
 // mayHaveGPU reports whether this machine has signs of a GPU.
