@@ -36,6 +36,7 @@ const (
 type Change struct {
 	name, value string
 	unset       bool   // name is a pattern
+	exact       bool   // value is not expanded
 	at          string // FILE:LINE, "" for one of the command line
 }
 
@@ -90,6 +91,13 @@ func Read(r io.Reader, file string, o Options) ([]Change, error) {
 
 // Literal reads one assignment of the command line, "--set-env=NAME=VALUE".
 func Literal(arg string) (Change, error) { return parse(arg) }
+
+// Exact sets a variable to a value that is not expanded and keeps its quotes.
+func Exact(name, value string) (Change, error) {
+	c, err := parse(name + "=" + value)
+	c.value, c.exact = value, true
+	return c, err
+}
 
 // Unset removes the variables whose names match glob: "*", "?", "[a-z]" and the
 // extended patterns "@(a|b)", "?(a)", "*(a)", "+(a)", "!(a)" of fnmatch(3).
@@ -151,7 +159,7 @@ func Apply(env []string, changes []Change, expand bool) ([]string, error) {
 			continue
 		}
 		value := c.value
-		if expand {
+		if expand && !c.exact {
 			var ok bool
 			if value, ok = expandItems(value, out); !ok {
 				return nil, c.tooLarge("a value", maxValue)

@@ -39,7 +39,7 @@ func storeFlag() cli.Flag {
 
 // platformFlag chooses one platform of an image.
 func platformFlag() cli.Flag {
-	return &cli.StringFlag{Name: "platform", Usage: "take `OS/ARCH`, such as linux/ppc64le (default: this machine's)"}
+	return &cli.StringFlag{Name: "platform", Usage: "select platform `OS/ARCH` (default: this machine's)"}
 }
 
 // parsePlatformFlag returns nil without the flag.
@@ -59,7 +59,7 @@ func parsePlatform(s string) (*v1.Platform, error) {
 }
 
 func plainHTTPFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "plain-http", Usage: "the registry speaks http without TLS (loopback always may)"}
+	return &cli.BoolFlag{Name: "plain-http", Usage: "use HTTP without TLS (loopback registries need no flag)"}
 }
 
 // parseArguments returns the arguments of a command. It refuses a wrong number of

@@ -23,15 +23,16 @@ const attachUsage = "JOB[.TASK] [--] [CMD [ARG...]]"
 
 func attachCommand() *cli.Command {
 	return &cli.Command{
-		Name: "attach", Usage: "open a shell, or run a program, where a task runs", ArgsUsage: attachUsage,
-		Description: `Enters the container of a task that runs, on its node: the same files, /tmp, environment and
-directory. Waits until the task runs. CMD is a shell unless it is given.
+		Name: "attach", Usage: "open a shell in the container of a running task", ArgsUsage: attachUsage,
+		Description: `Opens a shell, or runs CMD, in the container of a running task: with the same files, /tmp,
+environment and directory. Waits until the task runs.
 
-   hpcc attach main-261121-090000
+   hpcc attach main
    hpcc attach main.3 nvidia-smi
    hpcc attach main -- sh -c 'tail -n 5 /tmp/progress'
 
-Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not found.`,
+Exit status: the program's; 125 if hpcc failed, 126 if the program is not executable, 127 if it
+was not found.`,
 		Flags:  []cli.Flag{viaFlag(), storeFlag()},
 		Action: action(parseAttach),
 	}

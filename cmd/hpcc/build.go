@@ -24,8 +24,10 @@ import (
 
 func buildCommand() *cli.Command {
 	return &cli.Command{
-		Name: "build", Usage: "make an image from a Dockerfile or a conda export", ArgsUsage: "[CONTEXT]",
-		Description: `Builds an image as an ordinary user: no daemon, no root, no subordinate ids.
+		Name: "build", Usage: "build an image from a Dockerfile or a conda export", ArgsUsage: "[CONTEXT]",
+		Description: `Builds an image as an ordinary user: without a daemon, root or subordinate IDs. CONTEXT is a
+directory (default .), a git repository (URL.git#REF:DIR), or - for a tar archive or a Dockerfile
+on standard input. Prints the image's digest.
 
    hpcc build -t base .
    hpcc build -f Dockerfile -t base --build-arg VERSION=3 .
@@ -34,9 +36,8 @@ func buildCommand() *cli.Command {
    hpcc build --conda environment.yml -f Dockerfile -t app .
    hpcc build --check .
 
-With --conda and a Dockerfile, or a CONTEXT, the environment is what the Dockerfile calls conda: FROM conda, COPY --from=conda.
-CONTEXT is a directory (default .), a git repository (URL.git#REF:DIR), or - for a tar archive or a Dockerfile
-on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The digest of the image is printed at the end.`,
+With --conda and a Dockerfile, the environment is the stage "conda": write FROM conda or COPY
+--from=conda.`,
 		Flags:  buildFlags(),
 		Action: action(parseBuild),
 	}
@@ -44,25 +45,27 @@ on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The d
 
 // buildFlags are the flags of each command that builds an image.
 func buildFlags() []cli.Flag {
-	return append([]cli.Flag{
-		&cli.StringFlag{Name: "tag", Aliases: []string{"t"}, Usage: "call the image `NAME`"},
-		&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `DOCKERFILE` (default CONTEXT/Dockerfile; - is standard input)"},
-		&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH[,OS/ARCH...]` (default: this machine's); several make an index"},
-		&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG: `NAME=VALUE`, or NAME to take it from the environment (repeatable)"},
-		&cli.StringSliceFlag{Name: "secret", Usage: "show RUN --mount=type=secret a file or variable: `id=NAME,src=FILE` or id=NAME,env=VARIABLE (repeatable)"},
-		&cli.StringSliceFlag{Name: "ssh", Usage: "show RUN --mount=type=ssh an agent: `ID[=SOCKET]` (default $SSH_AUTH_SOCK; repeatable)"},
-		&cli.StringSliceFlag{Name: "build-context", Usage: "let FROM and --from=NAME mean `NAME=DIR` or NAME=docker-image://REF (repeatable)"},
-		&cli.StringSliceFlag{Name: "label", Usage: "label the image `NAME=VALUE` (repeatable)"},
-		&cli.StringFlag{Name: "target", Usage: "stop at `STAGE`"},
-		&cli.BoolFlag{Name: "entry", Usage: "make \"hpcc entry\" the entry point, for clusters that choose the uid: OpenShift, Kubernetes"},
-		&cli.BoolFlag{Name: "check", Usage: "look the Dockerfile over without building; exit status 1 when there are warnings"},
-		&cli.BoolFlag{Name: "no-cache", Usage: "do every step again"},
-		&cli.StringSliceFlag{Name: "cache-from", Usage: "look for steps in the registry's `REF` as well, which --cache-to made (repeatable)"},
-		&cli.StringFlag{Name: "cache-to", Usage: "send the steps of this build to the registry as `REF[,mode=min]`; min: only those whose layers are in the image"},
-		&cli.StringFlag{Name: "compression", Usage: "pack new layers with `gzip|zstd`", Value: "gzip"},
-		&cli.StringFlag{Name: "progress", Usage: "show steps as `auto|plain|tty|json`", Value: "auto"},
-		plainHTTPFlag(), storeFlag(),
-	}, slices.Concat(condaFlags(), attestFlags(), outputFlags())...)
+	return slices.Concat([]cli.Flag{
+		&cli.StringFlag{Name: "tag", Aliases: []string{"t"}, Usage: "name the image `NAME`"},
+		&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `FILE` (default CONTEXT/Dockerfile; - is standard input)"},
+		&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG to `NAME=VALUE`; NAME alone copies a variable"},
+		&cli.StringFlag{Name: "target", Usage: "stop at stage `STAGE`"},
+		&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH`; several, with commas, make an index"},
+		&cli.BoolFlag{Name: "no-cache", Usage: "run every step again"},
+		&cli.BoolFlag{Name: "check", Usage: "check the Dockerfile without building it"},
+		&cli.StringSliceFlag{Name: "secret", Usage: "expose `id=NAME` with src=FILE or env=NAME to RUN --mount"},
+		&cli.StringFlag{Name: "progress", Usage: "show progress as `STYLE`: auto, plain, tty or json", Value: "auto"},
+	}, condaFlags(), inSection(dockerfileSection,
+		&cli.StringSliceFlag{Name: "ssh", Usage: "expose an SSH agent as `ID` or ID=SOCKET to RUN --mount"},
+		&cli.StringSliceFlag{Name: "build-context", Usage: "use `NAME=DIR` or NAME=docker-image://REF in FROM and --from"},
+		&cli.StringSliceFlag{Name: "label", Usage: "add label `NAME=VALUE`"},
+		&cli.BoolFlag{Name: "entry", Usage: "make \"hpcc entry\" the entry point, for OpenShift's random user IDs"},
+	), inSection(cacheSection,
+		&cli.StringSliceFlag{Name: "cache-from", Usage: "import cached steps from registry reference `REF`"},
+		&cli.StringFlag{Name: "cache-to", Usage: "export cached steps to registry reference `REF`[,mode=min]"},
+	), outputFlags(), attestFlags(), inSection(imageSection,
+		&cli.StringFlag{Name: "compression", Usage: "compress new layers with `METHOD`: gzip or zstd", Value: "gzip"},
+	), inSection(generalSection, plainHTTPFlag(), storeFlag()))
 }
 
 // buildArgs is the command line of "hpcc build", and of the build of "hpcc deploy".

@@ -10,10 +10,10 @@ import (
 
 func cancelCommand() *cli.Command {
 	return &cli.Command{
-		Name: "cancel", Usage: "end jobs", ArgsUsage: "JOB...",
-		Description: `Ends the tasks that run or wait. "hpcc rerun" takes them up again.
+		Name: "cancel", Usage: "cancel jobs", ArgsUsage: "JOB...",
+		Description: `Cancels running and queued tasks. "hpcc rerun" runs them again.
 
-   hpcc cancel main-261121-090000`,
+   hpcc cancel main`,
 		Flags:  []cli.Flag{onFlag(), storeFlag()},
 		Action: action(parseCancel),
 	}

@@ -16,19 +16,19 @@ import (
 
 func checkCommand() *cli.Command {
 	return &cli.Command{
-		Name: "check", Usage: "tell whether an image runs where the cluster takes its rights", ArgsUsage: "IMAGE",
-		Description: `Reads an image's configuration and the owners and modes of its files, follows the programs
-that it starts with, and names each reason why it would not run, with the lines of the Dockerfile that cure it.
-Nothing is unpacked or run, and no network is used. Shell scripts are not read; a note names the first.
+		Name: "check", Usage: "check an image against the restrictions of a cluster", ArgsUsage: "IMAGE",
+		Description: `Checks the configuration, file owners and file modes of an image against the restrictions of a
+cluster. Names every reason why the image would not run, with the Dockerfile lines that correct
+it. Runs nothing, unpacks nothing, and does not read shell scripts.
 
-   hpcc check --openshift train     as any uid, in group 0 (OpenShift's restricted-v2)
-   hpcc check --restricted train    as the image's own numeric user (Kubernetes' Pod Security "restricted")
+   hpcc check --openshift train     for any user ID, in group 0
+   hpcc check --restricted train    for the image's own numeric user ID
 
-Exit status: 0 it runs, also with warnings; 1 there are reasons why not.`,
+Exit status: 0 if the image runs, also with warnings; 1 if it does not.`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "openshift", Usage: "as OpenShift runs it: any uid, in group 0"},
-			&cli.BoolFlag{Name: "restricted", Usage: "as Kubernetes runs it in a namespace that enforces \"restricted\""},
-			&cli.BoolFlag{Name: "json", Usage: "one JSON object a line"},
+			&cli.BoolFlag{Name: "openshift", Usage: "check for OpenShift: any user ID, group 0"},
+			&cli.BoolFlag{Name: "restricted", Usage: "check for Kubernetes' Pod Security level \"restricted\""},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per line"},
 			platformFlag(), storeFlag(),
 		},
 		Action: action(parseCheck),

@@ -1,17 +1,28 @@
 package main
 
-import "github.com/urfave/cli/v2"
+import (
+	"slices"
 
-// commands lists the verbs in the order people need them.
+	"github.com/urfave/cli/v2"
+)
+
+// commands returns the commands in the order in which help lists them.
 func commands() []*cli.Command {
-	return []*cli.Command{
-		buildCommand(),
-		pullCommand(), pushCommand(), deployCommand(), loginCommand(),
-		imagesCommand(), inspectCommand(), checkCommand(), rmCommand(), gcCommand(),
-		loadCommand(), saveCommand(), unpackCommand(),
-		runCommand(), entryCommand(), ociCommand(),
-		scriptCommand(), submitCommand(), statusCommand(), topCommand(), nodesCommand(), logsCommand(), waitCommand(), cancelCommand(), rerunCommand(), reportCommand(), sitesCommand(), taskCommand(), rayCommand(), hereCommand(),
-		forwardCommand(), attachCommand(), relayCommand(), enterCommand(),
-		doctorCommand(),
+	return slices.Concat(
+		inGroup("Build and run", buildCommand(), runCommand(), checkCommand(), doctorCommand()),
+		inGroup("Images", imagesCommand(), pullCommand(), pushCommand(), deployCommand(), loginCommand(),
+			loadCommand(), saveCommand(), unpackCommand(), inspectCommand(), rmCommand(), gcCommand()),
+		inGroup("Jobs", submitCommand(), statusCommand(), logsCommand(), topCommand(), waitCommand(), cancelCommand(), rerunCommand(),
+			attachCommand(), forwardCommand(), scriptCommand()),
+		inGroup("Clusters", nodesCommand(), sitesCommand(), reportCommand()),
+		inGroup("Started by other programs", entryCommand(), ociCommand(),
+			taskCommand(), rayCommand(), hereCommand(), relayCommand(), enterCommand()),
+	)
+}
+
+func inGroup(title string, list ...*cli.Command) []*cli.Command {
+	for _, c := range list {
+		c.Category = title
 	}
+	return list
 }

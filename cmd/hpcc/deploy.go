@@ -15,25 +15,24 @@ import (
 
 func deployCommand() *cli.Command {
 	return &cli.Command{
-		Name: "deploy", Usage: "build an image and send it to a registry by name", ArgsUsage: "[CONTEXT | IMAGE]",
-		Description: `Builds as "hpcc build" does, with its flags, and sends the image, all its platforms, to the
-registry that creds.yaml calls NAME (docs/cloud.md); or, without --tag, sends an image of the store. The reference by digest is printed, which
-"hpcc submit --to kubernetes" takes too. The registry "none" is this store: nothing is sent.
+		Name: "deploy", Usage: "build an image and push it to a registry of creds.yaml", ArgsUsage: "[CONTEXT | IMAGE]",
+		Description: `Builds an image like "hpcc build" and pushes it, with all its platforms, to the registry that
+creds.yaml calls NAME. Without --tag, pushes an image of the store. Prints the reference by
+digest. Registry "none" is the local store.
 
-   hpcc deploy -r jfrog -t base --platform linux/amd64,linux/ppc64le .
-   hpcc deploy -r jfrog --conda requirements.txt -t sci:2
-   hpcc deploy -r local base
+   hpcc deploy -r lab -t base --platform linux/amd64,linux/ppc64le .
+   hpcc deploy -r lab base
 
-Registries are those of ~/.config/hpcc/creds.yaml, and of ./creds.yaml, which may name no variables and no files:
+Registries come from ~/.config/hpcc/creds.yaml and ./creds.yaml:
 
-   - name: jfrog
-     url: https://registry.example/team
+   - name: lab
+     url: https://registry.example.org/team
      username: alice
-     password: ${JFROG_TOKEN}    # or password_file: FILE; with neither, what "hpcc login" keeps`,
+     password: ${LAB_TOKEN}    # or password_file: FILE`,
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "registry", Aliases: []string{"r"}, Usage: "send the image to registry `NAME` of creds.yaml"},
-			&cli.StringFlag{Name: "creds", EnvVars: []string{"HPCC_CREDS"}, Usage: "read registries from `FILE` (default: ~/.config/hpcc/creds.yaml and ./creds.yaml)"},
-			&cli.BoolFlag{Name: "json", Usage: "print where the image lies as JSON"},
+			&cli.StringFlag{Name: "registry", Aliases: []string{"r"}, Usage: "push to registry `NAME` of creds.yaml"},
+			&cli.StringFlag{Name: "creds", EnvVars: []string{"HPCC_CREDS"}, Usage: "read registries from `FILE` (default ~/.config/hpcc/creds.yaml and ./creds.yaml)"},
+			&cli.BoolFlag{Name: "json", Usage: "print the reference as JSON"},
 		}, deployFlags()...),
 		Action: action(parseDeploy),
 	}

@@ -29,9 +29,11 @@ func TestDocs(t *testing.T) {
 // cliPage writes the command line as Markdown.
 func cliPage(a *cli.App) string {
 	var b strings.Builder
-	b.WriteString("# The command line\n\nWritten by `make docs` from the program's own table; `hpcc COMMAND --help` says the same.\n\n" +
-		"Flags stand before arguments; after IMAGE everything belongs to the program, with or without `--`.\n" +
-		"Results go to standard output, words for people to standard error.\nExit status: 0; 1 failure; 2 usage. `run` gives the program's own, or 125 hpcc failed, 126 not executable, 127 not found.\n")
+	b.WriteString("# Command line\n\nWritten by `make docs` from the program's table; `hpcc COMMAND --help-all` prints the same.\n\n" +
+		"Flags come before arguments. Everything after IMAGE belongs to the program, with or without `--`.\n" +
+		"Results go to standard output, messages to standard error. The exit status is 0 for success, 1 for failure\n" +
+		"and 2 for wrong usage. `hpcc run` exits with the program's status, or with 125 if hpcc failed, 126 if the\n" +
+		"program is not executable, and 127 if it was not found.\n")
 	for _, c := range a.Commands {
 		if c.Hidden {
 			continue
@@ -41,14 +43,15 @@ func cliPage(a *cli.App) string {
 			text := strings.ReplaceAll(c.Description, "\n   ", "\n    ")
 			fmt.Fprintf(&b, "\n%s\n", text)
 		}
-		if len(c.Flags) > 0 {
-			b.WriteString("\n| flag | meaning |\n| --- | --- |\n")
-		}
-		for _, f := range c.Flags {
-			if v, ok := f.(cli.VisibleFlag); ok && !v.IsVisible() {
-				continue
+		for _, s := range sections {
+			for i, f := range flagsOf(c.Flags, s.title) {
+				if i == 0 {
+					fmt.Fprintf(&b, "\n| %s | |\n| --- | --- |\n", flagsTitle(s.title))
+				}
+				if f.Names()[0] != "help" {
+					fmt.Fprintf(&b, "| %s | %s |\n", flagNames(f), flagUsage(f))
+				}
 			}
-			fmt.Fprintf(&b, "| %s | %s |\n", flagNames(f), flagUsage(f))
 		}
 		for i, s := range c.Subcommands {
 			if i == 0 {
@@ -84,6 +87,9 @@ func flagUsage(f cli.Flag) string {
 		return ""
 	}
 	text := strings.ReplaceAll(d.GetUsage(), "|", "\\|")
+	if _, ok := f.(*cli.StringSliceFlag); ok {
+		text += " (repeatable)"
+	}
 	if v := d.GetDefaultText(); v != "" && v != "false" && v != "0" && v != `""` && v != "[]" {
 		text += " (default " + v + ")"
 	}

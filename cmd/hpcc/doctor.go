@@ -16,20 +16,19 @@ import (
 
 func doctorCommand() *cli.Command {
 	return &cli.Command{
-		Name: "doctor", Usage: "say what this host allows, why not, and whom to ask",
-		Description: `Tries what runs and builds use, in a few milliseconds and all at the same time; nothing is
-left behind. Each line is ok, limited (there is a way round) or no, with what was found;
-below it stand what you can do ("you:") and the line to send to the administrator ("ask:").
-A registry is asked only when it is named.
+		Name: "doctor", Usage: "check what this host supports",
+		Description: `Tries what runs and builds need. Every line is ok, limited (there is an alternative) or no, with
+the reason, what you can do ("you:"), and the text to send to the administrator ("ask:"). Contacts
+a registry only if you name it.
 
    hpcc doctor
    hpcc doctor --json | jq -r 'select(.ask != "") | .ask'
    hpcc doctor --registry ghcr.io
 
-Exit status: 1 when no image can run here at all.`,
+Exit status: 1 if no image can run on this host.`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "json", Usage: "one JSON object a line: type, name, state, why, do, ask, vital"},
-			&cli.StringSliceFlag{Name: "registry", Usage: "ask whether `HOST` answers (repeatable)"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per line"},
+			&cli.StringSliceFlag{Name: "registry", Usage: "check that registry `HOST` answers"},
 			storeFlag(),
 		},
 		Action: action(parseDoctor),

@@ -19,11 +19,11 @@ import (
 // enterCommand is what "hpcc attach" starts on the task's node.
 func enterCommand() *cli.Command {
 	return &cli.Command{
-		Name: "enter", Hidden: true, Usage: "run a program where a task of this node runs (hpcc attach starts this)", ArgsUsage: "[--] [CMD [ARG...]]",
+		Name: "enter", Hidden: true, Usage: "run a program in the container of a task (started by hpcc attach)", ArgsUsage: "[--] [CMD [ARG...]]",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "job", Required: true, Usage: "of job `ID`"},
-			&cli.IntFlag{Name: "task", Usage: "the task `INDEX`"},
-			&cli.StringFlag{Name: "term", Usage: "on a terminal of `KIND`"},
+			&cli.StringFlag{Name: "job", Required: true, Usage: "select job `ID`"},
+			&cli.IntFlag{Name: "task", Usage: "select task `INDEX`"},
+			&cli.StringFlag{Name: "term", Usage: "set the terminal type to `TYPE`"},
 			storeFlag(),
 		},
 		Action: action(parseEnter),

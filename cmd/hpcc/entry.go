@@ -13,25 +13,25 @@ import (
 
 func entryCommand() *cli.Command {
 	return &cli.Command{
-		Name: "entry", Usage: "be the entry point of an image whose user the cluster chooses", ArgsUsage: "[--] CMD [ARG...]",
-		Description: `Runs CMD as whoever this is, for images that OpenShift and Kubernetes start under a uid that the
-image does not know. "hpcc build --entry" puts it there.
+		Name: "entry", Usage: "run as the entry point of an image, under any user ID", ArgsUsage: "[--] CMD [ARG...]",
+		Description: `Runs CMD under any user ID, for images that OpenShift and Kubernetes start with a user ID that the
+image does not know. "hpcc build --entry" makes it the entry point.
 
    ENTRYPOINT ["/usr/local/bin/hpcc-entry", "entry", "--"]
 
-The program finds a user name (a line of /etc/passwd where that can be written, else
-libnss_wrapper where the image has it, else $USER), a HOME that can be written to, places for
-caches, and, in group 0, a umask that lets the next uid write, too. As the first process of a
-container, hpcc passes signals on and reaps; elsewhere the program takes its place.
+Gives the program a user name (in /etc/passwd if that is writable, else through libnss_wrapper if
+the image has it, else in $USER), a writable HOME, cache directories, and in group 0 a umask that
+lets the next user ID write as well. As the first process of a container, hpcc forwards signals
+and reaps processes; elsewhere the program replaces it.
 
-With --measure hpcc stays the program's parent and keeps a record of what it uses, in FILE (usually
-` + metrics.PodFile + `); what matters most of it also goes to the kubelet's termination
-message, which stays with the pod. "hpcc submit --measure" does so.
+With --measure, hpcc stays the program's parent and writes its resource usage to FILE (default
+` + metrics.PodFile + `) and a summary to the termination message of the container.
 
-Exit status: the program's own (128+N for signal N); 125 hpcc failed, 126 not executable, 127 not found.`,
+Exit status: the program's, or 128+N for signal N; 125 if hpcc failed, 126 if the program is not
+executable, 127 if it was not found.`,
 		Flags: []cli.Flag{
-			&cli.GenericFlag{Name: "measure", Value: &fileFlag{usual: metrics.PodFile}, Usage: "keep a record of what the program uses; --measure=`FILE` says where"},
-			&cli.GenericFlag{Name: "tail", Hidden: true, Value: &fileFlag{usual: metrics.PodFile}, Usage: "print the head and the end of such a record"},
+			&cli.GenericFlag{Name: "measure", Value: &fileFlag{usual: metrics.PodFile}, Usage: "write resource usage to `FILE`"},
+			&cli.GenericFlag{Name: "tail", Hidden: true, Value: &fileFlag{usual: metrics.PodFile}, Usage: "print the start and the end of a resource usage record"},
 		},
 		Action: programAction(parseEntry),
 	}

@@ -23,26 +23,27 @@ import (
 
 // condaFlags are the flags of builds from an export.
 func condaFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "conda", Usage: "install the packages of `EXPORT`: conda list in any form, environment.yml, conda-lock.yml, pixi.lock, requirements.txt"},
-		&cli.StringFlag{Name: "conda-prefix", Usage: "install the packages of the environment that stands in `DIR`"},
-		&cli.StringFlag{Name: "environment", Usage: "take the environment `NAME` of a pixi.lock that has several", DefaultText: "default"},
-		&cli.StringSliceFlag{Name: "channel", Aliases: []string{"c"}, Usage: "find packages in `CHANNEL`: a URL, a directory, or a name on conda.anaconda.org (repeatable, in order)"},
-		&cli.StringFlag{Name: "channel-priority", Usage: "`strict|flexible`: strict takes a name from the first channel that has it alone, flexible from a later one where nothing else fits", Value: "strict"},
-		&cli.StringFlag{Name: "with-cuda", Usage: "solve for machines that have CUDA `VERSION`"},
-		&cli.StringFlag{Name: "python", Usage: "take python `X.Y` for a requirements.txt (default: the newest of the channels)"},
-		&cli.StringFlag{Name: "index-url", Usage: "find wheels in the index at `URL` (default: what the export says, else pypi.org)"},
-		&cli.StringSliceFlag{Name: "extra-index-url", Usage: "find wheels in the index at `URL` too (repeatable)"},
-		&cli.StringSliceFlag{Name: "wheel-dir", Aliases: []string{"find-links"}, Usage: "find wheels in `DIR` too, or in the links of the page at a URL (repeatable)"},
-		&cli.BoolFlag{Name: "no-index", Usage: "ask no index: find wheels in --wheel-dir alone"},
-		&cli.BoolFlag{Name: "no-run", Usage: "run nothing: name the post-link scripts of packages, refuse packages of pip that have to be built"},
-		&cli.StringFlag{Name: "lock", Usage: "write what is installed to `FILE`, a conda-lock.yml that --conda takes"},
-		&cli.BoolFlag{Name: "dry-run", Usage: "print what would be fetched for an export, and make no image"},
-		&cli.BoolFlag{Name: "json", Usage: "with --dry-run: one JSON object a line"},
-		&cli.StringFlag{Name: "from", Usage: "put the environment on `IMAGE`; scratch is none, conda (or conda:2.28, for that glibc) is made of the channel's own packages", DefaultText: build.DefaultBase},
-		&cli.StringFlag{Name: "prefix", Usage: "install the environment at `DIR` inside", DefaultText: conda.DefaultPrefix},
-		&cli.BoolFlag{Name: "package-layers", Usage: "make one layer of each package, which all images that have the package share (docker takes 127 layers in an image)"},
-	}
+	return slices.Concat(inSection(condaSection,
+		&cli.StringFlag{Name: "conda", Usage: "install the packages of `EXPORT`, any export of conda or pip"},
+		&cli.StringSliceFlag{Name: "channel", Aliases: []string{"c"}, Usage: "search `CHANNEL`: a URL, directory or conda.anaconda.org name"},
+		&cli.StringFlag{Name: "from", Usage: "install on top of `IMAGE`, scratch, or conda for a minimal base", DefaultText: build.DefaultBase},
+		&cli.StringFlag{Name: "lock", Usage: "write the installed packages to `FILE`, a conda-lock.yml"},
+		&cli.BoolFlag{Name: "dry-run", Usage: "print what would be downloaded and exit"},
+	), inSection(condaSourceSection,
+		&cli.StringFlag{Name: "conda-prefix", Usage: "install the packages of the environment in `DIR`"},
+		&cli.StringFlag{Name: "environment", Usage: "select environment `NAME` of a pixi.lock", DefaultText: "default"},
+		&cli.StringFlag{Name: "channel-priority", Usage: "use channels in `MODE`: strict or flexible order", Value: "strict"},
+		&cli.StringFlag{Name: "with-cuda", Usage: "solve for machines with CUDA `VERSION`"},
+		&cli.StringFlag{Name: "python", Usage: "use python `X.Y` for a requirements.txt"},
+		&cli.StringFlag{Name: "index-url", Usage: "search the package index at `URL` (default: pypi.org)"},
+		&cli.StringSliceFlag{Name: "extra-index-url", Usage: "search the package index at `URL` as well"},
+		&cli.StringSliceFlag{Name: "wheel-dir", Aliases: []string{"find-links"}, Usage: "search wheels in `DIR` or on the page of a URL as well"},
+		&cli.BoolFlag{Name: "no-index", Usage: "search wheels in --wheel-dir only"},
+		&cli.BoolFlag{Name: "no-run", Usage: "run no post-link scripts and build no source packages"},
+		&cli.StringFlag{Name: "prefix", Usage: "install the environment to `DIR` in the image", DefaultText: conda.DefaultPrefix},
+		&cli.BoolFlag{Name: "package-layers", Usage: "make one layer per package, shared between images"},
+		&cli.BoolFlag{Name: "json", Usage: "with --dry-run: print one JSON object per line"},
+	))
 }
 
 // parseConda reads the flags of condaFlags. It returns nil if the build has no

@@ -54,6 +54,9 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	if err := interruptedFlag(c); err != nil {
 		return err
 	}
+	if flag, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: "); ok && c != nil && c.Command != nil {
+		return unknownFlag(c.Command, flag)
+	}
 	name := "hpcc"
 	if c != nil && c.Command != nil && c.Command.Name != "" && c.Command.Name != "hpcc" {
 		name += " " + c.Command.Name

@@ -33,26 +33,24 @@ const forwardUsage = "JOB[.TASK] PORT|NAME|LOCAL:PORT"
 
 func forwardCommand() *cli.Command {
 	return &cli.Command{
-		Name: "forward", Usage: "bring a port of a task's node here", ArgsUsage: forwardUsage,
-		Description: `Listens on 127.0.0.1 of this machine and carries what connects there to 127.0.0.1 of the node on
-which the task runs: through a step of the scheduler, or by ssh. Waits until the task runs; ends with it,
-or by Ctrl-C. "tensorboard" and "jupyter" are found by what the job told of them; their address is printed.
-Other names are those of --port. Of jobs in pods, kubectl brings the port.
+		Name: "forward", Usage: "forward a port of a task's node to this machine", ArgsUsage: forwardUsage,
+		Description: `Forwards a local port to a port of the node on which a task runs, through the scheduler or ssh.
+Waits until the task runs, and ends with it. "tensorboard", "jupyter" and the names of --port
+stand for their port.
 
-   hpcc forward main-261121-090000 8888
+   hpcc forward main 8888
    hpcc forward main.3 jupyter
    hpcc forward main 16006:tensorboard
-   hpcc forward --print main jupyter     # one line for the laptop that does all of it
+   hpcc forward --print main jupyter     # an ssh command for your laptop
 
-LOCAL is a port, 0 for any that is free, or the path of a socket that only you can open. A port takes
-connections of your own processes and of root's; --open lets every user of this machine connect. What
-listens on the node has to be yours or root's: else nothing is sent there.`,
+LOCAL is a port, 0 for any free port, or the path of a Unix socket. Only your own processes and
+root's can connect, unless --open is given. The program on the node must be yours or root's.`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "print", Usage: "only print the line of ssh that, on a laptop, forwards through this machine"},
-			&cli.BoolFlag{Name: "open", Usage: "let every user of this machine connect (default: only you and root)"},
-			&cli.IntFlag{Name: "as", Usage: "say the address with `PORT`, which a socket has on the laptop (--print uses it)"},
+			&cli.BoolFlag{Name: "print", Usage: "print the ssh command for your laptop and exit"},
+			&cli.BoolFlag{Name: "open", Usage: "let every user of this machine connect"},
+			&cli.IntFlag{Name: "as", Usage: "print the address with `PORT` (used by --print)"},
 			viaFlag(),
-			&cli.BoolFlag{Name: "json", Usage: "print one JSON object when it is ready"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object when ready"},
 			storeFlag(),
 		},
 		Action: action(parseForward),
@@ -60,7 +58,7 @@ listens on the node has to be yours or root's: else nothing is sent there.`,
 }
 
 func viaFlag() cli.Flag {
-	return &cli.StringFlag{Name: "via", Usage: "reach the node by `WAY`: direct, ssh, or the scheduler's name (default: the first that works)"}
+	return &cli.StringFlag{Name: "via", Usage: "reach the node by `ROUTE`: direct, ssh or a scheduler's name"}
 }
 
 // A forwarding is the second argument of "hpcc forward".

@@ -25,12 +25,13 @@ const dialects = "slurm, lsf, gridengine, pbs"
 
 // fromFlags read a job that was written for a scheduler.
 func fromFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringSliceFlag{Name: "from", Usage: "take the job from `FILE` (- is standard input): a script, or a command line of sbatch, bsub or qsub; repeated, of --to argo: a workflow of several"},
-		&cli.StringFlag{Name: "dialect", Usage: "FILE is written for `SCHEDULER`: " + dialects + " (default: by its directives)"},
-		&cli.StringFlag{Name: "report", Value: "table", Usage: "tell on standard error what became of each directive: `table`, json, none"},
-		&cli.BoolFlag{Name: "strict", Usage: "fail when a directive is refused (default of submit; --strict=false hands in all the same)"},
-	}
+	return append([]cli.Flag{
+		&cli.StringSliceFlag{Name: "from", Usage: "translate job script `FILE` (- is standard input)"},
+	}, inSection(fromSection,
+		&cli.StringFlag{Name: "dialect", Usage: "read --from as `SCHEDULER`: " + dialects},
+		&cli.StringFlag{Name: "report", Value: "table", Usage: "report what became of each directive as `FORMAT`: table, json or none"},
+		&cli.BoolFlag{Name: "strict", Usage: "fail when a directive cannot be translated (default for submit)"},
+	)...)
 }
 
 // fromArgs are the flags of a job that somebody wrote for a scheduler.

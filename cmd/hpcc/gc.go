@@ -21,20 +21,22 @@ import (
 
 func gcCommand() *cli.Command {
 	return &cli.Command{
-		Name: "gc", Usage: "remove what no image needs",
-		Description: `Removes blobs, trees and cached steps that no image names and that nobody used for the
-given time, and what processes that were killed have left; also this node's copies (run --stage). It is safe beside other hpcc processes.
+		Name: "gc", Usage: "delete unused data from the store",
+		Description: `Deletes layers, trees and cached steps that no image needs and nobody used within --age, and what
+killed processes left behind, also in this node's copies (hpcc run --stage). Other hpcc processes
+can go on working.
 
-With --verify it removes nothing: it reads every file of the store, compares it with its digest or checksum, and
-lists what is damaged with the command that replaces it. Damaged blobs, trees and cache entries are moved to the
-store's directory damaged/ (not with --dry-run), so that the next command that needs them makes them again.
-
+   hpcc gc --dry-run
+   hpcc gc --age 0
    hpcc gc --verify
-   hpcc gc --verify --dry-run`,
+
+With --verify, gc deletes nothing. It compares every file of the store with its digest, moves
+damaged files to the directory damaged/ in the store (not with --dry-run), and names the command
+that replaces each one.`,
 		Flags: []cli.Flag{
-			&cli.DurationFlag{Name: "age", Value: 7 * 24 * time.Hour, Usage: "keep what was used within this `TIME`; 0 keeps nothing"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "say what would go, remove nothing"},
-			&cli.BoolFlag{Name: "verify", Usage: "check every file of the store and remove nothing"}, storeFlag(),
+			&cli.DurationFlag{Name: "age", Value: 7 * 24 * time.Hour, Usage: "keep what was used within `TIME`; 0 keeps nothing"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "print what would be deleted"},
+			&cli.BoolFlag{Name: "verify", Usage: "check every file of the store and delete nothing"}, storeFlag(),
 		},
 		Action: action(parseGC),
 	}

@@ -15,8 +15,8 @@ import (
 
 func hereCommand() *cli.Command {
 	return &cli.Command{
-		Name: "here", Hidden: true, Usage: "say what this place is (hpcc of another machine asks)",
-		Flags:  []cli.Flag{&cli.StringFlag{Name: "image", Usage: "and which image `NAME` is"}, storeFlag()},
+		Name: "here", Hidden: true, Usage: "describe this machine (asked by hpcc on another machine)",
+		Flags:  []cli.Flag{&cli.StringFlag{Name: "image", Usage: "describe image `NAME` as well"}, storeFlag()},
 		Action: action(parseHere),
 	}
 }

@@ -153,6 +153,7 @@ var strangers = func() map[string]map[string]string {
 	}
 	return map[string]map[string]string{
 		"slurm": with(map[string]string{
+			"cmd/hpcc/habits.go":          "commands and flags that its users type",
 			"cmd/hpcc/submit.go":          "a hint names its option",
 			"testdata/demo/main.go":       "documentation",
 			"testdata/testenv/testenv.go": "the clusters of tests",
@@ -170,7 +171,7 @@ var strangers = func() map[string]map[string]string {
 			"runtime/probe/host.go":       "how launchers start ranks; runtime imports no job",
 			"store/owndir/owndir.go":      "a job's directory on the node; store imports no job",
 		}),
-		"lsf":        with(map[string]string{"job/slurm/dialect.go": "sbatch reads directives of LSF"}),
+		"lsf":        with(map[string]string{"job/slurm/dialect.go": "sbatch reads directives of LSF", "cmd/hpcc/habits.go": "commands that its users type"}),
 		"gridengine": with(map[string]string{"testdata/testenv/testenv.go": "the clusters of tests"}),
 		"pbs":        with(map[string]string{"job/slurm/dialect.go": "sbatch reads directives of PBS"}),
 	}

@@ -17,8 +17,8 @@ import (
 
 func imagesCommand() *cli.Command {
 	return &cli.Command{
-		Name: "images", Usage: "list the images",
-		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON object a line"}, storeFlag()},
+		Name: "images", Usage: "list images",
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object per line"}, storeFlag()},
 		Action: action(parseImages),
 	}
 }

@@ -16,12 +16,13 @@ import (
 func inspectCommand() *cli.Command {
 	return &cli.Command{
 		Name: "inspect", Usage: "show an image's configuration as JSON", ArgsUsage: "NAME",
-		Description: `Shows the digest, the layers and the configuration, or what is attested of the image.
+		Description: `Shows the digest, the layers and the configuration of an image, or one of its attestations.
 
+   hpcc inspect sci
    hpcc inspect --sbom sci | jq -r '.packages[] | .name + " " + .versionInfo'`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "provenance", Usage: "show how the image was built, as it was attested (SLSA)"},
-			&cli.BoolFlag{Name: "sbom", Usage: "show the packages in the image, as they were attested (SPDX)"},
+			&cli.BoolFlag{Name: "provenance", Usage: "show the provenance attestation (SLSA)"},
+			&cli.BoolFlag{Name: "sbom", Usage: "show the package list attestation (SPDX)"},
 			platformFlag(), storeFlag(),
 		},
 		Action: action(parseInspect),

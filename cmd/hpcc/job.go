@@ -6,58 +6,64 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/moby/buildkit/util/suggest"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
+	"hpcc/job/shellword"
 	"hpcc/store"
 )
 
 // The flags that state a job, which "hpcc submit" and "hpcc script" share.
 
-const jobUsage = "[JOB FLAGS] [RUN FLAGS] IMAGE [--] CMD [ARG...] | --from FILE [JOB FLAGS] [RUN FLAGS] [IMAGE [-- ARG...]]"
+const jobUsage = "IMAGE [--] CMD [ARG...] | --from FILE [IMAGE [-- ARG...]]"
 
 // jobFlags state a job; they mean the same on every target.
 func jobFlags() []cli.Flag {
-	return append([]cli.Flag{
-		&cli.StringFlag{Name: "on", Usage: "use site `NAME` of site.toml (default: the one that it says)"},
-		&cli.StringFlag{Name: "job", Hidden: true, Usage: "- takes the job as hpcc of another machine states it"},
-		&cli.BoolFlag{Name: "record", Hidden: true, Usage: "print the job's record, for hpcc of another machine"},
-		&cli.StringFlag{Name: "to", Usage: "write for `TARGET`: " + dialects + ", kubernetes, openshift, argo, local (default: the scheduler of this machine)"},
-		&cli.StringFlag{Name: "name", Usage: "call the job `NAME` (default: after the program)"},
-		&cli.StringFlag{Name: "array", Aliases: []string{"a"}, Usage: "run a task for each index of `1-8[:2][%4] | 1,3,7`; {task} in CMD is the index"},
-		&cli.IntFlag{Name: "nodes", Usage: "ask for `N` nodes"},
-		&cli.IntFlag{Name: "tasks", Usage: "start `N` processes over all nodes"},
-		&cli.IntFlag{Name: "tasks-per-node", Usage: "start `N` processes on each node"},
-		&cli.IntFlag{Name: "cpus", Usage: "give each process `N` processors"},
-		&cli.StringFlag{Name: "mem", Usage: "ask for `SIZE` of memory on each node: 512M, 4G"},
-		&cli.IntFlag{Name: "gpus", Usage: "ask for `N` GPUs on each node"},
-		&cli.StringFlag{Name: "time", Usage: "end the job after `TIME`: 90m, 1h30m, 1:30:00, 1-12:00:00"},
-		&cli.StringFlag{Name: "signal", Usage: "send `SIGNAL@TIME` so long before the time limit: USR1@5m"},
-		&cli.StringFlag{Name: "queue", Usage: "use queue or partition `Q`"},
-		&cli.StringFlag{Name: "account", Usage: "charge `ACCOUNT`"},
-		&cli.BoolFlag{Name: "exclusive", Usage: "share the nodes with nobody"},
-		&cli.StringSliceFlag{Name: "after", Usage: "start when `JOB` has succeeded (repeatable)"},
-		&cli.StringFlag{Name: "output", Usage: "write output to `FILE`; {name}, {job}, {task} are filled in"},
+	return slices.Concat([]cli.Flag{
+		&cli.StringFlag{Name: "to", Usage: "use `TARGET`: " + dialects + ", kubernetes, openshift, argo, local"},
+		&cli.StringFlag{Name: "on", Usage: "submit at site `NAME` of site.toml"},
+		&cli.StringFlag{Name: "name", Usage: "name the job `NAME` (default: after the program)"},
+		&cli.StringFlag{Name: "array", Aliases: []string{"a"}, Usage: "run a task per index of `RANGE`: 1-8, 0-99:10%4 or 1,3,7"},
+		&cli.IntFlag{Name: "nodes", Aliases: []string{"N"}, Usage: "request `N` nodes"},
+		&cli.IntFlag{Name: "tasks", Aliases: []string{"n"}, Usage: "start `N` processes over all nodes"},
+		&cli.IntFlag{Name: "tasks-per-node", Usage: "start `N` processes per node"},
+		&cli.IntFlag{Name: "cpus", Usage: "request `N` CPUs per process"},
+		&cli.StringFlag{Name: "mem", Usage: "request `SIZE` of memory per node: 512M, 4G"},
+		&cli.IntFlag{Name: "gpus", Usage: "request `N` GPUs per node"},
+		&cli.StringFlag{Name: "time", Usage: "limit the run time to `TIME`: 90m, 1h30m or 1-12:00:00"},
+		&cli.StringFlag{Name: "queue", Aliases: []string{"p"}, Usage: "use queue or partition `QUEUE`"},
+		&cli.StringFlag{Name: "output", Usage: "write output to `FILE`; {name}, {job} and {task} expand"},
+		&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "set `NAME=VALUE`; NAME alone copies it"},
+		&cli.BoolFlag{Name: "interactive", Usage: "run the program on a node with this terminal"},
+		&cli.BoolFlag{Name: "measure", Usage: "record the resource usage of each task"},
+	}, inSection(arraySection,
+		&cli.StringSliceFlag{Name: "sweep", Usage: "run a task per value: `NAME=0.1,0.01` or NAME=1..4"},
+		&cli.StringFlag{Name: "params", Usage: "run a task per row of `FILE`, CSV or JSON"},
+		&cli.IntFlag{Name: "retry", Usage: "run a failed task again up to `N` times"},
+		&cli.StringFlag{Name: "retry-on", Usage: "retry only after `ENDINGS`: exit=99, preempted, …"},
+	), fromFlags(), inSection(scheduleSection,
+		&cli.StringFlag{Name: "account", Usage: "charge account `ACCOUNT`"},
+		&cli.StringSliceFlag{Name: "after", Usage: "start when `JOB` has succeeded"},
+		&cli.BoolFlag{Name: "exclusive", Usage: "do not share the nodes"},
+		&cli.StringFlag{Name: "signal", Usage: "send `SIGNAL@TIME` before the time limit: USR1@5m"},
+		&cli.StringFlag{Name: "mail", Usage: "send mail to `ADDRESS` when the job ends or fails"},
 		&cli.StringFlag{Name: "error", Usage: "write standard error to `FILE` (default: with the output)"},
-		&cli.StringFlag{Name: "mail", Usage: "write to `ADDRESS` when the job ends or fails"},
-		&cli.StringFlag{Name: "chdir", Usage: "start in `DIR` of the host (default: here)"},
-		&cli.StringSliceFlag{Name: "env", Usage: "set `NAME=VALUE` for the job; NAME alone takes its value from here (repeatable)"},
-		&cli.StringSliceFlag{Name: "native", Usage: "pass `OPTIONS` to the target as they are (repeatable)"},
-		&cli.StringSliceFlag{Name: "sweep", Usage: "run a task for each combination of `NAME=0.1,0.01` and NAME=1..4; {NAME} in CMD is the value (repeatable)"},
-		&cli.StringFlag{Name: "params", Usage: "run a task for each row of `FILE`.csv or FILE.json; {NAME} in CMD is the column NAME"},
-		&cli.IntFlag{Name: "retry", Usage: "run a task that fails again, `N` times"},
-		&cli.StringFlag{Name: "retry-on", Usage: "retry only after `exit=99,signal=SIGKILL,preempted,node-fail`"},
-		&cli.BoolFlag{Name: "ray", Usage: "run CMD as the driver of a Ray, with a node of it on each of --nodes"},
-		&cli.BoolFlag{Name: "measure", Usage: "keep a record of what each task uses, task.INDEX.jsonl in the job's directory: processor, memory, storage, network, GPUs"},
-		&cli.StringFlag{Name: "tensorboard", Usage: "run tensorboard on the logs in `DIR` beside the (first) task, in the same image; \"hpcc forward JOB tensorboard\" brings it here"},
-		&cli.BoolFlag{Name: "interactive", Usage: "run CMD on a node with this terminal"},
-		storeFlag(),
-	}, slices.Concat(podFlags(), argoFlags(), fromFlags(), runFlags(&envChanges{later: true}))...)
+		&cli.StringFlag{Name: "chdir", Usage: "start in `DIR` of the host (default: current directory)"},
+		&cli.StringSliceFlag{Name: "native", Usage: "pass `OPTIONS` to the scheduler unchanged"},
+	), inSection(programSection,
+		&cli.BoolFlag{Name: "ray", Usage: "run the program as the driver of a Ray cluster on all nodes"},
+		&cli.StringFlag{Name: "tensorboard", Usage: "run TensorBoard on the logs in `DIR` next to the first task"},
+	), podFlags(), argoFlags(), runFlags(&envChanges{later: true}), inSection(generalSection, storeFlag()), []cli.Flag{
+		&cli.StringFlag{Name: "job", Hidden: true, Usage: "read the job from standard input (-), as another hpcc wrote it"},
+		&cli.BoolFlag{Name: "record", Hidden: true, Usage: "print the job's record, for another hpcc"},
+	})
 }
 
 // A flagSet has the names of the flags that the command line or the environment sets.
@@ -123,6 +129,9 @@ func parseJob(c *cli.Context) (*jobArgs, error) {
 	if err := a.checkFrom(); err != nil {
 		return nil, err
 	}
+	if err := checkOrder(a.verb, a.image, c.Args().Tail()); err != nil {
+		return nil, err
+	}
 	argv := trimDashes(c.Args().Tail())
 	if len(argv) == 0 && !a.set["from"] {
 		return nil, usagef("%s needs an image and a program", a.verb).hint("hpcc %s --array 1-8 IMAGE -- CMD, or --from FILE", a.verb)
@@ -134,11 +143,45 @@ func parseJob(c *cli.Context) (*jobArgs, error) {
 	if j.Warning.Signal != "" && j.Time == 0 && !a.set["from"] {
 		return nil, usagef("--signal needs --time: the limit that it warns of")
 	}
+	if err := checkPlaceholders(argv, j); err != nil {
+		return nil, err
+	}
 	if j.Args = argv; j.Name == "" && !a.set["from"] {
 		j.Name = jobName(argv)
 	}
 	a.job = *j
 	return a, nil
+}
+
+// checkOrder refuses flags behind IMAGE, which would be the name of the program.
+func checkOrder(verb, image string, rest []string) error {
+	if len(rest) == 0 || rest[0] == "--" || !strings.HasPrefix(rest[0], "-") {
+		return nil
+	}
+	end := slices.Index(rest, "--")
+	if end < 0 {
+		return usagef("flag %s comes after IMAGE", rest[0]).hint("write hpcc %s %s … %s -- CMD", verb, rest[0], image)
+	}
+	return usagef("flag %s comes after IMAGE", rest[0]).hint("write hpcc %s %s %s -- %s", verb, shellword.Join(rest[:end]), image, shellword.Join(rest[end+1:]))
+}
+
+var placeholder = regexp.MustCompile(`\{(\w+)\}`)
+
+// checkPlaceholders refuses {tsk} and the like in the arguments of an array. Other names in
+// braces belong to the program.
+func checkPlaceholders(argv []string, j *job.Job) error {
+	if j.Array.IsZero() {
+		return nil
+	}
+	known := append(slices.Clone(j.Params.Names), strings.Trim(job.Placeholder, "{}"))
+	for _, arg := range argv {
+		for _, m := range placeholder.FindAllStringSubmatch(arg, -1) {
+			if like, ok := suggest.Search(m[1], known, true); ok && len(m[1]) > 2 {
+				return usagef("%q: there is no placeholder %s", arg, m[0]).hint("did you mean {%s}?", like)
+			}
+		}
+	}
+	return nil
 }
 
 // parseJobFlags reads the flags that every target has.

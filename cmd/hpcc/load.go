@@ -18,10 +18,10 @@ import (
 
 func loadCommand() *cli.Command {
 	return &cli.Command{
-		Name: "load", Usage: "take images from a file or directory", ArgsUsage: "FILE [NAME]",
-		Description: `FILE is an OCI layout (a directory or a tar), a docker archive, a tar of a root file
-system (plain, gzip or zstd), or a SquashFS file; - is standard input. LAYOUT:TAG takes one image
-of an OCI layout.
+		Name: "load", Usage: "load images from a file or directory", ArgsUsage: "FILE [NAME]",
+		Description: `Loads the images in FILE: an OCI layout (directory or tar), a docker archive, a root file system
+as tar (plain, gzip or zstd), or a SquashFS file; - is standard input. LAYOUT:TAG selects one
+image of an OCI layout.
 
    hpcc load rootfs.tar.gz debian:12
    hpcc load ./layout:v2 sci`,

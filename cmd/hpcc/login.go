@@ -18,9 +18,11 @@ import (
 
 func loginCommand() *cli.Command {
 	return &cli.Command{
-		Name: "login", Usage: "keep credentials for a registry", ArgsUsage: "HOST",
-		Description: `Reads a password from standard input (or the terminal, unseen) and keeps it in docker's
-configuration file, ~/.docker/config.json, which hpcc, docker, podman and skopeo read.`,
+		Name: "login", Usage: "save credentials for a registry", ArgsUsage: "HOST",
+		Description: `Reads a password from the terminal or standard input and saves it in ~/.docker/config.json, which
+hpcc, docker, podman and skopeo read.
+
+   hpcc login -u alice registry.example.org`,
 		Flags:  []cli.Flag{&cli.StringFlag{Name: "username", Aliases: []string{"u"}, Required: true, Usage: "log in as `NAME`"}},
 		Action: action(parseLogin),
 	}

@@ -22,15 +22,15 @@ import (
 
 func logsCommand() *cli.Command {
 	return &cli.Command{
-		Name: "logs", Usage: "show what tasks wrote", ArgsUsage: "JOB [TASK...]",
-		Description: `Shows the output of the job's tasks, or of those that are named by their index.
+		Name: "logs", Usage: "show the output of tasks", ArgsUsage: "JOB [TASK...]",
+		Description: `Shows the output of a job's tasks, or of the tasks with the given indices.
 
-   hpcc logs main-261121-090000
+   hpcc logs main
    hpcc logs --failed main
    hpcc logs -f main 3`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the task has ended"},
-			&cli.BoolFlag{Name: "failed", Usage: "only of tasks that did not succeed"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "follow the output until the task ends"},
+			&cli.BoolFlag{Name: "failed", Usage: "show only tasks that did not succeed"},
 			onFlag(), storeFlag(),
 		},
 		Action: action(parseLogs),

@@ -1,16 +1,17 @@
-// Command hpcc takes a researcher's environment to any cluster: it makes
-// images, flattens them into directory trees, runs programs in them as the
-// ordinary user, and turns one job into the native job of each scheduler.
+// Command hpcc runs a researcher's software on any cluster. It builds images, unpacks them
+// to directory trees, runs programs in them as an ordinary user, and writes and submits the
+// native job of each scheduler.
 //
-// Only this package knows the command line. Each verb parses its flags and arguments
-// into one struct of values, calls the packages with it, and turns their errors
-// into messages, hints and exit statuses. Messages go to standard error with the
-// prefix "hpcc:", results to standard output.
+// Only this package knows the command line. Each command parses its flags and arguments into
+// one struct of values, calls other packages with it, and turns their errors into messages,
+// hints and exit statuses. Messages go to standard error with the prefix "hpcc:", results to
+// standard output.
 package main
 
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/urfave/cli/v2"
@@ -62,22 +63,15 @@ func (w *helpWriter) Write(p []byte) (int, error) {
 func app() *cli.App {
 	a := &cli.App{
 		Name:                      "hpcc",
-		Usage:                     "take an environment to any cluster",
 		Version:                   version,
+		HideHelp:                  true,
 		HideHelpCommand:           true,
 		DisableSliceFlagSeparator: true,
+		Flags:                     helpFlags(),
 		Commands:                  commands(),
 		OnUsageError:              usageError,
 		ExitErrHandler:            func(*cli.Context, error) {},
-		Action: func(c *cli.Context) error {
-			if c.Args().First() == "help" {
-				return help(c, c.Args().Get(1))
-			}
-			if c.Args().Present() {
-				return usagef("unknown command %q", c.Args().First()).hint(`"hpcc --help" lists the commands`)
-			}
-			return cli.ShowAppHelp(c)
-		},
+		Action:                    withoutCommand,
 	}
 	for _, c := range a.Commands {
 		c.OnUsageError = usageError
@@ -86,18 +80,27 @@ func app() *cli.App {
 				return atStatus(process.ExitFailed, usageError(c, err, sub))
 			}
 		}
-		c.HideHelpCommand = true
+		withHelp(c)
 	}
 	return a
 }
 
-// help is "hpcc help" and "hpcc help COMMAND".
-func help(c *cli.Context, name string) error {
-	if name == "" {
-		return cli.ShowAppHelp(c)
+// withoutCommand serves a command line that names none of the commands: "hpcc help",
+// "hpcc help COMMAND", "hpcc version", and mistakes.
+func withoutCommand(c *cli.Context) error {
+	switch name := c.Args().First(); {
+	case name == "version":
+		cli.ShowVersion(c)
+		return nil
+	case name == "help" && c.NArg() > 1:
+		command := c.App.Command(c.Args().Get(1))
+		if command == nil {
+			return unknownCommand(c.App, c.Args().Get(1))
+		}
+		return printHelp(c.App.Writer, command, false, "")
+	case name != "" && name != "help":
+		return unknownCommand(c.App, name)
 	}
-	if c.App.Command(name) == nil {
-		return usagef("unknown command %q", name).hint(`"hpcc --help" lists the commands`)
-	}
-	return cli.ShowCommandHelp(c, name)
+	_, err := io.WriteString(c.App.Writer, appHelp(c.App))
+	return err
 }

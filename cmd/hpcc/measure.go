@@ -49,7 +49,7 @@ func (f *measureFlag) Set(arg string) error {
 func (f *measureFlag) String() string { return f.file }
 
 func measureFlagOfRun() cli.Flag {
-	return &cli.GenericFlag{Name: "measure", Value: &measureFlag{}, Usage: "keep a record of what the program uses in `FILE` (default: hpcc-DATE-HOST-PID.jsonl here); one process of hpcc stays as its parent"}
+	return &cli.GenericFlag{Name: "measure", Value: &measureFlag{}, Usage: "write resource usage to `FILE` (default hpcc-DATE-HOST-PID.jsonl)"}
 }
 
 // measured runs the program as a child, by the same command line without --measure, and

@@ -29,32 +29,32 @@ import (
 
 func nodesCommand() *cli.Command {
 	return &cli.Command{
-		Name: "nodes", Usage: "show what of the nodes is free, and where a job would start", ArgsUsage: "[--mine [JOB...]]",
-		Description: `Lists the nodes of each cluster, those of sites too, what is most free first, and until when.
-With --fits says where and when a job would start: a script of any scheduler, or a job
-of "hpcc submit". "hpcc submit --dry-run" says so of a job that flags state. With --mine
-compares what jobs of "hpcc submit" asked for with what they used. With --report says how
-much of each cluster was given out over time, which of your jobs held GPUs and processors
-that they did not use, and what would start now.
+		Name: "nodes", Usage: "show free nodes and where a job would start", ArgsUsage: "[--mine [JOB...]]",
+		Description: `Lists the nodes of every cluster and site, the freest first, with the time until which they are
+free.
 
    hpcc nodes
    hpcc nodes --queue gpu --json
    hpcc nodes --fits job.sh
-   hpcc nodes --fits main-261121-090000
    hpcc nodes --mine
-   hpcc nodes --report --since 30d`,
+   hpcc nodes --report --since 30d
+
+--fits shows where and when a job would start: a job script of any scheduler or a submitted job.
+"hpcc submit --dry-run" does the same for a new job. --mine compares what your jobs requested with
+what they used. --report shows how much of each cluster was allocated over time, which of your
+jobs held idle GPUs or CPUs, and what would start now.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "to", Usage: "ask `TARGET`: " + dialects + ", local (default: the scheduler of this machine)"},
-			&cli.StringFlag{Name: "queue", Usage: "only nodes of queue or partition `Q`"},
-			&cli.StringFlag{Name: "fits", Usage: "say where and when `JOB`, a script or an id, would start; exit status 1: never"},
-			&cli.StringFlag{Name: "dialect", Usage: "the script is written for `SCHEDULER`: " + dialects + " (default: by its directives)"},
-			&cli.BoolFlag{Name: "mine", Usage: "say what my jobs asked for and what of it they used"},
-			&cli.BoolFlag{Name: "report", Usage: "say how much was given out over time, what of it was idle, and what is free"},
-			&cli.StringFlag{Name: "since", Usage: "with --report: over the last `TIME`, such as 7d or 36h (default: 7d)"},
-			&cli.StringFlag{Name: "html", Usage: "with --report: write a page with charts to `FILE`; - prints it"},
-			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each node, job or cluster"},
-			&cli.StringFlag{Name: "on", Usage: "only nodes of site `NAME`"},
-			&cli.BoolFlag{Name: "here", Usage: "only nodes of this machine's schedulers: ask no site over ssh"},
+			&cli.StringFlag{Name: "to", Usage: "ask `TARGET`: " + dialects + ", local"},
+			&cli.StringFlag{Name: "queue", Usage: "show only nodes of queue or partition `QUEUE`"},
+			&cli.StringFlag{Name: "fits", Usage: "show where and when `JOB`, a script or an ID, would start"},
+			&cli.StringFlag{Name: "dialect", Usage: "read the script as `SCHEDULER`: " + dialects},
+			&cli.BoolFlag{Name: "mine", Usage: "compare what your jobs requested with what they used"},
+			&cli.BoolFlag{Name: "report", Usage: "report the cluster's use over time"},
+			&cli.StringFlag{Name: "since", Usage: "with --report: cover the last `TIME` (default 7d)"},
+			&cli.StringFlag{Name: "html", Usage: "with --report: write a page with charts to `FILE`"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per node, job or cluster"},
+			&cli.StringFlag{Name: "on", Usage: "show only nodes of site `NAME`"},
+			&cli.BoolFlag{Name: "here", Usage: "show only this machine's schedulers; ask no site by ssh"},
 			storeFlag(),
 		},
 		Action: action(parseNodes),

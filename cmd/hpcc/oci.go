@@ -30,27 +30,27 @@ const ociName = "hpcc-oci"
 // runc, which they all know.
 func ociCommand() *cli.Command {
 	return &cli.Command{
-		Name: "oci", Usage: "be the OCI runtime of Slurm or Podman", ArgsUsage: "COMMAND [ARG...]",
-		Description: `Runs OCI bundles with the command line of runc, so that Slurm's oci.conf and
-"podman --runtime" can name hpcc. Under the name hpcc-oci (a link to hpcc) the word "oci" is left out.
+		Name: "oci", Usage: "serve Slurm or Podman as OCI runtime", ArgsUsage: "COMMAND [ARG...]",
+		Description: `Runs OCI bundles with the command line of runc, so that Slurm's oci.conf and "podman --runtime"
+can use hpcc. A link to hpcc named hpcc-oci does the same without the word "oci".
 
    hpcc unpack --bundle base ./bundle
    hpcc oci run --bundle ./bundle mine`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "root", Usage: "keep the containers' states in `DIR` (default $XDG_RUNTIME_DIR/hpcc)"},
-			&cli.StringFlag{Name: "log", Usage: "write errors and what is left out to `FILE` as well"},
-			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "write the log as `text|json`"},
-			&cli.BoolFlag{Name: "debug", Usage: "accepted"},
-			&cli.BoolFlag{Name: "systemd-cgroup", Usage: "accepted: hpcc makes no control groups"},
-			&cli.StringFlag{Name: "cgroup-manager", Usage: "accepted: hpcc makes no control groups"},
-			&cli.StringFlag{Name: "rootless", Usage: "accepted: hpcc always is"},
+			&cli.StringFlag{Name: "root", Usage: "keep state in `DIR` (default $XDG_RUNTIME_DIR/hpcc)"},
+			&cli.StringFlag{Name: "log", Usage: "also write errors and omissions to `FILE`"},
+			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "write the log as `FORMAT`: text or json"},
+			&cli.BoolFlag{Name: "debug", Usage: "ignored"},
+			&cli.BoolFlag{Name: "systemd-cgroup", Usage: "ignored: hpcc creates no control groups"},
+			&cli.StringFlag{Name: "cgroup-manager", Usage: "ignored: hpcc creates no control groups"},
+			&cli.StringFlag{Name: "rootless", Usage: "ignored: hpcc is always rootless"},
 		},
 		Subcommands: ociCommands(),
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return parseOCILog(c).failed(usagef("oci %s: hpcc keeps no control group or checkpoint, so it has no such command", c.Args().First()).hint(`"hpcc oci --help" lists the commands`))
 			}
-			return cli.ShowSubcommandHelp(c)
+			return printHelp(c.App.Writer, c.Command, false, "")
 		},
 	}
 }
@@ -58,15 +58,15 @@ func ociCommand() *cli.Command {
 func ociCommands() []*cli.Command {
 	bundle := []cli.Flag{
 		&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Value: ".", Usage: "run the bundle in `DIR`"},
-		&cli.StringFlag{Name: "pid-file", Usage: "write the process id to `FILE`"},
-		&cli.StringFlag{Name: "console-socket", Usage: "send the console to the `SOCKET`"},
-		&cli.IntFlag{Name: "preserve-fds", Usage: "leave `N` more descriptors open"},
-		&cli.BoolFlag{Name: "no-pivot", Usage: "accepted"},
-		&cli.BoolFlag{Name: "no-new-keyring", Usage: "accepted"},
-		&cli.BoolFlag{Name: "no-subreaper", Usage: "accepted"},
+		&cli.StringFlag{Name: "pid-file", Usage: "write the process ID to `FILE`"},
+		&cli.StringFlag{Name: "console-socket", Usage: "send the console to `SOCKET`"},
+		&cli.IntFlag{Name: "preserve-fds", Usage: "keep `N` more file descriptors open"},
+		&cli.BoolFlag{Name: "no-pivot", Usage: "ignored"},
+		&cli.BoolFlag{Name: "no-new-keyring", Usage: "ignored"},
+		&cli.BoolFlag{Name: "no-subreaper", Usage: "ignored"},
 	}
 	all := &cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "signal every process of the container"}
-	force := &cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill it first if it runs"}
+	force := &cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill the container first if it runs"}
 	return []*cli.Command{
 		ociSub("state", "print a container's state as JSON", "ID", 1, nil, func(k *oci.Containers, a *ociArgs) error {
 			s, err := k.State(a.words[0])
@@ -75,22 +75,22 @@ func ociCommands() []*cli.Command {
 			}
 			return printJSON(s)
 		}),
-		ociSub("create", "make a container that waits for start", "ID", 1, bundle, func(k *oci.Containers, a *ociArgs) error {
+		ociSub("create", "create a container", "ID", 1, bundle, func(k *oci.Containers, a *ociArgs) error {
 			return k.Create(a.words[0], a.create)
 		}),
-		ociSub("start", "let the program of a created container begin", "ID", 1, nil, func(k *oci.Containers, a *ociArgs) error {
+		ociSub("start", "start the program of a created container", "ID", 1, nil, func(k *oci.Containers, a *ociArgs) error {
 			return k.Start(a.words[0])
 		}),
-		ociSub("run", "make a container and become its program", "ID", 1, bundle, func(k *oci.Containers, a *ociArgs) error {
+		ociSub("run", "create a container and replace hpcc by its program", "ID", 1, bundle, func(k *oci.Containers, a *ociArgs) error {
 			return atStatus(process.ExitFailed, k.Run(a.words[0], a.create))
 		}),
-		ociSub("exec", "run one more program in a container, as podman exec does", "ID", 1, []cli.Flag{
-			&cli.StringFlag{Name: "process", Aliases: []string{"p"}, Required: true, Usage: "run what the `FILE` says, a process of the specification"},
-			&cli.StringFlag{Name: "pid-file", Usage: "write the process id to `FILE`"},
-			&cli.StringFlag{Name: "console-socket", Usage: "send the console to the `SOCKET`"},
-			&cli.IntFlag{Name: "preserve-fds", Usage: "leave `N` more descriptors open"},
-			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "return when the program has begun"},
-			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "accepted: the file says it"},
+		ociSub("exec", "run another program in a container", "ID", 1, []cli.Flag{
+			&cli.StringFlag{Name: "process", Aliases: []string{"p"}, Required: true, Usage: "run the process that `FILE` specifies"},
+			&cli.StringFlag{Name: "pid-file", Usage: "write the process ID to `FILE`"},
+			&cli.StringFlag{Name: "console-socket", Usage: "send the console to `SOCKET`"},
+			&cli.IntFlag{Name: "preserve-fds", Usage: "keep `N` more file descriptors open"},
+			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "return when the program has started"},
+			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "ignored: --process specifies it"},
 		}, func(k *oci.Containers, a *ociArgs) error {
 			return k.Exec(a.words[0], a.exec)
 		}),
@@ -101,11 +101,11 @@ func ociCommands() []*cli.Command {
 			}
 			return k.Kill(a.words[0], sig, a.all)
 		}),
-		ociSub("delete", "forget a container that has ended", "ID", 1, []cli.Flag{force}, func(k *oci.Containers, a *ociArgs) error {
+		ociSub("delete", "delete a container that has ended", "ID", 1, []cli.Flag{force}, func(k *oci.Containers, a *ociArgs) error {
 			return k.Delete(a.words[0], a.force)
 		}),
-		ociSub("list", "print the states of all containers as JSON", "", 0, []cli.Flag{
-			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "json", Usage: "accepted: always `json`"},
+		ociSub("list", "print the state of every container as JSON", "", 0, []cli.Flag{
+			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "json", Usage: "accept `json` only"},
 		}, func(k *oci.Containers, a *ociArgs) error {
 			list, err := k.List()
 			if err != nil {
@@ -113,7 +113,7 @@ func ociCommands() []*cli.Command {
 			}
 			return printJSON(list)
 		}),
-		ociSub("features", "print what of the runtime specification is done", "", 0, nil, func(k *oci.Containers, a *ociArgs) error {
+		ociSub("features", "print the supported features of the runtime specification", "", 0, nil, func(k *oci.Containers, a *ociArgs) error {
 			return printJSON(oci.Features())
 		}),
 	}

@@ -24,12 +24,12 @@ import (
 
 // outputFlags say what becomes of an image that was built.
 func outputFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringSliceFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the image to `type=oci|docker|tar|dir,dest=FILE` as well (repeatable)"},
-		&cli.StringSliceFlag{Name: "annotation", Usage: "annotate the manifest `NAME=VALUE` (repeatable)"},
+	return inSection(outputSection,
+		&cli.StringSliceFlag{Name: "output", Aliases: []string{"o"}, Usage: "also write the image as `type=TYPE,dest=FILE` (oci, docker, tar, dir)"},
+		&cli.StringSliceFlag{Name: "annotation", Usage: "add annotation `NAME=VALUE` to the manifest"},
 		&cli.StringFlag{Name: "iidfile", Usage: "write the image's digest to `FILE`"},
 		&cli.StringFlag{Name: "metadata-file", Usage: "write digests and names as JSON to `FILE`"},
-	}
+	)
 }
 
 // An output is one --output.
@@ -197,13 +197,13 @@ func (a *attestations) any() bool { return a.provenance != nil || a.sbom }
 
 // attestFlags are docker's, whose --provenance and --sbom are short for --attest.
 func attestFlags() []cli.Flag {
-	return []cli.Flag{
+	return inSection(attestSection,
 		&cli.GenericFlag{Name: "provenance", Value: &attestFlag{set: (*attestations).setProvenance}, DefaultText: "none",
-			Usage: "attest how the image was built (SLSA provenance): alone, or with `=mode=min|=mode=max|=false`"},
+			Usage: "attach provenance (SLSA); =mode=min, =mode=max, =false"},
 		&cli.GenericFlag{Name: "sbom", Value: &attestFlag{set: (*attestations).setSBOM}, DefaultText: "none",
-			Usage: "attest which packages the image holds (SPDX): alone, or with `=true|=false`"},
-		&cli.StringSliceFlag{Name: "attest", Usage: "attest `type=provenance[,mode=max][,builder-id=URI]|type=sbom` (repeatable)"},
-	}
+			Usage: "attach a package list (SPDX); =false switches it off"},
+		&cli.StringSliceFlag{Name: "attest", Usage: "attach attestation `type=TYPE`: provenance or sbom"},
+	)
 }
 
 // An attestFlag can stand alone or have a value behind "=".

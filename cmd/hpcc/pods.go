@@ -29,20 +29,20 @@ import (
 
 // podFlags say what targets want to know that run the image themselves.
 func podFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "context", EnvVars: []string{kube.ContextVariable}, Usage: "use context `NAME` of kubectl (default: the current one)"},
-		&cli.StringFlag{Name: "namespace", EnvVars: []string{kube.NamespaceVariable}, Usage: "use namespace or project `NAME` (default: the context's)"},
-		&cli.StringSliceFlag{Name: "volume", Usage: "mount a persistent volume claim as `CLAIM:PATH[:ro]`, or an empty directory as scratch:PATH (repeatable)"},
-		&cli.StringSliceFlag{Name: "port", Usage: "the program listens on `NAME=NUMBER`, which \"hpcc forward JOB NAME\" brings here (repeatable)"},
-		&cli.StringSliceFlag{Name: "secret", Usage: "set the keys of secret `NAME` as variables, or, as NAME:PATH, have them as files (repeatable)"},
-		&cli.StringFlag{Name: "scratch", Usage: "ask for `SIZE` of the node's own storage"},
-		&cli.StringSliceFlag{Name: "node-label", Usage: "run only on nodes with label `KEY=VALUE` (repeatable)"},
-		&cli.StringFlag{Name: "gpu-type", Usage: "ask for GPUs of model `NAME`"},
-		&cli.BoolFlag{Name: "any-uid", Usage: "write no user id: the cluster gives one (as openshift always has it; for argo on OpenShift)"},
-		&cli.StringFlag{Name: "service-account", Usage: "run as service account `NAME`, with its token"},
-		&cli.StringFlag{Name: "pull", Usage: "fetch the image on the node `WHEN`: always, missing, never (default: the cluster's way)"},
-		&cli.StringFlag{Name: "pull-secret", Usage: "fetch the image with the login in secret `NAME`"},
-	}
+	return inSection(podSection,
+		&cli.StringFlag{Name: "context", EnvVars: []string{kube.ContextVariable}, Usage: "use kubectl context `NAME`"},
+		&cli.StringFlag{Name: "namespace", EnvVars: []string{kube.NamespaceVariable}, Usage: "use namespace or project `NAME`"},
+		&cli.StringSliceFlag{Name: "volume", Usage: "mount volume claim `CLAIM:PATH`[:ro], or scratch:PATH"},
+		&cli.StringSliceFlag{Name: "port", Usage: "declare port `NAME=NUMBER` for hpcc forward"},
+		&cli.StringSliceFlag{Name: "secret", Usage: "expose secret `NAME` as variables, or NAME:PATH as files"},
+		&cli.StringFlag{Name: "scratch", Usage: "request `SIZE` of the node's local storage"},
+		&cli.StringSliceFlag{Name: "node-label", Usage: "run only on nodes with label `KEY=VALUE`"},
+		&cli.StringFlag{Name: "gpu-type", Usage: "request GPUs of model `NAME`"},
+		&cli.BoolFlag{Name: "any-uid", Usage: "set no user ID; the cluster assigns one (default on openshift)"},
+		&cli.StringFlag{Name: "service-account", Usage: "run as service account `NAME`"},
+		&cli.StringFlag{Name: "pull", Usage: "pull the image `WHEN`: always, missing or never"},
+		&cli.StringFlag{Name: "pull-secret", Usage: "pull the image with the credentials in secret `NAME`"},
+	)
 }
 
 // podArgs are the flags for targets that run the image themselves.
@@ -347,16 +347,16 @@ func noteMissingFile(j *job.Job) {
 
 // argoFlags say where Argo is, and what only its workflows have.
 func argoFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "server", EnvVars: []string{argo.ServerVariable}, Usage: "hand workflows to the Argo server at `URL`, with the token in $ARGO_TOKEN (default: by kubectl)"},
-		&cli.StringFlag{Name: "token-file", EnvVars: []string{argo.TokenFileVariable}, Usage: "read the token for the Argo server from `FILE`"},
-		&cli.StringFlag{Name: "ca-file", EnvVars: []string{argo.CAFileVariable}, Usage: "trust the certificates in `FILE` as well, for the Argo server"},
-		&cli.BoolFlag{Name: "insecure-skip-verify", EnvVars: []string{argo.UnverifiedVariable}, Usage: "take any certificate of the Argo server: whoever stands between reads the token"},
-		&cli.StringFlag{Name: "workflow", Usage: "run the workflow of Argo in `FILE`, or, as template/NAME, a template that the cluster has"},
-		&cli.StringSliceFlag{Name: "parameter", Usage: "set a parameter of the workflow: `NAME=VALUE` (repeatable); --params takes an object of JSON"},
-		&cli.StringSliceFlag{Name: "artifact", Usage: "keep file or directory PATH that step STEP leaves, for those that come after it: `[STEP/]NAME:PATH` (repeatable)"},
-		&cli.BoolFlag{Name: "debug", Usage: "have a Python program in a pod wait for a debugger (debugpy) on port debug, which \"hpcc forward JOB debug\" brings here"},
-	}
+	return inSection(argoSection,
+		&cli.StringFlag{Name: "server", EnvVars: []string{argo.ServerVariable}, Usage: "submit to the Argo server at `URL` (default: through kubectl)"},
+		&cli.StringFlag{Name: "token-file", EnvVars: []string{argo.TokenFileVariable}, Usage: "read the Argo server's token from `FILE`"},
+		&cli.StringFlag{Name: "ca-file", EnvVars: []string{argo.CAFileVariable}, Usage: "trust the certificates in `FILE` for the Argo server"},
+		&cli.BoolFlag{Name: "insecure-skip-verify", EnvVars: []string{argo.UnverifiedVariable}, Usage: "do not verify the Argo server's certificate"},
+		&cli.StringFlag{Name: "workflow", Usage: "run the Argo workflow in `FILE`, or template/NAME"},
+		&cli.StringSliceFlag{Name: "parameter", Usage: "set workflow parameter `NAME=VALUE`"},
+		&cli.StringSliceFlag{Name: "artifact", Usage: "keep a path of a step for later steps: `STEP/NAME:PATH`"},
+		&cli.BoolFlag{Name: "debug", Usage: "start the Python program under debugpy and wait for a debugger"},
+	)
 }
 
 // argoArgs say where the Argo server is, and what only its workflows have.

@@ -13,8 +13,8 @@ import (
 
 func pullCommand() *cli.Command {
 	return &cli.Command{
-		Name: "pull", Usage: "fetch an image from a registry and unpack it", ArgsUsage: "REF [NAME]",
-		Description: `Fetches REF and keeps it as NAME (default: REF itself), unpacked and ready to run.
+		Name: "pull", Usage: "pull an image from a registry", ArgsUsage: "REF [NAME]",
+		Description: `Pulls REF, names it NAME (default REF), and unpacks it.
 
    hpcc pull debian:12
    hpcc pull --platform linux/ppc64le registry.example.org/lab/sci:1 sci`,

@@ -11,8 +11,8 @@ import (
 
 func pushCommand() *cli.Command {
 	return &cli.Command{
-		Name: "push", Usage: "send an image to a registry", ArgsUsage: "NAME [REF]",
-		Description: `Sends NAME to REF (default: NAME itself). Credentials are those of "hpcc login" or docker.
+		Name: "push", Usage: "push an image to a registry", ArgsUsage: "NAME [REF]",
+		Description: `Pushes NAME to REF (default NAME) with the credentials of "hpcc login" or docker.
 
    hpcc push sci registry.example.org/lab/sci:1`,
 		Flags:  []cli.Flag{plainHTTPFlag(), storeFlag()},

@@ -15,17 +15,17 @@ import (
 // the scheduler's launcher start the second, with --dir, once on each node.
 func rayCommand() *cli.Command {
 	return &cli.Command{
-		Name: "ray", Hidden: true, Usage: "run a program as the driver of a Ray (job scripts call this)", ArgsUsage: "-- CMD [ARG...]",
+		Name: "ray", Hidden: true, Usage: "run a program as the driver of a Ray cluster (started by job scripts)", ArgsUsage: "-- CMD [ARG...]",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "to", Usage: "the job is one of `TARGET`"},
-			&cli.IntFlag{Name: "nodes", Value: 1, Usage: "start a Ray of `N` nodes"},
-			&cli.IntFlag{Name: "cpus", Usage: "of `N` processors on each (default: those that it may use)"},
-			&cli.IntFlag{Name: "gpus", Usage: "and `N` GPUs"},
-			&cli.Int64Flag{Name: "mem", Usage: "and `BYTES` of memory"},
-			&cli.IntFlag{Name: "image-words", Usage: "the first `N` words are those that run the others in the image"},
-			&cli.StringFlag{Name: "dir", Usage: "be a node of the Ray that meets in `DIR`"},
-			&cli.StringFlag{Name: "peer", Usage: "have the address by which this node reaches `HOST`"},
-			&cli.IntFlag{Name: "rank", Usage: "be node `N` (default: as srun says)"},
+			&cli.StringFlag{Name: "to", Usage: "run under scheduler `TARGET`"},
+			&cli.IntFlag{Name: "nodes", Value: 1, Usage: "start Ray on `N` nodes"},
+			&cli.IntFlag{Name: "cpus", Usage: "give each node `N` CPUs (default: those available)"},
+			&cli.IntFlag{Name: "gpus", Usage: "give each node `N` GPUs"},
+			&cli.Int64Flag{Name: "mem", Usage: "give each node `BYTES` of memory"},
+			&cli.IntFlag{Name: "image-words", Usage: "use the first `N` arguments to start programs in the image"},
+			&cli.StringFlag{Name: "dir", Usage: "join the Ray cluster that meets in `DIR`"},
+			&cli.StringFlag{Name: "peer", Usage: "use the address that reaches `HOST`"},
+			&cli.IntFlag{Name: "rank", Usage: "be node `N` (default: srun's)"},
 		},
 		Action: action(parseRay),
 	}

@@ -13,7 +13,7 @@ import (
 // relayCommand is the node's end of a tunnel.
 func relayCommand() *cli.Command {
 	return &cli.Command{
-		Name: "relay", Hidden: true, Usage: "carry connections between standard streams and a port of this machine (hpcc forward starts this)", ArgsUsage: "PORT",
+		Name: "relay", Hidden: true, Usage: "connect standard streams with a local port (started by hpcc forward)", ArgsUsage: "PORT",
 		Action: action(parseRelay),
 	}
 }

@@ -101,7 +101,7 @@ func siteHint(err error, site *dispatch.Site) error {
 	switch {
 	case errors.As(err, &none):
 		return (&message{err: err}).hint("hpcc sites --install %s puts this one there", site.Name)
-	case strings.Contains(err.Error(), "unknown command") || strings.Contains(err.Error(), "flag provided but not defined"):
+	case strings.Contains(err.Error(), "unknown command") || strings.Contains(err.Error(), "unknown flag"):
 		return (&message{err: err}).hint("its hpcc is an older one; hpcc sites --install %s", site.Name)
 	}
 	return err
@@ -412,7 +412,7 @@ func (w siteChoice) cluster(ctx context.Context, site *dispatch.Site) dispatch.C
 
 // onFlag names the site whose jobs a command is about.
 func onFlag() cli.Flag {
-	return &cli.StringFlag{Name: "on", Usage: "of site `NAME` alone"}
+	return &cli.StringFlag{Name: "on", Usage: "ask only site `NAME`"}
 }
 
 // A jobScope says where jobs are looked for.

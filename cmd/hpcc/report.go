@@ -29,28 +29,26 @@ import (
 
 func reportCommand() *cli.Command {
 	return &cli.Command{
-		Name: "report", Usage: "compare measured runs of one image on several systems", ArgsUsage: "[NAME=]RUN...",
-		Description: `Says how long the runs took, what they used of what was asked for, how they spread, what they
-cost, and what probably explains why one system took longer. RUN is a system: the file of a
-measured run ("hpcc run --measure"), a directory of such files, or a job of "hpcc submit", by its
-id or the beginning of it. NAME is what it is called. A job that was not measured tells times,
-processor time and memory. The first system is the one that the others are compared with; one
-alone is reported of. docs/report.md explains the figures, and the files of prices.
+		Name: "report", Usage: "compare measured runs on several systems", ArgsUsage: "[NAME=]RUN...",
+		Description: `Shows how long runs took, what they used of what they requested, how much they vary, what they
+cost, and what probably made one system slower. RUN is one system: a resource usage file ("hpcc
+run --measure"), a directory of such files, or a job. NAME is its title. The other systems are
+compared with the first.
 
-   hpcc report power=jobs/main-261121 pod=main-261122
+   hpcc report power=main pod=main-261122
    hpcc report --html report.html before.jsonl after.jsonl
-   hpcc report --price prices.toml --csv sweep-261121-090000 > runs.csv
+   hpcc report --price prices.toml --csv sweep > runs.csv
 
-Exit status: 0; 1 when the images differ and --different is not given, or nothing can be read.`,
+Exit status: 1 if nothing can be read, or if the images differ and --different is not given.`,
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
-			&cli.BoolFlag{Name: "csv", Usage: "print a row for each run"},
+			&cli.BoolFlag{Name: "csv", Usage: "print one row per run"},
 			&cli.BoolFlag{Name: "markdown", Usage: "print Markdown"},
 			&cli.StringFlag{Name: "html", Usage: "write a page with charts to `FILE`; - prints it"},
-			&cli.StringFlag{Name: "price", Usage: "count costs and energy by the prices of `FILE`"},
-			&cli.StringFlag{Name: "power", Usage: "count energy by what nodes draw by `FILE`, which has the form of that of --price"},
-			&cli.BoolFlag{Name: "different", Usage: "compare runs of different images, and say so"},
-			&cli.BoolFlag{Name: "attempts", Usage: "count earlier attempts of tasks too, not only the last"},
+			&cli.StringFlag{Name: "price", Usage: "compute cost and energy with the prices in `FILE`"},
+			&cli.StringFlag{Name: "power", Usage: "compute energy with the power figures in `FILE`"},
+			&cli.BoolFlag{Name: "different", Usage: "compare runs of different images"},
+			&cli.BoolFlag{Name: "attempts", Usage: "include earlier attempts of tasks"},
 			onFlag(), storeFlag(),
 		}, sweepFlags()...),
 		Action: action(parseReport),
@@ -267,12 +265,12 @@ func duration(v float64) time.Duration {
 
 // sweepFlags are the flags of "hpcc report" about the results of tasks.
 func sweepFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.BoolFlag{Name: "sweep", Usage: "tell only the tasks' parameters and results, best first"},
-		&cli.StringFlag{Name: "best", Usage: "rank tasks by result `NAME`, the lowest first; +NAME: the highest"},
-		&cli.StringSliceFlag{Name: "metric", Usage: "show result `NAME` (repeatable; default: some)"},
-		&cli.StringFlag{Name: "results", Usage: "tasks left their results in `PLACE`, such as out/{task} or runs/{lr}-{seed}"},
-	}
+	return inSection(sweepSection,
+		&cli.BoolFlag{Name: "sweep", Usage: "show only parameters and results of tasks, best first"},
+		&cli.StringFlag{Name: "best", Usage: "rank tasks by result `NAME`, lowest first; +NAME: highest first"},
+		&cli.StringSliceFlag{Name: "metric", Usage: "show result `NAME`"},
+		&cli.StringFlag{Name: "results", Usage: "read results from `PATH`, such as out/{task} or runs/{lr}"},
+	)
 }
 
 // sweepArgs choose what of the tasks' results is reported.

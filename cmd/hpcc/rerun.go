@@ -14,15 +14,15 @@ import (
 
 func rerunCommand() *cli.Command {
 	return &cli.Command{
-		Name: "rerun", Usage: "run the tasks of a job again that did not succeed", ArgsUsage: "JOB...",
-		Description: `Hands in those tasks alone that failed, were cancelled, or were lost, with the indices
-they had. The records of earlier attempts stay beside the new ones.
+		Name: "rerun", Usage: "run the failed tasks of a job again", ArgsUsage: "JOB...",
+		Description: `Runs the tasks again that failed, were cancelled or were lost, with their indices. The records of
+earlier attempts are kept.
 
-   hpcc rerun main-261121-090000
+   hpcc rerun main
    hpcc rerun --wait main`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "wait", Usage: "return when the job has ended, with status 1 when a task failed"},
-			&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each job"},
+			&cli.BoolFlag{Name: "wait", Usage: "wait for the job; exit with 1 if a task failed"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per job"},
 			onFlag(), storeFlag(),
 		},
 		Action: action(parseRerun),

@@ -11,10 +11,12 @@ import (
 
 func rmCommand() *cli.Command {
 	return &cli.Command{
-		Name: "rm", Usage: "remove images by name", ArgsUsage: "NAME...",
-		Description: `Removes names. What nothing names any more is removed by "hpcc gc".`,
-		Flags:       []cli.Flag{storeFlag()},
-		Action:      action(parseRm),
+		Name: "rm", Usage: "remove image names", ArgsUsage: "NAME...",
+		Description: `Removes image names. "hpcc gc" deletes what no image needs any more.
+
+   hpcc rm sci`,
+		Flags:  []cli.Flag{storeFlag()},
+		Action: action(parseRm),
 	}
 }
 

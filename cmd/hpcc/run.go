@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -23,24 +24,35 @@ func runCommand() *cli.Command {
 		Name:      "run",
 		Usage:     "run a program in an image",
 		ArgsUsage: "IMAGE [--] [CMD [ARG...]]",
-		Description: `Runs CMD in IMAGE, the name of an image, a directory that one was unpacked to, or a
-SquashFS file (.sqfs).
-The program takes hpcc's place: same pid, its own exit status, no process of hpcc remains
-but with --measure (docs/measure.md) and --pid.
-
-Visible inside: /proc /sys /dev /tmp, your home, the current directory, the host's
-/etc/hosts and /etc/resolv.conf. The image itself is read-only.
+		Description: `Runs CMD in IMAGE: an image name, a directory made by "hpcc unpack", or a SquashFS file (.sqfs).
+The program replaces hpcc: it has the same process ID and its own exit status.
 
    hpcc run base -- python3 main.py
    hpcc run --set-env config.env --cd dir base -- python3 main.py --id 3
    hpcc run -b /data:/mnt/data:ro base -- ls /mnt/data
-   hpcc run --stage sci.sqfs -- python3 main.py
    hpcc run --measure=run.jsonl base -- python3 main.py
 
-Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not found.`,
-		Flags:  append(runFlags(new(envChanges)), otherRuntimeFlag(), measureFlagOfRun(), storeFlag()),
+The container sees /proc, /sys, /dev, /tmp, your home directory, the current directory, /etc/hosts
+and /etc/resolv.conf of the host. The image is read-only.
+
+Exit status: the program's; 125 if hpcc failed, 126 if the program is not executable, 127 if it
+was not found.`,
+		Flags:  runCommandFlags(),
 		Action: programAction(parseRun),
 	}
+}
+
+// runCommandFlags returns the flags of run itself: those of a job's program, and what only
+// a run on this machine has.
+func runCommandFlags() []cli.Flag {
+	env := new(envChanges)
+	flags := runFlags(env)
+	inSection("", flagsOf(flags, containerSection)...)
+	docker := []cli.Flag{
+		&cli.GenericFlag{Name: "env", Aliases: []string{"e"}, Value: &envFlag{e: env, name: "set-env", parse: env.setOne}, Usage: "set `NAME=VALUE`; NAME alone copies a variable of the caller"},
+		&cli.BoolFlag{Name: "rm", Hidden: true, Usage: "accepted: nothing remains of a run"},
+	}
+	return slices.Concat(docker, flags, []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, otherRuntimeFlag(), storeFlag()))
 }
 
 // atStatus gives an error of a command that runs a program the status for "hpcc
@@ -192,7 +204,7 @@ func isPath(image string) bool {
 }
 
 func otherRuntimeFlag() cli.Flag {
-	return &cli.StringFlag{Name: "runtime", Usage: "hand over to the OCI runtime `NAME` (crun, runc) instead"}
+	return &cli.StringFlag{Name: "runtime", Usage: "use OCI runtime `NAME` (crun, runc) instead"}
 }
 
 // handOver runs the spec by another runtime.

@@ -24,31 +24,32 @@ import (
 // runFlags are the flags of run, which the words for a job have too. A name or
 // letter that ch-run has too means the same.
 func runFlags(env *envChanges) []cli.Flag {
-	return append(append(env.flags(), deviceFlags()...),
-		&cli.BoolFlag{Name: "clean-env", Usage: "start from the image's environment; of the caller's only HOME, USER, LOGNAME and TERM"},
-		&cli.StringFlag{Name: "cd", Aliases: []string{"c"}, Usage: "start in `DIR` inside; relative to where the program would start"},
-		&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b"}, Usage: "show `SRC[:DST[:ro]]` of the host inside (repeatable)"},
-		&cli.StringSliceFlag{Name: "mount", Usage: "mount `type=bind|tmpfs,source=SRC,target=DST[,readonly]`, as docker spells it (repeatable)"},
-		&cli.BoolFlag{Name: "write", Aliases: []string{"w"}, Usage: "let the program change the image directory"},
-		&cli.GenericFlag{Name: "write-fake", Aliases: []string{"W"}, Value: &sizeFlag{}, Usage: "let the program change what it sees of the image, and forget that; -W=`SIZE` bounds the memory (12%)"},
-		&cli.BoolFlag{Name: "private-tmp", Aliases: []string{"t"}, Usage: "an empty /tmp of its own"},
-		&cli.BoolFlag{Name: "home", Usage: "show the home directory (the default)"},
-		&cli.BoolFlag{Name: "no-home", Usage: "do not show the home directory"},
-		&cli.StringFlag{Name: "entrypoint", Usage: "run `PROG` with the arguments, instead of the image's ENTRYPOINT and CMD; \"\" runs CMD alone"},
-		&cli.IntFlag{Name: "uid", Aliases: []string{"u"}, Usage: "be user `N` inside (outside all is yours)"},
-		&cli.IntFlag{Name: "gid", Aliases: []string{"g"}, Usage: "be group `N` inside"},
-		&cli.BoolFlag{Name: "seccomp", Usage: "as root inside, let changes of owners, ids and devices seem to succeed, as in a build"},
-		&cli.BoolFlag{Name: "no-passwd", Usage: "keep the image's /etc/passwd and /etc/group as they are"},
-		&cli.StringFlag{Name: "network", Usage: "`host` (the default), or none: a loopback interface only"},
-		&cli.StringFlag{Name: "hostname", Usage: "be on host `NAME`"},
-		&cli.BoolFlag{Name: "pid", Usage: "see own processes only: 1 is an init of hpcc, 2 the program, with which all end"},
-		&cli.BoolFlag{Name: "join", Aliases: []string{"j"}, Usage: "share namespaces with the job's other tasks on this node, which MPI needs to read their memory"},
-		&cli.IntFlag{Name: "join-ct", Usage: "--join `N` tasks (default: as the launcher says)"},
-		&cli.StringFlag{Name: "join-tag", Usage: "--join the tasks that say `TAG` (default: those of the launcher)"},
-		&cli.IntFlag{Name: "join-pid", Usage: "share namespaces with process `N`, a run of yours"},
+	return slices.Concat(inSection(containerSection, env.flags()...), inSection(containerSection,
+		&cli.StringFlag{Name: "cd", Aliases: []string{"c", "workdir"}, Usage: "start in directory `DIR` of the image"},
+		&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b", "v"}, Usage: "bind host path `SRC`[:DST[:ro]]"},
+		&cli.BoolFlag{Name: "write", Aliases: []string{"w"}, Usage: "let the program modify the image directory"},
+		&cli.GenericFlag{Name: "write-fake", Aliases: []string{"W"}, Value: &sizeFlag{}, Usage: "let the program modify a temporary copy, at most `SIZE`"},
+		&cli.BoolFlag{Name: "private-tmp", Aliases: []string{"t"}, Usage: "mount an empty /tmp"},
+		&cli.BoolFlag{Name: "no-home", Usage: "do not bind the home directory"},
+	), inSection(containerSection, deviceFlags()...), inSection(isolationSection,
+		&cli.BoolFlag{Name: "clean-env", Usage: "start from the image's environment instead of the caller's"},
+		&cli.BoolFlag{Name: "home", Usage: "bind the home directory (default)"},
+		&cli.StringSliceFlag{Name: "mount", Usage: "mount `SPEC`: type=bind or tmpfs,source=SRC,target=DST[,readonly]"},
+		&cli.StringFlag{Name: "entrypoint", Usage: "run `PROG` instead of the image's ENTRYPOINT and CMD"},
+		&cli.IntFlag{Name: "uid", Aliases: []string{"u"}, Usage: "use user ID `N` in the container"},
+		&cli.IntFlag{Name: "gid", Aliases: []string{"g"}, Usage: "use group ID `N` in the container"},
+		&cli.BoolFlag{Name: "seccomp", Usage: "with --uid 0: pretend that chown and mknod succeed"},
+		&cli.BoolFlag{Name: "no-passwd", Usage: "keep the image's /etc/passwd and /etc/group"},
+		&cli.StringFlag{Name: "network", Usage: "use `NETWORK`: host (default) or none"},
+		&cli.StringFlag{Name: "hostname", Usage: "set the host name to `NAME`"},
+		&cli.BoolFlag{Name: "pid", Usage: "use a PID namespace with an init process"},
+	), inSection(isolationSection,
+		&cli.BoolFlag{Name: "join", Aliases: []string{"j"}, Usage: "share namespaces with the job's other tasks on this node"},
+		&cli.IntFlag{Name: "join-ct", Usage: "with --join: wait for `N` tasks (default: the launcher's)"},
+		&cli.StringFlag{Name: "join-tag", Usage: "with --join: join the tasks with tag `TAG`"},
+		&cli.IntFlag{Name: "join-pid", Usage: "join the namespaces of process `PID`"},
 		&cli.BoolFlag{Name: "no-config", EnvVars: []string{"HPCC_NO_CONFIG"}, Usage: "ignore /etc/hpcc/run.conf and ~/.config/hpcc/run.conf"},
-		stageFlag(),
-	)
+	), inSection(isolationSection, stageFlag()))
 }
 
 // runSources are the flags of one run: those of the command line, and below them
@@ -300,12 +301,12 @@ type envChanges struct {
 func (e *envChanges) flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "set-env", Value: &envFlag{e: e, name: "set-env", parse: e.setFile(false)},
-			Usage: "read variables from `FILE` or set one as NAME=VALUE (repeatable, in order)"},
+			Usage: "set variables from `FILE`, or one from NAME=VALUE"},
 		&cli.GenericFlag{Name: "set-env0", Value: &envFlag{e: e, name: "set-env0", parse: e.setFile(true)},
-			Usage: "as --set-env, records of `FILE` end with a NUL byte"},
+			Usage: "set variables from `FILE` with NUL-terminated records"},
 		&cli.GenericFlag{Name: "unset-env", Value: &envFlag{e: e, name: "unset-env", parse: e.unset},
-			Usage: "remove variables whose names match `GLOB` (repeatable, in order)"},
-		&cli.BoolFlag{Name: "env-no-expand", Usage: "keep $NAME in values as it stands", Destination: &e.noExpand},
+			Usage: "unset variables whose names match `GLOB`"},
+		&cli.BoolFlag{Name: "env-no-expand", Usage: "do not expand $NAME in values", Destination: &e.noExpand},
 	}
 }
 
@@ -340,6 +341,20 @@ func (e *envChanges) setFile(nul bool) func(string) error {
 		e.list = append(e.list, cs...)
 		return err
 	}
+}
+
+// setOne reads one argument of --env: an assignment, or the name of a variable of the
+// caller. As with docker, the value is not expanded.
+func (e *envChanges) setOne(arg string) error {
+	name, value, ok := strings.Cut(arg, "=")
+	if !ok {
+		if value, ok = os.LookupEnv(name); !ok {
+			return nil
+		}
+	}
+	c, err := envfile.Exact(name, value)
+	e.list = append(e.list, c)
+	return err
 }
 
 func (e *envChanges) unset(glob string) error {
@@ -412,9 +427,9 @@ func joinBareSetEnv(args []string) []string {
 // deviceFlags name the hardware that a run is given.
 func deviceFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "gpu", Usage: "give the program this machine's GPUs and the libraries of their driver"},
-		&cli.StringSliceFlag{Name: "device", Usage: "give the program the `VENDOR/CLASS=NAME` that a CDI spec of this machine describes; NAME may be all (repeatable)"},
-		&cli.StringFlag{Name: "mpi", Usage: "use `PROFILE`: pmix (the image's MPI under the host's launcher) or host (the host's MPI library)"},
+		&cli.BoolFlag{Name: "gpu", Usage: "make the GPUs and their driver libraries available"},
+		&cli.StringSliceFlag{Name: "device", Usage: "add CDI device `VENDOR/CLASS=NAME`; NAME may be all"},
+		&cli.StringFlag{Name: "mpi", Usage: "use MPI `PROFILE`: pmix (the image's) or host (the host's library)"},
 	}
 }
 

@@ -17,10 +17,13 @@ import (
 
 func saveCommand() *cli.Command {
 	return &cli.Command{
-		Name: "save", Usage: "write an image to a file or directory", ArgsUsage: "NAME FILE",
-		Description: `Writes an OCI layout: a directory when FILE ends in "/" or is one, else a tar.
-FILE - is standard output, a tar. One that ends in .docker.tar becomes a docker archive; one that ends in .sqfs one file
-system that "hpcc run FILE" mounts or unpacks (SquashFS, docs/squashfs.md).`,
+		Name: "save", Usage: "save an image to a file or directory", ArgsUsage: "NAME FILE",
+		Description: `Saves an image as an OCI layout: a directory if FILE ends in "/" or is one, else a tar; - is
+standard output. A FILE that ends in .docker.tar becomes a docker archive, and one that ends in
+.sqfs a SquashFS file, which "hpcc run FILE" runs.
+
+   hpcc save sci sci.tar
+   hpcc save sci sci.sqfs`,
 		Flags:  []cli.Flag{platformFlag(), storeFlag()},
 		Action: action(parseSave),
 	}

@@ -18,18 +18,17 @@ import (
 
 func scriptCommand() *cli.Command {
 	return &cli.Command{
-		Name: "script", Usage: "print the job as a script of a scheduler", ArgsUsage: jobUsage,
-		Description: `Prints the very script that "hpcc submit" with the same words hands in; only the values of --env and
---set-env, which stand in this one, are kept in private files by "hpcc submit". --from FILE takes the
-job from a script or a submit command of Slurm, LSF, Grid Engine or PBS, and tells what became of each
-of its directives; with IMAGE, the script runs in it. Other flags overrule what FILE says.
+		Name: "script", Usage: "print the job script for a scheduler", ArgsUsage: jobUsage,
+		Description: `Prints the script that "hpcc submit" would submit for the same arguments. --from translates a job
+script or submit command of Slurm, LSF, Grid Engine or PBS, and reports what became of each
+directive; with IMAGE, the script runs in it. Other flags replace what FILE says.
 
-   hpcc script --to slurm --array 1-8 --time 2h sci -- python main.py --id={task}
+   hpcc script --to slurm --array 1-8 --time 2h sci -- python main.py
    hpcc script --from job.lsf --to slurm --queue gpu sci
-   hpcc script --from job.lsf --to kubernetes --volume data:/data registry.example.org/team/sci:1
-   hpcc script --from job.lsf --to openshift --with build --arch ppc64le sci`,
+   hpcc script --from job.lsf --to kubernetes --volume data:/data sci
+   hpcc script --from job.lsf --to openshift --with build sci`,
 		Flags: slices.Concat(jobFlags(), aroundFlags(), []cli.Flag{
-			&cli.BoolFlag{Name: "keep", Hidden: true, Usage: "keep the script in the store and print commands that run it (hpcc of another machine asks)"},
+			&cli.BoolFlag{Name: "keep", Hidden: true, Usage: "keep the script in the store and print commands to run it (for another hpcc)"},
 		}),
 		Action: action(parseScript),
 	}
@@ -37,14 +36,14 @@ of its directives; with IMAGE, the script runs in it. Other flags overrule what 
 
 // aroundFlags choose the objects that "hpcc script --to openshift" writes before the job.
 func aroundFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "with", Usage: "openshift: also write `OBJECTS`: build (an image stream and what builds it), deploy (a Deployment in the place of the Job)"},
-		&cli.StringFlag{Name: "git", Usage: "--with build: of repository `URL[#REF]` (default: what \"oc start-build --from-dir\" sends)"},
-		&cli.StringFlag{Name: "context-dir", Usage: "--with build: of directory `DIR` of the repository"},
-		&cli.StringFlag{Name: "dockerfile", Usage: "--with build: by `FILE` (default: Dockerfile)"},
-		&cli.StringSliceFlag{Name: "build-arg", Usage: "--with build: set `NAME=VALUE` of an ARG (repeatable; everybody who may read the build sees it)"},
-		&cli.StringFlag{Name: "arch", Usage: "--with build: build and run on nodes with processors `ARCH`: ppc64le, amd64"},
-	}
+	return inSection(openShiftSection,
+		&cli.StringFlag{Name: "with", Usage: "write more `OBJECTS` for openshift: build, deploy"},
+		&cli.StringFlag{Name: "git", Usage: "with --with build: build from repository `URL`[#REF]"},
+		&cli.StringFlag{Name: "context-dir", Usage: "with --with build: use directory `DIR` of the repository"},
+		&cli.StringFlag{Name: "dockerfile", Usage: "with --with build: use `FILE` (default Dockerfile)"},
+		&cli.StringSliceFlag{Name: "build-arg", Usage: "with --with build: set ARG `NAME=VALUE`; it is not secret"},
+		&cli.StringFlag{Name: "arch", Usage: "with --with build: build and run on `ARCH`: ppc64le, amd64"},
+	)
 }
 
 type scriptArgs struct {

@@ -22,16 +22,16 @@ import (
 
 func sitesCommand() *cli.Command {
 	return &cli.Command{
-		Name: "sites", Usage: "list the sites that jobs can go to", ArgsUsage: " ",
-		Description: `Reads /etc/hpcc/site.toml and ~/.config/hpcc/site.toml, or the file that HPCC_SITE
-names (docs/jobs.md), and asks each site whether it answers. --install copies this very program to a site that
-ssh reaches, for "hpcc submit --on NAME".
+		Name: "sites", Usage: "list the sites that jobs can be submitted to", ArgsUsage: " ",
+		Description: `Lists the sites of /etc/hpcc/site.toml and ~/.config/hpcc/site.toml (or of the file that HPCC_SITE
+names), and checks that each one answers. --install copies this program to a site that ssh
+reaches.
 
    hpcc sites
    hpcc sites --install satori`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "install", Usage: "copy this program to site `NAME`"},
-			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each site"},
+			&cli.StringFlag{Name: "install", Usage: "install this program at site `NAME`"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per site"},
 		},
 		Action: action(parseSites),
 	}

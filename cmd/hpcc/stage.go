@@ -23,7 +23,7 @@ import (
 
 // stageFlag asks for a copy of the image on this node.
 func stageFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "stage", Usage: "copy the image to storage of this node first, once for all programs on it ($HPCC_STAGE names the directory, or is 1)"}
+	return &cli.BoolFlag{Name: "stage", Usage: "copy the image to the node's local storage first"}
 }
 
 // parseStage reports whether the image is to be copied to this node.

@@ -22,19 +22,17 @@ import (
 
 func statusCommand() *cli.Command {
 	return &cli.Command{
-		Name: "status", Usage: "say how jobs are doing", ArgsUsage: "[JOB...]",
-		Description: `Reads the records of the tasks and asks the scheduler, once, for what it alone knows.
-JOB is an id of "hpcc submit", its beginning, or the scheduler's id.
+		Name: "status", Usage: "show the state of jobs", ArgsUsage: "[JOB...]",
+		Description: `Shows the state of jobs from the records of their tasks and one request to the scheduler. JOB is a
+job's ID, the beginning of it, or the scheduler's ID. Jobs at other sites are included.
 
    hpcc status
-   hpcc status --json main-261121-090000
-   hpcc status --watch main
-
-Jobs of sites that ssh reaches come with them; of one that does not answer, as they were when it did.`,
+   hpcc status --json main
+   hpcc status --watch main`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each job, with its tasks"},
-			&cli.GenericFlag{Name: "watch", Value: &watchFlag{}, Usage: "go on until all have ended; --watch=`SECONDS` looks so often (default 10)"},
-			&cli.BoolFlag{Name: "here", Usage: "only jobs of this machine's schedulers: ask no site over ssh"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per job, with its tasks"},
+			&cli.GenericFlag{Name: "watch", Value: &watchFlag{}, Usage: "repeat until all jobs have ended, every `SECONDS`"},
+			&cli.BoolFlag{Name: "here", Usage: "show only this machine's jobs; ask no site by ssh"},
 			onFlag(), storeFlag(),
 		},
 		Action: action(parseStatus),

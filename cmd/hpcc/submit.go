@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,25 +22,26 @@ import (
 
 func submitCommand() *cli.Command {
 	return &cli.Command{
-		Name: "submit", Usage: "hand a job in", ArgsUsage: jobUsage,
-		Description: `Hands CMD in IMAGE to the scheduler of this machine, or runs it here with --to local.
-Prints the job's id. Every task leaves a record, which "hpcc status" reads.
+		Name: "submit", Usage: "submit a job", ArgsUsage: jobUsage,
+		Description: `Submits CMD in IMAGE to the scheduler of this machine, or to another target. Prints the job's ID.
+Every task leaves a record, which "hpcc status" reads.
 
-   hpcc submit --array 1-8 --set-env config.env sci -- python main.py --id={task}
+   hpcc submit --array 1-8 sci -- python main.py --id={task}
    hpcc submit --to local --wait --array 1-8 sci -- python main.py --id={task}
-   hpcc submit --nodes 2 --tasks-per-node 4 --time 2h --mem 16G sci -- python mpi.py
+   hpcc submit -N 2 --tasks-per-node 4 --time 2h sci -- python mpi.py
    hpcc submit --interactive --gpus 1 sci -- bash
-   hpcc submit --dry-run --nodes 4 --time 2h sci -- python mpi.py
-   hpcc submit --backfill --time 8h --time-min 1h sci -- python main.py
+   hpcc submit --dry-run -N 4 --time 2h sci -- python mpi.py
 
-In the program's environment: HPCC_TASK_ID, HPCC_TASK_COUNT. Exit status: 0; with --wait 1 when a task failed.`,
-		Flags: append([]cli.Flag{
-			&cli.BoolFlag{Name: "wait", Usage: "return when the job has ended, with status 1 when a task failed"},
+The program finds its index in HPCC_TASK_ID, and the number of tasks in HPCC_TASK_COUNT. {task} in
+CMD is the index. Exit status with --wait: 1 if a task failed.`,
+		Flags: slices.Concat([]cli.Flag{
+			&cli.BoolFlag{Name: "wait", Usage: "wait for the job; exit with 1 if a task failed"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "show where and when the job would start, and exit"},
+		}, jobFlags(), inSection(scheduleSection,
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "say where and when the job would start, and hand nothing in; exit status 1: never"},
-			&cli.BoolFlag{Name: "backfill", Usage: "shorten the time limit to what is free now, and say what was chosen; --time is the wish"},
-			&cli.StringFlag{Name: "time-min", Usage: "with --backfill: not to less than `TIME` (default: a quarter of --time)"},
-		}, jobFlags()...),
+			&cli.BoolFlag{Name: "backfill", Usage: "shorten --time to fit into idle slots"},
+			&cli.StringFlag{Name: "time-min", Usage: "with --backfill: not below `TIME` (default: a quarter of --time)"},
+		)),
 		Action: action(parseSubmit),
 	}
 }

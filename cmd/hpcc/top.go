@@ -30,22 +30,20 @@ import (
 
 func topCommand() *cli.Command {
 	return &cli.Command{
-		Name: "top", Usage: "show what the tasks of a job use now", ArgsUsage: "JOB",
-		Description: `Shows the tasks that run, of a job that was handed in with --measure: processors that are busy, of
-those granted; memory, its peak and limit; what is read and written in a second; threads; GPUs; processors
-that the quota holds back; the part of the time that tasks wait for processors, memory or storage. On a
-terminal until the job has ended, elsewhere once.
+		Name: "top", Usage: "show the current resource usage of a job's tasks", ArgsUsage: "JOB",
+		Description: `Shows what the running tasks of a job that was submitted with --measure use now: CPUs, memory and
+its limit, reads and writes per second, threads, GPUs, throttling by the CPU quota, and the share
+of time in which tasks wait for CPU, memory or storage (pressure). Refreshes on a terminal until
+the job ends, and prints once elsewhere.
 
-   hpcc top main-261121-090000
+   hpcc top main
    hpcc top --sort mem main
-   hpcc top --json main
-
-With --json one object, with the tasks in it.`,
+   hpcc top --json main`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "sort", Value: "cpu", Usage: "the largest first, by `COLUMN`: " + strings.Join(topColumns(), ", ")},
-			&cli.Float64Flag{Name: "every", Value: topEvery, Usage: "look every `SECONDS`"},
-			&cli.BoolFlag{Name: "once", Usage: "look once"},
-			&cli.BoolFlag{Name: "json", Usage: "print one JSON object, once"},
+			&cli.StringFlag{Name: "sort", Value: "cpu", Usage: "sort by `COLUMN`: " + strings.Join(topColumns(), ", ")},
+			&cli.Float64Flag{Name: "every", Value: topEvery, Usage: "refresh every `SECONDS`"},
+			&cli.BoolFlag{Name: "once", Usage: "print once and exit"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object and exit"},
 			onFlag(), storeFlag(),
 		},
 		Action: action(parseTop),

@@ -19,9 +19,9 @@ import (
 
 func unpackCommand() *cli.Command {
 	return &cli.Command{
-		Name: "unpack", Usage: "flatten an image into a directory tree", ArgsUsage: "SOURCE DIR",
-		Description: `SOURCE is an image's name, or a file or directory as "hpcc load" takes it. DIR is made and
-can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacked.
+		Name: "unpack", Usage: "unpack an image to a directory tree", ArgsUsage: "SOURCE DIR",
+		Description: `Unpacks SOURCE, an image name or anything that "hpcc load" reads, to the new directory DIR, for
+any architecture. "hpcc run DIR", ch-run and chroot can use it.
 
    hpcc unpack --platform linux/ppc64le sci ./sci-ppc64le
    hpcc unpack ./layout:v2 ./v2
@@ -29,9 +29,9 @@ can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacke
 		Flags: []cli.Flag{
 			platformFlag(), storeFlag(),
 			&cli.BoolFlag{Name: "bundle", Usage: "write an OCI bundle: DIR/config.json and DIR/rootfs"},
-			&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b"}, Usage: "with --bundle: show `SRC[:DST[:ro]]` of the host inside (repeatable)"},
-			&cli.StringFlag{Name: "cd", Usage: "with --bundle: start in `DIR` inside"},
-			&cli.BoolFlag{Name: "write", Aliases: []string{"w"}, Usage: "with --bundle: let the program change the bundle's rootfs"},
+			&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b"}, Usage: "with --bundle: bind host path `SRC`[:DST[:ro]]"},
+			&cli.StringFlag{Name: "cd", Usage: "with --bundle: start in directory `DIR`"},
+			&cli.BoolFlag{Name: "write", Aliases: []string{"w"}, Usage: "with --bundle: let the program modify the rootfs"},
 		},
 		Action: action(parseUnpack),
 	}

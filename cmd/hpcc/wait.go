@@ -11,10 +11,10 @@ import (
 
 func waitCommand() *cli.Command {
 	return &cli.Command{
-		Name: "wait", Usage: "wait until jobs have ended", ArgsUsage: "JOB...",
-		Description: `Exit status: 0 when all tasks succeeded, else 1.
+		Name: "wait", Usage: "wait for jobs to end", ArgsUsage: "JOB...",
+		Description: `Waits until jobs have ended. Exit status: 0 if all tasks succeeded, else 1.
 
-   hpcc wait main-261121-090000 && hpcc submit --name next sci -- python next.py`,
+   hpcc wait main && hpcc submit --name next sci -- python next.py`,
 		Flags:  []cli.Flag{onFlag(), storeFlag()},
 		Action: action(parseWait),
 	}

@@ -56,7 +56,7 @@ func LookPath(name, path string) (string, error) {
 		return "", &Error{ExitNotExecutable, denied}
 	}
 	if strings.HasPrefix(name, "-") {
-		return "", &Error{ExitNotFound, fmt.Errorf("running %q: no such program in the image; hpcc's own options stand before the image's name", name)}
+		return "", &Error{ExitNotFound, fmt.Errorf("running %q: no such program in the image; flags of hpcc come before IMAGE", name)}
 	}
 	return "", &Error{ExitNotFound, fmt.Errorf("running %q: no such program in the image's PATH (%s)", name, path)}
 }

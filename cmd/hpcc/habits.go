@@ -1,0 +1,106 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/moby/buildkit/util/suggest"
+	"github.com/urfave/cli/v2"
+)
+
+// Habits are the commands and flags of other tools, with the command or flag of hpcc that
+// does the same or the reason why it needs none.
+var (
+	commandHabits = map[string]string{
+		"exec": `"hpcc run IMAGE -- CMD" runs a program`, "shell": `"hpcc run IMAGE -- bash" opens a shell`,
+		"ps": `"hpcc status" shows jobs`, "squeue": `"hpcc status" shows jobs`, "qstat": `"hpcc status" shows jobs`, "bjobs": `"hpcc status" shows jobs`,
+		"sbatch": `"hpcc submit --from FILE" submits a job script`, "bsub": `"hpcc submit --from FILE" submits a job script`, "qsub": `"hpcc submit --from FILE" submits a job script`,
+		"scancel": `"hpcc cancel JOB" cancels a job`, "qdel": `"hpcc cancel JOB" cancels a job`, "bkill": `"hpcc cancel JOB" cancels a job`,
+		"kill": `"hpcc cancel JOB" cancels a job`, "stop": `"hpcc cancel JOB" cancels a job`,
+		"sinfo": `"hpcc nodes" shows nodes`, "srun": `"hpcc submit --interactive IMAGE -- CMD" runs a program on a node`,
+		"rmi": `"hpcc rm NAME" removes an image`, "prune": `"hpcc gc" deletes unused data`,
+		"list": `"hpcc images" lists images`, "ls": `"hpcc images" lists images`, "import": `"hpcc load FILE NAME" loads an image`, "export": `"hpcc save NAME FILE" saves an image`,
+		"install": `"hpcc build --conda EXPORT -t NAME" installs packages`, "create": `"hpcc build --conda EXPORT -t NAME" installs packages`,
+		"info": `"hpcc doctor" checks this host`, "dashboard": `"hpcc top JOB" shows what tasks use`,
+	}
+	terminalHabit = "leave it out: the program has this terminal and standard input"
+	runHabits     = map[string]string{
+		"i": terminalHabit, "it": terminalHabit, "ti": terminalHabit, "interactive": terminalHabit, "tty": terminalHabit,
+		"d": `"hpcc submit --to local" runs a program in the background`, "detach": `"hpcc submit --to local" runs a program in the background`,
+		"p": "leave it out: the program uses the host's network, so its ports are open", "publish": "leave it out: the program uses the host's network, so its ports are open",
+		"name": `leave it out: a run has no name; "hpcc submit --name" names a job`,
+		"user": "use --uid N, --gid N", "volume": "use --bind SRC:DST", "env-file": "use --set-env FILE",
+		"nv": "use --gpu", "rocm": "use --gpu", "gpus": "use --gpu", "pwd": "use --cd DIR", "B": "use --bind SRC:DST",
+		"writable": "use --write", "writable-tmpfs": "use --write-fake", "contain": "use --no-home --private-tmp", "containall": "use --no-home --private-tmp --clean-env",
+		"cleanenv": "use --clean-env", "fakeroot": "use --uid 0 --seccomp", "net": "use --network none",
+	}
+	submitHabits = map[string]string{
+		"ntasks": "use --tasks N", "ntasks-per-node": "use --tasks-per-node N", "cpus-per-task": "use --cpus N", "partition": "use --queue NAME", "q": "use --queue NAME",
+		"gres": "use --gpus N", "gpus-per-node": "use --gpus N", "job-name": "use --name NAME", "J": "use --name NAME", "A": "use --account NAME",
+		"dependency": "use --after JOB", "d": "use --after JOB", "mail-user": "use --mail ADDRESS", "o": "use --output FILE", "D": "use --chdir DIR",
+		"mem-per-cpu": "use --mem SIZE, which is per node", "l": "use --nodes N, --cpus N, --mem SIZE and --time TIME", "pe": "use --tasks N", "W": "use --time TIME",
+		"constraint": "use --native", "C": "use --native", "reservation": "use --native", "qos": "use --native", "wrap": "write the program behind IMAGE: hpcc submit IMAGE -- CMD",
+	}
+)
+
+// unknownCommand returns the error for a command that hpcc does not have.
+func unknownCommand(a *cli.App, name string) error {
+	m := usagef("unknown command %q", name)
+	if h := commandHabits[name]; h != "" {
+		return m.hint("%s", h)
+	}
+	var names []string
+	for _, c := range a.Commands {
+		if !c.Hidden {
+			names = append(names, c.Name)
+		}
+	}
+	if like, ok := suggest.Search(name, append(names, "version", "help"), true); ok {
+		return m.hint("did you mean \"hpcc %s\"?", like)
+	}
+	return m.hint("\"hpcc --help\" lists the commands")
+}
+
+// unknownFlag returns the error for a flag that a command does not have.
+func unknownFlag(c *cli.Command, given string) error {
+	name := strings.TrimLeft(given, "-")
+	m := usagef("unknown flag %s", dashed(name))
+	for _, habits := range habitsOf(c.Name) {
+		if h := habits[name]; h != "" {
+			return m.hint("%s", h)
+		}
+	}
+	var names []string
+	for _, f := range c.Flags {
+		for _, n := range f.Names() {
+			if len(n) > 1 {
+				names = append(names, n)
+			}
+		}
+	}
+	if like, ok := suggest.Search(name, names, true); ok && len(name) > 2 {
+		return m.hint("did you mean %s?", dashed(like))
+	}
+	if c.Name == "hpcc" {
+		return m.hint(`"hpcc --help" lists the commands`)
+	}
+	return m.hint("\"hpcc %s --help-all\" lists every flag", c.Name)
+}
+
+// habitsOf returns the flags of other tools that users give to a command.
+func habitsOf(command string) []map[string]string {
+	switch command {
+	case "run":
+		return []map[string]string{runHabits}
+	case "submit", "script":
+		return []map[string]string{submitHabits, runHabits}
+	}
+	return nil
+}
+
+// dashed writes a flag as users type it.
+func dashed(name string) string {
+	if len(name) == 1 || name == "it" || name == "ti" {
+		return "-" + name
+	}
+	return "--" + name
+}
