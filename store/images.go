@@ -221,6 +221,25 @@ func (s *Store) putRef(key string, d *v1.Descriptor, source string) error {
 	return s.writeFile(filepath.Join("refs", escape(key)), b)
 }
 
+// Tag adds a name to an image, as if it had been loaded or pulled under that name.
+func (s *Store) Tag(n, added string) error {
+	key, err := Canonical(added)
+	if err != nil {
+		return err
+	}
+	d, err := s.ref(n)
+	if err != nil {
+		return err
+	}
+	source := ""
+	if old, err := Canonical(n); err == nil {
+		if r, err := s.readRef(old); err == nil {
+			source = r.Source
+		}
+	}
+	return s.putRef(key, &d, source)
+}
+
 // ref reads what a name stands for: a name, NAME@DIGEST, or a digest or its head.
 func (s *Store) ref(n string) (v1.Descriptor, error) {
 	key, err := Canonical(n)

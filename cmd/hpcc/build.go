@@ -46,7 +46,7 @@ With --conda and a Dockerfile, the environment is the stage "conda": write FROM 
 // buildFlags are the flags of each command that builds an image.
 func buildFlags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		&cli.StringFlag{Name: "tag", Aliases: []string{"t"}, Usage: "name the image `NAME`"},
+		&cli.StringSliceFlag{Name: "tag", Aliases: []string{"t"}, Usage: "name the image `NAME`"},
 		&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `FILE` (default CONTEXT/Dockerfile; - is standard input)"},
 		&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG to `NAME=VALUE`; NAME alone copies a variable"},
 		&cli.StringFlag{Name: "target", Usage: "stop at stage `STAGE`"},
@@ -70,7 +70,8 @@ func buildFlags() []cli.Flag {
 
 // buildArgs is the command line of "hpcc build", and of the build of "hpcc deploy".
 type buildArgs struct {
-	tag, store   string
+	tags         []string // names of the image; at least one unless check or dryRun is set
+	store        string
 	platforms    []*v1.Platform // nil is this machine's
 	progress     string
 	check        bool // the Dockerfile only
@@ -103,7 +104,7 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 		return nil, err
 	}
 	a := &buildArgs{
-		tag: c.String("tag"), store: c.String("store"), progress: c.String("progress"),
+		tags: c.StringSlice("tag"), store: c.String("store"), progress: c.String("progress"),
 		check: c.Bool("check"), dryRun: c.Bool("dry-run"), json: c.Bool("json"), lock: c.String("lock"),
 		entry: c.Bool("entry"), iidFile: c.String("iidfile"), metadataFile: c.String("metadata-file"), creds: c.String("creds"),
 	}
@@ -114,7 +115,10 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 		return nil, err
 	}
 	a.dockerfile = a.conda == nil || c.String("file") != "" || len(words) > 0
-	if a.tag == "" && !a.dryRun && !a.check {
+	if err := checkContext(words); err != nil {
+		return nil, err
+	}
+	if len(a.tags) == 0 && !a.dryRun && !a.check {
 		return nil, usagef("the image needs a name").hint("hpcc %s -t NAME %s", c.Command.Name, strings.Join(words, " "))
 	}
 	if a.attest, err = parseAttestations(c); err != nil {
@@ -133,6 +137,18 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 	return a, err
 }
 
+// checkContext refuses a directory that does not exist. A context with a colon is an
+// address.
+func checkContext(words []string) error {
+	if len(words) == 0 || words[0] == "-" || strings.Contains(words[0], ":") {
+		return nil
+	}
+	if _, err := os.Stat(words[0]); err != nil && !strings.HasSuffix(words[0], ".git") && !strings.HasPrefix(words[0], "github.com/") {
+		return usagef("context %s: no such directory", words[0]).hint("CONTEXT is a directory with the files of the image, a git repository, or -")
+	}
+	return nil
+}
+
 // parseResults reads the flags that name what is built. It refuses what would fail
 // only after the build: names that are not valid, and files in directories that do
 // not exist.
@@ -140,8 +156,8 @@ func parseResults(c *cli.Context, a *buildArgs) (err error) {
 	if a.outputs, err = parseOutputs(c.StringSlice("output")); err != nil {
 		return err
 	}
-	if a.tag != "" {
-		if _, err := store.Canonical(a.tag); err != nil {
+	for _, tag := range a.tags {
+		if _, err := store.Canonical(tag); err != nil {
 			return usagef("--tag: %w", err)
 		}
 	}
@@ -219,7 +235,7 @@ func (a *buildArgs) build(ctx context.Context, to *deployment) error {
 		return err
 	}
 	if err := runtime.EnterFakeRoot(); err != nil {
-		return fmt.Errorf("building %s: %w", a.tag, err)
+		return fmt.Errorf("building %s: %w", strings.Join(a.tags, ", "), err)
 	}
 	if b.store, err = store.Open(a.store); err != nil {
 		return err

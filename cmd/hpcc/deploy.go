@@ -56,7 +56,11 @@ type deployArgs struct {
 }
 
 func parseDeploy(c *cli.Context) (*deployArgs, error) {
-	a := &deployArgs{image: c.String("tag"), store: c.String("store"), registry: c.String("registry"), creds: c.String("creds"), json: c.Bool("json")}
+	tags := c.StringSlice("tag")
+	if len(tags) > 1 {
+		return nil, usagef("deploy takes one --tag").hint("hpcc build -t %s -t %s, then hpcc deploy for each", tags[0], tags[1])
+	}
+	a := &deployArgs{image: strings.Join(tags, ""), store: c.String("store"), registry: c.String("registry"), creds: c.String("creds"), json: c.Bool("json")}
 	if a.registry == "" {
 		return nil, unnamedRegistry(a.creds)
 	}

@@ -80,7 +80,11 @@ func (a *gcArgs) run(ctx context.Context) error {
 		return err
 	}
 	rep.Trees, rep.Temps = rep.Trees+staged.Trees, rep.Temps+staged.Temps
-	_, err = fmt.Printf("%s freed: %d blobs, %d trees, %d cache entries, %d leftovers\n", size(rep.Bytes), rep.Blobs, rep.Trees, rep.Records, rep.Temps)
+	verb := "freed"
+	if a.dryRun {
+		verb = "would be freed"
+	}
+	_, err = fmt.Printf("%s %s: %d blobs, %d trees, %d cache entries, %d leftovers\n", size(rep.Bytes), verb, rep.Blobs, rep.Trees, rep.Records, rep.Temps)
 	return err
 }
 

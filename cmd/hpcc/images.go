@@ -18,19 +18,22 @@ import (
 func imagesCommand() *cli.Command {
 	return &cli.Command{
 		Name: "images", Usage: "list images",
-		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object per line"}, storeFlag()},
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print only the names"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per line"}, storeFlag(),
+		},
 		Action: action(parseImages),
 	}
 }
 
 type imagesArgs struct {
-	json  bool
-	store string
+	json, quiet bool
+	store       string
 }
 
 func parseImages(c *cli.Context) (*imagesArgs, error) {
 	_, err := parseArguments(c, 0, 0, "no arguments")
-	return &imagesArgs{json: c.Bool("json"), store: c.String("store")}, err
+	return &imagesArgs{json: c.Bool("json"), quiet: c.Bool("quiet"), store: c.String("store")}, err
 }
 
 func (a *imagesArgs) run(context.Context) error {
@@ -53,6 +56,14 @@ func (a *imagesArgs) run(context.Context) error {
 		for _, e := range list {
 			if err := enc.Encode(map[string]any{"type": "image", "name": e.Name, "digest": e.Digest.String(),
 				"platforms": e.Platforms, "bytes": e.Size, "created": e.Created.UTC().Format(time.RFC3339)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if a.quiet {
+		for _, e := range list {
+			if _, err := fmt.Println(e.Name); err != nil {
 				return err
 			}
 		}

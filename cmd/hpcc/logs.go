@@ -133,6 +133,9 @@ func (l *taskLogs) show(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := l.checkWanted(tasks); err != nil {
+		return err
+	}
 	var list []job.Task
 	for _, t := range tasks {
 		if (len(l.want) == 0 || slices.Contains(l.want, t.Index)) && !(l.failed && t.OK()) {
@@ -141,7 +144,7 @@ func (l *taskLogs) show(ctx context.Context) error {
 	}
 	for _, k := range l.want {
 		if !slices.ContainsFunc(tasks, func(t job.Task) bool { return t.Index == k }) {
-			say("task %d has not begun, or is none of the job", k)
+			say("task %d has not started", k)
 		}
 	}
 	for _, t := range list {
@@ -155,6 +158,22 @@ func (l *taskLogs) show(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkWanted refuses an index that is not one of the job's tasks.
+func (l *taskLogs) checkWanted(tasks []job.Task) error {
+	j := l.sub.Job
+	for _, k := range l.want {
+		recorded := slices.ContainsFunc(tasks, func(t job.Task) bool { return t.Index == k })
+		if recorded || j.Array.Has(k) || (j.Array.IsZero() && k == 0) || j.Workflow != nil || len(j.Steps) > 0 {
+			continue
+		}
+		if j.Array.IsZero() {
+			return usagef("job %s has no task %d", l.sub.ID, k).hint("it is not an array; its only task is 0")
+		}
+		return usagef("job %s has no task %d", l.sub.ID, k).hint("its tasks are %s", j.Array)
 	}
 	return nil
 }

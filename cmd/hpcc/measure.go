@@ -59,6 +59,9 @@ func (a *runArgs) measured(ctx context.Context) error {
 	if !ok {
 		return usagef("--measure stands after IMAGE").hint("hpcc run --measure IMAGE -- CMD")
 	}
+	if err := directoryOf(a.measure); err != nil {
+		return err
+	}
 	h := metrics.Header{Hpcc: version, Command: a.options.Args, Job: jobAround(os.Getenv)}
 	if s, err := store.OpenToRead(a.root.store); err == nil {
 		nameImage(&h, s, a.root.image)

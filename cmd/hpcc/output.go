@@ -75,6 +75,11 @@ func (b *builder) keep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, tag := range b.tags[1:] {
+		if err := b.store.Tag(b.tags[0], tag); err != nil {
+			return err
+		}
+	}
 	mine := b.images[0]
 	for _, img := range b.images {
 		if cfg, err := img.ConfigFile(); err == nil && cfg.Architecture == goruntime.GOARCH {
@@ -85,7 +90,7 @@ func (b *builder) keep(ctx context.Context) error {
 		return err
 	}
 	for _, o := range b.outputs {
-		if err := o.write(ctx, b.store, b.tag, mine); err != nil {
+		if err := o.write(ctx, b.store, b.tags[0], mine); err != nil {
 			return err
 		}
 	}
@@ -103,7 +108,7 @@ func (b *builder) keep(ctx context.Context) error {
 // there are several platforms, or attestations that need one.
 func (b *builder) put(ctx context.Context) (v1.Hash, error) {
 	if len(b.images) == 1 && !b.attest.any() {
-		return b.store.Put(ctx, b.tag, b.images[0])
+		return b.store.Put(ctx, b.tags[0], b.images[0])
 	}
 	var about [][]attest.Statement
 	for i, img := range b.images {
@@ -120,7 +125,7 @@ func (b *builder) put(ctx context.Context) (v1.Hash, error) {
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	return b.store.PutIndex(ctx, b.tag, idx)
+	return b.store.PutIndex(ctx, b.tags[0], idx)
 }
 
 // writeDigests writes the files that say what was built.
@@ -138,7 +143,7 @@ func (b *builder) writeDigests(img v1.Image, digest v1.Hash) error {
 		return err
 	}
 	// The keys are those of docker build.
-	data, err := json.MarshalIndent(map[string]string{"containerimage.digest": digest.String(), "containerimage.config.digest": config.String(), "image.name": b.tag}, "", "  ")
+	data, err := json.MarshalIndent(map[string]string{"containerimage.digest": digest.String(), "containerimage.config.digest": config.String(), "image.name": strings.Join(b.tags, ",")}, "", "  ")
 	if err == nil {
 		err = os.WriteFile(b.metadataFile, append(data, '\n'), 0o644)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -131,6 +132,9 @@ func parseRun(c *cli.Context) (*runArgs, error) {
 }
 
 func (a *runArgs) run(ctx context.Context) error {
+	if err := a.checkWrite(); err != nil {
+		return err
+	}
 	if a.measure != "" {
 		return a.measured(ctx)
 	}
@@ -156,6 +160,20 @@ func (a *runArgs) run(ctx context.Context) error {
 		return blame(a.defaults, fmt.Errorf("running %s: %w", a.root.image, err))
 	}
 	return nil
+}
+
+// checkWrite refuses "hpcc run -w DIR IMAGE", which means --workdir in docker: DIR is not an
+// image directory, and IMAGE not a program in it.
+func (a *runArgs) checkWrite() error {
+	if !a.root.write || !isPath(a.root.image) || len(a.options.Args) == 0 || strings.Contains(a.options.Args[0], "/") {
+		return nil
+	}
+	for _, name := range []string{"bin", "usr", unpack.ConfigFile} {
+		if _, err := os.Lstat(filepath.Join(a.root.image, name)); err == nil {
+			return nil
+		}
+	}
+	return usagef("%s is not an image directory", a.root.image).hint("-w is --write; --workdir DIR sets the working directory")
 }
 
 // spec returns what the runtime executes: the program, its environment and devices.

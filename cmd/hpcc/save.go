@@ -1,8 +1,10 @@
 package main
 
 import (
+	"compress/gzip"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +21,7 @@ func saveCommand() *cli.Command {
 	return &cli.Command{
 		Name: "save", Usage: "save an image to a file or directory", ArgsUsage: "NAME FILE",
 		Description: `Saves an image as an OCI layout: a directory if FILE ends in "/" or is one, else a tar; - is
-standard output. A FILE that ends in .docker.tar becomes a docker archive, and one that ends in
+standard output. FILE.tar.gz is compressed. A FILE that ends in .docker.tar becomes a docker archive, and one that ends in
 .sqfs a SquashFS file, which "hpcc run FILE" runs.
 
    hpcc save sci sci.tar
@@ -42,6 +44,8 @@ func parseSave(c *cli.Context) (*saveArgs, error) {
 	}
 	a := &saveArgs{name: words[0], file: words[1], store: c.String("store")}
 	switch {
+	case filepath.Ext(a.file) == ".sif":
+		err = usagef("%s: hpcc does not write SIF files", a.file).hint("hpcc save %s FILE.tar, then apptainer build %s oci-archive:FILE.tar", a.name, a.file)
 	case a.isSquashFS():
 		a.platform, err = parsePlatformFlag(c)
 	case c.String("platform") != "":
@@ -65,12 +69,26 @@ func (a *saveArgs) run(ctx context.Context) error {
 	switch {
 	case a.file == "-":
 		return s.SaveTo(ctx, a.name, os.Stdout)
+	case strings.HasSuffix(a.file, ".gz") || strings.HasSuffix(a.file, ".tgz"):
+		err = store.NewFile(a.file, func(f *os.File) error { return saveCompressed(ctx, s, a.name, f) })
 	case strings.HasSuffix(a.file, ".docker.tar"):
 		err = s.SaveDocker(a.name, a.file)
 	default:
 		err = s.Save(ctx, a.name, a.file)
 	}
 	return onDisk(err, a.file)
+}
+
+// saveCompressed writes an image as a compressed tar. Its layers are compressed already.
+func saveCompressed(ctx context.Context, s *store.Store, name string, w io.Writer) error {
+	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	if err := s.SaveTo(ctx, name, z); err != nil {
+		return err
+	}
+	return z.Close()
 }
 
 // squashFS writes the image to a SquashFS file, which appears complete or not at all.

@@ -11,13 +11,17 @@ import (
 	"strings"
 	"time"
 
+	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/urfave/cli/v2"
 
+	"hpcc/envfile"
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
 	"hpcc/metrics"
+	"hpcc/runtime"
 	"hpcc/store"
+	"hpcc/unpack"
 )
 
 func submitCommand() *cli.Command {
@@ -93,7 +97,11 @@ func (a *submitArgs) run(ctx context.Context) error {
 	// Unpacked once now, rather than on every node at the same time.
 	if j.Image != "" && !namesSquashFS(j.Image) && !to.Target.Pods() {
 		at := rootArgs{image: j.Image, store: a.store, write: a.write}
-		if _, err := at.imageDir(ctx); err != nil {
+		dir, err := at.imageDir(ctx)
+		if err == nil {
+			err = a.checkProgram(dir, j.Args)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -112,6 +120,44 @@ func (a *submitArgs) run(ctx context.Context) error {
 		return err
 	}
 	return verdict(ctx, s.Jobs(), sub.ID)
+}
+
+// programFlags are the flags that can change which program a name means.
+var programFlags = []string{"from", "workflow", "entrypoint", "set-env", "set-env0", "unset-env", "clean-env", "env", "bind", "mount", "device", "mpi", "gpu", "ray"}
+
+// checkProgram refuses a job whose program is in no directory of the image's PATH, before
+// every task of it fails. It knows nothing of programs that flags or an ENTRYPOINT choose.
+func (a *submitArgs) checkProgram(dir string, argv []string) error {
+	for _, name := range programFlags {
+		if a.set[name] {
+			return nil
+		}
+	}
+	if len(argv) == 0 || strings.ContainsAny(argv[0], "/{") {
+		return nil
+	}
+	img, err := runtime.ReadImage(dir, unpack.ConfigFile)
+	if err != nil || len(img.Config.Entrypoint) > 0 {
+		return nil // the run reports what is wrong with the image
+	}
+	path := envfile.Lookup(img.Config.Env, "PATH")
+	if path == "" {
+		path = os.Getenv("PATH") + ":" + runtime.StandardPath
+	}
+	home := os.Getenv("HOME") + "/"
+	for _, d := range filepath.SplitList(path) {
+		inside, err := securejoin.SecureJoin(dir, filepath.Join(d, argv[0]))
+		if err != nil {
+			return nil
+		}
+		if _, err := os.Stat(inside); err == nil {
+			return nil
+		}
+		if _, err := os.Stat(filepath.Join(d, argv[0])); err == nil && strings.HasPrefix(d, home) { // it is bound
+			return nil
+		}
+	}
+	return usagef("image %s has no program %q in its PATH (%s)", a.image, argv[0], path).hint("the program comes after IMAGE: hpcc %s %s -- CMD", a.verb, a.image)
 }
 
 // fitTime shortens the job's time limit to a free window, with --backfill.
