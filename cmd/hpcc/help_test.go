@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/testdata/testenv"
 )
 
 // TestHelp holds the help of every command to 80 columns, and what --help prints to two
@@ -63,39 +66,52 @@ func TestHelpSections(t *testing.T) {
 	}
 }
 
-// TestHelpExamples checks that the examples in descriptions use commands and flags that
-// there are.
-func TestHelpExamples(t *testing.T) {
+// TestExamples checks that the examples in descriptions, in README.md and on the pages use
+// commands and flags that there are.
+func TestExamples(t *testing.T) {
 	a := app()
 	for _, c := range a.Commands {
 		for line := range strings.Lines(c.Description) {
-			for command := range strings.SplitSeq(strings.TrimSpace(line), " && ") {
-				argv := strings.Fields(command)
-				if !strings.HasPrefix(line, " ") || len(argv) < 2 || argv[0] != "hpcc" {
-					continue
-				}
-				target := a.Command(argv[1])
-				if target == nil {
-					t.Errorf("help of %s: hpcc has no command %s", c.Name, argv[1])
-					continue
-				}
-				checkFlags(t, c.Name, target, argv[2:])
+			if strings.HasPrefix(line, " ") {
+				checkExample(t, "help of "+c.Name, a, line)
+			}
+		}
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	testenv.Check(t, err)
+	for _, page := range append(pages, "../../README.md") {
+		b, err := os.ReadFile(page)
+		testenv.Check(t, err)
+		for line := range strings.Lines(string(b)) {
+			if strings.HasPrefix(line, "    ") {
+				checkExample(t, filepath.Base(page), a, strings.TrimPrefix(strings.TrimSpace(line), "$ "))
 			}
 		}
 	}
 }
 
-// checkFlags checks the flags of an example up to the program that it starts.
-func checkFlags(t *testing.T, where string, c *cli.Command, argv []string) {
+// checkExample checks the commands of one line, up to the programs that they start.
+func checkExample(t *testing.T, where string, a *cli.App, line string) {
 	t.Helper()
-	for _, word := range argv {
-		if word == "--" || word == "#" || word == "|" {
-			return
+	for command := range strings.SplitSeq(strings.NewReplacer("; ", " && ", " · ", " && ").Replace(line), " && ") {
+		argv := strings.Fields(command)
+		if len(argv) < 2 || argv[0] != "hpcc" || argv[1] == "=" {
+			continue
 		}
-		name, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		known := func(f cli.Flag) bool { return slices.Contains(f.Names(), name) }
-		if strings.HasPrefix(word, "-") && !slices.ContainsFunc(c.Flags, known) && c.Name != "oci" {
-			t.Errorf("help of %s: hpcc %s has no flag %s", where, c.Name, word)
+		c := a.Command(argv[1])
+		if c == nil {
+			t.Errorf("%s: hpcc has no command %s", where, argv[1])
+			continue
+		}
+		for _, word := range argv[2:] {
+			if word == "--" || word == "#" || word == "|" || word == "…" || word == "..." || word[0] == '\'' || word[0] == '"' {
+				break
+			}
+			name, _, _ := strings.Cut(strings.TrimLeft(strings.Trim(word, "[]"), "-"), "=")
+			known := func(f cli.Flag) bool { return slices.Contains(f.Names(), name) }
+			if strings.HasPrefix(word, "-") && word != "-" && !slices.ContainsFunc(c.Flags, known) && c.Name != "oci" {
+				t.Errorf("%s: hpcc %s has no flag %s", where, c.Name, word)
+			}
 		}
 	}
 }
