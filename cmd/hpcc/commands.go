@@ -9,14 +9,14 @@ import (
 // commands returns the commands in the order in which help lists them.
 func commands() []*cli.Command {
 	return slices.Concat(
-		inGroup("Build and run", buildCommand(), runCommand(), checkCommand(), doctorCommand()),
+		inGroup("Build and run", buildCommand(), runCommand(), checkCommand(), doctorCommand(), completionCommand()),
 		inGroup("Images", imagesCommand(), pullCommand(), pushCommand(), deployCommand(), loginCommand(),
 			loadCommand(), saveCommand(), unpackCommand(), tagCommand(), inspectCommand(), historyCommand(), rmCommand(), gcCommand()),
 		inGroup("Jobs", submitCommand(), statusCommand(), logsCommand(), topCommand(), waitCommand(), cancelCommand(), rerunCommand(),
 			attachCommand(), forwardCommand(), scriptCommand()),
 		inGroup("Clusters", nodesCommand(), sitesCommand(), reportCommand()),
 		inGroup("Started by other programs", entryCommand(), ociCommand(),
-			taskCommand(), rayCommand(), hereCommand(), relayCommand(), enterCommand()),
+			taskCommand(), rayCommand(), hereCommand(), relayCommand(), enterCommand(), completeCommand()),
 	)
 }
 

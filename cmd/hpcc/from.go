@@ -23,6 +23,9 @@ import (
 // dialects are the schedulers whose scripts --from reads, for help texts.
 const dialects = "slurm, lsf, gridengine, pbs"
 
+// targetNames are the values of --to.
+const targetNames = dialects + ", kubernetes, openshift, argo, local"
+
 // fromFlags read a job that was written for a scheduler.
 func fromFlags() []cli.Flag {
 	return append([]cli.Flag{

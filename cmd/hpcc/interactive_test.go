@@ -107,11 +107,18 @@ type sitter struct {
 
 func sit(t *testing.T, store string, args ...string) *sitter {
 	t.Helper()
+	cmd := exec.Command(filepath.Join(bin, "hpcc"), args...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "HPCC_STORE="+store, "TERM=xterm")
+	return sitAt(t, cmd)
+}
+
+// sitAt starts a command on a terminal.
+func sitAt(t *testing.T, cmd *exec.Cmd) *sitter {
+	t.Helper()
 	master, slave, err := openPTY(&unix.Winsize{Row: 24, Col: 91})
 	testenv.Check(t, err)
-	s := &sitter{t: t, master: master, cmd: exec.Command(filepath.Join(bin, "hpcc"), args...), closed: make(chan struct{})}
-	s.cmd.Dir = t.TempDir()
-	s.cmd.Env = append(os.Environ(), "HPCC_STORE="+store, "TERM=xterm")
+	s := &sitter{t: t, master: master, cmd: cmd, closed: make(chan struct{})}
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = slave, slave, slave
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	testenv.Check(t, s.cmd.Start())

@@ -27,7 +27,7 @@ const jobUsage = "IMAGE [--] CMD [ARG...] | --from FILE [IMAGE [-- ARG...]]"
 // jobFlags state a job; they mean the same on every target.
 func jobFlags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		&cli.StringFlag{Name: "to", Usage: "use `TARGET`: " + dialects + ", kubernetes, openshift, argo, local"},
+		&cli.StringFlag{Name: "to", Usage: "use `TARGET`: " + targetNames},
 		&cli.StringFlag{Name: "on", Usage: "submit at site `NAME` of site.toml"},
 		&cli.StringFlag{Name: "name", Usage: "name the job `NAME` (default: after the program)"},
 		&cli.StringFlag{Name: "array", Aliases: []string{"a"}, Usage: "run a task per index of `RANGE`: 1-8, 0-99:10%4 or 1,3,7"},
