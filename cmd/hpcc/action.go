@@ -68,7 +68,7 @@ func parseArguments(c *cli.Context, min, max int, usage string) ([]string, error
 	a := c.Args().Slice()
 	for _, x := range a {
 		if len(x) > 1 && x[0] == '-' {
-			return nil, usagef("flag %q stands after an argument", x).hint("flags come first: hpcc %s %s", c.Command.Name, usage)
+			return nil, usagef("flag %q comes after an argument", x).hint("flags come before arguments: hpcc %s %s", c.Command.Name, usage)
 		}
 	}
 	if len(a) < min || len(a) > max {

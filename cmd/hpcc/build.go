@@ -375,7 +375,7 @@ func (b *builder) condaOptions(o build.Options) build.CondaOptions {
 	return co
 }
 
-// parsePlatforms reads --platform. One nil stands for this machine.
+// parsePlatforms reads --platform. Without it, it returns one nil, for this machine.
 func parsePlatforms(list string) ([]*v1.Platform, error) {
 	if list == "" {
 		return []*v1.Platform{nil}, nil
@@ -485,7 +485,7 @@ func parseAgents(list []string) (map[string]string, error) {
 		}
 		fi, err := os.Stat(socket)
 		if err != nil || fi.Mode()&os.ModeSocket == 0 {
-			return nil, usagef("--ssh %s: %q is no socket of an agent", arg, socket).hint("start ssh-agent, or write --ssh %s=SOCKET", id)
+			return nil, usagef("--ssh %s: %q is not the socket of an agent", arg, socket).hint("start ssh-agent, or write --ssh %s=SOCKET", id)
 		}
 		m[id] = socket
 	}

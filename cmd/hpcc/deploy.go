@@ -135,7 +135,7 @@ type deployment struct {
 	*deployArgs
 	to     *store.Registry
 	remote store.Remote
-	ref    string // where the image goes, by tag; "" for a registry that is none
+	ref    string // reference of the image by tag; "" if nothing is pushed
 }
 
 // prepare finds the registry and asks it whether it would take the image, before
@@ -156,7 +156,7 @@ func (d *deployment) prepare(ctx context.Context) error {
 		say("warning: %s holds a password, and others may read it: chmod 600 %s", file, file)
 	}
 	if slices.Contains(rs.Shadowed, d.to.Name) {
-		say("note: ./creds.yaml has an entry %q, too, and your own counts; --creds ./creds.yaml takes the other", d.to.Name)
+		say("note: ./creds.yaml also has an entry %q; your own is used (--creds ./creds.yaml uses the other)", d.to.Name)
 	}
 	if d.to.Name == store.StaysLocal {
 		return nil
@@ -180,7 +180,7 @@ type deployed struct {
 	Name      string `json:"name"` // in the store
 	Registry  string `json:"registry"`
 	Reference string `json:"reference"`     // by digest
-	Tag       string `json:"tag,omitempty"` // the reference by tag; none in a registry that is none
+	Tag       string `json:"tag,omitempty"` // reference by tag; empty if nothing is pushed
 	Digest    string `json:"digest"`
 	Sent      int64  `json:"sent"`  // bytes that went over
 	Bytes     int64  `json:"bytes"` // of the whole image

@@ -54,7 +54,7 @@ func entryFile(arch string) ([]byte, error) {
 	}
 	st, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, (&message{err: fmt.Errorf("--entry: there is no hpcc for %s: %w", arch, err)}).hint("put the release for %s there, or name a file: %s=FILE", arch, variable)
+		return nil, (&message{err: fmt.Errorf("--entry: found no hpcc for %s: %w", arch, err)}).hint("put the release for %s there, or set %s=FILE", arch, variable)
 	}
 	if err == nil && (!st.Mode().IsRegular() || st.Size() > maxEntryFile) {
 		err = fmt.Errorf("%s: no regular file of at most %d bytes", name, maxEntryFile)
@@ -87,7 +87,7 @@ func entryPart(file []byte, arch string) ([]byte, error) {
 	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			return nil, errors.New("it is no static program: an image may lack what it needs")
+			return nil, errors.New("not a static program, so an image may lack the libraries that it needs")
 		}
 	}
 	// The embedded program begins with the same identification, type and machine.

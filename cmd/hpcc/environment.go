@@ -59,7 +59,7 @@ func parseConda(c *cli.Context) (*build.CondaOptions, error) {
 	if o.File == "" && o.Live == "" {
 		for _, name := range []string{"channel", "channel-priority", "from", "prefix", "lock", "dry-run", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
 			if c.IsSet(name) {
-				return nil, usagef("--%s: there is no export", name).hint("name one with --conda FILE")
+				return nil, usagef("--%s needs an export", name).hint("name one with --conda FILE")
 			}
 		}
 		return nil, nil
@@ -89,12 +89,12 @@ func parseConda(c *cli.Context) (*build.CondaOptions, error) {
 func directoryOf(file string) error {
 	dir := filepath.Dir(file)
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return usagef("writing %q: there is no directory %q", file, dir).hint("mkdir -p %s", dir)
+		return usagef("writing %q: directory %q does not exist", file, dir).hint("mkdir -p %s", dir)
 	}
 	return nil
 }
 
-// environment tells what became of the packages of an export.
+// environment reports what was done with the packages of an export.
 func (t *steps) environment(env *build.Environment) {
 	for _, n := range env.Notes {
 		t.note(n)

@@ -44,7 +44,7 @@ func (m *message) hint(format string, args ...any) *message {
 	return m
 }
 
-// usagef is an error in the words of the command line.
+// usagef returns an error about the command line, with the exit status for wrong usage.
 func usagef(format string, args ...any) *message {
 	return &message{err: fmt.Errorf(format, args...), status: exitUsage}
 }
@@ -70,7 +70,7 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	return usagef("%w", err).hint("%q shows the flags", name+" --help")
 }
 
-// notRead is what package flag says of a value that is none of its type.
+// notRead matches the error of package flag for a value of the wrong type.
 var notRead = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^invalid value (".*") for flag -([a-z-]+): parse error$`)
 })

@@ -107,13 +107,13 @@ func (f *forwarding) resolve(j *job.Job) error {
 	for _, p := range j.Pod.Ports {
 		names = p.Name + ", " + names
 	}
-	return usagef("%q is no port", f.name).hint("a number from 1 to 65535, %s; LOCAL:PORT for another port here", names)
+	return usagef("%q is not a port", f.name).hint("a number from 1 to 65535, %s; LOCAL:PORT for another port here", names)
 }
 
 func parsePort(arg string) (int, error) {
 	n, err := strconv.Atoi(arg)
 	if err != nil || n < 1 || n > 65535 {
-		return 0, usagef("%q is no port", arg).hint("a number from 1 to 65535, tensorboard or jupyter; LOCAL:PORT for another port here")
+		return 0, usagef("%q is not a port", arg).hint("a number from 1 to 65535, tensorboard or jupyter; LOCAL:PORT for another port here")
 	}
 	return n, nil
 }
@@ -189,7 +189,7 @@ func (a *forwardArgs) run(ctx context.Context) error {
 			return err
 		}
 		if service.URL == "" {
-			say("task %d has told no address of %s so far; taking its usual port, %d", t.Index, f.name, service.Port)
+			say("task %d has not reported the address of %s; using its default port %d", t.Index, f.name, service.Port)
 		}
 	}
 	tunnel, err := sub.OpenTunnel(ctx, t, service.Port, program, a.via, sayLine)

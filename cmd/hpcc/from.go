@@ -53,7 +53,7 @@ func parseFrom(c *cli.Context) fromArgs {
 // checkFrom refuses flags about a script where there is none.
 func (a *jobArgs) checkFrom() error {
 	if name := a.set.first(fromFlags()); name != "" && !a.set["from"] {
-		return usagef("--%s says how a script is read, and there is no --from", name)
+		return usagef("--%s describes the script of --from, which is missing", name)
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func (l *taskLogs) step(name string) error {
 		}
 	}
 	if len(l.want) == before {
-		return usagef("%q is no index of a task, and no step that has begun", name)
+		return usagef("%q is neither the index of a task nor a step that has started", name)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func measureFlagOfRun() cli.Flag {
 func (a *runArgs) measured(ctx context.Context) error {
 	argv, ok := unmeasured(os.Args)
 	if !ok {
-		return usagef("--measure stands after IMAGE").hint("hpcc run --measure IMAGE -- CMD")
+		return usagef("--measure comes after IMAGE").hint("hpcc run --measure IMAGE -- CMD")
 	}
 	if err := directoryOf(a.measure); err != nil {
 		return err

@@ -92,7 +92,7 @@ func parseNodes(c *cli.Context) (*nodesArgs, error) {
 	}
 	for _, name := range exclude {
 		if c.IsSet(name) {
-			return nil, usagef("--%s and --%s do not go together", name, verb)
+			return nil, usagef("--%s and --%s cannot be used together", name, verb)
 		}
 	}
 	switch {
@@ -105,7 +105,7 @@ func parseNodes(c *cli.Context) (*nodesArgs, error) {
 		}
 	case a.mine:
 	case c.IsSet("since") || c.IsSet("html"):
-		return nil, usagef("--since and --html are of --report, and there is no --report")
+		return nil, usagef("--since and --html need --report")
 	case c.IsSet("fits") && a.fits == "":
 		return nil, usagef("--fits is empty").hint("name a job script, a submit command or a job")
 	case c.IsSet("fits") && c.IsSet("queue"):
@@ -324,7 +324,7 @@ func siteNodes(ctx context.Context, t *dispatch.Site, queue string) ([]nodeRow, 
 		var r nodeRow
 		err := json.Unmarshal(line, &r)
 		if err == nil && (r.Type != "node" || strings.ContainsFunc(r.Name, func(c rune) bool { return c < ' ' })) {
-			err = errors.New("it is no node")
+			err = errors.New("it is not a node")
 		}
 		r.Site = t.Name
 		rows = append(rows, r)
@@ -381,7 +381,7 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 		return (&message{err: fmt.Errorf("--fits %s: neither a file nor a job: %w", name, err)}).hint("\"hpcc submit --dry-run\" takes the flags of a job")
 	}
 	if t := a.at.to; t != "" && t != sub.Target {
-		return usagef("--to %s: job %s was handed in to %s", t, sub.ID, sub.Target)
+		return usagef("--to %s: job %s was submitted to %s", t, sub.ID, sub.Target)
 	}
 	f, err := sub.Fits(ctx, s.Jobs())
 	if err != nil {

@@ -84,7 +84,7 @@ func (a *nodesArgs) printReport(ctx context.Context) error {
 
 // print prints the report, and writes its page to the file html; - is standard output.
 func (r *capacityReport) print(html string, asJSON bool) error {
-	page := func(f *os.File) error { return r.sections(true).HTML(f, "What was given out, and what was idle") }
+	page := func(f *os.File) error { return r.sections(true).HTML(f, "Allocated and idle") }
 	if html == "-" {
 		return page(os.Stdout)
 	}
@@ -139,7 +139,7 @@ func (r *capacityReport) take(line []byte, site string) error {
 		w.Site = site
 		return err
 	}
-	return fmt.Errorf("%q is no part of a report", of.Type)
+	return fmt.Errorf("%q is not a section of the report", of.Type)
 }
 
 // jobs adds the user's own jobs that ended in the report's time span, or still run. A target
@@ -306,7 +306,7 @@ func (c *capacityRow) bars() string {
 func (r *clusterReport) remarks() []string {
 	var out []string
 	if r.Own {
-		out = append(out, fmt.Sprintf("these are %s of yours that hpcc handed in, and no others: %s", counted(r.Jobs, "task", "tasks"), r.Why))
+		out = append(out, fmt.Sprintf("these are %s that you submitted with hpcc: %s", counted(r.Jobs, "task", "tasks"), r.Why))
 	} else {
 		out = append(out, fmt.Sprintf("%s of %s, says %s", counted(r.Jobs, "job", "jobs"), counted(r.Users, "user", "users"), r.By))
 	}
@@ -360,7 +360,7 @@ func (r *capacityReport) wasteSection() report.Section {
 	if len(r.Jobs) == 0 {
 		return report.Section{}
 	}
-	s := report.Section{Title: "What your jobs had and did not use", Text: []string{"worst first; of memory at least so much, as if the most that was used had been used all the time"}}
+	s := report.Section{Title: "What your jobs were allocated and did not use", Text: []string{"worst first; of memory at least so much, as if the most that was used had been used all the time"}}
 	s.Table = &report.Table{Head: []string{"job", "target", "state", "tasks", "CPU-hours", "unused", "GiB-hours", "unused"}, Caption: more(len(r.Jobs))}
 	for _, j := range r.Jobs[:min(len(r.Jobs), maxJobRows)] {
 		idle := hours(j.WastedCPU)

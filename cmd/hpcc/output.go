@@ -242,7 +242,7 @@ func (a *attestations) setProvenance(s string) error {
 			o.BuilderID = v
 		case k == "version" && v == "v1":
 		default:
-			return usagef("provenance: %q is none of mode=min, mode=max, builder-id=URI and version=v1", kv)
+			return usagef("provenance: %q is not mode=min, mode=max, builder-id=URI or version=v1", kv)
 		}
 	}
 	a.provenance = o
@@ -251,7 +251,7 @@ func (a *attestations) setProvenance(s string) error {
 
 func (a *attestations) setSBOM(s string) error {
 	if s != "true" && s != "false" {
-		return usagef("%q is neither true nor false; hpcc itself lists the packages, there is no generator to choose", s)
+		return usagef("%q is not true or false; hpcc lists the packages itself and has no other generators", s)
 	}
 	a.sbom = s == "true"
 	return nil

@@ -110,7 +110,7 @@ func (a *jobArgs) fillPod(j *job.Job, to *destination) error {
 	if len(a.from.files) < 2 { // readSteps has the names of several
 		for _, x := range a.argo.artifacts {
 			if x.Step != "" {
-				return usagef("--artifact %s/%s: there are no steps; one job leaves %s:%s", x.Step, x.Name, x.Name, x.Path)
+				return usagef("--artifact %s/%s: the job has no steps; write %s:%s", x.Step, x.Name, x.Name, x.Path)
 			}
 		}
 		j.Artifacts = a.argo.artifacts
@@ -423,7 +423,7 @@ func pinCluster(ctx context.Context, to *destination) error {
 // checkWorkflow refuses what cannot be used with --workflow, and sends it to Argo.
 func (a *jobArgs) checkWorkflow(arguments int) error {
 	if arguments > 0 || a.set["from"] {
-		return usagef("--workflow names all that runs; an image, a program and --from have no place beside it")
+		return usagef("--workflow cannot be combined with an image, a program or --from")
 	}
 	if a.job.Measure {
 		return usagef("--measure: who wrote the workflow says what its pods run").hint("command: [%s, entry, --measure, --, …] in a template, of an image of \"hpcc build --entry\"", build.EntryFile)
@@ -441,7 +441,7 @@ func (a *jobArgs) resolveWorkflow(ctx context.Context) (*job.Job, *destination, 
 		return nil, nil, err
 	}
 	if to.remote != nil {
-		return nil, nil, usagef("--workflow: workflows are handed in from this machine, not by site %s", to.Site)
+		return nil, nil, usagef("--workflow: workflows are submitted from this machine, not through site %s", to.Site)
 	}
 	a.inPod.setContext(to)
 	if err := a.setServer(to); err != nil {

@@ -58,7 +58,7 @@ func push(ctx context.Context, s *store.Store, name, ref string, to store.Remote
 		return nil, err
 	}
 	if p.NotNoted != nil {
-		say("warning: the store cannot note where %s lies now, so that \"hpcc submit --to kubernetes\" has to be told: %v", name, p.NotNoted)
+		say("warning: the store cannot record where %s was pushed, so name its reference for \"hpcc submit --to kubernetes\": %v", name, p.NotNoted)
 	}
 	if had := p.Size - p.Sent; had > 0 {
 		say("sent %s of %s; the registry had the rest", size(p.Sent), size(p.Size))

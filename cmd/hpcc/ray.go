@@ -52,7 +52,7 @@ func parseRay(c *cli.Context) (*rayArgs, error) {
 	}
 	argv, n := trimDashes(c.Args().Slice()), c.Int("image-words")
 	if n < 2 || n >= len(argv) {
-		return nil, usagef("--image-words %d: there are %d words", n, len(argv))
+		return nil, usagef("--image-words %d: there are %d arguments", n, len(argv))
 	}
 	a.plan = node.RayPlan{Nodes: c.Int("nodes"), CPUs: c.Int("cpus"), GPUs: c.Int("gpus"), Memory: c.Int64("mem"), Image: argv[:n], Program: argv[n:]}
 	return a, nil

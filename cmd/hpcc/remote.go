@@ -236,7 +236,7 @@ func (a *submitArgs) submitRemote(ctx context.Context, j *job.Job, to *destinati
 	}
 	var sub dispatch.Submission
 	if err := json.Unmarshal(out, &sub); err != nil || sub.ID == "" || sub.Job == nil {
-		return fmt.Errorf("site %s: its hpcc answered %q, which is no job; \"hpcc status --on %s\" shows whether it is there", to.site.Name, out[:min(len(out), 100)], to.site.Name)
+		return fmt.Errorf("site %s: its hpcc answered %q, which is not a job; \"hpcc status --on %s\" shows whether it is there", to.site.Name, out[:min(len(out), 100)], to.site.Name)
 	}
 	sub.Site = to.site.Name
 	if err := to.site.Sent(s.Jobs(), &sub); err != nil {

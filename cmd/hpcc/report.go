@@ -118,7 +118,7 @@ func parseReportForm(c *cli.Context) (form string, err error) {
 			continue
 		}
 		if form != "text" {
-			return "", usagef("--%s and --%s do not go together", form, f).hint("run it twice; --html writes a page beside either")
+			return "", usagef("--%s and --%s cannot be used together", form, f).hint("run hpcc report twice; --html can be added to either")
 		}
 		form = f
 	}
@@ -301,7 +301,7 @@ func (a *sweepArgs) find(r *report.Report) (list []*report.Sweep, err error) {
 		list = append(list, s)
 	}
 	if len(list) == 0 && a.wanted {
-		return nil, (&message{err: errors.New("none of these is a job that left results")}).hint("a task leaves metrics.json, metrics.jsonl or TensorBoard's event files in $HPCC_TASK_DIR, or where --results says; see \"Parameters\" in docs/jobs.md")
+		return nil, (&message{err: errors.New("none of these jobs left results")}).hint("a task leaves metrics.json, metrics.jsonl or TensorBoard's event files in $HPCC_TASK_DIR, or where --results says; see \"Parameters\" in docs/jobs.md")
 	}
 	return list, nil
 }
@@ -321,7 +321,7 @@ func (a *sweepArgs) onResult(err error) error {
 
 // noResultsAt is the hint for a --results without results.
 func noResultsAt(place string) string {
-	return fmt.Sprintf("--results %s leads to no file of results; {task} and the names of parameters stand for their values, and the place is below the job's directory", place)
+	return fmt.Sprintf("--results %s matches no file of results; {task} and the names of parameters expand to their values, and the place is below the job's directory", place)
 }
 
 // checkPlace refuses an impossible place of results.
@@ -335,7 +335,7 @@ func checkPlace(place string, params []string) error {
 	}
 	_, rest, _ := strings.Cut(strings.NewReplacer(pairs...).Replace(place), "{")
 	if name, _, ok := strings.Cut(rest, "}"); ok {
-		return usagef("--results %q: nothing is known that {%s} stands for", place, name).hint("there are %s", strings.Join(names, ", "))
+		return usagef("--results %q: {%s} is not a parameter", place, name).hint("there are %s", strings.Join(names, ", "))
 	}
 	return nil
 }

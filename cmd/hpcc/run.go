@@ -116,7 +116,7 @@ func parseRun(c *cli.Context) (*runArgs, error) {
 	if c.IsSet("runtime") {
 		for _, name := range ownFlags {
 			if w.given(name) {
-				return nil, usagef("--%s is not to be had with --runtime", name).hint("without --runtime, hpcc runs the program itself")
+				return nil, usagef("--%s cannot be used with --runtime", name).hint("leave --runtime out; hpcc then runs the program itself")
 			}
 		}
 	}

@@ -163,10 +163,10 @@ func (w *runSources) options(args []string) (runtime.Options, error) {
 	case "none":
 		o.NoNetwork = true
 	default:
-		return o, usagef("--network %q is neither host nor none", n).hint("networks of its own need an administrator; programs see the host's")
+		return o, usagef("--network %q is not host or none", n).hint("hpcc cannot create networks, which needs an administrator")
 	}
 	if h := o.Hostname; w.given("hostname") && (h == "" || len(h) > 64 || strings.ContainsAny(h, "/ \t\n")) {
-		return o, usagef("--hostname %q is no host name", h).hint("at most 64 letters, digits, dots and hyphens")
+		return o, usagef("--hostname %q is not a valid host name", h).hint("at most 64 letters, digits, dots and hyphens")
 	}
 	return o, w.join(&o)
 }
@@ -177,7 +177,7 @@ func (w *runSources) join(o *runtime.Options) error {
 	c := w.line
 	if o.JoinPID = c.Int("join-pid"); c.IsSet("join-pid") {
 		if o.JoinPID < 1 {
-			return usagef("--join-pid %d is no process", o.JoinPID)
+			return usagef("--join-pid %d is not a process ID", o.JoinPID)
 		}
 		return nil
 	}
@@ -255,7 +255,7 @@ func readDefaults() (*defaults, error) {
 // checkDefaults refuses words that are not flags of run alone.
 func checkDefaults(words []string) error {
 	if !strings.HasPrefix(words[0], "-") {
-		return fmt.Errorf("%q is no flag", words[0])
+		return fmt.Errorf("%q is not a flag", words[0])
 	}
 	c, err := parseRunFlags(words)
 	if err != nil {

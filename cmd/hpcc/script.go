@@ -66,7 +66,7 @@ func parseScript(c *cli.Context) (*scriptArgs, error) {
 func (a *scriptArgs) parseAround(c *cli.Context) (err error) {
 	if a.with == "" {
 		if n := a.set.first(aroundFlags()); n != "" {
-			return usagef("--%s says how --with build builds, and there is no --with", n)
+			return usagef("--%s needs --with build", n)
 		}
 		return nil
 	}

@@ -86,7 +86,7 @@ func (f sourceFinder) ofJob(ctx context.Context, id string) (src report.Source, 
 	found, err := f.scope.find(ctx, s.Jobs(), id)
 	if err != nil {
 		if errors.As(err, new(*dispatch.NoJobError)) {
-			err = (&message{err: fmt.Errorf("%q is no file, no directory and no job", id)}).hint(`"hpcc status" lists the jobs`)
+			err = (&message{err: fmt.Errorf("%q is not a file, a directory or a job", id)}).hint(`"hpcc status" lists the jobs`)
 		}
 		return src, err
 	}

@@ -133,7 +133,7 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 	for _, st := range list {
 		why := st.Reason
 		if st.Lost > 0 {
-			why = fmt.Sprintf("%d tasks left no record and are gone", st.Lost)
+			why = fmt.Sprintf("%s left no record", counted(st.Lost, "task", "tasks"))
 		}
 		if !st.AsOf.IsZero() {
 			why = strings.TrimSpace("as of " + st.AsOf.Local().Format(time.DateTime) + " " + why)
@@ -238,7 +238,7 @@ func (w *watchFlag) Set(s string) error {
 	}
 	var n float64
 	if _, err := fmt.Sscanf(s, "%g", &n); err != nil || n <= 0 || n > 86400 {
-		return fmt.Errorf("%q is no number of seconds", s)
+		return fmt.Errorf("%q is not a number of seconds", s)
 	}
 	w.every = max(watchLeast, time.Duration(n*float64(time.Second)))
 	return nil

@@ -61,12 +61,12 @@ func newSteps(mode string) (*steps, error) {
 		t.json = json.NewEncoder(t.out)
 		t.json.SetEscapeHTML(false)
 	default:
-		return nil, usagef("--progress %q is none of auto, plain, tty and json", mode).hint("leave it out, or write --progress plain")
+		return nil, usagef("--progress %q is not auto, plain, tty or json", mode).hint("leave it out, or write --progress plain")
 	}
 	return t, nil
 }
 
-// event is told what happens in a build, one call at a time.
+// event records what happens in a build. Calls do not overlap.
 func (t *steps) event(e build.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,7 +163,7 @@ func (t *steps) forPlatform(p *v1.Platform, of int) {
 	}
 }
 
-// warning is told once, whatever the number of platforms.
+// warning prints a warning once, for all platforms.
 func (t *steps) warning(e build.Event) {
 	if t.warned[e.Warning] {
 		return
@@ -176,7 +176,7 @@ func (t *steps) warning(e build.Event) {
 	t.print("hpcc: warning: " + cleaned(e.Warning))
 }
 
-// check tells a warning of a check: a result.
+// check prints a warning of --check, which is a result.
 func (t *steps) check(e build.Event) {
 	if t.warned[e.Warning] {
 		return
@@ -188,7 +188,7 @@ func (t *steps) check(e build.Event) {
 	t.warned[e.Warning] = true
 }
 
-// note tells what is good to know.
+// note prints a note.
 func (t *steps) note(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

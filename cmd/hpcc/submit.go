@@ -164,7 +164,7 @@ func (a *submitArgs) checkProgram(dir string, argv []string) error {
 func (a *submitArgs) fitTime(ctx context.Context, j *job.Job, to dispatch.Cluster) error {
 	if !a.backfill {
 		if a.set["time-min"] {
-			return usagef("--time-min is the least that --backfill may choose, and there is no --backfill").hint("Slurm itself takes it with --native --time-min=1:00:00")
+			return usagef("--time-min needs --backfill").hint("Slurm itself takes it with --native --time-min=1:00:00")
 		}
 		return nil
 	}
@@ -212,9 +212,9 @@ func (a *submitArgs) printSubmitted(sub *dispatch.Submission, where string) erro
 		_, err = fmt.Println(sub.ID)
 	}
 	if sub.Job.Workflow != nil {
-		say("workflow %s of %s; \"hpcc status %s\" tells how it goes", sub.Native, where, sub.ID)
+		say("submitted workflow %s to %s; \"hpcc status %s\" shows its state", sub.Native, where, sub.ID)
 	} else if sub.Target != job.Local || sub.Site != "" {
-		say("job %s of %s, %d tasks; \"hpcc status %s\" tells how it goes", sub.Native, where, sub.Job.Count(), sub.ID)
+		say("submitted job %s to %s, %s; \"hpcc status %s\" shows its state", sub.Native, where, counted(sub.Job.Count(), "task", "tasks"), sub.ID)
 	}
 	return err
 }
@@ -230,7 +230,7 @@ func verdict(ctx context.Context, dir, id string) error {
 	if st.Done == st.Total {
 		return nil
 	}
-	text := fmt.Sprintf("%d of %d tasks did not succeed", st.Total-st.Done, st.Total)
+	text := fmt.Sprintf("%d of %s did not succeed", st.Total-st.Done, counted(st.Total, "task", "tasks"))
 	if st.Stopped > 0 {
 		text += fmt.Sprintf(", of which %d because it was cancelled", st.Stopped)
 	}

@@ -73,10 +73,10 @@ func parseTask(c *cli.Context) (*taskArgs, error) {
 	a := &taskArgs{job: c.String("job"), store: c.String("store"), parallel: c.Int("parallel"), measure: c.Bool("measure"), image: c.String("image")}
 	r := &a.runner
 	if r.Argv = trimDashes(c.Args().Slice()); len(r.Argv) == 0 {
-		return nil, errors.New("task needs the words of a command after --")
+		return nil, errors.New("task needs a command after --")
 	}
 	if !filepath.IsLocal(a.job) || filepath.Base(a.job) != a.job {
-		return nil, usagef("--job %q is no id of a job", a.job)
+		return nil, usagef("--job %q is not the ID of a job", a.job)
 	}
 	var err error
 	if a.array, err = job.ParseArray(c.String("array")); err != nil {

@@ -144,7 +144,7 @@ func remoteTop(ctx context.Context, site *dispatch.Site, id string) (*topState, 
 	}
 	now := &topState{}
 	if err := json.Unmarshal(out, now); err != nil || now.Type != "top" {
-		return nil, fmt.Errorf("site %s: its hpcc answered %q, which is no state of a job", site.Name, out[:min(len(out), 100)])
+		return nil, fmt.Errorf("site %s: its hpcc answered %q, which is not the state of a job", site.Name, out[:min(len(out), 100)])
 	}
 	now.Site = site.Name
 	return now, nil
@@ -293,7 +293,7 @@ func (p *topper) fill(now *topState) error {
 	}
 	now.Sum.Limit = max(0, now.Sum.Limit)
 	if len(now.Tasks) == 0 && now.Running > 0 && !p.sub.Job.Measure {
-		return (&message{err: fmt.Errorf("job %s is not measured", p.sub.ID)}).hint("hand it in with hpcc submit --measure …")
+		return (&message{err: fmt.Errorf("job %s does not record its resource usage", p.sub.ID)}).hint("submit it with hpcc submit --measure …")
 	}
 	return nil
 }
