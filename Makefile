@@ -54,7 +54,11 @@ docs:
 	$(GO) test ./build -run TestTableDocs -update
 
 install: build
-	install -D bin/hpcc $(DESTDIR)$${PREFIX:-$$HOME/.local}/bin/hpcc
+	p=$(DESTDIR)$${PREFIX:-$$HOME/.local} && install -D bin/hpcc $$p/bin/hpcc && bin/hpcc man $$p/share/man/man1 && \
+	mkdir -p $$p/share/bash-completion/completions $$p/share/zsh/site-functions $$p/share/fish/vendor_completions.d && \
+	bin/hpcc completion bash >$$p/share/bash-completion/completions/hpcc && \
+	bin/hpcc completion zsh >$$p/share/zsh/site-functions/_hpcc && \
+	bin/hpcc completion fish >$$p/share/fish/vendor_completions.d/hpcc.fish
 
 release: dist/hpcc-linux-amd64 dist/hpcc-linux-arm64 dist/hpcc-linux-ppc64le
 

@@ -16,7 +16,7 @@ func commands() []*cli.Command {
 			attachCommand(), forwardCommand(), scriptCommand()),
 		inGroup("Clusters", nodesCommand(), sitesCommand(), reportCommand()),
 		inGroup("Started by other programs", entryCommand(), ociCommand(),
-			taskCommand(), rayCommand(), hereCommand(), relayCommand(), enterCommand(), completeCommand()),
+			taskCommand(), rayCommand(), hereCommand(), relayCommand(), enterCommand(), completeCommand(), manCommand()),
 	)
 }
 
