@@ -537,6 +537,9 @@ func (w jobScope) find(ctx context.Context, dir, id string) (foundJob, error) {
 	if here {
 		sub, err := dispatch.Find(dir, id)
 		if err == nil {
+			if n := sub.Namesakes(); n > 1 {
+				say("%s is %s, the newest of %d jobs with this name", id, sub.ID, n)
+			}
 			return foundJob{Submission: sub}, nil
 		}
 		if none = err; !errors.As(err, new(*dispatch.NoJobError)) {

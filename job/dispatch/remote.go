@@ -178,14 +178,9 @@ func Owner(ctx context.Context, dir string, sites []*Site, id string) (*Site, st
 
 // pick is the job of the list that an id names; nil when there is none.
 func pick(list []*Status, id string) (*Status, error) {
-	var found []*Status
-	for _, st := range list {
-		if st.ID == id {
-			return st, nil
-		}
-		if len(match([]*Submission{st.Submission}, []string{id})) > 0 {
-			found = append(found, st)
-		}
+	found := matchStatuses(list, id)
+	if len(found) > 1 && found[0].ID == id {
+		return found[0], nil
 	}
 	switch len(found) {
 	case 0:
@@ -194,6 +189,18 @@ func pick(list []*Status, id string) (*Status, error) {
 		return found[0], nil
 	}
 	return nil, fmt.Errorf("%q names %d jobs (%s of %s, %s of %s …); write more of it, or say --on", id, len(found), found[0].ID, found[0].Site, found[1].ID, found[1].Site)
+}
+
+// matchStatuses is matchOne for jobs with their states, newest first.
+func matchStatuses(list []*Status, id string) (found []*Status) {
+	var subs []*Submission
+	for _, st := range list {
+		subs = append(subs, st.Submission)
+	}
+	for _, s := range matchOne(subs, id) {
+		found = append(found, list[slices.Index(subs, s)])
+	}
+	return found
 }
 
 func (s *Status) id() string {
@@ -220,15 +227,11 @@ func Merge(here, far []*Status, ids []string) ([]*Status, error) {
 	if len(ids) > 0 {
 		var chosen []*Status
 		for _, id := range ids {
-			n := len(chosen)
-			for _, st := range far {
-				if len(match([]*Submission{st.Submission}, []string{id})) > 0 {
-					chosen = append(chosen, st)
-				}
-			}
-			if len(chosen) == n {
+			found := matchStatuses(far, id)
+			if len(found) == 0 {
 				return nil, &NoJobError{id}
 			}
+			chosen = append(chosen, found...)
 		}
 		far = chosen
 	}

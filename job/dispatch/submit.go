@@ -46,8 +46,13 @@ type Submission struct {
 	Scripts   digests   `json:"scripts,omitempty"` // of the files that were handed in
 	Over      bool      `json:"over,omitempty"`    // of a workflow whose steps somebody else wrote: none will be added
 
-	ended <-chan struct{} // of a job that is a child of this process
+	ended     <-chan struct{} // of a job that is a child of this process
+	namesakes int             // jobs with the name by which this one, the newest, was found; 0: another way
 }
+
+// Namesakes returns the number of jobs with the name by which the job was found; 0 if it was
+// found by its ID.
+func (s *Submission) Namesakes() int { return s.namesakes }
 
 // digests are the SHA-256 digests, in hexadecimal, of files of a job's directory by
 // name.
@@ -593,20 +598,46 @@ func ReadJob(home string) (*Submission, error) {
 	return s, nil
 }
 
+// match returns the jobs that ids name, in the order of subs; all of them without ids.
 func match(subs []*Submission, ids []string) []*Submission {
 	if len(ids) == 0 {
 		return subs
 	}
-	var out []*Submission
-	for _, s := range subs {
-		for _, id := range ids {
-			if id != "" && (s.ID == id || s.Native == id || strings.HasPrefix(s.ID, id)) {
-				out = append(out, s)
-				break
-			}
+	named := map[*Submission]bool{}
+	for _, id := range ids {
+		for _, s := range matchOne(subs, id) {
+			named[s] = true
 		}
 	}
-	return out
+	return slices.DeleteFunc(slices.Clone(subs), func(s *Submission) bool { return !named[s] })
+}
+
+// matchOne returns the job with an ID or native ID, else the newest job with that name, else
+// the jobs whose IDs begin with id.
+func matchOne(subs []*Submission, id string) []*Submission {
+	if id == "" {
+		return nil
+	}
+	var exact, named, begins []*Submission
+	for _, s := range subs {
+		switch {
+		case s.ID == id || s.Native == id:
+			exact = append(exact, s)
+		case s.Job != nil && s.Job.Name == id:
+			named = append(named, s)
+		case strings.HasPrefix(s.ID, id):
+			begins = append(begins, s)
+		}
+	}
+	switch {
+	case len(exact) > 0:
+		return exact
+	case len(named) > 0:
+		newest := slices.MaxFunc(named, func(a, b *Submission) int { return a.Submitted.Compare(b.Submitted) })
+		newest.namesakes = len(named)
+		return []*Submission{newest}
+	}
+	return begins
 }
 
 // HandedIn says what was written down of the job of a task that begins when it was handed in: to which target,
