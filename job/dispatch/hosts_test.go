@@ -43,7 +43,7 @@ func TestPerNode(t *testing.T) {
 	}
 }
 
-// Nodes that are not those that were asked for, and files that are not lists of hosts.
+// TestSpread covers an allocation of other nodes than requested, and invalid host files.
 func TestSpread(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hosts")
 	env := map[string]string{"PE_HOSTFILE": file, "PE": "fill"}

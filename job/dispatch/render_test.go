@@ -20,7 +20,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestRender(t *testing.T) {
 	jobs := map[string]*job.Job{
@@ -104,7 +104,7 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// podJobs are what only pods have, and what they have otherwise.
+// podJobs returns the jobs that are specific to pods, or differ there.
 func podJobs(t *testing.T) map[string]*job.Job {
 	const ref = "registry.example.org/team/base@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	pod := func(change func(*job.Job)) *job.Job {
@@ -152,7 +152,7 @@ func podJobs(t *testing.T) map[string]*job.Job {
 	}
 }
 
-// TestAround holds what OpenShift has around a job to recorded manifests.
+// TestAround compares the objects that OpenShift needs around a job with recorded manifests.
 func TestAround(t *testing.T) {
 	gpu := jobtest.With(func(j *job.Job) { j.Image, j.GPUs, j.Memory, j.Time = "sci:2", 4, 64<<30, time.Hour })
 	for name, a := range map[string]kube.Around{
@@ -188,7 +188,7 @@ func TestAround(t *testing.T) {
 	}
 }
 
-// TestPodsRefuse holds what no pod can do to its words.
+// TestPodsRefuse checks the messages for settings that pods do not support.
 func TestPodsRefuse(t *testing.T) {
 	for _, c := range []struct {
 		want   string
@@ -264,7 +264,7 @@ func TestRenderRefuses(t *testing.T) {
 		target job.Target
 		want   string
 	}{
-		{"no such target", jobtest.Plain(), "moon", "known are"},
+		{"no such target", jobtest.Plain(), "moon", "known targets"},
 		{"interactive PBS", jobtest.With(func(j *job.Job) { j.Interactive, j.CPUs = true, 2 }), "pbs", "qsub -I -l select=1:ncpus=2:ompthreads=2, and there: /usr/bin/hpcc run sci -- python main.py"},
 		{"uneven PBS", jobtest.With(func(j *job.Job) { j.Tasks, j.Nodes = 5, 2 }), "pbs", "as many"},
 		{"name with a slash", jobtest.With(func(j *job.Job) { j.Name = "a/b" }), "slurm", "job name"},

@@ -58,7 +58,7 @@ func TestService(t *testing.T) {
 	}
 	b.End, b.Problem = time.Now(), "status 3"
 	testenv.Check(t, b.Write(home))
-	if _, err := s.Service(dir, task, job.Tensorboard); err == nil || !strings.Contains(err.Error(), "ended: status 3; what it wrote is in out") {
+	if _, err := s.Service(dir, task, job.Tensorboard); err == nil || !strings.Contains(err.Error(), "ended: status 3; its output is in out") {
 		t.Errorf("one that ended: %v", err)
 	}
 	testenv.Check(t, os.WriteFile(filepath.Join(home, "beside."+job.Tensorboard+".json"), []byte(`{"port":70000}`), 0o644))

@@ -24,8 +24,8 @@ func argoJobs(t *testing.T, pods map[string]*job.Job) map[string]*job.Job {
 	return jobs
 }
 
-// threeJobs are a training, an array of prunings of which two run at once, and a test that
-// looks at all of it, however the prunings went.
+// threeJobs returns a training, an array of prunings of which two run at once, and a test that
+// runs after all of them, however they ended.
 func threeJobs(t *testing.T) *job.Job {
 	t.Helper()
 	train := jobtest.With(func(j *job.Job) {
@@ -90,12 +90,12 @@ func TestArgoRefuses(t *testing.T) {
 	if _, _, err := Render(jobtest.With(func(j *job.Job) { j.Args = []string{"echo", "{{ x }}", "{{{a}}}", "{{items}}"} }), job.Argo); err != nil {
 		t.Errorf("Render: %v; braces that Argo leaves are taken", err)
 	}
-	if _, _, err := Render(threeJobs(t), "slurm"); err == nil || !strings.Contains(err.Error(), "target slurm has no workflows") {
+	if _, _, err := Render(threeJobs(t), "slurm"); err == nil || !strings.Contains(err.Error(), "target slurm does not support workflows") {
 		t.Errorf("Render: %v", err)
 	}
 }
 
-// TestArgoStrict holds what hpcc writes for Argo to the fields that Argo knows.
+// TestArgoStrict checks that generated workflows use only fields that Argo knows.
 func TestArgoStrict(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.argo")
 	if err != nil || len(files) < 8 {

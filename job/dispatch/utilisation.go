@@ -10,7 +10,7 @@ import (
 	"hpcc/job/capacity"
 )
 
-// ownStays are those of the cluster's jobs below dir, as their records tell.
+// ownStays returns the allocations of the cluster's jobs below dir, from their records.
 func ownStays(ctx context.Context, dir string, to Cluster, from time.Time) ([]capacity.Stay, error) {
 	all, _, err := Statuses(ctx, dir, nil)
 	if err != nil {
@@ -33,12 +33,12 @@ func ownStays(ctx context.Context, dir string, to Cluster, from time.Time) ([]ca
 	return list, nil
 }
 
-// Utilise measures a cluster since from, or since its accounting begins. Where it keeps no history the levels are of the jobs
-// below dir, which hpcc handed in.
+// Utilise measures a cluster since from, or since its accounting starts. Without accounting it
+// counts only the jobs below dir.
 func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*capacity.Utilisation, error) {
 	now := time.Now()
 	if !from.Before(now) {
-		return nil, errors.New("a report begins in the past")
+		return nil, errors.New("a report must start in the past")
 	}
 	target, err := to.scheduler()
 	if err != nil {
@@ -73,10 +73,10 @@ func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*capa
 	return u, nil
 }
 
-// historyOf asks a target for its history.
+// historyOf returns the accounting history of a target.
 func historyOf(ctx context.Context, target batch.System, from time.Time) (*capacity.History, error) {
 	if t, ok := target.(batch.Historian); ok {
 		return t.History(ctx, from)
 	}
-	return nil, &capacity.NoHistory{Why: "it keeps no account of jobs"}
+	return nil, &capacity.NoHistory{Why: "it does not keep accounting records"}
 }
