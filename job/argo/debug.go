@@ -24,7 +24,7 @@ func (w *File) Debug() ([]string, error) {
 				words = append(words, a.text())
 			}
 		}
-		words, err := job.DebugWords(words)
+		words, err := job.DebugArgv(words)
 		if err != nil {
 			continue
 		}

@@ -208,7 +208,7 @@ func TestPodsRefuse(t *testing.T) {
 		}},
 		{"two ports", func(j *job.Job) { j.Pod.Ports = []job.Port{{Name: "a", Number: 1}, {Name: "a", Number: 2}} }},
 		{"not of the form KEY=VALUE", func(j *job.Job) { j.Pod.NodeLabels = []string{"a b"} }},
-		{"none of always", func(j *job.Job) { j.Pod.Pull = "Sometimes" }},
+		{"not one of always", func(j *job.Job) { j.Pod.Pull = "Sometimes" }},
 		{"takes 1048576", func(j *job.Job) { j.Args = []string{strings.Repeat("x", 1<<20)} }},
 	} {
 		if _, _, err := Render(jobtest.With(c.change), job.Kubernetes); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -274,13 +274,13 @@ func TestRenderRefuses(t *testing.T) {
 		{"blank in a queue", jobtest.With(func(j *job.Job) { j.Queue = "a b" }), "slurm", "queue"},
 		{"variable without a name", jobtest.With(func(j *job.Job) { j.Env = []string{"A B=1"} }), "slurm", "NAME=VALUE"},
 		{"index without an array", jobtest.With(func(j *job.Job) { j.Args = []string{"x{task}"} }), "slurm", "--array"},
-		{"one file for many tasks", jobtest.With(func(j *job.Job) { j.Array, j.Output = jobtest.Array(t, "1-2"), "out" }), "slurm", "write over each other"},
+		{"one file for many tasks", jobtest.With(func(j *job.Job) { j.Array, j.Output = jobtest.Array(t, "1-2"), "out" }), "slurm", "overwrite each other"},
 		{"interactive array", jobtest.With(func(j *job.Job) { j.Array, j.Interactive = jobtest.Array(t, "1-2"), true }), "slurm", "interactive"},
 		{"tasks that do not fit", jobtest.With(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.Tasks = 2, 2, 5 }), "slurm", "do not fit"},
 		{"negative", jobtest.With(func(j *job.Job) { j.CPUs = -1 }), "slurm", "negative"},
-		{"Ray of several processes", jobtest.With(func(j *job.Job) { j.Ray, j.Nodes, j.TasksPerNode = true, 2, 2 }), "gridengine", "one Ray on each node"},
-		{"Ray with a terminal", jobtest.With(func(j *job.Job) { j.Ray, j.Interactive = true, true }), "slurm", "do not go together"},
-		{"Ray apart from its program", jobtest.With(func(j *job.Job) { j.Ray, j.Run = true, []string{"--pid"} }), "slurm", "--ray and --pid"},
+		{"Ray of several processes", jobtest.With(func(j *job.Job) { j.Ray, j.Nodes, j.TasksPerNode = true, 2, 2 }), "gridengine", "one Ray process per node"},
+		{"Ray with a terminal", jobtest.With(func(j *job.Job) { j.Ray, j.Interactive = true, true }), "slurm", "cannot be used with --interactive"},
+		{"Ray apart from its program", jobtest.With(func(j *job.Job) { j.Ray, j.Run = true, []string{"--pid"} }), "slurm", "--ray cannot be used with --pid"},
 		{"GPUs that cannot be shared out", jobtest.With(func(j *job.Job) { j.GPUs, j.CPUs = 2, 4 }), "gridengine", "ask for a multiple"},
 		{"waiting here", jobtest.With(func(j *job.Job) { j.After = []string{"1"} }), job.Local, "no queue"},
 	}

@@ -65,7 +65,7 @@ func Find(dir, id string) (*Submission, error) {
 	for _, s := range found[:min(len(found), 3)] {
 		names = append(names, s.ID)
 	}
-	return nil, fmt.Errorf("%q is the beginning of %d jobs (%s …); give more of it", id, len(found), strings.Join(names, ", "))
+	return nil, fmt.Errorf("%q is the beginning of %d jobs (%s …); give more of the id", id, len(found), strings.Join(names, ", "))
 }
 
 // status queries one job; a scheduler that does not answer is an error.

@@ -27,7 +27,7 @@ type Service struct {
 // companion, from the program's output, or its default port.
 func (s *Submission) Service(dir string, t *job.Task, name string) (*Service, error) {
 	home := filepath.Join(dir, s.ID)
-	b, err := job.ReadBeside(home, name)
+	b, err := job.ReadCompanion(home, name)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (s *Submission) Service(dir string, t *job.Task, name string) (*Service, er
 
 // ServiceTask returns the task with a companion of that name, or [AnyTask] if there is none.
 func (s *Submission) ServiceTask(dir, name string) int {
-	if b, err := job.ReadBeside(filepath.Join(dir, s.ID), name); err == nil && b != nil {
+	if b, err := job.ReadCompanion(filepath.Join(dir, s.ID), name); err == nil && b != nil {
 		return b.Task
 	}
 	if name == job.Tensorboard && s.Job.Tensorboard != "" {

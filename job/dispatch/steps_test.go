@@ -53,14 +53,14 @@ func TestNewStepsRefuses(t *testing.T) {
 		list      []*job.Job
 		artifacts []job.Artifact
 	}{
-		{"one job has no order", []*job.Job{named("a")}, nil},
-		{`two steps of a workflow are called "a-b"`, []*job.Job{named("a_b"), named("A.b")}, nil},
-		{`step b waits for "c", which is none of the jobs that are given with it (a, b)`, []*job.Job{named("a"), named("b", "c")}, nil},
-		{"the steps wait for each other: b → c → b", []*job.Job{named("a"), named("b", "c"), named("c", "b", "a")}, nil},
-		{"say which step leaves it: STEP/x:/x, with one of a, b", []*job.Job{named("a"), named("b")}, []job.Artifact{{Step: "", Name: "x", Path: "/x"}}},
-		{"the most is 131072", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.Script = "b", &job.Script{Body: strings.Repeat("x", job.MaxScript+1)} })}, nil},
-		{"steps a and b: a workflow is measured as a whole, or not", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.Measure = "b", true })}, nil},
-		{"a workflow waits for whole arrays", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.AfterEach = "b", []string{"a"} })}, nil},
+		{"a workflow needs several jobs", []*job.Job{named("a")}, nil},
+		{`two steps of the workflow have the name "a-b"`, []*job.Job{named("a_b"), named("A.b")}, nil},
+		{`step b waits for "c", which is not among the submitted jobs (a, b)`, []*job.Job{named("a"), named("b", "c")}, nil},
+		{"the steps depend on each other: b → c → b", []*job.Job{named("a"), named("b", "c"), named("c", "b", "a")}, nil},
+		{"name the step that leaves it: STEP/x:/x, with one of a, b", []*job.Job{named("a"), named("b")}, []job.Artifact{{Step: "", Name: "x", Path: "/x"}}},
+		{"the limit is 131072", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.Script = "b", &job.Script{Body: strings.Repeat("x", job.MaxScript+1)} })}, nil},
+		{"steps a and b: --measure applies to the full workflow", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.Measure = "b", true })}, nil},
+		{"a workflow can only wait for full arrays", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.AfterEach = "b", []string{"a"} })}, nil},
 	} {
 		if _, err := job.NewSteps("w", tt.list, tt.artifacts); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("NewSteps: %v; want %q", err, tt.want)

@@ -131,7 +131,7 @@ func taskArgv(j *job.Job, c TaskCall) []string {
 		}
 	}
 	add(j.MeasureArgs()...)
-	add(j.BesideArgs()...)
+	add(j.CompanionArgs()...)
 	if c.Files {
 		add("--name="+j.Name, "--output="+j.OutputPattern())
 		if j.Error != "" {

@@ -31,7 +31,7 @@ func (r *Runner) accompany(k int, env []string) (end func()) {
 	if len(r.Companion.Argv) == 0 || k != r.Companion.Task {
 		return func() {}
 	}
-	b := &job.Beside{Name: r.Companion.Name, Task: k, Start: time.Now(), Output: filepath.Join(r.Dir, "beside."+r.Companion.Name+".out")}
+	b := &job.Companion{Name: r.Companion.Name, Task: k, Start: time.Now(), Output: filepath.Join(r.Dir, "beside."+r.Companion.Name+".out")}
 	b.Host = tunnel.Host()
 	ended, stop := make(chan struct{}), make(chan struct{})
 	cmd, err := r.begin(b, env)
@@ -71,7 +71,7 @@ func (r *Runner) accompany(k int, env []string) (end func()) {
 }
 
 // begin starts the companion on a free port and records that.
-func (r *Runner) begin(b *job.Beside, env []string) (*exec.Cmd, error) {
+func (r *Runner) begin(b *job.Companion, env []string) (*exec.Cmd, error) {
 	ports, err := freePorts("127.0.0.1", 1)
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (r *Runner) begin(b *job.Beside, env []string) (*exec.Cmd, error) {
 }
 
 // endCompanion records the end of a companion, and reports a problem.
-func (r *Runner) endCompanion(b *job.Beside, problem string) {
+func (r *Runner) endCompanion(b *job.Companion, problem string) {
 	b.End, b.Problem = time.Now(), problem
 	if problem != "" {
 		r.Logf("warning: %s beside task %d ended: %s; what it wrote is in %s", b.Name, b.Task, problem, b.Output)
