@@ -173,10 +173,10 @@ func TestAround(t *testing.T) {
 		a     kube.Around
 		array string
 	}{
-		{"no address that can stand in a manifest", "sci", kube.Around{Build: &kube.Build{Git: "https://u:hunter2@git.example.org/x"}}, ""},
-		{"no address that can stand in a manifest", "sci", kube.Around{Build: &kube.Build{Git: "https://hunter2@git.example.org/a@b/x"}}, ""},
+		{"not an address for a manifest", "sci", kube.Around{Build: &kube.Build{Git: "https://u:hunter2@git.example.org/x"}}, ""},
+		{"not an address for a manifest", "sci", kube.Around{Build: &kube.Build{Git: "https://hunter2@git.example.org/a@b/x"}}, ""},
 		{"NAME or NAME:TAG", "Registry/sci", kube.Around{Deploy: true}, ""},
-		{"nodes of OpenShift", "sci", kube.Around{Build: &kube.Build{Arch: "POWER9"}}, ""},
+		{"OpenShift supports", "sci", kube.Around{Build: &kube.Build{Arch: "POWER9"}}, ""},
 		{"not of the form NAME=VALUE", "sci", kube.Around{Build: &kube.Build{Args: []string{"1x"}}}, ""},
 		{"leave deploy or --array out", "sci", kube.Around{Deploy: true}, "1-3"},
 	} {
@@ -195,21 +195,21 @@ func TestPodsRefuse(t *testing.T) {
 		change func(*job.Job)
 	}{
 		{"keeps no order among Jobs", func(j *job.Job) { j.After = []string{"17"} }},
-		{"hpcc build --entry puts it there", func(j *job.Job) { j.Measure = true }},
+		{"--measure needs hpcc in the image", func(j *job.Job) { j.Measure = true }},
 		{"at most 100000", func(j *job.Job) { j.Array = jobtest.Array(t, "1-100001") }},
 		{"each task has 2 nodes", func(j *job.Job) { j.Array, j.Nodes = jobtest.Array(t, "1-2"), 2 }},
 		{"one process on each node (--tasks-per-node 1)", func(j *job.Job) { j.Nodes, j.TasksPerNode = 2, 2 }},
-		{"has no options", func(j *job.Job) { j.Native = []string{"--x"} }},
+		{"does not take options", func(j *job.Job) { j.Native = []string{"--x"} }},
 		{"writes no mail", func(j *job.Job) { j.Mail = "u@example.org" }},
 		{"and no signal before", func(j *job.Job) { j.Warning = job.Warning{Signal: "USR1", Lead: time.Minute, Steps: false} }},
-		{"on a volume alone", func(j *job.Job) { j.Tensorboard = "/logs" }},
+		{"needs the logs on a volume", func(j *job.Job) { j.Tensorboard = "/logs" }},
 		{"two volumes", func(j *job.Job) {
 			j.Pod.Volumes = []job.Volume{{Claim: "a", Path: "/x", ReadOnly: false}, {Claim: "b", Path: "/x", ReadOnly: false}}
 		}},
 		{"two ports", func(j *job.Job) { j.Pod.Ports = []job.Port{{Name: "a", Number: 1}, {Name: "a", Number: 2}} }},
 		{"not of the form KEY=VALUE", func(j *job.Job) { j.Pod.NodeLabels = []string{"a b"} }},
 		{"not one of always", func(j *job.Job) { j.Pod.Pull = "Sometimes" }},
-		{"takes 1048576", func(j *job.Job) { j.Args = []string{strings.Repeat("x", 1<<20)} }},
+		{"limit of 1048576", func(j *job.Job) { j.Args = []string{strings.Repeat("x", 1<<20)} }},
 	} {
 		if _, _, err := Render(jobtest.With(c.change), job.Kubernetes); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("Render gave %v; want %q", err, c.want)

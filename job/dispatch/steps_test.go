@@ -73,13 +73,13 @@ func TestArgoRefuses(t *testing.T) {
 		want   string
 		change func(*job.Job)
 	}{
-		{"an order is kept by Argo only among the steps", func(j *job.Job) { j.After = []string{"17"} }},
+		{"Argo only orders the steps", func(j *job.Job) { j.After = []string{"17"} }},
 		{"has at most 5000", func(j *job.Job) { j.Array = jobtest.Array(t, "1-5001") }},
-		{"each pod of a workflow begins for itself", func(j *job.Job) { j.Nodes = 2 }},
-		{"Argo would put a value of its own", func(j *job.Job) { j.Args = []string{"echo", "{{workflow.name}}"} }},
-		{"Argo would put a value of its own", func(j *job.Job) { j.Env = []string{"A={{= 1 }}"} }},
-		{"Argo starts no Ray", func(j *job.Job) { j.Ray = true }},
-		{"would write over each other", func(j *job.Job) {
+		{"Argo starts each pod separately", func(j *job.Job) { j.Nodes = 2 }},
+		{"Argo would replace it", func(j *job.Job) { j.Args = []string{"echo", "{{workflow.name}}"} }},
+		{"Argo would replace it", func(j *job.Job) { j.Env = []string{"A={{= 1 }}"} }},
+		{"--ray cannot be used with --to argo", func(j *job.Job) { j.Ray = true }},
+		{"would overwrite each other", func(j *job.Job) {
 			j.Array, j.Artifacts = jobtest.Array(t, "1-2"), []job.Artifact{{Step: "", Name: "a", Path: "/a"}}
 		}},
 	} {
