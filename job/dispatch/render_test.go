@@ -266,7 +266,7 @@ func TestRenderRefuses(t *testing.T) {
 	}{
 		{"no such target", jobtest.Plain(), "moon", "known targets"},
 		{"interactive PBS", jobtest.With(func(j *job.Job) { j.Interactive, j.CPUs = true, 2 }), "pbs", "qsub -I -l select=1:ncpus=2:ompthreads=2, and there: /usr/bin/hpcc run sci -- python main.py"},
-		{"uneven PBS", jobtest.With(func(j *job.Job) { j.Tasks, j.Nodes = 5, 2 }), "pbs", "as many"},
+		{"uneven PBS", jobtest.With(func(j *job.Job) { j.Tasks, j.Nodes = 5, 2 }), "pbs", "same number"},
 		{"name with a slash", jobtest.With(func(j *job.Job) { j.Name = "a/b" }), "slurm", "job name"},
 		{"line break in a directory", jobtest.With(func(j *job.Job) { j.Dir = "/a\n#SBATCH --uid=0" }), "slurm", "line break"},
 		{"line break in native options", jobtest.With(func(j *job.Job) { j.Native = []string{"-x\nrm -rf /"} }), "slurm", "line break"},
@@ -281,7 +281,7 @@ func TestRenderRefuses(t *testing.T) {
 		{"Ray of several processes", jobtest.With(func(j *job.Job) { j.Ray, j.Nodes, j.TasksPerNode = true, 2, 2 }), "gridengine", "one Ray process per node"},
 		{"Ray with a terminal", jobtest.With(func(j *job.Job) { j.Ray, j.Interactive = true, true }), "slurm", "cannot be used with --interactive"},
 		{"Ray apart from its program", jobtest.With(func(j *job.Job) { j.Ray, j.Run = true, []string{"--pid"} }), "slurm", "--ray cannot be used with --pid"},
-		{"GPUs that cannot be shared out", jobtest.With(func(j *job.Job) { j.GPUs, j.CPUs = 2, 4 }), "gridengine", "ask for a multiple"},
+		{"GPUs that cannot be shared out", jobtest.With(func(j *job.Job) { j.GPUs, j.CPUs = 2, 4 }), "gridengine", "request a multiple"},
 		{"waiting here", jobtest.With(func(j *job.Job) { j.After = []string{"1"} }), job.Local, "no queue"},
 	}
 	for _, test := range tests {

@@ -87,14 +87,14 @@ func TestGridEngineBegins(t *testing.T) {
 		note   string
 	}{
 		{old + late, time.Time{}, ""},
-		{late + later, now.Add(-2 * time.Hour), "begins on " + now.Add(-110*time.Minute).Format("2006-01-02 15:04")},
-		{"# Version: 8.1.9\n", time.Time{}, "has no job"},
+		{late + later, now.Add(-2 * time.Hour), "starts on " + now.Add(-110*time.Minute).Format("2006-01-02 15:04")},
+		{"# Version: 8.1.9\n", time.Time{}, "has no jobs"},
 	} {
 		testenv.Check(t, os.WriteFile(filepath.Join(root, "c", "common", "accounting"), []byte(test.text), 0o600))
 		h, err := System{}.History(t.Context(), now.AddDate(0, 0, -7))
 		testenv.Check(t, err)
 		notes := strings.Join(h.Notes, "\n")
-		if !h.Begins.Equal(test.begins) || !strings.Contains(notes, test.note) || (test.note == "" && strings.Contains(notes, "begins")) {
+		if !h.Begins.Equal(test.begins) || !strings.Contains(notes, test.note) || (test.note == "" && strings.Contains(notes, "starts on")) {
 			t.Errorf("%q begins %v and says %q; want %v and %q", test.text, h.Begins, notes, test.begins, test.note)
 		}
 	}
