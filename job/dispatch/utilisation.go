@@ -10,13 +10,13 @@ import (
 	"hpcc/job/capacity"
 )
 
-// ownStays returns the allocations of the cluster's jobs below dir, from their records.
-func ownStays(ctx context.Context, dir string, to Cluster, from time.Time) ([]capacity.Stay, error) {
+// ownAllocations returns the allocations of the cluster's jobs below dir, from their records.
+func ownAllocations(ctx context.Context, dir string, to Cluster, from time.Time) ([]capacity.Allocation, error) {
 	all, _, err := Statuses(ctx, dir, nil)
 	if err != nil {
 		return nil, err
 	}
-	var list []capacity.Stay
+	var list []capacity.Allocation
 	for _, st := range all {
 		if st.key() != to.key() {
 			continue
@@ -27,7 +27,7 @@ func ownStays(ctx context.Context, dir string, to Cluster, from time.Time) ([]ca
 			if (!t.Ended() && !open) || (t.Ended() && t.End.Before(from)) {
 				continue
 			}
-			list = append(list, capacity.Stay{ID: fmt.Sprintf("%s.%d", st.ID, t.Index), User: "", Start: t.Start, End: t.End, CPUs: st.Job.Slots(), Memory: st.Job.MemoryPerNode() * st.Job.NodeCount(), GPUs: st.Job.GPUs * int(st.Job.NodeCount())})
+			list = append(list, capacity.Allocation{ID: fmt.Sprintf("%s.%d", st.ID, t.Index), User: "", Start: t.Start, End: t.End, CPUs: st.Job.Slots(), Memory: st.Job.MemoryPerNode() * st.Job.NodeCount(), GPUs: st.Job.GPUs * int(st.Job.NodeCount())})
 		}
 	}
 	return list, nil
@@ -55,20 +55,20 @@ func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*capa
 	case errors.As(err, &none):
 		h = &capacity.History{By: "the records of hpcc's own jobs"}
 		u.Own, u.Why = true, none.Why
-		if h.Stays, err = ownStays(ctx, dir, to, from); err != nil {
+		if h.Allocations, err = ownAllocations(ctx, dir, to, from); err != nil {
 			return nil, err
 		}
 	case err != nil:
 		return nil, err
 	case !h.Current:
-		h.Stays = append(h.Stays, c.Running(now)...)
+		h.Allocations = append(h.Allocations, c.Running(now)...)
 	}
 	if h.Begins.After(from) && h.Begins.Before(now) {
 		u.From, u.Step = h.Begins, capacity.StepOf(now.Sub(h.Begins))
 	}
 	u.By, u.Untold, u.Notes = h.By, h.Untold, append(u.Notes, h.Notes...)
 	u.CountNodes(c.Nodes)
-	u.Fill(h.Stays)
+	u.Fill(h.Allocations)
 	u.Holes = capacity.Holes(c, now)
 	return u, nil
 }

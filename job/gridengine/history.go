@@ -36,7 +36,7 @@ func (System) History(ctx context.Context, from time.Time) (*capacity.History, e
 	}
 	h := &capacity.History{By: name}
 	whole, older := false, false
-	if h.Stays, whole, older, err = stays(f, fi.Size(), from); err != nil {
+	if h.Allocations, whole, older, err = allocations(f, fi.Size(), from); err != nil {
 		return nil, fmt.Errorf("reading Grid Engine's accounting %s: %w", name, err)
 	}
 	switch {
@@ -51,24 +51,24 @@ func (System) History(ctx context.Context, from time.Time) (*capacity.History, e
 
 // noteBegin notes when the accounting file starts, because sites may rotate it.
 func noteBegin(h *capacity.History) {
-	if len(h.Stays) == 0 {
+	if len(h.Allocations) == 0 {
 		h.Notes = append(h.Notes, "the accounting file has no jobs; earlier ones are unknown")
 		return
 	}
-	first := slices.MinFunc(h.Stays, func(a, b capacity.Stay) int { return a.End.Compare(b.End) })
+	first := slices.MinFunc(h.Allocations, func(a, b capacity.Allocation) int { return a.End.Compare(b.End) })
 	h.Notes = append(h.Notes, fmt.Sprintf("the accounting starts on %s; jobs that ended earlier are unknown", first.End.Local().Format("2006-01-02 15:04")))
-	h.Begins = slices.MinFunc(h.Stays, func(a, b capacity.Stay) int { return a.Start.Compare(b.Start) }).Start
+	h.Begins = slices.MinFunc(h.Allocations, func(a, b capacity.Allocation) int { return a.Start.Compare(b.Start) }).Start
 }
 
 // tailPiece is the size of one read of the accounting, in bytes: some thousand jobs.
 const tailPiece = 1 << 20
 
-// stays reads the accounting backwards until a full piece only has jobs that ended before from. full is
+// allocations reads the accounting backwards until a full piece only has jobs that ended before from. full is
 // false if there may be more jobs; older reports whether some ended before from.
-func stays(r io.ReaderAt, size int64, from time.Time) (stays []capacity.Stay, whole, older bool, err error) {
+func allocations(r io.ReaderAt, size int64, from time.Time) (stays []capacity.Allocation, whole, older bool, err error) {
 	var rest []byte // the start of the last piece, an incomplete line
 	for end, read := size, int64(0); end > 0; {
-		if read >= invoke.MaxListing || len(stays) >= capacity.MaxStays {
+		if read >= invoke.MaxListing || len(stays) >= capacity.MaxAllocations {
 			return stays, false, older, nil
 		}
 		n := min(tailPiece, end)
@@ -86,7 +86,7 @@ func stays(r io.ReaderAt, size int64, from time.Time) (stays []capacity.Stay, wh
 		}
 		some, old := false, false
 		for line := range bytes.Lines(piece) {
-			s, ok := stay(string(line))
+			s, ok := allocation(string(line))
 			switch {
 			case ok && s.End.After(from):
 				stays = append(stays, s)
@@ -115,25 +115,25 @@ const (
 	geSlave    = 41 // the part of a parallel job on another host
 )
 
-// stay parses a line. For a parallel job it uses the master's line, which has all slots.
-func stay(line string) (capacity.Stay, bool) {
+// allocation parses a line. For a parallel job it uses the master's line, which has all slots.
+func allocation(line string) (capacity.Allocation, bool) {
 	f := strings.Split(strings.TrimSpace(line), ":")
 	if strings.HasPrefix(line, "#") || len(f) <= geSlave || (f[geSlave] != "NONE" && f[geSlave] != "") {
-		return capacity.Stay{}, false
+		return capacity.Allocation{}, false
 	}
-	s := capacity.Stay{ID: f[geNumber], User: f[geOwner], Start: epoch(f[geStart]), End: epoch(f[geEnd]), CPUs: max(quantity.Count(f[geSlots]), 1)}
+	s := capacity.Allocation{ID: f[geNumber], User: f[geOwner], Start: epoch(f[geStart]), End: epoch(f[geEnd]), CPUs: max(quantity.Count(f[geSlots]), 1)}
 	if f[geTask] != "0" {
 		s.ID += "." + f[geTask]
 	}
 	if s.Start.IsZero() || s.End.Before(s.Start) { // the job never ran
-		return capacity.Stay{}, false
+		return capacity.Allocation{}, false
 	}
 	readRequests(&s, f[geCategory])
 	return s, true
 }
 
 // readRequests parses the requests of each slot: -l gpu=1,h_vmem=2G -pe mpi 8.
-func readRequests(s *capacity.Stay, category string) {
+func readRequests(s *capacity.Allocation, category string) {
 	words := strings.Fields(category)
 	for i, w := range words {
 		if w != "-l" || i+1 == len(words) {

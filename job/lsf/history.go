@@ -22,24 +22,24 @@ func (System) History(ctx context.Context, from time.Time) (*capacity.History, e
 	if len(out) > invoke.MaxListing {
 		return nil, errors.New("reading LSF's accounting: too many jobs; shorten the period with --since")
 	}
-	return &capacity.History{Stays: stays(string(out), time.Now()), By: "bacct", Untold: []string{"memory", "GPUs"}, Notes: []string{"bacct reports slots, but not memory and GPUs"}}, nil
+	return &capacity.History{Allocations: allocations(string(out), time.Now()), By: "bacct", Untold: []string{"memory", "GPUs"}, Notes: []string{"bacct reports slots, but not memory and GPUs"}}, nil
 }
 
-// stays parses "bacct -l": a paragraph for each job, with lines folded at 80 columns and continued
+// allocations parses "bacct -l": a paragraph for each job, with lines folded at 80 columns and continued
 // after blanks.
 //
 //	Job <17>, User <alice>, Project <default>, Status <DONE>, …
 //	Sat Nov 21 00:24:47: Dispatched to 2 Hosts/Processors <4*n1> <2*n2>;
 //	Sat Nov 21 00:25:17: Completed <done>.
-func stays(list string, now time.Time) []capacity.Stay {
-	var stays []capacity.Stay
-	var s capacity.Stay
+func allocations(list string, now time.Time) []capacity.Allocation {
+	var stays []capacity.Allocation
+	var s capacity.Allocation
 	entry := func(line string) {
 		if rest, ok := strings.CutPrefix(line, "Job <"); ok {
 			id, rest, _ := strings.Cut(rest, ">")
 			_, rest, _ = strings.Cut(rest, "User <")
 			user, _, _ := strings.Cut(rest, ">")
-			s = capacity.Stay{ID: id, User: user}
+			s = capacity.Allocation{ID: id, User: user}
 			return
 		}
 		at, what, ok := event(line, now)
@@ -50,10 +50,10 @@ func stays(list string, now time.Time) []capacity.Stay {
 				s.Start, s.CPUs = at, slots(what)
 			}
 		case strings.HasPrefix(what, "Completed") || strings.HasPrefix(what, "Exited") || strings.HasPrefix(what, "Done"):
-			if s.End = at; !s.Start.IsZero() && !at.Before(s.Start) && len(stays) < capacity.MaxStays {
+			if s.End = at; !s.Start.IsZero() && !at.Before(s.Start) && len(stays) < capacity.MaxAllocations {
 				stays = append(stays, s)
 			}
-			s = capacity.Stay{}
+			s = capacity.Allocation{}
 		}
 	}
 	whole := ""

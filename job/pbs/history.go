@@ -23,14 +23,14 @@ func (System) History(ctx context.Context, from time.Time) (*capacity.History, e
 		return nil, &capacity.NoHistory{Why: "PBS does not keep a history: " + invoke.Error(out, err).Error()}
 	}
 	h := &capacity.History{By: "qstat -x", Current: true}
-	if h.Stays, err = stays(bytes.NewReader(out), from); err != nil {
+	if h.Allocations, err = allocations(bytes.NewReader(out), from); err != nil {
 		return nil, err
 	}
 	return h, nil
 }
 
-// stays parses the JSON of "qstat -x -f -t". It skips entries of full arrays, which have no nodes.
-func stays(r io.Reader, from time.Time) ([]capacity.Stay, error) {
+// allocations parses the JSON of "qstat -x -f -t". It skips entries of full arrays, which have no nodes.
+func allocations(r io.Reader, from time.Time) ([]capacity.Allocation, error) {
 	var list struct {
 		Jobs map[string]struct {
 			Owner string `json:"Job_Owner"`
@@ -46,14 +46,14 @@ func stays(r io.Reader, from time.Time) ([]capacity.Stay, error) {
 	if err := json.NewDecoder(io.LimitReader(r, invoke.MaxListing)).Decode(&list); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("reading the output of qstat: %w", err)
 	}
-	var stays []capacity.Stay
+	var stays []capacity.Allocation
 	for id, j := range list.Jobs {
 		start := ansic(j.Start)
-		if start.IsZero() || len(stays) >= capacity.MaxStays {
+		if start.IsZero() || len(stays) >= capacity.MaxAllocations {
 			continue
 		}
 		user, _, _ := strings.Cut(j.Owner, "@")
-		s := capacity.Stay{ID: id, User: user, Start: start, End: ansic(j.Ended)}
+		s := capacity.Allocation{ID: id, User: user, Start: start, End: ansic(j.Ended)}
 		if s.End.IsZero() && j.State != "R" && j.State != "E" && j.State != "S" { // an older PBS omits the state
 			wall, err := quantity.Clock(j.Used.Wall, time.Second, time.Minute, time.Hour)
 			if err != nil {

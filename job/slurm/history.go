@@ -20,16 +20,16 @@ func (System) History(ctx context.Context, from time.Time) (*capacity.History, e
 	if len(out) > invoke.MaxListing {
 		return nil, errors.New("reading Slurm's accounting: too many jobs; shorten the period with --since")
 	}
-	return &capacity.History{Stays: stays(string(out)), By: "sacct", Current: true}, nil
+	return &capacity.History{Allocations: allocations(string(out)), By: "sacct", Current: true}, nil
 }
 
-// stays parses lines of sacct: 37_0|alice|START|END|COMPLETED|cpu=1,mem=256M,node=1. It skips jobs
+// allocations parses lines of sacct: 37_0|alice|START|END|COMPLETED|cpu=1,mem=256M,node=1. It skips jobs
 // that never started.
-func stays(list string) []capacity.Stay {
-	var stays []capacity.Stay
+func allocations(list string) []capacity.Allocation {
+	var stays []capacity.Allocation
 	for line := range strings.Lines(list) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if len(f) < 6 || len(stays) >= capacity.MaxStays {
+		if len(f) < 6 || len(stays) >= capacity.MaxAllocations {
 			continue
 		}
 		start, end := when(f[2]), when(f[3])
@@ -40,7 +40,7 @@ func stays(list string) []capacity.Stay {
 		if end.IsZero() && !strings.HasPrefix(f[4], "RUNNING") && !strings.HasPrefix(f[4], "COMPLETING") && !strings.HasPrefix(f[4], "SUSPENDED") {
 			continue // the accounting lost the job's end
 		}
-		stays = append(stays, capacity.Stay{ID: f[0], User: f[1], Start: start, End: end, CPUs: h.Cpus, Memory: h.Memory, GPUs: h.Gpus})
+		stays = append(stays, capacity.Allocation{ID: f[0], User: f[1], Start: start, End: end, CPUs: h.Cpus, Memory: h.Memory, GPUs: h.Gpus})
 	}
 	return stays
 }
