@@ -41,7 +41,7 @@ func CheckNodes(t *testing.T, nodes []capacity.Node, want ...string) {
 	}
 }
 
-// allocationText is a stay as a few words, its times without the day.
+// allocationText formats an allocation, with times without the day.
 func allocationText(s capacity.Allocation) string {
 	end := "runs"
 	if !s.End.IsZero() {
@@ -50,7 +50,7 @@ func allocationText(s capacity.Allocation) string {
 	return fmt.Sprintf("%s %s %s-%s cpus %d memory %dM gpus %d", s.ID, s.User, s.Start.Format("15:04:05"), end, s.CPUs, s.Memory>>20, s.GPUs)
 }
 
-// CheckAllocations compares jobs, in any order, with one line for each.
+// CheckAllocations compares allocations, in any order, with one line for each.
 func CheckAllocations(t *testing.T, list []capacity.Allocation, want ...string) {
 	t.Helper()
 	var got []string
