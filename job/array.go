@@ -11,14 +11,14 @@ import (
 	"hpcc/job/message"
 )
 
-// An Array is the set of indices of an array job:
-// ranges with an optional step, and how many may run at once: 1-8, 0-99:5%4, 1,3,7.
+// An Array is the set of indices of an array job: ranges with an optional step, and how many
+// tasks may run at once: 1-8, 0-99:5%4, 1,3,7.
 type Array struct {
 	Ranges []span
 	Limit  int // how many may run at once; 0: all
 }
 
-// A span is first, first+step … up to last.
+// A span is the range first, first+step, … up to last.
 type span struct{ First, Last, Step int }
 
 // Bounds of an array. Batch systems have lower limits of their own.
@@ -27,7 +27,7 @@ const (
 	maxRanges = 10_000
 )
 
-// ParseArray reads an array; "" is none.
+// ParseArray parses an array; "" gives the zero Array.
 func ParseArray(s string) (Array, error) {
 	var a Array
 	if s == "" {
@@ -40,7 +40,7 @@ func ParseArray(s string) (Array, error) {
 	if ok {
 		n, err := index(limit)
 		if err != nil || n == 0 {
-			return fail("the limit %q after %% is no positive number", limit)
+			return fail("the limit %q after %% is not a positive number", limit)
 		}
 		a.Limit = n
 	}
@@ -60,7 +60,7 @@ func ParseArray(s string) (Array, error) {
 	seen := make([]bool, top+1)
 	for k := range a.All() {
 		if seen[k] {
-			return fail("index %d stands there twice", k)
+			return fail("index %d appears twice", k)
 		}
 		seen[k] = true
 	}
@@ -83,20 +83,20 @@ func parseRange(p string) (span, error) {
 	}
 	if hasStep {
 		if r.Step, err = index(step); err != nil || r.Step == 0 || !hasLast {
-			return r, fmt.Errorf("the step in %q is no positive number after a range", message.Short(p))
+			return r, fmt.Errorf("the step in %q is not a positive number after a range", message.Short(p))
 		}
 	}
 	if r.Last < r.First {
-		return r, fmt.Errorf("the range %q ends before it begins", message.Short(p))
+		return r, fmt.Errorf("the end of range %q is below its start", message.Short(p))
 	}
 	r.Last -= (r.Last - r.First) % r.Step
 	return r, nil
 }
 
-// index reads a decimal number in bounds.
+// index parses a decimal number within the bounds.
 func index(s string) (int, error) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
-		return 0, fmt.Errorf("%q is no index", message.Short(s))
+		return 0, fmt.Errorf("%q is not an index", message.Short(s))
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n > maxIndex {
@@ -105,7 +105,7 @@ func index(s string) (int, error) {
 	return n, nil
 }
 
-// Count is the number of indices.
+// Count returns the number of indices.
 func (a Array) Count() int {
 	n := 0
 	for _, r := range a.Ranges {
@@ -114,7 +114,7 @@ func (a Array) Count() int {
 	return n
 }
 
-// All gives the indices in the order in which they were written.
+// All iterates over the indices in the order in which they were written.
 func (a Array) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for _, r := range a.Ranges {
@@ -127,9 +127,8 @@ func (a Array) All() iter.Seq[int] {
 	}
 }
 
-// Nth is the n-th index in the order in which they were written, from 1; false
-// when there are fewer. Schedulers whose arrays begin at 1 and have no gaps
-// count with it.
+// Nth returns the n-th index as written, from 1, and false if there are fewer. Schedulers whose
+// arrays start at 1 without gaps need it.
 func (a Array) Nth(n int) (index int, ok bool) {
 	for _, r := range a.Ranges {
 		count := (r.Last-r.First)/r.Step + 1
@@ -144,7 +143,7 @@ func (a Array) Nth(n int) (index int, ok bool) {
 	return 0, false
 }
 
-// Of returns an array of some indices, which are sorted, with the limit of a.
+// Of returns an array of the given indices, sorted, with the limit of a.
 func (a Array) Of(indices []int) Array {
 	a.Ranges = nil
 	for _, k := range indices {
@@ -157,12 +156,12 @@ func (a Array) Of(indices []int) Array {
 	return a
 }
 
-// Has says whether an index is one of the array's.
+// Has reports whether the array contains an index.
 func (a Array) Has(index int) bool {
 	return slices.ContainsFunc(a.Ranges, func(r span) bool { return index >= r.First && index <= r.Last && (index-r.First)%r.Step == 0 })
 }
 
-// IsZero says that there is no array.
+// IsZero reports whether there is no array.
 func (a Array) IsZero() bool { return len(a.Ranges) == 0 }
 
 func (a Array) String() string {
@@ -184,7 +183,7 @@ func (a Array) String() string {
 	return s
 }
 
-// MarshalJSON writes the array as people do.
+// MarshalJSON writes the array as a string that ParseArray reads.
 func (a Array) MarshalJSON() ([]byte, error) { return json.Marshal(a.String()) }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -198,8 +197,8 @@ func (a *Array) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// Bounds are the least and the greatest index, and the step between them where
-// the array has one.
+// Bounds returns the smallest and the greatest index, and the step between them if there is
+// a single one.
 func (a Array) Bounds() (first, last, step int) {
 	step = 1
 	for i, r := range a.Ranges {

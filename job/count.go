@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// Slots are the processors that the job asks for in all.
+// Slots returns the total number of processors that the job requests.
 func (j *Job) Slots() int {
 	n := max(j.Tasks, 1)
 	if j.Tasks == 0 {
@@ -13,8 +13,7 @@ func (j *Job) Slots() int {
 	return n * max(j.CPUs, 1)
 }
 
-// Spread is over how many nodes the job's processes are to lie; 0 where that is
-// left to the target.
+// Spread returns the number of nodes for the job's processes, or 0 if the target decides.
 func (j *Job) Spread() int {
 	switch {
 	case j.Nodes > 1:
@@ -25,10 +24,10 @@ func (j *Job) Spread() int {
 	return 0
 }
 
-// NodeCount is on how many nodes a task of the job lies, at least one.
+// NodeCount returns the number of nodes of a task, at least one.
 func (j *Job) NodeCount() int64 { return int64(max(j.Nodes, j.Spread(), 1)) }
 
-// Within says whether all indices lie between two bounds.
+// Within reports whether all indices are between two bounds.
 func (a Array) Within(least, most int) bool {
 	for _, r := range a.Ranges {
 		if r.First < least || r.Last > most {
@@ -38,7 +37,7 @@ func (a Array) Within(least, most int) bool {
 	return true
 }
 
-// ProcessesPerNode is how many processes a node has.
+// ProcessesPerNode returns the number of processes on each node.
 func (j *Job) ProcessesPerNode() int {
 	if j.TasksPerNode > 0 {
 		return j.TasksPerNode
@@ -47,7 +46,7 @@ func (j *Job) ProcessesPerNode() int {
 	return (max(j.Tasks, nodes) + nodes - 1) / nodes
 }
 
-// Processes are all that the job has room for.
+// Processes returns the total number of processes of the job.
 func (j *Job) Processes() int {
 	if j.Tasks > 0 {
 		return j.Tasks
@@ -55,7 +54,7 @@ func (j *Job) Processes() int {
 	return max(j.TasksPerNode, 1) * max(j.Nodes, 1)
 }
 
-// MemoryPerNode is what the job asks for of each node.
+// MemoryPerNode returns the requested memory of each node, in bytes.
 func (j *Job) MemoryPerNode() int64 {
 	if j.MemoryPerCPU > 0 {
 		return j.MemoryPerCPU * int64(max(j.CPUs, 1)*j.ProcessesPerNode())
@@ -63,7 +62,7 @@ func (j *Job) MemoryPerNode() int64 {
 	return j.Memory
 }
 
-// Requeueing is what is asked for after the loss of a node: retries need it.
+// Requeueing returns the requested requeue setting. Retries require it.
 func (j *Job) Requeueing() string {
 	if j.Requeue == "" && j.Retry.Requeue() {
 		return "yes"
@@ -71,13 +70,12 @@ func (j *Job) Requeueing() string {
 	return j.Requeue
 }
 
-// ExportedNames are the variables that are handed over by name.
-func (w *Wishes) ExportedNames() []string {
+// ExportedNames returns the variables that are exported by name.
+func (w *Constraints) ExportedNames() []string {
 	return slices.DeleteFunc(slices.Clone(w.Export), func(n string) bool { return n == "ALL" || n == "NONE" })
 }
 
-// MailsOn says whether mail is wanted at an event; with an address alone, at the end
-// and on failure.
+// MailsOn reports whether an event sends mail. With only an address, the end and a failure do.
 func (j *Job) MailsOn(event string) bool {
 	if len(j.MailOn) > 0 {
 		return slices.Contains(j.MailOn, event)
@@ -85,7 +83,7 @@ func (j *Job) MailsOn(event string) bool {
 	return j.Mail != "" && event != "begin"
 }
 
-// MailLetters are those of qsub for the events that mail is wanted at.
+// MailLetters returns qsub's letters for the events that send mail.
 func (j *Job) MailLetters(of ...string) string {
 	out := ""
 	for i := 0; i < len(of); i += 2 {

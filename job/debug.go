@@ -10,20 +10,20 @@ import (
 	"sync"
 )
 
-// DebugPort is where a program waits for a debugger: the port that debugpy and the
-// editors that speak to it take when nothing else is said.
+// DebugPort is the port on which a program waits for a debugger: the default of debugpy and of
+// the editors that support it.
 var DebugPort = Port{"debug", 5678}
 
 var (
 	pythonProgram = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(.*/)?python[0-9.]*$`) })
-	// Options of the interpreter without a value: those with one are rare, and begin with W and X.
+	// Interpreter options without a value. Those with one are rare, and start with W and X.
 	pythonOption = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^-[bBdEhiIOPqRsSuvx]+$`) })
 )
 
-var errNoPython = errors.New("it is no Python program, and hpcc knows debugpy alone: listen in the program itself, and name the port with --port")
+var errNoPython = errors.New("not a Python program: hpcc supports only debugpy; start a debug server in the program and name its port with --port")
 
-// DebugWords put debugpy between the interpreter and its program.
-func DebugWords(words []string) ([]string, error) {
+// DebugArgv returns the argv with debugpy between the interpreter and its program.
+func DebugArgv(words []string) ([]string, error) {
 	if len(words) < 2 || !pythonProgram().MatchString(words[0]) {
 		return nil, errNoPython
 	}
@@ -37,12 +37,12 @@ func DebugWords(words []string) ([]string, error) {
 	return slices.Concat(words[:n], []string{"-m", "debugpy", "--listen", "0.0.0.0:" + strconv.Itoa(DebugPort.Number), "--wait-for-client"}, words[n:]), nil
 }
 
-// Debug has the job's program wait until a debugger connects to [DebugPort].
+// Debug makes the job's program wait for a debugger on [DebugPort].
 func (j *Job) Debug() error {
 	if j.Script != nil || len(j.Steps) > 0 {
-		return errors.New("a script starts its programs itself: give the program behind the image")
+		return errors.New("a script starts its programs itself; give the program after the image")
 	}
-	words, err := DebugWords(j.Args)
+	words, err := DebugArgv(j.Args)
 	if err != nil {
 		return err
 	}

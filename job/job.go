@@ -1,11 +1,11 @@
-// Package job states a job once, for all targets, and keeps the records of its tasks.
+// Package job describes a job independently of the target, and keeps the records of its tasks.
 //
 //	command line or script ─► Job ─► Check ─► script of a target
 //	hpcc task on the node  ─► Task ─► jobs/<id>/task.<k>.json ─► status, rerun, report
 //
 // Quantities are explicit: times are durations, memory is in bytes and per node, GPUs are
-// per node, CPUs are per task. Records are written by rename, so status is known also after
-// the scheduler has forgotten the job. The package speaks to no scheduler.
+// per node, CPUs are per task. Records are written by rename, so status is known even after
+// the scheduler has forgotten the job. The package does not call schedulers.
 package job
 
 import (
@@ -25,7 +25,7 @@ import (
 // A Target is a kind of scheduler.
 type Target string
 
-// The targets that other packages treat apart. Local runs the tasks on this machine.
+// The targets that other packages treat separately. Local runs the tasks on this machine.
 const (
 	Kubernetes Target = "kubernetes"
 	OpenShift  Target = "openshift"
@@ -33,12 +33,12 @@ const (
 	Local      Target = "local"
 )
 
-// A Job is what is to run, where and with what. The zero value of a field
-// leaves the matter to the target.
+// A Job describes what to run, where and with which resources. For a zero field the target's
+// default applies.
 type Job struct {
 	Name         string        `json:"name"`
-	Array        Array         `json:"array,omitzero"`  // indices of the tasks; empty for a job of one
-	Whole        int           `json:"whole,omitempty"` // tasks of the array that these are some of; 0: these are all
+	Array        Array         `json:"array,omitzero"`  // indices of the tasks; empty for a single task
+	Whole        int           `json:"whole,omitempty"` // size of the full array if the job holds only some of its tasks, else 0
 	Nodes        int           `json:"nodes,omitempty"`
 	Tasks        int           `json:"tasks,omitempty"` // processes over all nodes, of each task of an array
 	TasksPerNode int           `json:"tasks_per_node,omitempty"`
@@ -46,51 +46,51 @@ type Job struct {
 	Memory       int64         `json:"memory_bytes,omitempty"` // per node
 	GPUs         int           `json:"gpus,omitempty"`         // per node
 	Time         time.Duration `json:"time_ns,omitempty"`
-	TimeMin      time.Duration `json:"time_min_ns,omitempty"` // the scheduler may cut Time down to it, to start the job earlier
+	TimeMin      time.Duration `json:"time_min_ns,omitempty"` // the scheduler may cut Time down to it to start the job earlier
 	Queue        string        `json:"queue,omitempty"`
 	Account      string        `json:"account,omitempty"`
-	Exclusive    bool          `json:"exclusive,omitempty"` // nodes shared with nobody
+	Exclusive    bool          `json:"exclusive,omitempty"` // do not share the nodes with other jobs
 	After        []string      `json:"after,omitempty"`     // native ids of jobs that must have succeeded
-	Output       string        `json:"output,omitempty"`    // file for what the program writes; {name}, {job} and {task} are filled in
+	Output       string        `json:"output,omitempty"`    // file for the program's output; {name}, {job} and {task} are replaced
 	Error        string        `json:"error,omitempty"`     // the same for standard error; "" is Output
-	Mail         string        `json:"mail,omitempty"`      // address to write to when the job ends or fails
-	Dir          string        `json:"dir"`                 // absolute: where the job starts on the host
+	Mail         string        `json:"mail,omitempty"`      // address for mail when the job ends or fails
+	Dir          string        `json:"dir"`                 // absolute: working directory on the host
 	Env          []string      `json:"env,omitempty"`       // NAME=VALUE; empty once EnvFile holds them
 	EnvFile      string        `json:"env_file,omitempty"`  // absolute: the file from which the script takes them, see HideValues
-	Filled       []string      `json:"filled,omitempty"`    // {task} and {NAME} that files of values hold, see HideValues
-	Native       []string      `json:"native,omitempty"`    // options in the target's own words, unchanged
+	Filled       []string      `json:"filled,omitempty"`    // {task} and {NAME} in the files of values, see HideValues
+	Native       []string      `json:"native,omitempty"`    // options for the target, unchanged
 	Interactive  bool          `json:"interactive,omitempty"`
-	Ray          bool          `json:"ray,omitempty"`     // a Ray of one node for each of Nodes, where the program is the driver
-	Measure      bool          `json:"measure,omitempty"` // keep a record of what each task uses, beside its own
+	Ray          bool          `json:"ray,omitempty"`     // start a Ray cluster with one node for each of Nodes; the program is the driver
+	Measure      bool          `json:"measure,omitempty"` // record the resource usage of each task
 	Retry        Retry         `json:"retry,omitzero"`
 	Params       Params        `json:"params,omitzero"`       // of each task, by its index
-	Tensorboard  string        `json:"tensorboard,omitempty"` // directory of logs that one beside the first task shows
+	Tensorboard  string        `json:"tensorboard,omitempty"` // directory of logs for a TensorBoard next to the first task
 	Modules      []string      `json:"modules,omitempty"`     // of the host, loaded before the program
 	Rules        Rules         `json:"rules,omitzero"`
-	Pod          Pod           `json:"pod,omitzero"`        // what targets want to know that run the image themselves
-	Steps        []*Job        `json:"steps,omitempty"`     // what runs in the place of Args, in the order in which they wait for each other's names; see NewSteps
-	Workflow     *Workflow     `json:"workflow,omitempty"`  // what runs in the place of Args, as somebody wrote it
-	Artifacts    []Artifact    `json:"artifacts,omitempty"` // that the job leaves
-	Wishes
-	Script *Script `json:"script,omitempty"` // what runs in the place of Args
+	Pod          Pod           `json:"pod,omitzero"`        // settings for targets with pods
+	Steps        []*Job        `json:"steps,omitempty"`     // steps that run instead of Args, ordered by their dependencies; see NewSteps
+	Workflow     *Workflow     `json:"workflow,omitempty"`  // a user's workflow that runs instead of Args
+	Artifacts    []Artifact    `json:"artifacts,omitempty"` // files that the job leaves
+	Constraints
+	Script *Script `json:"script,omitempty"` // runs instead of Args
 
 	Program string   `json:"program"` // absolute: hpcc on the nodes
-	Store   string   `json:"store"`   // absolute: where the images are
+	Store   string   `json:"store"`   // absolute: the image store
 	Run     []string `json:"run,omitempty"`
-	Image   string   `json:"image"` // "" of a translated script: it runs on the host
+	Image   string   `json:"image"` // "" for a translated script that runs on the host
 	Args    []string `json:"args"`  // the program and its arguments; {task} is the task's index
 }
 
-// Placeholder stands for a task's index in the words of a job.
+// Placeholder is replaced by a task's index in the arguments of a job.
 const Placeholder = "{task}"
 
-// Count is the number of tasks.
+// Count returns the number of tasks.
 func (j *Job) Count() int { return max(1, j.Array.Count()) }
 
-// FullCount is what tasks find as HPCC_TASK_COUNT.
+// FullCount returns the value of HPCC_TASK_COUNT: the size of the full array.
 func (j *Job) FullCount() int { return max(j.Count(), j.Whole) }
 
-// OutputPattern is the file pattern for the program's words.
+// OutputPattern returns the file name pattern for the program's output.
 func (j *Job) OutputPattern() string {
 	switch {
 	case j.Output != "":
@@ -101,14 +101,14 @@ func (j *Job) OutputPattern() string {
 	return "{name}-{job}.out"
 }
 
-// AsksForProcesses says whether the job asks for room for more than one process.
+// AsksForProcesses reports whether the job requests more than one process.
 func (j *Job) AsksForProcesses() bool { return j.Tasks > 1 || j.Nodes > 1 || j.TasksPerNode > 1 }
 
-// StartsProcesses says whether the target has to start several processes. A script does
-// that itself, and so does Ray.
+// StartsProcesses reports whether the target has to start several processes. Scripts and Ray
+// start their own.
 func (j *Job) StartsProcesses() bool { return j.AsksForProcesses() && j.Script == nil && !j.Ray }
 
-// Argv are the command that runs one process of the job.
+// Argv returns the command that runs one process of the job.
 func (j *Job) Argv() []string {
 	switch {
 	case j.Script != nil:
@@ -119,8 +119,8 @@ func (j *Job) Argv() []string {
 	return append(j.inImage(), j.Args...)
 }
 
-// inImage are the words before those of a program in the image. Of several
-// processes those on a node share memory, and see what their launcher left for them.
+// inImage returns the argv prefix that runs a program in the image. Several processes on a
+// node share memory and see the files of their launcher.
 func (j *Job) inImage() []string {
 	w := []string{j.Program, "run"}
 	given := func(flag string) bool {
@@ -135,26 +135,24 @@ func (j *Job) inImage() []string {
 	return append(append(w, j.Run...), j.Image, "--")
 }
 
-// RunPrefix returns the arguments before those of a program that a script
-// starts in the image.
+// RunPrefix returns the argv prefix for a program that a script starts in the image.
 func (j *Job) RunPrefix() []string {
 	return slices.Concat([]string{j.Program, "run"}, j.Run, []string{j.Image, "--"})
 }
 
 var (
-	// Letters, digits and a few signs: what every scheduler takes in a name, also in that
-	// of an output file.
+	// NameText matches names that every scheduler accepts, also as part of an output file.
 	NameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,63}$`) })
 	EnvName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
-	// Queues, accounts, ids and addresses: no blanks, nothing that ends a directive.
+	// WordText matches queues, accounts, ids and addresses: no blanks, nothing that ends a directive.
 	WordText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._@:,+/=\[\]-]{1,255}$`) })
 )
 
-// Check refuses what no target could run.
+// Check returns an error for a job that no target could run.
 func (j *Job) Check() error {
 	switch {
 	case !NameText().MatchString(j.Name):
-		return fmt.Errorf("job name %q: a name begins with a letter, holds letters, digits and ._- and is at most 64 bytes long", j.Name)
+		return fmt.Errorf("job name %q: a name starts with a letter, has letters, digits and ._- only, and at most 64 bytes", j.Name)
 	case j.Image == "" && j.Script == nil && !j.OnHost && len(j.Steps) == 0 && j.Workflow == nil:
 		return errors.New("the job has no image")
 	case !filepath.IsAbs(j.Dir):
@@ -162,25 +160,25 @@ func (j *Job) Check() error {
 	case j.Interactive && j.Array.Count() > 0:
 		return errors.New("an interactive job cannot be an array")
 	case j.Interactive && j.Tensorboard != "":
-		return errors.New("an interactive job has no tensorboard beside it: start one in it, and use \"hpcc forward\"")
+		return errors.New("--tensorboard cannot be used with an interactive job; start it in the job and use \"hpcc forward\"")
 	case strings.ContainsAny(j.Tensorboard, "\x00\n\r"):
-		return fmt.Errorf("directory %q for tensorboard: holds a line break or a NUL byte", j.Tensorboard)
+		return fmt.Errorf("directory %q for tensorboard: contains a line break or a NUL byte", j.Tensorboard)
 	case j.Tasks > 0 && j.TasksPerNode > 0 && j.Nodes > 0 && j.Tasks > j.Nodes*j.TasksPerNode:
 		return fmt.Errorf("%d tasks do not fit on %d nodes with %d each", j.Tasks, j.Nodes, j.TasksPerNode)
 	}
 	for _, n := range []int{j.Nodes, j.Tasks, j.TasksPerNode, j.CPUs, j.GPUs, int(min(j.Memory, 1)), int(min(j.Time, 1))} {
 		if n < 0 {
-			return errors.New("a negative amount was asked for")
+			return errors.New("a requested amount is negative")
 		}
 	}
 	for what, s := range map[string]string{"queue": j.Queue, "account": j.Account, "mail address": j.Mail} {
 		if s != "" && !WordText().MatchString(s) {
-			return fmt.Errorf("%s %q: holds characters that directives cannot", what, s)
+			return fmt.Errorf("%s %q: contains characters that directives cannot hold", what, s)
 		}
 	}
 	for _, id := range j.After {
 		if !WordText().MatchString(id) {
-			return fmt.Errorf("job id %q: holds characters that directives cannot", id)
+			return fmt.Errorf("job id %q: contains characters that directives cannot hold", id)
 		}
 	}
 	for _, e := range j.Env {
@@ -188,7 +186,7 @@ func (j *Job) Check() error {
 			return fmt.Errorf("variable %q: not of the form NAME=VALUE", e)
 		}
 	}
-	if err := j.Wishes.check(); err != nil {
+	if err := j.Constraints.check(); err != nil {
 		return err
 	}
 	if err := j.checkRay(); err != nil {
@@ -203,22 +201,22 @@ func (j *Job) Check() error {
 	return j.checkText()
 }
 
-// checkText refuses text that would break out of its line, and files that
-// tasks would write over each other.
+// checkText returns an error for text that would break out of its line, and for output files
+// that several tasks would overwrite.
 func (j *Job) checkText() error {
 	for _, s := range j.Modules {
 		if !WordText().MatchString(s) {
-			return fmt.Errorf("module %q: no name of a module", s)
+			return fmt.Errorf("module %q: not a module name", s)
 		}
 	}
 	for _, s := range j.Native {
 		if strings.ContainsAny(s, "\n\r\x00") {
-			return fmt.Errorf("option %q: holds a line break, which a directive cannot", s)
+			return fmt.Errorf("option %q: contains a line break, which a directive cannot hold", s)
 		}
 	}
 	for _, s := range []string{j.Output, j.Error, j.Dir, j.Program, j.Store, j.Image} {
 		if strings.ContainsAny(s, "\n\r\x00\"") {
-			return fmt.Errorf("%q: holds a line break or a quotation mark, which a directive cannot", s)
+			return fmt.Errorf("%q: contains a line break or a quotation mark, which a directive cannot hold", s)
 		}
 	}
 	given := append(slices.Clone(j.Run), j.Args...)
@@ -228,32 +226,32 @@ func (j *Job) checkText() error {
 	given = append(given, j.Filled...)
 	for _, s := range append(append([]string{j.Image}, j.Env...), given...) {
 		if strings.ContainsRune(s, 0) {
-			return fmt.Errorf("%q: holds a NUL byte", s)
+			return fmt.Errorf("%q: contains a NUL byte", s)
 		}
 	}
 	array := j.Array.Count() > 0
 	if n := j.Params.unused(given); n != "" {
-		return fmt.Errorf("parameter %s: {%s} stands nowhere in the words of the job", n, n)
+		return fmt.Errorf("parameter %s: no argument of the job uses {%s}", n, n)
 	}
 	for k := range j.Array.All() {
 		if !j.Params.IsZero() && (k < 1 || k > j.Params.Count()) {
-			return fmt.Errorf("task %d: there are parameters for 1 to %d", k, j.Params.Count())
+			return fmt.Errorf("task %d: the parameters only cover tasks 1 to %d", k, j.Params.Count())
 		}
 	}
 	for _, s := range given {
 		if !array && strings.Contains(s, Placeholder) {
-			return fmt.Errorf("%q: there is no index for %s in a job that is no array; give --array", s, Placeholder)
+			return fmt.Errorf("%q: %s needs an array job; give --array", s, Placeholder)
 		}
 	}
 	for _, s := range []string{j.Output, j.Error} {
 		if array && s != "" && s != "/dev/null" && !strings.Contains(s, Placeholder) && !strings.Contains(s, "%") {
-			return fmt.Errorf("output file %q: has no %s, so %d tasks would write over each other", s, Placeholder, j.Count())
+			return fmt.Errorf("output file %q: without %s, %d tasks would overwrite each other's output", s, Placeholder, j.Count())
 		}
 	}
 	return nil
 }
 
-// CleanName makes a job's name of words: letters, digits and ._-.
+// CleanName converts a string to a job name: letters, digits and ._-.
 func CleanName(s string) string {
 	s = strings.Map(func(c rune) rune {
 		if (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strings.ContainsRune("._-", c) {
@@ -279,10 +277,10 @@ func BaseName(file string) string {
 	return file
 }
 
-// MaxScript bounds a script that is read, in bytes.
-const MaxScript = 128 << 10 // six times as much as JSON, within maxRecord
+// MaxScript bounds a job script, in bytes.
+const MaxScript = 128 << 10 // as JSON up to six times as large, which maxRecord allows
 
-// SignalName reads a signal: USR1, SIGUSR1, 10.
+// SignalName returns the signal's name without SIG, given as USR1, SIGUSR1 or 10.
 func SignalName(s string) (string, error) {
 	s = strings.TrimPrefix(strings.ToUpper(s), "SIG")
 	names := map[string]string{"1": "HUP", "2": "INT", "3": "QUIT", "9": "KILL", "10": "USR1", "12": "USR2", "15": "TERM", "18": "CONT", "23": "URG"}
@@ -293,15 +291,15 @@ func SignalName(s string) (string, error) {
 	case "HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "URG", "XCPU":
 		return s, nil
 	}
-	return "", fmt.Errorf("%q is no signal that hpcc knows", message.Short(s))
+	return "", fmt.Errorf("%q is not a known signal", message.Short(s))
 }
 
-// Prepare makes what the job needs on the host before it starts: without its output
-// directory a job may end and leave no trace.
+// Prepare creates what the job needs on the host. Without its output directory a job may end
+// without a trace.
 func (j *Job) Prepare() error {
 	fi, err := os.Stat(j.Dir)
 	if err != nil || !fi.IsDir() {
-		return fmt.Errorf("directory %q of the job: not there", j.Dir)
+		return fmt.Errorf("directory %q of the job: does not exist", j.Dir)
 	}
 	for _, p := range []string{j.OutputPattern(), j.Error} {
 		d := filepath.Dir(p)
@@ -309,13 +307,13 @@ func (j *Job) Prepare() error {
 			continue
 		}
 		if strings.ContainsAny(d, "{%") {
-			return fmt.Errorf("output file %q: only its last part may have a pattern, since its directory must be there before the job starts", p)
+			return fmt.Errorf("output file %q: only its last part may have a pattern, because its directory must exist before the job starts", p)
 		}
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(j.Dir, d)
 		}
 		if err := os.MkdirAll(d, 0o777); err != nil {
-			return fmt.Errorf("making the directory of output file %q: %w", p, err)
+			return fmt.Errorf("creating the directory of output file %q: %w", p, err)
 		}
 	}
 	for _, s := range j.Steps {
@@ -326,7 +324,7 @@ func (j *Job) Prepare() error {
 	return nil
 }
 
-// Title names what runs, for a comment of one line.
+// Title returns a one-line description of the program, for a comment.
 func (j *Job) Title() string {
 	s := j.Image
 	switch {

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// Measured is the name, in the job's directory, of the file that holds what was
-// measured of a task: of one that runs, and of the last attempt.
+// Measured returns the name of the file, in the job's directory, with the resource usage of the
+// task's running or last attempt.
 func (t *Task) Measured() string { return fmt.Sprintf("task.%d.jsonl", t.Index) }
 
-// EarlierMeasured is that of an attempt, from 0, that another one followed.
+// EarlierMeasured returns the file name of an earlier attempt, counted from 0.
 func (t *Task) EarlierMeasured(attempt int) string {
 	return fmt.Sprintf("task.%d.%d.jsonl", t.Index, attempt)
 }
 
-// moveMeasured moves what was measured along with the record of the task; there may be nothing.
+// moveMeasured renames the measurements along with the record of the task, if they exist.
 func (t *Task) moveMeasured(home, from, to string) {
 	_ = os.Rename(filepath.Join(home, from), filepath.Join(home, to))
 }
 
-// An Asked is what a job asks for of each task, on a node where that has several: what is
-// measured is the first one's. Zero is what it does not say.
+// An Asked holds what a job requests for each task, or per node if a task has several, because
+// only the first node is measured. Zero means not requested.
 type Asked struct {
 	CPUs   int
 	Memory int64 // bytes
@@ -32,7 +32,7 @@ type Asked struct {
 	Time   time.Duration
 }
 
-// Asked is what the job asks for.
+// Asked returns the job's requests.
 func (j *Job) Asked() Asked {
 	a := Asked{CPUs: j.CPUs, Memory: j.MemoryPerNode(), GPUs: j.GPUs, Time: j.Time}
 	n := j.TasksPerNode
@@ -46,7 +46,7 @@ func (j *Job) Asked() Asked {
 	return a
 }
 
-// String writes it as a word that [ParseAsked] reads: cpus=4,memory=1073741824,gpus=1,time=1h0m0s.
+// String returns the form that [ParseAsked] reads: cpus=4,memory=1073741824,gpus=1,time=1h0m0s.
 func (a Asked) String() string {
 	var items []string
 	add := func(name string, some bool, value any) {
@@ -61,7 +61,7 @@ func (a Asked) String() string {
 	return strings.Join(items, ",")
 }
 
-// ParseAsked reads what String writes.
+// ParseAsked parses the result of String.
 func ParseAsked(s string) (a Asked, err error) {
 	for item := range strings.SplitSeq(s, ",") {
 		if s == "" {
@@ -78,16 +78,16 @@ func ParseAsked(s string) (a Asked, err error) {
 		case "time":
 			a.Time, err = time.ParseDuration(value)
 		default:
-			err = fmt.Errorf("%q is none of cpus, memory, gpus and time", name)
+			err = fmt.Errorf("%q is not one of cpus, memory, gpus and time", name)
 		}
 		if err != nil {
-			return Asked{}, fmt.Errorf("reading what was asked for, %q: %w", s, err)
+			return Asked{}, fmt.Errorf("reading requests %q: %w", s, err)
 		}
 	}
 	return a, nil
 }
 
-// MeasureArgs are those of "hpcc task" for a job that is to be measured.
+// MeasureArgs returns the arguments of "hpcc task" for a measured job.
 func (j *Job) MeasureArgs() []string {
 	if !j.Measure {
 		return nil

@@ -11,16 +11,15 @@ import (
 	"hpcc/job/shellword"
 )
 
-// Other users of a cluster can read the command lines of all processes and,
-// with most schedulers, the script of every job. So the values of --env and of
-// --set-env NAME=VALUE are in neither: they stand in files of the job's
-// directory that only the owner can read, and the script names these files.
+// Other users of a cluster can read the command lines of all processes and, with most
+// schedulers, every job script. So the values of --env and of --set-env NAME=VALUE are in
+// files of the job's directory that only the owner can read. The script names these files.
 const (
 	envFileName    = "env"     // commands of the shell: export NAME=VALUE
 	setEnvFileName = "set-env" // prefix; records of --set-env0, which end with a NUL byte
 )
 
-// CarriesValues reports whether the job holds values of variables.
+// CarriesValues reports whether the job contains values of variables.
 func (j *Job) CarriesValues() bool {
 	return len(j.Env) > 0 || len(j.Pod.Env) > 0 || j.Workflow != nil ||
 		slices.ContainsFunc(j.Run, func(w string) bool { return literal(w) != "" }) ||
@@ -38,9 +37,9 @@ func literal(arg string) string {
 	return ""
 }
 
-// HideValues writes the values of variables into files in dir that only the
-// owner can read, and returns a copy of the job that names these files instead.
-// A job for pods is returned as it is: the manifest has to hold the values.
+// HideValues writes the values of variables to files in dir that only the owner can read, and
+// returns a copy of the job that names these files instead. It returns a job for pods
+// unchanged, because the manifest has to contain the values.
 func (j *Job) HideValues(dir string, t Target) (*Job, error) {
 	c := *j
 	if t.Pods() {
@@ -67,10 +66,10 @@ func (j *Job) HideValues(dir string, t Target) (*Job, error) {
 	return &c, nil
 }
 
-// hideSetEnv moves each --set-env=NAME=VALUE into a file. Neighbours share a
-// file: the order of all --set-env and --unset-env matters. A value in which
-// {task} or a parameter stands has a template, the file whose name ends with
-// {task}; see [Task.FillValues]. filled holds the parameters of the templates.
+// hideSetEnv moves each --set-env=NAME=VALUE to a file. Neighbours share a file, because the
+// order of all --set-env and --unset-env matters. A value with {task} or a parameter becomes a
+// template, a file whose name ends with {task}; see [Task.FillValues]. filled lists the
+// parameters in the templates.
 func (j *Job) hideSetEnv(dir string) (args, filled []string, err error) {
 	values, name := "", ""
 	flush := func() error {
@@ -106,12 +105,12 @@ func (j *Job) hideSetEnv(dir string) (args, filled []string, err error) {
 			name = next
 		}
 		filled = append(filled, used...)
-		values += v + "\n\x00" // --set-env0 takes one line break off the end
+		values += v + "\n\x00" // --set-env0 strips one line break
 	}
 	return args, filled, flush()
 }
 
-// placeholders returns the {task} and {NAME} in a value that "hpcc task" fills.
+// placeholders returns the {task} and {NAME} that "hpcc task" replaces in a value.
 func (j *Job) placeholders(v string) (used []string) {
 	for _, n := range append([]string{strings.Trim(Placeholder, "{}")}, j.Params.Names...) {
 		if p := "{" + n + "}"; strings.Contains(v, p) && !j.Array.IsZero() {
@@ -135,9 +134,8 @@ func (j *Job) ValueFiles() []string {
 	return files
 }
 
-// FillValues makes the task's own copies of the files of values in the job's
-// directory whose names end with {task}, and returns a function that removes
-// them.
+// FillValues creates the task's own copies of the value files whose names end with {task}, and
+// returns a function that removes them.
 func (t *Task) FillValues(dir string) (remove func(), err error) {
 	var made []string
 	remove = func() {
@@ -164,16 +162,16 @@ func (t *Task) FillValues(dir string) (remove func(), err error) {
 	return remove, nil
 }
 
-// globLiteral quotes the characters of a path that filepath.Glob would match with.
+// globLiteral quotes the characters of a path that are special to filepath.Glob.
 func globLiteral(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// hiddenValue stands in output for a value that only the job may read.
+// hiddenValue replaces a private value in output.
 const hiddenValue = "(hidden)"
 
-// Redacted returns a copy of the job without the values of variables, for
-// output that people pass on.
+// Redacted returns a copy of the job without the values of variables, for output that may be
+// shared.
 func (j *Job) Redacted() *Job {
 	c := *j
 	redact := func(list []string) []string {

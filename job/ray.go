@@ -5,11 +5,10 @@ import (
 	"strconv"
 )
 
-// A Ray job starts "hpcc ray" in its task. That starts one process for each
-// node, by the launcher of the scheduler; see [PerNode]. The script holds no more
-// of it than these words.
+// A Ray job runs "hpcc ray" as its task. That starts one process on each node with the
+// scheduler's launcher.
 
-// checkRay refuses what a Ray cannot be started with.
+// checkRay returns an error for settings that --ray does not support.
 func (j *Job) checkRay() error {
 	switch {
 	case !j.Ray:
@@ -17,19 +16,20 @@ func (j *Job) checkRay() error {
 	case j.Script != nil || j.Image == "":
 		return errors.New("--ray starts a program in an image; a script of --from starts its Ray itself")
 	case j.Interactive:
-		return errors.New("--ray and --interactive do not go together: a Ray has a program that ends it")
+		return errors.New("--ray cannot be used with --interactive: the Ray cluster needs a program that ends it")
 	case j.Tasks > 0 || j.TasksPerNode > 1:
-		return errors.New("--ray starts one Ray on each node; give --nodes N and, for each, --cpus, --gpus and --mem")
+		return errors.New("--ray starts one Ray process per node; give --nodes N, and --cpus, --gpus and --mem per node")
 	}
 	for _, r := range j.Run {
 		if r == "--pid" || r == "--network=none" {
-			return errors.New("--ray and " + r + " do not go together: the program has to see the processes and the network of its Ray")
+			return errors.New("--ray cannot be used with " + r + ": the program needs the processes and the network of its Ray cluster")
 		}
 	}
 	return nil
 }
 
-// RayArgs start the Ray of a job, in which the words after them run.
+// RayArgs returns the arguments that start the job's Ray cluster and run the following
+// arguments in it.
 func (j *Job) RayArgs(to Target) []string {
 	w := []string{j.Program, "ray", "--to=" + string(to)}
 	nodes := max(j.Nodes, 1)
@@ -39,7 +39,7 @@ func (j *Job) RayArgs(to Target) []string {
 	w = append(w, "--nodes="+strconv.Itoa(nodes))
 	cpus := j.CPUs
 	if cpus == 0 && !j.Exclusive && to != Local {
-		cpus = 1 // what schedulers give who asks for nothing
+		cpus = 1 // the schedulers' default
 	}
 	if cpus > 0 {
 		w = append(w, "--cpus="+strconv.Itoa(cpus))

@@ -21,13 +21,13 @@ import (
 	"hpcc/store/seal"
 )
 
-// A Task is the record of one task: the file task.<k>.json in the job's
-// directory, written when the task begins and again when it ends.
+// A Task is the record of one task: the file task.<k>.json in the job's directory, written when
+// the task starts and again when it ends.
 type Task struct {
 	Index   int             `json:"task"`
 	Native  string          `json:"native,omitempty"`  // the scheduler's id of this task
-	Step    string          `json:"step,omitempty"`    // of a workflow: its name there
-	Attempt int             `json:"attempt,omitempty"` // how often it was run before
+	Step    string          `json:"step,omitempty"`    // name of the step in a workflow
+	Attempt int             `json:"attempt,omitempty"` // number of earlier attempts
 	Host    string          `json:"host"`
 	Start   time.Time       `json:"start"`
 	End     time.Time       `json:"end,omitzero"` // zero while it runs
@@ -35,31 +35,30 @@ type Task struct {
 	Signal  string          `json:"signal,omitempty"`
 	Problem string          `json:"problem,omitempty"`  // why the program did not run
 	Output  string          `json:"output,omitempty"`   // absolute
-	Errors  string          `json:"errors,omitempty"`   // the file of standard error, where that is another; absolute
+	Errors  string          `json:"errors,omitempty"`   // file of standard error, if separate; absolute
 	PID     int             `json:"pid,omitempty"`      // of the program, on Host
-	Usage   json.RawMessage `json:"usage,omitempty"`    // what was measured
-	Gone    bool            `json:"log_gone,omitempty"` // its target kept what it wrote, and does no more
+	Usage   json.RawMessage `json:"usage,omitempty"`    // measured resource usage
+	Gone    bool            `json:"log_gone,omitempty"` // the target held the output and has removed it
 
-	Params map[string]string `json:"params,omitempty"` // what it was given for {name}
+	Params map[string]string `json:"params,omitempty"` // values of {name}
 }
 
-// Ended says whether the task is over.
+// Ended reports whether the task has ended.
 func (t *Task) Ended() bool { return !t.End.IsZero() }
 
-// OK says whether the task ended well.
+// OK reports whether the task succeeded.
 func (t *Task) OK() bool { return t.Ended() && t.Exit == 0 && t.Signal == "" && t.Problem == "" }
 
 // FileName returns the name of the task's record in the job's directory.
 func (t *Task) FileName() string { return fmt.Sprintf("task.%d.json", t.Index) }
 
-// Dir is where, below the job's directory, the task may leave its results: HPCC_TASK_DIR.
+// Dir returns the task's directory for results below the job's directory: HPCC_TASK_DIR.
 func (t *Task) Dir(dir string) string { return filepath.Join(dir, fmt.Sprintf("task.%d", t.Index)) }
 
-// Write puts the record into the job's directory, whole or not at all.
+// Write writes the record to the job's directory atomically.
 func (t *Task) Write(dir string) error { return t.writeAs(dir, t.FileName()) }
 
-// WriteEarlier puts the record of an attempt that is to be followed by another
-// one where it stays.
+// WriteEarlier writes the record as that of an earlier attempt.
 func (t *Task) WriteEarlier(dir string) error {
 	if err := t.writeAs(dir, t.EarlierName(t.Attempt)); err != nil {
 		return err
@@ -68,7 +67,7 @@ func (t *Task) WriteEarlier(dir string) error {
 	return os.Remove(filepath.Join(dir, t.FileName()))
 }
 
-// Last makes the record of an earlier attempt the task's own again: none follows.
+// Last makes the record of the last attempt the task's record again, if no other follows.
 func (t *Task) Last(dir string) error {
 	t.moveMeasured(dir, t.EarlierMeasured(t.Attempt), t.Measured())
 	return os.Rename(filepath.Join(dir, t.EarlierName(t.Attempt)), filepath.Join(dir, t.FileName()))
@@ -92,21 +91,19 @@ func (t *Task) writeAs(dir, name string) error {
 	return nil
 }
 
-// EarlierName is the file of the record of an attempt, from 0, that is over.
+// EarlierName returns the record's file name of an earlier attempt, counted from 0.
 func (t *Task) EarlierName(attempt int) string {
 	return fmt.Sprintf("task.%d.%d.json", t.Index, attempt)
 }
 
-// syncedTask is how long a task ran whose record is on disk before it has its
-// name. Synchronising costs milliseconds, which jobs of many short tasks would
-// feel, and little is lost with such a task.
+// syncedTask is the run time from which a task's record is synced to disk. Syncing costs
+// milliseconds, which would slow down jobs of many short tasks.
 const syncedTask = time.Second
 
-// FilesDir is where, below the jobs, files stand that came with jobs of other machines.
+// FilesDir, below the jobs directory, holds files that came with jobs of other machines.
 const FilesDir = ".files"
 
-// KeepFile keeps a file that a job names, below dir, and returns its path: one
-// for each content.
+// KeepFile stores a file of a job below dir, once for each content, and returns its path.
 func KeepFile(dir, name string, data []byte) (string, error) {
 	sum := sha256.Sum256(data)
 	file, err := filepath.Abs(filepath.Join(dir, FilesDir, hex.EncodeToString(sum[:8])+"-"+filepath.Base(name)))
@@ -117,13 +114,13 @@ func KeepFile(dir, name string, data []byte) (string, error) {
 		err = atomicfile.Write(file, data)
 	}
 	if err != nil {
-		return "", fmt.Errorf("keeping file %q of a job: %w", name, err)
+		return "", fmt.Errorf("storing file %q of a job: %w", name, err)
 	}
 	return file, nil
 }
 
-// Tasks reads the records of a job's directory, by index. Besides the records
-// that can be read it returns a [RecordsError] if some cannot.
+// Tasks reads the records of a job's directory, by index. If some are unreadable it returns the
+// others and a [RecordsError].
 func Tasks(dir string) ([]Task, error) {
 	last, _, bad, err := Attempts(dir, false)
 	if err == nil && len(bad) > 0 {
@@ -132,9 +129,8 @@ func Tasks(dir string) ([]Task, error) {
 	return last, err
 }
 
-// A RecordsError reports records of tasks that cannot be read. Their tasks count
-// as if they had no record: they are open, or lost once the scheduler does not
-// know them.
+// A RecordsError reports unreadable task records. Their tasks count as open, or as lost once
+// the scheduler does not know them.
 type RecordsError struct{ Errs []error }
 
 func (e *RecordsError) Error() string {
@@ -142,11 +138,10 @@ func (e *RecordsError) Error() string {
 	if n := len(e.Errs) - 1; n > 0 {
 		text += fmt.Sprintf(" (and %d more records)", n)
 	}
-	return text + "; hpcc rerun runs such a task again"
+	return text + "; \"hpcc rerun\" runs such tasks again"
 }
 
-// Readable returns the error of [Tasks] unless it is of single records, and a
-// line about these.
+// Readable splits the error of [Tasks]: a warning for unreadable records, or any other error.
 func Readable(err error) (warning string, other error) {
 	var bad *RecordsError
 	if errors.As(err, &bad) {
@@ -155,9 +150,8 @@ func Readable(err error) (warning string, other error) {
 	return "", err
 }
 
-// Attempts reads the records of a job's directory, by index and attempt: of each task
-// the last, and where they are wanted those of attempts before it. bad are errors of records that
-// cannot be read, with their files.
+// Attempts reads the records of a job's directory, by index and attempt: the last attempt of each
+// task and, with before, the earlier ones. bad lists the unreadable records.
 func Attempts(dir string, before bool) (last, earlier []Task, bad []error, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -186,8 +180,8 @@ func Attempts(dir string, before bool) (last, earlier []Task, bad []error, err e
 	return last, earlier, bad, nil
 }
 
-// TaskOf is the task that a file of a job's directory is of, by its name without the
-// ending: task.3, or task.3.0 of an attempt before the last; that is -1.
+// TaskOf returns the task of a file in a job's directory, by its name without extension: task.3,
+// or task.3.0 for an earlier attempt. The attempt is -1 for the last one.
 func TaskOf(name string) (index, attempt int, ok bool) {
 	k, ok := strings.CutPrefix(name, "task.")
 	k, n, before := strings.Cut(k, ".")
@@ -199,15 +193,15 @@ func TaskOf(name string) (index, attempt int, ok bool) {
 	return index, attempt, ok && err == nil && (!before || attempt >= 0)
 }
 
-// ReadRecord reads a record of a job's directory, if it is there and can be read.
+// ReadRecord reads a record of a job's directory. It returns false if that fails.
 func ReadRecord(dir, name string, t *Task) bool { return ReadJSON(filepath.Join(dir, name), t) == nil }
 
-// ReadJSON reads one of our files, within bounds. Jobs' directories are handed on: what
-// stands there under a record's name may be a pipe or a device, which has no end.
+// ReadJSON reads a file of hpcc, up to a size limit. Job directories may come from other users,
+// so the path may be a pipe or a device.
 func ReadJSON(file string, v any) error {
 	b, err := atomicfile.Read(file)
 	if err == nil {
-		if err = seal.CheckJSON(b); errors.Is(err, seal.ErrNoSum) { // of an older version, or another program
+		if err = seal.CheckJSON(b); errors.Is(err, seal.ErrNoSum) { // an older hpcc or another program wrote it
 			err = nil
 		}
 	}
@@ -229,7 +223,7 @@ type RecordError struct {
 func (e *RecordError) Error() string { return fmt.Sprintf("reading %q: %v", e.File, e.Err) }
 func (e *RecordError) Unwrap() error { return e.Err }
 
-// Fill puts the task's index and its parameters into the words of its job.
+// Fill replaces the placeholders for the task's index and parameters in arguments of its job.
 func (t *Task) Fill(words []string) []string {
 	pairs := []string{Placeholder, strconv.Itoa(t.Index)}
 	for _, n := range slices.Sorted(maps.Keys(t.Params)) {
@@ -243,14 +237,14 @@ func (t *Task) Fill(words []string) []string {
 	return out
 }
 
-// File is the name of the task's output file for a target that does not fill
-// patterns in itself. An id begins with the job's name; {job} is the rest of it.
+// File returns the task's output file, for a target that does not expand patterns itself. An ID
+// starts with the job's name; {job} is the rest of it.
 func (t *Task) File(pattern, name, id string) string {
 	id = strings.TrimPrefix(id, name+"-")
 	return strings.NewReplacer("{name}", name, "{job}", id, Placeholder, strconv.Itoa(t.Index)).Replace(pattern)
 }
 
-// NoteLog notes in the record where the log is, or that there is none.
+// NoteLog records the path of the task's log, or that the log is gone.
 func (t *Task) NoteLog(home, file string, there bool) error {
 	if t.Gone = !there; there {
 		t.Output = file
@@ -258,8 +252,8 @@ func (t *Task) NoteLog(home, file string, there bool) error {
 	return t.Write(home)
 }
 
-// Learn writes the record of an attempt, unless it is there and whole; keep writes before what was measured.
-// Where names of pods come again, their beginning tells them apart.
+// Learn writes the record of an attempt unless a complete one exists. It calls keep first to save
+// the measurements. Targets may reuse pod names; the start times distinguish them.
 func (t *Task) Learn(home string, last, again bool, keep func() error) error {
 	same := func(o *Task) bool { return o.Native == t.Native && (!again || o.Start.Equal(t.Start)) }
 	now := &Task{Index: t.Index}
@@ -276,7 +270,7 @@ func (t *Task) Learn(home string, last, again bool, keep func() error) error {
 			if !ReadRecord(home, t.EarlierName(k), before) || !same(before) {
 				continue
 			}
-			if last && !there && k == n-1 { // no other followed after all
+			if last && !there && k == n-1 { // there was no further attempt
 				return before.Last(home)
 			}
 			return nil
@@ -299,8 +293,7 @@ func (t *Task) Learn(home string, last, again bool, keep func() error) error {
 	return t.WriteEarlier(home)
 }
 
-// Retire puts the record of an attempt that is over aside, and returns what puts
-// it back.
+// Retire moves the record of a finished attempt aside and returns a function that restores it.
 func (t *Task) Retire(home string) (undo func()) {
 	n := t.Attempts(home)
 	name, old := filepath.Join(home, t.FileName()), filepath.Join(home, t.EarlierName(n))
@@ -314,7 +307,7 @@ func (t *Task) Retire(home string) (undo func()) {
 	}
 }
 
-// Attempts is how many records of earlier attempts the task has.
+// Attempts returns the number of records of earlier attempts.
 func (t *Task) Attempts(home string) int {
 	for n := 0; ; n++ {
 		if _, err := os.Lstat(filepath.Join(home, t.EarlierName(n))); err != nil {
@@ -323,7 +316,7 @@ func (t *Task) Attempts(home string) int {
 	}
 }
 
-// Ending tells how a task ended, in a word or two.
+// Ending describes briefly how a task ended.
 func (t *Task) Ending() string {
 	switch {
 	case t.Problem != "":
@@ -334,8 +327,8 @@ func (t *Task) Ending() string {
 	return fmt.Sprintf("status %d", t.Exit)
 }
 
-// Taken says whether the task ended as those do whose node is taken away: the
-// scheduler tells them to end, and then kills them.
+// Taken reports whether the task ended like one whose node was taken away: the scheduler
+// sends SIGTERM, and then SIGKILL.
 func (t *Task) Taken() bool {
 	return t.Ended() && (t.Signal == "SIGTERM" || t.Signal == "SIGKILL" || t.Exit == 128+int(syscall.SIGTERM) || t.Exit == 128+int(syscall.SIGKILL))
 }

@@ -12,21 +12,21 @@ import (
 	"hpcc/job/message"
 )
 
-// A Retry is what of a task's endings are tried again, and how often. The zero
-// value is never.
+// A Retry specifies which endings of a task are retried, and how often. The zero value never
+// retries.
 type Retry struct {
-	Times int `json:"times"` // after the first time
-	// Endings are exit=99, signal=SIGKILL, preempted, node-fail; none stands for all.
+	Times int `json:"times"` // after the first attempt
+	// Endings are exit=99, signal=SIGKILL, preempted, node-fail; an empty list means all.
 	Endings []string `json:"on,omitempty"`
 }
 
-// Endings that the scheduler sees, and not the task.
+// Endings that only the scheduler sees.
 const (
 	preempted = "preempted"
 	nodeFail  = "node-fail"
 )
 
-// ParseEndings reads a list such as exit=99,signal=SIGKILL,preempted.
+// ParseEndings parses a list such as exit=99,signal=SIGKILL,preempted.
 func ParseEndings(list string) ([]string, error) {
 	if list == "" {
 		return nil, nil
@@ -44,8 +44,8 @@ func ParseEndings(list string) ([]string, error) {
 	return out, nil
 }
 
-// Again says whether a task that ended so is to be tried once more, here. One
-// that was ended at its limit would be again.
+// Again reports whether hpcc should retry a task with this ending. A task that reached its time
+// limit would reach it again.
 func (r Retry) Again(t *Task) bool {
 	if t.OK() || !t.Ended() || t.Problem != "" {
 		return false
@@ -57,8 +57,8 @@ func (r Retry) Again(t *Task) bool {
 	return len(r.Endings) == 0 || slices.Contains(r.Endings, ending)
 }
 
-// Statuses are those of containers that are tried again: a signal's is 128 and its number
-// (as shells have it). node says whether the loss of a node is, too.
+// Statuses returns the exit statuses of containers to retry; a signal's is 128 plus its number, as
+// in shells. node reports whether the loss of a node is retried.
 func (r Retry) Statuses() (codes []int, node bool) {
 	node = len(r.Endings) == 0
 	for _, e := range r.Endings {
@@ -75,18 +75,17 @@ func (r Retry) Statuses() (codes []int, node bool) {
 			node = true
 		}
 	}
-	slices.Sort(codes) // as Kubernetes wants them
+	slices.Sort(codes) // Kubernetes requires sorted codes
 	return slices.Compact(codes), node
 }
 
-// Requeue says whether the scheduler is to start a task again whose node was
-// taken away.
+// Requeue reports whether the scheduler should restart a task whose node was taken away.
 func (r Retry) Requeue() bool {
 	return r.Times > 0 && (len(r.Endings) == 0 || slices.Contains(r.Endings, preempted) || slices.Contains(r.Endings, nodeFail))
 }
 
-// Tries is how often the scheduler's own task has been begun before, by its
-// records; a rerun is another one. dir is the job's directory.
+// Tries returns how often the scheduler has started this task before, by its records. A rerun
+// counts as a new task. dir is the job's directory.
 func (t *Task) Tries(dir string) int {
 	n := 0
 	for i := range t.Attempt {

@@ -11,23 +11,23 @@ import (
 	"hpcc/job/message"
 )
 
-// An Artifact is a file or directory that a step of a workflow leaves, and that those find at
-// the same path that come after it. It is kept where the server keeps such things, usually S3.
+// An Artifact is a file or directory that a step of a workflow leaves, and that later steps find
+// at the same path. The server stores it, usually in S3.
 type Artifact struct {
-	Step string `json:"step,omitempty"` // "": of the job itself
+	Step string `json:"step,omitempty"` // "": the job itself
 	Name string `json:"name"`
 	Path string `json:"path"` // absolute, in the pods
 }
 
-// A Workflow is one that somebody wrote for Argo, or that a template of the server makes.
+// A Workflow is a user's Argo workflow, or one that a template on the server creates.
 type Workflow struct {
-	File     string   `json:"file,omitempty"`     // as it was named
-	Template string   `json:"template,omitempty"` // in the place of a file
-	Manifest string   `json:"-"`                  // to submit; "" of a job that was read from its record
+	File     string   `json:"file,omitempty"`     // path as the user gave it
+	Template string   `json:"template,omitempty"` // instead of File
+	Manifest string   `json:"-"`                  // to submit; "" for a job read from its record
 	Notes    []string `json:"-"`
 }
 
-// ParseArtifact reads NAME:PATH, or STEP/NAME:PATH.
+// ParseArtifact parses NAME:PATH, or STEP/NAME:PATH.
 func ParseArtifact(s string) (Artifact, error) {
 	name, at, ok := strings.Cut(s, ":")
 	step, rest, steps := strings.Cut(name, "/")
@@ -38,19 +38,19 @@ func ParseArtifact(s string) (Artifact, error) {
 	case !ok || (steps && !NameText().MatchString(step)):
 		return Artifact{}, fmt.Errorf("%q: not of the form NAME:PATH or STEP/NAME:PATH", message.Short(s))
 	case !dnsLabel().MatchString(rest):
-		return Artifact{}, fmt.Errorf("%q is no name of an artifact: small letters, digits and -", message.Short(rest))
+		return Artifact{}, fmt.Errorf("%q is not an artifact name: use lower-case letters, digits and -", message.Short(rest))
 	case !inPod(at) || path.Clean(at) == "/":
-		return Artifact{}, fmt.Errorf("%q: %q is no absolute path in the pod", message.Short(s), message.Short(at))
+		return Artifact{}, fmt.Errorf("%q: %q is not an absolute path in the pod", message.Short(s), message.Short(at))
 	}
 	return Artifact{step, rest, path.Clean(at)}, nil
 }
 
-// NewSteps makes one job of several, each of which waits for those of the others that it
-// names (After, AfterAny, AfterFailed). A name of something else, and a circle, are refused. The
-// tasks of all of them are counted through, from 1, in the order of the list.
+// NewSteps combines several jobs into one. Each waits for the others that it names (After,
+// AfterAny, AfterFailed). Unknown names and cycles are errors. Tasks are numbered across all
+// steps, from 1, in the order of the list.
 func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 	if len(list) < 2 {
-		return nil, errors.New("one job has no order: several are needed")
+		return nil, errors.New("a workflow needs several jobs")
 	}
 	first := list[0]
 	j := &Job{Name: name, Dir: first.Dir, Program: first.Program, Store: first.Store, Image: first.Image, Steps: list, Queue: first.Queue, Pod: Pod{UID: first.Pod.UID, PullSecret: first.Pod.PullSecret, ServiceAccount: first.Pod.ServiceAccount}}
@@ -58,46 +58,46 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 	byName, total, size := map[string]*Job{}, 0, 0
 	for _, s := range list {
 		if byName[Label(s.Name)] != nil {
-			return nil, fmt.Errorf("two steps of a workflow are called %q, as names go there: give them names of their own", Label(s.Name))
+			return nil, fmt.Errorf("two steps of the workflow have the name %q in Argo; rename one of them", Label(s.Name))
 		}
 		byName[Label(s.Name)] = s
 		if s.Hold != first.Hold || s.Queue != first.Queue {
-			return nil, fmt.Errorf("steps %s and %s: a workflow is held, or in a queue, as a whole: give all of its jobs the same --queue and hold", first.Name, s.Name)
+			return nil, fmt.Errorf("steps %s and %s: --queue and hold apply to the full workflow; give all jobs the same", first.Name, s.Name)
 		}
 		if s.Measure != first.Measure {
-			return nil, fmt.Errorf("steps %s and %s: a workflow is measured as a whole, or not", first.Name, s.Name)
+			return nil, fmt.Errorf("steps %s and %s: --measure applies to the full workflow; give it to all jobs or to none", first.Name, s.Name)
 		}
 		total += s.Count()
 		if s.Script != nil {
 			size += len(s.Script.Body)
 		}
-		for _, p := range s.Pod.Ports { // which "hpcc forward" finds by name
+		for _, p := range s.Pod.Ports { // "hpcc forward" finds ports by name
 			if j.PortOf(p.Name) == 0 {
 				j.Pod.Ports = append(j.Pod.Ports, p)
 			}
 		}
 	}
 	if size > MaxScript {
-		return nil, fmt.Errorf("the scripts of all steps have %d bytes together; the most is %d", size, MaxScript)
+		return nil, fmt.Errorf("the scripts of all steps have %d bytes; the limit is %d", size, MaxScript)
 	}
 	for _, s := range list {
 		if len(s.AfterEach) > 0 {
-			return nil, fmt.Errorf("step %s waits for each task of %s: a workflow waits for whole arrays", s.Name, strings.Join(s.AfterEach, ", "))
+			return nil, fmt.Errorf("step %s waits for each task of %s, but a workflow can only wait for full arrays", s.Name, strings.Join(s.AfterEach, ", "))
 		}
 		for _, n := range s.waitsFor() {
 			if byName[Label(n)] == nil {
-				return nil, fmt.Errorf("step %s waits for %q, which is none of the jobs that are given with it (%s)", s.Name, message.Short(n), strings.Join(stepNames(list), ", "))
+				return nil, fmt.Errorf("step %s waits for %q, which is not among the submitted jobs (%s)", s.Name, message.Short(n), strings.Join(stepNames(list), ", "))
 			}
 		}
 		s.Artifacts = nil
 	}
 	if circle := j.circle(); circle != "" {
-		return nil, fmt.Errorf("the steps wait for each other: %s", circle)
+		return nil, fmt.Errorf("the steps depend on each other: %s", circle)
 	}
 	for _, a := range artifacts {
 		s := byName[Label(a.Step)]
 		if a.Step == "" || s == nil {
-			return nil, fmt.Errorf("artifact %s: say which step leaves it: STEP/%s:%s, with one of %s", a.Name, a.Name, a.Path, strings.Join(stepNames(list), ", "))
+			return nil, fmt.Errorf("artifact %s: name the step that leaves it: STEP/%s:%s, with one of %s", a.Name, a.Name, a.Path, strings.Join(stepNames(list), ", "))
 		}
 		s.Artifacts = append(s.Artifacts, a)
 	}
@@ -113,10 +113,10 @@ func stepNames(list []*Job) (names []string) {
 	return names
 }
 
-// waitsFor are the names of all that has to happen before.
+// waitsFor returns the names of all dependencies.
 func (j *Job) waitsFor() []string { return slices.Concat(j.After, j.AfterAny, j.AfterFailed) }
 
-// step is the step of a name, as another one writes it.
+// step returns the step with a name that another step refers to.
 func (j *Job) step(name string) *Job {
 	i := slices.IndexFunc(j.Steps, func(s *Job) bool { return Label(s.Name) == Label(name) })
 	if i < 0 {
@@ -125,7 +125,7 @@ func (j *Job) step(name string) *Job {
 	return j.Steps[i]
 }
 
-// OfTask is the job whose program a task runs: a step, or the job itself.
+// OfTask returns the job whose program a task runs: a step, or the job itself.
 func (j *Job) OfTask(t *Task) *Job {
 	if s := j.step(t.Step); s != nil {
 		return s
@@ -133,9 +133,9 @@ func (j *Job) OfTask(t *Task) *Job {
 	return j
 }
 
-// circle are steps that wait for each other, "" where there are none.
+// circle returns a dependency cycle as text, or "" if there is none.
 func (j *Job) circle() string {
-	done := map[*Job]int{} // 1: being looked at, 2: sound
+	done := map[*Job]int{} // 1: in progress, 2: no cycle
 	var way []string
 	var look func(s *Job) bool
 	look = func(s *Job) bool {
@@ -163,7 +163,7 @@ func (j *Job) circle() string {
 	return ""
 }
 
-// Before are the artifacts of all steps that have succeeded when this one begins.
+// Before returns the artifacts of all steps that have succeeded when s starts.
 func (j *Job) Before(s *Job) (out []Artifact) {
 	seen := map[*Job]bool{}
 	var gather func(s *Job)
@@ -180,8 +180,8 @@ func (j *Job) Before(s *Job) (out []Artifact) {
 	return out
 }
 
-// Place returns the position of the first task of a step among all tasks, from 0; the name is one
-// of a workflow.
+// Place returns the position of the first task of a step among all tasks, from 0. The name is the
+// one in the workflow.
 func (j *Job) Place(step string) (first int, s *Job) {
 	for _, s := range j.Steps {
 		if Label(s.Name) == step {
@@ -192,20 +192,20 @@ func (j *Job) Place(step string) (first int, s *Job) {
 	return 0, nil
 }
 
-// OutputOf is the file for what a task writes: that of its step, where it names one.
+// OutputOf returns the output file of a task; its step may name one.
 func (j *Job) OutputOf(t *Task, id string) string {
 	if s := j.step(t.Step); s != nil && s.Output != "" {
 		return t.File(s.Output, s.Name, id)
 	}
 	pattern := j.OutputPattern()
-	if j.Workflow != nil && !strings.Contains(pattern, Placeholder) && pattern != os.DevNull { // of which nobody knows how many steps it has
+	if j.Workflow != nil && !strings.Contains(pattern, Placeholder) && pattern != os.DevNull { // the number of its steps is unknown
 		base := strings.TrimSuffix(pattern, ".out")
 		pattern = base + "_" + Placeholder + strings.TrimPrefix(pattern, base)
 	}
 	return t.File(pattern, j.Name, id)
 }
 
-// checkSteps refuses what one of the steps could not do.
+// checkSteps returns an error for a step that no target could run.
 func (j *Job) checkSteps() error {
 	for _, s := range j.Steps {
 		if err := s.Check(); err != nil {

@@ -20,19 +20,18 @@ import (
 	"hpcc/store/wait"
 )
 
-// Params give each task of an array its own values for {name} in the words of
-// the job: all combinations of some lists, or the rows of a file. The zero value
-// is none.
+// Params hold the values of {name} in the arguments for each task of an array: all
+// combinations of some lists, or the rows of a file. The zero value has no parameters.
 type Params struct {
-	Axes []Axis `json:"axes,omitempty"`   // of which the last varies fastest
-	File string `json:"file,omitempty"`   // absolute; CSV with a line of names, or JSON: an array of objects
-	Sum  string `json:"sha256,omitempty"` // of the file: the tasks begin later, and are to find the same rows
+	Axes []Axis `json:"axes,omitempty"`   // the last varies fastest
+	File string `json:"file,omitempty"`   // absolute; CSV with a header, or a JSON array of objects
+	Sum  string `json:"sha256,omitempty"` // of the file: tasks that start later must read the same rows
 
-	Names []string   `json:"-"` // of the parameters, once the lists or the file were read
-	Rows  [][]string `json:"-"` // values: of each parameter, or of each row of the file
+	Names []string   `json:"-"` // of the parameters, once the lists or the file are read
+	Rows  [][]string `json:"-"` // values of each parameter, or of each row of the file
 }
 
-// An Axis is a name and the values that it takes.
+// An Axis is a parameter and its list of values.
 type Axis struct {
 	Name   string `json:"name"`
 	Values string `json:"values"` // as written: 0.1,0.01 or 1..4 or 0..100:25
@@ -49,13 +48,13 @@ var (
 	rangeText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(-?\d{1,9})\.\.(-?\d{1,9})(?::(\d{1,9}))?$`) })
 )
 
-// ParseParams reads --sweep NAME=VALUES, several, or --params FILE. Where a task
-// begins, sum is the SHA-256 that the file had when the job was handed in; else "".
+// ParseParams parses the --sweep NAME=VALUES flags or --params FILE. In a task, sum is the SHA-256
+// that the file had at submission; else it is "".
 func ParseParams(sweeps []string, file, sum string) (Params, error) {
 	var p Params
 	if file != "" {
 		if len(sweeps) > 0 {
-			return p, errors.New("parameters come from a file or from lists, not from both")
+			return p, errors.New("--params cannot be used with --sweep")
 		}
 		return readParams(file, sum)
 	}
@@ -69,7 +68,7 @@ func ParseParams(sweeps []string, file, sum string) (Params, error) {
 	return p, p.open()
 }
 
-// Args are the flags of "hpcc task" that say the parameters again.
+// Args returns the flags of "hpcc task" that repeat the parameters.
 func (p *Params) Args() []string {
 	var w []string
 	for _, a := range p.Axes {
@@ -81,7 +80,7 @@ func (p *Params) Args() []string {
 	return w
 }
 
-// Reopen works out what a job's record says.
+// Reopen reads the lists or the file again after the job was read from its record.
 func (p *Params) Reopen() (err error) {
 	if p.File != "" {
 		*p, err = readParams(p.File, p.Sum)
@@ -91,7 +90,7 @@ func (p *Params) Reopen() (err error) {
 	return p.open()
 }
 
-// open works the lists out.
+// open expands the lists.
 func (p *Params) open() error {
 	count := 1
 	for _, a := range p.Axes {
@@ -100,7 +99,7 @@ func (p *Params) open() error {
 			return fmt.Errorf("parameter %s: %w", a.Name, err)
 		}
 		if slices.Contains(p.Names, a.Name) {
-			return fmt.Errorf("parameter %s stands there twice", a.Name)
+			return fmt.Errorf("parameter %s appears twice", a.Name)
 		}
 		if count *= len(values); count > maxIndex {
 			return fmt.Errorf("the parameters have more than %d combinations", maxIndex)
@@ -110,7 +109,7 @@ func (p *Params) open() error {
 	return nil
 }
 
-// values are those of a list or a range.
+// values expands a list or a range.
 func (a Axis) values() ([]string, error) {
 	m := rangeText().FindStringSubmatch(a.Values)
 	if m == nil {
@@ -120,7 +119,7 @@ func (a Axis) values() ([]string, error) {
 		}
 		for i, v := range values {
 			if v == "" || slices.Contains(values[:i], v) {
-				return nil, fmt.Errorf("value %q is empty or stands there twice", v)
+				return nil, fmt.Errorf("value %q is empty or appears twice", v)
 			}
 		}
 		return values, nil
@@ -132,7 +131,7 @@ func (a Axis) values() ([]string, error) {
 		step, _ = strconv.Atoi(m[3])
 	}
 	if last < first || step < 1 || (last-first)/step >= maxValues {
-		return nil, fmt.Errorf("the range %s is empty, or has more than %d values", a.Values, maxValues)
+		return nil, fmt.Errorf("range %s is empty or has more than %d values", a.Values, maxValues)
 	}
 	var out []string
 	for v := first; v <= last; v += step {
@@ -141,10 +140,10 @@ func (a Axis) values() ([]string, error) {
 	return out, nil
 }
 
-// IsZero says that there are no parameters.
+// IsZero reports whether there are no parameters.
 func (p Params) IsZero() bool { return len(p.Axes) == 0 && p.File == "" }
 
-// Count is the number of combinations or rows.
+// Count returns the number of combinations or rows.
 func (p *Params) Count() int {
 	if p.File != "" {
 		return len(p.Rows)
@@ -156,7 +155,7 @@ func (p *Params) Count() int {
 	return n
 }
 
-// Row is what task k, from 1, gets; nil when there is none.
+// Row returns the values of task k, from 1, or nil if there are none.
 func (p *Params) Row(k int) map[string]string {
 	if p.IsZero() || k < 1 || k > p.Count() {
 		return nil
@@ -177,7 +176,7 @@ func (p *Params) Row(k int) map[string]string {
 	return out
 }
 
-// unused is a name that stands as {name} in none of the words; "" when all do.
+// unused returns a parameter whose {name} is in none of the arguments, or "".
 func (p *Params) unused(words []string) string {
 	for _, n := range p.Names {
 		if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, "{"+n+"}") }) {
@@ -187,7 +186,7 @@ func (p *Params) unused(words []string) string {
 	return ""
 }
 
-// readParams reads a file of rows; sum, when given, is what it has to be.
+// readParams reads a file of rows. If sum is not "", the file must have it.
 func readParams(file, sum string) (Params, error) {
 	p := Params{}
 	fail := func(err error) (Params, error) {
@@ -204,14 +203,14 @@ func readParams(file, sum string) (Params, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxParamsFile+1))
 	if err == nil && len(b) > maxParamsFile {
-		err = fmt.Errorf("it has more than %d bytes", maxParamsFile)
+		err = fmt.Errorf("more than %d bytes", maxParamsFile)
 	}
 	if err != nil {
 		return fail(err)
 	}
 	h := sha256.Sum256(b)
 	if p.Sum = hex.EncodeToString(h[:]); sum != "" && p.Sum != sum {
-		return fail(errors.New("it was changed since the job was handed in; hand the job in again"))
+		return fail(errors.New("the file changed after the job was submitted; submit the job again"))
 	}
 	if strings.HasSuffix(file, ".json") {
 		err = p.readJSON(b)
@@ -219,14 +218,14 @@ func readParams(file, sum string) (Params, error) {
 		err = p.readCSV(b)
 	}
 	if err == nil && len(p.Rows) == 0 {
-		err = errors.New("it has no rows")
+		err = errors.New("no rows")
 	}
 	if err == nil && len(p.Rows) > maxIndex {
-		err = fmt.Errorf("it has more than %d rows", maxIndex)
+		err = fmt.Errorf("more than %d rows", maxIndex)
 	}
 	for i, n := range p.Names {
 		if err == nil && (!axisText().MatchString(n) || "{"+n+"}" == Placeholder || slices.Contains(p.Names[:i], n)) {
-			err = fmt.Errorf("%q is no name, or stands there twice: letters, digits and _ make one", message.Short(n))
+			err = fmt.Errorf("name %q appears twice, or has other characters than letters, digits and _", message.Short(n))
 		}
 	}
 	if err != nil {
@@ -235,7 +234,7 @@ func readParams(file, sum string) (Params, error) {
 	return p, nil
 }
 
-// readCSV reads RFC 4180: a line of names, then the rows.
+// readCSV reads RFC 4180: a header, then the rows.
 func (p *Params) readCSV(b []byte) error {
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))))
 	r.TrimLeadingSpace = true
@@ -247,13 +246,13 @@ func (p *Params) readCSV(b []byte) error {
 	return nil
 }
 
-// readJSON reads an array of objects that all have the same names.
+// readJSON reads an array of objects with the same keys.
 func (p *Params) readJSON(b []byte) error {
 	var list []map[string]any
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	if err := d.Decode(&list); err != nil {
-		return fmt.Errorf("it is no array of objects: %w", err)
+		return fmt.Errorf("not an array of objects: %w", err)
 	}
 	for i, o := range list {
 		if i == 0 {
@@ -270,11 +269,11 @@ func (p *Params) readJSON(b []byte) error {
 			case json.Number, bool:
 				row[j] = fmt.Sprint(v)
 			default:
-				return fmt.Errorf("row %d has no text, number or boolean %q", i+1, n)
+				return fmt.Errorf("row %d: %q is not a string, number or boolean", i+1, n)
 			}
 		}
 		if len(o) != len(p.Names) {
-			return fmt.Errorf("row %d has other names than the first", i+1)
+			return fmt.Errorf("row %d: its names differ from those of row 1", i+1)
 		}
 		p.Rows = append(p.Rows, row)
 	}

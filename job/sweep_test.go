@@ -39,21 +39,21 @@ func TestParams(t *testing.T) {
 		t.Errorf("25 million combinations: %v", err)
 	}
 	if _, err := ParseParams([]string{"a=1", "a=2"}, "", ""); err == nil || !strings.Contains(err.Error(), "twice") {
-		t.Errorf("a name that stands there twice: %v", err)
+		t.Errorf("a repeated name: %v", err)
 	}
 }
 
 func TestParamsOfFiles(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"empty.csv":  {"", "it has no rows"},
-		"head.csv":   {"a,b\n", "it has no rows"},
+		"empty.csv":  {"", "no rows"},
+		"head.csv":   {"a,b\n", "no rows"},
 		"ragged.csv": {"a,b\n1\n", "wrong number of fields"},
-		"twice.csv":  {"a,a\n1,2\n", "stands there twice"},
-		"blank.csv":  {"a b\n1\n", `"a b" is no name`},
-		"x.json":     {`{"a": 1}`, "no array of objects"},
-		"deep.json":  {`[{"a": [1]}]`, `row 1 has no text, number or boolean "a"`},
-		"other.json": {`[{"a": 1}, {"a": 1, "b": 2}]`, "row 2 has other names"},
-		"less.json":  {`[{"a": 1, "b": 2}, {"a": 1}]`, `row 2 has no text, number or boolean "b"`},
+		"twice.csv":  {"a,a\n1,2\n", "appears twice"},
+		"blank.csv":  {"a b\n1\n", `name "a b"`},
+		"x.json":     {`{"a": 1}`, "not an array of objects"},
+		"deep.json":  {`[{"a": [1]}]`, `row 1: "a" is not a string`},
+		"other.json": {`[{"a": 1}, {"a": 1, "b": 2}]`, "row 2: its names differ"},
+		"less.json":  {`[{"a": 1, "b": 2}, {"a": 1}]`, `row 2: "b" is not a string`},
 		"bom.csv":    {"\xef\xbb\xbfa\n1\n", ""},
 	} {
 		file := filepath.Join(t.TempDir(), name)

@@ -1,5 +1,5 @@
-// Package argo writes workflows of Argo 3.5 or later, checks those that people wrote, and
-// speaks to an Argo server or, without one, to Kubernetes by kubectl.
+// Package argo writes workflows for Argo 3.5 or later, checks users' workflows, and talks to an
+// Argo server or, without one, to Kubernetes through kubectl.
 package argo
 
 import (
@@ -25,7 +25,7 @@ import (
 	"hpcc/job/kube"
 )
 
-// System is Argo Workflows 3.5 or later, by its server or by kubectl.
+// System is Argo Workflows 3.5 or later, through its server or kubectl.
 type System struct{ kube.System }
 
 // New returns the system.
@@ -33,20 +33,20 @@ func New() System {
 	return System{kube.System{Target: job.Argo, Logs: openLogs, Place: placeTasks}}
 }
 
-// A workflowAPI is either way to workflows, in the namespace of the context's cluster.
+// A workflowAPI accesses workflows in the namespace of the context's cluster.
 type workflowAPI interface {
-	// create hands a workflow in, or, dry, only has it looked at, and returns what is stored.
+	// create submits a workflow, or only validates it if dry is set, and returns the stored object.
 	create(ctx context.Context, wf *item, dry bool) (json.RawMessage, error)
-	// template is a WorkflowTemplate of the namespace.
+	// template returns a WorkflowTemplate of the namespace.
 	template(ctx context.Context, name string) (json.RawMessage, error)
-	// get tells how a workflow goes; nil when there is none of that name.
+	// get returns the state of a workflow, or nil if there is none of that name.
 	get(ctx context.Context, name string) (*Workflow, error)
 	terminate(ctx context.Context, name string) error
-	// retry runs what failed of a workflow that has ended again.
+	// retry reruns the failed steps of a workflow that has ended.
 	retry(ctx context.Context, name string) error
 }
 
-// open returns the server if one is named, else kubectl.
+// open returns the API of the server if one is named, else that of kubectl.
 func open(ctx context.Context) (workflowAPI, error) {
 	s, err := openServer(ctx)
 	if err != nil {
@@ -58,7 +58,7 @@ func open(ctx context.Context) (workflowAPI, error) {
 	return s, nil
 }
 
-// Detect is never so: see kubernetes.
+// Detect always returns false: see kubernetes.
 func (System) Detect(context.Context) bool { return false }
 
 // Render returns the workflow as YAML.
@@ -70,11 +70,11 @@ func (a System) Render(j *job.Job) (string, []string, error) {
 	return text, notes, err
 }
 
-// manifest is the workflow under a name, as YAML.
+// manifest returns the workflow as YAML, under the given name.
 func (System) manifest(j *job.Job, name string) (string, []string, error) {
 	if j.Workflow != nil {
 		if j.Workflow.Manifest == "" {
-			return "", nil, errors.New("the workflow was handed in before; its manifest stands in the job's directory")
+			return "", nil, errors.New("the workflow was already submitted; its manifest is in the job's directory")
 		}
 		return j.Workflow.Manifest, j.Workflow.Notes, nil
 	}
@@ -83,7 +83,7 @@ func (System) manifest(j *job.Job, name string) (string, []string, error) {
 	if len(steps) == 0 {
 		steps = []*job.Job{j}
 		if n := len(j.After) + len(j.AfterAny) + len(j.AfterFailed) + len(j.AfterEach); n > 0 {
-			return "", nil, errors.New("an order is kept by Argo only among the steps of one workflow: give the scripts of all of them, each with --from")
+			return "", nil, errors.New("Argo only orders the steps of one workflow; give all scripts, each with --from")
 		}
 	}
 	for _, s := range steps {
@@ -104,12 +104,12 @@ func (System) manifest(j *job.Job, name string) (string, []string, error) {
 	}
 	text, err := kube.Documents(fmt.Sprintf("# Made by hpcc, for %s; \"hpcc submit\" hands it in, argo submit does too.\n", j.Title()), newWorkflow(j, name))
 	if err == nil && len(text) > kube.MaxManifest {
-		err = fmt.Errorf("the manifest of job %q would have %d bytes, and Kubernetes takes %d: put the scripts and the parameters into the image", j.Name, len(text), kube.MaxManifest)
+		err = fmt.Errorf("the manifest of job %q has %d bytes, above Kubernetes' limit of %d; put the scripts and the parameters into the image", j.Name, len(text), kube.MaxManifest)
 	}
 	return text, notes, err
 }
 
-// notesOf are what the user should know who comes from another scheduler.
+// notesOf returns notes for users who come from another scheduler.
 func notesOf(j *job.Job) []string {
 	notes := kube.Notes(j, job.Argo)
 	if j.Queue != "" {
@@ -118,15 +118,15 @@ func notesOf(j *job.Job) []string {
 	return notes
 }
 
-// Submit hands the workflow in under the job's id, after the server has looked at all of
-// it and has dropped nothing.
+// Submit submits the workflow under the job's ID, after the server has validated it and would not
+// drop any field.
 func (a System) Submit(ctx context.Context, r *batch.Request) error {
 	name := job.Label(r.ID)
 	text, _, err := a.manifest(r.Job, name)
 	if err != nil {
 		return err
 	}
-	docs, err := readManifests(r.Script, []byte(text)) // also our own: nothing is handed in that Argo does not know
+	docs, err := readManifests(r.Script, []byte(text)) // hpcc's own manifest is checked like a user's
 	if err != nil {
 		return err
 	}
@@ -149,11 +149,11 @@ func (a System) Submit(ctx context.Context, r *batch.Request) error {
 	}
 	stored, err := api.create(ctx, wf, false)
 	if err != nil {
-		return fmt.Errorf("handing job %q to Argo: %w", r.Job.Name, err)
+		return fmt.Errorf("submitting job %q to Argo: %w", r.Job.Name, err)
 	}
 	var made Workflow
 	if err := json.Unmarshal(stored, &made); err != nil || made.Metadata.Name == "" {
-		return fmt.Errorf("handing job %q to Argo: its answer names no workflow", r.Job.Name)
+		return fmt.Errorf("submitting job %q to Argo: the answer does not name a workflow", r.Job.Name)
 	}
 	r.Native = made.Metadata.Name
 	return nil
@@ -173,20 +173,21 @@ func (it *item) label(labels map[string]string) {
 	}
 }
 
-// look has the server look at a workflow and make nothing. What it would drop is refused.
+// look lets the server validate a workflow without creating it. Fields that it would drop are an
+// error.
 func (System) look(ctx context.Context, api workflowAPI, j *job.Job, wf *item) error {
 	stored, err := api.create(ctx, wf, true)
 	if err != nil {
-		return fmt.Errorf("asking Argo whether it takes job %q: %w", j.Name, err)
+		return fmt.Errorf("validating job %q with Argo: %w", j.Name, err)
 	}
 	lost, err := lostFields(wf, stored)
 	if err == nil && len(lost) > 0 {
-		err = fmt.Errorf("the server would drop, without a word: %s; it is older than these fields, or does not allow them", strings.Join(lost[:min(len(lost), maxProblems)], ", "))
+		err = fmt.Errorf("the server would silently drop %s; it is too old for these fields, or does not allow them", strings.Join(lost[:min(len(lost), maxProblems)], ", "))
 	}
 	return err
 }
 
-// Estimate is the server's refusal, or nothing: when a pod finds a place, nobody says.
+// Estimate returns the server's refusal, if any. Argo cannot estimate a start time.
 func (a System) Estimate(ctx context.Context, j *job.Job, script string) (*capacity.Estimate, error) {
 	text, err := os.ReadFile(script)
 	if err != nil {
@@ -203,10 +204,10 @@ func (a System) Estimate(ctx context.Context, j *job.Job, script string) (*capac
 	return nil, a.look(ctx, api, j, docs[0].root)
 }
 
-// Nodes returns what the nodes have and what of it is free.
+// Nodes returns the resources of the nodes, in total and free.
 func (a System) Nodes(ctx context.Context, queue string) (*capacity.Snapshot, error) {
 	if invoke.Getenv(ctx, ServerVariable) != "" {
-		return nil, errors.New("an Argo server shows no nodes")
+		return nil, errors.New("an Argo server cannot list nodes")
 	}
 	return a.System.Nodes(ctx, queue)
 }
@@ -218,12 +219,12 @@ func (System) Cancel(ctx context.Context, id string) error {
 		err = api.terminate(ctx, id)
 	}
 	if err != nil {
-		return fmt.Errorf("ending workflow %s: %w", id, err)
+		return fmt.Errorf("cancelling workflow %s: %w", id, err)
 	}
 	return nil
 }
 
-// Query asks for each workflow: all of them at once would be much more than those that matter.
+// Query gets each workflow separately, because a list of all of them could be far larger.
 func (System) Query(ctx context.Context, ids []string) (map[string]batch.QueueState, error) {
 	api, err := open(ctx)
 	if err != nil {
@@ -239,7 +240,7 @@ func (System) Query(ctx context.Context, ids []string) (map[string]batch.QueueSt
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, fmt.Errorf("asking Argo for its workflows: %w", err)
+		return nil, fmt.Errorf("querying Argo for workflows: %w", err)
 	}
 	known := map[string]batch.QueueState{}
 	for i, wf := range found {
@@ -250,16 +251,16 @@ func (System) Query(ctx context.Context, ids []string) (map[string]batch.QueueSt
 	return known, nil
 }
 
-// serverLogs are the logs of a workflow, from an Argo server.
+// serverLogs reads the logs of a workflow from an Argo server.
 type serverLogs struct {
 	Server   *Server
 	Workflow string
 }
 
-// Close does nothing: each log has a connection of its own.
+// Close does nothing: each log has its own connection.
 func (*serverLogs) Close() {}
 
-// Log opens what the program of a pod wrote; with follow it goes on until that ends.
+// Log opens the output of a pod's program; with follow it continues until the program ends.
 func (l *serverLogs) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
 	r, w := io.Pipe()
 	go func() {
@@ -272,15 +273,15 @@ func (l *serverLogs) Log(ctx context.Context, pod string, follow bool) (io.ReadC
 	return r, nil
 }
 
-// stepLogs are logs without the lines of Argo's own program, which starts that of a step.
+// stepLogs filters out the lines of Argo's executor, which starts the program of a step.
 type stepLogs struct{ kube.LogSource }
 
-// executorLine is one of them, in logfmt; its warnings are of use.
+// executorLine matches the executor's lines in logfmt, except its warnings.
 var executorLine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^time="?[0-9T:.Z+-]+"? level=(info|debug) msg=.* argo=true( .*)?\n?$`)
 })
 
-// Log opens what the program of a pod wrote, without the lines of Argo's own program.
+// Log opens the output of a pod's program without the executor's lines.
 func (l stepLogs) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
 	from, err := l.LogSource.Log(ctx, pod, follow)
 	if err != nil {
@@ -291,7 +292,7 @@ func (l stepLogs) Log(ctx context.Context, pod string, follow bool) (io.ReadClos
 		defer from.Close()
 		lines := bufio.NewReaderSize(from, 64<<10)
 		for {
-			line, err := lines.ReadSlice('\n') // a longer one comes in parts
+			line, err := lines.ReadSlice('\n') // a longer line is returned in parts
 			if errors.Is(err, bufio.ErrBufferFull) {
 				err = nil
 			}
@@ -309,7 +310,7 @@ func (l stepLogs) Log(ctx context.Context, pod string, follow bool) (io.ReadClos
 	return r, nil
 }
 
-// Template is a WorkflowTemplate that the cluster has, as a workflow.
+// Template returns a workflow that runs a WorkflowTemplate of the cluster.
 func Template(ctx context.Context, name string) (*File, error) {
 	api, err := open(ctx)
 	if err != nil {
@@ -317,7 +318,7 @@ func Template(ctx context.Context, name string) (*File, error) {
 	}
 	stored, err := api.template(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("looking for template %s: %w", name, err)
+		return nil, fmt.Errorf("getting template %s: %w", name, err)
 	}
 	var t struct {
 		Spec struct {
@@ -351,7 +352,7 @@ func Template(ctx context.Context, name string) (*File, error) {
 	return w, nil
 }
 
-// History returns a [capacity.NoHistory]: there are no accounts.
+// History always returns a [capacity.NoHistory].
 func (System) History(context.Context, time.Time) (*capacity.History, error) {
-	return nil, &capacity.NoHistory{Why: "Argo keeps no account of pods that have ended"}
+	return nil, &capacity.NoHistory{Why: "Argo does not keep accounting records"}
 }

@@ -37,7 +37,7 @@ func TestDebug(t *testing.T) {
 	if w, err = Read("w.yaml", []byte(threeSteps)); err == nil {
 		_, err = w.Debug()
 	}
-	if err == nil || !strings.Contains(err.Error(), "none of the templates of w.yaml") {
+	if err == nil || !strings.Contains(err.Error(), "no template of w.yaml") {
 		t.Errorf("Debug: %v", err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"hpcc/job"
 )
 
-// Debug has the Python programs of a workflow wait for a debugger, and returns the templates
-// that run them.
+// Debug makes the Python programs of a workflow wait for a debugger. It returns the templates that
+// run them.
 func (w *File) Debug() ([]string, error) {
 	var names []string
 	for _, t := range w.root.items("spec", "templates") {
@@ -24,7 +24,7 @@ func (w *File) Debug() ([]string, error) {
 				words = append(words, a.text())
 			}
 		}
-		words, err := job.DebugWords(words)
+		words, err := job.DebugArgv(words)
 		if err != nil {
 			continue
 		}
@@ -41,7 +41,7 @@ func (w *File) Debug() ([]string, error) {
 		names = append(names, t.text("name"))
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("--debug: none of the templates of %s has a container with a command of Python, and hpcc knows debugpy alone", w.what())
+		return nil, fmt.Errorf("--debug: no template of %s has a container that runs Python, and hpcc only supports debugpy", w.what())
 	}
 	return names, nil
 }

@@ -8,8 +8,7 @@ import (
 	"hpcc/job/field"
 )
 
-// Describe returns what other packages need to know of Argo, which keeps an order of pods;
-// see [batch.System].
+// Describe returns the properties of Argo for other packages; see [batch.System].
 func (a System) Describe() *batch.Description {
 	d := a.System.Describe()
 	d.Command, d.Product = "argo", "Argo Workflows"

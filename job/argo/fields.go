@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// The fields that servers know, in the form that testdata/fields writes and
-// describes. They are read only when somebody's manifest is.
+// The fields that servers know, in the format that testdata/fields writes and documents. They are
+// only parsed to check a user's manifest.
 var (
 	//go:embed fields_argo.txt
 	argoFields string
@@ -17,13 +17,13 @@ var (
 	kubernetesFields string
 )
 
-// A schema is which fields the objects of a server may have.
+// A schema lists the fields that a server's objects may have.
 type schema struct {
 	roots map[string]string         // type of a document, by apiVersion and kind
 	types map[string]map[string]fit // fields of a type, by name
 }
 
-// A fit is what a field takes; see testdata/fields.
+// A fit describes the values of a field; see testdata/fields.
 type fit struct {
 	kind     string
 	required bool
@@ -54,7 +54,7 @@ func readSchema(text string) *schema {
 	return s
 }
 
-// schemaOf is the schema that knows a document, nil when none does.
+// schemaOf returns the schema for a kind of document, or nil if it is unknown.
 func schemaOf(apiVersion, kind string) *schema {
 	for _, s := range []*schema{argoSchema(), kubernetesSchema()} {
 		if s.roots[apiVersion+" "+kind] != "" {
@@ -64,5 +64,5 @@ func schemaOf(apiVersion, kind string) *schema {
 	return nil
 }
 
-// fieldNames are those of a type, by name.
+// fieldNames returns the field names of a type, sorted.
 func (s *schema) fieldNames(of string) []string { return slices.Sorted(maps.Keys(s.types[of])) }

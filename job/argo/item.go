@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// An item is a value of a manifest, without references.
+// An item is a value of a manifest with its references resolved.
 type item struct {
 	line   int
 	path   string
@@ -19,7 +19,7 @@ type item struct {
 	shape  yaml.Kind
 }
 
-// scalarItem is a value that is neither list nor object.
+// scalarItem returns an item that is neither a list nor an object.
 func scalarItem(v any) *item { return &item{shape: yaml.ScalarNode, scalar: v} }
 
 type entry struct {
@@ -27,7 +27,7 @@ type entry struct {
 	value *item
 }
 
-// at is what stands below an item by names of fields, nil when there is nothing.
+// at returns the item below it at a path of field names, or nil.
 func (it *item) at(names ...string) *item {
 	for _, name := range names {
 		if it == nil {
@@ -42,7 +42,7 @@ func (it *item) at(names ...string) *item {
 	return it
 }
 
-// text is a scalar below an item as text, "" when there is none.
+// text returns a scalar below an item as text, or "".
 func (it *item) text(names ...string) string {
 	if it = it.at(names...); it == nil || it.scalar == nil {
 		return ""
@@ -50,7 +50,7 @@ func (it *item) text(names ...string) string {
 	return fmt.Sprint(it.scalar)
 }
 
-// items are those of a list below an item.
+// items returns the elements of a list below an item.
 func (it *item) items(names ...string) []*item {
 	if it = it.at(names...); it == nil {
 		return nil
@@ -58,7 +58,7 @@ func (it *item) items(names ...string) []*item {
 	return it.list
 }
 
-// set gives an object a field, or another value of it.
+// set sets a field of an object.
 func (it *item) set(name string, value *item) {
 	if i := slices.IndexFunc(it.fields, func(e entry) bool { return e.name == name }); i >= 0 {
 		it.fields[i].value = value
@@ -68,14 +68,14 @@ func (it *item) set(name string, value *item) {
 	it.fields = append(it.fields, entry{name, value})
 }
 
-// drop takes a field away and says whether there was one.
+// drop removes a field and reports whether it existed.
 func (it *item) drop(name string) bool {
 	before := len(it.fields)
 	it.fields = slices.DeleteFunc(it.fields, func(e entry) bool { return e.name == name })
 	return len(it.fields) < before
 }
 
-// walk calls visit for the item and all below it.
+// walk calls visit for the item and all items below it.
 func (it *item) walk(visit func(*item)) {
 	visit(it)
 	for _, c := range it.list {
@@ -86,7 +86,7 @@ func (it *item) walk(visit func(*item)) {
 	}
 }
 
-// MarshalJSON writes the item with its fields in their order.
+// MarshalJSON writes the fields of objects in their original order.
 func (it *item) MarshalJSON() ([]byte, error) {
 	var out bytes.Buffer
 	err := it.write(&out)

@@ -13,17 +13,17 @@ import (
 	"hpcc/job/kube"
 )
 
-// argoKubectl are workflows without an Argo server: objects of Kubernetes, by kubectl
-// with its own ways to log in.
+// argoKubectl accesses workflows without an Argo server: as Kubernetes objects, through kubectl
+// and its authentication.
 type argoKubectl struct{}
 
 const workflowResource = "workflows.argoproj.io"
 
-// kubectl runs a command of kubectl in the namespace of the context's cluster.
+// kubectl runs a kubectl command in the namespace of the context's cluster.
 func (argoKubectl) kubectl(ctx context.Context, in []byte, args ...string) ([]byte, error) {
 	w := kube.Argv(ctx, job.Argo, args...)
 	if _, err := exec.LookPath(w[0]); err != nil {
-		return nil, fmt.Errorf("no Argo server is named (--server URL or $%s), and %s, which would do without, is not on this machine", ServerVariable, w[0])
+		return nil, fmt.Errorf("no Argo server is given (--server URL or $%s), and %s is not on PATH", ServerVariable, w[0])
 	}
 	ctx, cancel := context.WithTimeout(ctx, invoke.Patience)
 	defer cancel()
@@ -59,21 +59,21 @@ func (k argoKubectl) get(ctx context.Context, name string) (*Workflow, error) {
 	}
 	wf := &Workflow{}
 	if err := json.Unmarshal(out, wf); err != nil {
-		return nil, fmt.Errorf("reading what kubectl says of workflow %s: %w", name, err)
+		return nil, fmt.Errorf("reading workflow %s from kubectl: %w", name, err)
 	}
 	return wf, wf.unpack()
 }
 
-// terminate says to the controller what the server would.
+// terminate patches the workflow like the server does.
 func (k argoKubectl) terminate(ctx context.Context, name string) error {
 	_, err := k.kubectl(ctx, nil, "patch", workflowResource, name, "--type=merge", `--patch={"spec":{"shutdown":"Terminate"}}`)
 	return err
 }
 
-// retry needs to know which steps to forget, which the server and the argo command do.
+// retry uses the argo command, which like the server knows which steps to reset.
 func (k argoKubectl) retry(ctx context.Context, name string) error {
 	if _, err := exec.LookPath("argo"); err != nil {
-		return fmt.Errorf("running the failed steps of workflow %s again needs an Argo server (--server URL at submit) or the argo command", name)
+		return fmt.Errorf("retrying the failed steps of workflow %s needs an Argo server (--server URL at submit) or the argo command", name)
 	}
 	w := []string{"retry", name, "--namespace=" + kube.Namespace(ctx)}
 	if c := invoke.Getenv(ctx, kube.ContextVariable); c != "" {
@@ -87,7 +87,7 @@ func (k argoKubectl) retry(ctx context.Context, name string) error {
 	return nil
 }
 
-// workflowOfTemplate is a workflow that runs a template that the cluster has.
+// workflowOfTemplate returns a workflow that runs a WorkflowTemplate of the cluster.
 func workflowOfTemplate(name string, parameters []string) (*item, error) {
 	type parameter struct {
 		Name  string `json:"name"`

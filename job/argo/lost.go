@@ -7,9 +7,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// lostFields are those of a manifest that a server has dropped from what it stored, or
-// would store: it is older than the field, or keeps it from users. Values that are empty
-// do not count; servers leave them out. Values may have changed their spelling.
+// lostFields returns the fields of a manifest that are missing in what a server stored: it is too
+// old for them, or does not allow them. It ignores empty values, which servers omit, and changed
+// spellings of values.
 func lostFields(sent *item, stored json.RawMessage) ([]string, error) {
 	var has map[string]any
 	if err := json.Unmarshal(stored, &has); err != nil {
@@ -52,7 +52,7 @@ func (it *item) lost(stored any) (lost []string) {
 	return it.paths(stored != nil)
 }
 
-// paths is the item's own path, nothing where it is there or empty.
+// paths returns the item's own path, or nothing if the item is there or is empty.
 func (it *item) paths(there bool) []string {
 	empty := it.scalar == nil || it.scalar == "" || it.scalar == false || it.scalar == 0
 	if there || (empty && len(it.list)+len(it.fields) == 0) {

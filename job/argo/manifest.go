@@ -14,8 +14,8 @@ import (
 	"hpcc/job/message"
 )
 
-// The part of the API of Argo Workflows 3.5 and later that hpcc writes, by the names of
-// its field reference.
+// The types below are the part of the API of Argo Workflows 3.5 and later that hpcc writes, with
+// the names of Argo's field reference.
 
 const argoVersion = "argoproj.io/v1alpha1"
 
@@ -94,15 +94,15 @@ type retryStrategy struct {
 	Expression  string `json:"expression,omitempty"`
 }
 
-// Names within a workflow, and its bounds: it keeps the state of every task in one object.
+// Names within a workflow, and its limits: Argo keeps the state of all tasks in one object.
 const (
 	entryTemplate = "main"
-	placeVar      = "HPCC_TASK_PLACE" // of the task in its array, from 0
+	placeVar      = "HPCC_TASK_PLACE" // position of the task in its array, from 0
 	placeInput    = "place"
 	maxSteps      = 5000 // pods of one workflow
 )
 
-// newWorkflow is the Workflow of a job, or of its steps.
+// newWorkflow returns the Workflow of a job, or of its steps.
 func newWorkflow(j *job.Job, name string) *workflowObject {
 	labels := kube.Labels(j, name)
 	spec := workflowSpec{
@@ -110,7 +110,7 @@ func newWorkflow(j *job.Job, name string) *workflowObject {
 		TTLStrategy: ttlStrategy{int64(kube.KeepEnded / time.Second)}, ServiceAccountName: j.Pod.ServiceAccount,
 	}
 	for _, s := range j.Steps {
-		if own := kube.SecurityOf(s, job.Argo); own.FSGroup > 0 { // of volumes that one of them has
+		if own := kube.SecurityOf(s, job.Argo); own.FSGroup > 0 { // needed by a step's volumes
 			spec.SecurityContext = own
 		}
 	}
@@ -128,13 +128,14 @@ func newWorkflow(j *job.Job, name string) *workflowObject {
 	return &workflowObject{kube.Object{APIVersion: argoVersion, Kind: "Workflow", Metadata: kube.Meta{Name: name, Labels: labels}}, spec}
 }
 
-// orderedTemplates are the templates of several tasks: that of their order, and one for each step.
+// orderedTemplates returns the templates of several tasks: a DAG with their order, and one for each
+// step.
 func orderedTemplates(j *job.Job) []workflowTemplate {
 	steps := j.Steps
 	if len(steps) == 0 {
 		steps = []*job.Job{j}
 	}
-	// That one task fails is not a reason to leave others out.
+	// A failed task does not stop the others.
 	dag := workflowTemplate{Name: free(entryTemplate, steps), DAG: &workflowDAG{}}
 	if len(j.Steps) == 0 {
 		dag.Parallelism = j.Array.Limit
@@ -160,7 +161,7 @@ func orderedTemplates(j *job.Job) []workflowTemplate {
 		if len(in.Parameters)+len(in.Artifacts) > 0 {
 			task.Arguments = &in
 		}
-		if s.Array.Limit > 0 && len(j.Steps) > 0 { // a template of its own counts how many run
+		if s.Array.Limit > 0 && len(j.Steps) > 0 { // a separate template limits how many run
 			dag.DAG.Tasks = append(dag.DAG.Tasks, limited(s, &task, free(task.Name+"-array", steps), &all))
 		} else {
 			dag.DAG.Tasks = append(dag.DAG.Tasks, task)
@@ -170,7 +171,7 @@ func orderedTemplates(j *job.Job) []workflowTemplate {
 	return append([]workflowTemplate{dag}, all...)
 }
 
-// free is a name for a template that none of the steps has.
+// free returns a template name that no step has.
 func free(name string, steps []*job.Job) string {
 	for slices.ContainsFunc(steps, func(s *job.Job) bool { return job.Label(s.Name) == name }) {
 		name += "-0"
@@ -178,7 +179,7 @@ func free(name string, steps []*job.Job) string {
 	return name
 }
 
-// limited puts an array of which only some tasks may run at once into a template that counts them.
+// limited moves an array with a limit to a template that enforces it.
 func limited(j *job.Job, task *workflowTask, name string, all *[]workflowTemplate) workflowTask {
 	inner := workflowTemplate{Name: name, Parallelism: j.Array.Limit, DAG: &workflowDAG{}}
 	outer := workflowTask{Name: task.Name, Template: inner.Name, Depends: task.Depends}
@@ -196,7 +197,7 @@ func limited(j *job.Job, task *workflowTask, name string, all *[]workflowTemplat
 	return outer
 }
 
-// depends is what a step waits for, as an expression of Argo.
+// depends returns the dependencies of a step as an Argo expression.
 func depends(j *job.Job) string {
 	var all []string
 	for _, d := range []struct {
@@ -214,7 +215,8 @@ func depends(j *job.Job) string {
 	return strings.Join(all, " && ")
 }
 
-// newTemplate is what runs one task of the job: the pod of the other targets, in the words of Argo.
+// newTemplate returns the template that runs one task of the job: the pod of the other targets, with
+// Argo's field names.
 func newTemplate(j *job.Job) workflowTemplate {
 	p := kube.NewPod(j, job.Argo, placeVar)
 	c := &p.Containers[0]
@@ -228,7 +230,7 @@ func newTemplate(j *job.Job) workflowTemplate {
 		other.LabelSelector.MatchExpressions = []kube.Requirement{{Key: "workflows.argoproj.io/workflow", Operator: "Exists"}}
 		t.Affinity.PodAntiAffinity.Required = append(t.Affinity.PodAntiAffinity.Required, other)
 	}
-	for _, side := range p.InitContainers { // which Argo ends with the program
+	for _, side := range p.InitContainers { // Argo ends sidecars with the program
 		side.RestartPolicy = ""
 		side.StartWith(j.Pod.Entrypoint)
 		t.Sidecars = append(t.Sidecars, side)
@@ -242,8 +244,8 @@ func newTemplate(j *job.Job) workflowTemplate {
 	return t
 }
 
-// newRetryStrategy says which endings are tried again. A task that was ended at its limit would
-// be again; a pod that its node took with it has no status of its own.
+// newRetryStrategy returns which endings are retried. A task that reached its time limit is not,
+// because it would reach it again. A pod that was lost with its node has no exit status.
 func newRetryStrategy(j *job.Job) *retryStrategy {
 	const late = `!(lastRetry.message contains "longer than the specified deadline")`
 	switch {
@@ -268,12 +270,12 @@ func newRetryStrategy(j *job.Job) *retryStrategy {
 	return r
 }
 
-// argoValue is what Argo puts a value in for, wherever it stands; other braces it leaves.
+// argoValue matches what Argo replaces with a value; it leaves other braces unchanged.
 var argoValue = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\{\{\s*(=|(inputs|outputs|workflow|tasks|steps|item|pod|node|retries|lastRetry)\b)[^}]*\}\}`)
 })
 
-// check refuses what no workflow can do.
+// check returns an error for settings that workflows do not support.
 func check(j *job.Job) error {
 	if err := kube.Check(j, job.Argo); err != nil {
 		return err
@@ -284,20 +286,20 @@ func check(j *job.Job) error {
 	}
 	for _, s := range texts {
 		if v := argoValue().FindString(s); v != "" {
-			return fmt.Errorf("%q: Argo would put a value of its own in the place of it; write the braces apart, as { {", message.Short(v))
+			return fmt.Errorf("%q: Argo would replace it with a value; separate the braces, as in { {", message.Short(v))
 		}
 	}
 	switch {
 	case j.Interactive:
 		return fmt.Errorf("an interactive job has no steps: --to kubernetes runs one, and \"hpcc attach\" enters a step that runs")
 	case j.Nodes > 1:
-		return fmt.Errorf("%d nodes: each pod of a workflow begins for itself; --to kubernetes starts them together", j.Nodes)
+		return fmt.Errorf("%d nodes: Argo starts each pod separately; --to kubernetes starts them together", j.Nodes)
 	case j.Ray:
-		return fmt.Errorf("--ray: Argo starts no Ray; --to kubernetes does")
+		return fmt.Errorf("--ray cannot be used with --to argo; use --to kubernetes")
 	case j.Count() > maxSteps:
-		return fmt.Errorf("%d tasks: a workflow, which keeps the state of all in one object, has at most %d; --to kubernetes takes more", j.Count(), maxSteps)
+		return fmt.Errorf("%d tasks: a workflow has at most %d, because one object holds the state of all; --to kubernetes allows more", j.Count(), maxSteps)
 	case !j.Array.IsZero() && len(j.Artifacts) > 0:
-		return fmt.Errorf("artifact %s: the tasks of an array would write over each other; put it on a volume (--volume CLAIM:PATH)", j.Artifacts[0].Name)
+		return fmt.Errorf("artifact %s: the tasks of the array would overwrite each other's; put it on a volume (--volume CLAIM:PATH)", j.Artifacts[0].Name)
 	}
 	return nil
 }

@@ -10,21 +10,21 @@ import (
 	"hpcc/job/message"
 )
 
-// What a workflow's names refer to: templates, tasks, parameters. The server looks only
-// at some of it, and only when it runs at the rest.
+// This file checks the references of a workflow: templates, tasks, parameters. The server checks
+// only some of them at submission, and the others when the step runs.
 
-// tag is what stands between {{ and }}; {{= begins an expression, which is not looked at.
+// tag matches the text between {{ and }}. {{= starts an expression, which is not checked.
 var tag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{([^{}=][^{}]*)\}\}`) })
 
-// dependsWord is a task in "depends", with what it is to have come to.
+// dependsWord matches a task in "depends", with the required result.
 var dependsWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([A-Za-z0-9_-]+)(\.[A-Za-z]+)?`) })
 
-// A nameReader looks names of one document up.
+// A nameReader resolves the names in one document.
 type nameReader struct {
 	file       string
-	templates  map[string]*item // nil where another object has some
+	templates  map[string]*item // nil if another object has some
 	parameters []string         // of spec.arguments
-	anyParam   bool             // others may come from elsewhere
+	anyParam   bool             // there may be others elsewhere
 	problems   []string
 }
 
@@ -34,7 +34,7 @@ func (r *nameReader) wrong(it *item, format string, a ...any) {
 	}
 }
 
-// checkNames refuses names that refer to nothing, where that can be told.
+// checkNames returns an error for names that do not refer to anything, as far as hpcc can know.
 func (m *manifestDocument) checkNames(file string) error {
 	spec := m.spec()
 	if spec == nil || m.APIVersion != argoVersion || m.Kind == "WorkflowEventBinding" {
@@ -68,7 +68,7 @@ func (m *manifestDocument) checkNames(file string) error {
 	return nil
 }
 
-// spec is the one of the workflow itself, also of a CronWorkflow.
+// spec returns the spec of the workflow itself, also for a CronWorkflow.
 func (m *manifestDocument) spec() *item {
 	if m.Kind == "CronWorkflow" {
 		return m.root.at("spec", "workflowSpec")
@@ -76,7 +76,7 @@ func (m *manifestDocument) spec() *item {
 	return m.root.at("spec")
 }
 
-// template looks up a template that is named, as text without {{.
+// template resolves a template name without {{.
 func (r *nameReader) template(it *item) *item {
 	name := it.text()
 	if name == "" || r.templates == nil || strings.Contains(name, "{{") {
@@ -88,21 +88,21 @@ func (r *nameReader) template(it *item) *item {
 		for k := range r.templates {
 			known = append(known, k)
 		}
-		r.wrong(it, "there is no template %q%s", message.Short(name), r.near(name, known))
+		r.wrong(it, "unknown template %q%s", message.Short(name), r.near(name, known))
 	}
 	return t
 }
 
-// near is the known name that may have been meant, or all of them.
+// near suggests the closest known name, or lists all of them.
 func (r *nameReader) near(name string, known []string) string {
 	slices.Sort(known)
 	if n := message.Nearest(message.Short(name), known); n != "" {
-		return fmt.Sprintf("; did you mean %s?", n)
+		return fmt.Sprintf(" (did you mean %s?)", n)
 	}
 	if len(known) == 0 {
 		return "; there are none"
 	}
-	return "; there are " + strings.Join(known[:min(len(known), 20)], ", ")
+	return "; known: " + strings.Join(known[:min(len(known), 20)], ", ")
 }
 
 func (r *nameReader) hooks(it *item) {
@@ -116,12 +116,12 @@ func (r *nameReader) hooks(it *item) {
 // A scope is what the strings of a template may refer to.
 type scope struct {
 	template *item
-	group    string           // tasks, steps; "" of a template that runs something
+	group    string           // tasks, steps; "" for a template that runs a program
 	members  map[string]*item // of the group, by name
 	looped   bool             // {{item}} has a value
 }
 
-// inTemplate looks at one template.
+// inTemplate checks one template.
 func (r *nameReader) inTemplate(t *item) {
 	s := scope{template: t, members: map[string]*item{}}
 	var members []*item
@@ -147,7 +147,7 @@ func (r *nameReader) inTemplate(t *item) {
 	}
 }
 
-// member looks at a task of a DAG or a step.
+// member checks a task of a DAG or a step.
 func (r *nameReader) member(m *item, s scope) {
 	r.template(m.at("template"))
 	r.template(m.at("onExit"))
@@ -158,13 +158,13 @@ func (r *nameReader) member(m *item, s scope) {
 	}
 	for _, d := range m.items("dependencies") {
 		if s.members[d.text()] == nil {
-			r.wrong(d, "there is no task %q here%s", message.Short(d.text()), r.near(d.text(), known))
+			r.wrong(d, "unknown task %q%s", message.Short(d.text()), r.near(d.text(), known))
 		}
 	}
 	if d := m.at("depends"); d != nil && !strings.Contains(d.text(), "{{") {
 		for _, w := range dependsWord().FindAllStringSubmatch(d.text(), -1) {
 			if s.members[w[1]] == nil {
-				r.wrong(d, "there is no task %q here%s", message.Short(w[1]), r.near(w[1], known))
+				r.wrong(d, "unknown task %q%s", message.Short(w[1]), r.near(w[1], known))
 			}
 		}
 	}
@@ -178,7 +178,7 @@ func (r *nameReader) member(m *item, s scope) {
 	}
 }
 
-// strings looks at all that is text below an item.
+// strings checks all text below an item.
 func (r *nameReader) strings(it *item, s scope) {
 	it.walk(func(it *item) {
 		text, ok := it.scalar.(string)
@@ -191,7 +191,7 @@ func (r *nameReader) strings(it *item, s scope) {
 	})
 }
 
-// refers looks up what one {{…}} refers to. What hpcc does not know it lets be.
+// refers resolves a {{…}}. It accepts forms that hpcc does not know.
 func (r *nameReader) refers(it *item, ref string, s scope) {
 	names := func(where ...string) (out []string) {
 		for _, p := range s.template.items(where...) {
@@ -201,7 +201,7 @@ func (r *nameReader) refers(it *item, ref string, s scope) {
 	}
 	missing := func(what, name string, known []string) {
 		if !slices.Contains(known, name) {
-			r.wrong(it, "{{%s}}: there is no %s %q%s", message.Short(ref), what, message.Short(name), r.near(name, known))
+			r.wrong(it, "{{%s}}: unknown %s %q%s", message.Short(ref), what, message.Short(name), r.near(name, known))
 		}
 	}
 	if name, ok := strings.CutPrefix(ref, "inputs.parameters."); ok {
@@ -211,16 +211,16 @@ func (r *nameReader) refers(it *item, ref string, s scope) {
 	} else if name, ok := strings.CutPrefix(ref, "workflow.parameters."); ok && name != "json" && !r.anyParam {
 		missing("parameter of the workflow", name, r.parameters)
 	} else if (ref == "item" || strings.HasPrefix(ref, "item.")) && !s.looped {
-		r.wrong(it, "{{%s}}: there is an item only in the arguments of a step with withItems, withParam or withSequence", message.Short(ref))
+		r.wrong(it, "{{%s}}: item is only defined in the arguments of a step with withItems, withParam or withSequence", message.Short(ref))
 	} else if group, rest, _ := strings.Cut(ref, "."); (group == "tasks" || group == "steps") && rest != "name" {
 		r.ofMember(it, ref, group, rest, s)
 	}
 }
 
-// ofMember looks up what {{tasks.NAME.…}} or {{steps.NAME.…}} refers to.
+// ofMember resolves {{tasks.NAME.…}} or {{steps.NAME.…}}.
 func (r *nameReader) ofMember(it *item, ref, group, rest string, s scope) {
 	if s.group != group {
-		r.wrong(it, "{{%s}}: only a template with %s sees them; hand the value on by the step's arguments, and take it by {{inputs.parameters.NAME}}", message.Short(ref), map[string]string{"tasks": "a dag", "steps": "steps"}[group])
+		r.wrong(it, "{{%s}}: only defined in a template with %s; pass the value in the step's arguments and use {{inputs.parameters.NAME}}", message.Short(ref), map[string]string{"tasks": "a dag", "steps": "steps"}[group])
 		return
 	}
 	name, what, _ := strings.Cut(rest, ".")
@@ -230,7 +230,7 @@ func (r *nameReader) ofMember(it *item, ref, group, rest string, s scope) {
 		for k := range s.members {
 			known = append(known, k)
 		}
-		r.wrong(it, "{{%s}}: there is no %s %q here%s", message.Short(ref), strings.TrimSuffix(group, "s"), message.Short(name), r.near(name, known))
+		r.wrong(it, "{{%s}}: unknown %s %q%s", message.Short(ref), strings.TrimSuffix(group, "s"), message.Short(name), r.near(name, known))
 		return
 	}
 	t := r.templates[m.text("template")]

@@ -9,8 +9,7 @@ import (
 	"hpcc/job/kube"
 )
 
-// openLogs opens what the logs of a workflow come from: the server if one is named, else
-// the pods.
+// openLogs opens the source of a workflow's logs: the server if one is named, else the pods.
 func openLogs(ctx context.Context, workflow string) (kube.LogSource, error) {
 	server, err := openServer(ctx)
 	if err != nil {
@@ -23,9 +22,8 @@ func openLogs(ctx context.Context, workflow string) (kube.LogSource, error) {
 	return stepLogs{api}, err
 }
 
-// placeTasks finds the tasks of a workflow's attempts, by the template of a step and the index
-// in its array. The steps of a workflow that somebody else wrote get numbers by their names,
-// and keep them.
+// placeTasks assigns the attempts of a workflow to tasks, by the template of the step and the
+// index in its array. Steps of a user's own workflow get numbers by their names, and keep them.
 func placeTasks(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, error) {
 	if s.Job.Workflow != nil {
 		return numbered(s.Home, list)
@@ -33,7 +31,7 @@ func placeTasks(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, erro
 	var out []batch.Attempt
 	for _, a := range list {
 		first, step := s.Job.Place(a.Template)
-		if step == nil { // of a step that never began the task has a name, and what would have run it has not
+		if step == nil { // a step that never started has no pod, but its task has a name
 			task, _, _ := strings.Cut(a.Step, ".")
 			first, step = s.Job.Place(task)
 		}
@@ -54,7 +52,7 @@ func placeTasks(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, erro
 	return out, nil
 }
 
-// numbered gives steps numbers, from 0 on.
+// numbered assigns numbers to steps, from 0.
 func numbered(home string, list []batch.Attempt) ([]batch.Attempt, error) {
 	tasks, err := job.Tasks(home)
 	if err != nil {
@@ -65,7 +63,7 @@ func numbered(home string, list []batch.Attempt) ([]batch.Attempt, error) {
 		of[t.Step] = t.Index
 		next = max(next, t.Index+1)
 	}
-	for k := range next { // of what runs again, the record stands aside
+	for k := range next { // a retried task's record has been moved aside
 		before := &job.Task{}
 		if job.ReadRecord(home, (&job.Task{Index: k}).EarlierName(0), before) {
 			of[before.Step] = k

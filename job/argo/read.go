@@ -18,36 +18,35 @@ import (
 	"hpcc/job/message"
 )
 
-// Bounds of people's manifests. A server refuses an object of more than 1.5 MiB;
-// references (*name) may make a small file a large one.
+// Limits for users' manifests. A server rejects an object of more than 1.5 MiB; references
+// (*name) may expand a small file into a large one.
 const (
 	maxDocuments = 100
 	maxItems     = 100_000
 	maxDepth     = 64
-	maxProblems  = 10 // that are told of a file
+	maxProblems  = 10 // reported for a file
 )
 
-// A manifestDocument is one document of a file that somebody wrote for Argo Workflows or
-// Kubernetes, all of whose fields the server knows.
+// A manifestDocument is one document of a user's file for Argo Workflows or Kubernetes. The
+// server knows all its fields.
 type manifestDocument struct {
 	APIVersion, Kind string
-	Name             string // "" where the server is to find one
+	Name             string // "" if the server is to choose one
 
 	root *item
 }
 
-// A manifestError is what is wrong with people's manifests: each problem with
-// file, line and path.
+// A manifestError lists the problems of users' manifests, each with file, line and path.
 type manifestError struct{ Problems []string }
 
 func (e *manifestError) Error() string { return strings.Join(e.Problems, "\n") }
 
-// readManifests reads the documents of a YAML or JSON file, strictly: servers drop
-// fields that they do not know and say nothing. Names of fields count with their
-// case. What is wrong is a [*manifestError], which tells all of it.
+// readManifests reads the documents of a YAML or JSON file strictly, because servers silently drop
+// unknown fields. Field names are case-sensitive. The error is a [*manifestError] with all
+// problems.
 func readManifests(file string, text []byte) ([]manifestDocument, error) {
 	if len(text) > kube.MaxManifest {
-		return nil, fmt.Errorf("%s has more than %d bytes, which no server takes for one object", file, kube.MaxManifest)
+		return nil, fmt.Errorf("%s has more than %d bytes, the servers' limit for an object", file, kube.MaxManifest)
 	}
 	r := &manifestReader{file: file}
 	var list []manifestDocument
@@ -81,16 +80,16 @@ func readManifests(file string, text []byte) ([]manifestDocument, error) {
 type manifestReader struct {
 	file     string
 	schema   *schema
-	values   int // that were read; references count each time
+	values   int // values read so far; references count each time
 	within   []place
 	problems []string
 	ended    bool
 }
 
-// A place is a value of a known type that is being read.
+// A place is the position of a value of a known type while it is read.
 type place struct{ path, kind string }
 
-// wrong notes a problem; beyond the last that is told nothing is read.
+// wrong adds a problem. After maxProblems nothing more is read.
 func (r *manifestReader) wrong(n *yaml.Node, path, format string, a ...any) {
 	if r.ended {
 		return
@@ -104,7 +103,7 @@ func (r *manifestReader) wrong(n *yaml.Node, path, format string, a ...any) {
 
 func (r *manifestReader) document(n *yaml.Node) (m manifestDocument) {
 	if n.Kind != yaml.MappingNode {
-		r.wrong(n, "", "is no manifest, which has apiVersion and kind")
+		r.wrong(n, "", "not a manifest: lacks apiVersion and kind")
 		return m
 	}
 	m.APIVersion, m.Kind = top(n, "apiVersion"), top(n, "kind")
@@ -123,7 +122,7 @@ func (r *manifestReader) document(n *yaml.Node) (m manifestDocument) {
 			}
 		}
 		slices.Sort(known)
-		r.wrong(n, "", "kind %q of apiVersion %q is none that hpcc knows: %s", message.Short(m.Kind), message.Short(m.APIVersion), strings.Join(known, ", "))
+		r.wrong(n, "", "unknown kind %q of apiVersion %q; known: %s", message.Short(m.Kind), message.Short(m.APIVersion), strings.Join(known, ", "))
 		return m
 	}
 	m.root = r.value(n, r.schema.roots[m.APIVersion+" "+m.Kind], "", 0)
@@ -131,7 +130,7 @@ func (r *manifestReader) document(n *yaml.Node) (m manifestDocument) {
 	return m
 }
 
-// value reads a value of a kind; see testdata/fields. Of what is refused it is null.
+// value reads a value of a kind; see testdata/fields. For an invalid value it returns null.
 func (r *manifestReader) value(n *yaml.Node, kind, path string, depth int) *item {
 	it := &item{line: n.Line, path: path}
 	r.values++
@@ -139,11 +138,11 @@ func (r *manifestReader) value(n *yaml.Node, kind, path string, depth int) *item
 	case r.ended:
 		return it
 	case r.values > maxItems:
-		r.wrong(n, path, "with its references (*name) the file has more than %d values", maxItems)
+		r.wrong(n, path, "the file has more than %d values, including references (*name)", maxItems)
 		r.ended = true
 		return it
 	case depth > maxDepth:
-		r.wrong(n, path, "stands more than %d levels deep", maxDepth)
+		r.wrong(n, path, "nested more than %d levels deep", maxDepth)
 		r.ended = true
 		return it
 	case n.Kind == yaml.AliasNode:
@@ -172,12 +171,12 @@ func (r *manifestReader) value(n *yaml.Node, kind, path string, depth int) *item
 	case n.Kind == yaml.ScalarNode:
 		it.scalar = r.scalar(n, kind, path)
 	default:
-		r.wrong(n, path, "is %s, and takes %s", shapeOf(n), wanted(kind))
+		r.wrong(n, path, "is %s; want %s", shapeOf(n), wanted(kind))
 	}
 	return it
 }
 
-// typed reads an object of which all fields are known.
+// typed reads an object whose fields must all be known.
 func (r *manifestReader) typed(it *item, n *yaml.Node, kind string, depth int) {
 	r.within = append(r.within, place{it.path, kind})
 	defer func() { r.within = r.within[:len(r.within)-1] }()
@@ -196,7 +195,7 @@ func (r *manifestReader) typed(it *item, n *yaml.Node, kind string, depth int) {
 	}
 }
 
-// object reads an object; kindOf says of what kind a field is, "" of one that is refused.
+// object reads an object. kindOf returns the kind of a field, or "" if it is invalid.
 func (r *manifestReader) object(it *item, n *yaml.Node, depth int, kindOf func(key *yaml.Node, name string) string) {
 	for _, p := range r.pairs(n, it.path, depth) {
 		name := p.key.Value
@@ -208,8 +207,8 @@ func (r *manifestReader) object(it *item, n *yaml.Node, depth int, kindOf func(k
 
 type pair struct{ key, value *yaml.Node }
 
-// pairs are the keys and values of an object, with those that "<<" takes in. A key
-// of its own overrules them; one that stands twice is refused.
+// pairs returns the keys and values of an object, including those merged by "<<", which its own
+// keys override. A duplicate key is an error.
 func (r *manifestReader) pairs(n *yaml.Node, path string, depth int) (out []pair) {
 	at := map[string]*yaml.Node{}
 	var taken []*yaml.Node
@@ -220,11 +219,11 @@ func (r *manifestReader) pairs(n *yaml.Node, path string, depth int) (out []pair
 		case key.ShortTag() == "!!merge":
 			taken = append(taken, value)
 		case key.Kind != yaml.ScalarNode:
-			r.wrong(key, path, "a key is %s, and has to be text", shapeOf(key))
+			r.wrong(key, path, "a key is %s; want text", shapeOf(key))
 		case isBool:
-			r.wrong(key, path, "the key %s is read as a boolean: put it in quotes", key.Value)
+			r.wrong(key, path, "key %s is a boolean; put it in quotes", key.Value)
 		case before != nil:
-			r.wrong(key, joinPath(path, key.Value), "stands here twice: in line %d as well", before.Line)
+			r.wrong(key, joinPath(path, key.Value), "duplicate of line %d", before.Line)
 		default:
 			at[key.Value] = key
 			out = append(out, pair{key, value})
@@ -236,10 +235,10 @@ func (r *manifestReader) pairs(n *yaml.Node, path string, depth int) (out []pair
 	return out
 }
 
-// take adds what "<<" stands for: an object, or a list of them of which the first counts.
+// take adds the fields that "<<" merges: an object, or a list of objects of which the first wins.
 func (r *manifestReader) take(out []pair, at map[string]*yaml.Node, n *yaml.Node, path string, depth int) []pair {
 	if r.values++; r.values > maxItems || depth > maxDepth {
-		r.value(n, "a", path, maxDepth+1) // says so
+		r.value(n, "a", path, maxDepth+1) // reports the depth
 		return out
 	}
 	switch n.Kind {
@@ -257,39 +256,39 @@ func (r *manifestReader) take(out []pair, at map[string]*yaml.Node, n *yaml.Node
 			}
 		}
 	default:
-		r.wrong(n, path, "behind << there has to be a mapping")
+		r.wrong(n, path, "<< needs a mapping")
 	}
 	return out
 }
 
-// meant is, for a field that is not known, the one that may have been: of a name
-// that is near, or where an object around it has it, as when lines are indented wrongly.
+// meant suggests the field that was intended instead of an unknown one: a similar name, or the same
+// name in an enclosing object, as with wrong indentation.
 func (r *manifestReader) meant(name string) string {
 	here := r.within[len(r.within)-1]
 	known := r.schema.fieldNames(here.kind)
 	for _, k := range known {
 		if strings.EqualFold(k, name) {
-			return fmt.Sprintf("; did you mean %s? Upper and lower case differ", k)
+			return fmt.Sprintf(" (did you mean %s? names are case-sensitive)", k)
 		}
 	}
 	for _, p := range slices.Backward(r.within[:len(r.within)-1]) {
 		if _, ok := r.schema.types[p.kind][name]; ok && len(r.within) > 1 {
-			return fmt.Sprintf("; %s has one of that name: is it indented too far?", orFile(p.path))
+			return fmt.Sprintf("; %s has a field of that name (indented too far?)", orFile(p.path))
 		}
 	}
 	if near := message.Nearest(message.Short(name), known); near != "" {
-		return fmt.Sprintf("; did you mean %s?", near)
+		return fmt.Sprintf(" (did you mean %s?)", near)
 	}
 	for _, k := range known {
 		kind := strings.TrimLeft(r.schema.types[here.kind][k].kind, "[]{}")
 		if _, ok := r.schema.types[kind][name]; ok {
-			return fmt.Sprintf("; %s has one of that name: is it indented too little?", joinPath(here.path, k))
+			return fmt.Sprintf("; %s has a field of that name (not indented enough?)", joinPath(here.path, k))
 		}
 	}
 	if len(known) == 0 {
-		return "; there are none here"
+		return "; no fields are known here"
 	}
-	return "; known are " + strings.Join(known[:min(len(known), 30)], ", ")
+	return "; known: " + strings.Join(known[:min(len(known), 30)], ", ")
 }
 
 func orFile(path string) string {
@@ -322,7 +321,7 @@ func (r *manifestReader) scalar(n *yaml.Node, kind, path string) any {
 		fits = strings.Contains("s x a", kind)
 		if kind == "q" {
 			if fits = quantityText().MatchString(x); !fits {
-				r.wrong(n, path, "%q is no quantity: write 500m, 2, 4Gi or 4G", message.Short(x))
+				r.wrong(n, path, "%q is not a quantity such as 500m, 2, 4Gi or 4G", message.Short(x))
 				return nil
 			}
 		}
@@ -338,9 +337,9 @@ func (r *manifestReader) scalar(n *yaml.Node, kind, path string) any {
 	}
 	advice := ""
 	if _, isText := v.(string); kind == "s" && !isText {
-		advice = ": put it in quotes"
+		advice = "; put it in quotes"
 	}
-	r.wrong(n, path, "%s is %s, and it takes %s%s", message.Short(n.Value), scalarName(v), wanted(kind), advice)
+	r.wrong(n, path, "%s is %s; want %s%s", message.Short(n.Value), scalarName(v), wanted(kind), advice)
 	return nil
 }
 
@@ -348,7 +347,7 @@ var quantityText = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$`)
 })
 
-// scalarOf is a scalar's value: string, bool, int, int64, uint64 or float64. Servers read
+// scalarOf returns a scalar's value: string, bool, int, int64, uint64 or float64. Servers read
 // YAML 1.1, where yes and off are booleans.
 func scalarOf(n *yaml.Node) (any, error) {
 	if b, ok := yamlBool(n); ok {
@@ -360,18 +359,18 @@ func scalarOf(n *yaml.Node) (any, error) {
 	case "!!int", "!!float":
 		var v any
 		if err := n.Decode(&v); err != nil {
-			return nil, fmt.Errorf("%q is no number", message.Short(n.Value))
+			return nil, fmt.Errorf("%q is not a number", message.Short(n.Value))
 		}
 		if f, ok := v.(float64); ok && (math.IsInf(f, 0) || math.IsNaN(f)) {
-			return nil, fmt.Errorf("%s is a number that JSON, in which servers speak, does not have", n.Value)
+			return nil, fmt.Errorf("JSON cannot represent the number %s", n.Value)
 		}
 		return v, nil
 	default:
-		return nil, fmt.Errorf("the tag %s means nothing to servers", message.Short(tag))
+		return nil, fmt.Errorf("servers do not support the tag %s", message.Short(tag))
 	}
 }
 
-// yamlBool says whether a plain scalar is a boolean by YAML 1.1.
+// yamlBool reports whether a plain scalar is a boolean in YAML 1.1, and its value.
 func yamlBool(n *yaml.Node) (value, ok bool) {
 	if n.Kind != yaml.ScalarNode || n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
 		return false, false
@@ -388,7 +387,7 @@ func yamlBool(n *yaml.Node) (value, ok bool) {
 	return false, false
 }
 
-// wanted names a kind for people.
+// wanted returns the description of a kind for messages.
 func wanted(kind string) string {
 	names := map[string]string{"s": "text", "b": "true or false", "i": "a whole number", "n": "a number", "q": "a quantity such as 500m or 4Gi",
 		"x": "a whole number or text", "a": "anything"}
@@ -423,7 +422,7 @@ func scalarName(v any) string {
 	return "a number"
 }
 
-// top is the text of a field of a document, "" when there is none.
+// top returns the text of a top-level field of a document, or "".
 func top(n *yaml.Node, name string) string {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if v := n.Content[i+1]; n.Content[i].Value == name && v.Kind == yaml.ScalarNode {

@@ -25,19 +25,19 @@ import (
 	"hpcc/store/wait"
 )
 
-// The variables that say where an Argo server is: those of its own command, and two for
-// files. They are of a [Cluster], so that a job's status finds the server that it was handed in to.
+// The variables that locate an Argo server: those of the argo command, and two for files. They are
+// stored with a [Cluster], so that a job's status finds the server again.
 const (
 	ServerVariable     = "ARGO_SERVER"               // URL, or host:port
-	TokenFileVariable  = "ARGO_TOKEN_FILE"           // path; in the place of the token
-	SecureVariable     = "ARGO_SECURE"               // false: http, where the URL does not say
-	UnverifiedVariable = "ARGO_INSECURE_SKIP_VERIFY" // true: any certificate will do
-	CAFileVariable     = "ARGO_CA_FILE"              // path of certificates that are trusted, beside SSL_CERT_FILE
+	TokenFileVariable  = "ARGO_TOKEN_FILE"           // path; instead of the token
+	SecureVariable     = "ARGO_SECURE"               // false: http, if the URL has no scheme
+	UnverifiedVariable = "ARGO_INSECURE_SKIP_VERIFY" // true: accept any certificate
+	CAFileVariable     = "ARGO_CA_FILE"              // path of trusted certificates, in addition to SSL_CERT_FILE
 
-	argoToken = "ARGO_TOKEN" // never part of a cluster: it would be written down
+	argoToken = "ARGO_TOKEN" // never stored in a cluster, to keep it out of job records
 )
 
-// Bounds of an Argo server's answers.
+// Limits for an Argo server's answers.
 const (
 	maxArgoAnswer = 64 << 20 // a workflow with the states of ten thousand steps
 	maxLogLine    = 1 << 20
@@ -47,21 +47,21 @@ const (
 	maxCertificates = 16 << 20
 )
 
-// An Server is an Argo server, spoken to by its REST interface.
+// A Server is a client of an Argo server's REST interface.
 type Server struct {
 	base  *url.URL
 	token string // "" sends none
 	http  *http.Client
 }
 
-// An serverError is a refusal, in the server's words and with what to do about it.
+// A serverError is a refusal: the server's message with advice.
 type serverError struct {
-	status  int // of HTTP
+	status  int // HTTP status
 	text    string
-	foreign bool // what answers is not an Argo server
+	foreign bool // the address is not that of an Argo server
 }
 
-// isGone says whether an Argo server says that there is no such thing.
+// isGone reports whether an Argo server answered that an object does not exist.
 func isGone(err error) bool {
 	refused := new(serverError)
 	return errors.As(err, &refused) && refused.status == http.StatusNotFound && !refused.foreign
@@ -69,8 +69,8 @@ func isGone(err error) bool {
 
 func (e *serverError) Error() string { return e.text }
 
-// openServer reads where the server is and how it is spoken to; nil without one.
-// Nothing is sent.
+// openServer returns a client for the server of the environment, or nil without one. It does not
+// send anything.
 func openServer(ctx context.Context) (*Server, error) {
 	where := invoke.Getenv(ctx, ServerVariable)
 	if where == "" {
@@ -85,7 +85,7 @@ func openServer(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	if s.token != "" && base.Scheme == "http" && !loopback(base.Hostname()) && invoke.Getenv(ctx, SecureVariable) != "false" {
-		return nil, fmt.Errorf("the Argo server %s: over http:// everybody on the way could read the token; write https://, or set %s=false", base.Redacted(), SecureVariable)
+		return nil, fmt.Errorf("the Argo server %s: http:// would expose the token on the network; use https://, or set %s=false", base.Redacted(), SecureVariable)
 	}
 	tlsConfig := &tls.Config{InsecureSkipVerify: invoke.Getenv(ctx, UnverifiedVariable) == "true"}
 	if file := invoke.Getenv(ctx, CAFileVariable); file != "" {
@@ -100,15 +100,15 @@ func openServer(ctx context.Context) (*Server, error) {
 			TLSClientConfig:     tlsConfig,
 			TLSHandshakeTimeout: 10 * time.Second,
 			ForceAttemptHTTP2:   true,
-			IdleConnTimeout:     10 * time.Second, // each look has a transport of its own
+			IdleConnTimeout:     10 * time.Second, // each poll has its own transport
 		}},
-		// The token is for this host, and a login page is not an answer.
+		// Do not send the token to another host; a login page is not an answer.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s, nil
 }
 
-// serverURL reads a server's address: a URL, or host:port as the argo command has it.
+// serverURL parses a server's address: a URL, or host:port like the argo command.
 func serverURL(where string, secure bool) (*url.URL, error) {
 	if !strings.Contains(where, "://") {
 		scheme := "https://"
@@ -120,13 +120,13 @@ func serverURL(where string, secure bool) (*url.URL, error) {
 	u, err := url.Parse(where)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("address of the Argo server: %q is no URL", message.Short(where))
+		return nil, fmt.Errorf("address of the Argo server: %q is not a URL", message.Short(where))
 	case (u.Scheme != "https" && u.Scheme != "http") || u.Host == "":
-		return nil, fmt.Errorf("address of the Argo server: %q is no URL of http or https", message.Short(u.Redacted()))
+		return nil, fmt.Errorf("address of the Argo server: %q is not an http or https URL", message.Short(u.Redacted()))
 	case u.User != nil:
-		return nil, fmt.Errorf("address of the Argo server: %s holds a name or a password, which would be written down; give a token by $%s or --token-file", u.Redacted(), argoToken)
+		return nil, fmt.Errorf("address of the Argo server: %s contains a name or a password, which would be stored with the job; pass a token with $%s or --token-file", u.Redacted(), argoToken)
 	case u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("address of the Argo server: %q goes on behind the path; write https://HOST[:PORT][/PATH]", message.Short(where))
+		return nil, fmt.Errorf("address of the Argo server: %q has text after the path; use https://HOST[:PORT][/PATH]", message.Short(where))
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	return u, nil
@@ -137,7 +137,7 @@ func loopback(host string) bool {
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// login is what Authorization says; "" without a token.
+// login returns the Authorization header, or "" without a token.
 func login(ctx context.Context) (string, error) {
 	token, from := os.Getenv(argoToken), "$"+argoToken
 	if file := invoke.Getenv(ctx, TokenFileVariable); file != "" {
@@ -164,12 +164,12 @@ func login(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	if len(token) > maxToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("the token for the Argo server in %s is no token: it is one word of letters, digits and signs", from)
+		return "", fmt.Errorf("the token for the Argo server in %s is invalid: expected one word of letters, digits and punctuation", from)
 	}
 	return scheme + " " + token, nil
 }
 
-// certificates are this machine's and those of a file.
+// certificates returns this machine's certificates and those of a file.
 func certificates(file string) (*x509.CertPool, error) {
 	pem, err := wait.ReadFile(file, maxCertificates)
 	if err != nil {
@@ -180,13 +180,13 @@ func certificates(file string) (*x509.CertPool, error) {
 		pool = x509.NewCertPool()
 	}
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("reading certificates: %s has none in PEM", file)
+		return nil, fmt.Errorf("reading certificates: %s does not contain PEM certificates", file)
 	}
 	return pool, nil
 }
 
-// call sends a request and reads the answer into out, which may be nil. path has no
-// escapes; what is refused is an [serverError].
+// call sends a request and decodes the answer into out, unless that is nil. The elements of path are
+// not escaped. A refusal is a [serverError].
 func (s *Server) call(ctx context.Context, method string, path []string, query url.Values, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, invoke.Patience)
 	defer cancel()
@@ -200,17 +200,17 @@ func (s *Server) call(ctx context.Context, method string, path []string, query u
 	case err != nil:
 		return fmt.Errorf("reading the answer of Argo server %s: %w", s.base, err)
 	case len(b) > maxArgoAnswer:
-		return fmt.Errorf("the Argo server %s: its answer has more than %d bytes", s.base, maxArgoAnswer)
+		return fmt.Errorf("the Argo server %s: the answer has more than %d bytes", s.base, maxArgoAnswer)
 	case out == nil:
 		return nil
 	}
 	if err := json.Unmarshal(b, out); err != nil {
-		return s.stranger(resp, b)
+		return s.foreign(resp, b)
 	}
 	return nil
 }
 
-// send sends a request; the answer is one of success.
+// send sends a request and returns a successful response, or an error.
 func (s *Server) send(ctx context.Context, method string, path []string, query url.Values, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
@@ -242,11 +242,11 @@ func (s *Server) send(ctx context.Context, method string, path []string, query u
 	return nil, s.refusal(resp, b)
 }
 
-// refusal makes an error of an answer that is none of success.
+// refusal converts an unsuccessful response to an error.
 func (s *Server) refusal(resp *http.Response, body []byte) error {
 	var said struct{ Message string }
 	if resp.StatusCode/100 == 3 || json.Unmarshal(body, &said) != nil || said.Message == "" {
-		if e := s.stranger(resp, body); resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
+		if e := s.foreign(resp, body); resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
 			return e
 		}
 		said.Message = resp.Status
@@ -254,38 +254,38 @@ func (s *Server) refusal(resp *http.Response, body []byte) error {
 	text := strings.Join(strings.Fields(said.Message), " ")
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
-		text = fmt.Sprintf("the Argo server %s refuses the token (%s); another comes from \"argo auth token\" or \"kubectl create token SERVICEACCOUNT\", and goes into $%s or --token-file", s.base, text, argoToken)
+		text = fmt.Sprintf("the Argo server %s rejects the token (%s); get another from \"argo auth token\" or \"kubectl create token SERVICEACCOUNT\", and pass it with $%s or --token-file", s.base, text, argoToken)
 		if s.token == "" {
-			text = fmt.Sprintf("the Argo server %s wants a token: put one that \"argo auth token\" or \"kubectl create token SERVICEACCOUNT\" gives into $%s or --token-file", s.base, argoToken)
+			text = fmt.Sprintf("the Argo server %s requires a token; get one from \"argo auth token\" or \"kubectl create token SERVICEACCOUNT\", and pass it with $%s or --token-file", s.base, argoToken)
 		}
 	case http.StatusForbidden:
-		text = fmt.Sprintf("the Argo server %s: %s; who may is said by the roles of the namespace: another --namespace, or ask its administrator for one that has workflows", s.base, text)
+		text = fmt.Sprintf("the Argo server %s: %s; choose another --namespace, or ask the administrator for a role with workflows in this one", s.base, text)
 	default:
 		text = fmt.Sprintf("the Argo server %s: %s", s.base, text)
 	}
 	return &serverError{status: resp.StatusCode, text: text[:min(len(text), maxRefusal)]}
 }
 
-// stranger says that something else answers at the address.
-func (s *Server) stranger(resp *http.Response, body []byte) error {
-	what := cmp.Or(resp.Header.Get("Content-Type"), "nothing that it names")
+// foreign returns the error for an address that is not an Argo server.
+func (s *Server) foreign(resp *http.Response, body []byte) error {
+	what := cmp.Or(resp.Header.Get("Content-Type"), "no content type")
 	switch to := resp.Header.Get("Location"); {
 	case resp.StatusCode/100 == 3 && to != "":
 		if u, err := url.Parse(to); err == nil {
 			to = cmp.Or(u.Host, s.base.Host) + u.Path // a query may hold secrets
 		}
-		return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s sends us on to %s, where hpcc does not go with a token: is that a login page, or is the address another?", s.base, message.Short(to))}
+		return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s redirects to %s, where hpcc does not send the token; this may be a login page or a wrong address", s.base, message.Short(to))}
 	case bytes.Contains(body, []byte("HTTP request to an HTTPS server")):
-		return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s speaks TLS: write https://%s", s.base, s.base.Host)}
+		return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s uses TLS; use https://%s", s.base, s.base.Host)}
 	}
-	return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("what answers at %s is no Argo server: it says %s, %s", s.base, resp.Status, message.Short(what))}
+	return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("%s is not an Argo server: it answers %s, %s", s.base, resp.Status, message.Short(what))}
 }
 
-// unreached says why there was no answer.
+// unreached returns the error of a request without an answer, with advice.
 func (s *Server) unreached(err error) error {
 	var ue *url.Error
 	if errors.As(err, &ue) {
-		err = ue.Err // which has the address a second time
+		err = ue.Err // the wrapper repeats the address
 	}
 	advice := ""
 	var unknown x509.UnknownAuthorityError
@@ -298,13 +298,13 @@ func (s *Server) unreached(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the Argo server %s does not answer within %v", s.base, invoke.Patience)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		advice = "; nothing listens there: \"kubectl -n argo port-forward service/argo-server 2746\" brings one here, whose address is https://localhost:2746"
+		advice = "; no server listens on that port; \"kubectl -n argo port-forward service/argo-server 2746\" provides one at https://localhost:2746"
 	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &host):
-		advice = "; name the certificate that signed it with --ca-file FILE, or, where nobody can listen, --insecure-skip-verify"
+		advice = "; give its certificate authority with --ca-file FILE, or use --insecure-skip-verify on a trusted network"
 	case errors.As(err, &dns):
-		advice = "; is the name right, and is it known on this machine?"
+		advice = "; check the host name"
 	case strings.Contains(err.Error(), "first record does not look like a TLS handshake"), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		advice = "; it speaks no TLS: write http://" + s.base.Host
+		advice = "; it does not use TLS; use http://" + s.base.Host
 	}
 	return fmt.Errorf("reaching Argo server %s: %w%s", s.base, err, advice)
 }
@@ -321,8 +321,8 @@ func (s *Server) template(ctx context.Context, name string) (stored json.RawMess
 	return stored, s.call(ctx, http.MethodGet, []string{"workflow-templates", kube.Namespace(ctx), name}, nil, nil, &stored)
 }
 
-// workflowFields are what of a workflow is asked for, to see how it goes: it holds a
-// copy of everything that was handed in, too.
+// workflowFields are the fields that a state query requests, because a workflow also contains a
+// copy of the submitted manifest.
 const workflowFields = "metadata.name,status.phase,status.message,status.progress,status.startedAt,status.finishedAt,status.nodes"
 
 func (s *Server) get(ctx context.Context, name string) (*Workflow, error) {
@@ -338,13 +338,13 @@ func (s *Server) terminate(ctx context.Context, name string) error {
 	return s.call(ctx, http.MethodPut, []string{"workflows", kube.Namespace(ctx), name, "terminate"}, nil, map[string]string{}, nil)
 }
 
-// retry runs the failed steps of a workflow again.
+// retry reruns the failed steps of a workflow.
 func (s *Server) retry(ctx context.Context, name string) error {
 	return s.call(ctx, http.MethodPut, []string{"workflows", kube.Namespace(ctx), name, "retry"}, nil, map[string]string{}, nil)
 }
 
-// Log writes what the main container of a step's pod says. With follow it goes on until
-// the pod has ended.
+// Log copies the output of the main container of a step's pod. With follow it continues until the
+// pod has ended.
 func (s *Server) Log(ctx context.Context, name, pod string, follow bool, out io.Writer) error {
 	q := url.Values{"logOptions.container": {kube.MainContainer}, "podName": {pod}}
 	if follow {
@@ -366,7 +366,7 @@ func (s *Server) Log(ctx context.Context, name, pod string, follow bool, out io.
 			Error  struct{ Message string }
 		}
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return s.stranger(resp, nil)
+			return s.foreign(resp, nil)
 		}
 		if line.Error.Message != "" {
 			return fmt.Errorf("the Argo server %s: %s", s.base, line.Error.Message)

@@ -48,14 +48,14 @@ func TestOpenArgoServer(t *testing.T) {
 		{"token", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: file("t", "abc.def\n")}, "https://a.example Bearer abc.def"},
 		{"as argo has it", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: file("b", "Bearer abc\n")}, "https://a.example Bearer abc"},
 		{"loopback", map[string]string{ServerVariable: "http://127.0.0.1:1", TokenFileVariable: file("l", "abc")}, "http://127.0.0.1:1 Bearer abc"},
-		{"in the clear", map[string]string{ServerVariable: "http://a.example", TokenFileVariable: file("c", "abc")}, "everybody on the way could read the token"},
-		{"password", map[string]string{ServerVariable: "https://me:secret@a.example"}, "holds a name or a password"},
-		{"scheme", map[string]string{ServerVariable: "ftp://a.example"}, "is no URL of http or https"},
-		{"query", map[string]string{ServerVariable: "https://a.example/?x=1"}, "goes on behind the path"},
+		{"in the clear", map[string]string{ServerVariable: "http://a.example", TokenFileVariable: file("c", "abc")}, "would expose the token"},
+		{"password", map[string]string{ServerVariable: "https://me:secret@a.example"}, "contains a name or a password"},
+		{"scheme", map[string]string{ServerVariable: "ftp://a.example"}, "is not an http or https URL"},
+		{"query", map[string]string{ServerVariable: "https://a.example/?x=1"}, "has text after the path"},
 		{"no token", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: file("e", " \n")}, "is empty"},
-		{"two words", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: file("w", "a\nb")}, "is no token"},
+		{"two words", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: file("w", "a\nb")}, "is invalid: expected one word"},
 		{"no file", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: dir + "/none"}, "no such file"},
-		{"no certificate", map[string]string{ServerVariable: "https://a.example", CAFileVariable: file("ca", "x")}, "has none in PEM"},
+		{"no certificate", map[string]string{ServerVariable: "https://a.example", CAFileVariable: file("ca", "x")}, "does not contain PEM"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := argoAt(t, tt.env)
@@ -86,15 +86,15 @@ func TestArgoServerAnswers(t *testing.T) {
 		name, want string
 		answer     http.HandlerFunc
 	}{
-		{"token", `refuses the token (Unauthorized)`, say(401, `{"code":16,"message":"Unauthorized"}`)},
-		{"right", `User "a" cannot create; who may is said by the roles of the namespace`, say(403, `{"code":7,"message":"User \"a\" cannot create"}`)},
+		{"token", `rejects the token (Unauthorized)`, say(401, `{"code":16,"message":"Unauthorized"}`)},
+		{"right", `User "a" cannot create; choose another --namespace`, say(403, `{"code":7,"message":"User \"a\" cannot create"}`)},
 		{"words", `: templates.main: no`, say(400, `{"code":3,"message":"templates.main:\n no"}`)},
-		{"redirect", "sends us on to", func(w http.ResponseWriter, r *http.Request) {
+		{"redirect", "redirects to", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere.URL+"/login?secret=1", http.StatusTemporaryRedirect)
 		}},
-		{"page", "is no Argo server: it says 200 OK, text/html", say(200, "<html>")},
-		{"page of an error", "is no Argo server: it says 502 Bad Gateway", say(502, "<html>")},
-		{"page of nothing", "is no Argo server: it says 404 Not Found", say(404, "<html>")},
+		{"page", "is not an Argo server: it answers 200 OK, text/html", say(200, "<html>")},
+		{"page of an error", "is not an Argo server: it answers 502 Bad Gateway", say(502, "<html>")},
+		{"page of nothing", "is not an Argo server: it answers 404 Not Found", say(404, "<html>")},
 		{"cut off", "unexpected EOF (gave up after 5 attempts)", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `{"meta`)
@@ -143,12 +143,12 @@ func TestArgoServerUnreached(t *testing.T) {
 		name, want string
 		env        map[string]string
 	}{
-		{"nobody", "nothing listens there", map[string]string{ServerVariable: free}},
+		{"nobody", "no server listens on that port", map[string]string{ServerVariable: free}},
 		{"unknown certificate", "--ca-file FILE", map[string]string{ServerVariable: tlsServer.URL}},
 		{"known certificate", "", map[string]string{ServerVariable: tlsServer.URL, CAFileVariable: ca}},
 		{"any certificate", "", map[string]string{ServerVariable: tlsServer.URL, UnverifiedVariable: "true"}},
-		{"no TLS there", "it speaks no TLS: write http://", map[string]string{ServerVariable: strings.Replace(plain.URL, "http:", "https:", 1)}},
-		{"TLS there", "speaks TLS: write https://", map[string]string{ServerVariable: strings.Replace(tlsServer.URL, "https:", "http:", 1)}},
+		{"no TLS there", "it does not use TLS; use http://", map[string]string{ServerVariable: strings.Replace(plain.URL, "http:", "https:", 1)}},
+		{"TLS there", "uses TLS; use https://", map[string]string{ServerVariable: strings.Replace(tlsServer.URL, "https:", "http:", 1)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := argoAt(t, tt.env)

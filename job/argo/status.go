@@ -20,24 +20,24 @@ import (
 	"hpcc/job/kube"
 )
 
-// A Workflow is what Argo says of one that was handed in.
+// A Workflow is Argo's state of a submitted workflow.
 type Workflow struct {
 	Metadata struct{ Name string }
 	Status   struct {
 		Phase, Message        string
 		StartedAt, FinishedAt time.Time
 		Nodes                 map[string]workflowNode
-		// Of a large workflow the controller packs the nodes (gzip, base64), or keeps them in a database:
-		// the server brings them back, and Kubernetes does not.
+		// The controller compresses the nodes of a large workflow (gzip, base64), or stores them in a
+		// database. The server returns them expanded, Kubernetes does not.
 		CompressedNodes, OffloadNodeStatusVersion string
 	}
 }
 
-// unpack brings the nodes back that the controller has packed.
+// unpack expands compressed nodes.
 func (w *Workflow) unpack() error {
 	s := &w.Status
 	if s.OffloadNodeStatusVersion != "" && len(s.Nodes) == 0 {
-		return fmt.Errorf("workflow %s is so large that Argo keeps its steps in a database, which only an Argo server reads: name one with --server URL at submit", w.Metadata.Name)
+		return fmt.Errorf("workflow %s is so large that Argo stores its steps in a database, which only an Argo server can read; give one with --server URL at submit", w.Metadata.Name)
 	}
 	if s.CompressedNodes == "" {
 		return nil
@@ -52,7 +52,7 @@ func (w *Workflow) unpack() error {
 	return nil
 }
 
-// A workflowNode is a step, or what groups steps.
+// A workflowNode is a step, or a group of steps.
 type workflowNode struct {
 	ID, Name, Type, TemplateName string
 	TemplateRef                  struct{ Template string }
@@ -66,12 +66,12 @@ type workflowNode struct {
 
 type nodeParameter struct{ Name, Value string }
 
-// phaseEnded says whether the workflow, or a step, is over.
+// phaseEnded reports whether the workflow or a step has ended.
 func phaseEnded(phase string) bool {
 	return slices.Contains([]string{"Succeeded", "Failed", "Error", "Skipped", "Omitted"}, phase)
 }
 
-// pods are the steps that ran, or run, in pods, in the order in which they began.
+// pods returns the steps that run or ran in pods, in the order in which they started.
 func (w *Workflow) pods() []workflowNode {
 	var out []workflowNode
 	for _, n := range w.Status.Nodes {
@@ -85,9 +85,8 @@ func (w *Workflow) pods() []workflowNode {
 	return out
 }
 
-// pod is the name of the pod in which a step runs, as the controller makes it
-// (POD_NAMES=v2, the default since 3.3): of the workflow, the template and a hash
-// (FNV-1a, 32 bits) of the step's whole name.
+// pod returns the name of the pod of a step, like the controller (POD_NAMES=v2, the default since
+// 3.3): the workflow, the template and a hash (FNV-1a, 32 bits) of the step's full name.
 func (w *Workflow) pod(n *workflowNode) string {
 	if n.Name == w.Metadata.Name {
 		return n.Name
@@ -102,11 +101,11 @@ func (w *Workflow) pod(n *workflowNode) string {
 	return fmt.Sprintf("%s-%d", prefix[:min(len(prefix), longest)], h.Sum32())
 }
 
-// Standing is what the steps of a workflow say. Those that never began, since another
-// failed, have a record as well: nobody else tells of them.
+// Standing returns the queue state of a workflow's steps. Steps that never started because another
+// failed get a record too, because they have no pod.
 func (w *Workflow) Standing() batch.QueueState {
 	s := batch.QueueState{Alive: !phaseEnded(w.Status.Phase)}
-	retries := map[string]string{} // phase of what tries a step again, by the step
+	retries := map[string]string{} // phase of the retry node, by step
 	for _, n := range w.Status.Nodes {
 		if n.Type == "Retry" {
 			for _, c := range n.Children {
@@ -146,7 +145,7 @@ func (w *Workflow) Standing() batch.QueueState {
 	return s
 }
 
-// step is a step's name within the workflow, the same for all its attempts.
+// step returns a step's name within the workflow, which all its attempts share.
 func (w *Workflow) step(n *workflowNode) string {
 	name := strings.TrimPrefix(n.Name, w.Metadata.Name)
 	if i := strings.LastIndexByte(name, '('); n.NodeFlag.Retried && i >= 0 {
@@ -155,14 +154,14 @@ func (w *Workflow) step(n *workflowNode) string {
 	return cmp.Or(strings.TrimPrefix(stepGroup().ReplaceAllString(name, "."), "."), w.Metadata.Name)
 }
 
-// stepGroup is the place of parallel steps among others in the name of a node: their own
-// names tell them apart.
+// stepGroup matches the index of a group of parallel steps in a node name. The names of the steps
+// are unique without it.
 var stepGroup = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\.?\[[0-9]+\]\.?`) })
 
 func (n *workflowNode) template() string { return cmp.Or(n.TemplateRef.Template, n.TemplateName) }
 
-// task is the record of what a step's pod ran; false when it has not begun. The index is the
-// place in an array of ours, from 0.
+// task returns the record of a step's pod, and false if it has not started. The index is the
+// position in an array of hpcc, from 0.
 func (w *Workflow) task(n *workflowNode) (*job.Task, bool) {
 	t := &job.Task{Native: w.pod(n), Step: w.step(n), Host: n.HostNodeName, Start: n.StartedAt}
 	for _, p := range n.Inputs.Parameters {
@@ -177,7 +176,7 @@ func (w *Workflow) task(n *workflowNode) (*job.Task, bool) {
 		return t, true
 	}
 	t.End = n.FinishedAt
-	if t.End.IsZero() { // Argo has not looked at the pod yet, which it tells to end
+	if t.End.IsZero() { // Argo has not yet seen that the pod ended
 		t.End = time.Now().UTC().Truncate(time.Second)
 	}
 	if n.Phase == "Succeeded" || n.Phase == "Skipped" {
@@ -191,10 +190,10 @@ func (w *Workflow) task(n *workflowNode) (*job.Task, bool) {
 	return t, true
 }
 
-// artifactsDir is where Argo's program puts what a step leaves, packed.
+// artifactsDir is where Argo's executor packs the artifacts of a step.
 const artifactsDir = "/var/run/argo/outputs/artifacts"
 
-// problem says in words why a step's pod ended that its program did not end; "" where it did.
+// problem returns why a step's pod ended, or "" if its program ended by itself.
 func (n *workflowNode) problem(exit int) string {
 	message := oneSpace(kube.Unmeasured(n.Message))
 	switch {
@@ -212,7 +211,7 @@ func (n *workflowNode) problem(exit int) string {
 	return cmp.Or(message, n.Phase)
 }
 
-// waits is why a step's pod has not begun; "" when that goes its way.
+// waits returns why a step's pod has not started, or "" if it is starting normally.
 func (n *workflowNode) waits() string {
 	message := oneSpace(n.Message)
 	if message == "PodInitializing" || message == "ContainerCreating" {

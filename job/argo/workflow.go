@@ -16,12 +16,11 @@ import (
 	"hpcc/job/message"
 )
 
-// A File is a workflow that somebody wrote, or the name of a template of the
-// server, with its parameters filled in.
+// A File is a user's workflow, or the name of a template on the server, with its parameters.
 type File struct {
-	File     string // as it was named
-	Template string // in the place of a file
-	Name     string // of the file; "" where the server finds one
+	File     string // path as the user gave it
+	Template string // instead of File
+	Name     string // from the file; "" if the server chooses one
 	Notes    []string
 
 	root       *item
@@ -29,17 +28,17 @@ type File struct {
 	given      []string // NAME=VALUE
 }
 
-// A workflowParameter is one of spec.arguments.
+// A workflowParameter is a parameter in spec.arguments.
 type workflowParameter struct {
 	name  string
-	value any // of the file, or the default; nil without one
+	value any // from the file, or the default; nil without one
 	enum  []string
-	at    *item // nil of a server's template
+	at    *item // nil for a template on the server
 }
 
-// Read reads a file with a workflow: a Workflow, or a WorkflowTemplate or CronWorkflow
-// whose workflow is to be run once. Unknown fields, and names that refer to nothing, are refused;
-// what was meant for a server alone is taken out, and noted.
+// Read reads a file with a Workflow, or with a WorkflowTemplate or CronWorkflow whose workflow is to
+// run once. Unknown fields and names without a referent are errors. It removes fields that only
+// a server may set, with a note.
 func Read(file string, text []byte) (*File, error) {
 	list, err := readManifests(file, text)
 	if err != nil {
@@ -55,31 +54,31 @@ func Read(file string, text []byte) (*File, error) {
 			}
 		}
 		if len(of) > 1 && chosen == nil {
-			return nil, fmt.Errorf("%s holds %d objects of kind %s; put the one that is to run into a file of its own", file, len(of), kind)
+			return nil, fmt.Errorf("%s contains %d objects of kind %s; put the one to run into a separate file", file, len(of), kind)
 		}
 		if len(of) == 1 && chosen == nil {
 			chosen = of[0]
 		}
 	}
 	if chosen == nil {
-		return nil, fmt.Errorf("%s holds no workflow: its kind is %s", file, list[0].Kind)
+		return nil, fmt.Errorf("%s does not contain a workflow: its kind is %s", file, list[0].Kind)
 	}
 	for i := range list {
 		if err := list[i].checkNames(file); err != nil {
 			return nil, err
 		}
 		if &list[i] != chosen {
-			w.Notes = append(w.Notes, fmt.Sprintf("%s %s of %s was checked, and is not created: \"kubectl apply\" does that", list[i].Kind, list[i].Name, file))
+			w.Notes = append(w.Notes, fmt.Sprintf("%s %s of %s was checked but not created; use \"kubectl apply\"", list[i].Kind, list[i].Name, file))
 		}
 	}
 	w.take(chosen)
 	return w, nil
 }
 
-// serverMade are fields of metadata that a server fills in, and refuses from others.
+// serverMade are fields of metadata that only a server may set.
 var serverMade = []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp", "ownerReferences"}
 
-// take makes what is handed in of a document.
+// take converts a document to the workflow to submit.
 func (w *File) take(m *manifestDocument) {
 	meta := m.root.at("metadata")
 	if meta == nil || meta.shape != yaml.MappingNode {
@@ -87,11 +86,11 @@ func (w *File) take(m *manifestDocument) {
 	}
 	for _, name := range serverMade {
 		if meta.drop(name) {
-			w.Notes = append(w.Notes, fmt.Sprintf("metadata.%s is the server's, and left out", name))
+			w.Notes = append(w.Notes, fmt.Sprintf("metadata.%s is set by the server; dropped", name))
 		}
 	}
 	if m.root.drop("status") {
-		w.Notes = append(w.Notes, "status is the server's, and left out")
+		w.Notes = append(w.Notes, "status is set by the server; dropped")
 	}
 	w.root = m.root
 	if m.Kind != "Workflow" {
@@ -134,8 +133,8 @@ func (w *File) take(m *manifestDocument) {
 	}
 }
 
-// Parameters fills in parameters, of which each has to be one of the workflow's and to fit
-// what the file says of it. All of them have to have a value in the end.
+// Parameters sets the values of parameters. Each must be a parameter of the workflow and allowed by
+// the file, and every parameter needs a value in the end.
 func (w *File) Parameters(given map[string]string) error {
 	var known []string
 	for _, p := range w.parameters {
@@ -144,14 +143,14 @@ func (w *File) Parameters(given map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		i, value := slices.Index(known, name), given[name]
 		if i < 0 {
-			there := "it has none"
+			there := "it has no parameters"
 			if len(known) > 0 {
 				there = "it has " + strings.Join(known, ", ")
 			}
 			if near := message.Nearest(message.Short(name), known); near != "" {
 				there = fmt.Sprintf("did you mean %s? %s", near, strings.ToUpper(there[:1])+there[1:])
 			}
-			return fmt.Errorf("%s has no parameter %q; %s", w.what(), message.Short(name), there)
+			return fmt.Errorf("%s does not have parameter %q; %s", w.what(), message.Short(name), there)
 		}
 		if err := w.parameters[i].set(value); err != nil {
 			return fmt.Errorf("parameter %s of %s: %w", name, w.what(), err)
@@ -166,13 +165,13 @@ func (w *File) Parameters(given map[string]string) error {
 	}
 	for _, p := range w.parameters {
 		if _, ok := given[p.name]; !ok && p.value == nil && (w.Template != "" || w.root.at("spec", "workflowTemplateRef") == nil) {
-			return fmt.Errorf("parameter %s of %s has no value: give --parameter %s=VALUE", p.name, w.what(), p.name)
+			return fmt.Errorf("parameter %s of %s has no value; give --parameter %s=VALUE", p.name, w.what(), p.name)
 		}
 	}
 	return nil
 }
 
-// what names the workflow for people.
+// what returns the name of the workflow for messages.
 func (w *File) what() string {
 	if w.Template != "" {
 		return "template " + w.Template
@@ -180,17 +179,16 @@ func (w *File) what() string {
 	return w.File
 }
 
-// set gives a parameter a value. Where the file has a number or a boolean, without quotes,
-// text is not taken.
+// set sets a parameter. If the file has a number or a boolean without quotes, other text is an error.
 func (p *workflowParameter) set(value string) error {
 	if len(p.enum) > 0 && !slices.Contains(p.enum, value) {
-		return fmt.Errorf("%q is none of %s", message.Short(value), strings.Join(p.enum, ", "))
+		return fmt.Errorf("%q is not one of %s", message.Short(value), strings.Join(p.enum, ", "))
 	}
 	var err error
 	switch p.value.(type) {
 	case int, int64, uint64, float64:
 		if _, err = strconv.ParseFloat(value, 64); err != nil {
-			err = fmt.Errorf("%q is no number, and %v is one; where any text will do, put quotes around that", message.Short(value), p.value)
+			err = fmt.Errorf("%q is not a number like the file's %v; to allow any text, quote the value in the file", message.Short(value), p.value)
 		}
 	case bool:
 		if value != "true" && value != "false" {
@@ -204,15 +202,14 @@ func (p *workflowParameter) set(value string) error {
 	return err
 }
 
-// ParseParameters reads parameters: an object of JSON, and NAME=VALUE. Values that are
-// lists or objects stay JSON.
+// ParseParameters parses a JSON object and NAME=VALUE items. Lists and objects stay JSON.
 func ParseParameters(object string, list []string) (map[string]string, error) {
 	out := map[string]string{}
 	if object != "" {
 		var all map[string]json.RawMessage
 		d := json.NewDecoder(strings.NewReader(object))
 		if err := d.Decode(&all); err != nil || d.More() {
-			return nil, fmt.Errorf("%q is no object of JSON such as {\"batch_size\": 2}", message.Short(object))
+			return nil, fmt.Errorf("%q is not a JSON object such as {\"batch_size\": 2}", message.Short(object))
 		}
 		for name, raw := range all {
 			var s string
@@ -220,7 +217,7 @@ func ParseParameters(object string, list []string) (map[string]string, error) {
 				s = string(bytes.TrimSpace(raw))
 			}
 			if bytes.Equal(raw, []byte("null")) {
-				return nil, fmt.Errorf("parameter %s is null, which is no value", message.Short(name))
+				return nil, fmt.Errorf("parameter %s is null; give a value", message.Short(name))
 			}
 			out[name] = s
 		}
@@ -228,14 +225,14 @@ func ParseParameters(object string, list []string) (map[string]string, error) {
 	for _, p := range list {
 		name, value, ok := strings.Cut(p, "=")
 		if _, twice := out[name]; !ok || name == "" || twice {
-			return nil, fmt.Errorf("%q is not NAME=VALUE, or is given twice", message.Short(p))
+			return nil, fmt.Errorf("%q is not of the form NAME=VALUE, or its name appears twice", message.Short(p))
 		}
 		out[name] = value
 	}
 	return out, nil
 }
 
-// JobName is what hpcc calls the job of a workflow.
+// JobName returns the name of the job for a workflow.
 func (w *File) JobName() string {
 	name := w.Template
 	if name == "" {
@@ -250,16 +247,16 @@ func (w *File) JobName() string {
 	return job.CleanName(name)
 }
 
-// Record returns the workflow for a job; later changes of w do not count.
+// Record returns the workflow for a job. Later changes of w do not affect it.
 func (w *File) Record() (*job.Workflow, error) {
 	text, err := kube.Documents("", w.root)
 	return &job.Workflow{File: w.File, Template: w.Template, Manifest: text, Notes: w.Notes}, err
 }
 
-// Namespace is the one that the file names; "" mostly.
+// Namespace returns the namespace in the file, usually "".
 func (w *File) Namespace() string { return w.root.text("metadata", "namespace") }
 
-// Ports are those that programs of the workflow listen on, by name.
+// Ports returns the named ports on which programs of the workflow listen.
 func (w *File) Ports() (list []job.Port) {
 	for _, t := range w.root.items("spec", "templates") {
 		for _, p := range slices.Concat(t.items("container", "ports"), t.items("script", "ports")) {

@@ -58,17 +58,17 @@ func gzipped(t *testing.T, text string) []byte {
 func TestReadWorkflowNames(t *testing.T) {
 	for _, tt := range []struct{ name, old, new, want string }{
 		{"sound", "", "", ""},
-		{"entrypoint", "entrypoint: main", "entrypoint: mian", `w.yaml:5: spec.entrypoint: there is no template "mian"; did you mean main?`},
+		{"entrypoint", "entrypoint: main", "entrypoint: mian", `w.yaml:5: spec.entrypoint: unknown template "mian" (did you mean main?)`},
 		{"no entrypoint", "entrypoint: main", "onExit: main", `w.yaml:5: spec: lacks entrypoint`},
-		{"template", "prune, template: step", "prune, template: stepp", `w.yaml:13: spec.templates[0].dag.tasks[1].template: there is no template "stepp"; did you mean step?`},
-		{"dependency", "dependencies: [prune]", "dependencies: [prnue]", `w.yaml:14: spec.templates[0].dag.tasks[2].dependencies[0]: there is no task "prnue" here; did you mean prune?`},
-		{"depends", "!train.Failed", "!trian.Failed", `there is no task "trian" here; did you mean train?`},
-		{"parameter", "workflow.parameters.batch_size", "workflow.parameters.batchsize", `{{workflow.parameters.batchsize}}: there is no parameter of the workflow "batchsize"; did you mean batch_size?`},
-		{"input", "{{inputs.parameters.x}}", "{{ inputs.parameters.y }}", `w.yaml:18: spec.templates[1].container.args[0]: {{inputs.parameters.y}}: there is no input parameter "y"; there are x`},
-		{"output", "outputs.parameters.acc}}", "outputs.parameters.loss}}", `template step has no output "loss"; there are acc`},
-		{"task", "tasks.train.outputs", "tasks.tarin.outputs", `there is no task "tarin" here; did you mean train?`},
-		{"leaf", "{{inputs.parameters.x}}", "{{tasks.train.outputs.result}}", `only a template with a dag sees them`},
-		{"item", "withItems: [1, 2], ", "", `{{item}}: there is an item only in the arguments of a step with withItems`},
+		{"template", "prune, template: step", "prune, template: stepp", `w.yaml:13: spec.templates[0].dag.tasks[1].template: unknown template "stepp" (did you mean step?)`},
+		{"dependency", "dependencies: [prune]", "dependencies: [prnue]", `w.yaml:14: spec.templates[0].dag.tasks[2].dependencies[0]: unknown task "prnue" (did you mean prune?)`},
+		{"depends", "!train.Failed", "!trian.Failed", `unknown task "trian" (did you mean train?)`},
+		{"parameter", "workflow.parameters.batch_size", "workflow.parameters.batchsize", `{{workflow.parameters.batchsize}}: unknown parameter of the workflow "batchsize" (did you mean batch_size?)`},
+		{"input", "{{inputs.parameters.x}}", "{{ inputs.parameters.y }}", `w.yaml:18: spec.templates[1].container.args[0]: {{inputs.parameters.y}}: unknown input parameter "y"; known: x`},
+		{"output", "outputs.parameters.acc}}", "outputs.parameters.loss}}", `template step has no output "loss"; known: acc`},
+		{"task", "tasks.train.outputs", "tasks.tarin.outputs", `unknown task "tarin" (did you mean train?)`},
+		{"leaf", "{{inputs.parameters.x}}", "{{tasks.train.outputs.result}}", `only defined in a template with a dag`},
+		{"item", "withItems: [1, 2], ", "", `{{item}}: item is only defined in the arguments of a step with withItems`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Read("w.yaml", []byte(strings.Replace(threeSteps, tt.old, tt.new, 1)))
@@ -84,12 +84,12 @@ func TestWorkflowParameters(t *testing.T) {
 	for _, tt := range []struct{ name, given, want string }{
 		{"some", `{"batch_size": 2, "model": "large", "fast": true, "note": "any"}`, ""},
 		{"none", ``, ""},
-		{"unknown", `{"batchsize": 2}`, `w.yaml has no parameter "batchsize"; did you mean batch_size? It has batch_size, model, fast, note`},
-		{"choice", `{"model": "huge"}`, `parameter model of w.yaml: "huge" is none of small, large`},
-		{"number", `{"batch_size": "many"}`, `"many" is no number, and 4 is one`},
+		{"unknown", `{"batchsize": 2}`, `w.yaml does not have parameter "batchsize"; did you mean batch_size? It has batch_size, model, fast, note`},
+		{"choice", `{"model": "huge"}`, `parameter model of w.yaml: "huge" is not one of small, large`},
+		{"number", `{"batch_size": "many"}`, `"many" is not a number like the file's 4`},
 		{"boolean", `{"fast": 3}`, `"3" is neither true nor false`},
 		{"null", `{"fast": null}`, `parameter fast is null`},
-		{"no object", `[1]`, `is no object of JSON`},
+		{"no object", `[1]`, `is not a JSON object`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, err := Read("w.yaml", []byte(threeSteps))
@@ -113,7 +113,7 @@ func TestWorkflowParameters(t *testing.T) {
 	if err == nil {
 		err = w.Parameters(nil)
 	}
-	if err == nil || !strings.Contains(err.Error(), "parameter fast of w.yaml has no value: give --parameter fast=VALUE") {
+	if err == nil || !strings.Contains(err.Error(), "parameter fast of w.yaml has no value; give --parameter fast=VALUE") {
 		t.Errorf("Parameters: %v", err)
 	}
 	if _, err := ParseParameters(`{"a": 1}`, []string{"a=2"}); err == nil {
@@ -125,10 +125,10 @@ func TestWorkflowParameters(t *testing.T) {
 func TestReadWorkflowKinds(t *testing.T) {
 	template := strings.NewReplacer("kind: Workflow", "kind: WorkflowTemplate", "generateName: train-", "name: train, resourceVersion: \"5\"").Replace(threeSteps)
 	for _, tt := range []struct{ name, in, want, notes string }{
-		{"template", template, `{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","spec":{`, "metadata.resourceVersion is the server's, and left out; WorkflowTemplate train: its workflow runs once, now"},
+		{"template", template, `{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","spec":{`, "metadata.resourceVersion is set by the server; dropped; WorkflowTemplate train: its workflow runs once, now"},
 		{"cron", "apiVersion: argoproj.io/v1alpha1\nkind: CronWorkflow\nmetadata: {name: c, namespace: ns}\nspec: {schedule: x, workflowMetadata: {labels: {a: b}}, workflowSpec: {entrypoint: a, templates: [{name: a, suspend: {}}]}}\n",
 			`{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","spec":{"entrypoint":"a","templates":[{"name":"a","suspend":{}}]},"metadata":{"namespace":"ns","labels":{"a":"b"},"generateName":"c-"}}`, "CronWorkflow c: its workflow runs once, now"},
-		{"both", template + "---\n" + threeSteps + "status: {phase: Running}\n", `{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","metadata":{"generateName":"train-"}`, `WorkflowTemplate train of w.yaml was checked, and is not created: "kubectl apply" does that; status is the server's, and left out`},
+		{"both", template + "---\n" + threeSteps + "status: {phase: Running}\n", `{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","metadata":{"generateName":"train-"}`, `WorkflowTemplate train of w.yaml was checked but not created; use "kubectl apply"; status is set by the server; dropped`},
 	} {
 		w, err := Read("w.yaml", []byte(tt.in))
 		if err != nil {
@@ -141,8 +141,8 @@ func TestReadWorkflowKinds(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		threeSteps + "---\n" + threeSteps: "w.yaml holds 2 objects of kind Workflow",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: b}]}\n": "w.yaml holds no workflow: its kind is Pod",
+		threeSteps + "---\n" + threeSteps: "w.yaml contains 2 objects of kind Workflow",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: b}]}\n": "w.yaml does not contain a workflow: its kind is Pod",
 	} {
 		if _, err := Read("w.yaml", []byte(in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ReadWorkflow: %v; want %q", err, want)

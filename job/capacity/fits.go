@@ -11,15 +11,15 @@ import (
 	"hpcc/job/quantity"
 )
 
-// A Fit says where and when a job would start.
+// A Fit is an answer to where and when a job would start.
 type Fit struct {
 	When    When          `json:"when"`
-	Start   time.Time     `json:"start,omitzero"`    // of Later; zero: nobody knows
-	Nodes   []string      `json:"nodes,omitempty"`   // where; the scheduler may take others that are as good
-	By      string        `json:"by"`                // who says so
-	Why     string        `json:"why,omitempty"`     // not now, or never
+	Start   time.Time     `json:"start,omitzero"`    // if Later; zero: unknown
+	Nodes   []string      `json:"nodes,omitempty"`   // the scheduler may choose equivalent ones
+	By      string        `json:"by"`                // source of the answer
+	Why     string        `json:"why,omitempty"`     // why not now, or never
 	Instead []string      `json:"instead,omitempty"` // flags with which it would start now, each by itself
-	Hole    time.Duration `json:"hole_ns,omitempty"` // of Later: for how long what it asks for is free from now on; 0: it is not
+	Hole    time.Duration `json:"hole_ns,omitempty"` // if Later: how long the requested resources are free from now on; 0: they are not
 	Notes   []string      `json:"notes,omitempty"`
 }
 
@@ -30,30 +30,29 @@ const (
 	Now     When = "now"
 	Later   When = "later"
 	Never   When = "never"
-	Running When = "running" // it has started
+	Running When = "running" // the job has started
 )
 
-// byCount is whose word a Fit is that no scheduler gave.
+// byCount is the source of a Fit that hpcc computed itself.
 const byCount = "hpcc, which counted what the nodes have and until when"
 
-// An Estimate is what a scheduler's own dry run says.
+// An Estimate is the result of a scheduler's dry run.
 type Estimate struct {
-	Start time.Time // zero where it does not tell
+	Start time.Time // zero if unknown
 	Nodes []string
 	Now   bool
 }
 
-// A BusyError is the refusal of a job that the batch system would accept but for nodes
-// that are off or reserved now.
+// A BusyError is the refusal of a job that the batch system would accept if some nodes were not off or
+// reserved.
 type BusyError struct{ Err error }
 
 func (e *BusyError) Error() string { return e.Err.Error() }
 func (e *BusyError) Unwrap() error { return e.Err }
 
-// Judge puts together what was counted and what the scheduler says. Its refusal
-// counts, and that it would start the job now. A later start it estimates by
-// lining the job up behind all that wait; where what was counted sees a hole
-// before, the scheduler's own backfilling does, too.
+// Judge combines the count with the scheduler's answer. A refusal, or an immediate start, is final. The
+// scheduler estimates a later start behind all waiting jobs; if the count finds an earlier free window,
+// backfilling will use it.
 func (x *Need) Judge(counted *Fit, said *Estimate, refusal error, planned bool) *Fit {
 	switch {
 	case refusal != nil && x.Whole && counted.When == Later && errors.As(refusal, new(*BusyError)):
@@ -89,23 +88,22 @@ func (x *Need) Judge(counted *Fit, said *Estimate, refusal error, planned bool) 
 	return f
 }
 
-// A Need is what one task of a job asks for, in units: nodes, or processes that may
-// lie anywhere.
+// A Need is the request of one task in units: nodes, or processes that may run on any node.
 type Need struct {
 	job       *job.Job
-	Units     int  // how many
-	nodes     bool // they are nodes
-	Cpus      int  // of a unit
+	Units     int  // number of units
+	nodes     bool // the units are nodes
+	Cpus      int  // per unit
 	Memory    int64
-	Gpus      int // of a node
+	Gpus      int // per node
 	kind      string
 	exclusive bool
-	Limit     time.Duration // 0: not known
+	Limit     time.Duration // 0: unknown
 	Whole     bool          // what is counted is all that the job asks for
 }
 
-// NewNeed returns what the job asks for; usual is the time limit of a job that names
-// none. adjust, if not nil, counts the needs as the batch system does.
+// NewNeed returns the needs of a job; usual is the default time limit. adjust, if not nil, converts the needs
+// to the batch system's way of counting.
 func NewNeed(j *job.Job, usual time.Duration, adjust func(*Need, *job.Job)) *Need {
 	x := &Need{job: j, Units: max(j.Tasks, 1), Cpus: max(j.CPUs, 1), Memory: j.Memory, Gpus: j.GPUs, kind: j.GPUType, exclusive: j.Exclusive, Limit: j.Time}
 	if x.Limit == 0 {
@@ -128,7 +126,7 @@ func NewNeed(j *job.Job, usual time.Duration, adjust func(*Need, *job.Job)) *Nee
 	return x
 }
 
-// Uncounted names what the job asks for and what only the scheduler can tell of.
+// Uncounted lists the requests that only the scheduler can check.
 func (x *Need) Uncounted() []string {
 	var out []string
 	for what, asked := range map[string]bool{"features of nodes": len(x.job.Features) > 0, "options in the scheduler's own words": len(x.job.Native) > 0,
@@ -141,13 +139,13 @@ func (x *Need) Uncounted() []string {
 	return out
 }
 
-// wanted says whether the job may be on a node.
+// wanted reports whether the job may use a node.
 func (x *Need) wanted(n *Node) bool {
 	return (len(x.job.Hosts) == 0 || slices.Contains(x.job.Hosts, n.Name)) && !slices.Contains(x.job.NotHosts, n.Name) &&
 		(x.kind == "" || slices.Contains(strings.Split(n.GPUType, ","), x.kind))
 }
 
-// room is how many units a node with so much free has room for.
+// room returns how many units fit into free resources of a node.
 func (x *Need) room(n *Node, h Hold) int {
 	if h.Memory < x.Memory || h.Gpus < x.Gpus || h.Cpus < x.Cpus || (x.exclusive && h.Cpus < n.CPUs) {
 		return 0
@@ -158,7 +156,7 @@ func (x *Need) room(n *Node, h Hold) int {
 	return min(h.Cpus/x.Cpus, x.Units)
 }
 
-// all is what a node has, free what of it a job could have from at on, for limit.
+// all returns the resources of a node, and free those that a job could have from at on, for limit.
 func (n *Node) all() Hold { return Hold{Cpus: n.CPUs, Memory: n.Memory, Gpus: n.GPUs} }
 
 func (n *Node) free(at time.Time, limit time.Duration) Hold {
@@ -178,14 +176,14 @@ func (n *Node) free(at time.Time, limit time.Duration) Hold {
 			over = false
 		}
 	}
-	if over && f.Cpus >= n.CPUs { // nothing runs any more
+	if over && f.Cpus >= n.CPUs { // the node is empty
 		return n.all()
 	}
 	f.Cpus, f.Memory, f.Gpus = min(f.Cpus, n.CPUs), min(f.Memory, n.Memory), min(f.Gpus, n.GPUs)
 	return f
 }
 
-// Fit counts where and when the need could be met.
+// Fit computes where and when the need can be met.
 func (x *Need) Fit(c *Snapshot, queue string, now time.Time) *Fit {
 	if most := c.Limits[queue]; most > 0 && x.Limit > most {
 		return &Fit{When: Never, By: byCount, Why: fmt.Sprintf("jobs of queue %s end after %s at most, and %s are asked for", queue, quantity.FormatTime(most), quantity.FormatTime(x.Limit))}
@@ -210,8 +208,7 @@ func (x *Need) Fit(c *Snapshot, queue string, now time.Time) *Fit {
 	return f
 }
 
-// place finds nodes for the whole need from a moment on; nil when there are not
-// enough.
+// place finds nodes for the need at a time, or returns nil.
 func (x *Need) place(nodes []*Node, at time.Time, limit time.Duration) []string {
 	left := x.Units
 	var where []string
@@ -226,8 +223,7 @@ func (x *Need) place(nodes []*Node, at time.Time, limit time.Duration) []string 
 	return nil
 }
 
-// later is the first moment at which the need could be met, as far as the ends of
-// jobs and reservations are known.
+// later returns the first time at which the need can be met, given the known ends of jobs and reservations.
 func (x *Need) later(nodes []*Node, now time.Time) (time.Time, []string) {
 	type change struct {
 		at   time.Time

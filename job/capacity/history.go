@@ -4,38 +4,38 @@ import (
 	"time"
 )
 
-// A Stay is that a job, or a task of an array, had something of a cluster for a time.
-type Stay struct {
+// An Allocation is the use of resources by a job or a task of an array, for a time.
+type Allocation struct {
 	ID     string
 	User   string
 	Start  time.Time
-	End    time.Time // zero while it runs
+	End    time.Time // zero while the job runs
 	CPUs   int
-	Memory int64 // bytes; 0 where that is not told
+	Memory int64 // bytes; 0 if unknown
 	GPUs   int
 }
 
-// A History is what a scheduler tells of who had what of it.
+// A History is a scheduler's record of past allocations.
 type History struct {
-	Stays   []Stay
-	By      string    // whose word it is
-	Current bool      // it has the jobs that run, too
-	Untold  []string  // of what it tells nothing: memory, GPUs
-	Notes   []string  // what could not be learned
-	Begins  time.Time // before that it knows nothing; zero: it goes back far enough
+	Allocations []Allocation
+	By          string    // source of the history
+	Current     bool      // it includes running jobs
+	Untold      []string  // resources without figures: memory, GPUs
+	Notes       []string  // what could not be found out
+	Begins      time.Time // start of the records; zero: before the requested period
 }
 
-// MaxStays bounds a history.
-const MaxStays = 4 << 20
+// MaxAllocations bounds the number of allocations in a history.
+const MaxAllocations = 4 << 20
 
-// NoHistory is that a cluster tells nothing of what was.
+// NoHistory is the error of a cluster without accounting records.
 type NoHistory struct{ Why string }
 
 func (e *NoHistory) Error() string { return e.Why }
 
-// Running are the jobs that the nodes tell of; of a scheduler whose accounting has
-// those alone that have ended.
-func (c *Snapshot) Running(now time.Time) (list []Stay) {
+// Running returns the allocations of running jobs from the nodes, for a scheduler whose accounting only has
+// jobs that have ended.
+func (c *Snapshot) Running(now time.Time) (list []Allocation) {
 	type key struct {
 		by   string
 		from time.Time
@@ -51,7 +51,7 @@ func (c *Snapshot) Running(now time.Time) (list []Stay) {
 			if !ok {
 				i = len(list)
 				at[k] = i
-				list = append(list, Stay{ID: h.By, Start: h.From})
+				list = append(list, Allocation{ID: h.By, Start: h.From})
 			}
 			s := &list[i]
 			s.CPUs, s.Memory, s.GPUs = s.CPUs+h.Cpus, s.Memory+h.Memory, s.GPUs+h.Gpus

@@ -11,7 +11,7 @@ import (
 	"hpcc/job/quantity"
 )
 
-// A Hole is what nodes alike have free now, each of them: room for a job that waits for nothing.
+// A Hole is a free window on a group of equal nodes: resources that a job could use at once.
 type Hole struct {
 	Nodes   []string      `json:"nodes"`
 	CPUs    int           `json:"cpus"`
@@ -19,23 +19,24 @@ type Hole struct {
 	GPUs    int           `json:"gpus"`
 	GPUType string        `json:"gpu_type,omitempty"`
 	Queues  []string      `json:"queues,omitempty"`
-	Until   time.Time     `json:"until,omitzero"`     // it is taken then, by For; zero: by nothing that is known
-	For     string        `json:"for,omitempty"`      // a reservation, or a job that waits
-	Limit   time.Duration `json:"limit_ns,omitempty"` // of the longest job of its queues; 0: none that is known
+	Until   time.Time     `json:"until,omitzero"`     // reserved from then on, by For; zero: not reserved
+	For     string        `json:"for,omitempty"`      // a reservation or a waiting job
+	Limit   time.Duration `json:"limit_ns,omitempty"` // longest time limit of its queues; 0: none known
 }
 
-// Holes are those of a cluster, those with most GPUs first. Nodes are alike that have the same free.
+// Holes returns the free windows of a cluster, those with most GPUs first. It groups nodes with equal free
+// resources.
 func Holes(c *Snapshot, now time.Time) []Hole {
 	var list []Hole
 	at := map[string]int{}
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
 		if n.State == Off || n.FreeCPUs == 0 || (!n.FreeUntil.IsZero() && n.FreeUntil.Sub(now) < time.Minute+Margin) {
-			continue // a job has at least a minute
+			continue // too short for any job
 		}
 		memory := n.FreeMemory / Step * Step
 		if memory == 0 && n.Memory > 0 && !n.Untold {
-			continue // a job has some
+			continue // a job needs a processor
 		}
 		key := fmt.Sprint(n.FreeCPUs, memory, n.FreeGPUs, n.GPUType, n.Queues, n.FreeUntil.Unix(), n.For)
 		k, ok := at[key]
@@ -59,7 +60,7 @@ func Holes(c *Snapshot, now time.Time) []Hole {
 	return list
 }
 
-// longest is the limit of the queue with the highest one; 0 where one has none that is known.
+// longest returns the time limit of the queue with the highest one, or 0 if a queue has none.
 func (c *Snapshot) longest(queues []string) (most time.Duration) {
 	for _, q := range queues {
 		if c.Limits[q] == 0 {
@@ -70,8 +71,7 @@ func (c *Snapshot) longest(queues []string) (most time.Duration) {
 	return most
 }
 
-// Flags are those of "hpcc submit" that a job on one of its nodes may have at most. A job
-// without them may ask for less.
+// Flags returns the flags of "hpcc submit" for the largest job that fits one of its nodes.
 func (h *Hole) Flags(now time.Time) string {
 	f := []string{"--cpus " + strconv.Itoa(h.CPUs)}
 	if h.Memory > 0 {
@@ -92,6 +92,5 @@ func (h *Hole) Flags(now time.Time) string {
 	return strings.Join(f, " ")
 }
 
-// Margin is what a job that is to end before something else is shorter than the time
-// until then: handing it in and starting it takes a while.
+// Margin is the time between submission and start that a job loses of a free window.
 const Margin = 30 * time.Second

@@ -1,11 +1,11 @@
-// Package capacity computes what of a cluster is free, when a job could start and how
-// busy the cluster was.
+// Package capacity computes the free resources of a cluster, when a job could start and how busy the cluster
+// was.
 //
 //	batch system's listings ─► Snapshot ─► Need.Fit, Holes, Utilisation
 //
-// Batch systems fill in a [Snapshot]: nodes, what is taken of them and until when. The
-// rest is arithmetic and asks nobody. It knows processors, memory and GPUs; licences,
-// features and quotas stay with the batch system's own dry run.
+// Batch systems fill in a [Snapshot]: the nodes, and the allocations on them with their end times. The rest is
+// arithmetic without queries. It covers processors, memory and GPUs; only the batch system's dry run can
+// check licences, features and quotas.
 package capacity
 
 import (
@@ -16,60 +16,60 @@ import (
 	"time"
 )
 
-// A Node is a machine of a scheduler, and what of it a job could have now. What
-// the scheduler does not tell is zero.
+// A Node is a machine of a scheduler with its free resources. Values that the scheduler does not report are
+// zero.
 type Node struct {
 	Name       string    `json:"name"`
 	State      string    `json:"state"`            // one of Idle, Shared, Full, Off
-	Reason     string    `json:"reason,omitempty"` // why it is off, in the scheduler's words
+	Reason     string    `json:"reason,omitempty"` // why it is off, as the scheduler prints it
 	Queues     []string  `json:"queues,omitempty"`
-	CPUs       int       `json:"cpus"` // what the scheduler gives out; of some it is slots
+	CPUs       int       `json:"cpus"` // processors, or slots with some schedulers
 	FreeCPUs   int       `json:"free_cpus"`
 	Memory     int64     `json:"memory_bytes"`
 	FreeMemory int64     `json:"free_memory_bytes"`
 	GPUs       int       `json:"gpus"`
 	FreeGPUs   int       `json:"free_gpus"`
-	GPUType    string    `json:"gpu_type,omitempty"`  // several with commas between them
-	FreeUntil  time.Time `json:"free_until,omitzero"` // what is free now is taken then, by For
-	For        string    `json:"for,omitempty"`       // a reservation, or a job that waits
-	BusyUntil  time.Time `json:"busy_until,omitzero"` // the last of its jobs has ended by then, by their limits
-	NoLimit    bool      `json:"no_limit,omitempty"`  // some of its jobs have no limit that is known
-	Running    int       `json:"running_jobs_known"`  // how many jobs on it the scheduler tells of
+	GPUType    string    `json:"gpu_type,omitempty"`  // separated by commas
+	FreeUntil  time.Time `json:"free_until,omitzero"` // end of the free window, by For
+	For        string    `json:"for,omitempty"`       // a reservation or a waiting job
+	BusyUntil  time.Time `json:"busy_until,omitzero"` // time limit of the last of its jobs
+	NoLimit    bool      `json:"no_limit,omitempty"`  // the time limits of some jobs are unknown
+	Running    int       `json:"running_jobs_known"`  // number of its jobs that the scheduler lists
 
 	Holds    []Hold `json:"-"`
-	reserved bool   // it is off for a reservation's time alone
-	Untold   bool   `json:"-"` // how much of its memory is free
+	reserved bool   // it is only off during a reservation
+	Untold   bool   `json:"-"` // its free memory is unknown
 }
 
 // The states of nodes.
 const (
-	Idle   = "idle"   // nothing of it is given out
-	Shared = "shared" // something is
-	Full   = "full"   // no processor is left
-	Off    = "off"    // it takes no jobs
+	Idle   = "idle"   // nothing is allocated
+	Shared = "shared" // partly allocated
+	Full   = "full"   // no processor is free
+	Off    = "off"    // accepts no jobs
 )
 
-// A Hold is that something of a node is taken for a time.
+// A Hold is an allocation of a node's resources for a time.
 type Hold struct {
-	From, To time.Time // zero: since ever; not known to end
+	From, To time.Time // zero: unlimited in that direction
 	Cpus     int
 	Memory   int64
 	Gpus     int
-	Whole    bool // the node, whatever it has
+	Whole    bool // all resources of the node
 	By       string
 }
 
-// A Snapshot is what a scheduler tells of its nodes.
+// A Snapshot is the state of a scheduler's nodes.
 type Snapshot struct {
 	Nodes   []Node
-	Queue   string                   // that jobs go to which name none; "" where that is not known
-	Limits  map[string]time.Duration // the longest job of a queue; 0: any
-	Usual   map[string]time.Duration // the limit of its jobs that name none
-	Planned map[string]Plan          // when jobs that wait are to start, by native id
-	Notes   []string                 // what could not be learned
+	Queue   string                   // default queue; "" if unknown
+	Limits  map[string]time.Duration // longest time limit of a queue; 0: unlimited
+	Usual   map[string]time.Duration // default time limit of a queue
+	Planned map[string]Plan          // planned starts of waiting jobs, by native ID
+	Notes   []string                 // what could not be found out
 }
 
-// A Plan is when and where a scheduler means to start a job.
+// A Plan is a scheduler's planned start of a job.
 type Plan struct {
 	Start time.Time
 	Nodes []string
@@ -82,8 +82,7 @@ func (c *Snapshot) Settle(now time.Time) {
 	}
 }
 
-// Keep drops the nodes that a queue does not have. Where no queues are told of, all
-// may have it.
+// Keep removes the nodes without a queue. If the queues of nodes are unknown, it keeps all.
 func (c *Snapshot) Keep(queue string) {
 	if queue != "" {
 		c.Nodes = slices.DeleteFunc(c.Nodes, func(n Node) bool { return len(n.Queues) > 0 && !slices.Contains(n.Queues, queue) })
@@ -100,7 +99,7 @@ func (n *Node) Settle(now time.Time) {
 			if n.FreeUntil.IsZero() || h.From.Before(n.FreeUntil) {
 				n.FreeUntil, n.For = h.From, h.By
 			}
-		case h.Whole: // a reservation that has begun
+		case h.Whole: // a current reservation
 			if n.State != Off {
 				n.State, n.Reason, n.reserved = Off, h.By, true
 			}
@@ -136,7 +135,7 @@ func Latest(a, b time.Time) time.Time {
 	return a
 }
 
-// MoreFree orders nodes for people: by what of them is free, then by name.
+// MoreFree orders nodes for output: by free resources, then by name.
 func MoreFree(a, b Node) int {
 	return cmp.Or(
 		cmp.Compare(btoi(a.State == Off), btoi(b.State == Off)),
@@ -166,7 +165,7 @@ func compareNames(a, b string) int {
 	return cmp.Or(cmp.Compare(ha, hb), cmp.Compare(ka, kb), cmp.Compare(a, b))
 }
 
-// NodeIndex finds nodes by name, to put holds on them.
+// NodeIndex returns the nodes by name, for adding holds.
 func NodeIndex(nodes []Node) map[string]*Node {
 	m := make(map[string]*Node, len(nodes))
 	for i := range nodes {

@@ -8,7 +8,7 @@ import (
 	"hpcc/job/quantity"
 )
 
-// unit names what one unit of the need asks for.
+// unit describes one unit of the need.
 func (x *Need) unit() string {
 	s := fmt.Sprintf("%d processors", x.Cpus)
 	if x.Cpus == 1 {
@@ -23,8 +23,8 @@ func (x *Need) unit() string {
 	return s
 }
 
-// never is why all nodes together, were they empty, could not meet the need; "" when
-// they could. all is how many nodes there are, also those that are not for it.
+// never returns why even the empty nodes could not meet the need, or "". all is the number of nodes, including
+// those that the job may not use.
 func (x *Need) never(nodes []*Node, all int) string {
 	want := 1
 	if x.nodes {
@@ -35,14 +35,14 @@ func (x *Need) never(nodes []*Node, all int) string {
 		case x.kind != "" && len(nodes) == 0:
 			return fmt.Sprintf("no node has GPUs of kind %s", x.kind)
 		case all > len(nodes):
-			return fmt.Sprintf("%d nodes are asked for, and %d of %d are such as it wants", want, len(nodes), all)
+			return fmt.Sprintf("%d nodes are requested, and %d of %d match", want, len(nodes), all)
 		}
-		return fmt.Sprintf("%d nodes are asked for, and there are %d", want, all)
+		return fmt.Sprintf("%d nodes are requested, and the cluster has %d", want, all)
 	}
 	for _, what := range []struct {
 		asked int64
 		of    func(n *Node) int64
-		words func(v int64) string
+		text  func(v int64) string
 	}{
 		{int64(x.Cpus), func(n *Node) int64 { return int64(n.CPUs) }, func(v int64) string { return fmt.Sprintf("%d processors", v) }},
 		{x.Memory, func(n *Node) int64 { return n.Memory }, func(v int64) string { return quantity.FormatMemory(v) + " of memory" }},
@@ -61,11 +61,11 @@ func (x *Need) never(nodes []*Node, all int) string {
 		switch {
 		case have >= want:
 		case what.of(largest) == 0:
-			return "no node has any of " + what.words(what.asked)
+			return "no node has any of " + what.text(what.asked)
 		case have == 0:
-			return fmt.Sprintf("no node has %s: the largest, %s, has %s", what.words(what.asked), largest.Name, what.words(what.of(largest)))
+			return fmt.Sprintf("no node has %s: the largest, %s, has %s", what.text(what.asked), largest.Name, what.text(what.of(largest)))
 		default:
-			return fmt.Sprintf("%d nodes with %s are asked for, and %d have that", want, what.words(what.asked), have)
+			return fmt.Sprintf("%d nodes with %s are requested, and %d have that", want, what.text(what.asked), have)
 		}
 	}
 	room := 0
@@ -76,17 +76,17 @@ func (x *Need) never(nodes []*Node, all int) string {
 	case room >= x.Units:
 		return ""
 	case room == 0:
-		return "no node has all of it at once: " + x.unit()
+		return "no node has all of this together: " + x.unit()
 	case x.nodes:
-		return fmt.Sprintf("%d nodes with %s are asked for, and %d have that", x.Units, x.unit(), room)
+		return fmt.Sprintf("%d nodes with %s are requested, and %d have that", x.Units, x.unit(), room)
 	}
-	return fmt.Sprintf("%d processes with %s each are asked for, and all nodes together have room for %d", x.Units, x.unit(), room)
+	return fmt.Sprintf("%d processes with %s each are requested, and all nodes together have room for %d", x.Units, x.unit(), room)
 }
 
-// lacks is why the need is not met now.
+// lacks returns why the need is not met now.
 func (x *Need) lacks(nodes []*Node, now time.Time) string {
 	if end, by := x.hole(nodes, now); !end.IsZero() {
-		return fmt.Sprintf("what is free is taken at %s, by %s, and %s are asked for", end.Format(time.TimeOnly), by, quantity.FormatTime(x.Limit))
+		return fmt.Sprintf("the free resources are reserved from %s, by %s, and %s are requested", end.Format(time.TimeOnly), by, quantity.FormatTime(x.Limit))
 	}
 	have := 0
 	for _, n := range nodes {
@@ -131,8 +131,8 @@ func (x *Need) instead(nodes []*Node, now time.Time) []string {
 	return out
 }
 
-// longest is for how long the need could be met from now on, in whole minutes; 0
-// when it cannot be met now, or for ever.
+// longest returns how long the need could be met from now on, in whole minutes; 0 if it cannot be met now, or
+// has no end.
 func (x *Need) longest(nodes []*Node, now time.Time) time.Duration {
 	end, _ := x.hole(nodes, now)
 	if end.IsZero() {
@@ -141,8 +141,8 @@ func (x *Need) longest(nodes []*Node, now time.Time) time.Duration {
 	return end.Sub(now).Truncate(time.Minute)
 }
 
-// hole is until when the need could be met from now on, and what takes the nodes
-// then; zero when it cannot be met now, or for ever.
+// hole returns until when the need could be met from now on, and what takes the nodes then; zero if it cannot be
+// met now, or has no end.
 func (x *Need) hole(nodes []*Node, now time.Time) (end time.Time, by string) {
 	able := make([]*Node, 0, len(nodes))
 	for _, n := range nodes {

@@ -10,35 +10,34 @@ import (
 	"hpcc/job/quantity"
 )
 
-// A Use is what a job asked for and what its tasks used of it.
+// A Use compares a job's requests with the usage of its tasks.
 type Use struct {
 	ID         string        `json:"id"`
 	Target     job.Target    `json:"target"`
 	State      string        `json:"state"`
-	Tasks      int           `json:"tasks"`          // that have begun
+	Tasks      int           `json:"tasks"`          // number of started tasks
 	CPUs       int           `json:"cpus"`           // of a task, over its nodes
 	GPUs       int           `json:"gpus,omitempty"` // the same
 	Nodes      int           `json:"nodes"`          // of a task
 	CPUTime    time.Duration `json:"cpu_time_ns"`
-	CPUUnknown bool          `json:"cpu_unknown,omitempty"` // nobody counted it of all tasks: of one that runs there is no record
-	Wall       time.Duration `json:"wall_ns"`               // of all tasks together, but for those that are lost
+	CPUUnknown bool          `json:"cpu_unknown,omitempty"` // the processor time of some tasks is unknown, for example of running ones
+	Wall       time.Duration `json:"wall_ns"`               // of all tasks together, without lost ones
 	Longest    time.Duration `json:"longest_ns"`
-	Time       time.Duration `json:"time_ns,omitempty"` // that was asked for
+	Time       time.Duration `json:"time_ns,omitempty"` // requested time limit
 	Memory     int64         `json:"memory_bytes,omitempty"`
-	PeakMemory int64         `json:"peak_memory_bytes"` // of the largest task, or of its largest process where no scheduler counts
-	Ended      time.Time     `json:"ended,omitzero"`    // the last of its tasks, of a lost one its start; zero while one runs
+	PeakMemory int64         `json:"peak_memory_bytes"` // of the largest task, or of its largest process without a scheduler's figure
+	Ended      time.Time     `json:"ended,omitzero"`    // end of the last task, or start of a lost one; zero while one runs
 	Advice     []string      `json:"advice,omitempty"`
 }
 
-// Usage is what a scheduler counted of a job: of all of its tasks the processor time,
-// of the largest the memory. Zero is what it did not count.
+// Usage is a scheduler's figure for a job: the processor time of all tasks, and the memory of the largest. Zero
+// means not counted.
 type Usage struct {
 	Cpu  time.Duration
 	Peak int64
 }
 
-// UsedBy is what the record says that the task's processes used: processor time, and
-// the resident set of the largest.
+// UsedBy returns the usage in a task's record: processor time, and the resident set of the largest process.
 func UsedBy(t *job.Task) (time.Duration, int64) {
 	var u struct {
 		User   float64 `json:"user_s"`
@@ -51,16 +50,16 @@ func UsedBy(t *job.Task) (time.Duration, int64) {
 	return time.Duration((u.User + u.System) * float64(time.Second)), u.MaxRSS
 }
 
-// When is too much asked for: less than this part was used.
+// A request is too high if less than this part was used.
 const (
 	fewCPUs    = 0.5
 	littleRest = 4 // memory and time: a quarter
 )
 
-// leastWall is how long tasks have to run before their use of processors says much.
+// leastWall is the run time from which the use of processors is significant.
 const leastWall = time.Minute
 
-// Advise says in plain words what would have done, where that is much less.
+// Advise returns sentences with sufficient requests, where they are much lower.
 func (u *Use) Advise() []string {
 	var out []string
 	if busy := u.busy(); !u.CPUUnknown && u.CPUs > 1 && u.Wall >= leastWall && busy < fewCPUs*float64(u.CPUs) {
@@ -78,7 +77,7 @@ func (u *Use) Advise() []string {
 	return out
 }
 
-// roundly writes an amount of memory for --mem: a large one in whole G, rounded up.
+// roundly formats an amount of memory for --mem, a large one in whole G, rounded up.
 func roundly(n int64) string {
 	if n >= 8<<30 {
 		return fmt.Sprintf("%dG", (n+1<<30-1)>>30)
@@ -86,10 +85,10 @@ func roundly(n int64) string {
 	return fmt.Sprintf("%dM", n>>20)
 }
 
-// Step is what amounts of memory are rounded up to, in bytes.
+// Step is the unit to which amounts of memory are rounded up, in bytes.
 const Step = 64 << 20
 
-// busy is how many processors were busy on average.
+// busy returns the average number of busy processors.
 func (u *Use) busy() float64 {
 	if u.Wall <= 0 {
 		return 0
@@ -97,6 +96,5 @@ func (u *Use) busy() float64 {
 	return u.CPUTime.Seconds() / u.Wall.Seconds()
 }
 
-// Busy is the part of the processors asked for that were busy, from 0 to 1 or a
-// little more.
+// Busy returns the busy part of the requested processors, from 0 to 1 or slightly more.
 func (u *Use) Busy() float64 { return u.busy() / float64(max(u.CPUs, 1)) }

@@ -5,43 +5,43 @@ import (
 	"time"
 )
 
-// Amounts are processors, memory in bytes, and GPUs; of a mean they are not whole numbers.
+// Amounts holds processors, memory in bytes, and GPUs. Means may be fractions.
 type Amounts struct {
 	CPUs   float64 `json:"cpus"`
 	Memory float64 `json:"memory_bytes"`
 	GPUs   float64 `json:"gpus"`
 }
 
-// A Level is how much of a cluster jobs had, on average from a moment until the next level's.
+// A Level is the average allocation of a cluster from a time until that of the next level.
 type Level struct {
 	From time.Time `json:"from"`
 	Amounts
 }
 
-// A Utilisation is how much of a cluster was given out over a time, and what is free of it now.
+// A Utilisation is the allocation of a cluster over a time, with its current free windows.
 type Utilisation struct {
 	From      time.Time     `json:"from"`
 	To        time.Time     `json:"to"`
-	Step      time.Duration `json:"step_ns"`  // how long a level lasts; the last one less, or a moment more
-	Capacity  Amounts       `json:"capacity"` // what the nodes have today
+	Step      time.Duration `json:"step_ns"`  // duration of a level; the last may be shorter or slightly longer
+	Capacity  Amounts       `json:"capacity"` // of today's nodes
 	Nodes     int           `json:"nodes"`
-	Off       int           `json:"nodes_off"` // that take no jobs now; their capacity counts
+	Off       int           `json:"nodes_off"` // number of nodes that accept no jobs; they count in Capacity
 	Levels    []Level       `json:"levels,omitempty"`
 	Mean      Amounts       `json:"mean"`
-	Peak      Amounts       `json:"peak"`      // of the levels
-	Now       Amounts       `json:"now"`       // given out, as the nodes say
-	Accounted Amounts       `json:"accounted"` // of that: what the jobs have that the levels are made of
+	Peak      Amounts       `json:"peak"`      // highest level
+	Now       Amounts       `json:"now"`       // current allocation, from the nodes
+	Accounted Amounts       `json:"accounted"` // part of Now whose jobs are known
 	Jobs      int           `json:"jobs"`
 	Users     int           `json:"users"`
-	By        string        `json:"by"`               // who tells of the jobs
-	Untold    []string      `json:"untold,omitempty"` // of what that tells nothing, and no figure counts: "memory", "GPUs"
-	Own       bool          `json:"own,omitempty"`    // they are this user's alone, handed in by hpcc
-	Why       string        `json:"why,omitempty"`    // there is no history of others' jobs
+	By        string        `json:"by"`               // source of the levels
+	Untold    []string      `json:"untold,omitempty"` // resources without figures: "memory", "GPUs"
+	Own       bool          `json:"own,omitempty"`    // the levels only have this user's jobs submitted by hpcc
+	Why       string        `json:"why,omitempty"`    // why there is no history of other users' jobs
 	Holes     []Hole        `json:"holes,omitempty"`
 	Notes     []string      `json:"notes,omitempty"`
 }
 
-// CountNodes sums up what the nodes have, and what of it is given out.
+// CountNodes sums the resources of the nodes, and their allocation.
 func (u *Utilisation) CountNodes(nodes []Node) {
 	u.Nodes = len(nodes)
 	for i := range nodes {
@@ -52,14 +52,14 @@ func (u *Utilisation) CountNodes(nodes []Node) {
 	}
 }
 
-// add adds amounts of which a part counts.
+// add adds a fraction of the amounts.
 func (a *Amounts) add(cpus, memory, gpus, part float64) {
 	a.CPUs, a.Memory, a.GPUs = a.CPUs+cpus*part, a.Memory+memory*part, a.GPUs+gpus*part
 }
 
-// Fill makes levels of stays: what each had counts in each level for the part of it that it was there.
-func (u *Utilisation) Fill(stays []Stay) {
-	// Asking took a moment, which makes no level of its own.
+// Fill computes the levels from allocations. Each counts in proportion to its time in the level.
+func (u *Utilisation) Fill(stays []Allocation) {
+	// The query took a moment, which does not make a level.
 	count := max(int((u.To.Sub(u.From)-sliver+u.Step-1)/u.Step), 1)
 	u.Levels = make([]Level, count)
 	for i := range u.Levels {
@@ -84,10 +84,10 @@ func (u *Utilisation) Fill(stays []Stay) {
 	}
 }
 
-// sliver is what the last level may be longer than the others.
+// sliver is how much longer the last level may be.
 const sliver = 2 * time.Second
 
-// until is when a level ends.
+// until returns the end of a level.
 func (u *Utilisation) until(i int) time.Time {
 	if i+1 < len(u.Levels) {
 		return u.Levels[i+1].From
@@ -95,8 +95,8 @@ func (u *Utilisation) until(i int) time.Time {
 	return u.To
 }
 
-// put adds a stay to the levels that it touches and says whether there is one.
-func (u *Utilisation) put(s *Stay) bool {
+// put adds an allocation to its levels and reports whether there is one.
+func (u *Utilisation) put(s *Allocation) bool {
 	from, to := Latest(u.From, s.Start), u.To
 	if !s.End.IsZero() && s.End.Before(to) {
 		to = s.End
@@ -115,26 +115,26 @@ func (u *Utilisation) put(s *Stay) bool {
 	return true
 }
 
-// Hidden says in words when the jobs that are told of have less than the nodes have given out:
-// a site may keep those of others to itself. It is "" where they agree.
+// Hidden returns a message if the known jobs have less than the nodes' allocation, because the site hides other
+// users' jobs, or "".
 func (u *Utilisation) Hidden() string {
-	const most = 0.9 // jobs that begin or end between two questions do not matter
+	const most = 0.9 // tolerate jobs that start or end between the queries
 	if u.Own || u.Now.CPUs == 0 || u.Accounted.CPUs >= most*u.Now.CPUs {
 		return ""
 	}
-	return fmt.Sprintf("of %.0f processors that are given out now it knows the jobs of %.0f: others' are hidden from you, and the figures are too low", u.Now.CPUs, u.Accounted.CPUs)
+	return fmt.Sprintf("the site hides other users' jobs: of %.0f allocated processors only %.0f belong to known jobs, so the figures are too low", u.Now.CPUs, u.Accounted.CPUs)
 }
 
-// steps are how long levels may last: what people read time by.
+// steps are the possible durations of levels, in common units.
 var steps = []time.Duration{
 	10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour,
 	24 * time.Hour, 7 * 24 * time.Hour,
 }
 
-// maxLevels is how many levels a picture shows well.
+// maxLevels is the most levels that a chart shows well.
 const maxLevels = 60
 
-// StepOf is the shortest step of which not too many make a time.
+// StepOf returns the shortest step that does not give too many levels.
 func StepOf(span time.Duration) time.Duration {
 	for _, s := range steps {
 		if span <= maxLevels*s {

@@ -31,11 +31,11 @@ func TestLevels(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
 		u := &Utilisation{From: from, To: from.Add(time.Duration(1000+r.IntN(5000)) * time.Second), Step: time.Duration(7+r.IntN(900)) * time.Second}
-		var stays []Stay
+		var stays []Allocation
 		seconds := make([]float64, int(u.To.Sub(from).Seconds()))
 		for range 30 {
 			a, b := r.IntN(9000)-2000, r.IntN(9000)-2000
-			s := Stay{ID: fmt.Sprint(a), Start: from.Add(time.Duration(a) * time.Second), End: from.Add(time.Duration(b) * time.Second), CPUs: 1 + r.IntN(8)}
+			s := Allocation{ID: fmt.Sprint(a), Start: from.Add(time.Duration(a) * time.Second), End: from.Add(time.Duration(b) * time.Second), CPUs: 1 + r.IntN(8)}
 			if r.IntN(9) == 0 {
 				s.End = time.Time{}
 				b = len(seconds)
@@ -69,7 +69,7 @@ func TestHidden(t *testing.T) {
 		t.Errorf("95 of 100: %s", u.Hidden())
 	}
 	u.Accounted.CPUs = 8
-	if want := "of 100 processors that are given out now it knows the jobs of 8: others' are hidden from you, and the figures are too low"; u.Hidden() != want {
+	if want := "the site hides other users' jobs: of 100 allocated processors only 8 belong to known jobs, so the figures are too low"; u.Hidden() != want {
 		t.Errorf("8 of 100: %q; want %q", u.Hidden(), want)
 	}
 }
@@ -94,7 +94,7 @@ func FuzzLevels(f *testing.F) {
 		}
 		u := &Utilisation{From: time.Unix(1700000000, 0), To: time.Unix(1800000000, 0)}
 		u.Step = StepOf(u.To.Sub(u.From))
-		u.Fill([]Stay{{ID: "1", Start: time.Unix(start, 0), End: time.Unix(end, 0), CPUs: cpus, Memory: memory, GPUs: gpus}})
+		u.Fill([]Allocation{{ID: "1", Start: time.Unix(start, 0), End: time.Unix(end, 0), CPUs: cpus, Memory: memory, GPUs: gpus}})
 		for _, l := range u.Levels {
 			if !(l.CPUs >= 0 && l.Memory >= 0 && l.GPUs >= 0) {
 				t.Errorf("a level of %+v", l)

@@ -1,16 +1,16 @@
 package capacity
 
-// A Waste is what a job kept from others and did not use, in hours.
+// A Waste is the part of a job's allocation that it did not use, in hours.
 type Waste struct {
 	AskedCPU     float64 `json:"cpu_hours"`        // processors times hours
-	WastedCPU    float64 `json:"cpu_hours_wasted"` // of them; 0 where the job's processor time is unknown
-	AskedMemory  float64 `json:"gib_hours"`        // GiB times hours; 0: the job named no amount
-	WastedMemory float64 `json:"gib_hours_wasted"` // at least: as if the peak had lasted
-	MemoryKnown  bool    `json:"memory_known"`     // there is an amount and a peak
+	WastedCPU    float64 `json:"cpu_hours_wasted"` // part of it; 0 if the job's processor time is unknown
+	AskedMemory  float64 `json:"gib_hours"`        // GiB times hours; 0: the job did not request memory
+	WastedMemory float64 `json:"gib_hours_wasted"` // lower bound: as if the peak had lasted
+	MemoryKnown  bool    `json:"memory_known"`     // both request and peak are known
 	AskedGPU     float64 `json:"gpu_hours"`        // GPUs times hours
 }
 
-// Waste is what a job had and what of it was idle.
+// Waste returns the idle part of a job's allocation.
 func (u *Use) Waste() Waste {
 	hours := u.Wall.Hours()
 	w := Waste{AskedCPU: float64(u.CPUs) * hours, AskedGPU: float64(u.GPUs) * hours}

@@ -12,15 +12,15 @@ import (
 	"hpcc/job/invoke"
 )
 
-// A Cluster is where jobs are handed in: a kind of scheduler, and which one of
-// its kind. The zero Env is the one that this machine's commands speak to.
+// A Cluster identifies a scheduler: its kind, and which instance of that kind. With an
+// empty Env it is the one that this machine's commands reach.
 type Cluster struct {
 	Target job.Target        `json:"target"`
 	Site   string            `json:"site,omitempty"` // its name in the site files
 	Env    map[string]string `json:"scheduler_env,omitempty"`
 }
 
-// key is the same for clusters that one call asks.
+// key returns the same string for clusters that one query covers.
 func (c Cluster) key() string {
 	k := string(c.Target)
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
@@ -29,7 +29,7 @@ func (c Cluster) key() string {
 	return k
 }
 
-// String names a cluster for people.
+// String returns the name for messages.
 func (c Cluster) String() string {
 	if c.Site != "" {
 		return c.Site + " (" + string(c.Target) + ")"
@@ -37,17 +37,16 @@ func (c Cluster) String() string {
 	return string(c.Target)
 }
 
-// Environ is the environment of the cluster's commands.
+// Environ returns the environment of the cluster's commands.
 func (c Cluster) Environ() []string { return invoke.Environ(c.Within(context.Background())) }
 
-// OutsideJob is the environment of commands that are not part of a job in which this process
-// may run.
+// OutsideJob returns Environ without the variables of a job in which this process may run.
 func (c Cluster) OutsideJob() []string { return outsideJob(c.Environ()) }
 
-// Within is a context in which commands of schedulers speak to the cluster.
+// Within returns a context in which scheduler commands use the cluster's variables.
 func (c Cluster) Within(ctx context.Context) context.Context { return invoke.Within(ctx, c.Env) }
 
-// Query asks the cluster how jobs stand, by native id.
+// Query returns the queue state of jobs by native ID. It fails after limit.
 func (c Cluster) Query(ctx context.Context, ids []string, limit time.Duration) (map[string]batch.QueueState, error) {
 	to, err := c.scheduler()
 	if err != nil {
@@ -57,7 +56,7 @@ func (c Cluster) Query(ctx context.Context, ids []string, limit time.Duration) (
 	defer cancel()
 	known, err := to.Query(ctx, ids)
 	switch {
-	case err != nil && ctx.Err() == context.DeadlineExceeded: // its command was killed and has no words
+	case err != nil && ctx.Err() == context.DeadlineExceeded: // the command was killed without a message
 		return nil, fmt.Errorf("%s does not answer within %v", c, limit)
 	case err != nil && c.Site != "":
 		return nil, fmt.Errorf("site %s: %w", c.Site, err)

@@ -8,7 +8,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestRelativeKubeconfig: kubectl is called elsewhere than where the user is.
+// TestRelativeKubeconfig: kubectl does not run in the user's directory.
 func TestRelativeKubeconfig(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()

@@ -16,8 +16,8 @@ import (
 	"hpcc/job/capacity"
 )
 
-// Fits asks the scheduler, and counts, where and when the job would start if it
-// were handed in now. Of an array it is about one task. Nothing is handed in.
+// Fits estimates where and when the job would start if it were submitted now, from the
+// scheduler's dry run and the free nodes. For an array it covers one task. It submits nothing.
 func Fits(ctx context.Context, j *job.Job, t job.Target) (*capacity.Fit, error) {
 	script, notes, err := Render(scripted(j), t)
 	if err != nil {
@@ -25,10 +25,10 @@ func Fits(ctx context.Context, j *job.Job, t job.Target) (*capacity.Fit, error) 
 	}
 	if t == job.Local {
 		host, _ := os.Hostname()
-		return &capacity.Fit{When: capacity.Now, Nodes: []string{host}, By: "hpcc: nobody waits on this machine", Notes: notes}, nil
+		return &capacity.Fit{When: capacity.Now, Nodes: []string{host}, By: "hpcc: jobs on this machine do not wait", Notes: notes}, nil
 	}
 	c, err := listNodes(ctx, t, j.Queue)
-	if err != nil && t.Pods() { // whose users mostly may not see nodes
+	if err != nil && t.Pods() { // most users may not list nodes
 		return unseen(ctx, j, t, script, append(notes, err.Error()))
 	}
 	if err != nil {
@@ -48,28 +48,28 @@ func Fits(ctx context.Context, j *job.Job, t job.Target) (*capacity.Fit, error) 
 		f.Notes = append(f.Notes, "not counted: "+strings.Join(u, ", "))
 	}
 	if before := slices.Concat(j.After, j.AfterAny, j.AfterFailed, j.AfterEach); len(before) > 0 && f.When != capacity.Never {
-		f.Notes = append(f.Notes, "it waits for jobs first: "+strings.Join(before, ", "))
+		f.Notes = append(f.Notes, "it depends on jobs "+strings.Join(before, ", "))
 	}
 	if j.Array.Count() > 1 {
-		f.Notes = append(f.Notes, fmt.Sprintf("this is of one task; there are %d", j.Array.Count()))
+		f.Notes = append(f.Notes, fmt.Sprintf("this is for one of %d tasks", j.Array.Count()))
 	}
 	return f, nil
 }
 
-// unseen is what can be said of a cluster that does not show its nodes: whether it takes the job.
+// unseen returns the fit on a cluster that does not list its nodes: only whether it accepts the job.
 func unseen(ctx context.Context, j *job.Job, t job.Target, script string, notes []string) (*capacity.Fit, error) {
 	_, refusal, err := dryRun(ctx, j, t, script)
 	if err != nil {
 		return nil, err
 	}
 	if refusal != nil {
-		return &capacity.Fit{When: capacity.Never, By: "the cluster, which refuses it", Why: refusal.Error(), Notes: notes}, nil
+		return &capacity.Fit{When: capacity.Never, By: "the cluster, which rejects it", Why: refusal.Error(), Notes: notes}, nil
 	}
-	return &capacity.Fit{When: capacity.Later, By: "the cluster, which takes it", Why: "when there is room, nobody says", Notes: notes}, nil
+	return &capacity.Fit{When: capacity.Later, By: "the cluster, which accepts it", Why: "its start time is not known", Notes: notes}, nil
 }
 
-// Fits says so of a job that was handed in: of one that waits, its own start, else
-// when it would start if it were handed in again.
+// Fits returns the planned start of a submitted job that waits. If the scheduler has not
+// planned it, Fits estimates the start of another job like it.
 func (s *Submission) Fits(ctx context.Context, dir string) (*capacity.Fit, error) {
 	st, err := s.status(ctx, dir)
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *Submission) Fits(ctx context.Context, dir string) (*capacity.Fit, error
 	if st.Waiting > 0 && s.Target != job.Local {
 		c, err := listNodes(ctx, s.Target, "")
 		if err != nil && s.Target.Pods() {
-			return &capacity.Fit{When: capacity.Later, By: "the cluster, which has taken it", Why: cmp.Or(st.Reason, "when there is room, nobody says"), Notes: []string{err.Error()}}, nil
+			return &capacity.Fit{When: capacity.Later, By: "the cluster, which has accepted it", Why: cmp.Or(st.Reason, "its start time is not known"), Notes: []string{err.Error()}}, nil
 		}
 		if err != nil {
 			return nil, err
@@ -94,20 +94,20 @@ func (s *Submission) Fits(ctx context.Context, dir string) (*capacity.Fit, error
 	}
 	f, err := Fits(ctx, s.Job, s.Target)
 	if err == nil && st.Waiting > 0 {
-		f.Notes = append(f.Notes, "it waits already ("+st.Reason+"), and the scheduler has not planned it; this is of one more like it")
+		f.Notes = append(f.Notes, "it waits ("+st.Reason+") and the scheduler has not planned it; this is for another job like it")
 	}
 	return f, err
 }
 
-// scripted is the job as one that a script of can be handed in.
+// scripted returns a copy of the job that a batch script can run.
 func scripted(j *job.Job) *job.Job {
 	c := *j
 	c.Interactive = false
 	return &c
 }
 
-// dryRun has the scheduler look at a script; refusal is why it would not take it.
-// A scheduler without a dry run says nothing.
+// dryRun lets the scheduler check a script; refusal is why it would reject the job.
+// Without a dry run all results are nil.
 func dryRun(ctx context.Context, j *job.Job, t job.Target, script string) (said *capacity.Estimate, refusal, err error) {
 	dir, err := os.MkdirTemp("", "hpcc-fits-")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestTimeMin: what a scheduler may cut the limit down to, in its words.
+// TestTimeMin checks the directives for the time that a scheduler may cut the limit to.
 func TestTimeMin(t *testing.T) {
 	j := &job.Job{Name: "a", Image: "sci", Dir: "/w", Program: "/bin/hpcc", Store: "/s", Args: []string{"x"}, Time: 2 * time.Hour, TimeMin: 30 * time.Minute}
 	for to, want := range map[job.Target]string{"slurm": "#SBATCH --time=2:00:00\n|#SBATCH --time-min=0:30:00\n", "pbs": "#PBS -l min_walltime=0:30:00,max_walltime=2:00:45\n"} {
@@ -21,12 +21,12 @@ func TestTimeMin(t *testing.T) {
 			}
 		}
 		if strings.Contains(script, "-l walltime") {
-			t.Errorf("%s: a fixed limit beside one that may shrink:\n%s", to, script)
+			t.Errorf("%s: a fixed limit next to a flexible one:\n%s", to, script)
 		}
 	}
 }
 
-// TestBend: what is left to a scheduler, and what is told of one that does nothing.
+// TestBend checks what each scheduler may change, and what the user is informed of.
 func TestBend(t *testing.T) {
 	for _, x := range []struct {
 		to      job.Target
@@ -35,13 +35,13 @@ func TestBend(t *testing.T) {
 		told    string
 	}{
 		{"slurm", time.Hour, time.Hour, "may cut the limit down to 1h"}, {"pbs", time.Hour, time.Hour, "may cut the limit down to 1h"},
-		{"lsf", time.Hour, 0, "cuts no limits by itself"}, {"gridengine", time.Hour, 0, "cuts no limits by itself"}, {"slurm", 2 * time.Hour, 0, "begins again"},
+		{"lsf", time.Hour, 0, "does not cut limits itself"}, {"gridengine", time.Hour, 0, "does not cut limits itself"}, {"slurm", 2 * time.Hour, 0, "requeued"},
 	} {
 		j := &job.Job{Time: 2 * time.Hour}
 		cuts := descriptionOf(x.to).CutsTime
 		said := strings.Join(bend(j, cuts, x.least), "; ")
 		if j.TimeMin != x.timeMin || j.Requeue != "yes" || !strings.Contains(said, x.told) {
-			t.Errorf("%s: at least %v, requeue %q, told %q", x.to, j.TimeMin, j.Requeue, said)
+			t.Errorf("%s: at least %v, requeue %q, said %q", x.to, j.TimeMin, j.Requeue, said)
 		}
 	}
 }

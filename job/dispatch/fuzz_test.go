@@ -12,8 +12,8 @@ import (
 	"hpcc/job/translate"
 )
 
-// fuzzDialect holds a reader to this: whatever the file says, a translation ends, has a fate
-// for each row, and becomes a bounded script or an error, for every target.
+// fuzzDialect checks that for any input and every target a translation ends, has a fate for
+// each row, and becomes a bounded script or an error.
 func fuzzDialect(f *testing.F, target job.Target) {
 	f.Fuzz(func(t *testing.T, text, command string) {
 		for _, to := range matrix {
@@ -52,7 +52,7 @@ func fuzzOptions(f *testing.F, target job.Target) {
 	fuzzDialect(f, target)
 }
 
-// FuzzTranslated begins with the recorded cases, whose dialect is found out.
+// FuzzTranslated starts from the recorded cases and detects their dialect.
 func FuzzTranslated(f *testing.F) {
 	for _, c := range cases(f) {
 		f.Add(string(c.source.Text), c.source.Command)

@@ -43,7 +43,7 @@ func TestPerNode(t *testing.T) {
 	}
 }
 
-// Nodes that are not those that were asked for, and files that are not lists of hosts.
+// TestSpread covers an allocation of other nodes than requested, and invalid host files.
 func TestSpread(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hosts")
 	env := map[string]string{"PE_HOSTFILE": file, "PE": "fill"}
@@ -58,8 +58,8 @@ func TestSpread(t *testing.T) {
 		{"h1 4 q UNDEFINED\n", 2, `asked for 2 nodes and was given 1 (h1); parallel environment "fill"`},
 		{"h1 4 q UNDEFINED\n", 0, ""},
 		{"", 2, "was given 0"},
-		{"-l 1 q\nh1 1 q\n", 2, `"-l" is no name of a host`},
-		{"$(id) 1 q\nh1 1 q\n", 2, "is no name of a host"},
+		{"-l 1 q\nh1 1 q\n", 2, `"-l" is not a host name`},
+		{"$(id) 1 q\nh1 1 q\n", 2, "is not a host name"},
 	}
 	for _, test := range tests {
 		os.WriteFile(file, []byte(test.hosts), 0o644)

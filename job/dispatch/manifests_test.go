@@ -16,9 +16,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestManifests has a real API server judge every manifest of the golden files, and the
-// pods in them, in a namespace as such a target's is: fields, values, and what may run.
-// testdata/kube/up.sh starts one.
+// TestManifests has a real API server validate every golden manifest and the pods in it, in
+// a namespace like the target's. testdata/kube/up.sh starts one.
 func TestManifests(t *testing.T) {
 	cluster := os.Getenv("HPCC_TEST_KUBE")
 	_, err := os.Stat(cluster)
@@ -34,18 +33,18 @@ func TestManifests(t *testing.T) {
 				documents += exampleManifests(t, dir)
 			}
 			if documents == 0 {
-				t.Fatal("there is no golden manifest")
+				t.Fatal("no golden manifest found")
 			}
 			out := judged(t, dir, filepath.Join(cluster, "bin/kubectl"), "--kubeconfig", filepath.Join(cluster, "kubeconfig"), "--namespace", namespace, "--cache-dir", t.TempDir(),
 				"create", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", dir)
 			if n := strings.Count(out, " created (server dry run)\n"); n != documents && !t.Failed() {
-				t.Errorf("the server took %d of %d documents", n, documents)
+				t.Errorf("the server accepted %d of %d documents", n, documents)
 			}
 		})
 	}
 }
 
-// TestWorkflows has the real "argo lint" judge what the golden files have for Argo.
+// TestWorkflows has the real "argo lint" validate the golden files for Argo.
 func TestWorkflows(t *testing.T) {
 	argo := os.Getenv("HPCC_TEST_ARGO")
 	_, err := os.Stat(argo)
@@ -53,7 +52,7 @@ func TestWorkflows(t *testing.T) {
 	dir := t.TempDir()
 	golden := goldenManifests(t, "argo")
 	if len(golden) == 0 {
-		t.Fatal("there is no golden manifest")
+		t.Fatal("no golden manifest found")
 	}
 	for _, g := range golden {
 		testenv.Check(t, os.WriteFile(filepath.Join(dir, g.name+".yaml"), []byte(g.text), 0o644))
@@ -61,7 +60,7 @@ func TestWorkflows(t *testing.T) {
 	judged(t, dir, argo, "lint", "--offline", "--strict", "--no-color", "--output", "simple", dir)
 }
 
-// judged runs a judge of the files in dir, and fails with what it says of them.
+// judged runs a validator on the files in dir, and fails with its output.
 func judged(t *testing.T, dir string, command ...string) string {
 	t.Helper()
 	cmd := exec.Command(command[0], command[1:]...)
@@ -75,10 +74,10 @@ func judged(t *testing.T, dir string, command ...string) string {
 	return string(out)
 }
 
-// A goldenManifest is the text of a golden file for a target that is a cluster's.
+// A goldenManifest is the text of a golden file for a target with pods.
 type goldenManifest struct{ name, text string }
 
-// goldenManifests are the files NAME.TARGET below testdata, and the sections of that name in
+// goldenManifests returns the files NAME.TARGET below testdata, and the sections of that name in
 // files of testdata/translate.
 func goldenManifests(t *testing.T, target string) (found []goldenManifest) {
 	t.Helper()
@@ -102,7 +101,7 @@ func goldenManifests(t *testing.T, target string) (found []goldenManifest) {
 				return err
 			}
 			for _, f := range a.Files {
-				if f.Name == target && bytes.Contains(f.Data, []byte("apiVersion:")) { // else why there is none
+				if f.Name == target && bytes.Contains(f.Data, []byte("apiVersion:")) { // else the section holds the reason for a refusal
 					found = append(found, goldenManifest{name + "." + target, string(f.Data)})
 				}
 			}
@@ -113,7 +112,7 @@ func goldenManifests(t *testing.T, target string) (found []goldenManifest) {
 	return found
 }
 
-// interactivePod is what "kubectl run" of a script that starts a pod has the server make.
+// interactivePod returns the pod that "kubectl run" in a script would create.
 func interactivePod(t *testing.T, script string) string {
 	t.Helper()
 	_, text, _ := strings.Cut(script, "'--overrides=")
@@ -128,7 +127,7 @@ func interactivePod(t *testing.T, script string) string {
 	return string(out)
 }
 
-// exampleManifests writes those of testdata/biggan to a directory.
+// exampleManifests writes the manifests of testdata/biggan to a directory.
 func exampleManifests(t *testing.T, dir string) (n int) {
 	t.Helper()
 	files, err := filepath.Glob("../../testdata/biggan/*.yaml")
@@ -148,8 +147,8 @@ func exampleManifests(t *testing.T, dir string) (n int) {
 
 var documentEnd = regexp.MustCompile(`(?m)^---$`)
 
-// split writes the documents of a manifest to files of their own, and each pod in them as
-// such: a server judges it only where it is one. It returns how many were written.
+// split writes the documents of a manifest, and each pod template as a pod, to separate
+// files: a server validates a pod only as such. It returns the number of files.
 func (g *goldenManifest) split(t *testing.T, dir string) (n int) {
 	t.Helper()
 	write := func(data []byte) {
@@ -175,7 +174,7 @@ func (g *goldenManifest) split(t *testing.T, dir string) (n int) {
 	return n
 }
 
-// podsIn makes pods of all templates of pods in a document.
+// podsIn returns a pod for each pod template in a document.
 func podsIn(value any) (pods []map[string]any) {
 	switch value := value.(type) {
 	case []any:
@@ -190,7 +189,7 @@ func podsIn(value any) (pods []map[string]any) {
 				metadata = map[string]any{}
 			}
 			metadata["name"] = "pod"
-			delete(spec, "serviceAccountName") // that of a golden file is of no cluster
+			delete(spec, "serviceAccountName") // the cluster does not have the account of a golden file
 			pods = append(pods, map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 		}
 		for _, v := range value {
@@ -200,7 +199,7 @@ func podsIn(value any) (pods []map[string]any) {
 	return pods
 }
 
-// stepsIn makes pods of what Argo makes pods of, the templates of a workflow.
+// stepsIn returns a pod for each template of a workflow that becomes one.
 func stepsIn(document map[string]any) (pods []map[string]any) {
 	workflow, _ := document["spec"].(map[string]any)
 	templates, _ := workflow["templates"].([]any)

@@ -11,23 +11,22 @@ import (
 	"hpcc/job/capacity"
 )
 
-// Nodes lists the nodes of a scheduler, what is most free first and what takes no
-// jobs last; queue, when given, chooses those of one queue. Notes say what could
-// not be learned.
+// Nodes lists the nodes of a scheduler, of one queue unless queue is "". The freest come
+// first, nodes that accept no jobs last. Notes list what could not be found out.
 func Nodes(ctx context.Context, t job.Target, queue string) (list []capacity.Node, notes []string, err error) {
 	c, err := listNodes(ctx, t, queue)
 	if err != nil {
 		return nil, nil, err
 	}
 	if c.Keep(queue); len(c.Nodes) == 0 && queue != "" {
-		return nil, nil, fmt.Errorf("no node has queue %q; \"hpcc nodes\" shows which there are", queue)
+		return nil, nil, fmt.Errorf("no node has queue %q; \"hpcc nodes\" lists the queues", queue)
 	}
 	slices.SortFunc(c.Nodes, capacity.MoreFree)
 	return c.Nodes, c.Notes, nil
 }
 
-// listNodes asks a scheduler. Of one whose queues share out a node's slots, those of
-// the queue count.
+// listNodes queries a scheduler. Where queues divide the slots of a node, it counts those
+// of queue.
 func listNodes(ctx context.Context, t job.Target, queue string) (*capacity.Snapshot, error) {
 	to := systemOf(t)
 	if to == nil {
@@ -35,7 +34,7 @@ func listNodes(ctx context.Context, t job.Target, queue string) (*capacity.Snaps
 	}
 	lister, ok := to.(batch.NodeLister)
 	if !ok {
-		return nil, fmt.Errorf("target %s lists no nodes", t)
+		return nil, fmt.Errorf("target %s cannot list nodes", t)
 	}
 	c, err := lister.Nodes(ctx, queue)
 	if err != nil {

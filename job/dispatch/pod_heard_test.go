@@ -17,8 +17,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// podsProxy answers in the place of "kubectl proxy": a stand-in for kubectl says where it is asked to
-// listen, and the test does.
+// podsProxy is a stand-in for "kubectl proxy": a kubectl script links the socket that the
+// test serves.
 func podsProxy(t *testing.T, answer http.HandlerFunc) (asked *int) {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ func podsProxy(t *testing.T, answer http.HandlerFunc) (asked *int) {
 	return asked
 }
 
-// TestHeardLater: an answer that does not come leaves the record for the next look; a refusal does not.
+// TestHeardLater: a missing answer leaves the record for the next poll; a refusal does not.
 func TestHeardLater(t *testing.T) {
 	ctx := wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond})
 	code, message := http.StatusServiceUnavailable, ""
@@ -49,7 +49,7 @@ func TestHeardLater(t *testing.T) {
 	})
 	for _, c := range []struct {
 		name  string
-		codes []int // of one look after the other
+		codes []int // one for each poll
 		ended int   // tasks with a record, after all of them
 		used  time.Duration
 	}{
@@ -92,7 +92,7 @@ func TestHeardLater(t *testing.T) {
 		}
 		before := *asked
 		if look(); *asked != before {
-			t.Errorf("%s: asked again of records that are whole, an attempt's before the last among them", c.name)
+			t.Errorf("%s: queried again for complete records, among them one of an earlier attempt", c.name)
 		}
 	}
 }

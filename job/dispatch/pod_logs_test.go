@@ -15,8 +15,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestLostLog: what a node says of a log that it has no more is not a log, and does not take the place of what
-// was kept while the program ran.
+// TestLostLog: a node's error message for a lost log is not a log, and does not overwrite
+// the output that was saved while the program ran.
 func TestLostLog(t *testing.T) {
 	pods := `"/var/log/pods/lab_x_b9e3/main/0.log"`
 	for _, c := range []struct {
@@ -55,7 +55,8 @@ func TestLostLog(t *testing.T) {
 	}
 }
 
-// TestNoLogOfWhatNeverBegan: that there is none is noted once, and is not a warning for a week.
+// TestNoLogOfWhatNeverBegan: a task that never started has no log; that is noted once and not
+// repeated as a warning.
 func TestNoLogOfWhatNeverBegan(t *testing.T) {
 	asked := podsProxy(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -84,8 +85,8 @@ func TestNoLogOfWhatNeverBegan(t *testing.T) {
 	}
 }
 
-// TestLogOfASilentServer: an Argo server has no word for a pod that is gone. What was kept when the job
-// was cancelled stays.
+// TestLogOfASilentServer: an Argo server reports nothing for a deleted pod. The output that
+// was saved on cancellation stays.
 func TestLogOfASilentServer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()

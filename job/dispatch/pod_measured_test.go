@@ -14,7 +14,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestMeasuredWorkflow: of a workflow of several jobs each step is measured, as what it asked for itself.
+// TestMeasuredWorkflow: each step of a workflow is measured against its own requests.
 func TestMeasuredWorkflow(t *testing.T) {
 	of := func(name, image string, cpus int) *job.Job {
 		return jobtest.With(func(j *job.Job) {
@@ -44,20 +44,20 @@ func TestMeasuredWorkflow(t *testing.T) {
 	}
 }
 
-// TestHandedInFor: of a task the last time that it was handed in and then began.
+// TestHandedInFor: the last submission before a task started.
 func TestHandedInFor(t *testing.T) {
 	at := func(minute int) time.Time { return time.Date(2026, 11, 21, 9, minute, 0, 0, time.UTC) }
 	s := &Submission{Submitted: at(0), Reruns: []Rerun{{Submitted: at(10), Array: jobtest.Array(t, "2-3")}, {Submitted: at(20), Array: jobtest.Array(t, "3")}}}
 	for _, c := range []struct{ index, start, want int }{{1, 30, 0}, {2, 5, 0}, {2, 30, 10}, {3, 15, 10}, {3, 20, 20}} {
 		if got := s.HandedInFor(&job.Task{Index: c.index, Start: at(c.start)}); !got.Equal(at(c.want)) {
-			t.Errorf("task %d of %v: handed in at %v; want minute %d", c.index, at(c.start), got, c.want)
+			t.Errorf("task %d of %v: submitted at %v; want minute %d", c.index, at(c.start), got, c.want)
 		}
 	}
 	home := t.TempDir()
 	s.Target, s.Job = "slurm", &job.Job{Name: "train"}
 	testenv.Check(t, s.write(home))
 	if name, to, got := HandedIn(home, &job.Task{Index: 2, Start: at(30)}); name != "train" || to != "slurm" || !got.Equal(at(10)) {
-		t.Errorf("what was written down: %q, %q, %v", name, to, got)
+		t.Errorf("the record: %q, %q, %v", name, to, got)
 	}
 	if got := s.kept(home).At(&job.Task{Index: 1, Start: at(30)}); !got.Equal(at(0)) {
 		t.Errorf("a pod that was not run again was submitted at %v", got)

@@ -14,7 +14,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestArgoRecords has the records of tasks that a workflow's nodes make, twice: the second look changes nothing.
+// TestArgoRecords derives task records from workflow nodes twice; the second poll changes nothing.
 func TestArgoRecords(t *testing.T) {
 	read := func(phases ...string) batch.QueueState {
 		text := threeNodes
@@ -58,7 +58,7 @@ func TestArgoRecords(t *testing.T) {
 	}
 }
 
-// TestArgoNumbers has steps of a workflow of somebody else keep the number that they got first.
+// TestArgoNumbers: steps of a foreign workflow keep the number that they got first.
 func TestArgoNumbers(t *testing.T) {
 	home := t.TempDir()
 	s := &Submission{ID: "w-1", Native: "w-x", Cluster: Cluster{Target: job.Argo}, Job: &job.Job{Name: "w", Workflow: &job.Workflow{}}}
@@ -80,7 +80,7 @@ func TestArgoNumbers(t *testing.T) {
 	}
 }
 
-// What a scheduler took away is not taken for an end.
+// TestStatusOfATaskThatReturns: a preempted task has not ended.
 func TestStatusOfATaskThatReturns(t *testing.T) {
 	s := &Status{Submission: &Submission{Job: jobtest.With(func(j *job.Job) { j.Array, j.Retry.Times = jobtest.Array(t, "1-3"), 1 })}, Total: 3}
 	s.Tasks = []job.Task{ended(1, 0, ""), ended(2, -1, "SIGTERM"), ended(3, 4, "")}
@@ -103,8 +103,8 @@ func ended(index, exit int, signal string) job.Task {
 	return job.Task{Index: index, Start: now, End: now, Exit: exit, Signal: signal}
 }
 
-// nodes are what Argo said of the workflow of threeJobs, of which the training failed once and one
-// pruning for good.
+// threeNodes is Argo's status of the workflow of threeJobs, in which the training failed once
+// and one pruning failed for good.
 const threeNodes = `{"metadata":{"name":"study-x"},"status":{"phase":"%s","startedAt":"2026-11-22T01:00:00Z","finishedAt":null,"nodes":{
 "n0":{"id":"n0","name":"study-x","type":"DAG","phase":"Running","templateName":"main"},
 "n1":{"id":"n1","name":"study-x.train","type":"Retry","phase":"Succeeded","templateName":"train","children":["n2","n3"]},

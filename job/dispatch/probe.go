@@ -11,15 +11,14 @@ import (
 	"hpcc/job/invoke"
 )
 
-// A Scheduler is one whose commands are on PATH.
+// A Scheduler is a batch system whose commands are on PATH.
 type Scheduler struct {
-	Name    string // as --target and documentation call it
-	Version string // as its command says; "" when it does not
-	Err     error  // why it does not answer; nil: it does
+	Name    string // as in --target and the documentation
+	Version string // as its command prints it; "" if it does not
+	Err     error  // why it does not answer; nil if it does
 }
 
-// Schedulers finds the schedulers of this machine and asks each whether it
-// answers, all at the same time.
+// Schedulers finds the schedulers of this machine and queries all of them concurrently.
 func Schedulers(ctx context.Context) []Scheduler {
 	known := describe()
 	answers := make([]chan *Scheduler, len(known))
@@ -36,7 +35,7 @@ func Schedulers(ctx context.Context) []Scheduler {
 	return out
 }
 
-// probe returns nil when the scheduler is not here.
+// probe returns nil if the scheduler's command is not on PATH.
 func probe(ctx context.Context, d *batch.Description) *Scheduler {
 	if _, err := exec.LookPath(d.Command); err != nil {
 		return nil
@@ -55,16 +54,16 @@ func probe(ctx context.Context, d *batch.Description) *Scheduler {
 	return s
 }
 
-// notAnswering is a scheduler's refusal, in its own words where it has some.
+// notAnswering is a failed query, with the scheduler's own message if it printed one.
 type notAnswering struct {
-	command, words string
-	err            error
+	command, message string
+	err              error
 }
 
 func (e *notAnswering) Error() string {
-	if errors.Is(e.err, context.DeadlineExceeded) || e.words == "" {
+	if errors.Is(e.err, context.DeadlineExceeded) || e.message == "" {
 		return e.command + ": " + e.err.Error()
 	}
-	return e.command + ": " + e.words[strings.LastIndexByte(e.words, '\n')+1:] // the reason stands last
+	return e.command + ": " + e.message[strings.LastIndexByte(e.message, '\n')+1:] // the last line has the reason
 }
 func (e *notAnswering) Unwrap() error { return e.err }

@@ -28,7 +28,7 @@ var registry = []batch.System{
 	kube.System{Target: job.Kubernetes}, kube.System{Target: job.OpenShift}, argo.New(),
 }
 
-// systemOf returns the system of a target, nil if there is none.
+// systemOf returns the batch system of a target, or nil if there is none.
 func systemOf(t job.Target) batch.System {
 	for _, s := range registry {
 		if s.Describe().Target == t {
@@ -38,7 +38,7 @@ func systemOf(t job.Target) batch.System {
 	return nil
 }
 
-// describe lists what is known of the batch systems.
+// describe returns the descriptions of all batch systems.
 func describe() (list []*batch.Description) {
 	for _, s := range registry {
 		list = append(list, s.Describe())
@@ -46,7 +46,7 @@ func describe() (list []*batch.Description) {
 	return list
 }
 
-// descriptionOf returns what is known of a target; of one that hpcc does not know its name.
+// descriptionOf returns the description of a target; for an unknown one it holds only the name.
 func descriptionOf(t job.Target) *batch.Description {
 	if s := systemOf(t); s != nil {
 		return s.Describe()
@@ -54,7 +54,7 @@ func descriptionOf(t job.Target) *batch.Description {
 	return &batch.Description{Dialect: &dialect.Dialect{Target: t, Title: string(t)}}
 }
 
-// targets lists the names of all targets, sorted.
+// targets returns the names of all targets, sorted.
 func targets() (names []job.Target) {
 	for _, d := range describe() {
 		names = append(names, d.Target)
@@ -63,7 +63,7 @@ func targets() (names []job.Target) {
 	return names
 }
 
-// Translator returns what reads scripts of all batch systems.
+// Translator returns a translator of the scripts of all batch systems.
 func Translator() (t translate.Translator) {
 	for _, d := range describe() {
 		t = append(t, d.Dialect)
@@ -71,7 +71,7 @@ func Translator() (t translate.Translator) {
 	return t
 }
 
-// OnNode returns how tasks find the batch systems on their nodes.
+// OnNode returns the batch systems that a task can run under, for detection on its node.
 func OnNode() (list node.Schedulers) {
 	for _, d := range describe() {
 		if d.Node != nil {
@@ -81,7 +81,7 @@ func OnNode() (list node.Schedulers) {
 	return list
 }
 
-// Detect finds the scheduler of this machine; without one, tasks run here.
+// Detect returns the scheduler of this machine, or job.Local if there is none.
 func Detect(ctx context.Context) job.Target {
 	for _, t := range targets() {
 		if t != job.Local && systemOf(t).Detect(ctx) {
@@ -91,9 +91,9 @@ func Detect(ctx context.Context) job.Target {
 	return job.Local
 }
 
-// Render writes the job as a script of the target. Notes say what the target
-// does not do of what was asked; what would change the job's meaning is an
-// error instead. The script's size does not depend on the number of tasks.
+// Render returns the job as a script of the target. Notes list the settings that the target
+// ignores; a setting whose loss would change the job's meaning is an error instead. The
+// script's size does not depend on the number of tasks.
 func Render(j *job.Job, t job.Target) (script string, notes []string, err error) {
 	if err := j.Check(); err != nil {
 		return "", nil, err
@@ -103,10 +103,10 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 		return "", nil, unknownTarget(t)
 	}
 	if t != job.Argo && (len(j.Steps) > 0 || j.Workflow != nil || len(j.Artifacts) > 0) {
-		return "", nil, fmt.Errorf("target %s has no workflows; --to argo has", t)
+		return "", nil, fmt.Errorf("target %s does not support workflows; use --to argo", t)
 	}
 	if v := to.Describe().Dialect.Verdicts[field.GPUType]; j.GPUType != "" && v.Fate == field.Refused {
-		return "", nil, fmt.Errorf("--gpu-type %s: %s; leave it out, and ask %s for the kind with --native", j.GPUType, v.How, to.Describe().Title)
+		return "", nil, fmt.Errorf("--gpu-type %s: %s; leave it out and pass %s the type with --native", j.GPUType, v.How, to.Describe().Title)
 	}
 	for _, part := range append(slices.Clone(j.Steps), j) {
 		if s := part.Script; s != nil {
@@ -119,14 +119,14 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 
 // unknownTarget is the error for a target that hpcc does not know.
 func unknownTarget(t job.Target) error {
-	err := fmt.Errorf("target %q: known are %s", t, known())
+	err := fmt.Errorf("unknown target %q; known targets: %s", t, known())
 	if near := message.Nearest(string(t), strings.Split(known(), ", ")); near != "" {
 		err = fmt.Errorf("%w; did you mean %s?", err, near)
 	}
 	return err
 }
 
-// known lists the targets for people.
+// known returns the targets for messages.
 func known() string {
 	var names []string
 	for _, t := range targets() {

@@ -20,17 +20,16 @@ import (
 	"hpcc/store/seal"
 )
 
-// sitesDir is where, below the jobs, stands what sites said last: a file
-// NAME.json of one line for each job, as "hpcc status --json" there wrote it.
+// sitesDir, below the jobs directory, caches the last answer of each site: a file NAME.json
+// with one line per job, in the format of "hpcc status --json".
 const sitesDir = ".sites"
 
-// remoteTime is how long a site that ssh reaches may take: to log in, and to ask
-// its own scheduler.
+// remoteTime limits a status query of a remote site: the login and its scheduler's answer.
 const remoteTime = 10 * time.Second
 
-// RemoteStatuses asks the sites that ssh reaches how their jobs do, all at the same
-// time, and keeps the answers below dir. Of one that does not answer come the
-// last ones, with [Status.AsOf], and a warning.
+// RemoteStatuses queries the remote sites concurrently and caches their answers below dir.
+// For a site that does not answer it returns the cached ones, with [Status.AsOf], and a
+// warning.
 func RemoteStatuses(ctx context.Context, dir string, sites []*Site) (list []*Status, warnings []string) {
 	type answer struct {
 		list []*Status
@@ -57,7 +56,7 @@ func RemoteStatuses(ctx context.Context, dir string, sites []*Site) (list []*Sta
 	return list, warnings
 }
 
-// statuses asks the site.
+// statuses queries the site.
 func (t *Site) statuses(ctx context.Context, dir string) ([]*Status, error) {
 	out, err := t.Ask(ctx, false, remoteTime, "status", "--here", "--json")
 	if err != nil {
@@ -65,7 +64,7 @@ func (t *Site) statuses(ctx context.Context, dir string) ([]*Status, error) {
 	}
 	list, err := t.readStatuses(bytes.NewReader(out))
 	if err != nil {
-		return nil, fmt.Errorf("site %s: reading what its hpcc says of jobs: %w", t.Name, err)
+		return nil, fmt.Errorf("site %s: reading the output of its \"hpcc status\": %w", t.Name, err)
 	}
 	t.keepStatuses(dir, out)
 	return list, nil
@@ -86,15 +85,15 @@ func (t *Site) readStatuses(r io.Reader) (list []*Status, err error) {
 		}
 		st := line.Status
 		if st == nil || st.Submission == nil || st.Job == nil || st.ID == "" {
-			return nil, errors.New("a line that is no job")
+			return nil, errors.New("a line is not a job")
 		}
 		st.Tasks, st.Site = line.Tasks, t.Name
 		list = append(list, st)
 	}
 }
 
-// keepStatuses keeps what the site said, where jobs are kept at all: it is only
-// for the time when the site does not answer.
+// keepStatuses caches an answer if the jobs directory exists. Errors are ignored, because
+// the cache is only a fallback.
 func (t *Site) keepStatuses(dir string, lines []byte) {
 	if _, err := os.Stat(dir); err != nil || os.MkdirAll(filepath.Join(dir, sitesDir), 0o700) != nil {
 		return
@@ -104,7 +103,7 @@ func (t *Site) keepStatuses(dir string, lines []byte) {
 
 func (t *Site) lastFile(dir string) string { return filepath.Join(dir, sitesDir, t.Name+".json") }
 
-// lastStatuses are what the site said last, and when.
+// lastStatuses returns the cached answer and its time.
 func (t *Site) lastStatuses(dir string) ([]*Status, time.Time) {
 	lines, at, err := t.readLast(dir)
 	if err != nil {
@@ -120,8 +119,7 @@ func (t *Site) lastStatuses(dir string) ([]*Status, time.Time) {
 	return list, at
 }
 
-// readLast reads what the site said last, and when. What cannot be read is
-// asked for again.
+// readLast reads the cached answer and its time.
 func (t *Site) readLast(dir string) ([]byte, time.Time, error) {
 	f, err := os.Open(t.lastFile(dir))
 	if err != nil {
@@ -140,7 +138,7 @@ func (t *Site) readLast(dir string) ([]byte, time.Time, error) {
 	return lines, fi.ModTime(), err
 }
 
-// Sent keeps that a job was handed in at the site, as its hpcc tells of it.
+// Sent adds a job that was submitted at the site to the cached answer.
 func (t *Site) Sent(dir string, s *Submission) error {
 	line, err := json.Marshal(&Status{Submission: s, Total: s.Job.Count(), Waiting: s.Job.Count()})
 	if err != nil {
@@ -148,20 +146,20 @@ func (t *Site) Sent(dir string, s *Submission) error {
 	}
 	before, _, err := t.readLast(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, seal.ErrDamaged) && !errors.Is(err, seal.ErrNoSum) {
-		return fmt.Errorf("keeping job %s of site %s: %w", s.ID, t.Name, err)
+		return fmt.Errorf("recording job %s of site %s: %w", s.ID, t.Name, err)
 	}
 	if err = os.MkdirAll(filepath.Join(dir, sitesDir), 0o700); err == nil {
 		err = atomicfile.WriteSynced(t.lastFile(dir), seal.Text(append(append(line, '\n'), before...)))
 	}
 	if err != nil {
-		return fmt.Errorf("keeping job %s of site %s: %w", s.ID, t.Name, err)
+		return fmt.Errorf("recording job %s of site %s: %w", s.ID, t.Name, err)
 	}
 	return nil
 }
 
-// Owner is the site among these that has a job, by its id, the beginning of it, or
-// the scheduler's, and the job's whole id: as they said last, else as they say now. nil
-// when none has.
+// Owner returns the site that has a job, and the job's full ID; nil if there is none. The
+// id is the job's, its beginning, or the native one. Owner searches the cached answers
+// first and queries the sites only if they do not have the job.
 func Owner(ctx context.Context, dir string, sites []*Site, id string) (*Site, string, error) {
 	var last []*Status
 	for _, t := range sites {
@@ -176,7 +174,7 @@ func Owner(ctx context.Context, dir string, sites []*Site, id string) (*Site, st
 	return found.at(sites), found.id(), err
 }
 
-// pick is the job of the list that an id names; nil when there is none.
+// pick returns the job of the list that an id names, or nil if there is none.
 func pick(list []*Status, id string) (*Status, error) {
 	found := matchStatuses(list, id)
 	if len(found) > 1 && found[0].ID == id {
@@ -188,7 +186,7 @@ func pick(list []*Status, id string) (*Status, error) {
 	case 1:
 		return found[0], nil
 	}
-	return nil, fmt.Errorf("%q names %d jobs (%s of %s, %s of %s …); write more of it, or say --on", id, len(found), found[0].ID, found[0].Site, found[1].ID, found[1].Site)
+	return nil, fmt.Errorf("%q names %d jobs (%s of %s, %s of %s …); give more of the id, or use --on", id, len(found), found[0].ID, found[0].Site, found[1].ID, found[1].Site)
 }
 
 // matchStatuses is matchOne for jobs with their states, newest first.
@@ -210,7 +208,7 @@ func (s *Status) id() string {
 	return s.ID
 }
 
-// at is the site of the job.
+// at returns the site of the job.
 func (s *Status) at(sites []*Site) *Site {
 	for _, t := range sites {
 		if s != nil && t.Name == s.Site {
@@ -220,9 +218,9 @@ func (s *Status) at(sites []*Site) *Site {
 	return nil
 }
 
-// Merge joins the jobs of sites to those of this machine, newest first. With ids
-// only those of the sites that they name; one that names none is an error. Where a
-// site keeps its records in this very store, the site knows them better.
+// Merge combines the jobs of remote sites with those of this machine, newest first. If ids
+// are given it keeps only the remote jobs that they name; an id without a job is an error.
+// For a job in both lists, because the site shares this store, the remote entry is kept.
 func Merge(here, far []*Status, ids []string) ([]*Status, error) {
 	if len(ids) > 0 {
 		var chosen []*Status

@@ -20,7 +20,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestRender(t *testing.T) {
 	jobs := map[string]*job.Job{
@@ -104,7 +104,7 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// podJobs are what only pods have, and what they have otherwise.
+// podJobs returns the jobs that are specific to pods, or differ there.
 func podJobs(t *testing.T) map[string]*job.Job {
 	const ref = "registry.example.org/team/base@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	pod := func(change func(*job.Job)) *job.Job {
@@ -152,7 +152,7 @@ func podJobs(t *testing.T) map[string]*job.Job {
 	}
 }
 
-// TestAround holds what OpenShift has around a job to recorded manifests.
+// TestAround compares the objects that OpenShift needs around a job with recorded manifests.
 func TestAround(t *testing.T) {
 	gpu := jobtest.With(func(j *job.Job) { j.Image, j.GPUs, j.Memory, j.Time = "sci:2", 4, 64<<30, time.Hour })
 	for name, a := range map[string]kube.Around{
@@ -173,10 +173,10 @@ func TestAround(t *testing.T) {
 		a     kube.Around
 		array string
 	}{
-		{"no address that can stand in a manifest", "sci", kube.Around{Build: &kube.Build{Git: "https://u:hunter2@git.example.org/x"}}, ""},
-		{"no address that can stand in a manifest", "sci", kube.Around{Build: &kube.Build{Git: "https://hunter2@git.example.org/a@b/x"}}, ""},
+		{"not an address for a manifest", "sci", kube.Around{Build: &kube.Build{Git: "https://u:hunter2@git.example.org/x"}}, ""},
+		{"not an address for a manifest", "sci", kube.Around{Build: &kube.Build{Git: "https://hunter2@git.example.org/a@b/x"}}, ""},
 		{"NAME or NAME:TAG", "Registry/sci", kube.Around{Deploy: true}, ""},
-		{"nodes of OpenShift", "sci", kube.Around{Build: &kube.Build{Arch: "POWER9"}}, ""},
+		{"OpenShift supports", "sci", kube.Around{Build: &kube.Build{Arch: "POWER9"}}, ""},
 		{"not of the form NAME=VALUE", "sci", kube.Around{Build: &kube.Build{Args: []string{"1x"}}}, ""},
 		{"leave deploy or --array out", "sci", kube.Around{Deploy: true}, "1-3"},
 	} {
@@ -188,28 +188,28 @@ func TestAround(t *testing.T) {
 	}
 }
 
-// TestPodsRefuse holds what no pod can do to its words.
+// TestPodsRefuse checks the messages for settings that pods do not support.
 func TestPodsRefuse(t *testing.T) {
 	for _, c := range []struct {
 		want   string
 		change func(*job.Job)
 	}{
 		{"keeps no order among Jobs", func(j *job.Job) { j.After = []string{"17"} }},
-		{"hpcc build --entry puts it there", func(j *job.Job) { j.Measure = true }},
+		{"--measure needs hpcc in the image", func(j *job.Job) { j.Measure = true }},
 		{"at most 100000", func(j *job.Job) { j.Array = jobtest.Array(t, "1-100001") }},
 		{"each task has 2 nodes", func(j *job.Job) { j.Array, j.Nodes = jobtest.Array(t, "1-2"), 2 }},
 		{"one process on each node (--tasks-per-node 1)", func(j *job.Job) { j.Nodes, j.TasksPerNode = 2, 2 }},
-		{"has no options", func(j *job.Job) { j.Native = []string{"--x"} }},
+		{"does not take options", func(j *job.Job) { j.Native = []string{"--x"} }},
 		{"writes no mail", func(j *job.Job) { j.Mail = "u@example.org" }},
 		{"and no signal before", func(j *job.Job) { j.Warning = job.Warning{Signal: "USR1", Lead: time.Minute, Steps: false} }},
-		{"on a volume alone", func(j *job.Job) { j.Tensorboard = "/logs" }},
+		{"needs the logs on a volume", func(j *job.Job) { j.Tensorboard = "/logs" }},
 		{"two volumes", func(j *job.Job) {
 			j.Pod.Volumes = []job.Volume{{Claim: "a", Path: "/x", ReadOnly: false}, {Claim: "b", Path: "/x", ReadOnly: false}}
 		}},
 		{"two ports", func(j *job.Job) { j.Pod.Ports = []job.Port{{Name: "a", Number: 1}, {Name: "a", Number: 2}} }},
 		{"not of the form KEY=VALUE", func(j *job.Job) { j.Pod.NodeLabels = []string{"a b"} }},
-		{"none of always", func(j *job.Job) { j.Pod.Pull = "Sometimes" }},
-		{"takes 1048576", func(j *job.Job) { j.Args = []string{strings.Repeat("x", 1<<20)} }},
+		{"not one of always", func(j *job.Job) { j.Pod.Pull = "Sometimes" }},
+		{"limit of 1048576", func(j *job.Job) { j.Args = []string{strings.Repeat("x", 1<<20)} }},
 	} {
 		if _, _, err := Render(jobtest.With(c.change), job.Kubernetes); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("Render gave %v; want %q", err, c.want)
@@ -264,9 +264,9 @@ func TestRenderRefuses(t *testing.T) {
 		target job.Target
 		want   string
 	}{
-		{"no such target", jobtest.Plain(), "moon", "known are"},
+		{"no such target", jobtest.Plain(), "moon", "known targets"},
 		{"interactive PBS", jobtest.With(func(j *job.Job) { j.Interactive, j.CPUs = true, 2 }), "pbs", "qsub -I -l select=1:ncpus=2:ompthreads=2, and there: /usr/bin/hpcc run sci -- python main.py"},
-		{"uneven PBS", jobtest.With(func(j *job.Job) { j.Tasks, j.Nodes = 5, 2 }), "pbs", "as many"},
+		{"uneven PBS", jobtest.With(func(j *job.Job) { j.Tasks, j.Nodes = 5, 2 }), "pbs", "same number"},
 		{"name with a slash", jobtest.With(func(j *job.Job) { j.Name = "a/b" }), "slurm", "job name"},
 		{"line break in a directory", jobtest.With(func(j *job.Job) { j.Dir = "/a\n#SBATCH --uid=0" }), "slurm", "line break"},
 		{"line break in native options", jobtest.With(func(j *job.Job) { j.Native = []string{"-x\nrm -rf /"} }), "slurm", "line break"},
@@ -274,14 +274,14 @@ func TestRenderRefuses(t *testing.T) {
 		{"blank in a queue", jobtest.With(func(j *job.Job) { j.Queue = "a b" }), "slurm", "queue"},
 		{"variable without a name", jobtest.With(func(j *job.Job) { j.Env = []string{"A B=1"} }), "slurm", "NAME=VALUE"},
 		{"index without an array", jobtest.With(func(j *job.Job) { j.Args = []string{"x{task}"} }), "slurm", "--array"},
-		{"one file for many tasks", jobtest.With(func(j *job.Job) { j.Array, j.Output = jobtest.Array(t, "1-2"), "out" }), "slurm", "write over each other"},
+		{"one file for many tasks", jobtest.With(func(j *job.Job) { j.Array, j.Output = jobtest.Array(t, "1-2"), "out" }), "slurm", "overwrite each other"},
 		{"interactive array", jobtest.With(func(j *job.Job) { j.Array, j.Interactive = jobtest.Array(t, "1-2"), true }), "slurm", "interactive"},
 		{"tasks that do not fit", jobtest.With(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.Tasks = 2, 2, 5 }), "slurm", "do not fit"},
 		{"negative", jobtest.With(func(j *job.Job) { j.CPUs = -1 }), "slurm", "negative"},
-		{"Ray of several processes", jobtest.With(func(j *job.Job) { j.Ray, j.Nodes, j.TasksPerNode = true, 2, 2 }), "gridengine", "one Ray on each node"},
-		{"Ray with a terminal", jobtest.With(func(j *job.Job) { j.Ray, j.Interactive = true, true }), "slurm", "do not go together"},
-		{"Ray apart from its program", jobtest.With(func(j *job.Job) { j.Ray, j.Run = true, []string{"--pid"} }), "slurm", "--ray and --pid"},
-		{"GPUs that cannot be shared out", jobtest.With(func(j *job.Job) { j.GPUs, j.CPUs = 2, 4 }), "gridengine", "ask for a multiple"},
+		{"Ray of several processes", jobtest.With(func(j *job.Job) { j.Ray, j.Nodes, j.TasksPerNode = true, 2, 2 }), "gridengine", "one Ray process per node"},
+		{"Ray with a terminal", jobtest.With(func(j *job.Job) { j.Ray, j.Interactive = true, true }), "slurm", "cannot be used with --interactive"},
+		{"Ray apart from its program", jobtest.With(func(j *job.Job) { j.Ray, j.Run = true, []string{"--pid"} }), "slurm", "--ray cannot be used with --pid"},
+		{"GPUs that cannot be shared out", jobtest.With(func(j *job.Job) { j.GPUs, j.CPUs = 2, 4 }), "gridengine", "request a multiple"},
 		{"waiting here", jobtest.With(func(j *job.Job) { j.After = []string{"1"} }), job.Local, "no queue"},
 	}
 	for _, test := range tests {

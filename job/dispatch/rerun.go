@@ -17,14 +17,14 @@ import (
 	"hpcc/job/node"
 )
 
-// A NoJobError says that there is no job of an id.
+// A NoJobError reports that there is no job with an ID.
 type NoJobError struct{ ID string }
 
 func (e *NoJobError) Error() string {
 	return fmt.Sprintf("no job %q; \"hpcc status\" lists them", e.ID)
 }
 
-// Missing are those of the ids that no job below dir has.
+// Missing returns the ids that no job below dir has.
 func Missing(dir string, ids []string) (missing []string, err error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -39,8 +39,8 @@ func Missing(dir string, ids []string) (missing []string, err error) {
 	return missing, err
 }
 
-// Find is the job below dir that an id of ours, its beginning, or the target's
-// id names. One that names several is refused.
+// Find returns the job below dir with an ID, a prefix of it, or a native ID. An ambiguous
+// id is an error.
 func Find(dir, id string) (*Submission, error) {
 	subs, bad, err := submissions(dir)
 	if err != nil {
@@ -65,10 +65,10 @@ func Find(dir, id string) (*Submission, error) {
 	for _, s := range found[:min(len(found), 3)] {
 		names = append(names, s.ID)
 	}
-	return nil, fmt.Errorf("%q is the beginning of %d jobs (%s …); write more of it", id, len(found), strings.Join(names, ", "))
+	return nil, fmt.Errorf("%q is the beginning of %d jobs (%s …); give more of the id", id, len(found), strings.Join(names, ", "))
 }
 
-// status asks about one job; a scheduler that does not answer is an error.
+// status queries one job; a scheduler that does not answer is an error.
 func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
 	st := &Status{Submission: s, Total: s.Job.Count()}
 	var err error
@@ -87,7 +87,7 @@ func (s *Submission) Wait(ctx context.Context, dir string) error {
 	return s.await(ctx, filepath.Join(dir, s.ID))
 }
 
-// Cancel ends the job's tasks that have not ended; false when there are none.
+// Cancel ends the tasks that have not ended. It returns false if there are none.
 func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
 	st, err := s.status(ctx, dir)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
 	}
 	home := filepath.Join(dir, s.ID)
 	unkept := error(nil)
-	if k := s.keeper(); k != nil { // what they wrote goes away with them
+	if k := s.keeper(); k != nil { // cancelling removes their output
 		unkept = k.Collect(s.Within(ctx), s.kept(home), true)
 	}
 	before := s.Cancelled
@@ -112,16 +112,16 @@ func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
 		err = s.cancelAll(ctx)
 	}
 	if err != nil {
-		s.Cancelled = before // it may go on
+		s.Cancelled = before // the job may still run
 		return false, errors.Join(err, s.write(home))
 	}
 	if unkept != nil {
-		return true, fmt.Errorf("job %s is told to end, but not all that its tasks wrote could be kept: %w", s.ID, unkept)
+		return true, fmt.Errorf("job %s is being cancelled, but some output of its tasks could not be saved: %w", s.ID, unkept)
 	}
 	return true, nil
 }
 
-// cancelAll tells the scheduler to end what it still knows of the job.
+// cancelAll cancels the native jobs that the scheduler still knows.
 func (s *Submission) cancelAll(ctx context.Context) error {
 	known, err := s.Query(ctx, s.natives(), invoke.Patience)
 	if err != nil {
@@ -138,8 +138,8 @@ func (s *Submission) cancelAll(ctx context.Context) error {
 	return nil
 }
 
-// hangUp ends an interactive job: where the scheduler has begun it by its id,
-// else by the process that waits for it.
+// hangUp ends an interactive job: through the scheduler if that has started it, else by
+// ending the process that waits for it.
 func (s *Submission) hangUp(ctx context.Context, tasks []job.Task) error {
 	for _, t := range tasks {
 		if !t.Ended() && t.Native != "" && s.Target != job.Local {
@@ -151,7 +151,7 @@ func (s *Submission) hangUp(ctx context.Context, tasks []job.Task) error {
 	pid, _, _ = strings.Cut(pid, "/")
 	n, err := strconv.Atoi(pid)
 	if !here || err != nil {
-		return fmt.Errorf("ending job %s: its terminal is on %s; say it there", s.ID, host)
+		return fmt.Errorf("ending job %s: its terminal is on %s; cancel it on that host", s.ID, host)
 	}
 	if !alive {
 		return nil
@@ -159,15 +159,15 @@ func (s *Submission) hangUp(ctx context.Context, tasks []job.Task) error {
 	return syscall.Kill(n, syscall.SIGTERM)
 }
 
-// ErrNothingFailed is that no task of a job has to be run again.
+// ErrNothingFailed means that a job has no task to run again.
 var ErrNothingFailed = errors.New("no task failed or was lost")
 
-// Rerun hands those tasks of the job in again that failed, were cancelled or
-// lost, under their own indices, and returns them. Their records go to the job's directory,
-// where those of the attempts before stay. A refusal leaves everything as it was.
+// Rerun resubmits the tasks that failed, were cancelled or were lost, under their own
+// indices, and returns them. Their new records go to the job's directory, next to those of
+// earlier attempts. If the target refuses the job, nothing changes.
 func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes []string, err error) {
 	if s.Job.Interactive {
-		return nil, nil, errors.New("it is interactive: submit it again")
+		return nil, nil, errors.New("an interactive job cannot be rerun; submit it again")
 	}
 	st, err := s.status(ctx, dir)
 	if err != nil {
@@ -184,7 +184,7 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 	if err := part.Params.Reopen(); err != nil {
 		return nil, nil, err
 	}
-	part.After = nil // they have succeeded, or are of no use to wait for
+	part.After = nil // its dependencies have already ended
 	if !part.Array.IsZero() {
 		part.Array, part.Whole = s.Job.Array.Of(tasks), s.Job.FullCount()
 	}
@@ -216,8 +216,8 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 	return tasks, notes, s.write(home)
 }
 
-// again are the tasks that a rerun runs: those that ended badly, and those
-// without an end that nobody runs any more.
+// again returns the tasks to rerun: those that failed, and the lost or stopped ones
+// without an end.
 func (s *Status) again() []int {
 	var out []int
 	ended := map[int]bool{}
@@ -240,7 +240,7 @@ func (s *Status) again() []int {
 	return out
 }
 
-// retry has the batch system run failed tasks of a job again.
+// retry lets the batch system itself rerun the failed tasks of a job.
 func (s *Submission) retry(ctx context.Context, home string, retry func(context.Context, string) error, tasks []int) error {
 	if err := retry(s.Within(ctx), s.Native); err != nil {
 		return err

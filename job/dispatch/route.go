@@ -14,22 +14,21 @@ import (
 	"hpcc/job/tunnel"
 )
 
-// A way gets a command to a task's node, with the caller's standard streams and
-// the command's status.
+// A way wraps a command so that it runs on a task's node, with the caller's standard streams
+// and the command's exit status.
 type way struct {
 	name    string
 	command func(Error []string) []string
 }
 
-// The ways that belong to no scheduler. Kubernetes, which hands a port on by
-// itself, will be one more.
+// The routes that do not need a scheduler.
 const (
 	wayDirect = "direct" // the node is this machine
 	waySSH    = "ssh"
 )
 
-// ways are those to a task's node, the best first; via, when not "", is the name of the one to take. With
-// terminal they hand the caller's on.
+// ways returns the routes to a task's node, best first, or only the one named via. With
+// terminal, they pass on the caller's terminal.
 func (s *Submission) ways(t *job.Task, via string, terminal bool) ([]way, error) {
 	var list []way
 	if t.Host == tunnel.Host() {
@@ -60,14 +59,14 @@ func (s *Submission) ways(t *job.Task, via string, terminal bool) ([]way, error)
 	for _, w := range list {
 		names = append(names, w.name)
 	}
-	return nil, fmt.Errorf("no way %q leads to %s, where task %d runs; there are %s", via, t.Host, t.Index, strings.Join(names, ", "))
+	return nil, fmt.Errorf("no route %q to %s, where task %d runs; known routes: %s", via, t.Host, t.Index, strings.Join(names, ", "))
 }
 
-// sshPatience is how long ssh may take to reach a node, in seconds.
+// sshPatience is the connection timeout of ssh to a node, in seconds.
 const sshPatience = 10
 
-// sshWords are a command by ssh, which asks nobody for a password. It joins words
-// to a line for the user's shell there.
+// sshWords returns the argv that runs words by ssh without asking for a password. The
+// user's shell on the host reads them as one quoted line.
 func sshWords(host string, terminal bool, words []string) []string {
 	tty := "-T"
 	if terminal {
@@ -76,8 +75,8 @@ func sshWords(host string, terminal bool, words []string) []string {
 	return []string{"ssh", tty, "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", sshPatience), "--", host, "exec " + shellword.Join(words)}
 }
 
-// EnterCommand are the words of a command that runs words on a task's node by the
-// first way that works, with this process's streams; terminal says that they are one.
+// EnterCommand returns the argv that runs words on a task's node by the first route that
+// works, with this process's streams; terminal reports whether they are a terminal.
 func (s *Submission) EnterCommand(ctx context.Context, t *job.Task, words []string, via string, terminal bool) ([]string, error) {
 	ways, err := s.ways(t, via, terminal)
 	if err != nil {
@@ -89,7 +88,7 @@ func (s *Submission) EnterCommand(ctx context.Context, t *job.Task, words []stri
 	return ways[0].command(words), nil
 }
 
-// sshAllowed tries whether ssh leads to a host.
+// sshAllowed reports whether ssh to a host works.
 func sshAllowed(ctx context.Context, host string) bool {
 	ctx, cancel := context.WithTimeout(ctx, (sshPatience+2)*time.Second)
 	defer cancel()

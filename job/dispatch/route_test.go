@@ -32,8 +32,8 @@ func TestWays(t *testing.T) {
 		{"lsf", "n1", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay'"},
 		{"pbs", "n1", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay'"},
 		{job.Local, "other", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- other 'exec hpcc relay'"},
-		{"slurm", "n1", "direct", false, `no way "direct" leads to n1, where task 3 runs; there are slurm, ssh`},
-		{"pbs", "n1", "pbs", false, `no way "pbs" leads to n1, where task 3 runs; there are ssh`},
+		{"slurm", "n1", "direct", false, `no route "direct" to n1, where task 3 runs; known routes: slurm, ssh`},
+		{"pbs", "n1", "pbs", false, `no route "pbs" to n1, where task 3 runs; known routes: ssh`},
 	} {
 		s := &Submission{Cluster: Cluster{Target: tt.target}}
 		ways, err := s.ways(&job.Task{Index: 3, Native: "17", Host: tt.host}, tt.via, tt.terminal)
@@ -78,10 +78,10 @@ func TestRunning(t *testing.T) {
 		{"not begun", Status{Total: 1, Waiting: 1}, 0, -1, ""},
 		{"ended", Status{Tasks: []job.Task{over(0, 3, "")}, Total: 1}, 0, 0, "task 0 of job j ended at"},
 		{"killed", Status{Tasks: []job.Task{over(0, -1, "SIGKILL")}, Total: 1}, 0, 0, "SIGKILL"},
-		{"lost", Status{Tasks: []job.Task{begun(0)}, Total: 1, Lost: 1}, 0, 0, "lost: it began on n1"},
+		{"lost", Status{Tasks: []job.Task{begun(0)}, Total: 1, Lost: 1}, 0, 0, "lost: it started on n1"},
 		{"lost before it began", Status{Total: 1, Lost: 1}, 0, 0, "job j has ended: lost"},
 		{"one of three runs", Status{Tasks: []job.Task{over(1, 0, ""), begun(2)}, Total: 3}, AnyTask, 2, ""},
-		{"two of three run", Status{Tasks: []job.Task{begun(1), begun(3)}, Total: 3}, AnyTask, 0, "2 tasks of job j run; name one, such as j.1"},
+		{"two of three run", Status{Tasks: []job.Task{begun(1), begun(3)}, Total: 3}, AnyTask, 0, "2 tasks of job j are running; name one, such as j.1"},
 		{"named, and the other waits", Status{Tasks: []job.Task{begun(1)}, Total: 3}, 2, -1, ""},
 		{"none of three yet", Status{Total: 3, Waiting: 3}, AnyTask, -1, ""},
 		{"all ended", Status{Tasks: []job.Task{over(1, 0, ""), over(2, 0, ""), over(3, 1, "")}, Total: 3}, AnyTask, 0, "job j has ended: failed"},
@@ -148,7 +148,7 @@ func TestRunningWaits(t *testing.T) {
 	defer cancel()
 	told := ""
 	_, err := s.Running(ctx, dir, AnyTask, func(w string) { told += w })
-	if !errors.Is(err, context.DeadlineExceeded) || told != "job j has not begun; waiting until it runs" {
+	if !errors.Is(err, context.DeadlineExceeded) || told != "job j has not started; waiting" {
 		t.Errorf("%v, told %q", err, told)
 	}
 }

@@ -16,11 +16,11 @@ import (
 	"hpcc/job/invoke"
 )
 
-// AnyTask asks for the one task of a job that runs, whichever that is.
+// AnyTask selects the only running task of a job.
 const AnyTask = -1
 
-// FindTask is the job below dir that JOB or JOB.TASK names, as [Find] has it, and
-// the task's index; [AnyTask] where none is named.
+// FindTask returns the job below dir that JOB or JOB.TASK names (see [Find]) and the task's
+// index, or [AnyTask] without one.
 func FindTask(dir, name string) (*Submission, int, error) {
 	s, err := Find(dir, name)
 	if err == nil {
@@ -43,7 +43,7 @@ func FindTask(dir, name string) (*Submission, int, error) {
 	return s, k, nil
 }
 
-// indices are those of the job's tasks.
+// indices returns the indices of the job's tasks.
 func (s *Submission) indices() []int {
 	if s.Job.Array.IsZero() {
 		return []int{0}
@@ -51,9 +51,9 @@ func (s *Submission) indices() []int {
 	return slices.Collect(s.Job.Array.All())
 }
 
-// Running returns the record of a task as soon as the task runs: of the one with
-// this index, or with [AnyTask] of the only one that does. What is waited for goes to tell, once.
-// A task that has ended, or never will begin, is an error that says how.
+// Running waits until a task runs and returns its record. With [AnyTask] it takes the only
+// task that runs. It calls tell once with what it waits for. A task that has ended or can
+// never start is an error.
 func (s *Submission) Running(ctx context.Context, dir string, index int, tell func(string)) (*job.Task, error) {
 	if n := s.indices(); index == AnyTask && len(n) == 1 {
 		index = n[0]
@@ -83,8 +83,8 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, tell fu
 	}
 }
 
-// Look reads the records below dir; ask says to ask the scheduler as well. One that does
-// not answer leaves the matter to the records.
+// Look reads the records below dir and, if ask is set, queries the scheduler. If that does
+// not answer, the records decide.
 func (s *Submission) Look(ctx context.Context, dir string, ask bool) (*Status, error) {
 	st := &Status{Submission: s, Total: s.Job.Count()}
 	var err error
@@ -98,7 +98,7 @@ func (s *Submission) Look(ctx context.Context, dir string, ask bool) (*Status, e
 	return st, nil
 }
 
-// running is the record of the task, nil where it may still begin.
+// running returns the record of the task, or nil if it may still start.
 func (s *Status) running(index int) (*job.Task, error) {
 	var run []int
 	for i := range s.Tasks {
@@ -107,7 +107,7 @@ func (s *Status) running(index int) (*job.Task, error) {
 		case t.Index == index && t.Ended():
 			return nil, fmt.Errorf("task %d of job %s ended at %s: %s", t.Index, s.ID, t.End.Local().Format(time.DateTime), t.Ending())
 		case s.Lost > 0 && s.Lost == s.open() && (t.Index == index || index == AnyTask) && !t.Ended():
-			return nil, fmt.Errorf("task %d of job %s is lost: it began on %s and nobody runs it any more", t.Index, s.ID, t.Host)
+			return nil, fmt.Errorf("task %d of job %s is lost: it started on %s and the scheduler no longer runs it", t.Index, s.ID, t.Host)
 		case t.Index == index:
 			return t, nil
 		case !t.Ended():
@@ -118,32 +118,32 @@ func (s *Status) running(index int) (*job.Task, error) {
 	case index == AnyTask && len(run) == 1:
 		return &s.Tasks[run[0]], nil
 	case index == AnyTask && len(run) > 1:
-		return nil, fmt.Errorf("%d tasks of job %s run; name one, such as %s.%d", len(run), s.ID, s.ID, s.Tasks[run[0]].Index)
+		return nil, fmt.Errorf("%d tasks of job %s are running; name one, such as %s.%d", len(run), s.ID, s.ID, s.Tasks[run[0]].Index)
 	case s.open() == 0 || s.Lost == s.open():
-		return nil, fmt.Errorf("job %s has ended: %s; \"hpcc status %s\" tells more", s.ID, s.State(), s.ID)
+		return nil, fmt.Errorf("job %s has ended: %s; \"hpcc status %s\" shows details", s.ID, s.State(), s.ID)
 	}
 	return nil, nil
 }
 
-// waits says what a task that has not begun waits for.
+// waits returns a message with the reason why a task has not started.
 func (s *Status) waits(index int) string {
 	what := "job " + s.ID
 	if index > 0 || (index == 0 && !s.Job.Array.IsZero()) {
 		what = fmt.Sprintf("task %d of job %s", index, s.ID)
 	}
 	if s.Reason != "" {
-		return what + " has not begun (" + s.Reason + "); waiting until it runs"
+		return what + " has not started (" + s.Reason + "); waiting"
 	}
-	return what + " has not begun; waiting until it runs"
+	return what + " has not started; waiting"
 }
 
-// Goes says whether a task that ran still does, by its record; byScheduler: also by
-// what the scheduler says, which knows of one that was killed before it could say so.
+// Goes reports whether a started task still runs according to its record. With byScheduler it
+// also queries the scheduler, which knows of tasks that were killed before they could record it.
 func (s *Submission) Goes(ctx context.Context, dir string, t *job.Task, byScheduler bool) bool {
 	var now job.Task
 	err := job.ReadJSON(filepath.Join(dir, s.ID, t.FileName()), &now)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false // put aside: it is tried again
+		return false // moved aside for another attempt
 	}
 	if err == nil && (now.Ended() || now.Attempt != t.Attempt) {
 		return false

@@ -16,24 +16,24 @@ import (
 	"hpcc/job"
 )
 
-// A Service is what a task serves on its node.
+// A Service is a port on which a task's program listens on its node.
 type Service struct {
 	Port int
-	URL  string // with path and token, as the program tells it; "" where it does not
+	URL  string // with path and token, as the program printed it; "" if it did not
 	Why  string // how the port was found
 }
 
-// Service finds the port of a program that a task has started: by the record of one
-// beside it, by what the program wrote, else the program's usual one.
+// Service finds the port of a program that a task has started: from the record of a
+// companion, from the program's output, or its default port.
 func (s *Submission) Service(dir string, t *job.Task, name string) (*Service, error) {
 	home := filepath.Join(dir, s.ID)
-	b, err := job.ReadBeside(home, name)
+	b, err := job.ReadCompanion(home, name)
 	if err != nil {
 		return nil, err
 	}
 	if b != nil && b.Task == t.Index {
 		if !b.End.IsZero() && b.Problem != "" {
-			return nil, fmt.Errorf("%s beside task %d ended: %s; what it wrote is in %s", name, b.Task, b.Problem, b.Output)
+			return nil, fmt.Errorf("%s next to task %d ended: %s; its output is in %s", name, b.Task, b.Problem, b.Output)
 		}
 		return &Service{Port: b.Port, URL: fmt.Sprintf("http://127.0.0.1:%d/", b.Port), Why: "its record"}, nil
 	}
@@ -47,20 +47,19 @@ func (s *Submission) Service(dir string, t *job.Task, name string) (*Service, er
 		}
 		if u := toldURL(name, text); u != nil {
 			port, _ := strconv.Atoi(u.Port())
-			return &Service{Port: port, URL: u.String(), Why: "what the task wrote"}, nil
+			return &Service{Port: port, URL: u.String(), Why: "the task's output"}, nil
 		}
 	}
 	port, ok := job.UsualPort(name)
 	if !ok {
-		return nil, errors.New("no program is known by the name " + strconv.Quote(name))
+		return nil, errors.New("unknown program " + strconv.Quote(name))
 	}
-	return &Service{Port: port, Why: "nobody says another"}, nil
+	return &Service{Port: port, Why: "it is the program's default"}, nil
 }
 
-// ServiceTask is the task that has a program beside it by that name; [AnyTask]
-// where none has.
+// ServiceTask returns the task with a companion of that name, or [AnyTask] if there is none.
 func (s *Submission) ServiceTask(dir, name string) int {
-	if b, err := job.ReadBeside(filepath.Join(dir, s.ID), name); err == nil && b != nil {
+	if b, err := job.ReadCompanion(filepath.Join(dir, s.ID), name); err == nil && b != nil {
 		return b.Task
 	}
 	if name == job.Tensorboard && s.Job.Tensorboard != "" {
@@ -69,11 +68,11 @@ func (s *Submission) ServiceTask(dir, name string) int {
 	return AnyTask
 }
 
-// maxEnd is how much of a log is read at its head, and at its end.
+// maxEnd is how much of a log is read at its start, and at its end, in bytes.
 const maxEnd = 1 << 20
 
-// ends reads the head and the end of a log: programs tell their address when
-// they begin, and a task that is tried again begins later.
+// ends reads the start and the end of a log: programs print their address when they start,
+// and a retried task starts later in the log.
 func ends(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -101,7 +100,7 @@ var (
 	twoHosts = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\([!-~]+ or 127\.0\.0\.1\)`) })
 )
 
-// toldURL is the last address in a log that is the program's; nil without one.
+// toldURL returns the last address of the program in a log, or nil.
 func toldURL(name string, log []byte) *url.URL {
 	var found *url.URL
 	for line := range bytes.Lines(log) {
@@ -125,7 +124,7 @@ func toldURL(name string, log []byte) *url.URL {
 	return found
 }
 
-// serves says whether an address, in its line, is that of the program.
+// serves reports whether an address on a log line belongs to the program.
 func serves(name string, u *url.URL, line []byte) bool {
 	if name == job.Tensorboard {
 		return bytes.Contains(line, []byte("TensorBoard"))
@@ -138,7 +137,7 @@ func serves(name string, u *url.URL, line []byte) bool {
 	return u.Query().Has("token") || bytes.Contains(bytes.ToLower(line), []byte("jupyter"))
 }
 
-// At is the service's address where its port is another's here; "" where it has told none.
+// At returns the service's address with another host and port; "" if the program printed none.
 func (v *Service) At(hostPort string) string {
 	u, err := url.Parse(v.URL)
 	if v.URL == "" || err != nil {

@@ -51,18 +51,18 @@ func TestService(t *testing.T) {
 	if v, err := s.Service(dir, task, job.Tensorboard); err != nil || v.Port != 6006 || v.At("127.0.0.1:1") != "" {
 		t.Errorf("usual port: %+v, %v", v, err)
 	}
-	b := &job.Beside{Name: job.Tensorboard, Port: 5005, Host: "n1", Output: "out"}
+	b := &job.Companion{Name: job.Tensorboard, Port: 5005, Host: "n1", Output: "out"}
 	testenv.Check(t, b.Write(home))
 	if v, err := s.Service(dir, task, job.Tensorboard); err != nil || v.Port != 5005 {
 		t.Errorf("from the record: %+v, %v", v, err)
 	}
 	b.End, b.Problem = time.Now(), "status 3"
 	testenv.Check(t, b.Write(home))
-	if _, err := s.Service(dir, task, job.Tensorboard); err == nil || !strings.Contains(err.Error(), "ended: status 3; what it wrote is in out") {
+	if _, err := s.Service(dir, task, job.Tensorboard); err == nil || !strings.Contains(err.Error(), "ended: status 3; its output is in out") {
 		t.Errorf("one that ended: %v", err)
 	}
 	testenv.Check(t, os.WriteFile(filepath.Join(home, "beside."+job.Tensorboard+".json"), []byte(`{"port":70000}`), 0o644))
-	if _, err := s.Service(dir, task, job.Tensorboard); err == nil || !strings.Contains(err.Error(), "70000 is no port") {
+	if _, err := s.Service(dir, task, job.Tensorboard); err == nil || !strings.Contains(err.Error(), "70000 is not a port") {
 		t.Errorf("a record of no port: %v", err)
 	}
 }

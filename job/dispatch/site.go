@@ -21,37 +21,37 @@ import (
 	"hpcc/store/wait"
 )
 
-// A Site is a place where jobs run, as the files of sites describe it: a
-// scheduler of this machine, or a machine that ssh reaches, whose hpcc does the work.
+// A Site is a scheduler of this machine, or a machine behind ssh with its own hpcc, as the
+// site files describe it.
 type Site struct {
 	Name string `toml:"-"`
-	File string `toml:"-"` // that said something of it last
+	File string `toml:"-"` // the last file that describes it
 
-	Scheduler job.Target        `toml:"scheduler"` // "": the one that answers
-	Env       map[string]string `toml:"env"`       // of the scheduler's commands
-	SSH       string            `toml:"ssh"`       // destination of ssh; "": commands of this machine
-	Program   string            `toml:"hpcc"`      // there
-	Store     string            `toml:"store"`     // there
-	Dir       string            `toml:"dir"`       // where jobs start there; below the home directory unless absolute
+	Scheduler job.Target        `toml:"scheduler"` // "": detect
+	Env       map[string]string `toml:"env"`       // for the scheduler's commands
+	SSH       string            `toml:"ssh"`       // destination of ssh; "": this machine
+	Program   string            `toml:"hpcc"`      // path on the remote machine
+	Store     string            `toml:"store"`     // path on the remote machine
+	Dir       string            `toml:"dir"`       // remote working directory; relative to the home directory
 
-	Queue   string            `toml:"queue"` // where the job names none
+	Queue   string            `toml:"queue"` // default queue
 	Account string            `toml:"account"`
-	Options []string          `toml:"options"` // that the site requires, in the scheduler's words
-	Queues  map[string]string `toml:"queues"`  // a name in flags and scripts, and the site's own
+	Options []string          `toml:"options"` // required scheduler options
+	Queues  map[string]string `toml:"queues"`  // maps names in flags and scripts to the site's
 	Modules []string          `toml:"modules"` // loaded before the program
 
 	job.Rules
 }
 
-// Sites are those of all files.
+// Sites holds the sites of all files.
 type Sites struct {
 	Default string
-	Files   []string // that there are
+	Files   []string // the files that exist
 	list    map[string]*Site
 }
 
-// SiteFiles are where sites are described, the later overruling the earlier:
-// the machine's, and the user's own, or $HPCC_SITE alone.
+// SiteFiles returns the site files, in increasing precedence: the machine's and the user's,
+// or only $HPCC_SITE.
 func SiteFiles() []string {
 	if f := os.Getenv("HPCC_SITE"); f != "" {
 		return []string{f}
@@ -63,11 +63,11 @@ func SiteFiles() []string {
 	return files
 }
 
-// maxSiteFile bounds a file of sites, in bytes.
+// maxSiteFile bounds a site file, in bytes.
 const maxSiteFile = 1 << 20
 
-// ReadSites reads those of the files that there are. A key that is not known, or
-// a value that cannot be, is an error with file and line.
+// ReadSites reads the files that exist. An unknown key or an invalid value is an error with
+// file and line.
 func ReadSites(files []string) (*Sites, error) {
 	s := &Sites{list: map[string]*Site{}}
 	for _, file := range files {
@@ -85,7 +85,7 @@ func ReadSites(files []string) (*Sites, error) {
 	return s, nil
 }
 
-// All are the sites, by name.
+// All returns the sites, sorted by name.
 func (s *Sites) All() []*Site {
 	var all []*Site
 	for _, name := range slices.Sorted(maps.Keys(s.list)) {
@@ -94,23 +94,23 @@ func (s *Sites) All() []*Site {
 	return all
 }
 
-// Remote are the sites that ssh reaches.
+// Remote returns the sites behind ssh.
 func (s *Sites) Remote() []*Site {
 	return slices.DeleteFunc(s.All(), func(t *Site) bool { return t.SSH == "" })
 }
 
-// Find is the site of a name.
+// Find returns the site with a name.
 func (s *Sites) Find(name string) (*Site, error) {
 	if t := s.list[name]; t != nil {
 		return t, nil
 	}
 	if len(s.list) == 0 {
-		return nil, fmt.Errorf("no site %q: no file describes sites (%s)", name, strings.Join(SiteFiles(), ", "))
+		return nil, fmt.Errorf("no site %q: none of the site files exists (%s)", name, strings.Join(SiteFiles(), ", "))
 	}
-	return nil, fmt.Errorf("no site %q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(s.list)), ", "))
+	return nil, fmt.Errorf("no site %q; known sites: %s", name, strings.Join(slices.Sorted(maps.Keys(s.list)), ", "))
 }
 
-// read adds a file to what those before it said.
+// read merges a file into the sites.
 func (s *Sites) read(file string) error {
 	b, err := wait.ReadFile(file, maxSiteFile)
 	if err != nil {
@@ -152,37 +152,37 @@ func (s *Sites) parse(file, text string) error {
 	return nil
 }
 
-// unknownKey refuses a key, with the one that may have been meant.
+// unknownKey returns the error for an unknown key, with a suggestion.
 func unknownKey(key toml.Key) error {
 	known, word := []string{"default", "site"}, key[0]
 	if len(key) > 2 && key[0] == "site" {
 		known, word = tomlKeys(reflect.TypeFor[Site]()), key[2]
-	} else if len(key) == 2 && key[0] == "site" { // which holds sites alone
+	} else if len(key) == 2 && key[0] == "site" { // [site] only holds tables
 		word = key[1]
 		return fmt.Errorf("key %q: not a table; write [site.%s]", key, word)
 	}
 	if near := message.Nearest(word, known); near != "" {
-		return fmt.Errorf("unknown key %q; is %q meant?", word, near)
+		return fmt.Errorf("unknown key %q (did you mean %q?)", word, near)
 	}
-	return fmt.Errorf("unknown key %q; known are %s", word, strings.Join(known, ", "))
+	return fmt.Errorf("unknown key %q; known keys: %s", word, strings.Join(known, ", "))
 }
 
-// check refuses values that no site can have, and names their key.
+// check returns the first key with an invalid value, and why it is invalid.
 func (t *Site) check() (key string, err error) {
 	word := func(s string) bool { return s == "" || job.WordText().MatchString(s) }
 	switch {
 	case !job.NameText().MatchString(t.Name):
-		return "", errors.New("a name begins with a letter, holds letters, digits and ._- and is at most 64 bytes long")
+		return "", errors.New("a site name starts with a letter, has letters, digits and ._- only, and at most 64 bytes")
 	case t.Scheduler != "" && systemOf(t.Scheduler) == nil:
-		return "scheduler", fmt.Errorf("%q: known are %s", t.Scheduler, known())
+		return "scheduler", fmt.Errorf("%q: not a scheduler; known are %s", t.Scheduler, known())
 	case t.SSH != "" && (strings.HasPrefix(t.SSH, "-") || strings.ContainsAny(t.SSH, " \t\n\x00")):
-		return "ssh", fmt.Errorf("%q: is not USER@HOST or a name of the ssh configuration", t.SSH)
+		return "ssh", fmt.Errorf("%q: not USER@HOST or a host of the ssh configuration", t.SSH)
 	case t.Store != "" && t.SSH == "":
-		return "store", errors.New("belongs to a site that ssh reaches; on this machine it is $HPCC_STORE")
+		return "store", errors.New("only valid for a site with ssh; on this machine set $HPCC_STORE")
 	case !word(t.Queue):
-		return "queue", fmt.Errorf("%q: holds characters that directives cannot", t.Queue)
+		return "queue", fmt.Errorf("%q: contains characters that directives cannot hold", t.Queue)
 	case !word(t.Account):
-		return "account", fmt.Errorf("%q: holds characters that directives cannot", t.Account)
+		return "account", fmt.Errorf("%q: contains characters that directives cannot hold", t.Account)
 	case !slices.Contains([]string{"", "slot", "job", "host"}, t.MemoryPer):
 		return "memory_per", fmt.Errorf("%q: known are slot, job, host", t.MemoryPer)
 	case !slices.Contains([]string{"", "slot", "job"}, t.GPUPer):
@@ -190,20 +190,20 @@ func (t *Site) check() (key string, err error) {
 	}
 	for name, v := range t.Env {
 		if !job.EnvName().MatchString(name) || strings.ContainsRune(v, 0) {
-			return "env", fmt.Errorf("%q: no name of a variable", name)
+			return "env", fmt.Errorf("%q: not a variable name", name)
 		}
 	}
 	for key, list := range map[string][]string{"options": t.Options, "dir": {t.Dir}, "store": {t.Store}, "hpcc": {t.Program}} {
 		for _, s := range list {
 			if strings.ContainsAny(s, "\n\r\x00") {
-				return key, fmt.Errorf("%q: holds a line break", s)
+				return key, fmt.Errorf("%q: contains a line break", s)
 			}
 		}
 	}
 	return t.checkWords()
 }
 
-// checkWords refuses words that would break out of their directive.
+// checkWords rejects values that would break out of their directive.
 func (t *Site) checkWords() (key string, err error) {
 	lists := map[string][]string{"modules": t.Modules, "memory": t.Memory, "pe_one_host": {t.OneHost}, "pe_many": {t.ManyHosts}, "gpu": {t.GPU}, "queues": slices.Collect(maps.Values(t.Queues))}
 	for _, key := range slices.Sorted(maps.Keys(lists)) {
@@ -212,15 +212,15 @@ func (t *Site) checkWords() (key string, err error) {
 				continue
 			}
 			if !job.WordText().MatchString(w) {
-				return key, fmt.Errorf("%q: holds characters that directives cannot", w)
+				return key, fmt.Errorf("%q: contains characters that directives cannot hold", w)
 			}
 		}
 	}
 	return "", nil
 }
 
-// Cluster is where the jobs of a site of this machine are handed in. The scheduler
-// is looked for when the file does not name it.
+// Cluster returns the cluster of a local site. It detects the scheduler if the file does not
+// name it.
 func (t *Site) Cluster(ctx context.Context) Cluster {
 	c := Cluster{Target: t.Scheduler, Site: t.Name, Env: t.Env}
 	if c.Target == "" {
@@ -229,8 +229,7 @@ func (t *Site) Cluster(ctx context.Context) Cluster {
 	return c
 }
 
-// Answers says which scheduler a site of this machine has, and why it does not
-// answer.
+// Answers returns the scheduler of a local site, and an error if that does not answer.
 func (t *Site) Answers(ctx context.Context, limit time.Duration) (job.Target, error) {
 	c := Cluster{Target: t.Scheduler, Env: t.Env}
 	if c.Target == "" {
@@ -241,8 +240,8 @@ func (t *Site) Answers(ctx context.Context, limit time.Duration) (job.Target, er
 	return c.Target, err
 }
 
-// Apply states a job for the site: its defaults where the job says nothing, and
-// its own names. Notes say what became something else.
+// Apply fills in the site's defaults where the job has no value, and maps queue names. Notes
+// list the mapped names.
 func (t *Site) Apply(j *job.Job) (notes []string) {
 	if t.Name == "" {
 		return nil
@@ -263,7 +262,7 @@ func (t *Site) Apply(j *job.Job) (notes []string) {
 			options = append(options, o)
 		}
 	}
-	j.Native = append(options, j.Native...) // what the user says comes later, and overrules
+	j.Native = append(options, j.Native...) // the user's options come last and win
 	for _, m := range t.Modules {
 		if !slices.Contains(j.Modules, m) {
 			j.Modules = append(j.Modules, m)

@@ -12,14 +12,14 @@ import (
 	"hpcc/job/invoke"
 )
 
-// A NoProgramError is that a site that ssh reaches has no hpcc where it was looked for.
+// A NoProgramError reports that a remote site has no hpcc at the expected path.
 type NoProgramError struct{ Site *Site }
 
 func (e *NoProgramError) Error() string {
-	return fmt.Sprintf("site %s: there is no %s (ssh %s)", e.Site.Name, e.Site.program(), e.Site.SSH)
+	return fmt.Sprintf("site %s: %s not found (ssh %s)", e.Site.Name, e.Site.program(), e.Site.SSH)
 }
 
-// program is hpcc there: what the file says, else the one on PATH or below ~/.local/bin.
+// program returns the remote hpcc: the path from the site file, or the one on PATH.
 func (t *Site) program() string {
 	if t.Program != "" {
 		return t.Program
@@ -27,8 +27,8 @@ func (t *Site) program() string {
 	return "hpcc"
 }
 
-// Command is ssh, which runs hpcc of the site with these words. With terminal
-// it may ask for what it needs to log in; without, it gives up.
+// Command returns an ssh command that runs the site's hpcc with these arguments. With
+// terminal ssh may ask for a password; without, it fails instead.
 func (t *Site) Command(ctx context.Context, terminal bool, words ...string) *exec.Cmd {
 	inner := "PATH=$HOME/.local/bin:$PATH; "
 	if t.Store != "" {
@@ -37,8 +37,8 @@ func (t *Site) Command(ctx context.Context, terminal bool, words ...string) *exe
 	return t.shell(ctx, terminal, inner+"exec "+homePath(t.program())+` "$@"`, words...)
 }
 
-// Shell is ssh, which runs a script of bash there. With ask it may ask for what it
-// needs to log in; with terminal the script has this one.
+// Shell returns an ssh command that runs a bash script on the site. With ask ssh may ask for
+// a password; with terminal the script gets a terminal.
 func (t *Site) Shell(ctx context.Context, ask, terminal bool, script string) *exec.Cmd {
 	cmd := t.shell(ctx, ask, script)
 	if terminal {
@@ -47,15 +47,15 @@ func (t *Site) Shell(ctx context.Context, ask, terminal bool, script string) *ex
 	return cmd
 }
 
-// Receive is a script that makes a program of what it reads: whole, under another
-// name, and renamed.
+// Receive returns a script that installs its standard input as an executable at file. It
+// writes a temporary file and renames it.
 func Receive(file string) string {
 	return "f=" + homePath(file) + `; umask 022; mkdir -p "${f%/*}" && cat >"$f.new.$$" && chmod 755 "$f.new.$$" && mv -f "$f.new.$$" "$f" && echo "$f" || { rm -f "$f.new.$$"; exit 1; }`
 }
 
-// shell runs a script in a login shell there: schedulers are often on the PATH of
-// those alone. What its profile says is thrown away. The user's own shell may be
-// any; it sees quoted words, and sh.
+// shell runs a script in a remote login shell, because schedulers are often only on its
+// PATH. It discards the output of the profile. The user's shell may be any; it only sees
+// quoted arguments for sh.
 func (t *Site) shell(ctx context.Context, terminal bool, script string, words ...string) *exec.Cmd {
 	outer := `exec bash -lc "$0" hpcc "$@" 3>&1 4>&2 >/dev/null 2>&1`
 	remote := append([]string{"exec", "sh", "-c", outer, "exec >&3 2>&4 3>&- 4>&-; " + script}, words...)
@@ -67,18 +67,19 @@ func (t *Site) shell(ctx context.Context, terminal bool, script string, words ..
 		args = append(args, "-o", "BatchMode=yes")
 	}
 	cmd := exec.CommandContext(ctx, "ssh", append(args, "--", t.SSH, strings.Join(remote, " "))...)
-	cmd.WaitDelay = time.Second // a connection that stays for others keeps the streams open
+	cmd.WaitDelay = time.Second // a shared ssh connection keeps the streams open
 	return cmd
 }
 
-// siteConnects is how long ssh may take to reach a site, in seconds: there may be
-// a host to go through on the way.
+// siteConnects is the connection timeout of ssh to a site, in seconds. It allows for a jump
+// host.
 const siteConnects = 30
 
-// quoteAlways quotes a word also where [quote] sees no need: csh and fish have other signs.
+// quoteAlways quotes a word even where [shellword.Quote] need not: csh and fish have other
+// special characters.
 func quoteAlways(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// homePath writes a path for the shell; ~/ is the home directory there.
+// homePath quotes a path for the shell; ~/ is the remote home directory.
 func homePath(p string) string {
 	if rest, ok := strings.CutPrefix(p, "~/"); ok {
 		return `"$HOME"/` + quoteAlways(rest)
@@ -86,15 +87,15 @@ func homePath(p string) string {
 	return quoteAlways(p)
 }
 
-// Statuses of ssh(1) and of shells.
+// Exit statuses of ssh(1) and of shells.
 const (
 	sshFailed   = 255
 	notFound    = 127
 	notAProgram = 126
 )
 
-// Fault says why a command of the site failed: ssh itself, no hpcc there, or nil
-// for hpcc's own status. said is its standard error, where that was kept.
+// Fault returns why a command of the site failed: ssh itself, or no hpcc on the site. It
+// returns nil for hpcc's own exit status. said is the command's standard error, if captured.
 func (t *Site) Fault(err error, said string) error {
 	var exit *exec.ExitError
 	switch {
@@ -120,8 +121,8 @@ func lastLine(text, none string) string {
 	return text
 }
 
-// Ask is what hpcc of the site answers on standard output, within a time. With
-// terminal ssh may ask for what it needs to log in.
+// Ask runs the site's hpcc and returns its standard output; it fails after limit. With
+// terminal ssh may ask for a password.
 func (t *Site) Ask(ctx context.Context, terminal bool, limit time.Duration, words ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -139,7 +140,7 @@ func (t *Site) Ask(ctx context.Context, terminal bool, limit time.Duration, word
 	return nil, fmt.Errorf("site %s: %s", t.Name, strings.TrimPrefix(lastLine(firstError(said), err.Error()), "hpcc: error: "))
 }
 
-// firstError is the line of hpcc's words that says what is wrong.
+// firstError returns the error line of hpcc's output, or all of it.
 func firstError(said string) string {
 	for line := range strings.Lines(said) {
 		if strings.HasPrefix(line, "hpcc: error: ") {

@@ -24,8 +24,8 @@ func argoJobs(t *testing.T, pods map[string]*job.Job) map[string]*job.Job {
 	return jobs
 }
 
-// threeJobs are a training, an array of prunings of which two run at once, and a test that
-// looks at all of it, however the prunings went.
+// threeJobs returns a training, an array of prunings of which two run at once, and a test that
+// runs after all of them, however they ended.
 func threeJobs(t *testing.T) *job.Job {
 	t.Helper()
 	train := jobtest.With(func(j *job.Job) {
@@ -53,14 +53,14 @@ func TestNewStepsRefuses(t *testing.T) {
 		list      []*job.Job
 		artifacts []job.Artifact
 	}{
-		{"one job has no order", []*job.Job{named("a")}, nil},
-		{`two steps of a workflow are called "a-b"`, []*job.Job{named("a_b"), named("A.b")}, nil},
-		{`step b waits for "c", which is none of the jobs that are given with it (a, b)`, []*job.Job{named("a"), named("b", "c")}, nil},
-		{"the steps wait for each other: b → c → b", []*job.Job{named("a"), named("b", "c"), named("c", "b", "a")}, nil},
-		{"say which step leaves it: STEP/x:/x, with one of a, b", []*job.Job{named("a"), named("b")}, []job.Artifact{{Step: "", Name: "x", Path: "/x"}}},
-		{"the most is 131072", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.Script = "b", &job.Script{Body: strings.Repeat("x", job.MaxScript+1)} })}, nil},
-		{"steps a and b: a workflow is measured as a whole, or not", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.Measure = "b", true })}, nil},
-		{"a workflow waits for whole arrays", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.AfterEach = "b", []string{"a"} })}, nil},
+		{"a workflow needs several jobs", []*job.Job{named("a")}, nil},
+		{`two steps of the workflow have the name "a-b"`, []*job.Job{named("a_b"), named("A.b")}, nil},
+		{`step b waits for "c", which is not among the submitted jobs (a, b)`, []*job.Job{named("a"), named("b", "c")}, nil},
+		{"the steps depend on each other: b → c → b", []*job.Job{named("a"), named("b", "c"), named("c", "b", "a")}, nil},
+		{"name the step that leaves it: STEP/x:/x, with one of a, b", []*job.Job{named("a"), named("b")}, []job.Artifact{{Step: "", Name: "x", Path: "/x"}}},
+		{"the limit is 131072", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.Script = "b", &job.Script{Body: strings.Repeat("x", job.MaxScript+1)} })}, nil},
+		{"steps a and b: --measure applies to the full workflow", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.Measure = "b", true })}, nil},
+		{"a workflow can only wait for full arrays", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.AfterEach = "b", []string{"a"} })}, nil},
 	} {
 		if _, err := job.NewSteps("w", tt.list, tt.artifacts); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("NewSteps: %v; want %q", err, tt.want)
@@ -73,13 +73,13 @@ func TestArgoRefuses(t *testing.T) {
 		want   string
 		change func(*job.Job)
 	}{
-		{"an order is kept by Argo only among the steps", func(j *job.Job) { j.After = []string{"17"} }},
+		{"Argo only orders the steps", func(j *job.Job) { j.After = []string{"17"} }},
 		{"has at most 5000", func(j *job.Job) { j.Array = jobtest.Array(t, "1-5001") }},
-		{"each pod of a workflow begins for itself", func(j *job.Job) { j.Nodes = 2 }},
-		{"Argo would put a value of its own", func(j *job.Job) { j.Args = []string{"echo", "{{workflow.name}}"} }},
-		{"Argo would put a value of its own", func(j *job.Job) { j.Env = []string{"A={{= 1 }}"} }},
-		{"Argo starts no Ray", func(j *job.Job) { j.Ray = true }},
-		{"would write over each other", func(j *job.Job) {
+		{"Argo starts each pod separately", func(j *job.Job) { j.Nodes = 2 }},
+		{"Argo would replace it", func(j *job.Job) { j.Args = []string{"echo", "{{workflow.name}}"} }},
+		{"Argo would replace it", func(j *job.Job) { j.Env = []string{"A={{= 1 }}"} }},
+		{"--ray cannot be used with --to argo", func(j *job.Job) { j.Ray = true }},
+		{"would overwrite each other", func(j *job.Job) {
 			j.Array, j.Artifacts = jobtest.Array(t, "1-2"), []job.Artifact{{Step: "", Name: "a", Path: "/a"}}
 		}},
 	} {
@@ -90,12 +90,12 @@ func TestArgoRefuses(t *testing.T) {
 	if _, _, err := Render(jobtest.With(func(j *job.Job) { j.Args = []string{"echo", "{{ x }}", "{{{a}}}", "{{items}}"} }), job.Argo); err != nil {
 		t.Errorf("Render: %v; braces that Argo leaves are taken", err)
 	}
-	if _, _, err := Render(threeJobs(t), "slurm"); err == nil || !strings.Contains(err.Error(), "target slurm has no workflows") {
+	if _, _, err := Render(threeJobs(t), "slurm"); err == nil || !strings.Contains(err.Error(), "target slurm does not support workflows") {
 		t.Errorf("Render: %v", err)
 	}
 }
 
-// TestArgoStrict holds what hpcc writes for Argo to the fields that Argo knows.
+// TestArgoStrict checks that generated workflows use only fields that Argo knows.
 func TestArgoStrict(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.argo")
 	if err != nil || len(files) < 8 {

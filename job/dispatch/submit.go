@@ -5,8 +5,8 @@
 //	                     ─► job.json, records of tasks
 //	                     ─► ssh ─► hpcc of a remote site
 //
-// The records of the tasks come first; a batch system is asked, with one request for all
-// jobs, only for what it alone knows. So status survives an outage of the accounting.
+// The records of the tasks come first. A batch system is queried, once for all jobs, only
+// for what the records lack. So status survives an outage of the accounting.
 package dispatch
 
 import (
@@ -34,31 +34,30 @@ import (
 	"hpcc/store/seal"
 )
 
-// A Submission is a job that was handed in: the file job.json in its directory.
+// A Submission is a submitted job, as stored in job.json in its directory.
 type Submission struct {
-	ID     string `json:"id"`               // ours, the name of the directory
-	Native string `json:"native,omitempty"` // the target's; "" until it has answered
+	ID     string `json:"id"`               // hpcc's ID, the name of the directory
+	Native string `json:"native,omitempty"` // the target's ID; "" until it has answered
 	Cluster
 	Submitted time.Time `json:"submitted"`
 	Job       *job.Job  `json:"job"`
-	Cancelled time.Time `json:"cancelled,omitzero"` // when it was told to end
+	Cancelled time.Time `json:"cancelled,omitzero"` // when it was cancelled
 	Reruns    []Rerun   `json:"reruns,omitempty"`
-	Scripts   digests   `json:"scripts,omitempty"` // of the files that were handed in
-	Over      bool      `json:"over,omitempty"`    // of a workflow whose steps somebody else wrote: none will be added
+	Scripts   digests   `json:"scripts,omitempty"` // of the submitted files
+	Over      bool      `json:"over,omitempty"`    // a foreign workflow has ended, so no steps will be added
 
-	ended     <-chan struct{} // of a job that is a child of this process
-	namesakes int             // jobs with the name by which this one, the newest, was found; 0: another way
+	ended     <-chan struct{} // closed when a job that is a child of this process ends
+	namesakes int             // jobs with the name by which this one, the newest, was found; else 0
 }
 
 // Namesakes returns the number of jobs with the name by which the job was found; 0 if it was
 // found by its ID.
 func (s *Submission) Namesakes() int { return s.namesakes }
 
-// digests are the SHA-256 digests, in hexadecimal, of files of a job's directory by
-// name.
+// digests maps files of a job's directory to their SHA-256 digests in hexadecimal.
 type digests map[string]string
 
-// writeScript writes a script or manifest of the job, and notes its digest.
+// writeScript writes a script or manifest of the job and records its digest.
 func (s *Submission) writeScript(file, text string) error {
 	if s.Scripts == nil {
 		s.Scripts = digests{}
@@ -68,31 +67,30 @@ func (s *Submission) writeScript(file, text string) error {
 	return atomicfile.WriteSynced(file, []byte(text))
 }
 
-// A Rerun is that some tasks of a job were handed in again.
+// A Rerun is a resubmission of some tasks of a job.
 type Rerun struct {
 	Native    string    `json:"native"`
 	Submitted time.Time `json:"submitted"`
-	Array     job.Array `json:"array,omitzero"` // which; empty for a job of one
+	Array     job.Array `json:"array,omitzero"` // the tasks; empty for a job without an array
 }
 
-// natives are the target's ids of the job, the latest last.
+// natives returns the native IDs of the job, the latest last.
 func (s *Submission) natives() []string {
 	ids := []string{s.Native}
 	for _, r := range s.Reruns {
-		if r.Native != s.Native { // a workflow is run again as what it is
+		if r.Native != s.Native { // a retried workflow keeps its ID
 			ids = append(ids, r.Native)
 		}
 	}
 	return ids
 }
 
-// Submit hands a job in. dir is where jobs have their directories; the job's own
-// holds the script, job.json and, as the tasks run, their records. With wait it
-// returns when the job has ended, else at once. A job that is refused leaves
-// nothing behind.
+// Submit submits a job. dir holds the job directories; the job's own gets the script,
+// job.json and the task records. With wait, Submit returns when the job has ended. A
+// refused job leaves no files behind.
 func Submit(ctx context.Context, dir string, j *job.Job, to Cluster, wait bool) (*Submission, []string, error) {
 	if j.Interactive {
-		return nil, nil, errors.New("an interactive job is run at a terminal, and not handed in")
+		return nil, nil, errors.New("an interactive job runs at a terminal and cannot be submitted")
 	}
 	s := &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
 	home, script, notes, err := s.create(dir)
@@ -108,8 +106,8 @@ func Submit(ctx context.Context, dir string, j *job.Job, to Cluster, wait bool) 
 	return s, notes, nil
 }
 
-// Interact makes the directory of an interactive job, which this process is going to run: by
-// bash, with the script's file and the job's id. While the process lives the job does.
+// Interact creates the directory of an interactive job that this process runs, by bash with
+// the script. The job lives as long as the process.
 func Interact(dir string, j *job.Job, to Cluster) (s *Submission, script string, notes []string, err error) {
 	s = &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j, Native: node.ProcessID(os.Getpid())}
 	home, script, notes, err := s.create(dir)
@@ -119,17 +117,16 @@ func Interact(dir string, j *job.Job, to Cluster) (s *Submission, script string,
 	return s, script, notes, s.write(home)
 }
 
-// Keep makes the directory of an interactive job that another process is going
-// to run, and writes its script there. The job has no record before it begins.
+// Keep creates the directory and script of an interactive job that another process will
+// run. The job has no record before it starts.
 func Keep(dir string, j *job.Job, to Cluster) (s *Submission, script string, notes []string, err error) {
 	s = &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
 	_, script, notes, err = s.create(dir)
 	return s, script, notes, err
 }
 
-// create makes the job's directory and writes the script there. The values of
-// variables go to files of their own; s.Job then names these files. A job that
-// is refused leaves nothing behind.
+// create creates the job's directory and its script. It moves the values of variables to
+// separate files, which s.Job then names. A refused job leaves no files behind.
 func (s *Submission) create(dir string) (home, script string, notes []string, err error) {
 	if _, notes, err = Render(s.Job, s.Target); err != nil {
 		return "", "", nil, err
@@ -138,7 +135,7 @@ func (s *Submission) create(dir string) (home, script string, notes []string, er
 		return "", "", nil, err
 	}
 	if home, err = s.directory(dir); err != nil {
-		return "", "", nil, fmt.Errorf("making a directory for job %q: %w", s.Job.Name, err)
+		return "", "", nil, fmt.Errorf("creating a directory for job %q: %w", s.Job.Name, err)
 	}
 	text := ""
 	if s.Job, err = s.Job.HideValues(home, s.Target); err == nil {
@@ -155,9 +152,9 @@ func (s *Submission) create(dir string) (home, script string, notes []string, er
 	return home, script, notes, nil
 }
 
-// directory makes the job's directory and with it the id: name, day, time, and
-// a number when two jobs of a name begin in one second. Only the owner can open
-// the directory of a job that carries values of variables.
+// directory creates the job's directory and sets the ID: name, date, time, and a number if
+// two jobs with that name start in one second. If the job carries values of variables, only
+// the owner can open the directory.
 func (s *Submission) directory(dir string) (string, error) {
 	if err := atomicfile.MakeDir(dir); err != nil {
 		return "", err
@@ -181,8 +178,7 @@ func (s *Submission) directory(dir string) (string, error) {
 	}
 }
 
-// send writes the submission down, hands the script in, and writes down what
-// the target answered.
+// send records the submission, submits the script, and records the native ID.
 func (s *Submission) send(ctx context.Context, home, script string, wait bool) error {
 	if err := s.write(home); err != nil {
 		return err
@@ -196,7 +192,7 @@ func (s *Submission) send(ctx context.Context, home, script string, wait bool) e
 	return s.await(ctx, home)
 }
 
-// Submit submits the script of j, which is the job or the tasks of it that run again.
+// Submit submits the script of j: the job, or its tasks that run again.
 func (s *Submission) Submit(ctx context.Context, j *job.Job, script string) error {
 	r := &batch.Request{ID: s.ID, Job: j, Script: script, Rewrite: func(text string) error { return s.writeScript(script, text) }}
 	if err := systemOf(s.Target).Submit(s.Within(ctx), r); err != nil {
@@ -220,22 +216,22 @@ func (s *Submission) write(home string) error {
 	return nil
 }
 
-// Poll is how often a waiting submission looks at the records; the scheduler is
-// asked once in so many looks.
+// askEach and keptEach are after how many polls of the records a waiting submission queries
+// the scheduler.
 const (
 	askEach  = 10
-	keptEach = 3 // where the records come from the scheduler
+	keptEach = 3 // if the scheduler keeps the records
 )
 
-// await returns when the job has ended. When ctx ends before, a job that is a
-// child of this process is ended too: nobody else looks after it.
+// await returns when the job has ended. If ctx ends first, await also cancels a job that is
+// a child of this process.
 func (s *Submission) await(ctx context.Context, home string) error {
 	err := s.watch(ctx, home)
 	switch {
 	case err != nil && s.ended != nil:
 		return errors.Join(err, systemOf(s.Target).Cancel(s.Within(context.WithoutCancel(ctx)), s.Native))
 	case err != nil:
-		return fmt.Errorf("waiting for job %s, %s %s, which goes on: %w", s.ID, s.Target, s.Native, err)
+		return fmt.Errorf("waiting for job %s (%s %s, still active): %w", s.ID, s.Target, s.Native, err)
 	}
 	return nil
 }
@@ -274,16 +270,16 @@ func (s *Submission) watch(ctx context.Context, home string) error {
 	}
 }
 
-// scheduler is the cluster's.
+// scheduler returns the cluster's batch system.
 func (c Cluster) scheduler() (batch.System, error) {
 	to := systemOf(c.Target)
 	if to == nil {
-		return nil, fmt.Errorf("target %q is not known to this hpcc, which is older than the one that handed the job in", c.Target)
+		return nil, fmt.Errorf("unknown target %q: a newer hpcc submitted the job", c.Target)
 	}
 	return to, nil
 }
 
-// standing is what a scheduler says of the job and all of its reruns.
+// standing sums the queue states of the job and its reruns.
 func (s *Submission) standing(known map[string]batch.QueueState) batch.QueueState {
 	var sum batch.QueueState
 	if s.Job.Interactive {
@@ -300,7 +296,7 @@ func (s *Submission) standing(known map[string]batch.QueueState) batch.QueueStat
 	return sum
 }
 
-// A Status is what is known of a job.
+// A Status is the state of a job.
 type Status struct {
 	*Submission
 	Total   int        `json:"total"`
@@ -336,10 +332,9 @@ func (s *Status) State() string {
 	return "done"
 }
 
-// Statuses reads the jobs below dir, newest first; ids, when given, chooses some
-// by our id, its beginning, or the native id. Schedulers are asked only for jobs
-// whose records are not complete; that one of them does not answer is a warning.
-// So is a job that cannot be read, where none was named: it is left out.
+// Statuses reads the jobs below dir, newest first, or those that ids name by ID, prefix or
+// native ID. It queries schedulers only for jobs with incomplete records. A scheduler that
+// does not answer is a warning; so is an unreadable job, unless ids name it.
 func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, warnings []string, err error) {
 	subs, bad, err := submissions(dir)
 	if err != nil {
@@ -361,7 +356,7 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 		st.Tasks, err = job.Tasks(filepath.Join(dir, s.ID))
 		warning, err := job.Readable(err)
 		if err != nil && len(ids) == 0 {
-			warnings = append(warnings, fmt.Sprintf("job %s is left out: %v", s.ID, err))
+			warnings = append(warnings, fmt.Sprintf("skipping job %s: %v", s.ID, err))
 			continue
 		} else if err != nil {
 			return nil, nil, err
@@ -377,8 +372,7 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 	return list, append(warnings, settleAll(ctx, dir, open)...), nil
 }
 
-// settleAll asks the clusters, all at the same time, and returns what kept some
-// from answering.
+// settleAll queries the clusters concurrently and returns their errors as warnings.
 func settleAll(ctx context.Context, dir string, open map[string][]*Status) (warnings []string) {
 	clusters := slices.Sorted(maps.Keys(open))
 	answers := make([]error, len(clusters))
@@ -400,8 +394,8 @@ func settleAll(ctx context.Context, dir string, open map[string][]*Status) (warn
 	return warnings
 }
 
-// settle asks a cluster, once, about the open tasks of its jobs. Where it does not
-// answer they wait.
+// settle queries a cluster once about the open tasks of its jobs. If it does not answer,
+// they count as waiting.
 func settle(ctx context.Context, dir string, list []*Status, limit time.Duration) error {
 	var ids []string
 	for _, st := range list {
@@ -421,18 +415,18 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 	return err
 }
 
-// unread says whether a task has ended whose output is still with the cluster, which
-// removes it after a while.
+// unread reports whether the cluster still holds the output of a task that has ended. It
+// removes the output after a while.
 func (s *Status) unread(t job.Task) bool {
 	k := s.keeper()
 	return k != nil && k.Unread(s.kept(""), &t)
 }
 
-// collecting is how long logs are fetched at one look: those of nodes that are gone do not end.
+// collecting limits one collection of logs: logs of lost nodes never end.
 const collecting = 2 * time.Minute
 
-// renew makes the records of a target that keeps them, brings what the tasks wrote, and counts again. Where
-// the figures of those that have ended did not come this time, it leaves all for later.
+// renew writes the records that the target keeps, collects the tasks' output, and counts
+// again. If the usage of ended tasks is not available yet, it leaves all of that for later.
 func (s *Status) renew(ctx context.Context, home string, known map[string]batch.QueueState) error {
 	var unheard error
 	k, kept := s.keeper(), s.kept(home)
@@ -459,10 +453,9 @@ func (s *Status) renew(ctx context.Context, home string, known map[string]batch.
 	return errors.Join(unheard, err, rerr)
 }
 
-// count sorts the records into the figures and returns how many tasks they
-// leave open: without an end, or without a record.
+// count sorts the records by state and returns the number of tasks without an end.
 func (s *Status) count() int {
-	if s.Job.Workflow != nil { // whose steps are known when they begin; until it is over another may
+	if s.Job.Workflow != nil { // its steps appear as they start, until it is over
 		if s.Total = len(s.Tasks); !s.Over || s.Total == 0 {
 			s.Total++
 		}
@@ -473,7 +466,7 @@ func (s *Status) count() int {
 			s.Running++
 		case t.OK():
 			s.Done++
-		case !s.Cancelled.IsZero() && !t.End.Before(s.Cancelled): // which is of a whole second
+		case !s.Cancelled.IsZero() && !t.End.Before(s.Cancelled): // Cancelled has a resolution of one second
 			s.Stopped++
 		default:
 			s.Failed = append(s.Failed, t.Index)
@@ -482,12 +475,12 @@ func (s *Status) count() int {
 	return s.open()
 }
 
-// open is how many tasks have no end.
+// open returns the number of tasks without an end.
 func (s *Status) open() int { return s.Total - s.Done - len(s.Failed) - s.Stopped }
 
-// settle puts the scheduler's word in the place of what the records leave open.
+// settle counts the open tasks by the scheduler's queue state.
 func (s *Status) settle(n batch.QueueState) {
-	if s.later { // the records say less than the scheduler
+	if s.later { // the scheduler knows more than the records
 		s.Waiting = s.open() - s.Running
 		return
 	}
@@ -498,7 +491,7 @@ func (s *Status) settle(n batch.QueueState) {
 		s.Waiting, s.Reason = s.open()-s.Running, n.Reason
 		return
 	}
-	back := max(0, n.Running+n.Waiting-s.open()) // tasks that have an end, and which the scheduler has again
+	back := max(0, n.Running+n.Waiting-s.open()) // ended tasks that the scheduler has requeued
 	s.Failed = slices.DeleteFunc(s.Failed, func(k int) bool {
 		if back == 0 || !s.returns(k) {
 			return false
@@ -513,8 +506,8 @@ func (s *Status) settle(n batch.QueueState) {
 	}
 }
 
-// returns says whether a task that was ended by a signal may have lost its node,
-// and be begun again by the scheduler.
+// returns reports whether the scheduler may requeue a task: a signal ended it, possibly
+// because its node was lost.
 func (s *Status) returns(index int) bool {
 	if !s.Job.Retry.Requeue() || !s.Cancelled.IsZero() {
 		return false
@@ -536,13 +529,12 @@ func (e *unreadableJobError) Error() string {
 
 func (e *unreadableJobError) Unwrap() error { return e.Err }
 
-// names reports whether an unreadable job has the very id: another job whose id
-// begins with it is not meant.
+// names reports whether an unreadable job has exactly this ID. A prefix does not count.
 func names(bad []*unreadableJobError, id string) bool {
 	return slices.ContainsFunc(bad, func(b *unreadableJobError) bool { return b.ID == id })
 }
 
-// noJob is the error for an id that no readable job has.
+// noJob returns the error for an ID that no readable job has.
 func noJob(id string, bad []*unreadableJobError) error {
 	for _, b := range bad {
 		if strings.HasPrefix(b.ID, id) {
@@ -552,9 +544,8 @@ func noJob(id string, bad []*unreadableJobError) error {
 	return &NoJobError{id}
 }
 
-// submissions reads all of them, newest first, and lists those that cannot be
-// read. A directory without job.json belongs to a script that was handed in by
-// hand.
+// submissions reads all jobs, newest first, and lists the unreadable ones. It skips a
+// directory without job.json, whose script was submitted by hand.
 func submissions(dir string) (out []*Submission, bad []*unreadableJobError, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -567,7 +558,7 @@ func submissions(dir string) (out []*Submission, bad []*unreadableJobError, err 
 			continue
 		}
 		if err == nil && s.ID != e.Name() {
-			err = fmt.Errorf("reading %q: not a job of that name", filepath.Join(home, "job.json"))
+			err = fmt.Errorf("reading %q: the job has another ID", filepath.Join(home, "job.json"))
 		}
 		if err != nil {
 			bad = append(bad, &unreadableJobError{e.Name(), home, err})
@@ -584,8 +575,8 @@ func submissions(dir string) (out []*Submission, bad []*unreadableJobError, err 
 	return out, bad, nil
 }
 
-// ReadJob reads the job whose directory home is, or a copy of it. An error that is
-// [fs.ErrNotExist] says that it is of none.
+// ReadJob reads the job in the directory home. The error is [fs.ErrNotExist] if home is not a
+// job's directory.
 func ReadJob(home string) (*Submission, error) {
 	s := &Submission{}
 	file := filepath.Join(home, "job.json")
@@ -593,7 +584,7 @@ func ReadJob(home string) (*Submission, error) {
 		return nil, err
 	}
 	if s.Job == nil {
-		return nil, fmt.Errorf("reading %q: it is no job", file)
+		return nil, fmt.Errorf("reading %q: not a job", file)
 	}
 	return s, nil
 }
@@ -640,8 +631,8 @@ func matchOne(subs []*Submission, id string) []*Submission {
 	return begins
 }
 
-// HandedIn says what was written down of the job of a task that begins when it was handed in: to which target,
-// and when, see [Submission.HandedInFor]. Zero values are of one whose script somebody else handed in.
+// HandedIn returns the name, target and submission time of a starting task's job (see
+// [Submission.HandedInFor]). They are zero if the script was submitted by hand.
 func HandedIn(home string, t *job.Task) (name string, to job.Target, at time.Time) {
 	var s Submission
 	if job.ReadJSON(filepath.Join(home, "job.json"), &s) != nil {
@@ -653,8 +644,8 @@ func HandedIn(home string, t *job.Task) (name string, to job.Target, at time.Tim
 	return name, s.Target, s.HandedInFor(t)
 }
 
-// HandedInFor is when a task was handed in, the last time before it began: a job may be
-// handed in again for some of its tasks.
+// HandedInFor returns the time of the last submission before the task started: a rerun
+// submits some tasks of a job again.
 func (s *Submission) HandedInFor(t *job.Task) time.Time {
 	at := s.Submitted
 	for _, r := range s.Reruns {

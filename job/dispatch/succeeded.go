@@ -8,11 +8,11 @@ import (
 	"hpcc/job"
 )
 
-// Succeeded says whether jobs, named by the target's ids, have: by their records
-// below dir, else by what the scheduler accounts. An error names the first that has not. It is for
-// schedulers that start a job when those before it have ended, however they did.
+// Succeeded returns an error naming the first job that has not succeeded. ids are native IDs;
+// it uses the records below dir, else the scheduler's accounting. Schedulers that start a
+// job after any end of its dependencies need it.
 func Succeeded(ctx context.Context, dir string, ids []string) error {
-	subs, _, err := submissions(dir) // an unreadable one is asked of the scheduler
+	subs, _, err := submissions(dir) // the scheduler knows about unreadable ones
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ next:
 			}
 			st := &Status{Submission: s, Total: s.Job.Count(), Tasks: tasks}
 			if st.count(); st.Done < st.Total {
-				return fmt.Errorf("job %s (%s), which had to succeed first, has %d of %d tasks that did not", s.ID, id, st.Total-st.Done, st.Total)
+				return fmt.Errorf("dependency %s (%s): %d of %d tasks did not succeed", s.ID, id, st.Total-st.Done, st.Total)
 			}
 			continue next
 		}

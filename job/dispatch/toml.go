@@ -16,10 +16,10 @@ import (
 	"hpcc/store/wait"
 )
 
-// A TableFile is a file of TOML that was read completely. Its errors have the line.
+// A TableFile is a TOML file in memory. Its errors have the file name and the line.
 type TableFile struct{ name, text string }
 
-// ReadTables reads a file of TOML into a struct. A key that the struct does not have, or a
+// ReadTables reads a TOML file into a struct. A key that the struct does not have, or a
 // value of another type, is an error with file and line.
 func ReadTables(file string, into any) (*TableFile, error) {
 	b, err := wait.ReadFile(file, maxSiteFile)
@@ -36,17 +36,17 @@ func ReadTables(file string, into any) (*TableFile, error) {
 		word := key[len(key)-1]
 		err := fmt.Errorf("unknown key %q", word)
 		if near := message.Nearest(word, tomlKeys(reflect.TypeOf(into))); near != "" {
-			err = fmt.Errorf("unknown key %q; is %q meant?", word, near)
+			err = fmt.Errorf("unknown key %q (did you mean %q?)", word, near)
 		}
 		return nil, f.At(key, err)
 	}
 	return f, nil
 }
 
-// At is an error with the file's name and the line of a key, where it is found.
+// At wraps an error with the file's name and the line of a key, if found.
 func (f *TableFile) At(key []string, err error) error { return f.at(tomlLine(f.text, key), err) }
 
-// wrong is an error of the library with the file's name and the line.
+// wrong wraps an error of the library with the file's name and the line.
 func (f *TableFile) wrong(err error) error { return f.at(tomlError(err)) }
 
 func (f *TableFile) at(line int, err error) error {
@@ -56,7 +56,7 @@ func (f *TableFile) at(line int, err error) error {
 	return fmt.Errorf("%s:%d: %w", f.name, line, err)
 }
 
-// tomlKeys are the names in files of a struct's fields, and of those below.
+// tomlKeys returns the keys of a struct and of the structs in it.
 func tomlKeys(t reflect.Type) (names []string) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Slice:
@@ -76,7 +76,7 @@ func tomlKeys(t reflect.Type) (names []string) {
 	return names
 }
 
-// tomlError is the line of an error of the library, and its reason.
+// tomlError returns the line and the reason of a library error.
 func tomlError(err error) (int, error) {
 	if p := (toml.ParseError{}); errors.As(err, &p) {
 		where := ""
@@ -88,7 +88,7 @@ func tomlError(err error) (int, error) {
 		}
 		return p.Position.Line, fmt.Errorf("%s%s", p.Message, where)
 	}
-	// Of a value of another type it tells in the text alone.
+	// A type mismatch has the line only in its text.
 	if m := tomlType().FindStringSubmatch(err.Error()); m != nil {
 		line, _ := strconv.Atoi(m[1])
 		return line, fmt.Errorf("%s: %s", m[2], m[3])
@@ -100,8 +100,8 @@ var tomlType = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^toml: line (\d+) \(last key "([^"]*)"\): (?:incompatible types: )?(.*)$`)
 })
 
-// tomlLine finds the line of a key, of which the library does not tell; 0 when
-// it is written in a way that this does not see.
+// tomlLine returns the line of a key, which the library does not report; 0 if it cannot
+// find the key.
 func tomlLine(text string, key toml.Key) int {
 	bare := func(s string) string { return strings.NewReplacer(`"`, "", `'`, "", " ", "", "\t", "").Replace(s) }
 	table, n := "", 0

@@ -11,14 +11,14 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestReadTables: what is wrong with a file is told with its line.
+// TestReadTables: errors have the line of the file.
 func TestReadTables(t *testing.T) {
 	type row struct {
 		Size int `toml:"size"`
 	}
 	for text, want := range map[string]string{
 		"name = 'x'\n[row.a]\nsize = 3\n":              "",
-		"name = 'x'\n[row.a]\nsise = 3\n":              `:3: unknown key "sise"; is "size" meant?`,
+		"name = 'x'\n[row.a]\nsise = 3\n":              `:3: unknown key "sise" (did you mean "size"?)`,
 		"name = 'x'\n[row.a]\nsize = 'x'\n":            ":3: ",
 		"name = 'x'\n[row.a\n":                         ":3: ",
 		"a = 1\n" + strings.Repeat("#", maxSiteFile):   "has more than",

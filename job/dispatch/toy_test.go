@@ -22,8 +22,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A toy is a batch system of one queue in memory. It shows what a new one takes: the
-// six methods of batch.System, the abilities that it has, and a line in the registry.
+// A toy is a batch system with one queue in memory. It shows what a new one needs: the six
+// methods of batch.System, optional interfaces, and a line in the registry.
 type toy struct {
 	queue map[string]*batch.Request
 	ended map[string]bool
@@ -33,7 +33,7 @@ const toyTarget job.Target = "toy"
 
 func (*toy) Detect(context.Context) bool { return false }
 
-// Describe: its scripts can be read, and its tasks found.
+// Describe makes its scripts readable and its tasks detectable.
 func (*toy) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &dialect.Dialect{
@@ -56,7 +56,7 @@ func (*toy) Describe() *batch.Description {
 
 func (s *toy) Render(j *job.Job) (string, []string, error) {
 	if j.GPUs > 0 {
-		return "", nil, fmt.Errorf("the toy has no GPUs")
+		return "", nil, fmt.Errorf("the toy does not have GPUs")
 	}
 	t := &jobscript.Writer{}
 	t.Line("#!/bin/sh")
@@ -95,7 +95,7 @@ func (*toy) Nodes(context.Context, string) (*capacity.Snapshot, error) {
 	return &capacity.Snapshot{Nodes: []capacity.Node{{Name: "t1", CPUs: 4, FreeCPUs: 3, Memory: 8 << 30, FreeMemory: 8 << 30}}}, nil
 }
 
-// TestToy takes a job through a batch system that nothing else knows.
+// TestToy runs a job through a batch system that only the test knows.
 func TestToy(t *testing.T) {
 	s := &toy{map[string]*batch.Request{}, map[string]bool{}}
 	registry = append(registry, s)

@@ -22,12 +22,11 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// matrix are the targets that each script of testdata/translate becomes.
+// matrix lists the targets that each script of testdata/translate is translated for.
 var matrix = []job.Target{"slurm", "lsf", "gridengine", "pbs", job.Local, job.Kubernetes, job.OpenShift, job.Argo}
 
-// A translateCase is a file of testdata/translate: what the comment says, the
-// script in the section "in", further files, and for each target the script and
-// the report.
+// A translateCase is a file of testdata/translate: a comment, the script in the section "in",
+// further files, and for each target the script and the report.
 type translateCase struct {
 	file    string
 	archive *txtar.Archive
@@ -66,7 +65,7 @@ func readCase(t testing.TB, file string) *translateCase {
 	return c
 }
 
-// translate gives the script and the rows for a target, or what refuses it.
+// translate returns the script and the rows for a target, or an error.
 func (c *translateCase) translate(to job.Target) (tr *translate.Translation, script string, err error) {
 	if tr, err = Translator().Translate(c.source, to); err != nil {
 		return nil, "", err
@@ -106,8 +105,8 @@ func cases(t testing.TB) []*translateCase {
 
 const bodyMark = "[the script as it was]\n"
 
-// TestTranslate holds each script's translation for each target, and what was
-// told of it, to the recorded one. Scripts stand in theirs byte for byte.
+// TestTranslate compares each script's translation and report for each target with the
+// recorded ones. The translation contains the script byte for byte.
 func TestTranslate(t *testing.T) {
 	for _, c := range cases(t) {
 		t.Run(filepath.Base(c.file), func(t *testing.T) {
@@ -145,16 +144,16 @@ func (c *translateCase) compare(t *testing.T, got []byte) {
 	if g, w := strings.Split(string(got), "\n"), strings.Split(string(want), "\n"); !slices.Equal(g, w) {
 		for i := range g {
 			if i >= len(w) || g[i] != w[i] {
-				t.Errorf("%s differs in line %d; \"go test ./job/dispatch -run TestTranslate -update\" writes it anew, read the difference first. Got:\n%s", c.file, i+1, strings.Join(g[i:min(i+12, len(g))], "\n"))
+				t.Errorf("%s differs in line %d; \"go test ./job/dispatch -run TestTranslate -update\" rewrites it; read the difference first. Got:\n%s", c.file, i+1, strings.Join(g[i:min(i+12, len(g))], "\n"))
 				return
 			}
 		}
-		t.Errorf("%s has lines behind the end of what was made", c.file)
+		t.Errorf("%s has lines after the end of the output", c.file)
 	}
 }
 
-// hideBody checks a script with bash and takes the body out, which has to be the
-// source byte for byte where no image changes it.
+// hideBody checks a script with bash and removes the body. Without an image the body must be
+// the source byte for byte.
 func (c *translateCase) hideBody(t *testing.T, tr *translate.Translation, script string) string {
 	t.Helper()
 	if tr.To.Pods() && tr.Job.Script != nil {
@@ -205,8 +204,8 @@ func submits(text string) bool {
 	return false
 }
 
-// hidePodBody checks the script that a manifest runs, as the container gets it, and writes the manifest
-// without its body.
+// hidePodBody checks the script that a container of the manifest runs, and returns the manifest
+// without it.
 func hidePodBody(t *testing.T, tr *translate.Translation, manifest string) string {
 	t.Helper()
 	script := jobtest.Unexpanded(podBody(t, tr.To, manifest))
@@ -228,7 +227,7 @@ func hidePodBody(t *testing.T, tr *translate.Translation, manifest string) strin
 	return text
 }
 
-// podBody is the script of a manifest.
+// podBody returns the script of a manifest.
 func podBody(t *testing.T, to job.Target, manifest string) string {
 	t.Helper()
 	if to == job.Argo {
@@ -259,8 +258,8 @@ func podBody(t *testing.T, to job.Target, manifest string) string {
 	return o.Spec.Template.Spec.Containers[0].Args[2]
 }
 
-// What is written for a target reads back as the same job: translating its own
-// dialect's script changes nothing that counts.
+// TestTranslateRoundTrip: a translated script, translated again into its own dialect, gives
+// the same job.
 func TestTranslateRoundTrip(t *testing.T) {
 	for _, c := range cases(t) {
 		for _, to := range []job.Target{"slurm", "lsf", "gridengine", "pbs"} {
@@ -285,9 +284,8 @@ func TestTranslateRoundTrip(t *testing.T) {
 	}
 }
 
-// countable is a job without what hpcc does in the target's place (files that it
-// opens, arrays that it counts out, limits) and in figures that all dialects
-// have: slots, not processes and processors.
+// countable returns a job without what hpcc does on the target's behalf (opening files,
+// counting arrays, limits), in units that all dialects share: slots, not processes and CPUs.
 func countable(j *job.Job, to job.Target) string {
 	k := *j
 	k.Script, k.Program, k.Store, k.Image, k.Env, k.Native = nil, "", "", "", nil, nil
@@ -304,7 +302,7 @@ func countable(j *job.Job, to job.Target) string {
 		k.Export = slices.DeleteFunc(j.ExportedNames(), func(n string) bool { return n == "HPCC_SUBMISSION" })
 	}
 	if to != "slurm" && to != "lsf" {
-		k.Warning = job.Warning{} // hpcc sends it
+		k.Warning = job.Warning{} // hpcc sends the signal itself
 	}
 	switch to {
 	case "lsf": // whole minutes; one mail at the end; nothing is left to say when all is handed over

@@ -8,8 +8,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestTraps are the differences of dialects that break translations: reference
-// "gotchas", each with what has to come out for Slurm.
+// TestTraps covers the differences between dialects that break translations (reference
+// "gotchas"), with the expected result for Slurm.
 func TestTraps(t *testing.T) {
 	tests := []struct{ name, script, want string }{
 		{"minutes of LSF", "#BSUB -W 8", "--time=0:08:00"},

@@ -10,9 +10,8 @@ import (
 	"hpcc/job/capacity"
 )
 
-// Uses compares what jobs below dir asked for with what they used: the records
-// first, and in one call for each scheduler what it counted. A scheduler that does
-// not say is a warning.
+// Uses compares the requests of jobs below dir with their usage, from the records and, in one
+// query per scheduler, its accounting. A scheduler that does not answer is a warning.
 func Uses(ctx context.Context, dir string, ids []string) (list []*capacity.Use, warnings []string, err error) {
 	all, warnings, err := Statuses(ctx, dir, ids)
 	if err != nil {
@@ -47,8 +46,8 @@ func Uses(ctx context.Context, dir string, ids []string) (list []*capacity.Use, 
 	return list, warnings, nil
 }
 
-// use sums the records up; where the scheduler counted more, as of processes on other
-// nodes, that counts.
+// use sums the records. If the scheduler counted more, for example processes on other nodes,
+// its value wins.
 func (s *Status) use(counted map[string]capacity.Usage, now time.Time) *capacity.Use {
 	u := &capacity.Use{ID: s.ID, Target: s.Target, State: s.State(), Tasks: len(s.Tasks), CPUs: s.Job.Slots(), Nodes: int(s.Job.NodeCount()), GPUs: s.Job.GPUs * int(s.Job.NodeCount()), Time: s.Job.Time, Memory: s.Job.MemoryPerNode()}
 	for i := range s.Tasks {
@@ -57,7 +56,7 @@ func (s *Status) use(counted map[string]capacity.Usage, now time.Time) *capacity
 		switch {
 		case !t.Ended() && s.Running > 0:
 			end = now
-		case !t.Ended(): // it is lost: nobody knows how long it ran
+		case !t.Ended(): // it is lost, so its run time is unknown
 			end = t.Start
 		}
 		u.Ended = capacity.Latest(u.Ended, end)

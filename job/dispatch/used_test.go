@@ -8,7 +8,7 @@ import (
 	"hpcc/job/capacity"
 )
 
-// TestLostWaste: how long a lost task ran, and what one used that runs, nobody knows.
+// TestLostWaste: the run time of a lost task and the usage of a running one are unknown.
 func TestLostWaste(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	began := now.AddDate(-1, 0, 0)

@@ -10,13 +10,13 @@ import (
 	"hpcc/job/capacity"
 )
 
-// ownStays are those of the cluster's jobs below dir, as their records tell.
-func ownStays(ctx context.Context, dir string, to Cluster, from time.Time) ([]capacity.Stay, error) {
+// ownAllocations returns the allocations of the cluster's jobs below dir, from their records.
+func ownAllocations(ctx context.Context, dir string, to Cluster, from time.Time) ([]capacity.Allocation, error) {
 	all, _, err := Statuses(ctx, dir, nil)
 	if err != nil {
 		return nil, err
 	}
-	var list []capacity.Stay
+	var list []capacity.Allocation
 	for _, st := range all {
 		if st.key() != to.key() {
 			continue
@@ -27,18 +27,18 @@ func ownStays(ctx context.Context, dir string, to Cluster, from time.Time) ([]ca
 			if (!t.Ended() && !open) || (t.Ended() && t.End.Before(from)) {
 				continue
 			}
-			list = append(list, capacity.Stay{ID: fmt.Sprintf("%s.%d", st.ID, t.Index), User: "", Start: t.Start, End: t.End, CPUs: st.Job.Slots(), Memory: st.Job.MemoryPerNode() * st.Job.NodeCount(), GPUs: st.Job.GPUs * int(st.Job.NodeCount())})
+			list = append(list, capacity.Allocation{ID: fmt.Sprintf("%s.%d", st.ID, t.Index), User: "", Start: t.Start, End: t.End, CPUs: st.Job.Slots(), Memory: st.Job.MemoryPerNode() * st.Job.NodeCount(), GPUs: st.Job.GPUs * int(st.Job.NodeCount())})
 		}
 	}
 	return list, nil
 }
 
-// Utilise measures a cluster since from, or since its accounting begins. Where it keeps no history the levels are of the jobs
-// below dir, which hpcc handed in.
+// Utilise measures a cluster since from, or since its accounting starts. Without accounting it
+// counts only the jobs below dir.
 func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*capacity.Utilisation, error) {
 	now := time.Now()
 	if !from.Before(now) {
-		return nil, errors.New("a report begins in the past")
+		return nil, errors.New("a report must start in the past")
 	}
 	target, err := to.scheduler()
 	if err != nil {
@@ -55,28 +55,28 @@ func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*capa
 	case errors.As(err, &none):
 		h = &capacity.History{By: "the records of hpcc's own jobs"}
 		u.Own, u.Why = true, none.Why
-		if h.Stays, err = ownStays(ctx, dir, to, from); err != nil {
+		if h.Allocations, err = ownAllocations(ctx, dir, to, from); err != nil {
 			return nil, err
 		}
 	case err != nil:
 		return nil, err
 	case !h.Current:
-		h.Stays = append(h.Stays, c.Running(now)...)
+		h.Allocations = append(h.Allocations, c.Running(now)...)
 	}
 	if h.Begins.After(from) && h.Begins.Before(now) {
 		u.From, u.Step = h.Begins, capacity.StepOf(now.Sub(h.Begins))
 	}
 	u.By, u.Untold, u.Notes = h.By, h.Untold, append(u.Notes, h.Notes...)
 	u.CountNodes(c.Nodes)
-	u.Fill(h.Stays)
+	u.Fill(h.Allocations)
 	u.Holes = capacity.Holes(c, now)
 	return u, nil
 }
 
-// historyOf asks a target for its history.
+// historyOf returns the accounting history of a target.
 func historyOf(ctx context.Context, target batch.System, from time.Time) (*capacity.History, error) {
 	if t, ok := target.(batch.Historian); ok {
 		return t.History(ctx, from)
 	}
-	return nil, &capacity.NoHistory{Why: "it keeps no account of jobs"}
+	return nil, &capacity.NoHistory{Why: "it does not keep accounting records"}
 }

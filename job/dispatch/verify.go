@@ -17,17 +17,16 @@ import (
 	"hpcc/store/seal"
 )
 
-// A DamagedFile is a file of the jobs that is not what hpcc wrote.
+// A DamagedFile is a file of a job that differs from what hpcc wrote.
 type DamagedFile struct {
 	Path   string // relative to the directory of all jobs
 	Reason string
 	Cure   string
 }
 
-// Verify reads the files of all jobs below dir and compares them with their
-// checksums: job.json, scripts, records of tasks, files that came with jobs,
-// and what sites said last. It returns how many it read. The output and the
-// results of tasks are the user's and are not looked at.
+// Verify reads the files of all jobs below dir and compares them with their checksums:
+// job.json, scripts, task records, attached files and cached answers of sites. It returns the
+// number of files read. It does not check the output of tasks.
 func Verify(ctx context.Context, dir string) (found []DamagedFile, files int, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -72,24 +71,24 @@ func (v *jobVerifier) each(name string, check func(rel string) error) {
 		v.files++
 		rel := filepath.Join(name, e.Name())
 		if err := check(rel); err != nil {
-			v.bad(rel, err, "remove the file; it comes again with the next job or answer of that site")
+			v.bad(rel, err, "remove the file; the next job or answer of that site writes it again")
 		}
 	}
 }
 
-// site checks what a site said last.
+// site checks a cached answer of a site.
 func (v *jobVerifier) site(rel string) error {
 	b, err := os.ReadFile(filepath.Join(v.dir, rel))
 	if err == nil {
 		_, err = seal.CheckText(b)
 	}
-	if errors.Is(err, seal.ErrNoSum) && json.Valid(bytes.SplitAfter(b, []byte("\n"))[0]) { // of an older version
+	if errors.Is(err, seal.ErrNoSum) && json.Valid(bytes.SplitAfter(b, []byte("\n"))[0]) { // an older hpcc wrote it
 		return nil
 	}
 	return err
 }
 
-// kept checks a file whose name begins with the head of its digest: see [KeepFile].
+// kept checks a file whose name starts with its digest: see [job.KeepFile].
 func (v *jobVerifier) kept(rel string) error {
 	b, err := os.ReadFile(filepath.Join(v.dir, rel))
 	if err != nil {
@@ -97,7 +96,7 @@ func (v *jobVerifier) kept(rel string) error {
 	}
 	sum := sha256.Sum256(b)
 	if want, _, _ := strings.Cut(filepath.Base(rel), "-"); want != hex.EncodeToString(sum[:8]) {
-		return errors.New("its digest is not that of its name")
+		return errors.New("its digest does not match its name")
 	}
 	return nil
 }
@@ -135,7 +134,7 @@ func (v *jobVerifier) script(rel, want string) {
 	b, err := os.ReadFile(filepath.Join(v.dir, rel))
 	if err == nil {
 		if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != want {
-			err = errors.New("its digest is not the one in job.json")
+			err = errors.New("its digest does not match job.json")
 		}
 	}
 	if err != nil {

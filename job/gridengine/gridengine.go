@@ -1,4 +1,4 @@
-// Package gridengine speaks to Grid Engine by its commands and reads its accounting file.
+// Package gridengine drives Grid Engine through its commands and reads its accounting file.
 package gridengine
 
 import (
@@ -27,26 +27,26 @@ import (
 	"hpcc/job/shellword"
 )
 
-// System is Grid Engine: Son of Grid Engine 8.1, Univa, Altair. Its options
-// are those of qsub(1) and submit(1).
+// System is Grid Engine: Son of Grid Engine 8.1, Univa, Altair. Its options are those of qsub(1) and
+// submit(1).
 type System struct{}
 
-// Detect asks for the queues: other batch systems bring a qsub of their own.
+// Detect queries the queues, because other batch systems have a qsub too.
 func (System) Detect(ctx context.Context) bool {
 	if invoke.Getenv(ctx, "SGE_ROOT") == "" {
 		return false
 	}
 	out, err := invoke.Call(ctx, "/", "qconf", "-sql")
-	return (err == nil && len(bytes.TrimSpace(out)) > 0) || bytes.Contains(out, []byte("commlib error")) // its master is down
+	return (err == nil && len(bytes.TrimSpace(out)) > 0) || bytes.Contains(out, []byte("commlib error")) // the master is down
 }
 
-// parallelEnvironments are the parallel environments for slots of one host and of many:
-// those that sites have most often, or the site's own.
+// parallelEnvironments returns the parallel environments for slots on one host and on many: the site's
+// own, or the most common names.
 func parallelEnvironments(r job.Rules) (oneHost, many string) {
 	return cmp.Or(r.OneHost, "smp"), cmp.Or(r.ManyHosts, "mpi")
 }
 
-// memoryResources are the resources that ask for memory.
+// memoryResources returns the resources that request memory.
 func memoryResources(r job.Rules) []string {
 	if len(r.Memory) == 0 {
 		return []string{"mem_free"}
@@ -54,21 +54,20 @@ func memoryResources(r job.Rules) []string {
 	return r.Memory
 }
 
-// share is a slot's part of what the whole job needs: Grid Engine multiplies
-// requests by the slots.
+// share returns a slot's part of an amount for the job, because Grid Engine multiplies requests by the
+// slots.
 func share(j *job.Job, what string, n int64, slots int) (int64, error) {
 	if n%int64(slots) != 0 {
-		return 0, fmt.Errorf("%d %s for %d slots: Grid Engine gives each slot the same, and %d cannot be shared out; ask for a multiple", n, what, slots, n)
+		return 0, fmt.Errorf("%d %s for %d slots: Grid Engine gives each slot the same amount, and %d is not divisible; request a multiple", n, what, slots, n)
 	}
 	return n / int64(slots), nil
 }
 
-// options are the job's in the words of qsub(1), and what people should know of
-// them.
+// options returns the job's options for qsub(1), and notes.
 func (System) options(j *job.Job) (o, notes []string, err error) {
 	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
 	name := j.Name
-	if slices.Contains([]string{"all", "none", "template"}, name) { // which it keeps for itself
+	if slices.Contains([]string{"all", "none", "template"}, name) { // reserved names
 		name += "_"
 	}
 	add("-N %s", name)
@@ -106,7 +105,7 @@ func (System) options(j *job.Job) (o, notes []string, err error) {
 		}
 		add("-l %s=%d", cmp.Or(j.Rules.GPU, "gpu"), n)
 	}
-	if j.Time > 0 { // hpcc ends the task itself before, with a warning
+	if j.Time > 0 { // hpcc ends the task earlier itself, with a warning
 		add("-l h_rt=%s", quantity.FormatClock(j.Time+node.Grace+node.Grace/2))
 	}
 	if j.Queue != "" {
@@ -118,7 +117,7 @@ func (System) options(j *job.Job) (o, notes []string, err error) {
 	if j.Exclusive {
 		add("-l exclusive=true")
 	}
-	return append(o, wishes(j)...), notes, nil
+	return append(o, constraints(j)...), notes, nil
 }
 
 // Render returns the job script; see [batch.System].
@@ -131,8 +130,7 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 	t.Line("#!/bin/bash")
 	if j.Interactive {
 		t.Interactive(j)
-		// qrsh joins its words to a line for the shell of the queue.
-		// A terminal that is not there would end it by SIGHUP.
+		// qrsh joins its arguments to a line for the queue's shell. A missing terminal would end it by SIGHUP.
 		t.Line(`pty=no; [ ! -t 0 ] || pty=yes`)
 		t.Line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), shellword.Quote(jobscript.CommandLine(j, &scripts)))
 		return t.String(), notes, nil
@@ -149,7 +147,7 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 	if j.Array.Limit > 0 {
 		t.Line("#$ -tc %d", j.Array.Limit)
 	}
-	if end.Files { // Grid Engine knows other indices
+	if end.Files { // Grid Engine's indices differ
 		t.Line("#$ -o /dev/null")
 	} else {
 		t.Line("#$ -o %s", jobscript.Quoted(pattern(j, j.OutputPattern())))
@@ -168,42 +166,42 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 	return t.String(), notes, nil
 }
 
-// counted reports whether the indices of an array are those that Grid Engine counts
-// itself, 1 to N. It knows neither 0 nor gaps, and takes "-t 1,4,7" for 1-7:3.
+// counted reports whether Grid Engine can count the indices of an array itself, from 1 to N. It supports
+// neither 0 nor gaps, and reads "-t 1,4,7" as 1-7:3.
 func counted(a job.Array) bool {
 	return len(a.Ranges) == 1 && a.Ranges[0].First == 1 && a.Ranges[0].Step == 1
 }
 
-// pattern writes a file pattern with Grid Engine's variables (qsub(1), -o).
+// pattern converts a file pattern to Grid Engine's variables (qsub(1), -o).
 func pattern(j *job.Job, p string) string {
 	return strings.NewReplacer("{name}", "$JOB_NAME", "{job}", "$JOB_ID", job.Placeholder, "$TASK_ID").Replace(p)
 }
 
-// Submit hands a script in, when some queue could run it if it were empty: Grid
-// Engine itself takes what can never run.
+// Submit submits a script if some queue could run it when empty. Grid Engine itself accepts jobs that can
+// never run.
 func (g System) Submit(ctx context.Context, r *batch.Request) error {
 	if err := g.verify(ctx, r.Job, r.Script); err != nil {
 		return err
 	}
 	out, err := invoke.Call(ctx, r.Job.Dir, "qsub", "-terse", "-ac", "hpcc="+r.ID, r.Script, r.ID)
 	if err != nil {
-		return fmt.Errorf("handing job %q to Grid Engine: %w", r.Job.Name, readError(out, err))
+		return fmt.Errorf("submitting job %q to Grid Engine: %w", r.Job.Name, readError(out, err))
 	}
-	// 17, or 17.1-8:1 of an array; what sites' own checks say stands before.
+	// 17, or 17.1-8:1 for an array; the site's checks may print lines before it.
 	lines := strings.Fields(string(out))
 	id := ""
 	if len(lines) > 0 {
 		id, _, _ = strings.Cut(lines[len(lines)-1], ".")
 	}
 	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
-		return fmt.Errorf("handing job %q to Grid Engine: qsub answered %q, which has no job id; \"qstat\" shows whether the job is there", r.Job.Name, message.Short(string(out)))
+		return fmt.Errorf("submitting job %q to Grid Engine: qsub answered %q without a job ID; check \"qstat\" for the job", r.Job.Name, message.Short(string(out)))
 	}
 	r.Native = id
 	return nil
 }
 
-// verify has Grid Engine say whether a queue could run the script, but for free
-// memory: that is not a resource of an empty queue, but what its host reports.
+// verify lets Grid Engine check whether a queue could run the script, without the request for free memory:
+// that depends on the host's load.
 func (System) verify(ctx context.Context, j *job.Job, script string) error {
 	b, err := os.ReadFile(script)
 	if err != nil {
@@ -215,14 +213,14 @@ func (System) verify(ctx context.Context, j *job.Job, script string) error {
 		return fmt.Errorf("writing the script of job %q: %w", j.Name, err)
 	}
 	if out, err := invoke.Call(ctx, j.Dir, "qsub", "-w", "v", check); err != nil {
-		return fmt.Errorf("handing job %q to Grid Engine: %w", j.Name, readError(out, err))
+		return fmt.Errorf("submitting job %q to Grid Engine: %w", j.Name, readError(out, err))
 	}
 	return nil
 }
 
 var memFree = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^#\$ -l mem_free=.*\n`) })
 
-// readError makes an error of what Grid Engine said: its first reason.
+// readError converts Grid Engine's output to an error with its first reason.
 func readError(out []byte, err error) error {
 	text := string(out)
 	for _, noise := range []string{"Unable to run job:", "error:", "Exiting."} {
@@ -230,7 +228,7 @@ func readError(out []byte, err error) error {
 	}
 	if first, _, ok := strings.Cut(text, "\n"); ok && strings.Contains(first, "cannot run ") {
 		_, text, _ = strings.Cut(first, "cannot run ")
-		text = "it cannot run " + text
+		text = "cannot run " + text
 	}
 	if strings.Contains(text, "parallel environment") {
 		text += " (\"qconf -spl\" lists those of this site; name one with --native \"-pe NAME SLOTS\")"
@@ -242,18 +240,18 @@ func readError(out []byte, err error) error {
 type row struct {
 	ID    string `xml:"JB_job_number"`
 	State string `xml:"state"`
-	Tasks string `xml:"tasks"` // "7", "7-20:1"; "" of no array
+	Tasks string `xml:"tasks"` // "7", "7-20:1"; "" without an array
 }
 
-// Query reads the queue of this user, and why jobs are in error.
+// Query returns the queue state of this user's jobs, and why they are in error.
 func (g System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
 	out, err := invoke.Call(ctx, "/", "qstat", "-xml")
 	if err != nil {
-		return nil, fmt.Errorf("asking Grid Engine for its jobs: %w", readError(out, err))
+		return nil, fmt.Errorf("querying Grid Engine for jobs: %w", readError(out, err))
 	}
 	jobs, err := queue(bytes.NewReader(out))
 	if err != nil {
-		return nil, fmt.Errorf("reading what qstat said: %w", err)
+		return nil, fmt.Errorf("reading the output of qstat: %w", err)
 	}
 	var waiting []string
 	for _, id := range slices.Sorted(maps.Keys(jobs)) {
@@ -264,7 +262,7 @@ func (g System) Query(ctx context.Context, _ []string) (map[string]batch.QueueSt
 	if len(waiting) == 0 {
 		return jobs, nil
 	}
-	// One that has ended meanwhile makes an error of the whole, which still tells of the others.
+	// An unknown job makes qstat fail, but it still prints the others.
 	out, _ = invoke.Call(ctx, "/", "qstat", "-j", strings.Join(waiting, ","))
 	for id, why := range reasons(out) {
 		if s, ok := jobs[id]; ok {
@@ -275,10 +273,10 @@ func (g System) Query(ctx context.Context, _ []string) (map[string]batch.QueueSt
 	return jobs, nil
 }
 
-// maxReasons is of how many jobs hpcc asks why they wait.
+// maxReasons limits the number of jobs whose reason is queried.
 const maxReasons = 100
 
-// queue reads the XML of qstat.
+// queue parses the XML of qstat.
 func queue(r io.Reader) (map[string]batch.QueueState, error) {
 	jobs := map[string]batch.QueueState{}
 	return jobs, eachElement(r, "job_list", func(row *row) {
@@ -297,7 +295,7 @@ func queue(r io.Reader) (map[string]batch.QueueState, error) {
 	})
 }
 
-// eachElement reads the elements of a name, wherever they stand, one at a time.
+// eachElement reads all elements with a name, at any depth, one at a time.
 func eachElement[T any](r io.Reader, name string, do func(*T)) error {
 	d := xml.NewDecoder(io.LimitReader(r, invoke.MaxListing))
 	for {
@@ -322,7 +320,7 @@ func eachElement[T any](r io.Reader, name string, do func(*T)) error {
 
 const held = "held"
 
-// waits is why a task waits, by its state (qstat(1)); "" when it runs.
+// waits returns why a task waits, by its state (qstat(1)), or "" if it runs.
 func waits(state string) string {
 	switch {
 	case strings.Contains(state, "E"):
@@ -337,8 +335,8 @@ func waits(state string) string {
 	return ""
 }
 
-// reasons reads from qstat -j why jobs wait: what went wrong, else what
-// the scheduler says, where the site has it say so (schedd_job_info).
+// reasons parses qstat -j: the error of a job, or the scheduler's reason, which the site can enable
+// (schedd_job_info).
 func reasons(out []byte) map[string]string {
 	why, id := map[string]string{}, ""
 	for line := range strings.Lines(string(out)) {
@@ -347,11 +345,11 @@ func reasons(out []byte) map[string]string {
 		case key == "job_number":
 			id = strings.TrimSpace(value)
 		case strings.HasPrefix(key, "error reason") && why[id] == "":
-			_, words, ok := strings.Cut(value, "error:") // behind time and process
+			_, words, ok := strings.Cut(value, "error:") // after the time and process
 			if !ok {
 				words = value
 			}
-			why[id] = strings.TrimSpace(words) + "; \"qmod -cj " + id + "\" lets it try again"
+			why[id] = strings.TrimSpace(words) + "; \"qmod -cj " + id + "\" clears the error"
 		case key == "scheduling info" && why[id] == "":
 			why[id] = strings.TrimSpace(value)
 		}
@@ -362,13 +360,13 @@ func reasons(out []byte) map[string]string {
 // Cancel ends the tasks of the job.
 func (System) Cancel(ctx context.Context, id string) error {
 	if out, err := invoke.Call(ctx, "/", "qdel", id); err != nil {
-		return fmt.Errorf("ending job %s: %w", id, readError(out, err))
+		return fmt.Errorf("cancelling job %s: %w", id, readError(out, err))
 	}
 	return nil
 }
 
-// ExecOn runs a command as a small job of its own on the task's node: "qrsh
-// -inherit" is for the job itself alone. It takes a slot, which may be long in coming.
+// ExecOn runs a command as a separate small job on the task's node, because "qrsh -inherit" only works
+// within the job. It takes a slot, which may take long to become free.
 func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, slow bool) {
 	pty := "no"
 	if terminal {
@@ -379,8 +377,8 @@ func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, 
 	}, true
 }
 
-// wishes are the options of qsub(1) for them.
-func wishes(j *job.Job) []string {
+// constraints returns the qsub(1) options for [job.Constraints].
+func constraints(j *job.Job) []string {
 	var o jobscript.Options
 	add := o.Add
 	before := append(slices.Clone(j.After), j.AfterAny...)

@@ -37,7 +37,7 @@ func TestGridEngineQueue(t *testing.T) {
 
 func TestGridEngineReasons(t *testing.T) {
 	for file, want := range map[string]string{
-		"qstat-j-err.txt":    `can't open output file "/nonexist/x": No such file or directory; "qmod -cj 4" lets it try again`,
+		"qstat-j-err.txt":    `can't open output file "/nonexist/x": No such file or directory; "qmod -cj 4" clears the error`,
 		"qstat-j-toobig.txt": `(-l gpu=9) cannot run at host "n2" because it offers only hc:gpu=4.000000`,
 	} {
 		b, err := os.ReadFile(filepath.Join("testdata", file))
@@ -62,7 +62,7 @@ func TestGridEngineAccount(t *testing.T) {
 		good + "exit_status  0\n": "",
 		string(b) + strings.Replace("failed 0\nexit_status  0"+failed, "exit_status  0", "exit_status  3", 1): "exit_status 3",
 		"failed       37  : qmaster enforced h_rt, h_cpu, or h_vmem limit\nexit_status  137\n":                "failed 37 : qmaster enforced h_rt",
-		"": "says nothing",
+		"": "does not report",
 	} {
 		if err := checkAccount("1", account); (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
 			t.Errorf("an account: %v; want %q", err, want)

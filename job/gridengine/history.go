@@ -18,58 +18,57 @@ import (
 	"hpcc/job/quantity"
 )
 
-// root is where Debian's package has its cells, which name no other.
+// root is the SGE_ROOT of Debian's package, used if the environment has none.
 const root = "/var/lib/gridengine"
 
-// History reads the accounting file (accounting(5)) where this host has it: what qacct
-// reads, too. It has the jobs that have ended.
+// History reads the accounting file (accounting(5)), like qacct, if this host has it. It has the jobs that
+// have ended.
 func (System) History(ctx context.Context, from time.Time) (*capacity.History, error) {
 	name := filepath.Join(cmp.Or(invoke.Getenv(ctx, "SGE_ROOT"), root), cmp.Or(invoke.Getenv(ctx, "SGE_CELL"), "default"), "common", "accounting")
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, &capacity.NoHistory{Why: "Grid Engine's accounting cannot be read here: " + err.Error()}
+		return nil, &capacity.NoHistory{Why: "Grid Engine's accounting is not readable on this host: " + err.Error()}
 	}
 	defer f.Close()
 	fi, err := f.Stat()
 	if err != nil {
-		return nil, &capacity.NoHistory{Why: "Grid Engine's accounting cannot be read here: " + err.Error()}
+		return nil, &capacity.NoHistory{Why: "Grid Engine's accounting is not readable on this host: " + err.Error()}
 	}
 	h := &capacity.History{By: name}
 	whole, older := false, false
-	if h.Stays, whole, older, err = stays(f, fi.Size(), from); err != nil {
+	if h.Allocations, whole, older, err = allocations(f, fi.Size(), from); err != nil {
 		return nil, fmt.Errorf("reading Grid Engine's accounting %s: %w", name, err)
 	}
 	switch {
 	case !whole:
-		h.Notes = append(h.Notes, "the accounting has more jobs than hpcc reads, and the figures of the first days are too low; ask for less with --since")
+		h.Notes = append(h.Notes, "the accounting has too many jobs, so the figures of the first days are too low; shorten the period with --since")
 	case !older:
 		noteBegin(h)
 	}
-	h.Notes = append(h.Notes, "of jobs that still run the memory is not told")
+	h.Notes = append(h.Notes, "the memory of running jobs is unknown")
 	return h, nil
 }
 
-// noteBegin says since when the accounting knows of jobs: it was begun anew, as sites do that keep the old ones elsewhere.
+// noteBegin notes when the accounting file starts, because sites may rotate it.
 func noteBegin(h *capacity.History) {
-	if len(h.Stays) == 0 {
-		h.Notes = append(h.Notes, "the accounting has no job: whether some have ended is not known")
+	if len(h.Allocations) == 0 {
+		h.Notes = append(h.Notes, "the accounting file has no jobs; earlier ones are unknown")
 		return
 	}
-	first := slices.MinFunc(h.Stays, func(a, b capacity.Stay) int { return a.End.Compare(b.End) })
-	h.Notes = append(h.Notes, fmt.Sprintf("the accounting begins on %s: of jobs that ended before nothing is known", first.End.Local().Format("2006-01-02 15:04")))
-	h.Begins = slices.MinFunc(h.Stays, func(a, b capacity.Stay) int { return a.Start.Compare(b.Start) }).Start
+	first := slices.MinFunc(h.Allocations, func(a, b capacity.Allocation) int { return a.End.Compare(b.End) })
+	h.Notes = append(h.Notes, fmt.Sprintf("the accounting starts on %s; jobs that ended earlier are unknown", first.End.Local().Format("2006-01-02 15:04")))
+	h.Begins = slices.MinFunc(h.Allocations, func(a, b capacity.Allocation) int { return a.Start.Compare(b.Start) }).Start
 }
 
-// tailPiece is how much of the accounting is read at once, in bytes: some thousand jobs.
+// tailPiece is the size of one read of the accounting, in bytes: some thousand jobs.
 const tailPiece = 1 << 20
 
-// stays reads the accounting from its end, where the latest jobs are, until a
-// whole piece of it is of jobs that ended before from. It is not whole when there may be more, and
-// older says that it has some that ended before.
-func stays(r io.ReaderAt, size int64, from time.Time) (stays []capacity.Stay, whole, older bool, err error) {
-	var rest []byte // the beginning of what was read, whose line begins before
+// allocations reads the accounting backwards until a full piece only has jobs that ended before from. full is
+// false if there may be more jobs; older reports whether some ended before from.
+func allocations(r io.ReaderAt, size int64, from time.Time) (stays []capacity.Allocation, whole, older bool, err error) {
+	var rest []byte // the start of the last piece, an incomplete line
 	for end, read := size, int64(0); end > 0; {
-		if read >= invoke.MaxListing || len(stays) >= capacity.MaxStays {
+		if read >= invoke.MaxListing || len(stays) >= capacity.MaxAllocations {
 			return stays, false, older, nil
 		}
 		n := min(tailPiece, end)
@@ -82,12 +81,12 @@ func stays(r io.ReaderAt, size int64, from time.Time) (stays []capacity.Stay, wh
 		rest = nil
 		if cut := bytes.IndexByte(piece, '\n'); end > 0 && cut >= 0 {
 			rest, piece = piece[:cut+1], piece[cut+1:]
-		} else if end > 0 { // no line is as long
+		} else if end > 0 { // no valid line is that long
 			return stays, false, older, nil
 		}
 		some, old := false, false
 		for line := range bytes.Lines(piece) {
-			s, ok := stay(string(line))
+			s, ok := allocation(string(line))
 			switch {
 			case ok && s.End.After(from):
 				stays = append(stays, s)
@@ -97,14 +96,14 @@ func stays(r io.ReaderAt, size int64, from time.Time) (stays []capacity.Stay, wh
 			}
 		}
 		older = older || old
-		if old && !some { // a piece of jobs that never ran says nothing of those before
+		if old && !some { // a piece with only jobs that never ran does not end the search
 			break
 		}
 	}
 	return stays, true, older, nil
 }
 
-// The fields of a line of the accounting.
+// Field numbers of a line of the accounting.
 const (
 	geOwner    = 3
 	geNumber   = 5
@@ -113,28 +112,28 @@ const (
 	geSlots    = 34
 	geTask     = 35
 	geCategory = 39
-	geSlave    = 41 // of a parallel job: which of its parts on other hosts
+	geSlave    = 41 // the part of a parallel job on another host
 )
 
-// stay reads a line; of a parallel job that of its master counts, which has all slots.
-func stay(line string) (capacity.Stay, bool) {
+// allocation parses a line. For a parallel job it uses the master's line, which has all slots.
+func allocation(line string) (capacity.Allocation, bool) {
 	f := strings.Split(strings.TrimSpace(line), ":")
 	if strings.HasPrefix(line, "#") || len(f) <= geSlave || (f[geSlave] != "NONE" && f[geSlave] != "") {
-		return capacity.Stay{}, false
+		return capacity.Allocation{}, false
 	}
-	s := capacity.Stay{ID: f[geNumber], User: f[geOwner], Start: epoch(f[geStart]), End: epoch(f[geEnd]), CPUs: max(quantity.Count(f[geSlots]), 1)}
+	s := capacity.Allocation{ID: f[geNumber], User: f[geOwner], Start: epoch(f[geStart]), End: epoch(f[geEnd]), CPUs: max(quantity.Count(f[geSlots]), 1)}
 	if f[geTask] != "0" {
 		s.ID += "." + f[geTask]
 	}
-	if s.Start.IsZero() || s.End.Before(s.Start) { // it never ran
-		return capacity.Stay{}, false
+	if s.Start.IsZero() || s.End.Before(s.Start) { // the job never ran
+		return capacity.Allocation{}, false
 	}
 	readRequests(&s, f[geCategory])
 	return s, true
 }
 
-// readRequests reads what a job asked for, of each slot: -l gpu=1,h_vmem=2G -pe mpi 8.
-func readRequests(s *capacity.Stay, category string) {
+// readRequests parses the requests of each slot: -l gpu=1,h_vmem=2G -pe mpi 8.
+func readRequests(s *capacity.Allocation, category string) {
 	words := strings.Fields(category)
 	for i, w := range words {
 		if w != "-l" || i+1 == len(words) {
@@ -152,10 +151,10 @@ func readRequests(s *capacity.Stay, category string) {
 	}
 }
 
-// memoryNames are the resources by which sites have jobs ask for memory.
+// memoryNames are the resources that sites use for memory requests.
 var memoryNames = []string{"mem_free", "h_vmem", "m_mem_free", "virtual_free", "h_rss"}
 
-// epoch reads seconds since 1970, or milliseconds, as Univa's Grid Engine writes; zero for none.
+// epoch parses seconds since 1970, or milliseconds, as in Univa's Grid Engine; it is zero for none.
 func epoch(s string) time.Time {
 	n, err := strconv.ParseInt(s, 10, 64)
 	switch {

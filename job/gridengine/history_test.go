@@ -33,9 +33,9 @@ func TestGridEngineStays(t *testing.T) {
 		accountingLine(2, noon.Add(time.Hour), "3", "-u alice", "1.n2") + // a part of it
 		accountingLine(3, time.Unix(0, 0), "0", "", "NONE") + // it never began
 		"half a li"
-	list, _, _, err := stays(strings.NewReader(text), int64(len(text)), noon)
+	list, _, _, err := allocations(strings.NewReader(text), int64(len(text)), noon)
 	testenv.Check(t, err)
-	jobtest.CheckStays(t, list,
+	jobtest.CheckAllocations(t, list,
 		"1 alice 12:00:00-12:10:00 cpus 4 memory 8192M gpus 4",
 		"2.3 alice 13:00:00-13:10:00 cpus 4 memory 0M gpus 0")
 }
@@ -49,7 +49,7 @@ func TestGridEngineTail(t *testing.T) {
 		text.WriteString(accountingLine(i, begin.Add(time.Duration(i)*time.Hour), "0", "-u alice", "NONE"))
 	}
 	r := &countingReader{Reader: bytes.NewReader(text.Bytes())}
-	list, _, _, err := stays(r, int64(text.Len()), begin.Add((jobs-5000)*time.Hour))
+	list, _, _, err := allocations(r, int64(text.Len()), begin.Add((jobs-5000)*time.Hour))
 	if err != nil || len(list) != 5000 {
 		t.Errorf("%d jobs, %v; want the 5000 that ended since", len(list), err)
 	}
@@ -63,12 +63,12 @@ func TestGridEngineGap(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	first := accountingLine(1, noon, "0", "", "NONE")
 	text := first + strings.Repeat(accountingLine(2, time.Unix(0, 0), "0", "", "NONE"), 3*tailPiece/len(first))
-	list, whole, _, err := stays(strings.NewReader(text), int64(len(text)), noon)
+	list, whole, _, err := allocations(strings.NewReader(text), int64(len(text)), noon)
 	if err != nil || len(list) != 1 || !whole {
 		t.Errorf("%d jobs, whole: %v, %v; want the one before all those that never ran", len(list), whole, err)
 	}
 	text = first + strings.Repeat("x", 3*tailPiece)
-	if _, whole, _, err := stays(strings.NewReader(text), int64(len(text)), noon); err != nil || whole {
+	if _, whole, _, err := allocations(strings.NewReader(text), int64(len(text)), noon); err != nil || whole {
 		t.Errorf("an accounting with a line that is too long is whole: %v, %v", whole, err)
 	}
 }
@@ -87,14 +87,14 @@ func TestGridEngineBegins(t *testing.T) {
 		note   string
 	}{
 		{old + late, time.Time{}, ""},
-		{late + later, now.Add(-2 * time.Hour), "begins on " + now.Add(-110*time.Minute).Format("2006-01-02 15:04")},
-		{"# Version: 8.1.9\n", time.Time{}, "has no job"},
+		{late + later, now.Add(-2 * time.Hour), "starts on " + now.Add(-110*time.Minute).Format("2006-01-02 15:04")},
+		{"# Version: 8.1.9\n", time.Time{}, "has no jobs"},
 	} {
 		testenv.Check(t, os.WriteFile(filepath.Join(root, "c", "common", "accounting"), []byte(test.text), 0o600))
 		h, err := System{}.History(t.Context(), now.AddDate(0, 0, -7))
 		testenv.Check(t, err)
 		notes := strings.Join(h.Notes, "\n")
-		if !h.Begins.Equal(test.begins) || !strings.Contains(notes, test.note) || (test.note == "" && strings.Contains(notes, "begins")) {
+		if !h.Begins.Equal(test.begins) || !strings.Contains(notes, test.note) || (test.note == "" && strings.Contains(notes, "starts on")) {
 			t.Errorf("%q begins %v and says %q; want %v and %q", test.text, h.Begins, notes, test.begins, test.note)
 		}
 	}
@@ -113,7 +113,7 @@ func (r *countingReader) ReadAt(b []byte, off int64) (int, error) {
 func FuzzGridEngineStays(f *testing.F) {
 	f.Add(accountingLine(1, time.Unix(1700000000, 0), "1", "-l gpu=1", "NONE"))
 	f.Fuzz(func(t *testing.T, text string) {
-		list, _, _, err := stays(strings.NewReader(text), int64(len(text)), time.Time{})
+		list, _, _, err := allocations(strings.NewReader(text), int64(len(text)), time.Time{})
 		testenv.Check(t, err)
 		for _, s := range list {
 			if s.Start.IsZero() || s.CPUs < 0 || s.Memory < 0 || s.GPUs < 0 {

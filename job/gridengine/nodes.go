@@ -18,19 +18,18 @@ import (
 	"hpcc/job/quantity"
 )
 
-// gpuNames are the names that sites have for GPUs as a resource that is used
-// up. hpcc asks for the first.
+// gpuNames are the names that sites use for a consumable GPU resource. hpcc requests the first.
 var gpuNames = []string{"gpu", "gpus", "ngpus"}
 
-// Nodes asks for hosts with their queues, and for what runs on them.
+// Nodes lists the hosts with their queues and running jobs.
 func (System) Nodes(ctx context.Context, queue string) (*capacity.Snapshot, error) {
 	out, err := invoke.Call(ctx, "/", "qhost", "-F", "mem_total,mem_free,slots,"+strings.Join(gpuNames, ","), "-q", "-xml")
 	if err != nil {
-		return nil, fmt.Errorf("asking Grid Engine for its hosts: %w", readError(out, err))
+		return nil, fmt.Errorf("querying Grid Engine for hosts: %w", readError(out, err))
 	}
 	c := &capacity.Snapshot{}
 	if c.Nodes, err = hosts(bytes.NewReader(out), queue); err != nil {
-		return nil, fmt.Errorf("reading what qhost said: %w", err)
+		return nil, fmt.Errorf("reading the output of qhost: %w", err)
 	}
 	out, err = invoke.Call(ctx, "/", "qstat", "-u", "*", "-s", "r", "-r", "-g", "t", "-xml")
 	if err == nil {
@@ -39,7 +38,7 @@ func (System) Nodes(ctx context.Context, queue string) (*capacity.Snapshot, erro
 		err = readError(out, err)
 	}
 	if err != nil {
-		c.Notes = append(c.Notes, "when jobs end is not known: asking Grid Engine for them: "+err.Error())
+		c.Notes = append(c.Notes, "the end times of jobs are unknown: querying Grid Engine for jobs: "+err.Error())
 	}
 	return c, nil
 }
@@ -57,12 +56,11 @@ type machine struct {
 
 type value struct {
 	Name string `xml:"name,attr"`
-	Kind string `xml:"dominance,attr"` // hc: what is left of what is used up; hl: as the host reports
+	Kind string `xml:"dominance,attr"` // hc: what is left of a consumable; hl: a load value of the host
 	Text string `xml:",chardata"`
 }
 
-// hosts reads the XML of "qhost -F -q". queue, when given, is the one
-// whose slots count.
+// hosts parses the XML of "qhost -F -q". If queue is given, only its slots count.
 func hosts(r io.Reader, queue string) ([]capacity.Node, error) {
 	var nodes []capacity.Node
 	err := eachElement(r, "host", func(h *machine) {
@@ -73,8 +71,8 @@ func hosts(r io.Reader, queue string) ([]capacity.Node, error) {
 	return nodes, err
 }
 
-// node is what the host has: slots of the queues that take jobs, all of them, since
-// a job may have some of each, and no more than the host itself gives out.
+// node returns the resources of a host. Its slots are those of all open queues, since a job may use
+// several, up to the host's own limit.
 func (h *machine) node(queue string) capacity.Node {
 	n := capacity.Node{Name: h.Name}
 	used := int64(0)
@@ -98,18 +96,18 @@ func (h *machine) node(queue string) capacity.Node {
 			left = whole(v.Text)
 		case slices.Contains(gpuNames, v.Name) && v.Kind == "hc":
 			n.FreeGPUs = whole(v.Text)
-			n.GPUs = n.FreeGPUs // and what jobs have, see holds
+			n.GPUs = n.FreeGPUs // without the GPUs of jobs, see holds
 		}
 	}
 	readQueues(&n, h, queue, left)
 	return n
 }
 
-// readQueues counts the slots of the queues; left are those that the host
-// has left, -1 where it does not count.
+// readQueues counts the slots of the queues. left is the number of free slots of the host, or -1 if the host
+// does not count them.
 func readQueues(n *capacity.Node, h *machine, queue string, left int) {
 	var closed []string
-	taken, shut, idle := 0, 0, 0 // slots; the latter two of queues that are closed
+	taken, shut, idle := 0, 0, 0 // slots; shut and idle are those of closed queues
 	for _, q := range h.Queues {
 		n.Queues = append(n.Queues, q.Name)
 		slots, used, state := 0, 0, ""
@@ -135,7 +133,7 @@ func readQueues(n *capacity.Node, h *machine, queue string, left int) {
 		n.CPUs, n.FreeCPUs = min(n.CPUs+slots, 1<<30), min(n.FreeCPUs+max(slots-used, 0), 1<<30)
 	}
 	off := n.CPUs == 0 && len(closed) > 0
-	if off { // the host is there all the same, and its load goes down again
+	if off { // an overloaded host still counts; its load will drop
 		n.CPUs, n.FreeCPUs = shut, idle
 	}
 	if left >= 0 && n.CPUs > left+taken {
@@ -146,7 +144,7 @@ func readQueues(n *capacity.Node, h *machine, queue string, left int) {
 	}
 	switch {
 	case len(h.Queues) == 0:
-		n.State, n.Reason = capacity.Off, "it has no queue"
+		n.State, n.Reason = capacity.Off, "the host has no queue"
 	case off:
 		n.State, n.Reason = capacity.Off, strings.Join(closed, ", ")
 	case n.CPUs == 0 && (queue == "" || slices.Contains(n.Queues, queue)):
@@ -154,8 +152,7 @@ func readQueues(n *capacity.Node, h *machine, queue string, left int) {
 	}
 }
 
-// whyClosed is why a queue takes no jobs on a host, by its state (qstat(1));
-// "" when it does.
+// whyClosed returns why a queue does not accept jobs on a host, by its state (qstat(1)), or "" if it does.
 func whyClosed(state string) string {
 	for _, s := range []struct{ letter, why string }{
 		{"u", "does not answer"}, {"E", "is in error"}, {"d", "is disabled"}, {"D", "is disabled by the calendar"}, {"o", "is to go"}, {"c", "is misconfigured"},
@@ -168,7 +165,7 @@ func whyClosed(state string) string {
 	return ""
 }
 
-// whole reads a number of Grid Engine, 4.000000, rounded down.
+// whole parses a number of Grid Engine, 4.000000, and rounds it down.
 func whole(s string) int {
 	x, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(x >= 0 && x < 1<<30) {
@@ -177,7 +174,7 @@ func whole(s string) int {
 	return int(x)
 }
 
-// A slot is a row of "qstat -g t": a slot that a job has, or its master.
+// A slot is a row of "qstat -g t": a slot of a job, or its master.
 type slot struct {
 	ID       string `xml:"JB_job_number"`
 	Task     string `xml:"tasks"`
@@ -190,8 +187,8 @@ type slot struct {
 	} `xml:"hard_request"`
 }
 
-// holds reads the XML of "qstat -r -g t": which slots jobs have, and until
-// when. What they have of the GPUs is what qhost does not tell of.
+// holds parses the XML of "qstat -r -g t": the slots of jobs, their end times, and their GPUs, which qhost
+// does not report.
 func holds(at map[string]*capacity.Node, r io.Reader, queue string) error {
 	type key struct{ id, task, host string }
 	holds, gpus := map[key]*capacity.Hold{}, map[key]float64{}
@@ -210,7 +207,7 @@ func holds(at map[string]*capacity.Node, r io.Reader, queue string) error {
 		gpus[k] += s.gpus() * float64(n)
 	})
 	if err != nil {
-		return fmt.Errorf("reading what qstat said: %w", err)
+		return fmt.Errorf("reading the output of qstat: %w", err)
 	}
 	for k, h := range holds {
 		n := at[k.host]
@@ -224,7 +221,7 @@ func holds(at map[string]*capacity.Node, r io.Reader, queue string) error {
 	return nil
 }
 
-// hold is what the job of a row has, but for its slots.
+// hold returns the resources of a row's job, without the slots.
 func (s *slot) hold() *capacity.Hold {
 	h := &capacity.Hold{From: moment(s.Start), By: "job " + s.ID}
 	for _, r := range s.Requests {
@@ -237,7 +234,7 @@ func (s *slot) hold() *capacity.Hold {
 	return h
 }
 
-// moment reads a moment of qstat; zero for none.
+// moment parses a time of qstat; it is zero for none.
 func moment(s string) time.Time {
 	t, err := time.ParseInLocation("2006-01-02T15:04:05", s, time.Local)
 	if err != nil {
@@ -246,7 +243,7 @@ func moment(s string) time.Time {
 	return t
 }
 
-// gpus is how many a slot of the row has.
+// gpus returns the number of GPUs per slot of the row.
 func (s *slot) gpus() float64 {
 	for _, r := range s.Requests {
 		if x, err := strconv.ParseFloat(r.Text, 64); err == nil && x > 0 && x < 1<<20 && slices.Contains(gpuNames, r.Name) {
@@ -256,8 +253,8 @@ func (s *slot) gpus() float64 {
 	return 0
 }
 
-// Estimate asks whether an empty cluster would run the script, and whether the one
-// that there is would: Grid Engine has no word on when.
+// Estimate checks whether an empty cluster, and the current one, could run the script. Grid Engine does not
+// estimate a start time.
 func (g System) Estimate(ctx context.Context, j *job.Job, script string) (*capacity.Estimate, error) {
 	if err := g.verify(ctx, j, script); err != nil {
 		return nil, err
@@ -266,8 +263,8 @@ func (g System) Estimate(ctx context.Context, j *job.Job, script string) (*capac
 	return &capacity.Estimate{Now: err == nil}, nil
 }
 
-// adjust counts as Grid Engine does: each slot asks for its share of memory,
-// and options of a script for it are kept in its own words.
+// adjust counts like Grid Engine: each slot requests its share of memory, and native options of a script
+// stay unchanged.
 func adjust(x *capacity.Need, j *job.Job) {
 	x.Memory /= int64(max(j.Slots(), 1))
 	gpus := 0
@@ -287,8 +284,8 @@ func adjust(x *capacity.Need, j *job.Job) {
 	x.Gpus = max(x.Gpus, min(gpus*x.Cpus, 1<<30))
 }
 
-// threaded are names of parallel environments whose slots are processors of one
-// process. The site chooses names, so it is a guess, and told.
+// threaded lists parallel environments whose slots usually are the processors of one process. Sites choose
+// these names, so hpcc notes the guess.
 var threaded = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)smp|thread|openmp|shm|shared|multicore|onenode|single|serial|cores?$|local`)
 })

@@ -11,12 +11,11 @@ import (
 	"hpcc/job/invoke"
 )
 
-// accounted is how long Grid Engine may take to account for a job that has ended
-// (sge_conf(5), accounting_flush_time: 15 s unless the site says otherwise).
+// accounted is how long Grid Engine may take to write the accounting of an ended job (sge_conf(5),
+// accounting_flush_time: 15 s by default).
 const accounted = 40 * time.Second
 
-// succeeded reads the account of a job that hpcc did not submit; see
-// [batch.Description].
+// succeeded checks the accounting of a job that hpcc did not submit; see [batch.Description].
 func succeeded(ctx context.Context, id string) error {
 	for end := time.Now().Add(accounted); ; {
 		out, err := invoke.Call(ctx, "/", "qacct", "-j", id)
@@ -24,7 +23,7 @@ func succeeded(ctx context.Context, id string) error {
 			return checkAccount(id, string(out))
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("finding out whether job %s, which had to succeed first, did: %w", id, readError(out, err))
+			return fmt.Errorf("checking whether dependency %s succeeded: %w", id, readError(out, err))
 		}
 		select {
 		case <-ctx.Done():
@@ -34,7 +33,7 @@ func succeeded(ctx context.Context, id string) error {
 	}
 }
 
-// checkAccount refuses an account (qacct(1), -j) with a task that failed.
+// checkAccount returns an error if an account (qacct(1), -j) has a failed task.
 func checkAccount(id, account string) error {
 	seen := false
 	for line := range strings.Lines(account) {
@@ -43,11 +42,11 @@ func checkAccount(id, account string) error {
 			continue
 		}
 		if seen = true; f[1] != "0" {
-			return fmt.Errorf("job %s, which had to succeed first, did not: %s", id, strings.Join(f, " "))
+			return fmt.Errorf("dependency %s did not succeed: %s", id, strings.Join(f, " "))
 		}
 	}
 	if !seen {
-		return errors.New("qacct says nothing of how job " + id + " ended")
+		return errors.New("qacct does not report how job " + id + " ended")
 	}
 	return nil
 }

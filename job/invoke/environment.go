@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// envKey is that of the variables by which commands find their cluster. They go
-// with the context, as the time limit does, through everything that is asked of it.
+// envKey is the context key of the variables that select the cluster for commands.
 type envKey struct{}
 
 // Within returns a context in which commands have the variables env.
@@ -21,8 +20,7 @@ func Within(ctx context.Context, env map[string]string) context.Context {
 	return context.WithValue(ctx, envKey{}, env)
 }
 
-// Environ is this process's environment with the cluster's variables, for commands that
-// are called in other directories than this.
+// Environ returns this process's environment with the cluster's variables, for commands that run in other directories.
 func Environ(ctx context.Context) []string {
 	env := os.Environ()
 	if v := os.Getenv(KubeConfig); v != "" {
@@ -35,7 +33,7 @@ func Environ(ctx context.Context) []string {
 	return env
 }
 
-// Absolute is a list of files, as PATH is one, with absolute names.
+// Absolute makes the file names in a list, such as PATH, absolute.
 func Absolute(list string) string {
 	files := filepath.SplitList(list)
 	for i, f := range files {
@@ -46,7 +44,7 @@ func Absolute(list string) string {
 	return strings.Join(files, string(filepath.ListSeparator))
 }
 
-// Getenv is a variable of [environ].
+// Getenv returns a variable of [Environ].
 func Getenv(ctx context.Context, name string) string {
 	if own, ok := ctx.Value(envKey{}).(map[string]string); ok {
 		if v, ok := own[name]; ok {

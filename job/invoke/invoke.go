@@ -18,8 +18,7 @@ import (
 	"hpcc/store/wait"
 )
 
-// How long a batch system may take to list its jobs. Their own commands give up after
-// 10 s and more.
+// Time limits for listing jobs. The batch systems' own commands give up after 10 s or more.
 const (
 	Glance   = 5 * time.Second  // where the records report most
 	Patience = 30 * time.Second // where something depends on the answer
@@ -28,7 +27,7 @@ const (
 // MaxListing is the largest listing that is parsed, in bytes.
 const MaxListing = 256 << 20
 
-// answerTime is how long a probe may take.
+// answerTime limits a probe.
 const answerTime = 2 * time.Second
 
 // Probe returns what a command prints on both streams; it has two seconds.
@@ -44,8 +43,8 @@ func Probe(ctx context.Context, args []string) ([]byte, error) {
 	return out, err
 }
 
-// CommandTime is the time limit of a command: three minutes by default. Commands of
-// some batch systems give up by themselves after a minute or more.
+// CommandTime returns the time limit of a command, by default three minutes. Commands of some batch systems only give up
+// after a minute or more.
 func CommandTime(ctx context.Context) time.Duration { return 3 * wait.Limits(ctx).Header }
 
 // A SilentError reports a command that did not end in time.

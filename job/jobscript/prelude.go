@@ -14,10 +14,9 @@ import (
 	"hpcc/job/shellword"
 )
 
-// Body writes the script for a bash that reads it from standard input: what
-// its scheduler would have set, then the script itself, byte for byte, on
-// descriptor 3, for the interpreter that it names. Nothing that the script runs reads it
-// away, and lines of its errors are those of the file.
+// Body returns the script for a bash that reads it from standard input. It sets the variables of the script's scheduler,
+// then runs the script itself, byte for byte on descriptor 3, with its own interpreter. So programs in the script
+// cannot consume it, and line numbers in its errors are those of the file.
 func Body(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 	t := &Writer{}
 	t.WriteString(Prelude(s, j, to))
@@ -48,7 +47,7 @@ func Body(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 const oneHost = `hpcc_hosts=("$HOSTNAME") hpcc_tasks=({tasks})
 `
 
-// hostEach and hostFile write the list of hosts in the forms that schedulers have.
+// hostEach and hostFile write the list of hosts in the formats of schedulers.
 const hostEach = `hpcc_each() { # a word for each process
   local i k
   for i in "${!hpcc_hosts[@]}"; do for ((k = 0; k < hpcc_tasks[i]; k++)); do hpcc_list+=("${hpcc_hosts[i]}"); done; done
@@ -63,8 +62,8 @@ const hostFile = `hpcc_file() { # a file of them, or one of hosts and slots
 }
 `
 
-// Needed are the variables of the script's scheduler that it gets on a target:
-// those that programs read, and those that the script names.
+// Needed returns the variables of the script's scheduler to set on a target: those that programs read, and those that the
+// script names.
 func Needed(s *job.Script, j *job.Job, to *dialect.Dialect) []job.Variable {
 	own := s.From == to.Target
 	if own && (to.OwnsIndices || j.Array.IsZero()) {
@@ -83,7 +82,7 @@ func Needed(s *job.Script, j *job.Job, to *dialect.Dialect) []job.Variable {
 	return out
 }
 
-// NamedIn is the line, from 1, in which a text names a variable; 0: none.
+// NamedIn returns the line, from 1, in which a text names a variable, or 0.
 func NamedIn(text, name string) int {
 	for at := 0; ; {
 		i := strings.Index(text[at:], name)
@@ -102,8 +101,7 @@ func wordByte(c byte) bool {
 	return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 }
 
-// Prelude is bash that sets what the script's scheduler would have set, from
-// what the target sets.
+// Prelude returns bash code that sets the variables of the script's scheduler from those of the target.
 func Prelude(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 	list := Needed(s, j, to)
 	if len(list) == 0 {
@@ -136,7 +134,7 @@ func Prelude(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 	return t.String()
 }
 
-// doubleQuote writes a value of the table for bash, as plainly as can be.
+// doubleQuote quotes a value of the table for bash, as simply as possible.
 func doubleQuote(v string) string {
 	if plainValue().MatchString(v) {
 		return v
@@ -146,7 +144,7 @@ func doubleQuote(v string) string {
 
 var plainValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_./+-]*$`) })
 
-// escape makes text of a job safe between double quotes of bash.
+// escape escapes text for double quotes of bash.
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")
 
 // figures fill in what the job says.

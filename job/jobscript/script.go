@@ -41,21 +41,18 @@ func (t *Writer) Common(j *job.Job) {
 	t.Line("cd %s || exit 97", shellword.Quote(j.Dir))
 }
 
-// An Interactive job's script runs where it is handed in. id makes its id, its
-// argument, known there.
+// An Interactive job's script runs on the host where it is submitted. id is its ID and its argument.
 func (t *Writer) Interactive(j *job.Job) {
 	t.Line("# hpcc: %s, interactive", j.Title())
 	t.Line("id=${1:-interactive-$(date +%%y%%m%%d-%%H%%M%%S)}")
 }
 
-// InteractiveCommand run the job's words at a terminal; id is the word of the
-// shell that is the job's id.
+// InteractiveCommand returns the command that runs the job's argv at a terminal; id is the shell word for the job's ID.
 func InteractiveCommand(j *job.Job, to *dialect.Dialect, id string) string {
 	return strings.Join(taskArgv(j, TaskCall{To: to, ID: id, Limit: true}), " ") + " -- " + shellword.Join(j.Argv())
 }
 
-// CommandLine is the job as one line of a shell, for schedulers that join the words of
-// an interactive job to one.
+// CommandLine returns the job as one shell line, for schedulers that join the arguments of an interactive job.
 func CommandLine(j *job.Job, to *dialect.Dialect) string {
 	t := &Writer{}
 	t.Common(j)
@@ -71,26 +68,24 @@ func Quoted(s string) string {
 	return s
 }
 
-// A TaskCall is how a script calls "hpcc task", which runs the program and
-// records it, with what the target leaves to it.
+// A TaskCall is the call of "hpcc task" in a script, which runs and records the program, and does what the target does not.
 type TaskCall struct {
 	To       *dialect.Dialect
-	ID       string // the word of the shell that is the job's id
-	Nth      string // and the one that is the task's place in the array; "": it is the index, or there is none
-	Parallel int    // hpcc runs all tasks, so many at once; 0: it runs one
+	ID       string // shell word for the job's ID
+	Nth      string // shell word for the task's position in the array; "": it is the index, or there is none
+	Parallel int    // hpcc runs all tasks, at most this many at once; 0: it runs one
 	Files    bool   // hpcc opens the output files
 	Limit    bool   // hpcc ends the task at its time limit
-	Needs    bool   // hpcc looks whether the jobs before have succeeded
-	Nodes    int    // hpcc looks whether it was given so many; 0: the target keeps to them
+	Needs    bool   // hpcc checks that the dependencies have succeeded
+	Nodes    int    // required number of nodes; 0: the target guarantees it
 }
 
-// Task ends the script: it runs the job's words, by way of launch where the
-// task has several processes.
+// Task ends the script with the job's argv, started by launch if the task has several processes.
 func (t *Writer) Task(j *job.Job, c TaskCall, launch ...string) {
 	t.command(j, c.To, taskArgv(j, c), launch...)
 }
 
-// taskArgv are those of "hpcc task", quoted.
+// taskArgv returns the quoted argv of "hpcc task".
 func taskArgv(j *job.Job, c TaskCall) []string {
 	w := []string{shellword.Quote(j.Program), "task", "--job", c.ID}
 	add := func(words ...string) {
@@ -131,7 +126,7 @@ func taskArgv(j *job.Job, c TaskCall) []string {
 		}
 	}
 	add(j.MeasureArgs()...)
-	add(j.BesideArgs()...)
+	add(j.CompanionArgs()...)
 	if c.Files {
 		add("--name="+j.Name, "--output="+j.OutputPattern())
 		if j.Error != "" {
@@ -141,12 +136,11 @@ func taskArgv(j *job.Job, c TaskCall) []string {
 	return w
 }
 
-// Mpirun starts the processes of a task where the scheduler has no launcher of
-// its own; the MPI of the host has to know the scheduler.
+// Mpirun starts the processes of a task under a scheduler without a launcher; the host's MPI must support the scheduler.
 func Mpirun(j *job.Job) []string { return []string{"mpirun", "-np", strconv.Itoa(j.Processes())} }
 
-// command ends a script: the words of "hpcc task", the launcher, and the program
-// or, as a here-document, the translated script.
+// command ends a script with the argv of "hpcc task", the launcher, and the program or, as a here-document, the translated
+// script.
 func (t *Writer) command(j *job.Job, to *dialect.Dialect, task []string, launch ...string) {
 	if j.Script != nil {
 		task = append(task, "--stdin")

@@ -22,8 +22,8 @@ import (
 	"hpcc/store/wait"
 )
 
-// A Proxy reads from the server through "kubectl proxy" on a socket that nobody else may open: all logins that
-// kubectl has, and many requests for the price of one process.
+// A Proxy sends requests to the server through "kubectl proxy" on a private socket. It supports all
+// of kubectl's login methods, and serves many requests with one process.
 type Proxy struct {
 	namespace string
 	client    *http.Client
@@ -31,7 +31,7 @@ type Proxy struct {
 	cmd       *exec.Cmd
 }
 
-// maxAnswer bounds an answer of the server that is kept in memory, in bytes.
+// maxAnswer bounds an answer of the server that is held in memory, in bytes.
 const maxAnswer = 256 << 20
 
 // Open starts the proxy.
@@ -78,13 +78,13 @@ func (k System) Open(ctx context.Context) (*Proxy, error) {
 			return nil, ctx.Err()
 		case <-late:
 			a.Close()
-			return nil, fmt.Errorf("starting %s: it does not listen after %v", strings.Join(w[:len(w)-1], " "), invoke.Patience)
+			return nil, fmt.Errorf("starting %s: it did not listen within %v", strings.Join(w[:len(w)-1], " "), invoke.Patience)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// Namespace is the one of the context's cluster.
+// Namespace returns the namespace of the context's cluster.
 func Namespace(ctx context.Context) string {
 	if n := invoke.Getenv(ctx, NamespaceVariable); n != "" {
 		return n
@@ -99,10 +99,10 @@ func (a *Proxy) Close() {
 	os.RemoveAll(a.dir)
 }
 
-// Place is the path of a resource of the namespace.
+// Place returns the API path of a resource of the namespace.
 func (a *Proxy) Place(resource string) string { return "namespaces/" + a.namespace + "/" + resource }
 
-// stream asks for a path; what is not a success is an error in the server's words.
+// stream requests a path. An unsuccessful answer is an error with the server's message.
 func (a *Proxy) stream(ctx context.Context, path string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {
@@ -124,9 +124,9 @@ func (a *Proxy) stream(ctx context.Context, path string) (io.ReadCloser, error) 
 	return nil, &Error{res.StatusCode, readError(b, errors.New(res.Status))}
 }
 
-// A Error is what the server refused, or its command before it.
+// An Error is a refusal by the server, or an error of its command.
 type Error struct {
-	Code int // of HTTP; 0: the command's
+	Code int // HTTP status; 0: the command failed
 	Err  error
 }
 
@@ -141,7 +141,7 @@ func (a *Proxy) get(ctx context.Context, path string, into any) error {
 	return json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(into)
 }
 
-// LastWords reads what the programs of the steps of a workflow left.
+// LastWords reads the termination messages of the steps of a workflow.
 func (a *Proxy) LastWords(ctx context.Context, id string, want map[string][]*batch.Attempt) error {
 	pods, err := listOf[podState](ctx, a, "/api/v1/"+a.Place("pods"), "labelSelector="+url.QueryEscape(jobLabel+"="+id))
 	for i := range pods {
@@ -152,8 +152,8 @@ func (a *Proxy) LastWords(ctx context.Context, id string, want map[string][]*bat
 	return err
 }
 
-// Pulls finds out how long images took to come, by the cluster's events: they are kept for an
-// hour, and not everybody may see them.
+// Pulls finds out from the cluster's events how long image pulls took. The cluster keeps events for an
+// hour, and not every user may read them.
 func (a *Proxy) Pulls(ctx context.Context, want map[string][]*batch.Attempt) {
 	type event struct {
 		InvolvedObject struct{ Name, FieldPath string }
@@ -173,8 +173,8 @@ func (a *Proxy) Pulls(ctx context.Context, want map[string][]*batch.Attempt) {
 	}
 }
 
-// pullTime reads an event of the kubelet, 'Successfully pulled image "x" in 1.2s (3.4s including waiting)': with
-// the waiting for other images. 0: nothing was pulled.
+// pullTime parses an event of the kubelet, 'Successfully pulled image "x" in 1.2s (3.4s including
+// waiting)', and returns the time with waiting; 0 if nothing was pulled.
 func pullTime(message string) time.Duration {
 	_, rest, ok := strings.Cut(message, `" in `)
 	if !ok || !strings.HasPrefix(message, "Successfully pulled image ") {

@@ -10,13 +10,12 @@ import (
 	"hpcc/job/field"
 )
 
-// title returns the name of a target in text.
+// title returns the name of a target for messages.
 func title(t job.Target) string {
 	return map[job.Target]string{job.Kubernetes: "Kubernetes", job.OpenShift: "OpenShift", job.Argo: "Argo"}[t]
 }
 
-// Describe returns what other packages need to know of the target; see
-// [batch.System].
+// Describe returns the properties of the target for other packages; see [batch.System].
 func (k System) Describe() *batch.Description {
 	c, ping := "kubectl", "version"
 	if k.Target == job.OpenShift {
@@ -28,7 +27,7 @@ func (k System) Describe() *batch.Description {
 	}
 }
 
-// verdicts are the differences of targets that run the image in pods.
+// verdicts returns how targets with pods treat the fields of a job.
 func verdicts(name string) map[field.Field]field.Verdict {
 	later := field.Verdict{Fate: field.Refused, How: name + " keeps no order among Jobs: --to argo makes one workflow of them"}
 	return map[field.Field]field.Verdict{

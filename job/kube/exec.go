@@ -12,8 +12,7 @@ import (
 	"hpcc/job/tunnel"
 )
 
-// Pin returns the variables for the context and namespace that kubectl uses now; see
-// [batch.Keeper].
+// Pin returns the variables for kubectl's current context and namespace; see [batch.Keeper].
 func (k System) Pin(ctx context.Context) (map[string]string, error) {
 	var config struct {
 		Current  string `json:"current-context"`
@@ -81,7 +80,7 @@ func (k System) Read(ctx context.Context, t *job.Task, most int64, argv ...strin
 	if int64(len(out)) > most {
 		cancel()
 		_ = cmd.Wait()
-		return nil, fmt.Errorf("pod %s says more than %d bytes", t.Native, most)
+		return nil, fmt.Errorf("pod %s: output has more than %d bytes", t.Native, most)
 	}
 	if werr := cmd.Wait(); werr != nil {
 		err = fmt.Errorf("pod %s: %w", t.Native, readError([]byte(said.String()), werr))

@@ -19,11 +19,11 @@ import (
 	"hpcc/job/tunnel"
 )
 
-// Forward opens a tunnel to a port of a task's pod by "kubectl port-forward", which listens on a
-// port of this machine's loopback interface that the kernel chooses.
+// Forward opens a tunnel to a port of a task's pod with "kubectl port-forward", which listens on a free
+// loopback port of this machine.
 func (k System) Forward(ctx context.Context, t *job.Task, port int) (*tunnel.Tunnel, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &podWay{ctx: ctx, pod: t.Native, port: port,
+	w := &podForwarder{ctx: ctx, pod: t.Native, port: port,
 		words: Argv(ctx, k.Target, "port-forward", "--address=127.0.0.1", "pod/"+t.Native, ":"+strconv.Itoa(port))}
 	var err error
 	if w.now, err = startPodForward(ctx, w.words); err != nil {
@@ -39,9 +39,9 @@ func (k System) Forward(ctx context.Context, t *job.Task, port int) (*tunnel.Tun
 	return tunnel.ByCarrier(commandName(k.Target), w.carry, ended, end, w.said), nil
 }
 
-// A podWay is kubectl's way to a port of a pod. kubectl ends it with the first connection that nobody takes
-// there, as while the program has yet to listen: it is begun again, as long as the pod runs.
-type podWay struct {
+// A podForwarder keeps "kubectl port-forward" running. kubectl exits at the first connection that the
+// pod refuses, for example before the program listens; it is restarted while the pod runs.
+type podForwarder struct {
 	ctx   context.Context
 	words []string
 	pod   string
@@ -49,11 +49,11 @@ type podWay struct {
 
 	lock sync.Mutex
 	now  *podForward
-	err  error // why it could not be begun again
+	err  error // why the last restart failed
 }
 
-// keep returns when the way has ended for good.
-func (w *podWay) keep() {
+// keep returns when forwarding has ended for good.
+func (w *podForwarder) keep() {
 	for {
 		f, err := w.live()
 		if err != nil {
@@ -63,8 +63,8 @@ func (w *podWay) keep() {
 	}
 }
 
-// live is the command that goes on; one that has ended is begun again.
-func (w *podWay) live() (*podForward, error) {
+// live returns the running command, and restarts one that has ended.
+func (w *podForwarder) live() (*podForward, error) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	select {
@@ -75,7 +75,7 @@ func (w *podWay) live() (*podForward, error) {
 	if w.err != nil {
 		return nil, w.err
 	}
-	select { // no more often than once in a while
+	select { // limit the rate of restarts
 	case <-w.ctx.Done():
 	case <-time.After(batch.Poll - time.Since(w.now.begun)):
 	}
@@ -87,7 +87,7 @@ func (w *podWay) live() (*podForward, error) {
 	return f, nil
 }
 
-func (w *podWay) said() string {
+func (w *podForwarder) said() string {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	if w.err != nil {
@@ -96,8 +96,8 @@ func (w *podWay) said() string {
 	return w.now.said()
 }
 
-// carry carries a connection; one that kubectl could not bring to the port is reset.
-func (w *podWay) carry(conn tunnel.Conn) error {
+// carry forwards a connection. It resets a connection that kubectl could not bring to the port.
+func (w *podForwarder) carry(conn tunnel.Conn) error {
 	f, err := w.live()
 	if err != nil {
 		tunnel.Reset(conn)
@@ -106,28 +106,28 @@ func (w *podWay) carry(conn tunnel.Conn) error {
 	return tunnel.ToPort(w.ctx, conn, f.port, func() error {
 		select {
 		case <-f.gone:
-		case <-time.After(batch.Poll): // the program itself has nothing to say
+		case <-time.After(batch.Poll): // the program itself may be silent
 			return nil
 		}
 		if said := f.said(); !strings.Contains(said, "connection refused") {
 			return errors.New(message.OneLine(said))
 		}
-		return fmt.Errorf("nothing listens on port %d of pod %s", w.port, w.pod)
+		return fmt.Errorf("no program listens on port %d of pod %s", w.port, w.pod)
 	})
 }
 
 // A podForward is one run of "kubectl port-forward".
 type podForward struct {
-	port  int // of this machine
+	port  int // port on this machine
 	begun time.Time
 	gone  <-chan struct{}
 	said  func() string
 }
 
-// podPatience is how long kubectl may take until it listens.
+// podPatience limits how long kubectl may take until it listens.
 const podPatience = 60 * time.Second
 
-// startPodForward returns when the command listens.
+// startPodForward starts the command and returns once it listens.
 func startPodForward(ctx context.Context, words []string) (*podForward, error) {
 	cmd := invoke.Command(ctx, "/", words[0], words[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
@@ -156,7 +156,7 @@ func startPodForward(ctx context.Context, words []string) (*podForward, error) {
 	case local := <-heard:
 		return &podForward{local, time.Now(), gone, said.String}, nil
 	case <-gone:
-		return nil, readError([]byte(said.String()), errors.New("it ended without a word"))
+		return nil, readError([]byte(said.String()), errors.New("it ended without a message"))
 	case <-time.After(podPatience):
 		err = fmt.Errorf("no answer in %s", podPatience)
 	case <-ctx.Done():

@@ -53,8 +53,8 @@ exit 1
 		return string(b), <-problem
 	}
 	for range 2 {
-		if got, err := ask(); got != "" || err == nil || !strings.Contains(err.Error(), "nothing listens on port 8000 of pod x-0") {
-			t.Fatalf("of a port where nobody listens: %q, %v", got, err)
+		if got, err := ask(); got != "" || err == nil || !strings.Contains(err.Error(), "no program listens on port 8000 of pod x-0") {
+			t.Fatalf("closed port: %q, %v", got, err)
 		}
 	}
 	if got, err := ask(); got != "hello" || err != nil {

@@ -38,7 +38,7 @@ func (k System) Follow(ctx context.Context, s *batch.Submitted, t *job.Task, fol
 	return true, nil
 }
 
-// openLogs opens what the logs of a job's pods come from.
+// openLogs opens the source of the logs of a job's pods.
 func (k System) openLogs(ctx context.Context, s *batch.Submitted) (LogSource, error) {
 	if k.Logs != nil {
 		return k.Logs(ctx, s.Natives[0])
@@ -46,7 +46,7 @@ func (k System) openLogs(ctx context.Context, s *batch.Submitted) (LogSource, er
 	return k.Open(ctx)
 }
 
-// Collect brings logs into the files that the job names, since pods go away; see
+// Collect copies logs to the job's output files before the cluster deletes the pods; see
 // [batch.Keeper].
 func (k System) Collect(ctx context.Context, s *batch.Submitted, all bool) error {
 	list, err := job.Tasks(s.Home)
@@ -75,7 +75,7 @@ func (k System) Collect(ctx context.Context, s *batch.Submitted, all bool) error
 	return g.Wait()
 }
 
-// wantsLog reports whether a task's output is to be fetched; with all also of one that runs.
+// wantsLog reports whether to fetch a task's output. With all that includes running tasks.
 func wantsLog(s *batch.Submitted, t *job.Task, all bool) bool {
 	return (t.Ended() || all) && t.Output == "" && t.Native != "" && !t.Gone && s.Job.Output != os.DevNull
 }
@@ -86,8 +86,8 @@ func (System) Unread(s *batch.Submitted, t *job.Task) bool {
 	return wantsLog(s, t, false) && time.Since(t.End) < KeepEnded
 }
 
-// keepLog writes a task's log to its file, those of the attempts before above it, and
-// notes the file in the record. Of a pod that went away what was kept before counts.
+// keepLog writes a task's log to its file, after those of earlier attempts, and records the file's
+// path. If the pod is gone, the earlier copy is kept.
 func (k System) keepLog(ctx context.Context, api LogSource, s *batch.Submitted, t *job.Task) error {
 	file := s.Job.OutputOf(t, s.ID)
 	if !filepath.IsAbs(file) {
@@ -95,13 +95,13 @@ func (k System) keepLog(ctx context.Context, api LogSource, s *batch.Submitted, 
 	}
 	f, err := atomicfile.Temp(file, 0o666&atomicfile.Perm(file))
 	if err != nil {
-		return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
+		return fmt.Errorf("saving the log of task %d: %w", t.Index, err)
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
 	pods, err := podsOf(ctx, api, s, t)
 	if err != nil {
-		return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
+		return fmt.Errorf("saving the log of task %d: %w", t.Index, err)
 	}
 	for _, pod := range pods {
 		log, err := api.Log(ctx, pod, false)
@@ -117,7 +117,7 @@ func (k System) keepLog(ctx context.Context, api LogSource, s *batch.Submitted, 
 			return t.NoteLog(s.Home, file, err == nil)
 		}
 		if err != nil {
-			return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
+			return fmt.Errorf("saving the log of task %d: %w", t.Index, err)
 		}
 	}
 	if k.keptMore(s, f, file) {
@@ -127,13 +127,13 @@ func (k System) keepLog(ctx context.Context, api LogSource, s *batch.Submitted, 
 		return err
 	}
 	if err := os.Rename(f.Name(), file); err != nil {
-		return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
+		return fmt.Errorf("saving the log of task %d: %w", t.Index, err)
 	}
 	return t.NoteLog(s.Home, file, true)
 }
 
-// keptMore reports whether a log is shorter than the copy that was kept before the job was
-// cancelled. An Argo server returns an empty log for a pod that is gone.
+// keptMore reports whether a log is shorter than the copy that was saved when the job was
+// cancelled. An Argo server returns an empty log for a deleted pod.
 func (k System) keptMore(s *batch.Submitted, came *os.File, file string) bool {
 	now, err := came.Stat()
 	if err != nil || now.Size() > 0 || k.Target != job.Argo || s.Cancelled.IsZero() {
@@ -143,8 +143,8 @@ func (k System) keptMore(s *batch.Submitted, came *os.File, file string) bool {
 	return err == nil && before.Size() > 0
 }
 
-// podsOf returns the pods whose logs are a task's output: those of all attempts, the last
-// one last, or those of all nodes.
+// podsOf returns the pods whose logs are a task's output: all attempts, the last one last, or all
+// nodes.
 func podsOf(ctx context.Context, api LogSource, s *batch.Submitted, t *job.Task) ([]string, error) {
 	var names []string
 	if a, ok := api.(*Proxy); ok && s.Job.AcrossPods() {

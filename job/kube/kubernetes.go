@@ -1,10 +1,10 @@
-// Package kube writes Jobs of Kubernetes and OpenShift and speaks to the cluster.
+// Package kube writes Jobs for Kubernetes and OpenShift, and talks to the cluster.
 //
 //	Job ─► NewPod ─► manifest ─► kubectl create
 //	kubectl proxy ─► proxy ─► pods, logs, nodes, events
 //
-// All logins are those of kubectl or oc. Pods run the image themselves, so hpcc is not
-// on the node; what a task leaves is read from its pod before the cluster removes it.
+// It uses the logins of kubectl or oc. Pods run the image without hpcc on the node. So hpcc reads a
+// task's results from its pod before the cluster deletes that.
 package kube
 
 import (
@@ -22,19 +22,18 @@ import (
 	"hpcc/job/shellword"
 )
 
-// System is Kubernetes 1.29 or later, or OpenShift 4.16 or later: a Job of the API batch/v1,
-// by kubectl or oc. It is a [batch.Keeper].
+// System is Kubernetes 1.29 or later, or OpenShift 4.16 or later. It runs Jobs of the API batch/v1
+// through kubectl or oc. It is a [batch.Keeper].
 type System struct {
 	Target job.Target
-	Logs   func(ctx context.Context, workflow string) (LogSource, error)           // of the pods; nil: the API's
-	Place  func(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, error) // finds the tasks of attempts; nil: by their index
+	Logs   func(ctx context.Context, workflow string) (LogSource, error)           // opens the logs of the pods; nil: from the API
+	Place  func(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, error) // assigns attempts to tasks; nil: by their index
 }
 
-// Bounds that the API sets for Jobs, and how long hpcc lets one that has ended stay:
-// time enough to look at it.
+// The API's limits for Jobs, and how long a Job stays after its end.
 const (
 	maxCompletions  = 100_000
-	MaxManifest     = 1 << 20 // bytes; etcd takes 1.5 MB
+	MaxManifest     = 1 << 20 // bytes; etcd accepts 1.5 MB
 	KeepEnded       = 7 * 24 * time.Hour
 	completionIndex = "JOB_COMPLETION_INDEX"
 )
@@ -51,7 +50,7 @@ func (k System) Render(j *job.Job) (string, []string, error) {
 	return text, notes, err
 }
 
-// manifest is the job under a name: that of its id when it is handed in.
+// manifest returns the job under a name, the one of its ID on submission.
 func (k System) manifest(j *job.Job, name string) (string, []string, error) {
 	if err := Check(j, k.Target); err != nil {
 		return "", nil, err
@@ -63,7 +62,7 @@ func (k System) manifest(j *job.Job, name string) (string, []string, error) {
 	}
 	text, err := Documents(k.comment(j), objects...)
 	if err == nil && len(text) > MaxManifest {
-		err = fmt.Errorf("the manifest of job %q would have %d bytes, and Kubernetes takes %d: hand the tasks in in several jobs, or put the script and the parameters into the image", j.Name, len(text), MaxManifest)
+		err = fmt.Errorf("the manifest of job %q has %d bytes, above Kubernetes' limit of %d; submit the tasks in several jobs, or put the script and the parameters into the image", j.Name, len(text), MaxManifest)
 	}
 	return text, Notes(j, k.Target), err
 }
@@ -76,7 +75,7 @@ func (k System) comment(j *job.Job) string {
 	return fmt.Sprintf("# Made by hpcc, for %s; \"hpcc submit\" hands it in, %s create -f does too.\n", j.Title(), command)
 }
 
-// job is the Job of all tasks, or of all nodes of one task.
+// job returns the Job of all tasks, or of all nodes of one task.
 func (k System) job(j *job.Job, name string) *jobObject {
 	labels := Labels(j, name)
 	pod := NewPod(j, k.Target, completionIndex)
@@ -93,9 +92,9 @@ func (k System) job(j *job.Job, name string) *jobObject {
 	case j.AcrossPods():
 		n := max(j.Nodes, 1)
 		spec.CompletionMode, spec.Completions, spec.Parallelism = "Indexed", n, n
-		spec.BackoffLimit = &zero // a pod that is begun again alone would find no other
+		spec.BackoffLimit = &zero // a pod that restarts alone would miss the others
 		spread(j, &pod, name)
-		if j.Ray { // the program is the head's; the other nodes end with it
+		if j.Ray { // the program runs on the head; the other nodes end with it
 			spec.SuccessPolicy = &successPolicy{[]successRule{{"0"}}}
 		}
 	default:
@@ -106,11 +105,11 @@ func (k System) job(j *job.Job, name string) *jobObject {
 	return &jobObject{Object{"batch/v1", "Job", Meta{Name: name, Labels: QueueLabels(j, name)}}, spec}
 }
 
-// newFailurePolicy says which endings are not tried again, and with what that ends.
+// newFailurePolicy returns which endings are final, and the action for them.
 func newFailurePolicy(j *job.Job, end string) *failurePolicy {
 	codes, node := j.Retry.Statuses()
 	p := &failurePolicy{}
-	lost := []podCondition{{"DisruptionTarget"}} // the node was taken away, or is gone
+	lost := []podCondition{{"DisruptionTarget"}} // the node was preempted or is gone
 	switch {
 	case j.Requeueing() == "yes" && j.Retry.Times == 0:
 		p.Rules = append(p.Rules, failureRule{Action: "Ignore", OnPodConditions: lost})
@@ -121,7 +120,7 @@ func newFailurePolicy(j *job.Job, end string) *failurePolicy {
 	}
 	if len(codes) > 0 {
 		p.Rules = append(p.Rules, failureRule{Action: end, OnExitCodes: &exitCodes{MainContainer, "NotIn", codes}})
-	} else if len(j.Retry.Endings) > 0 { // only the loss of nodes
+	} else if len(j.Retry.Endings) > 0 { // only node losses
 		p.Rules = append(p.Rules, failureRule{Action: end, OnExitCodes: &exitCodes{MainContainer, "NotIn", []int{0}}})
 	}
 	if len(p.Rules) == 0 {
@@ -130,7 +129,7 @@ func newFailurePolicy(j *job.Job, end string) *failurePolicy {
 	return p
 }
 
-// headless gives the pods of a job that has several nodes names in the DNS.
+// headless returns a Service that gives the pods of a multi-node job DNS names.
 func headless(name string, labels map[string]string) *serviceObject {
 	return &serviceObject{
 		Object: Object{"v1", "Service", Meta{Name: name, Labels: labels}},
@@ -138,7 +137,7 @@ func headless(name string, labels map[string]string) *serviceObject {
 	}
 }
 
-// spread makes a pod one of several nodes that know of each other.
+// spread configures a pod as one of several nodes that find each other.
 func spread(j *job.Job, p *PodSpec, name string) {
 	p.Subdomain = name
 	head := name + "-0." + name
@@ -146,7 +145,7 @@ func spread(j *job.Job, p *PodSpec, name string) {
 		{Name: "HPCC_NODE_RANK", ValueFrom: &envFrom{fieldRef{"metadata.annotations['batch.kubernetes.io/job-completion-index']"}}},
 		{Name: "HPCC_NODES", Value: strconv.Itoa(max(j.Nodes, 1))},
 		{Name: "HPCC_HEAD", Value: head},
-		{Name: "MASTER_ADDR", Value: head}, // of torch.distributed, whose other words are RANK and WORLD_SIZE
+		{Name: "MASTER_ADDR", Value: head}, // for torch.distributed, which also reads RANK and WORLD_SIZE
 		{Name: "MASTER_PORT", Value: "29500"},
 	}, p.Containers[0].Env...)
 	if j.Ray {
@@ -154,13 +153,13 @@ func spread(j *job.Job, p *PodSpec, name string) {
 	}
 }
 
-// Check refuses what no pod can do. What a translated script asked for has been
-// taken out before, with a row that says so.
+// Check returns an error for settings that pods do not support. Those of a translated script have
+// already been removed, with a row in its report.
 func Check(j *job.Job, to job.Target) error {
 	name := title(to)
 	switch {
 	case j.Image == "":
-		return fmt.Errorf("%s runs images, and the job has none: name one behind the flags", name)
+		return fmt.Errorf("%s needs an image; name one after the flags", name)
 	case len(j.After)+len(j.AfterAny)+len(j.AfterFailed)+len(j.AfterEach) > 0 && to != job.Argo:
 		return fmt.Errorf("%s keeps no order among Jobs: --to argo makes one workflow of them, or hand the first in with --wait", name)
 	case j.Count() > maxCompletions:
@@ -170,11 +169,11 @@ func Check(j *job.Job, to job.Target) error {
 	case j.Nodes > 1 && j.ProcessesPerNode() > 1 && j.Script == nil && !j.Ray:
 		return fmt.Errorf("%d processes on each of %d nodes: MPI cannot start processes in another pod; ask for one node with all processes (--nodes 1), or for one process on each node (--tasks-per-node 1)", j.ProcessesPerNode(), j.Nodes)
 	case j.Tensorboard != "" && len(j.Pod.Volumes) == 0:
-		return errors.New("tensorboard stands beside the program in a container of its own, which sees the logs on a volume alone: add --volume scratch:DIR or --volume CLAIM:DIR")
+		return errors.New("TensorBoard runs in a separate container, which needs the logs on a volume; add --volume scratch:DIR or --volume CLAIM:DIR")
 	case j.Measured() && len(j.Pod.Measurer.Words) == 0:
-		return errors.New("measuring takes hpcc's program in the image: hpcc build --entry puts it there")
+		return errors.New("--measure needs hpcc in the image; add it with \"hpcc build --entry\"")
 	case len(j.Native) > 0:
-		return fmt.Errorf("options %q: %s has no options; \"hpcc script\" prints the manifest, which can be changed and handed in with kubectl", shellword.Join(j.Native), name)
+		return fmt.Errorf("options %q: %s does not take options; change the manifest that \"hpcc script\" prints, and submit it with kubectl", shellword.Join(j.Native), name)
 	case j.Mail != "":
 		return fmt.Errorf("%s writes no mail", name)
 	case j.Warning.Signal != "":
@@ -183,7 +182,7 @@ func Check(j *job.Job, to job.Target) error {
 	return nil
 }
 
-// Notes are what the user should know who comes from another scheduler.
+// Notes returns notes for users who come from another scheduler.
 func Notes(j *job.Job, to job.Target) []string {
 	var notes []string
 	add := func(have bool, format string, a ...any) {
@@ -201,10 +200,10 @@ func Notes(j *job.Job, to job.Target) []string {
 	return notes
 }
 
-// wholeSeconds rounds a time up to what the API counts in.
+// wholeSeconds rounds up to seconds, the unit of the API.
 func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// History returns a [capacity.NoHistory]: there are no accounts.
+// History always returns a [capacity.NoHistory].
 func (System) History(context.Context, time.Time) (*capacity.History, error) {
-	return nil, &capacity.NoHistory{Why: "Kubernetes keeps no account of pods that have ended"}
+	return nil, &capacity.NoHistory{Why: "Kubernetes does not keep accounting records"}
 }

@@ -19,18 +19,17 @@ import (
 	"hpcc/job/invoke"
 )
 
-// The variables that say which cluster kubectl speaks to, beside KUBECONFIG, which
-// is its own. A job that was handed in keeps them.
+// The variables that select kubectl's cluster, in addition to KUBECONFIG. A submitted job keeps them.
 const (
 	ContextVariable   = "HPCC_KUBE_CONTEXT"
 	NamespaceVariable = "HPCC_KUBE_NAMESPACE"
 )
 
-// Detect is never so: kubectl on a login node does not say that jobs are to leave it.
+// Detect always returns false: kubectl on a login node does not mean that jobs should leave it.
 func (System) Detect(context.Context) bool { return false }
 
-// commandName is the target's own command: oc has the logins of OpenShift, and
-// kubectl does where it is missing.
+// commandName returns the target's command: oc for OpenShift, which has its logins, or kubectl if oc
+// is missing.
 func commandName(t job.Target) string {
 	if t == job.OpenShift {
 		if _, err := exec.LookPath("oc"); err == nil {
@@ -40,7 +39,7 @@ func commandName(t job.Target) string {
 	return "kubectl"
 }
 
-// Argv are the command with what chooses the cluster.
+// Argv returns the argv of the command with the flags that select the cluster.
 func Argv(ctx context.Context, t job.Target, words ...string) []string {
 	w := []string{commandName(t)}
 	if v := invoke.Getenv(ctx, ContextVariable); v != "" {
@@ -62,12 +61,12 @@ func (k System) kube(ctx context.Context, words ...string) ([]byte, error) {
 	return out, err
 }
 
-// missing says that there is no kubectl, and where it comes from.
+// missing returns the error for a missing kubectl.
 func missing(command string) error {
-	return fmt.Errorf("%s is not on this machine; it comes with the cluster's client tools, or as one file from its web page", command)
+	return fmt.Errorf("%s is not on PATH; install the cluster's client tools, or the single file from its web page", command)
 }
 
-// readError makes an error of what kubectl said, without its prefixes, and with what to do.
+// readError converts kubectl's message to an error, without its prefixes and with advice.
 func readError(out []byte, err error) error {
 	said := strings.NewReplacer("Error from server: ", "", "error: ", "", "Warning: ", "").Replace(string(out))
 	if i := strings.LastIndex(said, "Error from server ("); i >= 0 {
@@ -85,22 +84,22 @@ func readError(out []byte, err error) error {
 	return invoke.Error([]byte(said), err)
 }
 
-// advice is what to do about what clusters say.
+// advice maps messages of clusters to advice.
 var advice = []struct{ said, advice string }{
-	{"unable to validate against any security context constraint", "the project refuses what the pod asks for: leave --uid and host directories out; \"hpcc check --openshift IMAGE\" says what the image needs"},
-	{"violates PodSecurity", "\"hpcc check --restricted IMAGE\" says what the image needs"},
-	{"exceeded quota", "ask for less with --cpus, --mem and --gpus, or for fewer tasks at once (--array 1-100%10)"},
-	{"must be logged in to the server", "log in again (oc login, or what your site has for kubectl)"},
-	{"Unauthorized", "log in again (oc login, or what your site has for kubectl)"},
+	{"unable to validate against any security context constraint", "the project does not allow the pod's settings; leave out --uid and host directories; \"hpcc check --openshift IMAGE\" shows what the image needs"},
+	{"violates PodSecurity", "\"hpcc check --restricted IMAGE\" shows what the image needs"},
+	{"exceeded quota", "request less with --cpus, --mem and --gpus, or run fewer tasks at once (--array 1-100%10)"},
+	{"must be logged in to the server", "log in again (oc login, or your site's login for kubectl)"},
+	{"Unauthorized", "log in again (oc login, or your site's login for kubectl)"},
 	{"forbidden", "\"kubectl auth can-i --list\" shows what you may do; --namespace NAME chooses another namespace"},
 	{"cannot locate context", "\"kubectl config get-contexts\" lists them"},
-	{"current-context must exist", "kubectl knows no cluster: log in (oc login, or what your site has), or set KUBECONFIG"},
-	{"connection refused", "is the cluster of this context there? \"kubectl config get-contexts\" lists them"},
-	{"already exists", "another job of the namespace has this name: hand it in again, or give it another --name"},
-	{"unknown flag", "this kubectl is too old: 1.25 or later is needed"},
+	{"current-context must exist", "kubectl does not know a cluster; log in (oc login, or your site's login), or set KUBECONFIG"},
+	{"connection refused", "check the context's cluster; \"kubectl config get-contexts\" lists them"},
+	{"already exists", "another job of the namespace has this name; submit again, or choose another --name"},
+	{"unknown flag", "this kubectl is too old; use 1.25 or later"},
 }
 
-// Submit hands the manifest in under the job's id, after the server has looked at all of it.
+// Submit submits the manifest under the job's ID, after the server has validated all of it.
 func (k System) Submit(ctx context.Context, r *batch.Request) error {
 	name := job.Label(r.ID + strings.ReplaceAll(filepath.Ext(r.Script), ".", "-r")) // a rerun's r.Script has its number
 	text, _, err := k.manifest(r.Job, name)
@@ -119,7 +118,7 @@ func (k System) Submit(ctx context.Context, r *batch.Request) error {
 	out, err := k.kube(ctx, "create", "--filename="+r.Script, "--output=name")
 	if err != nil {
 		k.takeBack(ctx, out)
-		return fmt.Errorf("handing job %q to %s: %w", r.Job.Name, title(k.Target), readError(out, err))
+		return fmt.Errorf("submitting job %q to %s: %w", r.Job.Name, title(k.Target), readError(out, err))
 	}
 	r.Native = name
 	if r.Job.AcrossPods() {
@@ -128,8 +127,8 @@ func (k System) Submit(ctx context.Context, r *batch.Request) error {
 	return nil
 }
 
-// tie gives the Service of a job of several nodes to the Job, with which it goes away. A user who may not is
-// left with a Service that "hpcc cancel" takes away.
+// tie makes the Job of several nodes the owner of its Service, so that both are deleted together. If
+// the user may not do that, "hpcc cancel" deletes the Service.
 func (k System) tie(ctx context.Context, name string) {
 	uid, err := k.kube(ctx, "get", "job", name, "--ignore-not-found", "--output=jsonpath={.metadata.uid}")
 	if err != nil || len(uid) == 0 {
@@ -139,8 +138,8 @@ func (k System) tie(ctx context.Context, name string) {
 	_, _ = k.kube(ctx, "patch", "service", name, "--type=merge", "--patch="+patch)
 }
 
-// takeBack deletes what was made of a manifest before the server refused the rest: just that, since what has the
-// name may be somebody else's.
+// takeBack deletes the objects that were created before the server refused the rest. It deletes only
+// those, because others with the job's name may belong to someone else.
 func (k System) takeBack(ctx context.Context, said []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), invoke.Patience)
 	defer cancel()
@@ -151,19 +150,19 @@ func (k System) takeBack(ctx context.Context, said []byte) {
 	}
 }
 
-// madeObject is how kubectl names one that it has made: job.batch/name.
+// madeObject matches kubectl's output for a created object: job.batch/name.
 var madeObject = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z.]+/[a-z0-9.-]+$`) })
 
-// dryRun has the server look at a manifest, strictly, and make nothing.
+// dryRun lets the server validate a manifest strictly, without creating anything.
 func (k System) dryRun(ctx context.Context, j *job.Job, file string) error {
 	out, err := k.kube(ctx, "create", "--dry-run=server", "--validate=strict", "--filename="+file, "--output=name")
 	if err != nil {
-		return fmt.Errorf("asking %s whether it takes job %q: %w", title(k.Target), j.Name, Refusal(out, err))
+		return fmt.Errorf("validating job %[2]q with %[1]s: %[3]w", title(k.Target), j.Name, Refusal(out, err))
 	}
 	return nil
 }
 
-// Refusal is an error of kubectl about something that was sent: the server's, or a [batch.NoAnswer].
+// Refusal converts an error of kubectl for a sent object: the server's refusal, or a [batch.NoAnswer].
 func Refusal(out []byte, err error) error {
 	said := readError(out, err)
 	if bytes.Contains(out, []byte("Error from server")) || bytes.Contains(out, []byte("error validating")) || bytes.Contains(out, []byte("no matches for kind")) {
@@ -172,12 +171,13 @@ func Refusal(out []byte, err error) error {
 	return &batch.NoAnswer{Err: said}
 }
 
-// namedThere looks whether there is what the job names: without a claim or a secret its pods
-// would wait for ever, and so would a job of a queue without Kueue. What the user may not see is believed.
+// namedThere checks that the objects that the job names exist. Without a claim or a secret its pods would
+// wait forever, and so would a job with a queue but no Kueue. Objects that the user may not read are
+// assumed to exist.
 func (k System) namedThere(ctx context.Context, j *job.Job) error {
 	if j.Queue != "" {
 		if out, err := k.kube(ctx, "get", "localqueues.kueue.x-k8s.io", j.Queue, "--output=name"); err != nil {
-			return fmt.Errorf("looking for queue %s, a LocalQueue of Kueue: %w; \"kubectl get localqueues\" lists those of the namespace, and without --queue the job begins at once", j.Queue, readError(out, err))
+			return fmt.Errorf("getting queue %s, a LocalQueue of Kueue: %w; \"kubectl get localqueues\" lists those of the namespace; without --queue the job starts at once", j.Queue, readError(out, err))
 		}
 	}
 	named := map[string][]string{}
@@ -203,27 +203,27 @@ func (k System) namedThere(ctx context.Context, j *job.Job) error {
 		there := strings.Fields(string(out))
 		for _, n := range names {
 			if !slices.Contains(there, kind+"/"+n) {
-				return fmt.Errorf("the namespace has no %s %s; \"kubectl get %s\" lists those that there are", kind, n, kind)
+				return fmt.Errorf("%s %s does not exist in the namespace; \"kubectl get %s\" lists them", kind, n, kind)
 			}
 		}
 	}
 	return nil
 }
 
-// Estimate is the server's refusal, or nothing: when a pod finds a place, nobody says.
+// Estimate returns the server's refusal, if any. The cluster cannot estimate a start time.
 func (k System) Estimate(ctx context.Context, j *job.Job, script string) (*capacity.Estimate, error) {
 	return nil, k.dryRun(ctx, j, script)
 }
 
-// Cancel takes the job away, and with it its pods: their records are kept here.
+// Cancel deletes the job and its pods. Their records have been saved before.
 func (k System) Cancel(ctx context.Context, id string) error {
 	if out, err := k.kube(ctx, "delete", "jobs.batch,services", "--selector="+jobLabel+"="+id, "--ignore-not-found", "--wait=false"); err != nil {
-		return fmt.Errorf("ending job %s: %w", id, readError(out, err))
+		return fmt.Errorf("cancelling job %s: %w", id, readError(out, err))
 	}
 	return nil
 }
 
-// listOf asks the server for objects of the namespace, page by page.
+// listOf lists objects of the namespace, page by page.
 func listOf[T any](ctx context.Context, api *Proxy, resource, query string) ([]T, error) {
 	var all []T
 	for more := ""; ; {
@@ -241,8 +241,7 @@ func listOf[T any](ctx context.Context, api *Proxy, resource, query string) ([]T
 	}
 }
 
-// Query reads the jobs and pods of hpcc in the namespace. The pods tell what on other
-// targets the records do.
+// Query reads hpcc's jobs and pods in the namespace. The pods replace the records of other targets.
 func (k System) Query(ctx context.Context, ids []string) (map[string]batch.QueueState, error) {
 	api, err := k.Open(ctx)
 	if err != nil {
@@ -255,11 +254,11 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]batch.Queue
 	}
 	jobs, err := listOf[jobState](ctx, api, "/apis/batch/v1/"+api.Place("jobs"), selector)
 	if err != nil {
-		return nil, fmt.Errorf("asking %s for its jobs: %w", title(k.Target), err)
+		return nil, fmt.Errorf("querying %s for jobs: %w", title(k.Target), err)
 	}
 	list, err := listOf[podState](ctx, api, "/api/v1/"+api.Place("pods"), selector)
 	if err != nil {
-		return nil, fmt.Errorf("asking %s for its pods: %w", title(k.Target), err)
+		return nil, fmt.Errorf("querying %s for pods: %w", title(k.Target), err)
 	}
 	of := map[string][]podState{}
 	for _, p := range list {
@@ -278,7 +277,7 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]batch.Queue
 		if _, ok := known[id]; ok {
 			continue
 		}
-		if len(of[id]) > 0 { // the job is gone, and its pods are ending
+		if len(of[id]) > 0 { // the job is deleted and its pods are ending
 			s := batch.QueueState{Waiting: 1}
 			learnPods(&s, of[id], func(int) bool { return true })
 			if len(s.Tasks) > 0 {
@@ -290,7 +289,7 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]batch.Queue
 	return known, nil
 }
 
-// whyNone is what kept the cluster from making pods, by its events.
+// whyNone returns why the cluster did not create pods, from its events.
 func (a *Proxy) whyNone(ctx context.Context, name string) string {
 	events, err := listOf[struct{ Reason, Message string }](ctx, a, "/api/v1/"+a.Place("events"), "fieldSelector="+url.QueryEscape("involvedObject.kind=Job,involvedObject.name="+name))
 	if err != nil {

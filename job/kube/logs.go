@@ -14,16 +14,16 @@ import (
 	"hpcc/store/wait"
 )
 
-// A LogSource reads what the programs of pods write.
+// A LogSource reads the output of the programs in pods.
 type LogSource interface {
 	Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error)
 	Close()
 }
 
-// LogsAtOnce is how many logs are fetched at the same time.
+// LogsAtOnce is the number of logs that are fetched concurrently.
 const LogsAtOnce = 8
 
-// Log opens what a pod's program wrote; with follow it goes on until that ends.
+// Log opens the output of a pod's program; with follow it continues until the program ends.
 func (a *Proxy) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
 	if follow {
 		ctx = wait.Forever(ctx)
@@ -31,22 +31,22 @@ func (a *Proxy) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser
 	return a.stream(ctx, fmt.Sprintf("/api/v1/%s/%s/log?container=%s&follow=%t", a.Place("pods"), url.PathEscape(pod), MainContainer, follow))
 }
 
-// noLog says of an error that there is no log and will be none: that of a pod that went away, or, of a task that
-// has ended, of a container that never began, as when the time limit was over before.
+// noLog reports whether an error means that there will never be a log: the pod is gone, or the task
+// ended before its container started, for example at its time limit.
 func noLog(err error, t *job.Task) bool {
 	refused := new(Error)
 	return errors.As(err, &refused) && (refused.Code == http.StatusNotFound || (refused.Code == http.StatusBadRequest && t.Ended()))
 }
 
-// lostLog is what a node says in the place of a log, and as a success, when the container or its file has
-// been taken away and the pod not yet: it has begun its answer before it looks (GetKubeletContainerLogs of
-// Kubernetes 1.34, ReadLogs of k8s.io/cri-client 0.34).
+// lostLog matches the text that a node returns instead of a log, with status 200, after it removed the
+// container or its file and before the pod is gone. It starts the answer before it opens the log
+// (GetKubeletContainerLogs of Kubernetes 1.34, ReadLogs of k8s.io/cri-client 0.34).
 var lostLog = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(unable to retrieve container logs for [a-z0-9.-]+://[0-9a-f]+|` +
 		`failed to (try resolving symlinks in path|open log file) "/var/log/pods/[^"\n]+": [^\n]+)\n?$`)
 })
 
-// copyLog writes a log; one that the node has no more is an error like that of a pod that is gone.
+// copyLog copies a log. For a log that the node has lost it returns the error of a deleted pod.
 func copyLog(w io.Writer, log io.Reader) error {
 	begin := make([]byte, 4<<10)
 	n, err := io.ReadAtLeast(log, begin, 1)
@@ -54,7 +54,7 @@ func copyLog(w io.Writer, log io.Reader) error {
 		return nil
 	}
 	if err == nil && lostLog().Match(begin[:n]) {
-		err = &Error{http.StatusNotFound, errors.New("its node has taken the log away")}
+		err = &Error{http.StatusNotFound, errors.New("its node has removed the log")}
 	}
 	if err == nil {
 		_, err = w.Write(begin[:n])

@@ -5,11 +5,10 @@ import (
 	"fmt"
 )
 
-// The part of the API of Kubernetes 1.29 and later that hpcc writes, by the names
-// of its reference (core/v1, batch/v1). Whatever a field of a job turns into stands
-// here and nowhere else.
+// The types below are the part of the API of Kubernetes 1.29 and later that hpcc writes, with the names
+// of its reference (core/v1, batch/v1).
 
-// An Object is what all objects of the API have.
+// An Object holds the fields that all objects of the API share.
 type Object struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -28,7 +27,7 @@ type podTemplate struct {
 	Spec     PodSpec `json:"spec"`
 }
 
-// A PodSpec is the specification of a pod, as far as hpcc writes one (core/v1).
+// A PodSpec is the part of a pod's specification that hpcc writes (core/v1).
 type PodSpec struct {
 	ActiveDeadlineSeconds         int64             `json:"activeDeadlineSeconds,omitempty"`
 	RestartPolicy                 string            `json:"restartPolicy,omitempty"`
@@ -57,7 +56,7 @@ type Container struct {
 	Name            string            `json:"name"`
 	Image           string            `json:"image"`
 	ImagePullPolicy string            `json:"imagePullPolicy,omitempty"`
-	RestartPolicy   string            `json:"restartPolicy,omitempty"` // Always: beside the others (KEP-753)
+	RestartPolicy   string            `json:"restartPolicy,omitempty"` // Always: a sidecar (KEP-753)
 	Command         []string          `json:"command,omitempty"`
 	Args            []string          `json:"args,omitempty"`
 	WorkingDir      string            `json:"workingDir,omitempty"`

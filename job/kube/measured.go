@@ -20,12 +20,11 @@ import (
 	"hpcc/metrics"
 )
 
-// The program of a pod that is measured leaves the header and the footer of its record as the
-// container's termination message: all that stays when the pod's files are gone. It is written while
-// the program runs, too, so that something is known of one that was killed with all around it.
-// A program may write anything there; text that is not a record is ignored.
+// A measured program's header and footer are the container's termination message, which remains when
+// the pod's files are gone. It is also updated while the program runs, in case everything in the pod
+// is killed. A program may write anything there; other text is ignored.
 
-// Bounds of such a message, in bytes, and how it begins.
+// Limits of such a message, in bytes, and its prefix.
 const (
 	maxPodRecord = 16 << 10
 )
@@ -33,10 +32,10 @@ const (
 // A recordLine is a line of a record. Unknown members stay as they are.
 type recordLine map[string]json.RawMessage
 
-// text is the line, its kind first as in other records.
+// text returns the line, with the kind first as in other records.
 func (l recordLine) text(kind string) []byte {
 	l.remove("kind")
-	b, _ := json.Marshal(l) // of what was read or made as JSON
+	b, _ := json.Marshal(l) // cannot fail: all values are JSON
 	head := `{"kind":"` + kind + `"`
 	if len(l) > 0 {
 		head += ","
@@ -44,7 +43,7 @@ func (l recordLine) text(kind string) []byte {
 	return append(append([]byte(head), b[1:]...), '\n')
 }
 
-// set replaces all members that readers take for this one.
+// set replaces all members whose name matches case-insensitively.
 func (l recordLine) set(name string, value any) {
 	l.remove(name)
 	if b, err := json.Marshal(value); err == nil {
@@ -52,7 +51,7 @@ func (l recordLine) set(name string, value any) {
 	}
 }
 
-// remove takes a member away in whatever letters: readers of JSON in Go do not tell them apart.
+// remove deletes a member in any case, because Go's JSON decoder ignores case.
 func (l recordLine) remove(name string) {
 	for k := range l {
 		if strings.EqualFold(k, name) {
@@ -61,8 +60,7 @@ func (l recordLine) remove(name string) {
 	}
 }
 
-// podRecord reads the lines that a program left in a message; nil for one that is not there, or
-// is none.
+// podRecord parses the lines that a program left in a message. Missing or invalid lines are nil.
 func podRecord(message string) (header recordLine, h metrics.Header, footer recordLine, f metrics.Footer) {
 	i := strings.Index(message, recordHead)
 	if i < 0 || len(message)-i > maxPodRecord {
@@ -79,8 +77,7 @@ func podRecord(message string) (header recordLine, h metrics.Header, footer reco
 	return header, h, footer, f
 }
 
-// readLine reads a line of a kind; nil where it is none. What hpcc knows better may be
-// anything.
+// readLine parses a line of a kind, or returns nil. Members that hpcc knows better may be invalid.
 func readLine(text, kind string, into any) recordLine {
 	var l recordLine
 	var is string
@@ -97,10 +94,10 @@ func readLine(text, kind string, into any) recordLine {
 	return l
 }
 
-// keepMeasured writes the record of a task that has ended: what its program left, and what
-// the job and the cluster know.
+// keepMeasured writes the measurements of an ended task: what its program left, and what the job and
+// the cluster know.
 func (k System) keepMeasured(s *batch.Submitted, a *batch.Attempt, t *job.Task) error {
-	if t.Native == "" { // it never began
+	if t.Native == "" { // it never started
 		return nil
 	}
 	header, h, footer, f := podRecord(a.Words)
@@ -128,14 +125,14 @@ func (k System) keepMeasured(s *batch.Submitted, a *batch.Attempt, t *job.Task) 
 		footer.set("exit", f.Exit)
 		footer.set("signal", f.Signal)
 	}
-	if known && !ended && f.Problem == "" { // of a program that did not begin it says why
-		footer.set("problem", "what measured it ended with it: the figures are of its last look")
+	if known && !ended && f.Problem == "" { // the footer has the reason if the program did not start
+		footer.set("problem", "the measuring process was killed too; the figures are from its last sample")
 	}
 	if t.Problem != "" {
 		footer.set("problem", t.Problem)
 	}
 	if err := atomicfile.Write(filepath.Join(s.Home, t.Measured()), append(header.text("header"), footer.text("footer")...)); err != nil {
-		return fmt.Errorf("keeping what was measured of task %d: %w", t.Index, err)
+		return fmt.Errorf("saving the measurements of task %d: %w", t.Index, err)
 	}
 	if known {
 		t.Usage = footer["usage"]
@@ -143,7 +140,7 @@ func (k System) keepMeasured(s *batch.Submitted, a *batch.Attempt, t *job.Task) 
 	return nil
 }
 
-// endedWith reports whether a footer is of a program with this status, as a shell counts it.
+// endedWith reports whether a footer belongs to a program with this exit status, in shell notation.
 func endedWith(f *metrics.Footer, status int) bool {
 	if f.Signal == "" {
 		return f.Exit == status
@@ -151,10 +148,10 @@ func endedWith(f *metrics.Footer, status int) bool {
 	if n := unix.SignalNum(f.Signal); n != 0 {
 		return 128+int(n) == status
 	}
-	return status > 128+32 // a real-time one
+	return status > 128+32 // a real-time signal
 }
 
-// outlived takes the end of a run from the record of the cluster.
+// outlived sets the end of a run from the cluster's record.
 func outlived(f *metrics.Footer, h *metrics.Header, t *job.Task) {
 	f.End, f.Exit, f.Signal = t.End, t.Exit, ""
 	if name := unix.SignalName(unix.Signal(t.Exit - 128)); t.Exit > 128 && name != "" {
@@ -163,10 +160,10 @@ func outlived(f *metrics.Footer, h *metrics.Header, t *job.Task) {
 	f.Wall = max(f.Wall, t.End.Sub(h.Start).Seconds(), 0)
 }
 
-// describe adds to a header what the job knows. The host is the node, and not the pod.
+// describe adds the job's properties to a header. The host is the node, not the pod.
 func (k System) describe(s *batch.Submitted, header recordLine, h *metrics.Header, a *batch.Attempt, t *job.Task) {
 	machine := recordLine{}
-	if _ = json.Unmarshal(header["machine"], &machine); machine == nil { // it said null
+	if _ = json.Unmarshal(header["machine"], &machine); machine == nil { // it was null
 		machine = recordLine{}
 	}
 	if t.Host != "" {
@@ -193,14 +190,14 @@ func (k System) describe(s *batch.Submitted, header recordLine, h *metrics.Heade
 	}
 }
 
-// digestIn is the digest in a reference of an image.
+// digestIn returns the digest in an image reference.
 func digestIn(ref string) string {
 	_, d, _ := strings.Cut(ref, "@")
 	return d
 }
 
-// Hear asks how long images took to come, and, if the pods have not been asked how they
-// stand, for what their programs left; see [batch.Keeper].
+// Hear reads how long image pulls took, and the termination messages if the pods have not been queried
+// yet; see [batch.Keeper].
 func (k System) Hear(ctx context.Context, s *batch.Submitted, known map[string]batch.QueueState) (later bool, err error) {
 	want, err := unheard(s, known)
 	if len(want) == 0 || err != nil {
@@ -216,13 +213,13 @@ func (k System) Hear(ctx context.Context, s *batch.Submitted, known map[string]b
 		}
 	}
 	if err != nil {
-		return !lasting(err), fmt.Errorf("asking the pods what was measured: %w", err)
+		return !lasting(err), fmt.Errorf("reading measurements from the pods: %w", err)
 	}
 	api.Pulls(ctx, want)
 	return false, nil
 }
 
-// unheard are, by their pods, the attempts that have ended, and of which a record is to be made.
+// unheard returns the ended attempts without a record, by pod.
 func unheard(s *batch.Submitted, known map[string]batch.QueueState) (map[string][]*batch.Attempt, error) {
 	last, earlier, _, err := job.Attempts(s.Home, true)
 	if err != nil {
@@ -254,8 +251,8 @@ func unheard(s *batch.Submitted, known map[string]batch.QueueState) (map[string]
 	return want, nil
 }
 
-// lasting reports whether an error of Hear is final: the server refused something, or the
-// server is not to be reached from here, unlike one that is slow or busy.
+// lasting reports whether an error of Hear is final: the server refused, or cannot be reached. A slow
+// or busy server may answer later.
 func lasting(err error) bool {
 	refused := new(Error)
 	return errors.As(err, &refused) &&

@@ -47,7 +47,7 @@ func TestMeasuredPods(t *testing.T) {
 		{"its own status", 3, "Error", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":3`, 1), `3 "" 10 ""`, true},
 		{"a signal", 143, "Error", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":-1,"signal":"SIGTERM"`, 1), `-1 "SIGTERM" 10 ""`, true},
 		{"killed with what measured it", 137, "OOMKilled", jobtest.PodHead + jobtest.PodFoot, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, true},
-		{"killed by somebody", 137, "Error", jobtest.PodHead + jobtest.PodFoot, `-1 "SIGKILL" 20 "what measured it ended with it: the figures are of its last look"`, true},
+		{"killed by somebody", 137, "Error", jobtest.PodHead + jobtest.PodFoot, `-1 "SIGKILL" 20 "the measuring process was killed too; the figures are from its last sample"`, true},
 		{"not to be executed", 126, "Error", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":-1,"problem":"starting /main: exec format error"`, 1), `126 "" 20 "starting /main: exec format error"`, true},
 		{"the header alone", 137, "OOMKilled", jobtest.PodHead, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, false},
 		{"a footer cut off", 0, "Completed", jobtest.PodHead + jobtest.PodFoot[:90], `0 "" 20 ""`, false},

@@ -12,7 +12,7 @@ import (
 	"hpcc/job/capacity"
 )
 
-// What of a Node, and of a Pod that takes something of it, hpcc reads.
+// nodeState is what hpcc reads of a Node.
 type nodeState struct {
 	Metadata struct {
 		Name   string
@@ -43,8 +43,7 @@ type taker struct {
 	}
 }
 
-// Nodes reads the nodes, and what all pods on them ask for. That needs rights which
-// not every user of a cluster has.
+// Nodes returns the nodes and the requests of all pods on them. Not every user has the rights for that.
 func (k System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 	api, err := k.Open(ctx)
 	if err != nil {
@@ -53,12 +52,12 @@ func (k System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error)
 	defer api.Close()
 	list, err := listOf[nodeState](ctx, api, "/api/v1/nodes", "")
 	if err != nil {
-		return nil, fmt.Errorf("asking %s for its nodes: %w", title(k.Target), err)
+		return nil, fmt.Errorf("querying %s for nodes: %w", title(k.Target), err)
 	}
 	c := &capacity.Snapshot{}
 	takers, err := listOf[taker](ctx, api, "/api/v1/pods", "")
 	if err != nil {
-		c.Notes = append(c.Notes, fmt.Sprintf("what is free is not known: %v", err))
+		c.Notes = append(c.Notes, fmt.Sprintf("free resources are unknown: %v", err))
 	}
 	for i := range list {
 		c.Nodes = append(c.Nodes, list[i].node(takers, err == nil))
@@ -66,7 +65,7 @@ func (k System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error)
 	return c, nil
 }
 
-// node is what a node has, and what is left of it.
+// node returns the resources of a node, in total and free.
 func (n *nodeState) node(takers []taker, known bool) capacity.Node {
 	cpus, _ := parseQuantity(n.Status.Allocatable["cpu"])
 	memory, _ := parseQuantity(n.Status.Allocatable["memory"])
@@ -104,7 +103,7 @@ func (n *nodeState) node(takers []taker, known bool) capacity.Node {
 	return out
 }
 
-// off is why a node takes no pods of ours; "" when it does.
+// off returns why a node does not accept pods, or "".
 func (n *nodeState) off() string {
 	if n.Spec.Unschedulable {
 		return "cordoned"
@@ -116,13 +115,13 @@ func (n *nodeState) off() string {
 	}
 	for _, t := range n.Spec.Taints {
 		if t.Effect != "PreferNoSchedule" && t.Key != resourceGPU {
-			return "kept for others: " + t.Key
+			return "reserved: " + t.Key
 		}
 	}
 	return ""
 }
 
-// parseQuantity reads an amount (resource.Quantity): 500m, 2, 64Gi, 1e3.
+// parseQuantity parses an amount (resource.Quantity): 500m, 2, 64Gi, 1e3.
 func parseQuantity(s string) (float64, bool) {
 	units := []string{"m", "", "k", "M", "G", "T", "P", "E"}
 	number := strings.TrimRight(s, "mkMGTPEKi")

@@ -12,24 +12,24 @@ import (
 	"hpcc/job/message"
 )
 
-// Around are the objects that OpenShift has around a job: a build that makes the image in the
-// cluster, and a deployment that keeps the program running.
+// Around selects the objects of OpenShift around a job: a build of the image in the cluster, and a
+// deployment that keeps the program running.
 type Around struct {
 	Build  *Build
-	Deploy bool // a Deployment in the place of the Job
+	Deploy bool // a Deployment instead of the Job
 }
 
-// A Build is how the cluster makes the image: by the strategy Docker, of a Git repository or of
-// what "oc start-build --from-dir" sends.
+// A Build describes how the cluster builds the image: with the strategy Docker, from a Git repository or
+// from an upload with "oc start-build --from-dir".
 type Build struct {
-	Git        string   // URL[#REF]; "": sent
-	ContextDir string   // of the repository
+	Git        string   // URL[#REF]; "": an upload
+	ContextDir string   // directory in the repository
 	Dockerfile string   // "": Dockerfile
 	Args       []string // NAME=VALUE
-	Arch       string   // of the nodes that build and run: ppc64le, amd64; "": any
+	Arch       string   // of the build and run nodes: ppc64le, amd64; "": any
 }
 
-// ParseAround reads a list of build and deploy.
+// ParseAround parses a list of build and deploy.
 func ParseAround(list string) (Around, error) {
 	var a Around
 	for _, w := range strings.Split(list, ",") {
@@ -39,13 +39,14 @@ func ParseAround(list string) (Around, error) {
 		case "deploy":
 			a.Deploy = true
 		default:
-			return a, fmt.Errorf("%q: give build or deploy, with a comma between them", message.Short(w))
+			return a, fmt.Errorf("%q: not a comma-separated list of build and deploy", message.Short(w))
 		}
 	}
 	return a, nil
 }
 
-// The kinds of build.openshift.io/v1, image.openshift.io/v1 and apps.openshift.io/v1, as far as they are written.
+// The types below are the part of build.openshift.io/v1, image.openshift.io/v1 and apps.openshift.io/v1
+// that hpcc writes.
 
 type imageStream struct {
 	Object
@@ -118,8 +119,8 @@ type deploymentSpec struct {
 	Template podTemplate   `json:"template"`
 }
 
-// RenderAround writes a job of OpenShift with the objects around it. The image stream stands first: a
-// build whose stream is made later never starts.
+// RenderAround writes an OpenShift job with the objects around it. The image stream comes first: a build
+// whose stream is created later never starts.
 func RenderAround(j *job.Job, a Around) (string, []string, error) {
 	k := System{Target: job.OpenShift}
 	if err := j.Check(); err != nil {
@@ -132,7 +133,7 @@ func RenderAround(j *job.Job, a Around) (string, []string, error) {
 	case j.Interactive || j.Nodes > 1 || j.Ray:
 		return "", nil, errors.New("--with build and deploy are for programs of one pod")
 	case a.Deploy && !j.Array.IsZero():
-		return "", nil, errors.New("a deployment runs one program again and again, and no array: leave deploy or --array out")
+		return "", nil, errors.New("a deployment cannot run an array; leave deploy or --array out")
 	}
 	tag, err := streamTag(j.Image)
 	if err != nil {
@@ -151,7 +152,7 @@ func RenderAround(j *job.Job, a Around) (string, []string, error) {
 		if a.Build.Arch != "" {
 			own.Pod.NodeLabels = append(slices.Clone(j.Pod.NodeLabels), archLabel+"="+a.Build.Arch)
 		}
-		own.Pod.Image = tag // which the stream looks up
+		own.Pod.Image = tag // the stream resolves it
 		if a.Build.Git == "" {
 			notes = append(notes, fmt.Sprintf("\"oc start-build %s --from-dir=. --follow\" sends this directory, and builds", stream))
 		}
@@ -165,22 +166,22 @@ func RenderAround(j *job.Job, a Around) (string, []string, error) {
 	return text, notes, err
 }
 
-// archLabel is the label of nodes that says their processors.
+// archLabel is the node label with the architecture.
 const archLabel = "kubernetes.io/arch"
 
-// streamTag is an image of a stream of the project: NAME:TAG.
+// streamTag returns the image as NAME:TAG of an image stream of the project.
 func streamTag(image string) (string, error) {
 	name, tag, ok := strings.Cut(image, ":")
 	if !ok {
 		tag = "latest"
 	}
 	if !job.DnsName().MatchString(name) || !job.LabelValue().MatchString(tag) || tag == "" {
-		return "", fmt.Errorf("image %q: in the place of it there has to be the name of an image stream, NAME or NAME:TAG of small letters, digits and -", message.Short(image))
+		return "", fmt.Errorf("image %q: not an image stream NAME or NAME:TAG of lower-case letters, digits and -", message.Short(image))
 	}
 	return name + ":" + tag, nil
 }
 
-// objects are the image stream and what builds into it.
+// objects returns the image stream and the build configuration.
 func (b *Build) objects(j *job.Job, stream, tag string) ([]any, error) {
 	labels := map[string]string{labelName: job.Label(stream), labelBy: "hpcc"}
 	s := &imageStream{Object: Object{"image.openshift.io/v1", "ImageStream", Meta{Name: stream, Labels: labels}}}
@@ -194,7 +195,7 @@ func (b *Build) objects(j *job.Job, stream, tag string) ([]any, error) {
 		uri, ref, _ := strings.Cut(b.Git, "#")
 		u, err := url.Parse(uri)
 		if err != nil || (u.User != nil && u.Scheme != "ssh") {
-			return nil, fmt.Errorf("repository %q: no address that can stand in a manifest: give https://HOST/PATH without a password, and a secret of the project for it", message.Short(uri[strings.LastIndexByte(uri, '@')+1:]))
+			return nil, fmt.Errorf("repository %q: not an address for a manifest; use https://HOST/PATH without a password, and a secret of the project", message.Short(uri[strings.LastIndexByte(uri, '@')+1:]))
 		}
 		c.Spec.Source = buildSource{Type: "Git", Git: &gitSource{uri, ref}, ContextDir: b.ContextDir}
 		c.Spec.Triggers = []buildTrigger{{"ConfigChange"}}
@@ -208,22 +209,22 @@ func (b *Build) objects(j *job.Job, stream, tag string) ([]any, error) {
 	}
 	if b.Arch != "" {
 		if !slices.Contains([]string{"amd64", "arm64", "ppc64le", "s390x"}, b.Arch) {
-			return nil, fmt.Errorf("architecture %q: nodes of OpenShift are amd64, arm64, ppc64le or s390x", message.Short(b.Arch))
+			return nil, fmt.Errorf("architecture %q: OpenShift supports amd64, arm64, ppc64le and s390x", message.Short(b.Arch))
 		}
 		c.Spec.NodeSelector = map[string]string{archLabel: b.Arch}
 	}
 	return []any{s, c}, nil
 }
 
-// newDeployment keeps the program running, and begins it anew when the image is built anew.
+// newDeployment returns a deployment that keeps the program running, and restarts it after each build.
 func newDeployment(j *job.Job, tag string) *deployment {
 	name := job.Label(j.Name)
 	labels := Labels(j, name)
 	pod := NewPod(j, job.OpenShift, completionIndex)
-	pod.RestartPolicy, pod.ActiveDeadlineSeconds = "", 0 // always, as long as it is there
+	pod.RestartPolicy, pod.ActiveDeadlineSeconds = "", 0 // restart always, without a time limit
 	template := podTemplate{Meta{Labels: labels}, pod}
 	main := &template.Spec.Containers[0]
-	main.Image = " " // the trigger fills it in
+	main.Image = " " // set by the trigger
 	from := imageRef{"ImageStreamTag", tag}
 	trigger := fmt.Sprintf(`[{"from":{"kind":%q,"name":%q},"fieldPath":"spec.template.spec.containers[?(@.name==\"%s\")].image"}]`, from.Kind, from.Name, MainContainer)
 	return &deployment{
@@ -232,7 +233,7 @@ func newDeployment(j *job.Job, tag string) *deployment {
 	}
 }
 
-// selectorOf are the labels by which a deployment knows its pods.
+// selectorOf returns the labels that select a deployment's pods.
 func selectorOf(labels map[string]string) map[string]string {
 	s := maps.Clone(labels)
 	delete(s, labelBy)

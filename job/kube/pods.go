@@ -11,7 +11,7 @@ import (
 	"hpcc/job/batch"
 )
 
-// What of a Job and a Pod hpcc reads (batch/v1, core/v1).
+// jobState is what hpcc reads of a Job (batch/v1).
 type jobState struct {
 	Metadata struct {
 		Name   string
@@ -61,7 +61,7 @@ type containerState struct {
 	}
 }
 
-// standing is what a Job and its pods say together.
+// standing returns the queue state of a Job and its pods.
 func (o *jobState) standing(pods []podState) batch.QueueState {
 	over, s := false, batch.QueueState{}
 	for _, c := range o.Status.Conditions {
@@ -86,7 +86,7 @@ func (o *jobState) standing(pods []podState) batch.QueueState {
 	return s
 }
 
-// learnPods makes records of pods. final says whether the failure of a task was its last.
+// learnPods converts pods to attempts. final reports whether the failure of a task was its last.
 func learnPods(s *batch.QueueState, pods []podState, final func(index int) bool) {
 	slices.SortStableFunc(pods, func(a, b podState) int { return a.Metadata.CreationTimestamp.Compare(b.Metadata.CreationTimestamp) })
 	newest := map[int]int{}
@@ -112,7 +112,7 @@ func learnPods(s *batch.QueueState, pods []podState, final func(index int) bool)
 	}
 }
 
-// left notes what the pod of the attempt says of its image, and what its program left.
+// left records the image of the attempt's pod, and what its program left.
 func left(a *batch.Attempt, p *podState) {
 	c := p.main()
 	if a.Image = c.ImageID; c.State.Terminated != nil {
@@ -120,13 +120,13 @@ func left(a *batch.Attempt, p *podState) {
 	}
 }
 
-// Index is the place of the pod's task in the array, from 0.
+// Index returns the position of the pod's task in the array, from 0.
 func (p *podState) Index() int {
 	n, _ := strconv.Atoi(p.Metadata.Annotations["batch.kubernetes.io/job-completion-index"])
 	return n
 }
 
-// main is the state of the program's container.
+// main returns the state of the program's container.
 func (p *podState) main() *containerState {
 	for i := range p.Status.ContainerStatuses {
 		if c := &p.Status.ContainerStatuses[i]; c.Name == MainContainer {
@@ -136,7 +136,7 @@ func (p *podState) main() *containerState {
 	return &containerState{}
 }
 
-// task is the record of what the pod ran; false when it has not begun.
+// task returns the record of the pod's task, and false if it has not started.
 func (p *podState) task() (*job.Task, bool) {
 	t := &job.Task{Index: p.Index(), Native: p.Metadata.Name, Host: p.Spec.NodeName, Start: p.Status.StartTime}
 	if t.Start.IsZero() {
@@ -146,16 +146,16 @@ func (p *podState) task() (*job.Task, bool) {
 	switch e := state.Terminated; {
 	case e != nil:
 		t.Start, t.End, t.Exit = e.StartedAt, e.FinishedAt, e.ExitCode
-		if t.Start.Unix() <= 0 { // containerd's word for never
+		if t.Start.Unix() <= 0 { // containerd's value for never
 			t.Start = p.Metadata.CreationTimestamp
 		}
 		if t.End.Unix() <= 0 {
 			t.End = t.Start
 		}
 		t.Problem = p.problem(e.Reason, Unmeasured(e.Message))
-	case p.Status.Phase == "Failed": // before the program began, or its end was lost
+	case p.Status.Phase == "Failed": // before the program started, or its end was lost
 		t.End, t.Exit = t.Start, ExitLost
-		t.Problem = cmp.Or(p.problem(p.Status.Reason, p.Status.Message), "the pod failed, and the cluster does not say why")
+		t.Problem = cmp.Or(p.problem(p.Status.Reason, p.Status.Message), "the pod failed without a reason from the cluster")
 	case state.Running != nil:
 		t.Start = state.Running.StartedAt
 	default:
@@ -164,10 +164,10 @@ func (p *podState) task() (*job.Task, bool) {
 	return t, true
 }
 
-// ExitLost is the status of a program of which the cluster keeps none.
+// ExitLost is the exit status of a program whose status the cluster lost.
 const ExitLost = 125
 
-// problem says in words, with what to do, why a pod ended that its program did not end; "" where it did.
+// problem returns why a pod ended, with advice, or "" if its program ended by itself.
 func (p *podState) problem(reason, message string) string {
 	message = strings.Join(strings.Fields(message), " ")
 	if p.Status.Reason == "DeadlineExceeded" {
@@ -176,7 +176,7 @@ func (p *podState) problem(reason, message string) string {
 	if p.Status.Reason == "Evicted" {
 		message = strings.Join(strings.Fields(p.Status.Message), " ")
 		if strings.Contains(message, "ephemeral") {
-			message += "; --scratch SIZE asks for room, --volume CLAIM:DIR for some that stays"
+			message += "; request space with --scratch SIZE, or persistent space with --volume CLAIM:DIR"
 		}
 		return "evicted: " + message
 	}
@@ -185,7 +185,7 @@ func (p *podState) problem(reason, message string) string {
 		return "killed, since it used more than its memory (OOMKilled); --mem gives it more"
 	case "Completed", "Error", "":
 		if p.lost() {
-			return "ended with its node, which was taken away: " + p.Status.Message
+			return "ended because its node was taken away: " + p.Status.Message
 		}
 		return ""
 	case "StartError", "ContainerCannotRun":
@@ -197,12 +197,12 @@ func (p *podState) problem(reason, message string) string {
 	return reason + ": " + message
 }
 
-// lost says whether the pod's node was taken away.
+// lost reports whether the pod's node was taken away.
 func (p *podState) lost() bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c condition) bool { return c.Type == "DisruptionTarget" && c.Status == "True" })
 }
 
-// waits is why a pod's program has not begun; "" when that goes its way.
+// waits returns why a pod's program has not started, or "" if it is starting normally.
 func (p *podState) waits() string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == "PodScheduled" && c.Status == "False" {
@@ -221,19 +221,19 @@ func (p *podState) waits() string {
 	case "ImagePullBackOff", "ErrImagePull", "InvalidImageName":
 		why += "; \"hpcc deploy\" pushes the image to a registry, --pull-secret names the secret with its password"
 	case "ErrImageNeverPull":
-		why += "; the image is not on the node, and --pull never forbids to fetch it"
+		why += "; the image is not on the node, and --pull never forbids pulling it"
 	case "CreateContainerConfigError":
 		if strings.Contains(w.Message, "runAsNonRoot") || strings.Contains(w.Message, "non-numeric") {
-			why += "; --uid NUMBER runs it as another user"
+			why += "; use --uid NUMBER to run it as another user"
 		}
 	}
 	return why
 }
 
-// recordHead is the beginning of a measurement in a termination message.
+// recordHead is the prefix of a measurement in a termination message.
 const recordHead = `{"kind":"header"`
 
-// Unmeasured is a message without the record that it may end in.
+// Unmeasured returns a message without the record at its end.
 func Unmeasured(message string) string {
 	if before, _, ok := strings.Cut(message, recordHead); ok {
 		return strings.TrimRight(before, ": \n")

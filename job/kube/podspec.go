@@ -16,19 +16,19 @@ import (
 // Names within a pod.
 const (
 	MainContainer = "main"
-	jobLabel      = "hpcc/job" // our id
+	jobLabel      = "hpcc/job" // hpcc's job ID
 	labelBy       = "app.kubernetes.io/managed-by"
 	labelName     = "app.kubernetes.io/name"
 	labelQueue    = "kueue.x-k8s.io/queue-name"
 	resourceGPU   = "nvidia.com/gpu" // NVIDIA's device plugin
 )
 
-// Labels are those of the objects of a job.
+// Labels returns the labels of a job's objects.
 func Labels(j *job.Job, id string) map[string]string {
 	return map[string]string{labelName: job.Label(j.Name), labelBy: "hpcc", jobLabel: job.Label(id)}
 }
 
-// labelText are labels as a selector has them.
+// labelText formats labels as a selector.
 func labelText(labels map[string]string) string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
@@ -37,8 +37,8 @@ func labelText(labels map[string]string) string {
 	return strings.Join(out, ",")
 }
 
-// NewPod is a pod that runs one process, or the processes of one node, of the job. nth is the variable
-// that is the place of the task in the array, from 0.
+// NewPod returns a pod that runs one process, or the processes of one node, of the job. nth is the variable
+// with the position of the task in the array, from 0.
 func NewPod(j *job.Job, to job.Target, nth string) PodSpec {
 	p := &j.Pod
 	c := Container{
@@ -54,7 +54,7 @@ func NewPod(j *job.Job, to job.Target, nth string) PodSpec {
 	s := PodSpec{
 		RestartPolicy: "Never", ActiveDeadlineSeconds: wholeSeconds(j.Time), ServiceAccountName: p.ServiceAccount, SecurityContext: SecurityOf(j, to),
 		NodeSelector: nodeSelector(j), Affinity: affinityOf(j),
-		ShareProcessNamespace: true, // the pod's pause is the init: as one, the program would not hear SIGTERM, nor reap what it leaves behind
+		ShareProcessNamespace: true, // as process 1 the program would ignore SIGTERM and not reap its orphans; the pause container is process 1 instead
 	}
 	if no := false; p.ServiceAccount == "" {
 		s.AutomountServiceAccountToken = &no
@@ -62,7 +62,7 @@ func NewPod(j *job.Job, to job.Target, nth string) PodSpec {
 	if p.PullSecret != "" {
 		s.ImagePullSecrets = []Named{{p.PullSecret}}
 	}
-	if j.GPUs > 0 { // nodes with GPUs are often kept for those who ask for them
+	if j.GPUs > 0 { // nodes with GPUs often have a taint
 		s.Tolerations = []Toleration{{resourceGPU, "Exists", "NoSchedule"}}
 	}
 	mount(j, &s, &c)
@@ -73,7 +73,7 @@ func NewPod(j *job.Job, to job.Target, nth string) PodSpec {
 	return s
 }
 
-// imageOf is the reference that nodes pull.
+// imageOf returns the image reference for the nodes.
 func imageOf(j *job.Job) string {
 	if j.Pod.Image != "" {
 		return j.Pod.Image
@@ -81,13 +81,13 @@ func imageOf(j *job.Job) string {
 	return j.Image
 }
 
-// envOf are the variables: ours, those of the job, then what --set-env said last.
+// envOf returns the variables: hpcc's, the job's, then those of --set-env.
 func envOf(j *job.Job) []EnvVar {
 	env := []EnvVar{{Name: "HPCC_JOB", ValueFrom: &envFrom{fieldRef{"metadata.labels['" + jobLabel + "']"}}}}
 	if !j.Array.IsZero() {
 		env = append(env, EnvVar{Name: "HPCC_TASK_COUNT", Value: strconv.Itoa(j.FullCount())})
 	}
-	if j.GPUs > 0 { // which of the driver's files are put into the container; which GPUs, the device plugin says
+	if j.GPUs > 0 { // selects the driver's files in the container; the device plugin selects the GPUs
 		env = append(env, EnvVar{Name: "NVIDIA_DRIVER_CAPABILITIES", Value: "compute,utility"})
 	}
 	for _, e := range slices.Concat(j.Env, j.Pod.Env) {
@@ -98,7 +98,7 @@ func envOf(j *job.Job) []EnvVar {
 	return env
 }
 
-// resourcesOf are limits, and requests of the same size: what the job is given is what it may use.
+// resourcesOf returns limits and equal requests, so that the job may use exactly what it reserves.
 func resourcesOf(j *job.Job) resources {
 	limits := map[string]string{}
 	n := j.ProcessesPerNode()
@@ -125,7 +125,7 @@ func resourcesOf(j *job.Job) resources {
 	return resources{Requests: limits, Limits: limits}
 }
 
-// podQuantity writes bytes as Kubernetes does.
+// podQuantity formats bytes as a Kubernetes quantity.
 func podQuantity(n int64) string {
 	for i, unit := range []string{"Ti", "Gi", "Mi", "Ki"} {
 		if size := int64(1) << (40 - 10*i); n%size == 0 {
@@ -135,9 +135,9 @@ func podQuantity(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// SecurityOf is what the profile "restricted" of the Pod Security Standards asks for. OpenShift gives each
-// namespace user ids of its own and refuses others; elsewhere an image that would run as
-// root needs one. It is in group 0 then, as it would be on OpenShift.
+// SecurityOf returns the settings of the profile "restricted" of the Pod Security Standards. OpenShift
+// assigns user IDs to each namespace and rejects others. Elsewhere an image that would run as root
+// gets an ordinary user in group 0, as on OpenShift.
 func SecurityOf(j *job.Job, to job.Target) PodSecurity {
 	s := PodSecurity{RunAsNonRoot: true, SeccompProfile: &seccompProfile{"RuntimeDefault"}}
 	if to == job.OpenShift || j.Pod.AnyUID {
@@ -153,7 +153,7 @@ func SecurityOf(j *job.Job, to job.Target) PodSecurity {
 	return s
 }
 
-// nodeSelector are labels that the node must have.
+// nodeSelector returns the labels that the node must have.
 func nodeSelector(j *job.Job) map[string]string {
 	labels := map[string]string{}
 	for _, l := range slices.Concat(j.Features, j.Pod.NodeLabels) {
@@ -166,7 +166,7 @@ func nodeSelector(j *job.Job) map[string]string {
 	return labels
 }
 
-// affinityOf says which nodes the pod may have, and with whom.
+// affinityOf returns the constraints on nodes, and on other pods on them.
 func affinityOf(j *job.Job) *Affinity {
 	a := &Affinity{}
 	var terms []Requirement
@@ -180,7 +180,7 @@ func affinityOf(j *job.Job) *Affinity {
 	if len(terms) > 0 {
 		a.NodeAffinity = &nodeAffinity{nodeTerms{[]nodeTerm{{terms}}}}
 	}
-	if j.Exclusive { // services of the cluster are not Jobs, and stay
+	if j.Exclusive { // services of the cluster are not Jobs and may stay
 		a.PodAntiAffinity = &podAffinity{[]podTerm{{
 			LabelSelector:     labelSelector{MatchExpressions: []Requirement{{Key: "batch.kubernetes.io/job-name", Operator: "Exists"}}},
 			NamespaceSelector: &struct{}{}, TopologyKey: host,
@@ -192,7 +192,7 @@ func affinityOf(j *job.Job) *Affinity {
 	return a
 }
 
-// mount puts volumes and secrets into the pod and its container.
+// mount adds volumes and secrets to the pod and its container.
 func mount(j *job.Job, s *PodSpec, c *Container) {
 	claims := map[string]string{}
 	for i, v := range j.Pod.Volumes {
@@ -222,17 +222,17 @@ func mount(j *job.Job, s *PodSpec, c *Container) {
 	taken := func(path string) bool {
 		return slices.ContainsFunc(c.VolumeMounts, func(m volumeMount) bool { return m.MountPath == path })
 	}
-	if !taken("/tmp") { // there and open to the user, as "hpcc run" has it
+	if !taken("/tmp") { // writable, as with "hpcc run"
 		s.Volumes = append(s.Volumes, Volume{Name: "tmp", EmptyDir: &emptyDir{}})
 		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: "tmp", MountPath: "/tmp"})
 	}
-	if (j.ProcessesPerNode() > 1 || j.GPUs > 0) && !taken("/dev/shm") { // processes of a node, and loaders of data, share memory; 64 MB is what runtimes give
+	if (j.ProcessesPerNode() > 1 || j.GPUs > 0) && !taken("/dev/shm") { // MPI processes and data loaders share memory; the default is 64 MB
 		s.Volumes = append(s.Volumes, Volume{Name: "shm", EmptyDir: &emptyDir{Medium: "Memory"}})
 		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: "shm", MountPath: "/dev/shm"})
 	}
 }
 
-// tensorboardContainer runs beside the program, in the same image, and ends with it.
+// tensorboardContainer returns a sidecar with the program's image.
 func tensorboardContainer(j *job.Job, like Container) Container {
 	port, _ := job.UsualPort("tensorboard")
 	return Container{
@@ -243,8 +243,8 @@ func tensorboardContainer(j *job.Job, like Container) Container {
 	}
 }
 
-// commandOf is what the container runs: the words alone, where they are the same for every
-// task; else a shell that fills them in. An entry point of the image stays before them.
+// commandOf returns what the container runs: the arguments alone if they are the same for every task,
+// else a shell that fills them in. The image's entry point is kept as a prefix.
 func commandOf(j *job.Job, to job.Target, nth string) (command, args []string) {
 	switch {
 	case j.Script != nil:
@@ -270,16 +270,17 @@ func commandOf(j *job.Job, to job.Target, nth string) (command, args []string) {
 	return nil, expandAll([]string{"/bin/sh", "-c", t.String()})
 }
 
-// shellOf runs the script of scriptOf: images without bash have scripts that need none.
+// shellOf returns the shell that runs the script of scriptOf. For images without bash the script is
+// portable.
 func shellOf(j *job.Job, to job.Target) string {
 	own := len(j.Script.Shell) > 0 && path.Base(j.Script.Shell[0]) == "bash"
-	if own || strings.Contains(jobscript.Prelude(j.Script, j, System{Target: to}.Describe().Dialect), "hpcc_hosts") { // an array of bash's
+	if own || strings.Contains(jobscript.Prelude(j.Script, j, System{Target: to}.Describe().Dialect), "hpcc_hosts") { // a bash array
 		return "bash"
 	}
 	return "sh"
 }
 
-// scriptOf is a translated script, for a shell with its name and arguments.
+// scriptOf returns a translated script, for a shell with its name and arguments.
 func scriptOf(j *job.Job, to job.Target, nth string) string {
 	t := &jobscript.Writer{}
 	if !j.Array.IsZero() {
@@ -293,7 +294,7 @@ func scriptOf(j *job.Job, to job.Target, nth string) string {
 	return t.String()
 }
 
-// writeTask is shell that finds out which task this is, and what its parameters are.
+// writeTask writes shell code that sets the task's index and its parameters.
 func writeTask(t *jobscript.Writer, j *job.Job, nth string) {
 	t.Line("# The task's index, of the array %s:", j.Array)
 	t.Line("k=$%s", nth)
@@ -302,7 +303,7 @@ func writeTask(t *jobscript.Writer, j *job.Job, nth string) {
 	writeParams(t, &j.Params, j.Array)
 }
 
-// indexOf is shell that sets HPCC_TASK_ID to the k-th index, from 0.
+// indexOf returns shell code that sets HPCC_TASK_ID to the k-th index, from 0.
 func indexOf(a job.Array) string {
 	var b strings.Builder
 	before := 0
@@ -331,8 +332,8 @@ func indexOf(a job.Array) string {
 	return b.String()
 }
 
-// writeParams is shell that sets hpcc_NAME to each parameter of the task: lists are
-// counted off, rows of a file stand there, those of this array alone.
+// writeParams writes shell code that sets hpcc_NAME to each parameter of the task. Lists are computed
+// from the index; rows of a file are included for the indices of this array.
 func writeParams(t *jobscript.Writer, p *job.Params, a job.Array) {
 	if p.IsZero() {
 		return
@@ -364,8 +365,7 @@ func writeParams(t *jobscript.Writer, p *job.Params, a job.Array) {
 	}
 }
 
-// expandWords are words of a command line for the shell, in which {task} and the parameters
-// are its variables.
+// expandWords quotes arguments for the shell, with shell variables for {task} and the parameters.
 func expandWords(j *job.Job, words []string) string {
 	names := map[string]string{job.Placeholder: "HPCC_TASK_ID"}
 	for _, n := range j.Params.Names {
@@ -394,8 +394,8 @@ func expandWords(j *job.Job, words []string) string {
 	return strings.Join(out, " ")
 }
 
-// StartWith names the program itself, which Argo starts and not the runtime: without a
-// command its controller would have to fetch the image's configuration from the registry.
+// StartWith sets the command explicitly, because without one Argo's controller would fetch the image's
+// configuration from the registry.
 func (c *Container) StartWith(entrypoint []string) {
 	switch {
 	case len(c.Command) > 0:
@@ -406,11 +406,10 @@ func (c *Container) StartWith(entrypoint []string) {
 	}
 }
 
-// labelGPU is the label of nodes with the model of their GPUs.
+// labelGPU is the node label with the GPU model.
 const labelGPU = "nvidia.com/gpu.product" // NVIDIA's GPU feature discovery
 
-// expandable writes text so that Kubernetes, which puts variables in the place of
-// $(NAME) and $ in that of $$, leaves it as it is.
+// expandable escapes text for Kubernetes, which replaces $(NAME) by a variable and $$ by $.
 func expandable(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

@@ -7,11 +7,11 @@ import (
 	"hpcc/job/batch"
 )
 
-// Learn keeps what the cluster reports of the tasks; see [batch.Keeper]. Pods go away before
-// a complete record does.
+// Learn records what the cluster reports of the tasks; see [batch.Keeper]. A complete record outlives
+// its pod.
 func (k System) Learn(s *batch.Submitted, known map[string]batch.QueueState) error {
 	params := s.Job.Params
-	if params.Reopen() != nil { // the pods have them all the same: their file may change
+	if params.Reopen() != nil { // not fatal: the pods already have the values, and their file may have changed
 		params = job.Params{}
 	}
 	for i, id := range s.Natives {
@@ -28,10 +28,10 @@ func (k System) Learn(s *batch.Submitted, known map[string]batch.QueueState) err
 				t.Index, _ = s.Arrays[i].Nth(t.Index + 1) // 0 without an array
 			}
 			t.Params = params.Row(t.Index)
-			if before := (&job.Task{}); t.Native == "" && job.ReadRecord(s.Home, t.FileName(), before) { // its pod went away
+			if before := (&job.Task{}); t.Native == "" && job.ReadRecord(s.Home, t.FileName(), before) { // its pod is gone
 				t.Native, t.Host = before.Native, before.Host
 			}
-			over := k.Target != job.Argo && againAfter(s.Arrays[i+1:], t.Index) // what it was, a rerun has put aside
+			over := k.Target != job.Argo && againAfter(s.Arrays[i+1:], t.Index) // a rerun has moved its record aside
 			if over && !t.Ended() {
 				continue
 			}
@@ -52,9 +52,8 @@ func againAfter(arrays []job.Array, index int) bool {
 	return slices.ContainsFunc(arrays, func(a job.Array) bool { return a.IsZero() || a.Has(index) })
 }
 
-// ofNodes chooses the record of a job of several nodes from those of its pods: the first that
-// failed, else that of the first node, which succeeds only when all have. The program of a Ray
-// runs on the first node.
+// ofNodes returns the record of a multi-node job from those of its pods: the first that failed, else that
+// of the first node, which succeeds only when all have. A Ray program runs on the first node.
 func ofNodes(j *job.Job, st batch.QueueState) []batch.Attempt {
 	list := st.Tasks
 	if !j.AcrossPods() || len(list) == 0 {
@@ -69,7 +68,7 @@ func ofNodes(j *job.Job, st batch.QueueState) []batch.Attempt {
 		if a.OK() && !j.Ray && !st.Gone() {
 			continue
 		}
-		if one == nil || tellsMore(a, one) {
+		if one == nil || explainsMore(a, one) {
 			one = a
 		}
 	}
@@ -80,8 +79,8 @@ func ofNodes(j *job.Job, st batch.QueueState) []batch.Attempt {
 	return []batch.Attempt{*one}
 }
 
-// tellsMore reports whether the attempt of one node explains more than that of another.
-func tellsMore(a *batch.Attempt, b *batch.Attempt) bool {
+// explainsMore reports whether the attempt on one node explains a failure better than another.
+func explainsMore(a *batch.Attempt, b *batch.Attempt) bool {
 	bad, other := a.Ended() && !a.OK(), b.Ended() && !b.OK()
 	switch {
 	case bad && other:

@@ -10,8 +10,8 @@ import (
 	"hpcc/job/shellword"
 )
 
-// rayPods is shell that makes a Ray of the pods of a job: the first is its head and runs the program, the
-// others lend it what they have.
+// rayPods returns shell code that forms a Ray cluster from the pods of a job: the first is its head and
+// runs the program, the others join it.
 func rayPods(j *job.Job) string {
 	t := &jobscript.Writer{}
 	t.Line(`if [ "$HPCC_NODE_RANK" != 0 ]; then`)
@@ -26,7 +26,7 @@ func rayPods(j *job.Job) string {
 	return t.String()
 }
 
-// QueueLabels are those of the object itself, with the queue of Kueue.
+// QueueLabels returns the labels of the object itself, with the queue of Kueue.
 func QueueLabels(j *job.Job, name string) map[string]string {
 	labels := Labels(j, name)
 	if j.Queue != "" {
@@ -35,13 +35,13 @@ func QueueLabels(j *job.Job, name string) map[string]string {
 	return labels
 }
 
-// interactive is a shell script that runs a pod with the terminal of the one who runs it.
+// interactive returns a shell script that runs a pod with the user's terminal.
 func (k System) interactive(j *job.Job) (string, []string, error) {
 	if err := Check(j, k.Target); err != nil {
 		return "", nil, err
 	}
 	if j.Nodes > 1 {
-		return "", nil, fmt.Errorf("an interactive job of %d nodes: a pod is on one", j.Nodes)
+		return "", nil, fmt.Errorf("an interactive job runs on one node, not on %d", j.Nodes)
 	}
 	pod := NewPod(j, k.Target, completionIndex)
 	c := &pod.Containers[0]

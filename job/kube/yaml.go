@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// toYAML writes a value as kubectl and argo do: by its JSON names, sorted.
+// toYAML writes a value like kubectl and argo: by its JSON names, sorted.
 func toYAML(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -28,9 +28,9 @@ func toYAML(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// forYAML returns what yaml.v3 has to be given for a value of JSON. Text that it would write
-// in a form which readers refuse or misread goes in double quotes: with a tab, with what is
-// not ASCII, or with an empty line or a space before other lines.
+// forYAML converts a JSON value for yaml.v3. It double-quotes text that yaml.v3 would write in a form
+// that readers reject or misread: with a tab, with non-ASCII characters, or with an empty line or a
+// space before other lines.
 func forYAML(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -43,6 +43,5 @@ const (
 	noQueue     = "this machine has no queue"
 )
 
-// Describe returns what other packages need to know of this machine; see
-// [batch.System].
+// Describe returns the properties of this machine for other packages; see [batch.System].
 func (System) Describe() *batch.Description { return &batch.Description{Dialect: &scripts} }

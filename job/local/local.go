@@ -1,7 +1,6 @@
 // Package local runs the tasks of a job on this machine.
 //
-// It takes the place of a batch system where none is present. Nothing waits: tasks run as
-// many at once as there are processors for.
+// It is used if there is no batch system. Jobs do not wait: they run as many tasks at once as there are processors for.
 package local
 
 import (
@@ -25,11 +24,10 @@ import (
 	"hpcc/job/node"
 )
 
-// System is this machine. It runs as many tasks at once as have processors: "hpcc
-// task" has the loop.
+// System is this machine. "hpcc task" runs as many tasks at once as there are processors for.
 type System struct{}
 
-// Detect is true: the tasks can always run here.
+// Detect returns true: tasks can always run on this machine.
 func (System) Detect(context.Context) bool { return true }
 
 // Render returns the job script; see [batch.System].
@@ -82,7 +80,7 @@ func localShell(j *job.Job) string {
 	return "sh"
 }
 
-// parallel is how many tasks run at once on this machine.
+// parallel returns how many tasks run at once on this machine.
 func parallel(j *job.Job) int {
 	n := max(1, goruntime.NumCPU()/max(1, j.CPUs))
 	if j.Array.Limit > 0 {
@@ -91,7 +89,7 @@ func parallel(j *job.Job) int {
 	return n
 }
 
-// Submit begins the script as a process group of its own that outlives hpcc.
+// Submit starts the script in a new session that outlives hpcc.
 func (System) Submit(_ context.Context, r *batch.Request) error {
 	log, err := atomicfile.Create(filepath.Join(filepath.Dir(r.Script), "log"), os.O_WRONLY|os.O_APPEND)
 	if err != nil {
@@ -144,8 +142,8 @@ func (System) Cancel(_ context.Context, id string) error {
 	return killSession(pid)
 }
 
-// killSession kills all processes of a session, and returns when there are none: the job is one, and
-// each of its tasks a process group of its own.
+// killSession kills all processes of a session, and returns when there are none. The job is a session, and each task a
+// process group in it.
 func killSession(session int) error {
 	for end := time.Now().Add(node.Grace / 10); ; time.Sleep(batch.Poll / 100) {
 		found, err := killOnce(session)
@@ -155,7 +153,7 @@ func killSession(session int) error {
 	}
 }
 
-// killOnce kills the processes of a session that there are; false when there was none.
+// killOnce kills the processes of a session; false if there were none.
 func killOnce(session int) (found bool, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -173,7 +171,7 @@ func killOnce(session int) (found bool, err error) {
 	return found, nil
 }
 
-// History returns a [capacity.NoHistory]: there are no accounts.
+// History always returns a [capacity.NoHistory].
 func (System) History(context.Context, time.Time) (*capacity.History, error) {
 	return nil, &capacity.NoHistory{Why: "nobody counts what runs on this machine"}
 }

@@ -14,8 +14,8 @@ import (
 	"hpcc/job/quantity"
 )
 
-// Nodes is this machine: its processors less what runs, the memory that programs
-// could have, and its GPUs, of which those count as free that hold no memory.
+// Nodes returns this machine: its processors without the running ones, the available memory, and its GPUs. A GPU
+// without memory in use is free.
 func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 	n := capacity.Node{Name: "localhost", CPUs: goruntime.NumCPU()}
 	if h, err := os.Hostname(); err == nil {
@@ -52,7 +52,7 @@ func meminfo(text string) (total, free int64) {
 	return total, free
 }
 
-// readGPUs asks the driver's own program, and counts devices where there is none.
+// readGPUs queries the driver's program, or counts devices if it is missing.
 func readGPUs(ctx context.Context, n *capacity.Node) {
 	devices, _ := filepath.Glob("/dev/nvidia[0-9]*")
 	if len(devices) == 0 {

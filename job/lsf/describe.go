@@ -14,7 +14,7 @@ import (
 // target is the name of the batch system.
 const target job.Target = "lsf"
 
-// Describe returns what other packages need to know of LSF; see [batch.System].
+// Describe returns the properties of LSF for other packages; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, Version: []string{"bsub", "-V"}, Ping: []string{"lsid"},
@@ -25,7 +25,7 @@ func (System) Describe() *batch.Description {
 	}
 }
 
-// task is the ID of a job, or ID[INDEX] of a task of an array.
+// task returns the ID of a job, or ID[INDEX] of a task of an array.
 func task(getenv func(string) string) string {
 	if k := getenv("LSB_JOBINDEX"); k != "" && k != "0" {
 		return getenv("LSB_JOBID") + "[" + k + "]"
@@ -33,19 +33,19 @@ func task(getenv func(string) string) string {
 	return getenv("LSB_JOBID")
 }
 
-// jobHosts reads HOST SLOTS HOST SLOTS ….
+// jobHosts parses HOST SLOTS HOST SLOTS ….
 func jobHosts(getenv func(string) string) (list []string, err error) {
 	f := strings.Fields(getenv("LSB_MCPU_HOSTS"))
 	for i := 0; i+1 < len(f); i += 2 {
 		if _, err := strconv.Atoi(f[i+1]); err != nil {
-			return nil, fmt.Errorf("LSB_MCPU_HOSTS is %q, which is no list of hosts and slots", message.Short(strings.Join(f, " ")))
+			return nil, fmt.Errorf("LSB_MCPU_HOSTS %q is not a list of hosts and slots", message.Short(strings.Join(f, " ")))
 		}
 		list = append(list, f[i])
 	}
 	return list, nil
 }
 
-// variables are those that LSF sets and that hpcc can supply elsewhere.
+// variables lists the variables that LSF sets and that hpcc can set elsewhere.
 var variables = []job.Variable{
 	{Name: "LSB_JOBID", Value: "$hpcc_id", Always: true},
 	{Name: "LSB_JOBINDEX", Value: "$HPCC_TASK_ID", Single: "0", Always: true},

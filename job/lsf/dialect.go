@@ -111,8 +111,8 @@ var bsubOptions = dialect.Options{
 	},
 }
 
-// units are the suffixes of sizes; a bare number is of the unit that
-// LSF_UNIT_FOR_LIMITS names, bare where the site has none.
+// units are the suffixes of sizes. A bare number has the unit in LSF_UNIT_FOR_LIMITS, or bare if the site
+// does not set it.
 func units(bare string) quantity.Units {
 	u := quantity.Units{"K": 1 << 10, "KB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "G": 1 << 30, "GB": 1 << 30, "T": 1 << 40, "TB": 1 << 40,
 		"k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30, "t": 1 << 40, "tb": 1 << 40}
@@ -124,7 +124,7 @@ var letters = dialect.Pattern{Sign: "%", Letters: []string{"%J", "{job}", "%I", 
 
 var nameAndArray = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([^\[\]]*)\[([^\[\]]+)\](%[0-9]+)?$`) })
 
-// readName reads NAME or NAME[1-8,20:2]%4. Indices begin at 1.
+// readName parses NAME or NAME[1-8,20:2]%4. Indices start at 1.
 func readName(r *dialect.Reader, v string) (err error) {
 	r.Row.Fills(field.Name)
 	if !strings.ContainsAny(v, "[]") {
@@ -170,8 +170,7 @@ func readTime(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// readGPU reads num=4[/task]:mode=…:j_exclusive=…:gmodel=…:gmem=…; numbers are
-// per host.
+// readGPU parses num=4[/task]:mode=…:j_exclusive=…:gmodel=…:gmem=…; numbers are per host.
 func readGPU(r *dialect.Reader, v string) error {
 	n, kind := 1, ""
 	var odd []string
@@ -216,7 +215,7 @@ func readGPU(r *dialect.Reader, v string) error {
 	return r.Native(`-gpu "` + v + `"`)
 }
 
-// anyHost keeps hosts to choose from where there is nothing to choose.
+// anyHost accepts a list of alternative hosts only if it has a single host.
 func anyHost(r *dialect.Reader, list []string) error {
 	for _, h := range list {
 		if !job.WordText().MatchString(h) || strings.Contains(h, "+") || h == "all" || h == "others" {
@@ -270,7 +269,7 @@ func readEnvironment(r *dialect.Reader, v string) error {
 		list = append(list, e)
 	}
 	if len(list) > 1 && list[0] == "NONE" && slices.ContainsFunc(list, func(e string) bool { return e != "NONE" && !strings.Contains(e, "=") }) {
-		list = list[1:] // names alone say that
+		list = list[1:] // implied by names alone
 	}
 	r.Row.Fills(field.Export)
 	return r.Environment(list)
@@ -278,7 +277,7 @@ func readEnvironment(r *dialect.Reader, v string) error {
 
 var condition = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(done|ended|exit)\(\s*"?([^()" ]+?)"?\s*\)$`) })
 
-// readAfter reads done(ID) && ended(ID) && exit(ID); a bare ID is done(ID).
+// readAfter parses done(ID) && ended(ID) && exit(ID); a bare ID means done(ID).
 func readAfter(r *dialect.Reader, v string) error {
 	if strings.ContainsAny(v, "|!<>") {
 		return r.Native(`-w "` + strings.ReplaceAll(v, `"`, `\"`) + `"`)
@@ -305,11 +304,11 @@ func readAfter(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// maxRequeue is how often hpcc runs a task again. LSF does it without a limit unless the
-// site sets one (MAX_JOB_REQUEUE).
+// maxRequeue is how often hpcc reruns a task. LSF has no limit unless the site sets one
+// (MAX_JOB_REQUEUE).
 const maxRequeue = 10
 
-// readRequeueExit reads -Q "99 100": statuses after which a job runs again.
+// readRequeueExit parses -Q "99 100": exit statuses after which a job runs again.
 func readRequeueExit(r *dialect.Reader, v string) error {
 	var endings []string
 	for _, status := range strings.Fields(v) {
@@ -326,7 +325,7 @@ func readRequeueExit(r *dialect.Reader, v string) error {
 
 var moment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:(\d{4}):)?(?:(\d\d?):(\d\d?):)?(\d\d?):(\d\d)$`) })
 
-// readBegin reads [[YEAR:]MONTH:DAY:]H:M with a year or with neither month nor day.
+// readBegin parses [[YEAR:]MONTH:DAY:]H:M with a year, or with neither month nor day.
 func readBegin(r *dialect.Reader, v string) error {
 	m := moment().FindStringSubmatch(v)
 	switch {
@@ -343,8 +342,8 @@ func readBegin(r *dialect.Reader, v string) error {
 
 func pad(s string) string { return ("00" + s)[len(s):] }
 
-// finish turns slots over all hosts into processes and nodes, and memory of
-// hosts and processes into memory of nodes.
+// finish converts slots over all hosts to processes and nodes, and memory per host or process to memory
+// per node.
 func finish(r *dialect.Reader) {
 	j := r.Job
 	if r.N.Slots > 0 {
@@ -377,8 +376,7 @@ func finish(r *dialect.Reader) {
 	}
 }
 
-// finishMemory takes what is reserved; a limit of a process stands for it where
-// nothing is.
+// finishMemory uses the reserved memory, or the limit per process if none is reserved.
 func finishMemory(r *dialect.Reader) {
 	j, n := r.Job, &r.N
 	perCPU := func(task int64) int64 { return (task + int64(max(j.CPUs, 1)) - 1) / int64(max(j.CPUs, 1)) }
@@ -410,7 +408,7 @@ func finishMemory(r *dialect.Reader) {
 	})
 }
 
-// defaults are LSF's without options.
+// defaults sets LSF's defaults.
 func defaults(r *dialect.Reader) {
 	if !r.OutputSet() {
 		r.Add(0, "(no -o)").Become(field.Changed, "LSF sends the output by mail; it goes into a file of hpcc's name")
@@ -422,7 +420,7 @@ func defaults(r *dialect.Reader) {
 	}
 }
 
-// positive reads the number behind a key of a resource string.
+// positive parses the number after a key of a resource string.
 func positive(v string) (int, bool) {
 	n, err := strconv.Atoi(v)
 	return n, err == nil && n > 0 && n < 1<<24

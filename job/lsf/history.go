@@ -12,34 +12,34 @@ import (
 	"hpcc/job/quantity"
 )
 
-// History asks bacct for the jobs of all users that have ended. What runs the nodes tell of.
+// History returns all users' ended jobs from bacct. Running jobs come from the nodes.
 func (System) History(ctx context.Context, from time.Time) (*capacity.History, error) {
 	span := from.Local().Format("2006/01/02/15:04") + ","
 	out, err := invoke.Call(ctx, "/", "bacct", "-u", "all", "-l", "-C", span)
 	if err != nil {
-		return nil, &capacity.NoHistory{Why: "LSF's accounting does not tell: " + invoke.Error(out, err).Error()}
+		return nil, &capacity.NoHistory{Why: "LSF's accounting is not available: " + invoke.Error(out, err).Error()}
 	}
 	if len(out) > invoke.MaxListing {
-		return nil, errors.New("reading LSF's accounting: it has more jobs than hpcc reads; ask for less with --since")
+		return nil, errors.New("reading LSF's accounting: too many jobs; shorten the period with --since")
 	}
-	return &capacity.History{Stays: stays(string(out), time.Now()), By: "bacct", Untold: []string{"memory", "GPUs"}, Notes: []string{"bacct tells of slots alone, not of memory and GPUs"}}, nil
+	return &capacity.History{Allocations: allocations(string(out), time.Now()), By: "bacct", Untold: []string{"memory", "GPUs"}, Notes: []string{"bacct reports slots, but not memory and GPUs"}}, nil
 }
 
-// stays reads "bacct -l": a paragraph for each job, whose lines are folded at 80 columns, the
-// rest of them behind blanks.
+// allocations parses "bacct -l": a paragraph for each job, with lines folded at 80 columns and continued
+// after blanks.
 //
 //	Job <17>, User <alice>, Project <default>, Status <DONE>, …
 //	Sat Nov 21 00:24:47: Dispatched to 2 Hosts/Processors <4*n1> <2*n2>;
 //	Sat Nov 21 00:25:17: Completed <done>.
-func stays(list string, now time.Time) []capacity.Stay {
-	var stays []capacity.Stay
-	var s capacity.Stay
+func allocations(list string, now time.Time) []capacity.Allocation {
+	var stays []capacity.Allocation
+	var s capacity.Allocation
 	entry := func(line string) {
 		if rest, ok := strings.CutPrefix(line, "Job <"); ok {
 			id, rest, _ := strings.Cut(rest, ">")
 			_, rest, _ = strings.Cut(rest, "User <")
 			user, _, _ := strings.Cut(rest, ">")
-			s = capacity.Stay{ID: id, User: user}
+			s = capacity.Allocation{ID: id, User: user}
 			return
 		}
 		at, what, ok := event(line, now)
@@ -50,10 +50,10 @@ func stays(list string, now time.Time) []capacity.Stay {
 				s.Start, s.CPUs = at, slots(what)
 			}
 		case strings.HasPrefix(what, "Completed") || strings.HasPrefix(what, "Exited") || strings.HasPrefix(what, "Done"):
-			if s.End = at; !s.Start.IsZero() && !at.Before(s.Start) && len(stays) < capacity.MaxStays {
+			if s.End = at; !s.Start.IsZero() && !at.Before(s.Start) && len(stays) < capacity.MaxAllocations {
 				stays = append(stays, s)
 			}
-			s = capacity.Stay{}
+			s = capacity.Allocation{}
 		}
 	}
 	whole := ""
@@ -61,7 +61,7 @@ func stays(list string, now time.Time) []capacity.Stay {
 		line = strings.TrimRight(line, "\r\n")
 		if strings.HasPrefix(line, "          ") {
 			if len(whole) < atomicfile.MaxSize {
-				whole += strings.TrimSpace(line) // folded anywhere, within words too
+				whole += strings.TrimSpace(line) // lines may be folded within words
 			}
 			continue
 		}
@@ -72,8 +72,8 @@ func stays(list string, now time.Time) []capacity.Stay {
 	return stays
 }
 
-// event reads the moment that a line begins with. LSF before 10 names no year: event takes the
-// latest year in which the moment is not in the future.
+// event parses the time at the start of a line. LSF before 10 omits the year: event uses the latest year
+// for which the time is not in the future.
 func event(line string, now time.Time) (at time.Time, what string, ok bool) {
 	stamp, what, ok := strings.Cut(line, ": ")
 	if !ok {
@@ -92,8 +92,8 @@ func event(line string, now time.Time) (at time.Time, what string, ok bool) {
 	return at, what, true
 }
 
-// slots counts the slots of a dispatch: <n1> <n1> <4*n2>. Where it tells what was allocated
-// besides what was asked for, that counts.
+// slots counts the slots of a dispatch: <n1> <n1> <4*n2>. If the line also has the allocated slots, it
+// counts those instead of the requested ones.
 func slots(what string) int {
 	if _, allocated, ok := strings.Cut(what, "Allocated "); ok {
 		what = allocated

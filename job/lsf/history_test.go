@@ -45,7 +45,7 @@ Sat Nov 21 00:29:00: Exited; TERM_OWNER: job killed by owner.
 `
 
 func TestLSFStays(t *testing.T) {
-	jobtest.CheckStays(t, stays(bacctText, time.Date(2026, 11, 22, 0, 0, 0, 0, time.Local)),
+	jobtest.CheckAllocations(t, allocations(bacctText, time.Date(2026, 11, 22, 0, 0, 0, 0, time.Local)),
 		"17 alice 00:24:47-00:25:17 cpus 8 memory 0M gpus 0",
 		"18[2] bob 00:26:10-00:27:10 cpus 1 memory 0M gpus 0")
 	at, _, ok := event("Thu Dec 31 23:00:00: Dispatched to <n1>;", time.Date(2026, 1, 2, 0, 0, 0, 0, time.Local))
@@ -57,7 +57,7 @@ func TestLSFStays(t *testing.T) {
 func FuzzLSFStays(f *testing.F) {
 	f.Add(bacctText)
 	f.Fuzz(func(t *testing.T, text string) {
-		list := stays(text, time.Now())
+		list := allocations(text, time.Now())
 		for _, s := range list {
 			if s.Start.IsZero() || s.CPUs < 0 || s.Memory < 0 || s.GPUs < 0 {
 				t.Errorf("a job has %+v", s)

@@ -1,4 +1,4 @@
-// Package lsf speaks to IBM Spectrum LSF 10.1 by its commands.
+// Package lsf drives IBM Spectrum LSF 10.1 through its commands.
 package lsf
 
 import (
@@ -26,16 +26,15 @@ type System struct{}
 
 // Detect reports whether this host has LSF; see [batch.System].
 func (System) Detect(ctx context.Context) bool {
-	out, err := invoke.Call(ctx, "/", "lsid") // Slurm has one of its own
+	out, err := invoke.Call(ctx, "/", "lsid") // Slurm has an lsid too
 	return err == nil && !strings.Contains(strings.ToLower(string(out)), "slurm")
 }
 
-// maxIndex is the largest index that LSF takes unless the site says otherwise
-// (lsb.params(5), MAX_JOB_ARRAY_SIZE).
+// maxIndex is LSF's default limit for an array index (lsb.params(5), MAX_JOB_ARRAY_SIZE).
 const maxIndex = 1000
 
-// options are the job's in the words of bsub(1). LSF's units differ from site
-// to site (LSF_UNIT_FOR_LIMITS): they are written out.
+// options returns the job's options for bsub(1). It writes units explicitly, because LSF's default
+// differs from site to site (LSF_UNIT_FOR_LIMITS).
 func (System) options(j *job.Job) []string {
 	o := []string{"-cwd " + jobscript.Quoted(j.Dir)}
 	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
@@ -44,13 +43,13 @@ func (System) options(j *job.Job) []string {
 		switch {
 		case j.Nodes > 1 || (j.TasksPerNode > 0 && j.Nodes == 0):
 			add(`-R "span[ptile=%d]"`, j.ProcessesPerNode()*max(j.CPUs, 1))
-		case j.Nodes == 1 || !j.AsksForProcesses(): // the processors of one process are on one host
+		case j.Nodes == 1 || !j.AsksForProcesses(): // keep the processors of a process on one host
 			add(`-R "span[hosts=1]"`)
 		case j.CPUs > 1:
 			add(`-R "span[block=%d]"`, j.CPUs)
 		}
 	}
-	if j.Memory > 0 { // many sites want both
+	if j.Memory > 0 { // many sites require both
 		mb := (j.Memory + 1<<20 - 1) >> 20
 		reserve := mb
 		if n := int64(j.ProcessesPerNode() * max(j.CPUs, 1)); j.Rules.MemoryPer == "slot" { // lsb.params(5), RESOURCE_RESERVE_PER_TASK
@@ -66,7 +65,7 @@ func (System) options(j *job.Job) []string {
 		}
 		add(`-gpu "num=%d:j_exclusive=yes%s"`, j.GPUs, model)
 	}
-	if j.Time > 0 { // hpcc ends the task before
+	if j.Time > 0 { // hpcc ends the task earlier
 		m := int64((j.Time + node.Grace + time.Minute - 1) / time.Minute)
 		add("-W %d:%02d", m/60, m%60)
 	}
@@ -79,7 +78,7 @@ func (System) options(j *job.Job) []string {
 	if j.Exclusive {
 		add("-x")
 	}
-	return append(o, wishes(j)...)
+	return append(o, constraints(j)...)
 }
 
 // Render returns the job script; see [batch.System].
@@ -112,8 +111,7 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 	for _, o := range options {
 		t.Line("#BSUB %s", o)
 	}
-	// LSF would hold the output back until the job ends, and put a letter around
-	// it; without -o it would send it by mail.
+	// LSF would hold back the output until the job ends and add a report; without -o it would mail it.
 	t.Line("#BSUB -o /dev/null")
 	for _, n := range j.Native {
 		t.Line("#BSUB %s", n)
@@ -128,8 +126,7 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 	return t.String(), nil, nil
 }
 
-// Submit hands a script in on standard input: "bsub FILE" would take no notice of
-// its directives.
+// Submit submits a script on standard input: "bsub FILE" would ignore its directives.
 func (System) Submit(ctx context.Context, r *batch.Request) error {
 	f, err := os.Open(r.Script)
 	if err != nil {
@@ -138,11 +135,11 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 	defer f.Close()
 	out, err := invoke.Feed(ctx, r.Job.Dir, f, []string{"HPCC_SUBMISSION=" + r.ID}, "bsub")
 	if err != nil {
-		return fmt.Errorf("handing job %q to LSF: %w", r.Job.Name, invoke.Error(out, err))
+		return fmt.Errorf("submitting job %q to LSF: %w", r.Job.Name, invoke.Error(out, err))
 	}
 	m := answer().FindSubmatch(out)
 	if m == nil {
-		return fmt.Errorf("handing job %q to LSF: bsub answered %q, which has no job id; \"bjobs\" shows whether the job is there", r.Job.Name, message.Short(string(out)))
+		return fmt.Errorf("submitting job %q to LSF: bsub answered %q without a job ID; check \"bjobs\" for the job", r.Job.Name, message.Short(string(out)))
 	}
 	r.Native = string(m[1])
 	return nil
@@ -150,11 +147,11 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 
 var answer = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Job <(\d+)> is submitted to `) })
 
-// Query reads the queue of this user, and why jobs wait.
+// Query returns the queue state of this user's jobs, and why they wait.
 func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
 	out, err := invoke.Call(ctx, "/", "bjobs", "-w")
 	if err != nil && !strings.Contains(string(out), "No unfinished job") {
-		return nil, fmt.Errorf("asking LSF for its jobs: %w", invoke.Error(out, err))
+		return nil, fmt.Errorf("querying LSF for jobs: %w", invoke.Error(out, err))
 	}
 	jobs := queue(string(out))
 	waiting := false
@@ -174,8 +171,8 @@ func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueStat
 	return jobs, nil
 }
 
-// queue reads "bjobs -w": a line for each task, of which the first columns
-// never have blanks: id, user, state.
+// queue parses "bjobs -w": a line for each task. The first columns, id, user and state, never contain
+// blanks.
 func queue(list string) map[string]batch.QueueState {
 	jobs := map[string]batch.QueueState{}
 	for line := range strings.Lines(list) {
@@ -199,7 +196,7 @@ func queue(list string) map[string]batch.QueueState {
 	return jobs
 }
 
-// reasons reads "bjobs -p": below a job's line, lines that begin with a blank.
+// reasons parses "bjobs -p": a job's line, followed by indented lines.
 func reasons(list string) map[string]string {
 	why, id := map[string]string{}, ""
 	for line := range strings.Lines(list) {
@@ -219,13 +216,13 @@ func reasons(list string) map[string]string {
 // Cancel ends the tasks of the job.
 func (System) Cancel(ctx context.Context, id string) error {
 	if out, err := invoke.Call(ctx, "/", "bkill", id); err != nil {
-		return fmt.Errorf("ending job %s: %w", id, invoke.Error(out, err))
+		return fmt.Errorf("cancelling job %s: %w", id, invoke.Error(out, err))
 	}
 	return nil
 }
 
-// wishes are the options of bsub(1) for them.
-func wishes(j *job.Job) []string {
+// constraints returns the bsub(1) options for [job.Constraints].
+func constraints(j *job.Job) []string {
 	var o jobscript.Options
 	add := o.Add
 	var before []string

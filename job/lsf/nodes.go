@@ -12,12 +12,12 @@ import (
 	"hpcc/job/quantity"
 )
 
-// Nodes asks for the hosts: their slots, their memory, their GPUs, their queues, and
-// for how long jobs run on. Only the first has to answer.
+// Nodes lists the hosts: slots, memory, GPUs, queues, and the remaining time of jobs. Only the first of
+// the queries must succeed.
 func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 	out, err := invoke.Call(ctx, "/", "bhosts", "-w")
 	if err != nil {
-		return nil, fmt.Errorf("asking LSF for its hosts: %w", invoke.Error(out, err))
+		return nil, fmt.Errorf("querying LSF for hosts: %w", invoke.Error(out, err))
 	}
 	c := &capacity.Snapshot{Nodes: hosts(string(out[:min(len(out), invoke.MaxListing)]))}
 	at := capacity.NodeIndex(c.Nodes)
@@ -35,7 +35,7 @@ func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 		out, err := invoke.Call(ctx, "/", l.args[0], l.args[1:]...)
 		if err != nil {
 			if !strings.Contains(string(out), "No ") { // "No unfinished job found", and the like
-				c.Notes = append(c.Notes, fmt.Sprintf("%s: not known: %s: %v", l.what, strings.Join(l.args[:2], " "), invoke.Error(out, err)))
+				c.Notes = append(c.Notes, fmt.Sprintf("%s: unknown: %s: %v", l.what, strings.Join(l.args[:2], " "), invoke.Error(out, err)))
 			}
 			continue
 		}
@@ -44,8 +44,8 @@ func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 	return c, nil
 }
 
-// columns reads a listing whose first line names its columns, of which none has
-// blanks; row is given each of the others by name of column.
+// columns parses a table whose first line names the columns, without blanks. It calls row for each other
+// line with a lookup by column name.
 func columns(list string, row func(get func(name string) string)) {
 	var names map[string]int
 	for line := range strings.Lines(list) {
@@ -76,7 +76,7 @@ func hosts(list string) []capacity.Node {
 		n := capacity.Node{Name: get("HOST_NAME"), CPUs: quantity.Count(get("MAX"))}
 		status := get("STATUS")
 		if get("MAX") == "-" {
-			n.CPUs = -1 // as many as the host has processors, see static
+			n.CPUs = -1 // the number of the host's processors, see static
 		}
 		n.FreeCPUs = -quantity.Count(get("NJOBS")) - quantity.Count(get("RSV"))
 		switch {
@@ -86,7 +86,7 @@ func hosts(list string) []capacity.Node {
 			n.State, n.Reason = capacity.Off, status
 		}
 		if n.CPUs == 0 {
-			n.State, n.Reason = capacity.Off, "it has no slots"
+			n.State, n.Reason = capacity.Off, "the host has no slots"
 		}
 		if n.CPUs > 0 {
 			n.FreeCPUs += n.CPUs
@@ -125,8 +125,8 @@ func load(at map[string]*capacity.Node, list string) {
 	})
 }
 
-// queues reads "bqueues -l": which hosts take a queue's jobs. A group of hosts is
-// not resolved: such a queue is on each host, as far as hpcc knows.
+// queues parses "bqueues -l": the hosts of each queue. It does not resolve host groups: such a queue
+// counts for every host.
 func queues(at map[string]*capacity.Node, list string) {
 	queue := ""
 	for line := range strings.Lines(list) {
@@ -153,8 +153,7 @@ func queues(at map[string]*capacity.Node, list string) {
 	}
 }
 
-// gpus reads "bhosts -gpu -w": a line for each GPU, of which those of one host
-// after the first do not name it.
+// gpus parses "bhosts -gpu -w": a line for each GPU. Only the first line of a host has its name.
 func gpus(at map[string]*capacity.Node, list string) {
 	var n *capacity.Node
 	var names []string

@@ -11,13 +11,13 @@ import (
 	"hpcc/job/quantity"
 )
 
-// Resource strings of LSF (bsub -R): sections select[…], rusage[…], span[…],
-// affinity[…]; what stands in no section is a selection.
+// LSF's resource strings (bsub -R) have the sections select[…], rusage[…], span[…] and affinity[…]. Text
+// outside a section is a selection.
 
 var section = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([a-z]+)\[([^\[\]]*)\]`) })
 
-// readResources reads a resource string, section by section. A section that hpcc
-// cannot express refuses the string, unless it only restricts what the job requests anyway.
+// readResources parses a resource string, section by section. It refuses a section that hpcc cannot
+// express, unless that only restricts what the job requests anyway.
 func readResources(r *dialect.Reader, v string) error {
 	rest := strings.TrimSpace(section().ReplaceAllString(v, ""))
 	found := section().FindAllStringSubmatch(v, -1)
@@ -50,7 +50,7 @@ func readResources(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// sections read a section each, and return the items that they do not know.
+// sections parse one section each, and return the items that they do not know.
 var sections = map[string]func(r *dialect.Reader, s string) []string{
 	"span": readSpan, "rusage": readUsage, "select": readSelect, "affinity": readAffinity,
 }

@@ -1,8 +1,8 @@
-// Package node is what hpcc does on the node where a task runs. A Runner runs tasks, with a
-// companion next to one of them; StartRay starts a Ray on all nodes of a job.
+// Package node is the part of hpcc on the node where a task runs. A Runner runs tasks, with a companion next to one
+// of them; StartRay starts a Ray cluster on all nodes of a job.
 //
-// Each batch system describes the task and the hosts of its job in variables and files of its own, which its package
-// names in a [Scheduler]. The package reads them and asks no server.
+// Each batch system describes the task and the hosts of its job in variables and files, which its package names in a
+// [Scheduler]. This package reads them without querying a server.
 package node
 
 import (
@@ -15,9 +15,8 @@ import (
 	"hpcc/job/tunnel"
 )
 
-// Begin returns the record of a task that begins in this process: its host, and its native
-// ID by the environment. dir is the job's directory; a record of an earlier attempt at the
-// task in it is put aside.
+// Begin returns the record of a task that starts in this process, with its host and native ID. It moves the record
+// of an earlier attempt in dir, the job's directory, aside.
 func (known Schedulers) Begin(dir string, index int) *job.Task {
 	t := &job.Task{Index: index, Start: time.Now()}
 	for _, s := range known {

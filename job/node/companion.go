@@ -19,19 +19,19 @@ import (
 type Companion struct {
 	Task int // index of the task
 	Name string
-	Argv []string // none for no companion
+	Argv []string // empty for no companion
 }
 
-// companionGrace is how long a companion has to end when its task has ended.
+// companionGrace is how long a companion may take to end after its task.
 const companionGrace = 5 * time.Second
 
-// accompany starts the companion of task k, and returns a function that ends it. Its failure
-// is reported and recorded, and does not fail the task.
+// accompany starts the companion of task k, and returns a function that ends it. Its failure is reported and
+// recorded, and does not fail the task.
 func (r *Runner) accompany(k int, env []string) (end func()) {
 	if len(r.Companion.Argv) == 0 || k != r.Companion.Task {
 		return func() {}
 	}
-	b := &job.Beside{Name: r.Companion.Name, Task: k, Start: time.Now(), Output: filepath.Join(r.Dir, "beside."+r.Companion.Name+".out")}
+	b := &job.Companion{Name: r.Companion.Name, Task: k, Start: time.Now(), Output: filepath.Join(r.Dir, "beside."+r.Companion.Name+".out")}
 	b.Host = tunnel.Host()
 	ended, stop := make(chan struct{}), make(chan struct{})
 	cmd, err := r.begin(b, env)
@@ -71,7 +71,7 @@ func (r *Runner) accompany(k int, env []string) (end func()) {
 }
 
 // begin starts the companion on a free port and records that.
-func (r *Runner) begin(b *job.Beside, env []string) (*exec.Cmd, error) {
+func (r *Runner) begin(b *job.Companion, env []string) (*exec.Cmd, error) {
 	ports, err := freePorts("127.0.0.1", 1)
 	if err != nil {
 		return nil, err
@@ -103,10 +103,10 @@ func (r *Runner) begin(b *job.Beside, env []string) (*exec.Cmd, error) {
 }
 
 // endCompanion records the end of a companion, and reports a problem.
-func (r *Runner) endCompanion(b *job.Beside, problem string) {
+func (r *Runner) endCompanion(b *job.Companion, problem string) {
 	b.End, b.Problem = time.Now(), problem
 	if problem != "" {
-		r.Logf("warning: %s beside task %d ended: %s; what it wrote is in %s", b.Name, b.Task, problem, b.Output)
+		r.Logf("warning: %s next to task %d ended: %s; its output is in %s", b.Name, b.Task, problem, b.Output)
 	}
 	if err := b.Write(r.Dir); err != nil {
 		r.Logf("warning: %v", err)

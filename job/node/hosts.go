@@ -12,8 +12,8 @@ import (
 	"hpcc/store/wait"
 )
 
-// Spread refuses to go on if a job was given another number of nodes than it asked for.
-// Only some batch systems do that; getenv reads the environment of the job.
+// Spread returns an error if a job was given another number of nodes than it requested. Only some batch systems do
+// that; getenv reads the environment of the job.
 func (known Schedulers) Spread(nodes int, getenv func(string) string) error {
 	for _, s := range known {
 		if s.Spreads == nil || nodes == 0 {
@@ -27,8 +27,7 @@ func (known Schedulers) Spread(nodes int, getenv func(string) string) error {
 	return nil
 }
 
-// given returns the hosts of a job, the one it runs on first. Their number has to be
-// the requested one.
+// given returns the hosts of a job, this one first. Their number must be the requested one.
 func (s *Scheduler) given(nodes int, getenv func(string) string) ([]string, error) {
 	hosts, err := s.hosts(getenv)
 	if err != nil {
@@ -57,33 +56,33 @@ func (s *Scheduler) hosts(getenv func(string) string) ([]string, error) {
 	var hosts []string
 	for _, h := range list {
 		if !job.WordText().MatchString(h) || strings.HasPrefix(h, "-") {
-			return nil, fmt.Errorf("%q is no name of a host", message.Short(h))
+			return nil, fmt.Errorf("%q is not a host name", message.Short(h))
 		}
 		if !slices.Contains(hosts, h) {
 			hosts = append(hosts, h)
 		}
 	}
-	// The job runs on the first, unless its host says otherwise.
+	// The job runs on the first host, unless its own host name is in the list.
 	if i := slices.IndexFunc(hosts, func(h string) bool { return short(h) == short(getenv("HOSTNAME")) }); i > 0 {
 		hosts[0], hosts[i] = hosts[i], hosts[0]
 	}
 	return hosts, nil
 }
 
-// short is a host's name without its domain.
+// short returns a host name without the domain.
 func short(host string) string {
 	s, _, _ := strings.Cut(host, ".")
 	return s
 }
 
-// maxHostFile bounds a file of hosts, in bytes: a line has about fifty.
+// maxHostFile bounds a host file, in bytes. A line has about fifty.
 const maxHostFile = 16 << 20
 
 // HostFile lists the first field of each line of the file that a variable names.
 func HostFile(name string, getenv func(string) string) ([]string, error) {
 	file := getenv(name)
 	if file == "" {
-		return nil, fmt.Errorf("%s is not set: this is no job of several nodes", name)
+		return nil, fmt.Errorf("%s is not set: not a job with several nodes", name)
 	}
 	b, err := wait.ReadFile(file, maxHostFile)
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 	"hpcc/job/tunnel"
 )
 
-// A Process is one of a task's on this node: what one who comes to look has to share.
+// A Process is a process of a task on this node, with the attributes that a joining command shares.
 type Process struct {
 	PID       int
-	Contained bool     // it is in namespaces of its own
-	Dir       string   // where it is, in its own sight
-	Env       []string // it was begun with
+	Contained bool     // it is in separate namespaces
+	Dir       string   // its working directory, as it sees it
+	Env       []string // its initial environment
 }
 
-// Inside finds the process to join of a task that runs on this node: the first of the task's
-// that is in a container, else, where none is, the task's own.
+// Inside returns the process of a task on this node that a command should join: the first one in a container, or the
+// task's own.
 func (known Schedulers) Inside(t *job.Task) (*Process, error) {
 	host, err := os.Readlink("/proc/self/ns/user")
 	if err != nil {
@@ -40,11 +40,11 @@ func (known Schedulers) Inside(t *job.Task) (*Process, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("task %d has no process on this node (%s) that could be joined", t.Index, tunnel.Host())
+	return nil, fmt.Errorf("task %d does not have a process to join on this node (%s)", t.Index, tunnel.Host())
 }
 
-// processes are those of the task on this node, its program first: what descends
-// from that, and what says in its environment to be of the same task, which a launcher started.
+// processes returns the processes of the task on this node, its program first: its descendants, and those that a
+// launcher started with the task's environment.
 func (known Schedulers) processes(t *job.Task) []int {
 	parents := map[int]int{}
 	entries, _ := os.ReadDir("/proc")
@@ -89,7 +89,7 @@ func (known Schedulers) started(t *job.Task, env []string) bool {
 	return get("HPCC_RUNNING") != "" && slices.ContainsFunc(known, func(s *Scheduler) bool { return s.task(get) == t.Native })
 }
 
-// environOf is the environment that a process was begun with; empty of another's.
+// environOf returns the initial environment of a process, or nothing for another user's.
 func environOf(pid int) []string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil || len(b) == 0 {
@@ -98,13 +98,13 @@ func environOf(pid int) []string {
 	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
 }
 
-// Root is the process's root directory, as a path of this process.
+// Root returns the process's root directory, as a path for this process.
 func (p *Process) Root() string { return fmt.Sprintf("/proc/%d/root", p.PID) }
 
-// EnvFile is the file of its environment.
+// EnvFile returns the path of its environment.
 func (p *Process) EnvFile() string { return fmt.Sprintf("/proc/%d/environ", p.PID) }
 
-// Shell is one that the process could start.
+// Shell returns a shell that the process could start.
 func (p *Process) Shell() string {
 	root := "/"
 	if p.Contained {

@@ -9,17 +9,16 @@ import (
 	"time"
 )
 
-// Grace is how long what was told to end has before it is killed.
+// Grace is the time between SIGTERM and SIGKILL.
 const Grace = 30 * time.Second
 
-// ProcessID names a process for good: host, pid and start time, since pids are
-// used again.
+// ProcessID identifies a process uniquely: host, pid and start time, because pids are reused.
 func ProcessID(pid int) string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s/%d/%s", host, pid, startTime(pid))
 }
 
-// startTime is field 22 of /proc/PID/stat (proc(5)): clock ticks since boot.
+// startTime returns field 22 of /proc/PID/stat (proc(5)): clock ticks since boot.
 func startTime(pid int) string {
 	if f := Stat(pid); len(f) >= 20 {
 		return f[19]
@@ -27,8 +26,8 @@ func startTime(pid int) string {
 	return ""
 }
 
-// Stat are those of /proc/PID/stat from the third on, the state: the second,
-// a name, may have blanks. None are of a process that is not there.
+// Stat returns the fields of /proc/PID/stat from the third, the state, because the second, a name, may contain
+// blanks. It returns none if the process does not exist.
 func Stat(pid int) []string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -37,8 +36,7 @@ func Stat(pid int) []string {
 	return strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 }
 
-// Alive says whether the process of a local job still runs. known is false
-// when the job runs on another host.
+// Alive reports whether the process of a local job still runs. known is false if the job runs on another host.
 func Alive(id string) (alive, known bool) {
 	f := strings.Split(id, "/")
 	host, _ := os.Hostname()

@@ -22,36 +22,35 @@ import (
 	"hpcc/metrics"
 )
 
-// A rayNode is one node of a Ray: a process outside the image, with Ray's as its
-// children in it. It is their subreaper (prctl(2)), so that what Ray leaves behind becomes a
-// child of it too, and ends with it. "ray stop" would end all Rays of the user.
+// A rayNode is one node of a Ray cluster: a process outside the image, with Ray's processes as its children inside.
+// It is their subreaper (prctl(2)), so that orphans of Ray become its children, and it can end them. "ray stop"
+// would end all of the user's Ray clusters.
 type rayNode struct {
 	place rayPlace
 	plan  RayPlan
 	rank  int
 	host  string
-	peer  string // another node's host, "" where none is known
-	log   string // name of the file for what "ray start" says
+	peer  string // another node's host; "" if unknown
+	log   string // name of the file for the output of "ray start"
 	logf  func(format string, args ...any)
 	rayAddress
 }
 
-// A rayAddress is where the head is found, and where Ray keeps its files.
+// A rayAddress is the address of the head, and the directory of Ray's files.
 type rayAddress struct {
 	Address string // IP:PORT
-	Temp    string // on every node: a short name, since sockets there may have 107 bytes (unix(7))
+	Temp    string // same on all nodes; short, because socket paths may have 107 bytes (unix(7))
 }
 
-// How often a node looks whether something has happened, and how long it waits
-// for the others by default.
+// How often a node polls, and how long it waits for the others by default.
 const (
 	rayPoll     = 200 * time.Millisecond
 	rayPatience = 5 * time.Minute
 )
 
-// JoinRay is one node of the Ray that meets in dir, until the Ray ends. It returns the exit status
-// for the launcher. rank is the node's number; below 0 the launcher says it. peer is another node of
-// the job, to which rank 0 finds its address; "" for none.
+// JoinRay runs one node of the Ray cluster that meets in dir, until it ends, and returns the exit status for the
+// launcher. rank is the node's number; if negative it is in the launcher's variable. peer is another node of the
+// job, for finding rank 0's address; "" for none.
 func (known Schedulers) JoinRay(ctx context.Context, dir string, rank int, peer string, logf func(format string, args ...any)) (int, error) {
 	n := &rayNode{place: rayPlace(dir), rank: rank, peer: peer, log: "head.log", logf: logf}
 	if !n.place.get("plan", &n.plan) {
@@ -98,11 +97,11 @@ func raiseFiles() {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) == nil {
 		r.Cur = r.Max
-		_ = syscall.Setrlimit(unix.RLIMIT_NOFILE, &syscall.Rlimit{Cur: r.Cur, Max: r.Max}) // which children keep
+		_ = syscall.Setrlimit(unix.RLIMIT_NOFILE, &syscall.Rlimit{Cur: r.Cur, Max: r.Max}) // children inherit it
 	}
 }
 
-// lead is the node with the head and the program.
+// lead runs the node with the head and the program.
 func (n *rayNode) lead(ctx context.Context) int {
 	dir, err := os.MkdirTemp("/tmp", "ray-") // on the node, never on NFS
 	if err != nil {
@@ -115,7 +114,7 @@ func (n *rayNode) lead(ctx context.Context) int {
 	if err != nil {
 		return n.done(n.fail("%v", err))
 	}
-	defer head.stop(rayGrace) // when the workers can know why
+	defer head.stop(rayGrace) // after the workers can read why
 	if err = n.place.put("address", n.rayAddress); err == nil {
 		err = n.gather(ctx, head)
 	}
@@ -136,14 +135,14 @@ func (n *rayNode) done(status int) int {
 	return 0
 }
 
-// fail prints why there is no Ray.
+// fail prints why the Ray cluster failed.
 func (n *rayNode) fail(format string, a ...any) int {
 	n.logf("ray: node %d on %s: "+format, append([]any{n.rank, n.host}, a...)...)
 	return rayFailed
 }
 
-// startHead starts the head and returns when it answers. Its ports are free ones, since
-// the node may have Rays of others: what another one took meanwhile is tried again.
+// startHead starts the head and returns when it answers. It uses free ports, because the node may run other Ray
+// clusters, and retries if another process takes one.
 func (n *rayNode) startHead(ctx context.Context) (*rayProcess, error) {
 	ip, err := n.hostIP()
 	if err != nil {
@@ -172,9 +171,8 @@ func (n *rayNode) startHead(ctx context.Context) (*rayProcess, error) {
 	}
 }
 
-// listensOwn reports whether a program of this user's listens at an address of
-// this node. Another user may have taken the port that was free a moment ago: the
-// workers would send the Ray's token there.
+// listensOwn reports whether this user's program listens at an address of this node. Another user may have taken
+// the free port in the meantime, and would receive the cluster's token from the workers.
 func listensOwn(address string) bool {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -186,7 +184,7 @@ func listensOwn(address string) bool {
 
 var errStopped = errors.New("it was told to end")
 
-// until waits for something to happen while a process of Ray lives.
+// until waits for a condition while a Ray process lives.
 func (n *rayNode) until(ctx context.Context, p *rayProcess, happened func() bool) error {
 	patience := rayPatience
 	if d, err := time.ParseDuration(os.Getenv("HPCC_RAY_WAIT")); err == nil && d > 0 {
@@ -203,7 +201,7 @@ func (n *rayNode) until(ctx context.Context, p *rayProcess, happened func() bool
 		case n.place.has("stop"):
 			return errStopped
 		case time.Now().After(late):
-			return fmt.Errorf("nothing for %s (HPCC_RAY_WAIT has it wait longer)", patience)
+			return fmt.Errorf("timed out after %s (set HPCC_RAY_WAIT to wait longer)", patience)
 		}
 		var ended <-chan struct{}
 		if p != nil {
@@ -243,7 +241,7 @@ while sum(1 for n in ray.nodes() if n["Alive"]) < int(sys.argv[2]):
 		}
 	})
 	if err == nil && !all.cmd.ProcessState.Success() {
-		err = fmt.Errorf("asking Ray for its nodes: python3 ended with %s", all.cmd.ProcessState)
+		err = fmt.Errorf("querying Ray for nodes: python3 ended with %s", all.cmd.ProcessState)
 	}
 	if err != nil && !errors.Is(err, errStopped) {
 		err = fmt.Errorf("waiting for %d nodes: %w%s", n.plan.Nodes, err, n.tail())
@@ -251,9 +249,9 @@ while sum(1 for n in ray.nodes() if n["Alive"]) < int(sys.argv[2]):
 	return err
 }
 
-// drive runs the program. It ends before its time when Ray does.
+// drive runs the program, and ends it if the Ray cluster ends first.
 func (n *rayNode) drive(ctx context.Context, head *rayProcess) int {
-	// The names of before RAY_ADDRESS, with Ray's own default for the password.
+	// Older names of RAY_ADDRESS, with Ray's default password.
 	cmd := n.command([]string{"RAY_ADDRESS=" + n.Address, "ip_head=" + n.Address, "redis_password=5241590000000000"}, n.plan.Program)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	over, why := make(chan struct{}), make(chan string, 1)
@@ -284,7 +282,7 @@ func (n *rayNode) drive(ctx context.Context, head *rayProcess) int {
 	return run.Status()
 }
 
-// ends waits for what ends the program before its time; "" when it is over.
+// ends waits for an event that ends the program early, and returns it; "" if the program has ended.
 func (n *rayNode) ends(ctx context.Context, head *rayProcess, over <-chan struct{}) string {
 	for {
 		var why string
@@ -306,7 +304,7 @@ func (n *rayNode) ends(ctx context.Context, head *rayProcess, over <-chan struct
 	}
 }
 
-// work is a node with a worker: it ends with the program.
+// work runs a node with a worker until the program ends.
 func (n *rayNode) work(ctx context.Context) int {
 	if err := n.until(ctx, nil, func() bool { return n.place.get("address", &n.rayAddress) || n.place.has("done") }); err != nil || n.Address == "" {
 		if err != nil && !errors.Is(err, errStopped) {
@@ -319,7 +317,7 @@ func (n *rayNode) work(ctx context.Context) int {
 	}
 	defer os.RemoveAll(n.Temp)
 	markTemp(n.Temp)
-	c, err := net.Dial("udp", n.Address) // sends nothing, and tells by which address this node is reached from there
+	c, err := net.Dial("udp", n.Address) // sends nothing; selects this node's address on that network
 	if err != nil {
 		return n.lost(fmt.Sprintf("reaching the head: %v", err))
 	}
@@ -338,7 +336,7 @@ func (n *rayNode) work(ctx context.Context) int {
 		case <-ctx.Done():
 			return 0
 		case <-ray.ended:
-			// It ends by itself when the head does, which may be seen before the file is.
+			// The worker may end with the head before the file is visible.
 			for end := time.Now().Add(rayGrace); time.Now().Before(end); time.Sleep(rayPoll) {
 				if n.place.has("done") || n.place.has("stop") || ctx.Err() != nil {
 					return 0
@@ -350,7 +348,7 @@ func (n *rayNode) work(ctx context.Context) int {
 	}
 }
 
-// lost ends a worker, and with it the Ray.
+// lost ends a worker, and with it the Ray cluster.
 func (n *rayNode) lost(why string) int {
 	if err := n.place.put("failed", fmt.Sprintf("node %d on %s: %s", n.rank, n.host, why)); err != nil {
 		n.logf("ray: %v", err)
@@ -362,11 +360,10 @@ func (n *rayNode) lost(why string) int {
 type rayProcess struct {
 	cmd       *exec.Cmd
 	ended     chan struct{}
-	dashboard string // where it is, of a head
+	dashboard string // dashboard address of a head
 }
 
-// start runs "ray start" in the image. Ray would take all of the machine, so its flags
-// limit it to the job's resources.
+// start runs "ray start" in the image, limited to the job's resources; by default Ray uses the full machine.
 func (n *rayNode) start(args ...string) (*rayProcess, error) {
 	ports, err := freePorts("", 1)
 	if err != nil {
@@ -379,7 +376,7 @@ func (n *rayNode) start(args ...string) (*rayProcess, error) {
 	w := append([]string{"ray", "start"}, args...)
 	w = append(w, "--num-cpus="+strconv.Itoa(cpus), "--num-gpus="+strconv.Itoa(n.plan.GPUs),
 		"--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port="+ports[0], "--block")
-	if m := n.plan.Memory; m > 0 { // shared as Ray shares a machine's: 30 % for objects
+	if m := n.plan.Memory; m > 0 { // divided like Ray's default: 30 % for objects
 		w = append(w, fmt.Sprintf("--object-store-memory=%d", m*3/10), fmt.Sprintf("--memory=%d", m*7/10))
 	}
 	return n.begin(w...)
@@ -401,8 +398,7 @@ func (n *rayNode) begin(argv ...string) (*rayProcess, error) {
 	return p, nil
 }
 
-// command runs argv in the image, as a process group, with the variables of Ray
-// and the directories in which its processes meet.
+// command runs argv in the image as a process group, with Ray's variables and shared directories.
 func (n *rayNode) command(env, argv []string) *exec.Cmd {
 	w := slices.Clone(n.plan.Image[:2]) // hpcc run
 	for _, e := range append([]string{"RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=" + n.place.file("token"), "RAY_USAGE_STATS_ENABLED=0"}, env...) {
@@ -415,7 +411,7 @@ func (n *rayNode) command(env, argv []string) *exec.Cmd {
 	return cmd
 }
 
-// stop ends the process and what is in its group.
+// stop ends the process and its group.
 func (p *rayProcess) stop(grace time.Duration) {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
 	select {
@@ -436,8 +432,8 @@ func (n *rayNode) tail() string {
 	return ":\n" + strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
-// hostIP is the address of this node for the others: that of HPCC_RAY_INTERFACE,
-// else the one with which it reaches another node, else that of its host name, else the first that is not local.
+// hostIP returns this node's address for the others: that of HPCC_RAY_INTERFACE, else the one that reaches another
+// node, else that of its host name, else the first that is not local.
 func (n *rayNode) hostIP() (string, error) {
 	if n.plan.Nodes == 1 {
 		return "127.0.0.1", nil
@@ -467,7 +463,7 @@ func (n *rayNode) hostIP() (string, error) {
 	if len(found) == 0 {
 		return "127.0.0.1", nil // all nodes are on one machine
 	}
-	i := slices.IndexFunc(found, func(ip net.IP) bool { return ip.To4() != nil }) // which every Ray knows
+	i := slices.IndexFunc(found, func(ip net.IP) bool { return ip.To4() != nil }) // all versions of Ray support IPv4
 	return found[max(i, 0)].String(), nil
 }
 
@@ -509,7 +505,7 @@ func ownDir(dir string) error {
 		return serr
 	}
 	if st, ok := fi.Sys().(*syscall.Stat_t); !ok || !fi.IsDir() || int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("%q is there, and is not yours", dir)
+		return fmt.Errorf("%q belongs to another user", dir)
 	}
 	return nil
 }

@@ -19,30 +19,29 @@ import (
 	"hpcc/metrics"
 )
 
-// rayFailed is the exit status of a Ray that did not run the program to its end.
+// rayFailed is the exit status of a Ray cluster that did not run the program to its end.
 const rayFailed = 1
 
-// A RayPlan is a Ray of some nodes of a job, and the program that is its driver.
+// A RayPlan describes a Ray cluster on nodes of a job, and its driver program.
 type RayPlan struct {
-	Nodes, CPUs, GPUs int      // CPUs and GPUs of each node; 0 CPUs: those that a process may use
-	Memory            int64    // of each node, in bytes; 0: that of the machine
+	Nodes, CPUs, GPUs int      // CPUs and GPUs per node; 0 CPUs: all usable ones
+	Memory            int64    // per node, in bytes; 0: the machine's
 	Image             []string // argv of a "hpcc run" of the image, without the program
 	Program           []string // argv of the driver
-	Env               []string // of the task: launchers except srun pass little of it on. StartRay fills it in
+	Env               []string // of the task, because most launchers pass on little of it; set by StartRay
 }
 
-// StartRay starts a Ray with a node on each node of the job, by the launcher of its target, runs
-// the program, and returns the program's exit status. dir is the job's directory, program the
-// argv of the command that calls JoinRay: it gets the place where the nodes meet as --dir, and
-// --rank and --peer as PerNode describes.
+// StartRay starts a Ray node on each node of the job with the target's launcher, runs the program, and returns its
+// exit status. dir is the job's directory. program is the argv of the command that calls JoinRay; it gets the shared
+// directory as --dir, and --rank and --peer as described at PerNode.
 //
-// Rank 0 starts the head and, when all nodes have come, the program; the others start a worker
-// each. When the program ends, or a node's Ray does, everything ends.
+// Rank 0 starts the head and, when all nodes have joined, the program. The others start a worker each. When the
+// program or a node's Ray ends, everything ends.
 func (known Schedulers) StartRay(ctx context.Context, to job.Target, dir string, plan RayPlan, program []string, logf func(format string, args ...any)) (int, error) {
 	plan.Env = os.Environ()
 	place, err := newRayPlace(dir, &plan)
 	if err != nil {
-		return 0, fmt.Errorf("making a place for the nodes of the Ray to meet: %w", err)
+		return 0, fmt.Errorf("creating the shared directory of the Ray nodes: %w", err)
 	}
 	steps, err := known.PerNode(to, plan.Nodes, plan.CPUs, append(slices.Clone(program), "--dir="+string(place)), os.Getenv)
 	if err != nil {
@@ -51,7 +50,7 @@ func (known Schedulers) StartRay(ctx context.Context, to job.Target, dir string,
 	status := place.launch(ctx, steps, logf)
 	if status == 0 {
 		err = os.RemoveAll(string(place))
-	} else { // what its nodes said stays
+	} else { // keep the logs of the nodes
 		err = errors.Join(os.Remove(place.file("token")), os.Remove(place.file("plan")))
 	}
 	if err != nil {
@@ -60,18 +59,17 @@ func (known Schedulers) StartRay(ctx context.Context, to job.Target, dir string,
 	return status, nil
 }
 
-// A rayPlace is the directory where the nodes of a Ray meet, below the job's own
-// and new for each Ray. Only its owner can read it: the token in it lets its reader run
-// programs in the Ray. Its files appear complete, by rename:
+// A rayPlace is the shared directory of the nodes of a Ray cluster, below the job's directory. Only its owner can
+// read it, because whoever has the token can run programs in the cluster. Its files appear complete, by rename:
 //
 //	plan     the RayPlan
-//	token    the secret that Ray asks of its clients, from 2.52 on
+//	token    the secret that Ray requires from its clients, from 2.52 on
 //	address  the rayAddress, when the head answers
 //	failed   why a worker ended before the program
 //	done     the program's status
-//	stop     that all are to end
+//	stop     all nodes should end
 //
-// and the output of "ray start", head.log and worker.N.log.
+// It also has the output of "ray start", head.log and worker.N.log.
 type rayPlace string
 
 func (p rayPlace) file(name string) string { return filepath.Join(string(p), name) }
@@ -85,13 +83,13 @@ func (p rayPlace) put(name string, v any) error {
 		err = os.Rename(p.file("."+name), p.file(name))
 	}
 	if err != nil {
-		return fmt.Errorf("telling the nodes of the Ray: %w", err)
+		return fmt.Errorf("writing a file for the Ray nodes: %w", err)
 	}
 	return nil
 }
 
-// get reads what was put; false when nothing was. The directory is read anew
-// each time: NFS keeps for long what it once did not find by name.
+// get reads a file, and returns false if it does not exist. It lists the directory first, because NFS caches
+// failed lookups for long.
 func (p rayPlace) get(name string, v any) bool {
 	if _, err := os.ReadDir(string(p)); err != nil {
 		return false
@@ -102,7 +100,7 @@ func (p rayPlace) get(name string, v any) bool {
 
 func (p rayPlace) has(name string) bool { return p.get(name, new(any)) }
 
-// newRayPlace makes the directory with the plan and the token.
+// newRayPlace creates the directory with the plan and the token.
 func newRayPlace(home string, plan *RayPlan) (rayPlace, error) {
 	dir, err := os.MkdirTemp(home, "ray-")
 	if err != nil {
@@ -130,7 +128,7 @@ const (
 // launch runs the commands that start the nodes, to their end. When the first command ends, one
 // fails or ctx is done, it ends the others.
 func (p rayPlace) launch(ctx context.Context, steps [][]string, logf func(string, ...any)) int {
-	dropped := make(chan os.Signal, 1) // the program gets them from its node
+	dropped := make(chan os.Signal, 1) // the program's node passes them on
 	signal.Notify(dropped, metrics.Passed()...)
 	defer signal.Stop(dropped)
 	type end struct{ step, status int }
@@ -141,7 +139,7 @@ func (p rayPlace) launch(ctx context.Context, steps [][]string, logf func(string
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if i == 0 {
 			cmd.Stdin = os.Stdin
-		} else { // launchers would die of signals that are for the program
+		} else { // shield launchers from signals for the program
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		}
 		cmds = append(cmds, cmd)
@@ -187,7 +185,7 @@ func (p rayPlace) launch(ctx context.Context, steps [][]string, logf func(string
 	return p.status(bad, logf)
 }
 
-// status is the job's: the program's own, where it had one.
+// status returns the job's exit status: the program's, if it has one.
 func (p rayPlace) status(steps int, logf func(string, ...any)) int {
 	var why string
 	done := 0
@@ -202,7 +200,7 @@ func (p rayPlace) status(steps int, logf func(string, ...any)) int {
 	return max(steps, rayFailed)
 }
 
-// statusOf is how a command ended, as a shell has it.
+// statusOf returns the exit status of a command, in shell notation.
 func statusOf(cmd *exec.Cmd) int {
 	if cmd.ProcessState == nil {
 		return rayFailed

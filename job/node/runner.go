@@ -26,25 +26,24 @@ import (
 type Runner struct {
 	Dir         string        // the job's directory; its last element is the job's ID
 	Name        string        // the job's name, for names of files
-	Argv        []string      // of the program; {task} and names of parameters are filled in
-	Output      string        // pattern for the file of the output; "" for hpcc's own streams
-	Errors      string        // pattern for the file of standard error; "" for that of the output
-	Stdin       []byte        // what each task reads; nil for hpcc's own standard input
+	Argv        []string      // of the program; {task} and parameters are replaced
+	Output      string        // pattern for the output file; "" for hpcc's own streams
+	Errors      string        // pattern for the file of standard error; "" for the output file
+	Stdin       []byte        // standard input of each task; nil for hpcc's own
 	Limit       time.Duration // 0: no limit
 	Warning     job.Warning   // sent before the limit
 	Retry       job.Retry
 	Params      job.Params
 	Count       int  // tasks of the full job
-	Interactive bool // tasks sit at a terminal
-	Nodes       int  // refuse another number of nodes; 0: the scheduler keeps to it
+	Interactive bool // tasks use the terminal
+	Nodes       int  // required number of nodes; 0: the scheduler guarantees it
 	Companion   Companion
 	Schedulers  Schedulers
 
-	// Ready returns an error if a task must not begin, such as when a job that it waits for has
-	// failed.
+	// Ready returns an error if a task must not start, for example because a dependency has failed.
 	Ready func(ctx context.Context) error
 
-	// Measure says how an attempt of a task is measured; nil for no record of its usage.
+	// Measure returns how to measure an attempt of a task; nil for no record of its usage.
 	Measure func(t *job.Task, argv []string) metrics.Options
 
 	// Logf prints a message for people.
@@ -72,16 +71,15 @@ func (r *Runner) RunArray(ctx context.Context, a job.Array, parallel int) bool {
 	return len(failed) == 0 && ctx.Err() == nil
 }
 
-// Run runs task k and returns its exit status: 125 if the program did not run. It retries a
-// task that fails as Retry says.
+// Run runs task k, with retries, and returns its exit status: 125 if the program did not run.
 func (r *Runner) Run(ctx context.Context, k int) int {
 	return r.retry(ctx, k, []string{"HPCC_TASK_ID=" + strconv.Itoa(k), "HPCC_TASK_COUNT=" + strconv.Itoa(r.Count)})
 }
 
-// RunNative is Run for a task whose environment has its index and their number already.
+// RunNative is Run for a task whose environment already has its index and the number of tasks.
 func (r *Runner) RunNative(ctx context.Context, k int) int { return r.retry(ctx, k, nil) }
 
-// retry runs a task until it succeeds, or is not to be retried.
+// retry runs a task until it succeeds or must not be retried.
 func (r *Runner) retry(ctx context.Context, k int, env []string) int {
 	limited, cancel := context.WithoutCancel(ctx), func() {}
 	if r.Limit > 0 {
@@ -93,7 +91,7 @@ func (r *Runner) retry(ctx context.Context, k int, env []string) int {
 		t := r.Schedulers.Begin(r.Dir, k)
 		tries := t.Tries(r.Dir)
 		if r.Retry.Times > 0 && tries > r.Retry.Times {
-			return r.fail(t, fmt.Errorf("it was run %d times before, and the scheduler began it again", tries))
+			return r.fail(t, fmt.Errorf("the scheduler started it again after %d attempts", tries))
 		}
 		if err := r.Schedulers.Spread(r.Nodes, os.Getenv); err != nil {
 			return r.fail(t, err)
@@ -125,14 +123,14 @@ func (r *Runner) retry(ctx context.Context, k int, env []string) int {
 	}
 }
 
-// How long a task waits before it is tried again.
+// Delays before a retry.
 const (
 	firstPause   = time.Second
 	longestPause = time.Minute
 )
 
-// attempt runs the program once, unless ctx is done before it begins, until limited is done. It returns
-// the program's status, and records its end in t. A record that cannot be written does not fail the task.
+// attempt runs the program once, unless ctx is done before it starts, until limited is done. It returns the program's
+// status, and records its end in t. Failing to write a record does not fail the task.
 func (r *Runner) attempt(ctx, limited context.Context, t *job.Task, env []string) int {
 	argv := t.Fill(r.Argv)
 	removeValues, err := t.FillValues(r.Dir)
@@ -141,9 +139,9 @@ func (r *Runner) attempt(ctx, limited context.Context, t *job.Task, env []string
 	}
 	defer removeValues()
 	cmd := exec.CommandContext(limited, argv[0], argv[1:]...)
-	if r.Interactive { // at a terminal only one process group reads and is interrupted
+	if r.Interactive { // only the foreground process group can read the terminal
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	} else { // what the program starts, as scripts do, is told to end with it
+	} else { // signals also reach the program's children
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	}
@@ -156,7 +154,7 @@ func (r *Runner) attempt(ctx, limited context.Context, t *job.Task, env []string
 		r.Logf("warning: %v", err)
 	}
 	if own != "" {
-		defer os.Remove(own) // where it left nothing, as most of 100,000 tasks do
+		defer os.Remove(own) // if empty, as for most tasks of large arrays
 		cmd.Env = append(cmd.Env, "HPCC_TASK_DIR="+own)
 	}
 	closeFiles, err := r.files(t, cmd)
@@ -189,7 +187,7 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 			stopWarning = time.AfterFunc(time.Until(end)-r.Warning.Lead, func() { _ = cmd.Process.Signal(unix.SignalNum("SIG" + r.Warning.Signal)) }).Stop
 		}
 	}
-	late := "" // as it was when the program ended: its record may take longer
+	late := "" // as of the end of the program: writing the record may take longer
 	o.Problem = func() string {
 		if errors.Is(limited.Err(), context.DeadlineExceeded) {
 			late = "ended after its time limit of " + r.Limit.String()
@@ -213,18 +211,17 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 	return run.Status()
 }
 
-// results makes the directory where the task may leave its results; "" where that cannot be.
+// results creates the task's directory for results, and returns "" if that fails.
 func (r *Runner) results(t *job.Task) (string, error) {
 	dir := t.Dir(r.Dir)
 	if err := atomicfile.MakeDir(dir); err != nil {
-		return "", fmt.Errorf("making a directory for the results of task %d: %w", t.Index, err)
+		return "", fmt.Errorf("creating the results directory of task %d: %w", t.Index, err)
 	}
 	return dir, nil
 }
 
-// endGroup waits until nothing of a command's process group is left, and kills
-// what does not end. The command has been waited for; orphans of its group may be children of
-// this process, see [metrics.Measure], and are there until they are waited for, too.
+// endGroup waits until a command's process group is empty, and kills what does not end. The command has been waited
+// for. Orphans of its group may be children of this process (see [metrics.Measure]) and need waiting too.
 func endGroup(cmd *exec.Cmd) {
 	if cmd.Process == nil {
 		return
@@ -241,12 +238,11 @@ func endGroup(cmd *exec.Cmd) {
 	_ = syscall.Kill(group, syscall.SIGKILL)
 }
 
-// script gives the program its standard input, and a directory for the files that
-// schedulers create for scripts.
+// script sets the program's standard input, and creates a directory for the files that schedulers provide to scripts.
 func (r *Runner) script(cmd *exec.Cmd) (remove func(), err error) {
 	dir, err := os.MkdirTemp("", "hpcc-task-")
 	if err != nil {
-		return nil, fmt.Errorf("making a directory for the script of the task: %w", err)
+		return nil, fmt.Errorf("creating a directory for the script of the task: %w", err)
 	}
 	cmd.Stdin = bytes.NewReader(r.Stdin)
 	cmd.Env = append(cmd.Env, "HPCC_TASK_TMP="+dir)
@@ -256,14 +252,13 @@ func (r *Runner) script(cmd *exec.Cmd) (remove func(), err error) {
 // notRun is the exit status of a task whose program did not run.
 const notRun = 125
 
-// fail ends a task whose program did not run, and keeps its record.
+// fail ends a task whose program did not run, and writes its record.
 func (r *Runner) fail(t *job.Task, err error) int {
 	defer r.keep(t)
 	return r.problem(t, err)
 }
 
-// problem is the end of a task whose program did not run, or was not measured to
-// its end.
+// problem records why a task's program did not run, or was not measured to its end.
 func (r *Runner) problem(t *job.Task, err error) int {
 	r.Logf("task %d: %v", t.Index, err)
 	t.End, t.Exit, t.Problem = time.Now(), notRun, err.Error()
@@ -288,14 +283,14 @@ func (r *Runner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 		return func() {}, nil
 	}
 	mode := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
-	if t.Attempt > 0 { // what it wrote before is still of use
+	if t.Attempt > 0 { // keep the output of earlier attempts
 		mode = os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	}
 	open := func(pattern string) (f *os.File, name string, err error) {
 		if f, err = os.OpenFile(t.File(pattern, r.Name, filepath.Base(r.Dir)), mode, 0o666); err != nil {
 			return nil, "", err
 		}
-		if fi, err := f.Stat(); err == nil && fi.Mode().IsRegular() { // and not /dev/null
+		if fi, err := f.Stat(); err == nil && fi.Mode().IsRegular() { // not /dev/null
 			name, _ = filepath.Abs(f.Name())
 		}
 		return f, name, nil
@@ -317,8 +312,7 @@ func (r *Runner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 	return func() { out.Close(); stderr.Close() }, nil
 }
 
-// regularFile returns the name of the regular file that a descriptor of this process leads to,
-// or "".
+// regularFile returns the path of the regular file behind a descriptor of this process, or "".
 func regularFile(fd int) string {
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil || !filepath.IsAbs(name) {

@@ -7,11 +7,11 @@ import (
 	"hpcc/job"
 )
 
-// A Scheduler is a batch system as a task finds it on its node: by variables and files.
+// A Scheduler is a batch system as seen by a task on its node: variables and files.
 type Scheduler struct {
 	Name     job.Target
-	IDs      []string                                // variables with the IDs of the task, which is known by the first
-	Proof    []string                                // the task is of this batch system only if one of these is set; nil: always
+	IDs      []string                                // variables with the ID of the task; the first identifies it
+	Proof    []string                                // one of these must be set; nil: no further condition
 	Task     func(getenv func(string) string) string // native ID of the task; nil: the value of IDs[0]
 	Restarts string                                  // variable with the number of restarts
 	Keeps    string                                  // prefix of variables that differ between the nodes of a job
@@ -33,10 +33,10 @@ type Scheduler struct {
 	Launched func(argv []string, getenv func(string) string) []string
 }
 
-// Schedulers are all batch systems. If a task finds several, the first counts.
+// Schedulers lists all batch systems. If a task finds several, the first wins.
 type Schedulers []*Scheduler
 
-// here reports whether an environment is that of a task of the batch system.
+// here reports whether an environment belongs to a task of the batch system.
 func (s *Scheduler) here(getenv func(string) string) bool {
 	for _, name := range s.Proof {
 		if getenv(name) != "" {
@@ -46,7 +46,7 @@ func (s *Scheduler) here(getenv func(string) string) bool {
 	return s.Proof == nil && getenv(s.IDs[0]) != ""
 }
 
-// task returns the native ID of the task whose environment this is, "" if it is none.
+// task returns the native ID of the task with this environment, or "".
 func (s *Scheduler) task(getenv func(string) string) string {
 	switch {
 	case !s.here(getenv):
@@ -75,7 +75,7 @@ func (known Schedulers) NativeIDs(getenv func(string) string) (ids map[string]st
 	return ids, from
 }
 
-// Differs reports whether a variable may have another value on each node of a job.
+// Differs reports whether the value of a variable may differ between the nodes of a job.
 func (known Schedulers) Differs(name string) bool {
 	for _, s := range known {
 		if s.Keeps != "" && strings.HasPrefix(name, s.Keeps) {

@@ -11,20 +11,20 @@ import (
 // target is the name of the batch system.
 const target job.Target = "pbs"
 
-// Describe returns what other packages need to know of PBS; see [batch.System].
+// Describe returns the properties of PBS for other packages; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, CutsTime: true, Version: []string{"qstat", "--version"}, Ping: []string{"qstat", "-B"},
 		Is: func(version string) bool { return strings.Contains(version, "pbs") },
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID"}, Keeps: "PBS_",
-			Hosts:  func(getenv func(string) string) ([]string, error) { return node.HostFile("PBS_NODEFILE", getenv) }, // a line for each process
+			Hosts:  func(getenv func(string) string) ([]string, error) { return node.HostFile("PBS_NODEFILE", getenv) }, // one line per process
 			Remote: func(host string, argv []string) []string { return append([]string{"pbs_tmrsh", host}, argv...) },
 		},
 	}
 }
 
-// variables are those that PBS sets and that hpcc can supply elsewhere.
+// variables lists the variables that PBS sets and that hpcc can set elsewhere.
 var variables = []job.Variable{
 	{Name: "PBS_JOBID", Value: "$hpcc_id[$HPCC_TASK_ID]", Single: "$hpcc_id", Always: true},
 	{Name: "PBS_ARRAY_INDEX", Value: "$HPCC_TASK_ID", Array: true, Always: true}, {Name: "PBS_ARRAYID", Value: "$HPCC_TASK_ID", Array: true}, {Name: "PBS_ARRAY_ID", Value: "$hpcc_id[]", Array: true},

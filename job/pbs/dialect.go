@@ -34,7 +34,7 @@ var scripts = dialect.Dialect{
 	JobID: "${PBS_JOBID%%[.[]*}", Hosts: hostList, OwnsIndices: true,
 }
 
-// shape gives each node as many processes. A chunk without nodes is one process.
+// shape gives each node the same number of processes. Without nodes, a chunk is one process.
 func shape(j *job.Job, rows field.Rows) {
 	if j.Nodes == 0 && j.TasksPerNode == 0 {
 		dialect.SumMemory(j, rows, 1, "for each process")
@@ -176,8 +176,8 @@ var resources = map[string]dialect.Setter{
 	},
 }
 
-// readSelect reads N:ncpus=C:mpiprocs=P:mem=M:ngpus=G. Chunks of several kinds
-// do not make a job of equal nodes.
+// readSelect parses N:ncpus=C:mpiprocs=P:mem=M:ngpus=G. Chunks of several kinds are not supported, because
+// all nodes of a job are equal.
 func readSelect(r *dialect.Reader, v string) (err error) {
 	chunks := strings.Split(v, "+")
 	for _, c := range chunks[1:] {
@@ -344,8 +344,7 @@ func readOutput(f field.Field) func(*dialect.Reader, string) error {
 	}
 }
 
-// finish turns chunks into nodes, or into processes where they are of one
-// processor and may lie anywhere.
+// finish converts chunks to nodes, or to processes if they have one processor and may be anywhere.
 func finish(r *dialect.Reader) {
 	j, n := r.Job, &r.N
 	if n.Chunks > 0 {
@@ -398,7 +397,7 @@ func finishChunks(r *dialect.Reader) {
 	}
 }
 
-// readBegin reads hhmm, besides what qsub reads elsewhere.
+// readBegin parses hhmm in addition to the forms of other qsubs.
 func readBegin(r *dialect.Reader, v string) error {
 	if len(v) == 4 && strings.Trim(v, "0123456789") == "" {
 		r.Row.Fills(field.Begin)
@@ -408,8 +407,8 @@ func readBegin(r *dialect.Reader, v string) error {
 	return r.DateTime(v)
 }
 
-// defaults are PBS's without options. Jobs start at home; files go to where the job was
-// submitted from.
+// defaults sets PBS's defaults. Jobs start in the home directory; files go to the directory of the
+// submission.
 func defaults(r *dialect.Reader) {
 	s := r.Job.Script
 	if !r.DirSet() {

@@ -15,22 +15,22 @@ import (
 	"hpcc/job/quantity"
 )
 
-// History asks for the jobs that PBS still keeps, those that have ended, too: a site that has
-// job_history_enable, for two weeks mostly. Others' are among them where the site shows them.
+// History returns the jobs that PBS still knows, including ended ones if the site sets
+// job_history_enable, usually for two weeks. It has other users' jobs if the site shows them.
 func (System) History(ctx context.Context, from time.Time) (*capacity.History, error) {
 	out, err := invoke.Call(ctx, "/", "qstat", "-x", "-f", "-t", "-F", "json")
 	if err != nil {
-		return nil, &capacity.NoHistory{Why: "PBS keeps no history: " + invoke.Error(out, err).Error()}
+		return nil, &capacity.NoHistory{Why: "PBS does not keep a history: " + invoke.Error(out, err).Error()}
 	}
 	h := &capacity.History{By: "qstat -x", Current: true}
-	if h.Stays, err = stays(bytes.NewReader(out), from); err != nil {
+	if h.Allocations, err = allocations(bytes.NewReader(out), from); err != nil {
 		return nil, err
 	}
 	return h, nil
 }
 
-// stays reads the JSON of "qstat -x -f -t". Arrays are in it as a whole, too, and have no place.
-func stays(r io.Reader, from time.Time) ([]capacity.Stay, error) {
+// allocations parses the JSON of "qstat -x -f -t". It skips entries of full arrays, which have no nodes.
+func allocations(r io.Reader, from time.Time) ([]capacity.Allocation, error) {
 	var list struct {
 		Jobs map[string]struct {
 			Owner string `json:"Job_Owner"`
@@ -44,17 +44,17 @@ func stays(r io.Reader, from time.Time) ([]capacity.Stay, error) {
 		}
 	}
 	if err := json.NewDecoder(io.LimitReader(r, invoke.MaxListing)).Decode(&list); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("reading what qstat said: %w", err)
+		return nil, fmt.Errorf("reading the output of qstat: %w", err)
 	}
-	var stays []capacity.Stay
+	var stays []capacity.Allocation
 	for id, j := range list.Jobs {
 		start := ansic(j.Start)
-		if start.IsZero() || len(stays) >= capacity.MaxStays {
+		if start.IsZero() || len(stays) >= capacity.MaxAllocations {
 			continue
 		}
 		user, _, _ := strings.Cut(j.Owner, "@")
-		s := capacity.Stay{ID: id, User: user, Start: start, End: ansic(j.Ended)}
-		if s.End.IsZero() && j.State != "R" && j.State != "E" && j.State != "S" { // an older PBS
+		s := capacity.Allocation{ID: id, User: user, Start: start, End: ansic(j.Ended)}
+		if s.End.IsZero() && j.State != "R" && j.State != "E" && j.State != "S" { // an older PBS omits the state
 			wall, err := quantity.Clock(j.Used.Wall, time.Second, time.Minute, time.Hour)
 			if err != nil {
 				continue
@@ -74,7 +74,7 @@ func stays(r io.Reader, from time.Time) ([]capacity.Stay, error) {
 	return stays, nil
 }
 
-// ansic reads a moment as ctime(3) writes it, here; zero for none.
+// ansic parses a time in the format of ctime(3), local; it is zero for none.
 func ansic(s string) time.Time {
 	t, err := time.ParseInLocation(time.ANSIC, s, time.Local)
 	if err != nil {

@@ -17,9 +17,9 @@ func TestPBSUsed(t *testing.T) {
 }
 
 func TestPBSStays(t *testing.T) {
-	list, err := stays(strings.NewReader(jobtest.Recorded(t, "qstat-fxt.json")), time.Time{})
+	list, err := allocations(strings.NewReader(jobtest.Recorded(t, "qstat-fxt.json")), time.Time{})
 	testenv.Check(t, err)
-	var some []capacity.Stay
+	var some []capacity.Allocation
 	for _, s := range list {
 		if strings.Contains(s.ID, "[]") {
 			t.Errorf("array %s counts as a whole and by its tasks", s.ID)
@@ -28,10 +28,10 @@ func TestPBSStays(t *testing.T) {
 			some = append(some, s)
 		}
 	}
-	jobtest.CheckStays(t, some,
+	jobtest.CheckAllocations(t, some,
 		"0.h alice 00:23:38-00:23:39 cpus 4 memory 200M gpus 2",
 		"1[1].h alice 00:23:38-00:23:39 cpus 1 memory 0M gpus 0")
-	if list, err := stays(strings.NewReader("no json"), time.Time{}); err == nil {
+	if list, err := allocations(strings.NewReader("no json"), time.Time{}); err == nil {
 		t.Errorf("text that is no JSON gives %v", list)
 	}
 }
@@ -39,7 +39,7 @@ func TestPBSStays(t *testing.T) {
 func FuzzPBSStays(f *testing.F) {
 	f.Add(`{"Jobs":{"1.h":{"stime":"Sat Nov 21 00:23:38 2026","job_state":"F","resources_used":{"walltime":"00:00:01"},"exec_vnode":"(n1:ncpus=1)"}}}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		list, _ := stays(strings.NewReader(text), time.Time{})
+		list, _ := allocations(strings.NewReader(text), time.Time{})
 		for _, s := range list {
 			if s.Start.IsZero() || s.CPUs < 0 || s.Memory < 0 || s.GPUs < 0 {
 				t.Errorf("a job has %+v", s)

@@ -15,12 +15,11 @@ import (
 	"hpcc/job/quantity"
 )
 
-// Nodes asks for the nodes in the text that every PBS writes, and for the jobs
-// that run in JSON.
+// Nodes lists the nodes from the text that every PBS prints, and the running jobs from JSON.
 func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 	out, err := invoke.Call(ctx, "/", "pbsnodes", "-a", "-v")
 	if err != nil {
-		return nil, fmt.Errorf("asking PBS for its nodes: %w", invoke.Error(out, err))
+		return nil, fmt.Errorf("querying PBS for nodes: %w", invoke.Error(out, err))
 	}
 	c := &capacity.Snapshot{Nodes: nodes(string(out[:min(len(out), invoke.MaxListing)]))}
 	out, err = invoke.Call(ctx, "/", "qstat", "-f", "-t", "-F", "json")
@@ -30,12 +29,12 @@ func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 		err = invoke.Error(out, err)
 	}
 	if err != nil {
-		c.Notes = append(c.Notes, "when jobs end is not known: asking PBS for them: "+err.Error())
+		c.Notes = append(c.Notes, "the end times of jobs are unknown: querying PBS for jobs: "+err.Error())
 	}
 	return c, nil
 }
 
-// nodes reads "pbsnodes -a": a name at the margin, below it attributes.
+// nodes parses "pbsnodes -a": a name at the margin, with indented attributes.
 func nodes(list string) []capacity.Node {
 	var nodes []capacity.Node
 	for line := range strings.Lines(list) {
@@ -59,15 +58,14 @@ func nodes(list string) []capacity.Node {
 		if n.State != capacity.Off {
 			n.Reason = ""
 		}
-		if n.State == capacity.Full { // as a whole
+		if n.State == capacity.Full { // the full node
 			n.FreeCPUs, n.FreeGPUs, n.FreeMemory = 0, 0, 0
 		}
 	}
 	return nodes
 }
 
-// readAttribute takes what one attribute of a node says; what is given out counts
-// down from zero.
+// readAttribute reads one attribute of a node. It subtracts allocated resources from zero.
 func readAttribute(n *capacity.Node, key, value string) {
 	switch key {
 	case "state":
@@ -100,7 +98,7 @@ func readAttribute(n *capacity.Node, key, value string) {
 	}
 }
 
-// state is what a state of PBS means for new jobs.
+// state maps a state of PBS to a node state.
 func state(s string) string {
 	state := ""
 	for part := range strings.SplitSeq(s, ",") {
@@ -115,7 +113,7 @@ func state(s string) string {
 	return state
 }
 
-// holds reads the JSON of "qstat -f -t": where jobs run, and until when.
+// holds parses the JSON of "qstat -f -t": the nodes of jobs, and their end times.
 func holds(at map[string]*capacity.Node, r io.Reader) error {
 	var list struct {
 		Jobs map[string]struct {
@@ -128,7 +126,7 @@ func holds(at map[string]*capacity.Node, r io.Reader) error {
 		}
 	}
 	if err := json.NewDecoder(io.LimitReader(r, invoke.MaxListing)).Decode(&list); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("reading what qstat said: %w", err)
+		return fmt.Errorf("reading the output of qstat: %w", err)
 	}
 	for id, j := range list.Jobs {
 		if j.State != "R" && j.State != "E" {
@@ -151,7 +149,7 @@ func holds(at map[string]*capacity.Node, r io.Reader) error {
 	return nil
 }
 
-// parts reads exec_vnode: what a job has of each node.
+// parts parses exec_vnode: a job's resources on each node.
 func parts(where string) map[string]capacity.Hold {
 	parts := map[string]capacity.Hold{}
 	for chunk := range strings.SplitSeq(strings.NewReplacer("(", "", ")", "").Replace(where), "+") {

@@ -1,4 +1,4 @@
-// Package pbs speaks to OpenPBS and PBS Professional, 19 or later, by their commands.
+// Package pbs drives OpenPBS and PBS Professional, 19 or later, through their commands.
 package pbs
 
 import (
@@ -22,17 +22,17 @@ import (
 	"hpcc/job/shellword"
 )
 
-// System is OpenPBS and PBS Professional, 19 or later. Its options are those of
-// qsub(1B). Torque is another one.
+// System is OpenPBS and PBS Professional, 19 or later. Its options are those of qsub(1B). Torque is not
+// supported.
 type System struct{}
 
-// Detect asks for the version: other batch systems bring a qsub of their own.
+// Detect queries the version, because other batch systems have a qsub too.
 func (System) Detect(ctx context.Context) bool {
 	out, err := invoke.Call(ctx, "/", "qsub", "--version")
 	return err == nil && strings.Contains(string(out), "pbs_version")
 }
 
-// options are the job's in the words of qsub(1B).
+// options returns the job's options for qsub(1B).
 func (System) options(j *job.Job) []string {
 	o := []string{"-N " + j.Name, "-S /bin/bash"}
 	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
@@ -41,7 +41,7 @@ func (System) options(j *job.Job) []string {
 		nodes = (j.Tasks + j.TasksPerNode - 1) / j.TasksPerNode
 	}
 	per := max(j.ProcessesPerNode(), 1)
-	if j.Nodes == 0 && j.TasksPerNode == 0 && j.Tasks > 1 { // anywhere: a chunk for each
+	if j.Nodes == 0 && j.TasksPerNode == 0 && j.Tasks > 1 { // one chunk per process, on any node
 		nodes, per = j.Tasks, 1
 	}
 	chunk := fmt.Sprintf("select=%d:ncpus=%d", nodes, per*max(j.CPUs, 1))
@@ -57,7 +57,7 @@ func (System) options(j *job.Job) []string {
 	if j.GPUs > 0 {
 		chunk += fmt.Sprintf(":%s=%d", cmp.Or(j.Rules.GPU, "ngpus"), j.GPUs)
 	}
-	add("-l %s%s", chunk, chunkWishes(j))
+	add("-l %s%s", chunk, chunkConstraints(j))
 	switch {
 	case j.Nodes > 1 && j.Exclusive:
 		add("-l place=scatter:excl")
@@ -66,7 +66,7 @@ func (System) options(j *job.Job) []string {
 	case j.Exclusive:
 		add("-l place=excl")
 	}
-	switch limit := quantity.FormatClock(j.Time + node.Grace + node.Grace/2); { // hpcc ends the task before
+	switch limit := quantity.FormatClock(j.Time + node.Grace + node.Grace/2); { // hpcc ends the task earlier
 	case j.TimeMin > 0: // PBS chooses
 		add("-l min_walltime=%s,max_walltime=%s", quantity.FormatClock(j.TimeMin), limit)
 	case j.Time > 0:
@@ -78,7 +78,7 @@ func (System) options(j *job.Job) []string {
 	if j.Account != "" {
 		add("-A %s", j.Account)
 	}
-	return append(o, wishes(j)...)
+	return append(o, constraints(j)...)
 }
 
 // Render returns the job script; see [batch.System].
@@ -87,7 +87,7 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 		return "", nil, fmt.Errorf("an interactive job of PBS is a shell and takes no program; say: qsub -I %s, and there: %s", strings.Join(append(p.options(j)[2:], j.Native...), " "), shellword.Join(j.Argv()))
 	}
 	if j.Tasks > 1 && j.Nodes > 0 && j.Tasks%j.Nodes != 0 {
-		return "", nil, fmt.Errorf("%d tasks on %d nodes: PBS gives each node as many; ask for a multiple", j.Tasks, j.Nodes)
+		return "", nil, fmt.Errorf("%d tasks on %d nodes: PBS gives each node the same number; request a multiple", j.Tasks, j.Nodes)
 	}
 	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")
@@ -109,7 +109,7 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 		t.Line("#PBS -J 1-%d%s", n, limit)
 		end.Nth = `"$PBS_ARRAY_INDEX"`
 	}
-	// PBS would bring the output when the job has ended; hpcc writes it at once.
+	// PBS would copy the output when the job has ended; hpcc writes it at once.
 	t.Line("#PBS -o /dev/null")
 	t.Line("#PBS -j oe")
 	for _, n := range j.Native {
@@ -125,31 +125,30 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 	return t.String(), nil, nil
 }
 
-// Submit hands a script in. Scripts have no arguments here: the job's id comes
-// by a variable.
+// Submit submits a script. PBS scripts do not take arguments, so a variable carries the job's ID.
 func (System) Submit(ctx context.Context, r *batch.Request) error {
 	variables := strings.Join(append([]string{"HPCC_SUBMISSION=" + r.ID}, r.Job.ExportedNames()...), ",") // it overrules the r.Script's own -v
 	out, err := invoke.Call(ctx, r.Job.Dir, "qsub", "-v", variables, r.Script)
 	if err != nil {
-		return fmt.Errorf("handing job %q to PBS: %w", r.Job.Name, invoke.Error(out, err))
+		return fmt.Errorf("submitting job %q to PBS: %w", r.Job.Name, invoke.Error(out, err))
 	}
 	id := strings.TrimSpace(string(out))
 	if number, _, ok := strings.Cut(id, "."); !ok || strings.Trim(strings.TrimSuffix(number, "[]"), "0123456789") != "" {
-		return fmt.Errorf("handing job %q to PBS: qsub answered %q, which is no job id; \"qstat\" shows whether the job is there", r.Job.Name, message.Short(id))
+		return fmt.Errorf("submitting job %q to PBS: qsub answered %q, not a job ID; check \"qstat\" for the job", r.Job.Name, message.Short(id))
 	}
 	r.Native = id
 	return nil
 }
 
-// Query reads all jobs that have not ended.
+// Query returns the queue state of all jobs that have not ended.
 func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
 	out, err := invoke.Call(ctx, "/", "qstat", "-f", "-F", "json")
 	if err != nil {
-		return nil, fmt.Errorf("asking PBS for its jobs: %w", invoke.Error(out, err))
+		return nil, fmt.Errorf("querying PBS for jobs: %w", invoke.Error(out, err))
 	}
 	jobs, err := queue(bytes.NewReader(out))
 	if err != nil {
-		return nil, fmt.Errorf("reading what qstat said: %w", err)
+		return nil, fmt.Errorf("reading the output of qstat: %w", err)
 	}
 	return jobs, nil
 }
@@ -199,7 +198,7 @@ func queue(r io.Reader) (map[string]batch.QueueState, error) {
 	return jobs, nil
 }
 
-// queued is how many tasks of an array wait; 0 of no array.
+// queued returns the number of waiting tasks of an array, or 0 for other jobs.
 func queued(tasks string) int {
 	for f := range strings.FieldsSeq(tasks) {
 		if n, ok := strings.CutPrefix(f, "Queued:"); ok {
@@ -213,13 +212,13 @@ func queued(tasks string) int {
 // Cancel ends the tasks of the job.
 func (System) Cancel(ctx context.Context, id string) error {
 	if out, err := invoke.Call(ctx, "/", "qdel", id); err != nil && !strings.Contains(string(out), "Job has finished") {
-		return fmt.Errorf("ending job %s: %w", id, invoke.Error(out, err))
+		return fmt.Errorf("cancelling job %s: %w", id, invoke.Error(out, err))
 	}
 	return nil
 }
 
-// chunkWishes are what a chunk of qsub(1B) asks for beside amounts.
-func chunkWishes(j *job.Job) string {
+// chunkConstraints returns the constraints within a chunk of qsub(1B), other than amounts.
+func chunkConstraints(j *job.Job) string {
 	s := ""
 	for _, f := range j.Features {
 		s += ":" + f + "=true"
@@ -230,8 +229,8 @@ func chunkWishes(j *job.Job) string {
 	return s
 }
 
-// wishes are the options of qsub(1B) for them.
-func wishes(j *job.Job) []string {
+// constraints returns the qsub(1B) options for [job.Constraints].
+func constraints(j *job.Job) []string {
 	var o jobscript.Options
 	add := o.Add
 	var before []string

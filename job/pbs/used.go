@@ -12,16 +12,16 @@ import (
 	"hpcc/job/quantity"
 )
 
-// Used asks for the jobs of this user, those that have ended, too, where PBS keeps them.
+// Used returns the usage of this user's jobs, including ended ones if PBS still knows them.
 func (System) Used(ctx context.Context, ids []string) (map[string]capacity.Usage, error) {
 	out, err := invoke.Call(ctx, "/", "qstat", append([]string{"-x", "-f", "-t", "-F", "json"}, ids...)...)
 	if err != nil && len(out) == 0 {
-		return nil, fmt.Errorf("asking PBS what jobs used: %w", invoke.Error(out, err))
+		return nil, fmt.Errorf("querying PBS for usage: %w", invoke.Error(out, err))
 	}
 	return used(out), nil
 }
 
-// used reads the JSON of "qstat -f": an array's tasks, 17[3].h, count for 17[].h.
+// used parses the JSON of "qstat -f"; an array's tasks, 17[3].h, count for 17[].h.
 func used(out []byte) map[string]capacity.Usage {
 	var list struct {
 		Jobs map[string]struct {

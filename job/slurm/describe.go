@@ -13,7 +13,7 @@ import (
 // target is the name of the batch system.
 const target job.Target = "slurm"
 
-// Describe returns what other packages need to know of Slurm; see [batch.System].
+// Describe returns the properties of Slurm for other packages; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, Adjust: adjust, CutsTime: true, EndsExec: true,
@@ -30,7 +30,7 @@ func (System) Describe() *batch.Description {
 
 // eachNode starts argv once on each node of the job.
 func eachNode(nodes, cpus int, argv []string) []string {
-	// A site's WaitTime would end the others soon after the first of them.
+	// A site's WaitTime would end the other nodes soon after the first.
 	w := []string{"srun", "--nodes=" + strconv.Itoa(nodes), "--ntasks=" + strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0", "--unbuffered", "--mpi=none"}
 	if cpus > 0 {
 		w = append(w, "--cpus-per-task="+strconv.Itoa(cpus))
@@ -38,7 +38,7 @@ func eachNode(nodes, cpus int, argv []string) []string {
 	return append(w, argv...)
 }
 
-// launched: the daemon of the node starts the processes of srun.
+// launched returns the variables of a task that the node's daemon started for srun.
 func launched(argv []string, getenv func(string) string) []string {
 	id, name := getenv("SLURM_JOB_ID"), getenv("SLURMD_NODENAME")
 	if filepath.Base(argv[0]) != "srun" || id == "" || len(id) > 256 || name == "" {
@@ -47,7 +47,7 @@ func launched(argv []string, getenv func(string) string) []string {
 	return []string{"SLURM_JOB_ID=" + id, "SLURMD_NODENAME=" + name}
 }
 
-// variables are those that Slurm sets and that hpcc can supply elsewhere.
+// variables lists the variables that Slurm sets and that hpcc can set elsewhere.
 var variables = []job.Variable{
 	{Name: "SLURM_JOB_ID", Value: "$hpcc_id", Always: true},
 	{Name: "SLURM_JOBID", Value: "$hpcc_id"},

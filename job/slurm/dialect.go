@@ -244,7 +244,7 @@ func readOpenMode(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// readMailType keeps begin, end and fail; ALL is all of them.
+// readMailType accepts begin, end and fail; ALL means all of them.
 func readMailType(r *dialect.Reader, v string) error {
 	r.Job.MailOn = nil
 	var left []string
@@ -278,8 +278,7 @@ func readExport(r *dialect.Reader, v string) error {
 	return r.Environment(list)
 }
 
-// readConstraint keeps features that are all wanted; alternatives and counts
-// are Slurm's own.
+// readConstraint accepts features that are all required; alternatives and counts stay native.
 func readConstraint(r *dialect.Reader, v string) error {
 	if strings.ContainsAny(v, "|[]*()") {
 		return r.Native(`--constraint="` + v + `"`)
@@ -325,7 +324,7 @@ func readSignal(r *dialect.Reader, v string) error {
 
 var moment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\d{4}-\d\d-\d\dT)?\d\d:\d\d$`) })
 
-// readBegin keeps a time of day or a date with a time; the other forms are Slurm's own.
+// readBegin accepts a time of day, or a date with a time; other forms stay native.
 func readBegin(r *dialect.Reader, v string) error {
 	short := v
 	if strings.HasSuffix(v, ":00") && strings.Count(v, ":") == 2 {
@@ -346,7 +345,7 @@ func readInvalid(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// finish divides GPUs among nodes, and refuses all memory of a shared node.
+// finish divides GPUs among nodes, and refuses to request all memory of a shared node.
 func finish(r *dialect.Reader) {
 	j := r.Job
 	nodes, perNode := max(j.Nodes, 1), j.ProcessesPerNode()
@@ -372,7 +371,7 @@ func finish(r *dialect.Reader) {
 	}
 }
 
-// defaults are Slurm's without options: names of files, the environment, the shell.
+// defaults sets Slurm's defaults: names of files, the environment, the shell.
 func defaults(r *dialect.Reader) {
 	j := r.Job
 	if !r.OutputSet() {
@@ -393,7 +392,7 @@ func defaults(r *dialect.Reader) {
 	}
 }
 
-// srunOptions are the options of srun(1) in a script.
+// srunOptions returns the options of srun(1) in a script.
 func srunOptions() dialect.Options {
 	o := sbatchOptions
 	o.Values, o.Flags, o.Optional = maps.Clone(o.Values), maps.Clone(o.Flags), maps.Clone(o.Optional)

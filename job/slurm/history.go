@@ -10,27 +10,26 @@ import (
 	"hpcc/job/invoke"
 )
 
-// History asks the accounting for the jobs of all users; a site may keep those of
-// others to itself (PrivateData), and then it tells of this user's alone. A job that was
-// requeued or preempted has a record (-D) for each time that it ran.
+// History returns the accounting of all users' jobs. If the site hides the jobs of others
+// (PrivateData), it only has this user's. A requeued or preempted job has a record (-D) for each run.
 func (System) History(ctx context.Context, from time.Time) (*capacity.History, error) {
 	out, err := invoke.Call(ctx, "/", "sacct", "-a", "-D", "-X", "-n", "-P", "-S", from.Local().Format("2006-01-02T15:04:05"), "-E", "now", "-o", "JobID,User,Start,End,State,AllocTRES")
 	if err != nil {
-		return nil, &capacity.NoHistory{Why: "Slurm's accounting does not tell: " + readError(out, err).Error()}
+		return nil, &capacity.NoHistory{Why: "Slurm's accounting is not available: " + readError(out, err).Error()}
 	}
 	if len(out) > invoke.MaxListing {
-		return nil, errors.New("reading Slurm's accounting: it has more jobs than hpcc reads; ask for less with --since")
+		return nil, errors.New("reading Slurm's accounting: too many jobs; shorten the period with --since")
 	}
-	return &capacity.History{Stays: stays(string(out)), By: "sacct", Current: true}, nil
+	return &capacity.History{Allocations: allocations(string(out)), By: "sacct", Current: true}, nil
 }
 
-// stays reads lines of sacct: 37_0|alice|START|END|COMPLETED|cpu=1,mem=256M,node=1.
-// What never began has no start or nothing that was given to it.
-func stays(list string) []capacity.Stay {
-	var stays []capacity.Stay
+// allocations parses lines of sacct: 37_0|alice|START|END|COMPLETED|cpu=1,mem=256M,node=1. It skips jobs
+// that never started.
+func allocations(list string) []capacity.Allocation {
+	var stays []capacity.Allocation
 	for line := range strings.Lines(list) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if len(f) < 6 || len(stays) >= capacity.MaxStays {
+		if len(f) < 6 || len(stays) >= capacity.MaxAllocations {
 			continue
 		}
 		start, end := when(f[2]), when(f[3])
@@ -39,9 +38,9 @@ func stays(list string) []capacity.Stay {
 			continue
 		}
 		if end.IsZero() && !strings.HasPrefix(f[4], "RUNNING") && !strings.HasPrefix(f[4], "COMPLETING") && !strings.HasPrefix(f[4], "SUSPENDED") {
-			continue // one that the accounting lost sight of
+			continue // the accounting lost the job's end
 		}
-		stays = append(stays, capacity.Stay{ID: f[0], User: f[1], Start: start, End: end, CPUs: h.Cpus, Memory: h.Memory, GPUs: h.Gpus})
+		stays = append(stays, capacity.Allocation{ID: f[0], User: f[1], Start: start, End: end, CPUs: h.Cpus, Memory: h.Memory, GPUs: h.Gpus})
 	}
 	return stays
 }

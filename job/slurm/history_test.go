@@ -11,18 +11,18 @@ import (
 )
 
 func TestSlurmStays(t *testing.T) {
-	list := stays(jobtest.Recorded(t, "sacct-a.txt"))
+	list := allocations(jobtest.Recorded(t, "sacct-a.txt"))
 	for _, s := range list {
 		if s.ID == "29" || s.ID == "32" || s.ID == "35" {
 			t.Errorf("job %s never began and counts", s.ID)
 		}
 	}
-	jobtest.CheckStays(t, list[:3],
+	jobtest.CheckAllocations(t, list[:3],
 		"30 alice 00:00:23-00:00:23 cpus 16 memory 4096M gpus 8",
 		"31 alice 00:00:33-00:00:42 cpus 1 memory 256M gpus 0",
 		"34 alice 00:00:46-00:00:46 cpus 1 memory 256M gpus 0")
-	jobtest.CheckStays(t, list[len(list)-1:], "56_1 alice 00:29:17-runs cpus 1 memory 256M gpus 0")
-	jobtest.CheckStays(t, stays("9|bob|2026-11-21T00:00:00|Unknown|NODE_FAIL|cpu=1\n10|bob|Unknown|Unknown|PENDING|\n\n|||||\nx"))
+	jobtest.CheckAllocations(t, list[len(list)-1:], "56_1 alice 00:29:17-runs cpus 1 memory 256M gpus 0")
+	jobtest.CheckAllocations(t, allocations("9|bob|2026-11-21T00:00:00|Unknown|NODE_FAIL|cpu=1\n10|bob|Unknown|Unknown|PENDING|\n\n|||||\nx"))
 }
 
 func TestHoles(t *testing.T) {
@@ -50,7 +50,7 @@ func TestHoles(t *testing.T) {
 func FuzzSlurmStays(f *testing.F) {
 	f.Add("30|alice|2026-11-21T00:00:23|2026-11-21T00:00:23|COMPLETED|billing=16,cpu=16,gres/gpu=8,mem=4G,node=4\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		list := stays(text)
+		list := allocations(text)
 		for _, s := range list {
 			if s.Start.IsZero() || s.CPUs < 0 || s.Memory < 0 || s.GPUs < 0 {
 				t.Errorf("a job has %+v", s)

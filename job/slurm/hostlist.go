@@ -14,11 +14,11 @@ import (
 // maxHosts is the largest number of hosts in an answer of Slurm.
 const maxHosts = 1 << 17
 
-// hostText is a name of a host, as directives can hold it.
+// hostText matches a host name that directives can hold.
 var hostText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._@:,+/=\[\]-]{1,255}$`) })
 
-// expandHosts expands a list of hosts as Slurm writes it (scontrol(1), show
-// hostnames): n[1-3,07],gpu1, rack[1-2]n[1-4]. It stands for most at most.
+// expandHosts expands a host list in Slurm's notation (scontrol(1), show hostnames):
+// n[1-3,07],gpu1, rack[1-2]n[1-4]. More than most hosts are an error.
 func expandHosts(s string, most int) ([]string, error) {
 	var out []string
 	for s != "" {
@@ -43,12 +43,12 @@ func expandHosts(s string, most int) ([]string, error) {
 	return out, nil
 }
 
-// expandWord expands one word of a host list.
+// expandWord expands one element of a host list.
 func expandWord(word string, most int) ([]string, error) {
 	head, rest, ok := strings.Cut(word, "[")
 	if !ok {
 		if most < 1 || !hostText().MatchString(word) {
-			return nil, fmt.Errorf("%q is no name of a host, or one too many", message.Short(word))
+			return nil, fmt.Errorf("%q is not a host name, or exceeds the number of hosts", message.Short(word))
 		}
 		return []string{word}, nil
 	}
@@ -57,7 +57,7 @@ func expandWord(word string, most int) ([]string, error) {
 		return nil, errors.New("a bracket is not closed")
 	}
 	if !hostText().MatchString(head + "1") {
-		return nil, fmt.Errorf("%q begins no name of a host", message.Short(head))
+		return nil, fmt.Errorf("%q is not the start of a host name", message.Short(head))
 	}
 	ends := []string{""}
 	if tail != "" {
@@ -75,10 +75,10 @@ func expandWord(word string, most int) ([]string, error) {
 		a, err1 := strconv.Atoi(first)
 		b, err2 := strconv.Atoi(last)
 		if err1 != nil || err2 != nil || a < 0 || b < a || len(first) > 9 {
-			return nil, fmt.Errorf("%q is no range", message.Short(part))
+			return nil, fmt.Errorf("%q is not a range", message.Short(part))
 		}
 		if b-a+1 > (most-len(out))/len(ends) {
-			return nil, errors.New("stands for too many hosts")
+			return nil, errors.New("too many hosts")
 		}
 		for k := a; k <= b; k++ {
 			for _, e := range ends {

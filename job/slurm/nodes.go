@@ -12,8 +12,7 @@ import (
 	"hpcc/job/quantity"
 )
 
-// listings are what Slurm is asked for a picture of its nodes, in the formats
-// that 22.05 and later have in common.
+// listings are the commands that list the nodes, in formats that 22.05 and later share.
 var listings = [][]string{
 	{"scontrol", "--all", "--details", "--oneliner", "show", "node"},
 	{"scontrol", "--all", "--oneliner", "show", "partition"},
@@ -21,7 +20,7 @@ var listings = [][]string{
 	{"squeue", "--all", "-h", "-t", "PENDING,RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STOPPED,SIGNALING,STAGE_OUT", "-O", "ArrayJobID:|,State:|,StartTime:|,EndTime:|,NodeList:|,SchedNodes:|,tres-alloc:|,NumNodes:|"},
 }
 
-// Nodes returns what the nodes have and what of it is free.
+// Nodes returns the resources of the nodes, in total and free.
 func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 	said := make([]string, len(listings))
 	errs := make([]error, len(listings))
@@ -30,7 +29,7 @@ func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 		all.Go(func() {
 			out, err := invoke.Call(ctx, "/", l[0], l[1:]...)
 			if err != nil {
-				errs[i] = fmt.Errorf("asking Slurm for its nodes: %w", readError(out, err))
+				errs[i] = fmt.Errorf("querying Slurm for nodes: %w", readError(out, err))
 			}
 			said[i] = string(out[:min(len(out), invoke.MaxListing)])
 		})
@@ -52,8 +51,8 @@ func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 	return c, nil
 }
 
-// fields splits a line of "scontrol --oneliner" into its fields. Values may
-// have blanks, and what follows them is a field when it begins as one.
+// fields splits a line of "scontrol --oneliner" into its fields. A value may contain blanks; the next
+// field starts at a word that looks like a key.
 func fields(line string, want func(key, value string)) {
 	key, value := "", ""
 	for line != "" {
@@ -69,7 +68,7 @@ func fields(line string, want func(key, value string)) {
 	want(key, value)
 }
 
-// isKey says whether a word is one that scontrol begins a field with.
+// isKey reports whether a word is a key of scontrol.
 func isKey(s string) bool {
 	for i, r := range s {
 		if !((r >= 'A' && r <= 'Z') || (i > 0 && ((r >= 'a' && r <= 'z') || r == '/' || r == ':' || r == '_'))) {
@@ -79,7 +78,7 @@ func isKey(s string) bool {
 	return s != ""
 }
 
-// nodes reads "scontrol show node".
+// nodes parses "scontrol show node".
 func nodes(list string) []capacity.Node {
 	var nodes []capacity.Node
 	for line := range strings.Lines(list) {
@@ -92,7 +91,7 @@ func nodes(list string) []capacity.Node {
 				n.Name = v
 			case "CPUTot":
 				n.CPUs = quantity.Count(v)
-			case "CPUEfctv": // without those that are kept for the system
+			case "CPUEfctv": // without the processors reserved for the system
 				n.CPUs = quantity.Count(v)
 			case "CPUAlloc":
 				n.FreeCPUs = -quantity.Count(v)
@@ -131,8 +130,8 @@ func nodes(list string) []capacity.Node {
 	return nodes
 }
 
-// off says whether a node in a state takes no jobs (scontrol(1), NODE STATE).
-// A cloud's node that has no power is given some when a job is for it.
+// off reports whether a node in a state accepts no jobs (scontrol(1), NODE STATE). A powered-down cloud
+// node does: Slurm powers it up for a job.
 func off(state string) bool {
 	if strings.HasSuffix(state, "*") { // does not respond
 		return true
@@ -177,7 +176,7 @@ func gres(gres string) (n int, kind string) {
 	return n, strings.Join(kinds, ",")
 }
 
-// tres reads what a job or a node has of the resources that Slurm tracks:
+// tres parses the trackable resources of a job or node:
 // cpu=4,mem=1G,node=1,gres/gpu=2,gres/gpu:a100=2.
 func tres(s string) (h capacity.Hold) {
 	kinds := 0
@@ -198,7 +197,7 @@ func tres(s string) (h capacity.Hold) {
 	return h
 }
 
-// when reads a moment as Slurm's commands write it; zero for none.
+// when parses a time in the format of Slurm's commands; it is zero for none.
 func when(s string) time.Time {
 	t, err := time.ParseInLocation("2006-01-02T15:04:05", s, time.Local)
 	if err != nil {
@@ -207,7 +206,7 @@ func when(s string) time.Time {
 	return t
 }
 
-// span reads a time limit: 1-00:00:00, 00:30:00; 0 for UNLIMITED.
+// span parses a time limit: 1-00:00:00, 00:30:00; 0 for UNLIMITED.
 func span(s string) time.Duration {
 	d, err := quantity.ParseTime(s)
 	if err != nil {
@@ -216,8 +215,8 @@ func span(s string) time.Duration {
 	return d
 }
 
-// readPartitions reads "scontrol show partition": which is the default, and how
-// long jobs may be. One that is not up takes no jobs.
+// readPartitions parses "scontrol show partition": the default partition, and the time limits. A
+// partition that is not up does not accept jobs.
 func readPartitions(c *capacity.Snapshot, list string) {
 	c.Limits, c.Usual = map[string]time.Duration{}, map[string]time.Duration{}
 	up := map[string]bool{}
@@ -255,9 +254,8 @@ func readPartitions(c *capacity.Snapshot, list string) {
 	}
 }
 
-// readReservations reads "scontrol show reservation": nodes that are kept for
-// somebody, or for maintenance. One for part of its nodes' processors takes them
-// whole, as most do.
+// readReservations parses "scontrol show reservation": nodes reserved for users or maintenance. A
+// reservation of some processors of a node counts as the full node, the usual case.
 func readReservations(c *capacity.Snapshot, at map[string]*capacity.Node, list string) {
 	for line := range strings.Lines(list) {
 		h := capacity.Hold{Whole: true}
@@ -281,12 +279,12 @@ func readReservations(c *capacity.Snapshot, at map[string]*capacity.Node, list s
 	}
 }
 
-// hold lays a hold on nodes. A list that cannot be read is noted.
+// hold adds a hold to the nodes of a list. An unreadable list becomes a note.
 func hold(c *capacity.Snapshot, at map[string]*capacity.Node, list string, h capacity.Hold) []string {
 	if list == "(null)" || list == "" {
 		return nil
 	}
-	names, err := expandHosts(list, 2*len(at)+64) // there may be some that are not shown
+	names, err := expandHosts(list, 2*len(at)+64) // some nodes may be hidden
 	if err != nil {
 		c.Notes = append(c.Notes, err.Error())
 	}
@@ -298,8 +296,8 @@ func hold(c *capacity.Snapshot, at map[string]*capacity.Node, list string, h cap
 	return names
 }
 
-// readJobs reads squeue: what runs holds its part of its nodes until its limit;
-// what waits and has a start planned holds whole nodes then, as Slurm keeps them.
+// readJobs parses squeue. A running job holds its resources until its limit. A waiting job with a planned
+// start holds full nodes from then, as Slurm reserves them.
 func readJobs(c *capacity.Snapshot, at map[string]*capacity.Node, list string, now time.Time) {
 	c.Planned = map[string]capacity.Plan{}
 	for line := range strings.Lines(list) {
@@ -313,7 +311,7 @@ func readJobs(c *capacity.Snapshot, at map[string]*capacity.Node, list string, n
 		h.Cpus, h.Memory, h.Gpus = h.Cpus/count, h.Memory/int64(count), h.Gpus/count
 		h.From, h.To, h.By = start, when(f[3]), "job "+id
 		if f[1] != "PENDING" {
-			if h.From.IsZero() || h.From.After(now) { // it runs, whatever the clock says
+			if h.From.IsZero() || h.From.After(now) { // it runs, even if the clocks differ
 				h.From = now
 			}
 			hold(c, at, f[4], h)

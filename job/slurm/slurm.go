@@ -1,4 +1,4 @@
-// Package slurm speaks to Slurm, 22.05 or later, by its commands.
+// Package slurm drives Slurm, 22.05 or later, through its commands.
 package slurm
 
 import (
@@ -29,13 +29,12 @@ func (System) Detect(ctx context.Context) bool {
 	if err != nil || !strings.HasPrefix(string(out), "slurm") {
 		return false
 	}
-	// One whose controller is down is here all the same: jobs are not to run on
-	// the login node because of that.
+	// A Slurm whose controller is down still counts: its jobs must not run on the login node.
 	out, err = invoke.Call(ctx, "/", "scontrol", "ping")
 	return err == nil || strings.Contains(string(out), " is DOWN")
 }
 
-// options are the job's options in the words of sbatch(1) and srun(1).
+// options returns the job's options for sbatch(1) and srun(1).
 func options(j *job.Job) []string {
 	var o []string
 	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
@@ -62,7 +61,7 @@ func options(j *job.Job) []string {
 	switch {
 	case j.Memory > 0:
 		add("--mem=%dM", (j.Memory+1<<20-1)>>20)
-	case j.Exclusive && j.MemoryPerCPU == 0: // a node of one's own does not come with its memory
+	case j.Exclusive && j.MemoryPerCPU == 0: // --exclusive does not include the node's memory
 		add("--mem=0")
 	}
 	if j.Time > 0 {
@@ -77,14 +76,14 @@ func options(j *job.Job) []string {
 	if j.Exclusive {
 		add("--exclusive")
 	}
-	if d := dependency(j); d != "" { // without the second, the job would wait for ever
+	if d := dependency(j); d != "" { // without --kill-on-invalid-dep the job would wait forever
 		add("--dependency=%s", d)
 		add("--kill-on-invalid-dep=yes")
 	}
-	return append(o, wishes(j)...)
+	return append(o, constraints(j)...)
 }
 
-// pattern writes a file pattern in Slurm's letters (sbatch(1), "filename pattern").
+// pattern converts a file pattern to Slurm's notation (sbatch(1), "filename pattern").
 func pattern(j *job.Job, p string) string {
 	id := "%j"
 	if j.Array.Count() > 0 {
@@ -132,8 +131,8 @@ func (System) Render(j *job.Job) (string, []string, error) {
 	return t.String(), nil, nil
 }
 
-// srun starts the processes of a job of several. From 22.05 to 23.02 it does
-// not take --cpus-per-task over from the job, so it is said again.
+// srun returns the launcher of a job with several processes. It repeats --cpus-per-task, which srun of
+// 22.05 to 23.02 does not inherit from the job.
 func srun(j *job.Job) []string {
 	w := []string{"srun", "--kill-on-bad-exit=1"}
 	if j.CPUs > 0 {
@@ -142,7 +141,7 @@ func srun(j *job.Job) []string {
 	return w
 }
 
-// directive quotes an option's value as sbatch wants it in a line of a script.
+// directive quotes an option's value for an #SBATCH line.
 func directive(o string) string {
 	if k, v, ok := strings.Cut(o, "="); ok && strings.ContainsAny(v, " \t'#") {
 		return k + `="` + v + `"`
@@ -150,10 +149,9 @@ func directive(o string) string {
 	return o
 }
 
-// Submit hands a script in, with the job's own id as its argument and as
-// its comment, so that a submission whose answer was lost can be found again.
-// sbatch is asked first whether it would take the job: some requests it
-// accepts, and never runs.
+// Submit submits a script with the job's ID as its argument and comment, so that a submission whose
+// answer is lost can be found again. It first runs --test-only, because sbatch accepts some requests
+// that never start.
 func (s System) Submit(ctx context.Context, r *batch.Request) error {
 	_, err := test(ctx, r.Job, r.Script, r.ID)
 	if err != nil && !(strings.Contains(err.Error(), noNodes) && s.startsLater(ctx, r.Job)) {
@@ -162,21 +160,21 @@ func (s System) Submit(ctx context.Context, r *batch.Request) error {
 	args := []string{"--parsable", "--comment=hpcc:" + r.ID, r.Script, r.ID}
 	out, err := invoke.Call(ctx, r.Job.Dir, "sbatch", args...)
 	if err != nil {
-		return fmt.Errorf("handing job %q to Slurm: %w", r.Job.Name, readError(out, err))
+		return fmt.Errorf("submitting job %q to Slurm: %w", r.Job.Name, readError(out, err))
 	}
 	id, _, _ := strings.Cut(strings.TrimSpace(string(out)), ";")
 	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
-		return fmt.Errorf("handing job %q to Slurm: sbatch answered %q, which is no job id; \"squeue --me\" shows whether the job is there", r.Job.Name, message.Short(id))
+		return fmt.Errorf("submitting job %q to Slurm: sbatch answered %q, not a job ID; check \"squeue --me\" for the job", r.Job.Name, message.Short(id))
 	}
 	r.Native = id
 	return nil
 }
 
-// noNodes is what --test-only says of a job that no nodes can run, and also of
-// one that has to wait for nodes that are drained or reserved: sbatch takes that.
+// noNodes is the message of --test-only for a job that no node can run. It also prints it for a job that
+// waits for drained or reserved nodes, which sbatch accepts.
 const noNodes = "Requested node configuration is not available"
 
-// test is what "sbatch --test-only" says of a script.
+// test returns the output of "sbatch --test-only" for a script.
 func test(ctx context.Context, j *job.Job, script, id string) (string, error) {
 	silent := &invoke.SilentError{Command: "sbatch --test-only", After: invoke.CommandTime(ctx)}
 	ctx, cancel := context.WithTimeoutCause(ctx, silent.After, silent)
@@ -189,10 +187,10 @@ func test(ctx context.Context, j *job.Job, script, id string) (string, error) {
 	case err == nil:
 		return string(out), nil
 	case len(j.After) > 0 && strings.Contains(string(out), "presently disabled"):
-		// What 22.05 says, with kill-on-invalid-dep, of a job that has failed already.
-		return "", fmt.Errorf("handing job %q to Slurm: it would never start, because a job of --after (%s) did not succeed", j.Name, strings.Join(j.After, ", "))
+		// The message of 22.05, with kill-on-invalid-dep, if a dependency has already failed.
+		return "", fmt.Errorf("submitting job %q to Slurm: it would never start, because a job of --after (%s) did not succeed", j.Name, strings.Join(j.After, ", "))
 	}
-	return "", fmt.Errorf("asking Slurm whether it takes job %q: %w", j.Name, readError(out, err))
+	return "", fmt.Errorf("checking job %q with Slurm: %w", j.Name, readError(out, err))
 }
 
 // Estimate returns the prediction of a dry run; see [batch.Estimator].
@@ -207,8 +205,8 @@ func (System) Estimate(ctx context.Context, j *job.Job, script string) (*capacit
 	return start(said, time.Now()), nil
 }
 
-// start reads the answer of --test-only: "sbatch: Job 62 to start at T using 16
-// processors on nodes n[1-4] in partition cpu". It is nil when that stands nowhere.
+// start parses the answer of --test-only: "sbatch: Job 62 to start at T using 16 processors on nodes
+// n[1-4] in partition cpu". It returns nil if the answer has no start time.
 func start(said string, now time.Time) *capacity.Estimate {
 	_, rest, ok := strings.Cut(said, " to start at ")
 	f := strings.Fields(rest)
@@ -228,19 +226,19 @@ func adjust(x *capacity.Need, _ *job.Job) {
 	x.Limit = (x.Limit + time.Minute - 1).Truncate(time.Minute)
 }
 
-// soon is how late a start may be that is one at once.
+// soon: an estimated start within this duration counts as "now".
 const soon = 5 * time.Second
 
-// readError makes an error of what Slurm said.
+// readError converts Slurm's output to an error.
 func readError(out []byte, err error) error {
 	return invoke.Error([]byte(strings.NewReplacer("sbatch: error: ", "", "allocation failure: ", "").Replace(string(out))), err)
 }
 
-// Query reads the queue of this user.
+// Query returns the queue state of this user's jobs.
 func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
 	out, err := invoke.Call(ctx, "/", "squeue", "--me", "-h", "-r", "-o", "%F|%T|%r")
 	if err != nil {
-		return nil, fmt.Errorf("asking Slurm for its jobs: %w", readError(out, err))
+		return nil, fmt.Errorf("querying Slurm for jobs: %w", readError(out, err))
 	}
 	jobs := map[string]batch.QueueState{}
 	for line := range strings.Lines(string(out)) {
@@ -264,7 +262,7 @@ func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueStat
 // Cancel ends the tasks of the job.
 func (System) Cancel(ctx context.Context, id string) error {
 	if out, err := invoke.Call(ctx, "/", "scancel", id); err != nil {
-		return fmt.Errorf("ending job %s: %w", id, readError(out, err))
+		return fmt.Errorf("cancelling job %s: %w", id, readError(out, err))
 	}
 	return nil
 }
@@ -282,9 +280,8 @@ func (s System) startsLater(ctx context.Context, j *job.Job) bool {
 	return x.Whole && x.Fit(c, queue, time.Now()).When == capacity.Later
 }
 
-// ExecOn runs a command as a step of the task's job, on its node and on resources
-// that the job's other steps use. Without --unbuffered srun would keep back what
-// has no end of a line; with it, and with no terminal, bytes arrive as they are.
+// ExecOn runs a command as a step of the task's job, on its node and resources. --unbuffered makes srun
+// pass on incomplete lines; without a terminal the bytes arrive unchanged.
 func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, slow bool) {
 	w := []string{"srun", "--jobid=" + t.Native, "--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--nodelist=" + t.Host}
 	if terminal {
@@ -295,8 +292,8 @@ func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, 
 	return func(argv []string) []string { return slices.Concat(w, argv) }, false
 }
 
-// wishes are the options of sbatch(1) for them.
-func wishes(j *job.Job) []string {
+// constraints returns the sbatch(1) options for [job.Constraints].
+func constraints(j *job.Job) []string {
 	var o jobscript.Options
 	add := o.Add
 	add(j.TimeMin > 0, "--time-min=%s", quantity.FormatClock(j.TimeMin))
@@ -314,7 +311,7 @@ func wishes(j *job.Job) []string {
 	add(j.Begin != "", "--begin=%s", j.Begin)
 	add(j.QoS != "", "--qos=%s", j.QoS)
 	add(j.Hold, "--hold")
-	add(j.Append || j.Retry.Requeue(), "--open-mode=append") // what an attempt wrote that was taken away is still of use
+	add(j.Append || j.Retry.Requeue(), "--open-mode=append") // keep the output of a preempted attempt
 	add(len(j.Export) > 0, "--export=%s", strings.Join(j.Export, ","))
 	add(j.Mail != "", "--mail-user=%s", j.Mail)
 	switch {
@@ -326,7 +323,7 @@ func wishes(j *job.Job) []string {
 	return o
 }
 
-// dependency is what has to happen before; "" for nothing.
+// dependency returns the argument of --dependency, or "".
 func dependency(j *job.Job) string {
 	var parts []string
 	for _, d := range []struct {

@@ -11,22 +11,21 @@ import (
 	"hpcc/job/quantity"
 )
 
-// Used asks the accounting, and about what runs the nodes themselves.
+// Used reads the accounting, and for running jobs the usage from their nodes.
 func (System) Used(ctx context.Context, ids []string) (map[string]capacity.Usage, error) {
 	list := strings.Join(ids, ",")
 	out, err := invoke.Call(ctx, "/", "sacct", "-n", "-P", "-j", list, "-o", "JobID,TotalCPU,MaxRSS")
 	m := used(map[string]capacity.Usage{}, string(out))
 	if err != nil {
-		return nil, fmt.Errorf("asking Slurm's accounting what jobs used: %w", readError(out, err))
+		return nil, fmt.Errorf("querying Slurm's accounting for usage: %w", readError(out, err))
 	}
-	// Of jobs that have ended it is an error, and tells of the others all the same.
+	// sstat fails for jobs that have ended, but still prints the others.
 	out, _ = invoke.Call(ctx, "/", "sstat", "-a", "-n", "-P", "-j", list, "-o", "JobID,AveCPU,MaxRSS")
 	return used(m, string(out)), nil
 }
 
-// used reads lines of sacct and sstat: a job or task of an array, 17 and 17_3,
-// whose processor time is that of its steps, and the steps, 17.batch and 17_3.0,
-// with their memory.
+// used parses lines of sacct and sstat. Jobs and array tasks, 17 and 17_3, have the processor time of all
+// their steps; the steps, 17.batch and 17_3.0, have the memory.
 func used(m map[string]capacity.Usage, list string) map[string]capacity.Usage {
 	for line := range strings.Lines(list) {
 		f := strings.Split(strings.TrimSpace(line), "|")
@@ -39,7 +38,7 @@ func used(m map[string]capacity.Usage, list string) map[string]capacity.Usage {
 		u.Peak = max(u.Peak, quantity.Bytes(f[2], 1<<10))
 		if cpu := cpu(f[1]); !isStep {
 			u.Cpu += cpu
-		} else if stepName == "batch" && u.Cpu == 0 { // it runs
+		} else if stepName == "batch" && u.Cpu == 0 { // the job is running
 			u.Cpu = cpu
 		}
 		m[id] = u
@@ -47,7 +46,7 @@ func used(m map[string]capacity.Usage, list string) map[string]capacity.Usage {
 	return m
 }
 
-// cpu reads processor time: 1-02:03:04, 02:03:04, 03:04.567.
+// cpu parses processor time: 1-02:03:04, 02:03:04, 03:04.567.
 func cpu(s string) time.Duration {
 	days, rest, ok := strings.Cut(s, "-")
 	if !ok {

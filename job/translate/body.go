@@ -15,15 +15,13 @@ import (
 	"hpcc/job/shellword"
 )
 
-// Without an image the lines of a translated script stay as they are.
-// With one, lines that only prepared the host's environment are left out, and
-// launchers, which have to be the host's, start their program in the image.
+// Without an image the lines of a translated script stay unchanged. With one, hpcc removes lines that only prepare
+// the host's environment, and makes the host's launchers start their program in the image.
 
-// A preparation is a line that makes the host's environment ready. The image has
-// its own; a launcher may need the host's.
+// A preparation is a line that sets up the host's environment. The image has its own; a launcher may need the host's.
 type preparation struct {
 	line     *regexp.Regexp
-	launcher bool // it stays where a launcher of the host is called
+	launcher bool // keep it if the script calls a launcher of the host
 }
 
 var preparations = sync.OnceValue(func() []preparation {
@@ -41,8 +39,8 @@ var preparations = sync.OnceValue(func() []preparation {
 	}
 })
 
-// mpiLaunchers start the processes of a job under every batch system. The options are
-// those of Open MPI's and MPICH's mpirun.
+// mpiLaunchers start the processes of a job under every batch system. The options are those of mpirun of Open MPI and
+// MPICH.
 var mpiLaunchers = map[string]dialect.Launcher{"mpirun": {Options: mpiOptions}, "mpiexec": {Options: mpiOptions}}
 
 var mpiOptions = dialect.Options{
@@ -56,7 +54,7 @@ var mpiOptions = dialect.Options{
 			"-genvall -envall -envnone -genvnone -l -q --quiet -v --verbose -V --bynode -bynode --bycore -bycore --byslot --nolocal -nolocal -bind-to-core --bind-to-core -gpu --preload-binary -s --enable-recovery --continuous --xml -prot": nil},
 }
 
-// launcher finds a launcher by name, and the batch system that alone has it, if any.
+// launcher returns a launcher by name, and the only batch system that has it, if any.
 func (ds Translator) launcher(name string) (dialect.Launcher, *dialect.Dialect) {
 	for _, d := range ds {
 		if l, ok := d.Launchers[name]; ok {
@@ -77,15 +75,15 @@ func (ds Translator) called() *regexp.Regexp {
 
 var hereDocument = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^|[^<])<<(-?)\s*\\?['"]?([A-Za-z_]\w*)`) })
 
-// A logicalLine is a line of a script with those that a backslash or an open
-// quotation mark joins to it, outside of here-documents; text has the line break.
+// A logicalLine is a line of a script with its continuations after a backslash or in an open quotation, outside
+// here-documents. text includes the line break.
 type logicalLine struct {
 	number int
 	text   string
-	plain  bool // a command's; comments, here-documents and blank lines are not
+	plain  bool // a command; not a comment, here-document or blank line
 }
 
-// logicalLines splits a script. All texts together are the script.
+// logicalLines splits a script. The texts concatenated are the script.
 func logicalLines(body string) []logicalLine {
 	var out []logicalLine
 	until, tabs, number, quote := "", false, 0, byte(0)
@@ -135,8 +133,7 @@ func quoteAfter(line string, open byte) byte {
 	return open
 }
 
-// launchers looks at the lines of the script: see above. It is called once the
-// job's image is known.
+// launchers processes the lines of the script, as described above. It is called once, when the job's image is known.
 func (t *Translation) launchers() {
 	s := t.Job.Script
 	if s == nil || !isShell(s.Shell) {
@@ -168,13 +165,13 @@ func (t *Translation) launchers() {
 	}
 }
 
-// line returns the new text of a command's line, and its row; nil: the line stays.
+// line returns the new text of a command's line, and its row; a nil row leaves the line unchanged.
 func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (string, *field.Row) {
 	if m := called.FindStringSubmatch(l.text); m != nil {
 		if _, only := t.known.launcher(m[1]); only != nil && only.Target != t.To {
 			return l.text, &field.Row{Fate: field.Refused, How: fmt.Sprintf("only %s has %s, and the line stays as it is: start the processes with mpirun", only.Title, m[1])}
 		}
-		if t.Job.Image == "" || t.To.Pods() { // it is the image's
+		if t.Job.Image == "" || t.To.Pods() { // the image provides it
 			return l.text, nil
 		}
 		text, why := t.inImage(l.text, m[1])
@@ -194,13 +191,13 @@ func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (str
 			return l.text, &field.Row{Fate: field.Kept, How: "the launcher may come from it"}
 		}
 		indent := l.text[:len(l.text)-len(strings.TrimLeft(l.text, " \t"))]
-		// A colon, since a block of the shell must not be empty.
+		// The colon keeps a shell block from being empty.
 		return indent + ": # hpcc left out: " + strings.TrimLeft(l.text, " \t"), &field.Row{Fate: field.Changed, How: "left out: it prepared the host, and the image has its own environment"}
 	}
 	return l.text, nil
 }
 
-// inImage puts the container before a launcher's program; why is the reason if it cannot.
+// inImage inserts the container before a launcher's program; why is the reason if it cannot.
 func (t *Translation) inImage(line, launcher string) (out, why string) {
 	words, err := shellword.Split(line, true)
 	if len(words) == 0 || path.Base(words[0].Text) != launcher {
@@ -258,12 +255,12 @@ func isShell(words []string) bool {
 	return false
 }
 
-// hostPath is a path that stands on the file systems of clusters, in a line of a script.
+// hostPath matches a path on a cluster's file systems in a line of a script.
 var hostPath = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?:^|[\s"'=:(])(/(?:gpfs|lustre|scratch|home|nfs|beegfs|work|data|projects?|users?|u|p|pscratch)(?:/[A-Za-z0-9._@+-]+)+)`)
 })
 
-// hostPaths warns of paths of the host in a script whose pods do not have them, one row for each.
+// hostPaths adds a warning row for each host path in a script for pods, which do not have it.
 func (t *Translation) hostPaths() {
 	if t.Job.Script == nil || !t.To.Pods() {
 		return

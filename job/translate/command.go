@@ -13,8 +13,7 @@ import (
 	"hpcc/job/shellword"
 )
 
-// A submitCommand is a command line that submits a job: options, and a script or a
-// program.
+// A submitCommand is a command line that submits a script or a program with options.
 type submitCommand struct {
 	name  string
 	text  string
@@ -22,8 +21,7 @@ type submitCommand struct {
 	input string           // the script, by name or behind <
 }
 
-// loneCommand is the submit command of a text that holds nothing else, "" of
-// any other text. A here-document or several commands are not a lone command.
+// loneCommand returns the submit command of a text without other commands, or "".
 func (ds Translator) loneCommand(text string) string {
 	var kept []string
 	for _, l := range strings.Split(text, "\n") {
@@ -44,14 +42,13 @@ func (ds Translator) loneCommand(text string) string {
 	return line
 }
 
-// IsSubmitCommand reports whether a text begins as a command line that submits jobs.
+// IsSubmitCommand reports whether a text starts like a submit command.
 func (ds Translator) IsSubmitCommand(text string) bool {
 	first, _, more := strings.Cut(strings.TrimSpace(text), " ")
 	return more && len(ds.with(path.Base(first))) > 0
 }
 
-// parseSubmit splits a submit command. The only redirection that it may have is
-// that of a script into a command that takes programs.
+// parseSubmit splits a submit command. The only allowed redirection is a script on standard input.
 func (ds Translator) parseSubmit(line string) (*submitCommand, error) {
 	c := &submitCommand{text: line}
 	words, err := shellword.Split(line, true)
@@ -94,8 +91,7 @@ func (ds Translator) guess(c *submitCommand) (*dialect.Dialect, error) {
 		of.list(func(d *dialect.Dialect) string { return d.Title }, "'s and "), of.list(targetOf, " or --dialect "))
 }
 
-// fits reports whether a dialect knows all options of the command. Resources tell
-// apart what the options do not.
+// fits reports whether a dialect knows all options of the command. If options are ambiguous, resources decide.
 func (c *submitCommand) fits(d *dialect.Dialect, others Translator) bool {
 	var argv []string
 	for _, w := range c.words {
@@ -120,15 +116,14 @@ func (c *submitCommand) fits(d *dialect.Dialect, others Translator) bool {
 	return true
 }
 
-// resourceOf reports whether the first of a list of resources is one that the dialect
-// names. Others are the site's.
+// resourceOf reports whether the dialect knows the first of a list of resources. Others are the site's.
 func resourceOf(list string, d *dialect.Dialect) bool {
 	first, _, _ := strings.Cut(list, ",")
 	name, _, _ := strings.Cut(first, "=")
 	return d.Resources[name] != nil
 }
 
-// script is the file that the command names, "" if it has a program instead.
+// script returns the file that the command names, or "" if it has a program instead.
 func (c *submitCommand) script(d *dialect.Dialect) string {
 	if d == nil || d.TakesProgram {
 		return ""
@@ -141,8 +136,8 @@ func (c *submitCommand) script(d *dialect.Dialect) string {
 	return rest[0].Text
 }
 
-// read reads the options of a submit command; they overrule those of the
-// script. The script with its arguments, or a program, follows them.
+// read applies the options of a submit command, which override those of the script. The script with its arguments, or a
+// program, follows the options.
 func (c *submitCommand) read(r *dialect.Reader) {
 	rest := r.Read(0, c.text, c.words)
 	var words []string
@@ -161,9 +156,9 @@ func (c *submitCommand) read(r *dialect.Reader) {
 	}
 }
 
-// program turns a program and its arguments into a script, or into an interactive job.
+// program converts a program and its arguments to a script, or to an interactive job.
 func program(r *dialect.Reader, argv []string) {
-	exact := argv[0] == "--" // no shell reads them
+	exact := argv[0] == "--" // passed on without a shell
 	if exact {
 		argv = argv[1:]
 	}
@@ -174,7 +169,7 @@ func program(r *dialect.Reader, argv []string) {
 		r.Job.Args = argv
 		return
 	}
-	r.Wrap = strings.Join(argv, " ") // as schedulers do
+	r.Wrap = strings.Join(argv, " ") // like the schedulers
 	if exact || (len(argv) > 1 && r.TakesProgram) {
 		r.Wrap = shellword.Join(argv)
 	}

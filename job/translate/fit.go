@@ -12,7 +12,7 @@ import (
 	"hpcc/job/jobscript"
 )
 
-// shape brings the job into the form that its target counts in.
+// shape converts the job to the units of its target.
 func (t *Translation) shape() {
 	j := t.Job
 	if n := job.Label(j.Name); t.To.Pods() && n != j.Name {
@@ -34,7 +34,7 @@ func (t *Translation) shape() {
 	}
 }
 
-// order keeps, of what a job of Argo waits for, the scripts that are given with it.
+// order keeps only the dependencies of an Argo job that are submitted with it.
 func (t *Translation) order() {
 	if t.To != job.Argo {
 		return
@@ -51,8 +51,7 @@ func (t *Translation) order() {
 	}
 }
 
-// variables reports which variables of its scheduler the script gets, and which
-// hpcc cannot supply.
+// variables reports which variables of its scheduler hpcc sets for the script, and which it cannot.
 func (t *Translation) variables() {
 	s := t.Job.Script
 	if s == nil {

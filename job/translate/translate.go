@@ -20,22 +20,20 @@ import (
 	"hpcc/job/message"
 )
 
-// A Source is a job as it was written for a scheduler: a script, or a submit command
-// that may name one.
+// A Source is a job written for a scheduler: a script, or a submit command that may name one.
 type Source struct {
 	Name    string     // of the file, for messages
 	Text    []byte     // the script, or a file with a submit command
 	Command string     // the submit command itself, instead of Text
-	Dialect job.Target // "": found out from the directives
-	Dir     string     // absolute: where the job would be submitted from
-	Home    string     // of the user, where some batch systems start jobs
-	User    string     // its name, which files may have in theirs
+	Dialect job.Target // "": detected from the directives
+	Dir     string     // absolute: directory of the submission
+	Home    string     // home directory, where some batch systems start jobs
+	User    string     // user name, for patterns in file names
 	// Open reads the script that a submit command names.
 	Open func(name string) ([]byte, error)
 }
 
-// A Translation is a job read from a Source for a target. Its rows are final
-// after Fit.
+// A Translation is a job read from a Source for a target. Its rows are final after Fit.
 type Translation struct {
 	Job     *job.Job
 	Dialect job.Target // of the source
@@ -44,14 +42,14 @@ type Translation struct {
 
 	from, to  *dialect.Dialect
 	known     Translator
-	overruled []field.Field // by the command line
+	overruled []field.Field // fields set by flags
 	among     []string
 }
 
 // A Translator knows the dialects of all targets, in the order of messages.
 type Translator []*dialect.Dialect
 
-// of returns the dialect of a target, nil if it has none.
+// of returns the dialect of a target, or nil.
 func (ds Translator) of(t job.Target) *dialect.Dialect {
 	if i := slices.IndexFunc(ds, func(d *dialect.Dialect) bool { return d.Target == t }); i >= 0 {
 		return ds[i]
@@ -59,17 +57,17 @@ func (ds Translator) of(t job.Target) *dialect.Dialect {
 	return nil
 }
 
-// read lists the dialects whose scripts can be read.
+// read returns the dialects whose scripts hpcc can read.
 func (ds Translator) read() Translator {
 	return slices.DeleteFunc(slices.Clone(ds), func(d *dialect.Dialect) bool { return d.Prefix == "" })
 }
 
-// with lists the dialects that have a submit command.
+// with returns the dialects that have a submit command.
 func (ds Translator) with(command string) Translator {
 	return slices.DeleteFunc(ds.read(), func(d *dialect.Dialect) bool { return d.Command != command })
 }
 
-// list joins a name of each dialect to a list: "a, b and c".
+// list joins a property of each dialect: "a, b and c".
 func (ds Translator) list(name func(*dialect.Dialect) string, last string) string {
 	var names []string
 	for _, d := range ds {
@@ -85,8 +83,8 @@ func (ds Translator) list(name func(*dialect.Dialect) string, last string) strin
 
 func targetOf(d *dialect.Dialect) string { return string(d.Target) }
 
-// Translate reads a source for a target. What cannot be read as a job at all is
-// an error; a directive that the target cannot follow is a row.
+// Translate reads a source for a target. It returns an error if the source is not a job; a directive that the target
+// does not support is a row.
 func (ds Translator) Translate(s Source, to job.Target) (*Translation, error) {
 	text, command, err := ds.parts(&s)
 	if err != nil {
@@ -120,8 +118,7 @@ func (ds Translator) Translate(s Source, to job.Target) (*Translation, error) {
 	return t, nil
 }
 
-// parts gives the script and the submit command of a source, one of them empty
-// if there is none.
+// parts returns the script and the submit command of a source; one of them may be empty.
 func (ds Translator) parts(s *Source) (script string, command *submitCommand, err error) {
 	line := s.Command
 	if line == "" {
@@ -150,8 +147,8 @@ func (ds Translator) parts(s *Source) (script string, command *submitCommand, er
 	return string(text), command, checkScript(s.Name, text)
 }
 
-// named returns the script that a command names. If several batch systems have the
-// command and its options fit none of them alone, the first script that opens counts.
+// named returns the script that a command names. If the command fits several batch systems, the first script that can be
+// opened wins.
 func (ds Translator) named(s *Source, c *submitCommand) string {
 	d := ds.read().of(s.Dialect)
 	if s.Dialect == "" {
@@ -172,7 +169,7 @@ func (ds Translator) named(s *Source, c *submitCommand) string {
 	return name
 }
 
-// checkScript refuses text that cannot be a script.
+// checkScript returns an error for text that cannot be a script.
 func checkScript(name string, text []byte) error {
 	switch {
 	case len(text) > job.MaxScript:
@@ -185,7 +182,7 @@ func checkScript(name string, text []byte) error {
 	return nil
 }
 
-// find returns the dialect of a file, by its directives or its submit command.
+// find returns the dialect of a file, from its directives or its submit command.
 func (ds Translator) find(name string, lines []string, command *submitCommand) (*dialect.Dialect, error) {
 	if command != nil {
 		if of := ds.with(command.name); len(of) == 1 {
@@ -214,8 +211,7 @@ func (ds Translator) find(name string, lines []string, command *submitCommand) (
 	return found[0], nil
 }
 
-// Overrule notes that a flag of hpcc sets a field, so that the directives for it do
-// not count.
+// Overrule records that a flag of hpcc sets a field, so that directives for it are ignored.
 func (t *Translation) Overrule(flag string) {
 	t.overruled = append(t.overruled, field.Field(flag))
 	for _, r := range t.Rows {
@@ -223,15 +219,15 @@ func (t *Translation) Overrule(flag string) {
 	}
 }
 
-// Among names the jobs that are steps of the same workflow, so that this one may wait for them.
+// Among sets the jobs that are steps of the same workflow, which this one may depend on.
 func (t *Translation) Among(names []string) {
 	for _, n := range names {
 		t.among = append(t.among, job.Label(n))
 	}
 }
 
-// Fit takes out of the job what its target cannot do and finishes the rows. It
-// is called once, after the flags.
+// Fit removes what the target does not support from the job, and completes the rows. It is called once, after the
+// flags.
 func (t *Translation) Fit() {
 	t.apart(field.Output, &t.Job.Output)
 	t.apart(field.Error, &t.Job.Error)
@@ -243,7 +239,7 @@ func (t *Translation) Fit() {
 	}
 	for _, f := range slices.Sorted(maps.Keys(t.to.Verdicts)) {
 		v := t.to.Verdicts[f]
-		if (v.When != nil && !v.When(t.Job)) || (t.To.Pods() && slices.Contains(t.overruled, f)) { // a flag means what the pod makes of it
+		if (v.When != nil && !v.When(t.Job)) || (t.To.Pods() && slices.Contains(t.overruled, f)) { // a flag applies to the pod
 			continue
 		}
 		if !slices.ContainsFunc(t.Rows, func(r *field.Row) bool { return r.Has(f) }) {
@@ -268,7 +264,7 @@ func (t *Translation) Fit() {
 	}
 }
 
-// apart gives each task of an array a file of its own.
+// apart gives each task of an array its own file.
 func (t *Translation) apart(f field.Field, file *string) {
 	if s := *file; !t.Job.Array.IsZero() && s != "" && s != "/dev/null" && !strings.Contains(s, job.Placeholder) && !strings.Contains(s, "%") {
 		*file = s + "." + job.Placeholder
@@ -276,7 +272,7 @@ func (t *Translation) apart(f field.Field, file *string) {
 	}
 }
 
-// Lost counts the rows that are refused.
+// Lost returns the number of refused rows.
 func (t *Translation) Lost() int {
 	n := 0
 	for _, r := range t.Rows {

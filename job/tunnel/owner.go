@@ -23,17 +23,16 @@ import (
 	"hpcc/job/message"
 )
 
-// A node has many users, and its loopback interface belongs to all of them.
-// Before data goes to or comes from a port of it, /proc/net/tcp has to show that
-// the other socket belongs to this user or to root.
+// All users of a node share its loopback interface. Before data flows, /proc/net/tcp must show that the other
+// socket belongs to this user or to root.
 
-// A socketRow is a line of /proc/net/tcp or tcp6 (proc_net_tcp in the kernel's
-// documentation). IPv4 addresses that are mapped into IPv6 are IPv4 here.
+// A socketRow is a line of /proc/net/tcp or tcp6 (proc_net_tcp in the kernel's documentation). IPv4 addresses
+// mapped into IPv6 become IPv4.
 type socketRow struct {
 	local, remote netip.AddrPort
 	state         uint8
 	uid           uint32
-	inode         uint64 // 0: no process holds the socket any more, and uid means nothing
+	inode         uint64 // 0: no process holds the socket, and uid is meaningless
 }
 
 // States of a socket (enum tcp_state of linux/tcp.h).
@@ -43,7 +42,7 @@ const (
 	tcpListen      = 10
 )
 
-// parseSocketRow reads a line; false for the heading and for anything else.
+// parseSocketRow parses a line; false for the heading and other lines.
 func parseSocketRow(line string) (r socketRow, ok bool) {
 	f := strings.Fields(line)
 	if len(f) < 10 {
@@ -59,8 +58,8 @@ func parseSocketRow(line string) (r socketRow, ok bool) {
 	return r, good[0] && good[1] && err1 == nil && err2 == nil && err3 == nil
 }
 
-// parseSocketAddress reads ADDRESS:PORT in hexadecimal digits. The address is
-// one or four words of 32 bits in the byte order of the machine.
+// parseSocketAddress parses ADDRESS:PORT in hexadecimal. The address is one or four 32-bit words in the
+// machine's byte order.
 func parseSocketAddress(s string) (netip.AddrPort, bool) {
 	address, port, _ := strings.Cut(s, ":")
 	b, err := hex.DecodeString(address)
@@ -98,13 +97,13 @@ func sockets(visit func(socketRow)) error {
 			f.Close()
 		}
 		if err != nil {
-			return fmt.Errorf("finding out whose sockets there are: %w", err)
+			return fmt.Errorf("reading the owners of sockets: %w", err)
 		}
 	}
 	return nil
 }
 
-// A foreignSocketError says that a socket belongs to another user.
+// A foreignSocketError reports a socket of another user.
 type foreignSocketError struct {
 	UID  uint32
 	What string // "a connection from port 40001"
@@ -118,12 +117,12 @@ func (e *foreignSocketError) Error() string {
 	return e.What + " belongs to " + who
 }
 
-// checkOwner is nil when a user ID is that of this process, or root's. Where the
-// kernel shows this user as the overflow ID it shows others so, too.
+// checkOwner returns an error unless a user ID is that of this process, or root's. It also returns one if the
+// kernel shows this user as the overflow ID, because other users may have that too.
 func checkOwner(uid uint32, what string) error {
 	self := uint32(os.Geteuid())
 	if self == overflowID() && !allUsersMapped() {
-		return fmt.Errorf("%s: users cannot be told apart in this user namespace, which has no ID for you", what)
+		return fmt.Errorf("%s: this user namespace does not map your user ID, so owners cannot be distinguished", what)
 	}
 	if uid != self && uid != 0 {
 		return &foreignSocketError{uid, what}
@@ -131,8 +130,7 @@ func checkOwner(uid uint32, what string) error {
 	return nil
 }
 
-// overflowID returns the user ID that stands for all those without one in a user
-// namespace.
+// overflowID returns the ID of users that a user namespace does not map.
 func overflowID() uint32 {
 	const usual = 65534
 	b, err := os.ReadFile("/proc/sys/kernel/overflowuid")
@@ -146,20 +144,17 @@ func overflowID() uint32 {
 	return uint32(n)
 }
 
-// allUsersMapped reports whether all user IDs mean themselves, as they do outside
-// of user namespaces.
+// allUsersMapped reports whether the ID map is the identity, as outside user namespaces.
 func allUsersMapped() bool {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	return err == nil && slices.Equal(strings.Fields(string(b)), []string{"0", "0", "4294967295"})
 }
 
-// ownerTries is how often a row is looked for: the kernel may skip one while
-// sockets come and go.
+// ownerTries is how often to search for a row: the kernel may skip rows while sockets change.
 const ownerTries = 3
 
-// CheckPeer is nil when the process at the other end of a connection is this
-// user's or root's. The connection came to a listener on the loopback interface
-// or to a Unix socket. One whose other end is closed already is refused: it has no owner.
+// CheckPeer returns an error unless the process at the other end of a loopback or Unix socket connection
+// belongs to this user or root. A closed peer is an error too, because its owner is unknown.
 func CheckPeer(conn net.Conn) error {
 	switch c := conn.(type) {
 	case *net.TCPConn:
@@ -186,14 +181,13 @@ func checkTCPPeer(conn *net.TCPConn) error {
 		if found == nil {
 			continue
 		}
-		// A reset frees the client's port for somebody else's socket, which could
-		// have been the one in the row.
+		// A reset frees the client's port: the row could be that of another user's new socket.
 		if !stillOpen(conn) {
 			break
 		}
 		return checkOwner(found.uid, what)
 	}
-	return fmt.Errorf("%s: its other end is closed already, so nothing says whose it was", what)
+	return fmt.Errorf("%s: the other end is already closed, so its owner is unknown", what)
 }
 
 // stillOpen reports whether the peer has not reset a connection.
@@ -219,7 +213,7 @@ func checkUnixPeer(conn *net.UnixConn) error {
 	var cerr error
 	err = raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	if err = errors.Join(err, cerr); err != nil {
-		return fmt.Errorf("finding out whose connection it is: %w", err)
+		return fmt.Errorf("reading the owner of a connection: %w", err)
 	}
 	return checkOwner(cred.Uid, "a connection")
 }
@@ -233,13 +227,12 @@ func unmapped(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap().WithZone(""), p.Port())
 }
 
-// CheckListener is nil when whatever listens at an address of this machine is
-// this user's or root's, or when nothing listens there. inodes names the
-// listening sockets: as long as these are the same, nobody has taken the port over.
+// CheckListener returns an error if another user's program, except root's, listens at an address of this machine.
+// inodes names the listening sockets: while they are the same, the port has not changed owner.
 func CheckListener(at netip.AddrPort) (inodes []uint64, err error) {
 	at = netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 	any4, any6 := netip.IPv4Unspecified(), netip.IPv6Unspecified()
-	// The kernel hands a connection to the most specific address.
+	// The kernel prefers the most specific address.
 	ranks := []netip.Addr{at.Addr(), any6}
 	if at.Addr().Is4() {
 		ranks = []netip.Addr{at.Addr(), any4, any6}
@@ -267,8 +260,8 @@ func CheckListener(at netip.AddrPort) (inodes []uint64, err error) {
 	return nil, nil
 }
 
-// dialOwn connects to a port of this machine whose listener is this user's or
-// root's, before and after: nothing was sent to anybody else.
+// dialOwn connects to a port of this machine. It checks before and after that the listener belongs to this user
+// or root, so no data goes to anyone else.
 func dialOwn(ctx context.Context, at netip.AddrPort) (*net.TCPConn, error) {
 	d := net.Dialer{Timeout: dialPatience}
 	for range ownerTries {
@@ -289,12 +282,12 @@ func dialOwn(ctx context.Context, at netip.AddrPort) (*net.TCPConn, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("port %d of %s changed hands while hpcc looked at it", at.Port(), Host())
+	return nil, fmt.Errorf("port %d of %s changed owner during the check", at.Port(), Host())
 }
 
-// Host is the node that this process is on, as its scheduler calls it.
+// Host returns the name of this node, as its scheduler calls it.
 func Host() string {
-	if n := os.Getenv("SLURMD_NODENAME"); n != "" { // several of them on a host, in tests
+	if n := os.Getenv("SLURMD_NODENAME"); n != "" { // tests run several on a host
 		return n
 	}
 	name, _ := os.Hostname()

@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// ToPort carries a connection to a port of this machine, both ways, until both have ended. Where not a
-// byte has come from there, why says whether that is an error.
+// ToPort forwards a connection to a port of this machine, until both directions have ended. If no byte came from the
+// port, why decides whether that is an error.
 func ToPort(ctx context.Context, conn Conn, port int, why func() error) error {
 	to, err := dialLoopback(ctx, port)
 	if err != nil {

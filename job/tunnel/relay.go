@@ -20,31 +20,27 @@ import (
 	"hpcc/job/message"
 )
 
-// A tunnel carries many connections over one link, the standard streams of a
-// program on another node. That program is [Relay]; it greets, after which yamux
-// has the link: streams, each with a window, so that who does not read holds up
-// itself alone, and a pulse, so that neither end outlives the other for long.
+// A tunnel multiplexes connections over one link: the standard streams of a [Relay] on another node. After the
+// relay's greeting yamux runs on the link. Its streams have separate windows, so a slow reader only
+// blocks itself; its keepalive detects a dead peer.
 //
-// Each stream is one connection. The relay answers a byte, connected or refused,
-// the latter with a reason. Then both sides send chunks: two bytes of length and
-// so many of data. A chunk of none is the end of what one side sends; a stream
-// that ends without it was broken off, and so is the connection there: what was
-// cut short must not look whole. The stream itself is closed when both have
-// said all, or by the one who breaks off.
+// Each stream is one connection. The relay answers with a byte, connected or refused; a refusal has a reason.
+// Then both sides send chunks with a length of two bytes. An empty chunk ends a direction. A stream that ends
+// without one was aborted, and the connection is reset, so that truncated data does not look complete.
+// The stream is closed when both directions have ended, or by the side that aborts.
 const (
 	greeting  = "hpcc relay 1\n"
 	connected = 0
 	refused   = 1
 
 	maxChunk  = 32 << 10
-	maxNoise  = 64 << 10 // before the greeting: what shells of a site say, in bytes
+	maxNoise  = 64 << 10 // limits the output of a site's shells before the greeting, in bytes
 	maxReason = 1 << 10
-	// maxConnections is how many a tunnel has at once. Each may hold two windows of 256 KiB.
+	// maxConnections limits the concurrent connections of a tunnel. Each may hold two windows of 256 KiB.
 	maxConnections = 512
 
 	dialPatience = 10 * time.Second
-	// pulse is how often each end asks whether the other lives; stall is how long
-	// it may take to answer, or to take a chunk.
+	// pulse is the keepalive interval; stall is the timeout for an answer, or for writing a chunk.
 	pulse = 15 * time.Second
 	stall = 45 * time.Second
 )
@@ -52,15 +48,14 @@ const (
 func muxConfig() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.KeepAliveInterval, c.ConnectionWriteTimeout = pulse, stall
-	c.StreamCloseTimeout = 0 // one who has said all may listen for hours
+	c.StreamCloseTimeout = 0 // a finished sender may receive for hours
 	c.AcceptBacklog = maxConnections
 	c.LogOutput = io.Discard
 	return c
 }
 
-// Relay is the end of a tunnel on the task's node: for each stream in link it
-// connects to a port of this machine's loopback interface, and to nothing else.
-// It returns when the link ends, or ctx; link is closed then.
+// Relay is the tunnel's end on the task's node. For each stream in link it connects to the port of this machine's
+// loopback interface. It closes link and returns when the link or ctx ends.
 func Relay(ctx context.Context, link io.ReadWriteCloser, port int) error {
 	defer link.Close()
 	if _, err := io.WriteString(link, greeting); err != nil {
@@ -80,7 +75,7 @@ func Relay(ctx context.Context, link io.ReadWriteCloser, port int) error {
 		s, err := session.AcceptStream()
 		if err != nil {
 			session.Close()
-			return nil // the other end is gone, or has ended the tunnel
+			return nil // the peer is gone, or has closed the tunnel
 		}
 		open.Go(func() {
 			defer func() { <-room }()
@@ -112,8 +107,7 @@ func answer(ctx context.Context, s net.Conn, port int) {
 	join(conn, s)
 }
 
-// dialLoopback connects to a port of this machine, whichever loopback address
-// its server has taken. A server of another user is refused.
+// dialLoopback connects to a port of this machine on any loopback address. It refuses another user's server.
 func dialLoopback(ctx context.Context, port int) (*net.TCPConn, error) {
 	var first error
 	for _, host := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
@@ -128,20 +122,19 @@ func dialLoopback(ctx context.Context, port int) (*net.TCPConn, error) {
 	return nil, first
 }
 
-// A Conn is a connection of which each direction ends by itself.
+// A Conn is a connection whose directions can be closed separately.
 type Conn interface {
 	net.Conn
 	CloseWrite() error
 }
 
-// join carries a connection over a stream, both ways, until both have ended. One
-// that is broken off on one side is broken off on the other.
+// join forwards a connection over a stream until both directions have ended. An abort on one side aborts the other.
 func join(conn Conn, s net.Conn) {
 	abort := func() {
 		Reset(conn)
 		s.Close()
 	}
-	var said atomic.Bool // all that conn had to say
+	var said atomic.Bool // conn has sent everything
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -152,7 +145,7 @@ func join(conn Conn, s net.Conn) {
 	if receiveChunks(conn, s) != nil || conn.CloseWrite() != nil {
 		abort()
 	} else {
-		go func() { // the other side says no more; that it goes away is still heard
+		go func() { // the peer has sent everything; detect when it goes away
 			_, _ = s.Read(make([]byte, 1))
 			if said.Load() {
 				s.Close()
@@ -165,7 +158,7 @@ func join(conn Conn, s net.Conn) {
 	s.Close()
 }
 
-// Reset ends a connection so that its peer does not take what it got for all.
+// Reset aborts a connection, so that its peer does not take the data for complete.
 func Reset(conn net.Conn) {
 	if l, ok := conn.(*net.TCPConn); ok {
 		_ = l.SetLinger(0)
@@ -173,8 +166,7 @@ func Reset(conn net.Conn) {
 	conn.Close()
 }
 
-// sendChunks sends what r has, to its end, and says that it was the end, which
-// it notes in said before.
+// sendChunks sends the data of r and an end mark. It sets said before the mark.
 func sendChunks(s net.Conn, r io.Reader, said *atomic.Bool) error {
 	buf := make([]byte, 2+maxChunk)
 	for {
@@ -196,8 +188,7 @@ func sendChunks(s net.Conn, r io.Reader, said *atomic.Bool) error {
 	}
 }
 
-// receiveChunks writes to w what the other side sends, until it says that this
-// was all. A stream that ends before is io.ErrUnexpectedEOF.
+// receiveChunks copies the peer's data to w until the end mark. A stream that ends earlier is io.ErrUnexpectedEOF.
 func receiveChunks(w io.Writer, r io.Reader) error {
 	buf := make([]byte, maxChunk)
 	for {
@@ -212,7 +203,7 @@ func receiveChunks(w io.Writer, r io.Reader) error {
 		case n == 0:
 			return nil
 		case n > maxChunk:
-			return fmt.Errorf("the other end of the tunnel sent a chunk of %d bytes; the most is %d", n, maxChunk)
+			return fmt.Errorf("the other end of the tunnel sent a chunk of %d bytes; the limit is %d", n, maxChunk)
 		}
 		if _, err := io.ReadFull(r, buf[:n]); err != nil {
 			return io.ErrUnexpectedEOF
@@ -223,8 +214,8 @@ func receiveChunks(w io.Writer, r io.Reader) error {
 	}
 }
 
-// awaitGreeting reads a link until the relay has greeted. Prologues and shells of a site
-// may say something before; said is that, for an error's words.
+// awaitGreeting reads a link until the relay's greeting. A site's prologues and shells may print text before it;
+// said is that text, for an error message.
 func awaitGreeting(r *bufio.Reader) (said string, err error) {
 	var noise bytes.Buffer
 	for {
@@ -236,12 +227,12 @@ func awaitGreeting(r *bufio.Reader) (said string, err error) {
 			return message.OneLine(noise.String()), err
 		}
 		if noise.Len() > maxNoise {
-			return message.OneLine(noise.String()[:maxReason]), fmt.Errorf("it says other things than hpcc's relay, more than %d bytes", maxNoise)
+			return message.OneLine(noise.String()[:maxReason]), fmt.Errorf("more than %d bytes of other output before the greeting of hpcc's relay", maxNoise)
 		}
 	}
 }
 
-// readAnswer reads what the relay says of a new stream: nil when it is connected.
+// readAnswer reads the relay's answer for a new stream: nil if it is connected.
 func readAnswer(r io.Reader) error {
 	var b [1]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
@@ -251,5 +242,5 @@ func readAnswer(r io.Reader) error {
 		return nil
 	}
 	text, _ := io.ReadAll(io.LimitReader(r, maxReason))
-	return fmt.Errorf("no connection there: %s", message.OneLine(string(text)))
+	return fmt.Errorf("no connection to the port: %s", message.OneLine(string(text)))
 }

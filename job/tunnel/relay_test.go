@@ -280,8 +280,8 @@ func TestStartLink(t *testing.T) {
 		{"echo 'no such job' >&2; exit 1", "no such job"},
 		{"echo said; exit 1", "said"},
 		{"exec >&-; echo no output >&2; sleep 100", "no output"},
-		{"exit 1", "it ended without a word"},
-		{"yes", "other things than hpcc's relay"},
+		{"exit 1", "it ended without a message"},
+		{"yes", "before the greeting of hpcc's relay"},
 		{`printf '\033[31mred\n' >&2`, "[31mred"},
 	} {
 		link, err := Start(t.Context(), os.Environ(), []string{"sh", "-c", tt.script})

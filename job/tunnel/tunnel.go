@@ -1,12 +1,10 @@
-// Package tunnel carries connections to a port of a task's node over the standard
-// streams of one command.
+// Package tunnel forwards connections to a port of a task's node over the standard streams of one command.
 //
 //	client ─► Carry ─► yamux over the command's streams ─► Relay ─► port
 //
-// The command is any that runs a program on the node: srun, qrsh, ssh. On the node
-// [Relay] connects to the loopback interface only, and only to programs of this user
-// or of root (see [CheckListener]). A connection that breaks off is reset at the other
-// end. The tunnel ends with the command, and the command with the tunnel.
+// Any command works that runs a program on the node: srun, qrsh, ssh. On the node [Relay] only connects to the
+// loopback interface, and only to programs of this user or of root (see [CheckListener]). An aborted connection
+// is reset at the other end. The tunnel ends with the command, and the command with the tunnel.
 package tunnel
 
 import (
@@ -27,20 +25,19 @@ import (
 	"hpcc/job/message"
 )
 
-// A Tunnel leads to one port of the loopback interface of a task's node.
+// A Tunnel forwards to one loopback port of a task's node.
 type Tunnel struct {
-	Way  string // how the node is reached, for example "ssh"
+	Way  string // route to the node, for example "ssh"
 	Ends bool   // the tunnel ends with the task
 
 	carry func(conn Conn) error // until it has ended
 	ended <-chan struct{}
 	room  chan struct{}
-	end   func()        // ends the tunnel and what carries it
-	said  func() string // what that had to say
+	end   func()        // ends the tunnel and its carrier
+	said  func() string // messages of the carrier
 }
 
-// relayPatience is how long the relay may take to greet. The batch system may have to
-// find a free slot for it first.
+// relayPatience limits the time until the relay's greeting. The batch system may first have to find a free slot.
 const relayPatience = 60 * time.Second
 
 // A Link is this end of a relay's standard streams.
@@ -66,7 +63,7 @@ func Direct(ctx context.Context, port int) *Link {
 func Start(ctx context.Context, env, argv []string) (*Link, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = env
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for hpcc, which ends it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // keep Ctrl-C from the command; hpcc ends it
 	said := &Tail{}
 	cmd.Stderr = said
 	in, err := cmd.StdinPipe()
@@ -120,7 +117,7 @@ func New(ctx context.Context, link *Link) (*Tunnel, error) {
 		if err = g.err; errors.Is(err, io.EOF) {
 			err = errors.New(strings.TrimSpace(message.OneLine(link.said()) + " " + g.said))
 			if err.Error() == "" {
-				err = errors.New("it ended without a word")
+				err = errors.New("it ended without a message")
 			}
 		}
 	case <-time.After(relayPatience):
@@ -148,8 +145,8 @@ func ByCarrier(way string, carry func(Conn) error, ended <-chan struct{}, end fu
 	return &Tunnel{Way: way, carry: carry, ended: ended, room: make(chan struct{}, maxConnections), end: end, said: said}
 }
 
-// Carry carries one connection through the tunnel until it has ended, and closes
-// it. That nothing answers at the port is an error; the connection is reset then.
+// Carry forwards one connection until it has ended, and closes it. If nothing answers at the port, it resets the
+// connection and returns an error.
 func (t *Tunnel) Carry(conn net.Conn) error {
 	defer conn.Close()
 	t.room <- struct{}{}
@@ -157,7 +154,7 @@ func (t *Tunnel) Carry(conn net.Conn) error {
 	return t.carry(conn.(Conn))
 }
 
-// carryStream carries a connection through the relay.
+// carryStream forwards a connection through the relay.
 func carryStream(session *yamux.Session, conn Conn) error {
 	s, err := openStream(session)
 	if err != nil {
@@ -169,7 +166,7 @@ func carryStream(session *yamux.Session, conn Conn) error {
 	return nil
 }
 
-// openStream asks the relay for one more connection to the port.
+// openStream requests one more connection to the port from the relay.
 func openStream(session *yamux.Session) (net.Conn, error) {
 	s, err := session.OpenStream()
 	if err != nil {
@@ -182,16 +179,16 @@ func openStream(session *yamux.Session) (net.Conn, error) {
 	return s, nil
 }
 
-// Ended is closed when the tunnel has ended, from whichever side.
+// Ended is closed when either side has ended the tunnel.
 func (t *Tunnel) Ended() <-chan struct{} { return t.ended }
 
-// Said is what the command that carried a tunnel had to say, in a line; "" mostly.
+// Said returns the messages of the command that carried the tunnel, as one line.
 func (t *Tunnel) Said() string { return message.OneLine(t.said()) }
 
 // Close ends the tunnel and what carries it.
 func (t *Tunnel) Close() { t.end() }
 
-// A Tail keeps the last that a command wrote.
+// A Tail keeps the end of a command's output.
 type Tail struct {
 	sync.Mutex
 	b []byte

@@ -41,8 +41,8 @@ func CheckNodes(t *testing.T, nodes []capacity.Node, want ...string) {
 	}
 }
 
-// stayed is a stay as a few words, its times without the day.
-func stayed(s capacity.Stay) string {
+// allocationText formats an allocation, with times without the day.
+func allocationText(s capacity.Allocation) string {
 	end := "runs"
 	if !s.End.IsZero() {
 		end = s.End.Format("15:04:05")
@@ -50,12 +50,12 @@ func stayed(s capacity.Stay) string {
 	return fmt.Sprintf("%s %s %s-%s cpus %d memory %dM gpus %d", s.ID, s.User, s.Start.Format("15:04:05"), end, s.CPUs, s.Memory>>20, s.GPUs)
 }
 
-// CheckStays compares jobs, in any order, with one line for each.
-func CheckStays(t *testing.T, list []capacity.Stay, want ...string) {
+// CheckAllocations compares allocations, in any order, with one line for each.
+func CheckAllocations(t *testing.T, list []capacity.Allocation, want ...string) {
 	t.Helper()
 	var got []string
 	for _, s := range list {
-		got = append(got, stayed(s))
+		got = append(got, allocationText(s))
 	}
 	slices.Sort(got)
 	slices.Sort(want)

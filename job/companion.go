@@ -16,56 +16,55 @@ import (
 	"hpcc/job/shellword"
 )
 
-// A Beside is a program that runs beside a task, as long as that does, and serves a port
-// of the task's node: the file beside.<name>.json in the job's directory.
-type Beside struct {
+// A Companion is the record of a companion: a program that runs next to a task for as long as the
+// task, and serves a port of its node. The file is beside.<name>.json in the job's directory.
+type Companion struct {
 	Name    string    `json:"name"`
 	Task    int       `json:"task"`
 	Host    string    `json:"host"`
-	Port    int       `json:"port"` // of the loopback interface
+	Port    int       `json:"port"` // on the loopback interface
 	Start   time.Time `json:"start"`
 	End     time.Time `json:"end,omitzero"`
 	Problem string    `json:"problem,omitempty"` // why it ended before the task
 	Output  string    `json:"output"`            // absolute
 }
 
-func besideFile(dir, name string) string { return filepath.Join(dir, "beside."+name+".json") }
+func companionFile(dir, name string) string { return filepath.Join(dir, "beside."+name+".json") }
 
-// Write puts the record into the job's directory.
-func (b *Beside) Write(dir string) error {
+// Write writes the record to the job's directory.
+func (b *Companion) Write(dir string) error {
 	text, err := json.Marshal(b)
 	if err == nil {
-		err = atomicfile.Write(besideFile(dir, b.Name), append(text, '\n'))
+		err = atomicfile.Write(companionFile(dir, b.Name), append(text, '\n'))
 	}
 	if err != nil {
-		return fmt.Errorf("writing the record of %s beside task %d: %w", b.Name, b.Task, err)
+		return fmt.Errorf("writing the record of %s for task %d: %w", b.Name, b.Task, err)
 	}
 	return nil
 }
 
-// ReadBeside is nil where no such program was begun.
-func ReadBeside(dir, name string) (*Beside, error) {
-	b := &Beside{}
-	err := ReadJSON(besideFile(dir, name), b)
+// ReadCompanion reads a companion's record. It returns nil if the companion was not started.
+func ReadCompanion(dir, name string) (*Companion, error) {
+	b := &Companion{}
+	err := ReadJSON(companionFile(dir, name), b)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err == nil && (b.Port < 1 || b.Port > MaxPort) {
-		err = fmt.Errorf("reading %q: %d is no port", besideFile(dir, name), b.Port)
+		err = fmt.Errorf("reading %q: %d is not a port", companionFile(dir, name), b.Port)
 	}
 	return b, err
 }
 
-// portPlaceholder stands for the port that a program beside a task shall serve.
+// portPlaceholder is replaced by the port that a companion serves.
 const portPlaceholder = "{port}"
 
-// Tensorboard is the name of the one program that a job can have beside it.
+// Tensorboard is the name of the only supported companion.
 const Tensorboard = "tensorboard"
 
-// beside are the words of the program beside the first task, in the image of the
-// task; none in most jobs. It takes no part in the namespaces that tasks share: those
-// are counted.
-func (j *Job) beside() []string {
+// companion returns the argv of the companion of the first task, in the task's image, or nil. The
+// companion does not join the namespaces that tasks share, because those are counted.
+func (j *Job) companion() []string {
 	if j.Tensorboard == "" {
 		return nil
 	}
@@ -77,10 +76,10 @@ func (j *Job) beside() []string {
 	return slices.Concat([]string{j.Program, "run"}, run, []string{"--entrypoint=", j.Image, "--"}, w)
 }
 
-// BesideArgs tell "hpcc task" of the program: one flag, which holds the task's
-// index, the name and a line of quoted words.
-func (j *Job) BesideArgs() []string {
-	w := j.beside()
+// CompanionArgs returns the flag of "hpcc task" for the companion: the task's index, the name and
+// the quoted argv.
+func (j *Job) CompanionArgs() []string {
+	w := j.companion()
 	if w == nil {
 		return nil
 	}
@@ -92,24 +91,24 @@ func (j *Job) BesideArgs() []string {
 	return []string{fmt.Sprintf("--beside=%d %s %s", first, Tensorboard, shellword.Join(w))}
 }
 
-// ParseBeside reads what a script says of the program beside task index: name
-// and words. No words: there is none.
+// ParseBeside parses the value of --beside: the index of the task, the companion's name and its
+// argv. An empty argv means that there is no companion.
 func ParseBeside(line string) (index int, name string, words []string, err error) {
 	if line == "" {
 		return 0, "", nil, nil
 	}
 	list, err := shellword.Split(line, false)
 	if err == nil && len(list) < 3 {
-		err = errors.New("not of the form INDEX NAME WORDS")
+		err = errors.New("not of the form INDEX NAME ARGV")
 	}
 	if err == nil {
 		index, err = strconv.Atoi(list[0].Text)
 	}
 	if err == nil && !NameText().MatchString(list[1].Text) {
-		err = errors.New("its name is none")
+		err = errors.New("invalid name")
 	}
 	if err != nil {
-		return 0, "", nil, fmt.Errorf("program %q beside a task: %w", message.Short(line), err)
+		return 0, "", nil, fmt.Errorf("companion %q: %w", message.Short(line), err)
 	}
 	for _, w := range list[2:] {
 		words = append(words, w.Text)
@@ -117,7 +116,7 @@ func ParseBeside(line string) (index int, name string, words []string, err error
 	return index, list[1].Text, words, nil
 }
 
-// FillPort puts a port into the words of a program beside a task.
+// FillPort replaces the port placeholder in a companion's argv.
 func FillPort(words []string, port int) []string {
 	out := make([]string, len(words))
 	for i, w := range words {
@@ -129,11 +128,10 @@ func FillPort(words []string, port int) []string {
 // MaxPort is the highest port of TCP.
 const MaxPort = 1<<16 - 1
 
-// services are the programs that can be named in the place of a port, with their usual one.
+// services maps the programs that may be named instead of a port to their default port.
 var services = map[string]int{Tensorboard: 6006, "jupyter": 8888}
 
-// UsualPort is the port that a service takes where nobody says another; false
-// where no service is called so.
+// UsualPort returns the default port of a service, and false for an unknown service.
 func UsualPort(name string) (int, bool) {
 	p, ok := services[name]
 	return p, ok

@@ -14,7 +14,7 @@ func TestBeside(t *testing.T) {
 	a, err := ParseArray("7,3-5")
 	testenv.Check(t, err)
 	j := &Job{Name: "x", Array: a, Program: "/opt/hp cc", Image: "sci", Run: []string{"--join", "--join-ct=4", "--bind=/a b:/c"}, Tensorboard: "runs of 'mine' $X", Args: []string{"true"}, Dir: "/w", Store: "/s"}
-	w := j.BesideArgs()
+	w := j.CompanionArgs()
 	if len(w) != 1 {
 		t.Fatalf("%q", w)
 	}
@@ -24,11 +24,11 @@ func TestBeside(t *testing.T) {
 		t.Errorf("%d %q %q %v; want %q", index, name, got, err, want)
 	}
 	j.Image = ""
-	if w := j.beside(); w[0] != "tensorboard" {
+	if w := j.companion(); w[0] != "tensorboard" {
 		t.Errorf("on the host: %q", w)
 	}
 	j.Tensorboard = ""
-	if w := j.BesideArgs(); w != nil {
+	if w := j.CompanionArgs(); w != nil {
 		t.Errorf("without: %q", w)
 	}
 	for _, line := range []string{"x", "1 tensorboard", "x tensorboard true", "1 ../up true", "1 t 'true"} {
