@@ -128,8 +128,8 @@ func TestMountPoints(t *testing.T) {
 			{dir + "/file:/real/kept", "cat /real/kept", "shown"},
 			{dir + "/file:/etc/one", "cat /etc/one", "shown"},
 			{dir + ":/loop/x", "", "too many levels"},
-			{dir + "/file:/real", "", "the image has a directory there"},
-			{dir + ":/real/kept", "", "the image has a file there"},
+			{dir + "/file:/real", "", "the destination is a directory in the image"},
+			{dir + ":/real/kept", "", "the destination is a file in the image"},
 			{dir + ":/real/kept/x", "", "not a directory"},
 		} {
 			s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{c.bind}, Write: write, NoHome: true})
@@ -236,7 +236,7 @@ func TestStatuses(t *testing.T) {
 		{"./script", "/bin", "/", 9, ""},
 		{"script", "/bin", "/nosuch::/x", 9, ""}, // an empty element is the current directory
 		{"nosuch", "/", "/bin", process.ExitNotFound, `no such program in the image's PATH (/bin)`},
-		{"--cd", "/", "/bin", process.ExitNotFound, "options stand before the image's name"},
+		{"--cd", "/", "/bin", process.ExitNotFound, "flags of hpcc come before IMAGE"},
 		{"/nosuch", "/", "/bin", process.ExitNotFound, "no such file"},
 		{"orphan", "/", "/bin", process.ExitNotFound, "interpreter"},
 		{"/bin/orphan", "/", "/bin", process.ExitNotFound, "interpreter"},
