@@ -54,7 +54,7 @@ func TestHoles(t *testing.T) {
 			testenv.Check(t, err)
 			got, err := os.ReadFile(filepath.Join(dir, "f"))
 			if err != nil || !bytes.Equal(got, data) {
-				t.Fatalf("the file has %d other bytes, %v; want %d", len(got), err, len(data))
+				t.Fatalf("the file has %d different bytes, %v; want %d", len(got), err, len(data))
 			}
 			var st syscall.Stat_t
 			testenv.Check(t, syscall.Stat(filepath.Join(dir, "f"), &st))
@@ -128,7 +128,7 @@ func TestSparse(t *testing.T) {
 	if err := syscall.Stat(filepath.Join(dir, "s"), &st); err != nil || st.Blocks*512 > 1<<20 {
 		t.Errorf("a file of four bytes and a hole takes %d bytes, %v", st.Blocks*512, err)
 	}
-	const tooMuch = `entry "bomb": it is a sparse file of `
+	const tooMuch = `entry "bomb": sparse file of`
 	for name, c := range map[string]struct {
 		layer v1.Layer
 		want  string
@@ -142,7 +142,7 @@ func TestSparse(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "tree")
 		_, err := Image(context.Background(), imageOf(t, c.layer), dir, Options{})
 		if err == nil || !strings.Contains(err.Error(), "layer sha256:") || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: Image says %v; want the layer and %q", name, err, c.want)
+			t.Errorf("%s: Image = %v; want the layer and %q", name, err, c.want)
 		}
 		if _, err := os.Lstat(dir); err == nil {
 			t.Errorf("%s: a refused image leaves a tree", name)
@@ -170,7 +170,7 @@ func TestClaims(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "tree")
 		_, err := Image(context.Background(), imageOf(t, static.NewLayer(b, types.OCIUncompressedLayer)), dir, Options{})
 		if err == nil || !strings.Contains(err.Error(), "layer sha256:") {
-			t.Errorf("%s: Image says %v; want a refusal that names the layer", name, err)
+			t.Errorf("%s: Image = %v; want a refusal that names the layer", name, err)
 		}
 		if left, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), "*")); len(left) > 0 {
 			t.Errorf("%s: what is left is %q", name, left)

@@ -25,8 +25,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// inside runs the present test again as root of its own user and mount
-// namespace, where overlays can be mounted, and says whether this is that run.
+// inside runs the current test again as root of its own user and mount namespace, in which
+// overlays can be mounted. It reports whether this is that run.
 func inside(t *testing.T) bool {
 	t.Helper()
 	if !testenv.Alone(t, &syscall.SysProcAttr{
@@ -43,7 +43,7 @@ func inside(t *testing.T) bool {
 	return true
 }
 
-// mountOverlay shows lowers (lowest first) with changes going to upper.
+// mountOverlay mounts an overlay of lowers (lowest first) with changes in upper.
 func mountOverlay(lowers []string, upper, work, merged string) error {
 	for _, d := range []string{upper, work, merged} {
 		if err := os.MkdirAll(d, 0o755); err != nil {

@@ -31,7 +31,7 @@ func TestCopyName(t *testing.T) {
 	try("file", "pipe", "file exists")
 	tr.copied = maxCopied - 19
 	try("file", "one", "")
-	try("file", "two", "copies in their place may have")
+	try("file", "two", "copies instead of hard links may have")
 	if b, err := os.ReadFile(filepath.Join(dir, "one")); err != nil || string(b) != "0123456789" {
 		t.Errorf("the copy holds %q, %v", b, err)
 	}

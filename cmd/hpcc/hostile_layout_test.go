@@ -61,7 +61,7 @@ func hostileLayouts() []hostile {
 		}), "bytes"},
 		{"indexes nested deeply", layout(func(l *liar) []byte { return l.index(wide(l, 12, 1)) }), "nested deeper"},
 		{"indexes that name one image ten million times", layout(func(l *liar) []byte { return l.index(wide(l, 4, 56)) }), "*"},
-		{"wrong diff id", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{noDigest}} }), "its content has digest"},
+		{"wrong diff id", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{noDigest}} }), "the content has digest"},
 		{"other bytes that unpack to the same", layout(func(l *liar) []byte {
 			layer := zipped(good)
 			d := l.image(layer, nil)
