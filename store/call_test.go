@@ -294,7 +294,7 @@ func TestTLSOnly(t *testing.T) {
 	server := httptest.NewServer(told)
 	defer server.Close()
 	err := MayPush(context.Background(), strings.TrimPrefix(server.URL, "http://")+"/x", Remote{TLS: true, Credentials: &credentials{Username: "alice", Password: secretWord}})
-	if err == nil || !strings.Contains(err.Error(), "is not asked without TLS") {
+	if err == nil || !strings.Contains(err.Error(), "without TLS") {
 		t.Errorf("MayPush: %v", err)
 	}
 	told.mu.Lock()
@@ -312,9 +312,9 @@ func TestRefusedUser(t *testing.T) {
 		want   string
 	}{
 		{nil, 401, `"hpcc login HOST" keeps credentials`},
-		{&credentials{From: `entry "a" of c.yaml`}, 401, `entry "a" of c.yaml has no password, so docker's credentials were taken: "hpcc login HOST" keeps one`},
-		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 401, `the credentials are those of entry "a" of c.yaml: correct them there, or take them out, and "hpcc login HOST" keeps others`},
-		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 403, `the credentials of entry "a" of c.yaml were accepted, and may not do this`},
+		{&credentials{From: `entry "a" of c.yaml`}, 401, `entry "a" of c.yaml has no password, so docker's credentials were used: "hpcc login HOST" keeps one`},
+		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 401, `the credentials come from entry "a" of c.yaml: correct or remove them there, and "hpcc login HOST" keeps others`},
+		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 403, `the credentials of entry "a" of c.yaml are valid but lack the permission`},
 	} {
 		t.Setenv("HOME", t.TempDir())
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

@@ -103,10 +103,10 @@ func TestLayoutRefused(t *testing.T) {
 		{"a missing layer", "is missing", 1, func(t *testing.T, dir string, m *v1.Manifest) {
 			os.Remove(filepath.Join(dir, "blobs/sha256", m.Layers[0].Digest.Hex))
 		}},
-		{"a layer of another size", "7 bytes where", 1, func(t *testing.T, dir string, m *v1.Manifest) {
+		{"a layer of another size", "it has 7 bytes instead", 1, func(t *testing.T, dir string, m *v1.Manifest) {
 			testenv.Check(t, os.Truncate(filepath.Join(dir, "blobs/sha256", m.Layers[0].Digest.Hex), 7))
 		}},
-		{"an index of itself", "were announced", 1, func(t *testing.T, dir string, m *v1.Manifest) {
+		{"an index of itself", "bytes instead of", 1, func(t *testing.T, dir string, m *v1.Manifest) {
 			// Nobody can name an index by its digest in itself: it is a lie.
 			d := v1.Descriptor{MediaType: "application/vnd.oci.image.index.v1+json", Size: 10, Digest: m.Layers[0].Digest}
 			b, _ := json.Marshal(v1.IndexManifest{SchemaVersion: 2, Manifests: []v1.Descriptor{d}})

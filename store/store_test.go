@@ -287,7 +287,7 @@ func TestPullRefusesHugeConfiguration(t *testing.T) {
 	_, perr := s.Pull(context.Background(), ref, Remote{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}})
 	_, kerr := s.Peek(context.Background(), ref, Remote{})
 	for _, err := range []error{perr, kerr} {
-		if err == nil || !strings.Contains(err.Error(), "its configuration has 1099511627776 bytes") {
+		if err == nil || !strings.Contains(err.Error(), "the configuration has 1099511627776 bytes") {
 			t.Errorf("a configuration of 1 TB: %v; want a refusal that says its size", err)
 		}
 	}

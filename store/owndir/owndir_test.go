@@ -51,8 +51,8 @@ func TestPlace(t *testing.T) {
 	for _, c := range []struct{ path, want, refused string }{
 		{".", ".", ""}, {"own", "own", ""}, {"own/deep", "own/deep", ""}, {"own/deep/../deep/", "own/deep", ""},
 		{"absolute/deep", "own/deep", ""}, {"relative", "own", ""}, {"sticky", "sticky", ""}, {"sticky/inner", "sticky/inner", ""},
-		{"group", "", "its group can exchange"}, {"group/inner", "", "its group can exchange"}, {"through", "", "its group can exchange"},
-		{"world", "", "every user can exchange"}, {"world/inner", "", "every user can exchange"}, {"world/missing", "", "every user can exchange"},
+		{"group", "", "its group can replace"}, {"group/inner", "", "its group can replace"}, {"through", "", "its group can replace"},
+		{"world", "", "every user can replace"}, {"world/inner", "", "every user can replace"}, {"world/missing", "", "every user can replace"},
 		{"missing", "", "no such file"}, {"file", "", "not a directory"}, {"own/file/x", "", "no such file"}, {"loop", "", "too many levels"},
 	} {
 		got, err := Place(filepath.Join(dir, c.path))

@@ -282,7 +282,7 @@ func TestNoProgress(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}), false)
 	defer s.Close()
-	if _, err := fetched(With(t.Context(), long()), s.URL, false); err == nil || !strings.Contains(err.Error(), "30 of 307200 bytes came") || n != 3 {
+	if _, err := fetched(With(t.Context(), long()), s.URL, false); err == nil || !strings.Contains(err.Error(), "received 30 of 307200 bytes") || n != 3 {
 		t.Errorf("after %d requests: %v", n, err)
 	}
 }
