@@ -140,7 +140,7 @@ func (u *gpuSum) add(s GPUSample, at time.Time, holds time.Duration) {
 	u.energy += s.Power * seconds
 }
 
-// list are the GPUs themselves, by index.
+// list returns the GPUs by index.
 func (g *gpus) list() (out []GPU) {
 	for _, s := range g.sorted() {
 		out = append(out, s.GPU)

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kin are processes that are the run's without being descendants of its program: a
-// launcher had a daemon start them. What they used is lost when they end, but for what the last look found.
+// kin are processes that belong to a run without being descendants of its program,
+// because a launcher started them through a daemon. What they use after the last look
+// is lost.
 type kin struct {
 	variables []string             // all must be in their environments; empty: no kin
 	strangers map[int]stranger     // processes that are not kin until they execute another program

@@ -112,7 +112,7 @@ func replaceable(file string, fi fs.FileInfo) error {
 	defer f.Close()
 	head := make([]byte, len(headerHead))
 	if _, err := io.ReadFull(f, head); err != nil || string(head) != headerHead {
-		return fmt.Errorf("%s is there and is no measured run", file)
+		return fmt.Errorf("%s exists and is not a measured run", file)
 	}
 	return nil
 }
@@ -185,7 +185,7 @@ func (l *log) due(running time.Duration) bool {
 	return len(l.text) > maxUnwritten || time.Since(l.handed) > min(max(running/2, time.Second), longPause)
 }
 
-// sample adds one, unless the writer has not taken lines for long.
+// sample adds a sample, unless the writer is too far behind.
 func (l *log) sample(s *Sample) {
 	if len(l.text) > maxBehind {
 		l.left++
@@ -194,7 +194,7 @@ func (l *log) sample(s *Sample) {
 	l.add(s)
 }
 
-// flush has the lines written that were added, once those before are.
+// flush passes the lines to the writer once earlier ones are written.
 func (l *log) flush() {
 	l.handed = time.Now()
 	if l.lines == nil || len(l.text) == 0 {

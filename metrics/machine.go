@@ -64,7 +64,7 @@ func cpuName(file string) string {
 	return ""
 }
 
-// online counts the processors of a list such as 0-3,8.
+// online returns the number of processors in a list such as 0-3,8.
 func online(file string) (n int) {
 	b, err := readSmall(file)
 	if err != nil {

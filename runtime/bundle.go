@@ -90,15 +90,15 @@ func HandOver(name, dir string, s *specs.Spec) error {
 	if err := WriteBundle(bundle, &t); err != nil {
 		return err
 	}
-	words := []string{name, "run", "--bundle", bundle, id}
+	argv := []string{name, "run", "--bundle", bundle, id}
 	if rootfs.IsLowest() {
-		words = slices.Insert(words, 2, "--no-pivot") // for runc and crun
+		argv = slices.Insert(argv, 2, "--no-pivot") // for runc and crun
 	}
 	if filepath.Base(exe) == "crun" {
-		words = slices.Insert(words, 1, "--cgroup-manager=disabled") // runc needs no option for this
+		argv = slices.Insert(argv, 1, "--cgroup-manager=disabled") // runc needs no option for this
 		hideHybrid()
 	}
-	err = unix.Exec(exe, words, os.Environ())
+	err = unix.Exec(exe, argv, os.Environ())
 	return fmt.Errorf("executing runtime %q: %w", exe, errors.Join(err, os.RemoveAll(bundle)))
 }
 

@@ -123,8 +123,8 @@ func execute(file string, args, env []string) error {
 // asksForLater reports whether an argument before "--" looks like --join or --measure. A
 // process in its own namespaces could no longer join those of other tasks, or stay outside
 // the program's.
-func asksForLater(words []*byte) bool {
-	for _, w := range words {
+func asksForLater(argv []*byte) bool {
+	for _, w := range argv {
 		if is(w, "--") {
 			return false
 		}
@@ -137,8 +137,8 @@ func asksForLater(words []*byte) bool {
 
 // asksForStage reports whether an argument before "--", or HPCC_STAGE in the environment at
 // env, suggests that the run needs the node's directory for image copies.
-func asksForStage(words []*byte, env unsafe.Pointer) bool {
-	for _, w := range words {
+func asksForStage(argv []*byte, env unsafe.Pointer) bool {
+	for _, w := range argv {
 		if is(w, "--") {
 			break
 		}

@@ -12,7 +12,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// secretWord stands for a secret wherever one can stand.
+// secretWord is used as the secret in all places that can hold one.
 const secretWord = "hunter2-S3CRET"
 
 func TestParseCreds(t *testing.T) {
@@ -47,8 +47,8 @@ func TestParseCreds(t *testing.T) {
 	}
 }
 
-// TestParseCredsRefuses: each mistake is named with its line, and no error shows
-// what could be a secret.
+// TestParseCredsRefuses: each mistake is reported with its line, and no error contains a
+// possible secret.
 func TestParseCredsRefuses(t *testing.T) {
 	const S = secretWord
 	for _, c := range []struct{ name, in, want string }{
@@ -210,8 +210,8 @@ func TestRegistryReference(t *testing.T) {
 	}
 }
 
-// FuzzParseCreds: no text of a file shows in an error more than names of
-// fields and registries, and what is read is fit for use.
+// FuzzParseCreds: errors contain no text of the file except names of fields and registries,
+// and accepted entries are valid.
 func FuzzParseCreds(f *testing.F) {
 	for _, seed := range []string{"- name: a\n  url: a.example/x\n  username: u\n  password: p\n", "registries:\n  a: {url: b}\n", "a:\n  url: http://[::1]:1/\n", "name: a\nurl: b:1\n", "- &x {name: *x}\n", "---\n---\n", "- !t {}", "\xff", "a: {<<: {url: x}}"} {
 		f.Add([]byte(seed))
@@ -237,8 +237,8 @@ func FuzzParseCreds(f *testing.F) {
 	})
 }
 
-// A creds.yaml that came with a cloned repository sends nothing of the user's
-// anywhere, and does not take the place of the user's own.
+// A creds.yaml from a cloned repository sends none of the user's secrets anywhere, and does
+// not replace the user's own.
 func TestFindRegistries(t *testing.T) {
 	dir, home := t.TempDir(), t.TempDir()
 	t.Chdir(dir)
@@ -302,7 +302,7 @@ func TestFindRegistries(t *testing.T) {
 		}
 		write(own, "- {name: work, url: ours.example, username: u, password: '${GITHUB_TOKEN}'}\n")
 	}
-	// Named, the file is trusted.
+	// A file given by name is trusted.
 	rs, err := ReadRegistries("creds.yaml")
 	testenv.Check(t, err)
 	r, err := rs.Find("variable")
@@ -310,7 +310,7 @@ func TestFindRegistries(t *testing.T) {
 	if o, err := r.Remote(); err != nil || string(o.Credentials.Password) != secretWord {
 		t.Errorf("a file that was named: %v", err)
 	}
-	// What nobody can read is passed over where the user has a file.
+	// An unreadable file is skipped if the user has their own.
 	for _, spoil := range []func() error{
 		func() error { return os.WriteFile("creds.yaml", []byte("a: [b"), 0o600) },
 		func() error { return errors.Join(os.Remove("creds.yaml"), syscall.Mkfifo("creds.yaml", 0o600)) },

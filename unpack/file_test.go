@@ -23,8 +23,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Bytes come out as they went in, wherever zeros are among them, and long runs
-// of zeros take no room.
+// Files have the same bytes as in the layer, wherever they contain zeros, and long runs of
+// zeros take no space.
 func TestHoles(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	noise := func(n int) []byte { b := make([]byte, n); r.Read(b); return b }
@@ -65,7 +65,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// tarLayer is a layer of one entry.
+// tarLayer returns a layer with one entry.
 func tarLayer(t testing.TB, h *tar.Header, data []byte) v1.Layer {
 	t.Helper()
 	var buf bytes.Buffer
@@ -77,8 +77,8 @@ func tarLayer(t testing.TB, h *tar.Header, data []byte) v1.Layer {
 	return static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer)
 }
 
-// gnuSparse is an entry of GNU tar's old format: one piece of data at an offset
-// in a file of some size.
+// gnuSparse returns an entry in GNU tar's old format: one piece of data at an offset in a
+// file of some size.
 func gnuSparse(name string, offset, size int64, data []byte) []byte {
 	b := make([]byte, 512)
 	number := func(at int, v int64) { // base 256, for octal digits end at 8 GiB
@@ -150,7 +150,7 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// What an entry claims and the archive does not have is refused, and takes no room.
+// Entries that claim more than the archive contains are refused and take no space.
 func TestClaims(t *testing.T) {
 	head := func(size int64, pax map[string]string) []byte {
 		var buf bytes.Buffer
@@ -178,7 +178,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// Modes are the archive's own whatever the umask is.
+// Modes are the archive's own, whatever the umask.
 func TestUmask(t *testing.T) {
 	var lines []string
 	for m := range 0o1000 {
@@ -206,7 +206,7 @@ func TestUmask(t *testing.T) {
 	}
 }
 
-// Nor does a default ACL, which comes in the umask's place, change them.
+// A default ACL, which replaces the umask, does not change them either.
 func TestDefaultACL(t *testing.T) {
 	top := t.TempDir()
 	acl := binary.LittleEndian.AppendUint32(nil, 2)
@@ -230,7 +230,7 @@ func TestDefaultACL(t *testing.T) {
 	}
 }
 
-// A link that others lead through may change between two entries.
+// A link in the path of others may change between two entries.
 func TestChainedLinks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tree")
 	img := imageOf(t, layerOf(t, "d one", "d two", "l near one", "l far near", "f far/a 1"),
@@ -242,7 +242,7 @@ func TestChainedLinks(t *testing.T) {
 	}
 }
 
-// Reading ahead ends when nobody reads any more, and says what the layer said.
+// Reading ahead ends when the reader stops, and returns the layer's error.
 func TestAhead(t *testing.T) {
 	big := bytes.Repeat([]byte("x"), 40<<20)
 	gone := errors.New("the disk is gone")
@@ -273,7 +273,7 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// breaking is a layer that gives an error after some bytes; -1: it cannot be opened.
+// breaking is a layer that fails after some bytes; -1: it cannot be opened.
 type breaking struct {
 	v1.Layer
 	after int64

@@ -11,8 +11,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Copies in place of hard links are bounded: archives ask for them with few
-// bytes. What is not a file is not opened for long, and nothing is written over.
+// Copies instead of hard links are bounded, because archives can request them with few
+// bytes. Opening other file types does not block, and nothing is overwritten.
 func TestCopyName(t *testing.T) {
 	dir := t.TempDir()
 	tr, err := openTree(dir, &Notes{})

@@ -104,8 +104,8 @@ func TestLayerWriterShortFile(t *testing.T) {
 	}
 }
 
-// The members of an archive keep what tar keeps for root: owners, set-id bits,
-// times, links and devices; hard links mean members of the same archive.
+// The members of an archive keep what tar keeps for root: owners, set-id bits, times, links
+// and devices. Hard links refer to members of the same archive.
 func TestLayerWriterArchive(t *testing.T) {
 	base := t.TempDir()
 	_, err := Apply(context.Background(), layerOf(t, "d opt", "l etc /opt"), base, &Notes{})

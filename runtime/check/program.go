@@ -21,61 +21,61 @@ var wrappers = map[string]string{
 	"time": "", "catchsegv": "", "setsid": "",
 }
 
-// isEntry reports whether words begin with "hpcc entry", and returns the arguments after it.
-func isEntry(words []string) (rest []string, ok bool) {
-	if len(words) < 2 || words[1] != "entry" || !strings.HasPrefix(path.Base(words[0]), "hpcc") {
+// isEntry reports whether argv begins with "hpcc entry", and returns the arguments after it.
+func isEntry(argv []string) (rest []string, ok bool) {
+	if len(argv) < 2 || argv[1] != "entry" || !strings.HasPrefix(path.Base(argv[0]), "hpcc") {
 		return nil, false
 	}
-	if rest = words[2:]; len(rest) > 0 && rest[0] == "--" {
+	if rest = argv[2:]; len(rest) > 0 && rest[0] == "--" {
 		rest = rest[1:]
 	}
 	return rest, true
 }
 
 // programs checks all programs that a command line starts.
-func (x *examiner) programs(words []string) {
-	for len(words) > 0 {
-		real, f := x.program(words[0])
+func (x *examiner) programs(argv []string) {
+	for len(argv) > 0 {
+		real, f := x.program(argv[0])
 		if f == nil {
 			return
 		}
-		if rest, ok := isEntry(words); ok {
-			x.entry, words = true, rest
+		if rest, ok := isEntry(argv); ok {
+			x.entry, argv = true, rest
 			continue
 		}
-		base := path.Base(words[0])
+		base := path.Base(argv[0])
 		if isShell(path.Base(real)) || isShell(base) {
-			x.shell(words[1:])
+			x.shell(argv[1:])
 			return
 		}
 		options, wraps := wrappers[base]
 		if !wraps {
 			break
 		}
-		words = behind(words[1:], options, base == "timeout")
+		argv = behind(argv[1:], options, base == "timeout")
 	}
-	if len(words) > 1 {
-		x.arguments(words[1:])
+	if len(argv) > 1 {
+		x.arguments(argv[1:])
 	}
 }
 
-// behind returns the wrapped command: the words after the wrapper's options and env's
+// behind returns the wrapped command: the arguments after the wrapper's options and env's
 // variables.
-func behind(words []string, withValue string, skip bool) []string {
-	for len(words) > 0 && (strings.HasPrefix(words[0], "-") || strings.Contains(words[0], "=")) {
-		had := words[0]
-		words = words[1:]
+func behind(argv []string, withValue string, skip bool) []string {
+	for len(argv) > 0 && (strings.HasPrefix(argv[0], "-") || strings.Contains(argv[0], "=")) {
+		had := argv[0]
+		argv = argv[1:]
 		if had == "--" {
 			break
 		}
-		if slices.Contains(strings.Fields(withValue), had) && len(words) > 0 {
-			words = words[1:]
+		if slices.Contains(strings.Fields(withValue), had) && len(argv) > 0 {
+			argv = argv[1:]
 		}
 	}
-	if skip && len(words) > 0 {
-		words = words[1:]
+	if skip && len(argv) > 0 {
+		argv = argv[1:]
 	}
-	return words
+	return argv
 }
 
 func isShell(name string) bool {
@@ -218,8 +218,8 @@ func (x *examiner) prefix(real string) {
 }
 
 // arguments checks the files among the arguments of a command.
-func (x *examiner) arguments(words []string) {
-	for _, w := range words {
+func (x *examiner) arguments(args []string) {
+	for _, w := range args {
 		x.argument(w)
 	}
 }

@@ -355,16 +355,16 @@ func (n *User) private(dir string) bool {
 	return unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == n.uid && st.Mode&0o022 == 0
 }
 
-// newName returns a name for a uid without a passwd line: the first of wishes that is valid
+// newName returns a name for a uid without a passwd line: the first of wanted that is valid
 // and unused, else a generated one.
-func newName(passwd []byte, uid int, wishes ...string) (string, error) {
-	for _, w := range wishes {
+func newName(passwd []byte, uid int, wanted ...string) (string, error) {
+	for _, w := range wanted {
 		if strings.ContainsFunc(w, breaksLine) {
 			return "", fmt.Errorf("the user name %q contains a colon or a line break, which /etc/passwd does not allow", w)
 		}
 	}
 	u := strconv.Itoa(uid)
-	names := append(wishes, "user", "user"+u)
+	names := append(wanted, "user", "user"+u)
 	if uid == 0 {
 		names = []string{"root", "root0"}
 	}

@@ -16,7 +16,7 @@ func TestNewName(t *testing.T) {
 	const passwd = "root:x:0:0::/root:/bin/sh\nuser:x:5:5::/:\njovyan:x:1000:100::/home/jovyan:/bin/bash"
 	for _, c := range []struct {
 		uid    int
-		wishes []string
+		wanted []string
 		want   string
 	}{
 		{1000680000, nil, "user1000680000"},
@@ -26,8 +26,8 @@ func TestNewName(t *testing.T) {
 		{1000680000, []string{"größe", "-x", "a b", "1st", strings.Repeat("x", 33)}, "user1000680000"},
 		{0, []string{"ana"}, "root0"},
 	} {
-		if got, err := newName([]byte(passwd), c.uid, c.wishes...); got != c.want || err != nil {
-			t.Errorf("newName(%d, %q) = %q, %v; want %q", c.uid, c.wishes, got, err, c.want)
+		if got, err := newName([]byte(passwd), c.uid, c.wanted...); got != c.want || err != nil {
+			t.Errorf("newName(%d, %q) = %q, %v; want %q", c.uid, c.wanted, got, err, c.want)
 		}
 	}
 	if got, _ := newName([]byte("user:x:1:1::/:\nuser7:x:2:2::/:\nuser7-2:x:3:3::/:\n"), 7); got != "user7-3" {

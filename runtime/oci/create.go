@@ -258,15 +258,15 @@ func inherit(fds []int, yes bool) error {
 // Messages between the creator and the container's process, one per packet. Any other
 // message from the process is the error that ended it.
 const (
-	saidSpaces = "namespaces" // process: namespaces are created
-	saidMount  = "mount"      // creator: hooks have run, continue
-	saidReady  = "ready"      // process: waiting only for start
-	saidWait   = "wait"       // creator: the record is written
+	msgNamespaces = "namespaces" // process: namespaces are created
+	msgMount      = "mount"      // creator: hooks have run, continue
+	msgReady      = "ready"      // process: waiting only for start
+	msgWait       = "wait"       // creator: the record is written
 )
 
 // attend communicates with the container's process until it waits at its gate.
 func (c *Containers) attend(sync *os.File, r *record, dir string, o CreateOptions) error {
-	if err := hear(sync, saidSpaces); err != nil {
+	if err := receive(sync, msgNamespaces); err != nil {
 		return err
 	}
 	var err error
@@ -282,16 +282,16 @@ func (c *Containers) attend(sync *os.File, r *record, dir string, o CreateOption
 			return err
 		}
 	}
-	if err := say(sync, saidMount); err != nil {
+	if err := send(sync, msgMount); err != nil {
 		return err
 	}
-	if err := hear(sync, saidReady); err != nil {
+	if err := receive(sync, msgReady); err != nil {
 		return err
 	}
 	if err := r.keep(dir, o.PidFile); err != nil {
 		return err
 	}
-	return say(sync, saidWait)
+	return send(sync, msgWait)
 }
 
 // keep writes the record, and the pid to the engine's file.
@@ -306,7 +306,7 @@ func (r *record) keep(dir, pidFile string) error {
 	return rawfile.Replace(pidFile, []byte(strconv.Itoa(r.Pid)))
 }
 
-func say(f *os.File, word string) error {
+func send(f *os.File, word string) error {
 	_, err := f.Write([]byte(word))
 	if errors.Is(err, unix.EPIPE) {
 		return errEnded
@@ -329,8 +329,8 @@ func abandon(proc *os.Process, err error) error {
 	return err
 }
 
-// hear waits for a message. Any other message is the other side's error.
-func hear(f *os.File, word string) error {
+// receive waits for a message. Any other message is the other side's error.
+func receive(f *os.File, word string) error {
 	b := make([]byte, 64<<10)
 	n, err := f.Read(b)
 	if (n == 0 && (err == nil || errors.Is(err, io.EOF))) || errors.Is(err, unix.ECONNRESET) { // it had not read all messages

@@ -81,12 +81,12 @@ func (c *Containers) Exec(id string, o ExecOptions) error {
 
 // attend waits until the program has started and, unless detached, until it ends.
 func (o *ExecOptions) attend(sync *os.File, proc *os.Process) error {
-	err := hear(sync, saidReady)
+	err := receive(sync, msgReady)
 	if err == nil && o.PidFile != "" {
 		err = rawfile.Replace(o.PidFile, []byte(strconv.Itoa(proc.Pid)))
 	}
 	if err == nil {
-		err = say(sync, saidWait)
+		err = send(sync, msgWait)
 	}
 	if err != nil {
 		return abandon(proc, err)

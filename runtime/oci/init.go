@@ -104,7 +104,7 @@ func (q *initRequest) become(sync *os.File) error {
 		return err
 	}
 	if q.Sync >= 0 {
-		if err := ask(sync, saidReady, saidWait); err != nil {
+		if err := ask(sync, msgReady, msgWait); err != nil {
 			return fail(err)
 		}
 		sync.Close()
@@ -133,9 +133,9 @@ func (q *initRequest) become(sync *os.File) error {
 // ask reports the progress of this process to the creator and waits for permission to
 // continue.
 func ask(creator *os.File, said, answer string) error {
-	err := say(creator, said)
+	err := send(creator, said)
 	if err == nil {
-		err = hear(creator, answer)
+		err = receive(creator, answer)
 	}
 	if errors.Is(err, errEnded) {
 		return errors.New("the creating process ended before the container was ready")
@@ -149,7 +149,7 @@ func (q *initRequest) setUp(sync *os.File) error {
 		return err
 	}
 	if q.Sync >= 0 {
-		if err := ask(sync, saidSpaces, saidMount); err != nil {
+		if err := ask(sync, msgNamespaces, msgMount); err != nil {
 			return err
 		}
 	}

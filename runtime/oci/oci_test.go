@@ -359,11 +359,11 @@ func TestAskNobody(t *testing.T) {
 		ours, theirs, err := new(initRequest).connect()
 		testenv.Check(t, err)
 		if said {
-			go func() { _ = hear(ours, saidReady); ours.Close() }()
+			go func() { _ = receive(ours, msgReady); ours.Close() }()
 		} else {
 			ours.Close()
 		}
-		if err := ask(theirs, saidReady, saidWait); err == nil || err.Error() != "the creating process ended before the container was ready" {
+		if err := ask(theirs, msgReady, msgWait); err == nil || err.Error() != "the creating process ended before the container was ready" {
 			t.Errorf("%v", err)
 		}
 		theirs.Close()

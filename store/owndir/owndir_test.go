@@ -12,8 +12,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// plain returns a new directory whose path passes. t.TempDir makes some that the
-// group can write to if the umask allows it.
+// plain returns a new directory with a safe path. t.TempDir may be group-writable, depending
+// on the umask.
 func plain(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "owndir-")
@@ -83,7 +83,7 @@ func TestOpen(t *testing.T) {
 	if again, err := Open(place, "x", false); err != nil || again != first {
 		t.Errorf("Open again = %q, %v", again, err)
 	}
-	// What another user can put in the way.
+	// Files that another user can put in the way.
 	for name, take := range map[string]func(string) error{
 		"dir":  func(p string) error { return os.Chmod(mkdir(t, p, 0o755), 0o755) },
 		"file": func(p string) error { return os.WriteFile(p, nil, 0o600) },
@@ -109,7 +109,7 @@ func TestOpen(t *testing.T) {
 		if fi, err := os.Stat(again); err != nil || fi.Mode().Perm() != 0o700 {
 			t.Errorf("%s: %v, %v", again, fi.Mode(), err)
 		}
-		// Once the name is free again, the directory that was made stays the one.
+		// Once the name is free again, the created directory stays in use.
 		testenv.Check(t, os.RemoveAll(filepath.Join(place, name)))
 		if got, err := Open(place, name, true); err != nil || got != again {
 			t.Errorf("Open with the name free again = %q, %v; want %q", got, err, again)
