@@ -1,6 +1,7 @@
 package metrics
 
-// A record may say anything, and sums and rates are made of it: what is read is brought within what can be.
+// Bounds for values in records, because records are untrusted and sums and rates are
+// computed from them.
 const (
 	mostCPUs    = 1e6
 	mostSeconds = 1e10                   // three hundred years
@@ -10,7 +11,7 @@ const (
 	mostCounted = 1 << 60                // bytes, and events
 )
 
-// within brings values to 0 at least, and to the most that they may be.
+// within clamps values to the range from 0 to most.
 func within[N int | int64 | float64](most N, values ...*N) {
 	for _, v := range values {
 		*v = min(max(*v, 0), most)

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// A brink tells when the cgroup whose limit of memory is the least has none left. The kernel then ends its
-// largest process, and while that goes away whatever asks for a page is the next: a look would be this
-// process's last, and the record would have no end.
+// A brink detects that the cgroup with the smallest memory limit is nearly full. The kernel
+// then kills its largest process, and any process that needs a page meanwhile is next. A
+// look at that moment could kill this process, and the record would have no end.
 type brink struct {
-	used  *os.File // open, as opening needs memory
+	used  *os.File // kept open, because opening needs memory
 	limit int64    // bytes
-	held  int      // looks that were put off, in a row
+	held  int      // number of consecutive looks that were postponed
 }
 
 const (
-	// brinkWidth is how near to the limit, in bytes, that is. The kernel hands memory out in batches of 64
-	// pages, and counts them when it does.
+	// brinkWidth is the distance to the limit, in bytes, that counts as near. The kernel
+	// hands out and counts memory in batches of 64 pages.
 	brinkWidth = 1 << 20
-	// Cgroups full of the contents of files stand there for long, and are in no danger.
+	// Cgroups full of cached file contents stay near the limit for long without danger.
 	maxHeld   = 20
 	heldPause = 50 * time.Millisecond
 )
 
-// watch begins to watch the cgroups of a run.
+// watch starts watching the cgroups of a run.
 func (b *brink) watch(c *cgroups) {
 	dir, limit := c.leastMemory()
 	if limit == 0 {
@@ -38,7 +38,7 @@ func (b *brink) watch(c *cgroups) {
 	b.limit = limit
 }
 
-// near says whether to look later.
+// near reports whether to postpone a look.
 func (b *brink) near() bool {
 	var text [32]byte
 	n, _ := b.used.ReadAt(text[:], 0)

@@ -9,7 +9,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestBrink: no look while the fullest cgroup has no memory left, but not for ever.
+// TestBrink: no samples while the fullest cgroup has no memory left, but not forever.
 func TestBrink(t *testing.T) {
 	for version, names := range map[int][2]string{1: {"memory.limit_in_bytes", "memory.usage_in_bytes"}, 2: {"memory.max", "memory.current"}} {
 		top := t.TempDir()

@@ -12,35 +12,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A controller counts or limits one kind of thing in one cgroup. Version 1 has a
-// hierarchy for each, version 2 one for all, and a host may have both: which one counts is
-// looked up for each controller.
+// A controller counts or limits one kind of resource in one cgroup. Version 1 has one
+// hierarchy for each, version 2 one for all, and a host may have both, so the version is
+// determined for each controller.
 type controller struct {
-	dir     string // where its files are; "" where it is none of this process's
-	top     string // its ancestors end here
+	dir     string // directory of its files; empty if this process has none
+	top     string // where the search for ancestors ends
 	version int
 }
 
-// cgroups are those that this process, and so the program, is in.
+// cgroups are the cgroups of this process, and therefore of the program.
 type cgroups struct {
-	cpu, quota, memory, io controller // quota's cgroup is the one that has the least of all above
-	processors             float64    // that the quotas leave: +Inf where there is none
-	path                   string     // of the memory's, or the processor's
+	cpu, quota, memory, io controller // quota refers to the cgroup with the smallest quota of all ancestors
+	processors             float64    // processors within the quotas; +Inf without quota
+	path                   string     // of the memory or processor cgroup
 	read                   reader
-	base                   CgroupUse // as it stood when the run began
+	base                   CgroupUse // counters at the start of the run
 }
 
-// A cgroupMount is where a hierarchy can be seen.
+// A cgroupMount is the mount point of a hierarchy.
 type cgroupMount struct {
 	root, at    string
 	version     int
-	controllers []string // of version 1
+	controllers []string // only for version 1
 }
 
-// maxMounts bounds the mounts that are looked at.
+// maxMounts bounds the number of mounts that are read.
 const maxMounts = 10_000
 
-// parseMounts finds the hierarchies in /proc/PID/mountinfo.
+// parseMounts returns the cgroup hierarchies in /proc/PID/mountinfo.
 func parseMounts(b []byte) (out []cgroupMount) {
 	for n := 0; len(b) > 0 && n < maxMounts; n++ {
 		var line []byte
@@ -69,7 +69,7 @@ func parseMounts(b []byte) (out []cgroupMount) {
 	return out
 }
 
-// unescape reads the \040 that mountinfo has for a blank.
+// unescape decodes octal escapes of mountinfo, such as \040 for a blank.
 func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -85,7 +85,8 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// parseCgroup reads /proc/PID/cgroup: paths by the controllers of version 1, "" for version 2.
+// parseCgroup parses /proc/PID/cgroup. It returns paths by controller of version 1; "" is
+// version 2.
 func parseCgroup(b []byte) map[string]string {
 	out := map[string]string{}
 	for len(b) > 0 && len(out) < 256 {
@@ -103,20 +104,20 @@ func parseCgroup(b []byte) map[string]string {
 	return out
 }
 
-// holds says whether a cgroup is below what m shows.
+// holds reports whether a cgroup is below the root of m.
 func (m *cgroupMount) holds(path string) bool {
 	rest, below := strings.CutPrefix(path, m.root)
 	return m.root == "/" || (below && (rest == "" || rest[0] == '/'))
 }
 
-// locate finds a cgroup in a hierarchy: below root is what m shows of it.
+// locate returns the controller of a cgroup in a hierarchy, with directories below root.
 func (m *cgroupMount) locate(root, path string) controller {
-	if strings.HasPrefix(path, "/..") || strings.HasPrefix(m.root, "/..") { // outside of the cgroup namespace
+	if strings.HasPrefix(path, "/..") || strings.HasPrefix(m.root, "/..") { // outside the cgroup namespace
 		return controller{}
 	}
 	rel := path
 	if m.root != "/" {
-		rel = "" // a part of the hierarchy that shows the cgroup as its root
+		rel = "" // the mount shows the cgroup as its root
 		if m.holds(path) {
 			rel = strings.TrimPrefix(path, m.root)
 		}
@@ -125,7 +126,7 @@ func (m *cgroupMount) locate(root, path string) controller {
 	return controller{dir: filepath.Join(top, filepath.Clean("/"+rel)), top: top, version: m.version}
 }
 
-// has says whether m has a controller in the cgroup that k is there.
+// has reports whether m has a controller in the cgroup of k.
 func (m *cgroupMount) has(name string, k controller) bool {
 	if m.version == 1 {
 		return slices.Contains(m.controllers, name) && exists(k.dir)
@@ -134,7 +135,7 @@ func (m *cgroupMount) has(name string, k controller) bool {
 	return k.dir != "" && err == nil && slices.Contains(strings.Fields(string(b)), name)
 }
 
-// findCgroups looks below root, "/" but in tests.
+// findCgroups finds the cgroups of this process. root is "/" except in tests.
 func findCgroups(root string) *cgroups {
 	c := &cgroups{}
 	own, _ := readSmall(filepath.Join(root, "/proc/self/cgroup"))
@@ -142,7 +143,7 @@ func findCgroups(root string) *cgroups {
 	paths, mounts := parseCgroup(own), parseMounts(info)
 	in := func(version int, hierarchy, name string) (controller, string) {
 		path, is := paths[hierarchy]
-		for _, below := range []bool{true, false} { // what shows the cgroup under its own name comes first
+		for _, below := range []bool{true, false} { // mounts that show the cgroup under its own path first
 			for _, m := range mounts {
 				if !is || m.version != version || m.holds(path) != below {
 					continue
@@ -176,7 +177,7 @@ func exists(file string) bool {
 	return file != "" && err == nil
 }
 
-// whole says whether a cgroup is the one of all processes, whose figures are the machine's.
+// whole reports whether a cgroup is the root cgroup, whose counters are the machine's.
 func (k controller) whole() bool {
 	if k.version == 1 {
 		return exists(filepath.Join(k.dir, "release_agent"))
@@ -184,7 +185,7 @@ func (k controller) whole() bool {
 	return !exists(filepath.Join(k.dir, "cgroup.events"))
 }
 
-// up calls f with the directories of a cgroup and its ancestors.
+// up calls f for the directories of a cgroup and its ancestors.
 func (k controller) up(f func(dir string)) {
 	for dir := k.dir; k.dir != "" && strings.HasPrefix(dir, k.top); dir = filepath.Dir(dir) {
 		f(dir)
@@ -194,7 +195,8 @@ func (k controller) up(f func(dir string)) {
 	}
 }
 
-// value is the number of a file that holds only one; not ok where that is "max", or no such file.
+// value returns the number in a file that holds only one. ok is false if it is "max" or the
+// file does not exist.
 func (c *cgroups) value(dir, name string) (n int64, ok bool) {
 	b, err := c.read.read(filepath.Join(dir, name))
 	if err != nil || len(b) == 0 || b[0] < '0' || b[0] > '9' {
@@ -203,7 +205,7 @@ func (c *cgroups) value(dir, name string) (n int64, ok bool) {
 	return number(b), true
 }
 
-// limits fills in what the cgroups and the affinity leave of a machine.
+// limits sets the limits of the cgroups and the affinity on a machine.
 func (c *cgroups) limits(m Machine) Limits {
 	l := Limits{CPUs: float64(m.CPUs), CgroupPath: c.path}
 	var set unix.CPUSet
@@ -223,7 +225,8 @@ func (c *cgroups) limits(m Machine) Limits {
 	return l
 }
 
-// leastMemory finds the cgroup that leaves the fewest bytes, and how many; 0 where none says so.
+// leastMemory returns the cgroup with the smallest memory limit, and the limit in bytes, or
+// 0 without a limit.
 func (c *cgroups) leastMemory() (at string, least int64) {
 	name := "memory.max"
 	if c.memory.version == 1 {
@@ -237,7 +240,8 @@ func (c *cgroups) leastMemory() (at string, least int64) {
 	return at, least
 }
 
-// leastQuota finds the cgroup that leaves the fewest processors: it is the one that throttles.
+// leastQuota returns the cgroup with the smallest processor quota, which is the one that
+// throttles.
 func (c *cgroups) leastQuota() (at string, least float64) {
 	at, least = c.quota.dir, math.Inf(1)
 	c.quota.up(func(dir string) {
@@ -248,13 +252,13 @@ func (c *cgroups) leastQuota() (at string, least float64) {
 	return at, least
 }
 
-// quotaOf is how many processors a cgroup may use; 0 where nothing says so.
+// quotaOf returns the number of processors that a cgroup may use, or 0 without a limit.
 func (c *cgroups) quotaOf(dir string) float64 {
 	if c.quota.version == 2 {
 		b, _ := c.read.read(filepath.Join(dir, "cpu.max"))
 		return parseQuota(b)
 	}
-	quota, ok := c.value(dir, "cpu.cfs_quota_us") // -1: none
+	quota, ok := c.value(dir, "cpu.cfs_quota_us") // -1: no limit
 	period, ok2 := c.value(dir, "cpu.cfs_period_us")
 	if !ok || !ok2 || period == 0 {
 		return 0
@@ -262,7 +266,7 @@ func (c *cgroups) quotaOf(dir string) float64 {
 	return float64(quota) / float64(period)
 }
 
-// parseQuota reads "QUOTA PERIOD", or "max PERIOD".
+// parseQuota parses "QUOTA PERIOD" or "max PERIOD".
 func parseQuota(b []byte) float64 {
 	quota, period, ok := bytes.Cut(b, []byte(" "))
 	if !ok || number(period) == 0 {
@@ -271,8 +275,8 @@ func parseQuota(b []byte) float64 {
 	return float64(number(quota)) / float64(number(period))
 }
 
-// shared says whether others than this process, self, those who started it, and ours are in the
-// cgroups; also where it is not there itself, and so they are others'.
+// shared reports whether the cgroups hold processes other than this one, self, its
+// ancestors, and ours. It also returns true if this process is in none of them.
 func (c *cgroups) shared(self int, ours func(pid int) bool) bool {
 	for _, k := range []controller{c.memory, c.cpu} {
 		if k.dir == "" {
@@ -287,7 +291,7 @@ func (c *cgroups) shared(self int, ours func(pid int) bool) bool {
 		}
 		inside := false
 		for w := range bytes.FieldsSeq(b) {
-			pid := int(number(w)) // 0: of another pid namespace
+			pid := int(number(w)) // 0: in another pid namespace
 			if !ours(pid) {
 				return true
 			}

@@ -8,8 +8,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// hosts as they are found: Slurm on version 2, version 1 with controllers of their own, both at
-// once, a container that sees its cgroup as the root, and with the path of the host.
+// hosts are real configurations: Slurm on version 2, version 1 with separate controllers,
+// both at once, a container that sees its cgroup as the root, and one with the host's path.
 var hosts = map[string]map[string]string{
 	"v2": {
 		"proc/self/cgroup":    "0::/system.slice/slurmstepd.scope/job_7/step_0/task_0\n",
@@ -113,7 +113,8 @@ func TestCgroups(t *testing.T) {
 	}
 }
 
-// TestNoCgroups: a host without them, or whose files say something else, has no figures, and that is not an error.
+// TestNoCgroups: a host without cgroups, or with unexpected files, has no counters, without
+// an error.
 func TestNoCgroups(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"none": {},
@@ -174,8 +175,8 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestCgroupMounts: of the mounts of a hierarchy that one counts that shows the cgroup under its own name, in
-// whatever order they are.
+// TestCgroupMounts: of several mounts of a hierarchy, the one that shows the cgroup under
+// its own path is used, in any order.
 func TestCgroupMounts(t *testing.T) {
 	mounts := []string{"31 30 0:27 /pod/other /other ro - cgroup cgroup rw,memory\n", "32 30 0:27 /pod /pods ro - cgroup cgroup rw,memory\n"}
 	for _, info := range []string{mounts[0] + mounts[1], mounts[1] + mounts[0]} {
@@ -187,8 +188,8 @@ func TestCgroupMounts(t *testing.T) {
 	}
 }
 
-// TestThrottledBefore: what a cgroup above was throttled before the run is none of the run's, in
-// the order in which a recorder asks.
+// TestThrottledBefore: throttling of a parent cgroup before the run is not counted, in the
+// order of a recorder's queries.
 func TestThrottledBefore(t *testing.T) {
 	c := findCgroups(testenv.Tree(t, hosts["v2"]))
 	c.begin()

@@ -5,15 +5,15 @@ import (
 	"path/filepath"
 )
 
-// begin has counting begin now.
+// begin records the counters at the start of the run.
 func (c *cgroups) begin() {
 	if u := c.absolute(); u != nil {
 		c.base = *u
 	}
 }
 
-// use is what the cgroups counted since the run began; nil where none can be read. Those of
-// the whole machine are left out.
+// use returns the counters since the start of the run, or nil if none can be read. It omits
+// counters of the whole machine.
 func (c *cgroups) use() *CgroupUse {
 	u := c.absolute()
 	if u == nil {
@@ -23,13 +23,13 @@ func (c *cgroups) use() *CgroupUse {
 	u.CPU, u.Throttled = round(max(0, u.CPU-b.CPU)), round(max(0, u.Throttled-b.Throttled))
 	u.Read, u.Written = max(0, u.Read-b.Read), max(0, u.Written-b.Written)
 	u.Throttles, u.OOMKills = max(0, u.Throttles-b.Throttles), max(0, u.OOMKills-b.OOMKills)
-	if u.Peak <= b.Peak { // it was reached before the run
+	if u.Peak <= b.Peak { // reached before the run
 		u.Peak = 0
 	}
 	return u
 }
 
-// absolute is what the cgroups counted since they were made.
+// absolute returns the counters since the cgroups were created.
 func (c *cgroups) absolute() *CgroupUse {
 	u := &CgroupUse{}
 	known := false
@@ -68,7 +68,7 @@ func (c *cgroups) takeThrottling(k controller, u *CgroupUse) {
 }
 
 func (c *cgroups) takeMemory(k controller, u *CgroupUse) {
-	now, peak, events := "memory.current", "memory.peak", "memory.events" // the peak since Linux 5.19
+	now, peak, events := "memory.current", "memory.peak", "memory.events" // peak since Linux 5.19
 	file, shmem := "file", "shmem"
 	if k.version == 1 {
 		now, peak, events = "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"
@@ -95,13 +95,13 @@ func (c *cgroups) takeIO(k controller, u *CgroupUse) {
 	u.Read, u.Written = deviceSums(b, "Read", "Write")
 }
 
-// deviceSums adds the bytes of all devices: "8:0 rbytes=1 wbytes=2 …" of version
-// 2, lines of "8:0 Read 1" of version 1.
+// deviceSums sums the bytes of all devices: "8:0 rbytes=1 wbytes=2 …" in version 2, lines of
+// "8:0 Read 1" in version 1.
 func deviceSums(b []byte, read, write string) (in, out int64) {
 	sums := [2]int64{}
 	var to *int64
 	for w := range bytes.FieldsSeq(b) {
-		if to != nil { // the number behind the word
+		if to != nil { // the number after the key
 			*to = sum(*to, number(w))
 			to = nil
 			continue
@@ -117,7 +117,7 @@ func deviceSums(b []byte, read, write string) (in, out int64) {
 	return sums[0], sums[1]
 }
 
-// sum adds without running over.
+// sum adds without overflow.
 func sum(a, b int64) int64 {
 	if a > 1<<62 || b > 1<<62 {
 		return 1 << 62

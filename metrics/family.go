@@ -13,35 +13,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A family are the children of this process: those that it started itself, for which whoever started
-// them waits, and the orphans that came to it from the programs that are measured.
+// A family holds the children of this process: those that it started and waits for itself,
+// and orphans of the measured programs, which it adopted.
 type family struct {
-	mu       sync.Mutex // also of the trees: an orphan may be that of any
+	mu       sync.Mutex // also for the trees, because an orphan may belong to any of them
 	adopts   bool
-	own      map[process]bool  // started here, or from before an exec
-	beside   map[int]bool      // process groups of what is not part of any run
-	orphans  map[process]*tree // whose they are; nil: of no run that goes on
-	starting int               // children of which nothing is known yet
-	runs     int               // that go on, or are about to
-	trees    []*tree           // of those whose programs run
-	stop     chan struct{}     // ends reaping
+	own      map[process]bool  // started by this process, or before an exec
+	beside   map[int]bool      // process groups that are not part of any run
+	orphans  map[process]*tree // run that an orphan belongs to; nil: no current run
+	starting int               // children that are being started
+	runs     int               // current or starting runs
+	trees    []*tree           // of the running programs
+	stop     chan struct{}     // closed to end reaping
 	read     reader
-	slow     bool // there are no lists of children
+	slow     bool // the kernel has no lists of children
 }
 
-// children are all that there are: the kernel knows only one parent.
+// children is the only family, because the kernel has only one parent for each process.
 var children = newFamily()
 
 func newFamily() *family {
 	return &family{own: map[process]bool{}, beside: map[int]bool{}, orphans: map[process]*tree{}}
 }
 
-// Start starts a command that is not part of any run, while [Measure] may be measuring: it is not counted, nor is what
-// it leaves behind in a process group of its own, and it is left for its caller to wait for.
+// Start starts a command that is not part of any run while [Measure] may be running. The
+// command, and its leftovers in its own process group, are not counted. The caller must wait
+// for it.
 func Start(cmd *exec.Cmd) error { return children.start(cmd, true) }
 
-// start starts a child of this process's own. That may hang, as where a file system does: nothing is
-// locked meanwhile, and no child that nothing is known of is taken for an orphan. beside says that it is not part of any run.
+// start starts a child of this process. Starting may hang, for example on a file system, so
+// no lock is held meanwhile, and unknown children are not mistaken for orphans. beside
+// reports that the child is not part of any run.
 func (f *family) start(cmd *exec.Cmd, beside bool) error {
 	f.mu.Lock()
 	f.starting++
@@ -60,14 +62,14 @@ func (f *family) start(cmd *exec.Cmd, beside bool) error {
 	return err
 }
 
-// keep notes a child as this process's own.
+// keep records a child as this process's own.
 func (f *family) keep(pid int) {
 	if s, ok := f.read.stat(pid); ok {
 		f.own[process{pid, s.start}] = true
 	}
 }
 
-// forget forgets those that are gone.
+// forget drops processes that have ended.
 func (f *family) forget() {
 	gone := func(p process) bool {
 		s, ok := f.read.stat(p.pid)
@@ -78,8 +80,8 @@ func (f *family) forget() {
 	maps.DeleteFunc(f.beside, func(group int, _ bool) bool { return errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) })
 }
 
-// adopt makes this process the one that orphans come to, for one more run. What is there
-// before a run is not the run's.
+// adopt makes this process the parent of orphans for one more run. Earlier processes do not
+// belong to the run.
 func (f *family) adopt() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,7 +104,7 @@ func (f *family) list() []int {
 	return f.read.children(os.Getpid(), 2)
 }
 
-// join has orphans counted for a tree, until leave.
+// join counts orphans for a tree until leave.
 func (f *family) join(t *tree) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,7 +115,8 @@ func (f *family) join(t *tree) {
 	}
 }
 
-// leave ends a run, and is what its orphans used that ended. t is nil where its program did not run.
+// leave ends a run and returns the usage of its ended orphans. t is nil if its program did
+// not run.
 func (f *family) leave(t *tree) Usage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,14 +136,14 @@ func (f *family) leave(t *tree) Usage {
 	return t.usage
 }
 
-// How long a zombie stays, and how many times longer than reaping took the time without is: many that
-// end one after the other are reaped together.
+// How long a zombie stays, and the minimum ratio of the pause to the time for reaping:
+// processes that end in quick succession are reaped together.
 const (
 	reapPause = 100 * time.Millisecond
 	reapRest  = 200
 )
 
-// reap reaps orphans soon after they end: a look may be a minute away.
+// reap reaps orphans soon after they end, because the next look may be a minute away.
 func (f *family) reap(stop <-chan struct{}) {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
@@ -165,7 +168,7 @@ func (f *family) reap(stop <-chan struct{}) {
 	}
 }
 
-// sweep finds the orphans, and lets go of those that ended.
+// sweep finds new orphans and releases those that have ended.
 func (f *family) sweep() {
 	apart := true
 	for _, t := range f.trees {
@@ -174,8 +177,8 @@ func (f *family) sweep() {
 	for _, pid := range f.list() {
 		s, ok := f.read.stat(pid)
 		p := process{pid, s.start}
-		// Programs that are measured in groups of their own leave nothing in this process's: what
-		// is there was started by other parts of it.
+		// Measured programs with their own process groups leave nothing in this process's
+		// group. Processes there were started by other parts of it.
 		if !ok || f.own[p] || (apart && s.group == unix.Getpgrp()) {
 			continue
 		}
@@ -192,8 +195,8 @@ func (f *family) sweep() {
 	}
 }
 
-// whose says to which run an orphan belongs that was not one before: it was seen below the program or is of
-// its group, or there is only this run; nil where it may be that of any, or is of none.
+// whose returns the run of a new orphan: the run whose program it was seen below or whose
+// group it is in, or the only run. It returns nil if the run is ambiguous, or there is none.
 func (f *family) whose(p process, s *stat) *tree {
 	if f.beside[s.group] {
 		return nil
@@ -209,7 +212,7 @@ func (f *family) whose(p process, s *stat) *tree {
 	return nil
 }
 
-// of lists a tree's orphans that live.
+// of returns a tree's living orphans.
 func (f *family) of(t *tree) (out []int) {
 	f.sweep()
 	for p, whose := range f.orphans {
@@ -220,7 +223,7 @@ func (f *family) of(t *tree) (out []int) {
 	return out
 }
 
-// release lets go of an orphan that ended; the tree takes in what it used.
+// release removes an orphan that ended and adds its usage to the tree.
 func (f *family) release(p process, t *tree) {
 	io := f.read.storage(p.pid)
 	var u syscall.Rusage

@@ -12,7 +12,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// brood counts the children of this process: those that live, and those that ended and that nobody waited for.
+// brood returns the numbers of this process's living children and of its zombies.
 func brood(f *family) (living, zombies int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -32,7 +32,8 @@ func zombies(f *family) int {
 	return n
 }
 
-// TestMeasureReapsBetweenLooks: orphans that end long before the next look do not pile up, and are counted.
+// TestMeasureReapsBetweenLooks: orphans that end long before the next look are reaped and
+// counted.
 func TestMeasureReapsBetweenLooks(t *testing.T) {
 	children = newFamily()
 	children.adopt()
@@ -59,7 +60,8 @@ func TestMeasureReapsBetweenLooks(t *testing.T) {
 	}
 }
 
-// TestMeasureCountsOrphansOnce: where several runs go on, an orphan in a session of its own is counted at most once, and reaped.
+// TestMeasureCountsOrphansOnce: with several runs, an orphan in its own session is reaped
+// and counted at most once.
 func TestMeasureCountsOrphansOnce(t *testing.T) {
 	children = newFamily()
 	dir := t.TempDir()
@@ -105,8 +107,8 @@ func TestMeasureCountsOrphansOnce(t *testing.T) {
 	}
 }
 
-// TestWhoseOrphans: an orphan that no look saw, of whatever group, is that of the only run; of several, it is that
-// of the one that had it or whose group it is in, or of none.
+// TestWhoseOrphans: an unseen orphan of any group belongs to the only run. With several
+// runs, it belongs to the run that had it or whose group it is in, or to none.
 func TestWhoseOrphans(t *testing.T) {
 	one := &tree{group: 1, seen: map[int]int64{7: 70}}
 	two := &tree{group: 2}
@@ -135,7 +137,8 @@ func TestWhoseOrphans(t *testing.T) {
 	}
 }
 
-// TestStartHangs: while a child is being started, what may be that child is left alone.
+// TestStartHangs: while a child is being started, processes that may be that child are left
+// alone.
 func TestStartHangs(t *testing.T) {
 	children = newFamily()
 	children.adopt()

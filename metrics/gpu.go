@@ -10,42 +10,42 @@ import (
 	"time"
 )
 
-// The GPUs are asked about through the tools of their makers: a child of this process that
-// goes on beside the program. No tool, or one that says nothing of use: no GPUs.
+// GPUs are queried with the vendors' tools, which run as children of this process during the
+// run. Without a tool, or with unusable output, there are no GPUs.
 
-// A gpuState is what a tool said of a GPU.
+// A gpuState is a tool's report on a GPU.
 type gpuState struct {
 	GPU
-	id   string // its own, for good
+	id   string // permanent ID
 	now  GPUSample
-	seen time.Time // when that was
+	seen time.Time // time of the report
 }
 
-// gpus are those that the program may use.
+// gpus holds the GPUs that the program may use.
 type gpus struct {
 	mu     sync.Mutex
 	latest map[int]gpuState
 	sums   map[int]*gpuSum
-	every  time.Duration // between two answers
-	silent bool          // there will be no more
-	heard  chan struct{} // closed when the first answer came, or there will be none
+	every  time.Duration // interval between reports
+	silent bool          // no more reports will come
+	heard  chan struct{} // closed after the first report, or if there will be none
 	once   sync.Once
-	stop   func() (cost float64) // ends the tool; nil: there is none
+	stop   func() (cost float64) // ends the tool and returns its processor time; nil: no tool
 }
 
-// A gpuSum gathers how a GPU was used.
+// A gpuSum accumulates the use of a GPU.
 type gpuSum struct {
-	busy    [101]float64 // seconds at each percent
+	busy    [101]float64 // seconds at each percentage
 	seconds float64
 	memory  int64
 	energy  float64
 	last    time.Time
 }
 
-// maxGPUs bounds the GPUs that a tool may tell of.
+// maxGPUs bounds the number of reported GPUs.
 const maxGPUs = 256
 
-// watchGPUs begins to ask. env is the program's environment: it says which GPUs are its.
+// watchGPUs starts a tool. env is the program's environment, which selects its GPUs.
 func watchGPUs(env []string) *gpus {
 	g := &gpus{latest: map[int]gpuState{}, sums: map[int]*gpuSum{}, heard: make(chan struct{})}
 	vars := func(name string) (string, bool) { return variable(env, name) }
@@ -64,7 +64,7 @@ func watchGPUs(env []string) *gpus {
 	return g
 }
 
-// variable is that of an environment; the last one counts.
+// variable returns the last value of an environment variable.
 func variable(env []string, name string) (string, bool) {
 	for _, e := range slices.Backward(env) {
 		if v, ok := strings.CutPrefix(e, name+"="); ok {
@@ -74,8 +74,8 @@ func variable(env []string, name string) (string, bool) {
 	return "", false
 }
 
-// visible reads the first of the variables that is set: a list of indices and ids, and none of what
-// follows one that is neither, as -1. Without a variable all GPUs are.
+// visible parses the first variable that is set, a list of indices and IDs. The list ends at
+// an invalid entry such as -1. Without a variable all GPUs are visible.
 func visible(vars func(string) (string, bool), names ...string) (allowed func(gpuState) bool, some bool) {
 	for _, name := range names {
 		list, ok := vars(name)
@@ -95,7 +95,7 @@ func visible(vars func(string) (string, bool), names ...string) (allowed func(gp
 				if n, err := strconv.Atoi(w); err == nil {
 					return n == s.Index
 				}
-				// A part of a GPU has an id of its own, which no sample has: all may be meant.
+				// A part of a GPU has an ID that samples lack: all GPUs may be meant.
 				return strings.HasPrefix(s.id, w) || strings.HasPrefix(w, "MIG-")
 			})
 		}, len(words) > 0
@@ -103,10 +103,10 @@ func visible(vars func(string) (string, bool), names ...string) (allowed func(gp
 	return func(gpuState) bool { return true }, true
 }
 
-// answered says that nobody need wait for a first answer any more.
+// answered marks the first report as received or impossible.
 func (g *gpus) answered() { g.once.Do(func() { close(g.heard) }) }
 
-// take takes an answer in, of all GPUs or of one, and says whether it was known before.
+// take records a report on all GPUs or on one. again reports whether they were known before.
 func (g *gpus) take(states []gpuState, at time.Time) (again bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,10 +127,10 @@ func (g *gpus) take(states []gpuState, at time.Time) (again bool) {
 	return again
 }
 
-// add counts what a GPU did between two answers, for as long as one holds, as what the second one says: tools
-// tell of the time before they are asked.
+// add counts the use of a GPU between two reports, for at most holds, as the second one
+// reports it: tools report the time before the query.
 func (u *gpuSum) add(s GPUSample, at time.Time, holds time.Duration) {
-	seconds := min(max(1e-3, at.Sub(u.last).Seconds()), holds.Seconds()) // of the first answer nearly none
+	seconds := min(max(1e-3, at.Sub(u.last).Seconds()), holds.Seconds()) // nearly none for the first report
 	u.last = at
 	if !s.Unknown {
 		u.busy[int(s.Utilisation+0.5)] += seconds
@@ -140,7 +140,7 @@ func (u *gpuSum) add(s GPUSample, at time.Time, holds time.Duration) {
 	u.energy += s.Power * seconds
 }
 
-// list are the GPUs themselves, by index.
+// list returns the GPUs by index.
 func (g *gpus) list() (out []GPU) {
 	for _, s := range g.sorted() {
 		out = append(out, s.GPU)
@@ -148,7 +148,7 @@ func (g *gpus) list() (out []GPU) {
 	return out
 }
 
-// samples are the latest answers that still hold at a moment.
+// samples returns the latest reports that are still valid at a time.
 func (g *gpus) samples(at time.Time) (out []GPUSample) {
 	g.mu.Lock()
 	holds, silent := g.holds(), g.silent
@@ -161,17 +161,17 @@ func (g *gpus) samples(at time.Time) (out []GPUSample) {
 	return out
 }
 
-// holds is how long an answer says how a GPU stands, where no other one comes: a tool may hang.
+// holds returns how long a report is valid without a newer one, because a tool may hang.
 func (g *gpus) holds() time.Duration { return 3*g.every + 5*time.Second }
 
-// pace says how long it is from one answer to the next.
+// pace sets the interval between reports.
 func (g *gpus) pace(every time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.every = every
 }
 
-// hush says that no more answers come.
+// hush records that no more reports will come.
 func (g *gpus) hush() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -189,7 +189,8 @@ func (g *gpus) sorted() []gpuState {
 	return out
 }
 
-// uses are how the GPUs were used over the run, with what they are where the header does not say.
+// uses returns the use of the GPUs over the run. It includes a GPU's description if the
+// header lacks it.
 func (g *gpus) uses(told *Machine) (out []GPUUse) {
 	for _, s := range g.sorted() {
 		g.mu.Lock()
@@ -216,10 +217,10 @@ func (g *gpus) uses(told *Machine) (out []GPUUse) {
 	return out
 }
 
-// toolGrace is how long a tool may take to end: one that a driver holds never does.
+// toolGrace is how long a tool may take to end. One that hangs in a driver never ends.
 const toolGrace = 2 * time.Second
 
-// end ends the tool and says what processor time it took, where it does end.
+// end ends the tool and returns its processor time, if it ended.
 func (g *gpus) end() float64 {
 	if g.stop == nil {
 		return 0
@@ -234,7 +235,8 @@ func (g *gpus) end() float64 {
 	}
 }
 
-// toolTime is what processor time a tool took, in seconds; 0 where it never ran, or somebody else waited for it.
+// toolTime returns a tool's processor time in seconds, or 0 if it never ran or was waited
+// for elsewhere.
 func toolTime(tool *exec.Cmd) float64 {
 	if tool.ProcessState == nil {
 		return 0
@@ -242,7 +244,8 @@ func toolTime(tool *exec.Cmd) float64 {
 	return (tool.ProcessState.UserTime() + tool.ProcessState.SystemTime()).Seconds()
 }
 
-// percent, mebibytes and watts read what tools print, within what can be; not ok for "[N/A]" and the like.
+// percent, mebibytes and watts parse tool output and clamp it. They are not ok for "[N/A]"
+// and similar values.
 func percent(s string) (float64, bool) { return quantity(s, 100) }
 
 func mebibytes(s string) int64 {
@@ -255,7 +258,7 @@ func watts(s string) float64 {
 	return n
 }
 
-// quantity reads a number from 0 to most.
+// quantity parses a number from 0 to most.
 func quantity(s string, most float64) (float64, bool) {
 	n, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if err != nil || !(n >= 0) || math.IsInf(n, 0) {
@@ -264,7 +267,7 @@ func quantity(s string, most float64) (float64, bool) {
 	return min(n, most), true
 }
 
-// named is a text of a tool, fit to be kept.
+// named sanitizes a tool's text.
 func named(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

@@ -9,30 +9,31 @@ import (
 	"time"
 )
 
-// nvidiaFields are what nvidia-smi is asked for.
+// nvidiaFields are the queried fields of nvidia-smi.
 const nvidiaFields = "index,uuid,name,memory.total,driver_version,utilization.gpu,memory.used,power.draw"
 
-// How often nvidia-smi looks, and which part of a processor it may take: what it takes depends on
-// how many GPUs there are.
+// The interval of nvidia-smi's reports, and its maximum share of a processor. Its use
+// depends on the number of GPUs.
 const (
 	nvidiaEvery   = time.Second
 	nvidiaLongest = time.Minute
 	nvidiaShare   = 0.005
-	nvidiaTrial   = 20 * time.Second // after which its share is looked at
+	nvidiaTrial   = 20 * time.Second // time until its share is checked
 )
 
-// An nvidia is nvidia-smi as it runs beside the program: one that goes on, or another, slower one.
+// An nvidia runs nvidia-smi during the run, restarting it with a longer interval if
+// necessary.
 type nvidia struct {
 	gpus    *gpus
 	path    string
 	allowed func(gpuState) bool
-	cmd     *exec.Cmd     // nil: none runs
-	began   time.Time     // of cmd
-	silent  chan struct{} // closed when cmd says nothing any more
-	spent   float64       // processor time of those that ended, in seconds
+	cmd     *exec.Cmd     // nil: not running
+	began   time.Time     // start of cmd
+	silent  chan struct{} // closed when cmd prints nothing more
+	spent   float64       // processor time of earlier processes, in seconds
 }
 
-// followNvidia takes in what nvidia-smi prints as long as the program runs.
+// followNvidia records nvidia-smi's reports while the program runs.
 func (g *gpus) followNvidia(path string, allowed func(gpuState) bool) {
 	n := &nvidia{gpus: g, path: path, allowed: allowed}
 	if n.start(nvidiaEvery) != nil {
@@ -53,7 +54,7 @@ func (g *gpus) followNvidia(path string, allowed func(gpuState) bool) {
 	}()
 }
 
-// follow has nvidia-smi go on until it is over, or has nothing to tell.
+// follow keeps nvidia-smi running until over is closed or it stops reporting.
 func (n *nvidia) follow(over <-chan struct{}) {
 	defer n.finish()
 	every := nvidiaEvery
@@ -77,10 +78,10 @@ func (n *nvidia) follow(over <-chan struct{}) {
 	}
 }
 
-// start begins to ask.
+// start starts nvidia-smi.
 func (n *nvidia) start(every time.Duration) error {
 	cmd := exec.Command(n.path, "--query-gpu="+nvidiaFields, "--format=csv,noheader,nounits", "-lms", strconv.FormatInt(every.Milliseconds(), 10))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is typed is not for it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // keep terminal signals away from it
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = Start(cmd)
@@ -98,7 +99,7 @@ func (n *nvidia) start(every time.Duration) error {
 	return nil
 }
 
-// finish ends the one that runs.
+// finish ends the running process.
 func (n *nvidia) finish() {
 	if n.cmd == nil {
 		return
@@ -110,7 +111,7 @@ func (n *nvidia) finish() {
 	n.cmd = nil
 }
 
-// readNvidia takes lines in until there are no more. One that is too long is left out.
+// readNvidia reads lines until the end. It skips lines that are too long.
 func (g *gpus) readNvidia(lines *bufio.Reader, allowed func(gpuState) bool) {
 	for {
 		line, cut, err := lines.ReadLine()
@@ -122,14 +123,14 @@ func (g *gpus) readNvidia(lines *bufio.Reader, allowed func(gpuState) bool) {
 			_, cut, err = lines.ReadLine()
 		}
 		if s, ok := parseNvidia(string(line)); ok && !long && allowed(s) {
-			if g.take([]gpuState{s}, time.Now()) { // again: all have been told of
+			if g.take([]gpuState{s}, time.Now()) { // all GPUs have been reported
 				g.answered()
 			}
 		}
 	}
 }
 
-// parseNvidia reads a line of nvidiaFields.
+// parseNvidia parses a line of nvidiaFields.
 func parseNvidia(line string) (s gpuState, ok bool) {
 	f := strings.Split(line, ", ")
 	if len(f) != strings.Count(nvidiaFields, ",")+1 {
@@ -145,7 +146,7 @@ func parseNvidia(line string) (s gpuState, ok bool) {
 	return s, true
 }
 
-// processorTime is what a process took until now, in seconds.
+// processorTime returns a process's processor time so far, in seconds.
 func processorTime(pid int) float64 {
 	var r reader
 	s, _ := r.stat(pid)

@@ -11,18 +11,21 @@ import (
 	"time"
 )
 
-// rocmWords ask rocm-smi for what is kept. It has no way to go on: it is started again and again.
+// rocmWords are the arguments of rocm-smi. It has no continuous mode, so it is started
+// repeatedly.
 var rocmWords = []string{"--showuse", "--showmeminfo", "vram", "--showpower", "--showproductname", "--showuniqueid", "--showdriverversion", "--json"}
 
-// How often rocm-smi is started at most, how long it may take, and how much it may say, in bytes.
+// The minimum interval between starts of rocm-smi, its maximum duration, and its maximum
+// output in bytes.
 const (
 	rocmEvery   = 2 * time.Second
 	rocmLongest = 10 * time.Second
 	maxROCm     = 1 << 20
-	maxFailed   = 3 // in a row, after which it is not asked any more
+	maxFailed   = 3 // consecutive failures after which polling ends
 )
 
-// pollROCm asks again and again; so seldom that it takes no more of a processor than nvidia-smi may.
+// pollROCm queries repeatedly, but rarely enough to use no more of a processor than
+// nvidia-smi may.
 func (g *gpus) pollROCm(path string, allowed func(gpuState) bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -64,7 +67,7 @@ func (g *gpus) pollROCm(path string, allowed func(gpuState) bool) {
 	}()
 }
 
-// askROCm asks once, and says what processor time that took.
+// askROCm queries once and returns the processor time.
 func (g *gpus) askROCm(ctx context.Context, path string) ([]gpuState, float64) {
 	ctx, cancel := context.WithTimeout(ctx, rocmLongest)
 	defer cancel()
@@ -84,7 +87,7 @@ func (g *gpus) askROCm(ctx context.Context, path string) ([]gpuState, float64) {
 	return parseROCm(out.Bytes()), toolTime(cmd)
 }
 
-// A bounded buffer takes so much and throws the rest away.
+// A bounded buffer keeps a limited amount and discards the rest.
 type bounded struct {
 	bytes.Buffer
 	most int
@@ -95,11 +98,11 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// parseROCm reads an object with a member for each card; words are spelled
-// differently from version to version.
+// parseROCm parses an object with a member for each card. Keys are spelled differently from
+// version to version.
 func parseROCm(b []byte) (out []gpuState) {
 	var cards map[string]map[string]any
-	if i := bytes.IndexByte(b, '{'); i < 0 || json.Unmarshal(b[i:], &cards) != nil { // warnings may stand before
+	if i := bytes.IndexByte(b, '{'); i < 0 || json.Unmarshal(b[i:], &cards) != nil { // warnings may precede the object
 		return nil
 	}
 	driver := ""
@@ -132,7 +135,7 @@ func bytesOf(s string) int64 {
 	return int64(n)
 }
 
-// value is the text of the first member that is there; its name in small letters.
+// value returns the text of the first existing member; names are in lower case.
 func value(of map[string]any, names ...string) string {
 	for _, name := range names {
 		for k, v := range of {

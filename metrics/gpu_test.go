@@ -18,7 +18,7 @@ func TestParseNvidia(t *testing.T) {
 	const id = "GPU-6e2b1f0c-0000-1111-2222-333344445555"
 	for line, want := range map[string]gpuState{
 		"0, " + id + ", NVIDIA H200, 143771, 570.124.06, 35, 1024, 120.50": {GPU: GPU{0, "NVIDIA H200", 143771 << 20, "570.124.06"}, id: id, now: GPUSample{Index: 0, Utilisation: 35, Memory: 1 << 30, Power: 120.5}},
-		// Of a GPU in parts, and of an old one.
+		// A GPU with partitions, and an old one.
 		"3, " + id + ", NVIDIA A100, 40960, 535.1, [N/A], 3, [Not Supported]": {GPU: GPU{3, "NVIDIA A100", 40960 << 20, "535.1"}, id: id, now: GPUSample{Index: 3, Unknown: true, Memory: 3 << 20}},
 		"1, x, \x1b[31mred, -5, d, 1e300, NaN, Inf":                           {GPU: GPU{1, "[31mred", 0, "d"}, id: "x", now: GPUSample{Index: 1, Utilisation: 100}},
 	} {
@@ -89,7 +89,7 @@ func TestGPUUse(t *testing.T) {
 	}
 }
 
-// TestGPUAnswersHold: what a tool said is not a sample for long, where it says no more.
+// TestGPUAnswersHold: a tool's report expires if no further one follows.
 func TestGPUAnswersHold(t *testing.T) {
 	g := &gpus{latest: map[int]gpuState{}, sums: map[int]*gpuSum{}}
 	at := time.Now()
@@ -111,7 +111,7 @@ func TestGPUAnswersHold(t *testing.T) {
 	}
 }
 
-// tool puts a stand-in for a maker's tool at the head of PATH.
+// tool puts a stand-in for a vendor's tool first on PATH.
 func tool(t *testing.T, name, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -119,7 +119,7 @@ func tool(t *testing.T, name, script string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// TestMeasureGPUs: with stand-ins for the tools, that print what they would.
+// TestMeasureGPUs: with stand-ins that print the tools' output.
 func TestMeasureGPUs(t *testing.T) {
 	const line = "0, GPU-a, NVIDIA H200, 143771, 570.1, 35, 1024, 120.50"
 	for _, c := range []struct{ name, tool, script, env, gpus string }{
@@ -155,8 +155,8 @@ func TestMeasureGPUs(t *testing.T) {
 	}
 }
 
-// TestMeasureGPUsThatAreToldLate: of a tool that answers when the header has been written the footer has what it
-// told, and so has who reads the record.
+// TestMeasureGPUsThatAreToldLate: if a tool reports after the header was written, the footer
+// has its data, and so do readers of the record.
 func TestMeasureGPUsThatAreToldLate(t *testing.T) {
 	begun, told := filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "told")
 	tool(t, "nvidia-smi", "until [ -e "+begun+" ]; do sleep 0.1; done; echo '0, GPU-a, NVIDIA H200, 143771, 570.1, [N/A], 1024, 120.50'; : >"+told+"; exec sleep 100")
@@ -169,8 +169,8 @@ func TestMeasureGPUsThatAreToldLate(t *testing.T) {
 	}
 }
 
-// TestMeasureWithoutGPUsTool: of a tool that ends while the run goes on there are no more samples; one call that fails
-// ends no asking.
+// TestMeasureWithoutGPUsTool: no samples follow the end of a tool; a single failed call does
+// not end the polling.
 func TestMeasureWithoutGPUsTool(t *testing.T) {
 	t.Run("nvidia", func(t *testing.T) {
 		ended := filepath.Join(t.TempDir(), "ended")
@@ -184,14 +184,15 @@ func TestMeasureWithoutGPUsTool(t *testing.T) {
 		t.Setenv("PATH", "/usr/bin:/bin")
 		calls := filepath.Join(t.TempDir(), "calls")
 		tool(t, "rocm-smi", "echo call >>"+calls+"\nif [ $(wc -l <"+calls+") = 1 ]; then exit 1; fi\ncat <<'END'\n"+rocm+"\nEND\n")
-		// When it is called for the third time, what it said at the second one has been taken in.
+		// On the third call, the output of the second one has been recorded.
 		if r, run := measured(t, "for i in $(seq 300); do [ \"$(cat "+calls+" | wc -l)\" -lt 3 ] || break; sleep 0.2; done"); len(run.Footer.GPUs) != 2 || len(r.Header.Machine.GPUs) != 2 {
 			t.Errorf("used %+v", run.Footer.GPUs)
 		}
 	})
 }
 
-// TestROCmThatHangs: what its tool started ends with it, and is not counted as the run's meanwhile.
+// TestROCmThatHangs: processes that the tool started end with it, and are not counted for
+// the run.
 func TestROCmThatHangs(t *testing.T) {
 	children = newFamily()
 	children.adopt()
@@ -253,8 +254,8 @@ func FuzzGPUTools(f *testing.F) {
 	})
 }
 
-// TestProblemIsAskedAtTheEnd: why hpcc ended a program is asked when it has ended, and not when its tools
-// have, which may be after a time limit that the program kept.
+// TestProblemIsAskedAtTheEnd: Problem is called when the program has ended, not when the
+// tools have, which may be after a time limit that the program kept.
 func TestProblemIsAskedAtTheEnd(t *testing.T) {
 	pid := filepath.Join(t.TempDir(), "pid")
 	tool(t, "nvidia-smi", "echo $$ >"+pid+"; while :; do echo '0, GPU-a, NVIDIA H200, 143771, 570.1, 7, 1024, 120.50'; sleep 0.1; done")

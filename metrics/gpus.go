@@ -1,26 +1,26 @@
 package metrics
 
-// GPUTime is how the GPUs of a run were used, in GPU-seconds: what one GPU is for one second.
+// GPUTime is the use of a run's GPUs, in GPU-seconds (one GPU for one second).
 type GPUTime struct {
-	Measured float64 // that samples tell of
+	Measured float64 // covered by samples
 	Busy     float64 // utilisation over that time: 1 is a GPU at full use for a second
-	Idle     float64 // of Measured, when a GPU was less than [IdleGPU] percent busy
+	Idle     float64 // part of Measured in which a GPU was less than [IdleGPU] percent busy
 }
 
-// IdleGPU is the utilisation, in percent, below which a GPU counts as idle: drivers show a few
-// percent for a program that does nothing but ask.
+// IdleGPU is the utilisation, in percent, below which a GPU counts as idle. Drivers report a
+// few percent for a program that only queries it.
 const IdleGPU = 5
 
-// GPUTime sums up the samples: each tells of the time since the one before, the first one of that since the start, and the
-// last one of what is left. Of a record without samples the means of the footer count. Where nothing was measured it is
-// zero: what is not known is not idle.
+// GPUTime sums the samples. Each covers the time since the previous one; the first also
+// covers the time since the start, the last also the rest. Without samples it uses the means
+// of the footer. Unmeasured time is zero, and does not count as idle.
 func (r *Record) GPUTime() GPUTime {
 	var g GPUTime
 	var last *Sample
 	before := 0.0
 	for i := range r.Samples {
 		s := &r.Samples[i]
-		if s.At <= before || (last == nil && len(s.GPUs) == 0) { // the tool has not answered yet
+		if s.At <= before || (last == nil && len(s.GPUs) == 0) { // the tool has not reported yet
 			continue
 		}
 		g.take(s.GPUs, s.At-before)
@@ -42,7 +42,7 @@ func (r *Record) GPUTime() GPUTime {
 	return g
 }
 
-// take counts the GPUs that a sample has; of those that its tool said nothing of nothing is known.
+// take counts the GPUs of a sample. GPUs that the tool does not report stay unknown.
 func (g *GPUTime) take(list []GPUSample, seconds float64) {
 	for _, one := range list {
 		if !one.Unknown {
@@ -51,7 +51,7 @@ func (g *GPUTime) take(list []GPUSample, seconds float64) {
 	}
 }
 
-// add counts a GPU that was so busy for some seconds.
+// add counts a GPU with this utilisation for some seconds.
 func (g *GPUTime) add(seconds, percent float64) {
 	seconds = max(seconds, 0)
 	percent = min(max(percent, 0), 100)

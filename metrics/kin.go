@@ -8,49 +8,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kin are processes that are the run's without being descendants of its program: a
-// launcher had a daemon start them. What they used is lost when they end, but for what the last look found.
+// kin are processes that belong to a run without being descendants of its program,
+// because a launcher started them through a daemon. What they use after the last look
+// is lost.
 type kin struct {
-	variables []string             // each of which is in their environments; none: there are no kin
-	strangers map[int]stranger     // processes that are none, and will not be before they execute another program
-	known     map[process]relative // kin, and what is below them, when last seen
-	lost      counted              // what those used that are gone
+	variables []string             // all must be in their environments; empty: no kin
+	strangers map[int]stranger     // processes that are not kin until they execute another program
+	known     map[process]relative // kin and their descendants at the last look
+	lost      counted              // usage of those that have ended
 	read      reader
 }
 
-// A process is told by when it started, in ticks since the machine's: pids are used again.
+// A process is identified by pid and start time, in ticks since boot, because pids are
+// reused.
 type process struct {
 	pid   int
 	start int64
 }
 
-// A relative is one of the kin, or a descendant of one.
+// A relative is one of the kin or a descendant.
 type relative struct {
-	used   counted // with the children that it waited for
+	used   counted // including children that it waited for
 	parent process
 }
 
-// A stranger is told by when it started, and by the name of its program.
+// A stranger is identified by its start time and its program's name.
 type stranger struct {
 	start int64
 	name  [16]byte
 }
 
-// youth is how long a process may still become one of the kin, in ticks: a daemon forks it, prepares it, and then
-// executes the program with its environment. Later ones are told by the program's name, which most change.
+// youth is how long a process may still become kin, in ticks: a daemon forks it, prepares
+// it, and then executes the program with its environment. Later changes are detected by the
+// program's name.
 const youth = int64(60 / tick)
 
-// ticksNow is the time of which processes have that of their start.
+// ticksNow returns the current time in the unit of process start times.
 func ticksNow() int64 {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // 0: all are young
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // 0: all count as young
 	return t.Nano() / int64(tick*1e9)
 }
 
-// maxEnvironment bounds how much of an environment is read, in bytes.
+// maxEnvironment bounds the part of an environment that is read, in bytes.
 const maxEnvironment = 128 << 10
 
-// find returns those that run, but for those whose parent is one of them: these are below it.
+// find returns the running kin, except those whose parent is kin, which are counted below
+// it.
 func (k *kin) find() []int {
 	if len(k.variables) == 0 {
 		return nil
@@ -84,8 +88,8 @@ func (k *kin) find() []int {
 	return tops(parents)
 }
 
-// tops are the processes whose parents are not among them, but for children of this process, which
-// are in a tree, or in that of another run.
+// tops returns the processes whose parents are not in the map, except children of this
+// process, which are in a tree or belong to another run.
 func tops(parents map[int]int) (out []int) {
 	for pid, parent := range parents {
 		if _, below := parents[parent]; !below && parent != os.Getpid() {
@@ -95,7 +99,8 @@ func tops(parents map[int]int) (out []int) {
 	return out
 }
 
-// has says whether a process has all variables. Of other users' processes nothing can be read.
+// has reports whether a process has all the variables. Other users' environments cannot be
+// read.
 func (k *kin) has(pid int) bool {
 	b, err := k.read.readSome(procFile(pid, "environ"), maxEnvironment)
 	if err != nil {
@@ -110,8 +115,9 @@ func (k *kin) has(pid int) bool {
 	return true
 }
 
-// counts takes in those that a look found, and is what the others used: those that it
-// missed, and those that are gone, unless one that lives waited for them and so has it.
+// counts records the relatives of a look and returns the usage of the others: those that
+// were missed, and those that have ended unless a living relative waited for them and
+// includes it.
 func (k *kin) counts(now map[process]relative) counted {
 	missed := counted{}
 	for p, r := range k.known {
@@ -130,7 +136,7 @@ func (k *kin) counts(now map[process]relative) counted {
 	return missed
 }
 
-// below says whether a process, or one that it was below, is among those that live.
+// below reports whether a process or one of its former ancestors is alive.
 func (k *kin) below(p process, living map[process]relative) bool {
 	for range len(k.known) + 1 {
 		if _, ok := living[p]; ok {

@@ -12,8 +12,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestMeasureCountsKin: processes that a daemon started for the run are found by their environment, and
-// others are not.
+// TestMeasureCountsKin: processes that a daemon started for the run, and no others, are
+// found by their environment.
 func TestMeasureCountsKin(t *testing.T) {
 	dir := t.TempDir()
 	script := burn + "; " + burn + "; : >" + dir + "/done.$$; sleep 1000"
@@ -53,7 +53,7 @@ func TestMeasureCountsKin(t *testing.T) {
 	}
 }
 
-// TestKinLate: a process that was found to be a stranger is asked again when it has executed another program.
+// TestKinLate: a foreign process is checked again after it has executed another program.
 func TestKinLate(t *testing.T) {
 	cmd := exec.Command("sleep", "1000")
 	cmd.Env = []string{"JOB=17"}
@@ -84,7 +84,8 @@ func sizeOf(file string) int64 {
 	return fi.Size()
 }
 
-// TestKinToBe: a process that a daemon has forked has the daemon's environment until it executes the program.
+// TestKinToBe: a process forked by a daemon has the daemon's environment until it executes
+// the program.
 func TestKinToBe(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "read x; JOB=17 exec sleep 1000")
 	in, err := cmd.StdinPipe()
@@ -117,7 +118,8 @@ func TestKinToBe(t *testing.T) {
 	}
 }
 
-// TestKinOnce: what kin used counts once, whichever of them end and are waited for between two looks.
+// TestKinOnce: the usage of kin is counted once, whichever of them end and are waited for
+// between two looks.
 func TestKinOnce(t *testing.T) {
 	const base = 1 << 23 // there are no such pids
 	parent, child, other := process{base, 1}, process{base + 1, 2}, process{base + 2, 3}

@@ -13,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A log is the file of a record. Lines are gathered and written in one go, by a goroutine of
-// their own: the file may be on a file system that many share, or on one that hangs, and no run
-// waits for either. The first error ends the writing, not the run.
+// A log is the file of a record. A goroutine writes the collected lines, because the file
+// system may be slow, shared or hanging, and no run waits for it. The first error ends the
+// writing, not the run.
 type log struct {
 	name   string
-	text   []byte // what the writer does not have yet
+	text   []byte // not passed to the writer yet
 	err    error  // why nothing is written
-	left   int    // samples that were not kept
+	left   int    // number of dropped samples
 	handed time.Time
 	lines  chan []byte // to the writer; nil: there is none
-	wrote  chan error  // how it went, once lines is closed
+	wrote  chan error  // the writer's result after lines is closed
 }
 
-// open begins the file.
+// open creates the file.
 func (l *log) open(file string) {
 	if file == "" {
 		return
@@ -39,9 +39,9 @@ func (l *log) open(file string) {
 	go func() { l.wrote <- keep(f, file, l.lines) }()
 }
 
-// create begins a file. What is not a record is not written over, and nobody is waited for to read a
-// pipe. A record that is there gives way to a new file: who still writes it, as another rank of the same
-// program, goes on in its own, and no file has lines of two.
+// create creates a record file. It replaces only records and never blocks on a pipe. An
+// existing record is replaced by a new file: another writer, such as another rank of the
+// program, continues in its own file, and no file mixes lines of two runs.
 func create(file string) (*os.File, error) {
 	if at, err := filepath.EvalSymlinks(file); err == nil {
 		file = at
@@ -49,7 +49,7 @@ func create(file string) (*os.File, error) {
 	flags, mode := os.O_WRONLY|os.O_APPEND|unix.O_NOCTTY, newMode(file)
 	fi, err := os.Stat(file)
 	switch {
-	case err != nil: // opening tells
+	case err != nil: // opening reports it
 		flags |= os.O_CREATE | os.O_EXCL
 	case fi.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0:
 		return nil, fmt.Errorf("%s is a pipe", file)
@@ -57,7 +57,7 @@ func create(file string) (*os.File, error) {
 		if err := replaceable(file, fi); err != nil {
 			return nil, err
 		}
-		if os.Remove(file) != nil { // its directory is not ours, or it is mounted alone
+		if os.Remove(file) != nil { // its directory is not ours, or it is a mount point
 			return empty(file)
 		}
 		flags, mode = flags|os.O_CREATE|os.O_EXCL, fi.Mode().Perm()
@@ -65,8 +65,8 @@ func create(file string) (*os.File, error) {
 	return os.OpenFile(file, flags, mode)
 }
 
-// newMode returns the mode of a new record, before the umask: it is never open
-// to more users than its directory.
+// newMode returns the mode of a new record, before the umask. It never grants access to more
+// users than its directory.
 func newMode(file string) fs.FileMode {
 	fi, err := os.Stat(filepath.Dir(file))
 	if err != nil {
@@ -75,8 +75,8 @@ func newMode(file string) fs.FileMode {
 	return 0o666 & fi.Mode().Perm()
 }
 
-// empty opens a record and empties it, unless another run is at it: the lock goes with whoever has it. Where a file
-// system has no locks, nobody can tell.
+// empty opens and truncates a record, unless another run holds its lock. File systems
+// without locks cannot detect that.
 func empty(file string) (*os.File, error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
@@ -94,7 +94,8 @@ func empty(file string) (*os.File, error) {
 	return f, nil
 }
 
-// replaceable says why a file that is there is not written over. One that is empty may be what the program's output goes to.
+// replaceable returns why an existing file is not overwritten. An empty one may be the
+// program's output.
 func replaceable(file string, fi fs.FileInfo) error {
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		if own, err := f.Stat(); err == nil && os.SameFile(own, fi) {
@@ -111,15 +112,15 @@ func replaceable(file string, fi fs.FileInfo) error {
 	defer f.Close()
 	head := make([]byte, len(headerHead))
 	if _, err := io.ReadFull(f, head); err != nil || string(head) != headerHead {
-		return fmt.Errorf("%s is there and is no measured run", file)
+		return fmt.Errorf("%s exists and is not a measured run", file)
 	}
 	return nil
 }
 
-// headerHead begins every record that hpcc writes.
+// headerHead is the start of every record that hpcc writes.
 const headerHead = `{"kind":"header",`
 
-// keep writes what comes, and says why not all of it is in the file of that name.
+// keep writes the lines and returns why the file of that name is incomplete.
 func keep(f *os.File, name string, lines <-chan []byte) (err error) {
 	for text := range lines {
 		if err == nil {
@@ -135,7 +136,7 @@ func keep(f *os.File, name string, lines <-chan []byte) (err error) {
 	return err
 }
 
-// replaced says why a file is not to be found by its name any more.
+// replaced returns why a file no longer has its name.
 func replaced(f *os.File, name string) error {
 	own, err := f.Stat()
 	if err != nil || !own.Mode().IsRegular() {
@@ -164,7 +165,7 @@ func (l *log) add(v any) {
 	l.text = append(append(l.text, b...), '\n')
 }
 
-// first adds a line before all that is not written yet.
+// first adds a line before all unwritten ones.
 func (l *log) first(v any) {
 	rest := l.text
 	l.text = nil
@@ -172,19 +173,19 @@ func (l *log) first(v any) {
 	l.text = append(l.text, rest...)
 }
 
-// Lines are written when there are so many bytes of them, and no more samples are kept where
-// there are that many which nobody takes.
+// Lines are written at this many bytes, and samples are dropped at maxBehind if the writer
+// does not take them.
 const (
 	maxUnwritten = 64 << 10
 	maxBehind    = 1 << 20
 )
 
-// due says whether lines should be written of a run of that age, which may be watched.
+// due reports whether lines of a run of that age should be written. The file may be watched.
 func (l *log) due(running time.Duration) bool {
 	return len(l.text) > maxUnwritten || time.Since(l.handed) > min(max(running/2, time.Second), longPause)
 }
 
-// sample adds one, unless the writer has not taken lines for long.
+// sample adds a sample, unless the writer is too far behind.
 func (l *log) sample(s *Sample) {
 	if len(l.text) > maxBehind {
 		l.left++
@@ -193,7 +194,7 @@ func (l *log) sample(s *Sample) {
 	l.add(s)
 }
 
-// flush has the lines written that were added, once those before are.
+// flush passes the lines to the writer once earlier ones are written.
 func (l *log) flush() {
 	l.handed = time.Now()
 	if l.lines == nil || len(l.text) == 0 {
@@ -209,7 +210,7 @@ func (l *log) flush() {
 // writeGrace is how long the end of a run waits for its record to be written.
 const writeGrace = 5 * time.Second
 
-// close says why not everything is in the file.
+// close returns why the file is incomplete.
 func (l *log) close() error {
 	err := l.finish()
 	if err == nil && l.left > 0 {

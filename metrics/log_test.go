@@ -16,7 +16,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// stoppedTerminal is a file that takes nothing, and says no: a terminal whose output was stopped.
+// stoppedTerminal is a file whose writes fail: a terminal with stopped output.
 func stoppedTerminal(t *testing.T) string {
 	t.Helper()
 	must := func(err error) {
@@ -39,8 +39,8 @@ func stoppedTerminal(t *testing.T) string {
 	return file
 }
 
-// TestMeasureWhereNothingIsTaken: a run ends when its program does, though its record is on a file
-// system that hangs.
+// TestMeasureWhereNothingIsTaken: a run ends with its program even if the record's file
+// system hangs.
 func TestMeasureWhereNothingIsTaken(t *testing.T) {
 	file := stoppedTerminal(t)
 	over := make(chan Run)
@@ -58,8 +58,8 @@ func TestMeasureWhereNothingIsTaken(t *testing.T) {
 	}
 }
 
-// TestMeasurePassesNothingOnAfterwards: a signal that comes when the program was waited for is not for
-// what has its number now.
+// TestMeasurePassesNothingOnAfterwards: a signal after the program was waited for is not
+// sent to a process that reuses its pid.
 func TestMeasurePassesNothingOnAfterwards(t *testing.T) {
 	own := make(chan os.Signal, 1)
 	signal.Notify(own, syscall.SIGUSR1)
@@ -87,8 +87,8 @@ func TestMeasurePassesNothingOnAfterwards(t *testing.T) {
 	}
 }
 
-// TestMeasureManyIntoOneFile: of several that were given the same file one has its record there,
-// whole, and the others hear of it.
+// TestMeasureManyIntoOneFile: of several runs with the same file, one has its complete
+// record there, and the others get an error.
 func TestMeasureManyIntoOneFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
 	const ranks = 4
@@ -115,7 +115,7 @@ func TestMeasureManyIntoOneFile(t *testing.T) {
 	}
 }
 
-// TestLogWritesOver: what permissions a record had, and where it lies, stay.
+// TestLogWritesOver: a replaced record keeps its permissions and location.
 func TestLogWritesOver(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "run.jsonl"), filepath.Join(dir, "link")
@@ -132,7 +132,8 @@ func TestLogWritesOver(t *testing.T) {
 	}
 }
 
-// TestLogLeavesOutputAlone: what the program reads and writes is not a file for a record, though it is empty.
+// TestLogLeavesOutputAlone: the program's input and output are not used for a record, even
+// if empty.
 func TestLogLeavesOutputAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out")
 	f, err := os.Create(file)
@@ -149,8 +150,8 @@ func TestLogLeavesOutputAlone(t *testing.T) {
 	}
 }
 
-// TestLogThatStays: of two runs whose record cannot be taken away, as in a directory of somebody else's, the second one
-// leaves it alone until the first has ended.
+// TestLogThatStays: if a record cannot be removed, for example in a foreign directory, a
+// second run does not touch it until the first has ended.
 func TestLogThatStays(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
 	testenv.Check(t, os.WriteFile(file, []byte(head), 0o600))
@@ -173,7 +174,7 @@ func TestLogThatStays(t *testing.T) {
 	}
 }
 
-// TestLogTellsOfSamples: those that were left out as nobody took lines are told of.
+// TestLogTellsOfSamples: dropped samples are reported.
 func TestLogTellsOfSamples(t *testing.T) {
 	l := &log{name: "run.jsonl", lines: make(chan []byte), wrote: make(chan error, 1), text: make([]byte, maxBehind+1)}
 	for range 3 {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thisMachine says what is known of the host without asking a program.
+// thisMachine describes the host without running a program.
 func thisMachine() Machine {
 	m := Machine{Architecture: goruntime.GOARCH, CPU: cpuName("/proc/cpuinfo"), CPUs: online("/sys/devices/system/cpu/online")}
 	m.Host, _ = os.Hostname()
@@ -33,7 +33,7 @@ func thisMachine() Machine {
 // maxSmall bounds the files of /proc and /sys that are read whole, in bytes.
 const maxSmall = 1 << 20
 
-// readSmall reads a file of the kernel's, which has no size of its own.
+// readSmall reads a kernel file, which has no size of its own.
 func readSmall(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -43,8 +43,8 @@ func readSmall(file string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxSmall))
 }
 
-// cpuName is the processor's model in a file as /proc/cpuinfo, which each
-// architecture spells its own way; "" where it says none. Only the first processor is read.
+// cpuName returns the model of the first processor in a file such as /proc/cpuinfo, whose
+// format depends on the architecture, or "".
 func cpuName(file string) string {
 	f, err := os.Open(file)
 	if err != nil {
@@ -57,14 +57,14 @@ func cpuName(file string) string {
 		switch strings.TrimSpace(key) {
 		case "model name", "cpu", "uarch": // x86; POWER; RISC-V
 			return strings.TrimSpace(value)
-		case "CPU part": // ARM has numbers only
+		case "CPU part": // ARM only has numbers
 			return "ARM part " + strings.TrimSpace(value)
 		}
 	}
 	return ""
 }
 
-// online counts the processors of a list such as 0-3,8.
+// online returns the number of processors in a list such as 0-3,8.
 func online(file string) (n int) {
 	b, err := readSmall(file)
 	if err != nil {

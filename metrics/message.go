@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// maxMessage is the size of the message that a container leaves for the kubelet, in bytes. Of one 4096
-// are kept, but of all containers of a pod, those that go before them included, 12 KiB in equal parts
-// (core/v1, terminationMessagePath): this is whole in pods of up to six.
+// maxMessage is the size of a container's termination message, in bytes. The kubelet keeps
+// 4096 bytes of one, but 12 KiB of all containers of a pod in equal parts, including init
+// containers (core/v1, terminationMessagePath). This size fits pods of up to six containers.
 const maxMessage = 12 << 10 / 6
 
-// message is what matters most of a record, in at most most bytes: the line of the
-// header and that of the footer, as [ReadRecord] reads them. Where they are longer, what matters
-// least goes first. It is nil where not even the least fits.
+// message returns the essential part of a record, in at most most bytes: the header and
+// footer lines, readable by [ReadRecord]. If they are too long, the least important members
+// are dropped. It is nil if even the minimum does not fit.
 func message(h Header, f Footer, most int) []byte {
 	for k := -1; k < len(leastFirst); k++ {
 		if k >= 0 {
@@ -33,8 +33,8 @@ func message(h Header, f Footer, most int) []byte {
 	return nil
 }
 
-// leastFirst leave parts of a record out. Who collects the message of a pod knows the job
-// itself, so that goes before what was measured.
+// leastFirst drops parts of a record, the least important first. The reader of a pod's
+// message knows the job, so the job goes before measurements.
 var leastFirst = []func(*Header, *Footer){
 	func(h *Header, f *Footer) { h.Unknown, f.Unknown = nil, nil },
 	func(h *Header, _ *Footer) { h.Command = shortWords(h.Command, 400) },
@@ -60,7 +60,7 @@ var leastFirst = []func(*Header, *Footer){
 	func(h *Header, f *Footer) { *h, *f = bare(h, f) },
 }
 
-// bare is the least that says what ran where, and how it ended.
+// bare returns the minimum: what ran where, and how it ended.
 func bare(h *Header, f *Footer) (Header, Footer) {
 	m := &h.Machine
 	least := Header{Kind: h.Kind, Version: h.Version, Start: h.Start, Digest: plain(h.Digest, 71), Asked: h.Asked,
@@ -74,7 +74,7 @@ func bare(h *Header, f *Footer) (Header, Footer) {
 	return least, foot
 }
 
-// plain is a text of at most so many bytes, of characters that JSON writes with one.
+// plain returns a text of at most most bytes, of characters that JSON encodes as one byte.
 func plain(s string, most int) string {
 	return cut(strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || strings.ContainsRune(`"\<>&`, r) {
@@ -84,7 +84,7 @@ func plain(s string, most int) string {
 	}, s), most)
 }
 
-// cut is a text of at most so many bytes, whole characters only.
+// cut truncates a text to at most most bytes, at a character boundary.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -92,7 +92,8 @@ func cut(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "")
 }
 
-// shortWords are the first words that fit into so many bytes, with a sign that there are more.
+// shortWords returns the first arguments that fit into most bytes, with a mark if some are
+// missing.
 func shortWords(words []string, most int) []string {
 	for i, w := range words {
 		if most -= len(w) + 3; most < 0 {

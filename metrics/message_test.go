@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// wholeRecord is one in which every part has something, as long as a name is.
+// wholeRecord has a value in every member, as long as a name may be.
 func wholeRecord(name string, gpus, words int) (Header, Footer) {
 	h := Header{Kind: kindHeader, Version: recordVersion, Hpcc: "1", Start: time.Unix(1e9, 0).UTC(), Image: name, Digest: "sha256:" + strings.Repeat("a", 64),
 		Job:   &JobOf{ID: name, Name: name, Target: "kubernetes", Task: 3, Native: map[string]string{name: name}, Params: map[string]string{name: name}},
@@ -65,7 +65,7 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// FuzzMessage makes messages of whatever records say.
+// FuzzMessage builds messages from arbitrary records.
 func FuzzMessage(f *testing.F) {
 	h, foot := wholeRecord("n1", 1, 2)
 	f.Add(message(h, foot, maxMessage))

@@ -83,7 +83,8 @@ func TestMeasureSaysWhatDoesNotStart(t *testing.T) {
 	}
 }
 
-// TestMeasureKeepsARecord: it is whole however the program ends, and also when it does not begin.
+// TestMeasureKeepsARecord: the record is complete however the program ends, and also if it
+// does not start.
 func TestMeasureKeepsARecord(t *testing.T) {
 	for _, test := range []struct {
 		name            string

@@ -10,18 +10,18 @@ import (
 	"path"
 )
 
-// PodFile is where the record of a pod's program is, unless something else is said: who
-// looks from outside has to know.
+// PodFile is the default file of a pod's record, at a fixed path so that it can be found
+// from outside.
 const PodFile = "/tmp/hpcc-measured.jsonl"
 
-// terminationLog is where the kubelet reads a container's last words (core/v1,
+// terminationLog is the file of a container's termination message (core/v1,
 // terminationMessagePath).
 const terminationLog = "/dev/termination-log"
 
-// MeasurePod measures a command as the program of a pod, see [Measure]: what matters most
-// of the record so far also goes to the kubelet's termination message, where there is one. So
-// something is known of a run when all of its container was killed at once, and when the pod's files
-// are gone.
+// MeasurePod measures a command as the program of a pod, see [Measure]. It also writes the
+// essential part of the record to the kubelet's termination message, if there is one, during
+// the run. So some results survive if all of the container is killed at once, or the pod's
+// files are gone.
 func MeasurePod(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
 	words := &lastWords{file: terminationLog}
 	o.Deaf = underArgo()
@@ -29,23 +29,23 @@ func MeasurePod(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
 	return Measure(ctx, cmd, o)
 }
 
-// underArgo says whether the container's first process is Argo's, which starts the program: a
-// signal that it gets it sends to all processes of the container.
+// underArgo reports whether the container's first process is Argo's, which starts the
+// program and forwards its signals to all processes of the container.
 func underArgo() bool {
 	b, err := readSmall("/proc/1/cmdline")
 	first, _, _ := bytes.Cut(b, []byte{0})
 	return err == nil && path.Base(string(first)) == "argoexec"
 }
 
-// lastWords are the termination message of a container. The program may write one, too: then
-// that stays.
+// lastWords writes a container's termination message. If the program writes one itself, that
+// stays.
 type lastWords struct {
-	file string // "" when it is not ours any more
+	file string // empty if the file is no longer ours
 	said []byte
 }
 
-// say puts a text in the place of the one before. It is written in one go, and padded to the
-// length of that one: this process may be killed at any time.
+// say replaces the text. It writes once, padded to the previous length, because this process
+// may be killed at any time.
 func (l *lastWords) say(text []byte) {
 	if l.file == "" || len(text) == 0 {
 		return
@@ -70,7 +70,7 @@ func (l *lastWords) say(text []byte) {
 	l.said = text
 }
 
-// ours says whether the file holds what was said last.
+// ours reports whether the file holds the last written text.
 func (l *lastWords) ours(f *os.File) bool {
 	now := make([]byte, len(l.said)+1)
 	n, err := io.ReadFull(f, now)

@@ -35,7 +35,7 @@ func TestLastWords(t *testing.T) {
 			t.Errorf("after %q: %q; want %q", c.say, content(), c.want)
 		}
 	}
-	// The program writes its own: at the end, or in the place of ours, or it takes all away.
+	// The program writes its own message: at the end, over ours, or it deletes the file.
 	for _, own := range []string{content() + "x", strings.Replace(content(), "last", "mine", 1), ""} {
 		l := &lastWords{file: file}
 		testenv.Check(t, os.WriteFile(file, nil, 0o666))
@@ -46,7 +46,7 @@ func TestLastWords(t *testing.T) {
 			t.Errorf("the program wrote %q; now there is %q", own, content())
 		}
 	}
-	// What is not a file is left alone.
+	// Only regular files are written.
 	pipe := &lastWords{file: "/dev/null"}
 	if pipe.say([]byte("x")); pipe.file != "" {
 		st, _ := os.Stat("/dev/null")

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A reader reads small files of /proc and /sys again and again: by three system calls
-// and without memory of its own for each.
+// A reader reads small files of /proc and /sys repeatedly, with three system calls and
+// without allocating for each.
 type reader struct{ buf []byte }
 
-// read returns the file's text, until the next call.
+// read returns the file's text, which is valid until the next call.
 func (r *reader) read(file string) ([]byte, error) { return r.readSome(file, maxSmall) }
 
-// readSome reads no more than about so many bytes.
+// readSome reads at most about most bytes.
 func (r *reader) readSome(file string, most int) ([]byte, error) {
 	if r.buf == nil {
 		r.buf = make([]byte, 4096)
@@ -40,7 +40,7 @@ func (r *reader) readSome(file string, most int) ([]byte, error) {
 	}
 }
 
-// retry calls f again where a signal broke it off.
+// retry repeats f if a signal interrupted it.
 func retry(f func() (int, error)) (n int, err error) {
 	for n, err = f(); errors.Is(err, unix.EINTR); {
 		n, err = f()
@@ -48,20 +48,21 @@ func retry(f func() (int, error)) (n int, err error) {
 	return n, err
 }
 
-// tick is the unit of processor time in /proc, of a second: USER_HZ, the same on all that we build for.
+// tick is the unit of processor time in /proc, in seconds: 1/USER_HZ, the same on all
+// supported architectures.
 const tick = 0.01
 
-// A stat is what /proc/PID/stat says of a process.
+// A stat holds fields of /proc/PID/stat.
 type stat struct {
-	name                    [16]byte // TASK_COMM_LEN: of the program, the head of it
+	name                    [16]byte // start of the program's name (TASK_COMM_LEN)
 	zombie                  bool
 	parent, group, session  int
 	user, system            int64 // ticks
-	childUser, childSystem  int64 // of the children that it waited for
-	threads, start, resides int64 // start is in ticks since the machine's, resides in pages
+	childUser, childSystem  int64 // of children that it waited for
+	threads, start, resides int64 // start is in ticks since boot, resides in pages
 }
 
-// stat reads that of a process; not ok where it is gone.
+// stat reads a process's stat. ok is false if the process has ended.
 func (r *reader) stat(pid int) (s stat, ok bool) {
 	b, err := r.read(procFile(pid, "stat"))
 	if err != nil {
@@ -70,7 +71,7 @@ func (r *reader) stat(pid int) (s stat, ok bool) {
 	return parseStat(b)
 }
 
-// parseStat reads the name, which may hold blanks and brackets, and the fields behind it.
+// parseStat parses the name, which may contain blanks and brackets, and the fields after it.
 func parseStat(b []byte) (s stat, ok bool) {
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 || i+3 >= len(b) || bytes.IndexByte(b[:i], '(') < 0 {
@@ -96,8 +97,8 @@ func parseStat(b []byte) (s stat, ok bool) {
 	return s, true
 }
 
-// number reads a number without a sign at the head of a text; 0 where there is none, the
-// largest where there is no room for it.
+// number parses an unsigned number at the start of a text. It returns 0 if there is none and
+// saturates on overflow.
 func number(b []byte) (n int64) {
 	for _, c := range b {
 		if c < '0' || c > '9' {
@@ -111,8 +112,8 @@ func number(b []byte) (n int64) {
 	return n
 }
 
-// field is the number behind a key at the head of a line, as in "Pss: 12 kB" or
-// "usage_usec 12"; 0 where there is none.
+// field returns the number after a key at the start of a line, as in "Pss: 12 kB" or
+// "usage_usec 12", or 0.
 func field(b []byte, key string) int64 {
 	n, _ := lookup(b, key)
 	return n
@@ -131,7 +132,7 @@ func lookup(b []byte, key string) (int64, bool) {
 	return 0, false
 }
 
-// pids reads a list of numbers, as that of a thread's children.
+// pids parses a list of numbers, such as a thread's children.
 func pids(b []byte) (out []int) {
 	for w := range bytes.FieldsSeq(b) {
 		if n := number(w); n > 0 && n <= 1<<22 { // PID_MAX_LIMIT

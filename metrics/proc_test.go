@@ -31,7 +31,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// TestOwnStat compares with what the system says of this process.
+// TestOwnStat compares with the system's data on this process.
 func TestOwnStat(t *testing.T) {
 	var r reader
 	b, err := r.read("/proc/self/stat")
@@ -110,7 +110,7 @@ eth0:1:  10 1 0 0 0 0 0 0  5 1 0 0 0 0 0 0
 	}
 }
 
-// TestNetwork: what grew is counted, and nothing twice.
+// TestNetwork: increases are counted, and nothing twice.
 func TestNetwork(t *testing.T) {
 	n := network{class: t.TempDir(), upper: map[string]bool{}}
 	for _, dir := range []string{"bond0/lower_eth0", "bond0/lower_eth1", "eth0/device", "eth1/device"} {

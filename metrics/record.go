@@ -16,19 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recordVersion is the version of the records that this package writes. It reads all
-// up to it, and of later ones what it knows.
+// recordVersion is the version of the written records. Older records are read completely,
+// newer ones as far as possible.
 const recordVersion = 1
 
-// A Record is what was measured of one run: a file of JSON lines, a header,
-// samples, a footer. Each line says its kind. A record without a footer is of a run that
-// goes on, or whose measurer was killed with it.
+// A Record holds the measurements of one run. Its file has JSON lines, each with its kind: a
+// header, samples, a footer. A record without a footer belongs to a run that is in progress,
+// or whose measuring process was killed.
 type Record struct {
 	Header  Header
 	Samples []Sample
 	Footer  *Footer           // nil: there is none (yet)
-	Other   []json.RawMessage // lines of kinds that this version does not know, where samples are wanted
-	Torn    bool              // the last line was cut off
+	Other   []json.RawMessage // lines of unknown kinds, if samples were requested
+	Torn    bool              // the last line was truncated
 
 	others int // bytes of Other
 }
@@ -40,38 +40,38 @@ const (
 	kindFooter = "footer"
 )
 
-// A Header is what was known of a run when it began.
+// A Header describes a run at its start.
 type Header struct {
 	Kind    string    `json:"kind"`
 	Version int       `json:"version"`
 	Hpcc    string    `json:"hpcc,omitempty"` // hpcc's version
 	Start   time.Time `json:"start"`
 	Command []string  `json:"command"`
-	Image   string    `json:"image,omitempty"`  // its name
-	Digest  string    `json:"digest,omitempty"` // and what that was
-	Config  string    `json:"config,omitempty"` // the digest of its configuration, which a directory that it was unpacked to has, too
+	Image   string    `json:"image,omitempty"`  // the image's name
+	Digest  string    `json:"digest,omitempty"` // the image's digest
+	Config  string    `json:"config,omitempty"` // digest of the image's configuration, which unpacked directories have as well
 	Job     *JobOf    `json:"job,omitempty"`
 	Asked   Asked     `json:"asked,omitzero"`
 	Machine Machine   `json:"machine"`
 	Limits  Limits    `json:"limits"`
 
-	Unknown map[string]json.RawMessage `json:"-"` // members of later versions, kept
+	Unknown map[string]json.RawMessage `json:"-"` // unknown members of later versions
 }
 
-// JobOf says which task of which job a run was.
+// JobOf identifies the task of a run.
 type JobOf struct {
 	ID        string            `json:"id"`
 	Name      string            `json:"name,omitempty"`
 	Target    string            `json:"target,omitempty"`
 	Task      int               `json:"task"`
 	Attempt   int               `json:"attempt,omitempty"`
-	Native    map[string]string `json:"native,omitempty"` // the scheduler's own: SLURM_JOB_ID, JOB_ID, …
+	Native    map[string]string `json:"native,omitempty"` // the scheduler's IDs: SLURM_JOB_ID, JOB_ID, …
 	Params    map[string]string `json:"params,omitempty"`
-	Submitted time.Time         `json:"submitted,omitzero"` // when it was handed in
-	Pulled    float64           `json:"pull_s,omitempty"`   // how long its image took to come, in seconds
+	Submitted time.Time         `json:"submitted,omitzero"` // time of submission
+	Pulled    float64           `json:"pull_s,omitempty"`   // time to fetch the image, in seconds
 }
 
-// Asked is what the job asked for, of each task; zero is what it did not say.
+// Asked holds the requests of a job for each task. Zero means not specified.
 type Asked struct {
 	CPUs   int     `json:"cpus,omitempty"`
 	Memory int64   `json:"memory_bytes,omitempty"`
@@ -79,15 +79,15 @@ type Asked struct {
 	Time   float64 `json:"time_s,omitempty"`
 }
 
-// A Machine is the host of a run, whoever else uses it.
+// A Machine describes the host of a run, including other users' share.
 type Machine struct {
 	Host         string `json:"host"`
-	Architecture string `json:"architecture"` // as Go spells it: amd64, ppc64le
+	Architecture string `json:"architecture"` // as in Go: amd64, ppc64le
 	CPU          string `json:"cpu,omitempty"`
-	CPUs         int    `json:"cpus"` // that are online
+	CPUs         int    `json:"cpus"` // online processors
 	Memory       int64  `json:"memory_bytes"`
 	Kernel       string `json:"kernel"`
-	GPUs         []GPU  `json:"gpus,omitempty"` // that the run may use
+	GPUs         []GPU  `json:"gpus,omitempty"` // GPUs that the run may use
 }
 
 // A GPU is an accelerator.
@@ -98,33 +98,33 @@ type GPU struct {
 	Driver string `json:"driver,omitempty"`
 }
 
-// Limits are what the run may use of its machine.
+// Limits are the run's limits on its machine.
 type Limits struct {
-	CPUs       float64 `json:"cpus"`                   // least of affinity and quota
-	Memory     int64   `json:"memory_bytes,omitempty"` // 0: all that the machine has
-	Cgroup     string  `json:"cgroup,omitempty"`       // "v1", "v2", or "" where it could not be read
+	CPUs       float64 `json:"cpus"`                   // minimum of affinity and quota
+	Memory     int64   `json:"memory_bytes,omitempty"` // 0: all of the machine's memory
+	Cgroup     string  `json:"cgroup,omitempty"`       // "v1", "v2", or "" if it could not be read
 	CgroupPath string  `json:"cgroup_path,omitempty"`
-	// Shared says that others are in the cgroup too, as in a login session: its
-	// figures are then not the run's.
+	// Shared reports that other processes are in the cgroup, as in a login session. Its
+	// counters are then not the run's.
 	Shared bool `json:"cgroup_shared,omitempty"`
 }
 
-// A Sample is how a run stood at one moment. Times, bytes and counts of events are sums
-// since the run began; what others did in a cgroup before is not in them.
+// A Sample is the state of a run at one moment. Times, bytes and event counts are totals
+// since the start of the run, without earlier activity in a cgroup.
 type Sample struct {
 	Kind      string  `json:"kind"`
 	At        float64 `json:"t"`        // seconds since the start
 	CPU       float64 `json:"cpu_s"`    // of the program and all its descendants
-	System    float64 `json:"system_s"` // of that in the kernel
+	System    float64 `json:"system_s"` // part of it in the kernel
 	RSS       int64   `json:"rss_bytes"`
-	Peak      int64   `json:"rss_peak_bytes,omitempty"` // the most until now; of proportional sets where those are known
-	PSS       int64   `json:"pss_bytes,omitempty"`      // now and then: it costs more
+	Peak      int64   `json:"rss_peak_bytes,omitempty"` // maximum so far, of proportional sets if known
+	PSS       int64   `json:"pss_bytes,omitempty"`      // only in some samples, because it is expensive
 	Swap      int64   `json:"swap_bytes,omitempty"`
 	Processes int     `json:"processes"`
 	Threads   int     `json:"threads"`
 	Read      int64   `json:"read_bytes"`    // from storage
 	Written   int64   `json:"written_bytes"` // to storage
-	NetIn     int64   `json:"net_in_bytes"`  // of the network namespace, whoever it was
+	NetIn     int64   `json:"net_in_bytes"`  // of the network namespace, by any process
 	NetOut    int64   `json:"net_out_bytes"`
 
 	Cgroup   *CgroupUse  `json:"cgroup,omitempty"`
@@ -132,21 +132,21 @@ type Sample struct {
 	GPUs     []GPUSample `json:"gpus,omitempty"`
 }
 
-// CgroupUse is what a cgroup counted.
+// CgroupUse holds the counters of a cgroup.
 type CgroupUse struct {
 	CPU       float64 `json:"cpu_s,omitempty"`
 	Memory    int64   `json:"memory_bytes,omitempty"`
-	Cache     int64   `json:"cache_bytes,omitempty"` // of that the contents of files, which the kernel gives up where memory is short
+	Cache     int64   `json:"cache_bytes,omitempty"` // part of the memory with file contents, which the kernel reclaims when needed
 	Peak      int64   `json:"memory_peak_bytes,omitempty"`
 	Read      int64   `json:"read_bytes,omitempty"`
 	Written   int64   `json:"written_bytes,omitempty"`
 	Throttled float64 `json:"throttled_s,omitempty"` // because of the quota
-	Throttles int64   `json:"throttles,omitempty"`   // periods in which it was
+	Throttles int64   `json:"throttles,omitempty"`   // throttled periods
 	OOMKills  int64   `json:"oom_kills,omitempty"`
 }
 
-// Pressure is how long some of the tasks waited, in seconds: Documentation/accounting/psi.rst.
-// It is the cgroup's where that has it, else the machine's.
+// Pressure is how long some of the tasks waited, in seconds:
+// Documentation/accounting/psi.rst. It is the cgroup's, if available, else the machine's.
 type Pressure struct {
 	CPU     float64 `json:"cpu_s"`
 	Memory  float64 `json:"memory_s"`
@@ -154,33 +154,33 @@ type Pressure struct {
 	Machine bool    `json:"machine,omitempty"`
 }
 
-// A GPUSample is how a GPU stood.
+// A GPUSample is the state of a GPU.
 type GPUSample struct {
 	Index       int     `json:"index"`
 	Utilisation float64 `json:"utilisation"`                   // percent
-	Unknown     bool    `json:"utilisation_unknown,omitempty"` // as of parts of a GPU (MIG)
+	Unknown     bool    `json:"utilisation_unknown,omitempty"` // true for parts of a GPU (MIG)
 	Memory      int64   `json:"memory_bytes"`
 	Power       float64 `json:"power_w,omitempty"`
 }
 
-// A Footer is how a run ended, and what it used in all.
+// A Footer describes the end of a run and its total usage.
 type Footer struct {
 	Kind    string    `json:"kind"`
 	End     time.Time `json:"end"`
 	Wall    float64   `json:"wall_s"`
-	Exit    int       `json:"exit"` // -1 when a signal ended it
+	Exit    int       `json:"exit"` // -1 if a signal ended it
 	Signal  string    `json:"signal,omitempty"`
-	Problem string    `json:"problem,omitempty"` // why hpcc ended it, or why it did not run
+	Problem string    `json:"problem,omitempty"` // why hpcc ended it or it did not run
 	Usage   Usage     `json:"usage"`
-	// Memory is the most that all processes together held, and MemoryFrom who says so:
-	// "cgroup", "pss", "rss" (sampled), or "process", the largest alone.
+	// Memory is the peak of all processes together. MemoryFrom is its source: "cgroup",
+	// "pss", "rss" (sampled), or "process", the largest single process.
 	Memory     int64      `json:"memory_peak_bytes"`
 	MemoryFrom string     `json:"memory_from"`
 	Read       int64      `json:"read_bytes"`
 	Written    int64      `json:"written_bytes"`
 	NetIn      int64      `json:"net_in_bytes,omitempty"`
 	NetOut     int64      `json:"net_out_bytes,omitempty"`
-	Processes  int        `json:"processes"` // at once, that a sample saw
+	Processes  int        `json:"processes"` // maximum at once, in samples
 	Threads    int        `json:"threads"`
 	Cgroup     *CgroupUse `json:"cgroup,omitempty"`
 	Pressure   *Pressure  `json:"pressure,omitempty"`
@@ -188,34 +188,35 @@ type Footer struct {
 	Samples    int        `json:"samples"`
 	Cost       float64    `json:"measuring_s"` // processor time of measuring
 
-	Unknown map[string]json.RawMessage `json:"-"` // members of later versions, kept
+	Unknown map[string]json.RawMessage `json:"-"` // unknown members of later versions
 }
 
-// GPUUse is how a GPU was used over the whole run.
+// GPUUse is the use of a GPU over the whole run.
 type GPUUse struct {
 	Index   int     `json:"index"`
 	Mean    float64 `json:"utilisation_mean"` // percent, over time
 	P95     float64 `json:"utilisation_p95"`
-	Unknown bool    `json:"utilisation_unknown,omitempty"` // as of parts of a GPU (MIG)
+	Unknown bool    `json:"utilisation_unknown,omitempty"` // true for parts of a GPU (MIG)
 	Memory  int64   `json:"memory_peak_bytes"`
 	Energy  float64 `json:"energy_j,omitempty"`
-	// GPU is what it is, where its tool told of that after the header was written. [ReadRecord] adds it
-	// to the header's.
+	// GPU describes the GPU if its tool reported after the header was written. [ReadRecord]
+	// adds it to the header's.
 	GPU *GPU `json:"gpu,omitempty"`
 }
 
-// maxLine bounds a line of a record, in bytes, and maxLines the lines.
+// maxLine bounds a line of a record, in bytes, and maxLines the number of lines.
 const (
 	maxLine  = 1 << 20
 	maxLines = 1 << 20
-	maxOther = 64 << 20 // of lines that are not known, together
+	maxOther = 64 << 20 // total of unknown lines
 )
 
-// sampleHead begins each sample that hpcc writes: most of a record, which a report of many does not need.
+// sampleHead is the start of each sample that hpcc writes. Reports on many records skip
+// samples.
 var sampleHead = []byte(`{"kind":"sample",`)
 
-// ReadRecord reads a record, with its samples where they are wanted. A last line that was cut
-// off is left out: who wrote it was killed. Anything else that is not a line of a record is an error with its line.
+// ReadRecord reads a record, with its samples if requested. It ignores a truncated last
+// line, whose writer was killed. Any other invalid line is an error with its number.
 func ReadRecord(file string, samples bool) (*Record, error) {
 	f, _, err := openRecord(file)
 	if err != nil {
@@ -229,8 +230,8 @@ func ReadRecord(file string, samples bool) (*Record, error) {
 	return r, nil
 }
 
-// openRecord opens a record to read. What lies in its place may be a stranger's: nobody is waited for to write
-// a pipe.
+// openRecord opens a record for reading. The file may be foreign, so it does not block on a
+// pipe.
 func openRecord(file string) (*os.File, os.FileInfo, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -247,7 +248,7 @@ func openRecord(file string) (*os.File, os.FileInfo, error) {
 	return f, fi, nil
 }
 
-// readRecord begins its errors with the line's number.
+// readRecord starts its errors with the line number.
 func readRecord(in io.Reader, samples bool) (*Record, error) {
 	r := &Record{}
 	lines := bufio.NewReaderSize(in, 64<<10)
@@ -266,7 +267,7 @@ func readRecord(in io.Reader, samples bool) (*Record, error) {
 			continue
 		}
 		if err := r.take(line, samples); err != nil {
-			if !whole { // cut off in its middle
+			if !whole { // truncated
 				r.Torn = true
 				break
 			}
@@ -274,13 +275,13 @@ func readRecord(in io.Reader, samples bool) (*Record, error) {
 		}
 	}
 	if r.Header.Kind == "" {
-		return nil, errors.New(":1: no header: this is no measured run")
+		return nil, errors.New(":1: no header: not a measured run")
 	}
 	r.addGPUs()
 	return r, nil
 }
 
-// addGPUs adds those that only the footer knows to the header's.
+// addGPUs adds GPUs that only the footer has to the header.
 func (r *Record) addGPUs() {
 	if r.Footer == nil {
 		return
@@ -297,7 +298,7 @@ func (m *Machine) hasGPU(index int) bool {
 	return slices.ContainsFunc(m.GPUs, func(g GPU) bool { return g.Index == index })
 }
 
-// readLine reads a line; whole says that it had an end.
+// readLine reads a line. whole reports that it has an end.
 func readLine(in *bufio.Reader) (line []byte, whole bool, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -315,7 +316,7 @@ func readLine(in *bufio.Reader) (line []byte, whole bool, err error) {
 	}
 }
 
-// take takes one line in; samples, and what it does not know, where they are wanted.
+// take records one line. It keeps samples and unknown lines if samples is set.
 func (r *Record) take(line []byte, samples bool) error {
 	var of struct {
 		Kind    string `json:"kind"`
@@ -325,7 +326,7 @@ func (r *Record) take(line []byte, samples bool) error {
 		return err
 	}
 	if r.Header.Kind == "" && of.Kind != kindHeader {
-		return errors.New("no header: this is no measured run")
+		return errors.New("no header: not a measured run")
 	}
 	switch {
 	case of.Kind == kindHeader:
@@ -334,7 +335,7 @@ func (r *Record) take(line []byte, samples bool) error {
 		}
 		return json.Unmarshal(line, &r.Header)
 	case of.Kind == kindFooter:
-		if r.Footer != nil { // two wrote here
+		if r.Footer != nil { // two processes wrote to the file
 			return errors.New("a second footer")
 		}
 		r.Footer = &Footer{}
@@ -349,14 +350,14 @@ func (r *Record) take(line []byte, samples bool) error {
 		r.Samples = append(r.Samples, s)
 	default:
 		if r.others += len(line); r.others > maxOther {
-			return fmt.Errorf("more than %d bytes of lines that are not known", maxOther)
+			return fmt.Errorf("more than %d bytes of unknown lines", maxOther)
 		}
 		r.Other = append(r.Other, bytes.Clone(line))
 	}
 	return nil
 }
 
-// UnmarshalJSON keeps the members that it does not know, and brings figures within what can be.
+// UnmarshalJSON keeps unknown members and clamps values.
 func (h *Header) UnmarshalJSON(b []byte) (err error) {
 	type plain Header
 	if err = json.Unmarshal(b, (*plain)(h)); err == nil {
@@ -372,7 +373,7 @@ func (h Header) MarshalJSON() ([]byte, error) {
 	return withUnknown(plain(h), h.Unknown)
 }
 
-// UnmarshalJSON keeps the members that it does not know, and brings figures within what can be.
+// UnmarshalJSON keeps unknown members and clamps values.
 func (f *Footer) UnmarshalJSON(b []byte) (err error) {
 	type plain Footer
 	if err = json.Unmarshal(b, (*plain)(f)); err == nil {
@@ -388,7 +389,7 @@ func (f Footer) MarshalJSON() ([]byte, error) {
 	return withUnknown(plain(f), f.Unknown)
 }
 
-// unknown are the members of an object that a struct does not have.
+// unknown returns the members of an object that a struct lacks.
 func unknown(b []byte, t reflect.Type) (map[string]json.RawMessage, error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(b, &all); err != nil {
@@ -404,7 +405,7 @@ func unknown(b []byte, t reflect.Type) (map[string]json.RawMessage, error) {
 	return all, nil
 }
 
-// withUnknown writes an object with more members behind its own.
+// withUnknown encodes an object with additional members after its own.
 func withUnknown(v any, more map[string]json.RawMessage) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil || len(more) == 0 {

@@ -60,8 +60,8 @@ func TestReadRecord(t *testing.T) {
 	}
 }
 
-// TestFirstRecord: testdata/first.jsonl is what the first hpcc that measured (9fc102e) wrote of a run, but for names of the
-// machine.
+// TestFirstRecord: testdata/first.jsonl is a record of the first measuring version
+// (9fc102e), except for names of the machine.
 func TestFirstRecord(t *testing.T) {
 	r, err := ReadRecord("testdata/first.jsonl", true)
 	testenv.Check(t, err)
@@ -77,7 +77,8 @@ func TestFirstRecord(t *testing.T) {
 	}
 }
 
-// TestUnknownMembers: what a later version says of a run is still there when it is written again.
+// TestUnknownMembers: members of later versions are preserved when a record is written
+// again.
 func TestUnknownMembers(t *testing.T) {
 	text := strings.Replace(head, `"limits"`, `"later":{"a":[1]},"limits"`, 1)
 	r, err := ReadRecord(written(t, text), true)
@@ -93,7 +94,7 @@ func TestUnknownMembers(t *testing.T) {
 	}
 }
 
-// TestUnwanted: what is not wanted is not kept, and what is not known only up to a bound.
+// TestUnwanted: unrequested lines are not kept, and unknown ones only up to a limit.
 func TestUnwanted(t *testing.T) {
 	head, foot := `{"kind":"header","version":1}`+"\n", `{"kind":"footer","exit":3}`+"\n"
 	lines := strings.Repeat(`{ "t":1,"kind":"sample"}`+"\n"+`{"kind":"later"}`+"\n", 5)
@@ -103,7 +104,7 @@ func TestUnwanted(t *testing.T) {
 	}
 	long := `{"kind":"later","x":"` + strings.Repeat("x", maxLine-100) + `"}` + "\n"
 	much := strings.Repeat(long, maxOther/len(long)+1)
-	if _, err = readRecord(strings.NewReader(head+much+foot), true); err == nil || !strings.Contains(err.Error(), "of lines that are not known") {
+	if _, err = readRecord(strings.NewReader(head+much+foot), true); err == nil || !strings.Contains(err.Error(), "of unknown lines") {
 		t.Errorf("%v; want a bound", err)
 	}
 	if r, err = readRecord(strings.NewReader(head+much+foot), false); err != nil || r.Footer == nil {
@@ -111,7 +112,7 @@ func TestUnwanted(t *testing.T) {
 	}
 }
 
-// wild is a record whose every number is as large as JSON's may be.
+// wild is a record in which every number is as large as JSON allows.
 var wild = strings.NewReplacer("F", "1.7e308", "I", "9223372036854775807").Replace(`{"kind":"header","version":1,"start":"2026-11-22T04:00:00Z","job":{"pull_s":F},"asked":{"cpus":I,"memory_bytes":I,"gpus":I,"time_s":F},` +
 	`"machine":{"cpus":I,"memory_bytes":I,"gpus":[{"memory_bytes":I}]},"limits":{"cpus":F,"memory_bytes":I}}
 {"kind":"sample","t":-F,"cpu_s":-F,"rss_bytes":-I}
@@ -122,7 +123,7 @@ var wild = strings.NewReplacer("F", "1.7e308", "I", "9223372036854775807").Repla
 	`"net_in_bytes":I,"net_out_bytes":I,"processes":I,"threads":I,"cgroup":{"cpu_s":F},"pressure":{"io_s":F},"gpus":[{"utilisation_mean":F,"utilisation_p95":F,"memory_peak_bytes":I,"energy_j":F}],"samples":I,"measuring_s":F}
 `)
 
-// TestWildNumbers: no figure of a record is larger than what can be, or below 0, whoever reads it.
+// TestWildNumbers: all readers clamp numbers to their bounds.
 func TestWildNumbers(t *testing.T) {
 	file := written(t, wild)
 	r, err := ReadRecord(file, true)
@@ -139,7 +140,7 @@ func TestWildNumbers(t *testing.T) {
 	}
 }
 
-// checkBounds holds all numbers of a value.
+// checkBounds checks all numbers of a value.
 func checkBounds(t *testing.T, v reflect.Value) {
 	t.Helper()
 	switch v.Kind() {

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A recorder makes the record of one run. A nil one makes none.
+// A recorder writes the record of one run. A nil recorder writes none.
 type recorder struct {
 	options  Options
 	header   Header
-	begun    bool // the header is written
+	begun    bool // the header was written
 	over     bool // the run has ended
 	out      log
 	cgroups  *cgroups
@@ -24,27 +24,27 @@ type recorder struct {
 	tree     *tree // nil until the program runs
 	start    time.Time
 	spent    float64 // processor time of this process before the run
-	shared   bool    // others are in the cgroups
-	limit    int64   // of memory, in bytes; 0: none
+	shared   bool    // other processes are in the cgroups
+	limit    int64   // memory limit in bytes; 0: none
 	brink    brink
-	inherit  int64   // bytes: the kernel begins to count the program's largest resident set with this process's
-	looking  float64 // processor time that samples took
+	inherit  int64   // bytes: the kernel starts the program's largest resident set with this process's
+	looking  float64 // processor time of samples
 	samples  int
-	rssAsked int64 // the sum of resident sets when the proportional ones were last asked for
+	rssAsked int64 // sum of resident sets at the last query of proportional ones
 	last     Sample
 	most     peaks
 }
 
-// peaks are the largest values that samples found.
+// peaks are the maxima of samples.
 type peaks struct {
 	rss, pss, cache    int64
 	processes, threads int
 }
 
-// How long to go on without what only GPUs' tools know, which the header has.
+// headerWait is how long the header waits for the GPUs' tools.
 const headerWait = 2 * time.Second
 
-// newRecorder notes how everything stands before a run.
+// newRecorder records the state before a run.
 func newRecorder(cmd *exec.Cmd, r *Run, o Options) *recorder {
 	rec := &recorder{options: o, start: r.Start, cgroups: findCgroups("/"), spent: ownTime()}
 	h := o.Header
@@ -65,11 +65,11 @@ func newRecorder(cmd *exec.Cmd, r *Run, o Options) *recorder {
 	rec.gpus = watchGPUs(env)
 	rec.out.open(o.File)
 	b, _ := rec.network.read.read("/proc/self/status")
-	rec.inherit = (field(b, "VmHWM") << 10) * 9 / 8 // and it may grow until the program begins
+	rec.inherit = (field(b, "VmHWM") << 10) * 9 / 8 // with a margin, because it may grow until the program starts
 	return rec
 }
 
-// startedUs says whether a process is this one, or one that started it: they wait for it.
+// startedUs reports whether a process is this one or an ancestor, which wait for it.
 func startedUs(pid int) bool {
 	var r reader
 	for at, n := os.Getpid(), 0; at > 0 && n < maxThreads; n++ {
@@ -82,7 +82,7 @@ func startedUs(pid int) bool {
 	return false
 }
 
-// unkept says why there will be nothing in the file.
+// unkept returns why the file will stay empty.
 func (rec *recorder) unkept() error {
 	if rec == nil {
 		return nil
@@ -90,7 +90,7 @@ func (rec *recorder) unkept() error {
 	return unwritten(rec.out.err)
 }
 
-// watch looks at the program until it has ended.
+// watch samples the program until it has ended.
 func (rec *recorder) watch(cmd *exec.Cmd) {
 	if rec == nil {
 		return
@@ -101,7 +101,7 @@ func (rec *recorder) watch(cmd *exec.Cmd) {
 	}
 	rec.tree = newTree(pid, group, rec.options.Kin)
 	ended := make(chan struct{})
-	go func() { // and leaves it for cmd.Wait to take
+	go func() { // leaves the status to cmd.Wait
 		_, _ = retry(func() (int, error) { return 0, unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) })
 		close(ended)
 	}()
@@ -136,8 +136,8 @@ func (rec *recorder) watch(cmd *exec.Cmd) {
 	}
 }
 
-// How often a run is looked at: at first often, then the less the longer it runs, and never so
-// often that looking takes more than a part of a processor, but for a little at the start.
+// The intervals of samples: short at first, longer as the run gets older, and limited so
+// that sampling uses at most a share of a processor, plus an allowance at the start.
 const (
 	firstPause = 50 * time.Millisecond
 	longPause  = 10 * time.Second
@@ -146,7 +146,8 @@ const (
 	allowance  = 0.01 // seconds
 )
 
-// pause is the time to the next look at a run, when all until now took so many seconds of a processor.
+// pause returns the time until the next sample, given the processor time of all samples so
+// far in seconds.
 func pause(running time.Duration, looking float64) time.Duration {
 	p := min(max(running/20, firstPause), longPause)
 	if running > 24*time.Hour {
@@ -156,14 +157,14 @@ func pause(running time.Duration, looking float64) time.Duration {
 	return max(p, earliest-running)
 }
 
-// ownTime is the processor time of this process, in seconds.
+// ownTime returns the processor time of this process, in seconds.
 func ownTime() float64 {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// describe completes the header, but for the GPUs.
+// describe completes the header, except for the GPUs.
 func (rec *recorder) describe() {
 	host := rec.header.Machine.Host
 	rec.header.Machine = thisMachine()
@@ -175,7 +176,7 @@ func (rec *recorder) describe() {
 	rec.limit = rec.header.Limits.Memory
 }
 
-// writeHeader writes the header, once.
+// writeHeader writes the header once.
 func (rec *recorder) writeHeader() {
 	if rec.begun {
 		return
@@ -186,7 +187,7 @@ func (rec *recorder) writeHeader() {
 	rec.write()
 }
 
-// write writes what there is.
+// write writes the collected lines.
 func (rec *recorder) write() {
 	rec.out.flush()
 	if rec.options.Told != nil && !rec.over {
@@ -196,8 +197,8 @@ func (rec *recorder) write() {
 	}
 }
 
-// pssEvery is how many samples there are for one with proportional sets, which
-// take the kernel longer to say. There is one more whenever memory grew.
+// pssEvery is the number of samples for each one with proportional sets, which are
+// expensive. There is an additional one whenever memory has grown.
 const pssEvery = 10
 
 // look takes a sample.
@@ -222,14 +223,15 @@ func (rec *recorder) look() {
 	rec.out.sample(&s)
 	near := rec.nearLimit(&s)
 	if near {
-		rec.writeHeader() // though the tools of GPUs have not answered
+		rec.writeHeader() // even if the GPUs' tools have not reported
 	}
 	if rec.begun && (near || rec.out.due(time.Since(rec.start))) {
 		rec.write()
 	}
 }
 
-// nearLimit says whether the kernel may soon end everything in the cgroup, this process among it.
+// nearLimit reports whether the kernel may soon kill all processes in the cgroup, including
+// this one.
 func (rec *recorder) nearLimit(s *Sample) bool {
 	return rec.limit > 0 && s.Cgroup != nil && s.Cgroup.Memory-s.Cgroup.Cache > rec.limit/10*9
 }
@@ -242,10 +244,11 @@ func (p *peaks) take(s *Sample) {
 	}
 }
 
-// round keeps a millionth.
+// round rounds to microseconds.
 func round(seconds float64) float64 { return math.Round(seconds*1e6) / 1e6 }
 
-// end ends the record, of a program that ended, or was ended for a problem, or did not run: err says why.
+// end ends the record of a program that ended, was ended because of problem, or did not run
+// because of err.
 func (rec *recorder) end(r *Run, problem string, err error) {
 	if rec == nil {
 		return
@@ -268,7 +271,7 @@ func (rec *recorder) end(r *Run, problem string, err error) {
 	}
 }
 
-// footer is what is known of a run at its end, or of one that goes on.
+// footer returns the footer of a run that has ended or is in progress.
 func (rec *recorder) footer(r *Run) *Footer {
 	f := &Footer{Kind: kindFooter, End: r.End, Wall: r.Wall().Seconds(), Exit: r.Exit, Signal: r.Signal, Usage: r.Usage,
 		GPUs: rec.gpus.uses(&rec.header.Machine), Cost: ownTime() - rec.spent}
@@ -278,20 +281,20 @@ func (rec *recorder) footer(r *Run) *Footer {
 	return f
 }
 
-// sumUp says what the program used in all.
+// sumUp sets the program's total usage.
 func (rec *recorder) sumUp(f *Footer, r *Run) {
 	s := &rec.last
 	f.Samples, f.Processes, f.Threads = rec.samples, rec.most.processes, rec.most.threads
 	f.Read, f.Written = max(s.Read, r.Usage.ReadBlocks*512), max(s.Written, r.Usage.WrittenBlocks*512)
 	f.NetIn, f.NetOut, f.Cgroup, f.Pressure = s.NetIn, s.NetOut, s.Cgroup, s.Pressure
-	if len(rec.options.Kin) > 0 { // whom nobody here waits for
+	if len(rec.options.Kin) > 0 { // nobody here waits for kin
 		f.Usage.User, f.Usage.System = max(f.Usage.User, round(s.CPU-s.System)), max(f.Usage.System, s.System)
 	}
 	f.Memory, f.MemoryFrom = rec.peak(r.Usage.MaxRSS)
 }
 
-// peak is the most memory that the run held, and who says so. The cgroup's peak is exact, but
-// where much of it was the contents of files it says little of what the run needs.
+// peak returns the peak memory of the run and its source. The cgroup's peak is exact, but
+// says little about the run's needs if much of it was file contents.
 func (rec *recorder) peak(largest int64) (int64, string) {
 	p, u := rec.most, rec.last.Cgroup
 	if !rec.shared && u != nil && u.Peak > 0 && u.Peak >= 8*p.cache {

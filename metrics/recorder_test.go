@@ -14,7 +14,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// measured runs a script of the shell, in a process group of its own, and reads its record, which is run.jsonl to the script.
+// measured runs a shell script in its own process group and returns its record, which the
+// script sees as run.jsonl.
 func measured(t *testing.T, script string) (*Record, Run) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "run.jsonl")
@@ -37,8 +38,8 @@ func measured(t *testing.T, script string) (*Record, Run) {
 
 const burn = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done"
 
-// TestMeasureCountsOrphans: what a program leaves behind, in its group, in one of its own, or
-// in a session, is the run's, and is not left as a zombie.
+// TestMeasureCountsOrphans: processes that a program leaves behind, in its group, in their
+// own, or in a session, count for the run and are reaped.
 func TestMeasureCountsOrphans(t *testing.T) {
 	for name, way := range map[string]string{"group": "sh -c", "session": "setsid sh -c"} {
 		r, _ := measured(t, "cd "+t.TempDir()+"; (("+way+" 'echo $$ >pid; "+burn+"; echo done' >done &) &) ; while ! [ -s done ]; do sleep 0.05; done; while kill -0 $(cat pid); do sleep 0.05; done; rm done pid")
@@ -49,8 +50,8 @@ func TestMeasureCountsOrphans(t *testing.T) {
 	}
 }
 
-// TestMeasureLeavesOtherChildren: children of this process that are not the program's are neither counted
-// nor reaped: those from before, and those that it starts itself.
+// TestMeasureLeavesOtherChildren: this process's other children are neither counted nor
+// reaped: earlier ones, and those that it starts itself.
 func TestMeasureLeavesOtherChildren(t *testing.T) {
 	children = newFamily() // as in a process that has not measured yet
 	var others []*exec.Cmd
@@ -75,7 +76,8 @@ func TestMeasureLeavesOtherChildren(t *testing.T) {
 	}
 }
 
-// TestMeasureWithoutListsOfChildren: the way for kernels that have none finds the same.
+// TestMeasureWithoutListsOfChildren: the method for kernels without lists of children gives
+// the same results.
 func TestMeasureWithoutListsOfChildren(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "sleep 100 & sleep 100 & wait")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -102,7 +104,8 @@ func TestMeasureWithoutListsOfChildren(t *testing.T) {
 	}
 }
 
-// TestMeasureEndsTheRecord: of a program that is told to end, by a signal that is passed on.
+// TestMeasureEndsTheRecord: a program that is ended by a forwarded signal has a complete
+// record.
 func TestMeasureEndsTheRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
 	begun := func(Run) { syscall.Kill(os.Getpid(), syscall.SIGTERM) }
@@ -113,7 +116,7 @@ func TestMeasureEndsTheRecord(t *testing.T) {
 	}
 }
 
-// TestMeasureToldBefore: who was told to end before the program began does not begin it.
+// TestMeasureToldBefore: a signal before the program's start prevents the start.
 func TestMeasureToldBefore(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("terminated signal received"))
@@ -128,7 +131,7 @@ func TestMeasureToldBefore(t *testing.T) {
 	}
 }
 
-// TestMeasureOnAFullDisk: the program runs, and what could not be kept is said.
+// TestMeasureOnAFullDisk: the program runs, and the incomplete record is reported.
 func TestMeasureOnAFullDisk(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("there is no /dev/full")
@@ -139,14 +142,14 @@ func TestMeasureOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestMeasureWritesOverRecordsOnly: a slip of the fingers costs no other file.
+// TestMeasureWritesOverRecordsOnly: a mistyped file name does not overwrite other files.
 func TestMeasureWritesOverRecordsOnly(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
 	testenv.Check(t, syscall.Mkfifo(fifo, 0o600))
 	other := filepath.Join(dir, "main.py")
 	testenv.Check(t, os.WriteFile(other, []byte("print()\n"), 0o644))
-	for file, why := range map[string]string{fifo: "is a pipe", other: "is no measured run"} {
+	for file, why := range map[string]string{fifo: "is a pipe", other: "is not a measured run"} {
 		var early error
 		run, err := Measure(t.Context(), exec.Command("true"), Options{File: file, Begun: func(r Run) { early = r.Unkept }})
 		if err != nil || !run.OK() || run.Unkept == nil || early == nil || !strings.Contains(early.Error(), why) {
@@ -167,7 +170,8 @@ func TestMeasureWritesOverRecordsOnly(t *testing.T) {
 	}
 }
 
-// TestMeasureTells: whoever asks hears of the run when it begins, and of its end, and not of each sample.
+// TestMeasureTells: Told is called at the start and the end of the run, but not for each
+// sample.
 func TestMeasureTells(t *testing.T) {
 	var headers, ends []int
 	heard := filepath.Join(t.TempDir(), "heard")
@@ -198,7 +202,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestPeak: who says what the run held.
+// TestPeak: the source of the peak memory.
 func TestPeak(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -221,8 +225,8 @@ func TestPeak(t *testing.T) {
 	}
 }
 
-// TestMeasureNearTheLimit: what is known is written at once where the kernel may soon end everything in the
-// cgroup, and does not wait for what the header still lacks.
+// TestMeasureNearTheLimit: if the kernel may soon kill all processes in the cgroup, data is
+// written at once, without waiting for the rest of the header.
 func TestMeasureNearTheLimit(t *testing.T) {
 	top := t.TempDir()
 	own := filepath.Join(top, "own")

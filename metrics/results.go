@@ -20,18 +20,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Results are what a program wrote about how well it did, by name: loss, val.accuracy.
+// Results are the numbers that a program wrote about its success, by name: loss,
+// val.accuracy.
 type Results map[string]*Scalar
 
-// A Scalar is a number that a program told, once or many times.
+// A Scalar is a number that a program reported one or more times.
 type Scalar struct {
 	Last float64 `json:"last"`
-	Min  float64 `json:"min"` // of those that are numbers; NaN where none is
+	Min  float64 `json:"min"` // without NaNs; NaN if there are no numbers
 	Max  float64 `json:"max"`
-	N    int     `json:"n"` // how often
+	N    int     `json:"n"` // number of values
 }
 
-// MarshalJSON writes what JSON has no number for as text: "NaN", "Infinity", "-Infinity".
+// MarshalJSON encodes numbers that JSON lacks as text: "NaN", "Infinity", "-Infinity".
 func (s Scalar) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Last any `json:"last"`
@@ -53,7 +54,7 @@ func jsonNumber(x float64) any {
 	return x
 }
 
-// put adds a value behind those before. Names beyond what anybody reads are left out.
+// put adds a value. It ignores names that are too long or too many.
 func (r Results) put(name string, x float64) {
 	s := r[name]
 	if s == nil {
@@ -75,20 +76,20 @@ func (r Results) put(name string, x float64) {
 	}
 }
 
-// Bounds of what is read of a task.
+// Limits for reading a task's results.
 const (
 	maxResultsJSON = 16 << 20 // bytes of metrics.json
-	maxJSONTail    = 16 << 20 // bytes of metrics.jsonl, from its end
+	maxJSONTail    = 16 << 20 // bytes at the end of metrics.jsonl
 	maxJSONLine    = 1 << 20  // bytes of one of its lines
-	maxDepth       = 4        // of directories with event files
-	maxEntries     = 2000     // files and directories that are looked at
-	maxNesting     = 20       // of objects in metrics.json
+	maxDepth       = 4        // nesting of directories with event files
+	maxEntries     = 2000     // files and directories to visit
+	maxNesting     = 20       // nesting of objects in metrics.json
 )
 
-// ReadResults reads what a task left at a place below root: metrics.json, metrics.jsonl and TensorBoard's
-// event files of a directory, or one file of such a kind. No link leads out of root. What a damaged
-// file holds before the damage is there, with the error. Where there is nothing both are nil. With
-// written only those files count that were last written to at such a time.
+// ReadResults reads the results that a task left below root: metrics.json, metrics.jsonl and
+// TensorBoard's event files of a directory, or one such file. Links cannot lead out of root.
+// For a damaged file it returns the values before the damage, and the error. Without results
+// both are nil. If written is set, only files with such a modification time count.
 func ReadResults(root *os.Root, at string, written func(time.Time) bool) (Results, error) {
 	at = path.Clean(at)
 	fi, err := root.Stat(at)
@@ -115,12 +116,12 @@ func ReadResults(root *os.Root, at string, written func(time.Time) bool) (Result
 		several := slices.ContainsFunc(events, func(f string) bool { return path.Dir(f) != path.Dir(events[0]) })
 		for _, f := range events {
 			prefix := ""
-			if below := strings.TrimPrefix(path.Dir(f), at); several && below != "" { // as TensorBoard names runs
+			if below := strings.TrimPrefix(path.Dir(f), at); several && below != "" { // TensorBoard names runs in this way
 				prefix = strings.TrimPrefix(below, "/") + "/"
 			}
 			read(f, prefix)
 		}
-		for _, name := range []string{"metrics.jsonl", "metrics.json"} { // the latter says what counts
+		for _, name := range []string{"metrics.jsonl", "metrics.json"} { // the latter takes precedence
 			if _, err := root.Lstat(path.Join(at, name)); err == nil {
 				read(path.Join(at, name), "")
 			}
@@ -132,8 +133,8 @@ func ReadResults(root *os.Root, at string, written func(time.Time) bool) (Result
 	return r, errors.Join(failed...)
 }
 
-// eventFiles finds event files below a directory, in the order in which they were begun: their
-// names have the time.
+// eventFiles returns the event files below a directory in order of creation, which is part
+// of their names.
 func eventFiles(root *os.Root, dir string) (files []string, err error) {
 	seen := 0
 	err = fs.WalkDir(root.FS(), dir, func(p string, d fs.DirEntry, err error) error {
@@ -143,7 +144,7 @@ func eventFiles(root *os.Root, dir string) (files []string, err error) {
 		switch {
 		case err != nil && p == dir:
 			return err
-		case err != nil: // not readable
+		case err != nil: // unreadable
 			return nil
 		case d.IsDir() && p != dir && strings.Count(strings.TrimPrefix(p, dir), "/") >= maxDepth:
 			return fs.SkipDir
@@ -161,12 +162,12 @@ func eventFiles(root *os.Root, dir string) (files []string, err error) {
 	return files, err
 }
 
-// isEvents says whether a file is TensorBoard's by its name.
+// isEvents reports whether a file's name is that of a TensorBoard event file.
 func isEvents(name string) bool { return strings.Contains(name, "tfevents") }
 
-// file reads one file into r, with prefix before each name.
+// file reads one file into r and adds prefix to each name.
 func (r Results) file(root *os.Root, name, prefix string, written func(time.Time) bool) error {
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe would wait
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a pipe would block
 	if err != nil {
 		return err
 	}
@@ -189,7 +190,7 @@ func (r Results) file(root *os.Root, name, prefix string, written func(time.Time
 	}
 	for k, s := range own {
 		if _, ok := r[prefix+k]; ok || len(r) < maxTags {
-			if old := r[prefix+k]; old != nil { // of the same run, before
+			if old := r[prefix+k]; old != nil { // from an earlier file of the same run
 				s.Min, s.Max, s.N = least(old.Min, s.Min), most(old.Max, s.Max), old.N+s.N
 			}
 			r[prefix+k] = s
@@ -198,7 +199,7 @@ func (r Results) file(root *os.Root, name, prefix string, written func(time.Time
 	return err
 }
 
-// least and most pass over what is not a number.
+// least and most ignore NaNs.
 func least(a, b float64) float64 {
 	if math.IsNaN(a) || b < a {
 		return b
@@ -213,9 +214,9 @@ func most(a, b float64) float64 {
 	return a
 }
 
-// ReadJSON reads the numbers of a JSON object into r. Objects within it have their names before those of
-// theirs, with a dot between; lists, text and null are passed over, true and false are 1 and 0, and NaN and Infinity,
-// which Python writes and JSON does not have, are read.
+// ReadJSON reads the numbers of a JSON object into r. Names of nested objects are joined
+// with dots. Lists, text and null are ignored, true and false are 1 and 0. It accepts NaN
+// and Infinity, which Python writes although JSON lacks them.
 func (r Results) ReadJSON(in io.Reader) error {
 	b, err := io.ReadAll(io.LimitReader(in, maxResultsJSON+1))
 	if err != nil {
@@ -230,13 +231,14 @@ func (r Results) ReadJSON(in io.Reader) error {
 func (r Results) object(b []byte) error {
 	var all map[string]json.RawMessage
 	if err := json.NewDecoder(bytes.NewReader(pythonNumbers(b))).Decode(&all); err != nil {
-		return fmt.Errorf("it is no JSON object: %w", err)
+		return fmt.Errorf("not a JSON object: %w", err)
 	}
 	r.flatten("", all, 0)
 	return nil
 }
 
-// flatten takes the numbers of an object. What is passed over is not decoded: a list may be large.
+// flatten adds the numbers of an object. Ignored values are not decoded, because a list may
+// be large.
 func (r Results) flatten(before string, all map[string]json.RawMessage, depth int) {
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		v, name := all[k], before+k
@@ -269,10 +271,10 @@ func (r Results) flatten(before string, all map[string]json.RawMessage, depth in
 	}
 }
 
-// notFinite are the numbers that JSON does not have.
+// notFinite lists the numbers that JSON lacks.
 var notFinite = map[string]float64{"NaN": math.NaN(), "Infinity": math.Inf(1), "-Infinity": math.Inf(-1)}
 
-// pythonNumbers puts quotation marks around NaN, Infinity and -Infinity where they stand for values.
+// pythonNumbers quotes NaN, Infinity and -Infinity where they are values.
 func pythonNumbers(b []byte) []byte {
 	if !bytes.Contains(b, []byte("NaN")) && !bytes.Contains(b, []byte("Infinity")) {
 		return b
@@ -281,7 +283,7 @@ func pythonNumbers(b []byte) []byte {
 	for i := 0; i < len(b); {
 		n := 1
 		switch c := b[i]; {
-		case c == '"': // text, to its end
+		case c == '"': // a string, to its end
 			for n < len(b)-i && b[i+n] != '"' {
 				if b[i+n] == '\\' {
 					n++
@@ -304,8 +306,9 @@ func pythonNumbers(b []byte) []byte {
 	return out
 }
 
-// readJSONLines reads the end of a file of JSON objects, a line each: what a name had last. Lines that are
-// no objects or too long are passed over; the first of what is read and the last may be torn.
+// readJSONLines reads the end of a file with a JSON object on each line, and keeps the last
+// value of each name. It skips invalid and overlong lines; the first and the last may be
+// truncated.
 func (r Results) readJSONLines(f io.ReaderAt, size int64) error {
 	from := max(size-maxJSONTail, 0)
 	in := bufio.NewReaderSize(io.NewSectionReader(f, from, size-from), int(min(size-from+1, maxJSONLine)))

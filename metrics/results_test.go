@@ -40,7 +40,8 @@ func checkResults(t *testing.T, got Results, want map[string]Scalar) {
 
 func once(x float64) Scalar { return Scalar{x, x, x, 1} }
 
-// TestEvents reads what Google's protobuf library wrote: see testdata/tensorboard/write.py.
+// TestEvents reads the output of Google's protobuf library: see
+// testdata/tensorboard/write.py.
 func TestEvents(t *testing.T) {
 	b, err := os.ReadFile("testdata/events.out.tfevents.recorded")
 	testenv.Check(t, err)
@@ -63,7 +64,7 @@ func TestEvents(t *testing.T) {
 	}
 	checkResults(t, r, want)
 
-	// whatever its end is cut off, what stands before it is read
+	// if the end is truncated, everything before it is read
 	for n := range b {
 		r := Results{}
 		if err := r.ReadEvents(bytes.NewReader(b[:n])); err != nil {
@@ -73,7 +74,7 @@ func TestEvents(t *testing.T) {
 			t.Fatalf("of the first %d bytes there is no loss", n)
 		}
 	}
-	// a byte that was changed is found
+	// a changed byte is detected
 	for _, at := range []int{0, 9, 13, 60, len(b) - 1} {
 		bad := bytes.Clone(b)
 		bad[at] ^= 1
@@ -90,7 +91,7 @@ func record(data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(append(b, data...), mask(crc32.Checksum(data, castagnoli)))
 }
 
-// scalarEvent is an event with one simple value.
+// scalarEvent returns an event with one simple value.
 func scalarEvent(tag string, x float32) []byte {
 	value := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), tag)
 	value = protowire.AppendFixed32(protowire.AppendTag(value, 2, protowire.Fixed32Type), math.Float32bits(x))
@@ -108,7 +109,7 @@ func TestEventsAreBounded(t *testing.T) {
 	if err := r.ReadEvents(&b); err != nil || len(r) != maxTags {
 		t.Errorf("%d tags, %v; want %d", len(r), err, maxTags)
 	}
-	// a length that is a lie
+	// a false length
 	head := binary.LittleEndian.AppendUint64(nil, 1<<40)
 	head = binary.LittleEndian.AppendUint32(head, mask(crc32.Checksum(head, castagnoli)))
 	if err := (Results{}).ReadEvents(bytes.NewReader(head)); err == nil {
@@ -127,8 +128,8 @@ func TestReadJSON(t *testing.T) {
 			map[string]Scalar{"val.acc": once(0.5), "val.top.5": once(1e-3), "ok": once(1)}, ""},
 		{"as Python writes", `{"a": NaN, "b": -Infinity, "c": Infinity, "d": "it is NaN \" -Infinity", "e": -1}`,
 			map[string]Scalar{"a": {math.NaN(), math.NaN(), math.NaN(), 1}, "b": once(math.Inf(-1)), "c": once(math.Inf(1)), "e": once(-1)}, ""},
-		{"a list", `[1, 2]`, nil, "no JSON object"},
-		{"nothing", ``, nil, "no JSON object"},
+		{"a list", `[1, 2]`, nil, "not a JSON object"},
+		{"nothing", ``, nil, "not a JSON object"},
 		{"deep", strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000), nil, ""},
 	}
 	for _, test := range tests {
@@ -143,7 +144,7 @@ func TestReadJSON(t *testing.T) {
 	}
 }
 
-// TestReadJSONLists: a list that is passed over is not decoded, which would cost fifty times its size.
+// TestReadJSONLists: a skipped list is not decoded, which would take fifty times its size.
 func TestReadJSONLists(t *testing.T) {
 	text := `{"list": [` + strings.Repeat("0,", 1<<21) + `0], "loss": 1}`
 	r := Results{}
@@ -159,7 +160,7 @@ func TestReadJSONLists(t *testing.T) {
 	}
 }
 
-// TestManyEntries: event files that are not looked at are told of.
+// TestManyEntries: unread event files are reported.
 func TestManyEntries(t *testing.T) {
 	dir := t.TempDir()
 	for i := range maxEntries + 1 {
@@ -173,7 +174,7 @@ func TestManyEntries(t *testing.T) {
 	}
 }
 
-// place makes a directory with files and opens it.
+// place creates a directory with files and opens it.
 func place(t *testing.T, files map[string]string) (*os.Root, string) {
 	t.Helper()
 	dir := testenv.Tree(t, files)
@@ -227,7 +228,7 @@ func TestReadResults(t *testing.T) {
 		{"keras", map[string]Scalar{"train/epoch_loss": once(4), "validation/epoch_loss": once(5)}, ""},
 		{"long", map[string]Scalar{"loss": {6, 6, 7, 20001}}, ""},
 		{"wide", map[string]Scalar{"loss": {2, 1, 2, 2}}, ""},
-		{"bad", map[string]Scalar{"acc": once(1)}, "no JSON object"},
+		{"bad", map[string]Scalar{"acc": once(1)}, "not a JSON object"},
 		{"empty", nil, ""},
 		{"nothing", nil, ""},
 		{"far", map[string]Scalar{"loss": once(5)}, ""},
@@ -256,7 +257,7 @@ func TestResultsOfATime(t *testing.T) {
 	}
 }
 
-// TestResultsStayInside follows no link out of the directory of the job.
+// TestResultsStayInside: links cannot lead out of the job's directory.
 func TestResultsStayInside(t *testing.T) {
 	outside := t.TempDir()
 	testenv.Check(t, os.WriteFile(filepath.Join(outside, "metrics.json"), []byte(`{"secret": 1}`), 0o644))
@@ -271,7 +272,7 @@ func TestResultsStayInside(t *testing.T) {
 	}
 }
 
-// TestResultsThatArePipes: nobody waits for one who writes them.
+// TestResultsThatArePipes: reading does not block on a pipe.
 func TestResultsThatArePipes(t *testing.T) {
 	root, dir := place(t, map[string]string{"1/metrics.jsonl": `{"loss":1}` + "\n"})
 	testenv.Check(t, syscall.Mkfifo(filepath.Join(dir, "1", "metrics.json"), 0o600))
@@ -324,7 +325,7 @@ func FuzzReadJSON(f *testing.F) {
 	})
 }
 
-// BenchmarkEvents tells how fast an event file of 100 MB with pictures and scalars is read.
+// BenchmarkEvents reads an event file of 100 MB with pictures and scalars.
 func BenchmarkEvents(b *testing.B) {
 	var file bytes.Buffer
 	picture := record(protowire.AppendBytes(protowire.AppendTag(nil, 4, protowire.BytesType), make([]byte, 1<<20)))

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Real-time signals have no names but by their distance from the first, as bash and systemd have
-// it: signal(7). The C library keeps those below the first for itself.
+// Real-time signals are named by their distance from the first, as in bash and systemd:
+// signal(7). The C library reserves those below the first.
 const (
 	firstRealTime = 34
 	lastRealTime  = 64
 	realTime      = "SIGRTMIN"
 )
 
-// signalName is SIGKILL, or SIGRTMIN+1.
+// signalName returns a name such as SIGKILL or SIGRTMIN+1.
 func signalName(s syscall.Signal) string {
 	if name := unix.SignalName(s); name != "" {
 		return name
@@ -32,7 +32,7 @@ func signalName(s syscall.Signal) string {
 	return fmt.Sprintf("%s%+d", realTime, int(s)-firstRealTime)
 }
 
-// signalNumber reads a name; 0 of what is none.
+// signalNumber parses a name. It returns 0 if it is invalid.
 func signalNumber(name string) syscall.Signal {
 	after, ok := strings.CutPrefix(name, realTime)
 	if !ok {
@@ -45,41 +45,41 @@ func signalNumber(name string) syscall.Signal {
 	return syscall.Signal(n)
 }
 
-// Passed are the signals that [Measure] passes on.
+// Passed returns the signals that [Measure] forwards.
 func Passed() []os.Signal { return slices.Clone(passed) }
 
-// passed are the signals that a measured program gets when the one who measures
-// gets them: those that schedulers send and that people type, and what else one may wait for. What is typed
-// reaches by itself a program that is in the terminal's process group. SIGTSTP is not among them: it
-// stops who gets it.
+// passed lists the signals that are forwarded to a measured program: those that schedulers
+// send and that people type, and others that a program may wait for. Typed signals reach a
+// program in the terminal's process group directly. SIGTSTP is missing because it stops its
+// receiver.
 var passed = withRealTime(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGXCPU,
 	syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGPROF, syscall.SIGWINCH, syscall.SIGIO, syscall.SIGPWR)
 
 func withRealTime(list ...os.Signal) []os.Signal {
-	for n := firstRealTime + 1; n <= lastRealTime; n++ { // the first is musl's
+	for n := firstRealTime + 1; n <= lastRealTime; n++ { // the first is reserved by musl
 		list = append(list, syscall.Signal(n))
 	}
 	return list
 }
 
-// typed are the signals that a terminal sends to all of its process group.
+// typed lists the signals that a terminal sends to its whole process group.
 var typed = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH}
 
-// caught are the signals that came for a program, also those that came before it began.
+// caught holds the signals received for a program, including those before its start.
 type caught struct {
 	signals chan os.Signal
 	ended   chan struct{}
 }
 
-// catch begins to catch. Signals that this process was started to ignore, as under
-// nohup, stay ignored: to ask for one would end that for the program, too.
+// catch starts receiving signals. Signals that this process inherited as ignored, as under
+// nohup, stay ignored: handling them would reset them for the program as well.
 func catch() *caught {
 	c := &caught{make(chan os.Signal, 16), make(chan struct{})}
-	signal.Notify(c.signals, append(slices.DeleteFunc(Passed(), signal.Ignored), syscall.SIGCONT)...) // none would mean all
+	signal.Notify(c.signals, append(slices.DeleteFunc(Passed(), signal.Ignored), syscall.SIGCONT)...) // an empty list would mean all signals
 	return c
 }
 
-// pass passes what is caught on, until rest.
+// pass forwards received signals until rest.
 func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
 	to, apart := cmd.Process.Pid, cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid
 	if apart {
@@ -103,14 +103,15 @@ func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
 	}
 }
 
-// rest ends passing on: the program was waited for, and its number may be another's. What comes until drop is for
-// nobody: schedulers send their signals to the program and to this process, which only ends its record.
+// rest ends forwarding, because the program was waited for and its pid may be reused.
+// Signals until drop are discarded: schedulers send them to the program and to this process,
+// which only completes its record.
 func (c *caught) rest() { close(c.ended) }
 
 func (c *caught) drop() { signal.Stop(c.signals) }
 
-// inForeground says whether the terminal sends what is typed to this process's group, and so
-// to the program in it.
+// inForeground reports whether typed signals go to this process's group, and so to the
+// program in it.
 func inForeground() bool {
 	fd, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// stalls reads how long tasks waited for processors, memory and storage since the run began: of
-// the cgroup where it has that, else of the machine.
+// stalls reads how long tasks waited for processors, memory and storage since the start of
+// the run, from the cgroup if available, else from the machine.
 type stalls struct {
-	dir  string // "" for the machine
+	dir  string // empty for the machine
 	base Pressure
 	read reader
 }
 
-// begin notes how it stood when the run began.
+// begin records the state at the start of the run.
 func (s *stalls) begin(c *cgroups) {
 	if k := c.memory; k.version == 2 && !k.whole() && exists(filepath.Join(k.dir, "cpu.pressure")) {
 		s.dir = k.dir
@@ -26,7 +26,8 @@ func (s *stalls) begin(c *cgroups) {
 	}
 }
 
-// now is nil where the kernel does not count that (before Linux 4.20, or not asked to).
+// now returns the waits, or nil if the kernel does not count them (before Linux 4.20, or
+// disabled).
 func (s *stalls) now() *Pressure {
 	p := s.absolute()
 	if p == nil {
@@ -56,7 +57,7 @@ func (s *stalls) absolute() *Pressure {
 	return p
 }
 
-// someTotal is the sum of the line "some avg10=… total=N", in microseconds.
+// someTotal returns N of the line "some avg10=… total=N", in microseconds.
 func someTotal(b []byte) int64 {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	head, total, ok := bytes.Cut(line, []byte(" total="))
@@ -66,14 +67,15 @@ func someTotal(b []byte) int64 {
 	return number(total)
 }
 
-// A network counts what went over the interfaces that the program sees, but for the loopback one
-// and those that stand on others, as bridges, bonds and VLANs do: what goes over them goes over these.
+// A network counts the traffic of the interfaces that the program sees. It ignores the
+// loopback interface and interfaces on top of others, such as bridges, bonds and VLANs,
+// whose traffic the lower ones count.
 type network struct {
-	in, out int64 // since the run began
+	in, out int64 // since the start of the run
 	class   string
-	space   string              // the namespace
-	was     map[string][2]int64 // what its interfaces had counted, in and out
-	upper   map[string]bool     // those that stand on others
+	space   string              // network namespace
+	was     map[string][2]int64 // previous counters of its interfaces, in and out
+	upper   map[string]bool     // interfaces on top of others
 	read    reader
 }
 
@@ -85,21 +87,22 @@ func (n *network) begin() {
 	}
 }
 
-// look counts on. A program that ended shows no interfaces, nor one that hides: then there is nothing new.
+// look updates the counters. An ended or unreadable process has no interfaces, so nothing
+// changes.
 func (n *network) look(pid int) {
 	b, err := n.read.read(procFile(pid, "net/dev"))
 	if err != nil || len(b) == 0 {
 		return
 	}
 	space, err := os.Readlink(procFile(pid, "ns/net"))
-	if err != nil { // of another user's process it may not be known
+	if err != nil { // unreadable for another user's process
 		space = n.space
 	}
 	n.take(b, space)
 }
 
-// take adds what grew. Interfaces that come, or that another namespace has, counted before for
-// somebody else; those that go take nothing back.
+// take adds the increases. Counters of new interfaces, or of another namespace, start at
+// their current values; removed interfaces subtract nothing.
 func (n *network) take(b []byte, space string) {
 	now := interfaces(b)
 	if space != n.space {
@@ -113,7 +116,8 @@ func (n *network) take(b []byte, space string) {
 	n.was = now
 }
 
-// onOthers says whether an interface stands on others, as sysfs has it since Linux 3.14.
+// onOthers reports whether an interface is on top of others, according to sysfs since Linux
+// 3.14.
 func (n *network) onOthers(name string) bool {
 	upper, known := n.upper[name]
 	if !known {
@@ -124,14 +128,14 @@ func (n *network) onOthers(name string) bool {
 	return upper
 }
 
-// interfaces reads the lines "NAME: BYTES … BYTES …" of /proc/net/dev: the first and the
+// interfaces parses the lines "NAME: BYTES … BYTES …" of /proc/net/dev: the first and the
 // ninth number.
 func interfaces(b []byte) map[string][2]int64 {
 	counts := map[string][2]int64{}
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte("\n"))
-		i := bytes.LastIndexByte(line, ':') // an alias has one in its name
+		i := bytes.LastIndexByte(line, ':') // the name of an alias contains one
 		if i < 0 {
 			continue
 		}

@@ -10,25 +10,25 @@ import (
 	"syscall"
 )
 
-// A Tail is what a record says now that may still grow. A look at the file reads its
-// header once, and then the end of what was added, within [TailBytes].
+// A Tail is the current end of a record that may still grow. It reads the file's header
+// once, and then the end of the added lines, within [TailBytes].
 type Tail struct {
-	Header  Header   // without a kind: the record has not begun
-	Samples []Sample // the last ones, from a second before the last on where there is one
-	Footer  *Footer  // nil while the run goes on
+	Header  Header   // without a kind: the record has not started
+	Samples []Sample // the last ones, at least a second before the last if available
+	Footer  *Footer  // nil while the run is in progress
 
-	file uint64 // its inode: another one is another attempt's record
-	read int64  // bytes, up to the end of a line
+	file uint64 // inode, which differs for another attempt's record
+	read int64  // bytes read so far, up to the end of a line
 }
 
-// Bounds of a look at a record, in bytes: of its end, and of its end and its header.
+// Limits of a read in bytes: of the end, and of the end with the header.
 const (
 	tailBytes = 16 << 10
 	MaxTail   = maxLine + tailBytes
 )
 
-// Look brings the tail up to date with the file. A record that was begun anew is read
-// anew. That the file is not there is an error; that it is empty is none.
+// Look updates the tail from the file. A restarted record is read again. A missing file is
+// an error, an empty one is not.
 func (t *Tail) Look(file string) error {
 	f, st, err := openRecord(file)
 	if err != nil {
@@ -61,8 +61,8 @@ func (t *Tail) look(f io.ReaderAt, size int64) error {
 	return t.take(text)
 }
 
-// lastLines are the last whole lines of a file of this size, from a place on, within [TailBytes]; and
-// where they end.
+// lastLines returns the last complete lines of a file of this size after offset from, within
+// [TailBytes], and the offset of their end.
 func lastLines(f io.ReaderAt, from, size int64) (text []byte, end int64, err error) {
 	begin := max(from, size-tailBytes)
 	text = make([]byte, max(0, size-begin))
@@ -72,13 +72,13 @@ func lastLines(f io.ReaderAt, from, size int64) (text []byte, end int64, err err
 	}
 	text = text[:bytes.LastIndexByte(text[:n], '\n')+1]
 	end = begin + int64(len(text))
-	if begin > from { // in the middle of a line, most likely
+	if begin > from { // probably in the middle of a line
 		_, text, _ = bytes.Cut(text, []byte{'\n'})
 	}
 	return text, end, nil
 }
 
-// begin reads the header, and returns its length; 0 where it is not whole yet.
+// begin reads the header and returns its length, or 0 if it is incomplete.
 func (t *Tail) begin(in io.Reader) (int64, error) {
 	line, whole, err := readLine(bufio.NewReader(in))
 	if err != nil || !whole {
@@ -89,13 +89,13 @@ func (t *Tail) begin(in io.Reader) (int64, error) {
 		return 0, fmt.Errorf("its first line: %w", err)
 	}
 	if h.Kind != kindHeader {
-		return 0, errors.New("no header: this is no measured run")
+		return 0, errors.New("no header: not a measured run")
 	}
 	t.Header = h
 	return int64(len(line)), nil
 }
 
-// take takes in whole lines, of which only the last samples matter.
+// take records complete lines and keeps only the last samples.
 func (t *Tail) take(text []byte) error {
 	var list []Sample
 	for len(text) > 0 && !apart(list) {
@@ -135,8 +135,8 @@ func (t *Tail) take(text []byte) error {
 	return nil
 }
 
-// Rates are told between samples that are a second apart: in the first seconds of a run
-// they are taken much more often, and the kernel counts in hundredths.
+// Rates are computed between samples at least a second apart: early samples are closer, and
+// the kernel counts in hundredths.
 const (
 	apartFor = 1.0
 	maxTail  = 64 // samples
@@ -146,7 +146,7 @@ func apart(list []Sample) bool {
 	return len(list) > 1 && list[len(list)-1].At-list[0].At >= apartFor
 }
 
-// ReadTail reads what [WriteTail] wrote.
+// ReadTail reads the output of [WriteTail].
 func ReadTail(in io.Reader) (*Tail, error) {
 	t := &Tail{}
 	text, err := io.ReadAll(io.LimitReader(in, MaxTail))
@@ -159,8 +159,8 @@ func ReadTail(in io.Reader) (*Tail, error) {
 	return t, nil
 }
 
-// WriteTail writes of a record the header and the last whole lines, within
-// [TailBytes]: a short record for those who see it from afar.
+// WriteTail writes the header and the last complete lines of a record, within [TailBytes]: a
+// short record for remote readers.
 func WriteTail(out io.Writer, file string) error {
 	f, st, err := openRecord(file)
 	if err != nil {

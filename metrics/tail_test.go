@@ -112,7 +112,7 @@ func TestTailOfNone(t *testing.T) {
 	}
 }
 
-// FuzzTail holds the tail of a record, read in two looks, to the whole of it.
+// FuzzTail compares the tail of a record, read in two steps, with the complete record.
 func FuzzTail(f *testing.F) {
 	f.Add([]byte(head+sampleAt(1)+sampleAt(2)+`{"kind":"footer"}`+"\n"), 300)
 	f.Add([]byte(head+"\n\n"+sampleAt(1)[:9]), 3)
@@ -136,7 +136,7 @@ func FuzzTail(f *testing.F) {
 	})
 }
 
-// TestNoRegularFile: a pipe in the place of a record is refused, and not waited for.
+// TestNoRegularFile: a pipe instead of a record is refused without blocking.
 func TestNoRegularFile(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "task.2.jsonl")
 	testenv.Check(t, syscall.Mkfifo(pipe, 0o666))

@@ -19,20 +19,22 @@ import (
 // The messages are those of tensorboard/compat/proto: event.proto, summary.proto,
 // tensor.proto, tensor_shape.proto, types.proto.
 
-// Bounds of an event file. Graphs and pictures may be larger than maxEvent: they are checked and passed over.
+// Limits of an event file. Larger records, such as graphs and pictures, are verified and
+// skipped.
 const (
-	maxEvents = 8 << 30  // bytes of a file that are read
-	maxEvent  = 16 << 20 // bytes of one record that are looked into
+	maxEvents = 8 << 30  // bytes of a file
+	maxEvent  = 16 << 20 // bytes of a decoded record
 	maxTags   = 10_000   // series
 	maxTag    = 1 << 10  // bytes of a name
 )
 
-// errTorn is that a file ends within a record: who wrote it was killed, or goes on.
+// errTorn reports that a file ends within a record: its writer was killed, or is still
+// running.
 var errTorn = errors.New("it ends within a record")
 
-// ReadEvents reads the scalars of a TensorBoard event file into r, by tag. What comes later
-// counts as the last value. A file that ends within a record is not an error, for programs are
-// killed and go on; one with a wrong checksum is, and what stands before it was read.
+// ReadEvents reads the scalars of a TensorBoard event file into r, by tag. The latest value
+// counts as the last. A file that ends within a record is not an error, because programs are
+// killed or still running. A wrong checksum is an error; the values before it are kept.
 func (r Results) ReadEvents(in io.Reader) error {
 	b := bufio.NewReaderSize(io.LimitReader(in, maxEvents), 64<<10)
 	var data []byte
@@ -53,10 +55,12 @@ func (r Results) ReadEvents(in io.Reader) error {
 // castagnoli is the polynomial of CRC-32C.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// mask is what TFRecord makes of a checksum, so that one of data with checksums in it is none of them.
+// mask is TFRecord's transformation of checksums, which keeps checksums of data with
+// embedded checksums distinct.
 func mask(sum uint32) uint32 { return (sum>>15 | sum<<17) + 0xa282ead8 }
 
-// nextRecord reads a record, into data where there is room. It is nil of one that is too large to be looked into.
+// nextRecord reads a record, into data if it fits. It returns nil for a record that is too
+// large to decode.
 func nextRecord(in io.Reader, data *[]byte) ([]byte, error) {
 	var head [12]byte
 	if n, err := io.ReadFull(in, head[:]); err != nil {
@@ -66,7 +70,7 @@ func nextRecord(in io.Reader, data *[]byte) ([]byte, error) {
 		return nil, err
 	}
 	if mask(crc32.Checksum(head[:8], castagnoli)) != binary.LittleEndian.Uint32(head[8:]) {
-		return nil, errors.New("its length has a wrong checksum: this is no event file, or a damaged one")
+		return nil, errors.New("wrong checksum of the record length: not an event file, or damaged")
 	}
 	length := binary.LittleEndian.Uint64(head[:8])
 	if length > maxEvents {
@@ -88,7 +92,8 @@ func nextRecord(in io.Reader, data *[]byte) ([]byte, error) {
 	return record, nil
 }
 
-// body reads what a record holds, and its checksum. Memory grows with what comes, not with what was announced.
+// body reads a record's content and its checksum. Memory grows with the received bytes, not
+// with the announced length.
 func body(in io.Reader, length int64, data *[]byte) ([]byte, uint32, error) {
 	if length > maxEvent {
 		h := crc32.New(castagnoli)
@@ -110,7 +115,8 @@ func body(in io.Reader, length int64, data *[]byte) ([]byte, uint32, error) {
 	return buf, crc32.Checksum(buf, castagnoli), nil
 }
 
-// eachField calls do for the fields of a message: number is of a varint or a fixed value, bytes of what has a length.
+// eachField calls do for the fields of a message. number is a varint or fixed value, bytes a
+// length-delimited one.
 func eachField(b []byte, do func(field protowire.Number, number uint64, bytes []byte) error) error {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeTag(b)
@@ -145,7 +151,7 @@ func eachField(b []byte, do func(field protowire.Number, number uint64, bytes []
 	return nil
 }
 
-// event takes the scalars of an Event: summary is field 5, its values are field 1.
+// event records the scalars of an Event: summary is field 5, its values are field 1.
 func (r Results) event(b []byte) error {
 	return eachField(b, func(field protowire.Number, _ uint64, summary []byte) error {
 		if field != 5 {
@@ -160,7 +166,7 @@ func (r Results) event(b []byte) error {
 	})
 }
 
-// value takes a Summary.Value, when it is a scalar: tag 1, simple_value 2, tensor 8.
+// value records a Summary.Value if it is a scalar: tag 1, simple_value 2, tensor 8.
 func (r Results) value(b []byte) error {
 	tag, scalar, found := "", 0.0, false
 	err := eachField(b, func(field protowire.Number, number uint64, bytes []byte) (err error) {
@@ -180,7 +186,7 @@ func (r Results) value(b []byte) error {
 	return err
 }
 
-// The types of tensors' elements (types.proto) that scalars have.
+// Types of tensor elements (types.proto) that scalars may have.
 const (
 	dtFloat    = 1
 	dtDouble   = 2
@@ -190,8 +196,8 @@ const (
 	dtHalf     = 19
 )
 
-// tensorScalar reads a TensorProto that is a number: dtype 1, tensor_shape 2, tensor_content 4, and the
-// values by type. found is false of one with dimensions, or of another type.
+// tensorScalar reads a scalar TensorProto: dtype 1, tensor_shape 2, tensor_content 4, and
+// the values by type. found is false if it has dimensions or another type.
 func tensorScalar(b []byte) (x float64, found bool, err error) {
 	dtype, dimensions := uint64(0), false
 	var content, packed []byte
@@ -203,7 +209,7 @@ func tensorScalar(b []byte) (x float64, found bool, err error) {
 			dtype = number
 		case 2: // a shape: its dimensions are field 2
 			return eachField(bytes, func(field protowire.Number, _ uint64, _ []byte) error {
-				dimensions = dimensions || field == 2 || field == 3 // 3: the rank is not known
+				dimensions = dimensions || field == 2 || field == 3 // 3: unknown rank
 				return nil
 			})
 		case 4:
@@ -224,7 +230,7 @@ func tensorScalar(b []byte) (x float64, found bool, err error) {
 	return x, found, nil
 }
 
-// scalarContent reads an element as it lies in memory.
+// scalarContent decodes an element from its memory representation.
 func scalarContent(dtype uint64, b []byte) (float64, bool) {
 	switch {
 	case dtype == dtFloat && len(b) == 4:
@@ -243,7 +249,8 @@ func scalarContent(dtype uint64, b []byte) (float64, bool) {
 	return 0, false
 }
 
-// scalarValue reads an element of the field for its type: packed, as writers do, or alone.
+// scalarValue decodes an element of the field for its type: packed, as writers do, or
+// single.
 func scalarValue(field protowire.Number, dtype uint64, packed []byte, single uint64) (float64, bool) {
 	switch {
 	case packed == nil:
@@ -273,10 +280,10 @@ func scalarValue(field protowire.Number, dtype uint64, packed []byte, single uin
 	return 0, false
 }
 
-// bfloat is a number of 16 bits that is the first half of one of 32.
+// bfloat decodes a bfloat16, the upper half of a 32-bit float.
 func bfloat(b uint16) float64 { return float64(math.Float32frombits(uint32(b) << 16)) }
 
-// half is a number of IEEE 754 binary16.
+// half decodes an IEEE 754 binary16.
 func half(b uint16) float64 {
 	sign, exponent, fraction := 1.0, int(b>>10&31), float64(b&1023)
 	if b>>15 == 1 {

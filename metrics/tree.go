@@ -5,50 +5,50 @@ import (
 	"strconv"
 )
 
-// A tree is the program with all that it started: its descendants, and the
-// orphans among them, which become children of this process: see [family], whose lock it is under.
+// A tree is the program with all its descendants, and the orphans among them, which become
+// children of this process. The lock of [family] protects it.
 type tree struct {
 	program int
-	group   int           // the program's process group, where it has one of its own; else 0
-	seen    map[int]int64 // processes by when they started: pids are used again
-	gone    counted       // what orphans used that ended
-	usage   Usage         // the same, as the kernel sums it up
+	group   int           // the program's own process group, or 0
+	seen    map[int]int64 // start times of processes, because pids are reused
+	gone    counted       // usage of orphans that ended
+	usage   Usage         // the same, as counted by the kernel
 	last    counted
 	kin     kin
 	read    reader
-	slow    bool // there are no lists of children: all of /proc is looked at
+	slow    bool // without lists of children, all of /proc is searched
 }
 
-// counted is what grows as a run goes on.
+// counted holds the counters that grow during a run.
 type counted struct {
 	user, system int64 // ticks
-	in, out      int64 // bytes from and to storage
+	in, out      int64 // bytes read from and written to storage
 }
 
 func (c *counted) add(d counted) {
 	c.user, c.system, c.in, c.out = c.user+d.user, c.system+d.system, c.in+d.in, c.out+d.out
 }
 
-// less is what was counted since.
+// less returns the increase since d.
 func (c *counted) less(d counted) counted {
 	return counted{c.user - d.user, c.system - d.system, c.in - d.in, c.out - d.out}
 }
 
-// A census is how a tree stood at one moment.
+// A census is the state of a tree at one moment.
 type census struct {
 	counted
 	processes, threads int
-	rss, pss, swap     int64 // bytes; the latter two where they were asked for
+	rss, pss, swap     int64 // bytes; the latter two only if requested
 }
 
-// newTree is that of a program that runs.
+// newTree returns the tree of a running program.
 func newTree(program, group int, relatives []string) *tree {
 	t := &tree{program: program, group: group, seen: map[int]int64{}, kin: kin{variables: relatives}, slow: children.slow}
 	children.join(t)
 	return t
 }
 
-// look counts the tree, and reaps the orphans that ended.
+// look counts the tree and reaps the orphans that ended.
 func (t *tree) look(pss bool) census {
 	children.mu.Lock()
 	defer children.mu.Unlock()
@@ -61,7 +61,7 @@ func (t *tree) look(pss bool) census {
 	}
 	walk := func(roots []int, found map[process]relative) {
 		for next := roots; len(next) > 0; next = next[1:] {
-			if _, twice := seen[next[0]]; twice { // it moved while we looked
+			if _, twice := seen[next[0]]; twice { // it moved during the look
 				continue
 			}
 			before := c.counted
@@ -80,13 +80,14 @@ func (t *tree) look(pss bool) census {
 	c.add(t.kin.counts(relatives))
 	t.seen = seen
 	c.add(t.gone)
-	// What ended, and was waited for by nobody or while we looked, does not come back.
+	// Processes that ended without being waited for, or during the look, must not reduce the
+	// counters.
 	t.last = counted{max(c.user, t.last.user), max(c.system, t.last.system), max(c.in, t.last.in), max(c.out, t.last.out)}
 	c.counted = t.last
 	return c
 }
 
-// visit counts a process; not ok where it is gone.
+// visit counts a process. ok is false if it has ended.
 func (t *tree) visit(pid int, c *census, pss bool) (s stat, ok bool) {
 	if s, ok = t.read.stat(pid); ok {
 		t.count(c, pid, &s, pss)
@@ -114,8 +115,8 @@ func (t *tree) count(c *census, pid int, s *stat, pss bool) {
 	}
 }
 
-// storage is what a process, with the children that it waited for, read and
-// wrote; zeros where that may not be known.
+// storage returns the bytes that a process, with the children that it waited for, read and
+// wrote, or zeros if unknown.
 func (r *reader) storage(pid int) [2]int64 {
 	b, err := r.read(procFile(pid, "io"))
 	if err != nil {
@@ -124,8 +125,8 @@ func (r *reader) storage(pid int) [2]int64 {
 	return [2]int64{field(b, "read_bytes"), field(b, "write_bytes")}
 }
 
-// children lists those of a process, which each of its threads has of its own. A process that ends
-// meanwhile may hide others: the next look finds them.
+// children returns the children of a process. Each thread has its own list. A process that
+// ends meanwhile may hide others, which the next look finds.
 func (r *reader) children(pid int, threads int64) []int {
 	tasks := []string{strconv.Itoa(pid)}
 	if threads > 1 {
@@ -145,10 +146,10 @@ func (r *reader) children(pid int, threads int64) []int {
 	return out
 }
 
-// maxThreads bounds how many of a process's threads are looked at.
+// maxThreads bounds the threads of a process that are read.
 const maxThreads = 4096
 
-// parents finds all children by their parents.
+// parents returns all children by their parents.
 func (r *reader) parents() map[int][]int {
 	out := map[int][]int{}
 	dir, err := os.Open("/proc")

@@ -18,22 +18,21 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// ConfigName is the file of a bundle that says what to run and how.
+// ConfigName is the name of a bundle's configuration file.
 const ConfigName = "config.json"
 
 // BundleRoot is the directory of a bundle that holds the image's files.
 const BundleRoot = "rootfs"
 
-// Bundle states the run of an image with configuration c as an OCI bundle
-// whose files are in root, for any runtime that an ordinary user without
-// subordinate ids starts. The user is root inside, for runc knows no other way;
-// /proc, /sys and /dev are the host's, since the namespaces that would allow
-// others (pid, network) are in the way of MPI and of signals from schedulers.
-// /tmp is its own: Slurm makes files there. Of the caller's environment
-// nothing is taken, and of o only Binds, Dir and Write.
+// Bundle returns the OCI specification that runs an image with configuration c and the files
+// in root. Any OCI runtime that an ordinary user can start without subordinate IDs runs it.
+// The user is root inside because runc supports nothing else. The host's /proc, /sys and
+// /dev are bound: replacing them needs pid and network namespaces, which break MPI and
+// signals from schedulers. /tmp is private because Slurm creates files there. The bundle
+// ignores the caller's environment and every field of o except Binds, Dir and Write.
 func Bundle(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	s := &specs.Spec{
-		Version: "1.0.2", // the oldest that has all of this: runtimes refuse what is newer than they are
+		Version: "1.0.2", // the oldest version with these features: a runtime refuses a newer version than its own
 		Root:    &specs.Root{Path: BundleRoot, Readonly: !o.Write},
 		Process: &specs.Process{NoNewPrivileges: true, Cwd: workingDir(nil, "", c.WorkingDir, o.Dir), Args: append(append([]string{}, c.Entrypoint...), c.Cmd...)},
 		Linux:   newNamespaces(0, 0),
@@ -43,7 +42,7 @@ func Bundle(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 		},
 	}
 	if len(s.Process.Args) == 0 {
-		s.Process.Args = []string{"/bin/sh"} // a bundle must name a program; Slurm and people put in theirs
+		s.Process.Args = []string{"/bin/sh"} // a bundle must name a program; Slurm and users replace it
 	}
 	s.Mounts = append(s.Mounts, resolverFiles()...)
 	for _, b := range o.Binds {
@@ -66,14 +65,13 @@ func WriteBundle(dir string, s *specs.Spec) error {
 	return rawfile.Replace(filepath.Join(dir, ConfigName), append(b, '\n'))
 }
 
-// HandOver replaces this process by another OCI runtime, found on PATH, which
-// runs s. Its bundle lies in a directory of the user's own below dir, which is
-// removed by the next HandOver after the program has ended: the runtime needs
-// it when we are gone.
+// HandOver replaces this process by another OCI runtime, found on PATH, which runs s. The
+// runtime needs the bundle after hpcc is gone, so the bundle stays in the user's own
+// directory below dir. The next HandOver after the program's end removes it.
 func HandOver(name, dir string, s *specs.Spec) error {
 	exe, err := process.LookPath(name, os.Getenv("PATH"))
 	if err != nil {
-		return &process.Error{Status: process.ExitFailed, Err: fmt.Errorf("handing over to runtime %q: it is not on PATH", name)}
+		return &process.Error{Status: process.ExitFailed, Err: fmt.Errorf("handing over to runtime %q: not found on PATH", name)}
 	}
 	born, err := process.Born(os.Getpid())
 	if err != nil {
@@ -92,21 +90,22 @@ func HandOver(name, dir string, s *specs.Spec) error {
 	if err := WriteBundle(bundle, &t); err != nil {
 		return err
 	}
-	words := []string{name, "run", "--bundle", bundle, id}
+	argv := []string{name, "run", "--bundle", bundle, id}
 	if rootfs.IsLowest() {
-		words = slices.Insert(words, 2, "--no-pivot") // of runc and of crun
+		argv = slices.Insert(argv, 2, "--no-pivot") // for runc and crun
 	}
 	if filepath.Base(exe) == "crun" {
-		words = slices.Insert(words, 1, "--cgroup-manager=disabled") // runc does as much by itself
+		argv = slices.Insert(argv, 1, "--cgroup-manager=disabled") // runc needs no option for this
 		hideHybrid()
 	}
-	err = unix.Exec(exe, words, os.Environ())
+	err = unix.Exec(exe, argv, os.Environ())
 	return fmt.Errorf("executing runtime %q: %w", exe, errors.Join(err, os.RemoveAll(bundle)))
 }
 
-// hideHybrid shows the unified control groups alone where the host has both
-// kinds: crun refuses such hosts, although it is to use none. It works in the
-// mount namespace that the entry point made; without, crun tells what it needs.
+// hideHybrid hides the version 1 control groups on a host that mounts both versions, because
+// crun refuses such a host even when it uses no control groups. It works in the mount
+// namespace that the entry point created. In other processes it does nothing, and crun
+// reports the problem.
 func hideHybrid() {
 	const groups = "/sys/fs/cgroup"
 	if asked, err := early(); asked && err == nil && isDir(groups+"/unified") {
@@ -116,13 +115,13 @@ func hideHybrid() {
 	}
 }
 
-// isTerminal says whether a descriptor is a terminal.
+// isTerminal reports whether fd is a terminal.
 func isTerminal(fd int) bool {
 	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	return err == nil
 }
 
-// dropEnded removes the bundles of HandOver whose processes have ended.
+// dropEnded removes the bundles of earlier HandOver calls whose processes have ended.
 func dropEnded(dir string) {
 	bundles, _ := filepath.Glob(filepath.Join(dir, "hpcc-*-*"))
 	for _, b := range bundles {

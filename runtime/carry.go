@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Some runs are only known when the command line has been read, which is too
-// late to enter or create namespaces (entry.go). The process then executes
-// itself again, with the same pid, and carries its specification along: argv[0]
-// is a mark for the entry point, followed by descriptors, a byte each.
+// Some runs are known only after the command line has been parsed, which is too late to
+// enter or create namespaces (entry.go). The process then executes itself again, with the
+// same pid, and passes its specification on. argv[0] is a mark for the entry point, followed
+// by file descriptors, one byte each.
 //
 //	hpcc+ent . . SPEC LOCK       create new namespaces
 //	hpcc+jns USER MNT SPEC LOCK  enter those that these descriptors stand for
@@ -23,21 +23,22 @@ const (
 	markJoin  = "hpcc+jns"
 )
 
-// noFD stands for a descriptor that there is none of: argv[0] can hold no zero.
+// noFD marks an absent descriptor. It is not zero because argv[0] cannot contain a zero
+// byte.
 const noFD = 1
 
-// A carried run is what an execution of hpcc by itself found with it.
+// A carried run is the state that hpcc passed to itself across an exec.
 type carried struct {
 	joined bool
 	spec   *specs.Spec
-	fds    []int  // to be closed before the program starts
-	lock   *group // nil: the run shares its namespaces with nobody
+	fds    []int  // closed before the program starts
+	lock   *group // nil if the run shares its namespaces with no other task
 }
 
-// deferred says whether the entry point left the namespaces to later.
+// deferred reports whether the entry point left the namespaces to main.
 func deferred() bool { return entered == later }
 
-// pickUp reads a run that was carried here; nil when this is none.
+// pickUp reads the run that was passed across an exec, or nil if there is none.
 func pickUp() (*carried, error) {
 	a := os.Args[0]
 	if len(a) != len(markEnter)+4 || (!strings.HasPrefix(a, markEnter) && !strings.HasPrefix(a, markJoin)) {
@@ -53,7 +54,7 @@ func pickUp() (*carried, error) {
 		c.fds = append(c.fds, lock)
 		c.lock = &group{FD: lock}
 	}
-	// A foreign program's ladder may execute this again: the offset stays.
+	// Running a foreign program may execute hpcc once more: keep the file offset.
 	var st unix.Stat_t
 	if err := unix.Fstat(fd(2), &st); err != nil {
 		return nil, fmt.Errorf("reading the run that was carried along: %w", err)
@@ -68,7 +69,7 @@ func pickUp() (*carried, error) {
 	return c, nil
 }
 
-// resume goes on with a run that was carried here. It returns only on failure.
+// resume continues a run that was passed across an exec. It returns only on failure.
 func (c *carried) resume() error {
 	if asked, err := early(); err != nil || !asked {
 		return &NamespaceError{err}
@@ -83,7 +84,7 @@ func (c *carried) resume() error {
 		return superviseInit(c.spec)
 	}
 	var foreign error
-	if c.joined { // its root is that of the others
+	if c.joined { // the group's other tasks have mounted the root
 		if err := ownNamespaces(c.spec); err != nil {
 			return failed(err)
 		}
@@ -102,9 +103,9 @@ func (c *carried) resume() error {
 	return launch(c.spec, foreign, execute)
 }
 
-// otherwise runs s where that takes more than this process as it is: the
-// namespaces of others, other ids than the entry point gave it, an init. Done
-// is false where it does not; else it returns only on failure.
+// otherwise runs s if the run needs more than this process has: the namespaces of other
+// tasks, other IDs than the entry point mapped, or an init. If the run needs none of these,
+// otherwise returns false; after true it has failed.
 func otherwise(s *specs.Spec, asked bool) (done bool, err error) {
 	uid, gid := visibleIDs(s)
 	switch {
@@ -118,7 +119,7 @@ func otherwise(s *specs.Spec, asked bool) (done bool, err error) {
 	return false, nil
 }
 
-// drop closes what was carried, and with it gives up the group's lock.
+// drop closes the descriptors that were passed on, which releases the group's lock.
 func (c *carried) drop() {
 	for _, fd := range c.fds {
 		unix.Close(fd)
@@ -134,7 +135,7 @@ func carry(s *specs.Spec, mark string, user, mnt, lock int) error {
 	name := []byte(mark)
 	for _, fd := range []int{user, mnt, int(f.Fd()), lock} {
 		if fd != noFD {
-			// This duplicate, unlike the original, outlives the execution.
+			// Unlike the original, this duplicate survives the exec.
 			if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD, 3); err != nil {
 				return fmt.Errorf("keeping a descriptor for the run: %w", err)
 			}

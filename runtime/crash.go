@@ -9,16 +9,15 @@ import (
 	"hpcc/runtime/process"
 )
 
-// The Go runtime ends a process that it cannot continue: it prints a reason and
-// a trace, and exits with status 2. Under a small limit (ulimit -v, -u, -n) that
-// happens before main. The entry point therefore sets the runtime's own hook for
-// what it prints (runtime.overrideWrite, hpcc_thread in entry_*.s) to
-// runtimeWrite, which costs no system call at a start. It turns the reason into
-// one message and the exit status of hpcc. A bug leaves its trace in a file.
+// The Go runtime ends a process that cannot continue: it prints a reason and a trace, and
+// exits with status 2. Under a small limit (ulimit -v, -u, -n) this happens before main. The
+// entry point therefore sets the runtime's print hook (runtime.overrideWrite, hpcc_thread in
+// entry_*.s) to runtimeWrite, which costs no system call at startup. The hook turns the
+// reason into one message and one of hpcc's exit statuses. A bug leaves its trace in a file.
 //
-// Everything here may run without a heap, on a signal stack, and while other
-// threads run: it does not allocate, uses static memory and makes raw system
-// calls. The runtime prints from one thread at a time.
+// Everything here may run without a heap, on a signal stack, and while other threads run. It
+// must not allocate, uses static memory and makes raw system calls. The runtime prints from
+// one thread at a time.
 
 // onRuntimeWrite is the value that entry_*.s store in runtime.overrideWrite.
 var onRuntimeWrite = runtimeWrite
@@ -28,15 +27,15 @@ var kernelStack unsafe.Pointer
 
 var _, _ = &onRuntimeWrite, &kernelStack
 
-// A crashState is what the runtime has printed of its failure, and the message
-// that is made of it.
+// crashState is the failure text that the runtime has printed so far and the message built
+// from it.
 type crashState struct {
 	line    [512]byte // the runtime's current line
 	n       int
-	noFiles bool // a line named a descriptor that could not be had
+	noFiles bool // a line reported a descriptor that could not be opened
 	tracing bool // this process only writes the trace, to the descriptor trace
 	trace   uintptr
-	text    [1024]byte // hpcc's message
+	text    [1024]byte // hpcc's own message
 	m       int
 }
 
@@ -72,8 +71,8 @@ func runtimeWrite(fd uintptr, p unsafe.Pointer, n int32) int32 {
 	return n
 }
 
-// crashLine handles a full line that the runtime printed. Lines that do not
-// belong to a failure, as those of GODEBUG, pass.
+// crashLine handles one complete line from the runtime. Lines that are not part of a
+// failure, such as GODEBUG output, are printed unchanged.
 //
 //go:nosplit
 //go:norace
@@ -90,9 +89,8 @@ func crashLine() {
 	}
 }
 
-// crashReport writes the message for the failure in the current line and ends
-// the process. It returns only in a copy of the process, which goes on to write
-// the trace of a bug.
+// crashReport prints the message for the failure in the current line and ends the process.
+// It returns only in a forked copy, which writes the trace of a bug.
 //
 //go:nosplit
 //go:norace
@@ -104,7 +102,7 @@ func crashReport() {
 		c.add("hpcc: error: too many open files\n")
 		c.hint("open files", unix.RLIMIT_NOFILE, 1, "", `"ulimit -n 1024"`)
 	case c.has("newosproc"):
-		c.add("hpcc: error: the system refuses hpcc another thread\n")
+		c.add("hpcc: error: cannot create another thread\n")
 		if !c.hint("the user's processes and threads", unix.RLIMIT_NPROC, 1, "", `"ulimit -u 4096"`) {
 			c.add("hpcc: hint: the job or the login session has too many processes and threads: end some\n")
 		}
@@ -122,8 +120,8 @@ func crashReport() {
 	crashExit()
 }
 
-// crashBug reports a failure that no limit explains. A copy of the process
-// writes the trace, since the runtime would exit with a status of its own.
+// crashBug reports a failure that no limit explains. A forked copy writes the trace, because
+// the runtime exits with its own status afterwards.
 //
 //go:nosplit
 //go:norace
@@ -175,7 +173,7 @@ func crashBug() {
 	}
 	c.text[c.m-1] = '\n'
 	c.print()
-	for range 500 { // five seconds: the copy may wait for a thread that it does not have
+	for range 500 { // five seconds: the copy may wait for a thread that does not exist there
 		if gone, _, _ := syscall.RawSyscall6(unix.SYS_WAIT4, child, 0, unix.WNOHANG, 0, 0, 0); gone != 0 {
 			break
 		}
@@ -185,7 +183,7 @@ func crashBug() {
 	crashExit()
 }
 
-// crashExit ends the process with the status of a failure of hpcc.
+// crashExit ends the process with the exit status for an hpcc failure.
 //
 //go:nosplit
 //go:norace
@@ -202,8 +200,8 @@ func crashExit() {
 	}
 }
 
-// hint adds the size of a limit, in units of so many bytes, and the command that
-// raises it. It reports whether there is such a limit.
+// hint adds the value of a limit, in units of the given number of bytes, and the command
+// that raises it. It reports whether the limit is set.
 //
 //go:nosplit
 //go:norace
@@ -287,7 +285,7 @@ func (c *crashState) print() {
 //go:norace
 func (c *crashState) starts(s string) bool { return c.at(0, s) }
 
-// has reports whether the current line holds s.
+// has reports whether the current line contains s.
 //
 //go:nosplit
 //go:norace

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Architecture, set as an annotation of a Spec, is the architecture of the
-// image's programs, as images call it (GOARCH). Where it is not this machine's,
-// they run under qemu's user emulation.
+// Architecture is the annotation of a Spec that holds the architecture of the image's
+// programs, as a GOARCH value. Programs for another architecture run under qemu's user
+// emulation.
 const Architecture = "hpcc.architecture"
 
-// A machine is an architecture as ELF headers and qemu know it.
+// A machine is an architecture in the terms of ELF headers and qemu.
 type machine struct {
-	elf  byte // e_machine; all of these fit into one byte
+	elf  byte // e_machine; all values here fit into one byte
 	big  bool // big-endian
 	qemu string
 }
@@ -35,15 +35,15 @@ var machines = map[string]machine{
 	"s390x":   {0x16, true, "s390x"},
 }
 
-// Handlers is where the kernel shows the programs that run other formats. A
-// user namespace may have its own list since Linux 6.7: mounting it there
-// changes nothing outside, and the list is gone with the last mount of it. A root that has a
-// /proc of its own has to show it, too.
+// Handlers is the directory in which the kernel lists handlers for foreign executables.
+// Since Linux 6.7 a user namespace can mount a list of its own there. That changes nothing
+// outside, and the list disappears with its last mount. A root with its own /proc has to
+// mount it as well.
 const Handlers = "/proc/sys/fs/binfmt_misc"
 
-// emulate lets the kernel run programs of the spec's architecture in this
-// process's user namespace. Its error is not the end: the program may be one
-// of this machine all the same. When it is not, the error says why.
+// emulate lets the kernel run programs of the spec's architecture in this process's user
+// namespace. Callers continue after an error, because the program may be native anyway; if
+// it is not, the error explains why it cannot run.
 func emulate(s *specs.Spec) error {
 	arch := s.Annotations[Architecture]
 	if arch == "" || arch == goruntime.GOARCH || (arch == "386" && goruntime.GOARCH == "amd64") {
@@ -66,15 +66,15 @@ func emulate(s *specs.Spec) error {
 	if inInitialUserNamespace() {
 		return fail("hpcc does not register emulators for the whole host")
 	}
-	// The list belongs to the namespace's root. A run keeps the user's own ids, so
-	// it becomes root of one more namespace to register, and itself again in
-	// another below: the kernel looks for handlers upwards.
+	// The list belongs to the namespace's root. A run keeps the user's own IDs, so it becomes
+	// root of one more namespace to register the handler, and takes its own IDs again in
+	// another below. The kernel looks for handlers upwards.
 	uid, gid, registering := ladder("register")
 	if asked, _ := early(); asked && os.Geteuid() != 0 {
 		return again("register", os.Geteuid(), os.Getegid())
 	}
 	if err := unix.Mount("binfmt_misc", Handlers, "binfmt_misc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		return fail(fmt.Sprintf("the kernel does not let users register emulators (%v)", err))
+		return fail(fmt.Sprintf("the kernel does not allow users to register emulators (%v)", err))
 	}
 	if err := os.WriteFile(Handlers+"/register", []byte(rule(m, qemu)), 0); err != nil && !errors.Is(err, os.ErrExist) {
 		return fail(fmt.Sprintf("the kernel refuses to register %s (%v)", qemu, err))
@@ -85,25 +85,26 @@ func emulate(s *specs.Spec) error {
 	return nil
 }
 
-// inInitialUserNamespace says whether this process made no user namespace. The list
-// of emulators that root mounts there is the host's, and outlives the process.
-// 0xeffffffd is the namespace's inode (PROC_USER_INIT_INO, include/linux/proc_ns.h).
+// inInitialUserNamespace reports whether this process is in the host's user namespace. An
+// emulator that root registers there applies to the whole host and outlives the process.
+// 0xeffffffd is that namespace's inode (PROC_USER_INIT_INO, include/linux/proc_ns.h).
 func inInitialUserNamespace() bool {
 	link, err := os.Readlink("/proc/self/ns/user")
 	return err == nil && link == fmt.Sprintf("user:[%d]", 0xeffffffd)
 }
 
-// ladderVar says, to this program executed again, which ids to take in the
-// namespace that its entry point makes: "register" root's, "run" these.
+// ladderVar is the environment variable that tells hpcc, when it executes itself, which
+// IDs to take in the namespace that its entry point creates: "register" means root's,
+// "run" those in the value.
 const ladderVar = "HPCC_FOREIGN"
 
-// ladder reads the variable: the user's own ids, and whether this is that rung.
+// ladder returns the IDs in ladderVar. ok reports whether its rung is rung.
 func ladder(rung string) (uid, gid int, ok bool) {
 	n, _ := fmt.Sscanf(os.Getenv(ladderVar), rung+":%d:%d", &uid, &gid)
 	return uid, gid, n == 2
 }
 
-// again executes this program once more, with the same pid and the next rung.
+// again executes this program again, with the same pid, as the next rung.
 func again(rung string, uid, gid int) error {
 	env := []string{fmt.Sprintf("%s=%s:%d:%d", ladderVar, rung, uid, gid)}
 	for _, e := range os.Environ() {
@@ -114,9 +115,9 @@ func again(rung string, uid, gid int) error {
 	return fmt.Errorf("executing hpcc again: %w", execute("/proc/self/exe", os.Args, env))
 }
 
-// rule is a line for the register file (admin-guide/binfmt-misc.rst): magic and
-// mask of an executable's header up to e_machine, for programs and shared
-// objects alike. F opens qemu now, where it is visible; P keeps argv[0].
+// rule returns a line for the register file (admin-guide/binfmt-misc.rst): magic and mask of
+// an ELF header up to e_machine, for programs and shared objects. F opens qemu at
+// registration, while its path is visible; P keeps argv[0].
 func rule(m machine, qemu string) string {
 	head, mask := "\x7fELF\x02\x01\x01", "\xff\xff\xff\xff\xff\xff\xff"
 	tail, tailMask := "\x02\x00"+string([]byte{m.elf})+"\x00", "\xfe\xff\xff\xff"
@@ -136,8 +137,8 @@ func rule(m machine, qemu string) string {
 	return fmt.Sprintf(":hpcc-%s:M::%s:%s:%s:FP", m.qemu, escape(head), escape(mask), qemu)
 }
 
-// registered says whether the host, or an earlier program in this namespace,
-// has a handler for the machine that works inside images.
+// registered reports whether the host, or an earlier program in this namespace, has
+// registered a handler for the machine that works inside images.
 func registered(m machine) bool {
 	files, _ := filepath.Glob(Handlers + "/*")
 	end := fmt.Sprintf("0200%02x00", m.elf)
@@ -160,9 +161,8 @@ func registered(m machine) bool {
 	return false
 }
 
-// Emulators returns the architectures, sorted, whose programs this machine can run
-// besides its own: those with a handler that is registered with the host, and those for
-// which a static qemu is on PATH.
+// Emulators returns the foreign architectures, sorted, whose programs this machine can run:
+// those with a handler that the host has registered, and those with a static qemu on PATH.
 func Emulators() (registeredHere, byQemu []string) {
 	for arch, m := range machines {
 		if arch == goruntime.GOARCH {
@@ -179,8 +179,7 @@ func Emulators() (registeredHere, byQemu []string) {
 	return registeredHere, byQemu
 }
 
-// findQemu finds a static emulator: one that needs libraries would look for
-// them in the image.
+// findQemu finds a static emulator. A dynamic one would look for its libraries in the image.
 func findQemu(name string) (string, error) {
 	dynamic := ""
 	for _, n := range []string{"qemu-" + name + "-static", "qemu-" + name} {
@@ -202,12 +201,11 @@ func findQemu(name string) (string, error) {
 	return "", fmt.Errorf("there is no qemu-%s-static", name)
 }
 
-// isStatic says whether a program of this machine names no dynamic loader
-// (elf(5)). Package debug/elf could tell; it brings half a megabyte to the
-// start of every run, of readers for debuggers.
+// isStatic reports whether a native program names no dynamic loader (elf(5)). It does not
+// use debug/elf, which would add half a megabyte to the start of every run.
 func isStatic(file string) bool {
 	const header, segment, interpreter = 64, 56, 3
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a FIFO would block
 	if err != nil {
 		return false
 	}
@@ -232,9 +230,9 @@ func isStatic(file string) bool {
 	return true
 }
 
-// CanRun lets the programs that this process starts be of an architecture, as
-// images call it, and says why they cannot. The process is root of its own user
-// and mount namespace ([EnterFakeRoot]) where that is not this machine's.
+// CanRun lets the programs that this process starts be of architecture arch, a GOARCH value,
+// or returns the reason why they cannot run. If arch is not this machine's, the process must
+// be root of its own user and mount namespace ([EnterFakeRoot]).
 func CanRun(arch string) error {
 	return emulate(&specs.Spec{Annotations: map[string]string{Architecture: arch}})
 }

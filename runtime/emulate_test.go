@@ -12,8 +12,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// header is the begin of an ELF file: of a machine, little- or big-endian, of a kind
-// (2 program, 3 shared object).
+// header returns the start of an ELF file for a machine, little- or big-endian, of a kind (2
+// program, 3 shared object).
 func header(m machine, kind byte) []byte {
 	h := make([]byte, 20)
 	copy(h, "\x7fELF\x02\x01\x01")
@@ -25,7 +25,7 @@ func header(m machine, kind byte) []byte {
 	return h
 }
 
-// unescape reads \xNN as the kernel does.
+// unescape decodes \xNN as the kernel does.
 func unescape(t *testing.T, s string) []byte {
 	t.Helper()
 	var out []byte
@@ -39,7 +39,7 @@ func unescape(t *testing.T, s string) []byte {
 	return out
 }
 
-// A rule takes the programs and shared objects of its machine and nothing else.
+// A rule matches programs and shared objects of its machine and nothing else.
 func TestRule(t *testing.T) {
 	matches := func(rule string, file []byte) bool {
 		f := strings.Split(rule, ":")
@@ -76,7 +76,7 @@ func TestRule(t *testing.T) {
 	}
 }
 
-// An emulator is taken when it needs nothing of the image.
+// An emulator is used only if it needs nothing from the image.
 func TestFindQemu(t *testing.T) {
 	busybox := filepath.Join(testenv.BusyboxRoot(t), "bin/busybox") // static
 	dynamic := header(machines["amd64"], 2)
@@ -131,7 +131,7 @@ func TestIsStatic(t *testing.T) {
 			t.Errorf("a file %q is a static program", name)
 		}
 	}
-	// The same judgement as that of a reader of the whole format, on what is here.
+	// isStatic agrees with debug/elf on files of this machine.
 	for _, file := range []string{"/bin/sh", "/bin/busybox", "/usr/bin/qemu-aarch64-static", "/proc/self/exe"} {
 		f, err := elf.Open(file)
 		if err != nil {
@@ -145,7 +145,7 @@ func TestIsStatic(t *testing.T) {
 	}
 }
 
-// What this machine runs itself needs no emulator; what none is known for says so.
+// Native architectures need no emulator; unknown ones are reported.
 func TestEmulateRefuses(t *testing.T) {
 	for arch, want := range map[string]string{"": "", goruntime.GOARCH: "", "vax": "no emulator is known for it"} {
 		err := CanRun(arch)
@@ -155,8 +155,8 @@ func TestEmulateRefuses(t *testing.T) {
 	}
 }
 
-// A process that made no user namespace registers nothing: as root it would change
-// the host's list for all users.
+// A process in the initial user namespace registers nothing: as root it would change the
+// host's list for all users.
 func TestEmulateLeavesTheHostAlone(t *testing.T) {
 	if !inInitialUserNamespace() {
 		t.Skip("the tests run in a user namespace")

@@ -14,11 +14,11 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// lowestRootMark, set as an annotation of a Spec, says that the host's root is the
-// lowest mount. Exec and Command set it, while they still see the host's root.
+// lowestRootMark is the annotation of a Spec that marks the host's root as the lowest mount.
+// Exec and Command set it while they still see the host's root.
 const lowestRootMark = "hpcc.lowestroot"
 
-// noteLowestRoot returns s with the annotation lowestRootMark where it applies.
+// noteLowestRoot returns s, with the annotation lowestRootMark if it applies.
 func noteLowestRoot(s *specs.Spec) *specs.Spec {
 	if s.Annotations[lowestRootMark] != "" || !rootfs.IsLowest() {
 		return s
@@ -31,8 +31,8 @@ func noteLowestRoot(s *specs.Spec) *specs.Spec {
 	return &noted
 }
 
-// enterRoot makes the spec's root, with all its mounts, the root of this
-// process's mount namespace. The namespace must be this process's own.
+// enterRoot makes the spec's root, with all its mounts, the root of this process's mount
+// namespace, which must be private to this process.
 func enterRoot(s *specs.Spec) error {
 	src, err := rootfs.OpenSources(s.Mounts)
 	if err != nil {
@@ -73,7 +73,7 @@ func enterRoot(s *specs.Spec) error {
 	all := append(s.Mounts[:len(s.Mounts):len(s.Mounts)], files.mounts...)
 	src = append(src, files.fds...)
 	if err := r.Plan(all, src); err != nil {
-		return fmt.Errorf("making room for mount points in /: %w", err)
+		return fmt.Errorf("creating a writable layer for mount points in /: %w", err)
 	}
 	hostProc := s.Annotations[hostProcMark] != ""
 	for i, m := range all {
@@ -91,16 +91,16 @@ func enterRoot(s *specs.Spec) error {
 	return r.Pivot()
 }
 
-// extraFiles are generated files and the mounts that show them. They lie in a
-// tmpfs, scratch, which has no name; -1 when there is none.
+// extraFiles holds generated files and the mounts that bind them. The files are in scratch,
+// a tmpfs without a path; scratch is -1 if there are no files.
 type extraFiles struct {
 	mounts  []specs.Mount
 	fds     []int
 	scratch int
 }
 
-// accountMounts puts generated passwd and group files, where they are needed,
-// on a tmpfs below the new root: it is covered next, so no name of them remains.
+// accountMounts writes generated passwd and group files, if needed, to a tmpfs below the new
+// root. The root is mounted over it, so the files keep no path.
 func accountMounts(s *specs.Spec) (extraFiles, error) {
 	x := extraFiles{scratch: -1}
 	if s.Annotations[noPasswdMark] != "" {
@@ -139,8 +139,8 @@ func accountMounts(s *specs.Spec) (extraFiles, error) {
 	return x, nil
 }
 
-// mountInside makes one mount of the spec inside r. from is the opened source of a
-// bind. With hostProc the host's /proc replaces one that the kernel refuses.
+// mountInside performs one mount of the spec inside r. from is the open source of a bind
+// mount. With hostProc, it binds the host's /proc if the kernel refuses to mount a new one.
 func mountInside(r *rootfs.Root, m specs.Mount, from int, hostProc bool) error {
 	wantDir := true
 	if from >= 0 {
@@ -166,14 +166,14 @@ func mountInside(r *rootfs.Root, m specs.Mount, from int, hostProc bool) error {
 			return showHostProc(to)
 		}
 		if err != nil && m.Type == "proc" {
-			return fmt.Errorf("mounting a /proc of its own: %w; the host's /proc is partly covered, as in a container: run without --pid", err)
+			return fmt.Errorf("mounting a new /proc: %w; the host's /proc is partly covered, as in a container: run without --pid", err)
 		}
 		return err
 	}
 	if err := rootfs.BindSource(m, from, to, unix.MS_REC); err != nil || !ro {
 		return err
 	}
-	// fd "to" is what was covered; look again for what covers it.
+	// The fd "to" refers to the covered directory: look up the mount that covers it.
 	top, _, err := r.Place(m.Destination, wantDir)
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func mountInside(r *rootfs.Root, m specs.Mount, from int, hostProc bool) error {
 	return rootfs.RemountReadOnly(top)
 }
 
-// showHostProc shows the host's /proc at to.
+// showHostProc binds the host's /proc at to.
 func showHostProc(to int) error {
 	from, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -192,7 +192,8 @@ func showHostProc(to int) error {
 	return rootfs.Bind(from, to, unix.MS_REC)
 }
 
-// mountOptions splits OCI mount options into flags and file system data.
+// mountOptions splits OCI mount options into flags and file system data. ro reports whether
+// the mount is read-only.
 func mountOptions(opts []string) (flags uintptr, data string, ro bool) {
 	var d []string
 	for _, o := range opts {

@@ -21,24 +21,24 @@ import (
 // "hpcc run" and "hpcc build" call unshare, then jump to Go's own entry point.
 // The process keeps its pid, has no parent of ours, and pays one system call.
 //
-// Measured against the other ways, same work, milliseconds: this 1.9, a cgo
-// constructor 2.7 (and a C compiler for each target), re-execution of self in
-// new namespaces 3.4 (and a parent that stays). Binaries linked without the
-// flag, such as those of "go test", take that last way (see exec.go).
+// Milliseconds for the same work, measured: this 1.9; a cgo constructor 2.7 (and it needs a
+// C compiler for each target); executing itself in new namespaces 3.4 (and a parent process
+// remains). Binaries linked without the flag, such as those of "go test", use the last
+// method (see exec.go).
 
-// entered is what begin left: 0 it was not called or not asked to, else 1 + errno
-// of unshare or setns, or one of the following.
+// entered is the result of begin: 0 if it was not called or did nothing, 1 + errno of
+// unshare or setns, or one of the following constants.
 var entered int64
 
 const (
-	later   = -1 // namespaces are left to main (carry.go)
-	mapped  = -2 // this process is in namespaces of its own and has its ids (cmd/start/bare)
-	staging = -4 // the directory for copies of images is checked before there are namespaces (stage.go)
+	later   = -1 // main creates or enters the namespaces (carry.go)
+	mapped  = -2 // this process is in new namespaces with mapped IDs (cmd/start/bare)
+	staging = -4 // the directory for image copies must be checked before namespaces exist (stage.go)
 )
 
-// Compiled code wants a goroutine, to see whether its stack suffices: one of
-// zeros says that it does. Where that is found by way of the thread's register,
-// that points behind thread.
+// Compiled code reads the current goroutine to check whether the stack suffices; a goroutine
+// of zeros always passes. On machines that find it through the thread register, that
+// register points behind thread.
 var (
 	goroutine [64]uintptr
 	thread    [2]uintptr
@@ -46,9 +46,9 @@ var (
 	_, _ = &goroutine, &thread // entry_*.s use them
 )
 
-// begin is called by hpcc_entry, before the Go runtime begins: nothing in it may
-// allocate (a test of cmd/start/bare reads the machine code). At sp lies what
-// the kernel gives a program: argc, argv and so on.
+// begin is called by hpcc_entry, before the Go runtime starts. Nothing in it may allocate (a
+// test of cmd/start/bare checks the machine code). sp points at the kernel's data for a new
+// program: argc, argv and so on.
 func begin(sp unsafe.Pointer) {
 	NoteStreams()
 	argv := unsafe.Slice((**byte)(unsafe.Add(sp, unsafe.Sizeof(sp))), *(*uintptr)(sp))
@@ -80,13 +80,13 @@ func begin(sp unsafe.Pointer) {
 	}
 }
 
-// closedStreams has a bit for each standard stream that was closed when this
-// process was executed. The Go runtime opens /dev/null in their place.
+// closedStreams has one bit for each standard stream that was closed when this process was
+// executed. The Go runtime opens /dev/null for these streams.
 var closedStreams uint8
 
-// NoteStreams notes which standard streams are closed, so that they are closed
-// for the program of a run, too. It must be called before the Go runtime begins
-// and before anything is opened. It does not allocate.
+// NoteStreams records which standard streams are closed, so that a run's program finds them
+// closed as well. Call it before the Go runtime starts and before anything is opened. It
+// does not allocate.
 func NoteStreams() {
 	closedStreams = 0
 	for fd := range uintptr(3) {
@@ -104,12 +104,12 @@ var deathSignal = func() (s int32) {
 	return s
 }()
 
-// execute replaces this process by another program, which finds the standard
-// streams closed that this one found closed, and dies with the parent if this one
-// does. It returns only on failure.
+// execute replaces this process by another program. The program finds those standard streams
+// closed that were closed for this process, and inherits its parent-death signal. execute
+// returns only on failure.
 func execute(file string, args, env []string) error {
 	if deathSignal != 0 {
-		goruntime.LockOSThread() // any thread may be the one that executes the program
+		goruntime.LockOSThread() // any thread may execute the program
 		_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(deathSignal), 0, 0, 0)
 	}
 	for fd := range 3 {
@@ -120,11 +120,11 @@ func execute(file string, args, env []string) error {
 	return syscall.Exec(file, args, env)
 }
 
-// asksForLater says whether one of the words before "--" looks like --join or --measure: who has
-// made namespaces of its own could not enter those of others any more, nor stay outside
-// of the program's.
-func asksForLater(words []*byte) bool {
-	for _, w := range words {
+// asksForLater reports whether an argument before "--" looks like --join or --measure. A
+// process in its own namespaces could no longer join those of other tasks, or stay outside
+// the program's.
+func asksForLater(argv []*byte) bool {
+	for _, w := range argv {
 		if is(w, "--") {
 			return false
 		}
@@ -135,10 +135,10 @@ func asksForLater(words []*byte) bool {
 	return false
 }
 
-// asksForStage reports whether an argument before "--", or HPCC_STAGE in the
-// environment at env, looks as if the run needs the node's directory for copies.
-func asksForStage(words []*byte, env unsafe.Pointer) bool {
-	for _, w := range words {
+// asksForStage reports whether an argument before "--", or HPCC_STAGE in the environment at
+// env, suggests that the run needs the node's directory for image copies.
+func asksForStage(argv []*byte, env unsafe.Pointer) bool {
+	for _, w := range argv {
 		if is(w, "--") {
 			break
 		}
@@ -165,7 +165,7 @@ func setns(fd byte, kind uintptr) bool {
 	return errno == 0
 }
 
-// starts says whether the string at p, which ends with a zero byte, begins with head.
+// starts reports whether the zero-terminated string at p begins with head.
 func starts(p *byte, head string) bool {
 	for i := range len(head) {
 		if *(*byte)(unsafe.Add(unsafe.Pointer(p), i)) != head[i] {
@@ -175,12 +175,12 @@ func starts(p *byte, head string) bool {
 	return true
 }
 
-// is says whether the string at p, which ends with a zero byte, is word.
+// is reports whether the zero-terminated string at p equals word.
 func is(p *byte, word string) bool {
 	return starts(p, word) && *(*byte)(unsafe.Add(unsafe.Pointer(p), len(word))) == 0
 }
 
-// ends reports whether the string at p, which ends with a zero byte, ends with tail.
+// ends reports whether the zero-terminated string at p ends with tail.
 func ends(p *byte, tail string) bool {
 	for ; *p != 0; p = (*byte)(unsafe.Add(unsafe.Pointer(p), 1)) {
 		if is(p, tail) {
@@ -190,8 +190,8 @@ func ends(p *byte, tail string) bool {
 	return false
 }
 
-// early says whether the entry point was asked for namespaces, and with which
-// error it was refused them (nil when the process is in them).
+// early reports whether the entry point was asked for namespaces. err is the reason why it
+// did not get them, or nil if the process is in them.
 func early() (asked bool, err error) {
 	if entered == mapped {
 		return true, nil
@@ -205,11 +205,10 @@ func early() (asked bool, err error) {
 	return true, nil
 }
 
-// mapEarly writes the one-line id maps of the user namespace that the entry
-// point made (user_namespaces(7), "Defining user and group ID mappings"): a
-// build is root in it, a run keeps the caller's ids, or has those that its
-// specification carries. Until then the kernel shows the overflow ids; the
-// auxiliary vector still has the true ones.
+// mapEarly writes the one-line ID maps of the user namespace that the entry point created
+// (user_namespaces(7), "Defining user and group ID mappings"). A build is root in it; a run
+// keeps the caller's IDs or takes those of its specification. Before that the kernel reports
+// the overflow IDs, so the true IDs come from the auxiliary vector.
 func mapEarly(carried *specs.Spec) {
 	if asked, err := early(); !asked || err != nil || entered == mapped {
 		return
@@ -226,8 +225,8 @@ func mapEarly(carried *specs.Spec) {
 	if u, g, ok := ladder("run"); ok {
 		in = [2]int{u, g}
 	}
-	// Some hosts (AppArmor's restriction of unprivileged user namespaces)
-	// let the namespace be made, but give it no rights.
+	// Some hosts (AppArmor's restriction of unprivileged user namespaces) create the
+	// namespace but grant no rights in it.
 	switch err := writeIDMaps(fmt.Sprintf("%d %d 1", in[0], uid), fmt.Sprintf("%d %d 1", in[1], gid)); {
 	case errors.Is(err, syscall.EMFILE):
 		entered = 1 + int64(syscall.EMFILE)
@@ -236,8 +235,8 @@ func mapEarly(carried *specs.Spec) {
 	}
 }
 
-// writeIDMaps gives this process's new user namespace its maps, after what a
-// user without rights must give up for that.
+// writeIDMaps writes the maps of this process's new user namespace. An unprivileged user
+// must deny setgroups first.
 func writeIDMaps(uids, gids string) error {
 	for _, f := range [][2]string{{"setgroups", "deny"}, {"uid_map", uids}, {"gid_map", gids}} {
 		if err := rawfile.Write("/proc/self/"+f[0], []byte(f[1]), 0); err != nil {
@@ -247,8 +246,8 @@ func writeIDMaps(uids, gids string) error {
 	return nil
 }
 
-// MapIDs writes the ID maps of the user namespace that the entry point made for this
-// process, each a line of user_namespaces(7). It fails with a [NamespaceError] if the
+// MapIDs writes the ID maps of the user namespace that the entry point created for this
+// process; each map is a line as in user_namespaces(7). It returns a [NamespaceError] if the
 // host refused the namespace or the maps, or if this binary has no entry point.
 func MapIDs(uids, gids string) error {
 	asked, err := early()
@@ -264,8 +263,8 @@ func MapIDs(uids, gids string) error {
 	return nil
 }
 
-// Entries of the auxiliary vector, getauxval(3): pairs of type and value, each
-// a machine word (64 bits on all that we build for).
+// Types of auxiliary vector entries, getauxval(3). The vector holds pairs of type and value,
+// each one machine word (64 bits on every supported architecture).
 const (
 	atUID = 11 + iota
 	atEUID
@@ -273,9 +272,9 @@ const (
 	atEGID
 )
 
-// hostIDs returns the effective ids that this process was executed with. It
-// refuses those of a setuid or setgid file (execve(2)): hpcc needs no rights
-// but the user's, and takes no care with others.
+// hostIDs returns the effective IDs of this process. It refuses the IDs of a setuid or
+// setgid file (execve(2)): hpcc needs only the user's rights and does not protect any
+// others.
 func hostIDs(auxv [][2]uintptr) (uid, gid int, err error) {
 	var real, effective [2]int
 	for _, entry := range auxv {
@@ -291,7 +290,7 @@ func hostIDs(auxv [][2]uintptr) (uid, gid int, err error) {
 		}
 	}
 	if real != effective {
-		err = errors.New("hpcc is installed setuid or setgid and refuses to run so: it needs no rights but the user's; chmod ug-s the file")
+		err = errors.New("hpcc is installed setuid or setgid, which it does not need and refuses; remove the bits with chmod ug-s")
 	}
 	return effective[0], effective[1], err
 }

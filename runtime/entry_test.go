@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// What of a command line the entry point leaves to others, it leaves as it is.
+// The entry point does nothing for command lines that it does not handle.
 func TestBegin(t *testing.T) {
 	for _, c := range []struct {
 		line    string
@@ -83,8 +83,8 @@ func TestAsksForStage(t *testing.T) {
 	}
 }
 
-// A file with setuid or setgid bits, which this user cannot make for another,
-// shows in the auxiliary vector: real and effective ids differ.
+// A setuid or setgid file is visible in the auxiliary vector: real and effective IDs differ.
+// The test cannot create such a file for another user.
 func TestSetuidIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name string

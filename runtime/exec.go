@@ -21,8 +21,8 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// A NamespaceError says that this host does not let the user create the
-// namespaces that a run needs.
+// NamespaceError reports that this host does not let the user create the namespaces that a
+// run needs.
 type NamespaceError struct{ Err error }
 
 func (e *NamespaceError) Error() string {
@@ -33,20 +33,19 @@ func (e *NamespaceError) Error() string {
 }
 func (e *NamespaceError) Unwrap() error { return e.Err }
 
-// initName is argv[0] of a child that becomes a program: see Init.
+// initName is argv[0] of the child process that becomes a program. See Init.
 const initName = "hpcc-init"
 
-// specFD is where such a child reads its spec.
+// specFD is the file descriptor from which that child reads its spec.
 const specFD = 3
 
-// Init must be the first thing main does. In a child started by [Command] it
-// becomes the program and returns only on failure, with true and the error; a
-// run that was carried over an execution of hpcc goes on likewise. An hpcc that is
-// installed setuid is refused with true and the error. In any other process Init
-// returns false at once.
+// Init must be the first call in main. In a child started by [Command] it becomes the
+// program and returns only on failure, with true and the error. It also resumes a run that
+// was passed across an exec. If hpcc is installed setuid, Init returns true and an error. In
+// any other process it returns false at once.
 //
-// Each of helpers does the work of other children of hpcc: it gets the arguments of this
-// process and returns false if the process is not such a child.
+// Each of helpers implements another kind of hpcc child process. It receives the arguments
+// of this process and returns false if the process is not such a child.
 func Init(helpers ...func(args []string) (child bool, err error)) (child bool, err error) {
 	auxv, _ := unix.Auxv()
 	if _, _, err := hostIDs(auxv); err != nil {
@@ -78,7 +77,7 @@ func Init(helpers ...func(args []string) (child bool, err error)) (child bool, e
 	return true, become(s)
 }
 
-// readSpec reads the spec that the parent of this process has left to it.
+// readSpec reads the spec that the parent process left at specFD.
 func readSpec() (*specs.Spec, error) {
 	f := os.NewFile(specFD, "spec")
 	b, err := io.ReadAll(f)
@@ -93,11 +92,10 @@ func readSpec() (*specs.Spec, error) {
 	return &s, nil
 }
 
-// Exec runs the spec's program. When it can (see entry.go) this process turns
-// into the program and Exec does not return. In a binary without the early
-// entry point the program is a child instead: Exec passes signals on, waits,
-// and ends this process as the program ended. An error is an [process.Error] or a
-// [NamespaceError].
+// Exec runs the spec's program. If possible (see entry.go), this process turns into the
+// program and Exec does not return. In a binary without the early entry point the program is
+// a child: Exec forwards signals, waits, and ends this process with the program's status. An
+// error is a [process.Error] or a [NamespaceError].
 func Exec(s *specs.Spec) error {
 	asked, err := early()
 	if err != nil {
@@ -113,7 +111,7 @@ func Exec(s *specs.Spec) error {
 	return become(s)
 }
 
-// failed gives an error the status of a run that could not be set up, unless it
+// failed gives an error the exit status of a run that could not be set up, unless it already
 // has one.
 func failed(err error) error {
 	var e *process.Error
@@ -124,10 +122,10 @@ func failed(err error) error {
 	return &process.Error{Status: process.ExitFailed, Err: err}
 }
 
-// EnterFakeRoot makes this process root of its own user and mount namespace,
-// with only the user's own rights outside, as builds need. It does so in place
-// in a binary with the early entry point started as "hpcc build"; otherwise
-// the process starts itself again inside, waits, and ends as that one ends.
+// EnterFakeRoot makes this process root of its own user and mount namespace, as builds need;
+// outside it keeps only the user's rights. In a binary with the early entry point, started
+// as "hpcc build", it does so in place. Otherwise the process starts itself again inside,
+// waits, and ends with that process's status.
 func EnterFakeRoot() error {
 	asked, err := early()
 	if err != nil {
@@ -148,10 +146,10 @@ func EnterFakeRoot() error {
 	return waitAndExit(cmd)
 }
 
-// insideMark tells a process that EnterFakeRoot started itself again.
+// insideMark marks a process that EnterFakeRoot has started inside the namespaces.
 const insideMark = "HPCC_INSIDE"
 
-// private keeps mounts made here from the host, where they could reach it.
+// private stops mounts made here from propagating to the host.
 func private() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("detaching from the host's mounts: %w", err)
@@ -159,10 +157,10 @@ func private() error {
 	return nil
 }
 
-// Command returns the run of s as a child of this process, not yet started.
-// Its standard streams, cancellation and end are the caller's, as with
-// [exec.CommandContext]; the child dies with this process. Under a fake root,
-// notes are told what the program asks for and its user may not have; nil: nobody is.
+// Command returns the run of s as a child of this process, not yet started. As with
+// [exec.CommandContext], the caller owns its standard streams and cancellation. The child
+// dies with this process. Under a fake root, notes records requests that the user's rights
+// do not allow; notes may be nil.
 func Command(ctx context.Context, s *specs.Spec, notes *fakeroot.Notes) (*exec.Cmd, error) {
 	s = noteLowestRoot(s)
 	if notes != nil {
@@ -185,14 +183,14 @@ func Command(ctx context.Context, s *specs.Spec, notes *fakeroot.Notes) (*exec.C
 	if notes != nil {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
-			return nil, fmt.Errorf("preparing to note what the program asks for: %w", err)
+			return nil, fmt.Errorf("preparing to record privileged requests: %w", err)
 		}
 		err = unix.SetNonblock(fds[0], true)
 		if err == nil {
 			err = unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("preparing to note what the program asks for: %w", err)
+			return nil, fmt.Errorf("preparing to record privileged requests: %w", err)
 		}
 		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(fds[1]), "notes"))
 		go fakeroot.AnswerCalls(os.NewFile(uintptr(fds[0]), "notes"), notes)
@@ -200,7 +198,7 @@ func Command(ctx context.Context, s *specs.Spec, notes *fakeroot.Notes) (*exec.C
 	return cmd, nil
 }
 
-// specFile holds s in memory, for a process to come.
+// specFile returns a memory file with s, for a process started later.
 func specFile(s *specs.Spec) (*os.File, error) {
 	f, err := process.MemoryFile("hpcc-spec", s)
 	if err != nil {
@@ -209,18 +207,18 @@ func specFile(s *specs.Spec) (*os.File, error) {
 	return f, nil
 }
 
-// Values of fakeRootMark for a child whose parent takes notes; listenAttrs, one that
-// also knows what extended attributes files have.
+// Values of fakeRootMark for a child whose parent records requests. With listenAttrs the
+// parent also records the files' extended attributes.
 const (
 	listen      = "listen"
 	listenAttrs = "listen-attributes"
 )
 
-// setupCaps are the rights in its namespaces that a child needs to put a root
-// together: mounts, the loopback interface, and what an overlay does to files.
+// setupCaps are the capabilities in its namespaces that a child needs to assemble a root:
+// mounts, the loopback interface, and overlay operations on files.
 var setupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_NET_ADMIN, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_MKNOD}
 
-// procAttr asks for the spec's namespaces and id maps.
+// procAttr returns the process attributes that create the spec's namespaces and ID maps.
 func procAttr(s *specs.Spec) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	for _, n := range s.Linux.Namespaces {
@@ -230,8 +228,8 @@ func procAttr(s *specs.Spec) *syscall.SysProcAttr {
 			u, g := s.Linux.UIDMappings[0], s.Linux.GIDMappings[0]
 			a.UidMappings = []syscall.SysProcIDMap{{ContainerID: int(u.ContainerID), HostID: int(u.HostID), Size: 1}}
 			a.GidMappings = []syscall.SysProcIDMap{{ContainerID: int(g.ContainerID), HostID: int(g.HostID), Size: 1}}
-			// Who is not root in the namespace loses its rights there on exec,
-			// but for ambient ones (capabilities(7)); become gives them up.
+			// A process that is not root in the namespace loses its capabilities on exec,
+			// except ambient ones (capabilities(7)). become drops those.
 			a.AmbientCaps = setupCaps
 		case specs.MountNamespace:
 			a.Cloneflags |= syscall.CLONE_NEWNS
@@ -248,7 +246,7 @@ func procAttr(s *specs.Spec) *syscall.SysProcAttr {
 	return a
 }
 
-// supervise runs s as a child and ends as it ends.
+// supervise runs s as a child and ends this process with the child's status.
 func supervise(s *specs.Spec) error {
 	cmd, err := Command(context.Background(), s, nil)
 	if err != nil {
@@ -258,10 +256,10 @@ func supervise(s *specs.Spec) error {
 	return waitAndExit(cmd)
 }
 
-// waitAndExit starts cmd, passes on the signals that end or steer programs,
-// waits, and ends this process with the child's status or by its signal.
+// waitAndExit starts cmd, forwards signals, waits, and ends this process with the child's
+// status or signal.
 func waitAndExit(cmd *exec.Cmd) error {
-	goruntime.LockOSThread() // Pdeathsig is the death of the starting thread
+	goruntime.LockOSThread() // Pdeathsig fires when the starting thread dies
 	if err := cmd.Start(); err != nil {
 		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) {
 			return &NamespaceError{err}
@@ -278,7 +276,7 @@ func waitAndExit(cmd *exec.Cmd) error {
 	return nil
 }
 
-// become replaces this process, already in its namespaces, by the program.
+// become replaces this process, which is already in its namespaces, by the program.
 func become(s *specs.Spec) error {
 	foreign, err := settle(s)
 	if err != nil {
@@ -287,8 +285,8 @@ func become(s *specs.Spec) error {
 	return launch(s, foreign, execute)
 }
 
-// settle makes what s describes the surroundings of this process. foreign says
-// why programs of another architecture would not run in them.
+// settle sets up the environment of this process that s describes. foreign is the reason why
+// programs of another architecture cannot run in it.
 func settle(s *specs.Spec) (foreign, err error) {
 	if s.Process == nil || s.Root == nil || len(s.Process.Args) == 0 {
 		return nil, errors.New("the run's specification names no program")
@@ -300,8 +298,7 @@ func settle(s *specs.Spec) (foreign, err error) {
 	return foreign, enterRoot(s)
 }
 
-// launch begins the program by exec, in surroundings that are settled. It
-// returns only on failure.
+// launch executes the program after settle. It returns only on failure.
 func launch(s *specs.Spec, foreign error, exec func(file string, args, env []string) error) error {
 	if err := unix.Chdir(s.Process.Cwd); err != nil {
 		return failed(fmt.Errorf("changing to working directory %q inside the image: %w", s.Process.Cwd, err))
@@ -327,33 +324,32 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 	return process.ExecError(exe, s.Process.Args[0], err)
 }
 
-// Launch executes a program in the directory cwd of this process's surroundings,
-// which were settled before Go began (cmd/start/bare). It returns only on
-// failure, with an [process.Error].
+// Launch executes a program in the directory cwd. The namespaces and mounts were set up
+// before Go started (cmd/start/bare). It returns only on failure, with a [process.Error].
 func Launch(args, env []string, cwd string) error {
 	return launch(&specs.Spec{Process: &specs.Process{Args: args, Env: env, Cwd: cwd, NoNewPrivileges: true}}, nil, execute)
 }
 
-// giveUp gives up the namespace's rights and the ways to new ones. traced says
-// that the program has to be started by [fakeroot.Trace].
+// giveUp drops the namespace's capabilities and prevents gaining new ones. traced reports
+// that [fakeroot.Trace] has to start the program.
 func giveUp(s *specs.Spec) (traced bool, err error) {
 	if s.Annotations[lowestRootMark] != "" {
 		if err := rootfs.KeepCovered(); err != nil {
 			return false, err
 		}
 	}
-	// A new namespace has no ambient rights, and the entry point of "hpcc run" saw
-	// to the rest while there was one thread. To lock one now would start another.
+	// A new namespace has no ambient capabilities, and the entry point of "hpcc run" did the
+	// rest while there was one thread. Locking a thread now would start another.
 	if bound, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); bound == 1 && (entered == 1 || entered == mapped) && s.Annotations[fakeRootMark] == "" {
 		return false, nil
 	}
-	goruntime.LockOSThread() // the next three are of a thread; exec keeps them
+	goruntime.LockOSThread() // the next three settings belong to a thread; exec keeps them
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return false, fmt.Errorf("giving up the namespace's rights: %w", err)
+		return false, fmt.Errorf("dropping the namespace's capabilities: %w", err)
 	}
 	if s.Process.NoNewPrivileges {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			return false, fmt.Errorf("giving up new privileges: %w", err)
+			return false, fmt.Errorf("setting no_new_privs: %w", err)
 		}
 	}
 	if f := s.Annotations[fakeRootMark]; f != "" {

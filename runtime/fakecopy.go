@@ -16,20 +16,20 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// Where users may mount no overlay (before Linux 5.11), -W gives the program a copy
-// of the image on the tmpfs that would have kept the changes. It may be as large as
-// the changes might have been, and is refused beforehand when it would be larger.
-// Where an overlay works in part only (before Linux 6.6), small images are copied.
+// If users cannot mount an overlay (before Linux 5.11), -W gives the program a copy of the
+// image on the tmpfs that would have kept the changes. The copy may be as large as the
+// changes; a larger image is refused before copying. If overlays work only in part (before
+// Linux 6.6), small images are copied.
 
-// smallCopy is the size, in bytes, up to which a copy is better than such an overlay.
+// smallCopy is the size in bytes up to which a copy is preferred to such an overlay.
 const smallCopy = 256 << 20
 
 // copyForgetful copies an image of at most most bytes to the tmpfs at base, because an
-// overlay does not do (why). It says so on standard error: this process is about
-// to become the program. copied is false for a larger image.
+// overlay does not work (why). It reports the copy on standard error, since this process is
+// about to become the program. copied is false for a larger image.
 func copyForgetful(img int, why error, most int64) (copied bool, err error) {
 	begun := time.Now()
-	from := rawfile.Path(img) + "/." // the descriptor's name alone is a link
+	from := rawfile.Path(img) + "/." // the descriptor's path alone is a symbolic link
 	var st unix.Statfs_t
 	if err := unix.Statfs(rootfs.Base, &st); err != nil {
 		return false, fmt.Errorf("reading the size of the tmpfs for changes: %w", err)
@@ -80,8 +80,8 @@ func memorySize(dir string) (sum int64, err error) {
 	return sum, err
 }
 
-// copyMemory copies the tree from to the directory to, with modes, times, links
-// and FIFOs. Extended attributes stay behind: a run does not look at them.
+// copyMemory copies the tree from to the directory to, with modes, times, links and FIFOs.
+// It skips extended attributes, which a run does not use.
 func copyMemory(from, to string) error {
 	type dirTime struct {
 		path string
@@ -120,9 +120,9 @@ func copyMemory(from, to string) error {
 			linked[st.Ino] = dst
 			return copyMemoryFile(p, dst, &st)
 		}
-		return nil // sockets do not work in a copy; nobody else can be here
+		return nil // sockets do not work in a copy
 	})
-	for i := len(dirs) - 1; i >= 0 && err == nil; i-- { // after what is in them
+	for i := len(dirs) - 1; i >= 0 && err == nil; i-- { // parents after their contents
 		if err = unix.Chmod(dirs[i].path, dirs[i].st.Mode&0o7777); err == nil {
 			err = unix.UtimesNanoAt(unix.AT_FDCWD, dirs[i].path, []unix.Timespec{dirs[i].st.Atim, dirs[i].st.Mtim}, 0)
 		}

@@ -13,8 +13,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// The copy that -W makes where there is no overlay has modes, times, links and
-// FIFOs, and its size is known beforehand.
+// The copy that -W makes without an overlay has modes, times, links and FIFOs, and its size
+// is known in advance.
 func TestCopyMemory(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	at := func(p string) string { return filepath.Join(from, p) }

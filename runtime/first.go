@@ -7,33 +7,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// "hpcc entry" is often the first process of a pid namespace: of a container. The
-// first process of "hpcc run --pid" always is.
-// The kernel makes that one the parent of all orphans, and takes no signal to it
-// that it has no handler for. Most programs are prepared for neither. So the
-// process becomes two before Go begins: the second goes on to be the program, and the
-// first stays here, on one thread and a few pages of memory, and needs no Go. The
-// second's pid is 2, because no thread of Go came before it.
+// "hpcc entry" is often the first process of a pid namespace, because it starts a container.
+// The first process of "hpcc run --pid" always is.
+// The kernel makes the first process the parent of all orphans, and delivers no signal to it
+// without a handler. Most programs are not prepared for this. The process therefore forks
+// before Go starts: the second process becomes the program; the first stays here, with one
+// thread, a few pages of memory and without Go. The second's pid is 2, because no Go thread
+// was created before it.
 //
-// Measured as the container's first process, resident: this 0.6 MB, of which all but 0.04 is mapped from the
-// file; the same in Go, with handlers for signals, 3.6 MB and 0.8.
+// Resident memory of the container's first process, measured: 0.6 MB here, of which 0.04 is
+// not mapped from the file; in Go with signal handlers 3.6 MB and 0.8.
 
-// kept are the signals that are a process's own fault: they come to it at once,
-// and are not waited for.
+// kept are the signals for a process's own faults. They are delivered at once instead of
+// being waited for.
 const kept = 1<<(unix.SIGILL-1) | 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGABRT-1) | 1<<(unix.SIGBUS-1) |
 	1<<(unix.SIGFPE-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGSYS-1)
 
-// sigsetSize is the size of the kernel's sets of signals, in bytes.
+// sigsetSize is the size of the kernel's signal sets, in bytes.
 const sigsetSize = 8
 
-// second makes the first process of a namespace two. It returns in the second;
-// also where this process is not a first one, or where there cannot be a second,
-// which main finds out again and says. As begin, it may not allocate.
+// second forks the first process of a namespace and returns in the child. It also returns if
+// this process is not the first, or if fork fails, which main detects again and reports.
+// Like begin, it may not allocate.
 //
-// With foreground, the second becomes the foreground process group of the terminal, if
-// there is one: typed signals reach it once, and not through the first process
-// again. Otherwise the first leaves its group, which keeps the program and the
-// process outside that passes signals on.
+// With foreground, the second process becomes the terminal's foreground process group, if
+// there is a terminal. Typed signals then reach it once, and not again through the first
+// process. Otherwise the first leaves its group, which then holds the program and the outer
+// process that forwards signals.
 func second(foreground bool) {
 	if pid, _, _ := syscall.RawSyscall(unix.SYS_GETPID, 0, 0, 0); pid != 1 {
 		return
@@ -41,12 +41,12 @@ func second(foreground bool) {
 	waited := ^uint64(kept)
 	var had uint64
 	sigmask(&waited, &had)
-	// Who ignores the end of children is told of none: that may be inherited.
+	// An inherited SIG_IGN for SIGCHLD would hide the child's exit.
 	var usual [4]uintptr
 	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&usual)), 0, sigsetSize, 0, 0)
 	if !foreground {
-		// Its directory must not hold on to files of the host: pivot_root(2) changes
-		// those of processes that stand in the old root.
+		// The working directory must not keep host files busy: pivot_root(2) changes it for
+		// processes in the old root.
 		root := [2]byte{'/'}
 		syscall.RawSyscall(unix.SYS_CHDIR, uintptr(unsafe.Pointer(&root)), 0, 0)
 	}
@@ -66,13 +66,13 @@ func second(foreground bool) {
 	sigmask(&had, nil)
 }
 
-// tend passes signals on to the child, reaps all that ends, and ends as the
-// child ends; the kernel ends what is left then.
+// tend forwards signals to the child, reaps all processes, and ends with the child's status.
+// The kernel then ends the remaining processes.
 func tend(child uintptr, waited *uint64) {
 	for {
 		sig, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(waited)), 0, 0, sigsetSize, 0, 0)
 		if errno != 0 {
-			continue // EINTR: it was stopped and goes on
+			continue // EINTR: stopped and continued
 		}
 		if sig != uintptr(unix.SIGCHLD) {
 			syscall.RawSyscall(unix.SYS_KILL, child, sig, 0)
@@ -91,7 +91,7 @@ func tend(child uintptr, waited *uint64) {
 	}
 }
 
-// leave ends this process as wait(2) says that another one did, in the way of shells.
+// leave ends this process for the wait(2) status of another, as shells do.
 func leave(status uint32) {
 	code := status >> 8 & 0xff
 	if signal := status & 0x7f; signal != 0 {
@@ -102,7 +102,7 @@ func leave(status uint32) {
 	}
 }
 
-// sigmask replaces the set of signals that wait; had gets what it was, unless nil.
+// sigmask sets the set of blocked signals. had receives the previous set, unless nil.
 func sigmask(set, had *uint64) {
 	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(had)), sigsetSize, 0, 0)
 }

@@ -12,16 +12,15 @@ import (
 	"hpcc/runtime/rawfile"
 )
 
-// A Image is what a run needs of an image's configuration, as JSON
-// (image-spec, config.md). The type of image-spec itself would do, but its
-// package compiles regular expressions before main begins, a tenth of the
-// start of a run.
+// Image holds the part of an image's configuration that a run needs, as JSON (image-spec,
+// config.md). It is not image-spec's own type because that package compiles regular
+// expressions before main, a tenth of a run's startup time.
 type Image struct {
 	Architecture string      `json:"architecture"`
 	Config       ImageConfig `json:"config"`
 }
 
-// ImageConfig is the part that says how the image's program runs.
+// ImageConfig is the part that describes how the image's program runs.
 type ImageConfig struct {
 	User       string
 	Env        []string
@@ -30,8 +29,8 @@ type ImageConfig struct {
 	WorkingDir string
 }
 
-// ReadImage reads the image's configuration from file of a tree; a directory
-// without one was made otherwise and runs with none.
+// ReadImage reads the image's configuration from file in the tree root. A directory without
+// that file was not created by hpcc and has an empty configuration.
 func ReadImage(root, file string) (Image, error) {
 	var img Image
 	file = filepath.Join(root, file)

@@ -19,26 +19,25 @@ import (
 	"hpcc/store/owndir"
 )
 
-// Tasks of one node that shall read each other's memory (process_vm_readv(2),
-// "cross-memory attach" of MPI libraries) need a user namespace in common.
+// Tasks of one node that read each other's memory (process_vm_readv(2), "cross-memory
+// attach" in MPI libraries) need a common user namespace.
 //
-// They find each other by a file in the user's own directory on the node (joinDir),
-// locked while one of them makes or enters the namespaces: a line for what they run, then one for each that came.
-// Whoever comes enters the namespaces of any that lives; when none does it makes
-// new ones. So nobody waits for one who never comes, the kernel gives up the
-// lock of one who died, and no process stays behind. When as many came as were
-// announced the last removes the file; a file left over, because fewer came, is
-// removed by the user's next such run.
+// They find each other by a file in the user's own directory on the node (joinDir), locked
+// while a task creates or enters the namespaces. Its first line is the run, each further
+// line a task that joined. A new task enters the namespaces of any living task, or creates
+// new ones. So no task waits for one that never starts, the kernel releases the lock of a
+// dead task, and no process remains. Once the expected number of tasks has joined, the last
+// one removes the file. If fewer join, the user's next such run removes it.
 
-// joinPatience is how long a task waits for the lock: making the namespaces
-// takes milliseconds, unless a file system hangs.
+// joinPatience is how long a task waits for the lock. Creating the namespaces takes
+// milliseconds unless a file system hangs.
 const joinPatience = 30 * time.Second
 
 func wantsJoin(s *specs.Spec) bool {
 	return s.Annotations[joinMark] != "" || joinPID(s) != 0
 }
 
-// joinPID is the process whose namespaces s names; 0 when it names none.
+// joinPID returns the process whose namespaces s names, or 0.
 func joinPID(s *specs.Spec) (pid int) {
 	if s.Linux != nil {
 		for _, n := range s.Linux.Namespaces {
@@ -50,10 +49,10 @@ func joinPID(s *specs.Spec) (pid int) {
 	return pid
 }
 
-// join runs s together with others. It returns only on failure.
+// join runs s in shared namespaces. It returns only on failure.
 func join(s *specs.Spec) error {
 	if asked, _ := early(); asked {
-		return errors.New("--join must be a word of its own on the command line, before the image: it is too late to join")
+		return errors.New("--join must be a separate argument before the image: it is too late to join")
 	}
 	if !deferred() {
 		return errors.New("this binary cannot join: it was linked without its entry point; build it with make")
@@ -108,7 +107,7 @@ func join(s *specs.Spec) error {
 	return carry(s, markEnter, noFD, noFD, g.FD)
 }
 
-// openNamespaces opens the namespaces of a process that tasks share.
+// openNamespaces opens the shared namespaces of a process.
 func openNamespaces(pid int) (user, mnt int, err error) {
 	if user, err = unix.Open(fmt.Sprintf("/proc/%d/ns/user", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return -1, -1, err
@@ -120,7 +119,7 @@ func openNamespaces(pid int) (user, mnt int, err error) {
 	return user, mnt, nil
 }
 
-// inode tells namespaces apart, namespaces(7).
+// inode returns the inode number that identifies a namespace, namespaces(7).
 func inode(fd int) uint64 {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil {
@@ -129,25 +128,25 @@ func inode(fd int) uint64 {
 	return st.Ino
 }
 
-// A group is the locked file by which the tasks of a node find each other.
+// A group is the locked file through which the tasks of a node find each other.
 type group struct {
 	FD   int
 	file string
 }
 
-// A member is a task that came, and the namespaces it is in.
+// A member is a task that joined, and its namespaces.
 type member struct {
 	pid       int
 	user, mnt uint64
 }
 
-// shownPatience is how long a member may be without showing its namespaces.
+// shownPatience is how long a living member's namespaces may stay unreadable.
 const shownPatience = time.Second
 
-// open opens the namespaces of a member that lives: the number of one that died
-// may be another's. A member that has made its namespaces shows them only when the
-// kernel has its program (execve(2) closes the descriptor that holds the lock
-// before it makes the process dumpable again, proc(5)), which is a moment later.
+// open opens the namespaces of a living member; the pid of a dead one may belong to another
+// process. A member's new namespaces become readable only after its program starts:
+// execve(2) closes the descriptor with the lock shortly before it makes the process dumpable
+// again, proc(5).
 func (m *member) open() (user, mnt int, lives bool) {
 	user, mnt, err := openNamespaces(m.pid)
 	for begun := time.Now(); errors.Is(err, fs.ErrPermission) && time.Since(begun) < shownPatience; {
@@ -165,9 +164,8 @@ func (m *member) open() (user, mnt int, lives bool) {
 	return user, mnt, true
 }
 
-// joinDir returns the user's directory for groups, in the node's memory if
-// possible. It is the same for all the user's tasks on the node, and no other
-// user can get at what is in it.
+// joinDir returns the user's directory for groups, in the node's memory if possible. All the
+// user's tasks on the node share it, and no other user can access its contents.
 func joinDir() (dir string, err error) {
 	for _, shared := range []string{"/dev/shm", "/tmp"} {
 		var place string
@@ -181,7 +179,7 @@ func joinDir() (dir string, err error) {
 	return "", err
 }
 
-// groupFile returns the file by which the tasks with a tag find each other.
+// groupFile returns the path of the file through which the tasks with a tag find each other.
 func groupFile(dir, tag string) string {
 	safe := strings.Map(func(r rune) rune {
 		if (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9') || strings.ContainsRune("._-", r) {
@@ -194,7 +192,7 @@ func groupFile(dir, tag string) string {
 		h.Write([]byte(tag))
 		safe = fmt.Sprintf("%s-%x", safe[:min(len(safe), 60)], h.Sum64())
 	}
-	return filepath.Join(dir, "tag-"+safe) // also for the tags "." and ".."
+	return filepath.Join(dir, "tag-"+safe) // the prefix makes the tags "." and ".." safe
 }
 
 // openGroup opens and locks the file of a tag.
@@ -211,12 +209,12 @@ func openGroup(dir, tag string) (*group, error) {
 		err := unix.Flock(g.FD, unix.LOCK_EX|unix.LOCK_NB)
 		var st unix.Stat_t
 		if serr := unix.Fstat(g.FD, &st); serr != nil {
-			return nil, fmt.Errorf("joining the tasks of %q: looking at %q: %w", tag, g.file, serr)
+			return nil, fmt.Errorf("joining the tasks of %q: checking %q: %w", tag, g.file, serr)
 		}
 		if err == nil && st.Nlink > 0 {
 			return g, nil
 		}
-		if st.Nlink == 0 { // the group was complete meanwhile: this is another's
+		if st.Nlink == 0 { // the group completed meanwhile and removed this file
 			unix.Close(g.FD)
 			g.FD = 0
 			continue
@@ -231,10 +229,10 @@ func openGroup(dir, tag string) (*group, error) {
 	}
 }
 
-// maxGroup bounds what is read of a group's file.
+// maxGroup bounds the size of a group's file, in bytes.
 const maxGroup = 4 << 20
 
-// read returns what the group runs and who came.
+// read returns the group's run and its members.
 func (g *group) read() (what []byte, members []member, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(g.FD, &st); err != nil || st.Size > maxGroup {
@@ -255,7 +253,7 @@ func (g *group) read() (what []byte, members []member, err error) {
 	return what, members, nil
 }
 
-// begin makes the group one of this process alone, which is in no namespaces yet.
+// begin starts the group with this process as the first member, before it has namespaces.
 func (g *group) begin(what []byte) error {
 	err := unix.Ftruncate(g.FD, 0)
 	if err == nil {
@@ -267,7 +265,7 @@ func (g *group) begin(what []byte) error {
 	return nil
 }
 
-// add notes this process as a member, in these namespaces.
+// add records this process and its namespaces as a member.
 func (g *group) add(user, mnt uint64) error {
 	end, err := unix.Seek(g.FD, 0, 2)
 	if err == nil {
@@ -279,8 +277,7 @@ func (g *group) add(user, mnt uint64) error {
 	return nil
 }
 
-// enter notes the namespaces that this process made, unless it is noted as one
-// who joined.
+// enter records the namespaces that this process created, unless the process joined others.
 func (g *group) enter() error {
 	_, members, err := g.read()
 	if err != nil || len(members) > 0 {
@@ -295,7 +292,7 @@ func (g *group) enter() error {
 	return g.add(inode(user), inode(mnt))
 }
 
-// sweep removes the files of groups that no living process is in, except one.
+// sweep removes the files of groups without living members, except one.
 func sweep(except string) {
 	files, _ := filepath.Glob(filepath.Join(filepath.Dir(except), "tag-*"))
 	for _, f := range files {
@@ -314,7 +311,7 @@ func sweep(except string) {
 	}
 }
 
-// alive says whether a member of the group lives.
+// alive reports whether a member of the group lives.
 func (g *group) alive() bool {
 	_, members, err := g.read()
 	for _, m := range members {

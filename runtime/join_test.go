@@ -14,8 +14,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A member that the kernel does not show for a moment, between making its
-// namespaces and executing its program, lives; one that ended does not.
+// A member whose namespaces are unreadable for a moment, between creating them and executing
+// its program, counts as alive; one that has ended does not.
 func TestMemberShown(t *testing.T) {
 	const hidden = "HPCC_TEST_HIDDEN"
 	if os.Getenv(hidden) != "" {
@@ -50,7 +50,7 @@ func TestMemberShown(t *testing.T) {
 	}
 }
 
-// hide is the member: it says in which namespaces it is, and shows them later.
+// hide runs in the member: it reports its namespaces and becomes readable later.
 func hide(t *testing.T) {
 	user, mnt, err := openNamespaces(os.Getpid())
 	testenv.Check(t, err)

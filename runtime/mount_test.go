@@ -16,8 +16,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Default mounts come first, in this order; the user's own come last and may
-// cover them.
+// Default mounts come first, in this order. The user's come last and may cover them.
 func TestMountOrder(t *testing.T) {
 	root := t.TempDir()
 	for _, d := range []string{"full/x", "vacant"} {
@@ -102,7 +101,7 @@ func TestEntry(t *testing.T) {
 	}
 }
 
-// Mount points are found inside the root, wherever its links seem to lead.
+// Mount points are resolved inside the root, wherever its links point.
 func TestMountPoints(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	dir := t.TempDir()
@@ -128,8 +127,8 @@ func TestMountPoints(t *testing.T) {
 			{dir + "/file:/real/kept", "cat /real/kept", "shown"},
 			{dir + "/file:/etc/one", "cat /etc/one", "shown"},
 			{dir + ":/loop/x", "", "too many levels"},
-			{dir + "/file:/real", "", "the image has a directory there"},
-			{dir + ":/real/kept", "", "the image has a file there"},
+			{dir + "/file:/real", "", "the destination is a directory in the image"},
+			{dir + ":/real/kept", "", "the destination is a file in the image"},
 			{dir + ":/real/kept/x", "", "not a directory"},
 		} {
 			s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{c.bind}, Write: write, NoHome: true})
@@ -147,8 +146,8 @@ func TestMountPoints(t *testing.T) {
 	}
 }
 
-// A directory that was rebuilt to hold a mount point is as read-only as the
-// image, and a program gets no new rights.
+// A directory that was replaced to hold a mount point is as read-only as the image, and a
+// program gains no rights.
 func TestReadOnlyPlaces(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	dir := t.TempDir()
@@ -167,8 +166,8 @@ func TestReadOnlyPlaces(t *testing.T) {
 	}
 }
 
-// A directory of many entries gets new names by an overlay, which must neither
-// lose what was mounted in the directory before nor change what it looks like.
+// A directory with many entries gets new names by an overlay, which must keep earlier mounts
+// in the directory and its metadata.
 func TestManyEntries(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	big := filepath.Join(root, "big")
@@ -217,7 +216,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// What a run that did not begin ends with.
+// Exit statuses of runs that did not start.
 func TestStatuses(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	t.Chdir("/")
@@ -236,7 +235,7 @@ func TestStatuses(t *testing.T) {
 		{"./script", "/bin", "/", 9, ""},
 		{"script", "/bin", "/nosuch::/x", 9, ""}, // an empty element is the current directory
 		{"nosuch", "/", "/bin", process.ExitNotFound, `no such program in the image's PATH (/bin)`},
-		{"--cd", "/", "/bin", process.ExitNotFound, "options stand before the image's name"},
+		{"--cd", "/", "/bin", process.ExitNotFound, "flags of hpcc come before IMAGE"},
 		{"/nosuch", "/", "/bin", process.ExitNotFound, "no such file"},
 		{"orphan", "/", "/bin", process.ExitNotFound, "interpreter"},
 		{"/bin/orphan", "/", "/bin", process.ExitNotFound, "interpreter"},
@@ -259,7 +258,7 @@ func TestStatuses(t *testing.T) {
 			t.Errorf("%s in %s with PATH=%s ends with %d and %q; want %d and %q", c.prog, c.cwd, c.path, got, out, c.status, c.want)
 		}
 	}
-	// Nothing to run, and a source that went away.
+	// A missing program, and a source that has disappeared.
 	for _, c := range []struct {
 		change func(s *specs.Spec)
 		want   string

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownNamespaces gives this process the network and host name of its own that s
-// asks for. A child has them from its birth (procAttr).
+// ownNamespaces gives this process the network namespace and host name that s asks for. A
+// child process gets them when it is cloned (procAttr).
 func ownNamespaces(s *specs.Spec) error {
 	flags := 0
 	if hasNamespace(s, specs.NetworkNamespace) {
@@ -22,10 +22,10 @@ func ownNamespaces(s *specs.Spec) error {
 	if flags == 0 {
 		return nil
 	}
-	goruntime.LockOSThread() // they are of a thread; exec keeps them
+	goruntime.LockOSThread() // namespaces belong to a thread; exec keeps them
 	if asked, _ := early(); asked {
 		if err := unix.Unshare(flags); err != nil {
-			return fmt.Errorf("creating a network or host name of its own: %w", err)
+			return fmt.Errorf("creating network and host name namespaces: %w", err)
 		}
 	}
 	if flags&unix.CLONE_NEWUTS != 0 && s.Hostname != "" {
@@ -36,13 +36,13 @@ func ownNamespaces(s *specs.Spec) error {
 	return Loopback(s)
 }
 
-// hasNamespace says whether s asks for a new namespace of this kind.
+// hasNamespace reports whether s asks for a new namespace of this kind.
 func hasNamespace(s *specs.Spec, t specs.LinuxNamespaceType) bool {
 	return s.Linux != nil && slices.ContainsFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == t && n.Path == "" })
 }
 
-// Loopback brings up the one interface of a new network namespace, which the
-// kernel leaves down (netdevice(7)), so that programs can talk to themselves.
+// Loopback brings up the loopback interface of a new network namespace (netdevice(7)), so
+// that programs can connect to themselves.
 func Loopback(s *specs.Spec) error {
 	if !hasNamespace(s, specs.NetworkNamespace) {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A ledger keeps what a program under a fake root asks for, in words.
+// A ledger records the requests of a program under a fake root as text.
 type ledger struct {
 	mu    sync.Mutex
 	lines []string
@@ -74,8 +74,8 @@ func (l *ledger) run(t *testing.T, root, script string) string {
 	return out.String()
 }
 
-// What programs ask of files is told, of the file that they mean, and they get
-// the answer that the notes give.
+// Requests of programs on files are reported for the right file, and programs get the
+// answers of the notes.
 func TestNotes(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	for _, n := range []string{"chmod", "chgrp", "mkdir", "rm", "chroot", "cp"} {
@@ -122,11 +122,11 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// attrVar makes this program, under a fake root, that of TestNotesOfAttributes:
-// it names the directory to work in.
+// attrVar makes this program, under a fake root, run setAttributes. Its value is the working
+// directory.
 const attrVar = "HPCC_TEST_ATTRS"
 
-// Extended attributes, and calls that no program of busybox makes.
+// Extended attributes, and system calls that no busybox program makes.
 func TestNotesOfAttributes(t *testing.T) {
 	dir := t.TempDir()
 	testenv.Check(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o644))
@@ -146,7 +146,7 @@ func TestNotesOfAttributes(t *testing.T) {
 	}
 }
 
-// setAttributes is the program of TestNotesOfAttributes; its failures are what it prints.
+// setAttributes is the program of TestNotesOfAttributes. It prints its failures.
 func setAttributes() {
 	f, err := os.OpenFile("f", os.O_RDWR, 0)
 	if err != nil {

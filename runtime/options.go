@@ -16,9 +16,9 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// Annotations of a Spec. noPasswdMark leaves the image's own passwd and group files as they
-// are. writeFakeMark is what [Options] says. With hostProcMark the host's /proc stands in for
-// one of its own where the kernel refuses that: in a container whose /proc is partly covered
+// Annotations of a Spec. noPasswdMark keeps the image's own passwd and group files.
+// writeFakeMark holds Options.WriteFake. hostProcMark binds the host's /proc if the kernel
+// refuses a new one, as it does in a container whose /proc is partly covered
 // (mount_too_revealing, Linux 4.2 and later).
 const (
 	noPasswdMark  = "hpcc.nopasswd"
@@ -26,18 +26,18 @@ const (
 	writeFakeMark = "hpcc.writefake"
 )
 
-// joinMark, set as an annotation of a Spec, is the tag of the tasks that share
-// namespaces, joinCountMark how many of them are expected, where that is known.
+// joinMark is the annotation of a Spec with the tag of the tasks that share namespaces;
+// joinCountMark is the expected number of tasks, if known.
 const (
 	joinMark      = "hpcc.join"
 	joinCountMark = "hpcc.join.count"
 )
 
-// DefaultFake is how much of the machine's memory the changes of [WriteFake] may
-// take where nobody says: as with ch-run.
+// DefaultFake is the default limit for the changes of [WriteFake], as a share of the
+// machine's memory; ch-run uses the same.
 const DefaultFake = "12%"
 
-// extras states in s what options ask for that most runs do not.
+// extras adds to s the settings of o that most runs do not use.
 func extras(s *specs.Spec, o Options) error {
 	note := func(name, value string) {
 		if value != "" {
@@ -55,7 +55,7 @@ func extras(s *specs.Spec, o Options) error {
 	}
 	if o.WriteFake != "" {
 		if !isSize(o.WriteFake) {
-			return fmt.Errorf("reading the size %q of changes: not a number followed by k, m, g or %%", o.WriteFake)
+			return fmt.Errorf("reading the size limit %q for changes: not a number followed by k, m, g or %%", o.WriteFake)
 		}
 		note(writeFakeMark, o.WriteFake)
 	}
@@ -65,7 +65,7 @@ func extras(s *specs.Spec, o Options) error {
 		note(joinCountMark, strconv.Itoa(o.JoinCount))
 	}
 	if o.JoinPID != 0 {
-		for i, file := range []string{"user", "mnt"} { // as newNamespaces lists them
+		for i, file := range []string{"user", "mnt"} { // in the order of newNamespaces
 			s.Linux.Namespaces[i].Path = fmt.Sprintf("/proc/%d/ns/%s", o.JoinPID, file)
 		}
 	}
@@ -87,33 +87,33 @@ func extras(s *specs.Spec, o Options) error {
 	return nil
 }
 
-// isSize says whether s is a size as tmpfs(5) takes it.
+// isSize reports whether s is a size in tmpfs(5) syntax.
 func isSize(s string) bool {
 	digits := strings.TrimRight(strings.ToLower(s), "kmg%")
 	n, err := strconv.ParseUint(digits, 10, 63)
 	return err == nil && n > 0 && len(s)-len(digits) <= 1 && !(strings.HasSuffix(s, "%") && n > 100)
 }
 
-// forgetful mounts the directory img at base with changes kept on a tmpfs, or
-// copies it to one.
+// forgetful mounts the directory img at base with changes kept on a tmpfs, or copies img to
+// the tmpfs.
 func forgetful(img int, size string) error {
 	if err := unix.Mount("tmpfs", rootfs.Base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size="+size); err != nil {
 		return fmt.Errorf("mounting a tmpfs for changes: %w", err)
 	}
 	for _, d := range []string{"/upper", "/work"} {
 		if err := os.Mkdir(rootfs.Base+d, 0o755); err != nil {
-			return fmt.Errorf("making room for changes: %w", err)
+			return fmt.Errorf("creating directories for changes: %w", err)
 		}
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(img, &st); err == nil {
-		_ = os.Chmod(rootfs.Base+"/upper", os.FileMode(st.Mode&0o777)) // the root's mode is its upper directory's
+		_ = os.Chmod(rootfs.Base+"/upper", os.FileMode(st.Mode&0o777)) // the root takes its mode from the upper directory
 	}
-	// An overlay whose directories can have no attributes (tmpfs before Linux 6.6)
-	// can neither remove a directory of the image nor rename one.
+	// Without extended attributes on its directories (tmpfs before Linux 6.6), an overlay can
+	// neither remove nor rename a directory of the image.
 	attributes := unix.Setxattr(rootfs.Base+"/upper", "user.hpcc.trial", []byte("1"), 0)
 	if attributes != nil {
-		why := fmt.Errorf("its changes can have no attributes: %w", attributes)
+		why := fmt.Errorf("the tmpfs for changes does not support extended attributes: %w", attributes)
 		if copied, err := copyForgetful(img, why, smallCopy); copied || err != nil {
 			return err
 		}
@@ -125,12 +125,12 @@ func forgetful(img int, size string) error {
 		return err
 	}
 	if attributes != nil {
-		fmt.Fprintf(os.Stderr, "hpcc: -W: directories of the image cannot be removed or renamed: the tmpfs for changes has no attributes (Linux 6.6 has them), and the image is larger than %d MB, so it was not copied\n", smallCopy>>20)
+		fmt.Fprintf(os.Stderr, "hpcc: -W: directories of the image cannot be removed or renamed: the tmpfs for changes does not support extended attributes (Linux 6.6 does), and the image is larger than %d MB, so it was not copied\n", smallCopy>>20)
 	}
 	return nil
 }
 
-// parseBind reads SRC[:DST[:ro|rw]], as of "-b".
+// parseBind parses the argument of "-b", SRC[:DST[:ro|rw]].
 func parseBind(arg string) (specs.Mount, error) {
 	f := strings.Split(arg, ":")
 	bad := func(why string) (specs.Mount, error) {
@@ -166,11 +166,11 @@ func parseBind(arg string) (specs.Mount, error) {
 	return m, nil
 }
 
-// bindOf shows a source that exists, at dst or, when that is the source's own
-// name, at its absolute path.
+// bindOf returns a bind mount of an existing source at dst. If dst is the source's own name,
+// the destination is the source's absolute path.
 func bindOf(source, dst string) (specs.Mount, error) {
 	src := filepath.Clean(source)
-	if !filepath.IsAbs(src) { // by the physical path: $PWD may be stale
+	if !filepath.IsAbs(src) { // by the physical path, because $PWD may be stale
 		dir, err := unix.Getwd()
 		if err != nil {
 			return specs.Mount{}, fmt.Errorf("finding the current directory: %w", err)
@@ -190,7 +190,7 @@ func bindOf(source, dst string) (specs.Mount, error) {
 	return bind(physical, dst), nil
 }
 
-// destination checks where something shall be shown.
+// destination checks and cleans the destination path of a mount.
 func destination(dst string) (string, error) {
 	switch {
 	case dst == "":
@@ -198,15 +198,15 @@ func destination(dst string) (string, error) {
 	case !filepath.IsAbs(dst):
 		return "", errors.New("the destination is not absolute")
 	case strings.Contains("/"+dst+"/", "/../"):
-		return "", errors.New(`the destination climbs with ".."`)
+		return "", errors.New(`the destination contains ".."`)
 	case filepath.Clean(dst) == "/":
 		return "", errors.New("the destination is the root itself")
 	}
 	return filepath.Clean(dst), nil
 }
 
-// parseMount reads type=bind|tmpfs,source=…,target=…, as docker's --mount has
-// them; what stands in it and cannot be done is refused.
+// parseMount parses type=bind|tmpfs,source=…,target=…, as for docker's --mount. It refuses
+// options that hpcc does not support.
 func parseMount(arg string) (specs.Mount, error) {
 	bad := func(format string, a ...any) (specs.Mount, error) {
 		return specs.Mount{}, fmt.Errorf("reading mount %q: %s; write type=bind,source=SRC,target=DST[,readonly] or type=tmpfs,target=DST[,tmpfs-size=SIZE]", arg, fmt.Sprintf(format, a...))
@@ -224,7 +224,7 @@ func parseMount(arg string) (specs.Mount, error) {
 			dst = v
 		case "readonly", "ro":
 			if hasValue && v != "true" && v != "1" && v != "false" && v != "0" {
-				return bad("%s is true or false", k)
+				return bad("%s must be true or false", k)
 			}
 			ro = !hasValue || v == "true" || v == "1"
 		case "tmpfs-size", "size":
@@ -254,12 +254,12 @@ func parseMount(arg string) (specs.Mount, error) {
 		return m, nil
 	case "tmpfs":
 		if _, err := strconv.ParseUint(mode, 8, 12); err != nil {
-			return bad("tmpfs-mode %q is no octal mode", mode)
+			return bad("tmpfs-mode %q is not an octal mode", mode)
 		}
 		m := specs.Mount{Destination: at, Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=" + mode}}
 		if size != "" {
 			if !isSize(size) {
-				return bad("tmpfs-size %q is no size", size)
+				return bad("tmpfs-size %q is not a size", size)
 			}
 			m.Options = append(m.Options, "size="+size)
 		}
@@ -268,5 +268,5 @@ func parseMount(arg string) (specs.Mount, error) {
 		}
 		return m, nil
 	}
-	return bad("type %q is neither bind nor tmpfs", kind)
+	return bad("type %q is not bind or tmpfs", kind)
 }

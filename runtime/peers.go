@@ -9,10 +9,10 @@ import (
 	"hpcc/runtime/process"
 )
 
-// Peers says which tasks of this node belong together and how many they are, as
-// the launcher's variables in env have it: 0 when they do not say. Launchers of
-// MPI come before Slurm, whose variables say something else under mpirun: one
-// task for each node, the launcher's own daemon.
+// Peers returns a tag for the tasks of this node that belong together and their number, from
+// the launcher's variables in env; the number is 0 if unknown. MPI launchers are read before
+// Slurm: under mpirun, Slurm's variables count the launcher's own daemons, one for each
+// node.
 func Peers(env func(string) string) (tag string, count int, err error) {
 	for _, name := range []string{
 		"OMPI_COMM_WORLD_LOCAL_SIZE", // Open MPI, PRRTE
@@ -26,7 +26,7 @@ func Peers(env func(string) string) (tag string, count int, err error) {
 			continue
 		}
 		if count, err = strconv.Atoi(v); err != nil || count < 1 {
-			return "", 0, fmt.Errorf("%s is %q, which is no number of tasks; say --join-ct N", name, v)
+			return "", 0, fmt.Errorf("%s is %q, not a number of tasks; use --join-ct N", name, v)
 		}
 		break
 	}
@@ -38,7 +38,7 @@ func Peers(env func(string) string) (tag string, count int, err error) {
 			tag = "slurm-" + job + "." + env("SLURM_STEP_ID")
 		}
 		count, err = slurmTasks(env("SLURM_STEP_TASKS_PER_NODE"), env("SLURM_NODEID"))
-		// Virtual nodes of one machine have directories in common.
+		// Virtual nodes on one machine share directories.
 		tag += "-" + env("SLURMD_NODENAME")
 	}
 	if tag == "" {
@@ -47,10 +47,10 @@ func Peers(env func(string) string) (tag string, count int, err error) {
 	return tag, count, err
 }
 
-// slurmTasks reads the tasks of this node from a list of Slurm, where "2(x3),1"
-// are three nodes with two tasks and one with one.
+// slurmTasks returns this node's number of tasks from Slurm's list. "2(x3),1" means three
+// nodes with two tasks and one with one.
 func slurmTasks(list, node string) (int, error) {
-	bad := fmt.Errorf("SLURM_STEP_TASKS_PER_NODE is %q, which is no list of tasks; say --join-ct N", list)
+	bad := fmt.Errorf("SLURM_STEP_TASKS_PER_NODE is %q, not a list of tasks; use --join-ct N", list)
 	if list == "" {
 		return 0, nil
 	}
@@ -75,7 +75,8 @@ func slurmTasks(list, node string) (int, error) {
 	return 0, bad
 }
 
-// parent names the process that started this one, and no later one with its number.
+// parent returns a name for the parent process that a later process with the same pid does
+// not share.
 func parent() string {
 	pid := os.Getppid()
 	if born, err := process.Born(pid); err == nil {

@@ -9,7 +9,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// What launchers say about the tasks of a node.
+// Launchers' variables on the tasks of a node.
 func TestPeers(t *testing.T) {
 	for _, c := range []struct {
 		name, env string // NAME=VALUE, separated by blanks
@@ -43,7 +43,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// The file of a group: what stands in it, and what of it is trusted.
+// The file of a group: its content, and which of it is trusted.
 func TestGroup(t *testing.T) {
 	dir := t.TempDir()
 	g, err := openGroup(dir, "a/b: ü")
@@ -75,7 +75,7 @@ func TestGroup(t *testing.T) {
 	if err := g.enter(); err != nil || !g.alive() {
 		t.Errorf("who makes the namespaces is no member: %v", err)
 	}
-	// Files of dead groups go; living ones and other files stay.
+	// Files of dead groups are removed; living groups and other files stay.
 	for _, name := range []string{groupFile(dir, "dead"), filepath.Join(dir, "else")} {
 		testenv.Check(t, os.WriteFile(name, []byte("w\n999999999 1 1\n"), 0o600))
 	}
@@ -84,7 +84,7 @@ func TestGroup(t *testing.T) {
 	if want := 2; len(left) != want {
 		t.Errorf("left are %q", left)
 	}
-	// What stands in the way is refused.
+	// Conflicting files are refused.
 	testenv.Check(t, os.Symlink("else", groupFile(dir, "link")))
 	if _, err := openGroup(dir, "link"); err == nil {
 		t.Error("a link is followed")

@@ -8,16 +8,16 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// A pid namespace needs processes that a run has not otherwise: one stays
-// outside, because a process cannot move into a new one, and the first inside
-// is an init (first.go). It passes signals on, reaps orphans, and when it ends
-// the kernel ends whatever is left. The program is its only child, process 2.
+// A pid namespace needs two more processes. One stays outside, because a process cannot move
+// into a new pid namespace. The first inside is an init (first.go), which forwards signals
+// and reaps orphans; when it ends, the kernel ends the rest. The program is its only child,
+// process 2.
 
 // pidInitName is argv[0] of the init.
 const pidInitName = "hpcc-pid-init"
 
-// superviseInit runs s, in the namespaces that this process has, as a child in
-// a pid namespace, and ends as it ends.
+// superviseInit runs s as a child in a pid namespace, within this process's namespaces, and
+// ends this process with the child's status.
 func superviseInit(s *specs.Spec) error {
 	inner, linux := *s, *s.Linux
 	linux.Namespaces = slices.DeleteFunc(slices.Clone(linux.Namespaces), func(n specs.LinuxNamespace) bool { return n.Type == specs.UserNamespace })
@@ -26,7 +26,7 @@ func superviseInit(s *specs.Spec) error {
 	if err != nil {
 		return err
 	}
-	cmd.Args = []string{pidInitName, "init"} // begin looks at no program without arguments
+	cmd.Args = []string{pidInitName, "init"} // begin ignores a program without arguments
 	cmd.SysProcAttr.AmbientCaps = setupCaps
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return waitAndExit(cmd)

@@ -9,7 +9,6 @@ import (
 	"hpcc/runtime/process"
 )
 
-// pidInit becomes the program in the second process of a pid namespace.
 func pidInit() error {
 	s, err := readSpec()
 	if err != nil {

@@ -57,8 +57,8 @@ func TestParseBind(t *testing.T) {
 		{in: ":/mnt", err: "source is empty"},
 		{in: ".:", err: "destination is empty"},
 		{in: ".:mnt", err: "not absolute"},
-		{in: ".:/a/../../etc", err: "climbs"},
-		{in: ".:/..", err: "climbs"},
+		{in: ".:/a/../../etc", err: "contains \"..\""},
+		{in: ".:/..", err: "contains \"..\""},
 		{in: ".:/", err: "root itself"},
 		{in: "/:", err: "destination is empty"},
 		{in: "/", err: "root itself"},
@@ -155,7 +155,7 @@ func TestAccounts(t *testing.T) {
 			t.Errorf("%s: passwd %q; want the home's colon made harmless", test.name, passwd)
 		}
 	}
-	// An image's passwd that leads out of it is not read.
+	// A passwd link that leads out of the image is not read.
 	root := t.TempDir()
 	os.MkdirAll(filepath.Join(root, "etc"), 0o755)
 	os.Symlink("/etc/passwd", filepath.Join(root, "etc/passwd"))
@@ -189,7 +189,7 @@ func TestSpecArgs(t *testing.T) {
 	}
 }
 
-// output runs a shell script in the root by Command.
+// output runs a shell script in the root with Command.
 func output(t *testing.T, s *specs.Spec, script string) (string, error) {
 	t.Helper()
 	s.Process.Args = []string{"sh", "-c", script}
@@ -248,7 +248,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// The filter makes calls succeed that one id cannot make, and does nothing else.
+// With the filter, calls succeed that a single ID cannot make, without any effect.
 func TestFakeRoot(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Write: true})

@@ -1,17 +1,16 @@
-// Package runtime runs a program in a root directory with the user's own
-// rights: no root, no daemon, no setuid helper, no subordinate ids.
+// Package runtime runs a program in a root directory with the user's own rights: no root, no
+// daemon, no setuid helper, no subordinate IDs.
 //
-// A run is a [specs.Spec] of the OCI runtime specification. [Spec] makes one
-// from a directory tree and the image's configuration; [Exec] turns this very
-// process into the program, so that pid, signals, descriptors and resource
-// limits are the program's own and nothing of hpcc remains; [Command] does the
-// same in a child. What of the specification is understood: root, process
-// (args, env, cwd, noNewPrivileges), bind, tmpfs and proc mounts, user and mount
-// namespaces with one mapped id, pid, network and host name namespaces, and a
-// seccomp filter that fakes ownership.
+// A run is a [specs.Spec] of the OCI runtime specification. [Spec] creates one from a
+// directory tree and the image's configuration. [Exec] turns the calling process into the
+// program, so that pid, signals, descriptors and resource limits are the program's own and
+// nothing of hpcc remains. [Command] runs the program in a child process. The supported
+// parts of the specification are: root, process (args, env, cwd, noNewPrivileges), bind,
+// tmpfs and proc mounts, user and mount namespaces with one mapped ID, pid, network and host
+// name namespaces, and a seccomp filter that fakes ownership.
 //
-// The promise is isolation of file trees, not of hostile programs: a program
-// runs with the rights of the user who started it, and no more.
+// The package isolates file trees, not hostile programs: a program runs with exactly the
+// rights of the user who started it.
 package runtime
 
 import (
@@ -31,9 +30,8 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// Options say how a program is run. The zero value is the usual case of
-// "hpcc run": the caller's own ids, home and current directory, the image
-// read-only.
+// Options describe how a program runs. The zero value is the usual "hpcc run": the caller's
+// own IDs, home and current directory, and a read-only image.
 type Options struct {
 	Args       []string // program and arguments; empty: the image's own
 	Dir        string   // working directory inside; relative to the default one
@@ -42,31 +40,30 @@ type Options struct {
 	NoHome     bool     // do not show the user's home directory
 	PrivateTmp bool     // an empty /tmp of its own instead of the host's
 	Mounts     []string // type=bind|tmpfs,source=,target=,…
-	// WriteFake, if set, lets the program change the root, and forgets the
-	// changes: they are kept in memory, at most this much ("12%", "500m").
+	// WriteFake, if set, lets the program change the root but discards the changes. They are
+	// kept in memory; the value is the limit ("12%", "500m").
 	WriteFake string
-	UID, GID  *int   // ids that the program sees itself under; nil: the caller's
-	FakeRoot  bool   // changes of ownership and identity seem to succeed
+	UID, GID  *int   // IDs that the program sees itself under; nil: the caller's
+	FakeRoot  bool   // changes of ownership and identity appear to succeed
 	NoPasswd  bool   // no entry for the user in the program's /etc/passwd
-	CleanEnv  bool   // of the caller's environment only who and which terminal
+	CleanEnv  bool   // pass only USER, LOGNAME and TERM from the caller's environment
 	NoNetwork bool   // only a loopback interface
-	Hostname  string // a host name of its own
-	OwnPIDs   bool   // a pid namespace of its own, with an init
+	Hostname  string // host name inside; empty: the host's
+	OwnPIDs   bool   // new pid namespace with an init
 	JoinTag   string // share namespaces with the other tasks of this tag
-	JoinCount int    // that are so many; 0: unknown
+	JoinCount int    // expected number of these tasks; 0: unknown
 	JoinPID   int    // run in the namespaces of this process
 	// Architecture is the image's (GOARCH); "" is this machine's.
 	Architecture string
 }
 
-// fakeRootMark, set as an annotation of a Spec, makes calls that change ownership,
-// identity or devices succeed without doing anything. [Command] can have noted
-// what they ask for.
+// fakeRootMark is the annotation of a Spec that makes calls succeed without effect if they
+// change ownership, identity or devices. [Command] can record their arguments.
 const fakeRootMark = "hpcc.fakeroot"
 
-// BuildAnnotations returns the annotations of the Spec of a RUN: the program believes
-// that it is root, finds the image's own passwd file, and the host's /proc where the
-// kernel refuses one of its own. arch is the image's GOARCH.
+// BuildAnnotations returns the annotations for the Spec of a RUN instruction. The program
+// believes that it is root and sees the image's own passwd file. It sees the host's /proc if
+// the kernel refuses a new one. arch is the image's GOARCH.
 func BuildAnnotations(arch string) map[string]string {
 	return map[string]string{fakeRootMark: "1", noPasswdMark: "1", hostProcMark: "1", Architecture: arch}
 }
@@ -74,9 +71,9 @@ func BuildAnnotations(arch string) map[string]string {
 // StandardPath is the PATH of a program when neither the image nor the caller sets one.
 const StandardPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Spec states the run of a program in the directory tree root, which an image
-// with configuration c was unpacked to. The environment is the caller's with
-// the image's on top; the caller of Spec may still change Process.Env.
+// Spec returns the specification of a run in the directory tree root, which holds an
+// unpacked image with configuration c. The environment is the caller's with the image's on
+// top. Callers may still change Process.Env.
 func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -112,7 +109,7 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 		s.Process.Args = append(append([]string{}, c.Entrypoint...), o.Args...)
 	}
 	if len(s.Process.Args) == 0 {
-		return nil, errors.New("no command was given and the image names none; write it after the image: IMAGE -- CMD")
+		return nil, errors.New("no command was given and the image does not define one; write it after the image: IMAGE -- CMD")
 	}
 	host := os.Environ()
 	if o.CleanEnv {
@@ -122,8 +119,8 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	return s, nil
 }
 
-// newNamespaces asks for a user and a mount namespace in which the caller has
-// these ids, the only ones there are.
+// newNamespaces returns a new user and a new mount namespace in which only these IDs are
+// mapped.
 func newNamespaces(uid, gid int) *specs.Linux {
 	return &specs.Linux{
 		Namespaces:  []specs.LinuxNamespace{{Type: specs.UserNamespace}, {Type: specs.MountNamespace}},
@@ -132,10 +129,10 @@ func newNamespaces(uid, gid int) *specs.Linux {
 	}
 }
 
-// callerDir returns the physical path of the current directory. $PWD is not
-// consulted: it may pass through links that do not exist inside, and launchers
-// leave it stale. The result is "/" where the program cannot start: the directory
-// was removed, or the user may not search it.
+// callerDir returns the physical path of the current directory. It ignores $PWD, which
+// launchers leave stale and which may pass through links that do not exist inside. The
+// result is "/" if the directory was removed or the user may not search it, because no
+// program can start there.
 func callerDir() string {
 	d, err := unix.Getwd()
 	if err != nil || unix.Access(d, unix.X_OK) != nil {
@@ -144,7 +141,7 @@ func callerDir() string {
 	return d
 }
 
-// userHome returns the caller's home directory, "" when there is none.
+// userHome returns the caller's home directory, or "".
 func userHome() string {
 	h := os.Getenv("HOME")
 	if h == "" {
@@ -158,7 +155,7 @@ func userHome() string {
 	return h
 }
 
-// mounts lists the default mounts, then the user's own binds.
+// mounts returns the default mounts followed by the user's binds.
 func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	m := []specs.Mount{bind("/proc", "/proc"), bind("/sys", "/sys"), bind("/dev", "/dev")}
 	if o.OwnPIDs {
@@ -172,17 +169,17 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	m = append(m, resolverFiles()...)
 	if home != "" && !under(m, home) {
 		m = append(m, bind(home, home))
-		// Where the home is a link, the current directory has its other name.
+		// If the home is a link, the current directory uses its physical path.
 		if p, err := filepath.EvalSymlinks(home); err == nil && !under(m, p) && vacant(filepath.Join(root, p)) {
 			m = append(m, bind(p, p))
 		}
 	}
-	// The image's own content wins over a directory of the host that happens
-	// to have the same name: only a missing or empty place is covered.
+	// The image's content wins over a host directory of the same name: only a missing or
+	// empty directory is covered.
 	if cwd != "/" && !under(m, cwd) && (!o.NoHome || !isHome(cwd)) && vacant(filepath.Join(root, cwd)) {
 		m = append(m, bind(cwd, cwd))
 	}
-	// Where a task is to leave its results: see "hpcc task".
+	// A task writes its results to this directory: see "hpcc task".
 	if d := filepath.Clean(os.Getenv("HPCC_TASK_DIR")); filepath.IsAbs(d) && !under(m, d) && isDir(d) && vacant(filepath.Join(root, d)) {
 		m = append(m, bind(d, d))
 	}
@@ -203,7 +200,7 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	return m, nil
 }
 
-// resolverFiles show how the host, where it says so, finds other hosts.
+// resolverFiles returns mounts of the host's resolver files that exist.
 func resolverFiles() []specs.Mount {
 	var m []specs.Mount
 	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf"} {
@@ -218,8 +215,8 @@ func bind(src, dst string) specs.Mount {
 	return specs.Mount{Destination: dst, Type: "bind", Source: src, Options: []string{"rbind"}}
 }
 
-// under says whether path lies at or below the destination of a mount that
-// shows the host's directory of the same name.
+// under reports whether path is at or below the destination of a mount that binds the host's
+// directory of the same name.
 func under(m []specs.Mount, path string) bool {
 	for _, x := range m {
 		if x.Type == "bind" && x.Source == x.Destination && rootfs.Inside(path, x.Destination) {
@@ -243,9 +240,9 @@ func isHome(p string) bool {
 	return rootfs.Inside(p, h) || (err == nil && rootfs.Inside(p, physical))
 }
 
-// vacant says whether nothing of the image is hidden by a mount at p.
+// vacant reports whether a mount at p would hide nothing of the image.
 func vacant(p string) bool {
-	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
+	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a FIFO would block
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist)
 	}
@@ -254,8 +251,8 @@ func vacant(p string) bool {
 	return len(n) == 0
 }
 
-// workingDir decides where the program starts: the caller's directory when it
-// is visible inside, else the image's, else the root; dir is relative to that.
+// workingDir returns the directory in which the program starts: the caller's if it is
+// visible inside, else the image's, else the root. dir is relative to that.
 func workingDir(m []specs.Mount, cwd, image, dir string) string {
 	base := "/"
 	switch {
@@ -270,13 +267,13 @@ func workingDir(m []specs.Mount, cwd, image, dir string) string {
 	return filepath.Join(base, dir)
 }
 
-// hostOnly are variables of the caller that name files of the host and break
-// programs of the image. An env file can still set them.
+// hostOnly are the caller's variables that name files of the host and break programs of the
+// image. An env file can still set them.
 var hostOnly = []string{"LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"}
 
-// environment is the caller's, with the image's on top, HOME and TMPDIR such
-// that they exist inside, and HPCC_RUNNING as the mark. The caller's PATH stays
-// where the image sets none.
+// environment returns the caller's variables with the image's on top. HOME and TMPDIR are
+// adjusted to exist inside, and HPCC_RUNNING is set. PATH is the caller's if the image sets
+// none.
 func environment(host []string, c ImageConfig, root, home string, m []specs.Mount) []string {
 	var env []string
 	set := func(kv string) {
@@ -313,8 +310,8 @@ func environment(host []string, c ImageConfig, root, home string, m []specs.Moun
 	return env
 }
 
-// callerPath is the caller's PATH, in which /bin is searched last unless it is
-// listed, as ch-run has it; [StandardPath] where the caller has none.
+// callerPath returns the caller's PATH, with /bin appended unless it is listed, as ch-run
+// does, or [StandardPath] if it is unset.
 func callerPath(host []string) string {
 	p := envfile.Lookup(host, "PATH")
 	switch {
@@ -346,7 +343,7 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// visibleIDs returns the ids a process of the spec sees itself under.
+// visibleIDs returns the IDs that a process of the spec sees itself under.
 func visibleIDs(s *specs.Spec) (uid, gid int) {
 	if s.Linux == nil || len(s.Linux.UIDMappings) == 0 || len(s.Linux.GIDMappings) == 0 {
 		return unix.Getuid(), unix.Getgid()

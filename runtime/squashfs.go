@@ -13,26 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A FUSEError says why this process cannot mount a file by FUSE.
+// FUSEError reports why this process cannot mount a file through FUSE.
 type FUSEError struct{ Err error }
 
 func (e *FUSEError) Error() string { return fmt.Sprintf("mounting by FUSE: %v", e.Err) }
 func (e *FUSEError) Unwrap() error { return e.Err }
 
-// MountSquashFS shows a SquashFS file at the directory at, to this process and
-// the program that it becomes, and to nobody else. Files belong to the caller.
-// Every error is a [FUSEError].
+// MountSquashFS mounts a SquashFS file at the directory at. Only this process and the
+// program that it becomes see the mount. The files belong to the caller. Every error is a
+// [FUSEError].
 //
-// Since Linux 4.18 a user may mount FUSE in a user namespace of the user's own,
-// so fusermount(1) is not needed, only /dev/fuse that opens and squashfuse(1).
-// squashfuse becomes a background process of nobody's: not a child that the
-// program could wait for. It lives in a mount namespace in which the mount is
-// not; so the mount ends with the last process of the program, then the kernel
-// ends the connection, and squashfuse ends with that. The mount is therefore
-// made without a place (fsopen(2), Linux 5.2) and given one when squashfuse runs.
+// Since Linux 4.18 users can mount FUSE in their own user namespace, so this needs only
+// access to /dev/fuse and squashfuse(1), not fusermount(1). squashfuse becomes a background
+// process that is not the program's child. It lives in a mount namespace without the mount.
+// So the mount ends with the program's last process, which closes the connection and ends
+// squashfuse. For this, the mount is created detached (fsopen(2), Linux 5.2) and attached
+// once squashfuse runs.
 func MountSquashFS(file, at string) error {
 	if asked, err := early(); err != nil || !asked {
-		return &FUSEError{errors.New("this process has no mount namespace of its own")}
+		return &FUSEError{errors.New("this process does not have its own mount namespace")}
 	}
 	if err := mountSquashFS(file, at); err != nil {
 		return &FUSEError{err}
@@ -40,8 +39,8 @@ func MountSquashFS(file, at string) error {
 	return nil
 }
 
-// CanMountSquashFS says, as a [FUSEError], why [MountSquashFS] would fail with any
-// file, as far as that can be seen beforehand.
+// CanMountSquashFS returns, as a [FUSEError], the reason why [MountSquashFS] would fail with
+// any file, if it is known in advance.
 func CanMountSquashFS() error {
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -76,7 +75,7 @@ func mountSquashFS(file, at string) error {
 	return nil
 }
 
-// detachedFUSE makes a mount of FUSE that has no place yet.
+// detachedFUSE creates a FUSE mount that is not attached to a path yet.
 func detachedFUSE(dev int) (int, error) {
 	fs, err := unix.Fsopen("fuse", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -97,13 +96,13 @@ func detachedFUSE(dev int) (int, error) {
 	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 }
 
-// serve starts a server for an opened and mounted device and returns when it has
-// looked at the file and gone to the background. Those that are likely to serve
-// come first: one that does not has cost a start.
+// serve starts a server for an open and mounted device. It returns when the server has read
+// the file and gone to the background. The most promising server comes first, because each
+// failure costs a start.
 func serve(file string, dev *os.File) error {
 	err := errNoServer
 	for _, s := range servers() {
-		// libfuse 3.3: the place may be /dev/fd/N, a device that is mounted already.
+		// libfuse 3.3: the mount point may be /dev/fd/N, a device that is already mounted.
 		cmd := exec.Command(s[0], "-o", s[1], file, "/dev/fd/3")
 		cmd.ExtraFiles = []*os.File{dev}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
@@ -116,13 +115,13 @@ func serve(file string, dev *os.File) error {
 	return err
 }
 
-// servers are the commands that can serve, each with its options.
+// servers returns the commands that can serve, each with its options.
 //
-// squashfuse_ll is the faster one. Only since 0.2 it knows the options for the
-// owner of files, without which they are nobody's here; a version that does has
-// one of them in its text. squashfuse leaves these to libfuse, and also how long
-// the kernel may remember names and attributes: a second, and not at all that a
-// name was not there, although nothing in the file ever changes.
+// squashfuse_ll is faster, but supports the options for the owner of files only since 0.2;
+// such versions contain an option's name in their text. Without these options, files belong
+// to nobody here. squashfuse leaves the options to libfuse, which also decides how long the
+// kernel caches names and attributes: one second, and never the absence of a name, although
+// the file never changes.
 func servers() (out [][2]string) {
 	owner := fmt.Sprintf("uid=%d,gid=%d", unix.Getuid(), unix.Getgid())
 	if s, err := exec.LookPath("squashfuse"); err == nil {

@@ -10,7 +10,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Which server is asked first: squashfuse_ll, if it knows whose files are.
+// squashfuse_ll is tried first if it supports the owner options.
 func TestServers(t *testing.T) {
 	for _, c := range []struct {
 		name  string

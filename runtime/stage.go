@@ -9,14 +9,13 @@ import (
 	"hpcc/store/owndir"
 )
 
-// In the user namespace of a run, the directories of root and those of any other
-// user look the same: neither owner is mapped. Whether the directory for copies
-// of images can be trusted is therefore found out before the namespaces are made.
-// Then the process executes itself again, with the same pid, and carries the
-// result in argv[0]. There the entry point makes the namespaces.
+// In the user namespace of a run, directories of root and of any other user look alike,
+// because neither owner is mapped. So hpcc checks the directory for image copies before it
+// creates the namespaces. It then executes itself again, with the same pid, and passes the
+// result in argv[0]. The entry point of that execution creates the namespaces.
 
-// markStage is the head of that argv[0]. The path of the directory follows, or
-// an exclamation mark and the reason why there is none.
+// markStage is the prefix of that argv[0]. It is followed by the directory's path, or by an
+// exclamation mark and the reason why there is none.
 const markStage = "hpcc+stg:"
 
 // passStage checks the directory and executes hpcc again. It returns only on failure.
@@ -29,9 +28,9 @@ func passStage() error {
 	return fmt.Errorf("executing hpcc again: %w", execute("/proc/self/exe", args, os.Environ()))
 }
 
-// StagePlace returns the physical path of the directory for copies of images on
-// this node, [owndir.NodeLocal]. Nobody but root and the user can exchange it
-// for another one; a directory that others can exchange is an error.
+// StagePlace returns the physical path of [owndir.NodeLocal], this node's directory for
+// image copies. It returns an error if users other than root and the caller can replace the
+// directory.
 func StagePlace() (string, error) {
 	place, passed := strings.CutPrefix(os.Args[0], markStage)
 	if !passed {

@@ -14,8 +14,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// oldVar makes this program execute itself without that variable, as if on a
-// kernel without seccomp notification and openat2(2).
+// oldVar makes this program execute itself without the variable, as on a kernel without
+// seccomp notification and openat2(2).
 const oldVar = "HPCC_TEST_OLD"
 
 func execAsOld() error {
@@ -47,7 +47,7 @@ func execAsOld() error {
 	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 }
 
-// Where programs have to be traced, the notes are the same as by notification.
+// With tracing, the notes are the same as with notification.
 func TestNotesByTracing(t *testing.T) {
 	testenv.Slow(t)
 	cmd := exec.Command("/proc/self/exe", "-test.run=^(TestNotes|TestNotesOfAttributes|TestTracing)$", "-test.v")
@@ -64,10 +64,10 @@ func TestNotesByTracing(t *testing.T) {
 	}
 }
 
-// tracedVar says that programs have to be traced.
+// tracedVar marks that programs must be traced.
 const tracedVar = "HPCC_TEST_TRACED"
 
-// What programs do with processes and signals comes out as without a tracer.
+// Traced programs handle processes and signals as without a tracer.
 func TestTracing(t *testing.T) {
 	if os.Getenv(tracedVar) == "" {
 		return // TestNotesByTracing runs it

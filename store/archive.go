@@ -33,15 +33,14 @@ const (
 	containerdAnnotation = "io.containerd.image.name"
 )
 
-// A layout is an OCI image layout (image-spec, "image-layout"), a directory or
-// the tar of one: a way to open a file of it by its slash-separated name.
+// A layout opens a file of an OCI image layout (image-spec, "image-layout") by its
+// slash-separated name. The layout is a directory, or the tar of one.
 type layout func(name string) (*os.File, error)
 
-// Load keeps the images of a file: an OCI layout as a directory or tar, a docker
-// archive, or a tar of a root file system; tars may be packed with gzip or
-// zstd. It returns their names: name, if it is given and there is one image, else
-// what the file says, else the file's own. LAYOUT:TAG keeps one image of an OCI
-// layout.
+// Load stores the images of a file: an OCI layout as a directory or tar, a docker archive,
+// or a tar of a root file system. Tars may be compressed with gzip or zstd. The name of a
+// single image is as, unless empty, else the name in the file, else the file's own name.
+// LAYOUT:TAG selects one image of an OCI layout. Load returns the stored names.
 func (s *Store) Load(ctx context.Context, file, as string) ([]string, error) {
 	file, tag := SplitTag(file)
 	if tag == "" {
@@ -50,13 +49,13 @@ func (s *Store) Load(ctx context.Context, file, as string) ([]string, error) {
 	return s.load(ctx, file, as, &selection{tag: tag})
 }
 
-// LoadOne is Load of one image, which LAYOUT:TAG and the platform select.
+// LoadOne is Load for one image, which LAYOUT:TAG and the platform select.
 func (s *Store) LoadOne(ctx context.Context, file, as string, p *v1.Platform) ([]string, error) {
 	file, tag := SplitTag(file)
 	return s.load(ctx, file, as, &selection{tag, p})
 }
 
-// load keeps the images of a file; of an OCI layout the selected one, all if nil.
+// load stores the selected image of an OCI layout, or all images if want is nil.
 func (s *Store) load(ctx context.Context, file, as string, want *selection) ([]string, error) {
 	fi, err := os.Stat(file)
 	if err != nil {
@@ -81,14 +80,14 @@ func (s *Store) loadDir(ctx context.Context, dir, as string, want *selection) ([
 	}
 	defer root.Close()
 	if _, err := root.Stat("oci-layout"); err != nil {
-		return nil, errors.New("the directory is no OCI layout (it has no file oci-layout); to run a directory tree, hpcc run DIR")
+		return nil, errors.New("the directory is not an OCI layout (it has no file oci-layout); to run a directory tree, hpcc run DIR")
 	}
 	open := func(n string) (*os.File, error) { return regular(root.OpenFile(n, os.O_RDONLY|unix.O_NONBLOCK, 0)) }
 	return s.loadLayout(ctx, open, dir, as, want)
 }
 
-// defaultName is the name of an image that has none: the file's, without the
-// endings of archives.
+// defaultName returns the name of an unnamed image: as, or the file's name without archive
+// suffixes.
 func defaultName(file, as string) string {
 	if as != "" {
 		return as
@@ -100,7 +99,7 @@ func defaultName(file, as string) string {
 	return strings.ToLower(base)
 }
 
-// loadFile finds out what kind of tar a file is, from its first entries.
+// loadFile detects the kind of a tar file from its first entries.
 func (s *Store) loadFile(ctx context.Context, file, as string, want *selection) ([]string, error) {
 	r, err := Uncompressed(file)
 	if err != nil {
@@ -114,19 +113,19 @@ func (s *Store) loadFile(ctx context.Context, file, as string, want *selection) 
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("it is no tar archive, of an OCI layout, of docker's kind or of a root file system: %w", err)
+			return nil, fmt.Errorf("not a tar archive of an OCI layout, of docker's format or of a root file system: %w", err)
 		}
 		switch path.Clean(h.Name) {
 		case "oci-layout":
 			return s.loadLayoutTar(ctx, file, as, want)
 		case "manifest.json":
 			if want != nil && want.tag != "" {
-				return nil, fmt.Errorf("it is a docker archive; only OCI layouts have tags, such as %q", want.tag)
+				return nil, fmt.Errorf("this is a docker archive; only OCI layouts have tags, such as %q", want.tag)
 			}
 			return s.loadDocker(ctx, file, as)
 		}
 		if inRoot(h) {
-			break // a root file system; no need to read it all
+			break // a root file system; the rest is not needed
 		}
 	}
 	if want != nil && want.tag != "" {
@@ -135,9 +134,9 @@ func (s *Store) loadFile(ctx context.Context, file, as string, want *selection) 
 	return s.loadRoot(ctx, file, as)
 }
 
-// inRoot says whether an entry shows that the archive is a root file system:
-// archives of images have files only at the top, below blobs/, and one level
-// deep (<layer>/layer.tar and its kin).
+// inRoot reports whether an entry shows that the archive is a root file system. Archives of
+// images have files only at the top, below blobs/, and one level deep (such as
+// <layer>/layer.tar).
 func inRoot(h *tar.Header) bool {
 	n := path.Clean("/" + h.Name)[1:]
 	if h.Typeflag != tar.TypeReg || strings.HasPrefix(n, "blobs/") {
@@ -150,8 +149,7 @@ func inRoot(h *tar.Header) bool {
 	return strings.Contains(n, "/")
 }
 
-// loadLayoutTar extracts the files of a layout that matter, and only those,
-// to a private directory.
+// loadLayoutTar extracts the required files of a layout to a private directory.
 func (s *Store) loadLayoutTar(ctx context.Context, file, as string, want *selection) ([]string, error) {
 	tmp, err := s.TempDir()
 	if err != nil {
@@ -180,7 +178,7 @@ func (s *Store) loadLayoutTar(ctx context.Context, file, as string, want *select
 			continue
 		}
 		if h.PAXRecords["GNU.sparse.major"] != "" || h.PAXRecords["GNU.sparse.map"] != "" || h.PAXRecords["GNU.sparse.realsize"] != "" {
-			return nil, fmt.Errorf("entry %.200q is sparse: no tool writes layouts so, and a few bytes could fill the disk", h.Name)
+			return nil, fmt.Errorf("entry %.200q is sparse: no tool writes such layouts, and a few bytes could fill the disk", h.Name)
 		}
 		f, err := os.OpenFile(filepath.Join(tmp, n), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
@@ -199,14 +197,14 @@ func (s *Store) loadLayoutTar(ctx context.Context, file, as string, want *select
 
 func blobName(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
 
-// loadedFrom is the source of images that were loaded from a file or directory.
+// loadedFrom returns the source of images loaded from a file or directory.
 func (s *Store) loadedFrom(file, as string, want *selection) string {
 	abs, err := filepath.Abs(file)
 	if want != nil && want.tag != "" {
 		abs += ":" + want.tag
 	}
 	switch {
-	case err != nil || strings.HasPrefix(abs, s.path("tmp")+"/"): // standard input, which is kept there
+	case err != nil || strings.HasPrefix(abs, s.path("tmp")+"/"): // a copy of standard input
 		abs = "FILE"
 	case strings.ContainsFunc(abs, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("'\"\\$`&|;<>()*?[]{}!#~", r) }):
 		abs = strconv.Quote(abs)
@@ -214,7 +212,7 @@ func (s *Store) loadedFrom(file, as string, want *selection) string {
 	return strings.TrimSpace("load " + abs + " " + as)
 }
 
-// loadLayout keeps the images of the layout in file, or the selected one.
+// loadLayout stores the images of the layout in file, or the selected one.
 func (s *Store) loadLayout(ctx context.Context, l layout, file, as string, want *selection) ([]string, error) {
 	fallback, source := defaultName(file, as), s.loadedFrom(file, as, want)
 	b, err := readSmall(l("index.json"))
@@ -237,7 +235,7 @@ func (s *Store) loadLayout(ctx context.Context, l layout, file, as string, want 
 		idx.Manifests = []v1.Descriptor{one}
 	}
 	if as != "" && len(idx.Manifests) > 1 {
-		return nil, fmt.Errorf("it holds %d images: one name is not enough; load them by their own names, or one as %s:TAG", len(idx.Manifests), file)
+		return nil, fmt.Errorf("the file holds %d images but one name was given; load them by their own names, or one as %s:TAG", len(idx.Manifests), file)
 	}
 	var names []string
 	for _, d := range idx.Manifests {
@@ -262,8 +260,8 @@ func (s *Store) loadLayout(ctx context.Context, l layout, file, as string, want 
 	return names, nil
 }
 
-// layoutName is the name that a layout gives an image. A ref.name may be a
-// whole reference or only a tag.
+// layoutName returns the name of an image in a layout. A ref.name may be a whole reference
+// or only a tag.
 func layoutName(d v1.Descriptor, fallback, as string) string {
 	if as != "" {
 		return as
@@ -281,8 +279,8 @@ func layoutName(d v1.Descriptor, fallback, as string) string {
 	}
 }
 
-// takeBlobs copies a manifest or index and all that it names, verified. What was
-// taken is not taken again: indexes can name each other very often.
+// takeBlobs copies a manifest or index and everything that it references, verified. It skips
+// blobs in taken, because indexes can reference each other many times.
 func (s *Store) takeBlobs(ctx context.Context, l layout, d v1.Descriptor, depth int, taken map[v1.Hash]bool) (*v1.Platform, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("indexes are nested deeper than %d", maxDepth)
@@ -317,7 +315,7 @@ func (s *Store) takeBlobs(ctx context.Context, l layout, d v1.Descriptor, depth 
 		return nil, nil
 	}
 	if !d.MediaType.IsImage() {
-		return nil, fmt.Errorf("%s is of type %q, which is no image", d.Digest, d.MediaType)
+		return nil, fmt.Errorf("%s is of type %q, which is not an image", d.Digest, d.MediaType)
 	}
 	m, err := v1.ParseManifest(bytes.NewReader(b))
 	if err != nil {
@@ -350,7 +348,7 @@ func (s *Store) takeBlob(ctx context.Context, l layout, d v1.Descriptor) error {
 	return s.writeBlob(ctx, r, d.Digest, d.Size)
 }
 
-// loadDocker keeps the images of a docker archive.
+// loadDocker stores the images of a docker archive.
 func (s *Store) loadDocker(ctx context.Context, file, as string) ([]string, error) {
 	open := func() (io.ReadCloser, error) { return Uncompressed(file) }
 	m, err := tarball.LoadManifest(open)
@@ -358,7 +356,7 @@ func (s *Store) loadDocker(ctx context.Context, file, as string) ([]string, erro
 		return nil, fmt.Errorf("reading manifest.json: %w", err)
 	}
 	if as != "" && len(m) > 1 {
-		return nil, fmt.Errorf("it holds %d images: one name is not enough; load them by their own names", len(m))
+		return nil, fmt.Errorf("the file holds %d images but one name was given; load them by their own names", len(m))
 	}
 	var names []string
 	for _, d := range m {
@@ -370,7 +368,7 @@ func (s *Store) loadDocker(ctx context.Context, file, as string) ([]string, erro
 			}
 			tag = &t
 		} else if len(m) > 1 {
-			return nil, errors.New("it holds several images and one of them has no name")
+			return nil, errors.New("the file holds several images, one of them without a name")
 		}
 		img, err := tarball.Image(open, tag)
 		if err != nil {
@@ -391,7 +389,7 @@ func (s *Store) loadDocker(ctx context.Context, file, as string) ([]string, erro
 	return names, nil
 }
 
-// loadRoot makes an image of one layer from the tar of a root file system.
+// loadRoot builds an image with one layer from the tar of a root file system.
 func (s *Store) loadRoot(ctx context.Context, file, as string) ([]string, error) {
 	key, err := Canonical(defaultName(file, as))
 	if err != nil {
@@ -413,8 +411,8 @@ func (s *Store) loadRoot(ctx context.Context, file, as string) ([]string, error)
 	return []string{key}, err
 }
 
-// RootImage makes an image of one layer, the tar of a root file system that
-// write writes. The layer is kept; the image has no name yet.
+// RootImage builds an image with one layer, the tar of a root file system that write writes.
+// It stores the layer; the image has no name yet.
 func (s *Store) RootImage(ctx context.Context, write func(w io.Writer) error) (v1.Image, error) {
 	info, err := s.PutLayer(ctx, types.OCILayer, write)
 	if err != nil {

@@ -14,10 +14,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// How an index carries statements about its images (BuildKit, "Image
-// attestation storage"): a manifest of its own, for no platform, whose layers
-// are the statements. Its descriptor has the first two annotations, the
-// descriptor of each statement the third.
+// Annotations of statements about images in an index (BuildKit, "Image attestation
+// storage"). An attestation manifest, without a platform, has the statements as its layers.
+// Its descriptor has the first two annotations, the descriptor of each statement the third.
 const (
 	referenceType   = "vnd.docker.reference.type"   // attestationManifest
 	referenceDigest = "vnd.docker.reference.digest" // of the image's manifest
@@ -27,8 +26,8 @@ const (
 	inTotoStatement     types.MediaType = "application/vnd.in-toto+json"
 )
 
-// AttestationDescriptor is the descriptor, in an index, of the manifest that holds what
-// is attested of an image. Size and digest are the caller's to add.
+// AttestationDescriptor returns the descriptor, in an index, of the manifest with an image's
+// attestations. The caller adds size and digest.
 func AttestationDescriptor(image v1.Hash) v1.Descriptor {
 	return v1.Descriptor{
 		MediaType:   types.OCIManifestSchema1,
@@ -37,28 +36,28 @@ func AttestationDescriptor(image v1.Hash) v1.Descriptor {
 	}
 }
 
-// StatementLayer is a statement of a type as a layer of such a manifest.
+// StatementLayer returns a statement of a type as a layer of such a manifest.
 func StatementLayer(kind string, statement []byte) mutate.Addendum {
 	return mutate.Addendum{Layer: static.NewLayer(statement, inTotoStatement), MediaType: inTotoStatement, Annotations: map[string]string{predicateType: kind}}
 }
 
-// maxStatement bounds a statement, in bytes; it is BuildKit's own limit.
+// maxStatement bounds a statement, in bytes. It is BuildKit's limit.
 const maxStatement = 80 << 20
 
-// A NoAttestationError says that nothing of the kind is attested of an image.
+// NoAttestationError reports that an image has no attestation of the requested types.
 type NoAttestationError struct{ Name string }
 
 func (e *NoAttestationError) Error() string {
 	return fmt.Sprintf("image %q carries no such attestation", e.Name)
 }
 
-// isAttestation says whether a part of an index is about another part of it
-// and no image to run.
+// isAttestation reports whether a part of an index is an attestation of another part instead
+// of an image.
 func isAttestation(d v1.Descriptor) bool {
 	return d.Annotations[referenceType] != "" || (d.Platform != nil && d.Platform.OS == "unknown")
 }
 
-// attestationsOf are the manifests of an index that speak of one image.
+// attestationsOf returns the attestation manifests for one image in an index.
 func attestationsOf(idx *v1.IndexManifest, image v1.Hash) []v1.Descriptor {
 	var out []v1.Descriptor
 	for _, d := range idx.Manifests {
@@ -69,9 +68,8 @@ func attestationsOf(idx *v1.IndexManifest, image v1.Hash) []v1.Descriptor {
 	return out
 }
 
-// Attestation returns what is attested of an image, chosen as [Store.Get]
-// does: the predicate of the first statement of one of the types.
-// [NoAttestationError] when there is none.
+// Attestation returns the predicate of an image's first statement of one of the types. The
+// image is chosen as by [Store.Get]. It returns a [NoAttestationError] if there is none.
 func (s *Store) Attestation(n string, p *v1.Platform, predicateTypes ...string) (json.RawMessage, error) {
 	d, err := s.ref(n)
 	if err != nil {
@@ -95,8 +93,7 @@ func (s *Store) Attestation(n string, p *v1.Platform, predicateTypes ...string) 
 	return nil, &NoAttestationError{n}
 }
 
-// predicate reads a statement of one of the types from an attestation's
-// manifest; nil when it has none.
+// predicate returns a statement of one of the types from an attestation manifest, or nil.
 func (s *Store) predicate(d v1.Descriptor, predicateTypes []string) (json.RawMessage, error) {
 	b, err := s.readAs(d)
 	if err != nil {
@@ -128,10 +125,10 @@ func (s *Store) predicate(d v1.Descriptor, predicateTypes []string) (json.RawMes
 	return nil, nil
 }
 
-// keepAttestations fetches what a remote index attests of an image that is
-// kept already, and describes what a name shall stand for: an index of these
-// alone, the very one when it holds no other image. A mirror may have left
-// attestations out; the image is then kept without.
+// keepAttestations fetches a remote index's attestations of a stored image. It returns the
+// descriptor for the image's name: an index of the image and its attestations, which is the
+// remote index itself if that holds no other image. A mirror may lack attestations; the
+// image is then stored without them.
 func (s *Store) keepAttestations(ctx context.Context, idx v1.ImageIndex, image *v1.Descriptor) (*v1.Descriptor, error) {
 	m, err := idx.IndexManifest()
 	if err != nil {

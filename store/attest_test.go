@@ -25,8 +25,8 @@ import (
 
 const sbomType = "https://spdx.dev/Document"
 
-// emptyConfigImage is an attestation as BuildKit writes it since 0.31: an OCI
-// artifact with the empty configuration.
+// emptyConfigImage returns an attestation in BuildKit's format since 0.31: an OCI artifact
+// with the empty configuration.
 type emptyConfigImage struct {
 	manifest  []byte
 	statement []byte
@@ -51,8 +51,8 @@ func (l *statementLayer) Compressed() (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(l.b)), nil
 }
 
-// attested is an index of one image for each architecture, with what BuildKit
-// attests of each.
+// attested returns an index with an image for each architecture and BuildKit's attestations
+// of each.
 func attested(t *testing.T, archs ...string) v1.ImageIndex {
 	t.Helper()
 	idx := v1.ImageIndex(mutate.IndexMediaType(empty.Index, types.OCIImageIndex))
@@ -81,8 +81,7 @@ func attested(t *testing.T, archs ...string) v1.ImageIndex {
 	return mutate.AppendManifests(idx, about...)
 }
 
-// registryWithout is a registry that has lost the manifests with the digests
-// that lost says.
+// registryWithout returns a registry that lacks the manifests with the digests in lost.
 func registryWithout(t *testing.T, lost func(path string) bool) string {
 	t.Helper()
 	reg := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
@@ -97,8 +96,8 @@ func registryWithout(t *testing.T, lost func(path string) bool) string {
 	return strings.TrimPrefix(srv.URL, "http://")
 }
 
-// Attestations of others go through the store, a registry and files; the
-// platform's image is chosen, never they.
+// Attestations pass through the store, a registry and files. Only the platform's image is
+// chosen, never an attestation.
 func TestAttestationsOfOthers(t *testing.T) {
 	ctx := t.Context()
 	host := registryWithout(t, func(string) bool { return false })
@@ -147,7 +146,7 @@ func TestAttestationsOfOthers(t *testing.T) {
 	}
 }
 
-// A mirror that left the attestations out is not a reason to go without the image.
+// An image is pulled even if a mirror lacks its attestations.
 func TestPullWithoutLostAttestations(t *testing.T) {
 	ctx := t.Context()
 	idx := attested(t, "amd64")

@@ -29,7 +29,7 @@ const maxManifest = 16 << 20
 
 func (s *Store) blob(h v1.Hash) string { return s.path("blobs", "sha256", h.Hex) }
 
-// checkHash refuses digests that could not be file names here.
+// checkHash refuses digests that are not valid file names here.
 func checkHash(h v1.Hash) error {
 	if h.Algorithm != "sha256" || len(h.Hex) != 64 {
 		return fmt.Errorf("digest %q is not sha256", h)
@@ -40,9 +40,9 @@ func checkHash(h v1.Hash) error {
 	return nil
 }
 
-// writeBlob keeps what r gives under its digest. want and size (-1: not known)
-// are checked before the blob gets its name. A blob that exists is read and kept
-// if its bytes are right, else replaced.
+// writeBlob stores the bytes of r under their digest. It checks want and size (-1: unknown)
+// before the blob gets its name. An existing blob is read; it stays if its bytes are correct
+// and is replaced otherwise.
 func (s *Store) writeBlob(ctx context.Context, r io.Reader, want v1.Hash, size int64) error {
 	if err := checkHash(want); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (s *Store) writeBlob(ctx context.Context, r io.Reader, want v1.Hash, size i
 	}
 	n, err := io.Copy(io.MultiWriter(f, h), readerWith(ctx, r))
 	if err == nil && size >= 0 && n != size {
-		err = fmt.Errorf("it has %d bytes where %d were announced", n, size)
+		err = fmt.Errorf("it has %d bytes instead of %d", n, size)
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); err == nil && got != want.Hex {
 		err = fmt.Errorf("its digest is sha256:%s", got)
@@ -73,7 +73,7 @@ func (s *Store) writeBlob(ctx context.Context, r io.Reader, want v1.Hash, size i
 	return s.finish(f, nil, s.blob(want))
 }
 
-// readerWith ends reading when the context does.
+// readerWith returns a reader of r that fails once the context has ended.
 func readerWith(ctx context.Context, r io.Reader) io.Reader { return &ctxReader{ctx, r} }
 
 type ctxReader struct {
@@ -88,7 +88,7 @@ func (c *ctxReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// readBlob reads a small blob and checks it against its digest.
+// readBlob reads a small blob and verifies its digest.
 func (s *Store) readBlob(h v1.Hash) ([]byte, error) {
 	if err := checkHash(h); err != nil {
 		return nil, err
@@ -109,17 +109,16 @@ func (s *Store) readBlob(h v1.Hash) ([]byte, error) {
 	return b, err
 }
 
-// readAs reads the manifest or index that a descriptor announces.
+// readAs reads the manifest or index of a descriptor and checks its size.
 func (s *Store) readAs(d v1.Descriptor) ([]byte, error) {
 	b, err := s.readBlob(d.Digest)
 	if err == nil && d.Size != int64(len(b)) {
-		err = fmt.Errorf("manifest %s: it has %d bytes where %d were announced", d.Digest, len(b), d.Size)
+		err = fmt.Errorf("manifest %s: it has %d bytes instead of %d", d.Digest, len(b), d.Size)
 	}
 	return b, err
 }
 
-// touch notes that something was used, at most once an hour. On a store that
-// cannot be written it does nothing.
+// touch records a use, at most once an hour. It does nothing in a read-only store.
 func touch(p string) {
 	if fi, err := os.Stat(p); err == nil && time.Since(fi.ModTime()) > time.Hour {
 		now := time.Now()
@@ -127,16 +126,16 @@ func touch(p string) {
 	}
 }
 
-// LayerInfo names a layer that the store keeps.
+// LayerInfo identifies a stored layer.
 type LayerInfo struct {
 	Digest    v1.Hash         `json:"digest"` // of the blob
-	DiffID    v1.Hash         `json:"diffID"` // of the tar within
+	DiffID    v1.Hash         `json:"diffID"` // of the uncompressed tar
 	Size      int64           `json:"size"`   // of the blob, in bytes
 	MediaType types.MediaType `json:"mediaType"`
 }
 
-// HasLayer reports whether the layer's blob exists and has its size. Whether its
-// bytes are right is found out by who reads them.
+// HasLayer reports whether the layer's blob exists and has its size. It does not verify the
+// content; readers do.
 func (s *Store) HasLayer(d LayerInfo) bool {
 	if checkHash(d.Digest) != nil {
 		return false
@@ -145,7 +144,7 @@ func (s *Store) HasLayer(d LayerInfo) bool {
 	return err == nil && fi.Size() == d.Size
 }
 
-// Layer returns a kept layer; [DamagedError] when its blob is missing or has
+// Layer returns a stored layer. It returns a [DamagedError] if the blob is missing or has
 // another size.
 func (s *Store) Layer(d LayerInfo) (v1.Layer, error) {
 	if err := checkHash(d.Digest); err != nil {
@@ -190,8 +189,8 @@ func (l *layer) Uncompressed() (io.ReadCloser, error) {
 	return uncompressed(f)
 }
 
-// Uncompressed opens a file without its compression, gzip or zstd; any other as
-// it is.
+// Uncompressed opens a file and decompresses gzip or zstd. Other files are returned
+// unchanged.
 func Uncompressed(path string) (io.ReadCloser, error) {
 	f, err := openRegular(path)
 	if err != nil {
@@ -209,15 +208,15 @@ func uncompressed(f io.ReadCloser) (io.ReadCloser, error) {
 	return readCloser{r, closers{done, f.Close}}, nil
 }
 
-// Decoder reads r without its compression, gzip or zstd; any other as it is. done
-// frees what the decoder uses. It is for who compares a digest of what was read:
-// the checksums of zstd, which cost a tenth more, are not compared.
+// Decoder decompresses r from gzip or zstd and returns other data unchanged. done frees the
+// decoder. It does not check zstd's checksums, which cost a tenth more time, so the caller
+// must verify a digest.
 func Decoder(r io.Reader) (plain io.Reader, done func(), err error) {
 	return decoder(r, zstd.IgnoreChecksum(true))
 }
 
 func decoder(r io.Reader, checksums zstd.DOption) (plain io.Reader, done func(), err error) {
-	in := bufio.NewReaderSize(r, 16) // large reads go past it
+	in := bufio.NewReaderSize(r, 16) // large reads bypass this buffer
 	head, err := in.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, err
@@ -227,8 +226,8 @@ func decoder(r io.Reader, checksums zstd.DOption) (plain io.Reader, done func(),
 		z, err := gzip.NewReader(in)
 		return z, func() {}, err
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		// In one goroutine it takes three quarters of the time, for others write
-		// meanwhile. The window is the largest that zstd itself takes unasked.
+		// One goroutine takes three quarters of the time, because others write meanwhile. The
+		// window is zstd's own default maximum.
 		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20), checksums)
 		if err != nil {
 			return nil, nil, err
@@ -243,7 +242,7 @@ type readCloser struct {
 	io.Closer
 }
 
-// closers closes a decoder, which has nothing to say, then its file.
+// closers closes a decoder, which returns no error, then its file.
 type closers struct {
 	first func()
 	last  func() error
@@ -251,9 +250,9 @@ type closers struct {
 
 func (c closers) Close() error { c.first(); return c.last() }
 
-// layers pairs the layers of a manifest with the configuration's diff ids. An
-// attestation of BuildKit's newer form has an empty configuration: its
-// statements are not archives, and stand for themselves.
+// layers pairs the layers of a manifest with the configuration's diff IDs. An attestation in
+// BuildKit's newer format has an empty configuration: its statements are not archives and
+// have no diff IDs.
 func (s *Store) layers(m *v1.Manifest, cfg *v1.ConfigFile) ([]v1.Layer, error) {
 	if len(cfg.RootFS.DiffIDs) == 0 && !slices.ContainsFunc(m.Layers, func(d v1.Descriptor) bool { return d.MediaType != inTotoStatement }) {
 		for _, d := range m.Layers {
@@ -261,7 +260,7 @@ func (s *Store) layers(m *v1.Manifest, cfg *v1.ConfigFile) ([]v1.Layer, error) {
 		}
 	}
 	if len(m.Layers) != len(cfg.RootFS.DiffIDs) {
-		return nil, fmt.Errorf("its manifest lists %d layers, its configuration %d", len(m.Layers), len(cfg.RootFS.DiffIDs))
+		return nil, fmt.Errorf("the manifest lists %d layers, the configuration %d", len(m.Layers), len(cfg.RootFS.DiffIDs))
 	}
 	var out []v1.Layer
 	for i, d := range m.Layers {
@@ -274,9 +273,8 @@ func (s *Store) layers(m *v1.Manifest, cfg *v1.ConfigFile) ([]v1.Layer, error) {
 	return out, nil
 }
 
-// image is a v1.Image whose parts are files of the store. It is not made by
-// partial.CompressedToImage: layers of that would unpack themselves with the
-// standard decoder.
+// image is a v1.Image whose parts are files of the store. partial.CompressedToImage would
+// decompress layers with the standard library's decoder.
 type image struct {
 	s        *Store
 	manifest []byte

@@ -17,8 +17,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A file that is read for itself is held to the checksums of zstd: nothing else
-// would notice that a byte of it has changed.
+// A file that is read directly is checked by zstd's checksums, because nothing else would
+// detect a changed byte.
 func TestUncompressedChecksum(t *testing.T) {
 	data := make([]byte, 100_000) // stored as it is: it decodes whatever changes
 	rand.New(rand.NewSource(1)).Read(data)
@@ -45,8 +45,8 @@ func TestUncompressedChecksum(t *testing.T) {
 	}
 }
 
-// A layout of somebody else's may hold a pipe where a blob should be; a pipe has
-// the size that the manifest says when that is 0.
+// A foreign layout may contain a pipe instead of a blob. A pipe matches a size of 0 in the
+// manifest.
 func TestLayerIsNoPipe(t *testing.T) {
 	s := &Store{dir: t.TempDir(), foreign: true}
 	h := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}

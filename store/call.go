@@ -25,38 +25,37 @@ import (
 	"hpcc/store/wait"
 )
 
-// A secret is a password or a token. Printing shows nothing of it, in any form.
+// A secret is a password or a token. No format prints it.
 type secret string
 
-// Format writes in the place of the secret that it is one.
+// Format writes a placeholder instead of the secret.
 func (secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
 
-// MarshalText is [Secret.Format] for encoders.
+// MarshalText is [secret.Format] for encoders.
 func (secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// hidden stands where a secret stood.
+// hidden replaces a secret in text.
 const hidden = "(hidden)"
 
-// credentials are what a registry is told of the user. With neither password
-// nor token docker's are looked for all the same.
+// credentials are the user's credentials for a registry. Without password and token,
+// docker's credentials are used.
 type credentials struct {
 	Username string
 	Password secret // with Username
-	Token    secret // a bearer token, in the place of both
-	From     string // where they come from, for messages: entry "jfrog" of /home/u/creds.yaml
+	Token    secret // a bearer token, instead of both
+	From     string // source for messages: entry "jfrog" of /home/u/creds.yaml
 }
 
 func (c *credentials) empty() bool { return c == nil || (c.Password == "" && c.Token == "") }
 
-// Authorization is what the registry client asks for.
+// Authorization implements [authn.Authenticator].
 func (c *credentials) Authorization() (*authn.AuthConfig, error) {
 	return &authn.AuthConfig{Username: c.Username, Password: string(c.Password), RegistryToken: string(c.Token)}, nil
 }
 
-// A call is one conversation with a registry about one reference. All its
-// requests go over the wire here, which sees which secrets are sent, so that
-// none of them comes back in an error: a registry may put into its answers what
-// it likes, what it was sent included.
+// A call is one exchange with a registry about one reference. All its requests pass through
+// RoundTrip, which records the secrets that are sent and removes them from errors: a
+// registry may echo anything in its answers.
 type call struct {
 	Remote
 	ref  name.Reference
@@ -66,7 +65,7 @@ type call struct {
 	secrets map[string]bool
 }
 
-// call reads a registry's reference.
+// call parses a registry reference.
 func (o Remote) call(ref string) (*call, error) {
 	var opts []name.Option
 	if o.PlainHTTP {
@@ -90,13 +89,14 @@ func (c *call) options(ctx context.Context) []remote.Option {
 		remote.WithTransport(c),
 		remote.WithUserAgent("hpcc"),
 		remote.WithJobs(4),
-		// Package wait repeats requests; the library's own loop knows neither Retry-After nor the context.
+		// Package wait repeats requests; the library's retries ignore Retry-After and the
+		// context.
 		remote.WithRetryPredicate(func(error) bool { return false }),
 		remote.WithRetryStatusCodes(),
 	}
 }
 
-// client is one for requests of our own, with the right to do what scope says.
+// client returns a client for our own requests, authorized for scope.
 func (c *call) client(ctx context.Context, scope string) (*http.Client, error) {
 	var who authn.Authenticator = c.Credentials
 	if c.Credentials.empty() {
@@ -112,9 +112,8 @@ func (c *call) client(ctx context.Context, scope string) (*http.Client, error) {
 	return &http.Client{Transport: rt}, nil
 }
 
-// MayPush asks a registry whether it would take an image under that reference,
-// by beginning to send something and giving it up: what would go wrong after a
-// long build goes wrong now.
+// MayPush checks whether a registry accepts a push to the reference, by starting an upload
+// and cancelling it. It finds errors before a long build instead of after it.
 func MayPush(ctx context.Context, ref string, o Remote) error {
 	c, err := o.call(ref)
 	if err != nil {
@@ -126,8 +125,8 @@ func MayPush(ctx context.Context, ref string, o Remote) error {
 	return nil
 }
 
-// mayPush opens a session of an upload (distribution-spec, "Pushing a blob in
-// chunks") and closes it.
+// mayPush opens an upload session (distribution-spec, "Pushing a blob in chunks") and closes
+// it.
 func (c *call) mayPush(ctx context.Context) error {
 	client, err := c.client(ctx, transport.PushScope)
 	if err != nil {
@@ -149,7 +148,7 @@ func (c *call) mayPush(ctx context.Context) error {
 	}
 	session, err := resp.Location()
 	if err != nil || session.Host != at.Host {
-		return nil // the registry forgets it in time
+		return nil // the registry drops it eventually
 	}
 	if req, err = http.NewRequestWithContext(ctx, http.MethodDelete, session.String(), nil); err == nil {
 		if resp, err := client.Do(req); err == nil {
@@ -159,13 +158,12 @@ func (c *call) mayPush(ctx context.Context) error {
 	return nil
 }
 
-// RoundTrip sends one request, unless that would show a secret to who should
-// not see it.
+// RoundTrip sends one request, unless that would expose a secret.
 func (c *call) RoundTrip(req *http.Request) (*http.Response, error) {
 	secret := c.notice(req)
 	switch {
 	case req.URL.Scheme == "http" && c.TLS:
-		return nil, &refusedError{fmt.Sprintf("%s is not asked without TLS", req.URL.Host)}
+		return nil, &refusedError{fmt.Sprintf("refusing to contact %s without TLS", req.URL.Host)}
 	case !secret:
 	case req.URL.Scheme == "http" && c.ref.Context().Scheme() == "https":
 		return nil, &refusedError{fmt.Sprintf("credentials are not sent to %s without TLS", req.URL.Host)}
@@ -186,13 +184,13 @@ func (c *call) RoundTrip(req *http.Request) (*http.Response, error) {
 	return wait.Transport{}.RoundTrip(req)
 }
 
-// A refusedError is a request that is not made.
+// A refusedError reports a request that was not sent.
 type refusedError struct{ why string }
 
 func (e *refusedError) Error() string { return e.why }
 
-// notice keeps in mind the secrets that a request holds, and says whether it
-// holds one: in its header, or in the form that asks for a token.
+// notice records the secrets in a request and reports whether it contains one, in its header
+// or in a token request's form.
 func (c *call) notice(req *http.Request) bool {
 	var found []string
 	scheme, value, _ := strings.Cut(req.Header.Get("Authorization"), " ")
@@ -222,12 +220,12 @@ func (c *call) notice(req *http.Request) bool {
 	return len(found) > 0
 }
 
-// leastSecret is the length of the shortest secret that is looked for in texts,
-// in bytes: shorter ones are in every text.
+// leastSecret is the length of the shortest secret that is hidden, in bytes. Shorter ones
+// occur in any text.
 const leastSecret = 4
 
-// hide takes the secrets of the conversation out of a text, in the forms that a
-// registry is likely to give them.
+// hide removes the secrets of the call from a text, in the forms that a registry is likely
+// to return.
 func (c *call) hide(text string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,7 +236,7 @@ func (c *call) hide(text string) string {
 			strings.Trim(fmt.Sprintf("%q", s), `"`), base64.StdEncoding.EncodeToString([]byte(s)), base64.RawStdEncoding.EncodeToString([]byte(s)),
 			base64.URLEncoding.EncodeToString([]byte(s)), base64.RawURLEncoding.EncodeToString([]byte(s)))
 	}
-	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) // what holds another goes first
+	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) // longer forms first, because they may contain others
 	for _, f := range slices.Compact(forms) {
 		if len(f) >= leastSecret {
 			text = strings.ReplaceAll(text, f, hidden)
@@ -247,10 +245,10 @@ func (c *call) hide(text string) string {
 	return text
 }
 
-// maxSaid bounds what is told of a registry's words, in bytes.
+// maxSaid bounds the length of registry text in messages, in bytes.
 const maxSaid = 2000
 
-// said is what may be told of a text that a registry had a part in.
+// said returns registry text that is safe to print.
 func (c *call) said(text string) string {
 	if text = strings.TrimSpace(c.hide(text)); len(text) > maxSaid {
 		text = strings.ToValidUTF8(text[:maxSaid], "") + "…"
@@ -258,7 +256,7 @@ func (c *call) said(text string) string {
 	return text
 }
 
-// A hiddenError is an error whose text may be shown.
+// A hiddenError is an error whose text has its secrets removed.
 type hiddenError struct {
 	error
 	text string
@@ -267,7 +265,7 @@ type hiddenError struct {
 func (e *hiddenError) Error() string { return e.text }
 func (e *hiddenError) Unwrap() error { return e.error }
 
-// explain says what a registry's refusal usually means, without a secret.
+// explain adds the usual cause of a registry's refusal, without secrets.
 func (c *call) explain(err error) error {
 	text := c.said(err.Error())
 	var te *transport.Error
@@ -277,12 +275,12 @@ func (c *call) explain(err error) error {
 	host := c.ref.Context().RegistryStr()
 	switch {
 	case errors.As(err, &te) && (te.StatusCode == http.StatusUnauthorized || te.StatusCode == http.StatusForbidden):
-		if len(te.Errors) > 0 { // without the scopes that were asked for
+		if len(te.Errors) > 0 { // without the requested scopes
 			text = c.said(fmt.Sprintf("%s: %s", te.Errors[0].Code, te.Errors[0].Message))
 		}
 		text += c.cure(te.StatusCode)
 	case errors.As(err, &te) && te.StatusCode == http.StatusNotFound:
-		text = host + " has no such image or repository: " + text
+		text = host + "  does not have this image or repository:" + text
 	case errors.As(err, &refused):
 	case errors.As(err, &stall):
 		text += "; is " + host + " the right host? HPCC_HTTP_TIMEOUT=5m waits longer for a slow one"
@@ -292,7 +290,7 @@ func (c *call) explain(err error) error {
 	return &hiddenError{err, text}
 }
 
-// cure is what to do where a registry refuses the user.
+// cure returns the remedy if a registry refuses the user.
 func (c *call) cure(status int) string {
 	host := c.ref.Context().RegistryStr()
 	login := fmt.Sprintf("\"hpcc login %s\" keeps", host)
@@ -300,9 +298,9 @@ func (c *call) cure(status int) string {
 	case c.Credentials == nil || c.Credentials.From == "":
 		return "; " + login + " credentials"
 	case c.Credentials.empty():
-		return fmt.Sprintf("; %s has no password, so docker's credentials were taken: %s one", c.Credentials.From, login)
+		return fmt.Sprintf("; %s has no password, so docker's credentials were used: %s one", c.Credentials.From, login)
 	case status == http.StatusForbidden:
-		return fmt.Sprintf("; the credentials of %s were accepted, and may not do this", c.Credentials.From)
+		return fmt.Sprintf("; the credentials of %s are valid but lack the permission", c.Credentials.From)
 	}
-	return fmt.Sprintf("; the credentials are those of %s: correct them there, or take them out, and %s others", c.Credentials.From, login)
+	return fmt.Sprintf("; the credentials come from %s: correct or remove them there, and %s others", c.Credentials.From, login)
 }

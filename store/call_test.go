@@ -22,7 +22,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A listener notes what it is told in secret.
+// A listener records the secrets that it receives.
 type listener struct {
 	mu   sync.Mutex
 	told []string
@@ -44,7 +44,7 @@ func (l *listener) heard(secret string) bool {
 
 var basicSecret = base64.StdEncoding.EncodeToString([]byte("alice:" + secretWord))
 
-// allCalls are the conversations with a registry, each of which fails here.
+// allCalls are all operations with a registry. Each fails here.
 func allCalls(t *testing.T, s *Store, host string, k *credentials) map[string]error {
 	t.Helper()
 	img, err := random.Image(100, 1)
@@ -66,8 +66,8 @@ func allCalls(t *testing.T, s *Store, host string, k *credentials) map[string]er
 	return errs
 }
 
-// TestSecretsComeNotBack: a registry that puts what it was told into its answers,
-// in any of the usual forms, makes no error that shows it.
+// TestSecretsComeNotBack: a registry that echoes what it received, in any usual form, causes
+// no error that contains it.
 func TestSecretsComeNotBack(t *testing.T) {
 	asJSON := func(code, message string, detail any) string {
 		b, _ := json.Marshal(map[string]any{"errors": []any{map[string]any{"code": code, "message": message, "detail": detail}}})
@@ -111,8 +111,8 @@ func TestSecretsComeNotBack(t *testing.T) {
 	}
 }
 
-// reflected talks to a registry that answers by means of the header and the
-// password, or token, that it was sent.
+// reflected calls a registry whose answers contain the header and the password or token that
+// it received.
 func reflected(t *testing.T, k *credentials, answer func(w http.ResponseWriter, header, password string)) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		header := req.Header.Get("Authorization")
@@ -143,7 +143,8 @@ func reflected(t *testing.T, k *credentials, answer func(w http.ResponseWriter, 
 	}
 }
 
-// TestSecretsOfConfigurations: also when a registry says what it was told only of the configuration, which comes last.
+// TestSecretsOfConfigurations: also if the registry echoes only for the configuration, which
+// comes last.
 func TestSecretsOfConfigurations(t *testing.T) {
 	img, err := random.Image(100, 1)
 	testenv.Check(t, err)
@@ -172,8 +173,8 @@ func TestSecretsOfConfigurations(t *testing.T) {
 	}
 }
 
-// TestCredentialsStay: they go to the registry, and to nobody that the registry
-// points at without TLS or by a redirect.
+// TestCredentialsStay: credentials are sent to the registry only, not to hosts that it names
+// without TLS or redirects to.
 func TestCredentialsStay(t *testing.T) {
 	other := &listener{}
 	evil := httptest.NewServer(other)
@@ -247,8 +248,8 @@ func TestCredentialsStay(t *testing.T) {
 	}
 }
 
-// TestIdentityTokenStays: docker's identity token goes in a form, which a
-// redirect would carry along.
+// TestIdentityTokenStays: docker's identity token is sent in a form, which a redirect would
+// carry along.
 func TestIdentityTokenStays(t *testing.T) {
 	other := &listener{}
 	evil := httptest.NewServer(other)
@@ -288,13 +289,13 @@ func TestIdentityTokenStays(t *testing.T) {
 	}
 }
 
-// TestTLSOnly: an entry with https is never asked without, though it is this machine.
+// TestTLSOnly: an entry with https always uses TLS, even for this machine.
 func TestTLSOnly(t *testing.T) {
 	told := &listener{}
 	server := httptest.NewServer(told)
 	defer server.Close()
 	err := MayPush(context.Background(), strings.TrimPrefix(server.URL, "http://")+"/x", Remote{TLS: true, Credentials: &credentials{Username: "alice", Password: secretWord}})
-	if err == nil || !strings.Contains(err.Error(), "is not asked without TLS") {
+	if err == nil || !strings.Contains(err.Error(), "without TLS") {
 		t.Errorf("MayPush: %v", err)
 	}
 	told.mu.Lock()
@@ -304,7 +305,7 @@ func TestTLSOnly(t *testing.T) {
 	}
 }
 
-// TestRefusedUser: a refusal says where the credentials came from, and the other way.
+// TestRefusedUser: a refusal names the source of the credentials and the alternative.
 func TestRefusedUser(t *testing.T) {
 	for _, c := range []struct {
 		k      *credentials
@@ -312,9 +313,9 @@ func TestRefusedUser(t *testing.T) {
 		want   string
 	}{
 		{nil, 401, `"hpcc login HOST" keeps credentials`},
-		{&credentials{From: `entry "a" of c.yaml`}, 401, `entry "a" of c.yaml has no password, so docker's credentials were taken: "hpcc login HOST" keeps one`},
-		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 401, `the credentials are those of entry "a" of c.yaml: correct them there, or take them out, and "hpcc login HOST" keeps others`},
-		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 403, `the credentials of entry "a" of c.yaml were accepted, and may not do this`},
+		{&credentials{From: `entry "a" of c.yaml`}, 401, `entry "a" of c.yaml has no password, so docker's credentials were used: "hpcc login HOST" keeps one`},
+		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 401, `the credentials come from entry "a" of c.yaml: correct or remove them there, and "hpcc login HOST" keeps others`},
+		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 403, `the credentials of entry "a" of c.yaml are valid but lack the permission`},
 	} {
 		t.Setenv("HOME", t.TempDir())
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -336,7 +337,7 @@ func TestRefusedUser(t *testing.T) {
 	}
 }
 
-// TestMayPushLeavesNothing: the session that was opened is closed.
+// TestMayPushLeavesNothing: the opened session is closed.
 func TestMayPushLeavesNothing(t *testing.T) {
 	var got []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

@@ -22,11 +22,10 @@ import (
 	"hpcc/store/wait"
 )
 
-// StaysLocal is the name of the registry that is none: what goes there stays in
-// the store.
+// StaysLocal is the registry name for images that stay in the store.
 const StaysLocal = "none"
 
-// The bounds of a creds.yaml and of a password file, in bytes.
+// Limits for a creds.yaml and a password file, in bytes.
 const (
 	maxCreds    = 1 << 20
 	maxPassword = 64 << 10
@@ -36,10 +35,10 @@ const (
 type Registry struct {
 	Name string
 	Host string // registry.example:5000
-	Path string // what stands before the names of images: team/images; may be ""
+	Path string // prefix of image names: team/images; may be ""
 
 	file         string // creds.yaml
-	found        bool   // file is not trusted: it was found in the current directory
+	found        bool   // file is untrusted: it was found in the current directory
 	line         int
 	plainHTTP    bool
 	tls          bool
@@ -49,28 +48,27 @@ type Registry struct {
 	passwordFile credsValue
 }
 
-// A credsValue is a value as it is written, and where.
+// A credsValue is a value of a creds.yaml, unexpanded, with its line.
 type credsValue struct {
 	text string
 	line int
 }
 
-// Registries are the entries of one or two files creds.yaml. The zero value has none.
+// Registries holds the entries of one or two creds.yaml files. The zero value has none.
 type Registries struct {
-	Files    []string // that were read
-	Shadowed []string // names in ./creds.yaml that the user's own file has, too; its entries count
-	Skipped  error    // why ./creds.yaml was not read; nil when it was, or when there is none
+	Files    []string // files that were read
+	Shadowed []string // names in ./creds.yaml that the user's own file overrides
+	Skipped  error    // why ./creds.yaml was not read; nil if it was read or does not exist
 	list     []*Registry
 }
 
-// Where names the files, for messages; "" when there are none.
+// Where returns the file names for messages, or "".
 func (rs *Registries) Where() string { return strings.Join(rs.Files, " and ") }
 
-// findRegistries reads the registries where the user names no file: those of
-// the user's own file, hpcc/creds.yaml in the directory of the configuration, and those of
-// creds.yaml in the current directory. The latter may have come with a
-// repository of somebody else, so it is not trusted: its entries cannot
-// replace the user's own, and see [Registry.Remote].
+// findRegistries reads the default registries: the user's own file, hpcc/creds.yaml in the
+// configuration directory, and creds.yaml in the current directory. The latter may come from
+// somebody else's repository, so it is not trusted: its entries cannot replace the user's
+// own; see also [Registry.Remote].
 func findRegistries() (*Registries, error) {
 	places := CredsPlaces()
 	rs := &Registries{}
@@ -98,7 +96,7 @@ func findRegistries() (*Registries, error) {
 	return rs, nil
 }
 
-// add adds the entries of a file that is not trusted.
+// add adds the entries of an untrusted file.
 func (rs *Registries) add(found *Registries) {
 	own := rs.Names()
 	for _, r := range found.list {
@@ -112,10 +110,10 @@ func (rs *Registries) add(found *Registries) {
 	rs.Files = append(rs.Files, found.Files...)
 }
 
-// readFound reads the creds.yaml of the current directory, unless it is one of
-// the files that were read before; that is [fs.ErrNotExist], too.
+// readFound reads the creds.yaml of the current directory. It returns [fs.ErrNotExist] if
+// the file is missing or was already read.
 func readFound(name string, before []string) (*Registries, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would wait
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a FIFO would block
 	if err != nil {
 		return nil, fmt.Errorf("reading registries: %w", err)
 	}
@@ -142,8 +140,8 @@ func readFound(name string, before []string) (*Registries, error) {
 	return readRegistries(f, name)
 }
 
-// CredsPlaces returns where a creds.yaml is looked for: the current directory,
-// and the user's own file.
+// CredsPlaces returns the default paths of creds.yaml: in the current directory, and the
+// user's own file.
 func CredsPlaces() []string {
 	places := []string{"creds.yaml"}
 	if dir, err := os.UserConfigDir(); err == nil {
@@ -152,10 +150,10 @@ func CredsPlaces() []string {
 	return places
 }
 
-// ReadRegistries reads a creds.yaml: a list of entries, a list or map of them
-// under "registries", a map from names to entries, or one entry. What is not
-// known is refused, with its line. No error shows a value. Where file is "" it reads
-// those of [CredsPlaces].
+// ReadRegistries reads a creds.yaml: a list of entries, a list or map of them under
+// "registries", a map from names to entries, or one entry. Unknown fields are refused with
+// their line. Errors never contain values. If file is "", it reads the files of
+// [CredsPlaces].
 func ReadRegistries(file string) (*Registries, error) {
 	if file == "" {
 		return findRegistries()
@@ -201,7 +199,7 @@ func readBounded(r io.Reader, file string, most int64) ([]byte, error) {
 	return b, err
 }
 
-// Names lists the registries in the order of the file.
+// Names returns the registry names in file order.
 func (rs *Registries) Names() []string {
 	var names []string
 	for _, r := range rs.list {
@@ -230,8 +228,8 @@ func (rs *Registries) Find(name string) (*Registry, error) {
 	return nil, fmt.Errorf("no registry %q in %s: it has %s", name, rs.Where(), strings.Join(rs.Names(), ", "))
 }
 
-// Exposed returns a file that holds a password and that other users may read, by
-// its mode; "" when there is none.
+// Exposed returns a file that holds a password and that other users can read, according to
+// its mode, or "".
 func (rs *Registries) Exposed() string {
 	for _, r := range rs.list {
 		fi, err := os.Stat(r.file)
@@ -242,7 +240,7 @@ func (rs *Registries) Exposed() string {
 	return ""
 }
 
-// Secrets returns the files that hold secrets: those of registries and those of passwords.
+// Secrets returns the files with secrets: registry files and password files.
 func (rs *Registries) Secrets() []string {
 	files := slices.Clone(rs.Files)
 	for _, r := range rs.list {
@@ -253,19 +251,18 @@ func (rs *Registries) Secrets() []string {
 	return files
 }
 
-// From names the entry, for messages.
+// From describes the entry for messages.
 func (r *Registry) From() string { return fmt.Sprintf("entry %q of %s", r.Name, r.file) }
 
-// Reference is what an image of the store is called in the registry: the
-// registry's host and path before the image's name and tag. A name that has a
-// registry in it already must have this one.
+// Reference returns the image's name in the registry: the registry's host and path, followed
+// by the image's name and tag. If the name already contains a registry, it must be this one.
 func (r *Registry) Reference(image string) (string, error) {
 	c, err := Canonical(image)
 	if err != nil {
 		return "", err
 	}
 	if strings.Contains(image, "@") || hexDigest().MatchString(image) {
-		return "", fmt.Errorf("%q is a digest, and an image in a registry needs a name", image)
+		return "", fmt.Errorf("%q is a digest, but an image in a registry needs a name", image)
 	}
 	base := r.Host + "/"
 	if r.Path != "" {
@@ -276,7 +273,7 @@ func (r *Registry) Reference(image string) (string, error) {
 	case strings.HasPrefix(c, base):
 		base = ""
 	case qualified && (strings.ContainsAny(first, ".:") || first == "localhost"):
-		return "", fmt.Errorf("%q names the registry %s, and %q is %s", image, first, r.Name, strings.TrimSuffix(base, "/"))
+		return "", fmt.Errorf("%q names the registry %s, but %q is %s", image, first, r.Name, strings.TrimSuffix(base, "/"))
 	}
 	ref := base + c
 	if !strings.Contains(ref[strings.LastIndexByte(ref, '/'):], ":") {
@@ -288,13 +285,13 @@ func (r *Registry) Reference(image string) (string, error) {
 	return ref, nil
 }
 
-// Remote is how to speak with the registry. Variables and the password file are
-// read now. An entry of a file that was found in the current directory may name
-// neither: they would send what it does not hold to wherever it says. Nor may it
-// ask for plain HTTP, by which a login that the user keeps for the host would be heard.
+// Remote returns the connection options for the registry. It reads variables and the
+// password file now. An entry of a file found in the current directory may use neither: it
+// could send secrets that it does not contain to any host. It may not use plain HTTP either,
+// which would expose a stored login for the host.
 func (r *Registry) Remote() (Remote, error) {
 	if line := r.outside(); r.found && line > 0 {
-		return Remote{}, fmt.Errorf("%s:%d: a creds.yaml that was found in the current directory may not use variables, password files or http://; if you trust it, name it with --creds", r.file, line)
+		return Remote{}, fmt.Errorf("%s:%d: a creds.yaml found in the current directory may not use variables, password files or http://; if you trust it, name it with --creds", r.file, line)
 	}
 	o := Remote{PlainHTTP: r.plainHTTP, TLS: r.tls, Credentials: &credentials{From: r.From()}}
 	fail := func(v credsValue, err error) (Remote, error) {
@@ -318,15 +315,15 @@ func (r *Registry) Remote() (Remote, error) {
 		}
 	}
 	o.Credentials.Password = secret(password)
-	if o.Credentials.Username != "" && token != "" { // as registries take tokens of users
+	if o.Credentials.Username != "" && token != "" { // the form in which registries accept user tokens
 		o.Credentials.Password, token = secret(token), ""
 	}
 	o.Credentials.Token = secret(token)
 	return o, nil
 }
 
-// outside returns the line of a value that takes a secret from outside of the
-// file or sends one in the clear; 0 when there is none.
+// outside returns the line of a value that reads a secret from outside the file or sends one
+// unencrypted, or 0.
 func (r *Registry) outside() int {
 	for _, v := range []credsValue{r.username, r.password, r.token} {
 		for _, as := range credsVariable().FindAllString(v.text, -1) {
@@ -344,8 +341,8 @@ func (r *Registry) outside() int {
 	return 0
 }
 
-// passwordPath is where the password file is: relative paths begin at the
-// directory of creds.yaml, "~/" at home.
+// passwordPath returns the path of the password file. Relative paths start at the directory
+// of creds.yaml, "~/" at the home directory.
 func (r *Registry) passwordPath() (string, error) {
 	file, err := r.passwordFile.expand()
 	if err != nil {
@@ -361,7 +358,7 @@ func (r *Registry) passwordPath() (string, error) {
 	return file, nil
 }
 
-// readPassword reads the first line of the password file, and no other.
+// readPassword reads the first line of the password file.
 func (r *Registry) readPassword() (string, error) {
 	file, err := r.passwordPath()
 	if err != nil {
@@ -380,7 +377,7 @@ func (r *Registry) readPassword() (string, error) {
 
 var credsVariable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$?\$\{([^}]*)\}`) })
 
-// literal says whether the value itself stands in the file.
+// literal reports whether the value contains no variables.
 func (v credsValue) literal() bool {
 	return credsVariable().ReplaceAllStringFunc(v.text, func(as string) string {
 		if strings.HasPrefix(as, "$$") {
@@ -390,8 +387,7 @@ func (v credsValue) literal() bool {
 	}) != ""
 }
 
-// expand puts in variables of the environment, which are written ${NAME};
-// $${NAME} stands for ${NAME} itself.
+// expand replaces environment variables of the form ${NAME}. $${NAME} is an escaped ${NAME}.
 func (v credsValue) expand() (string, error) {
 	var err error
 	text := credsVariable().ReplaceAllStringFunc(v.text, func(as string) string {
@@ -402,7 +398,7 @@ func (v credsValue) expand() (string, error) {
 		value, ok := os.LookupEnv(name)
 		switch {
 		case !variableName().MatchString(name):
-			err = errors.New("${…} holds no name of a variable; write $${ for a ${ of the value itself")
+			err = errors.New("${…} does not contain a variable name; write $${ for a literal ${")
 		case !ok || value == "":
 			err = fmt.Errorf("the variable %s is not set", name)
 		}
@@ -416,8 +412,8 @@ func (v credsValue) expand() (string, error) {
 
 var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 
-// A credsError is what is wrong with a creds.yaml, at a line. It shows no value:
-// anything may be a secret that stands in the wrong place.
+// A credsError describes an error in a creds.yaml, with its line. It contains no values,
+// because any of them may be a misplaced secret.
 type credsError struct {
 	line int
 	what string
@@ -425,7 +421,7 @@ type credsError struct {
 
 func (e *credsError) Error() string { return fmt.Sprintf("%d: %s", e.line, e.what) }
 
-// parseCreds reads the text of a creds.yaml.
+// parseCreds parses a creds.yaml.
 func parseCreds(text []byte) ([]*Registry, error) {
 	var doc, more yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(text))
@@ -437,7 +433,7 @@ func parseCreds(text []byte) ([]*Registry, error) {
 		if err = d.Decode(&more); errors.Is(err, io.EOF) {
 			err = nil
 		} else if err == nil {
-			return nil, &credsError{more.Line, "a second document begins here; one is read"}
+			return nil, &credsError{more.Line, "a second document starts here; only one is allowed"}
 		}
 	}
 	if err != nil {
@@ -445,7 +441,7 @@ func parseCreds(text []byte) ([]*Registry, error) {
 		if m := regexp.MustCompile(`line (\d+)`).FindStringSubmatch(err.Error()); m != nil {
 			line, _ = strconv.Atoi(m[1])
 		}
-		return nil, &credsError{line, "this is no YAML; a password with signs such as : # & * ! % @ stands in quotes"}
+		return nil, &credsError{line, "invalid YAML; put a password with characters such as : # & * ! % @ in quotes"}
 	}
 	root := doc.Content[0]
 	if err := plainYAML(root, 0); err != nil {
@@ -453,7 +449,7 @@ func parseCreds(text []byte) ([]*Registry, error) {
 	}
 	if in := field(root, "registries"); in != nil {
 		if len(root.Content) > 2 {
-			return nil, &credsError{root.Line, `beside "registries" nothing else is known`}
+			return nil, &credsError{root.Line, `no other key is allowed next to "registries"`}
 		}
 		root = in
 	}
@@ -468,7 +464,7 @@ func parseCreds(text []byte) ([]*Registry, error) {
 		}
 		for _, other := range list {
 			if other.Name == r.Name {
-				return &credsError{r.line, fmt.Sprintf("registry %q stands in line %d already", r.Name, other.line)}
+				return &credsError{r.line, fmt.Sprintf("registry %q is already defined in line %d", r.Name, other.line)}
 			}
 		}
 		list = append(list, r)
@@ -491,24 +487,24 @@ func parseCreds(text []byte) ([]*Registry, error) {
 	return list, err
 }
 
-// plainYAML refuses what a creds.yaml does not need, and a key that stands twice.
+// plainYAML refuses YAML features that a creds.yaml does not need, and duplicate keys.
 func plainYAML(n *yaml.Node, depth int) error {
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		return &credsError{n.Line, "anchors (&) and aliases (*) are not known here; a value with such a sign stands in quotes"}
+		return &credsError{n.Line, "anchors (&) and aliases (*) are not supported; put a value with such a character in quotes"}
 	case n.Kind == yaml.ScalarNode && !strings.HasPrefix(n.Tag, "!!"):
-		return &credsError{n.Line, "tags (!) are not known here; a value with such a sign stands in quotes"}
+		return &credsError{n.Line, "tags (!) are not supported; put a value with such a character in quotes"}
 	case depth > 8:
-		return &credsError{n.Line, "this is nested too deep"}
+		return &credsError{n.Line, "nested too deeply"}
 	}
 	seen := map[string]bool{}
 	for i, c := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
 			if c.Kind != yaml.ScalarNode || c.Tag == "!!merge" {
-				return &credsError{c.Line, "a key is a word"}
+				return &credsError{c.Line, "a key must be a word"}
 			}
 			if seen[c.Value] {
-				return &credsError{c.Line, "this field stands twice"}
+				return &credsError{c.Line, "duplicate field"}
 			}
 			seen[c.Value] = true
 		}
@@ -519,7 +515,7 @@ func plainYAML(n *yaml.Node, depth int) error {
 	return nil
 }
 
-// field is the value of a key of a mapping; nil when there is none.
+// field returns the value of a mapping's key, or nil.
 func field(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
@@ -538,7 +534,7 @@ var (
 
 const knownFields = "name, url, username, password, password_file and token"
 
-// parseRegistry reads one entry, whose name the map that holds it may give.
+// parseRegistry parses one entry. The containing map may provide its name.
 func parseRegistry(name string, n *yaml.Node) (*Registry, error) {
 	if n.Kind != yaml.MappingNode {
 		return nil, &credsError{n.Line, "an entry has the fields " + knownFields + ", each with a colon and a space behind it"}
@@ -584,7 +580,7 @@ func parseRegistry(name string, n *yaml.Node) (*Registry, error) {
 	return r, r.check(at)
 }
 
-// check reads the URL and refuses fields that do not go together.
+// check parses the URL and refuses conflicting fields.
 func (r *Registry) check(at credsValue) error {
 	secrets := 0
 	for _, v := range []credsValue{r.password, r.passwordFile, r.token} {
@@ -594,13 +590,13 @@ func (r *Registry) check(at credsValue) error {
 	}
 	switch {
 	case r.Name == StaysLocal && ((at.text != "" && at.text != StaysLocal) || secrets > 0):
-		return &credsError{r.line, fmt.Sprintf("registry %q is this store alone: it has neither url nor password", StaysLocal)}
+		return &credsError{r.line, fmt.Sprintf("registry %q is the local store: it cannot have a url or password", StaysLocal)}
 	case r.Name == StaysLocal:
 		return nil
 	case secrets > 1:
 		return &credsError{r.line, fmt.Sprintf("registry %q has more than one of password, password_file and token", r.Name)}
 	case r.username.text == "" && (r.password.text != "" || r.passwordFile.text != ""):
-		return &credsError{r.line, fmt.Sprintf("registry %q has a password and no username", r.Name)}
+		return &credsError{r.line, fmt.Sprintf("registry %q has a password but no username", r.Name)}
 	case at.text == "":
 		return &credsError{r.line, fmt.Sprintf("registry %q has no url", r.Name)}
 	}
@@ -610,8 +606,8 @@ func (r *Registry) check(at credsValue) error {
 	return nil
 }
 
-// parseURL reads [http://|https://]HOST[:PORT][/PATH]. A host alone is asked
-// with TLS, or without on this very machine.
+// parseURL parses [http://|https://]HOST[:PORT][/PATH]. Without a scheme it uses TLS, except
+// for this machine.
 func (r *Registry) parseURL(text string) error {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
@@ -620,9 +616,9 @@ func (r *Registry) parseURL(text string) error {
 	u, err := url.Parse("//" + rest)
 	switch {
 	case strings.Contains(rest, "@"):
-		return errors.New("it holds a user; username and password are fields of their own")
+		return errors.New("it contains a user; use the fields username and password")
 	case scheme != "" && scheme != "http" && scheme != "https":
-		return errors.New("its scheme is neither http nor https")
+		return errors.New("its scheme is not http or https")
 	case err != nil || u.Hostname() == "" || strings.ContainsAny(rest, "?#% \t\\"):
 		return errors.New("it is not HOST[:PORT][/PATH]")
 	}
@@ -635,7 +631,7 @@ func (r *Registry) parseURL(text string) error {
 	}
 	p, err := parseRef(ref + "x:latest")
 	if err == nil && p.Context().RegistryStr() != r.Host && r.Host != "docker.io" {
-		err = errors.New("its host has neither a dot nor a port")
+		err = errors.New("its host has no dot and no port")
 	}
 	if err != nil && strings.ToLower(r.Path) != r.Path {
 		err = errors.New("the path of a registry has no capital letters")

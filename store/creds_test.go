@@ -12,7 +12,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// secretWord stands for a secret wherever one can stand.
+// secretWord is used as the secret in all places that can hold one.
 const secretWord = "hunter2-S3CRET"
 
 func TestParseCreds(t *testing.T) {
@@ -47,40 +47,40 @@ func TestParseCreds(t *testing.T) {
 	}
 }
 
-// TestParseCredsRefuses: each mistake is named with its line, and no error shows
-// what could be a secret.
+// TestParseCredsRefuses: each mistake is reported with its line, and no error contains a
+// possible secret.
 func TestParseCredsRefuses(t *testing.T) {
 	const S = secretWord
 	for _, c := range []struct{ name, in, want string }{
 		{"unknown field", "- name: a\n  url: a.example\n  user: " + S, `3: "user" is no field; known are name, url, username`},
 		{"field without a space", "- {name: a, url: a.example, password:" + S + "}", "1: a field that is not known; known are"},
 		{"a word in place of fields", "- name:a\n- password:" + S, "1: an entry has the fields"},
-		{"two names", "- {name: a, url: a.example}\n- {name: b, url: a.example}\n- {name: a, url: a.example}", `3: registry "a" stands in line 1 already`},
-		{"two fields", "- name: a\n  url: a.example\n  password: " + S + "\n  password: " + S, "4: this field stands twice"},
+		{"two names", "- {name: a, url: a.example}\n- {name: b, url: a.example}\n- {name: a, url: a.example}", `3: registry "a" is already defined in line 1`},
+		{"two fields", "- name: a\n  url: a.example\n  password: " + S + "\n  password: " + S, "4: duplicate field"},
 		{"two documents", "- {name: a, url: a.example}\n---\n- {name: b, url: a.example}", "a second document"},
 		{"no name", "- url: a.example", "1: the entry has no name"},
 		{"odd name", "- {name: '" + S + " x', url: a.example}", "1: the entry has no name, or one with other signs"},
 		{"other name", "a:\n  name: b\n  url: x.example", "2: the entry has another name"},
 		{"no url", "- name: a\n  username: u", `1: registry "a" has no url`},
-		{"beside registries", "registries: []\npassword: " + S, `1: beside "registries"`},
+		{"beside registries", "registries: []\npassword: " + S, `1: no other key`},
 		{"a word", S, "1: neither a list"},
-		{"an alias", "- {name: a, url: a.example, username: u, password: *" + S + "}", "no YAML"},
+		{"an alias", "- {name: a, url: a.example, username: u, password: *" + S + "}", "invalid YAML"},
 		{"an anchor", "- name: a\n  url: a.example\n  password: &" + S + " x", "3: anchors"},
 		{"a tag", "- name: a\n  url: a.example\n  username: u\n  password: !" + S, "4: tags"},
-		{"a percent sign", "- name: a\n  password: %" + S, "no YAML; a password with signs"},
-		{"a colon", "- name: a\n  password: x: " + S, "2: this is no YAML"},
+		{"a percent sign", "- name: a\n  password: %" + S, "invalid YAML; put a password with characters"},
+		{"a colon", "- name: a\n  password: x: " + S, "2: invalid YAML"},
 		{"a list in a value", "- name: a\n  url: [" + S + "]", "2: the value of a field"},
-		{"user in the url", "- name: a\n  url: https://u:" + S + "@a.example", `2: the url of registry "a": it holds a user; username`},
-		{"scheme", "- {name: a, url: 'ftp://a.example'}", "neither http nor https"},
+		{"user in the url", "- name: a\n  url: https://u:" + S + "@a.example", `2: the url of registry "a": it contains a user; use`},
+		{"scheme", "- {name: a, url: 'ftp://a.example'}", "not http or https"},
 		{"query", "- {name: a, url: 'a.example/x?y'}", "HOST[:PORT]"},
 		{"no host", "- {name: a, url: 'https:///x'}", "HOST[:PORT]"},
 		{"capital letters", "- {name: a, url: 'a.example/Team'}", "no capital letters"},
 		{"a path that leads up", "- {name: a, url: 'a.example/../x'}", `the url of registry "a"`},
-		{"a bare word", "- {name: a, url: registry}", "neither a dot nor a port"},
-		{"none with a url", "- {name: none, url: a.example}", `registry "none" is this store alone`},
-		{"none with a password", "- {name: none, username: u, password: " + S + "}", `registry "none" is this store alone`},
+		{"a bare word", "- {name: a, url: registry}", "no dot and no port"},
+		{"none with a url", "- {name: none, url: a.example}", `registry "none" is the local store`},
+		{"none with a password", "- {name: none, username: u, password: " + S + "}", `registry "none" is the local store`},
 		{"two secrets", "- {name: a, url: a.example, username: u, password: " + S + ", token: " + S + "}", "more than one of"},
-		{"no user", "- {name: a, url: a.example, password: " + S + "}", "has a password and no username"},
+		{"no user", "- {name: a, url: a.example, password: " + S + "}", "has a password but no username"},
 		{"depth", strings.Repeat("[", 50), "1: "},
 	} {
 		list, err := parseCreds([]byte(c.in))
@@ -134,7 +134,7 @@ func TestReadRegistries(t *testing.T) {
 		{"docker", "", "", "", ""},
 		{"unset", "", "", "", file + ":8: the variable NOT_HERE is not set"},
 		{"empty", "", "", "", file + ":9: the variable EMPTY_HERE is not set"},
-		{"odd", "", "", "", file + ":10: ${…} holds no name"},
+		{"odd", "", "", "", file + ":10: ${…} does not contain"},
 		{"nofile", "", "", "", file + ":11: open " + dir + "/nothere"},
 		{"emptyfile", "", "", "", file + ":12: the first line of"},
 		{"large", "", "", "", "more than 65536 bytes"},
@@ -210,8 +210,8 @@ func TestRegistryReference(t *testing.T) {
 	}
 }
 
-// FuzzParseCreds: no text of a file shows in an error more than names of
-// fields and registries, and what is read is fit for use.
+// FuzzParseCreds: errors contain no text of the file except names of fields and registries,
+// and accepted entries are valid.
 func FuzzParseCreds(f *testing.F) {
 	for _, seed := range []string{"- name: a\n  url: a.example/x\n  username: u\n  password: p\n", "registries:\n  a: {url: b}\n", "a:\n  url: http://[::1]:1/\n", "name: a\nurl: b:1\n", "- &x {name: *x}\n", "---\n---\n", "- !t {}", "\xff", "a: {<<: {url: x}}"} {
 		f.Add([]byte(seed))
@@ -237,8 +237,8 @@ func FuzzParseCreds(f *testing.F) {
 	})
 }
 
-// A creds.yaml that came with a cloned repository sends nothing of the user's
-// anywhere, and does not take the place of the user's own.
+// A creds.yaml from a cloned repository sends none of the user's secrets anywhere, and does
+// not replace the user's own.
 func TestFindRegistries(t *testing.T) {
 	dir, home := t.TempDir(), t.TempDir()
 	t.Chdir(dir)
@@ -275,7 +275,7 @@ func TestFindRegistries(t *testing.T) {
 		for name, line := range map[string]int{"variable": 2, "user": 3, "bearer": 4, "file": 5, "clear": 6} {
 			r, err := rs.Find(name)
 			testenv.Check(t, err)
-			want := fmt.Sprintf("%s:%d: a creds.yaml that was found", filepath.Join(dir, "creds.yaml"), line)
+			want := fmt.Sprintf("%s:%d: a creds.yaml found", filepath.Join(dir, "creds.yaml"), line)
 			if o, err := r.Remote(); err == nil || !strings.Contains(err.Error(), want) || o.Credentials != nil {
 				t.Errorf("%s: %+v, %v; want %q", name, o, err, want)
 			}
@@ -302,7 +302,7 @@ func TestFindRegistries(t *testing.T) {
 		}
 		write(own, "- {name: work, url: ours.example, username: u, password: '${GITHUB_TOKEN}'}\n")
 	}
-	// Named, the file is trusted.
+	// A file given by name is trusted.
 	rs, err := ReadRegistries("creds.yaml")
 	testenv.Check(t, err)
 	r, err := rs.Find("variable")
@@ -310,7 +310,7 @@ func TestFindRegistries(t *testing.T) {
 	if o, err := r.Remote(); err != nil || string(o.Credentials.Password) != secretWord {
 		t.Errorf("a file that was named: %v", err)
 	}
-	// What nobody can read is passed over where the user has a file.
+	// An unreadable file is skipped if the user has their own.
 	for _, spoil := range []func() error{
 		func() error { return os.WriteFile("creds.yaml", []byte("a: [b"), 0o600) },
 		func() error { return errors.Join(os.Remove("creds.yaml"), syscall.Mkfifo("creds.yaml", 0o600)) },

@@ -21,17 +21,15 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// damagedDir holds blobs, trees and cache entries that were found damaged. They
-// count as missing, so that the next command which can make them again does. GC
-// removes them by age.
+// damagedDir holds damaged blobs, trees and cache entries. They count as missing, so that
+// the next command which can recreate them does. GC removes them by age.
 const damagedDir = "damaged"
 
-// A DamagedError reports a blob that is missing, or whose bytes do not match its
-// digest.
+// DamagedError reports a blob that is missing, or whose bytes do not match its digest.
 type DamagedError struct {
 	Digest v1.Hash
 	Reason string   // "is missing", "is damaged: its digest is sha256:…"
-	Moved  string   // the file it was moved to; "" if it could not be moved
+	Moved  string   // path it was moved to; empty if it could not be moved
 	Images []string // the names that use it, sorted
 	Cures  []string // for each of Images: the command that replaces the blob
 }
@@ -47,15 +45,14 @@ func (e *DamagedError) Error() string {
 	return text
 }
 
-// missing is the reason for a blob that does not exist.
+// missing is the reason for a missing blob.
 const missing = "is missing"
 
-// errUnsteady reports bytes that were wrong at first and right when they were
-// read again.
+// errUnsteady reports bytes that were wrong on the first read and correct on the second.
 var errUnsteady = errors.New("its bytes were wrong at first and right when they were read again: another process replaced it, or the memory or disk of this machine is unreliable; run the command again")
 
-// A checkedReader reads a blob and compares it with its digest. In place of the
-// last bytes of a blob that does not match, it returns the error of bad.
+// A checkedReader reads a blob and verifies its digest. If it does not match, it returns the
+// error of bad instead of the last bytes.
 type checkedReader struct {
 	r    io.ReadCloser
 	sum  hash.Hash
@@ -88,8 +85,8 @@ func (c *checkedReader) Read(p []byte) (int, error) {
 
 func (c *checkedReader) Close() error { return c.r.Close() }
 
-// openBlob opens a blob of size bytes (-1: not known). Its reader returns a
-// [DamagedError] in place of the last bytes if they are not what the digest says.
+// openBlob opens a blob of size bytes (-1: unknown). If its bytes do not match the digest,
+// its reader returns a [DamagedError] instead of the last bytes.
 func (s *Store) openBlob(h v1.Hash, size int64) (io.ReadCloser, error) {
 	if err := checkHash(h); err != nil {
 		return nil, err
@@ -109,9 +106,8 @@ func (s *Store) openBlob(h v1.Hash, size int64) (io.ReadCloser, error) {
 	return &checkedReader{r: f, sum: sha256.New(), want: h.Hex, size: size, bad: bad}, nil
 }
 
-// OpenLayer opens the blob of a layer. Its reader returns an error in place of
-// the last bytes if they are not what the digest says; [DamagedError] for
-// layers of a store.
+// OpenLayer opens the blob of a layer. If its bytes do not match the digest, its reader
+// returns an error instead of the last bytes, a [DamagedError] for layers of a store.
 func OpenLayer(l v1.Layer) (io.ReadCloser, error) {
 	if _, ok := l.(*layer); ok {
 		return l.Compressed()
@@ -127,9 +123,9 @@ func OpenLayer(l v1.Layer) (io.ReadCloser, error) {
 	return &checkedReader{r: r, sum: sha256.New(), want: h.Hex, size: -1, bad: func() error { return fmt.Errorf("its bytes do not have the digest %s", h) }}, nil
 }
 
-// VerifyLayer reads the blob of a store's layer to its end: [DamagedError] if it
-// does not match its digest. Readers that stop at an error in the content call
-// it to learn whether the blob is the cause.
+// VerifyLayer reads the whole blob of a store's layer. It returns a [DamagedError] if the
+// blob does not match its digest. Readers that stop at an error in the content call it to
+// find out whether the blob is the cause.
 func VerifyLayer(ctx context.Context, l v1.Layer) error {
 	if _, ok := l.(*layer); !ok {
 		return nil
@@ -143,7 +139,7 @@ func VerifyLayer(ctx context.Context, l v1.Layer) error {
 	return err
 }
 
-// wrong reads a blob and says why it is damaged; "" if it is not.
+// wrong reads a blob and returns why it is damaged, or "".
 func (s *Store) wrong(ctx context.Context, h v1.Hash, size int64) (string, error) {
 	f, err := openRegular(s.blob(h))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -158,7 +154,7 @@ func (s *Store) wrong(ctx context.Context, h v1.Hash, size int64) (string, error
 		return "", fmt.Errorf("reading blob %s: %w", h, err)
 	}
 	if size >= 0 && fi.Size() != size {
-		return fmt.Sprintf("is damaged: it has %d bytes where %d are expected", fi.Size(), size), nil
+		return fmt.Sprintf("is damaged: it has %d bytes instead of %d", fi.Size(), size), nil
 	}
 	sum := sha256.New()
 	_, err = io.Copy(sum, readerWith(ctx, f))
@@ -173,8 +169,8 @@ func (s *Store) wrong(ctx context.Context, h v1.Hash, size int64) (string, error
 	return "", nil
 }
 
-// condemn returns the error for a blob whose bytes were found to be wrong. It
-// reads the blob again before it moves it away.
+// condemn returns the error for a blob with wrong bytes. It reads the blob again before
+// moving it away.
 func (s *Store) condemn(h v1.Hash, size int64) error {
 	reason, err := s.wrong(context.Background(), h, size)
 	if err != nil {
@@ -186,7 +182,7 @@ func (s *Store) condemn(h v1.Hash, size int64) error {
 	return s.damaged(h, reason, s.moveAway(s.blob(h), h.Hex))
 }
 
-// damaged describes a damaged blob, with its users.
+// damaged returns the error for a damaged blob, with the images that use it.
 func (s *Store) damaged(h v1.Hash, reason, moved string) *DamagedError {
 	e := &DamagedError{Digest: h, Reason: reason, Moved: moved}
 	if s.foreign {
@@ -205,8 +201,8 @@ func (s *Store) damaged(h v1.Hash, reason, moved string) *DamagedError {
 	return e
 }
 
-// reaches reports whether a manifest or index leads to a blob, as far as it can
-// be read.
+// reaches reports whether a manifest or index references a blob. It ignores unreadable
+// parts.
 func (s *Store) reaches(d v1.Descriptor, h v1.Hash, depth int) bool {
 	if d.Digest == h {
 		return true
@@ -226,7 +222,7 @@ func (s *Store) reaches(d v1.Descriptor, h v1.Hash, depth int) bool {
 	return err == nil && (m.Config.Digest == h || slices.ContainsFunc(m.Layers, func(l v1.Descriptor) bool { return l.Digest == h }))
 }
 
-// cure is the command that makes the image of a name again.
+// cure returns the command that recreates the image of a name.
 func (s *Store) cure(n string, r ref) string {
 	if strings.HasPrefix(r.Source, "pull ") || strings.HasPrefix(r.Source, "load ") {
 		return "hpcc " + r.Source
@@ -243,8 +239,8 @@ func (s *Store) cure(n string, r ref) string {
 	return fmt.Sprintf("hpcc pull REF %[1]s, hpcc load FILE %[1]s or hpcc build … -t %[1]s", n)
 }
 
-// moveAway moves a damaged file or directory of the store to damagedDir and
-// returns its new path; "" if it could not be moved.
+// moveAway moves a damaged file or directory of the store to damagedDir and returns its new
+// path, or "" if it could not be moved.
 func (s *Store) moveAway(path, name string) string {
 	if s.foreign || os.MkdirAll(s.path(damagedDir), 0o755) != nil {
 		return ""
@@ -253,7 +249,7 @@ func (s *Store) moveAway(path, name string) string {
 	if renameDir(path, to) != nil {
 		return ""
 	}
-	now := time.Now() // GC counts the age from here
+	now := time.Now() // GC counts the age from now
 	_ = os.Chtimes(to, now, now)
 	return to
 }
@@ -272,7 +268,7 @@ func (s *Store) intact(ctx context.Context, h v1.Hash, size int64) (bool, error)
 	return false, nil
 }
 
-// damagedFiles removes what was moved away long ago.
+// damagedFiles removes damaged files that were moved away long ago.
 func (g *collector) damagedFiles(context.Context) error {
 	entries, err := os.ReadDir(g.s.path(damagedDir))
 	if err != nil {

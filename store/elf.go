@@ -13,14 +13,14 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// machines are the architectures of ELF files in the words of images.
+// machines maps ELF architectures to the names in images.
 var machines = map[elf.Machine]string{
 	elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_PPC64: "ppc64le",
 	elf.EM_S390: "s390x", elf.EM_RISCV: "riscv64", elf.EM_386: "386", elf.EM_ARM: "arm",
 }
 
-// rootArchitecture finds the architecture of a root file system from the first
-// program in it; without one it is this machine's.
+// rootArchitecture returns the architecture of a root file system's first program, or this
+// machine's if there is none.
 func rootArchitecture(l v1.Layer) (string, error) {
 	r, err := l.Uncompressed()
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// FuzzManifests writes an OCI layout of an index, a manifest and a
-// configuration that know each other's digests, whatever else they say. "@manifest",
-// "@config" and "@layer" stand for digest and size of these. What is kept of it can
-// be listed and collected, and nothing but the store changes.
+// FuzzManifests writes an OCI layout with an index, a manifest and a configuration that
+// reference each other, with otherwise arbitrary content. "@manifest", "@config" and
+// "@layer" are replaced by their digest and size. Stored images can be listed and collected,
+// and nothing outside the store changes.
 func FuzzManifests(f *testing.F) {
 	const (
 		index = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{"mediaType":"application/vnd.oci.image.%s.v1+json",@manifest,` +
@@ -71,7 +71,7 @@ func FuzzManifests(f *testing.F) {
 	})
 }
 
-// writeLayout writes an OCI layout in which the four have their digests.
+// writeLayout writes an OCI layout with the digests of the four parts.
 func writeLayout(t *testing.T, dir, index, manifest, config, layer string) {
 	t.Helper()
 	blobs := filepath.Join(dir, "blobs/sha256")
@@ -91,9 +91,8 @@ func writeLayout(t *testing.T, dir, index, manifest, config, layer string) {
 	}
 }
 
-// FuzzRef puts any bytes where a name's descriptor is. Package ready answers
-// nothing else than the store, and reads no file that was cut off; all that JSON
-// may be besides it does not check.
+// FuzzRef puts arbitrary bytes into a name's descriptor. Package ready returns the same as
+// the store and rejects truncated files. It does not validate JSON further.
 func FuzzRef(f *testing.F) {
 	hex := strings.Repeat("0a", 32)
 	f.Add(`{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":4,"digest":"sha256:` + hex + `"}` + "\n")

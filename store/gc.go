@@ -19,12 +19,12 @@ import (
 	"hpcc/store/disk"
 )
 
-// defaultAge is how long what nothing names is kept after its last use.
+// defaultAge is how long unreferenced data is kept after its last use.
 const defaultAge = 7 * 24 * time.Hour
 
-// GCOptions say what GC spares.
+// GCOptions control which data GC keeps.
 type GCOptions struct {
-	Age    time.Duration // since the last use; 0 is a week, negative is none
+	Age    time.Duration // since the last use; 0: a week; negative: remove at once
 	DryRun bool
 }
 
@@ -34,9 +34,9 @@ type GCReport struct {
 	Bytes                        int64 // of blobs
 }
 
-// GC removes what no name reaches and nobody used for long, and what killed
-// processes have left. Others may use the store meanwhile: a blob that is being
-// written has a fresh time, and one that is used again is touched.
+// GC removes data that no name references and nobody used for the age, and leftovers of
+// killed processes. Other processes may use the store meanwhile: a blob being written has a
+// recent time, and one that is used again is touched.
 func (s *Store) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 	if o.Age == 0 {
 		o.Age = defaultAge
@@ -54,7 +54,7 @@ func (s *Store) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 		}
 	}
 	if len(g.unknown) > 0 {
-		return g.rep, fmt.Errorf("collecting garbage in %s: no blob and no tree was removed, for what these names need cannot be read: %w", s.dir, errors.Join(g.unknown...))
+		return g.rep, fmt.Errorf("collecting garbage in %s: no blob and no tree was removed, because these names cannot be resolved: %w", s.dir, errors.Join(g.unknown...))
 	}
 	return g.rep, nil
 }
@@ -64,11 +64,11 @@ type collector struct {
 	o       GCOptions
 	before  time.Time
 	live    map[string]bool // hex digests
-	unknown []error         // of names of which it is not known what they need
+	unknown []error         // errors of names whose blobs are unknown
 	rep     GCReport
 }
 
-// old says whether a file was not used since the limit.
+// old reports whether a file was last used before the limit.
 func (g *collector) old(fi fs.FileInfo) bool { return fi.ModTime().Before(g.before) }
 
 func (g *collector) remove(p string) error {
@@ -78,8 +78,8 @@ func (g *collector) remove(p string) error {
 	return disk.RemoveAll(p)
 }
 
-// temps removes work of processes that are gone: of this host at once, of
-// others after a day without a change.
+// temps removes leftovers of processes that have ended: of this host at once, of others
+// after a day without a change.
 func (g *collector) temps(context.Context) error {
 	entries, err := os.ReadDir(g.s.path("tmp"))
 	if err != nil {
@@ -108,8 +108,7 @@ func (g *collector) temps(context.Context) error {
 	return nil
 }
 
-// mark notes every blob that a name reaches, and the names of which it cannot
-// tell.
+// mark records every blob that a name references, and the names that cannot be resolved.
 func (g *collector) mark(context.Context) error {
 	refs, problems := g.s.refs()
 	for n, r := range refs {
@@ -129,9 +128,9 @@ func (g *collector) mark(context.Context) error {
 
 var digestText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`sha256:[0-9a-f]{64}`) })
 
-// records removes old records of the cache; the others keep their blobs. What
-// is a directory two levels down, a cache of builds, goes as one; packages hold
-// no digests of blobs.
+// records removes old records of the cache; the others keep their blobs. A directory two
+// levels down, such as a build cache, is removed as a whole. Packages contain no digests of
+// blobs.
 func (g *collector) records(context.Context) error {
 	top := g.s.path("cache")
 	return filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
@@ -177,8 +176,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// pushed removes old notes of images that the store has no more. A note keeps
-// no blob: what it speaks of lies in a registry.
+// pushed removes old records of pushed images that the store no longer has. Such a record
+// keeps no blob, because the image is in a registry.
 func (g *collector) pushed(context.Context) error {
 	entries, err := os.ReadDir(g.s.path("pushed"))
 	if err != nil {
@@ -186,7 +185,7 @@ func (g *collector) pushed(context.Context) error {
 	}
 	refs, problems := g.s.refs()
 	named := map[string]bool{}
-	for n := range problems { // the note says where such an image can be had again
+	for n := range problems { // the record shows where to get such an image again
 		named[filepath.Base(g.s.pushedFile(n))] = true
 	}
 	for n, d := range refs {
@@ -209,8 +208,8 @@ func (g *collector) pushed(context.Context) error {
 	return nil
 }
 
-// trees removes unpacked images that no name reaches and no program of this
-// node runs in.
+// trees removes unpacked images that no name references and in which no program of this node
+// runs.
 func (g *collector) trees(context.Context) error {
 	if len(g.unknown) > 0 {
 		return nil
@@ -240,7 +239,7 @@ func (g *collector) trees(context.Context) error {
 		if g.o.DryRun {
 			continue
 		}
-		// Out of sight first: nobody finds half a tree.
+		// Rename first, so that nobody sees a partial tree.
 		tmp, err := g.s.TempDir()
 		if err != nil {
 			return err
@@ -255,7 +254,7 @@ func (g *collector) trees(context.Context) error {
 	return nil
 }
 
-// blobs removes blobs that neither a name nor a record reaches.
+// blobs removes blobs that neither a name nor a record references.
 func (g *collector) blobs(context.Context) error {
 	if len(g.unknown) > 0 {
 		return nil

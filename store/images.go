@@ -26,32 +26,32 @@ import (
 	"hpcc/store/seal"
 )
 
-// An Entry is one line of a listing of images.
+// An Entry is one line of the list of images.
 type Entry struct {
 	Name      string
 	Digest    v1.Hash // of the manifest or index
 	Platforms []string
-	Size      int64 // of the layers as they are kept, in bytes
+	Size      int64 // of the stored layers, in bytes
 	Created   time.Time
-	Problem   error // why not all of it could be read; nil if it could
+	Problem   error // why the image could not be read completely; nil if it could
 }
 
-// A ref is what a name stands for, as the file of the name keeps it.
+// A ref is the content of a name's file: the image that the name refers to.
 type ref struct {
 	v1.Descriptor
-	Source string `json:"source,omitempty"` // the arguments of hpcc that make the image again, or sourceBuild
+	Source string `json:"source,omitempty"` // arguments of hpcc that recreate the image, or sourceBuild
 }
 
 // sourceBuild is the source of an image that was built.
 const sourceBuild = "build"
 
-// Put keeps an image that was built under a name. Blobs go first, the name last;
-// blobs that are there are not written again.
+// Put stores a built image under a name. It writes blobs first and the name last, and skips
+// existing blobs.
 func (s *Store) Put(ctx context.Context, name string, img v1.Image) (v1.Hash, error) {
 	return s.putFrom(ctx, name, img, sourceBuild)
 }
 
-// PutLoaded is [Store.Put] for an image that was read from a file.
+// PutLoaded is [Store.Put] for an image read from a file.
 func (s *Store) PutLoaded(ctx context.Context, name string, img v1.Image, file string) (v1.Hash, error) {
 	return s.putFrom(ctx, name, img, s.loadedFrom(file, name, nil))
 }
@@ -112,7 +112,7 @@ func (s *Store) putImage(ctx context.Context, img v1.Image) (*v1.Descriptor, err
 	return d, nil
 }
 
-// putBlob keeps one layer.
+// putBlob stores one layer.
 func (s *Store) putBlob(ctx context.Context, l v1.Layer) error {
 	h, err := l.Digest()
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Store) putBlob(ctx context.Context, l v1.Layer) error {
 	if err != nil {
 		return err
 	}
-	if own, ok := l.(*layer); ok && own.s.dir == s.dir && s.HasLayer(own.info) { // nothing to copy: the blob is this store's
+	if own, ok := l.(*layer); ok && own.s.dir == s.dir && s.HasLayer(own.info) { // the blob is already in this store
 		return nil
 	}
 	if have, err := s.intactLayer(ctx, h, n); have || err != nil {
@@ -136,7 +136,7 @@ func (s *Store) putBlob(ctx context.Context, l v1.Layer) error {
 	return s.writeBlob(ctx, r, h, n)
 }
 
-// intactLayer is intact for a digest that comes from elsewhere.
+// intactLayer is intact for an unchecked digest.
 func (s *Store) intactLayer(ctx context.Context, h v1.Hash, size int64) (bool, error) {
 	if err := checkHash(h); err != nil {
 		return false, err
@@ -144,20 +144,20 @@ func (s *Store) intactLayer(ctx context.Context, h v1.Hash, size int64) (bool, e
 	return s.intact(ctx, h, size)
 }
 
-// putManifest keeps a manifest or index and describes it.
+// putManifest stores a manifest or index and returns its descriptor.
 func (s *Store) putManifest(ctx context.Context, b []byte, mt types.MediaType) (*v1.Descriptor, error) {
 	if len(b) > maxManifest {
-		return nil, fmt.Errorf("the manifest has %d bytes; the most that is read is %d", len(b), maxManifest)
+		return nil, fmt.Errorf("the manifest has %d bytes; the maximum is %d", len(b), maxManifest)
 	}
 	sum := sha256.Sum256(b)
 	d := &v1.Descriptor{MediaType: mt, Size: int64(len(b)), Digest: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}}
 	return d, s.writeBlob(ctx, bytes.NewReader(b), d.Digest, d.Size)
 }
 
-// maxDepth bounds how deep indexes may nest.
+// maxDepth bounds the nesting of indexes.
 const maxDepth = 4
 
-// PutIndex keeps an image of several platforms under a name.
+// PutIndex stores an image of several platforms under a name.
 func (s *Store) PutIndex(ctx context.Context, name string, idx v1.ImageIndex) (v1.Hash, error) {
 	key, err := Canonical(name)
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *Store) putIndex(ctx context.Context, idx v1.ImageIndex, depth int) (*v1
 	return s.putManifest(ctx, b, mt)
 }
 
-// putRef makes a name stand for a descriptor. source is as in [ref].
+// putRef makes a name refer to a descriptor. source is as in [ref].
 func (s *Store) putRef(key string, d *v1.Descriptor, source string) error {
 	b, err := seal.JSON(ref{*d, source})
 	if err != nil {
@@ -240,7 +240,7 @@ func (s *Store) Tag(n, added string) error {
 	return s.putRef(key, &d, source)
 }
 
-// ref reads what a name stands for: a name, NAME@DIGEST, or a digest or its head.
+// ref returns the descriptor of a name, NAME@DIGEST, a digest or a digest prefix.
 func (s *Store) ref(n string) (v1.Descriptor, error) {
 	key, err := Canonical(n)
 	if err == nil {
@@ -262,8 +262,8 @@ func (s *Store) ref(n string) (v1.Descriptor, error) {
 	return s.byDigest(n, hexpart)
 }
 
-// readRef reads the file of a name. fs.ErrNotExist when there is none;
-// [DamagedRefError] when it is not what hpcc wrote.
+// readRef reads the file of a name. It returns fs.ErrNotExist if it is missing, and a
+// [DamagedRefError] if it is not what hpcc wrote.
 func (s *Store) readRef(key string) (r ref, err error) {
 	b, err := os.ReadFile(s.path("refs", escape(key)))
 	if err != nil {
@@ -287,10 +287,10 @@ func (s *Store) readRef(key string) (r ref, err error) {
 	return r, nil
 }
 
-// A DamagedRefError reports a name whose file in refs/ cannot be understood.
+// DamagedRefError reports a name whose file in refs/ is invalid.
 type DamagedRefError struct {
 	Name string
-	Cure string // the command that makes the name again
+	Cure string // command that recreates the name
 	Err  error
 }
 
@@ -300,7 +300,7 @@ func (e *DamagedRefError) Error() string {
 
 func (e *DamagedRefError) Unwrap() error { return e.Err }
 
-// byDigest finds a manifest by the head of its digest among the names.
+// byDigest finds a manifest by a digest prefix among the named images.
 func (s *Store) byDigest(n, head string) (v1.Descriptor, error) {
 	refs, problems := s.refs()
 	for _, r := range refs {
@@ -314,8 +314,8 @@ func (s *Store) byDigest(n, head string) (v1.Descriptor, error) {
 	return v1.Descriptor{}, &NotFoundError{n}
 }
 
-// refs reads all names. problems are the errors of names that cannot be read, by
-// name; "" is the directory itself.
+// refs reads all names. problems holds the errors of unreadable names; "" is the
+// directory itself.
 func (s *Store) refs() (refs map[string]ref, problems map[string]error) {
 	refs, problems = map[string]ref{}, map[string]error{}
 	entries, err := os.ReadDir(s.path("refs"))
@@ -339,9 +339,8 @@ func (s *Store) refs() (refs map[string]ref, problems map[string]error) {
 	return refs, problems
 }
 
-// Get returns an image by name, NAME@DIGEST or digest; of several platforms
-// the one that p asks for (nil: this machine's, or the only one).
-// [NotFoundError] when there is none of that name.
+// Get returns an image by name, NAME@DIGEST or digest. p selects the platform (nil: this
+// machine's, or the only one). It returns a [NotFoundError] if the name does not exist.
 func (s *Store) Get(n string, p *v1.Platform) (v1.Image, error) {
 	d, err := s.ref(n)
 	if err != nil {
@@ -378,7 +377,7 @@ func (s *Store) choose(n string, d v1.Descriptor, p *v1.Platform, depth int) (v1
 	return s.choose(n, found, p, depth+1)
 }
 
-// part reads an index, so many indexes deep, and chooses one of its parts.
+// part reads an index at the given nesting depth and chooses one of its parts.
 func (s *Store) part(n string, d v1.Descriptor, p *v1.Platform, depth int) (*v1.IndexManifest, v1.Descriptor, error) {
 	if depth > maxDepth {
 		return nil, d, fmt.Errorf("image %q: indexes are nested deeper than %d", n, maxDepth)
@@ -395,7 +394,7 @@ func (s *Store) part(n string, d v1.Descriptor, p *v1.Platform, depth int) (*v1.
 	return idx, found, err
 }
 
-// A PlatformError says that an image has not the platform that was asked for.
+// PlatformError reports that an image lacks the requested platform.
 type PlatformError struct {
 	Name string
 	Want v1.Platform
@@ -406,8 +405,8 @@ func (e *PlatformError) Error() string {
 	return fmt.Sprintf("image %q has no %s; it has %s", e.Name, e.Want.String(), strings.Join(e.Have, ", "))
 }
 
-// pick chooses a platform from an index: the one asked for, else this
-// machine's, else the only one there is.
+// pick chooses a platform from an index: the requested one, else this machine's, else the
+// only one.
 func pick(n string, idx *v1.IndexManifest, p *v1.Platform) (v1.Descriptor, error) {
 	var images []v1.Descriptor
 	var have []string
@@ -437,8 +436,8 @@ func pick(n string, idx *v1.IndexManifest, p *v1.Platform) (v1.Descriptor, error
 	return v1.Descriptor{}, &PlatformError{n, want, have}
 }
 
-// TreeOf returns the directory that an image was unpacked to: two small reads
-// and a stat, for the start of a run. [NotFoundError], or [NoTreeError].
+// TreeOf returns the directory of an unpacked image. It takes two small reads and a stat, to
+// start runs fast. It returns a [NotFoundError] or [NoTreeError].
 func (s *Store) TreeOf(n string) (string, error) {
 	d, err := s.ref(n)
 	if err != nil {
@@ -458,7 +457,7 @@ func (s *Store) TreeOf(n string) (string, error) {
 	return dir, nil
 }
 
-// Images lists the images by name, those that cannot be read with their problem.
+// Images returns the images sorted by name. Unreadable images have their problem set.
 func (s *Store) Images() ([]Entry, error) {
 	refs, problems := s.refs()
 	if err := problems[""]; err != nil {
@@ -477,8 +476,7 @@ func (s *Store) Images() ([]Entry, error) {
 	return out, nil
 }
 
-// describe adds what the image's parts say, and notes the first that cannot be
-// read.
+// describe adds the properties of the image's parts to e and records the first error.
 func (s *Store) describe(e *Entry, n string, d v1.Descriptor, depth int) {
 	fail := func(err error) {
 		if e.Problem == nil {
@@ -527,7 +525,7 @@ func (s *Store) describe(e *Entry, n string, d v1.Descriptor, depth int) {
 	e.Created = c.Created.Time
 }
 
-// Remove forgets a name. What it stood for goes with the next GC.
+// Remove removes a name. The next GC removes its image.
 func (s *Store) Remove(n string) error {
 	key, err := Canonical(n)
 	if err != nil {
@@ -544,7 +542,7 @@ func (s *Store) Remove(n string) error {
 		return s.placeError(fmt.Errorf("removing %q: %w", n, err))
 	}
 	if err := ignoreGone(os.Remove(s.pushedFile(key))); err != nil {
-		return fmt.Errorf("removing the note of where %q was pushed: %w", n, err)
+		return fmt.Errorf("removing the push record of %q: %w", n, err)
 	}
 	return nil
 }

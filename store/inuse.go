@@ -9,17 +9,16 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// A program runs in a tree without a word to the store: a thousand starts at
-// once are to cost no write and no lock. That nobody takes the tree away is
-// gc's business. On this node it asks the kernel which trees are mounted. Of
-// other nodes it cannot know: there a tree is safe for the age that gc is given,
-// which counts from the moment when its last name went (retire).
+// A program starts in a tree without notifying the store, so that a thousand concurrent
+// starts need no write and no lock. GC must not remove a tree in use. On this node it asks
+// the kernel which trees are mounted. For other nodes it relies on the age, which counts
+// from the removal of the tree's last name (retire).
 
 var treeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`/trees/([0-9a-f]{64})[ /]`) })
 
-// mountedTrees are the hex digests of trees that programs of this node run in:
-// those in the mount tables that the user may read, which are all of his own
-// programs' (proc(5), "mountinfo").
+// mountedTrees returns the hex digests of trees in which programs of this node run,
+// according to the mount tables that the user can read: those of all the user's programs
+// (proc(5), "mountinfo").
 func mountedTrees() map[string]bool {
 	used, seen := map[string]bool{}, map[string]bool{}
 	tables, _ := filepath.Glob("/proc/[0-9]*/ns/mnt")
@@ -40,8 +39,7 @@ func mountedTrees() map[string]bool {
 	return used
 }
 
-// retire notes that a name no longer stands for d: from now on counts the age of
-// the trees that it led to.
+// retire records that a name no longer refers to d: the age of its trees counts from now.
 func (s *Store) retire(d v1.Descriptor) {
 	all, err := s.closure(d)
 	if err != nil {

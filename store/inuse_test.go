@@ -11,8 +11,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// The age of a tree counts from the moment when its last name went, whether the
-// name was removed or was given to another image: elsewhere programs may run in it.
+// The age of a tree counts from the removal or reassignment of its last name, because
+// programs may run in it on other nodes.
 func TestTreesAgeFromTheirLastName(t *testing.T) {
 	for _, how := range []string{"removed", "moved"} {
 		s, err := Open(t.TempDir())

@@ -15,10 +15,10 @@ import (
 	"hpcc/store/wait"
 )
 
-// keychain finds docker's credentials, and ends a credential helper that hangs.
+// keychain finds docker's credentials and ends a credential helper that hangs.
 type keychain struct{}
 
-// helperNotice is when the user hears that a credential helper is waited for.
+// helperNotice is the delay before the user is told about a slow credential helper.
 const helperNotice = 10 * time.Second
 
 // Resolve implements [authn.Keychain].
@@ -57,8 +57,8 @@ func (keychain) ResolveContext(ctx context.Context, r authn.Resource) (authn.Aut
 	}
 }
 
-// endHelpers kills the credential helpers that this process has started. The
-// library that starts them gives no way to do so.
+// endHelpers kills this process's credential helpers, because the library that starts them
+// cannot end them.
 func endHelpers() {
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, list := range lists {

@@ -17,9 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SplitTag takes LAYOUT:TAG apart: the file or directory is the shortest part
-// before a colon that exists. The tag is "" for a path that exists as it is, and
-// for one that does not exist at all.
+// SplitTag splits LAYOUT:TAG. The file or directory is the shortest existing part before a
+// colon. The tag is "" if the whole path exists, or no part exists.
 func SplitTag(arg string) (file, tag string) {
 	if _, err := os.Lstat(arg); err == nil {
 		return arg, ""
@@ -35,29 +34,29 @@ func SplitTag(arg string) (file, tag string) {
 	return arg, ""
 }
 
-// A selection says which image of a layout is wanted.
+// A selection identifies one image of a layout.
 type selection struct {
-	tag      string       // "" is any
-	platform *v1.Platform // nil: this machine's, where there is a choice
+	tag      string       // empty: any
+	platform *v1.Platform // nil: this machine's, if there is a choice
 }
 
-// A choiceError says that a layout holds several images of which one has to be named.
+// A choiceError reports a layout with several images, one of which must be selected.
 type choiceError struct {
 	Layout string
-	Images []string // the tags that there are, with their platforms
-	Tag    string   // the one that was asked for and is missing or ambiguous; "" for none
+	Images []string // available tags with their platforms
+	Tag    string   // requested tag that is missing or ambiguous; empty: none was requested
 }
 
 func (e *choiceError) Error() string {
-	what := fmt.Sprintf("it holds %d images", len(e.Images))
+	what := fmt.Sprintf("the layout holds %d images", len(e.Images))
 	if e.Tag != "" {
-		what = fmt.Sprintf("it has no single image %q", e.Tag)
+		what = fmt.Sprintf("the layout does not hold exactly one image %q", e.Tag)
 	}
 	return fmt.Sprintf("%s: %s; name one as %s:TAG, or choose with --platform", what, strings.Join(e.Images, ", "), e.Layout)
 }
 
-// one selects an image of the layout in file, opened as l, from what its
-// index.json lists.
+// one selects an image from the list in index.json of the layout in file, which is open as
+// l.
 func (w selection) one(file string, l layout, list []v1.Descriptor) (v1.Descriptor, error) {
 	found := list
 	if w.tag != "" {
@@ -82,8 +81,7 @@ func (w selection) one(file string, l layout, list []v1.Descriptor) (v1.Descript
 	return v1.Descriptor{}, e
 }
 
-// hasTag reports whether a layout names an image so: by its whole reference or by
-// the reference's tag alone.
+// hasTag reports whether tag is an image's whole reference, or the reference's tag.
 func hasTag(d v1.Descriptor, tag string) bool {
 	for _, name := range []string{d.Annotations[refAnnotation], d.Annotations[containerdAnnotation]} {
 		base := name[strings.LastIndexByte(name, '/')+1:]
@@ -94,7 +92,7 @@ func hasTag(d v1.Descriptor, tag string) bool {
 	return false
 }
 
-// describeImage is a listed image for messages: its tag or digest, and its platform.
+// describeImage describes a listed image for messages: its tag or digest, and its platform.
 func describeImage(d v1.Descriptor) string {
 	name := d.Annotations[refAnnotation]
 	if name == "" {
@@ -110,8 +108,8 @@ func describeImage(d v1.Descriptor) string {
 	return name
 }
 
-// satisfies reports whether an image of the layout is for a platform. What it
-// reads is not verified: it only serves to choose.
+// satisfies reports whether an image of the layout is for a platform. Its reads are not
+// verified and only used to choose.
 func (l layout) satisfies(d v1.Descriptor, p v1.Platform, depth int) bool {
 	if d.Platform != nil {
 		return d.Platform.Satisfies(p)
@@ -142,13 +140,12 @@ func (l layout) satisfies(d v1.Descriptor, p v1.Platform, depth int) bool {
 	return c.Platform().Satisfies(p)
 }
 
-// Layout opens an image of an OCI layout directory (image-spec, "image-layout")
-// where it lies: the one that tag, unless "", and the platform select. Of an
-// index it takes the platform that [Store.Get] would choose. Nothing is copied,
-// and nothing in the directory changes. The manifest and the configuration are
-// checked against their digests; those of the layers' blobs their reader has to
-// check, as [hpcc/unpack] does. The error is fs.ErrNotExist when the directory is
-// not a layout, and a [choiceError] when it holds several such images.
+// Layout opens an image of an OCI layout directory (image-spec, "image-layout") in place,
+// selected by tag, unless "", and platform. From an index it takes the platform that
+// [Store.Get] would choose. It copies nothing and does not change the directory. It verifies
+// the manifest and the configuration; layer blobs must be verified by their reader, as
+// [hpcc/unpack] does. The error is fs.ErrNotExist if the directory is not a layout, and a
+// [choiceError] if several images match.
 func Layout(dir, tag string, p *v1.Platform) (v1.Image, error) {
 	fail := func(err error) (v1.Image, error) { return nil, fmt.Errorf("reading OCI layout %s: %w", dir, err) }
 	abs, err := filepath.Abs(dir)
@@ -187,7 +184,7 @@ func Layout(dir, tag string, p *v1.Platform) (v1.Image, error) {
 		return fail(err)
 	}
 	if !d.MediaType.IsImage() {
-		return fail(fmt.Errorf("%s is of type %q, which is no image", d.Digest, d.MediaType))
+		return fail(fmt.Errorf("%s is of type %q, which is not an image", d.Digest, d.MediaType))
 	}
 	img, err := s.open(dir, d)
 	if err != nil {
@@ -201,8 +198,7 @@ func Layout(dir, tag string, p *v1.Platform) (v1.Image, error) {
 	return img, nil
 }
 
-// announced holds the blob of a manifest or index to the size that it is said
-// to have.
+// announced checks a manifest's or index's blob against its descriptor's size.
 func (s *Store) announced(d v1.Descriptor) error {
 	if err := checkHash(d.Digest); err != nil {
 		return err
@@ -212,12 +208,12 @@ func (s *Store) announced(d v1.Descriptor) error {
 	}
 	fi, err := os.Stat(s.blob(d.Digest))
 	if err == nil && fi.Mode().IsRegular() && fi.Size() != d.Size {
-		return fmt.Errorf("manifest %s: it has %d bytes where %d were announced", d.Digest, fi.Size(), d.Size)
+		return fmt.Errorf("manifest %s: it has %d bytes instead of %d", d.Digest, fi.Size(), d.Size)
 	}
-	return nil // what is missing is told of by its reader
+	return nil // the reader reports missing blobs
 }
 
-// readSmall reads a manifest or its kin, which was opened for it, and closes it.
+// readSmall reads and closes an opened manifest, index or configuration.
 func readSmall(f *os.File, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -230,14 +226,14 @@ func readSmall(f *os.File, err error) ([]byte, error) {
 	return b, err
 }
 
-// openRegular opens a regular file: a directory of somebody else's may hold
-// pipes and devices under the names of blobs.
+// openRegular opens a regular file. A foreign directory may contain pipes and devices in
+// place of blobs.
 func openRegular(file string) (*os.File, error) {
 	return regular(os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0))
 }
 
-// regular refuses what was opened and is not a regular file. Who opens a pipe waits
-// for its other end, but for O_NONBLOCK.
+// regular refuses an opened file that is not regular. Opening a pipe without O_NONBLOCK
+// would block.
 func regular(f *os.File, err error) (*os.File, error) {
 	if err != nil {
 		return nil, err

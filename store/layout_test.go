@@ -40,7 +40,7 @@ func layoutOf(t *testing.T, images int) (string, v1.Image) {
 	return dir, img
 }
 
-// fingerprint is all that a directory holds, with times.
+// fingerprint describes all contents of a directory, with times.
 func fingerprint(t *testing.T, dir string) string {
 	t.Helper()
 	h := sha256.New()
@@ -103,11 +103,11 @@ func TestLayoutRefused(t *testing.T) {
 		{"a missing layer", "is missing", 1, func(t *testing.T, dir string, m *v1.Manifest) {
 			os.Remove(filepath.Join(dir, "blobs/sha256", m.Layers[0].Digest.Hex))
 		}},
-		{"a layer of another size", "7 bytes where", 1, func(t *testing.T, dir string, m *v1.Manifest) {
+		{"a layer of another size", "it has 7 bytes instead", 1, func(t *testing.T, dir string, m *v1.Manifest) {
 			testenv.Check(t, os.Truncate(filepath.Join(dir, "blobs/sha256", m.Layers[0].Digest.Hex), 7))
 		}},
-		{"an index of itself", "were announced", 1, func(t *testing.T, dir string, m *v1.Manifest) {
-			// Nobody can name an index by its digest in itself: it is a lie.
+		{"an index of itself", "bytes instead of", 1, func(t *testing.T, dir string, m *v1.Manifest) {
+			// An index cannot contain its own digest, so this one is false.
 			d := v1.Descriptor{MediaType: "application/vnd.oci.image.index.v1+json", Size: 10, Digest: m.Layers[0].Digest}
 			b, _ := json.Marshal(v1.IndexManifest{SchemaVersion: 2, Manifests: []v1.Descriptor{d}})
 			for _, f := range []string{"index.json", "blobs/sha256/" + d.Digest.Hex} {
@@ -139,7 +139,7 @@ func pipe(t *testing.T, file string) {
 	testenv.Check(t, syscall.Mkfifo(file, 0o644))
 }
 
-// The layers that the store hands out unpack themselves with its own decoder.
+// The store's layers decompress with its own decoder.
 func TestStoreUsesItsDecoder(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "store"))
 	testenv.Check(t, err)

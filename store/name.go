@@ -11,13 +11,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// maxName is the length of the longest name of an image, in bytes: its escaped
-// form must fit into a file name.
+// maxName is the maximum length of an image name, in bytes: its escaped form must fit into a
+// file name.
 const maxName = 200
 
-// Canonical is the one spelling of an image's name that the store uses:
-// "debian", "debian:latest" and "docker.io/library/debian:latest" are the same
-// image, "debian".
+// Canonical returns the spelling of an image name that the store uses: "debian",
+// "debian:latest" and "docker.io/library/debian:latest" are the same image, "debian".
 func Canonical(n string) (string, error) {
 	if len(n) > maxName {
 		return "", fmt.Errorf("image name %.40q… is longer than %d bytes", n, maxName)
@@ -43,7 +42,7 @@ func Canonical(n string) (string, error) {
 	return c, nil
 }
 
-// parseRef reads a reference and explains what is wrong with it.
+// parseRef parses a reference and explains errors.
 func parseRef(n string, opts ...name.Option) (name.Reference, error) {
 	if n == "" {
 		return nil, errors.New("it is empty")
@@ -68,14 +67,14 @@ func parseRef(n string, opts ...name.Option) (name.Reference, error) {
 	return nil, errors.New(`write [HOST[:PORT]/]NAME[:TAG] in lower-case letters, digits and ". _ - /"`)
 }
 
-// component says whether c is a path component of a repository name
+// component reports whether c is a valid path component of a repository name
 // (distribution-spec, "Pulling manifests": letters or digits at both ends).
 func component(c string) bool {
 	alnum := func(b byte) bool { return (b >= 'a' && b <= 'z') || (b >= '0' && b <= '9') }
 	return c != "" && alnum(c[0]) && alnum(c[len(c)-1])
 }
 
-// escape turns a canonical name into a file name; unescape undoes it.
+// escape turns a canonical name into a file name; unescape reverses it.
 func escape(n string) string { return url.QueryEscape(n) }
 
 func unescape(f string) (string, bool) {
@@ -83,5 +82,5 @@ func unescape(f string) (string, bool) {
 	return n, err == nil
 }
 
-// hexDigest matches a digest without its algorithm, or the head of one.
+// hexDigest matches a digest without its algorithm, or a prefix of one.
 var hexDigest = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(sha256:)?[0-9a-f]{12,64}$`) })

@@ -18,9 +18,9 @@ import (
 	"hpcc/store/gzip"
 )
 
-// PutLayer keeps the layer that write writes, an uncompressed tar; mt says how
-// to pack it. The same tar gives the same blob on every machine. An error of
-// write is returned as it is, unless it tells of a full disk.
+// PutLayer stores the layer that write writes, an uncompressed tar. mt selects the
+// compression. The same tar gives the same blob on every machine. An error of write is
+// returned unchanged, unless the disk is full.
 func (s *Store) PutLayer(ctx context.Context, mt types.MediaType, write func(w io.Writer) error) (LayerInfo, error) {
 	f, err := s.tempFile()
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Store) PutLayer(ctx context.Context, mt types.MediaType, write func(w i
 	return info, s.finish(f, nil, s.blob(info.Digest))
 }
 
-// A layerWriter packs and digests what is written, until the context ends.
+// A layerWriter compresses and digests written data until the context ends.
 type layerWriter struct {
 	ctx  context.Context
 	pack io.Writer
@@ -64,7 +64,7 @@ func hashOf(h hash.Hash) v1.Hash {
 	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(h.Sum(nil))}
 }
 
-// packer compresses for a media type.
+// packer returns the compressor for a media type.
 func packer(w io.Writer, mt types.MediaType) (io.WriteCloser, error) {
 	switch mt {
 	case types.OCILayer, types.DockerLayer:
@@ -92,11 +92,11 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// zstdFormat has the size of a frame in bytes: the output depends on it.
+// zstdFormat has the size of a frame in bytes, on which the output depends.
 var zstdFormat = gzip.BlockFormat{Size: 4 << 20}
 
-// A zstdWriter compresses to independent frames (RFC 8878, section 3.1), which
-// decoders read as one file. An empty layer is one empty frame.
+// A zstdWriter compresses to independent frames (RFC 8878, section 3.1), which decoders read
+// as one file. An empty layer is one empty frame.
 type zstdWriter struct {
 	*gzip.BlockWriter
 	enc *zstd.Encoder

@@ -15,8 +15,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// What is written does not depend on the number of cores or on how the data
-// comes, and the formats' own programs read it.
+// The output depends neither on the number of cores nor on the sizes of writes, and the
+// formats' own programs read it.
 func TestPackers(t *testing.T) {
 	testenv.Slow(t)
 	for _, p := range []struct {
@@ -56,7 +56,7 @@ func TestPackers(t *testing.T) {
 	}
 }
 
-// packParts packs data, part by part, on some cores.
+// packParts compresses data, part by part, on some cores.
 func packParts(t *testing.T, mt types.MediaType, data []byte, part, cores int) []byte {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
@@ -72,7 +72,7 @@ func packParts(t *testing.T, mt types.MediaType, data []byte, part, cores int) [
 	return out.Bytes()
 }
 
-// A full disk ends it with the disk's error, whenever it comes.
+// A full disk ends the writing with the disk's error, at any time.
 func TestPackersFail(t *testing.T) {
 	full := errors.New("no space")
 	for _, mt := range []types.MediaType{types.OCILayer, types.OCILayerZStd} {

@@ -10,7 +10,7 @@ import (
 	"hpcc/store/wait"
 )
 
-// Ping asks whether a registry answers; to want credentials is an answer.
+// Ping checks that a registry answers. A request for credentials is an answer.
 func Ping(ctx context.Context, host string) error {
 	r, err := name.NewRegistry(host)
 	if err != nil {

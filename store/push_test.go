@@ -19,7 +19,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestPushTells: all is told when Push returns, and nothing after it.
+// TestPushTells: all progress is reported when Push returns, and none afterwards.
 func TestPushTells(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -41,7 +41,7 @@ func TestPushTells(t *testing.T) {
 	}
 }
 
-// What a registry has is not sent again.
+// Blobs that a registry has are not sent again.
 func TestPushCounts(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()

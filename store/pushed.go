@@ -15,15 +15,15 @@ import (
 	"hpcc/store/seal"
 )
 
-// A pushedTo is the record of the last push of a name: which image it was and
-// where it lies now. It says nothing of another image that gets the name later.
+// A pushedTo records the last push of a name: the image and its location. It does not apply
+// to another image that gets the name later.
 type pushedTo struct {
 	Digest    v1.Hash `json:"digest"`    // of the manifest or index
-	Reference string  `json:"reference"` // by that digest
+	Reference string  `json:"reference"` // with that digest
 }
 
-// A NotPushedError says that no registry is known to have an image. Last is
-// where another image of the same name went; "" when none did.
+// NotPushedError reports that the store knows no registry with an image. Last is the
+// location of another image pushed under the same name, or "".
 type NotPushedError struct{ Name, Last string }
 
 func (e *NotPushedError) Error() string {
@@ -33,10 +33,10 @@ func (e *NotPushedError) Error() string {
 	return fmt.Sprintf("%q was not pushed to a registry from this store", e.Name)
 }
 
-// Pushed is the reference by digest under which an image, all its platforms, was
-// pushed: "registry.example/team/base@sha256:…". It is what was pushed last
-// under this name, else what any other name of the very image was pushed as.
-// [NotFoundError]; [NotPushedError] also when the name stands for another image now.
+// Pushed returns the reference by digest under which an image, with all platforms, was
+// pushed: "registry.example/team/base@sha256:…". It uses the last push of this name, else
+// any other name's push of the same image. It returns a [NotFoundError], or a
+// [NotPushedError], also if the name now refers to another image.
 func (s *Store) Pushed(n string) (ref string, err error) {
 	d, err := s.ref(n)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Store) Pushed(n string) (ref string, err error) {
 		return "", fmt.Errorf("listing what was pushed: %w", err)
 	}
 	for _, e := range entries {
-		// A broken record of another name is that name's trouble.
+		// A damaged record of another name does not matter here.
 		if other, err := s.readPushed(s.path("pushed", e.Name())); err == nil && other.Digest == d.Digest {
 			return other.Reference, nil
 		}
@@ -62,14 +62,14 @@ func (s *Store) Pushed(n string) (ref string, err error) {
 	return "", &NotPushedError{n, own.Reference}
 }
 
-// Digest is that of the manifest or index that a name stands for. [NotFoundError].
+// Digest returns the digest of a name's manifest or index. It may return a [NotFoundError].
 func (s *Store) Digest(n string) (v1.Hash, error) {
 	d, err := s.ref(n)
 	return d.Digest, err
 }
 
-// ByDigest is a name with a digest in the place of its tag; the digest alone
-// where the name was one.
+// ByDigest returns a name with a digest instead of its tag. If the name is a digest, it
+// returns the digest alone.
 func ByDigest(n string, d v1.Hash) string {
 	if hexDigest().MatchString(n) {
 		return d.String()
@@ -81,7 +81,7 @@ func ByDigest(n string, d v1.Hash) string {
 	return n + "@" + d.String()
 }
 
-// pushedFile is where the record of a name is, which may be a digest too.
+// pushedFile returns the path of a name's record. n may be a digest.
 func (s *Store) pushedFile(n string) string {
 	if key, err := Canonical(n); err == nil {
 		n = key
@@ -89,7 +89,7 @@ func (s *Store) pushedFile(n string) string {
 	return s.path("pushed", escape(n))
 }
 
-// readPushed reads a record; an empty one when there is none.
+// readPushed reads a record. A missing one is empty.
 func (s *Store) readPushed(file string) (p pushedTo, err error) {
 	b, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +105,7 @@ func (s *Store) readPushed(file string) (p pushedTo, err error) {
 		err = checkHash(p.Digest)
 	}
 	if err == nil && !strings.HasSuffix(p.Reference, "@"+p.Digest.String()) {
-		err = fmt.Errorf("%q is no reference to %s", p.Reference, p.Digest)
+		err = fmt.Errorf("%q does not refer to %s", p.Reference, p.Digest)
 	}
 	if err != nil {
 		return pushedTo{}, fmt.Errorf("reading what was pushed, %s: %w; remove the file, and push again", file, err)
@@ -113,7 +113,7 @@ func (s *Store) readPushed(file string) (p pushedTo, err error) {
 	return p, nil
 }
 
-// notePushed keeps the record of a push.
+// notePushed stores the record of a push.
 func (s *Store) notePushed(n string, p pushedTo) error {
 	b, err := seal.JSON(p)
 	if err != nil {
@@ -125,7 +125,8 @@ func (s *Store) notePushed(n string, p pushedTo) error {
 	return s.writeFile(filepath.Join("pushed", filepath.Base(s.pushedFile(n))), b)
 }
 
-// byDigestIn names what lies in a registry for good, as clusters understand it.
+// byDigestIn returns the permanent reference of an image in a registry, in the form that
+// clusters accept.
 func byDigestIn(r name.Repository, d v1.Hash) string {
 	host := r.RegistryStr()
 	if host == name.DefaultRegistry {

@@ -20,8 +20,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestPushed: a name is known by digest in a registry as long as it stands for
-// the image that went there, and gc forgets no more than it should.
+// TestPushed: a name's digest in a registry is known while the name refers to the pushed
+// image, and GC removes no more than it should.
 func TestPushed(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -77,7 +77,7 @@ func TestPushed(t *testing.T) {
 	collect()
 	want("base", ref)
 
-	// The same image under another name, which goes somewhere else later.
+	// The same image under another name, which is pushed elsewhere later.
 	img, err := s.Get("base", nil)
 	testenv.Check(t, err)
 	_, err = s.Put(ctx, "other:2", img)
@@ -87,7 +87,7 @@ func TestPushed(t *testing.T) {
 	want("other:2", elsewhere)
 	want("base", ref)
 
-	// Another image of the name: what went before is not an answer.
+	// Another image under the name: the earlier push does not apply.
 	put("base")
 	notPushed("base", ref)
 	collect()
@@ -95,13 +95,13 @@ func TestPushed(t *testing.T) {
 	again := push("base", "team/base:2")
 	want("base", again)
 
-	// rm takes the note along, of that name alone.
+	// rm removes the record of that name only.
 	testenv.Check(t, s.Remove("base"))
 	_, err = s.Put(ctx, "base", img)
 	testenv.Check(t, err)
 	want("base", elsewhere)
 
-	// Pushed by digest: a note of no name, that lives as long as the image.
+	// Pushed by digest: a record without a name, which lives as long as the image.
 	last := put("base")
 	byDigest := push(last.String(), "bare")
 	collect()
@@ -113,7 +113,7 @@ func TestPushed(t *testing.T) {
 	}
 }
 
-// TestPushedIndex: what is noted of several platforms is the index.
+// TestPushedIndex: for several platforms, the index is recorded.
 func TestPushedIndex(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -130,8 +130,8 @@ func TestPushedIndex(t *testing.T) {
 	}
 }
 
-// TestPushedBroken: a note that is damaged is an error that says which file, a
-// store that cannot be written is none of the push.
+// TestPushedBroken: a damaged record is an error with its file. A read-only store does not
+// make the push fail.
 func TestPushedBroken(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -165,7 +165,7 @@ func TestPushedBroken(t *testing.T) {
 	}
 }
 
-// TestByDigestIn: Docker Hub has one name for clusters.
+// TestByDigestIn: clusters use one name for Docker Hub.
 func TestByDigestIn(t *testing.T) {
 	d := v1.Hash{Algorithm: "sha256", Hex: "ab"}
 	for in, want := range map[string]string{

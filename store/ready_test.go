@@ -6,8 +6,8 @@ import (
 	"hpcc/store/ready"
 )
 
-// sameCanonical compares package ready with this package, and reports whether it
-// answers.
+// sameCanonical compares package ready with this package, and reports whether ready returned
+// a name.
 func sameCanonical(t *testing.T, name string) bool {
 	t.Helper()
 	got, ok := ready.Canonical(name)
@@ -17,7 +17,7 @@ func sameCanonical(t *testing.T, name string) bool {
 	return ok
 }
 
-// What package ready answers is what the store answers, and it answers usual names.
+// Package ready returns the same as the store, and handles usual names.
 func TestReadyCanonical(t *testing.T) {
 	for n, answers := range map[string]bool{
 		"a": true, "debian:12": true, "a.b-c_d:x.y": true, "2": true, "a:latest": true, "lab/a": true, "lab/a:1.0": true, "host.example:5000/lab/a": true, "ghcr.io/org/tool:V1": true, "localhost/x/y/z": true,

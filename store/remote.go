@@ -25,20 +25,20 @@ import (
 	"hpcc/store/wait"
 )
 
-// Remote says how to speak with a registry. The zero value is the usual case:
-// TLS, but plain http to loopback, and docker's credentials.
+// Remote holds the connection options for a registry. The zero value is the usual case: TLS,
+// plain HTTP for loopback, and docker's credentials.
 type Remote struct {
 	Platform  *v1.Platform // nil: this machine's, or the only one
 	PlainHTTP bool
-	TLS       bool                    // never without TLS, to loopback and private networks neither
-	Name      string                  // Pull: keep the image under this name
+	TLS       bool                    // always TLS, also for loopback and private networks
+	Name      string                  // name under which Pull stores the image
 	Progress  func(done, total int64) // bytes of layers; calls do not overlap
 
 	Credentials *credentials // nil: docker's
 }
 
-// Pull fetches an image of one platform and keeps it as o.Name, else as ref
-// itself. Layers come in parallel; a broken transfer goes on where it stopped.
+// Pull fetches an image of one platform and stores it as o.Name, or as ref. Layers are
+// downloaded in parallel, and broken transfers resume.
 func (s *Store) Pull(ctx context.Context, ref string, o Remote) (v1.Image, error) {
 	c, err := o.call(ref)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Store) Pull(ctx context.Context, ref string, o Remote) (v1.Image, error
 	return s.open(key, found)
 }
 
-// source is the command that pulls ref as the name key.
+// source returns the arguments that pull ref under the name key.
 func (o Remote) source(ref, key string) string {
 	text := "pull "
 	if o.Platform != nil {
@@ -81,8 +81,8 @@ func (o Remote) source(ref, key string) string {
 	return text + ref + " " + key
 }
 
-// PulledFrom returns the reference and the options with which the image of a name
-// was pulled; false if it came from elsewhere.
+// PulledFrom returns the reference and the options with which the image of a name was
+// pulled. ok is false if it was not pulled.
 func (s *Store) PulledFrom(n string) (from string, o Remote, ok bool) {
 	key, err := Canonical(n)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Store) PulledFrom(n string) (from string, o Remote, ok bool) {
 	return "", o, false
 }
 
-// pull fetches what the reference stands for: an image, with what is attested of it.
+// pull fetches the image of the reference with its attestations.
 func (s *Store) pull(ctx context.Context, c *call) (*v1.Descriptor, error) {
 	desc, err := remote.Get(c.ref, c.options(ctx)...)
 	if err != nil {
@@ -159,20 +159,20 @@ func (s *Store) pull(ctx context.Context, c *call) (*v1.Descriptor, error) {
 	return s.keepAttestations(ctx, idx, d)
 }
 
-// checkConfig refuses an image with a configuration that would not fit into
-// memory, before it is read.
+// checkConfig refuses an image whose configuration is too large for memory, before reading
+// it.
 func checkConfig(img v1.Image) error {
 	m, err := img.Manifest()
 	if err != nil {
 		return err
 	}
 	if m.Config.Size > maxManifest {
-		return fmt.Errorf("its configuration has %d bytes; the most that is read is %d", m.Config.Size, maxManifest)
+		return fmt.Errorf("the configuration has %d bytes; the maximum is %d", m.Config.Size, maxManifest)
 	}
 	return nil
 }
 
-// fetch keeps a remote image's blobs.
+// fetch stores a remote image's blobs.
 func (s *Store) fetch(ctx context.Context, c *call, img v1.Image) (*v1.Descriptor, error) {
 	m, err := img.Manifest()
 	if err != nil {
@@ -186,16 +186,16 @@ func (s *Store) fetch(ctx context.Context, c *call, img v1.Image) (*v1.Descripto
 	if err := s.fetchBlobs(ctx, c, m.Layers, t); err != nil {
 		return nil, err
 	}
-	return s.putImage(ctx, img) // layers are there; configuration and manifest follow
+	return s.putImage(ctx, img) // layers exist; stores configuration and manifest
 }
 
-// fetchBlobs downloads blobs of one repository, some at the same time.
+// fetchBlobs downloads blobs of one repository, some in parallel.
 func (s *Store) fetchBlobs(ctx context.Context, c *call, ds []v1.Descriptor, t *transferred) error {
 	client, err := c.client(ctx, transport.PullScope)
 	if err != nil {
 		return err
 	}
-	var g errgroup.Group // without a context: what comes whole is there for the next try
+	var g errgroup.Group // without a context, so that complete blobs are kept for the next attempt
 	g.SetLimit(disk.AtOnce(4, 4))
 	for _, d := range ds {
 		g.Go(func() error { return s.fetchBlob(ctx, client, c.ref.Context(), d, t) })
@@ -203,8 +203,8 @@ func (s *Store) fetchBlobs(ctx context.Context, c *call, ds []v1.Descriptor, t *
 	return g.Wait()
 }
 
-// Peek returns the image that ref stands for without keeping any of it: its
-// manifest and configuration are read now, layers when they are asked for.
+// Peek returns the image of ref without storing it. It reads the manifest and configuration
+// now, layers on demand.
 func (s *Store) Peek(ctx context.Context, ref string, o Remote) (v1.Image, error) {
 	c, err := o.call(ref)
 	if err != nil {
@@ -223,7 +223,7 @@ func (s *Store) Peek(ctx context.Context, ref string, o Remote) (v1.Image, error
 	return img, nil
 }
 
-// FetchLayer keeps one layer of the image that ref stands for.
+// FetchLayer stores one layer of the image of ref.
 func (s *Store) FetchLayer(ctx context.Context, ref string, l LayerInfo, o Remote) error {
 	c, err := o.call(ref)
 	if err != nil {
@@ -236,7 +236,7 @@ func (s *Store) FetchLayer(ctx context.Context, ref string, l LayerInfo, o Remot
 	return nil
 }
 
-// Send puts an image into a registry that has no name in the store.
+// Send pushes an image without a name in the store to a registry.
 func (s *Store) Send(ctx context.Context, img v1.Image, ref string, o Remote) error {
 	c, err := o.call(ref)
 	if err != nil {
@@ -248,8 +248,7 @@ func (s *Store) Send(ctx context.Context, img v1.Image, ref string, o Remote) er
 	return nil
 }
 
-// fetchBlob downloads one blob, and goes on where a broken transfer stopped
-// when the registry answers ranges.
+// fetchBlob downloads one blob. A broken transfer resumes if the registry supports ranges.
 func (s *Store) fetchBlob(ctx context.Context, c *http.Client, repo name.Repository, d v1.Descriptor, t *transferred) error {
 	if have, err := s.intactLayer(ctx, d.Digest, d.Size); have || err != nil {
 		t.add(d.Size)
@@ -260,7 +259,7 @@ func (s *Store) fetchBlob(ctx context.Context, c *http.Client, repo name.Reposit
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Accept-Encoding", "identity") // a blob as it is
+	req.Header.Set("Accept-Encoding", "identity") // the blob unchanged
 	resp, err := wait.Get(c, req, true)
 	if err != nil {
 		return err
@@ -272,7 +271,7 @@ func (s *Store) fetchBlob(ctx context.Context, c *http.Client, repo name.Reposit
 	return s.writeBlob(ctx, io.TeeReader(io.LimitReader(resp.Body, d.Size), t), d.Digest, d.Size)
 }
 
-// transferred adds up bytes of parallel transfers.
+// transferred counts the bytes of parallel transfers.
 type transferred struct {
 	mu    sync.Mutex
 	done  int64
@@ -280,7 +279,7 @@ type transferred struct {
 	tell  func(done, total int64)
 }
 
-// Write counts bytes that came.
+// Write counts received bytes.
 func (t *transferred) Write(p []byte) (int, error) {
 	t.add(int64(len(p)))
 	return len(p), nil
@@ -296,17 +295,17 @@ func (t *transferred) add(n int64) {
 	t.tell(t.done, t.total)
 }
 
-// Pushed tells of an image that was sent to a registry.
+// Pushed describes a pushed image.
 type Pushed struct {
 	Digest    v1.Hash
 	Reference string // by digest: registry.example/team/base@sha256:…
-	Sent      int64  // bytes of blobs and manifests that went over; what the registry had did not
+	Sent      int64  // bytes of blobs and manifests sent, without those that the registry had
 	Size      int64  // bytes of all blobs and manifests of the image
-	NotNoted  error  // why the store could not note where the image lies; it was sent all the same
+	NotNoted  error  // why the store could not record the push, which succeeded
 }
 
-// Push sends an image, all its platforms, to a registry, and notes for
-// [Store.Pushed] where it lies now.
+// Push sends an image, with all its platforms, to a registry, and records the location for
+// [Store.Pushed].
 func (s *Store) Push(ctx context.Context, n, ref string, o Remote) (*Pushed, error) {
 	c, err := o.call(ref)
 	if err != nil {
@@ -336,7 +335,7 @@ func (s *Store) Push(ctx context.Context, n, ref string, o Remote) (*Pushed, err
 	return p, nil
 }
 
-// sizeOf adds up the blobs of an image or index, each once.
+// sizeOf returns the total size of the blobs of an image or index, each counted once.
 func (s *Store) sizeOf(d v1.Descriptor) (n int64, err error) {
 	blobs, err := s.closure(d)
 	seen := map[v1.Hash]bool{}
@@ -361,8 +360,8 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Login keeps a user's credentials for a registry in docker's configuration
-// file ($DOCKER_CONFIG or ~/.docker/config.json), readable by the user alone.
+// Login stores a user's credentials for a registry in docker's configuration file
+// ($DOCKER_CONFIG or ~/.docker/config.json), readable only for the user.
 func Login(host, user, password string) error {
 	if _, err := name.NewRegistry(host); err != nil {
 		return fmt.Errorf("reading registry %q: %w", host, err)

@@ -22,8 +22,8 @@ import (
 	"hpcc/store/disk"
 )
 
-// Save writes an image, all its platforms, as an OCI layout: a directory when
-// file is one or ends in a slash, else a tar.
+// Save writes an image, with all its platforms, as an OCI layout: a directory if file is one
+// or ends in a slash, else a tar.
 func (s *Store) Save(ctx context.Context, n, file string) error {
 	key, d, err := s.named(n)
 	if err != nil {
@@ -40,8 +40,8 @@ func (s *Store) Save(ctx context.Context, n, file string) error {
 	return nil
 }
 
-// SaveDocker writes an image, for the platform that [Store.Get] chooses, as a
-// docker archive.
+// SaveDocker writes an image, for the platform that [Store.Get] chooses, as a docker
+// archive.
 func (s *Store) SaveDocker(n, file string) error {
 	img, err := s.Get(n, nil)
 	if err != nil {
@@ -61,12 +61,12 @@ func (s *Store) SaveDocker(n, file string) error {
 	return nil
 }
 
-// indexJSON is the layout's entry point, with the image's name.
+// indexJSON returns the layout's index.json with the image's name.
 func indexJSON(key string, d v1.Descriptor) ([]byte, error) {
 	ref, tag := key, "latest"
 	if r, err := name.NewTag(key); err == nil {
 		ref, tag = r.Name(), r.TagStr()
-		// containerd, and so Kubernetes, knows Docker Hub by its other name.
+		// containerd, and so Kubernetes, uses another name for Docker Hub.
 		if path, ok := strings.CutPrefix(ref, name.DefaultRegistry+"/"); ok {
 			ref = "docker.io/" + path
 		}
@@ -77,7 +77,7 @@ func indexJSON(key string, d v1.Descriptor) ([]byte, error) {
 
 var ociLayout = []byte(`{"imageLayoutVersion":"1.0.0"}`)
 
-// closure lists the blobs that a manifest or index names, itself first, each once.
+// closure returns the blobs that a manifest or index references, itself first, each once.
 func (s *Store) closure(d v1.Descriptor) ([]v1.Descriptor, error) {
 	return s.closureBut(map[v1.Hash]bool{}, d, 0)
 }
@@ -116,7 +116,7 @@ func (s *Store) closureBut(listed map[v1.Hash]bool, d v1.Descriptor, depth int) 
 	return append(append(out, m.Config), m.Layers...), nil
 }
 
-// saveDir writes a layout directory; index.json, which makes it one, comes last.
+// saveDir writes a layout directory. index.json, which makes it valid, comes last.
 func (s *Store) saveDir(ctx context.Context, key string, d v1.Descriptor, dir string) error {
 	blobs, err := s.closure(d)
 	if err != nil {
@@ -149,8 +149,8 @@ func (s *Store) saveDir(ctx context.Context, key string, d v1.Descriptor, dir st
 	return nil
 }
 
-// copyBlob writes a blob to w; [DamagedError] before its last bytes when it is
-// not what its digest says.
+// copyBlob writes a blob to w. If it does not match its digest, it returns a [DamagedError]
+// before the last bytes.
 func (s *Store) copyBlob(ctx context.Context, w io.Writer, d v1.Descriptor) error {
 	r, err := s.openBlob(d.Digest, d.Size)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *Store) copyBlob(ctx context.Context, w io.Writer, d v1.Descriptor) erro
 	return err
 }
 
-// named is what an image is called in a layout, and its manifest.
+// named returns an image's name in a layout and its manifest.
 func (s *Store) named(n string) (key string, d v1.Descriptor, err error) {
 	if d, err = s.ref(n); err != nil {
 		return "", d, err
@@ -172,7 +172,7 @@ func (s *Store) named(n string) (key string, d v1.Descriptor, err error) {
 	return key, d, nil
 }
 
-// SaveTo writes an image, all its platforms, as the tar of an OCI layout.
+// SaveTo writes an image, with all its platforms, as the tar of an OCI layout.
 func (s *Store) SaveTo(ctx context.Context, n string, w io.Writer) error {
 	key, d, err := s.named(n)
 	if err != nil {
@@ -184,7 +184,7 @@ func (s *Store) SaveTo(ctx context.Context, n string, w io.Writer) error {
 	return nil
 }
 
-// writeTar writes a layout as a tar, the same bytes every time.
+// writeTar writes a layout as a tar, deterministically.
 func (s *Store) writeTar(ctx context.Context, key string, d v1.Descriptor, w io.Writer) error {
 	blobs, err := s.closure(d)
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *Store) writeTar(ctx context.Context, key string, d v1.Descriptor, w io.
 			return err
 		}
 	}
-	// Readers that run as ordinary users want directories named before files in them.
+	// Some readers need directories before their files.
 	for _, dir := range []string{"blobs/", "blobs/sha256/"} {
 		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755, ModTime: time.Unix(0, 0)}); err != nil {
 			return err
@@ -234,10 +234,9 @@ func (s *Store) writeTar(ctx context.Context, key string, d v1.Descriptor, w io.
 	return tw.Close()
 }
 
-// NewFile writes a file of the user's, outside the store, which appears whole and
-// replaces what has its name. Its data is on disk before it has its name, and the
-// name is on disk when NewFile returns: what a user saved survives a power cut.
-// What is half written goes, also when the process was killed: see [Beside].
+// NewFile atomically writes a file of the user's, outside the store, and replaces an
+// existing one. Data and name are on disk when NewFile returns, so that the file survives a
+// power failure. Partial files are removed, also after the process was killed: see [Beside].
 func NewFile(file string, write func(f *os.File) error) error {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -268,13 +267,12 @@ func NewFile(file string, write func(f *os.File) error) error {
 	return err
 }
 
-// syncDir waits until the names in a directory are on disk. File systems that
-// cannot synchronise a directory (EINVAL: some network file systems) are left
-// to their own rules.
+// syncDir waits until the names in a directory are on disk. It ignores file systems that
+// cannot synchronise directories (EINVAL: some network file systems).
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil // a directory that may be written and not read
+		return nil // a directory that is writable but not readable
 	}
 	defer d.Close()
 	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {

@@ -15,8 +15,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestSaveLeavesNothing: what cannot be written whole is not there in part, and
-// what had its name stays.
+// TestSaveLeavesNothing: after a failed write no partial file remains, and an existing file
+// stays.
 func TestSaveLeavesNothing(t *testing.T) {
 	s, ctx := open(t), context.Background()
 	img, err := random.Image(5000, 2)

@@ -17,9 +17,9 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// manyImages writes a layout whose images have these tags and platforms, and
-// returns it with their digests. The platform of "TAG@ARCH" is in the
-// configuration alone, that of "TAG=ARCH" in the index as well.
+// manyImages writes a layout whose images have these tags and platforms, and returns it with
+// their digests. The platform of "TAG@ARCH" is only in the configuration, that of "TAG=ARCH"
+// also in the index.
 func manyImages(t *testing.T, names ...string) (dir string, digests map[string]string) {
 	t.Helper()
 	dir, digests = filepath.Join(t.TempDir(), "layout"), map[string]string{}
@@ -53,8 +53,8 @@ func rootFS(t *testing.T, img v1.Image) v1.RootFS {
 	return c.RootFS
 }
 
-// LAYOUT:TAG and --platform select one image of several; without a choice the
-// message lists them.
+// LAYOUT:TAG and --platform select one of several images. Without a selection the message
+// lists them.
 func TestSelect(t *testing.T) {
 	dir, digests := manyImages(t, "a@amd64", "a@arm64", "b=ppc64le", "docker.io/x/y:c=arm64", "docker.io/x/y:d=s390x")
 	for _, c := range []struct{ tag, platform, want string }{

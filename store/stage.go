@@ -16,18 +16,18 @@ import (
 	"hpcc/store/owndir"
 )
 
-// A Stage holds copies of images on storage of this node alone, shared by all
-// processes of the user on it. It is a store of its own, in which nothing has a
-// name: what was not used for long goes.
+// A Stage holds copies of images in this node's local storage, shared by all processes of
+// the user. It is a separate store without names: data that was not used for a while is
+// removed.
 type Stage struct {
 	s      *Store
-	shared bool // s is the user's store of images too
+	shared bool // s is also the user's store of images
 }
 
-// OpenStage opens the user's stage, the directory hpcc-UID in place, and makes it
-// if create is set; else a stage that is not there is [fs.ErrNotExist]. [owndir.Place]
-// has accepted place: nobody else can exchange it, and "" has OpenStage look for it
-// ([owndir.NodeLocal]). If another user holds the name, the stage has a longer one.
+// OpenStage opens the user's stage, the directory hpcc-UID in place, and creates it if
+// create is set. Otherwise a missing stage is [fs.ErrNotExist]. place must be a result of
+// [owndir.Place], so that nobody else can replace it; for "" OpenStage uses
+// [owndir.NodeLocal]. If another user holds the name, the stage has a longer one.
 func OpenStage(place string, create bool) (*Stage, error) {
 	fail := func(err error) (*Stage, error) {
 		return nil, fmt.Errorf("opening the node's copies of images in %q: %w", cmp.Or(place, owndir.NodeLocal()), err)
@@ -50,18 +50,17 @@ func OpenStage(place string, create bool) (*Stage, error) {
 	return &Stage{s: s}, nil
 }
 
-// InStore returns a stage that keeps its copies in s, for a node where no other
-// directory serves. It does not collect garbage.
+// InStore returns a stage that keeps its copies in s, for a node without another suitable
+// directory. It does not collect garbage.
 func InStore(s *Store) *Stage { return &Stage{s: s, shared: true} }
 
-// Dir is the stage's directory.
+// Dir returns the stage's directory.
 func (g *Stage) Dir() string { return g.s.dir }
 
-// Copy returns the directory with this key and has it filled when it is not
-// there. However many processes ask for it together, one fills it and the others
-// wait; when that one is killed, another goes on. need is how many bytes fill
-// will write at least; where there is less room it is not called, and the error
-// is ENOSPC. What nobody used for a week is removed before.
+// Copy returns the directory with this key and fills it if it is missing. Of concurrent
+// processes, one fills it and the others wait; if that one is killed, another continues.
+// need is the minimum number of bytes that fill writes; if less space is free, Copy returns
+// ENOSPC without calling fill. It first removes copies that were unused for a week.
 func (g *Stage) Copy(ctx context.Context, key string, need int64, fill func(dir string) error) (string, error) {
 	rel := filepath.Join("trees", key)
 	final := g.s.path(rel)
@@ -80,7 +79,7 @@ func (g *Stage) Copy(ctx context.Context, key string, need int64, fill func(dir 
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(g.s.dir, &st); err == nil && int64(st.Bavail)*st.Bsize < need {
-		return "", fmt.Errorf("copying %d bytes to %s, where %d are free: %w", need, g.s.dir, int64(st.Bavail)*st.Bsize, syscall.ENOSPC)
+		return "", fmt.Errorf("copying %d bytes to %s, but only %d are free: %w", need, g.s.dir, int64(st.Bavail)*st.Bsize, syscall.ENOSPC)
 	}
 	dir, err := g.s.Once(ctx, rel, fill)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
@@ -89,7 +88,7 @@ func (g *Stage) Copy(ctx context.Context, key string, need int64, fill func(dir 
 	return dir, err
 }
 
-// used says whether a copy is there, and notes its use for GC.
+// used reports whether a copy exists, and records its use for GC.
 func used(dir string) bool {
 	now := time.Now()
 	mark := filepath.Join(dir, ".hpcc")
@@ -99,10 +98,10 @@ func used(dir string) bool {
 	return os.Chtimes(dir, now, now) == nil
 }
 
-// Empty is an empty directory, as a place for mounts that others do not see.
+// Empty returns an empty directory, as a mount point that others do not see.
 func (g *Stage) Empty(ctx context.Context) (string, error) {
 	return g.s.Once(ctx, "cache/mount/empty", func(string) error { return nil })
 }
 
-// GC removes copies that nobody used for long, as [Store.GC].
+// GC removes copies that were unused for long, as [Store.GC] does.
 func (g *Stage) GC(ctx context.Context, o GCOptions) (GCReport, error) { return g.s.GC(ctx, o) }

@@ -14,7 +14,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestStageHelper is a process of the tests below.
+// TestStageHelper is a child process of the tests below.
 func TestStageHelper(t *testing.T) {
 	log := os.Getenv("HPCC_TEST_STAGE_LOG")
 	if log == "" {
@@ -59,8 +59,8 @@ func copies(log string) int {
 	return strings.Count(string(b), "copy\n")
 }
 
-// TestStageOneCopy: processes that start together, on a node that has nothing
-// yet, not even the stage, make one copy.
+// TestStageOneCopy: concurrent processes on a new node, without even the stage, create one
+// copy.
 func TestStageOneCopy(t *testing.T) {
 	for range 5 {
 		place, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
@@ -79,8 +79,8 @@ func TestStageOneCopy(t *testing.T) {
 	}
 }
 
-// TestStageKilled: a process that is killed while it copies is in nobody's
-// way, and what it left is removed.
+// TestStageKilled: a process killed during a copy blocks nobody, and its leftovers are
+// removed.
 func TestStageKilled(t *testing.T) {
 	place, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
 	first := stageProcess(t, place, log, "HPCC_TEST_STAGE_HANG=1")

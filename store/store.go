@@ -1,11 +1,10 @@
-// Package store keeps images in a directory that many processes and nodes
-// share, and moves them to and from registries and files.
+// Package store keeps images in a directory that many processes and nodes share, and
+// transfers them from and to registries and files.
 //
-// Everything is written to tmp/ and renamed into place, once: a file or
-// directory under its final name is whole and never changes, so that readers
-// need no lock and there is none to be trusted on NFS or Lustre. Two processes
-// that make the same thing race; one wins, the other takes the winner's. A
-// process that is killed leaves something in tmp/, nothing else; GC removes it.
+// Everything is written to tmp/ once and renamed into place: a file or directory under its
+// final name is complete and never changes. So readers need no lock, which would be
+// unreliable on NFS or Lustre. If two processes create the same thing, one wins and the
+// other uses the winner's. A killed process leaves files only in tmp/; GC removes them.
 //
 //	README  version
 //	blobs/sha256/<hex>    manifests, configurations, layers
@@ -47,25 +46,25 @@ const readme = `This directory belongs to hpcc. Files appear in it whole and nev
 To free space: hpcc rm NAME; hpcc gc. To remove all of it, remove the directory.
 `
 
-// A Store is an opened directory of images.
+// A Store is an open directory of images.
 type Store struct {
 	dir     string
-	foreign bool // it is a layout of somebody's: not even times change there
+	foreign bool // a foreign layout, in which not even times may change
 }
 
-// A NotFoundError says that the store has nothing of that name.
+// NotFoundError reports that the store does not contain a name.
 type NotFoundError struct{ Name string }
 
 func (e *NotFoundError) Error() string { return fmt.Sprintf("no image %q in the store", e.Name) }
 
-// A NoTreeError says that an image is there and has not been unpacked.
+// NoTreeError reports that an image exists but has not been unpacked.
 type NoTreeError struct{ Name string }
 
 func (e *NoTreeError) Error() string { return fmt.Sprintf("image %q has not been unpacked", e.Name) }
 
-// Open opens the store at dir ("" is [ready.Default]) and makes it when there is
-// none. A directory that holds something else, a store of a newer hpcc, or one
-// that is [Exposed] is refused. A store that cannot be written can still be read.
+// Open opens the store at dir ("" is [ready.Default]) and creates it if it is missing. It
+// refuses a directory with other content, a store of a newer hpcc, and one that is
+// [Exposed]. A read-only store can still be read.
 func Open(dir string) (*Store, error) {
 	s, there, err := find(dir)
 	if err != nil || there {
@@ -74,15 +73,14 @@ func Open(dir string) (*Store, error) {
 	return s, s.create()
 }
 
-// OpenToRead is [Open] for who only reads: a store that is not there is not
-// made, and is empty.
+// OpenToRead is [Open] for reading only: a missing store is not created, and counts
+// as empty.
 func OpenToRead(dir string) (*Store, error) {
 	s, _, err := find(dir)
 	return s, err
 }
 
-// find says whether there is a store at dir. There may come to be one, unless
-// the error says otherwise.
+// find reports whether there is a store at dir. If err is nil, a missing one can be created.
 func find(dir string) (s *Store, there bool, err error) {
 	if dir == "" {
 		if dir, err = ready.Default(); err != nil {
@@ -101,7 +99,7 @@ func find(dir string) (s *Store, there bool, err error) {
 	case err == nil && string(v) == formatVersion:
 		return s, true, nil
 	case err == nil:
-		return nil, false, fmt.Errorf("opening store %q: its format is %q, this hpcc knows %q; use the hpcc that made it, or if %s was damaged: echo %s > %s", dir, strings.TrimSpace(string(v)), strings.TrimSpace(formatVersion), s.path("version"), strings.TrimSpace(formatVersion), s.path("version"))
+		return nil, false, fmt.Errorf("opening store %q: its format is %q, this hpcc supports %q; use the hpcc that created it, or if %s was damaged: echo %s > %s", dir, strings.TrimSpace(string(v)), strings.TrimSpace(formatVersion), s.path("version"), strings.TrimSpace(formatVersion), s.path("version"))
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, false, s.placeError(fmt.Errorf("opening store %q: %w", dir, err))
 	}
@@ -113,16 +111,16 @@ func find(dir string) (s *Store, there bool, err error) {
 		switch e.Name() {
 		case "README", "version", "blobs", "refs", "trees", "cache", "pushed", "jobs", "tmp", damagedDir:
 		default:
-			return nil, false, fmt.Errorf("opening store %q: it holds %q, which is not hpcc's; name an empty or new directory", s.dir, e.Name())
+			return nil, false, fmt.Errorf("opening store %q: it contains %q, which does not belong to hpcc; use an empty or new directory", s.dir, e.Name())
 		}
 	}
 	return s, false, nil
 }
 
-// Exposed returns why users other than its owner could change the store at dir,
-// and what to do about it; nil if they cannot. Programs that are run from such a
-// store could be anybody's. Directories above it that a group or a third user
-// can change are not an error: many sites keep projects in such directories.
+// Exposed returns why users other than its owner could change the store at dir, and the
+// remedy, or nil. Programs run from such a store could be anybody's. Parent directories that
+// a group or a third user can change are not an error: many sites keep projects in such
+// directories.
 func Exposed(dir string) error {
 	physical, exposed, err := owndir.Walk(dir)
 	for _, e := range exposed {
@@ -131,7 +129,7 @@ func Exposed(dir string) error {
 		}
 	}
 	if err != nil {
-		return nil // there is no store yet, or opening it says why not
+		return nil // there is no store yet, or opening it reports the reason
 	}
 	fi, err := os.Stat(physical)
 	if err != nil {
@@ -140,7 +138,7 @@ func Exposed(dir string) error {
 	if fi.Mode().Perm()&ready.Shared == 0 {
 		above, err := os.Stat(filepath.Dir(physical))
 		if foreign := int(fi.Sys().(*syscall.Stat_t).Uid) != os.Geteuid(); foreign && err == nil && above.Mode().Perm()&0o002 != 0 {
-			return fmt.Errorf("another user made it in %q, where everybody can; set HPCC_STORE to a directory that only you can write to", filepath.Dir(physical))
+			return fmt.Errorf("another user created it in %q, in which everybody can create files; set HPCC_STORE to a directory that only you can write to", filepath.Dir(physical))
 		}
 		return nil
 	}
@@ -151,11 +149,11 @@ func Exposed(dir string) error {
 	return fmt.Errorf("%s can write to it (mode %o) and change what is run from it; run \"chmod go-w %s\"", who, fi.Mode().Perm(), dir)
 }
 
-// create lays out an empty store. Its version is written last.
+// create creates an empty store. It writes the version last.
 func (s *Store) create() error {
 	for _, d := range []string{"blobs/sha256", "refs", "trees", "cache", "jobs", "tmp"} {
 		if err := os.MkdirAll(s.path(d), 0o755); err != nil {
-			return s.placeError(fmt.Errorf("making store %q: %w", s.dir, err))
+			return s.placeError(fmt.Errorf("creating store %q: %w", s.dir, err))
 		}
 	}
 	if err := s.writeFile("README", []byte(readme)); err != nil {
@@ -164,8 +162,8 @@ func (s *Store) create() error {
 	return s.writeVersion()
 }
 
-// writeVersion ends the making of a store. The file of the first process stays,
-// however many make the store together: it is the one that Alone locks.
+// writeVersion completes a new store. If several processes create it, the first one's file
+// stays, because Alone locks it.
 func (s *Store) writeVersion() error {
 	tmp, err := s.TempDir()
 	if err != nil {
@@ -174,7 +172,7 @@ func (s *Store) writeVersion() error {
 	defer disk.RemoveAll(tmp)
 	f := filepath.Join(tmp, "version")
 	if err := os.WriteFile(f, []byte(formatVersion), 0o644); err != nil {
-		return s.placeError(fmt.Errorf("making store %q: %w", s.dir, err))
+		return s.placeError(fmt.Errorf("creating store %q: %w", s.dir, err))
 	}
 	final := s.path("version")
 	err = os.Link(f, final)
@@ -187,32 +185,33 @@ func (s *Store) writeVersion() error {
 	return nil
 }
 
-// Dir is the store's directory.
+// Dir returns the store's directory.
 func (s *Store) Dir() string { return s.dir }
 
-// Jobs is the directory where jobs have theirs, with the records of their tasks.
+// Jobs returns the directory of the jobs' directories, which hold the records of tasks.
 func (s *Store) Jobs() string { return s.path("jobs") }
 
 func (s *Store) path(rel ...string) string {
 	return filepath.Join(append([]string{s.dir}, rel...)...)
 }
 
-// tempName is a new name below tmp/. It tells GC on this host whose it is.
+// tempName returns a new name below tmp/ with this process as the owner, for GC on this
+// host.
 func (s *Store) tempName() (string, error) {
 	o, err := owner()
 	return s.path("tmp", o), err
 }
 
-// owner names this process for good, so that its leftovers can be told from
+// owner returns a unique name of this process, so that GC can distinguish its leftovers from
 // work in progress.
 func owner() (string, error) {
 	host, err := os.Hostname()
 	return fmt.Sprintf("%s.%d.%s.", strings.ReplaceAll(host, ".", "_"), os.Getpid(), started(os.Getpid())), err
 }
 
-// Beside makes a directory for work that is to be renamed to final, which lies
-// outside the store, on the same file system. The caller removes it; what
-// callers that were killed left for the same name, on this host, is removed first.
+// Beside creates a directory for work that is renamed to final later. It is outside the
+// store, on final's file system. The caller removes it. Beside first removes leftovers of
+// killed callers on this host for the same name.
 func Beside(final string) (string, error) {
 	o, err := owner()
 	if err != nil {
@@ -235,15 +234,15 @@ func Beside(final string) (string, error) {
 	}
 	tmp, err := os.MkdirTemp(dir, prefix+o)
 	var pe *fs.PathError
-	if errors.As(err, &pe) { // nobody knows the name that was tried
+	if errors.As(err, &pe) { // the random name means nothing to users
 		return "", &fs.PathError{Op: "writing to", Path: dir, Err: pe.Err}
 	}
 	return tmp, err
 }
 
-// started is the start time of a process in clock ticks (proc(5), stat field
-// 22), "0" when there is no such process: pids are used again. One without
-// memory (field 23) has ended, only its parent has not asked yet.
+// started returns the start time of a process in clock ticks (proc(5), stat field 22), or
+// "0" if there is no such process. It distinguishes reused pids. A process without memory
+// (field 23) has ended and only awaits wait(2).
 func started(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -257,8 +256,8 @@ func started(pid int) string {
 	return f[19]
 }
 
-// TempDir makes a directory for work in progress, on the store's file system.
-// The caller removes it; GC does when the caller was killed.
+// TempDir creates a directory for work in progress, on the store's file system. The caller
+// removes it, or GC if the caller was killed.
 func (s *Store) TempDir() (string, error) {
 	p, err := s.tempName()
 	if err != nil {
@@ -266,12 +265,12 @@ func (s *Store) TempDir() (string, error) {
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(p), filepath.Base(p))
 	if err != nil {
-		return "", s.placeError(fmt.Errorf("making a work directory in the store: %w", err))
+		return "", s.placeError(fmt.Errorf("creating a work directory in the store: %w", err))
 	}
 	return dir, nil
 }
 
-// tempFile makes a file for work in progress.
+// tempFile creates a file for work in progress.
 func (s *Store) tempFile() (*os.File, error) {
 	p, err := s.tempName()
 	if err != nil {
@@ -279,12 +278,12 @@ func (s *Store) tempFile() (*os.File, error) {
 	}
 	f, err := os.CreateTemp(filepath.Dir(p), filepath.Base(p))
 	if err != nil {
-		return nil, s.placeError(fmt.Errorf("making a work file in the store: %w", err))
+		return nil, s.placeError(fmt.Errorf("creating a work file in the store: %w", err))
 	}
 	return f, nil
 }
 
-// writeFile puts data under a name in one step.
+// writeFile atomically writes data to a name.
 func (s *Store) writeFile(rel string, data []byte) error {
 	f, err := s.tempFile()
 	if err != nil {
@@ -294,8 +293,8 @@ func (s *Store) writeFile(rel string, data []byte) error {
 	return s.finish(f, err, s.path(rel))
 }
 
-// finish closes a work file and, unless err says that writing went wrong, gives
-// it its final name. The data is on disk before the name is.
+// finish closes a work file and, unless err is set, gives it its final name. The data is on
+// disk before the name.
 func (s *Store) finish(f *os.File, err error, final string) error {
 	if err == nil {
 		err = f.Chmod(0o644)
@@ -316,7 +315,7 @@ func (s *Store) finish(f *os.File, err error, final string) error {
 	return nil
 }
 
-// diskError says of which file system an error speaks.
+// diskError adds the file system and a remedy to the error of a full disk.
 func (s *Store) diskError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("%w on the file system of %s; free space there, run \"hpcc gc\", or set HPCC_STORE", err, s.dir)
@@ -324,8 +323,8 @@ func (s *Store) diskError(err error) error {
 	return err
 }
 
-// placeError is an error in making something in the store, where that is no
-// place to write to.
+// placeError adds a remedy to an error of creating something in the store if the store is
+// not writable.
 func (s *Store) placeError(err error) error {
 	if errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w; set HPCC_STORE to a directory that you can write to", err)
@@ -333,9 +332,9 @@ func (s *Store) placeError(err error) error {
 	return s.diskError(err)
 }
 
-// Once makes the directory rel of the store unless it is there, and returns its
-// path. make fills an empty directory, which then gets its name whole; when
-// two processes make the same one, the later takes the earlier's.
+// Once creates the directory rel of the store if it is missing, and returns its path. make
+// fills an empty directory, which is then renamed. If two processes create the same one, the
+// later uses the earlier's.
 func (s *Store) Once(ctx context.Context, rel string, make func(dir string) error) (string, error) {
 	final := s.path(rel)
 	if _, err := os.Lstat(final); err == nil {
@@ -363,13 +362,13 @@ func (s *Store) Once(ctx context.Context, rel string, make func(dir string) erro
 		if _, serr := os.Lstat(final); serr == nil {
 			return final, nil // another process was first
 		}
-		return "", fmt.Errorf("naming %s: %w", final, s.diskError(err))
+		return "", fmt.Errorf("renaming to %s: %w", final, s.diskError(err))
 	}
 	return final, nil
 }
 
-// renameDir renames a directory that its mode may keep from being moved: to
-// change ".." the kernel wants write permission on the directory itself.
+// renameDir renames a directory even if its mode forbids it: to change "..", the kernel
+// requires write permission on the directory itself.
 func renameDir(from, to string) error {
 	fi, err := os.Lstat(from)
 	if err != nil {
@@ -383,9 +382,9 @@ func renameDir(from, to string) error {
 	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, 0)
 }
 
-// Cached reads a record of the cache; fs.ErrNotExist when there is none. A record
-// that is not what was written is removed and is an error: its user makes
-// another one. So is one without a checksum, as older versions wrote them.
+// Cached reads a record of the cache, or returns fs.ErrNotExist. A damaged record, or one of
+// an older version without a checksum, is removed and returns an error, so that the caller
+// recreates it.
 func (s *Store) Cached(kind, key string) ([]byte, error) {
 	p := s.path("cache", kind, key)
 	b, err := os.ReadFile(p)
@@ -404,7 +403,7 @@ func (s *Store) Cached(kind, key string) ([]byte, error) {
 	return b, nil
 }
 
-// Cache keeps a record. Digests in it ("sha256:…") keep their blobs from GC.
+// Cache stores a record. Digests in it ("sha256:…") protect their blobs from GC.
 func (s *Store) Cache(kind, key string, data []byte) error {
 	if err := os.MkdirAll(s.path("cache", kind), 0o755); err != nil {
 		return s.diskError(err)
@@ -412,7 +411,7 @@ func (s *Store) Cache(kind, key string, data []byte) error {
 	return s.writeFile(filepath.Join("cache", kind, key), seal.Text(data))
 }
 
-// parseTemp reads the owner out of a name below tmp/.
+// parseTemp parses the owner from a name below tmp/.
 func parseTemp(name string) (host string, pid int, start string, ok bool) {
 	f := strings.SplitN(name, ".", 4)
 	if len(f) != 4 {
@@ -422,20 +421,19 @@ func parseTemp(name string) (host string, pid int, start string, ok bool) {
 	return f[0], pid, f[2], err == nil
 }
 
-// How long Alone waits for another process: until the user hears of it, and at
-// all. A process that is stopped, or whose node a network file system has lost,
-// holds its lock for ever.
+// How long Alone waits for another process: until it notifies the user, and in total. A
+// stopped process, or one on a node that a network file system has lost, holds its lock
+// forever.
 const (
 	aloneNotice = 10 * time.Second
 	aloneTime   = time.Hour
 )
 
-// Alone waits until no other process, nor another part of this one, is between
-// Alone and the release of the same key; so that work is not done twice. It is
-// no lock to rely on: where the file system has none, it does not wait, and
-// after an hour it waits no longer. What is locked is a byte of the file
-// "version" (fcntl(2), "Open file description locks"), and the kernel releases
-// it when the process dies.
+// Alone waits until no other process, and no other part of this one, is between Alone and
+// release with the same key, to avoid duplicate work. It is not a reliable lock: without
+// lock support of the file system it does not wait, and it waits at most an hour. It locks a
+// byte of the file "version" (fcntl(2), "Open file description locks"), which the kernel
+// unlocks when the process dies.
 func (s *Store) Alone(ctx context.Context, kind, key string) (release func()) {
 	f, err := os.OpenFile(s.path("version"), os.O_RDWR, 0)
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// The test binary started again is a writer that is killed at any moment.
+// The test binary, started again, is a writer that is killed at any moment.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("HPCC_TEST_WRITER"); dir != "" {
 		write(dir)
@@ -152,7 +152,8 @@ func TestLayersAreDeterministic(t *testing.T) {
 	}
 }
 
-// Kill writers at random moments: what has a name is whole, and GC removes the rest.
+// Kill writers at random moments: everything with a name is complete, and GC removes the
+// rest.
 func TestKilledWriters(t *testing.T) {
 	s := open(t)
 	for n := range 12 {
@@ -185,8 +186,8 @@ func TestKilledWriters(t *testing.T) {
 	}
 }
 
-// A registry that breaks every transfer of a blob in the middle, and says it is
-// busy now and then: the pull must come through, over ranges.
+// A registry that breaks every transfer of a blob and is sometimes busy: the pull must
+// succeed with ranges.
 func TestPullResumes(t *testing.T) {
 	reg := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	var broken, busy, ranges atomic.Int64
@@ -270,7 +271,7 @@ func TestPullRefusesLies(t *testing.T) {
 	}
 }
 
-// A configuration that fills the memory is refused before it is fetched.
+// A configuration that would fill the memory is refused before it is fetched.
 func TestPullRefusesHugeConfiguration(t *testing.T) {
 	manifest := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":%q,"size":%d,"digest":"sha256:%064d"},"layers":[]}`,
 		types.OCIManifestSchema1, types.OCIConfigJSON, int64(1)<<40, 1)
@@ -287,7 +288,7 @@ func TestPullRefusesHugeConfiguration(t *testing.T) {
 	_, perr := s.Pull(context.Background(), ref, Remote{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}})
 	_, kerr := s.Peek(context.Background(), ref, Remote{})
 	for _, err := range []error{perr, kerr} {
-		if err == nil || !strings.Contains(err.Error(), "its configuration has 1099511627776 bytes") {
+		if err == nil || !strings.Contains(err.Error(), "the configuration has 1099511627776 bytes") {
 			t.Errorf("a configuration of 1 TB: %v; want a refusal that says its size", err)
 		}
 	}
@@ -336,8 +337,8 @@ func FuzzCanonical(f *testing.F) {
 	})
 }
 
-// A process that was killed is gone for its temporary files at once, not when
-// its parent asks for it.
+// The temporary files of a killed process can be removed at once, before its parent waits
+// for it.
 func TestStartedOfTheDead(t *testing.T) {
 	cmd := exec.Command("sleep", "1h")
 	testenv.Check(t, cmd.Start())

@@ -12,8 +12,8 @@ import (
 	"hpcc/store/wait"
 )
 
-// push sends an image or an index. An upload that breaks off begins again; the
-// library's own retries would neither end with ctx nor honour Retry-After.
+// push sends an image or an index. A broken upload starts again; the library's own retries
+// would neither end with ctx nor honour Retry-After.
 func (c *call) push(ctx context.Context, what remote.Taggable) error {
 	pusher, err := remote.NewPusher(c.options(ctx)...)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *call) push(ctx context.Context, what remote.Taggable) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return pusher.Push(ctx, c.ref, what) // knows which blobs it has sent
+	return pusher.Push(ctx, c.ref, what) // remembers which blobs it has sent
 }
 
 // upload sends one blob unless the registry has it.
@@ -106,7 +106,7 @@ func blobsOf(what any) ([]v1.Layer, error) {
 	return out, walk(what)
 }
 
-// A countedLayer reports what is read of it to be sent.
+// A countedLayer counts the bytes that are read from it for sending.
 type countedLayer struct {
 	v1.Layer
 	t    *transferred
@@ -122,7 +122,7 @@ func (l *countedLayer) Compressed() (io.ReadCloser, error) {
 	return readCloser{io.TeeReader(r, l), r}, nil
 }
 
-// Write counts bytes that were read to be sent.
+// Write counts bytes read for sending.
 func (l *countedLayer) Write(p []byte) (int, error) {
 	l.sent += int64(len(p))
 	return l.t.Write(p)

@@ -21,16 +21,16 @@ import (
 	"hpcc/store/seal"
 )
 
-// A Finding is something in a store that is not what hpcc wrote.
+// A Finding is a file in a store that is not what hpcc wrote.
 type Finding struct {
 	Path   string   // relative to the store
 	Reason string   // "is missing", "is damaged: its digest is sha256:…"
 	Images []string // the names that use it, sorted
-	Moved  string   // where it is now; "" if it was left in place
-	Cure   string   // what replaces it, for people
+	Moved  string   // current path; empty if it was left in place
+	Cure   string   // remedy, for users
 }
 
-// VerifyOptions are those of [Store.Verify].
+// VerifyOptions are the options of [Store.Verify].
 type VerifyOptions struct {
 	DryRun   bool                    // move nothing away
 	Progress func(done, total int64) // bytes of blobs; calls do not overlap
@@ -42,11 +42,10 @@ type Verified struct {
 	Bytes                 int64 // of blobs
 }
 
-// Verify reads all blobs, names, push notes and records of the build cache, some
-// at the same time, and compares them with their digests and checksums. Damaged
-// blobs and records, which other commands make again, are moved away (see
-// [Store.Discard]); names and push notes stay. Trees, packages and jobs are for
-// the packages that know them.
+// Verify reads all blobs, names, push records and build cache records, some in parallel, and
+// compares them with their digests and checksums. It moves damaged blobs and records, which
+// other commands recreate, away (see [Store.Discard]); names and push records stay. Other
+// packages verify trees, packages and jobs.
 func (s *Store) Verify(ctx context.Context, o VerifyOptions) ([]Finding, Verified, error) {
 	v := &verifier{s: s, o: o, bad: map[string]bool{}}
 	for _, step := range []func(context.Context) error{v.blobs, v.names, v.pushed, v.records, v.readme} {
@@ -65,14 +64,14 @@ type verifier struct {
 	bad   map[string]bool // damaged blobs, by hexadecimal digest
 }
 
-// Discard moves a damaged file or directory of the store, by its relative path,
-// to the directory damaged/, where GC removes it after its age, and returns the
-// new path; "" if it cannot be moved.
+// Discard moves a damaged file or directory of the store, by its relative path, to the
+// directory damaged/, from which GC removes it after its age. It returns the new path, or ""
+// if it cannot be moved.
 func (s *Store) Discard(rel string) string {
 	return s.moveAway(s.path(rel), strings.ReplaceAll(rel, "/", "-"))
 }
 
-// discard is Discard unless nothing is to be changed.
+// discard is Discard unless this is a dry run.
 func (v *verifier) discard(rel string) string {
 	if v.o.DryRun {
 		return ""
@@ -130,7 +129,7 @@ func (v *verifier) blobs(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	// Which names use them is found out while the manifests are in place.
+	// Find the names that use them while the manifests are in place.
 	steps := v.stepLayers()
 	for i := range v.found {
 		f := &v.found[i]
@@ -156,7 +155,7 @@ func (v *verifier) blobs(ctx context.Context) error {
 	return nil
 }
 
-// stepLayers are the digests that records of the build cache name.
+// stepLayers returns the digests in records of the build cache.
 func (v *verifier) stepLayers() map[string]bool {
 	out := map[string]bool{}
 	for _, kind := range []string{"build", "installed"} {
@@ -171,7 +170,7 @@ func (v *verifier) stepLayers() map[string]bool {
 	return out
 }
 
-// names follows each name to its manifest, configuration and layers.
+// names checks each name's manifest, configuration and layers.
 func (v *verifier) names(ctx context.Context) error {
 	refs, problems := v.s.refs()
 	v.n.Names = len(refs) + len(problems)
@@ -183,7 +182,7 @@ func (v *verifier) names(ctx context.Context) error {
 		}
 		v.found = append(v.found, f)
 	}
-	at := map[string]int{} // of v.found, by path
+	at := map[string]int{} // indexes of v.found, by path
 	for _, n := range slices.Sorted(maps.Keys(refs)) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -205,8 +204,8 @@ func (v *verifier) names(ctx context.Context) error {
 	return nil
 }
 
-// follow checks that the blobs that a manifest or index names exist and have
-// the sizes that it says. Those with other bytes are reported already.
+// follow checks that the blobs of a manifest or index exist and have the sizes that it
+// specifies. Wrong content was reported before.
 func (v *verifier) follow(d v1.Descriptor, depth int, report func(path, reason string)) {
 	file := filepath.Join(blobName(d.Digest))
 	if v.bad[d.Digest.Hex] || depth > maxDepth {
@@ -219,7 +218,7 @@ func (v *verifier) follow(d v1.Descriptor, depth int, report func(path, reason s
 		case err != nil:
 			report(blobName(d.Digest), missing)
 		case fi.Size() != d.Size:
-			report(blobName(d.Digest), fmt.Sprintf("has %d bytes where the image says %d", fi.Size(), d.Size))
+			report(blobName(d.Digest), fmt.Sprintf("has %d bytes instead of %d", fi.Size(), d.Size))
 		default:
 			return true
 		}
@@ -277,8 +276,8 @@ func (v *verifier) pushed(context.Context) error {
 	return nil
 }
 
-// records checks the small records of the cache. The directory conda has its own
-// formats, and that of mounts the files of builds.
+// records checks the small records of the cache, except the directories conda and mount,
+// which have other formats.
 func (v *verifier) records(ctx context.Context) error {
 	kinds, err := os.ReadDir(v.s.path("cache"))
 	if err != nil {
@@ -306,25 +305,25 @@ func (v *verifier) records(ctx context.Context) error {
 				_, err = seal.CheckText(b)
 			}
 			if errors.Is(err, seal.ErrNoSum) && json.Valid(b) {
-				continue // of an older version: its next reader removes it
+				continue // from an older version: its next reader removes it
 			}
 			if err != nil {
-				v.found = append(v.found, Finding{Path: rel, Reason: "is damaged: " + err.Error(), Moved: v.discard(rel), Cure: "nothing to do: the next build makes it again"})
+				v.found = append(v.found, Finding{Path: rel, Reason: "is damaged: " + err.Error(), Moved: v.discard(rel), Cure: "nothing to do: the next build recreates it"})
 			}
 		}
 	}
 	return nil
 }
 
-// readme compares the one file whose text is known, and writes it again.
+// readme checks the file README and restores its text.
 func (v *verifier) readme(context.Context) error {
 	b, err := os.ReadFile(v.s.path("README"))
 	if errors.Is(err, fs.ErrNotExist) || string(b) == readme {
 		return nil
 	}
-	f := Finding{Path: "README", Reason: "is damaged: it has other content", Cure: "nothing to do: its text was written again"}
+	f := Finding{Path: "README", Reason: "is damaged: it has different content", Cure: "nothing to do: its text was restored"}
 	if v.o.DryRun {
-		f.Cure = "hpcc gc --verify writes its text again"
+		f.Cure = "hpcc gc --verify restores its text"
 	} else if err := v.s.writeFile("README", []byte(readme)); err != nil {
 		return err
 	}
@@ -360,5 +359,5 @@ func (s *Store) ByManifest(h v1.Hash) (v1.Image, error) {
 	return &image{s, b, m.MediaType}, nil
 }
 
-// NamesOf returns the names that lead to a manifest or blob, sorted.
+// NamesOf returns the names that refer to a manifest or blob, sorted.
 func (s *Store) NamesOf(h v1.Hash) []string { return s.damaged(h, "", "").Images }

@@ -21,7 +21,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// tokenRegistry is a registry that wants a token of its own token server.
+// tokenRegistry is a registry that requires a token of its own token server.
 func tokenRegistry() http.Handler {
 	reg := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,9 +37,8 @@ func tokenRegistry() http.Handler {
 	})
 }
 
-// TestRegistryFaults has every kind of request of a pull and of a push meet the
-// faults of servers: for good, which has to end with a reason, and until the
-// server recovers, which has to succeed.
+// TestRegistryFaults applies the faults of servers to every kind of request of a pull and a
+// push: permanent faults must end with a reason, temporary ones must succeed.
 func TestRegistryFaults(t *testing.T) {
 	all := hostile.Faults()
 	bodiless := []hostile.Fault{hostile.Silent, hostile.Reset, hostile.Busy, hostile.Down}
@@ -137,7 +136,7 @@ func TestPushEnds(t *testing.T) {
 	}
 }
 
-// TestCredentialHelper: one that hangs ends with a message, and is killed.
+// TestCredentialHelper: a hanging helper ends with a message, and is killed.
 func TestCredentialHelper(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))

@@ -17,25 +17,25 @@ import (
 	"hpcc/store/disk"
 )
 
-// Layers are applied in order, and read, decompressed and digested ahead of that:
-// each in goroutines of its own, several layers at once. Both digests count: that of
-// the blob, which store.OpenLayer compares, and that of the tar.
+// Layers are applied in order, but read, decompressed and digested ahead, several at once,
+// each in its own goroutines. Two digests are checked: the blob's, by store.OpenLayer, and
+// the tar's.
 const (
-	blockSize   = 256 << 10 // store's decoder works in place in blocks of this size
-	blocksAhead = 8         // of one layer; more leave the processor's cache, and cost a tenth of the time
-	maxLayers   = 4         // that are decompressed at once
+	blockSize   = 256 << 10 // the store's decoder works in blocks of this size
+	blocksAhead = 8         // per layer; more would exceed the processor's cache and take a tenth longer
+	maxLayers   = 4         // layers decompressed at once
 )
 
 // A block is a piece of a layer's tar.
 type block struct {
 	buf  [blockSize]byte
 	data []byte
-	err  error // what the decoder said behind it
+	err  error // the decoder's error after this block
 
-	users atomic.Int32 // that look at it, beside the one that puts it back last
+	users atomic.Int32 // remaining users, minus one
 }
 
-// blockPool keeps blocks to be filled again.
+// blockPool keeps blocks for reuse.
 type blockPool chan *block
 
 func (p blockPool) get() *block {
@@ -48,7 +48,7 @@ func (p blockPool) get() *block {
 	}
 }
 
-// put is called by each that looked at the block.
+// put releases a block. The last user returns it to the pool.
 func (p blockPool) put(b *block) {
 	if b.users.Add(-1) >= 0 {
 		return
@@ -60,26 +60,25 @@ func (p blockPool) put(b *block) {
 	}
 }
 
-// A stream is bytes that one goroutine sends in blocks and another one reads.
+// A stream is a sequence of blocks that one goroutine sends and another reads.
 type stream struct {
 	pool   blockPool
 	blocks chan *block
 
 	cur  *block
-	rest []byte // of cur, not read yet
-	err  error  // behind cur
+	rest []byte // unread bytes of cur
+	err  error  // error after cur
 
-	// See piece.
-	lend []byte // Read copies nothing to its beginning
-	lent []byte // but notes here, until the next Read, what would have come there
+	lend []byte // buffer that piece passed to Read; Read does not copy to its start
+	lent []byte // bytes that Read should have copied there, until the next Read
 }
 
 func newStream(pool blockPool) stream {
 	return stream{pool: pool, blocks: make(chan *block, blocksAhead)}
 }
 
-// send hands a block over, the last one with an error. It is an error itself when
-// nobody will read it.
+// send passes a block to the reader, the last one with an error. It fails if the reader has
+// stopped.
 func (s *stream) send(ctx context.Context, b *block) error {
 	select {
 	case s.blocks <- b:
@@ -89,7 +88,7 @@ func (s *stream) send(ctx context.Context, b *block) error {
 	}
 }
 
-// drop reads what is left and forgets it.
+// drop discards the rest.
 func (s *stream) drop() {
 	for b := range s.blocks {
 		s.pool.put(b)
@@ -97,8 +96,8 @@ func (s *stream) drop() {
 }
 
 func (s *stream) Read(p []byte) (int, error) {
-	// The second Read of a piece: what the first one left in its block, which may be
-	// filled again from now on, goes to where it was asked for.
+	// On the second Read of a piece, copy the first one's bytes to their destination, because
+	// their block may now be reused.
 	copy(s.lend, s.lent)
 	s.lent = nil
 	for len(s.rest) == 0 {
@@ -125,9 +124,9 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// piece returns what r has next, at most len(buf) bytes. r reads from s: where it
-// hands buf through, as archive/tar does for all but sparse files, the piece lies
-// in the block, where it stays until the next Read, and not in buf.
+// piece returns the next bytes of r, at most len(buf). r reads from s. If r passes buf on,
+// as archive/tar does except for sparse files, the piece stays in the block until the next
+// Read and is not copied to buf.
 func (s *stream) piece(r io.Reader, buf []byte) ([]byte, error) {
 	s.lend, s.lent = buf, nil
 	n, err := r.Read(buf)
@@ -139,18 +138,18 @@ func (s *stream) piece(r io.Reader, buf []byte) ([]byte, error) {
 	return buf[:n], err
 }
 
-// content is the tar of one layer, as it comes from its decoder.
+// content is the tar of one layer, as decompressed.
 type content struct {
 	stream
-	tar   string // sha256 of the tar, in hexadecimal digits, when all was read
+	tar   string // sha256 of the tar in hexadecimal, set after the last byte
 	close func()
 }
 
-// aheadOf begins to decompress the layers and hands them out in order, each to
-// be closed. No more than maxLayers are begun and not closed.
+// aheadOf starts to decompress the layers and delivers them in order. The caller must close
+// each. At most maxLayers are open at a time.
 func aheadOf(ctx context.Context, layers []v1.Layer) <-chan *content {
 	limit := disk.AtOnce(min(maxLayers, goruntime.GOMAXPROCS(0), max(len(layers), 1)), 4)
-	out := make(chan *content, limit) // so that there is always room
+	out := make(chan *content, limit) // never full
 	pool := make(blockPool, limit*blocksAhead)
 	open := make(chan struct{}, limit)
 	go func() {
@@ -167,7 +166,7 @@ func aheadOf(ctx context.Context, layers []v1.Layer) <-chan *content {
 	return out
 }
 
-// begin decompresses a layer. closed is called when it is closed.
+// begin decompresses a layer. It calls closed when the layer is closed.
 func begin(ctx context.Context, l v1.Layer, pool blockPool, closed func()) *content {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &content{stream: newStream(pool)}
@@ -183,7 +182,7 @@ func begin(ctx context.Context, l v1.Layer, pool blockPool, closed func()) *cont
 	return c
 }
 
-// decode sends the blocks of a layer; io.EOF when that were all.
+// decode sends the blocks of a layer. It returns io.EOF at the end.
 func (c *content) decode(ctx context.Context, l v1.Layer) error {
 	f, err := store.OpenLayer(l)
 	if err != nil {
@@ -214,13 +213,13 @@ func (c *content) decode(ctx context.Context, l v1.Layer) error {
 	if c.tar, err = c.sendAll(ctx, r); err != nil {
 		return err
 	}
-	if _, err := io.Copy(io.Discard, &blob); err != nil { // what the decoder did not want
+	if _, err := io.Copy(io.Discard, &blob); err != nil { // the rest that the decoder did not read
 		return err
 	}
 	return io.EOF
 }
 
-// sendAll sends what r has and returns its sha256.
+// sendAll sends the bytes of r and returns their sha256.
 func (c *content) sendAll(ctx context.Context, r io.Reader) (string, error) {
 	toSum, sum := make(chan *block, blocksAhead), make(chan string, 1)
 	go func() {
@@ -236,13 +235,13 @@ func (c *content) sendAll(ctx context.Context, r io.Reader) (string, error) {
 	return <-sum, err
 }
 
-// sendEach sends what r has to the reader and to the one who digests it.
+// sendEach sends the bytes of r to the reader and to the digest.
 func (c *content) sendEach(ctx context.Context, r io.Reader, toSum chan<- *block) error {
 	for {
 		b := c.pool.get()
 		n, err := 0, error(nil)
-		// The store's decoder of gzip leaves some of the block empty; to ask for the
-		// rest would be slow. That of zstd gives half a block at a time.
+		// The store's gzip decoder leaves a part of the block empty, and filling it would be
+		// slow. The zstd decoder returns half a block at a time.
 		for n <= blockSize/2 && err == nil {
 			var m int
 			m, err = r.Read(b.buf[n:])
@@ -263,8 +262,8 @@ func (c *content) sendEach(ctx context.Context, r io.Reader, toSum chan<- *block
 	}
 }
 
-// check reads what follows the archive's end, which counts for the digest, and
-// compares the digest with that of the tar.
+// check reads the bytes after the archive's end, which the digest includes, and compares the
+// digest with tar.
 func (c *content) check(tar v1.Hash) error {
 	for c.rest = nil; c.err == nil; c.rest = nil {
 		if _, err := c.Read(nil); err != nil {
@@ -275,7 +274,7 @@ func (c *content) check(tar v1.Hash) error {
 		return c.err
 	}
 	if c.tar != tar.Hex {
-		return fmt.Errorf("its content has digest sha256:%s, its image says %s", c.tar, tar)
+		return fmt.Errorf("the content has digest sha256:%s, the image specifies %s", c.tar, tar)
 	}
 	return nil
 }

@@ -20,9 +20,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A layer's content comes out whole however it is read: in pieces that are not
-// copied, and by readers between that have a buffer of their own, ask for less, or
-// fill some of the buffer themselves.
+// A layer's content is complete however it is read: in pieces without copying, and through
+// readers that have their own buffer, request less, or fill part of the buffer themselves.
 func TestPieces(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	want := make([]byte, 3*blockSize+12345)
@@ -56,8 +55,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// contentOf is a layer of these bytes, in blocks of odd sizes, which are filled
-// again as soon as they are put back.
+// contentOf returns a layer of these bytes, in blocks of odd sizes that are reused as soon
+// as they are released.
 func contentOf(b []byte) *content {
 	c := &content{stream: stream{pool: make(blockPool, 10), blocks: make(chan *block)}}
 	go func() {
@@ -89,9 +88,8 @@ func skip(r io.Reader, n int64) io.Reader {
 	return r
 }
 
-// A layer that does not hold what its digest says is refused, whatever it is
-// packed with: random bytes, which zstd stores as they are, also decode when one
-// of them has changed.
+// A layer that does not match its digest is refused with every compression. Random bytes,
+// which zstd stores unchanged, still decode after a change.
 func TestDamagedLayers(t *testing.T) {
 	data := make([]byte, 1<<20)
 	rand.New(rand.NewSource(2)).Read(data)
@@ -112,7 +110,7 @@ func TestDamagedLayers(t *testing.T) {
 		_, err = Apply(context.Background(), l, to, &Notes{})
 		testenv.Check(t, err)
 		if got, err := os.ReadFile(filepath.Join(to, "f")); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%s: the file has %d other bytes, %v", mt, len(got), err)
+			t.Errorf("%s: the file has %d different bytes, %v", mt, len(got), err)
 		}
 		blob := filepath.Join(dir, "blobs", "sha256", info.Digest.Hex)
 		packed, err := os.ReadFile(blob)

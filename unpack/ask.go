@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What programs of a build ask of files and its user may not do, as runtime
-// tells of it: file is followed to its end; of a symbolic link or FIFO it is the
-// directory, and link its name there. What cannot be noted is not an error: the
-// program is to go on.
+// Requests of a build's programs that the user's rights do not allow, as runtime reports
+// them. Links in file are followed to the end. For a symbolic link or FIFO, file is the
+// directory and link the name in it. A failed note is not an error, because the program must
+// continue.
 
-// Owner notes what chown(2) asks for; -1 keeps a half.
+// Owner records a chown(2). -1 keeps the user or group.
 func (n *Notes) Owner(file, link string, uid, gid int) error {
 	half := func(new, old int) int {
 		if new == -1 {
@@ -28,7 +28,7 @@ func (n *Notes) Owner(file, link string, uid, gid int) error {
 		uid, gid = half(uid, oldUID), half(gid, oldGID)
 		if uid != oldUID || gid != oldGID {
 			_ = n.chownLink(file, link, uid, gid)
-			// To the user's own again: what is changed is that it was changed.
+			// Back to the user's own: record that there was a change.
 			_ = unix.Fchownat(unix.AT_FDCWD, file+"/"+link, -1, -1, unix.AT_SYMLINK_NOFOLLOW)
 		}
 		return nil
@@ -42,15 +42,15 @@ func (n *Notes) Owner(file, link string, uid, gid int) error {
 	return nil
 }
 
-// dropPrivileges takes from a file what the kernel takes when its owner changes
-// (chown(2), capabilities(7)): set-id bits and capabilities.
+// dropPrivileges removes what the kernel removes when an owner changes (chown(2),
+// capabilities(7)): set-id bits and capabilities.
 func (n *Notes) dropPrivileges(file string) {
 	var st unix.Stat_t
 	if err := unix.Stat(file, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return
 	}
 	if st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
-		_ = unix.Chown(file, -1, -1) // the kernel knows when
+		_ = unix.Chown(file, -1, -1) // the kernel decides what to clear
 	}
 	if old, err := strconv.ParseUint(n.get(file, modeAttr), 8, 32); err == nil {
 		m := old &^ unix.S_ISUID
@@ -64,13 +64,12 @@ func (n *Notes) dropPrivileges(file string) {
 	_ = n.remove(file, capsAttr)
 }
 
-// Mode forgets the mode that was noted: the program sets another.
+// Mode drops the recorded mode, because the program sets another.
 func (n *Notes) Mode(file string) { _ = n.remove(file, modeAttr) }
 
-// SetAttr notes capabilities. Of an access control list it sets the mode, which
-// is all that most of them hold (acl(5); cp -p and sed -i set modes so). A
-// program that copies a file with its extended attributes copies our notes. No
-// other attribute gets into an image.
+// SetAttr records capabilities. For an access control list it sets the mode, which most
+// lists are equivalent to (acl(5); cp -p and sed -i set modes this way). Copying a file's
+// extended attributes also copies its notes. Other attributes do not get into an image.
 func (n *Notes) SetAttr(file, name string, value []byte) error {
 	switch {
 	case name == "security.capability":
@@ -87,8 +86,8 @@ func (n *Notes) SetAttr(file, name string, value []byte) error {
 	return nil
 }
 
-// GetAttr returns an attribute of a file as a program sees it: a note. It is for
-// notes in memory, of which the kernel knows nothing; ENODATA if there is none.
+// GetAttr returns a recorded attribute as a program sees it. It serves notes in memory,
+// which the kernel does not know. It returns ENODATA if there is none.
 func (n *Notes) GetAttr(file, name string) ([]byte, error) {
 	if slices.Contains(noteAttrs, name) {
 		if v := n.get(file, name); v != "" {
@@ -98,12 +97,12 @@ func (n *Notes) GetAttr(file, name string) ([]byte, error) {
 	return nil, unix.ENODATA
 }
 
-// ListAttr returns the names of the attributes that GetAttr knows of a file.
+// ListAttr returns the names of the attributes that GetAttr returns for a file.
 func (n *Notes) ListAttr(file string) []string { return n.list(file) }
 
-// aclMode is the mode that an access control list comes to: of its entries, those
-// of the owner, of the group or the mask, and of the others (acl(5), "Correspondence
-// between ACL entries and file permission bits"; <linux/posix_acl_xattr.h>).
+// aclMode returns the mode that an access control list is equivalent to: the entries of the
+// owner, of the group or the mask, and of others (acl(5), "Correspondence between ACL
+// entries and file permission bits"; <linux/posix_acl_xattr.h>).
 func aclMode(acl []byte) (mode uint32, ok bool) {
 	const version, owner, group, mask, other = 2, 0x01, 0x04, 0x10, 0x20
 	if len(acl) < 4 || len(acl)%8 != 4 || binary.LittleEndian.Uint32(acl) != version {

@@ -6,17 +6,17 @@ import (
 	"path/filepath"
 )
 
-// Whose a file is that a program made without saying so cannot be seen on disk.
-// It can be told from what the image says of the file's place:
+// The disk does not show the owner of a file that a program created without chown. It
+// follows from the image's information about the file's path:
 //
-// A file that stands in the place of another has that one's owner. Programs that
-// renew a file (sed -i, useradd) write a new one, give it the owner that stat
-// showed them, which was root, and rename it.
+// A file that replaces another keeps that file's owner. Programs that update a file (sed -i,
+// useradd) write a new one, chown it to the owner that stat reported, which was root, and
+// rename it.
 //
-// What a user's program made is the user's, where the user may make files at
-// all; elsewhere it was made with the help of sudo, and is root's.
+// A file that a user's program created belongs to the user if the user may write to the
+// directory. Otherwise it was created through sudo and belongs to root.
 
-// attribute notes the owner of a file that a program made, when it is not root.
+// attribute records the owner of a file that a program created, unless it is root.
 func (d *differ) attribute(up string, fi, lower fs.FileInfo, from lowerFile) {
 	carried := fi.Mode().IsRegular() || fi.IsDir() || notedByDir(fi.Mode())
 	if !carried || d.o.Notes.of(up, fi.Mode()).owned {
@@ -34,7 +34,7 @@ func (d *differ) attribute(up string, fi, lower fs.FileInfo, from lowerFile) {
 	}
 }
 
-// mayWrite says whether the image lets the user make files in a directory.
+// mayWrite reports whether the image lets the user create files in a directory.
 func (u *User) mayWrite(notes *Notes, dir string) bool {
 	fi, err := os.Stat(dir)
 	if err != nil {

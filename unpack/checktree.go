@@ -24,8 +24,8 @@ const maxProblems = 20
 // A TreeError reports a tree that differs from its image.
 type TreeError struct {
 	Dir      string
-	Problems []string // the first ones, each with its path
-	Count    int      // of all
+	Problems []string // the first differences, each with its path
+	Count    int      // number of all differences
 }
 
 func (e *TreeError) Error() string {
@@ -36,10 +36,10 @@ func (e *TreeError) Error() string {
 	return text
 }
 
-// CheckTree reads the layers of an image and compares them with the tree in
-// dir: the names, kinds, sizes and bytes of all files, the targets of links and
-// the image's configuration. It compares neither modes, times nor extended
-// attributes, and passes over devices and FIFOs. [TreeError] if they differ.
+// CheckTree compares the layers of an image with the tree in dir: the names, kinds, sizes
+// and bytes of all files, the targets of links and the image's configuration. It ignores
+// modes, times, extended attributes, devices and FIFOs. It returns a [TreeError] if they
+// differ.
 func CheckTree(ctx context.Context, img v1.Image, dir string) error {
 	config, err := img.RawConfigFile()
 	if err != nil {
@@ -72,7 +72,7 @@ func CheckTree(ctx context.Context, img v1.Image, dir string) error {
 	return &TreeError{dir, c.problems, c.count}
 }
 
-// A treeCheck collects what differs.
+// A treeCheck collects differences.
 type treeCheck struct {
 	dir      string
 	contents []contentCheck // regular files to read
@@ -95,7 +95,7 @@ func (c *treeCheck) differs(path, how string) {
 	}
 }
 
-// compare compares a directory, and those below it, with what the image has.
+// compare compares a directory and its subdirectories with the image.
 func (c *treeCheck) compare(path string, want *File) {
 	entries, err := os.ReadDir(filepath.Join(c.dir, path))
 	if err != nil {
@@ -124,12 +124,12 @@ func (c *treeCheck) compare(path string, want *File) {
 		case e == nil:
 			c.differs(p, "is missing")
 		case e.Type() != n.file.Kind:
-			c.differs(p, "is of another kind")
+			c.differs(p, "has a different type")
 		case e.IsDir():
 			c.compare(p, n.file)
 		case n.file.Kind == fs.ModeSymlink:
 			if to, err := os.Readlink(filepath.Join(c.dir, p)); err != nil || to != n.file.Link {
-				c.differs(p, "points elsewhere")
+				c.differs(p, "has a different target")
 			}
 		default:
 			c.contents = append(c.contents, contentCheck{p, n.file})
@@ -153,7 +153,7 @@ func (c *treeCheck) content(ctx context.Context, x contentCheck) error {
 	case n != x.file.Size:
 		c.differs(x.path, fmt.Sprintf("has %d bytes where the image has %d", n, x.file.Size))
 	case !bytes.Equal(h.Sum(nil), x.file.sum[:]):
-		c.differs(x.path, "has other content")
+		c.differs(x.path, "has different content")
 	}
 	return ctx.Err()
 }

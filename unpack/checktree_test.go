@@ -10,12 +10,12 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// CheckTree finds every kind of difference that it promises to find, and none
-// in a tree as it was unpacked.
+// CheckTree finds every kind of difference that it documents, and none in a tree as it was
+// unpacked.
 func TestCheckTree(t *testing.T) {
 	for what, change := range map[string]func(dir string) error{
 		"": func(string) error { return nil },
-		"etc/conf has other content": func(dir string) error {
+		"etc/conf has different content": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "etc/conf"), []byte("COnf\n"), 0o644)
 		},
 		"etc/conf has 0 bytes where the image has 5": func(dir string) error {
@@ -23,11 +23,11 @@ func TestCheckTree(t *testing.T) {
 		},
 		"etc/conf is missing":          func(dir string) error { return os.Remove(filepath.Join(dir, "etc/conf")) },
 		"etc/more is not in the image": func(dir string) error { return os.WriteFile(filepath.Join(dir, "etc/more"), nil, 0o644) },
-		"etc/link points elsewhere": func(dir string) error {
+		"etc/link has a different target": func(dir string) error {
 			p := filepath.Join(dir, "etc/link")
 			return errors.Join(os.Remove(p), os.Symlink("elsewhere", p))
 		},
-		"etc is of another kind": func(dir string) error {
+		"etc has a different type": func(dir string) error {
 			p := filepath.Join(dir, "etc")
 			return errors.Join(os.RemoveAll(p), os.WriteFile(p, nil, 0o644))
 		},

@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CopyTree copies a tree into an empty directory, with what it notes of
-// owners and modes, and its configuration. When it fails, what is in to is
-// undefined.
+// CopyTree copies a tree, its notes and its configuration into an empty directory. If it
+// fails, the content of to is undefined.
 func CopyTree(ctx context.Context, from, to string) error {
 	fi, err := os.Stat(from)
 	if err != nil {
@@ -55,8 +54,8 @@ func CopyTree(ctx context.Context, from, to string) error {
 	return t.notes.Save(to)
 }
 
-// treeArchive lets read have all of a tree as a tar archive, but for the file of
-// its notes: they are in the headers.
+// treeArchive passes a tree to read as a tar archive, without the notes file: the headers
+// contain the notes.
 func treeArchive(tree string, notes *Notes, read func(io.Reader) error) error {
 	pr, pw := io.Pipe()
 	ended := make(chan bool)
@@ -66,7 +65,7 @@ func treeArchive(tree string, notes *Notes, read func(io.Reader) error) error {
 		pw.CloseWithError(err)
 	}()
 	err := read(pr)
-	pr.CloseWithError(errors.New("nobody reads on"))
+	pr.CloseWithError(errors.New("the reader has stopped"))
 	<-ended
 	return err
 }

@@ -18,34 +18,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DiffOptions say how changes are recorded. The zero value records times as
-// they are.
+// DiffOptions control how changes are recorded. The zero value records times unchanged.
 type DiffOptions struct {
-	Newest time.Time // later modification times, which are of the run itself, become Stamp, those of files in the tree as well; zero: none do
+	Newest time.Time // later modification times, which are the run's own, become Stamp, also in the tree; zero: no limit
 	Stamp  time.Time
-	Skip   []string // paths that are never recorded, with all below them
-	By     *User    // the changes are a program's of this user; nil: they are copies
-	Notes  *Notes   // of the tree that changed; nil: it is at rest, and they are opened
+	Skip   []string // paths that are never recorded, including everything below
+	By     *User    // user whose program made the changes; nil: they are copies
+	Notes  *Notes   // notes of the changed tree; nil: it is not in use, and diff opens them
 }
 
-// A User is whom a program runs as in the image.
+// User is the image's user that runs a program.
 type User struct{ UID, GID int }
 
-// Upper writes what the upper directory of an overlay mount changes in the
-// directories below it (lowest first), as a layer: an uncompressed tar. It
-// returns the number of entries. The overlay was mounted with "userxattr"
-// (Linux 5.11): whiteouts are character devices 0:0, a directory that hides
-// all below has the attribute user.overlay.opaque.
+// Upper writes the changes in the upper directory of an overlay mount, relative to the
+// directories below it (lowest first), as a layer: an uncompressed tar. It returns the
+// number of entries. The overlay must have been mounted with "userxattr" (Linux 5.11):
+// whiteouts are character devices 0:0, and an opaque directory has the attribute
+// user.overlay.opaque.
 //
-// An entry is recorded when its type, mode, size, time, link target or content
-// differs; a directory when it is new, when its mode differs, or when something
-// below it is recorded. Entries are sorted, as [Describe] has them, with times in
-// whole seconds. [Compare] records the same, byte for byte.
+// An entry is recorded if its type, mode, size, time, link target or content differs. A
+// directory is recorded if it is new, its mode differs, or something below it is recorded.
+// Entries are sorted and described as by [Describe], with times in whole seconds. [Compare]
+// records the same, byte for byte.
 func Upper(w io.Writer, lowers []string, upper string, o DiffOptions) (int, error) {
 	return diff(w, lowers, upper, false, o)
 }
 
-// Compare writes what differs in the tree upper from the tree lower, as [Upper].
+// Compare writes the differences of the tree upper from the tree lower, as [Upper] does.
 func Compare(w io.Writer, lower, upper string, o DiffOptions) (int, error) {
 	return diff(w, []string{lower}, upper, true, o)
 }
@@ -83,15 +82,15 @@ type differ struct {
 	tw      *tar.Writer
 	o       DiffOptions
 	n       int
-	pending []*tar.Header // directories above the present one, not written yet
+	pending []*tar.Header // parent directories that are not written yet
 	links   map[inode]string
 }
 
 type inode struct{ dev, ino uint64 }
 
-// dir compares one directory. live are the directories of the lower layers
-// that show through at this place, highest first; whole says that up is the
-// complete directory and what it lacks was removed.
+// dir compares one directory. live holds the visible directories of the lower layers at this
+// path, highest first. whole reports that up is the complete directory, so missing names
+// were removed.
 func (d *differ) dir(rel, up string, live []lowerFile, whole bool) error {
 	entries, err := os.ReadDir(up)
 	if err != nil {
@@ -126,7 +125,7 @@ func (d *differ) dir(rel, up string, live []lowerFile, whole bool) error {
 	return nil
 }
 
-// lowerNames lists what shows through of the lower layers.
+// lowerNames lists the visible names of the lower layers.
 func lowerNames(live []lowerFile) ([]string, error) {
 	var out []string
 	seen := map[string]bool{}
@@ -181,7 +180,7 @@ func (d *differ) name(p, up string, live []lowerFile, whole bool) error {
 	return d.subdir(p, up, fi, h, lower, below, whole)
 }
 
-// subdir compares a directory with what is below it.
+// subdir compares a directory and its contents.
 func (d *differ) subdir(p, up string, fi fs.FileInfo, h *tar.Header, lower fs.FileInfo, below []lowerFile, whole bool) error {
 	if lower == nil || !lower.IsDir() || lower.Mode() != fi.Mode() || !d.o.Notes.of(up, fi.Mode()).shows(below[0].notes.of(below[0].path, lower.Mode())) {
 		if err := d.write(h, ""); err != nil {
@@ -200,8 +199,8 @@ func (d *differ) subdir(p, up string, fi fs.FileInfo, h *tar.Header, lower fs.Fi
 	return nil
 }
 
-// lookup finds a name in the lower layers: what shows through, and, for a
-// directory, the directories that show through in it.
+// lookup finds a name in the lower layers. It returns the visible file and, for a directory,
+// the directories visible in it.
 func lookup(live []lowerFile, name string) (top fs.FileInfo, below []lowerFile) {
 	for _, l := range live {
 		p := filepath.Join(l.path, name)
@@ -229,7 +228,7 @@ func lookup(live []lowerFile, name string) (top fs.FileInfo, below []lowerFile) 
 	return top, below
 }
 
-// lowerPath is where the file that lookup found lies.
+// lowerPath returns the location of the file that lookup found.
 func lowerPath(live []lowerFile, name string) lowerFile {
 	for _, l := range live {
 		p := filepath.Join(l.path, name)
@@ -240,7 +239,7 @@ func lowerPath(live []lowerFile, name string) lowerFile {
 	return lowerFile{}
 }
 
-// isWhiteout says whether a file is overlayfs's mark of a removed name.
+// isWhiteout reports whether a file is overlayfs's whiteout.
 func isWhiteout(fi fs.FileInfo) bool {
 	if fi.Mode()&fs.ModeCharDevice == 0 {
 		return false
@@ -249,20 +248,20 @@ func isWhiteout(fi fs.FileInfo) bool {
 	return ok && st.Rdev == 0
 }
 
-// isOpaque says whether a directory hides what lower layers have in it.
+// isOpaque reports whether a directory hides the contents of lower layers.
 func isOpaque(p string) bool {
 	b := make([]byte, 8)
 	n, err := unix.Lgetxattr(p, "user.overlay.opaque", b)
 	return err == nil && n == 1 && b[0] == 'y'
 }
 
-// header describes a file; nil for kinds that layers do not carry from here.
+// header describes a file. It returns nil for kinds that are not recorded.
 func (d *differ) header(p, full string, fi fs.FileInfo) (*tar.Header, error) {
 	h := &tar.Header{Name: p, ModTime: fi.ModTime().Truncate(time.Second)}
 	d.o.Notes.Describe(h, full, fi)
 	if !d.o.Newest.IsZero() && fi.ModTime().After(d.o.Newest) {
 		h.ModTime = d.o.Stamp
-		if fi.Mode().IsRegular() { // what comes after sees the same, whether the layer was made or found
+		if fi.Mode().IsRegular() { // later steps see the same time, whether the layer was created or cached
 			ts := timespec(d.o.Stamp)
 			if err := unix.UtimesNanoAt(unix.AT_FDCWD, full, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 				return nil, fmt.Errorf("setting the time of %q: %w", p, err)
@@ -287,7 +286,7 @@ func (d *differ) header(p, full string, fi fs.FileInfo) (*tar.Header, error) {
 	case fi.Mode()&fs.ModeNamedPipe != 0:
 		h.Typeflag = tar.TypeFifo
 	default:
-		return nil, nil // sockets live as long as their program
+		return nil, nil // sockets do not outlive their program
 	}
 	if first, ok := d.links[inode{uint64(st.Dev), st.Ino}]; ok && st.Nlink > 1 && !fi.IsDir() {
 		h.Typeflag, h.Linkname, h.Size = tar.TypeLink, first, 0
@@ -295,8 +294,8 @@ func (d *differ) header(p, full string, fi fs.FileInfo) (*tar.Header, error) {
 	return h, nil
 }
 
-// write records an entry, after the directories above it; full is where a
-// regular file's bytes are.
+// write records an entry after its parent directories. full is the path of a regular file's
+// content.
 func (d *differ) write(h *tar.Header, full string) error {
 	for _, p := range d.pending {
 		if err := d.emit(p, ""); err != nil {
@@ -333,7 +332,7 @@ func (d *differ) emit(h *tar.Header, full string) error {
 	return nil
 }
 
-// openRepaired opens a file of the user's own that its mode may deny him.
+// openRepaired opens one of the user's own files, even if its mode denies reading.
 func openRepaired(p string) (*os.File, error) {
 	f, err := os.Open(p)
 	if !errors.Is(err, fs.ErrPermission) {

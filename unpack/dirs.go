@@ -14,16 +14,15 @@ import (
 	"hpcc/store/disk"
 )
 
-// A directory of the tree is open (O_PATH) as long as entries are put into it.
+// A directory of the tree is open (O_PATH) while entries are written to it.
 type directory struct {
 	fd     int
-	linked bool     // its name leads through links
-	modes  []uint32 // that files get as they are asked for here
+	linked bool     // its path contains links
+	modes  []uint32 // modes that new files get exactly here
 }
 
-// exact says whether a file of this mode has got it at its creation. A default
-// ACL of the directory may forbid what the umask allows, so the first file of
-// each mode is looked at.
+// exact reports whether a file has received this mode at its creation. A directory's default
+// ACL can mask bits that the umask allows, so it checks the first file of each mode.
 func (d *directory) exact(fd int, mode uint32) bool {
 	if slices.Contains(d.modes, mode) {
 		return true
@@ -36,14 +35,14 @@ func (d *directory) exact(fd int, mode uint32) bool {
 	return true
 }
 
-// maxOpen is how many directories stay open between entries.
+// maxOpen is the maximum number of directories that stay open between entries.
 const maxOpen = 4096
 
-// openLimit is a quarter of what the process may open, at most maxOpen: other
-// trees may be unpacked at the same time.
+// openLimit returns a quarter of the process's limit of open files, at most maxOpen, because
+// other trees may be unpacked concurrently.
 func openLimit() int { return disk.AtOnce(maxOpen, 4) }
 
-// forgetDirs closes the remembered directories: their names may lead elsewhere now.
+// forgetDirs closes the cached directories, because their paths may have changed.
 func (t *tree) forgetDirs() {
 	for _, d := range t.dirs {
 		d.close()
@@ -52,7 +51,7 @@ func (t *tree) forgetDirs() {
 	t.linked = 0
 }
 
-// forgetOthers does so with all but keep and the directory in use.
+// forgetOthers closes the cached directories except keep and the one in use.
 func (t *tree) forgetOthers(keep *directory) {
 	t.linked = 0
 	for p, d := range t.dirs {
@@ -65,14 +64,14 @@ func (t *tree) forgetOthers(keep *directory) {
 	}
 }
 
-// close makes sure that nobody takes another file for the directory.
+// close invalidates the descriptor, so that no other file is mistaken for the directory.
 func (d *directory) close() {
 	unix.Close(d.fd)
 	d.fd = -1
 }
 
-// forgetLinked does so with those whose names lead through links: what was
-// removed may have been one of these.
+// forgetLinked closes the cached directories whose paths contain links, because a removed
+// name may have been one of these.
 func (t *tree) forgetLinked() {
 	if t.linked == 0 {
 		return
@@ -95,8 +94,8 @@ func (t *tree) remember(p string, fd int, linked bool) *directory {
 	return d
 }
 
-// dir opens the directory p, which may lead through links of the tree; they are
-// resolved as if the tree were the root. What is missing is made.
+// dir opens the directory p. Links in p are resolved as if the tree were the root. Missing
+// directories are created.
 func (t *tree) dir(p string) (*directory, error) {
 	if p == "." || p == "" {
 		return &t.root, nil
@@ -108,10 +107,10 @@ func (t *tree) dir(p string) (*directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(t.dirs) > 2*t.open { // a path of more directories than may be open
+	if len(t.dirs) > 2*t.open { // the path has more directories than may be open
 		t.forgetOthers(parent)
 	}
-	// The usual case: a directory in a directory.
+	// The common case: a directory in a directory.
 	d, err := t.openIn(parent, p)
 	switch {
 	case err == nil:
@@ -122,7 +121,7 @@ func (t *tree) dir(p string) (*directory, error) {
 	return t.follow(p)
 }
 
-// follow opens the directory p through the links that it leads through.
+// follow opens the directory p and follows the links in it.
 func (t *tree) follow(p string) (*directory, error) {
 	fd, kind, err := t.lookup(p)
 	if errors.Is(err, unix.ENOENT) {
@@ -138,7 +137,7 @@ func (t *tree) follow(p string) (*directory, error) {
 	return t.remember(p, fd, true), nil
 }
 
-// lookup opens (O_PATH) what p leads to, and says of what kind it is.
+// lookup opens (O_PATH) the file that p resolves to and returns its type.
 func (t *tree) lookup(p string) (fd int, kind uint32, err error) {
 	f, err := pathrs.OpenatInRoot(t.file, p)
 	if err != nil {
@@ -153,7 +152,7 @@ func (t *tree) lookup(p string) (fd int, kind uint32, err error) {
 	return fd, st.Mode & unix.S_IFMT, err
 }
 
-// makeDir makes a directory that an entry needs and no entry described.
+// makeDir creates a directory that an entry needs but no entry described.
 func (t *tree) makeDir(p string) (*directory, error) {
 	parent, err := t.dir(path.Dir(p))
 	if err != nil {
@@ -169,8 +168,8 @@ func (t *tree) makeDir(p string) (*directory, error) {
 	return t.openIn(parent, p)
 }
 
-// makeTarget makes the directory that a link leads to which leads nowhere yet,
-// as "bin" does before "usr/bin".
+// makeTarget creates the target directory of a dangling link, such as "bin" before
+// "usr/bin".
 func (t *tree) makeTarget(p string) (*directory, error) {
 	full, err := securejoin.SecureJoin(t.file.Name(), p)
 	if err != nil {
@@ -203,7 +202,7 @@ func (t *tree) openIn(parent *directory, p string) (*directory, error) {
 	return t.remember(p, fd, parent.linked), nil
 }
 
-// replaceByDir puts a directory where a file is: a later entry lies below it.
+// replaceByDir replaces a file by a directory, because a later entry is below it.
 func (t *tree) replaceByDir(p string) (*directory, error) {
 	if err := t.remove(p); err != nil {
 		return nil, err
@@ -211,8 +210,8 @@ func (t *tree) replaceByDir(p string) (*directory, error) {
 	return t.makeDir(p)
 }
 
-// hasDir says whether p leads to a directory; unlike dir it makes none, and
-// leaves a file in its place alone.
+// hasDir reports whether p leads to a directory. Unlike dir, it creates and replaces
+// nothing.
 func (t *tree) hasDir(p string) (bool, error) {
 	if p == "" || p == "." {
 		return true, nil
@@ -231,5 +230,6 @@ func (t *tree) hasDir(p string) (bool, error) {
 	return kind == unix.S_IFDIR, nil
 }
 
-// procPath names an open file for calls that take no descriptor of O_PATH.
+// procPath returns a path for an open file, for system calls that do not accept O_PATH
+// descriptors.
 func procPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }

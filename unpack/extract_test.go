@@ -21,7 +21,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// seeded gives random numbers, those of HPCC_TEST_SEED when it is set.
+// seeded returns a random generator, seeded by HPCC_TEST_SEED if set.
 func seeded(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := time.Now().UnixNano()
@@ -34,10 +34,10 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewSource(seed))
 }
 
-// TestExtractAgrees compares trees with what mutate.Extract makes of the same
-// images. It goes through the layers from the top and knows no opaque
-// directories, no directory that is made again after it was removed, and no
-// hard link whose target changes later: images with these are left to the model.
+// TestExtractAgrees compares trees with the output of mutate.Extract for the same images.
+// mutate.Extract works from the top layer down and does not support opaque directories,
+// directories that are recreated after a removal, or hard links whose target changes later.
+// Images with these are compared with the model only.
 func TestExtractAgrees(t *testing.T) {
 	r := seeded(t)
 	for compared := 0; compared < 200; {
@@ -56,8 +56,8 @@ func TestExtractAgrees(t *testing.T) {
 	}
 }
 
-// beyondExtract says whether an image, as randomImage describes it, has what
-// mutate.Extract does not know.
+// beyondExtract reports whether an image, as randomImage describes it, uses features that
+// mutate.Extract does not support.
 func beyondExtract(text string) bool {
 	was, targets := map[string]byte{}, map[string]bool{}
 	for _, layer := range strings.Split(text, "\n--\n") {
@@ -93,8 +93,8 @@ func beyondExtract(text string) bool {
 	return false
 }
 
-// extracted is the listing of what mutate.Extract writes. Directories that have
-// no entry of their own are added, and hard links are files.
+// extracted returns the listing of mutate.Extract's output. It adds directories without an
+// entry and lists hard links as files.
 func extracted(t *testing.T, img v1.Image) string {
 	t.Helper()
 	m, links := model{}, map[string]string{}
@@ -133,8 +133,8 @@ func extracted(t *testing.T, img v1.Image) string {
 	return m.String()
 }
 
-// TestUmociAgreesOnLinks compares trees of archives whose entries lead through
-// links to directories, as those of merged /usr and of careless tools do.
+// TestUmociAgreesOnLinks compares trees of archives whose entries have links in their paths,
+// as with a merged /usr and from careless tools.
 func TestUmociAgreesOnLinks(t *testing.T) {
 	umoci := needUmoci(t)
 	r := seeded(t)

@@ -21,7 +21,7 @@ func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
 	fd, mode := -1, granted(uint32(h.Mode), false)
 	first := mode
 	if !plain(h) {
-		first |= 0o200 // only who may write to a file may set its attributes
+		first |= 0o200 // only a user who may write a file can set its attributes
 	}
 	parent, err := t.inDir(name, func(d *directory, base string) (err error) {
 		fd, err = unix.Openat(d.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, first)
@@ -43,7 +43,7 @@ func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
 	if err == nil {
 		err = t.setTimes(fd, timespec(h.ModTime))
 	}
-	// Network file systems and quotas report here what did not fit.
+	// Network file systems and quotas report a full disk here.
 	if cerr := unix.Close(fd); err == nil {
 		err = cerr
 	}
@@ -64,12 +64,11 @@ func (t *tree) setTimes(fd int, m unix.Timespec) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), []unix.Timespec{m, m}, 0)
 }
 
-// holeSize is the least run of zeros that is not written, in bytes, where it lies
-// in one piece.
+// holeSize is the smallest run of zeros, in bytes, that is not written.
 const holeSize = 64 << 10
 
-// copyData writes a file's bytes and returns how many it has. Long runs of zeros
-// become holes, those of sparse entries among them.
+// copyData writes a file's bytes and returns their number. Long runs of zeros become holes,
+// including those of sparse entries.
 func (t *tree) copyData(fd int, r io.Reader) (int64, error) {
 	var size, written int64
 	for {
@@ -98,13 +97,13 @@ func (t *tree) copyData(fd int, r io.Reader) (int64, error) {
 	return size, nil
 }
 
-// piece reads what comes next of a file, to be used until the next call.
+// piece returns the next bytes of a file, which are valid until the next call.
 func (t *tree) piece(r io.Reader) ([]byte, error) {
 	if t.content != nil {
 		return t.content.piece(r, t.buf)
 	}
 	n, err := 0, error(nil)
-	for n < len(t.buf) && err == nil { // not io.ReadFull, to which a truncated archive looks like the file's end
+	for n < len(t.buf) && err == nil { // io.ReadFull would report a truncated archive as the file's end
 		var m int
 		m, err = r.Read(t.buf[n:])
 		n += m
@@ -112,8 +111,8 @@ func (t *tree) piece(r io.Reader) ([]byte, error) {
 	return t.buf[:n], err
 }
 
-// dataLen is how much of b comes before its first hole, holeLen how long the hole is
-// that b begins with.
+// dataLen returns the number of bytes of b before its first hole, holeLen the length of the
+// hole at the start of b.
 func dataLen(b []byte) int {
 	for n := 0; ; n += holeSize {
 		if n+holeSize > len(b) {
@@ -149,17 +148,17 @@ func pwrite(fd int, b []byte, at int64) error {
 	return nil
 }
 
-// maxSparse bounds what the sparse files of one layer come to, in bytes: their
-// holes cost the archive nothing, but time to go through.
+// maxSparse bounds the total size of one layer's sparse files, in bytes: holes take no space
+// in an archive but time to process.
 const maxSparse = 256 << 30
 
-// checkSparse refuses sparse entries that claim more than any program needs.
+// checkSparse refuses sparse entries larger than any program needs.
 func (t *tree) checkSparse(h *tar.Header) error {
 	if h.Typeflag != tar.TypeGNUSparse && !hasSparseRecord(h) {
 		return nil
 	}
 	if h.Size > maxSparse-t.sparse {
-		return fmt.Errorf("it is a sparse file of %d bytes; those of a layer may have %d in all", h.Size, int64(maxSparse))
+		return fmt.Errorf("sparse file of %d bytes; the sparse files of a layer may have %d bytes in total", h.Size, int64(maxSparse))
 	}
 	t.sparse += h.Size
 	return nil
@@ -174,8 +173,8 @@ func hasSparseRecord(h *tar.Header) bool {
 	return false
 }
 
-// readUmask is the process's umask; all bits where it cannot be known (before
-// Linux 4.7), for to ask the kernel is to change it.
+// readUmask returns the process's umask. It returns all bits if it cannot be read (before
+// Linux 4.7), because the system call would change it.
 func readUmask() uint32 {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -184,7 +183,7 @@ func readUmask() uint32 {
 	return umaskOf(string(b))
 }
 
-// umaskOf finds the umask in a text as that of /proc/self/status.
+// umaskOf parses the umask in the format of /proc/self/status.
 func umaskOf(status string) uint32 {
 	_, rest, _ := strings.Cut(status, "\nUmask:\t")
 	line, _, _ := strings.Cut(rest, "\n")

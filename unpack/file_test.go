@@ -23,8 +23,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Bytes come out as they went in, wherever zeros are among them, and long runs
-// of zeros take no room.
+// Files have the same bytes as in the layer, wherever they contain zeros, and long runs of
+// zeros take no space.
 func TestHoles(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	noise := func(n int) []byte { b := make([]byte, n); r.Read(b); return b }
@@ -54,7 +54,7 @@ func TestHoles(t *testing.T) {
 			testenv.Check(t, err)
 			got, err := os.ReadFile(filepath.Join(dir, "f"))
 			if err != nil || !bytes.Equal(got, data) {
-				t.Fatalf("the file has %d other bytes, %v; want %d", len(got), err, len(data))
+				t.Fatalf("the file has %d different bytes, %v; want %d", len(got), err, len(data))
 			}
 			var st syscall.Stat_t
 			testenv.Check(t, syscall.Stat(filepath.Join(dir, "f"), &st))
@@ -65,7 +65,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// tarLayer is a layer of one entry.
+// tarLayer returns a layer with one entry.
 func tarLayer(t testing.TB, h *tar.Header, data []byte) v1.Layer {
 	t.Helper()
 	var buf bytes.Buffer
@@ -77,8 +77,8 @@ func tarLayer(t testing.TB, h *tar.Header, data []byte) v1.Layer {
 	return static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer)
 }
 
-// gnuSparse is an entry of GNU tar's old format: one piece of data at an offset
-// in a file of some size.
+// gnuSparse returns an entry in GNU tar's old format: one piece of data at an offset in a
+// file of some size.
 func gnuSparse(name string, offset, size int64, data []byte) []byte {
 	b := make([]byte, 512)
 	number := func(at int, v int64) { // base 256, for octal digits end at 8 GiB
@@ -128,7 +128,7 @@ func TestSparse(t *testing.T) {
 	if err := syscall.Stat(filepath.Join(dir, "s"), &st); err != nil || st.Blocks*512 > 1<<20 {
 		t.Errorf("a file of four bytes and a hole takes %d bytes, %v", st.Blocks*512, err)
 	}
-	const tooMuch = `entry "bomb": it is a sparse file of `
+	const tooMuch = `entry "bomb": sparse file of`
 	for name, c := range map[string]struct {
 		layer v1.Layer
 		want  string
@@ -142,7 +142,7 @@ func TestSparse(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "tree")
 		_, err := Image(context.Background(), imageOf(t, c.layer), dir, Options{})
 		if err == nil || !strings.Contains(err.Error(), "layer sha256:") || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: Image says %v; want the layer and %q", name, err, c.want)
+			t.Errorf("%s: Image = %v; want the layer and %q", name, err, c.want)
 		}
 		if _, err := os.Lstat(dir); err == nil {
 			t.Errorf("%s: a refused image leaves a tree", name)
@@ -150,7 +150,7 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// What an entry claims and the archive does not have is refused, and takes no room.
+// Entries that claim more than the archive contains are refused and take no space.
 func TestClaims(t *testing.T) {
 	head := func(size int64, pax map[string]string) []byte {
 		var buf bytes.Buffer
@@ -170,7 +170,7 @@ func TestClaims(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "tree")
 		_, err := Image(context.Background(), imageOf(t, static.NewLayer(b, types.OCIUncompressedLayer)), dir, Options{})
 		if err == nil || !strings.Contains(err.Error(), "layer sha256:") {
-			t.Errorf("%s: Image says %v; want a refusal that names the layer", name, err)
+			t.Errorf("%s: Image = %v; want a refusal that names the layer", name, err)
 		}
 		if left, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), "*")); len(left) > 0 {
 			t.Errorf("%s: what is left is %q", name, left)
@@ -178,7 +178,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// Modes are the archive's own whatever the umask is.
+// Modes are the archive's own, whatever the umask.
 func TestUmask(t *testing.T) {
 	var lines []string
 	for m := range 0o1000 {
@@ -206,7 +206,7 @@ func TestUmask(t *testing.T) {
 	}
 }
 
-// Nor does a default ACL, which comes in the umask's place, change them.
+// A default ACL, which replaces the umask, does not change them either.
 func TestDefaultACL(t *testing.T) {
 	top := t.TempDir()
 	acl := binary.LittleEndian.AppendUint32(nil, 2)
@@ -230,7 +230,7 @@ func TestDefaultACL(t *testing.T) {
 	}
 }
 
-// A link that others lead through may change between two entries.
+// A link in the path of others may change between two entries.
 func TestChainedLinks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tree")
 	img := imageOf(t, layerOf(t, "d one", "d two", "l near one", "l far near", "f far/a 1"),
@@ -242,7 +242,7 @@ func TestChainedLinks(t *testing.T) {
 	}
 }
 
-// Reading ahead ends when nobody reads any more, and says what the layer said.
+// Reading ahead ends when the reader stops, and returns the layer's error.
 func TestAhead(t *testing.T) {
 	big := bytes.Repeat([]byte("x"), 40<<20)
 	gone := errors.New("the disk is gone")
@@ -273,7 +273,7 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// breaking is a layer that gives an error after some bytes; -1: it cannot be opened.
+// breaking is a layer that fails after some bytes; -1: it cannot be opened.
 type breaking struct {
 	v1.Layer
 	after int64

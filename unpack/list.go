@@ -17,56 +17,55 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files are what the layers of an image come to, as a runtime with root's rights
-// would unpack them: with the owners, modes and devices that a [Tree] of an
-// ordinary user cannot have.
+// Files is the merged content of an image's layers, as root would unpack it, with the
+// owners, modes and devices that an ordinary user's [Tree] cannot have.
 type Files struct {
 	layers []v1.Layer
 	root   *File
-	sums   bool // Files get the digests of their contents
-	layer  int  // that is being read
-	count  int  // of entries so far
+	sums   bool // compute the digests of contents
+	layer  int  // index of the layer being read
+	count  int  // number of entries so far
 }
 
-// maxListed bounds the entries of an image's layers, and the directories that their
-// names imply: they are kept in memory, 200 bytes and more each.
+// maxListed bounds the entries of an image's layers, including implied directories. Each
+// takes at least 200 bytes of memory.
 const maxListed = 5_000_000
 
-// A File is what an image says of a file of any kind.
+// A File is an image's description of a file of any type.
 type File struct {
-	Kind     fs.FileMode // its type bits alone
+	Kind     fs.FileMode // type bits only
 	Perm     uint32      // permission bits, with set-id and sticky ones (chmod(2))
 	UID, GID int
 	Link     string // where a symbolic link points
 	Size     int64
-	Caps     bool // the kernel gives who executes it capabilities(7)
-	Script   bool // it begins with "#!"
+	Caps     bool // the kernel grants capabilities(7) to programs that execute it
+	Script   bool // it starts with "#!"
 
 	names   map[string]name // of a directory
-	touched int             // the last layer that put something below
-	from    int             // the layer that has the content, and which of its entries it is
+	touched int             // last layer that put something below
+	from    int             // layer with the content
 	entry   int
-	sum     [sha256.Size]byte // of the content, where [Files] has sums
+	sum     [sha256.Size]byte // of the content, if [Files] has sums
 }
 
-// A name is one of a directory, and the layer that made it.
+// A name is a directory's entry and the layer that created it.
 type name struct {
 	file  *File
 	layer int
 }
 
-// List reads the layers of an image. Nothing is written, and no content is kept. Blobs
-// are checked as when they are unpacked.
+// List reads the layers of an image. It writes nothing and keeps no content. It checks blobs
+// as unpacking does.
 func List(ctx context.Context, img v1.Image) (*Files, error) { return list(ctx, img, false) }
 
-// list is List; with sums, files get the digests of their contents.
+// list is List. With sums, it computes the digests of contents.
 func list(ctx context.Context, img v1.Image, sums bool) (*Files, error) {
 	ls, err := img.Layers()
 	if err != nil {
 		return nil, err
 	}
 	f := &Files{layers: ls, root: newDir(), sums: sums}
-	t := &tree{} // what counts sparse files; it has no directory
+	t := &tree{} // for counting sparse files; it has no directory
 	err = eachLayer(ctx, ls, "reading", func(i int, c *content) error {
 		f.layer, t.sparse = i+1, 0
 		return f.read(ctx, t, c)
@@ -150,7 +149,7 @@ func (f *Files) apply(h *tar.Header, n int, script bool, sum [sha256.Size]byte) 
 		}
 	case tar.TypeSymlink:
 		if h.Linkname == "" || len(h.Linkname) > maxPath {
-			return fmt.Errorf("its link target has %d bytes", len(h.Linkname))
+			return fmt.Errorf("the link target has %d bytes", len(h.Linkname))
 		}
 		file.Link, file.Kind = h.Linkname, fs.ModeSymlink
 	case tar.TypeLink:
@@ -161,13 +160,13 @@ func (f *Files) apply(h *tar.Header, n int, script bool, sum [sha256.Size]byte) 
 		file.Kind = 0
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 	default:
-		return fmt.Errorf("its type %q is not known", h.Typeflag)
+		return fmt.Errorf("unknown type %q", h.Typeflag)
 	}
 	parent.names[base] = name{file, f.layer}
 	return nil
 }
 
-// linked is the file that a hard link is another name of.
+// linked returns the file that a hard link refers to.
 func (f *Files) linked(target string) (*File, error) {
 	to, err := cleanName(target)
 	if err != nil {
@@ -179,13 +178,13 @@ func (f *Files) linked(target string) (*File, error) {
 	}
 	file := parent.names[path.Base(to)].file
 	if file == nil || file.Kind == fs.ModeDir {
-		return nil, fmt.Errorf("it is a hard link to %q, which is not there", target)
+		return nil, fmt.Errorf("hard link target %q does not exist", target)
 	}
 	return file, nil
 }
 
-// dir is the directory at p, through links; what is missing, or no directory, is made one. All on
-// the way are noted to have something of this layer below.
+// dir returns the directory at p and follows links. It creates or replaces what is not a
+// directory. All directories on the path are marked as touched by this layer.
 func (f *Files) dir(p string, links int) (*File, error) {
 	at, rest := []*File{f.root}, p
 	for rest != "" && rest != "." {
@@ -226,7 +225,7 @@ func (f *Files) dir(p string, links int) (*File, error) {
 	return at[len(at)-1], nil
 }
 
-// whiteout hides what lower layers put at a name or in a directory, as tree.whiteout does.
+// whiteout hides the lower layers' files of a name or in a directory, as tree.whiteout does.
 func (f *Files) whiteout(dir, base string) {
 	target := strings.TrimPrefix(base, whPrefix)
 	if base != whOpaque && (target == "" || target == "." || target == ".." || strings.HasPrefix(base, ".wh..wh.")) {
@@ -248,7 +247,7 @@ func (f *Files) whiteout(dir, base string) {
 	}
 }
 
-// hideLower takes out of a directory what the present layer did not make.
+// hideLower removes the entries of a directory that the current layer did not create.
 func (f *Files) hideLower(d *File) {
 	for base, n := range d.names {
 		switch {
@@ -260,10 +259,9 @@ func (f *Files) hideLower(d *File) {
 	}
 }
 
-// Resolve follows a path from the root, links included, to what is there, and to the
-// path without links. through, unless nil, is told of every directory that is searched
-// on the way. Where nothing is, the error is fs.ErrNotExist, and the path is that of
-// what is missing.
+// Resolve follows a path from the root, including links. It returns the path without links
+// and the file. It calls through, unless nil, for every directory that it searches. If the
+// file does not exist, the error is fs.ErrNotExist and the path is the missing one.
 func (f *Files) Resolve(p string, through func(dir string, d *File)) (string, *File, error) {
 	type step struct {
 		path string
@@ -308,13 +306,13 @@ func (f *Files) Resolve(p string, through func(dir string, d *File)) (string, *F
 	return top.path, top.file, nil
 }
 
-// Names are those of a directory, sorted.
+// Names returns the sorted names of a directory.
 func (d *File) Names() []string { return slices.Sorted(maps.Keys(d.names)) }
 
-// At is what a directory has under a name; links are not followed. nil is nothing.
+// At returns a directory's entry of a name, or nil. It does not follow links.
 func (d *File) At(base string) *File { return d.names[base].file }
 
-// Read returns the content of a regular file, at most its first max bytes.
+// Read returns the content of a regular file, at most max bytes.
 func (f *Files) Read(ctx context.Context, file *File, max int64) ([]byte, error) {
 	if file.Kind != 0 || file.from == 0 {
 		return nil, errors.New("not a regular file")
@@ -332,7 +330,7 @@ func (f *Files) Read(ctx context.Context, file *File, max int64) ([]byte, error)
 		}
 		var err error
 		if content, err = io.ReadAll(io.LimitReader(tr, max)); err == nil {
-			err = io.EOF // nothing behind it is of interest
+			err = io.EOF // the rest does not matter
 		}
 		return err
 	})

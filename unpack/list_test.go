@@ -18,7 +18,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// listed is a listing of Files in the words of a tree's.
+// listed lists Files in the format of a tree's listing.
 func listed(t *testing.T, f *Files) string {
 	t.Helper()
 	var out []string
@@ -44,7 +44,7 @@ func listed(t *testing.T, f *Files) string {
 	return strings.Join(out, "\n")
 }
 
-// What List says of images is what becomes of them when they are unpacked.
+// List describes images as they are when unpacked.
 func TestListIsTheTree(t *testing.T) {
 	r := seeded(t)
 	for n := range 200 {
@@ -121,11 +121,11 @@ func TestListSaysWhose(t *testing.T) {
 		}
 	}
 	if at, _, err := f.Resolve("/d/none/x", nil); err == nil || at != "/d/none" {
-		t.Errorf("what is not there: %s, %v", at, err)
+		t.Errorf("a missing path: %s, %v", at, err)
 	}
 }
 
-// FuzzList reads layers that are anything, and then all that they came to.
+// FuzzList reads arbitrary layers, and then all of the result.
 func FuzzList(f *testing.F) {
 	f.Add([]byte("d a\nl b a\nf b/x 1\nh c b/x"), []byte("f .wh.b\nf a/.wh..wh..opq\nl l l"))
 	f.Add([]byte("l a ../a/../../b\nl b a"), []byte("f a/b/c 1\nd a"))

@@ -17,40 +17,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NotesFile is where a tree keeps its notes when its file system has no user
-// extended attributes. Layers cannot write below its directory.
+// NotesFile is the file of a tree's notes if its file system does not support user extended
+// attributes. Layers cannot write below its directory.
 const NotesFile = configDir + "/" + notesName
 
 const (
 	notesName = "notes"
 	notesHead = "hpcc notes 1\n"
-	// maxNotesFile bounds what is read of a notes file, in bytes.
+	// maxNotesFile bounds the size of a notes file, in bytes.
 	maxNotesFile = 1 << 30
 )
 
-// Notes record what an image says of files and the disk cannot hold: owners,
-// modes that would lock the user out, set-id bits, capabilities.
+// Notes record metadata of an image's files that the disk cannot hold: owners, modes that
+// would lock the user out, set-id bits, capabilities.
 //
-// They are extended attributes of the files. Where the file system has none,
-// they are a table in memory that behaves like these attributes: it is keyed by
-// inode, so that a note follows a file that is renamed or has several names.
-// [Notes.Save] writes the table to [NotesFile], keyed by path, so that the notes
-// stay right when the tree is moved or copied, and [OpenNotes] reads it. Notes
-// may be used by several goroutines.
+// They are extended attributes of the files. On a file system without these, they are a
+// table in memory that behaves the same: it is keyed by inode, so that a note follows a
+// renamed file or one with several names. [Notes.Save] writes the table to [NotesFile],
+// keyed by path, so that the notes survive moving or copying the tree, and [OpenNotes] reads
+// it. Notes are safe for concurrent use.
 type Notes struct {
 	mu    sync.Mutex
 	table map[inode]*noteEntry // nil: extended attributes
 }
 
-// A noteEntry holds the attributes of one inode. A file system gives the number
-// of a removed inode to a new file, but never the same handle.
+// A noteEntry holds the attributes of one inode. A file system may reuse an inode number,
+// but never a handle.
 type noteEntry struct {
-	handle string // name_to_handle_at(2); "" where the file system has no handles
+	handle string // name_to_handle_at(2); empty without file system support
 	attrs  map[string]string
 }
 
-// OpenNotes opens the notes of the tree in dir: its notes file if there is one,
-// else extended attributes.
+// OpenNotes opens the notes of the tree in dir: its notes file if it exists, else extended
+// attributes.
 func OpenNotes(dir string) (*Notes, error) {
 	f, err := openNotesFile(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +69,7 @@ func OpenNotes(dir string) (*Notes, error) {
 	return n, nil
 }
 
-// NewNotes returns empty notes for a tree that is about to be made in dir.
+// NewNotes returns empty notes for a new tree in dir.
 func NewNotes(dir string) *Notes {
 	const trial = notePrefix + "trial"
 	if err := unix.Setxattr(dir, trial, []byte("1"), 0); err == nil {
@@ -95,15 +94,15 @@ func hasNotesFile(dir string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// HasAttributes reports whether notes are attributes both in a tree and in work, a
-// directory for changes of it.
+// HasAttributes reports whether notes are extended attributes both in a tree and in work, a
+// directory for changes to it.
 func HasAttributes(work, tree string) bool { return supportsAttributes(work) && !hasNotesFile(tree) }
 
-// InMemory reports whether the notes are a table, which [Notes.Save] has to write.
+// InMemory reports whether the notes are a table that [Notes.Save] has to write.
 func (n *Notes) InMemory() bool { return n.table != nil }
 
-// openConfigDir opens the directory of hpcc's own files in a tree. A program of
-// a build may have put a link in its place.
+// openConfigDir opens the directory of hpcc's own files in a tree. It does not follow links,
+// because a build's program may have replaced the directory by one.
 func openConfigDir(dir string) (*os.File, error) {
 	root, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -191,8 +190,8 @@ func (n *Notes) read(r io.Reader, dir string) error {
 	}
 }
 
-// Save writes notes in memory to the notes file of the tree in dir, which
-// appears whole or not at all. Extended attributes need no saving.
+// Save writes notes in memory atomically to the notes file of the tree in dir. Extended
+// attributes need no saving.
 func (n *Notes) Save(dir string) error {
 	if n.table == nil {
 		return nil
@@ -206,7 +205,7 @@ func (n *Notes) Save(dir string) error {
 func (n *Notes) save(dir string) error {
 	own := filepath.Join(dir, configDir)
 	if fi, err := os.Lstat(own); err == nil && !fi.IsDir() {
-		if err := os.Remove(own); err != nil { // a program of a build put it there
+		if err := os.Remove(own); err != nil { // created by a program of a build
 			return err
 		}
 	}
@@ -244,8 +243,8 @@ func (n *Notes) save(dir string) error {
 	return err
 }
 
-// each calls do for every attribute of the table that a file of the tree in dir
-// has, in the order of paths. Of several names of a file the first one counts.
+// each calls do for every attribute in the table of a file in dir, sorted by path. For a
+// file with several names it uses the first.
 func (n *Notes) each(dir string, do func(noteLine)) error {
 	n.mu.Lock()
 	left := len(n.table)
@@ -255,7 +254,7 @@ func (n *Notes) each(dir string, do func(noteLine)) error {
 	}
 	seen := map[inode]bool{}
 	return filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
-		if err != nil || e.Type()&^fs.ModeDir != 0 { // others have no attributes
+		if err != nil || e.Type()&^fs.ModeDir != 0 { // other kinds have no attributes
 			return err
 		}
 		rel, err := filepath.Rel(dir, p)
@@ -279,8 +278,8 @@ func (n *Notes) each(dir string, do func(noteLine)) error {
 	})
 }
 
-// entry returns the table's entry of a file, nil if there is none. An entry of
-// an inode that was removed since is dropped.
+// entry returns the table's entry of a file, or nil. It drops an entry whose inode was
+// removed.
 func (n *Notes) entry(file string) (inode, *noteEntry) {
 	var st unix.Stat_t
 	if len(n.table) == 0 || unix.Stat(file, &st) != nil {
@@ -295,8 +294,8 @@ func (n *Notes) entry(file string) (inode, *noteEntry) {
 	return id, e
 }
 
-// handleOf returns a file's handle, which no other file ever gets; "" where the
-// file system has none.
+// handleOf returns a file's handle, which no other file ever gets, or "" without file system
+// support.
 func handleOf(file string) string {
 	h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, file, unix.AT_SYMLINK_FOLLOW)
 	if err != nil {
@@ -305,7 +304,7 @@ func handleOf(file string) string {
 	return fmt.Sprint(h.Type(), " ", string(h.Bytes()))
 }
 
-// get returns an attribute of a file, "" if there is none. Links are followed.
+// get returns an attribute of a file, or "". It follows links.
 func (n *Notes) get(file, attr string) string {
 	if n.table == nil {
 		return getAttr(file, attr)
@@ -318,7 +317,7 @@ func (n *Notes) get(file, attr string) string {
 	return ""
 }
 
-// set sets an attribute of a file. Links are followed.
+// set sets an attribute of a file. It follows links.
 func (n *Notes) set(file, attr, value string) error {
 	if n.table == nil {
 		return unix.Setxattr(file, attr, []byte(value), 0)
@@ -341,7 +340,7 @@ func (n *Notes) set(file, attr, value string) error {
 	return nil
 }
 
-// remove removes an attribute of a file; ENODATA if there is none.
+// remove removes an attribute of a file. It returns ENODATA if there is none.
 func (n *Notes) remove(file, attr string) error {
 	if n.table == nil {
 		return unix.Removexattr(file, attr)
@@ -358,8 +357,8 @@ func (n *Notes) remove(file, attr string) error {
 	return nil
 }
 
-// forget drops what the table has of a file that was just made: where there are
-// no handles, its inode may be one that was removed.
+// forget drops the table's entry of a new file: without handles, its inode may be a reused
+// one.
 func (n *Notes) forget(fd int) {
 	if n.table == nil {
 		return

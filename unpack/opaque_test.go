@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What an opaque directory asks takes no time for each file of the layer: asked
-// of each against each, this takes ten seconds and more.
+// Queries for opaque directories do not slow down with each file of the layer: comparing all
+// pairs takes more than ten seconds.
 func TestMadeBelow(t *testing.T) {
 	const n = 50_000
 	tr := &tree{made: map[string]bool{}}

@@ -25,8 +25,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// inside runs the present test again as root of its own user and mount
-// namespace, where overlays can be mounted, and says whether this is that run.
+// inside runs the current test again as root of its own user and mount namespace, in which
+// overlays can be mounted. It reports whether this is that run.
 func inside(t *testing.T) bool {
 	t.Helper()
 	if !testenv.Alone(t, &syscall.SysProcAttr{
@@ -43,7 +43,7 @@ func inside(t *testing.T) bool {
 	return true
 }
 
-// mountOverlay shows lowers (lowest first) with changes going to upper.
+// mountOverlay mounts an overlay of lowers (lowest first) with changes in upper.
 func mountOverlay(lowers []string, upper, work, merged string) error {
 	for _, d := range []string{upper, work, merged} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
@@ -56,11 +56,11 @@ func mountOverlay(lowers []string, upper, work, merged string) error {
 		fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", strings.Join(top, ":"), upper, work))
 }
 
-// change carries out one line on a tree: "w FILE TEXT", "mkdir DIR", "rm PATH",
-// "mv FROM TO", "ln FROM TO", "sym TARGET LINK", "mode OCTAL PATH", "time SECONDS PATH",
-// "own UID GID PATH", "pair NEW NEW": two names of one new file. Names of a file
-// of the layers below are for "ln" and not for chance: the mounted overlay gives
-// them two inode numbers (Linux 6.18), its upper directory one.
+// change performs one line on a tree: "w FILE TEXT", "mkdir DIR", "rm PATH", "mv FROM TO",
+// "ln FROM TO", "sym TARGET LINK", "mode OCTAL PATH", "time SECONDS PATH", "own UID GID
+// PATH", "pair NEW NEW": two names of one new file. Random changes must not use "ln" on
+// files of lower layers: the mounted overlay gives the names two inode numbers (Linux 6.18),
+// its upper directory one.
 func change(root, line string) error {
 	f := strings.Fields(line)
 	at := func(n int) string { return filepath.Join(root, f[n]) }
@@ -102,12 +102,12 @@ func change(root, line string) error {
 	return fmt.Errorf("%q is no change", line)
 }
 
-// overlayBase is the image below in the tests of Upper.
+// overlayBase is the lower image in the tests of Upper.
 var overlayBase = []string{"d d", "f d/a 1", "f d/b 2", "d d/s", "f d/s/x 3", "d d/s/t", "f d/s/t/y 4", "f file 5", "f600 secret 6",
 	"l link file", "l dirlink d", "d empty", "f h1 linked", "h h2 h1", "d1777 tmp", "d deep", "d deep/1", "d deep/1/2", "d deep/1/2/3", "f deep/1/2/3/z 7"}
 
-// The layer of an overlay's upper directory and the layer of the comparison of
-// two trees are the same bytes; applied, either gives the changed tree.
+// The layer of an overlay's upper directory and the layer of comparing two trees are the
+// same bytes. Either gives the changed tree when applied.
 func TestUpperIsCompare(t *testing.T) {
 	if !inside(t) {
 		return
@@ -167,7 +167,7 @@ func TestUpperIsCompare(t *testing.T) {
 	}
 }
 
-// The same of changes by chance.
+// The same for random changes.
 func TestUpperIsCompareByChance(t *testing.T) {
 	if !inside(t) {
 		return
@@ -195,8 +195,8 @@ func TestUpperIsCompareByChance(t *testing.T) {
 	}
 }
 
-// runSteps makes each step's change on an overlay of all before, and checks
-// its layer. It returns the names in the layers. Changes by chance may fail.
+// runSteps makes each step's change on an overlay of all earlier ones, and checks its layer.
+// It returns the names in the layers. Random changes may fail.
 func runSteps(t *testing.T, steps [][]string, byChance bool) (names [][]string) {
 	t.Helper()
 	top := t.TempDir()
@@ -223,7 +223,7 @@ func runSteps(t *testing.T, steps [][]string, byChance bool) (names [][]string) 
 	return names
 }
 
-// expected says whether a change by chance may fail so.
+// expected reports whether a random change may fail with the error.
 func expected(err error) bool {
 	for _, e := range []error{fs.ErrNotExist, fs.ErrExist, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.EXDEV, syscall.EINVAL, syscall.EPERM, syscall.ELOOP} {
 		if errors.Is(err, e) {
@@ -233,8 +233,8 @@ func expected(err error) bool {
 	return false
 }
 
-// checkStep compares the layers that Upper and Compare make of one change, and
-// what they give when they are applied.
+// checkStep compares the layers that Upper and Compare produce for one change, and the
+// results of applying them.
 func checkStep(t *testing.T, lowers []string, upper, before, merged, after string) []string {
 	t.Helper()
 	skip := []string{configDir}
@@ -331,8 +331,8 @@ func modes(t *testing.T, dir string) string {
 	return out.String() + listing(t, dir)
 }
 
-// Times are whole seconds, and a file that its mode keeps from its owner is
-// read and gets its mode back.
+// Times are whole seconds. A file whose mode denies its owner is read and gets its mode
+// back.
 func TestCompareTimesAndLockedFiles(t *testing.T) {
 	top := t.TempDir()
 	lower, upper := filepath.Join(top, "lower"), filepath.Join(top, "upper")

@@ -14,30 +14,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On disk all files are the user's own, and nobody but the user may profit from
-// a set-user-id bit. What the image says beyond that is noted in extended
-// attributes, see [Notes].
+// On disk, all files belong to the user, and nobody else may benefit from a set-user-id bit.
+// Other metadata of the image is recorded in extended attributes, see [Notes].
 const (
 	notePrefix = "user.hpcc."
-	ownerAttr  = notePrefix + "owner"      // "UID:GID"; without it 0:0
-	modeAttr   = notePrefix + "mode"       // octal, when it is not the file's own; see granted
+	ownerAttr  = notePrefix + "owner"      // "UID:GID"; missing: 0:0
+	modeAttr   = notePrefix + "mode"       // octal, if it differs from the file's own; see granted
 	capsAttr   = notePrefix + "capability" // the value of security.capability, capabilities(7)
-	// Links and FIFOs have no such attributes (xattr(7)). Their directory notes the
-	// owners of those that are not root's, "UID:GID NAME" with NUL bytes between.
+	// Links and FIFOs cannot have such attributes (xattr(7)). Their directory records the
+	// owners other than root, as "UID:GID NAME" separated by NUL bytes.
 	linksAttr = notePrefix + "links"
 )
 
-// noteAttrs are the attributes that notes consist of.
+// noteAttrs are the attributes in which notes are stored.
 var noteAttrs = []string{ownerAttr, modeAttr, capsAttr, linksAttr}
 
-// capsRecord is the record of capsAttr in a layer's headers, as GNU tar and
-// BuildKit write it.
+// capsRecord is the PAX record for capsAttr in a layer's headers, as in GNU tar and
+// BuildKit.
 const capsRecord = xattrRecord + "security.capability"
 
-// maxNote is the longest note that is read, in bytes.
+// maxNote is the maximum length of a note, in bytes.
 const maxNote = 64 << 10
 
-// A note is what the image says of a file.
+// A note holds the image's metadata of a file.
 type note struct {
 	owned    bool // an owner is noted
 	uid, gid int
@@ -46,10 +45,10 @@ type note struct {
 	caps     string
 }
 
-// notedByDir reports whether the owner of such a file is noted in its directory.
+// notedByDir reports whether the owner of such a file is recorded in its directory.
 func notedByDir(kind fs.FileMode) bool { return kind&(fs.ModeSymlink|fs.ModeNamedPipe) != 0 }
 
-// of reads the note of a file that Lstat says is of this kind.
+// of returns the note of a file of this type, according to Lstat.
 func (n *Notes) of(file string, kind fs.FileMode) note {
 	var m note
 	if notedByDir(kind) {
@@ -69,8 +68,8 @@ func (n *Notes) of(file string, kind fs.FileMode) note {
 	return m
 }
 
-// Describe puts into a header what the image says of a file of the tree: owner,
-// mode, capabilities. fi is what Lstat returns for it.
+// Describe sets the owner, mode and capabilities of a header to those of a file in the
+// image. fi is the result of Lstat for the file.
 func (n *Notes) Describe(h *tar.Header, file string, fi fs.FileInfo) {
 	m := n.of(file, fi.Mode())
 	h.Uid, h.Gid = m.uid, m.gid
@@ -80,7 +79,7 @@ func (n *Notes) Describe(h *tar.Header, file string, fi fs.FileInfo) {
 	}
 	h.Mode = int64(st.Mode & 0o7777)
 	if m.hasMode && granted(m.mode, fi.IsDir()) == st.Mode&0o7777 {
-		h.Mode = int64(m.mode) // nobody has changed it since
+		h.Mode = int64(m.mode) // it has not changed since
 	}
 	if m.caps != "" && fi.Mode().IsRegular() {
 		if h.PAXRecords == nil {
@@ -90,7 +89,7 @@ func (n *Notes) Describe(h *tar.Header, file string, fi fs.FileInfo) {
 	}
 }
 
-// shows says whether two notes come to the same in a layer.
+// shows reports whether two notes give the same metadata in a layer.
 func (n note) shows(m note) bool {
 	n.owned, m.owned = false, false
 	return n == m
@@ -106,7 +105,7 @@ func parseOwner(text string) (uid, gid int, ok bool) {
 	return uid, gid, true
 }
 
-// linkOwner returns the owner noted of a link or FIFO in a directory.
+// linkOwner returns the recorded owner of a link or FIFO in a directory.
 func (n *Notes) linkOwner(dir, name string) (uid, gid int, ok bool) {
 	for _, l := range strings.Split(n.get(dir, linksAttr), "\x00") {
 		if o, link, _ := strings.Cut(l, " "); link == name {
@@ -116,8 +115,8 @@ func (n *Notes) linkOwner(dir, name string) (uid, gid int, ok bool) {
 	return 0, 0, false
 }
 
-// setLinkOwner notes the owner of a link or FIFO. An attribute has room for some
-// thousand bytes, depending on the file system; links beyond are root's.
+// setLinkOwner records the owner of a link or FIFO. An attribute holds some thousand bytes,
+// depending on the file system; the owner of further links is root.
 func (n *Notes) setLinkOwner(dir, name string, uid, gid int) error {
 	old := n.get(dir, linksAttr)
 	var out []string
@@ -137,8 +136,8 @@ func (n *Notes) setLinkOwner(dir, name string, uid, gid int) error {
 	return nil
 }
 
-// chownLink notes the owner of a link and sets its times to what they are: so
-// an overlay copies it to its upper directory, where [Upper] looks for changes.
+// chownLink records the owner of a link and sets its times to their current values, so that
+// an overlay copies it to its upper directory, in which [Upper] searches for changes.
 func (n *Notes) chownLink(dir, name string, uid, gid int) error {
 	if err := n.setLinkOwner(dir, name, uid, gid); err != nil {
 		return err
@@ -151,8 +150,8 @@ func (n *Notes) chownLink(dir, name string, uid, gid int) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, link, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// setOwner notes the owner that a file has in the image; it follows no link. A
-// file system without room for it is not an error.
+// setOwner records the owner of a file in the image. It does not follow links. A file system
+// without space for the note is not an error.
 func (n *Notes) setOwner(file string, uid, gid int) error {
 	fi, err := os.Lstat(file)
 	if err != nil {
@@ -172,8 +171,7 @@ func (n *Notes) setOwner(file string, uid, gid int) error {
 	return err
 }
 
-// CopyTo gives the copy of a file, which another tree has, the notes of the
-// original.
+// CopyTo copies the notes of a file to its copy in another tree.
 func (n *Notes) CopyTo(from string, other *Notes, to string) error {
 	fi, err := os.Lstat(from)
 	if err != nil {
@@ -188,7 +186,7 @@ func (n *Notes) CopyTo(from string, other *Notes, to string) error {
 	return n.copyTo(from, other, to)
 }
 
-// copyTo copies the notes of a file or directory; links in the paths are followed.
+// copyTo copies the notes of a file or directory. It follows links.
 func (n *Notes) copyTo(from string, other *Notes, to string) error {
 	if n.table == nil {
 		if size, err := unix.Listxattr(from, nil); err != nil || size == 0 {
@@ -207,8 +205,8 @@ func (n *Notes) copyTo(from string, other *Notes, to string) error {
 	return nil
 }
 
-// granted is the mode that a file of the tree gets in place of m: set-id bits
-// dropped, what its owner needs added.
+// granted returns the mode on disk for mode m: without set-id bits, and with the permissions
+// that its owner needs.
 func granted(m uint32, dir bool) uint32 {
 	if dir {
 		return m&0o1777 | 0o700
@@ -216,8 +214,8 @@ func granted(m uint32, dir bool) uint32 {
 	return m&0o777 | 0o400
 }
 
-// keep notes what an entry says of the open file or directory. The latter's
-// descriptor is a mere path (O_PATH), which only procfs can turn into more.
+// keep records an entry's metadata for the open file or directory. A directory's descriptor
+// is O_PATH, which needs a path in procfs.
 func (n *Notes) keep(fd int, h *tar.Header, fresh bool) {
 	p := procPath(fd)
 	keep := func(attr, value string) {
@@ -242,7 +240,7 @@ func (n *Notes) keep(fd int, h *tar.Header, fresh bool) {
 	keep(capsAttr, h.PAXRecords[capsRecord])
 }
 
-// plain says whether an entry leaves nothing to be noted.
+// plain reports whether an entry needs no note.
 func plain(h *tar.Header) bool {
 	m := uint32(h.Mode) & 0o7777
 	return h.Uid|h.Gid == 0 && m == granted(m, h.Typeflag == tar.TypeDir) && h.PAXRecords[capsRecord] == ""

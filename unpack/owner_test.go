@@ -20,7 +20,7 @@ import (
 // capability is a value of security.capability: cap_net_raw=ep.
 const capability = "\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 
-// listLayer tells of each entry of an archive what an image says of it.
+// listLayer describes the entries of an archive.
 func listLayer(t *testing.T, archive []byte) string {
 	t.Helper()
 	var out strings.Builder
@@ -38,10 +38,10 @@ func listLayer(t *testing.T, archive []byte) string {
 	}
 }
 
-// kinds are the ways to keep notes.
+// kinds lists the storage methods of notes.
 var kinds = map[string]bool{"attributes": false, "memory": true}
 
-// emptyNotes are notes of a kind for a new tree in dir.
+// emptyNotes returns notes of a kind for a new tree in dir.
 func emptyNotes(t *testing.T, dir string, memory bool) *Notes {
 	t.Helper()
 	if memory {
@@ -51,8 +51,7 @@ func emptyNotes(t *testing.T, dir string, memory bool) *Notes {
 	return &Notes{}
 }
 
-// apply unpacks headers of files without content into a new directory, twice
-// over when again: onto what the first time left.
+// apply unpacks headers of empty files into a new directory. With again, it unpacks twice.
 func apply(t *testing.T, memory, again bool, hs ...*tar.Header) (dir string, notes *Notes) {
 	t.Helper()
 	dir = t.TempDir()
@@ -71,7 +70,7 @@ func apply(t *testing.T, memory, again bool, hs ...*tar.Header) (dir string, not
 	return dir, notes
 }
 
-// compare returns the layer of what differs in upper, as listLayer.
+// compare returns the layer of the differences in upper, in the format of listLayer.
 func compare(t *testing.T, lower, upper string, o DiffOptions) string {
 	t.Helper()
 	o.Skip = []string{configDir}
@@ -118,8 +117,8 @@ locked/none/ 0 0:0
 locked/search/ 111 0:0
 `
 
-// What an image says of files and a user's disk cannot is not on the disk, and
-// in the layer that is made of them: also when the tree was moved.
+// Metadata that a user's disk cannot hold is not on the disk, but in the layer created from
+// it, also after the tree was moved.
 func TestNotesSurvive(t *testing.T) {
 	for kind, memory := range kinds {
 		for _, again := range []bool{false, true} {
@@ -142,7 +141,7 @@ func TestNotesSurvive(t *testing.T) {
 	}
 }
 
-// Entries that replace others leave nothing of what was noted.
+// Entries that replace others leave no old notes.
 func TestNotesAreReplaced(t *testing.T) {
 	for kind, memory := range kinds {
 		hs := entries()
@@ -160,7 +159,7 @@ func TestNotesAreReplaced(t *testing.T) {
 	}
 }
 
-// What programs ask of files comes to what the kernel would have made of it.
+// The effect of programs' requests on files is that of the kernel.
 func TestAsk(t *testing.T) {
 	type asked func(n *Notes, file string) error
 	owner := func(uid, gid int) asked {
@@ -232,7 +231,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// acl is an access control list: pairs of tag and rights.
+// acl builds an access control list from pairs of tag and permissions.
 func acl(pairs ...byte) string {
 	b := []byte{2, 0, 0, 0}
 	for i := 0; i < len(pairs); i += 2 {
@@ -241,7 +240,7 @@ func acl(pairs ...byte) string {
 	return string(b)
 }
 
-// Whose a new file is follows from where it is, and from what it replaces.
+// The owner of a new file follows from its directory, and from the file that it replaces.
 func TestAttribute(t *testing.T) {
 	base := []*tar.Header{
 		{Typeflag: tar.TypeDir, Name: "home", Mode: 0o755, Uid: 5, Gid: 6},
@@ -299,7 +298,7 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
-// A directory keeps the owners of as many links as fit, and fails for none.
+// A directory keeps as many owners of links as fit, and never fails.
 func TestManyLinks(t *testing.T) {
 	dir, notes := apply(t, false, false)
 	for i := range 2000 {

@@ -20,28 +20,28 @@ import (
 	"hpcc/store/disk"
 )
 
-// Parts are layers that were unpacked while they were written, from the same bytes:
-// to make the image's tree of them, nothing is read, decompressed or digested a second
-// time. Each has a directory of its own, so that layers may be written in any order and
-// together; [Tree] moves what is in it to its place.
+// Parts are layers that were unpacked while they were written, from the same bytes. Building
+// the image's tree from them does not read, decompress or digest the layers again. Each part
+// has its own directory, so that layers may be written concurrently in any order; [Tree]
+// moves its content into place.
 //
-// Not every layer can be a part: what it comes to must not depend on the layers below.
-// One that hides something, has owners, or leads through links is unpacked from its
-// blob like any other, and so is one that could not be written.
+// A layer can be a part only if its result does not depend on the layers below. A layer with
+// whiteouts, owners or links in paths is unpacked from its blob, and so is one that could
+// not be written.
 type Parts struct {
 	store *store.Store
 	mu    sync.Mutex
-	dir   string           // of the parts; "" until there is one
-	made  map[string]*tree // by the diff ids of their layers
+	dir   string           // directory of the parts; empty until the first one
+	made  map[string]*tree // by the diff IDs of their layers
 	pool  blockPool
 }
 
-// NewParts returns an empty set of parts, to be closed.
+// NewParts returns an empty set of parts. The caller must close it.
 func NewParts(s *store.Store) *Parts {
 	return &Parts{store: s, made: map[string]*tree{}, pool: make(blockPool, blocksAhead*goruntime.GOMAXPROCS(0))}
 }
 
-// Close removes the parts that no tree was made of.
+// Close removes the unused parts.
 func (p *Parts) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +51,7 @@ func (p *Parts) Close() {
 	p.dir, p.made = "", nil
 }
 
-// newTree makes an empty directory to be a part.
+// newTree creates an empty directory for a part.
 func (p *Parts) newTree() (*tree, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,12 +74,12 @@ func (p *Parts) newTree() (*tree, error) {
 		return nil, err
 	}
 	t.linkOwners = false
-	t.open = max(2, t.open/goruntime.GOMAXPROCS(0)) // as many may be written together
+	t.open = max(2, t.open/goruntime.GOMAXPROCS(0)) // that many may be written concurrently
 	return t, nil
 }
 
-// take hands out the part that a layer came to, nil when there is none. Each is there
-// for one tree. Parts may be nil.
+// take returns the part of a layer and removes it from the set, or returns nil. p may be
+// nil.
 func (p *Parts) take(l v1.Layer) *tree {
 	if p == nil {
 		return nil
@@ -95,18 +95,18 @@ func (p *Parts) take(l v1.Layer) *tree {
 	return t
 }
 
-// A Part is a layer that is being written and unpacked.
+// A Part is a layer during writing and unpacking.
 type Part struct {
 	parts   *Parts
 	content *content
-	now     *block // that is being filled
-	lost    bool   // something that was written
+	now     *block // the block being filled
+	lost    bool   // some written bytes are missing
 	ctx     context.Context
 	stop    context.CancelFunc
-	done    chan *tree // gets what the layer came to, nil for none
+	done    chan *tree // receives the unpacked layer, or nil
 }
 
-// Begin begins a part. It gets the layer's tar by Write, and then End must be called.
+// Begin starts a part. The caller writes the layer's tar to it and must then call End.
 func (p *Parts) Begin(ctx context.Context) *Part {
 	x := &Part{parts: p, content: &content{stream: newStream(p.pool)}, done: make(chan *tree, 1)}
 	x.ctx, x.stop = context.WithCancel(ctx)
@@ -122,8 +122,8 @@ func (p *Parts) Begin(ctx context.Context) *Part {
 	return x
 }
 
-// Write takes what comes next of the tar. It does not fail: a layer that cannot be a
-// part is none.
+// Write receives the next bytes of the tar. It never fails: a layer that is unsuitable is
+// dropped.
 func (x *Part) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 && !x.lost {
@@ -147,8 +147,7 @@ func (x *Part) send(b *block) {
 	}
 }
 
-// End says that all was written, and which layer it is; a zero Hash is a layer that
-// came to nothing.
+// End ends the layer and sets its diff ID. A zero Hash discards it.
 func (x *Part) End(diffID v1.Hash) {
 	last := x.now
 	if last == nil {
@@ -168,7 +167,7 @@ func (x *Part) End(diffID v1.Hash) {
 	}
 }
 
-// unpack makes the tree of the part.
+// unpack builds the part's tree.
 func (x *Part) unpack() (*tree, error) {
 	t, err := x.parts.newTree()
 	if err != nil {
@@ -184,15 +183,14 @@ func (x *Part) unpack() (*tree, error) {
 		return t.entry(h, tr)
 	})
 	if err == nil {
-		_, err = io.Copy(io.Discard, x.content) // what follows the archive's end
+		_, err = io.Copy(io.Discard, x.content) // the bytes after the archive's end
 	}
 	t.content, t.made, t.buf = nil, nil, nil
 	return t, err
 }
 
-// standsAlone refuses entries that may come to something else above other layers: each
-// must be a file, link or directory of root's, new, in a directory that the layer
-// describes before.
+// standsAlone refuses entries whose effect depends on other layers. Each entry must be a new
+// file, link or directory of root, in a directory that the layer described earlier.
 func (t *tree) standsAlone(h *tar.Header) error {
 	name, err := cleanName(h.Name)
 	if err != nil {
@@ -207,11 +205,11 @@ func (t *tree) standsAlone(h *tar.Header) error {
 	}
 	switch {
 	case name == "." || name == configDir || strings.HasPrefix(base, whPrefix):
-		return errors.New("it is about other entries")
+		return errors.New("it refers to other entries")
 	case dir != "." && !described:
 		return errors.New("its directory is not described")
 	case t.made[name]:
-		return errors.New("it is there already")
+		return errors.New("it already exists")
 	case h.Uid|h.Gid != 0 || (h.Typeflag != tar.TypeSymlink && !plain(h)):
 		return errors.New("it needs a note")
 	}
@@ -223,8 +221,7 @@ func (t *tree) standsAlone(h *tar.Header) error {
 	return nil
 }
 
-// adopt moves what is in a part into t, above what is there: the same as if the
-// layer were applied.
+// adopt moves a part's content into t. The result is the same as applying the layer.
 func (t *tree) adopt(part *tree) error {
 	root := part.file.Name()
 	dirs := []string{"."}
@@ -243,8 +240,8 @@ func (t *tree) adopt(part *tree) error {
 	return nil
 }
 
-// adoptDir moves what is in the directory from to the directory to of the tree, but
-// for directories that are in both, which it returns.
+// adoptDir moves the contents of the directory from into the tree's directory to. It returns
+// directories that exist in both instead of moving them.
 func (t *tree) adoptDir(from, to string) (both []string, err error) {
 	f, err := os.Open(from)
 	if err != nil {
@@ -277,8 +274,8 @@ func (t *tree) adoptDir(from, to string) (both []string, err error) {
 	return both, nil
 }
 
-// mergeDir gives a directory of the tree the mode of one in the directory from. It
-// says whether there is one; what else has the name is removed.
+// mergeDir gives a directory of the tree the mode of one in the directory from. It reports
+// whether the tree has the directory; other files of the name are removed.
 func (t *tree) mergeDir(from int, name string) (bool, error) {
 	parent, err := t.dir(path.Dir(name))
 	if err != nil {
@@ -306,7 +303,7 @@ func (t *tree) mergeDir(from int, name string) (bool, error) {
 	return true, unix.Fchmodat(parent.fd, path.Base(name), own.Mode&0o7777, 0)
 }
 
-// move moves one name of the directory from to its place in the tree.
+// move moves one name of the directory from to its path in the tree.
 func (t *tree) move(from int, name string, link bool) error {
 	base := path.Base(name)
 	parent, err := t.dir(path.Dir(name))
@@ -324,7 +321,7 @@ func (t *tree) move(from int, name string, link bool) error {
 		err = unix.Renameat(from, base, parent.fd, base)
 	}
 	if err == nil {
-		t.forgetLinked() // it may have been a link
+		t.forgetLinked() // it may replace a link
 	}
 	if err == nil && link && t.linkOwners {
 		_ = t.notes.setLinkOwner(procPath(parent.fd), base, 0, 0)
@@ -332,7 +329,7 @@ func (t *tree) move(from int, name string, link bool) error {
 	return err
 }
 
-// add counts what another report counts.
+// add adds the counts of another report.
 func (r *Report) add(o Report) {
 	r.Files, r.Dirs, r.Links, r.Bytes = r.Files+o.Files, r.Dirs+o.Dirs, r.Links+o.Links, r.Bytes+o.Bytes
 	r.Devices, r.FIFOs, r.SetID, r.Copies = r.Devices+o.Devices, r.FIFOs+o.FIFOs, r.SetID+o.SetID, r.Copies+o.Copies

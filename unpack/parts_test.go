@@ -27,7 +27,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// closely writes all that there is to a tree: modes, names of one file, times, content, notes.
+// closely describes everything in a tree: modes, hard links, times, content, notes.
 func closely(t testing.TB, dir string) string {
 	t.Helper()
 	var out []string
@@ -77,7 +77,7 @@ func closely(t testing.TB, dir string) string {
 	return strings.Join(out, "\n")
 }
 
-// retouched is a layer with other headers.
+// retouched returns a layer with modified headers.
 func retouched(t testing.TB, l v1.Layer, change func(h *tar.Header)) v1.Layer {
 	t.Helper()
 	var buf bytes.Buffer
@@ -114,7 +114,7 @@ func storeOf(t testing.TB) *store.Store {
 	return s
 }
 
-// writePart writes a layer into parts, in pieces of that many bytes.
+// writePart writes a layer into parts, in pieces of the given size.
 func writePart(t testing.TB, p *Parts, l v1.Layer, piece int) {
 	t.Helper()
 	b, id := tarOf(t, l), v1.Hash{}
@@ -129,7 +129,7 @@ func writePart(t testing.TB, p *Parts, l v1.Layer, piece int) {
 	x.End(id)
 }
 
-// asOne holds a tree that is made with parts to the one that is made of the layers.
+// asOne compares a tree built with parts with one built from the layers.
 func asOne(t *testing.T, parts *Parts, img v1.Image, text string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -150,7 +150,7 @@ func asOne(t *testing.T, parts *Parts, img v1.Image, text string) {
 	}
 }
 
-// All that a layer can find below it; and what cannot be a part.
+// Everything that a layer can find below it, and layers that cannot be parts.
 func TestParts(t *testing.T) {
 	below := []string{"d dir", "f dir/old 1", "d dir/sub", "f dir/sub/x 2", "f file 3", "l link dir", "l away /nowhere", "d1777 tmp", "d0700 closed", "f0400 closed/k 4", "d owned", "l owned/l x"}
 	for _, c := range []struct {
@@ -205,7 +205,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// What a name led to before a part came is not what it leads to for the layers above.
+// A link's target before a part was adopted must not be used for the layers above.
 func TestPartsBetween(t *testing.T) {
 	below := layerOf(t, "d dir", "d other", "l link dir", "f link/a 1", "d d", "d d/e", "f d/e/x 1")
 	above := layerOf(t, "f link/b 2", "d d", "d d/e", "f d/e/y 2", "f other/.wh.c")
@@ -221,7 +221,7 @@ func TestPartsBetween(t *testing.T) {
 	}
 }
 
-// A layer with owners is not a part: owners are notes.
+// A layer with owners is not a part, because owners need notes.
 func TestPartsOfOthers(t *testing.T) {
 	for _, lines := range [][]string{{"f a 1"}, {"d a"}, {"l a b"}} {
 		l := retouched(t, layerOf(t, lines...), func(h *tar.Header) { h.Gid = 5 })
@@ -234,7 +234,7 @@ func TestPartsOfOthers(t *testing.T) {
 	}
 }
 
-// Images of random layers, some of them written as parts, all at once.
+// Concurrent images of random layers, some of them written as parts.
 func TestPartsRandom(t *testing.T) {
 	r := seeded(t)
 	parts, layers := 0, 0
@@ -279,7 +279,7 @@ func TestPartsRandom(t *testing.T) {
 	t.Logf("%d of %d layers were parts", parts, layers)
 }
 
-// Large files, which lie in many blocks.
+// Large files, which span many blocks.
 func TestPartsLarge(t *testing.T) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -305,7 +305,7 @@ func TestPartsLarge(t *testing.T) {
 	}
 }
 
-// What came to nothing is none: layers that were given up, cut off, cancelled.
+// Abandoned, truncated and cancelled layers are not parts.
 func TestPartsGivenUp(t *testing.T) {
 	l := layerOf(t, "d d", "f d/a 1", "f d/b 2")
 	b := tarOf(t, l)
@@ -342,7 +342,7 @@ func TestPartsGivenUp(t *testing.T) {
 	}
 }
 
-// Tree makes of its layers what cannot be made of their parts.
+// Tree unpacks layers that cannot be parts.
 func TestPartsThatCannotBeMoved(t *testing.T) {
 	l := layerOf(t, "d d", "f d/a 1")
 	img, s := imageOf(t, l), storeOf(t)

@@ -20,12 +20,12 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A model says what a tree is after some layers, by the image specification's
-// rules (layer.md, "Applying Changesets") and nothing else.
+// A model computes a tree after some layers by the image specification's rules (layer.md,
+// "Applying Changesets") only.
 type model map[string]string // path → line of listing without the path: "d", "f content", "l target"
 
-// apply puts a layer of layerOf's lines onto the model. Whiteouts concern the
-// layers below alone, wherever they stand in their own.
+// apply applies a layer of layerOf's lines to the model. Whiteouts only affect lower layers,
+// wherever they are in their own.
 func (m model) apply(lines []string) {
 	var own []string
 	for _, line := range lines {
@@ -58,7 +58,7 @@ func (m model) apply(lines []string) {
 	}
 }
 
-// remove takes a path and all below it away, or only what is below.
+// remove removes a path and everything below it, or only the latter.
 func (m model) remove(p string, itself bool) {
 	for q := range m {
 		if (q == p && itself) || p == "." || strings.HasPrefix(q, p+"/") {
@@ -77,8 +77,8 @@ func (m model) String() string {
 	return strings.Join(out, "\n")
 }
 
-// randomLayer makes a layer's lines: every parent is there as a directory, no
-// name is made and removed in one layer. below is what is under it.
+// randomLayer returns a layer's lines. Every parent exists as a directory, and no name is
+// created and removed in one layer. below is the model of the lower layers.
 func randomLayer(r *rand.Rand, below model) []string {
 	var lines []string
 	mine := map[string]bool{}
@@ -140,7 +140,7 @@ func kindOf(lines []string, p string) (string, bool) {
 	return "", false
 }
 
-// someFile picks a file of the layer, for a hard link to it.
+// someFile picks a file of the layer as the target of a hard link.
 func someFile(r *rand.Rand, lines []string) string {
 	var files []string
 	for _, l := range lines {
@@ -154,7 +154,7 @@ func someFile(r *rand.Rand, lines []string) string {
 	return files[r.Intn(len(files))]
 }
 
-// randomImage makes an image and what its tree should be.
+// randomImage returns an image and its expected tree.
 func randomImage(t *testing.T, r *rand.Rand) (v1.Image, model, string) {
 	m := model{}
 	var layers []v1.Layer
@@ -187,7 +187,7 @@ func TestRandomImages(t *testing.T) {
 	}
 }
 
-// needUmoci finds umoci, the second opinion.
+// needUmoci finds umoci, the reference implementation.
 func needUmoci(t *testing.T) string {
 	t.Helper()
 	umoci, err := exec.LookPath("umoci")
@@ -197,7 +197,7 @@ func needUmoci(t *testing.T) string {
 	return umoci
 }
 
-// umociTree is the listing of what umoci unpacks, below top.
+// umociTree returns the listing of umoci's result, below top.
 func umociTree(t *testing.T, umoci string, img v1.Image, top string) string {
 	t.Helper()
 	p, err := layout.Write(filepath.Join(top, "oci"), empty.Index)
@@ -215,7 +215,7 @@ func umociTree(t *testing.T, umoci string, img v1.Image, top string) string {
 	return listing(t, filepath.Join(top, "bundle/rootfs"))
 }
 
-// TestUmociAgrees compares trees with what umoci makes of the same image.
+// TestUmociAgrees compares trees with umoci's for the same image.
 func TestUmociAgrees(t *testing.T) {
 	umoci := needUmoci(t)
 	r := seeded(t)

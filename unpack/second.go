@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noSecondName says whether an error of link(2) means that the file system does
-// not give this file another name: it knows no hard links (EPERM, ENOTSUP,
-// ENOSYS), none between these directories (EXDEV: AFS, directories of Lustre on
-// several servers, quotas of projects), or not so many (EMLINK).
+// noSecondName reports whether an error of link(2) means that the file system cannot create
+// this hard link: it has no hard links (EPERM, ENOTSUP, ENOSYS), none between these
+// directories (EXDEV: AFS, Lustre directories on several servers, project quotas), or too
+// many already (EMLINK).
 func noSecondName(err error) bool {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
@@ -24,12 +24,11 @@ func noSecondName(err error) bool {
 	return false
 }
 
-// maxCopied bounds what the copies in a tree come to, in bytes: an archive needs
-// few bytes to ask for one, however large the file is.
+// maxCopied bounds the total size of copies in a tree, in bytes: an archive needs few bytes
+// to request one, however large the file is.
 const maxCopied = 32 << 30
 
-// copyName makes a file or link that looks like another one of the tree, in
-// place of a second name for it.
+// copyName creates a copy of a file or link of the tree instead of a hard link to it.
 func (t *tree) copyName(fromDir int, from string, toDir int, to string) error {
 	in, err := unix.Openat(fromDir, from, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) {
@@ -51,7 +50,7 @@ func (t *tree) copyName(fromDir int, from string, toDir int, to string) error {
 		return errors.New("hard link target is not a regular file")
 	}
 	if st.Size > maxCopied-t.copied {
-		return fmt.Errorf("it is a hard link to a file of %d bytes, which the file system cannot have; copies in their place may have %d in all", st.Size, int64(maxCopied))
+		return fmt.Errorf("hard link to a file of %d bytes, which the file system cannot create; copies instead of hard links may have %d bytes in total", st.Size, int64(maxCopied))
 	}
 	t.copied += st.Size
 	out, err := unix.Openat(toDir, to, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -75,7 +74,7 @@ func (t *tree) copyName(fromDir int, from string, toDir int, to string) error {
 	return err
 }
 
-// copyLink is copyName of a symbolic link, whose owner its directory notes.
+// copyLink is copyName for a symbolic link, whose owner its directory records.
 func (t *tree) copyLink(fromDir int, from string, toDir int, to string) error {
 	b := make([]byte, maxPath)
 	n, err := unix.Readlinkat(fromDir, from, b)
@@ -92,7 +91,7 @@ func (t *tree) copyLink(fromDir int, from string, toDir int, to string) error {
 	return t.likeLink(fromDir, from, toDir, to, &st)
 }
 
-// copyFIFO is copyName of a FIFO.
+// copyFIFO is copyName for a FIFO.
 func (t *tree) copyFIFO(fromDir int, from string, toDir int, to string, st *unix.Stat_t) error {
 	err := unix.Mknodat(toDir, to, unix.S_IFIFO|0o600, 0)
 	if err == nil {
@@ -104,7 +103,7 @@ func (t *tree) copyFIFO(fromDir int, from string, toDir int, to string, st *unix
 	return t.likeLink(fromDir, from, toDir, to, st)
 }
 
-// likeLink gives a link or FIFO the owner and the time of another one.
+// likeLink copies the owner and the time of a link or FIFO to another one.
 func (t *tree) likeLink(fromDir int, from string, toDir int, to string, st *unix.Stat_t) error {
 	if uid, gid, ok := t.notes.linkOwner(procPath(fromDir), from); ok {
 		_ = t.notes.setLinkOwner(procPath(toDir), to, uid, gid)

@@ -11,8 +11,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Copies in place of hard links are bounded: archives ask for them with few
-// bytes. What is not a file is not opened for long, and nothing is written over.
+// Copies instead of hard links are bounded, because archives can request them with few
+// bytes. Opening other file types does not block, and nothing is overwritten.
 func TestCopyName(t *testing.T) {
 	dir := t.TempDir()
 	tr, err := openTree(dir, &Notes{})
@@ -31,7 +31,7 @@ func TestCopyName(t *testing.T) {
 	try("file", "pipe", "file exists")
 	tr.copied = maxCopied - 19
 	try("file", "one", "")
-	try("file", "two", "copies in their place may have")
+	try("file", "two", "copies instead of hard links may have")
 	if b, err := os.ReadFile(filepath.Join(dir, "one")); err != nil || string(b) != "0123456789" {
 		t.Errorf("the copy holds %q, %v", b, err)
 	}

@@ -13,8 +13,8 @@ import (
 	"hpcc/unpack/squashfs"
 )
 
-// SquashFS unpacks a SquashFS file to dir, which must not exist or be empty, as
-// [Image] does an image. When it fails, dir is as it was.
+// SquashFS unpacks a SquashFS file to dir, which must not exist or be empty, as [Image] does
+// for an image. If it fails, dir is unchanged.
 func SquashFS(ctx context.Context, file, dir string) (Report, error) {
 	var rep Report
 	err := toNewDir(dir, func(root string) error {
@@ -28,8 +28,8 @@ func SquashFS(ctx context.Context, file, dir string) (Report, error) {
 	return rep, nil
 }
 
-// FillSquashFS unpacks a SquashFS file into an empty directory. When it fails,
-// the content of dir is undefined.
+// FillSquashFS unpacks a SquashFS file into an empty directory. If it fails, the content of
+// dir is undefined.
 func FillSquashFS(ctx context.Context, file, dir string) (Report, error) {
 	t, err := openTree(dir, NewNotes(dir))
 	if err != nil {
@@ -50,8 +50,8 @@ func FillSquashFS(ctx context.Context, file, dir string) (Report, error) {
 	return t.rep, err
 }
 
-// SquashFSLayer writes a SquashFS file as a layer, an uncompressed tar. It returns
-// the image's configuration in the file, nil when there is none.
+// SquashFSLayer writes a SquashFS file as a layer, an uncompressed tar. It returns the
+// image's configuration in the file, or nil.
 func SquashFSLayer(ctx context.Context, file string, w io.Writer) (config []byte, err error) {
 	tw := tar.NewWriter(w)
 	config, err = eachInSquashFS(ctx, file, func(h *tar.Header, r io.Reader) error {
@@ -79,25 +79,25 @@ func SquashFSLayer(ctx context.Context, file string, w io.Writer) (config []byte
 // isOurs reports whether a path of a tree is hpcc's own directory or below it.
 func isOurs(name string) bool { return name == configDir || strings.HasPrefix(name, configDir+"/") }
 
-// maxConfig is the longest configuration that is read, in bytes.
+// maxConfig is the maximum size of a configuration, in bytes.
 const maxConfig = 4 << 20
 
-// eachInSquashFS calls do for each file but the image's configuration, which it
-// returns. Files that no image can hold are refused.
+// eachInSquashFS calls do for each file except the image's configuration, which it returns.
+// It refuses files that images cannot hold.
 func eachInSquashFS(ctx context.Context, file string, do func(*tar.Header, io.Reader) error) (config []byte, err error) {
 	err = squashfs.Walk(ctx, file, func(h *tar.Header, r io.Reader) error {
 		for k := range h.PAXRecords {
-			if strings.HasPrefix(k, xattrRecord+notePrefix) { // notes are made anew
+			if strings.HasPrefix(k, xattrRecord+notePrefix) { // notes are created anew
 				delete(h.PAXRecords, k)
 			}
 		}
 		switch {
 		case strings.HasPrefix(path.Base(h.Name), whPrefix):
-			return fmt.Errorf("images cannot hold a file whose name begins with %s, which marks what was removed (image-spec, \"Whiteouts\")", whPrefix)
+			return fmt.Errorf("images cannot hold a file whose name begins with %s, which marks removed files (image-spec, \"Whiteouts\")", whPrefix)
 		case h.Name != ConfigFile || h.Typeflag != tar.TypeReg:
 			return do(h, r)
 		case h.Size > maxConfig:
-			return fmt.Errorf("the configuration has %d bytes; the most that is read is %d", h.Size, maxConfig)
+			return fmt.Errorf("the configuration has %d bytes; the maximum is %d", h.Size, maxConfig)
 		}
 		var err error
 		config, err = io.ReadAll(r)
@@ -106,13 +106,13 @@ func eachInSquashFS(ctx context.Context, file string, do func(*tar.Header, io.Re
 	return config, err
 }
 
-// WriteSquashFS writes the tree in a directory as a SquashFS file to f, with the
-// owners, modes and capabilities that the image has and the tree notes. The
-// same image gives the same bytes: what has no time in the image (the configuration,
-// directories that no layer describes) gets the newest time of a file. f must be empty.
+// WriteSquashFS writes the tree in a directory to f as a SquashFS file, with the owners,
+// modes and capabilities from the tree's notes. The same image gives the same bytes: files
+// without a time in the image (the configuration, directories that no layer describes) get
+// the newest time of any file. f must be empty.
 //
-// mksquashfs is not used: it would need the owners on disk or in a list, and its
-// bytes depend on its version.
+// It does not use mksquashfs, which would need the owners on disk or in a list, and whose
+// output depends on its version.
 func WriteSquashFS(ctx context.Context, tree string, f io.WriteSeeker) error {
 	if err := writeSquashFS(ctx, tree, f); err != nil {
 		return fmt.Errorf("writing SquashFS: %w", err)
@@ -139,7 +139,7 @@ func writeSquashFS(ctx context.Context, tree string, f io.WriteSeeker) error {
 		tr := tar.NewReader(r)
 		return eachEntry(ctx, tr, func(h *tar.Header) error {
 			if isOurs(path.Clean(h.Name)) && h.Typeflag != tar.TypeDir {
-				h.ModTime = time.Time{} // it is written with the tree
+				h.ModTime = time.Time{} // the tree's creation set it
 			}
 			return w.Add(h, tr)
 		})

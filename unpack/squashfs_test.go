@@ -19,10 +19,10 @@ import (
 	"hpcc/unpack/squashfs"
 )
 
-// squashBlock is the block size of the files that are written, in bytes.
+// squashBlock is the block size of the written files, in bytes.
 const squashBlock = 128 << 10
 
-// squashSample is an archive with one of everything that a tree can hold.
+// squashSample returns an archive with one of everything that a tree can hold.
 func squashSample(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -76,7 +76,7 @@ func squash(t testing.TB, tree string) string {
 	return f.Name()
 }
 
-// linesOf is what an archive says, a line for each member.
+// linesOf describes an archive, one line for each member.
 func linesOf(t *testing.T, r io.Reader) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -103,7 +103,7 @@ func linesOf(t *testing.T, r io.Reader) map[string]string {
 
 func TestSquashFSHoldsATree(t *testing.T) {
 	tree := squashTree(t, squashSample(t))
-	// What has no time in the image has another one in every tree.
+	// Files without a time in the image have another one in every tree.
 	later := squashTree(t, squashSample(t))
 	now := time.Now().Add(time.Hour)
 	for _, p := range []string{later, filepath.Join(later, "many"), filepath.Join(later, configDir)} {
@@ -157,8 +157,8 @@ func same(t *testing.T, what string, got, want map[string]string) {
 	}
 }
 
-// TestSquashFSRefused reads files that no image can hold, and broken ones. Nothing is
-// left where they were to be unpacked.
+// TestSquashFSRefused reads files that no image can hold, and corrupt ones. The target
+// directory stays empty.
 func TestSquashFSRefused(t *testing.T) {
 	super := func(at int, v uint32) func([]byte) {
 		return func(b []byte) { binary.LittleEndian.PutUint32(b[at:], v) }
@@ -169,12 +169,12 @@ func TestSquashFSRefused(t *testing.T) {
 		want       string
 	}{
 		{"fine", "f", nil, ""},
-		{"whiteout", ".wh.d", nil, "marks what was removed"},
-		{"whiteout of all", whOpaque, nil, "marks what was removed"},
-		{"huge blocks", "f", super(12, 1<<31), "its blocks have"},
-		{"lzma", "f", super(20, 17<<16|2), "packed with lzma"},
+		{"whiteout", ".wh.d", nil, "marks removed files"},
+		{"whiteout of all", whOpaque, nil, "marks removed files"},
+		{"huge blocks", "f", super(12, 1<<31), "block size is"},
+		{"lzma", "f", super(20, 17<<16|2), "compressed with lzma"},
 		{"truncated", "f", super(40, 1<<30), "truncated"},
-		{"root elsewhere", "f", super(32, 0xffff), "its root"},
+		{"root elsewhere", "f", super(32, 0xffff), "the root"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			top := t.TempDir()

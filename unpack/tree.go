@@ -22,42 +22,42 @@ const (
 	whOpaque = ".wh..wh..opq"
 )
 
-// maxPath is the longest name or link target of an entry, in bytes.
+// maxPath is the maximum length of an entry's name or link target, in bytes.
 const maxPath = 4096
 
-// A tree is a directory that layers are being applied to.
+// A tree is a directory to which layers are applied.
 type tree struct {
 	file     *os.File // the root
 	root     directory
-	dirs     map[string]*directory // opened directories by path below the root
-	inUse    *directory            // the one that an entry is being made in, or nil
-	linked   int                   // how many of them may lead through links
-	open     int                   // how many may be open
-	time     map[string]dirTime    // of directories; set last, for every file made changes them
-	removed  map[string]int        // directories that were removed: by which removal
-	removals int                   // of directories, so far
-	made     map[string]bool       // what the present layer made
-	above    map[string]bool       // the directories above that; nil until madeBelow is asked
+	dirs     map[string]*directory // open directories by path below the root
+	inUse    *directory            // directory in which an entry is being created, or nil
+	linked   int                   // number of directories whose paths may contain links
+	open     int                   // maximum number of open directories
+	time     map[string]dirTime    // times of directories; set last, because every new file changes them
+	removed  map[string]int        // removed directories, with the number of their removal
+	removals int                   // number of removals of directories so far
+	made     map[string]bool       // names that the current layer created
+	above    map[string]bool       // parent directories of made; nil until madeBelow is called
 	rep      Report
 	notes    *Notes
 	buf      []byte // for the bytes of files
 	umask    uint32
-	sparse   int64 // bytes of the present layer's sparse files
-	copied   int64 // bytes of files that were copied in place of hard links
-	// What the entries are read from; nil when that is not a layer.
+	sparse   int64 // total size of the current layer's sparse files, in bytes
+	copied   int64 // total size of copies instead of hard links, in bytes
+	// Source of the entries, or nil if it is not a layer.
 	content *content
-	// Links of this tree may have owners noted.
+	// Some links of this tree may have recorded owners.
 	linkOwners bool
-	oldTimes   bool // the kernel sets times of files by name only
+	oldTimes   bool // the kernel sets times of files only by path
 }
 
-// dirTime is the time of a directory that an entry described after so many removals.
+// dirTime is the time of a directory's entry and the number of removals before it.
 type dirTime struct {
 	time     time.Time
 	removals int
 }
 
-// openTree opens a tree to apply layers to, whose notes are these.
+// openTree opens a tree with its notes, to apply layers to it.
 func openTree(dir string, notes *Notes) (*tree, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -74,13 +74,13 @@ func (t *tree) close() {
 	t.file.Close()
 }
 
-// cleanName is an entry's name below the root; "." is the root itself.
+// cleanName returns an entry's path below the root. "." is the root itself.
 func cleanName(n string) (string, error) {
 	if len(n) > maxPath {
-		return "", fmt.Errorf("its name has %d bytes", len(n))
+		return "", fmt.Errorf("the name has %d bytes", len(n))
 	}
 	if strings.ContainsRune(n, 0) {
-		return "", errors.New("its name holds a NUL byte")
+		return "", errors.New("the name contains a NUL byte")
 	}
 	c := path.Clean(strings.TrimLeft(n, "/"))
 	if c == ".." || strings.HasPrefix(c, "../") {
@@ -127,10 +127,10 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 	case tar.TypeFifo:
 		return t.putFIFO(name, h)
 	}
-	return fmt.Errorf("its type %q is not known", h.Typeflag)
+	return fmt.Errorf("unknown type %q", h.Typeflag)
 }
 
-// lstat looks at a name in an opened directory.
+// lstat returns the status of a name in an open directory.
 func lstat(dir *directory, name string) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	err := unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -173,7 +173,7 @@ func (t *tree) putDir(name string, h *tar.Header) error {
 	return unix.Fchmodat(parent.fd, base, granted(uint32(h.Mode), true), 0)
 }
 
-// clearName makes room for a file: whatever has the name goes.
+// clearName removes the file, link or directory of that name.
 func (t *tree) clearName(parent *directory, name string) error {
 	err := unix.Unlinkat(parent.fd, path.Base(name), 0)
 	if err == nil {
@@ -198,11 +198,11 @@ func timespec(m time.Time) unix.Timespec {
 
 func (t *tree) putLink(name string, h *tar.Header) error {
 	if h.Linkname == "" || len(h.Linkname) > maxPath {
-		return fmt.Errorf("its link target has %d bytes", len(h.Linkname))
+		return fmt.Errorf("the link target has %d bytes", len(h.Linkname))
 	}
 	parent, err := t.inDir(name, func(d *directory, base string) error { return unix.Symlinkat(h.Linkname, d.fd, base) })
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) {
-		return fmt.Errorf("the file system has no symbolic links (%w); unpack to another", err)
+		return fmt.Errorf("the file system does not support symbolic links (%w); unpack to another one", err)
 	}
 	if err != nil {
 		return err
@@ -211,7 +211,7 @@ func (t *tree) putLink(name string, h *tar.Header) error {
 	return t.describeLink(parent, name, h)
 }
 
-// describeLink notes the owner of a new link or FIFO and sets its time.
+// describeLink records the owner of a new link or FIFO and sets its time.
 func (t *tree) describeLink(parent *directory, name string, h *tar.Header) error {
 	if t.linkOwners = t.linkOwners || h.Uid|h.Gid != 0; t.linkOwners {
 		_ = t.notes.setLinkOwner(procPath(parent.fd), path.Base(name), h.Uid, h.Gid)
@@ -221,12 +221,12 @@ func (t *tree) describeLink(parent *directory, name string, h *tar.Header) error
 	return unix.UtimesNanoAt(parent.fd, path.Base(name), []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// putFIFO makes a FIFO. Its mode is as the image has it: nobody needs to open one
-// to record or remove it.
+// putFIFO creates a FIFO. It keeps the image's mode, because recording or removing a FIFO
+// does not open it.
 func (t *tree) putFIFO(name string, h *tar.Header) error {
 	parent, err := t.inDir(name, func(d *directory, base string) error { return unix.Mknodat(d.fd, base, unix.S_IFIFO|0o600, 0) })
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOSYS) {
-		t.rep.FIFOs++ // the file system has none
+		t.rep.FIFOs++ // the file system does not support FIFOs
 		return t.remove(name)
 	}
 	if err == nil {
@@ -241,7 +241,7 @@ func (t *tree) putFIFO(name string, h *tar.Header) error {
 func (t *tree) putHardLink(name string, h *tar.Header) error {
 	target, err := cleanName(h.Linkname)
 	if err != nil {
-		return fmt.Errorf("its link target %q: %w", h.Linkname, err)
+		return fmt.Errorf("link target %q: %w", h.Linkname, err)
 	}
 	if target == name {
 		return nil
@@ -252,13 +252,13 @@ func (t *tree) putHardLink(name string, h *tar.Header) error {
 	}
 	st, err := lstat(from, path.Base(target))
 	if errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("it is a hard link to %q, which is not there", h.Linkname)
+		return fmt.Errorf("hard link target %q does not exist", h.Linkname)
 	}
 	if err != nil {
 		return err
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return fmt.Errorf("it is a hard link to %q, which is a directory", h.Linkname)
+		return fmt.Errorf("hard link target %q is a directory", h.Linkname)
 	}
 	_, err = t.inDir(name, func(d *directory, base string) error {
 		from, err := t.dir(path.Dir(target))
@@ -277,7 +277,7 @@ func (t *tree) putHardLink(name string, h *tar.Header) error {
 	return err
 }
 
-// inDir makes something of the name with make, in place of what is there.
+// inDir calls make to create name, replacing what exists.
 func (t *tree) inDir(name string, make func(d *directory, base string) error) (*directory, error) {
 	parent, err := t.dir(path.Dir(name))
 	if err != nil {
@@ -291,7 +291,7 @@ func (t *tree) inDir(name string, make func(d *directory, base string) error) (*
 	if err := t.clearName(parent, name); err != nil {
 		return nil, err
 	}
-	// Again: clearing may have closed it.
+	// Clearing may have closed it.
 	if parent, err = t.dir(path.Dir(name)); err != nil {
 		return nil, err
 	}
@@ -299,15 +299,15 @@ func (t *tree) inDir(name string, make func(d *directory, base string) error) (*
 	return parent, make(parent, path.Base(name))
 }
 
-// whiteout hides what lower layers put at a name, or in a whole directory. What
-// this layer made itself stays, wherever the whiteout stands in the archive.
+// whiteout hides the lower layers' files of a name, or of a whole directory. Files of this
+// layer stay, wherever the whiteout is in the archive.
 func (t *tree) whiteout(dir, base string) error {
 	if base == whOpaque {
 		return t.hideLower(dir)
 	}
 	target := strings.TrimPrefix(base, whPrefix)
 	if target == "" || target == "." || target == ".." || strings.HasPrefix(base, ".wh..wh.") {
-		return nil // names that mean nothing (aufs keeps its own notes so)
+		return nil // names without a meaning (aufs stores its own data in them)
 	}
 	name := path.Join(dir, target)
 	if name == configDir {
@@ -322,7 +322,7 @@ func (t *tree) whiteout(dir, base string) error {
 	return t.remove(name)
 }
 
-// hideLower removes from directory p what the present layer did not make.
+// hideLower removes the contents of directory p that the current layer did not create.
 func (t *tree) hideLower(p string) error {
 	if ok, err := t.hasDir(path.Dir(p)); err != nil || !ok {
 		return err // nothing to hide
@@ -361,7 +361,7 @@ func (t *tree) hideLower(p string) error {
 	return nil
 }
 
-// mark notes that the present layer made the name.
+// mark records that the current layer created the name.
 func (t *tree) mark(name string) {
 	t.made[name] = true
 	if t.above != nil {
@@ -375,8 +375,8 @@ func (t *tree) markAbove(name string) {
 	}
 }
 
-// madeBelow says whether this layer made something under p, which itself it
-// did not describe.
+// madeBelow reports whether this layer created something below p without describing p
+// itself.
 func (t *tree) madeBelow(p string) bool {
 	if t.above == nil {
 		t.above = map[string]bool{}
@@ -387,7 +387,7 @@ func (t *tree) madeBelow(p string) bool {
 	return t.above[p]
 }
 
-// readNames lists a directory opened with O_PATH or not.
+// readNames lists a directory, which may be opened with O_PATH.
 func readNames(d *directory) ([]string, error) {
 	fd, err := unix.Openat(d.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -400,7 +400,7 @@ func readNames(d *directory) ([]string, error) {
 	return names, err
 }
 
-// remove removes the name, with all below it. Links are removed, not followed.
+// remove removes the name and everything below it. It does not follow links.
 func (t *tree) remove(name string) error {
 	parent, err := t.dir(path.Dir(name))
 	if err != nil {
@@ -420,7 +420,8 @@ func (t *tree) remove(name string) error {
 	return err
 }
 
-// removedSince says whether p or a directory above it was removed after so many removals.
+// removedSince reports whether p or a directory above it was removed after the given number
+// of removals.
 func (t *tree) removedSince(p string, removals int) bool {
 	for ; removals < t.removals && p != "."; p = path.Dir(p) {
 		if t.removed[p] > removals {
@@ -430,10 +431,10 @@ func (t *tree) removedSince(p string, removals int) bool {
 	return false
 }
 
-// maxNesting bounds how deep directories may lie below each other.
+// maxNesting bounds the nesting depth of directories.
 const maxNesting = 4096
 
-// removeAt removes a name in an opened directory.
+// removeAt removes a name in an open directory.
 func removeAt(at int, name string, depth int) error {
 	err := unix.Unlinkat(at, name, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) || depth > maxNesting {
@@ -462,7 +463,7 @@ func removeAt(at int, name string, depth int) error {
 	return unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
 }
 
-// finish sets the times of directories, which every file made below changed.
+// finish sets the times of directories, which every new file below changes.
 func (t *tree) finish() error {
 	for _, p := range slices.Sorted(maps.Keys(t.time)) {
 		if len(t.dirs) > t.open {
@@ -479,7 +480,7 @@ func (t *tree) finish() error {
 			}
 			continue
 		}
-		if t.removals > 0 { // also what its name leads to through a link may be gone
+		if t.removals > 0 { // a link in its path may have lost its target
 			if ok, err := t.hasDir(path.Dir(p)); err != nil {
 				return err
 			} else if !ok {
@@ -492,7 +493,7 @@ func (t *tree) finish() error {
 		}
 		st, err := lstat(parent, path.Base(p))
 		if err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-			continue // a later layer put something else there
+			continue // a later layer replaced it
 		}
 		if err := unix.UtimesNanoAt(parent.fd, path.Base(p), ts, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return fmt.Errorf("setting the time of %q: %w", p, err)

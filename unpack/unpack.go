@@ -1,16 +1,14 @@
-// Package unpack turns layers into a directory tree, and what changed in a tree
-// into a layer, as an ordinary user. It alone knows whiteouts, ownership and
-// hostile archives.
+// Package unpack unpacks layers into a directory tree, and records the changes of a tree as
+// a layer, as an ordinary user. Only this package knows whiteouts, ownership and hostile
+// archives.
 //
-// A tree holds directories, regular files, FIFOs, links and hard links. All
-// belong to the user; device nodes are left out and counted, set-id bits are
-// dropped, and directories and files that would lock their owner out are
-// opened to him. [Notes] keep what the image says instead. Times are kept. The
-// image's configuration lies beside, in [ConfigFile].
+// A tree holds directories, regular files, FIFOs, links and hard links. All belong to the
+// user. Device nodes are left out and counted, set-id bits are dropped, and modes that would
+// lock out their owner are extended. [Notes] record the image's metadata. Times are kept.
+// The image's configuration is in [ConfigFile].
 //
-// No archive can touch a path outside its tree: every name is resolved below
-// an opened directory, links included, and a file is never written through an
-// existing name.
+// No archive can touch a path outside its tree: every name is resolved below an open
+// directory, including links, and a file is never written through an existing name.
 package unpack
 
 import (
@@ -29,32 +27,32 @@ import (
 	"hpcc/store/disk"
 )
 
-// ConfigFile is where a tree keeps its image's configuration (image-spec,
-// "config"). Layers cannot write below its directory.
+// ConfigFile is the file of a tree with its image's configuration (image-spec, "config").
+// Layers cannot write below its directory.
 const ConfigFile = ".hpcc/image.json"
 
 // configDir is the directory of ConfigFile.
 const configDir = ".hpcc"
 
-// Options of unpacking. The zero value is the usual case.
+// Options control unpacking. The zero value is the usual case.
 type Options struct {
-	Progress func(done, total int64) // bytes of layers as they are stored
-	Parts    *Parts                  // layers that Tree need not unpack; used up
+	Progress func(done, total int64) // compressed bytes of layers
+	Parts    *Parts                  // layers that Tree need not unpack again; they are used up
 	Owners   bool                    // the caller of Tree reads owners
 }
 
-// A Report counts what was written, and what an ordinary user cannot have.
+// A Report counts the written files, and those that an ordinary user cannot create.
 type Report struct {
 	Files, Dirs, Links int
 	Bytes              int64
-	Devices            int // left out
-	FIFOs              int // left out: the file system has none
+	Devices            int // skipped
+	FIFOs              int // skipped: the file system does not support them
 	SetID              int // files whose set-user-id or set-group-id bit was dropped
-	Copies             int // hard links that the file system could not have: files of their own
+	Copies             int // files copied because the file system could not create a hard link
 }
 
-// Image unpacks an image to dir, which must not exist or be empty. When it
-// fails, dir is as it was.
+// Image unpacks an image to dir, which must not exist or be empty. If it fails, dir is
+// unchanged.
 func Image(ctx context.Context, img v1.Image, dir string, o Options) (Report, error) {
 	var rep Report
 	err := toNewDir(dir, func(root string) error {
@@ -68,7 +66,7 @@ func Image(ctx context.Context, img v1.Image, dir string, o Options) (Report, er
 	return rep, nil
 }
 
-// toNewDir has a directory filled and gives it its name when that is done.
+// toNewDir calls fill for a new directory and renames it to dir on success.
 func toNewDir(dir string, fill func(root string) error) error {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -94,8 +92,8 @@ func toNewDir(dir string, fill func(root string) error) error {
 	return os.Rename(root, abs)
 }
 
-// Tree returns the shared, read-only tree of an image in the store, and makes
-// it when it is not there yet.
+// Tree returns the shared, read-only tree of an image in the store, and unpacks it if it
+// does not exist yet.
 func Tree(ctx context.Context, s *store.Store, img v1.Image, o Options) (string, Report, error) {
 	d, err := img.Digest()
 	if err != nil {
@@ -107,7 +105,7 @@ func Tree(ctx context.Context, s *store.Store, img v1.Image, o Options) (string,
 		return err
 	}
 	dir, err := s.Once(ctx, "trees/"+d.Hex, fill)
-	if err != nil && o.Parts != nil && ctx.Err() == nil { // a file system may not move what it can write
+	if err != nil && o.Parts != nil && ctx.Err() == nil { // some file systems cannot move files that they can write
 		o.Parts = nil
 		dir, err = s.Once(ctx, "trees/"+d.Hex, fill)
 	}
@@ -120,8 +118,8 @@ func Tree(ctx context.Context, s *store.Store, img v1.Image, o Options) (string,
 	return dir, rep, err
 }
 
-// addNotes adds a notes file to a tree that was made on a node that keeps notes as
-// attributes, where this node has no attributes.
+// addNotes adds a notes file to a tree that was unpacked on a node with extended attributes,
+// if this node does not support them.
 func addNotes(ctx context.Context, s *store.Store, img v1.Image, dir string) error {
 	tmp, err := s.TempDir()
 	if err != nil {
@@ -137,8 +135,8 @@ func addNotes(ctx context.Context, s *store.Store, img v1.Image, dir string) err
 	return nil
 }
 
-// Fill unpacks an image into an empty directory that is the caller's own until
-// it is done. When it fails, what is in dir is undefined.
+// Fill unpacks an image into an empty directory that only the caller uses meanwhile. If it
+// fails, the content of dir is undefined.
 func Fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, error) {
 	var rep Report
 	ls, err := img.Layers()
@@ -150,7 +148,7 @@ func Fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, err
 		return rep, err
 	}
 	if fi, err := os.Stat(dir); err == nil && fi.Mode()&fs.ModeSetgid != 0 {
-		_ = os.Chmod(dir, fi.Mode().Perm()) // inherited: no directory of the image is to have it
+		_ = os.Chmod(dir, fi.Mode().Perm()) // inherited: no directory of the image may have it
 	}
 	var total, done int64
 	sizes := make([]int64, len(ls))
@@ -191,8 +189,8 @@ func putConfig(dir string, config []byte) error {
 	return os.WriteFile(filepath.Join(dir, ConfigFile), config, 0o644)
 }
 
-// Apply puts one more layer onto the tree in dir, and what it says of files into
-// the notes, which the caller saves. When it fails, the tree's state is undefined.
+// Apply applies one more layer to the tree in dir and to the notes, which the caller saves.
+// If it fails, the tree is undefined.
 func Apply(ctx context.Context, l v1.Layer, dir string, notes *Notes) (Report, error) {
 	t, err := openTree(dir, notes)
 	if err != nil {
@@ -205,8 +203,8 @@ func Apply(ctx context.Context, l v1.Layer, dir string, notes *Notes) (Report, e
 	return t.rep, t.finish()
 }
 
-// Archive unpacks a tar archive into dir, as [Apply] does a layer; owners that
-// need notes in memory are forgotten. When it fails, what is in dir is undefined.
+// Archive unpacks a tar archive into dir, as [Apply] does for a layer. Owners that need
+// notes in memory are lost. If it fails, the content of dir is undefined.
 func Archive(ctx context.Context, r io.Reader, dir string) error {
 	t, err := openTree(dir, NewNotes(dir))
 	if err != nil {
@@ -231,8 +229,8 @@ func (t *tree) layers(ctx context.Context, ls []v1.Layer, applied func(i int)) e
 	}, applied)
 }
 
-// eachLayer has layers read in order by read; what is done to them is for messages. Their
-// blobs are checked against their digests, their content against their diff ids.
+// eachLayer calls read for the layers in order. doing is used in messages. Blobs are checked
+// against their digests, and their content against the diff IDs.
 func eachLayer(ctx context.Context, ls []v1.Layer, doing string, read func(i int, c *content) error, done func(i int)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ahead := aheadOf(ctx, ls)
@@ -264,10 +262,10 @@ func eachLayer(ctx context.Context, ls []v1.Layer, doing string, read func(i int
 	return nil
 }
 
-// layersAndParts applies layers in order, those of which there are parts by moving
-// these into place.
+// layersAndParts applies layers in order. It moves layers that are available as parts into
+// place.
 func (t *tree) layersAndParts(ctx context.Context, ls []v1.Layer, parts *Parts, applied func(i int)) error {
-	begun := 0 // the first that is not applied
+	begun := 0 // first layer that is not applied
 	plain := func(end int) error {
 		first := begun
 		begun = end + 1
@@ -289,8 +287,8 @@ func (t *tree) layersAndParts(ctx context.Context, ls []v1.Layer, parts *Parts, 
 	return plain(len(ls))
 }
 
-// blame returns the cause of an error in a layer's content: a damaged blob, if
-// it is one, else the error itself.
+// blame returns the cause of an error in a layer's content: the damage, if the blob is
+// damaged, else the error itself.
 func blame(ctx context.Context, l v1.Layer, err error) error {
 	var damaged *store.DamagedError
 	if errors.As(err, &damaged) || ctx.Err() != nil {
@@ -302,7 +300,7 @@ func blame(ctx context.Context, l v1.Layer, err error) error {
 	return err
 }
 
-// checkAs compares a layer's content, all of which was read, with what the image says of it.
+// checkAs compares a completely read layer with the image's diff ID.
 func (c *content) checkAs(l v1.Layer) error {
 	plain, err := l.DiffID()
 	if err != nil {
@@ -328,7 +326,7 @@ func eachEntry(ctx context.Context, tr *tar.Reader, do func(h *tar.Header) error
 			return fmt.Errorf("after %d entries: %w", n, err)
 		}
 		if n >= maxEntries {
-			return fmt.Errorf("it has more than %d entries", maxEntries)
+			return fmt.Errorf("the layer has more than %d entries", maxEntries)
 		}
 		if n%256 == 0 && ctx.Err() != nil {
 			return ctx.Err()

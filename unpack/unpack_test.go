@@ -26,7 +26,7 @@ import (
 
 var then = time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC)
 
-// layerOf makes a layer of lines as [testenv.Tar] takes them.
+// layerOf builds a layer from lines in the format of [testenv.Tar].
 func layerOf(t testing.TB, lines ...string) v1.Layer {
 	t.Helper()
 	return static.NewLayer(testenv.Tar(t, then, lines...), types.OCIUncompressedLayer)
@@ -134,8 +134,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// A directory that was removed leaves no time to one that comes after it, unless
-// the later layer describes that.
+// A removed directory's time does not apply to a later one, unless the later layer describes
+// it.
 func TestTimesOfRemovedDirectories(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tree")
 	lower := layerOf(t, "d a", "d a/b", "d c", "d c/d")
@@ -173,8 +173,8 @@ func TestModesAndTimes(t *testing.T) {
 	}
 }
 
-// A layer applied to a finished tree spares the image's configuration, and
-// removes what its mode protects.
+// A layer applied to a finished tree keeps the image's configuration, and can remove files
+// that their mode protects.
 func TestApply(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tree")
 	_, err := Image(context.Background(), imageOf(t, layerOf(t, "d d", "d d/e", "f d/e/f 1", "f a 1")), dir, Options{})
@@ -197,7 +197,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// More directories than files may be open.
+// More directories than the limit of open files.
 func TestManyDirectories(t *testing.T) {
 	var lines []string
 	for i := range 1500 {
@@ -214,7 +214,7 @@ func TestManyDirectories(t *testing.T) {
 	}
 }
 
-// Archives that try to leave the tree: nothing beside it may change.
+// Archives that try to leave the tree must not change anything outside.
 func TestHostile(t *testing.T) {
 	for name, lines := range map[string][]string{
 		"climbing name":        {"f ../victim/f bad"},
@@ -264,7 +264,7 @@ func TestWrongContent(t *testing.T) {
 	}
 }
 
-// Layers with what is said of another one.
+// Layers with another layer's metadata.
 type wrongDigest struct {
 	v1.Layer
 	other v1.Layer
@@ -347,8 +347,8 @@ func FuzzLayer(f *testing.F) {
 	})
 }
 
-// summed gives the headers of an archive the checksums that they need; else
-// nearly all that a fuzzer changes would be refused for that alone.
+// summed adds the checksums to the headers of an archive. Without them, nearly all of a
+// fuzzer's changes would be refused for that alone.
 func summed(archive []byte) []byte {
 	out := bytes.Clone(archive)
 	for at := 0; at+512 <= len(out); at += 512 {

@@ -16,55 +16,52 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A LayerWriter writes a layer, an uncompressed tar, that puts files on top of
-// a tree. It looks at the tree, to follow its links and to see what is in the
-// way, and never changes it: nothing is copied before the layer is applied.
+// A LayerWriter writes a layer, an uncompressed tar, that adds files to a tree. It reads the
+// tree to resolve links and find conflicts, but never changes it.
 //
-// Names are paths in the image; where the directory of a name leads through
-// links, of the tree or of the layer so far, the entry is written to the place
-// where they lead, resolved as if the tree were the root.
+// Names are paths in the image. If the directory of a name contains links, of the tree or of
+// the layer so far, the entry is written to the resolved path, as if the tree were the root.
 type LayerWriter struct {
-	// Owner of directories that are missing above an entry: user and group.
+	// Owner is the user and group of directories created above an entry.
 	Owner [2]int
-	// DirMode is the mode of directories that are missing above an entry, as
-	// archives have it (chmod(2)).
+	// DirMode is the mode of directories created above an entry (chmod(2)).
 	DirMode int64
-	// OwnAll gives Owner to the members of an archive too, whatever it says.
+	// OwnAll gives Owner to the members of an archive as well.
 	OwnAll bool
 
 	tw    *tar.Writer
 	tree  string
 	notes *Notes
-	root  string // what paths begin at and links do not lead out of; "." but for archives
+	root  string // links do not lead out of it; "." except for archives
 	stamp time.Time
 	made  map[string]made
-	dirs  map[string]string // directories by the name they were asked for: where they are
+	dirs  map[string]string // requested directory → resolved directory
 	n     int
-	buf   []byte // for content on its way
+	buf   []byte // buffer for content
 }
 
-// made is what the layer so far has at a path.
+// made describes a path of the layer so far.
 type made struct {
 	kind fs.FileMode
 	link string
-	new  bool // a directory that the tree does not have, nor anything in it
+	new  bool // a directory that does not exist in the tree
 }
 
-// NewLayerWriter begins a layer for the tree in that directory, with its notes.
-// Directories that change because something is put into them get the time stamp.
+// NewLayerWriter starts a layer for the tree in that directory, with its notes. Directories
+// that change because they get new entries have the time stamp.
 func NewLayerWriter(w io.Writer, tree string, notes *Notes, stamp time.Time) *LayerWriter {
 	return &LayerWriter{DirMode: 0o755, tw: tar.NewWriter(w), tree: tree, notes: notes, root: ".", stamp: stamp, made: map[string]made{}, dirs: map[string]string{}, buf: make([]byte, 64<<10)}
 }
 
-// Close ends the layer and returns how many entries it has.
+// Close ends the layer and returns the number of entries.
 func (w *LayerWriter) Close() (int, error) { return w.n, w.tw.Close() }
 
-// maxLinks is how many symbolic links one path may lead through, as in the kernel.
+// maxLinks is the maximum number of symbolic links in one path, as in the kernel.
 const maxLinks = 40
 
-// Resolve follows all links of p, the last one as well. It returns the path
-// below the root without a leading slash, "." being the root, and the kind of
-// what is there; fs.ErrNotExist, with the path, when nothing is.
+// Resolve follows all links of p, including the last. It returns the path below the root
+// without a leading slash, "." for the root, and the file's type. If the file does not
+// exist, it returns fs.ErrNotExist and the path.
 func (w *LayerWriter) Resolve(p string) (string, fs.FileMode, error) {
 	at, rest, links := w.root, p, 0
 	kind := fs.ModeDir
@@ -104,7 +101,7 @@ func (w *LayerWriter) Resolve(p string) (string, fs.FileMode, error) {
 	return at, kind, nil
 }
 
-// look says what is at a path whose directory leads through no link.
+// look returns what exists at a path whose directory contains no links.
 func (w *LayerWriter) look(p string) (made, error) {
 	if m, ok := w.made[p]; ok {
 		return m, nil
@@ -124,7 +121,7 @@ func (w *LayerWriter) look(p string) (made, error) {
 	return m, err
 }
 
-// dir finds the directory p, through links, and makes it where it is missing.
+// dir resolves the directory p, following links, and creates it if it is missing.
 func (w *LayerWriter) dir(p string) (string, error) {
 	if at, ok := w.dirs[p]; ok {
 		return at, nil
@@ -143,8 +140,8 @@ func (w *LayerWriter) dir(p string) (string, error) {
 	return at, nil
 }
 
-// above records the directories down to p itself that the layer does not have
-// yet: those of the tree as they are.
+// above records the directories down to and including p that the layer does not have yet.
+// Directories of the tree are recorded unchanged.
 func (w *LayerWriter) above(p string) error {
 	m, ok := w.made[p]
 	switch {
@@ -170,15 +167,15 @@ func (w *LayerWriter) above(p string) error {
 	return w.emit(h, nil, err != nil)
 }
 
-// Dir makes sure that the directory p is there; an existing one stays as it is.
+// Dir creates the directory p if it is missing. An existing one stays unchanged.
 func (w *LayerWriter) Dir(p string) error {
 	_, err := w.dir(p)
 	return err
 }
 
-// Put writes an entry: a directory, or a file, link or device in the place of
-// whatever file, link or device has its name. A directory that exists gets the
-// entry's mode and owner. content has h.Size bytes.
+// Put writes an entry: a directory, or a file, link or device, which replaces any file, link
+// or device of its name. An existing directory gets the entry's mode and owner. content must
+// have h.Size bytes.
 func (w *LayerWriter) Put(h *tar.Header, content io.Reader) error {
 	name := path.Clean("/" + h.Name)[1:]
 	if name == "" {
@@ -191,10 +188,10 @@ func (w *LayerWriter) Put(h *tar.Header, content io.Reader) error {
 	e := *h
 	e.Name = path.Join(in, path.Base(name))
 	if strings.HasPrefix(path.Base(name), whPrefix) {
-		return fmt.Errorf("/%s: layers cannot hold a file whose name begins with %s, which marks what was removed (image-spec, \"Whiteouts\")", e.Name, whPrefix)
+		return fmt.Errorf("/%s: layers cannot hold a file whose name begins with %s, which marks removed files (image-spec, \"Whiteouts\")", e.Name, whPrefix)
 	}
 	if e.Name == configDir || strings.HasPrefix(e.Name, configDir+"/") {
-		return nil // no layer writes there
+		return nil // layers cannot write there
 	}
 	there, err := w.look(e.Name)
 	isNew := err != nil
@@ -207,7 +204,7 @@ func (w *LayerWriter) Put(h *tar.Header, content io.Reader) error {
 	case there.kind == fs.ModeSymlink && h.Typeflag == tar.TypeDir:
 		at, kind, err := w.Resolve(e.Name)
 		if err != nil || kind != fs.ModeDir {
-			return fmt.Errorf("/%s is a link in the image that leads to no directory: a directory cannot be copied onto it", e.Name)
+			return fmt.Errorf("/%s is a link in the image that does not lead to a directory: a directory cannot be copied onto it", e.Name)
 		}
 		e.Name = at
 		if err := w.above(path.Dir(at)); err != nil {
@@ -219,7 +216,8 @@ func (w *LayerWriter) Put(h *tar.Header, content io.Reader) error {
 	return w.emit(&e, content, isNew)
 }
 
-// emit writes an entry under its final name; isNew: the tree has none there.
+// emit writes an entry under its final name. isNew reports that the tree does not contain
+// it.
 func (w *LayerWriter) emit(h *tar.Header, content io.Reader, isNew bool) error {
 	m := made{kind: h.FileInfo().Mode().Type()}
 	p := h.Name
@@ -245,7 +243,7 @@ func (w *LayerWriter) emit(h *tar.Header, content io.Reader, isNew bool) error {
 	}
 	n, err := io.CopyBuffer(w.tw, io.LimitReader(content, h.Size), w.buf)
 	if err == nil && n < h.Size {
-		err = fmt.Errorf("it has %d bytes where %d were expected: it was changed while it was read", n, h.Size)
+		err = fmt.Errorf("expected %d bytes, read %d: the file changed while it was being read", h.Size, n)
 	}
 	if err != nil {
 		return fmt.Errorf("recording /%s: %w", p, err)
@@ -253,10 +251,9 @@ func (w *LayerWriter) emit(h *tar.Header, content io.Reader, isNew bool) error {
 	return nil
 }
 
-// Archive puts the members of a tar archive below the directory dest: with
-// their owners, times and modes, as tar does for root. Links are followed as if
-// dest were the root, as BuildKit does. Links in it that are hard must name
-// members before them.
+// Archive writes the members of a tar archive below the directory dest, with their owners,
+// times and modes, as tar does for root. Links are resolved as if dest were the root, as in
+// BuildKit. Hard links must refer to earlier members.
 func (w *LayerWriter) Archive(ctx context.Context, dest string, tr *tar.Reader) error {
 	at, err := w.dir(dest)
 	if err != nil {
@@ -271,10 +268,10 @@ func (w *LayerWriter) Archive(ctx context.Context, dest string, tr *tar.Reader) 
 	return eachEntry(ctx, tr, func(h *tar.Header) error { return w.member(h, tr) })
 }
 
-// xattrRecord begins the PAX records that hold extended attributes.
+// xattrRecord is the prefix of PAX records for extended attributes.
 const xattrRecord = "SCHILY.xattr."
 
-// member puts one member of an archive below the root.
+// member writes one member of an archive below the root.
 func (w *LayerWriter) member(h *tar.Header, content io.Reader) error {
 	name, err := cleanName(h.Name)
 	if err != nil {
@@ -296,13 +293,13 @@ func (w *LayerWriter) member(h *tar.Header, content io.Reader) error {
 	switch h.Typeflag {
 	case tar.TypeDir:
 		if name == "." {
-			return nil // it is there
+			return nil // it exists
 		}
 	case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont:
-		e.Typeflag = tar.TypeReg // what is read is the whole content
+		e.Typeflag = tar.TypeReg // the content is read in full
 	case tar.TypeSymlink:
 		if h.Linkname == "" {
-			return errors.New("it is a link to nothing")
+			return errors.New("the link target is empty")
 		}
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 	case tar.TypeLink:
@@ -310,15 +307,15 @@ func (w *LayerWriter) member(h *tar.Header, content io.Reader) error {
 			return err
 		}
 	default:
-		return fmt.Errorf("its type %q is not known", h.Typeflag)
+		return fmt.Errorf("unknown type %q", h.Typeflag)
 	}
 	if len(e.Linkname) > maxPath {
-		return fmt.Errorf("its link target has %d bytes", len(e.Linkname))
+		return fmt.Errorf("the link target has %d bytes", len(e.Linkname))
 	}
 	return w.Put(&e, content)
 }
 
-// linked finds the member that a hard link names.
+// linked returns the member that a hard link refers to.
 func (w *LayerWriter) linked(target string) (string, error) {
 	name, err := cleanName(target)
 	if err != nil {
@@ -330,7 +327,7 @@ func (w *LayerWriter) linked(target string) (string, error) {
 	}
 	to := path.Join(in, path.Base(name))
 	if m, ok := w.made[to]; !ok || m.kind == fs.ModeDir {
-		return "", fmt.Errorf("it is a link to %.200q, which the archive does not have before it", target)
+		return "", fmt.Errorf("hard link target %.200q is not an earlier member of the archive", target)
 	}
 	return to, nil
 }

@@ -14,7 +14,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// entryOf makes a header and content of a line like those of layerOf.
+// entryOf returns the header and content for a line like those of layerOf.
 func entryOf(t *testing.T, line string) (*tar.Header, string) {
 	t.Helper()
 	r, err := layerOf(t, line).Uncompressed()
@@ -28,7 +28,7 @@ func entryOf(t *testing.T, line string) (*tar.Header, string) {
 	return h, text.String()
 }
 
-// What is put into a tree by a layer: the entries, in order, and the first error.
+// The entries that a LayerWriter writes, in order, and the first error.
 func TestLayerWriter(t *testing.T) {
 	base := t.TempDir()
 	if _, err := Apply(context.Background(), layerOf(t, "d usr", "d700 usr/lib", "l lib usr/lib", "l abs /usr/lib", "l up ../../../usr",
@@ -53,7 +53,7 @@ func TestLayerWriter(t *testing.T) {
 		{"over a link, not through it", []string{"f lib new"}, "lib 644 0:0"},
 		{"a directory onto a directory", []string{"d750 dir"}, "dir/ 750 0:0"},
 		{"a directory onto a link to one", []string{"d750 lib"}, "usr/ 755 0:0|usr/lib/ 750 0:0"},
-		{"a directory onto a link to nothing", []string{"d nowhere"}, "!/nowhere is a link in the image that leads to no directory"},
+		{"a directory onto a link to nothing", []string{"d nowhere"}, "!/nowhere is a link in the image that does not lead to a directory"},
 		{"a directory onto a file", []string{"d file"}, "!/file is a file in the image: a directory cannot be copied onto it"},
 		{"a directory onto a file of the layer", []string{"f new 1", "d new"}, "new 644 0:0|!/new is a file in the image"},
 		{"a file onto a directory", []string{"f dir x"}, "!/dir is a directory in the image: a file cannot replace it"},
@@ -95,17 +95,17 @@ func TestLayerWriter(t *testing.T) {
 	}
 }
 
-// A file that shrinks while it is read is an error, not a broken layer.
+// A file that shrinks while it is read is an error, not a corrupt layer.
 func TestLayerWriterShortFile(t *testing.T) {
 	w := NewLayerWriter(&bytes.Buffer{}, t.TempDir(), &Notes{}, then)
 	err := w.Put(&tar.Header{Typeflag: tar.TypeReg, Name: "f", Size: 10}, strings.NewReader("four"))
-	if err == nil || !strings.Contains(err.Error(), "it has 4 bytes where 10 were expected") {
+	if err == nil || !strings.Contains(err.Error(), "expected 10 bytes, read 4") {
 		t.Errorf("error %v", err)
 	}
 }
 
-// The members of an archive keep what tar keeps for root: owners, set-id bits,
-// times, links and devices; hard links mean members of the same archive.
+// The members of an archive keep what tar keeps for root: owners, set-id bits, times, links
+// and devices. Hard links refer to members of the same archive.
 func TestLayerWriterArchive(t *testing.T) {
 	base := t.TempDir()
 	_, err := Apply(context.Background(), layerOf(t, "d opt", "l etc /opt"), base, &Notes{})
@@ -138,8 +138,8 @@ func TestLayerWriterArchive(t *testing.T) {
 	}
 }
 
-// Whatever an archive holds, its layer has clean names below the root, and
-// applies without leaving the tree.
+// Whatever the archive contains, its layer has clean names below the root and applies
+// without leaving the tree.
 func FuzzLayerWriterArchive(f *testing.F) {
 	for _, lines := range [][]string{{"d a", "l a/b ..", "f a/b/c x"}, {"l a /etc", "f a/passwd x"}, {"f x 1", "h y x", "d x"}, {"l l l", "f l/l x"}} {
 		r, err := layerOf(f, lines...).Uncompressed()

@@ -47,7 +47,7 @@ func hostileLayouts() []hostile {
 		{"size that is huge", descriptor("size", int64(1)<<62), "larger than"},
 		{"size that is no number", descriptor("size", "ten"), "index.json"},
 		{"a manifest called an index", descriptor("mediaType", indexType), "*"},
-		{"a manifest called a layer", descriptor("mediaType", layerType), "which is no image"},
+		{"a manifest called a layer", descriptor("mediaType", layerType), "which is not an image"},
 		{"a manifest without a type", descriptor("mediaType", ""), "*"},
 		{"a layer called a manifest", layout(func(l *liar) []byte { return l.index(with(l.blob(good), "mediaType", manifestType)) }), "manifest"},
 		{"an index called a manifest", layout(func(l *liar) []byte {
@@ -61,7 +61,7 @@ func hostileLayouts() []hostile {
 		}), "bytes"},
 		{"indexes nested deeply", layout(func(l *liar) []byte { return l.index(wide(l, 12, 1)) }), "nested deeper"},
 		{"indexes that name one image ten million times", layout(func(l *liar) []byte { return l.index(wide(l, 4, 56)) }), "*"},
-		{"wrong diff id", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{noDigest}} }), "its content has digest"},
+		{"wrong diff id", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{noDigest}} }), "the content has digest"},
 		{"other bytes that unpack to the same", layout(func(l *liar) []byte {
 			layer := zipped(good)
 			d := l.image(layer, nil)
@@ -71,9 +71,9 @@ func hostileLayouts() []hostile {
 			l.files["blobs/sha256/"+hex.EncodeToString(sum[:])] = other
 			return l.index(d)
 		}), "digest"},
-		{"no diff ids", spoiled(func(_, c map[string]any) { delete(c, "rootfs") }), "lists 1 layers, its configuration 0"},
+		{"no diff ids", spoiled(func(_, c map[string]any) { delete(c, "rootfs") }), "lists 1 layers, the configuration 0"},
 		{"diff ids that are none", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{"../@"}} }), "*"},
-		{"too many diff ids", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{noDigest, noDigest}} }), "lists 1 layers, its configuration 2"},
+		{"too many diff ids", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{noDigest, noDigest}} }), "lists 1 layers, the configuration 2"},
 		{"configuration of garbage", config([]byte("garbage")), "configuration"},
 		{"configuration of 20 MB", config(bytes.Repeat([]byte(" "), 20<<20)), "larger than"},
 		{"configuration with a wrong digest", config([]byte("{}"), "digest", noDigest), noDigest},

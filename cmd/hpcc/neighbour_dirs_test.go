@@ -125,7 +125,7 @@ func TestNeighbourContainersRoot(t *testing.T) {
 		if verb == "run" {
 			args = append(args, "x")
 		}
-		if out := s.hpcc(t, nil, args...); out.status == 0 || !strings.Contains(out.stderr, "its group can exchange what is in") {
+		if out := s.hpcc(t, nil, args...); out.status == 0 || !strings.Contains(out.stderr, "its group can replace the entries of") {
 			t.Errorf("%s in a directory whose parent the group can write to: status %d, %s", verb, out.status, out.stderr)
 		}
 	}

@@ -69,7 +69,7 @@ func TestNeighbourStoreInTheWay(t *testing.T) {
 	s := newStreet(t)
 	s.asRoot(t, `mkdir -m 1777 tmp; cp -a store tmp/store; chown -R "$1" tmp/store`, s.owner(s.attacker))
 	for _, args := range [][]string{{"images"}, {"load", "house.tar", "mine"}, {"run", "--stage", "house", "--", "cat", "/which"}} {
-		if out := s.hpcc(t, []string{"HPCC_STORE=" + s.path("tmp", "store")}, args...); out.status == 0 || !strings.Contains(out.stderr, "another user made it in") {
+		if out := s.hpcc(t, []string{"HPCC_STORE=" + s.path("tmp", "store")}, args...); out.status == 0 || !strings.Contains(out.stderr, "another user created it in") {
 			t.Errorf("hpcc %s: status %d, %s%s", strings.Join(args, " "), out.status, out.stdout, out.stderr)
 		}
 	}
@@ -88,7 +88,7 @@ func TestNeighbourOpenStore(t *testing.T) {
 		{"store", 0o775, "its group can write to it (mode 775) and change what is run from it; run \"chmod go-w " + s.path("store"), 0},
 		{"store", 0o777, "everybody can write to it (mode 777)", 0},
 		{"store", 0o777 | os.ModeSticky, "everybody can write to it (mode 777)", 0},
-		{".", 0o777, "every user can exchange what is in \"" + s.dir + "\" (mode 777, no sticky bit); set HPCC_STORE", 3},
+		{".", 0o777, "every user can replace the entries of \"" + s.dir + "\" (mode 777, no sticky bit); set HPCC_STORE", 3},
 	} {
 		path := s.path(c.path)
 		fi, err := os.Stat(path)

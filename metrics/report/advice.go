@@ -2,15 +2,14 @@ package report
 
 import "fmt"
 
-// MuchThrottled is the part of the time that a run is throttled from which on more
-// processors are advised.
+// MuchThrottled is the share of throttled time from which more processors are advised.
 const MuchThrottled = 0.1
 
-// idleGPU is the part of the time from which on a GPU is of use.
+// idleGPU is the share of busy time from which a GPU counts as used.
 const idleGPU = 0.1
 
-// advise says what else to ask for. What processors, memory and time would have done
-// the records of jobs tell, too, and callers add it.
+// advise returns advice on resource requests. Callers add advice on processors, memory and
+// time, which follows from the records of jobs.
 func advise(s *System) (list []string) {
 	if n := s.Endings[NoMemory]; n > 0 {
 		list = append(list, fmt.Sprintf("%s killed for want of memory%s: ask for more", counted(n, "run was", "runs were"), of(s.memoryAsked(), " that had asked for %s")))
@@ -30,7 +29,7 @@ func advise(s *System) (list []string) {
 	return list
 }
 
-// of puts a text into another, where there is one.
+// of inserts s into format, unless s is empty.
 func of(s, format string) string {
 	if s == "" {
 		return ""
@@ -38,7 +37,8 @@ func of(s, format string) string {
 	return fmt.Sprintf(format, s)
 }
 
-// memoryAsked is the most that a run that was killed for it asked for, or was limited to.
+// memoryAsked returns the largest memory request or limit of the runs that were killed for
+// lack of memory.
 func (s *System) memoryAsked() string {
 	var n int64
 	for _, t := range s.Tasks {
@@ -62,8 +62,8 @@ func (s *System) timeAsked() string {
 	return " of " + saySeconds(longest)
 }
 
-// usedGPUs is the most GPUs that a run used, and the most that one asked for. used is 0 where
-// that is not known of one.
+// usedGPUs returns the largest number of GPUs that a run used and that one requested. used
+// is 0 if it is unknown for any run.
 func (s *System) usedGPUs() (used, asked int) {
 	known := true
 	for _, t := range s.Tasks {

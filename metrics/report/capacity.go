@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// A Capacity is how much of something was given out over a time.
+// A Capacity is the allocation of resources over time.
 type Capacity struct {
 	Name  string
-	Steps []time.Time // when each level begins
-	To    time.Time   // when the last one ends
+	Steps []time.Time // start of each level
+	To    time.Time   // end of the last level
 	Lines []CapacityLine
 }
 
-// A CapacityLine is one thing that is given out.
+// A CapacityLine is the allocation of one resource.
 type CapacityLine struct {
 	Name  string
-	Parts []float64 // of all that there is, for each step: 1 is all
+	Parts []float64 // share of the total in each step; 1 is all
 }
 
-// Chart shows a line for each thing, in steps.
+// Chart draws a stepped line for each resource.
 func (c *Capacity) Chart() Chart {
 	const left, top, width, height = 48.0, 12.0, 760.0, 200.0
 	d := &drawing{}
 	most := 1.0
 	for _, l := range c.Lines {
 		for _, p := range l.Parts {
-			most = max(most, min(p, 2)) // more than all: some nodes are gone since
+			most = max(most, min(p, 2)) // more than all, if nodes were removed since
 		}
 	}
 	span := max(c.To.Sub(c.Steps[0]).Seconds(), 1)

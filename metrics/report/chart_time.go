@@ -6,9 +6,9 @@ import (
 	"hpcc/metrics"
 )
 
-// A series is a figure over the time of one run, with the lines that it should not cross.
+// A series is a figure over the time of one run, with its limits.
 type series struct {
-	what   string  // behind the figure's name, where that does not say it all
+	what   string  // suffix of the figure's name, or empty
 	points []point // seconds and value
 	limits []limit
 }
@@ -18,7 +18,7 @@ type limit struct {
 	value float64
 }
 
-// overTime are the figures that are shown over time.
+// overTime lists the figures shown over time.
 var overTime = []struct {
 	title string
 	unit  unit
@@ -29,7 +29,8 @@ var overTime = []struct {
 	{"GPUs busy", inPercent, gpuSeries},
 }
 
-// timeCharts are a chart for each system, by figure: those of one have the same axes.
+// timeCharts returns a chart for each system, by figure. The charts of a figure have the
+// same axes.
 func (r *Report) timeCharts() (figures [][]Chart) {
 	for _, x := range overTime {
 		all := make([]series, len(r.Systems))
@@ -68,8 +69,8 @@ func (r *Report) timeCharts() (figures [][]Chart) {
 	return figures
 }
 
-// farLimit is from which multiple of what was reached on a limit is told, and not drawn:
-// the curve would lie at the bottom.
+// farLimit is the multiple of the maximum above which a limit is mentioned instead of drawn,
+// because it would flatten the curve.
 const farLimit = 4
 
 // chart draws one system's series.
@@ -111,7 +112,7 @@ func (a *series) chart(title string, u unit, s *System, i int, longest, top floa
 		Width: width, Height: height, Body: d.done(), Table: a.table(title, u)}
 }
 
-// table says the same as the curve, in fewer points.
+// table returns the curve as a table with fewer points.
 func (a *series) table(title string, u unit) *Table {
 	t := &Table{Head: []string{"after", title}}
 	const rows = 12
@@ -125,10 +126,10 @@ func (a *series) table(title string, u unit) *Table {
 	return t
 }
 
-// maxPoints bounds a curve: more than a screen can show.
+// maxPoints bounds a curve. A screen cannot show more.
 const maxPoints = 240
 
-// thin leaves of neighbours the highest, so that no peak is lost.
+// thin keeps the highest of neighbouring points, so that no peak is lost.
 func thin(points []point) []point {
 	if len(points) <= maxPoints {
 		return points
@@ -147,10 +148,10 @@ func thin(points []point) []point {
 	return out
 }
 
-// sane says whether a sample can stand behind another.
+// sane reports whether a sample is valid after another.
 func sane(s *metrics.Sample, after float64) bool { return s.At > after && s.At < most }
 
-// cpuSeries is how many processors were busy since the sample before.
+// cpuSeries returns the busy processors between samples.
 func cpuSeries(r *metrics.Record) (a series) {
 	at, cpu := 0.0, 0.0
 	for i := range r.Samples {
@@ -158,7 +159,7 @@ func cpuSeries(r *metrics.Record) (a series) {
 		if !sane(s, at) {
 			continue
 		}
-		now := max(s.CPU, cpu) // of children that have gone it no longer tells
+		now := max(s.CPU, cpu) // it no longer includes children that have ended
 		a.points = append(a.points, point{s.At, min((now-cpu)/(s.At-at), most)})
 		at, cpu = s.At, now
 	}
@@ -168,8 +169,8 @@ func cpuSeries(r *metrics.Record) (a series) {
 	return a
 }
 
-// memorySeries is of the same source as the peak, where samples have it. Proportional sets only some
-// have; between those the resident sets count in the proportion that was last seen.
+// memorySeries uses the source of the peak, if samples have it. Only some have proportional
+// sets; the others' resident sets are scaled by the last known ratio.
 func memorySeries(r *metrics.Record) (a series) {
 	at, part, peak := -1.0, 1.0, most
 	if r.Footer != nil && r.Footer.MemoryFrom == "pss" {
@@ -201,7 +202,7 @@ func memorySeries(r *metrics.Record) (a series) {
 	return a
 }
 
-// gpuSeries is the mean of the GPUs.
+// gpuSeries returns the mean of the GPUs.
 func gpuSeries(r *metrics.Record) (a series) {
 	at := -1.0
 	for i := range r.Samples {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Bounds of a timeline: with more, it shows how many runs there were at a time.
+// Limits of a timeline. With more runs, it shows the number of concurrent runs instead.
 const (
 	maxBars  = 2000
 	maxLanes = 120
@@ -18,7 +18,7 @@ type bar struct {
 	bad      bool
 }
 
-// firstStart is when the first run of the system began.
+// firstStart returns the start of the system's first run.
 func (s *System) firstStart() (first time.Time) {
 	for _, t := range s.Tasks {
 		if start := t.Header.Start; !start.IsZero() && (first.IsZero() || start.Before(first)) {
@@ -28,7 +28,7 @@ func (s *System) firstStart() (first time.Time) {
 	return first
 }
 
-// bars are the runs that have an end, by their start.
+// bars returns the ended runs, sorted by start.
 func (s *System) bars() (list []bar) {
 	first := s.firstStart()
 	for _, t := range s.Tasks {
@@ -51,7 +51,7 @@ func (s *System) bars() (list []bar) {
 	return list
 }
 
-// lanes puts bars that do not overlap into one lane each.
+// lanes assigns bars to lanes without overlap.
 func lanes(bars []bar) (list [][]bar) {
 next:
 	for _, b := range bars {
@@ -68,7 +68,7 @@ next:
 	return list
 }
 
-// timelines show when the runs of each system ran, with one axis for all.
+// timelines returns a chart of each system's runs, all with one axis.
 func (r *Report) timelines() (charts []Chart) {
 	longest := 0.0
 	for _, s := range r.Systems {
@@ -88,7 +88,7 @@ func timeline(s *System, i int, bars []bar, longest float64) Chart {
 	const width, left, right = 520, 34, 20
 	d := &drawing{}
 	f := frame{left: left, top: 6, width: width - left - right, x: ticks(longest, inSeconds), xUnit: inSeconds}
-	var table *Table // of bars the table of runs is one
+	var table *Table // the table of runs serves as the table of bars
 	bad := 0
 	for _, b := range bars {
 		if b.bad {
@@ -133,9 +133,9 @@ func timeline(s *System, i int, bars []bar, longest float64) Chart {
 	return Chart{Title: "When the runs of " + s.Name + " ran", About: about, Width: width, Height: int(f.top+f.height) + 20, Body: d.done(), Table: table}
 }
 
-// atOnce is how many runs there were, on average over each step of the time.
+// atOnce returns the number of concurrent runs, averaged over each step.
 func atOnce(bars []bar) []point {
-	last := 1e-3 // seconds: of runs that took no time, too
+	last := 1e-3 // seconds; also if no run took any time
 	for _, b := range bars {
 		last = max(last, b.to)
 	}

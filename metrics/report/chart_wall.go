@@ -8,7 +8,8 @@ import (
 // maxDots bounds the runs that a strip shows.
 const maxDots = 300
 
-// wallChart shows how the wall clock lies, a strip and a box for each system.
+// wallChart draws the distribution of the wall clock, with a strip and a box for each
+// system.
 func (r *Report) wallChart() (c Chart, ok bool) {
 	const width, row, left, right = 520, 54, 12, 20
 	longest := 0.0
@@ -41,7 +42,7 @@ func (r *Report) wallChart() (c Chart, ok bool) {
 		Width: width, Height: int(f.top+f.height) + 20, Body: d.done(), Table: table}, true
 }
 
-// strip draws a system's runs about a height.
+// strip draws a system's runs around a height.
 func (s *System) strip(d *drawing, f *frame, i int, y float64) {
 	x := s.Figures[wallName]
 	at := func(v float64) float64 { return f.at(v, 0).x }
@@ -58,7 +59,7 @@ func (s *System) strip(d *drawing, f *frame, i int, y float64) {
 	slices.Sort(values)
 	each := (len(values) + maxDots - 1) / maxDots
 	for k := 0; k < len(values); k += each {
-		off := float64(k/each*7%11) - 5 // beside each other where they are the same
+		off := float64(k/each*7%11) - 5 // side by side if they are equal
 		if len(values) == 1 {
 			off = 0
 		}

@@ -6,43 +6,43 @@ import (
 	"slices"
 )
 
-// A comparison is one system against the first.
+// A comparison compares one system with the first.
 type comparison struct {
 	Base    string             `json:"base"`
 	Other   string             `json:"other"`
-	Pairs   int                `json:"pairs,omitempty"` // of runs that did the same; 0: all were taken together
-	Ratios  map[string]float64 `json:"ratios"`          // other to base by measure: the median of the pairs', or that of the medians
+	Pairs   int                `json:"pairs,omitempty"` // pairs of equivalent runs; 0: all runs were compared together
+	Ratios  map[string]float64 `json:"ratios"`          // other to base by measure: the median of the pairs' ratios, or the ratio of medians
 	Verdict verdict            `json:"verdict"`         // of the wall clock
-	Text    []string           `json:"text"`            // what differs, and what probably explains it
+	Text    []string           `json:"text"`            // differences and their probable causes
 }
 
-// A verdict says how two wall clocks compare.
+// A verdict is the result of comparing two wall clocks.
 type verdict string
 
 // The verdicts.
 const (
 	wallLonger  verdict = "longer"
 	wallShorter verdict = "shorter"
-	wallSame    verdict = "same"          // as good as
+	wallSame    verdict = "same"          // practically the same
 	wallWithin  verdict = "within spread" // the difference may be chance
-	wallFew     verdict = "few runs"      // too few to tell it from chance
-	wallUnlike  verdict = "unlike runs"   // those of one did not do what those of the other did
-	wallUnknown verdict = "unknown"       // one has none that ended
+	wallFew     verdict = "few runs"      // too few to distinguish from chance
+	wallUnlike  verdict = "unlike runs"   // the systems' runs are not equivalent
+	wallUnknown verdict = "unknown"       // one system has no ended run
 )
 
-// sameRatio is how far a ratio may be from one and be as good as one.
+// sameRatio is the largest ratio that counts as equal.
 const sameRatio = 1.03
 
-// A match is two systems side by side.
+// A match pairs two systems.
 type match struct {
 	report *Report
 	base   *System
 	other  *System
 	pairs  [][2]group
-	unlike bool // they have no runs that did the same, though these could be told
+	unlike bool // they have no equivalent runs, although runs could be matched
 }
 
-// A group is runs of one system that did the same.
+// A group holds equivalent runs of one system.
 type group []*Task
 
 func newMatch(r *Report, base, other *System) *match {
@@ -64,8 +64,8 @@ func compare(r *Report, base, other *System) comparison {
 	return c
 }
 
-// pair finds runs that went well and did the same on both systems. Fewer than two
-// pairs say no more than the runs alone, and where there are others they are unlike.
+// pair finds equivalent successful runs of both systems. With fewer than two pairs, it
+// returns none; if other runs exist, the systems are unlike.
 func pair(a, b *System) (pairs [][2]group, unlike bool) {
 	all, mates := groups(a)
 	keys, own := groups(b)
@@ -80,8 +80,8 @@ func pair(a, b *System) (pairs [][2]group, unlike bool) {
 	return pairs, false
 }
 
-// groups are the runs that went well, by their key, and the keys in order. Of several
-// attempts of one task the last counts; the same task of another job is a repeat.
+// groups returns the successful runs by their key, and the sorted keys. Of several attempts
+// of one task the last counts; the same task of another job is a repeat.
 func groups(s *System) (keys []string, byKey map[string]group) {
 	type task struct {
 		job   string
@@ -109,7 +109,7 @@ func groups(s *System) (keys []string, byKey map[string]group) {
 	return keys, byKey
 }
 
-// median is that of a figure; 0 where no run has it.
+// median returns the median of a figure, or 0 if no run has it.
 func (g group) median(name string) float64 {
 	var values []float64
 	for _, t := range g {
@@ -120,7 +120,7 @@ func (g group) median(name string) float64 {
 	return spreadOf(values).Median
 }
 
-// ratios are those of a figure of the pairs' medians, in order.
+// ratios returns the sorted ratios of the pairs' medians of a figure.
 func (m *match) ratios(name string) (list []float64) {
 	for _, p := range m.pairs {
 		if r, ok := ratioOf(p[0].median(name), p[1].median(name)); ok {
@@ -131,8 +131,8 @@ func (m *match) ratios(name string) (list []float64) {
 	return list
 }
 
-// ratio is how a figure of the other system is to that of the base. Without pairs
-// only the median is set.
+// ratio returns the ratio of a figure of the other system to the base. Without pairs only
+// the median is set.
 func (m *match) ratio(name string) (spread, bool) {
 	if ratios := m.ratios(name); len(ratios) > 1 {
 		return spreadOf(ratios), true
@@ -141,7 +141,7 @@ func (m *match) ratio(name string) (spread, bool) {
 	return spread{Median: r}, ok
 }
 
-// together is the ratio of the medians of all runs, whatever they did.
+// together returns the ratio of the medians of all runs, whether equivalent or not.
 func (m *match) together(name string) (float64, bool) {
 	return ratioOf(m.base.Figures[name].Median, m.other.Figures[name].Median)
 }
@@ -174,7 +174,7 @@ func (m *match) verdict() verdict {
 	return wallShorter
 }
 
-// explain tells the comparison in sentences.
+// explain describes the comparison in sentences.
 func (m *match) explain(v verdict) []string {
 	if v == wallUnknown {
 		return []string{"the wall clock of one of them is not known"}
@@ -199,7 +199,7 @@ func (m *match) explain(v verdict) []string {
 	return append(text, m.around()...)
 }
 
-// howMany is what the verdict rests on.
+// howMany describes the data of the verdict.
 func (m *match) howMany() string {
 	if n := len(m.ratios(wallName)); n > 1 {
 		return counted(n, "pair of runs", "pairs of runs")
@@ -207,8 +207,8 @@ func (m *match) howMany() string {
 	return fmt.Sprintf("%d and %s", m.base.Figures[wallName].N, counted(m.other.Figures[wallName].N, "run", "runs"))
 }
 
-// sides are the logarithms of the wall clock's ratio by pairs, and of all runs together:
-// below zero the other is faster.
+// sides returns the logarithms of the wall clock's ratio, by pairs and of all runs. Below
+// zero, the other system is faster.
 func (m *match) sides() (paired, all float64) {
 	p, _ := m.ratio(wallName)
 	a, ok := m.together(wallName)
@@ -218,7 +218,7 @@ func (m *match) sides() (paired, all float64) {
 	return math.Log(p.Median), math.Log(a)
 }
 
-// wallClock tells both wall clocks and where their ratio comes from.
+// wallClock describes both wall clocks and the source of their ratio.
 func (m *match) wallClock() string {
 	a, b := m.base.Figures[wallName], m.other.Figures[wallName]
 	r, _ := m.ratio(wallName)
@@ -237,7 +237,7 @@ func (m *match) wallClock() string {
 	return text
 }
 
-// times writes a ratio.
+// times formats a ratio.
 func times(r float64) string {
 	if r < 0.01 || r >= 100 {
 		return digits(r)

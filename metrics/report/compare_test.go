@@ -11,7 +11,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// report reads two systems of n runs each.
+// report reads two systems with n runs each.
 func compared(t *testing.T, a, b place, n int, change func(k int, h *metrics.Header, f *metrics.Footer)) *Report {
 	t.Helper()
 	r, err := Read([]Source{{Name: "base", Runs: a.make(t, n, change)}, {Name: "other", Runs: b.make(t, n, change)}}, Options{})
@@ -19,7 +19,7 @@ func compared(t *testing.T, a, b place, n int, change func(k int, h *metrics.Hea
 	return r
 }
 
-// TestMemoryToldByOthers: two peaks of other sources are not held against each other without a word.
+// TestMemoryToldByOthers: comparing peaks from different sources adds a note.
 func TestMemoryToldByOthers(t *testing.T) {
 	by := func(sources ...string) func(int, *metrics.Header, *metrics.Footer) {
 		return func(k int, _ *metrics.Header, f *metrics.Footer) { f.MemoryFrom = sources[k%len(sources)] }
@@ -40,7 +40,7 @@ func TestMemoryToldByOthers(t *testing.T) {
 	}
 }
 
-// TestCauses: each cause is named where it is there, and no other.
+// TestCauses: each cause is reported where it applies, and no other.
 func TestCauses(t *testing.T) {
 	plain := power
 	plain.busy, plain.gpus = 0.95, 0
@@ -91,7 +91,7 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestClaims: nothing is said that the records do not tell.
+// TestClaims: the text makes no claims beyond the records.
 func TestClaims(t *testing.T) {
 	plain := power
 	plain.busy, plain.gpus = 0.95, 0
@@ -136,7 +136,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestMixedCauses: medians of parts that do not come to that of the whole are told as such.
+// TestMixedCauses: medians of parts that do not multiply to the total's are reported as
+// such.
 func TestMixedCauses(t *testing.T) {
 	a, b := drawn(7, true, func(int) float64 { return 100 }), drawn(7, true, func(k int) float64 { return []float64{400, 400, 400, 400, 100, 100, 100}[k] })
 	for k, x := range b.Tasks {
@@ -152,8 +153,8 @@ func TestMixedCauses(t *testing.T) {
 	}
 }
 
-// TestSpread: what may be chance is called so, and its cause is not looked for; pairs show a
-// difference that the spread over parameters hides.
+// TestSpread: possible chance is reported as such, without causes. Pairs reveal a difference
+// that the spread over parameters hides.
 func TestSpread(t *testing.T) {
 	wide := func(factor float64) func(place, bool) []Run {
 		return func(p place, paired bool) []Run {
@@ -188,8 +189,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestPairs: parameters go before indices, failed runs have no pair, of attempts the last counts, and repeats
-// are one run in their middle.
+// TestPairs: parameters take precedence over indices, failed runs are not paired, the last
+// attempt counts, and repeats count as one run by their median.
 func TestPairs(t *testing.T) {
 	task := func(k int, e Ending, lr string) *Task {
 		j := &metrics.JobOf{Task: k}
@@ -218,8 +219,8 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// drawn is a system whose runs took the seconds that draw gives, one for each of n tasks,
-// or as files of no job.
+// drawn returns a system whose runs took the seconds that draw returns, one run for each of
+// n tasks, or files without a job.
 func drawn(n int, paired bool, draw func(k int) float64) *System {
 	s := &System{Endings: map[Ending]int{Done: n}}
 	for k := range n {
@@ -233,8 +234,8 @@ func drawn(n int, paired bool, draw func(k int) float64) *System {
 	return s
 }
 
-// TestChance: where there is no difference one is seldom found, however few the runs; a
-// small one that is there is found where they are many.
+// TestChance: without a difference one is rarely reported, even for few runs. A small real
+// one is found among many runs.
 func TestChance(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(8, 2026))
 	for _, test := range []struct {
@@ -265,7 +266,7 @@ func TestChance(t *testing.T) {
 	}
 }
 
-// TestUnlike: where the runs of one did not do what those of the other did nothing is blamed for it.
+// TestUnlike: systems with different sets of runs are not explained.
 func TestUnlike(t *testing.T) {
 	slow := power
 	slow.seconds, slow.cpu = slow.seconds*2, "POWER8"
@@ -297,7 +298,7 @@ func TestUnlike(t *testing.T) {
 	}
 }
 
-// TestSides: pairs that say one thing and all runs that say another are told of.
+// TestSides: contradicting results of pairs and of all runs are reported.
 func TestSides(t *testing.T) {
 	a := drawn(8, true, func(k int) float64 { return float64(k + 1) })
 	b := drawn(8, true, func(k int) float64 { return float64(k+1) * 1.5 })
@@ -312,7 +313,7 @@ func TestSides(t *testing.T) {
 	}
 }
 
-// TestCommands: of pairs what they ran is compared, not which runs there are.
+// TestCommands: the commands of pairs are compared, not the sets of commands.
 func TestCommands(t *testing.T) {
 	slow := power
 	slow.seconds *= 2
@@ -331,7 +332,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestUnknownProcessors: of jobs that did not ask for processors and were not measured.
+// TestUnknownProcessors: jobs that did not request processors and were not measured.
 func TestUnknownProcessors(t *testing.T) {
 	slow := power
 	slow.busy = 0.4
@@ -412,7 +413,8 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestAtOnce: of many short runs as many count as there were at a time, also where they took no time.
+// TestAtOnce: many short runs count with their actual concurrency, even if they took no
+// time.
 func TestAtOnce(t *testing.T) {
 	var bars []bar
 	for k := range 10000 { // of a second each, four at a time
@@ -434,7 +436,7 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestMemorySeries: the curve is of what the peak is of, and never above it.
+// TestMemorySeries: the curve has the same source as the peak and never exceeds it.
 func TestMemorySeries(t *testing.T) {
 	r := &metrics.Record{Footer: &metrics.Footer{Memory: 225, MemoryFrom: "pss"}, Samples: []metrics.Sample{
 		{At: 1, RSS: 400, PSS: 100}, {At: 2, RSS: 600}, {At: 3, RSS: 824, PSS: 206}, {At: 4, RSS: 1000}, {At: 5, RSS: 400, PSS: 200}, {At: 6, RSS: 300}}}

@@ -15,8 +15,8 @@ import (
 // maxParams bounds the columns of parameters.
 const maxParams = 64
 
-// CSV writes a row for each run, with a head; figures are plain numbers, an empty
-// cell is what is not known.
+// CSV writes a header and a row for each run. Figures are plain numbers; an empty cell is
+// unknown.
 func (r *Report) CSV(out io.Writer) error {
 	w := csv.NewWriter(out)
 	head := []string{"system", "job", "target", "task", "attempt", "ending", "exit", "signal", "host", "architecture", "cpu", "start", "end", "image", "digest", "file"}
@@ -53,8 +53,8 @@ func (r *Report) CSV(out io.Writer) error {
 	return w.Error()
 }
 
-// plainNumber writes twelve digits that say something: the last ones of a quotient are
-// another machine's otherwise.
+// plainNumber formats twelve significant digits, because further digits of a quotient differ
+// between machines.
 func plainNumber(v float64) string {
 	if rounded, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 12, 64), 64); err == nil {
 		v = rounded
@@ -62,7 +62,7 @@ func plainNumber(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
-// params are the names of all runs' parameters.
+// params returns the names of all runs' parameters.
 func (r *Report) params() []string {
 	names := map[string]bool{}
 	for _, s := range r.Systems {
@@ -79,7 +79,7 @@ func (r *Report) params() []string {
 	return list[:min(len(list), maxParams)]
 }
 
-// csv are the cells of a run that are not figures.
+// csv returns the cells of a run that are not figures.
 func (t *Task) csv(system string) []string {
 	h := &t.Header
 	job, target, exit, signal := "", "", "", ""
@@ -100,8 +100,8 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// harmless keeps spreadsheets from taking a text of others for a formula; a number
-// is not a formula. It is not cut: who reads the table wants all of it.
+// harmless keeps spreadsheets from interpreting foreign text as a formula. It leaves numbers
+// unchanged and does not truncate, because readers of the table need all of it.
 func harmless(s string) string {
 	s = shown(s, math.MaxInt)
 	if s == "" || !strings.ContainsRune("=+-@", rune(s[0])) {

@@ -17,7 +17,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// hostile is what strangers may write where a name is wanted.
+// hostile is text that an attacker may put in a name.
 const hostile = "</title></svg></style><script>alert(1)</script><img src=x onerror=alert(1)>\" onload=\"x' url(https://evil.example/x) \x1b[2J\x1b]0;t\a\u202e\r\n| a | b |\n=cmd|' /C calc'!A0 [x](javascript:alert(1)) https://evil.example ![i](//evil.example/p.png) {{.}}"
 
 func hostileReport(t testing.TB) *Report {
@@ -54,15 +54,16 @@ func rendered(t testing.TB, write func(io.Writer) error) string {
 	return b.String()
 }
 
-// harmlessElements are all that a page may have, and harmlessAttributes what they may say:
-// none of them loads or runs anything.
+// harmlessElements lists all elements that a page may have, and harmlessAttributes their
+// attributes. None of them loads or runs anything.
 var (
 	harmlessElements   = regexp.MustCompile(`^(html|head|meta|title|style|body|main|h1|h2|h3|div|p|ul|li|table|caption|thead|tbody|tr|th|td|figure|figcaption|details|summary|section|footer|svg|title|desc|line|rect|text|polyline|circle|path)$`)
 	harmlessAttributes = regexp.MustCompile(`^(lang|charset|http-equiv|content|name|class|scope|role|viewbox|preserveaspectratio|x|y|x1|y1|x2|y2|cx|cy|r|d|width|height|points|text-anchor)$`)
 	harmlessStyle      = regexp.MustCompile(`^flex-basis:\d+px;max-width:\d+px$`)
 )
 
-// checkPage reads a page as a browser does and refuses what could load or run something.
+// checkPage parses a page as a browser does and refuses anything that could load or run
+// something.
 func checkPage(t testing.TB, page string) {
 	t.Helper()
 	doc, err := html.Parse(strings.NewReader(page))
@@ -126,8 +127,8 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestPage: the page of the golden report is as harmless, and its pictures can be read without
-// being seen.
+// TestPage: the page of the golden report is harmless, and its pictures have text
+// alternatives.
 func TestPage(t *testing.T) {
 	page := rendered(t, two(t).HTML)
 	checkPage(t, page)
@@ -142,7 +143,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// FuzzReport: whatever a record says, each format is written, and the page stays harmless.
+// FuzzReport: for any record, each format is written, and the page stays harmless.
 func FuzzReport(f *testing.F) {
 	dir := f.TempDir()
 	for _, r := range two(f).Systems {

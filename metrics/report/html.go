@@ -10,12 +10,12 @@ import (
 //go:embed page.html
 var page string
 
-// parsed parses the page when it is first wanted: hpcc has other commands.
+// parsed parses the page on first use, because other hpcc commands do not need it.
 var parsed = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page").Funcs(template.FuncMap{"plain": plain, "sentence": sentence}).Parse(page))
 })
 
-// A pageOf is what the page is made of.
+// A pageOf is the data of the page.
 type pageOf struct {
 	*Report
 	Title           string
@@ -24,7 +24,7 @@ type pageOf struct {
 	PropertiesTable *Table
 	Wall            []Chart
 	Times           [][]Chart
-	NoSamples       []string // systems of which no curves are to be had
+	NoSamples       []string // systems without samples for curves
 	Timelines       []Chart
 	Runs            []namedTable
 	AnyAdvice       bool
@@ -35,8 +35,8 @@ type namedTable struct {
 	Table *Table
 }
 
-// HTML writes the report as one page that loads nothing: its style and its
-// pictures are in it, and it forbids the rest to whoever shows it.
+// HTML writes the report as one self-contained page: it includes its style and pictures and
+// forbids loading anything else.
 func (r *Report) HTML(out io.Writer) error {
 	p := &pageOf{Report: r, Title: r.title(), SystemsTable: r.systemsTable(), FiguresTable: r.figuresTable(true), PropertiesTable: r.propertiesTable(true),
 		Times: r.timeCharts(), Timelines: r.timelines()}

@@ -8,21 +8,22 @@ import (
 	"hpcc/metrics"
 )
 
-// maxImages bounds the distinct images that are held against each other.
+// maxImages bounds the distinct images that are compared.
 const maxImages = 1024
 
-// ran is an image that a run told, and the system of the first such run.
+// ran is an image and the system of its first run.
 type ran struct {
 	h      *metrics.Header
 	system string
-	class  int // of images that are the same, also by others between them
+	class  int // class of images known to be equal, also through others
 }
 
-// images looks whether all runs are of one image: one may tell its digest alone, the next its
-// configuration, and a third that both are the same. Two of other classes may not be known to differ.
+// images checks that all runs used the same image. A record may have only a digest, only a
+// configuration, or both, which connects them. Images of different classes may still be
+// equal.
 func (r *Report) images(allowed bool) error {
 	seen, at := imagesOf(r.Systems)
-	sure := map[int]bool{0: true} // classes of which it is known whether they are the first
+	sure := map[int]bool{0: true} // classes known to be equal to the first or different from it
 	for i, b := range seen {
 		for _, a := range seen[:i] {
 			same, known := sameImage(a.h, b.h)
@@ -57,7 +58,8 @@ func (r *Report) images(allowed bool) error {
 
 func imageKey(h *metrics.Header) [2]string { return [2]string{h.Digest, h.Config} }
 
-// imagesOf are the distinct images that runs tell, with their classes, and where each is in the list.
+// imagesOf returns the distinct images of runs with their classes, and their indexes in the
+// list.
 func imagesOf(systems []*System) (seen []ran, at map[[2]string]int) {
 	at = map[[2]string]int{}
 	for _, s := range systems {
@@ -78,7 +80,7 @@ func imagesOf(systems []*System) (seen []ran, at map[[2]string]int) {
 	return seen, at
 }
 
-// join makes one class of two.
+// join merges two classes.
 func join(seen []ran, a, b int) {
 	for i := range seen {
 		if seen[i].class == max(a, b) {
@@ -87,8 +89,9 @@ func join(seen []ran, a, b int) {
 	}
 }
 
-// sameImage compares by what both tell. One image may have several manifests, as for two
-// architectures or after it was packed again; its configuration says then that it is the same.
+// sameImage compares images by the members that both have. One image may have several
+// manifests, for example for two architectures or after recompression; its configuration
+// then identifies it.
 func sameImage(a, b *metrics.Header) (same, known bool) {
 	both := func(x, y string) bool { return x != "" && y != "" }
 	switch {
@@ -100,7 +103,7 @@ func sameImage(a, b *metrics.Header) (same, known bool) {
 	return false, both(a.Digest, b.Digest) || both(a.Config, b.Config)
 }
 
-// digests are those by which two images differ.
+// digests returns the digests that distinguish two images.
 func digests(a, b *metrics.Header) [2]string {
 	if a.Digest != "" && b.Digest != "" {
 		return [2]string{a.Digest, b.Digest}
@@ -108,7 +111,7 @@ func digests(a, b *metrics.Header) [2]string {
 	return [2]string{a.Config, b.Config}
 }
 
-// image names the system's image shortly.
+// image returns a short name of the system's image.
 func (s *System) image() string {
 	h := &s.Tasks[0].Header
 	digest := strings.TrimPrefix(cmp.Or(h.Digest, h.Config), "sha256:")

@@ -14,7 +14,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A place is a system that records are made of.
+// A place is a simulated system.
 type place struct {
 	name, target, host, arch, cpu, kernel string
 	cpus, granted                         int
@@ -44,7 +44,7 @@ func hex64(s string) string {
 
 var begun = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
-// make writes n records; change may spoil each.
+// make writes n records. change may modify each.
 func (p place) make(t testing.TB, n int, change func(k int, h *metrics.Header, f *metrics.Footer)) []Run {
 	t.Helper()
 	dir := t.TempDir()
@@ -81,14 +81,14 @@ func (p place) make(t testing.TB, n int, change func(k int, h *metrics.Header, f
 	return runs
 }
 
-// rounded keeps what every machine computes alike: milliseconds.
+// rounded rounds to milliseconds, which every machine computes alike.
 func rounded(seconds float64) float64 { return math.Round(seconds*1000) / 1000 }
 
 func span(seconds float64) time.Duration {
 	return time.Duration(math.Round(seconds*1000)) * time.Millisecond
 }
 
-// made are samples that end in what the footer says.
+// made returns samples that end with the footer's values.
 func (p place) made(rnd *rand.Rand, wall, cpu float64, peak int64) (list []metrics.Sample) {
 	at, used := 0.0, 0.0
 	for k := range p.samples {

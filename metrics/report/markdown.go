@@ -41,7 +41,7 @@ func (r *Report) Markdown(out io.Writer) error {
 	return w.Flush()
 }
 
-// title names the systems.
+// title returns the names of the systems.
 func (r *Report) title() string {
 	var names []string
 	for _, s := range r.Systems {
@@ -68,8 +68,7 @@ func (t *Table) markdown(w io.Writer) {
 	}
 }
 
-// markdown escapes a text: what CommonMark, its tables and its readers of HTML and
-// of addresses see something in becomes itself.
+// markdown escapes text for CommonMark, its tables, and its handling of HTML and addresses.
 func markdown(s string) string {
 	var b strings.Builder
 	for _, r := range sentence(s) {
@@ -85,6 +84,6 @@ func markdown(s string) string {
 		}
 		b.WriteRune(r)
 	}
-	// A bare address becomes a link by itself, where something follows the colon.
+	// A bare address becomes a link if text follows the colon.
 	return strings.NewReplacer("://", ":\u200b//", "www.", "www\u200b.").Replace(b.String())
 }

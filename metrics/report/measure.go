@@ -6,22 +6,22 @@ import (
 	"hpcc/metrics"
 )
 
-// A measure is a figure that a run may have.
+// A measure is a figure of runs.
 type measure struct {
 	name   string // in JSON and CSV
 	title  string
 	unit   unit
-	detail bool // left to HTML, CSV and JSON
+	detail bool // only in HTML, CSV and JSON
 	of     figure
 }
 
-// A figure is taken of a run's record; known is false where the record does not tell.
+// A figure is computed from a run's record. known is false if the record lacks the data.
 type figure func(h *metrics.Header, f *metrics.Footer) (v float64, known bool)
 
-// most bounds a figure that is believed; sums of a million stay finite.
+// most bounds accepted figures, so that sums of a million stay finite.
 const most = 1e18
 
-// The names of figures that others are made of.
+// Names of figures used by other figures.
 const (
 	wallName   = "wall_s"
 	cpuName    = "cpu_s"
@@ -31,8 +31,8 @@ const (
 	energyName = "energy_kwh"
 )
 
-// measures are all of them, in the order in which they are shown. Costs and energy
-// need prices; see [Prices.of].
+// measures lists all measures in display order. Costs and energy need prices; see
+// [Prices.add].
 var measures = []measure{
 	{name: wallName, title: "wall clock", unit: inSeconds, of: wall},
 	{name: cpuName, title: "processor time", unit: inSeconds, of: cpuTime},
@@ -59,7 +59,7 @@ var measures = []measure{
 	{name: costName, title: "cost", unit: inMoney},
 }
 
-// figures are those of a run that are known and can be.
+// figures returns the known and valid figures of a run.
 func figures(h *metrics.Header, f *metrics.Footer) map[string]float64 {
 	m := map[string]float64{}
 	for _, x := range measures {
@@ -73,7 +73,7 @@ func figures(h *metrics.Header, f *metrics.Footer) map[string]float64 {
 	return m
 }
 
-// part is a figure as a part of another one.
+// part returns a figure that is the share of of in whole.
 func part(of, whole figure) figure {
 	return func(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 		a, known := of(h, f)
@@ -94,7 +94,7 @@ func wall(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	return f.End.Sub(h.Start).Seconds(), true
 }
 
-// cpuTime is what wait4 counted, or the run's own cgroup: that has also
+// cpuTime returns the processor time of wait4, or of the run's own cgroup, which includes
 // children that nobody waited for.
 func cpuTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	if f == nil {
@@ -114,8 +114,8 @@ func systemTime(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
 	return f.Usage.System, f.Usage.User+f.Usage.System > 0
 }
 
-// granted is how many processors the run could use and had asked for: where
-// nothing confines it, those that it did not ask for are not its own.
+// granted returns the number of processors that the run could use and had requested: without
+// confinement, unrequested processors are not its own.
 func granted(h *metrics.Header) float64 {
 	asked := float64(h.Asked.CPUs)
 	switch {
@@ -127,7 +127,7 @@ func granted(h *metrics.Header) float64 {
 	return min(asked, h.Limits.CPUs)
 }
 
-// grantedTime is how much processor time the run could have had.
+// grantedTime returns the processor time that was available to the run.
 func grantedTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	w, ok := wall(h, f)
 	return w * granted(h), ok
@@ -146,7 +146,8 @@ func gpuMean(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	return busiest(parts, h.Asked.GPUs), len(parts) > 0
 }
 
-// busiest is the mean of as many as were asked for: a node that confines nobody shows a run all of its GPUs.
+// busiest returns the mean of as many GPUs as were requested: without confinement, a run
+// sees all GPUs of the node.
 func busiest(parts []float64, asked int) float64 {
 	slices.Sort(parts)
 	if asked > 0 {
@@ -169,7 +170,7 @@ func gpuMemory(_ *metrics.Header, f *metrics.Footer) (v float64, ok bool) {
 	return v, len(f.GPUs) > 0
 }
 
-// gpuEnergy is in joules.
+// gpuEnergy returns the GPUs' energy in joules.
 func gpuEnergy(f *metrics.Footer) (v float64) {
 	for _, g := range f.GPUs {
 		v += max(0, g.Energy)
@@ -196,7 +197,7 @@ func memoryLimit(h *metrics.Header, _ *metrics.Footer) (float64, bool) {
 	return float64(h.Limits.Memory), true
 }
 
-// blockSize is what getrusage(2) counts in.
+// blockSize is the unit of getrusage(2), in bytes.
 const blockSize = 512
 
 func read(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
@@ -227,8 +228,8 @@ func netOut(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
 	return float64(f.NetOut), f.NetOut > 0
 }
 
-// throttled is the part of the time in which threads could run that the quota took:
-// the kernel adds it up over processors, so it may be more than the wall clock.
+// throttled returns the share of runnable time that the quota took. The kernel sums it over
+// processors, so it may exceed the wall clock.
 func throttled(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	if f == nil || f.Cgroup == nil || h.Limits.Shared {
 		return 0, false
@@ -255,8 +256,7 @@ func switches(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
 	return float64(f.Usage.Switches), f.Usage.Switches > 0
 }
 
-// queued is from being handed in to the start; of a later attempt it says nothing
-// about the queue.
+// queued returns the time from submission to the start. It is unknown for later attempts.
 func queued(h *metrics.Header, _ *metrics.Footer) (float64, bool) {
 	if h.Job == nil || h.Job.Attempt > 0 || h.Job.Submitted.IsZero() || h.Start.Before(h.Job.Submitted) {
 		return 0, false

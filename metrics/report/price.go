@@ -8,36 +8,36 @@ import (
 	"slices"
 )
 
-// Prices say what nodes cost and what they draw.
+// Prices hold the cost and the power of nodes.
 type Prices struct {
-	Currency string               `toml:"currency"` // shown behind amounts
-	KWh      float64              `toml:"kwh"`      // price of one; 0: the hour's price has it
-	PUE      float64              `toml:"pue"`      // what the site draws for each watt of its nodes; 0: 1
+	Currency string               `toml:"currency"` // appended to amounts
+	KWh      float64              `toml:"kwh"`      // price of one kWh; 0: included in the price of an hour
+	PUE      float64              `toml:"pue"`      // power of the site per watt of its nodes; 0: 1
 	Node     map[string]nodePrice `toml:"node"`     // by a system's name, or a pattern of hosts
 
-	// Draws are the tables whose watts count in the place of these, and their PUE where they have one; nil: none.
+	// Draws, unless nil, has the tables whose watts replace these, and their PUE if set.
 	Draws *Prices `toml:"-"`
 }
 
-// A nodePrice is what nodes of one kind cost.
+// A nodePrice is the price of one kind of node.
 type nodePrice struct {
-	Hour      float64 `toml:"hour"`       // price of an hour of a whole node
-	CPUs      int     `toml:"cpus"`       // of a node; 0: those that the run's header tells
-	GPUs      int     `toml:"gpus"`       // of a node; 0: GPUs do not count for a run's share
-	Exclusive bool    `toml:"exclusive"`  // a run pays for the node, not for the processors asked for
-	IdleWatts float64 `toml:"idle_watts"` // without GPUs, where those are measured
+	Hour      float64 `toml:"hour"`       // price of an hour of a full node
+	CPUs      int     `toml:"cpus"`       // of a node; 0: from the run's header
+	GPUs      int     `toml:"gpus"`       // of a node; 0: a run's share ignores GPUs
+	Exclusive bool    `toml:"exclusive"`  // a run pays for the full node
+	IdleWatts float64 `toml:"idle_watts"` // without GPUs, if those are measured
 	MaxWatts  float64 `toml:"max_watts"`  // with all processors busy
 }
 
-// maxPrice bounds prices, watts and counts that are believed.
+// maxPrice bounds prices, watts and counts.
 const maxPrice = 1e9
 
-// Check refuses what no price can be, and names the key.
+// Check refuses invalid prices and returns the key.
 func (p *Prices) Check() (key []string, err error) {
 	amount := func(v float64) bool { return v >= 0 && v <= maxPrice }
 	switch {
 	case !amount(p.KWh):
-		return []string{"kwh"}, fmt.Errorf("kwh: %g is no price", p.KWh)
+		return []string{"kwh"}, fmt.Errorf("kwh: %g is not a price", p.KWh)
 	case p.PUE != 0 && !(p.PUE >= 1 && p.PUE <= 100):
 		return []string{"pue"}, fmt.Errorf("pue: %g; a site draws at least what its nodes do, 1", p.PUE)
 	case len(p.Node) == 0:
@@ -49,14 +49,14 @@ func (p *Prices) Check() (key []string, err error) {
 			return []string{"node", name, field}, fmt.Errorf("node %q: %w", name, err)
 		}
 		if _, err := path.Match(name, ""); err != nil {
-			return at("hour", errors.New("is no pattern of hosts: a [ has no end"))
+			return at("hour", errors.New("is not a valid pattern of hosts: a [ is not closed"))
 		}
 		for _, x := range []struct {
 			field string
 			v     float64
 		}{{"hour", n.Hour}, {"cpus", float64(n.CPUs)}, {"gpus", float64(n.GPUs)}, {"idle_watts", n.IdleWatts}, {"max_watts", n.MaxWatts}} {
 			if !amount(x.v) {
-				return at(x.field, fmt.Errorf("%s: %g cannot be", x.field, x.v))
+				return at(x.field, fmt.Errorf("%s: %g is out of range", x.field, x.v))
 			}
 		}
 		if n.MaxWatts < n.IdleWatts {
@@ -66,8 +66,8 @@ func (p *Prices) Check() (key []string, err error) {
 	return nil, nil
 }
 
-// find is the price of a run's node: that of its system's name, of its host's, or
-// of the longest pattern that the host fits.
+// find returns the price of a run's node: by its system's name, its host's name, or the
+// longest matching pattern of hosts.
 func (p *Prices) find(system, host string) (n nodePrice, ok bool) {
 	for _, name := range []string{system, host} {
 		if n, ok = p.Node[name]; ok {
@@ -84,7 +84,7 @@ func (p *Prices) find(system, host string) (n nodePrice, ok bool) {
 	return n, ok
 }
 
-// joules are in a kWh.
+// joules is the number of joules in a kWh.
 const joules = 3.6e6
 
 // add adds a run's energy and cost to its figures.
@@ -114,7 +114,7 @@ func (p *Prices) add(system string, t *Task) {
 	}
 }
 
-// energy is what a run of so many seconds drew, in joules, without the PUE.
+// energy returns the energy of a run in joules, without the PUE. wall is in seconds.
 func (n *nodePrice) energy(t *Task, wall float64) float64 {
 	share, _ := n.share(t)
 	j := gpuEnergy(t.Footer) + n.IdleWatts*share*wall
@@ -131,8 +131,8 @@ func (n *nodePrice) cpus(t *Task) float64 {
 	return float64(t.Header.Machine.CPUs)
 }
 
-// share is the part of a node that a run pays for: of its processors or its GPUs,
-// whichever is more; all of it where neither is known.
+// share returns the share of a node that a run pays for: of its processors or its GPUs,
+// whichever is larger, or all of it if neither is known.
 func (n *nodePrice) share(t *Task) (part float64, known bool) {
 	if n.Exclusive {
 		return 1, true
@@ -153,7 +153,7 @@ func (n *nodePrice) share(t *Task) (part float64, known bool) {
 	return min(part, 1), true
 }
 
-// notes tell which systems have no price.
+// notes reports systems without a price.
 func (p *Prices) notes(systems []*System) (notes []string) {
 	for _, s := range systems {
 		none, whole, unasked, undrawn, hosts := 0, 0, 0, 0, map[string]bool{}

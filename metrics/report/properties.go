@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// A property is something that the hosts, or what was asked of them, may differ in.
+// A property is a property of hosts or requests in which systems may differ.
 type property struct {
 	Name    string     `json:"name"`
-	Values  [][]string `json:"values"` // of each system, those that its runs have, the first 64 of them; none where it is not known
-	Counts  []int      `json:"counts"` // of each system, how many there are
+	Values  [][]string `json:"values"` // of each system, at most 64 values; empty if unknown
+	Counts  []int      `json:"counts"` // number of values of each system
 	Differs bool       `json:"differs"`
 
-	all [][]string // that Values are the first of, as they were told: long ones may differ in their end
+	all [][]string // untruncated values, because long ones may differ only at the end
 }
 
-// hostProperties are what a run's header may tell. "" is what it does not.
+// hostProperties are properties from a run's header. An empty value is unknown.
 var hostProperties = []struct {
 	name string
 	of   func(t *Task) string
@@ -102,10 +102,10 @@ func amount(n int64) string {
 	return sayBytes(float64(n))
 }
 
-// maxValues bounds the values of a property that are told of each system; all are compared.
+// maxValues bounds the reported values of a property for each system. All are compared.
 const maxValues = 64
 
-// properties are those that any run tells.
+// properties returns the properties that any run has.
 func properties(systems []*System) (list []property) {
 	for _, p := range hostProperties {
 		x, told := property{Name: p.name}, false
@@ -133,7 +133,7 @@ func properties(systems []*System) (list []property) {
 	return list
 }
 
-// property is what two systems have of one, and whether it differs where both are known.
+// property returns the values of two systems, and whether both are known and differ.
 func (r *Report) property(name string, a, b *System) (x, y string, differs bool) {
 	i, j := slices.Index(r.Systems, a), slices.Index(r.Systems, b)
 	for _, p := range r.Properties {
@@ -145,7 +145,7 @@ func (r *Report) property(name string, a, b *System) (x, y string, differs bool)
 	return "", "", false
 }
 
-// few lists a few of many texts of others.
+// few lists some of many foreign texts.
 func few(list []string) string {
 	const most = 3
 	if len(list) <= most {

@@ -13,7 +13,7 @@ import (
 	"hpcc/metrics"
 )
 
-// A DigestError says that two systems, or two runs of one, are of different images.
+// DigestError reports that two systems, or two runs of one, used different images.
 type DigestError struct {
 	Systems [2]string
 	Digests [2]string
@@ -26,12 +26,12 @@ func (e *DigestError) Error() string {
 	return fmt.Sprintf("%s and %s are of different images: %s and %s", plain(e.Systems[0]), plain(e.Systems[1]), plain(e.Digests[0]), plain(e.Digests[1]))
 }
 
-// ErrNothing says that of a system no run is left to report of.
+// ErrNothing reports that a system has no readable run.
 var ErrNothing = errors.New("no run that can be read")
 
-// Read reads the files of the sources, some at a time, and compares them. A file that cannot
-// be read is a warning, unless nothing else is left of its system. Systems of
-// different images are a [DigestError], unless the options allow them.
+// Read reads the files of the sources, some in parallel, and compares them. An unreadable
+// file is a warning, unless its system has no other run. Systems with different images are a
+// [DigestError], unless the options allow them.
 func Read(sources []Source, o Options) (*Report, error) {
 	r := &Report{Type: "report", Version: version}
 	for i := range sources {
@@ -59,7 +59,7 @@ func Read(sources []Source, o Options) (*Report, error) {
 	return r, nil
 }
 
-// maxWarnings bounds what is said of files that cannot be read.
+// maxWarnings bounds the number of warnings about unreadable files.
 const maxWarnings = 10
 
 // readSystem reads the runs of one system.
@@ -68,7 +68,7 @@ func readSystem(src *Source, prices *Prices) (*System, []string, error) {
 	s.Tasks = make([]*Task, len(src.Runs))
 	failed := make([]error, len(src.Runs))
 	var g errgroup.Group
-	g.SetLimit(2 * goruntime.GOMAXPROCS(0)) // the files may be far away
+	g.SetLimit(2 * goruntime.GOMAXPROCS(0)) // the files may be on slow storage
 	for i := range src.Runs {
 		g.Go(func() error {
 			s.Tasks[i], failed[i] = readTask(&src.Runs[i])
@@ -105,8 +105,8 @@ func readSystem(src *Source, prices *Prices) (*System, []string, error) {
 	return s, warnings, nil
 }
 
-// readTask reads one run. Where the file cannot be read the job's record stands for it,
-// if that knows of an end.
+// readTask reads one run. If the file cannot be read, it uses the job's record if that has
+// an end.
 func readTask(run *Run) (*Task, error) {
 	rec, err := &run.Known, error(nil)
 	if run.File != "" {
@@ -124,7 +124,7 @@ func readTask(run *Run) (*Task, error) {
 	return t, err
 }
 
-// fill takes what the job's record knows where the measured run's says nothing.
+// fill completes the measured record from the job's record.
 func fill(r *metrics.Record, known *metrics.Record) {
 	h, k := &r.Header, &known.Header
 	set(&h.Image, k.Image)
@@ -159,15 +159,15 @@ func fill(r *metrics.Record, known *metrics.Record) {
 	}
 }
 
-// set sets what is not.
+// set sets an unset value.
 func set[T comparable](to *T, v T) {
 	if *to == *new(T) {
 		*to = v
 	}
 }
 
-// count makes the figures: of the runs that went well, or where none did of those
-// that have an end.
+// count computes the figures of the successful runs, or of all ended runs if none was
+// successful.
 func (s *System) count() {
 	of := func(want func(*Task) bool) (list []*Task) {
 		for _, t := range s.Tasks {
@@ -203,11 +203,11 @@ func (s *System) count() {
 	}
 }
 
-// allRuns is what is counted where all went well.
+// allRuns describes the counted runs if all were successful.
 const allRuns = "all"
 
-// total is the sum of a figure over all runs, also those that failed; ok is false where
-// no run has it.
+// total returns the sum of a figure over all runs, including failed ones. ok is false if no
+// run has it.
 func (s *System) total(name string) (sum float64, ok bool) {
 	for _, t := range s.Tasks {
 		v, known := t.Figures[name]
@@ -216,11 +216,11 @@ func (s *System) total(name string) (sum float64, ok bool) {
 	return sum, ok
 }
 
-// maxChosen is in how many files samples are looked for.
+// maxChosen is the number of files in which samples are searched.
 const maxChosen = 16
 
-// choose reads the samples of the run whose wall clock is nearest to the median of those
-// that have two, as a curve does, for the charts. Where none has there are no charts.
+// choose reads the samples of the run whose wall clock is nearest to the median, for the
+// charts. A curve needs two samples; if no run has them, there are no charts.
 func (s *System) choose() {
 	median := s.Figures[wallName].Median
 	off := func(t *Task) float64 { return max(t.Figures[wallName]-median, median-t.Figures[wallName]) }

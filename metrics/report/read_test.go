@@ -15,13 +15,13 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// spoil writes over a run's file.
+// spoil overwrites a run's file.
 func spoil(t *testing.T, run Run, text string) {
 	t.Helper()
 	testenv.Check(t, os.WriteFile(run.File, []byte(text), 0o644))
 }
 
-// TestDamaged: bad files are told of and left out, unless nothing is left.
+// TestDamaged: invalid files are reported and skipped, unless nothing is left.
 func TestDamaged(t *testing.T) {
 	runs := power.make(t, 30, nil)
 	spoil(t, runs[0], "")
@@ -64,8 +64,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestKnown: the job's record stands in for a file that is not there or not whole, and fills in what
-// it does not say.
+// TestKnown: the job's record replaces a missing or incomplete file and completes it.
 func TestKnown(t *testing.T) {
 	known := metrics.Record{Header: metrics.Header{Start: begun, Image: "sci", Asked: metrics.Asked{CPUs: 8, Memory: 64 << 30}, Machine: metrics.Machine{Host: "n1"},
 		Job: &metrics.JobOf{ID: "j", Task: 3, Submitted: begun.Add(-time.Minute), Params: map[string]string{"lr": "1"}}},
@@ -92,7 +91,7 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestJSON: what a later version says of a run is there, and one object has it all.
+// TestJSON: members of later versions are preserved, and one object has everything.
 func TestJSON(t *testing.T) {
 	runs := power.make(t, 2, nil)
 	b, err := os.ReadFile(runs[0].File)
@@ -175,8 +174,8 @@ func TestPrices(t *testing.T) {
 		p    Prices
 		want string
 	}{
-		{Prices{Node: one}, ""}, {Prices{}, "prices nothing"}, {Prices{KWh: -1, Node: one}, "kwh"}, {Prices{PUE: 0.5, Node: one}, "pue"}, {Prices{Node: map[string]nodePrice{"[": {}}}, "no pattern"},
-		{Prices{Node: map[string]nodePrice{"a": {Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]nodePrice{"a": {MaxWatts: -1, GPUs: -1, CPUs: -1, Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]nodePrice{"a": {IdleWatts: 2, MaxWatts: 1}}}, "less than idle_watts"}, {Prices{Node: map[string]nodePrice{"a": {Hour: math.Inf(1)}}}, "cannot be"},
+		{Prices{Node: one}, ""}, {Prices{}, "prices nothing"}, {Prices{KWh: -1, Node: one}, "kwh"}, {Prices{PUE: 0.5, Node: one}, "pue"}, {Prices{Node: map[string]nodePrice{"[": {}}}, "not a valid pattern"},
+		{Prices{Node: map[string]nodePrice{"a": {Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]nodePrice{"a": {MaxWatts: -1, GPUs: -1, CPUs: -1, Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]nodePrice{"a": {IdleWatts: 2, MaxWatts: 1}}}, "less than idle_watts"}, {Prices{Node: map[string]nodePrice{"a": {Hour: math.Inf(1)}}}, "out of range"},
 	} {
 		key, err := test.p.Check()
 		if (err == nil) != (test.want == "") || (err != nil && (!strings.Contains(err.Error(), test.want) || len(key) == 0)) {
@@ -224,7 +223,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// TestIdleGPUs: of each run, whatever the indices of its GPUs, and only where GPUs were asked for.
+// TestIdleGPUs: of each run, for any GPU indices, and only if GPUs were requested.
 func TestIdleGPUs(t *testing.T) {
 	busy, idle := metrics.GPUUse{Mean: 80, P95: 90}, metrics.GPUUse{}
 	at := func(i int, g metrics.GPUUse) metrics.GPUUse { g.Index = i; return g }
@@ -258,7 +257,7 @@ func TestIdleGPUs(t *testing.T) {
 	}
 }
 
-// TestGPUMean: a GPU that held memory and did nothing is idle, one that nobody could tell of is not.
+// TestGPUMean: a GPU that only held memory is idle, an unreported one is unknown.
 func TestGPUMean(t *testing.T) {
 	idle, unknown := metrics.GPUUse{Memory: 2 << 30}, metrics.GPUUse{Unknown: true}
 	for _, c := range []struct {
@@ -282,7 +281,8 @@ func TestGPUMean(t *testing.T) {
 	}
 }
 
-// BenchmarkThousand reads, compares and writes what a sweep leaves: 1,000 runs of 600 samples.
+// BenchmarkThousand reads, compares and writes a sweep's records: 1,000 runs with 600
+// samples.
 func BenchmarkThousand(b *testing.B) {
 	long := power
 	long.samples = 600

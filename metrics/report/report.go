@@ -1,15 +1,14 @@
-// Package report compares measured runs of systems: the same program on two
-// clusters, on a cluster and in a cloud, before a change and after.
+// Package report compares measured runs of systems: the same program on two clusters, on a
+// cluster and in a cloud, before a change and after.
 //
 //	sources ── [Read] ──► Report ──► Text, Markdown, CSV, JSON, HTML
 //
-// A [Source] is a system as the caller found it: files of measured runs, and what
-// the records of a job know of them. Read keeps headers and footers; samples are read
-// of one run of each system, for the charts. The same input gives the same bytes.
+// A [Source] describes a system: files of measured runs, and the data of the job's records.
+// Read keeps headers and footers, and the samples of one run of each system for the charts.
+// The same input gives the same bytes.
 //
-// Names, hosts, commands and numbers come from strangers' files: text is shown
-// without control characters, cut, and escaped for where it stands; a number that
-// cannot be is not there.
+// Names, hosts, commands and numbers come from untrusted files: text is printed without
+// control characters, truncated and escaped for the format; impossible numbers are dropped.
 package report
 
 import (
@@ -18,78 +17,76 @@ import (
 	"hpcc/metrics"
 )
 
-// A Source is a system to compare, as it was found.
+// A Source is a system to compare.
 type Source struct {
 	Name     string // in the report
 	Runs     []Run
-	Missing  int      // tasks that have not begun, or left no trace
+	Missing  int      // tasks that have not started or left no files
 	Warnings []string // about files that were not read
 }
 
 // A Run is one execution of a system.
 type Run struct {
-	File string // of the measured run; "" where there is none
-	// Known is what the job's record says. What the file says goes before it.
+	File string // of the measured run; empty if there is none
+	// Known is the job's record. The file takes precedence over it.
 	Known metrics.Record
-	Ranks int // processes that the task asked for, over all its nodes; 0: one
+	Ranks int // processes that the task requested on all its nodes; 0: one
 }
 
-// Options say how to compare.
+// Options control the comparison.
 type Options struct {
-	Different bool    // compare runs of different images, and say so
+	Different bool    // compare runs of different images, with a note
 	Prices    *Prices // nil: no costs
 }
 
-// A Report compares systems, of which the first is the one that the others are
-// compared with.
+// A Report compares systems with the first one.
 type Report struct {
 	Type        string       `json:"type"` // "report"
 	Version     int          `json:"version"`
 	Different   bool         `json:"different_images,omitempty"`
-	Notes       []string     `json:"notes,omitempty"` // what to know before reading on
+	Notes       []string     `json:"notes,omitempty"` // notes to read first
 	Warnings    []string     `json:"warnings,omitempty"`
 	Currency    string       `json:"currency,omitempty"`
 	Systems     []*System    `json:"systems"`
 	Properties  []property   `json:"properties"` // of hosts and runs, and whether they differ
 	Comparisons []comparison `json:"comparisons,omitempty"`
-	Sections    []Section    `json:"sections,omitempty"` // of the caller, behind the rest
+	Sections    []Section    `json:"sections,omitempty"` // of the caller, after the rest
 }
 
-// version is that of the report's JSON; what it says stays, and more may come.
+// version is the version of the report's JSON. Members are only added.
 const version = 1
 
-// A System is what was run in one place.
+// A System holds the runs of one system.
 type System struct {
 	Name    string            `json:"name"`
 	Missing int               `json:"missing,omitempty"`
 	Endings map[Ending]int    `json:"endings"`
-	Counted string            `json:"counted"` // which tasks the figures are of
+	Counted string            `json:"counted"` // description of the runs that the figures include
 	Figures map[string]spread `json:"figures"` // by the name of the measure
 	Advice  []string          `json:"advice,omitempty"`
 	Tasks   []*Task           `json:"tasks"` // by index and attempt
 
-	chosen *metrics.Record // of the task in the middle, with its samples
+	chosen *metrics.Record // record of the median task, with its samples
 }
 
-// A Section is something more to show: text, pictures and a table, each where
-// there is one.
+// A Section is an additional part of the report: text, charts and a table, all optional.
 type Section struct {
 	Title  string   `json:"title"`
 	Text   []string `json:"text,omitempty"` // paragraphs
-	Charts []Chart  `json:"-"`              // in HTML alone
+	Charts []Chart  `json:"-"`              // only in HTML
 	Table  *Table   `json:"table,omitempty"`
-	Brief  *Table   `json:"-"` // in the place of a long one, in text and Markdown
+	Brief  *Table   `json:"-"` // replaces a long table in text and Markdown
 }
 
-// A Table has a row for each of something, and a title for each column. Rows may
-// be shorter than the head.
+// A Table has a title for each column and any number of rows. Rows may be shorter than the
+// head.
 type Table struct {
 	Caption string     `json:"caption,omitempty"`
 	Head    []string   `json:"head"`
 	Rows    [][]string `json:"rows"`
 }
 
-// JSON writes the report as one object on one line.
+// JSON encodes the report as one object on one line.
 func (r *Report) JSON() ([]byte, error) {
 	b, err := json.Marshal(r)
 	return append(b, '\n'), err

@@ -23,7 +23,8 @@ var prices = &Prices{Currency: "EUR", KWh: 0.28, PUE: 1.3, Node: map[string]node
 	"worker-*": {Hour: 1.9, GPUs: 2, IdleWatts: 180, MaxWatts: 520},
 }}
 
-// two is the report of the golden files: eight runs in two places, of which some failed in one.
+// two is the report of the golden files: eight runs on each of two systems, some of which
+// failed on one.
 func two(t testing.TB) *Report {
 	spoil := func(k int, h *metrics.Header, f *metrics.Footer) {
 		switch k {
@@ -74,7 +75,7 @@ func TestDigests(t *testing.T) {
 	}
 }
 
-// TestManyHosts: all values are counted and compared, though not all are told.
+// TestManyHosts: all values are counted and compared, although not all are shown.
 func TestManyHosts(t *testing.T) {
 	hosts := func(n int) *System {
 		s := &System{}
@@ -92,7 +93,7 @@ func TestManyHosts(t *testing.T) {
 	}
 }
 
-// TestLongValues: values that differ where they are no longer shown differ.
+// TestLongValues: values that differ only in their truncated part differ.
 func TestLongValues(t *testing.T) {
 	run := func(command string) *System {
 		return &System{Tasks: []*Task{{Header: metrics.Header{Command: []string{strings.Repeat("x", 2*longText), command}}}}}
@@ -105,7 +106,7 @@ func TestLongValues(t *testing.T) {
 	}
 }
 
-// TestNearest: the charts are of a run that has samples; a run without a start is not the first.
+// TestNearest: the charts use a run with samples; a run without a start is not the first.
 func TestNearest(t *testing.T) {
 	runs := power.make(t, 5, func(k int, h *metrics.Header, f *metrics.Footer) { f.Wall = float64(100 * k) })
 	for _, k := range []int{2, 3} { // the median, and one beside it
@@ -125,7 +126,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// TestOneSample: a curve needs two, and without curves there is no heading over them.
+// TestOneSample: a curve needs two samples, and without curves there is no heading for them.
 func TestOneSample(t *testing.T) {
 	cut := func(run Run, samples int) {
 		b, err := os.ReadFile(run.File)
@@ -158,7 +159,7 @@ func TestOneSample(t *testing.T) {
 	}
 }
 
-// TestDays: axes of days have ticks at whole ones.
+// TestDays: axes in days have ticks at whole days.
 func TestDays(t *testing.T) {
 	for most, want := range map[float64]string{5: "[0 2 4 6]", 9.2: "[0 5 10]", 30: "[0 10 20 30]", 100: "[0 50 100]", 365: "[0 100 200 300 400]"} {
 		var days []float64
@@ -171,7 +172,7 @@ func TestDays(t *testing.T) {
 	}
 }
 
-// TestImages: each image is held against all others, in whatever order they come.
+// TestImages: each image is compared with all others, in any order.
 func TestImages(t *testing.T) {
 	for _, test := range []struct {
 		runs    [3][2]string // digest and configuration
@@ -199,7 +200,8 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestSameImage: by the digest, or by the configuration where manifests differ or one has none.
+// TestSameImage: by the digest, or by the configuration if manifests differ or one is
+// missing.
 func TestSameImage(t *testing.T) {
 	for _, test := range []struct {
 		a, b        [2]string // digest and configuration

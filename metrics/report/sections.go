@@ -6,11 +6,11 @@ import (
 	"io"
 )
 
-// Sections are a report that compares nothing: each format writes them as it does
-// those behind the rest of a [Report].
+// Sections are a report without a comparison. Each format writes them like the additional
+// sections of a [Report].
 type Sections []Section
 
-// brief is the table for text and Markdown.
+// brief returns the table for text and Markdown.
 func (s *Section) brief() *Table {
 	if s.Brief != nil {
 		return s.Brief
@@ -18,7 +18,7 @@ func (s *Section) brief() *Table {
 	return s.Table
 }
 
-// Text writes them for a terminal.
+// Text writes the sections for a terminal.
 func (list Sections) Text(out io.Writer) error {
 	var b bytes.Buffer
 	list.text(&b)
@@ -28,7 +28,7 @@ func (list Sections) Text(out io.Writer) error {
 
 func (list Sections) text(w io.Writer) {
 	for _, s := range list {
-		fmt.Fprintf(w, "\n%s:\n", plain(s.Title)) // names of systems and jobs stay as they are
+		fmt.Fprintf(w, "\n%s:\n", plain(s.Title)) // unchanged, because names of systems and jobs keep their case
 		for _, p := range s.Text {
 			fmt.Fprintln(w, sentence(p))
 		}
@@ -41,7 +41,7 @@ func (list Sections) text(w io.Writer) {
 	}
 }
 
-// Markdown writes them with a heading for each.
+// Markdown writes each section with a heading.
 func (list Sections) Markdown(out io.Writer) error {
 	var b bytes.Buffer
 	list.markdown(&b)
@@ -64,7 +64,7 @@ func (list Sections) markdown(w io.Writer) {
 	}
 }
 
-// HTML writes a page of a title that loads nothing, as [Report.HTML] does.
+// HTML writes a self-contained page with a title, as [Report.HTML] does.
 func (list Sections) HTML(out io.Writer, title string) error {
 	return parsed().Execute(out, &pageOf{Report: &Report{Sections: list}, Title: title})
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A spread is how a figure lies over repeated runs: a median and quartiles
-// between the least and the most.
+// A spread is the distribution of a figure over repeated runs: minimum, quartiles, median
+// and maximum.
 type spread struct {
 	N      int     `json:"n"`
 	Min    float64 `json:"min"`
@@ -17,14 +17,14 @@ type spread struct {
 	Sum    float64 `json:"sum"`
 }
 
-// How many runs it takes until quartiles say something, and until a difference can be
-// told from chance.
+// The number of runs from which quartiles are meaningful, and from which a difference can be
+// distinguished from chance.
 const (
 	enoughForQuartiles = 4
 	enoughToTell       = 6
 )
 
-// spreadOf sorts its values.
+// spreadOf returns the spread of values, which it sorts.
 func spreadOf(values []float64) spread {
 	if len(values) == 0 {
 		return spread{}
@@ -38,8 +38,8 @@ func spreadOf(values []float64) spread {
 	return s
 }
 
-// quantile lies between two of the sorted values, in proportion: type 7 of
-// Hyndman and Fan, as R, NumPy and spreadsheets have it.
+// quantile interpolates linearly between sorted values: type 7 of Hyndman and Fan, as in R,
+// NumPy and spreadsheets.
 func quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	i := int(at)
@@ -49,7 +49,7 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
 }
 
-// middle is the range that a text names: the quartiles, or of few runs all.
+// middle returns the range for texts: the quartiles, or the full range of few runs.
 func (s spread) middle() (low, high float64) {
 	if s.N < enoughForQuartiles {
 		return s.Min, s.Max
@@ -57,18 +57,20 @@ func (s spread) middle() (low, high float64) {
 	return s.Q1, s.Q3
 }
 
-// manyValues is from how many on a binomial distribution is as good as a normal one.
+// manyValues is the number of values from which a normal distribution approximates the
+// binomial one.
 const manyValues = 200
 
-// sure is where the median that the sorted values are drawn from lies, with a confidence of
-// at least 95 %: between two of them, by the sign test, whatever they are distributed like. Of
-// fewer than six values none are so far apart.
+// sure returns a confidence interval of at least 95 % for the median of the distribution of
+// the sorted values, by the sign test, which assumes no particular distribution. ok is false
+// for fewer than six values.
 func sure(sorted []float64) (low, high float64, ok bool) {
 	n := len(sorted)
 	if n < enoughToTell {
 		return 0, 0, false
 	}
-	// The k-th from either end, the farthest in for which P(X < k) is 2.5 % at most: X ~ Binomial(n, 1/2).
+	// The k-th from either end, with the largest k for which P(X < k) is at most 2.5 %: X ~
+	// Binomial(n, 1/2).
 	k := int((float64(n) - 1.96*math.Sqrt(float64(n))) / 2)
 	if n < manyValues {
 		k = 0
@@ -80,8 +82,9 @@ func sure(sorted []float64) (low, high float64, ok bool) {
 	return sorted[k-1], sorted[n-k], true
 }
 
-// apart says whether two medians differ with a confidence of about 95 %: notches of box
-// plots do not touch (McGill, Tukey and Larsen), of logarithms, for times are skewed.
+// apart reports whether two medians differ with a confidence of about 95 %: the notches of
+// their box plots (McGill, Tukey and Larsen) do not overlap. It uses logarithms, because
+// times are skewed.
 func (s spread) apart(o spread) bool {
 	low, high := s.notch()
 	olow, ohigh := o.notch()

@@ -8,18 +8,17 @@ import (
 	"strings"
 )
 
-// colours is how many systems have a colour of their own, and lines of one picture, of
-// class apart, a dash; the page's style has their classes, c0 and so on.
+// colours is the number of systems with different colours, and of lines with different
+// dashes in a chart with class apart. The page's style has the classes c0 and so on.
 const colours = 6
 
-// colour is the class of the i-th system.
+// colour returns the class of the i-th system.
 func colour(i int) string { return "c" + strconv.Itoa(i%colours) }
 
-// A drawing is the inside of an SVG under way. Lengths are in its units, classes
-// are the page's.
+// A drawing is the content of an SVG. Lengths are in its units, classes are the page's.
 type drawing struct{ b strings.Builder }
 
-// num writes a length: a tenth of a unit is not to be seen.
+// num formats a length, rounded to a tenth of a unit.
 func num(v float64) string {
 	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64)
 }
@@ -32,15 +31,15 @@ func (d *drawing) rect(class string, x, y, w, h float64) {
 	fmt.Fprintf(&d.b, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"/>`, class, num(x), num(y), num(max(w, 0)), num(max(h, 0)))
 }
 
-// text writes a text whose anchor is start, middle or end.
+// text writes a text. anchor is start, middle or end.
 func (d *drawing) text(anchor string, x, y float64, s string) {
 	fmt.Fprintf(&d.b, `<text text-anchor="%s" x="%s" y="%s">%s</text>`, anchor, num(x), num(y), template.HTMLEscapeString(plain(s)))
 }
 
-// A point is a place in a drawing.
+// A point is a position in a drawing.
 type point struct{ x, y float64 }
 
-// curve joins points.
+// curve draws a line through points.
 func (d *drawing) curve(class string, points []point) {
 	fmt.Fprintf(&d.b, `<polyline class="%s" points="`, class)
 	for i, p := range points {
@@ -52,7 +51,7 @@ func (d *drawing) curve(class string, points []point) {
 	d.b.WriteString(`"/>`)
 }
 
-// mark is a small shape, another one for each system.
+// mark draws a small shape that depends on the system.
 func (d *drawing) mark(i int, p point) {
 	const r = 3.2
 	x, y := num(p.x), num(p.y)
@@ -68,7 +67,7 @@ func (d *drawing) mark(i int, p point) {
 
 func (d *drawing) done() template.HTML { return template.HTML(d.b.String()) }
 
-// ticks are round values from 0 on, the last at or above most.
+// ticks returns round values from 0 on, the last at or above most.
 func ticks(most float64, u unit) []float64 {
 	const wanted = 4
 	step := roundStep(most/wanted, u)
@@ -81,7 +80,7 @@ func ticks(most float64, u unit) []float64 {
 	}
 }
 
-// roundStep is the least round step that is at least as large.
+// roundStep returns the smallest round step that is at least least.
 func roundStep(least float64, u unit) float64 {
 	if !(least > 0) {
 		return 1
@@ -105,7 +104,7 @@ func roundStep(least float64, u unit) float64 {
 	return 10 * base
 }
 
-// say writes the value of a tick shortly.
+// tick formats the value of a tick.
 func (u unit) tick(v float64) string {
 	switch {
 	case u == inSeconds && v >= 86400:
@@ -118,7 +117,7 @@ func (u unit) tick(v float64) string {
 	return u.say(v, "")
 }
 
-// A frame is where a chart has its values, between axes.
+// A frame is the area of a chart between its axes.
 type frame struct {
 	left, top, width, height float64
 	x, y                     []float64 // ticks
@@ -129,11 +128,11 @@ func (f *frame) at(x, y float64) point {
 	return point{f.left + f.width*x/f.x[len(f.x)-1], f.top + f.height*(1-y/f.y[len(f.y)-1])}
 }
 
-// drawX draws the ticks below.
+// drawX draws the ticks of the x axis.
 func (f *frame) drawX(d *drawing) {
 	for i, v := range f.x {
 		p, anchor := f.at(v, 0), "middle"
-		if i > 0 && i == len(f.x)-1 { // so that it ends where the picture does
+		if i > 0 && i == len(f.x)-1 { // so that the label ends at the picture's edge
 			anchor, p.x = "end", p.x+10
 		}
 		d.line("grid", f.at(v, 0).x, f.top, f.at(v, 0).x, f.top+f.height)
@@ -151,13 +150,13 @@ func (f *frame) draw(d *drawing) {
 	}
 }
 
-// A Chart is a picture for the page: the inside of an SVG of a width and height,
-// in its own units, with a table that says the same.
+// A Chart is a picture for the page: the content of an SVG with its width and height, and a
+// table with the same data.
 type Chart struct {
 	Title  string
-	About  string // what is to be seen, for those who do not see it
+	About  string // text alternative of the picture
 	Width  int
 	Height int
-	Body   template.HTML // its text escaped, its colours by the classes of the page
-	Table  *Table        // nil: the picture's own table stands elsewhere on the page
+	Body   template.HTML // with escaped text and the page's classes as colours
+	Table  *Table        // nil: the table is elsewhere on the page
 }

@@ -17,33 +17,33 @@ import (
 	"hpcc/metrics"
 )
 
-// A Sweep is a job whose tasks had parameters of their own, and what came of them.
+// A Sweep is a job whose tasks have individual parameters, with their results.
 type Sweep struct {
 	Name    string
-	Params  []string // their names, in the order in which they were given
+	Params  []string // names in the given order
 	Tasks   []SweepTask
-	Columns []string // results to show; none: the best's, and a few others
+	Columns []string // results to show; empty: the ranking's and a few others
 
-	Best    string // the result that tasks are ranked by, see Rank
-	Highest bool   // the highest is the best
-	Guessed bool   // both follow from the names of the results
+	Best    string // result by which tasks are ranked, see Rank
+	Highest bool   // higher is better
+	Guessed bool   // both were guessed from the names of the results
 }
 
-// A SweepTask is one task: its parameters and its results.
+// A SweepTask is one task with its parameters and results.
 type SweepTask struct {
 	Index   int
-	Attempt int // which, from 0
+	Attempt int // number of the attempt, from 0
 	Params  map[string]string
 	Ending  Ending
 	Start   time.Time
-	End     time.Time // zero: it goes on
+	End     time.Time // zero: in progress
 	Results metrics.Results
 }
 
-// A NoResultError is that no task has a result to rank by.
+// NoResultError reports that no task has the result to rank by.
 type NoResultError struct {
 	Name  string
-	There []string // those that there are
+	There []string // available results
 }
 
 func (e *NoResultError) Error() string {
@@ -53,10 +53,11 @@ func (e *NoResultError) Error() string {
 	return fmt.Sprintf("no task has a result %q; there are %s", e.Name, few(e.There))
 }
 
-// Rank puts the best task first: the one whose result best names is lowest, or highest of one that
-// begins with "+". Of a series the last value counts; its name with .min or .max behind chooses those.
-// With "" the result is guessed. Behind come tasks without it, or with none that is a number, then those that go
-// on, and last those that failed. A result that no task has is a [NoResultError], among the columns, too.
+// Rank sorts the tasks by a result, the lowest first, or the highest first if best begins
+// with "+". A series counts by its last value, or with the suffix .min or .max by those. An
+// empty best guesses the result. Next come tasks without the result or without a number,
+// then tasks in progress, then failed ones. It returns a [NoResultError] if no task has the
+// result, or one of the columns.
 func (s *Sweep) Rank(best string) error {
 	s.Best, s.Highest, s.Guessed = strings.TrimPrefix(best, "+"), strings.HasPrefix(best, "+"), best == ""
 	names := s.names()
@@ -76,12 +77,12 @@ func (s *Sweep) Rank(best string) error {
 	return nil
 }
 
-// has says whether a task has a result of such a name.
+// has reports whether a task has a result of that name.
 func (s *Sweep) has(name string) bool {
 	return slices.ContainsFunc(s.Tasks, func(t SweepTask) bool { _, ok := t.result(name); return ok })
 }
 
-// names are those of all results, in order.
+// names returns the sorted names of all results.
 func (s *Sweep) names() []string {
 	seen := map[string]bool{}
 	for i := range s.Tasks {
@@ -92,7 +93,7 @@ func (s *Sweep) names() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// result is a number of a task by its name.
+// result returns a task's number of that name.
 func (t *SweepTask) result(name string) (float64, bool) {
 	if r := t.Results[name]; r != nil {
 		return r.Last, true
@@ -106,7 +107,7 @@ func (t *SweepTask) result(name string) (float64, bool) {
 	return 0, false
 }
 
-// group orders tasks before their results do.
+// group returns the primary sort key of a task.
 func (s *Sweep) group(t *SweepTask) int {
 	x, ok := t.result(s.Best)
 	switch {
@@ -120,7 +121,7 @@ func (s *Sweep) group(t *SweepTask) int {
 	return 0
 }
 
-// compare orders tasks of a group by their results.
+// compare orders the tasks of a group by their results.
 func (s *Sweep) compare(a, b *SweepTask) int {
 	x, xok := a.result(s.Best)
 	y, yok := b.result(s.Best)
@@ -141,15 +142,16 @@ func boolean(b bool) int {
 	return 0
 }
 
-// What the names of results mean, the surest first.
+// Meanings of result names, the most reliable first.
 var (
 	lowBest  = []string{"loss", "perplexity", "ppl", "nll", "rmse", "mse", "mae", "wer", "cer", "error", "err", "fid", "bpb", "latency"}
 	highBest = []string{"accuracy", "acc", "f1", "auc", "auroc", "iou", "dice", "bleu", "rouge", "psnr", "ssim", "r2", "reward", "return", "score", "precision", "recall"}
 	heldOut  = []string{"val", "valid", "validation", "eval", "test", "dev"}
 )
 
-// guess finds the result that tasks are most probably ranked by: of what was held out before the
-// rest, a loss before an accuracy. "" when no name says anything, and there is not just one.
+// guess returns the result by which tasks are most probably ranked: validation results
+// before others, a loss before an accuracy. It returns "" if no name is known and there are
+// several.
 func guess(names []string) (best string, highest bool) {
 	least := math.MaxInt
 	for _, n := range names {
@@ -179,10 +181,10 @@ func guess(names []string) (best string, highest bool) {
 	return best, highest
 }
 
-// maxColumns is how many results a table has when none were asked for.
+// maxColumns is the default maximum number of results in a table.
 const maxColumns = 6
 
-// columns are the results that a table shows.
+// columns returns the results in a table.
 func (s *Sweep) columns() []string {
 	if len(s.Columns) > 0 {
 		return s.Columns
@@ -199,7 +201,7 @@ func (s *Sweep) columns() []string {
 	return list
 }
 
-// table has a row for each task, the best first, most rows at most; 0: all.
+// table has a row for each task, the best first, at most most rows; 0: all.
 func (s *Sweep) table(most int) *Table {
 	columns := s.columns()
 	t := &Table{Head: slices.Concat([]string{"task"}, s.Params, columns, []string{"ending"})}
@@ -225,10 +227,10 @@ func (s *Sweep) table(most int) *Table {
 	return t
 }
 
-// sayResult writes a result for people.
+// sayResult formats a result for people.
 func sayResult(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
 
-// order says in words how the tasks are ranked.
+// order describes the ranking of the tasks.
 func (s *Sweep) order() string {
 	var text string
 	switch {
@@ -249,10 +251,10 @@ func (s *Sweep) order() string {
 	return text
 }
 
-// briefRows is how many tasks a terminal is shown.
+// briefRows is the number of tasks shown on a terminal.
 const briefRows = 20
 
-// Section is the sweep as a part of a report; on a page with a picture.
+// Section returns the sweep as a section of a report. page adds a chart.
 func (s *Sweep) Section(page bool) Section {
 	sec := Section{Title: "Parameters and results of " + s.Name, Text: []string{s.order()}, Table: s.table(0), Brief: s.table(briefRows)}
 	with := 0
@@ -272,7 +274,8 @@ func (s *Sweep) Section(page bool) Section {
 	return sec
 }
 
-// CSV writes a row for each task with all of its results; a series has its least and its most, too.
+// CSV writes a row for each task with all its results, including minimum and maximum of
+// series.
 func (s *Sweep) CSV(out io.Writer) error {
 	w := csv.NewWriter(out)
 	head := []string{"job", "task", "ending"}

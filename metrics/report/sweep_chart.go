@@ -8,24 +8,25 @@ import (
 	"strconv"
 )
 
-// Bounds of the pictures of a sweep.
+// Limits of a sweep's charts.
 const (
-	maxSteps = 12   // values of a parameter that each have a place of their own
+	maxSteps = 12   // values of a parameter with individual positions
 	maxCells = 40   // rows and columns of a heat map
-	maxLines = 2000 // tasks that a picture shows one by one: the best
+	maxLines = 2000 // tasks shown individually: the best
 )
 
-// A scale is where the values of a parameter, or of a result, lie: from 0 to 1.
+// A scale maps the values of a parameter or a result to positions from 0 to 1.
 type scale struct {
 	name    string
-	steps   []string // each has its place, in order; nil: numbers between low and high
+	steps   []string // values with individual positions, in order; nil: numbers between low and high
 	place   map[string]int
 	low     float64
 	high    float64
-	inPower bool // by their logarithms
+	inPower bool // logarithmic
 }
 
-// parameterScale has a place for each value where they are few, or no numbers.
+// parameterScale gives each value its own position if there are few, or they are not
+// numbers.
 func (s *Sweep) parameterScale(name string) scale {
 	c := scale{name: name}
 	seen := map[string]bool{}
@@ -59,7 +60,7 @@ func (s *Sweep) parameterScale(name string) scale {
 	return c
 }
 
-// settle notes the places of the steps.
+// settle computes the positions of the steps.
 func (c *scale) settle() {
 	c.place = make(map[string]int, len(c.steps))
 	for i, v := range c.steps {
@@ -67,7 +68,7 @@ func (c *scale) settle() {
 	}
 }
 
-// resultScale is that of the numbers that the tasks that ended well have.
+// resultScale returns the scale of the successful tasks' results, and their number.
 func (s *Sweep) resultScale() (c scale, n int) {
 	list := s.ranks()
 	c.name = s.Best
@@ -75,13 +76,14 @@ func (s *Sweep) resultScale() (c scale, n int) {
 	return c, len(list)
 }
 
-// shown is the result of a task that a picture has.
+// shown returns the result of a task in charts.
 func (s *Sweep) shown(t *SweepTask) (float64, bool) {
 	x, ok := t.result(s.Best)
 	return x, ok && t.Ending == Done && !math.IsNaN(x) && !math.IsInf(x, 0)
 }
 
-// between stretches the scale over numbers: by their logarithms where they are of many powers of ten.
+// between sets the range of the scale for numbers. It is logarithmic if they span many
+// powers of ten.
 func (c *scale) between(list []float64) {
 	if len(list) == 0 {
 		return
@@ -89,24 +91,24 @@ func (c *scale) between(list []float64) {
 	c.low, c.high = slices.Min(list), slices.Max(list)
 	c.inPower = c.low > 0 && c.high/c.low >= 500
 	if c.low == c.high {
-		wider := max(math.Abs(c.low)/10, 1) // of a large number 1 is nothing
+		wider := max(math.Abs(c.low)/10, 1) // relative to a large number 1 is nothing
 		c.low, c.high = max(c.low-wider, -math.MaxFloat64), min(c.high+wider, math.MaxFloat64)
 	}
 }
 
-// at is where a number lies.
+// at returns the position of a number.
 func (c *scale) at(x float64) float64 {
 	if c.inPower {
 		return (math.Log(x) - math.Log(c.low)) / (math.Log(c.high) - math.Log(c.low))
 	}
-	p := x/2/(c.high/2-c.low/2) - c.low/2/(c.high/2-c.low/2) // halves: no sum overflows
-	if math.IsNaN(p) || math.IsInf(p, 0) {                   // between numbers next to zero there is no room
+	p := x/2/(c.high/2-c.low/2) - c.low/2/(c.high/2-c.low/2) // halves, so that no sum overflows
+	if math.IsNaN(p) || math.IsInf(p, 0) {                   // the range of numbers next to zero is too small
 		return 0.5
 	}
 	return p
 }
 
-// of is where a value of a parameter lies.
+// of returns the position of a parameter's value.
 func (c *scale) of(v string) float64 {
 	if c.steps == nil {
 		x, _ := strconv.ParseFloat(v, 64)
@@ -118,7 +120,7 @@ func (c *scale) of(v string) float64 {
 	return float64(c.place[v]) / float64(len(c.steps)-1)
 }
 
-// ticks are what stands beside the scale, by place.
+// ticks returns the labels of the scale with their positions.
 func (c *scale) ticks() (at []float64, text []string) {
 	if c.steps != nil {
 		each := (len(c.steps) + maxSteps - 1) / maxSteps
@@ -138,7 +140,7 @@ func (c *scale) ticks() (at []float64, text []string) {
 	return at, text
 }
 
-// varying are the parameters of which there are several values.
+// varying returns the parameters with several values.
 func (s *Sweep) varying() (list []scale) {
 	for _, p := range s.Params {
 		if slices.ContainsFunc(s.Tasks, func(t SweepTask) bool { return t.Params[p] != s.Tasks[0].Params[p] }) {
@@ -148,7 +150,7 @@ func (s *Sweep) varying() (list []scale) {
 	return list
 }
 
-// chart is a curve over one parameter, a heat map of two, or parallel coordinates.
+// chart returns a curve over one parameter, a heat map of two, or parallel coordinates.
 func (s *Sweep) chart() (Chart, bool) {
 	if s.Best == "" || len(s.Tasks) == 0 {
 		return Chart{}, false
@@ -167,7 +169,7 @@ func (s *Sweep) chart() (Chart, bool) {
 	return s.parallel(params, result), true
 }
 
-// A mean is that of n numbers, none of which is added to another: no sum overflows.
+// A mean is the mean of n numbers, computed without sums that could overflow.
 type mean struct{ n, x float64 }
 
 func (m mean) with(x float64) mean {
@@ -175,7 +177,8 @@ func (m mean) with(x float64) mean {
 	return mean{n, m.x*(m.n/n) + x/n}
 }
 
-// curve shows the result over one parameter: a mark for each task, a line through the means.
+// curve draws the result over one parameter, with a mark for each task and a line through
+// the means.
 func (s *Sweep) curve(param, result scale) Chart {
 	const left, top, width, height = 64.0, 14.0, 540.0, 240.0
 	d := &drawing{}
@@ -218,7 +221,7 @@ func (s *Sweep) curve(param, result scale) Chart {
 		Width: left + width + 30, Height: top + height + 40, Body: d.done()}
 }
 
-// thinned leaves out of a line what nobody sees.
+// thinned removes invisible details from a line.
 func thinned(line []point) []point {
 	each := (len(line) + maxLines - 1) / maxLines
 	if each < 2 {
@@ -231,7 +234,8 @@ func thinned(line []point) []point {
 	return some
 }
 
-// heat shows two parameters as rows and columns: the better the mean of a cell's tasks, the fuller it is.
+// heat draws two parameters as rows and columns. The better the mean of a cell's tasks, the
+// darker the cell.
 func (s *Sweep) heat(across, down scale) Chart {
 	cell := point{max(min(560/float64(len(across.steps)), 90), 14), max(min(400/float64(len(down.steps)), 34), 14)}
 	const left, top = 90.0, 34.0
@@ -266,7 +270,7 @@ func (s *Sweep) heat(across, down scale) Chart {
 				if cell.x >= 44 {
 					d.text("middle", x+cell.x/2, y+cell.y/2+4, strconv.FormatFloat(mean, 'g', 4, 64))
 				}
-			case tried[k]: // it failed, or goes on
+			case tried[k]: // all its tasks failed or are in progress
 				d.rect("bad", x+2, y+2, cell.x-4, cell.y-4)
 			}
 		}
@@ -276,7 +280,7 @@ func (s *Sweep) heat(across, down scale) Chart {
 		Width: int(left + cell.x*float64(len(across.steps)) + 10), Height: int(top + cell.y*float64(len(down.steps)) + 8), Body: d.done()}
 }
 
-// ranks are the results that a picture shows, the best first.
+// ranks returns the results in a chart, the best first.
 func (s *Sweep) ranks() (list []float64) {
 	for i := range s.Tasks {
 		if x, ok := s.shown(&s.Tasks[i]); ok {
@@ -286,8 +290,8 @@ func (s *Sweep) ranks() (list []float64) {
 	return list
 }
 
-// good is how good a result is among others, from 0 to 1: by its rank, so that a few that are
-// very bad do not make all others look alike.
+// good returns the quality of a result from 0 to 1, by its rank, so that a few very bad
+// results do not make all others look alike.
 func (s *Sweep) good(ranks []float64, x float64) float64 {
 	worse, _ := slices.BinarySearchFunc(ranks, x, func(a, x float64) int {
 		if s.Highest {
@@ -298,13 +302,14 @@ func (s *Sweep) good(ranks []float64, x float64) float64 {
 	return 1 - float64(worse)/float64(max(len(ranks)-1, 1))
 }
 
-// shade fills a rectangle, the more the better; text on it can be read.
+// shade fills a rectangle, darker for better results; text on it stays readable.
 func (d *drawing) shade(x, y float64, size point, good float64) {
 	fmt.Fprintf(&d.b, `<rect class="c0" fill="currentColor" fill-opacity="%s" x="%s" y="%s" width="%s" height="%s"/>`,
 		strconv.FormatFloat(0.04+0.51*good, 'f', 2, 64), num(x+0.5), num(y+0.5), num(size.x-1), num(size.y-1))
 }
 
-// parallel shows each task as a line over an axis for each parameter and one for the result.
+// parallel draws each task as a line across an axis for each parameter and one for the
+// result.
 func (s *Sweep) parallel(params []scale, result scale) Chart {
 	const left, top, height = 50.0, 30.0, 280.0
 	apart := max(min(760/float64(len(params)), 180), 70)
@@ -312,7 +317,7 @@ func (s *Sweep) parallel(params []scale, result scale) Chart {
 	d := &drawing{}
 	ranks := s.ranks()
 	tasks := s.Tasks[:min(len(s.Tasks), maxLines)]
-	for i := len(tasks) - 1; i >= 0; i-- { // the best lie on top
+	for i := len(tasks) - 1; i >= 0; i-- { // the best on top
 		t := &tasks[i]
 		x, ok := s.shown(t)
 		if !ok {
@@ -341,7 +346,7 @@ func (s *Sweep) parallel(params []scale, result scale) Chart {
 		Width: int(left + apart*float64(len(params)) + 80), Height: top + height + 16, Body: d.done()}
 }
 
-// thread is the line of a task; the best has another colour, and is broad.
+// thread draws the line of a task. The best one has another colour and is wide.
 func (d *drawing) thread(line []point, good float64, best bool) {
 	class, width, full := "c0", "1", 0.08+0.6*good*good
 	if best {

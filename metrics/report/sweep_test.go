@@ -17,10 +17,10 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// result is a number that was told once.
+// result returns a number that was reported once.
 func result(x float64) *metrics.Scalar { return &metrics.Scalar{Last: x, Min: x, Max: x, N: 1} }
 
-// swept makes a sweep over some lists; loss is what a task comes to.
+// swept builds a sweep over some lists. loss returns a task's result.
 func swept(lists map[string][]string, names []string, loss func(map[string]string) float64) *Sweep {
 	s := &Sweep{Name: "swept", Params: names}
 	rows := []map[string]string{{}}
@@ -115,7 +115,7 @@ func TestGuess(t *testing.T) {
 	}
 }
 
-// wellFormed says whether the inside of a picture is XML, as pages want it.
+// wellFormed checks that a picture's content is valid XML.
 func wellFormed(t *testing.T, body string) {
 	t.Helper()
 	for d := xml.NewDecoder(strings.NewReader("<svg>" + body + "</svg>")); ; {
@@ -163,7 +163,7 @@ func TestSweepCharts(t *testing.T) {
 	}
 }
 
-// TestShades holds that the better result is never the paler one.
+// TestShades: the better result is never lighter.
 func TestShades(t *testing.T) {
 	for _, best := range []string{"loss", "+loss"} {
 		s := swept(map[string][]string{"x": {"1", "2", "3", "4"}}, []string{"x"}, func(p map[string]string) float64 {
@@ -185,7 +185,7 @@ func TestShades(t *testing.T) {
 	}
 }
 
-// TestHostileSweep holds that what a program calls its results is text, and no place is outside of numbers.
+// TestHostileSweep: names of results are treated as text, and all positions are numbers.
 func TestHostileSweep(t *testing.T) {
 	evil := `<script>alert(1)</script>"'&`
 	s := swept(map[string][]string{evil: {evil, "b"}, "n": {"1e308", "-1e308", "NaN"}, "m": {"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "1e-300"}}, []string{evil, "n", "m"},
@@ -212,7 +212,7 @@ func TestHostileSweep(t *testing.T) {
 	}
 }
 
-// TestHostileScale holds that large, tiny and equal results have places, in curves and heat maps.
+// TestHostileScale: large, tiny and equal results have positions, in curves and heat maps.
 func TestHostileScale(t *testing.T) {
 	noNumber := regexp.MustCompile(`="[^"]*(NaN|Inf)`)
 	var equal scale
@@ -238,7 +238,7 @@ func TestHostileScale(t *testing.T) {
 	}
 }
 
-// TestLargeSweep: a picture of many tasks is not larger than people see.
+// TestLargeSweep: a picture of many tasks is limited in size.
 func TestLargeSweep(t *testing.T) {
 	s := &Sweep{Params: []string{"x"}}
 	for i := range 3 * maxLines {
@@ -254,7 +254,7 @@ func TestLargeSweep(t *testing.T) {
 	}
 }
 
-// TestSweepCSV: what a program calls its results is not a formula.
+// TestSweepCSV: the name of a result is not a formula.
 func TestSweepCSV(t *testing.T) {
 	s := &Sweep{Name: "=a()", Params: []string{"+p"}, Tasks: []SweepTask{{Index: 1, Ending: Done, Params: map[string]string{"+p": "@x"}, Results: metrics.Results{"=b()": result(-1)}}}}
 	var out bytes.Buffer
@@ -273,7 +273,7 @@ func TestCapacityChart(t *testing.T) {
 	if n := strings.Count(string(chart.Body), "<polyline"); n != 2 {
 		t.Errorf("%d lines; want 2", n)
 	}
-	// a line and its legend are told from others without their colour
+	// lines and their legends are distinguishable without colour
 	if n := strings.Count(string(chart.Body), `class="curve apart c1"`); n != 2 || !strings.Contains(page, ".apart.c1 { stroke-dasharray:") {
 		t.Errorf("%d dashed lines; want that of the second and its legend", n)
 	}

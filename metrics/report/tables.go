@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// The tables are made once, of text that is not escaped, and written by each format.
+// The tables are built once from unescaped text and written by each format.
 
-// systemsTable says what was run where.
+// systemsTable lists the systems.
 func (r *Report) systemsTable() *Table {
 	t := &Table{Head: []string{"system", "runs", "hosts", "image"}}
 	images := false
@@ -30,7 +30,7 @@ func (r *Report) systemsTable() *Table {
 	return t
 }
 
-// runs counts the system's runs by how they ended.
+// runs describes how the system's runs ended.
 func (s *System) runs() string {
 	var parts []string
 	for _, e := range endings {
@@ -79,7 +79,7 @@ func (r *Report) figuresTable(detail bool) *Table {
 	return r.addTotals(t)
 }
 
-// addTotals adds what all runs came to together.
+// addTotals adds the totals of all runs.
 func (r *Report) addTotals(t *Table) *Table {
 	for _, x := range []struct {
 		name, title string
@@ -106,7 +106,7 @@ func (r *Report) addTotals(t *Table) *Table {
 	return t
 }
 
-// cell is a figure with its spread.
+// cell formats a figure with its spread.
 func cell(m measure, f spread, currency string) string {
 	if f.N == 0 {
 		return "-"
@@ -121,7 +121,7 @@ func cell(m measure, f spread, currency string) string {
 
 func (r *Report) figuresCaption() string {
 	caption := "Medians, with quartiles; of fewer than 4 runs the least and the most."
-	var whose []string // of those that count alike
+	var whose []string // systems with the same description
 	for i, s := range r.Systems {
 		whose = append(whose, s.Name)
 		if s.Counted == allRuns {
@@ -134,7 +134,7 @@ func (r *Report) figuresCaption() string {
 	return caption
 }
 
-// propertiesTable says what hosts and requests are, all of it or where they differ.
+// propertiesTable lists the properties of hosts and requests, all or only different ones.
 func (r *Report) propertiesTable(all bool) *Table {
 	t := &Table{Head: []string{"property"}}
 	for _, s := range r.Systems {
@@ -160,7 +160,7 @@ func (r *Report) propertiesTable(all bool) *Table {
 	return t
 }
 
-// maxRows bounds the runs that the page lists of each system; CSV and JSON have all.
+// maxRows bounds the runs of each system on the page. CSV and JSON have all.
 const maxRows = 1000
 
 // runsTable lists the runs of a system.

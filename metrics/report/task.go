@@ -11,44 +11,44 @@ import (
 	"hpcc/metrics"
 )
 
-// A Task is one run, with what its file and its job's record say of it.
+// A Task is one run with the data of its file and its job's record.
 type Task struct {
 	File    string             `json:"file,omitempty"` // of the measured run
 	Ending  Ending             `json:"ending"`
-	Figures map[string]float64 `json:"figures"` // by the name of the measure; what is not known is not there
+	Figures map[string]float64 `json:"figures"` // by the name of the measure; unknown figures are missing
 	Header  metrics.Header     `json:"header"`
 	Footer  *metrics.Footer    `json:"footer,omitempty"`
 
-	Ranks    int  `json:"-"` // that it asked for; 0: one
-	Measured bool `json:"-"` // the footer is of the file: not of the job's record, which knows one process and its children
+	Ranks    int  `json:"-"` // requested processes; 0: one
+	Measured bool `json:"-"` // the footer is from the file, not from the job's record, which covers one process and its children
 }
 
-// An Ending is how a run ended.
+// An Ending describes how a run ended.
 type Ending string
 
-// The endings. Of what has none the record ends before the run, or the run goes on.
+// The endings. Open means that the record has no end, or the run is in progress.
 const (
 	Done      Ending = "done"
-	failed    Ending = "failed"        // by its exit status
-	signalled Ending = "signal"        // ended by one
-	NoMemory  Ending = "out of memory" // and then killed
+	failed    Ending = "failed"        // nonzero exit status
+	signalled Ending = "signal"        // ended by a signal
+	NoMemory  Ending = "out of memory" // killed for lack of memory
 	TimeLimit Ending = "time limit"
-	notRun    Ending = "not run" // hpcc could not, or ended it
+	notRun    Ending = "not run" // hpcc could not start it, or ended it
 	Open      Ending = "no end"
 )
 
-// endings are all of them, in the order in which they are told.
+// endings lists all endings in display order.
 var endings = []Ending{Done, failed, NoMemory, TimeLimit, signalled, notRun, Open}
 
-// nearLimit is the part of a limit that was as good as reached, when what ended the
-// run did not leave its name; overLimit that from which on nobody can have held it.
+// nearLimit is the share of a limit that counts as reached if the cause of the end is
+// unknown. overLimit is the share above which a limit cannot have been in force.
 const (
 	nearLimit = 0.97
 	overLimit = 1.1
 )
 
-// ending tells how a run ended. Slurm and kernels kill without a word: a run that was killed
-// at its limit was killed for it. What is told goes before that.
+// ending returns how a run ended. Slurm and kernels kill without a message, so a run killed
+// near its limit counts as killed for it, unless the record has the cause.
 func ending(h *metrics.Header, f *metrics.Footer) Ending {
 	if f == nil {
 		return Open
@@ -76,7 +76,7 @@ func ending(h *metrics.Header, f *metrics.Footer) Ending {
 	return failed
 }
 
-// limitOr is a limit, where there is one.
+// limitOr returns a limit, or infinity if there is none.
 func limitOr(n int64) float64 {
 	if n <= 0 {
 		return most
@@ -84,7 +84,7 @@ func limitOr(n int64) float64 {
 	return float64(n)
 }
 
-// index is the task's index in its job; 0 where it is of none.
+// index returns the task's index in its job, or 0 without a job.
 func (t *Task) index() int {
 	if t.Header.Job == nil {
 		return 0
@@ -99,8 +99,8 @@ func (t *Task) attempt() int {
 	return t.Header.Job.Attempt
 }
 
-// key is what a run has in common with that of another system that did the same: its
-// parameters, or its index; "" where it has neither.
+// key returns the identity of a run for matching it between systems: its parameters, else
+// its index, else "".
 func (t *Task) key() string {
 	if t.Header.Job == nil {
 		return ""
@@ -115,7 +115,7 @@ func (t *Task) key() string {
 	return fmt.Sprint(t.Header.Job.Task)
 }
 
-// end is when the run ended; zero while it runs.
+// end returns the end of the run, or zero while it is in progress.
 func (t *Task) end() time.Time {
 	switch {
 	case t.Footer == nil:
@@ -126,7 +126,7 @@ func (t *Task) end() time.Time {
 	return t.Footer.End
 }
 
-// how is the ending with what belongs to it.
+// how describes the ending with its details.
 func (t *Task) how() string {
 	switch {
 	case t.Ending == failed:
@@ -139,7 +139,7 @@ func (t *Task) how() string {
 	return string(t.Ending)
 }
 
-// before puts tasks in order.
+// before orders tasks.
 func before(a, b *Task) int {
 	return cmp.Or(cmp.Compare(a.index(), b.index()), cmp.Compare(a.attempt(), b.attempt()), a.Header.Start.Compare(b.Header.Start), cmp.Compare(a.File, b.File))
 }

@@ -58,7 +58,7 @@ func (t *Table) text(out io.Writer) {
 			if k < len(row) {
 				c = sentence(row[k])
 			}
-			if i == 0 && k == 0 { // the others may be names
+			if i == 0 && k == 0 { // other cells of the head may be names
 				c = strings.ToUpper(c)
 			}
 			fmt.Fprint(w, c, "\t")

@@ -8,19 +8,19 @@ import (
 	"unicode"
 )
 
-// A unit is what a figure is in.
+// A unit is the unit of a figure.
 type unit int
 
 const (
 	inSeconds unit = iota
 	inBytes
-	inPercent // as a part of one
+	inPercent // as a fraction of 1
 	inMoney
 	inEnergy // kWh
 	inNumber
 )
 
-// say writes a figure for people.
+// say formats a figure for people.
 func (u unit) say(v float64, currency string) string {
 	switch u {
 	case inSeconds:
@@ -77,7 +77,7 @@ func sayPercent(v float64) string {
 	return fmt.Sprintf("%.0f%%", v)
 }
 
-// digits writes three digits that say something.
+// digits formats three significant digits.
 func digits(v float64) string {
 	switch a := math.Abs(v); {
 	case a == math.Trunc(a) && a < 1e6:
@@ -92,7 +92,7 @@ func digits(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// counted is a number with what it is of.
+// counted formats a number with its noun.
 func counted(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -100,18 +100,18 @@ func counted(n int, one, many string) string {
 	return fmt.Sprint(n) + " " + many
 }
 
-// Bounds of texts that are shown, in characters: of others, and of our own
-// with those of others in them.
+// Maximum lengths of displayed text, in characters: of foreign text, and of our own text
+// that contains foreign text.
 const (
 	longText     = 160
 	longSentence = 2000
 )
 
-// plain is a text of others on one line, without what would move the cursor or
-// turn the direction, and cut.
+// plain returns foreign text on one line, truncated and without characters that move the
+// cursor or change the text direction.
 func plain(s string) string { return shown(s, longText) }
 
-// sentence is the same of a longer text.
+// sentence is plain for longer text.
 func sentence(s string) string { return shown(s, longSentence) }
 
 func shown(s string, most int) string {

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// The wall clock is processor time divided by the processors that were busy. So a
-// gap is more processor time, or fewer processors busy, or both; each part is then held
-// against what the records tell of hosts and of waiting. What is said is likely, not proven.
+// The wall clock is processor time divided by busy processors. So a difference comes from
+// more processor time, fewer busy processors, or both. Each part is compared with the
+// records' data on hosts and waiting. The explanations are likely, not proven.
 
-// telling is the factor from which a part of a gap is worth explaining, and
-// tellingPart the difference of two percentages.
+// telling is the factor from which a part of a difference is explained, and tellingPart the
+// same as a difference of percentages.
 const (
 	telling     = 1.1
 	tellingPart = 0.05
 )
 
-// causes takes the gap apart.
+// causes explains the parts of the difference.
 func (m *match) causes() (text []string) {
 	work, known := m.ratio(cpuName)
 	busy, also := m.ratio(cpusName)
@@ -52,8 +52,8 @@ func (m *match) causes() (text []string) {
 	return text
 }
 
-// apart says whether the parts of the wall clock differ, also where they make up for
-// each other.
+// apart reports whether the parts of the wall clock differ, even if they compensate each
+// other.
 func (m *match) apart() bool {
 	for _, name := range []string{cpuName, cpusName} {
 		if r, ok := m.ratio(name); ok && math.Abs(math.Log(r.Median)) >= math.Log(telling) {
@@ -63,7 +63,7 @@ func (m *match) apart() bool {
 	return false
 }
 
-// say is a figure's median as text.
+// say formats a figure's median.
 func (m *match) say(name string, s *System) string {
 	for _, x := range measures {
 		if f, ok := s.Figures[name]; ok && x.name == name {
@@ -103,8 +103,8 @@ func (m *match) moreWork(slow, fast *System, factor float64) (text []string) {
 	return text
 }
 
-// otherCommands says whether the systems ran different commands: those of pairs, for one
-// of them may have runs that the other has not.
+// otherCommands reports whether the systems ran different commands. It compares pairs,
+// because one system may have additional runs.
 func (m *match) otherCommands() bool {
 	for _, p := range m.pairs {
 		if !slices.Equal(p[0][0].Header.Command, p[1][0].Header.Command) {
@@ -126,7 +126,7 @@ func (m *match) moreWaiting(slow, fast *System) (text []string) {
 			noun = "processor"
 		}
 		because("%s was granted %s %s instead of %s", slow.Name, digits(a), noun, digits(b))
-		if !(busy <= 1/telling) { // it used what it had as well, or that is not known
+		if !(busy <= 1/telling) { // it used them as well, or that is unknown
 			return text
 		}
 	}
@@ -156,7 +156,7 @@ func (m *match) moreWaiting(slow, fast *System) (text []string) {
 	return text
 }
 
-// threads is how many a run had at once, where that was seen.
+// threads returns the maximum number of concurrent threads of a run, if known.
 func threads(t *Task) float64 {
 	if t.Footer == nil {
 		return 0
@@ -164,7 +164,8 @@ func threads(t *Task) float64 {
 	return float64(t.Footer.Threads)
 }
 
-// median is that of what the runs that went well tell, or of all where none did; 0 where none tells.
+// median returns the median over the successful runs, or over all if none was successful, or
+// 0 if unknown.
 func (s *System) median(of func(*Task) float64) float64 {
 	var values []float64
 	for _, t := range s.Tasks {
@@ -175,8 +176,8 @@ func (s *System) median(of func(*Task) float64) float64 {
 	return spreadOf(values).Median
 }
 
-// waiting tells what the slower one waited for more. Where the faster does not tell, or
-// the pressure is not of the same, it is a guess.
+// waiting describes what the slower system waited for more. It is a guess if the faster
+// system lacks the data, or the pressures have different sources.
 func (m *match) waiting(slow, fast *System) (text []string) {
 	_, _, otherPressure := m.report.property("pressure of", slow, fast)
 	for _, w := range waits {
@@ -194,7 +195,7 @@ func (m *match) waiting(slow, fast *System) (text []string) {
 	return text
 }
 
-// unknown says what is left where no wait stands out.
+// unknown describes the result if no wait stands out.
 func (m *match) unknown(slow *System) string {
 	longest := ""
 	for _, w := range waits {
@@ -213,13 +214,13 @@ func (m *match) unknown(slow *System) string {
 	return "why the record does not tell: probably the network, locks, or processes that wait for each other"
 }
 
-// muchWaiting is the part of the time that is worth a word where both waited as long.
+// muchWaiting is the share of time that is mentioned if both systems waited equally long.
 const muchWaiting = 0.25
 
-// muchRead is how many bytes from storage are worth a word.
+// muchRead is the number of bytes read from storage that is mentioned.
 const muchRead = 64 << 20
 
-// waits are what a run may have waited for.
+// waits lists the possible waits of a run.
 var waits = []struct{ name, what, of string }{
 	{"throttled", "throttling by its quota of processors", "when it could run"},
 	{"pressure_io", "waiting for storage", "the time"},
@@ -227,7 +228,7 @@ var waits = []struct{ name, what, of string }{
 	{"pressure_cpu", "processors that others wanted too", "the time"},
 }
 
-// around tells what is not of the run itself: waiting before it, and its cost.
+// around describes differences outside the run itself: the waits before it, and its cost.
 func (m *match) around() (text []string) {
 	for _, x := range []struct{ name, what string }{{"queue_s", "before it began it waited in the queue"}, {"pull_s", "its image came in"}} {
 		a, known := m.base.Figures[x.name]

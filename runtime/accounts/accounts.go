@@ -1,7 +1,7 @@
 // Package accounts reads and completes the passwd and group files of images.
 //
-// An image's files are hostile input: no link leads out of the image, and what is read is
-// bounded. Names that only a directory service knows are not found.
+// Image files are untrusted input: links never lead out of the image, and the size of a read
+// is bounded. Names that only a directory service knows are not found.
 package accounts
 
 import (
@@ -18,17 +18,17 @@ import (
 	"hpcc/runtime/rawfile"
 )
 
-// maxPasswd bounds what is read of an image's /etc/passwd or /etc/group.
+// maxPasswd bounds the size of an image's /etc/passwd or /etc/group, in bytes.
 const maxPasswd = 1 << 20
 
-// DefaultPasswd and DefaultGroup replace the files of an image that has none.
+// DefaultPasswd and DefaultGroup replace missing files of an image.
 const (
 	DefaultPasswd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
 	DefaultGroup  = "root:x:0:\nnogroup:x:65534:\n"
 )
 
-// ReadInside reads a small regular file of the tree root without leaving it
-// through links. It returns nil if there is none.
+// ReadInside reads a small regular file of the tree root. Links cannot lead out of the tree.
+// It returns nil if the file does not exist.
 func ReadInside(root, name string) []byte {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -54,8 +54,8 @@ func ReadInside(root, name string) []byte {
 	return b
 }
 
-// readBelow is readInside for kernels without openat2 (before Linux 5.6):
-// os.Root resolves every component by itself, and refuses absolute links.
+// readBelow is ReadInside for kernels without openat2 (before Linux 5.6). os.Root resolves
+// each path element itself and refuses absolute links.
 func readBelow(root, name string) []byte {
 	r, err := os.OpenRoot(root)
 	if err != nil {
@@ -93,8 +93,8 @@ func Entry(file []byte, n int, value string) []string {
 	return nil
 }
 
-// ImageHome returns the home directory of an image's USER (name or uid, with or
-// without group; none means root), as its passwd file has it, else /root or /.
+// ImageHome returns the home directory of an image's USER (name or uid, with or without
+// group; empty means root) from the passwd file, else /root or /.
 func ImageHome(root, usr string) string {
 	usr, _, _ = strings.Cut(usr, ":")
 	if usr == "" {
@@ -113,9 +113,9 @@ func ImageHome(root, usr string) string {
 	return "/"
 }
 
-// Files returns the passwd and group files that a program with these ids
-// should see: the image's own, with a line for the user and one for the group
-// where they have none. A nil result means that the image's file will do.
+// Files returns the passwd and group files for a program with these IDs: the image's own,
+// with missing lines for the user and the group added. A nil result means that the image's
+// file needs no change.
 func Files(root string, uid, gid int, home string) (passwd, group []byte) {
 	u, g := strconv.Itoa(uid), strconv.Itoa(gid)
 	p, gr := ReadInside(root, "etc/passwd"), ReadInside(root, "etc/group")
@@ -154,14 +154,14 @@ func Files(root string, uid, gid int, home string) (passwd, group []byte) {
 	return passwd, group
 }
 
-// HostFile reads the host's passwd or group file; nil when it cannot. Names
-// that only a directory service knows are not looked for: that takes C's library.
+// HostFile returns the host's passwd or group file, or nil if it cannot be read. It does not
+// find names from a directory service, which needs the C library.
 func HostFile(name string) []byte {
 	b, _ := rawfile.Read("/etc/" + name)
 	return b
 }
 
-// field makes s safe as one field of a passwd line.
+// field makes s safe for use as one field of a passwd line.
 func field(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == ':' || r < ' ' {
@@ -171,7 +171,7 @@ func field(s string) string {
 	}, s)
 }
 
-// AppendLine returns a file with one more line.
+// AppendLine returns the file with one more line.
 func AppendLine(file []byte, line string) []byte {
 	out := append([]byte{}, file...)
 	if len(out) > 0 && out[len(out)-1] != '\n' {

@@ -1,11 +1,11 @@
-// Package check finds out whether an image runs where a cluster takes its programs'
-// rights: under OpenShift's restricted-v2 or Kubernetes' Pod Security "restricted".
+// Package check reports whether an image runs under OpenShift's restricted-v2 policy or
+// Kubernetes' Pod Security Standard "restricted".
 //
-//	image ─► configuration, owners and modes of its files ─► findings, each with its cure
+// image ─► configuration, owners and modes of its files ─► findings, each with a fix
 //
-// It reads layers and runs nothing. It names every reason that follows from the user,
-// the ports, and the owners and modes of files. It does not read scripts or programs:
-// what they do with their rights is not known.
+// The package reads layers and runs nothing. It reports every problem that follows from the
+// user, the ports, and the owners and modes of files. It does not analyse scripts or
+// programs.
 package check
 
 import (
@@ -27,30 +27,30 @@ import (
 	"hpcc/unpack"
 )
 
-// AnyUser is a USER that passes as another one than root in every cluster. It is a
-// number, because Kubernetes accepts no name as proof. The number belongs to nobody, and
-// the group is that of OpenShift's users.
+// AnyUser is a USER that every cluster accepts as a user other than root. It is a number
+// because Kubernetes does not accept a name. No account has the number, and the group is
+// that of OpenShift's users.
 const AnyUser = "1001:0"
 
-// A Finding is a reason why an image would not run where the cluster takes its
-// rights, or, as a warning, why something in it might not. A note says what was not checked.
+// A Finding is a reason why an image does not run under the restrictions, or as a warning,
+// why part of it may fail. A note states what was not checked.
 type Finding struct {
 	Level   string `json:"level"` // "error", "warning" or "note"
-	Rule    string `json:"rule"`  // what kind of reason, in a word
+	Rule    string `json:"rule"`  // kind of finding, one word
 	Subject string `json:"subject"`
 	Reason  string `json:"reason"`
-	// Cure are lines that cure it at the end of the Dockerfile, for root to carry out; where
-	// Replaces is a line, they stand in its place.
+	// Cure holds lines that fix the problem at the end of the Dockerfile, run as root. If
+	// Replaces is set, they replace that line instead.
 	Cure     []string `json:"cure,omitempty"`
 	Replaces string   `json:"replaces,omitempty"`
 }
 
-// Image returns the reasons why an image would not run without root: its configuration,
-// and the final owners and modes of its files, which it checks for the programs that the
-// image starts with. Kubernetes' Pod Security Standard "restricted" requires a numeric
-// user other than root, which the image names. With openshift the rules are those of
-// OpenShift's restricted-v2, which assigns any uid, in group 0. Both take all
-// capabilities and the way to get new ones.
+// Image returns the reasons why an image would not run without root. It checks the
+// configuration, and the owners and modes of the files of the programs with which the image
+// starts. Kubernetes' Pod Security Standard "restricted" requires the image to name a
+// numeric user other than root. With openshift, the rules are those of OpenShift's
+// restricted-v2, which assigns any uid in group 0. Both drop all capabilities and forbid
+// gaining new ones.
 func Image(ctx context.Context, img v1.Image, openshift bool) ([]Finding, error) {
 	cfg, err := img.ConfigFile()
 	if err != nil {
@@ -69,7 +69,7 @@ func Image(ctx context.Context, img v1.Image, openshift bool) ([]Finding, error)
 	x.variables()
 	x.services()
 	x.names()
-	// USER last: the other lines are for root.
+	// USER comes last, because the other lines run as root.
 	slices.SortStableFunc(x.found, func(a, b Finding) int { return cmp.Compare(isUser(a), isUser(b)) })
 	return x.found, x.err
 }
@@ -81,28 +81,29 @@ func isUser(f Finding) int {
 	return 0
 }
 
-// unknownUID stands for a uid that the cluster chooses.
+// unknownUID represents a uid that the cluster chooses.
 const unknownUID = 1000680000
 
-// maxScript bounds what is read of a script, and of passwd.
+// maxScript bounds the size of a script or passwd file, in bytes.
 const maxScript = 1 << 20
 
-// An examiner looks one image over.
+// An examiner checks one image.
 type examiner struct {
 	ctx           context.Context
 	files         *unpack.Files
 	cfg           *v1.Config
 	openshift     bool
 	passwd, group string
-	uid, gid      int // who the programs will be
+	uid, gid      int // IDs of the programs in the pod
 	entry         bool
-	ran           map[string]bool // programs that start, by path
+	ran           map[string]bool // started programs, by path
 	called        []string        // their names
 	found         []Finding
-	err           error // of reading
+	err           error // error of reading the image
 }
 
-// add notes a finding, of several about one thing the first of the gravest.
+// add records a finding. Of several for the same subject it keeps the first of the most
+// severe.
 func (x *examiner) add(f Finding) {
 	switch i := slices.IndexFunc(x.found, func(g Finding) bool { return g.Rule == f.Rule && g.Subject == f.Subject }); {
 	case i < 0:
@@ -112,7 +113,7 @@ func (x *examiner) add(f Finding) {
 	}
 }
 
-// text is the content of a small file, "" where there is none.
+// text returns the content of a small file, or "".
 func (x *examiner) text(p string) string {
 	_, f, err := x.files.Resolve(p, nil)
 	if err != nil || f.Kind != 0 {
@@ -125,12 +126,12 @@ func (x *examiner) text(p string) string {
 	return string(b)
 }
 
-// The rights of chmod(2), as one class has them.
+// Permission bits of chmod(2) for one class.
 const (
 	mayRead, mayWrite, mayExecute = 4, 2, 1
 )
 
-// may says whether the pod's user has all of these rights to a file.
+// may reports whether the pod's user has all these permissions for a file.
 func (x *examiner) may(f *unpack.File, rights uint32) bool {
 	bits := f.Perm
 	switch {
@@ -142,7 +143,8 @@ func (x *examiner) may(f *unpack.File, rights uint32) bool {
 	return bits&rights == rights
 }
 
-// reach resolves a path; shut is the first directory on the way that may not be entered.
+// reach resolves a path. shut is the first directory on the path that the pod's user may not
+// enter.
 func (x *examiner) reach(p string) (real string, f *unpack.File, shut string, err error) {
 	real, f, err = x.files.Resolve(p, func(dir string, d *unpack.File) {
 		if shut == "" && !x.may(d, mayExecute) {
@@ -152,7 +154,8 @@ func (x *examiner) reach(p string) (real string, f *unpack.File, shut string, er
 	return real, f, shut, err
 }
 
-// writable says whether files can be made in a directory, or in the one that it could be made in.
+// writable reports whether files can be created in a directory, or the directory itself can
+// be created.
 func (x *examiner) writable(p string) bool {
 	real, f, shut, err := x.reach(p)
 	for errors.Is(err, fs.ErrNotExist) && shut == "" && real != "/" {
@@ -161,13 +164,13 @@ func (x *examiner) writable(p string) bool {
 	return err == nil && shut == "" && f.Kind == fs.ModeDir && x.may(f, mayWrite|mayExecute)
 }
 
-// there says whether a path leads to something, and to a directory.
+// there reports whether a path exists and whether it is a directory.
 func (x *examiner) there(p string) (exists, dir bool) {
 	_, f, err := x.files.Resolve(p, nil)
 	return err == nil, err == nil && f.Kind == fs.ModeDir
 }
 
-// share are the lines that give who the programs will be a directory.
+// share returns the Dockerfile lines that make a directory writable for the pod's user.
 func (x *examiner) share(dir string) []string {
 	line := "RUN "
 	if exists, _ := x.there(dir); !exists {
@@ -179,7 +182,7 @@ func (x *examiner) share(dir string) []string {
 	return []string{line + fmt.Sprintf("chown -R %d:%d %s", x.uid, x.gid, shellWord(dir))}
 }
 
-// shellWord is a path as a word of the shell.
+// shellWord quotes a path for the shell.
 func shellWord(p string) string {
 	if strings.Trim(p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%") == "" {
 		return p
@@ -187,17 +190,17 @@ func shellWord(p string) string {
 	return "'" + strings.ReplaceAll(p, "'", `'\''`) + "'"
 }
 
-// user judges USER, and finds out who the programs will be.
+// user checks USER and sets the IDs of the programs in the pod.
 func (x *examiner) user() {
 	name, group, _ := strings.Cut(x.cfg.User, ":")
 	number, err := strconv.Atoi(name)
 	root := name == "" || name == "root" || (err == nil && number == 0)
 	switch {
 	case x.openshift && root:
-		x.add(Finding{Level: "warning", Rule: "user", Subject: cmp.Or(name, "root"), Reason: "the image was made to run as root; OpenShift runs it as a uid of its own choice, in group 0", Cure: []string{"USER " + AnyUser}})
+		x.add(Finding{Level: "warning", Rule: "user", Subject: cmp.Or(name, "root"), Reason: "the image runs as root; OpenShift assigns it another uid, in group 0", Cure: []string{"USER " + AnyUser}})
 	case x.openshift:
 	case root:
-		x.add(Finding{Level: "error", Rule: "user", Subject: cmp.Or(name, "root"), Reason: "the image runs as root, which pods with runAsNonRoot may not", Cure: []string{"USER " + AnyUser}})
+		x.add(Finding{Level: "error", Rule: "user", Subject: cmp.Or(name, "root"), Reason: "the image runs as root, which runAsNonRoot forbids", Cure: []string{"USER " + AnyUser}})
 	case err != nil:
 		f := accountLine(x.passwd, 0, name)
 		cure := AnyUser
@@ -205,7 +208,7 @@ func (x *examiner) user() {
 			x.uid, cure = atoi(f[2]), f[2]
 			x.gid = atoi(f[3])
 		}
-		x.add(Finding{Level: "error", Rule: "user", Subject: name, Reason: "USER is a name, and Kubernetes takes only a number as proof that it is not root's", Cure: []string{"USER " + cure}})
+		x.add(Finding{Level: "error", Rule: "user", Subject: name, Reason: "USER is a name; Kubernetes accepts only a numeric user as non-root", Cure: []string{"USER " + cure}})
 	default:
 		x.uid = number
 		if f := accountLine(x.passwd, 2, name); len(f) > 3 {
@@ -219,7 +222,8 @@ func (x *examiner) user() {
 	}
 }
 
-// accountLine is the one of a passwd or group file whose field n is value.
+// accountLine returns the fields of the line of a passwd or group file whose field n is
+// value.
 func accountLine(file string, n int, value string) []string {
 	for l := range strings.Lines(file) {
 		if f := strings.Split(strings.TrimSpace(l), ":"); value != "" && len(f) > n && f[n] == value {
@@ -229,7 +233,7 @@ func accountLine(file string, n int, value string) []string {
 	return nil
 }
 
-// atoi is a number of passwd; what is none is nobody's.
+// atoi parses a number of passwd. An invalid number gives an ID that no account has.
 func atoi(s string) int {
 	n, err := strconv.Atoi(s)
 	if err != nil {
@@ -238,7 +242,7 @@ func atoi(s string) int {
 	return n
 }
 
-// ports judges EXPOSE.
+// ports checks EXPOSE.
 func (x *examiner) ports() {
 	for _, p := range slices.Sorted(maps.Keys(x.cfg.ExposedPorts)) {
 		number, proto, _ := strings.Cut(p, "/")
@@ -252,21 +256,21 @@ func (x *examiner) ports() {
 		} else {
 			proto = ""
 		}
-		x.add(Finding{Level: "error", Rule: "port", Subject: p, Reason: "only who has a capability may listen on a port below 1024; let the program listen on a higher one, and a Service map it",
+		x.add(Finding{Level: "error", Rule: "port", Subject: p, Reason: "listening on a port below 1024 needs a capability; use a higher port and let a Service map it",
 			Replaces: fmt.Sprintf("EXPOSE %d%s", n, proto), Cure: []string{fmt.Sprintf("EXPOSE %d%s", other, proto)}})
 		for _, kv := range x.cfg.Env {
 			if name, value, _ := strings.Cut(kv, "="); strings.HasSuffix(name, "PORT") && value == number {
-				x.add(Finding{Level: "error", Rule: "port", Subject: kv, Reason: "it looks like the port that the program listens on", Cure: []string{fmt.Sprintf("ENV %s=%d", name, other)}})
+				x.add(Finding{Level: "error", Rule: "port", Subject: kv, Reason: "the variable appears to set the program's port", Cure: []string{fmt.Sprintf("ENV %s=%d", name, other)}})
 			}
 		}
 	}
 }
 
-// directories judges where the program starts, its home, its volumes and /tmp.
+// directories checks the working directory, the home, the volumes and /tmp.
 func (x *examiner) directories() {
 	const not = "the pod's user may not write to it"
 	if d := path.Clean("/" + x.cfg.WorkingDir); d != "/" && !x.writable(d) {
-		f := Finding{Level: "error", Rule: "workdir", Subject: d, Reason: "the program starts in it, and " + not, Cure: x.share(d)}
+		f := Finding{Level: "error", Rule: "workdir", Subject: d, Reason: "it is the working directory, and" + not, Cure: x.share(d)}
 		if IsSystemDir(d) {
 			f.Cure = append(x.share("/app"), "WORKDIR /app")
 		}
@@ -284,7 +288,7 @@ func (x *examiner) directories() {
 	x.unreadable(path.Clean("/" + x.cfg.WorkingDir))
 }
 
-// home judges HOME: what the image sets, else what a runtime sets for the user.
+// home checks HOME: the image's value, or the runtime's value for the user.
 func (x *examiner) home() {
 	home, set := envfile.Lookup(x.cfg.Env, "HOME"), true
 	if home == "" {
@@ -296,7 +300,7 @@ func (x *examiner) home() {
 	if (x.entry && (x.writable("/tmp") || x.writable("/var/tmp"))) || (path.Clean(home) != "/" && x.writable(home)) {
 		return
 	}
-	f := Finding{Level: "warning", Rule: "home", Subject: home, Reason: "HOME is / for a user that the image does not know: what keeps caches or settings there fails",
+	f := Finding{Level: "warning", Rule: "home", Subject: home, Reason: "HOME is / for a user without a passwd entry: programs that write caches or settings there fail",
 		Cure: append(x.share("/home/user"), "ENV HOME=/home/user")}
 	switch {
 	case set && !IsSystemDir(path.Clean(home)):
@@ -304,19 +308,19 @@ func (x *examiner) home() {
 	case set:
 		f.Level, f.Reason = "error", "the image sets HOME to it, and the pod's user may not write to it"
 	case home != "/":
-		f.Reason = "it is the user's home, and may not be written to"
+		f.Reason = "it is the user's home, and the pod's user may not write to it"
 	}
 	x.add(f)
 }
 
-// writtenTo are endings of variables that name directories which programs write to.
+// writtenTo lists suffixes of variables that name directories to which programs write.
 var writtenTo = []string{"_CACHE_DIR", "_CACHE_HOME", "_CACHE_PATH", "_LOG_DIR", "_LOGS_DIR", "_RUN_DIR", "_RUNTIME_DIR", "_TMP_DIR", "_TEMP_DIR", "_OUTPUT_DIR", "_STATE_HOME"}
 
-// writtenVariables are others.
+// writtenVariables lists other variables of that kind.
 var writtenVariables = []string{"TMPDIR", "TMP", "TEMP", "MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "PGDATA", "HF_HOME", "TORCH_HOME", "TRANSFORMERS_CACHE", "RAY_TMPDIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "WANDB_DIR", "OUTPUT_DIR", "LOG_DIR", "LOGDIR", "CACHE_DIR"}
 
-// variables judges directories that variables name: those to write to, and those to read
-// programs and libraries from.
+// variables checks directories that variables name: those to which programs write, and those
+// from which programs and libraries are loaded.
 func (x *examiner) variables() {
 	for _, kv := range x.cfg.Env {
 		name, value, _ := strings.Cut(kv, "=")
@@ -339,13 +343,13 @@ func (x *examiner) variables() {
 		}
 		f := Finding{Level: "error", Rule: "variable", Subject: name + "=" + value, Reason: "programs write to this directory, and the pod's user may not", Cure: x.share(d)}
 		if _, at, err := x.files.Resolve(d, nil); err == nil && len(at.Names()) > 0 {
-			f.Level, f.Reason = "warning", "programs may want to write to this directory; there is something in it, which they can read"
+			f.Level, f.Reason = "warning", "programs may need to write to this directory, which contains files and is only readable"
 		}
 		x.add(f)
 	}
 }
 
-// searched judges a directory of a search path: one that is there must be open.
+// searched checks a directory of a search path. An existing one must be accessible.
 func (x *examiner) searched(variable, dir string) {
 	if !path.IsAbs(dir) {
 		return
@@ -355,13 +359,13 @@ func (x *examiner) searched(variable, dir string) {
 		return
 	}
 	level := "error"
-	if variable == "PATH" { // what is started from there has findings of its own
+	if variable == "PATH" { // programs started from it have their own findings
 		level = "warning"
 	}
 	x.add(Finding{Level: level, Rule: "unreadable", Subject: dir, Reason: variable + " names it, and the pod's user may not enter it", Cure: x.open(shut, real)})
 }
 
-// open are the lines that let everybody into a directory, and read what is in a tree.
+// open returns the lines that give all users access to a directory and to a tree.
 func (x *examiner) open(shut, tree string) []string {
 	line := "RUN chmod -R a+rX " + shellWord(tree)
 	if shut != "" && shut != tree {
@@ -370,7 +374,7 @@ func (x *examiner) open(shut, tree string) []string {
 	return []string{line}
 }
 
-// unreadable judges what lies below a directory of the program's own.
+// unreadable checks the files below a program's own directory.
 func (x *examiner) unreadable(dir string) {
 	real, d, err := x.files.Resolve(dir, nil)
 	if err != nil || d.Kind != fs.ModeDir || IsSystemDir(real) {
@@ -403,7 +407,7 @@ func (x *examiner) unreadable(dir string) {
 	x.add(Finding{Level: "error", Rule: "unreadable", Subject: first, Reason: reason, Cure: x.open("", real)})
 }
 
-// services judges what the programs that start are known to write to.
+// services checks the directories to which known services write.
 func (x *examiner) services() {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(x.called))) {
 		for _, d := range serviceDirs[name] {
@@ -419,7 +423,7 @@ func (x *examiner) services() {
 	}
 }
 
-// serviceDirs are directories that services write to, where an image has them.
+// serviceDirs lists directories to which services write if the image has them.
 var serviceDirs = map[string][]string{
 	"nginx":          {"/var/cache/nginx", "/var/lib/nginx", "/var/log/nginx", "/run", "/run/nginx"},
 	"apache2":        {"/run/apache2", "/var/lock/apache2", "/run/lock/apache2", "/var/log/apache2"},
@@ -436,18 +440,18 @@ var serviceDirs = map[string][]string{
 	"munged":         {"/run/munge", "/var/lib/munge", "/var/log/munge"},
 }
 
-// rootServices can be nothing but root's.
+// rootServices lists services that only root can run.
 var rootServices = map[string]string{
-	"sshd":    "it reads host keys that are root's and becomes those who log in: use \"kubectl exec\" or \"hpcc attach\"",
-	"cron":    "it becomes those whose jobs it runs: use a CronJob",
-	"crond":   "it becomes those whose jobs it runs: use a CronJob",
+	"sshd":    "it reads root's host keys and switches to the user who logs in: use \"kubectl exec\" or \"hpcc attach\"",
+	"cron":    "it switches to the owner of each job: use a CronJob",
+	"crond":   "it switches to the owner of each job: use a CronJob",
 	"dockerd": "it needs root: build with \"hpcc build\"",
 }
 
-// askers are programs that end when getpwuid(3) does not know who they are.
+// askers lists programs that fail if getpwuid(3) does not find their user.
 var askers = []string{"ssh", "mpirun", "mpiexec", "orted", "prte", "ray", "psql"}
 
-// names judges whether programs that need a user name will have one.
+// names checks whether programs that need a user name will have one.
 func (x *examiner) names() {
 	if accountLine(x.passwd, 2, strconv.Itoa(x.uid)) != nil {
 		return
@@ -469,11 +473,11 @@ func (x *examiner) names() {
 	if x.openshift {
 		where += ", unless the cluster's runtime (CRI-O) adds it to /etc/passwd"
 	}
-	x.add(Finding{Level: "warning", Rule: "name", Subject: strings.Join(have, " "), Reason: where + ": build with --entry, and give it a way to say one",
+	x.add(Finding{Level: "warning", Rule: "name", Subject: strings.Join(have, " "), Reason: where + ": build with --entry, and make /etc/passwd writable for group 0",
 		Cure: []string{"RUN chgrp 0 /etc/passwd && chmod g=u /etc/passwd"}})
 }
 
-// hasLibrary looks for a library where dynamic loaders do.
+// hasLibrary searches a library in the usual directories of dynamic loaders.
 func (x *examiner) hasLibrary(name string) bool {
 	for _, d := range []string{"/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/local/lib", "/opt/conda/lib"} {
 		_, dir, err := x.files.Resolve(d, nil)
@@ -492,26 +496,26 @@ func (x *examiner) hasLibrary(name string) bool {
 	return false
 }
 
-// commandLine is what the image starts with, by itself.
+// commandLine returns the image's default argv.
 func (x *examiner) commandLine() []string {
 	return slices.Concat(x.cfg.Entrypoint, x.cfg.Cmd)
 }
 
-// interpreterOf are the words of a script's first line.
+// interpreterOf returns the arguments in a script's first line.
 func interpreterOf(script string) []string {
 	head, _, _ := strings.Cut(script, "\n")
 	return strings.Fields(strings.TrimPrefix(head, "#!"))
 }
 
-// systemDirs are directories that are not a program's own, also when it starts in one.
+// systemDirs lists directories that do not belong to one program, even if it starts in one.
 var systemDirs = []string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin",
 	"/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin", "/usr/share", "/var", "/var/lib", "/var/log", "/var/tmp"}
 
-// systemBelow are those of which also nothing below is.
+// systemBelow lists directories below which nothing belongs to one program.
 var systemBelow = []string{"/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib64/", "/proc/", "/sbin/", "/sys/", "/usr/bin/", "/usr/lib/", "/usr/lib64/", "/usr/sbin/"}
 
-// IsSystemDir reports whether a directory, a clean path, is the system's and not a
-// program's own.
+// IsSystemDir reports whether a directory, given as a clean path, belongs to the system and
+// not to one program.
 func IsSystemDir(dir string) bool {
 	return slices.Contains(systemDirs, dir) || slices.ContainsFunc(systemBelow, func(head string) bool { return strings.HasPrefix(dir, head) })
 }

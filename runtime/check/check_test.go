@@ -18,8 +18,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// imageLike makes an image of lines "MODE UID:GID PATH [TEXT]": a path that ends with a slash is a
-// directory, a text that begins with "->" a link, one that begins with "+" has capabilities.
+// imageLike builds an image from lines "MODE UID:GID PATH [TEXT]". A path that ends with a
+// slash is a directory. A text that begins with "->" is a link, and "+" adds capabilities.
 func imageLike(t testing.TB, cfg v1.Config, lines ...string) v1.Image {
 	t.Helper()
 	var b bytes.Buffer
@@ -52,13 +52,13 @@ func imageLike(t testing.TB, cfg v1.Config, lines ...string) v1.Image {
 	return img
 }
 
-// userland is what most images have.
+// userland holds the files that most images have.
 var userland = []string{
 	"755 0:0 bin/", "755 0:0 bin/sh", "755 0:0 bin/true", "755 0:0 bin/cat", "755 0:0 bin/gosu", "1777 0:0 tmp/", "700 0:0 root/", "755 0:0 etc/", "755 0:0 var/", "755 0:0 run/",
 	"644 0:0 etc/passwd root:x:0:0::/root:/bin/sh\nme:x:1000:100::/home/me:/bin/sh\n", "755 0:0 home/", "755 1000:100 home/me/", "775 0:0 home/open/",
 }
 
-// judged is what Image finds, a line each: level rule subject.
+// judged returns the findings of Image, one line each: level rule subject.
 func judged(t testing.TB, openshift bool, img v1.Image) string {
 	t.Helper()
 	found, err := Image(context.Background(), img, openshift)
@@ -131,7 +131,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// Scripts are not read; one note says so.
+// Scripts are not read, and one note reports it.
 func TestScript(t *testing.T) {
 	for _, c := range []struct {
 		entrypoint, cmd []string

@@ -14,74 +14,75 @@ import (
 	"hpcc/unpack"
 )
 
-// wrappers are programs whose arguments are another command line, and which of their options have
-// a word of their own.
+// wrappers are programs whose arguments are another command line. The values are their
+// options that take a separate argument.
 var wrappers = map[string]string{
 	"tini": "-p -v -e", "tini-static": "", "dumb-init": "-r --rewrite", "catatonit": "", "env": "-u -C", "nice": "-n", "timeout": "-s -k", "nohup": "", "stdbuf": "-i -o -e",
 	"time": "", "catchsegv": "", "setsid": "",
 }
 
-// isEntry says whether words begin with "hpcc entry", and what it is to be.
-func isEntry(words []string) (rest []string, ok bool) {
-	if len(words) < 2 || words[1] != "entry" || !strings.HasPrefix(path.Base(words[0]), "hpcc") {
+// isEntry reports whether argv begins with "hpcc entry", and returns the arguments after it.
+func isEntry(argv []string) (rest []string, ok bool) {
+	if len(argv) < 2 || argv[1] != "entry" || !strings.HasPrefix(path.Base(argv[0]), "hpcc") {
 		return nil, false
 	}
-	if rest = words[2:]; len(rest) > 0 && rest[0] == "--" {
+	if rest = argv[2:]; len(rest) > 0 && rest[0] == "--" {
 		rest = rest[1:]
 	}
 	return rest, true
 }
 
-// programs follows a command line to the programs that it comes to.
-func (x *examiner) programs(words []string) {
-	for len(words) > 0 {
-		real, f := x.program(words[0])
+// programs checks all programs that a command line starts.
+func (x *examiner) programs(argv []string) {
+	for len(argv) > 0 {
+		real, f := x.program(argv[0])
 		if f == nil {
 			return
 		}
-		if rest, ok := isEntry(words); ok {
-			x.entry, words = true, rest
+		if rest, ok := isEntry(argv); ok {
+			x.entry, argv = true, rest
 			continue
 		}
-		base := path.Base(words[0])
+		base := path.Base(argv[0])
 		if isShell(path.Base(real)) || isShell(base) {
-			x.shell(words[1:])
+			x.shell(argv[1:])
 			return
 		}
 		options, wraps := wrappers[base]
 		if !wraps {
 			break
 		}
-		words = behind(words[1:], options, base == "timeout")
+		argv = behind(argv[1:], options, base == "timeout")
 	}
-	if len(words) > 1 {
-		x.arguments(words[1:])
+	if len(argv) > 1 {
+		x.arguments(argv[1:])
 	}
 }
 
-// behind are the words of a wrapped command: behind options, and variables of env.
-func behind(words []string, withValue string, skip bool) []string {
-	for len(words) > 0 && (strings.HasPrefix(words[0], "-") || strings.Contains(words[0], "=")) {
-		had := words[0]
-		words = words[1:]
+// behind returns the wrapped command: the arguments after the wrapper's options and env's
+// variables.
+func behind(argv []string, withValue string, skip bool) []string {
+	for len(argv) > 0 && (strings.HasPrefix(argv[0], "-") || strings.Contains(argv[0], "=")) {
+		had := argv[0]
+		argv = argv[1:]
 		if had == "--" {
 			break
 		}
-		if slices.Contains(strings.Fields(withValue), had) && len(words) > 0 {
-			words = words[1:]
+		if slices.Contains(strings.Fields(withValue), had) && len(argv) > 0 {
+			argv = argv[1:]
 		}
 	}
-	if skip && len(words) > 0 {
-		words = words[1:]
+	if skip && len(argv) > 0 {
+		argv = argv[1:]
 	}
-	return words
+	return argv
 }
 
 func isShell(name string) bool {
 	return slices.Contains([]string{"sh", "bash", "dash", "ash", "ksh", "zsh"}, name)
 }
 
-// shell checks the arguments of a shell: the files among them, not the commands.
+// shell checks the files among the arguments of a shell, not its commands.
 func (x *examiner) shell(args []string) {
 	isText := false
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") && len(args[0]) > 1 {
@@ -102,8 +103,8 @@ func (x *examiner) shell(args []string) {
 	}
 }
 
-// unreadScript notes that the image starts with a shell script, which is not read.
-// One note for each image is enough.
+// unreadScript notes that the image starts with a shell script, which is not read. It adds
+// at most one note for an image.
 func (x *examiner) unreadScript(name string) {
 	if slices.ContainsFunc(x.found, func(f Finding) bool { return f.Rule == "script" }) {
 		return
@@ -112,7 +113,7 @@ func (x *examiner) unreadScript(name string) {
 		Reason: "scripts are not read: chown, gosu, apt-get and writing to root's files fail in them, and programs that they start are not checked"})
 }
 
-// inWorkdir is a path as the program's first directory has it.
+// inWorkdir returns p as an absolute path, relative to the program's working directory.
 func (x *examiner) inWorkdir(p string) string {
 	if path.IsAbs(p) {
 		return path.Clean(p)
@@ -120,8 +121,8 @@ func (x *examiner) inWorkdir(p string) string {
 	return path.Join("/", x.cfg.WorkingDir, p)
 }
 
-// lookPath finds a program as execvp(3) does: the first that may be executed, else the first that
-// is there. shut is a directory on the way that may not be entered.
+// lookPath finds a program as execvp(3) does: the first that is executable, else the first
+// that exists. shut is a directory on the path that the pod's user may not enter.
 func (x *examiner) lookPath(name string) (file string, f *unpack.File, shut string) {
 	dirs := []string{""}
 	if !strings.Contains(name, "/") {
@@ -143,11 +144,11 @@ func (x *examiner) lookPath(name string) (file string, f *unpack.File, shut stri
 	return file, f, shut
 }
 
-// program judges a program that starts, and all that it needs to; nil where it is not there.
+// program checks a program that starts and its dependencies. f is nil if it does not exist.
 func (x *examiner) program(name string) (real string, f *unpack.File) {
 	p, f, shut := x.lookPath(name)
 	if f == nil {
-		x.add(Finding{Level: "error", Rule: "program", Subject: name, Reason: "the image starts with it and does not have it"})
+		x.add(Finding{Level: "error", Rule: "program", Subject: name, Reason: "the image starts with it, but it does not exist"})
 		return "", nil
 	}
 	x.called = append(x.called, path.Base(name))
@@ -183,7 +184,7 @@ func (x *examiner) program(name string) (real string, f *unpack.File) {
 	return real, f
 }
 
-// access judges whether a program can be executed.
+// access checks whether a program can be executed.
 func (x *examiner) access(p, real string, f *unpack.File, shut string) {
 	switch {
 	case shut != "":
@@ -192,7 +193,7 @@ func (x *examiner) access(p, real string, f *unpack.File, shut string) {
 		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: fmt.Sprintf("the pod's user may not execute it (mode %04o of user %d, group %d)", f.Perm, f.UID, f.GID), Cure: []string{"RUN chmod a+rx " + shellWord(real)}})
 	}
 	if f.Caps {
-		x.add(Finding{Level: "error", Rule: "capability", Subject: p, Reason: "it has file capabilities, which the pod may not have: it is not executed at all",
+		x.add(Finding{Level: "error", Rule: "capability", Subject: p, Reason: "it has file capabilities, which the pod does not allow: the kernel refuses to execute it",
 			Cure: []string{fmt.Sprintf("RUN cp %[1]s %[1]s.plain && mv %[1]s.plain %[1]s", shellWord(real))}})
 	}
 	if f.Perm&0o4000 != 0 && f.UID == 0 {
@@ -200,7 +201,7 @@ func (x *examiner) access(p, real string, f *unpack.File, shut string) {
 	}
 }
 
-// prefixOf is the directory that a program was installed in, with its libraries.
+// prefixOf returns the installation directory of a program and its libraries.
 func prefixOf(real string) string {
 	dir := path.Dir(real)
 	if b := path.Base(dir); b == "bin" || b == "sbin" {
@@ -209,21 +210,21 @@ func prefixOf(real string) string {
 	return dir
 }
 
-// prefix judges the rest of what a program was installed with.
+// prefix checks the other files of a program's installation.
 func (x *examiner) prefix(real string) {
 	if d := prefixOf(real); !IsSystemDir(d) && d != "/usr/local" {
 		x.unreadable(d)
 	}
 }
 
-// arguments judges files among the words of a command.
-func (x *examiner) arguments(words []string) {
-	for _, w := range words {
+// arguments checks the files among the arguments of a command.
+func (x *examiner) arguments(args []string) {
+	for _, w := range args {
 		x.argument(w)
 	}
 }
 
-// argument judges one that is a file: the program is to read it.
+// argument checks one argument that names a file to read.
 func (x *examiner) argument(w string) {
 	if w == "" || strings.HasPrefix(w, "-") || strings.ContainsAny(w, " \n$*") {
 		return

@@ -15,22 +15,21 @@ import (
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// Files of the Container Device Interface say what a run needs for a device:
-// https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md.
-// Its library would cost 0.6 ms at each start, used or not; its types and the
-// grammar of its names cost nothing.
+// Specs of the Container Device Interface state what a run needs for a device:
+// https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md. Importing its
+// library would cost 0.6 ms at each start; its types and its name parser cost nothing.
 
-// standardSpecDirs are where specs lie; what is in a later one wins.
+// standardSpecDirs are the default spec directories. A device in a later one wins.
 var standardSpecDirs = []string{"/etc/cdi", "/var/run/cdi"}
 
-// maxSpec and maxSpecs bound what is read of specs: real ones have some ten KiB.
+// maxSpec bounds the size of a spec and maxSpecs their number. Real specs have some ten KiB.
 const (
 	maxSpec  = 4 << 20
 	maxSpecs = 1000
 )
 
-// parseCDI reads one spec; JSON is read as the YAML that it is. Unknown fields
-// are refused, for they may be edits that a device does not work without.
+// parseCDI parses one spec in YAML or JSON. It refuses unknown fields, because a device may
+// not work without the edits that they hold.
 func parseCDI(b []byte) (*cdi.Spec, error) {
 	var s cdi.Spec
 	d := yaml.NewDecoder(bytes.NewReader(b))
@@ -43,7 +42,7 @@ func parseCDI(b []byte) (*cdi.Spec, error) {
 		return nil, fmt.Errorf("kind %q: %w", s.Kind, err)
 	}
 	if len(s.Devices) == 0 {
-		return nil, errors.New("it names no devices")
+		return nil, errors.New("it has no devices")
 	}
 	if err := checkEdits(&s.ContainerEdits); err != nil {
 		return nil, err
@@ -55,21 +54,21 @@ func parseCDI(b []byte) (*cdi.Spec, error) {
 			return nil, err
 		}
 		if seen[d.Name] {
-			return nil, fmt.Errorf("device %q stands there twice", d.Name)
+			return nil, fmt.Errorf("device %q is defined twice", d.Name)
 		}
 		seen[d.Name] = true
 		if err := checkEdits(&d.ContainerEdits); err != nil {
 			return nil, fmt.Errorf("device %q: %w", d.Name, err)
 		}
 	}
-	// Last, for it follows the pointers of the edits.
+	// Validation comes last, because it dereferences the pointers of the edits.
 	if err := cdi.ValidateVersion(&s); err != nil {
 		return nil, err
 	}
 	return &s, nil
 }
 
-// checkEdits refuses edits that say nothing sensible.
+// checkEdits refuses invalid edits.
 func checkEdits(e *cdi.ContainerEdits) error {
 	for _, v := range e.Env {
 		if name, _, ok := strings.Cut(v, "="); !ok || name == "" || strings.Contains(v, "\x00") {
@@ -97,21 +96,22 @@ func checkEdits(e *cdi.ContainerEdits) error {
 	return nil
 }
 
-// isPlace says whether p can be mounted at: absolute, not climbing, not the root.
+// isPlace reports whether p is a valid mount point: absolute, without "..", and not the
+// root.
 func isPlace(p string) bool {
 	return filepath.IsAbs(p) && filepath.Clean(p) != "/" && !strings.Contains(p+"/", "/../") && !strings.Contains(p, "\x00") && len(p) < maxPath
 }
 
-// A cdiDevice is a device of a spec, with the spec that its kind's edits are in.
+// A cdiDevice is a device together with its spec, whose edits apply to all its devices.
 type cdiDevice struct {
 	name string
 	spec *cdi.Spec
 	dev  *cdi.Device
 	file string
-	also string // another file of the same directory that has the device too
+	also string // another file of the same directory that defines the device
 }
 
-// cdiRegistry is what all specs together say.
+// cdiRegistry holds the devices of all specs.
 type cdiRegistry struct {
 	dirs     []string
 	devices  map[string]*cdiDevice // by qualified name
@@ -119,8 +119,8 @@ type cdiRegistry struct {
 	problems []string // files that could not be used
 }
 
-// readCDI reads the specs in dirs; a directory that is not there has none. A
-// file with mistakes is a problem only of who asks for its devices.
+// readCDI reads the specs in dirs. A missing directory counts as empty. An invalid file is
+// an error only for requests for its devices.
 func readCDI(dirs []string) *cdiRegistry {
 	if len(dirs) == 0 {
 		dirs = standardSpecDirs
@@ -165,8 +165,8 @@ func (r *cdiRegistry) read(file string) {
 	}
 }
 
-// find returns the devices that a name of a command line stands for; "all" is
-// the device of that name, or every device of the kind where none has it.
+// find returns the devices that a name on the command line refers to. "all" is the device of
+// that name, or every device of the kind if none has that name.
 func (r *cdiRegistry) find(name string) ([]*cdiDevice, error) {
 	vendor, class, dev, err := parser.ParseQualifiedName(name)
 	if err != nil {
@@ -185,7 +185,7 @@ func (r *cdiRegistry) find(name string) ([]*cdiDevice, error) {
 	}
 	for _, d := range found {
 		if d.also != "" {
-			return nil, fmt.Errorf("device %s stands in %s and in %s: remove one of them", d.name, d.also, d.file)
+			return nil, fmt.Errorf("device %s is defined in %s and in %s: remove one of them", d.name, d.also, d.file)
 		}
 	}
 	if len(found) > 0 {
@@ -201,7 +201,7 @@ func (r *cdiRegistry) find(name string) ([]*cdiDevice, error) {
 	return nil, fmt.Errorf("no device %s in the CDI specs of %s: %s", name, strings.Join(r.dirs, " and "), why)
 }
 
-// addNamed gives the run the devices that were asked for by name.
+// addNamed gives the run the devices that were requested by name.
 func (d Request) addNamed(h *hardware) error {
 	r := readCDI(d.SpecDirs)
 	var found []*cdiDevice
@@ -215,8 +215,8 @@ func (d Request) addNamed(h *hardware) error {
 	return h.addCDI(found)
 }
 
-// cdiEdits are the edits of some devices: those of a spec come once, before
-// its devices' own.
+// cdiEdits returns the edits of some devices. The edits of each spec appear once, before
+// those of its devices.
 func cdiEdits(devices []*cdiDevice) []*cdi.ContainerEdits {
 	var edits []*cdi.ContainerEdits
 	add := func(e *cdi.ContainerEdits) {
@@ -231,7 +231,7 @@ func cdiEdits(devices []*cdiDevice) []*cdi.ContainerEdits {
 	return edits
 }
 
-// missingCDI is the first file of the host that the edits name and that is not there.
+// missingCDI returns the first file that the edits name and the host does not have.
 func missingCDI(edits []*cdi.ContainerEdits) string {
 	for _, e := range edits {
 		for _, n := range e.DeviceNodes {
@@ -255,17 +255,17 @@ func hostNode(n *cdi.DeviceNode) string {
 	return n.Path
 }
 
-// isBind says whether a mount shows something of the host: the OCI runtime
-// specification knows binds by their options, their type is a dummy.
+// isBind reports whether a mount is a bind of a host path. The OCI runtime specification
+// identifies binds by their options; the type is a dummy.
 func isBind(m *cdi.Mount) bool {
 	return m.Type == "" || m.Type == "none" || m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
 }
 
-// addCDI gives the run what some devices need.
+// addCDI adds the edits that the devices need to the run.
 func (h *hardware) addCDI(devices []*cdiDevice) error {
 	edits := cdiEdits(devices)
 	if p := missingCDI(edits); p != "" {
-		return fmt.Errorf("%q, which %s names, is not there: the driver has changed since, or this is another machine; have the spec generated anew (nvidia-ctk cdi generate)", p, devices[0].file)
+		return fmt.Errorf("%q, which %s names, does not exist: the driver has changed, or the spec is for another machine; regenerate the spec (nvidia-ctk cdi generate)", p, devices[0].file)
 	}
 	hooks, err := h.readHooks(edits)
 	if err != nil {
@@ -280,7 +280,7 @@ func (h *hardware) addCDI(devices []*cdiDevice) error {
 	return nil
 }
 
-// addEdits carries out edits, but for their hooks.
+// addEdits applies edits, except their hooks.
 func (h *hardware) addEdits(e *cdi.ContainerEdits, hooks *cdiHooks) error {
 	if len(e.NetDevices) > 0 {
 		return fmt.Errorf("it moves the network device %q, which only root may", e.NetDevices[0].HostInterfaceName)
@@ -289,8 +289,8 @@ func (h *hardware) addEdits(e *cdi.ContainerEdits, hooks *cdiHooks) error {
 		name, value, _ := strings.Cut(v, "=")
 		h.setEnv(name, value)
 	}
-	// A node of the host is shown as it is: its numbers, owner and mode are the
-	// host's, for an ordinary user can neither make nor change one.
+	// A host node is bound with the host's numbers, owner and mode, because an ordinary user
+	// can neither create nor change one.
 	for _, n := range e.DeviceNodes {
 		h.show(hostNode(n), filepath.Clean(n.Path))
 	}
@@ -300,7 +300,7 @@ func (h *hardware) addEdits(e *cdi.ContainerEdits, hooks *cdiHooks) error {
 		}
 	}
 	if slices.ContainsFunc(e.AdditionalGIDs, func(g uint32) bool { return g != 0 }) {
-		h.note("the additional groups %v of a CDI spec are not given: a user has only the groups that the host gave", e.AdditionalGIDs)
+		h.note("the additional groups %v of a CDI spec are not applied: a user has only the groups that the host assigned", e.AdditionalGIDs)
 	}
 	if e.IntelRdt != nil {
 		h.note("the cache and memory bandwidth settings (intelRdt) of a CDI spec are left to the administrator")
@@ -308,17 +308,17 @@ func (h *hardware) addEdits(e *cdi.ContainerEdits, hooks *cdiHooks) error {
 	return nil
 }
 
-// propagation are mount options that mean nothing here: nothing that is mounted
-// inside reaches the host, or any other run.
+// propagation lists mount options without effect here: a mount inside never propagates to
+// the host or to another run.
 var propagation = []string{"private", "rprivate", "shared", "rshared", "slave", "rslave", "unbindable", "runbindable", "rw"}
 
-// programDirs are directories of programs, in whose place stands the private one.
+// programDirs are program directories. Programs for them go to the private directory
+// instead.
 var programDirs = []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin"}
 
-// addMount makes a mount of a spec. Libraries that a hook would tell the loader
-// of, and programs that the image lacks, go to the private directory: to add a
-// name to a directory of a read-only image, every other name of it would have to be
-// mounted, too.
+// addMount performs a mount of a spec. Libraries that a hook would announce to the loader,
+// and programs that the image lacks, go to the private directory. To add a name to a
+// directory of a read-only image, each of its other names would need a mount as well.
 func (h *hardware) addMount(m *cdi.Mount, hooks *cdiHooks) error {
 	if !isBind(m) {
 		if m.Type != "tmpfs" {
@@ -336,7 +336,7 @@ func (h *hardware) addMount(m *cdi.Mount, hooks *cdiHooks) error {
 		if errors.Is(err, errNewerGlibc) {
 			h.note("left out: %v", err)
 		}
-		return nil // what is for another architecture has no use here
+		return nil // a library for another architecture is of no use here
 	}
 	if slices.Contains(programDirs, dir) && !isDir(m.HostPath) && !h.inImage(dst) {
 		h.programs[name] = m.HostPath
@@ -350,15 +350,15 @@ func (h *hardware) addMount(m *cdi.Mount, hooks *cdiHooks) error {
 	return nil
 }
 
-// cdiHooks is what hooks would do, for an OCI runtime that runs them as root.
+// cdiHooks holds the effects of hooks, which expect an OCI runtime that runs them as root.
 type cdiHooks struct {
-	folders []string    // directories that the loader is told of
+	folders []string    // directories for the loader's search path
 	links   [][2]string // target, link
 }
 
-// readHooks reads what the hooks of edits do. Those that tell the loader of
-// directories and make links are done in another way; those that keep root from
-// making device nodes or change modes have nothing to do here. Others are refused.
+// readHooks collects the effects of the edits' hooks. Hooks that configure the loader or
+// create links are replaced by other means. Hooks that change modes, or stop root from
+// creating device nodes, are not needed here. All others are refused.
 func (h *hardware) readHooks(edits []*cdi.ContainerEdits) (*cdiHooks, error) {
 	x := &cdiHooks{}
 	for _, e := range edits {
@@ -379,17 +379,17 @@ func (h *hardware) readHooks(edits []*cdi.ContainerEdits) (*cdiHooks, error) {
 				}
 			case "chmod", "disable-device-node-modification":
 			case "enable-cuda-compat":
-				h.note("the image's CUDA compatibility libraries, if it has any, are not put before the driver's")
+				h.note("the image's CUDA compatibility libraries, if it has any, do not take precedence over the driver's")
 			default:
-				return nil, fmt.Errorf("it wants the hook %s %s, which hpcc does not run: hooks are made for runtimes that are root", k.Path, strings.Join(k.Args, " "))
+				return nil, fmt.Errorf("it needs the hook %s %s, which hpcc does not run: hooks are written for runtimes with root rights", k.Path, strings.Join(k.Args, " "))
 			}
 		}
 	}
 	return x, nil
 }
 
-// hookAction is what a hook does, "" when that is unknown: NVIDIA's have their
-// verb after their own name.
+// hookAction returns what a hook does, or "" if unknown. NVIDIA's hooks have their verb as
+// the first argument.
 func hookAction(k *cdi.Hook) string {
 	tool := filepath.Base(k.Path)
 	if (tool != "nvidia-ctk" && tool != "nvidia-cdi-hook") || len(k.Args) < 2 {
@@ -401,7 +401,7 @@ func hookAction(k *cdi.Hook) string {
 	return k.Args[1]
 }
 
-// hookValues are the values of an option: --name VALUE, --name=VALUE.
+// hookValues returns the values of an option: --name VALUE, --name=VALUE.
 func hookValues(args []string, name string) []string {
 	var out []string
 	for i, a := range args {
@@ -415,8 +415,8 @@ func hookValues(args []string, name string) []string {
 	return out
 }
 
-// addLinks shows libraries under the further names that links would give them.
-// A link may lead to another one, so it goes on while something is found.
+// addLinks adds libraries under the names that links would give them. A link may lead to
+// another one, so it repeats while it finds new ones.
 func (h *hardware) addLinks(hooks *cdiHooks) {
 	todo := slices.Clone(hooks.links)
 	for again := true; again; {
@@ -439,7 +439,7 @@ func (h *hardware) addLinks(hooks *cdiHooks) {
 	}
 }
 
-// has says whether there is a device of the kind.
+// has reports whether there is a device of the kind.
 func (r *cdiRegistry) has(kind string) bool {
 	for _, d := range r.devices {
 		if d.spec.Kind == kind {

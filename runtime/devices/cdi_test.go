@@ -11,7 +11,7 @@ import (
 	"hpcc/runtime"
 )
 
-// yamlSpec is a spec as nvidia-ctk writes it; %[1]s is a driver's root.
+// yamlSpec is a spec as nvidia-ctk writes it. %[1]s is the driver's root.
 const yamlSpec = `---
 cdiVersion: 0.5.0
 kind: nvidia.com/gpu
@@ -61,10 +61,10 @@ containerEdits:
     options: [nosuid, nodev, noexec, bind]
 `
 
-// jsonSpec is the least one; its words are the version, the kind and the device's edits.
+// jsonSpec is a minimal spec. Its verbs are the version, the kind and the device's edits.
 const jsonSpec = `{"cdiVersion": %q, "kind": %q, "devices": [{"name": "d0", "containerEdits": {%s}}, {"name": "d1", "containerEdits": {"env": ["D1=yes"]}}]}`
 
-// A device of a spec with all that NVIDIA's tool writes works in an image.
+// A device whose spec has everything that NVIDIA's tool writes works in an image.
 func TestCDI(t *testing.T) {
 	noChoice(t)
 	root, driver, dir := glibcRoot(t), fakeDriver(t), t.TempDir()
@@ -137,7 +137,7 @@ func TestCDIRefusals(t *testing.T) {
 	}
 }
 
-// Names are found over all directories; what cannot be given is said.
+// Names are found in all directories, and problems are reported.
 func TestCDIDevices(t *testing.T) {
 	low, high, data := t.TempDir(), t.TempDir(), t.TempDir()
 	node := filepath.Join(data, "node")
@@ -198,7 +198,7 @@ func TestCDIDevices(t *testing.T) {
 	}
 }
 
-// A spec that was made for another driver does not stop --gpu.
+// A spec for another driver does not stop --gpu.
 func TestStaleCDI(t *testing.T) {
 	noChoice(t)
 	driver, dir := fakeDriver(t), t.TempDir()

@@ -1,10 +1,10 @@
-// Package devices gives a run hardware of the host: GPUs, devices of CDI specs, and the
-// networks and launchers of MPI.
+// Package devices gives a run hardware of the host: GPUs, devices of CDI specs, and MPI
+// networks and launchers.
 //
 //	Request.Add ─► device nodes, the host's libraries for the image ─► mounts of the run
 //
-// It reads only the host's files, and the image's to see which libraries fit; it runs no
-// driver program. Libraries that need a newer glibc than the image has are left out, with a
+// The package reads the host's files, and the image's to see which libraries fit. It runs no
+// driver program. Libraries that need a newer glibc than the image's are left out, with a
 // note.
 package devices
 
@@ -26,31 +26,30 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// A Request states which hardware of the host a run gets, together with the
-// host's libraries that speak to its drivers. The zero value is none.
+// Request states which hardware of the host a run gets, together with the host's libraries
+// for its drivers. The zero value requests nothing.
 type Request struct {
-	GPU   bool     // the GPUs of this host, whoever made them
+	GPU   bool     // all GPUs of this host, of any vendor
 	Names []string // devices of CDI specs: vendor.com/class=name
-	MPI   string   // a profile: "pmix" or "host"; "" is none
-	// SpecDirs hold CDI specs; a device in a later one replaces that of the
-	// same name in an earlier one. None: /etc/cdi and /var/run/cdi.
+	MPI   string   // a profile: "pmix" or "host"; empty: no MPI
+	// SpecDirs hold CDI specs. A device in a later directory replaces one of the same name in
+	// an earlier one. If empty: /etc/cdi and /var/run/cdi.
 	SpecDirs []string
-	// DriverRoot is the directory below which the NVIDIA driver is installed,
-	// DevRoot the one that has its /dev. "" is the host's own root.
+	// DriverRoot is the root directory of the NVIDIA driver's installation, DevRoot the root
+	// directory of its /dev. An empty value means the host's root.
 	DriverRoot, DevRoot string
 }
 
-// privateDir holds, inside, the libraries and programs of the host. It is a
-// tmpfs: neither the image nor the directories where it has its own are touched.
+// privateDir holds the host's libraries and programs inside. It is a tmpfs, so that the
+// image and its directories stay unchanged.
 const privateDir = "/run/hpcc"
 
-// Add gives the run of s the devices. Notes are what a user should know of
-// them, a line each, also where there is an error.
+// Add adds the devices to the run s. notes are messages for the user, one line each, and are
+// valid even with an error.
 //
-// What a device needs and is visible inside already, as all of /dev is by
-// default, is left as it is. Libraries come under their SONAMEs, only those of
-// the image's architecture, in a directory of their own: [Search] has
-// them found.
+// Add changes nothing that is visible inside already, such as /dev by default. It adds
+// libraries under their SONAMEs to a private directory, only for the image's architecture.
+// [Search] makes programs find them.
 func (d Request) Add(s *specs.Spec) (notes []string, err error) {
 	if !d.GPU && len(d.Names) == 0 && d.MPI == "" {
 		return nil, nil
@@ -73,15 +72,15 @@ func (d Request) Add(s *specs.Spec) (notes []string, err error) {
 	return h.notes, nil
 }
 
-// hardware is what is going to be added to a run.
+// hardware collects the changes for a run.
 type hardware struct {
 	spec     *specs.Spec
 	arch     string            // the image's
 	glibc    glibcVersion      // the image's
-	hasGlibc bool              // whether it has one
-	libs     map[string]string // names in the private directory of libraries: files of the host
-	programs map[string]string // the same for programs
-	mounts   []specs.Mount     // at their own places
+	hasGlibc bool              // reports whether the image has a glibc
+	libs     map[string]string // name in the private library directory → file of the host
+	programs map[string]string // name in the private program directory → file of the host
+	mounts   []specs.Mount     // at their own paths
 	notes    []string
 }
 
@@ -100,14 +99,14 @@ func (h *hardware) note(format string, args ...any) {
 	}
 }
 
-// errOtherMachine says that a library is none for the image's architecture.
+// errOtherMachine reports that a library is not for the image's architecture.
 var errOtherMachine = errors.New("not a library for the image's architecture")
 
-// errNewerGlibc says that a library cannot be loaded in the image.
+// errNewerGlibc reports that a library cannot be loaded in the image.
 var errNewerGlibc = errors.New("needs a newer glibc than the image has")
 
-// addLibrary shows the host's library at file inside, under its SONAME and name.
-// The first one of a name stays.
+// addLibrary adds the host's library at file under its SONAME and name. The first library of
+// a name wins.
 func (h *hardware) addLibrary(name, file string) (sharedObject, error) {
 	so, err := readShared(file, h.arch)
 	if err != nil {
@@ -124,8 +123,8 @@ func (h *hardware) addLibrary(name, file string) (sharedObject, error) {
 	return so, nil
 }
 
-// show makes the host's file or directory src visible at dst. What is there
-// under its own name already is left alone.
+// show makes the host's file or directory src visible at dst. It does nothing if the path is
+// already visible under its own name.
 func (h *hardware) show(src, dst string, options ...string) {
 	if src == dst && visible(append(slices.Clone(h.spec.Mounts), h.mounts...), dst) {
 		return
@@ -135,7 +134,7 @@ func (h *hardware) show(src, dst string, options ...string) {
 	h.mounts = append(h.mounts, m)
 }
 
-// inImage says whether the image has something at an absolute path.
+// inImage reports whether an absolute path exists in the image.
 func (h *hardware) inImage(p string) bool {
 	r, err := os.OpenRoot(h.spec.Root.Path)
 	if err != nil {
@@ -146,7 +145,7 @@ func (h *hardware) inImage(p string) bool {
 	return err == nil
 }
 
-// visible says whether the last mount over path shows the host's own.
+// visible reports whether the last mount over path shows the host's file at the same path.
 func visible(ms []specs.Mount, path string) bool {
 	for _, m := range slices.Backward(ms) {
 		if rootfs.Inside(path, m.Destination) {
@@ -156,7 +155,7 @@ func visible(ms []specs.Mount, path string) bool {
 	return false
 }
 
-// finish puts what was found into the run's specification.
+// finish adds the collected changes to the run's specification.
 func (h *hardware) finish() {
 	s := h.spec
 	if len(h.libs)+len(h.programs) > 0 {
@@ -172,13 +171,13 @@ func (h *hardware) finish() {
 	}
 	s.Mounts = append(s.Mounts, h.mounts...)
 	if len(h.libs) > 0 && !h.hasGlibc {
-		h.note("the image has no glibc: its programs cannot load the host's libraries, which need one; take an image that is not made with musl")
+		h.note("the image has no glibc: its programs cannot load the host's libraries, which need it; use an image that is not based on musl")
 	}
 }
 
-// Search puts the libraries that [Request.Add] gave the run at the head
-// of its LD_LIBRARY_PATH, and the programs at the end of its PATH. It comes after
-// the user's own changes of the environment, which may set both variables.
+// Search prepends the libraries that [Request.Add] gave the run to LD_LIBRARY_PATH, and
+// appends the programs to PATH. Call it after the user's own changes of the environment,
+// which may set both variables.
 func Search(s *specs.Spec) {
 	h := &hardware{spec: s}
 	for _, v := range []struct {
@@ -199,7 +198,7 @@ func Search(s *specs.Spec) {
 	}
 }
 
-// setEnv sets a variable of the program.
+// setEnv sets an environment variable of the program.
 func (h *hardware) setEnv(name, value string) {
 	p := h.spec.Process
 	for i, e := range p.Env {
@@ -211,15 +210,15 @@ func (h *hardware) setEnv(name, value string) {
 	p.Env = append(p.Env, name+"="+value)
 }
 
-// hostFiles finds libraries and programs as the host's own loader and shell
-// would, below a root.
+// hostFiles finds libraries and programs below a root as the host's own loader and
+// shell would.
 type hostFiles struct {
 	root  string
 	cache map[string][]string // the loader's
 }
 
-// openHost reads the loader's cache below root. That none can be read is no
-// error: the directories are searched then.
+// openHost reads the loader's cache below root. If the cache cannot be read, it returns an
+// error and a usable result that searches the directories instead.
 func openHost(root string) (*hostFiles, error) {
 	if root == "" {
 		root = "/"
@@ -230,13 +229,13 @@ func openHost(root string) (*hostFiles, error) {
 		return f, nil
 	}
 	if f.cache, err = parseLDCache(b); err != nil {
-		return f, fmt.Errorf("reading %q: %w; it is searched without", f.path("/etc/ld.so.cache"), err)
+		return f, fmt.Errorf("reading %q: %w; searching the usual directories instead", f.path("/etc/ld.so.cache"), err)
 	}
 	return f, nil
 }
 
-// path is where p below the root is, its links resolved as a program with that
-// root would see them. What cannot be resolved gives a path that is not there.
+// path returns the path of p below the root, with links resolved as for a program with that
+// root. An unresolvable link gives a path that does not exist.
 func (f *hostFiles) path(p string) string {
 	if f.root == "/" {
 		return p
@@ -248,8 +247,8 @@ func (f *hostFiles) path(p string) string {
 	return full
 }
 
-// libraries calls take with the names and files of the shared libraries in the
-// cache; where the cache lacks the name key, with those of the usual directories.
+// libraries calls take with the name and file of each shared library in the cache. If the
+// cache lacks the name key, it uses the usual directories.
 func (f *hostFiles) libraries(key, arch string, take func(name, file string)) {
 	if len(f.cache[key]) > 0 {
 		for _, n := range slices.Sorted(maps.Keys(f.cache)) {
@@ -272,8 +271,8 @@ func (f *hostFiles) libraries(key, arch string, take func(name, file string)) {
 	}
 }
 
-// callerDirs are those of the caller's LD_LIBRARY_PATH, which the loader
-// searches first. The stubs of CUDA's toolkit are not a driver.
+// callerDirs returns the directories of the caller's LD_LIBRARY_PATH, which the loader
+// searches first. It skips the stub libraries of CUDA's toolkit, which are not a driver.
 func (f *hostFiles) callerDirs() []string {
 	if f.root != "/" {
 		return nil
@@ -283,14 +282,14 @@ func (f *hostFiles) callerDirs() []string {
 	})
 }
 
-// usualDirs are where drivers are put beside what the loader's cache has: GKE
-// and its kin, Debian, WSL, NixOS.
+// usualDirs returns the driver directories that are often missing in the loader's cache:
+// those of GKE, Debian, WSL and NixOS.
 func usualDirs(arch string) []string {
 	t := "/usr/lib/" + triplets[arch]
 	return []string{"/usr/local/nvidia/lib64", "/usr/lib64", t, t + "/nvidia/current", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/lib"}
 }
 
-// maxNames bounds how many names of one directory are looked at.
+// maxNames bounds how many names of one directory are read.
 const maxNames = 100_000
 
 func readNames(dir string) ([]string, error) {
@@ -304,7 +303,7 @@ func readNames(dir string) ([]string, error) {
 	return names, err
 }
 
-// program finds a program of the host, "" where there is none.
+// program returns the path of a host program, or "".
 func (f *hostFiles) program(name string) string {
 	dirs := []string{"/usr/bin", "/usr/local/nvidia/bin", "/usr/lib/wsl/lib", "/usr/sbin", "/run/opengl-driver/bin"}
 	if f.root == "/" {
@@ -319,7 +318,7 @@ func (f *hostFiles) program(name string) string {
 	return ""
 }
 
-// bind shows a file or directory of the host at dst.
+// bind returns a bind mount of a host file or directory at dst.
 func bind(src, dst string) specs.Mount {
 	return specs.Mount{Destination: dst, Type: "bind", Source: src, Options: []string{"rbind"}}
 }

@@ -12,8 +12,8 @@ import (
 	"hpcc/envfile"
 )
 
-// nvidiaLibraries are the parts of the driver that programs load, the same as
-// libnvidia-container chooses; all of a driver have the version of its kernel module.
+// nvidiaLibraries are the driver's libraries that programs load, the same as in
+// libnvidia-container. All have the version of the kernel module.
 var nvidiaLibraries = strings.Fields(`
 	libnvidia-ml libnvidia-cfg libnvidia-nscq
 	libcuda libcudadebugger libnvidia-opencl libnvidia-gpucomp libnvidia-ptxjitcompiler libnvidia-fatbinaryloader
@@ -24,11 +24,11 @@ var nvidiaLibraries = strings.Fields(`
 	libGLX_nvidia libEGL_nvidia libGLESv2_nvidia libGLESv1_CM_nvidia
 	libdxcore`)
 
-// nvidiaPrograms speak to the driver and must be of its version.
+// nvidiaPrograms communicate with the driver and must have its version.
 var nvidiaPrograms = strings.Fields("nvidia-smi nvidia-debugdump nvidia-persistenced nvidia-cuda-mps-control nvidia-cuda-mps-server")
 
-// nvidiaFiles are shown where the host has them: daemons' sockets, and what
-// tells the loaders of OpenCL, EGL and Vulkan of the driver.
+// nvidiaFiles are bound if the host has them: sockets of daemons, and configuration for the
+// loaders of OpenCL, EGL and Vulkan.
 var nvidiaFiles = strings.Fields(`/run/nvidia-persistenced/socket /run/nvidia-fabricmanager/socket
 	/etc/OpenCL/vendors/nvidia.icd /usr/share/glvnd/egl_vendor.d/10_nvidia.json
 	/usr/share/vulkan/icd.d/nvidia_icd.json /etc/vulkan/icd.d/nvidia_icd.json /usr/share/nvidia/nvoptix.bin
@@ -38,11 +38,11 @@ var nvidiaFiles = strings.Fields(`/run/nvidia-persistenced/socket /run/nvidia-fa
 var nvidiaNodes = strings.Fields(`nvidiactl nvidia[0-9]* nvidia-uvm nvidia-uvm-tools nvidia-modeset nvidia-nvswitch*
 	nvidia-nvlink nvidia-caps/* nvidia-caps-imex-channels/* gdrdrv dxg`)
 
-// NoGPU is the message for a host without GPUs.
+// NoGPU is the error message for a host without GPUs.
 const NoGPU = "this machine shows no GPU: there is no /dev/nvidiactl, /dev/kfd or Intel /dev/dri/renderD*; " +
 	`ask for a node that has one ("hpcc submit --gpus 1"), or have the administrator load its driver`
 
-// addGPUs gives the run the GPUs of this host, whoever made them.
+// addGPUs gives the run all GPUs of this host, of any vendor.
 func (d Request) addGPUs(h *hardware) error {
 	nvidia, err := d.addNvidia(h)
 	if err != nil {
@@ -59,8 +59,8 @@ func (d Request) addGPUs(h *hardware) error {
 	return nil
 }
 
-// addNodes shows device nodes that match patterns below /dev, and says whether
-// there are any.
+// addNodes adds the device nodes that match patterns below /dev and reports whether there
+// are any.
 func (h *hardware) addNodes(root string, patterns []string) bool {
 	if root == "" {
 		root = "/"
@@ -69,7 +69,7 @@ func (h *hardware) addNodes(root string, patterns []string) bool {
 	for _, p := range patterns {
 		found, err := filepath.Glob(filepath.Join(root, "dev", p))
 		if err != nil {
-			continue // the patterns are ours and sound
+			continue // the patterns are constants and valid
 		}
 		for _, src := range found {
 			rel, err := filepath.Rel(root, src)
@@ -83,8 +83,8 @@ func (h *hardware) addNodes(root string, patterns []string) bool {
 	return any
 }
 
-// addNvidia gives the run NVIDIA's GPUs: as a CDI spec of the host has it, else
-// by looking for the driver. It says whether there are any.
+// addNvidia gives the run NVIDIA's GPUs, from a CDI spec of the host or by searching for the
+// driver. It reports whether there are any.
 func (d Request) addNvidia(h *hardware) (bool, error) {
 	const kind = "nvidia.com/gpu"
 	done := false
@@ -121,16 +121,16 @@ func (d Request) addNvidia(h *hardware) (bool, error) {
 	return true, nil
 }
 
-// missingFiles is an error when a device's spec names a file that is not there.
+// missingFiles returns an error if a device's spec names a missing file.
 func missingFiles(devices []*cdiDevice) error {
 	if p := missingCDI(cdiEdits(devices)); p != "" {
-		return fmt.Errorf("%s is not there", p)
+		return fmt.Errorf("%s does not exist", p)
 	}
 	return nil
 }
 
-// addDriver gives the run the NVIDIA driver's libraries and programs, found as
-// the loader of the system at root would.
+// addDriver gives the run the NVIDIA driver's libraries and programs, found as the loader of
+// the system at root finds them.
 func (h *hardware) addDriver(root string) error {
 	f, err := openHost(root)
 	if err != nil {
@@ -138,7 +138,7 @@ func (h *hardware) addDriver(root string) error {
 	}
 	const driver = "libcuda.so.1"
 	if root == "" && len(f.cache[driver]) == 0 && exists("/run/nvidia/driver/etc/ld.so.cache") {
-		// The GPU operator of Kubernetes has the driver in a root of its own.
+		// Kubernetes' GPU operator installs the driver in its own root.
 		if f, err = openHost("/run/nvidia/driver"); err != nil {
 			h.note("%v", err)
 		}
@@ -151,7 +151,7 @@ func (h *hardware) addDriver(root string) error {
 			return
 		}
 		if v := driverVersion(file); v != "" && version != "" && v != version {
-			return // left over from another driver
+			return // left over from another driver version
 		}
 		_, err := h.addLibrary(name, file)
 		if errors.Is(err, errNewerGlibc) {
@@ -181,7 +181,7 @@ func (h *hardware) addDriver(root string) error {
 		h.note("left out: %v", tooNew)
 	}
 	if h.libs["libcuda.so"] == "" {
-		h.libs["libcuda.so"] = h.libs[driver] // what some frameworks ask for
+		h.libs["libcuda.so"] = h.libs[driver] // some frameworks load this name
 	}
 	for _, p := range nvidiaPrograms {
 		if file := f.program(p); file != "" {
@@ -200,9 +200,9 @@ func (h *hardware) addDriver(root string) error {
 	return nil
 }
 
-// driverVersion is that in the name of a driver's file, links followed:
-// libcuda.so.550.54.14 has 550.54.14. "" where it has none: libraries with
-// versions of their own begin at 1.
+// driverVersion returns the version in the name of a driver's file after following links:
+// 550.54.14 for libcuda.so.550.54.14. It returns "" without one; libraries with their own
+// versions begin at 1.
 func driverVersion(file string) string {
 	if real, err := filepath.EvalSymlinks(file); err == nil {
 		file = real
@@ -215,8 +215,8 @@ func driverVersion(file string) string {
 	return v
 }
 
-// addMPS shows the directory of the multi-process service, which is below /tmp
-// unless the user says otherwise.
+// addMPS binds the directory of the multi-process service, which is below /tmp unless the
+// user sets another.
 func (h *hardware) addMPS() {
 	dir := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
 	if dir == "" {
@@ -227,8 +227,8 @@ func (h *hardware) addMPS() {
 	}
 }
 
-// nvidiaChosen are the devices of a CDI spec that NVIDIA_VISIBLE_DEVICES of the
-// caller lists; none where it does not, or lists others.
+// nvidiaChosen returns the devices of a CDI spec that the caller's NVIDIA_VISIBLE_DEVICES
+// lists, or nil if it lists none of them.
 func nvidiaChosen(r *cdiRegistry, kind string) []*cdiDevice {
 	var found []*cdiDevice
 	for _, n := range visibleGPUs() {
@@ -241,8 +241,8 @@ func nvidiaChosen(r *cdiRegistry, kind string) []*cdiDevice {
 	return found
 }
 
-// visibleGPUs are the GPUs that NVIDIA_VISIBLE_DEVICES of the caller lists, by
-// index or UUID; none where it does not choose.
+// visibleGPUs returns the GPUs that the caller's NVIDIA_VISIBLE_DEVICES lists, by index or
+// UUID, or nil if it does not choose.
 func visibleGPUs() []string {
 	v := os.Getenv("NVIDIA_VISIBLE_DEVICES")
 	switch v {
@@ -252,10 +252,10 @@ func visibleGPUs() []string {
 	return strings.Split(v, ",")
 }
 
-// chooseNvidia sees to it that what the caller was given is what the program
-// uses: a scheduler's choice is in the caller's environment, and images have
-// NVIDIA_VISIBLE_DEVICES=all in theirs. Nodes cannot be hidden in the host's
-// /dev, so a choice made for container runtimes becomes CUDA's own.
+// chooseNvidia restricts the program to the GPUs that the caller was given. The scheduler's
+// choice is in the caller's environment, while images set NVIDIA_VISIBLE_DEVICES=all. Nodes
+// cannot be hidden in the host's /dev, so a choice for container runtimes is translated to
+// CUDA's variable.
 func (h *hardware) chooseNvidia() {
 	for _, name := range []string{"NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"} {
 		if v, ok := os.LookupEnv(name); ok {
@@ -270,12 +270,12 @@ func (h *hardware) chooseNvidia() {
 		h.setEnv("CUDA_VISIBLE_DEVICES", "")
 	case len(chosen) > 0:
 		h.setEnv("CUDA_VISIBLE_DEVICES", strings.Join(chosen, ","))
-		h.setEnv("CUDA_DEVICE_ORDER", "PCI_BUS_ID") // as those indices are counted
+		h.setEnv("CUDA_DEVICE_ORDER", "PCI_BUS_ID") // the order of those indices
 	}
 }
 
-// addROCm gives the run the host's ROCm where the image has none of its own.
-// Unlike CUDA's driver it need not be the host's: the kernel's interface is stable.
+// addROCm gives the run the host's ROCm if the image has none. Unlike CUDA's driver it does
+// not have to be the host's, because the kernel's interface is stable.
 func (h *hardware) addROCm() {
 	const dir = "/opt/rocm"
 	if h.inImage(dir) || !isDir(dir) {
@@ -284,10 +284,10 @@ func (h *hardware) addROCm() {
 	h.show(dir, dir, "ro")
 	h.setEnv("LD_LIBRARY_PATH", strings.TrimPrefix(envfile.Lookup(h.spec.Process.Env, "LD_LIBRARY_PATH")+":"+dir+"/lib", ":"))
 	h.setEnv("PATH", envfile.Lookup(h.spec.Process.Env, "PATH")+":"+dir+"/bin")
-	h.note("the image has no ROCm: the host's %s is shown", dir)
+	h.note("the image has no ROCm: using the host's %s", dir)
 }
 
-// intelGPU says whether a render node is Intel's.
+// intelGPU reports whether a render node belongs to an Intel GPU.
 func intelGPU() bool {
 	files, _ := filepath.Glob("/sys/class/drm/renderD*/device/vendor")
 	for _, f := range files {

@@ -19,8 +19,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// ldCache writes a loader's cache as ldconfig does; old puts a table of the old
-// format before it.
+// ldCache returns a loader's cache as ldconfig writes it. With old, a table in the old
+// format precedes it.
 func ldCache(old bool, libs ...[2]string) []byte {
 	var table, text []byte
 	base := newHeader + newEntry*len(libs)
@@ -69,7 +69,7 @@ func TestParseLDCache(t *testing.T) {
 			t.Errorf("%s: %v; want an error", name, got)
 		}
 	}
-	// The cache of this very machine, where it has one.
+	// The cache of this machine, if there is one.
 	if b, err := os.ReadFile("/etc/ld.so.cache"); err == nil {
 		got, err := parseLDCache(b)
 		if err != nil || len(got["libc.so.6"]) == 0 {
@@ -96,7 +96,7 @@ func FuzzParseLDCache(f *testing.F) {
 	})
 }
 
-// compile makes a program or library of C.
+// compile builds a program or library from C.
 func compile(t *testing.T, out, source string, args ...string) {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")
@@ -121,7 +121,7 @@ int main(int n, char **v) {
 	}
 }`
 
-// glibcRoot is a root directory with a shell, glibc and the probe.
+// glibcRoot returns a root directory with a shell, glibc and the probe.
 func glibcRoot(t *testing.T) string {
 	t.Helper()
 	root := testenv.BusyboxRoot(t)
@@ -161,7 +161,7 @@ func writeFile(t *testing.T, file, text string) {
 	testenv.Check(t, os.WriteFile(file, []byte(text), 0o755))
 }
 
-// fakeDriver is a root with an NVIDIA driver of version 550.54.14 and its nodes.
+// fakeDriver returns a root with an NVIDIA driver of version 550.54.14 and its nodes.
 func fakeDriver(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -171,12 +171,12 @@ func fakeDriver(t *testing.T) string {
 		{"libcuda.so.550.54.14", "libcuda.so.1", "char *getenv(const char *); int cuInit(unsigned f) { return getenv(\"NO_SUCH\") ? 1 : 42; }"},
 		{"libnvidia-ml.so.550.54.14", "libnvidia-ml.so.1", "int nvmlInit(void) { return 0; }"},
 		{"libnvidia-glcore.so.550.54.14", "libnvidia-glcore.so.550.54.14", "int g;"},
-		{"libnvidia-encode.so.470.1.2", "libnvidia-encode.so.1", "int old;"}, // of a driver that was here before
+		{"libnvidia-encode.so.470.1.2", "libnvidia-encode.so.1", "int old;"}, // of an older driver
 		{"libvulkan.so.1.2", "libvulkan.so.1", "int no_part_of_it;"},
 	} {
 		compile(t, filepath.Join(lib, l.name), l.source, "-shared", "-fPIC", "-Wl,-soname,"+l.soname)
 		if l.name != l.soname {
-			// An absolute link, which is one inside the driver's root.
+			// An absolute link must be resolved inside the driver's root.
 			testenv.Check(t, os.Symlink("/usr/lib/nv/"+l.name, filepath.Join(lib, l.soname)))
 		}
 		cache = append(cache, [2]string{l.soname, "/usr/lib/nv/" + l.soname})
@@ -192,7 +192,7 @@ func fakeDriver(t *testing.T) string {
 	return root
 }
 
-// driverSpec is a run in root without a GPU yet.
+// driverSpec returns a run in root without a GPU.
 func driverSpec(t *testing.T, root string, c runtime.ImageConfig) *specs.Spec {
 	t.Helper()
 	t.Chdir("/")
@@ -201,7 +201,7 @@ func driverSpec(t *testing.T, root string, c runtime.ImageConfig) *specs.Spec {
 	return s
 }
 
-// noChoice takes the variables of this machine that choose GPUs away.
+// noChoice unsets this machine's variables that choose GPUs.
 func noChoice(t *testing.T) {
 	t.Helper()
 	for _, n := range []string{"NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH", "CUDA_MPS_PIPE_DIRECTORY"} {
@@ -210,7 +210,7 @@ func noChoice(t *testing.T) {
 	}
 }
 
-// names are what stands in a directory, of the private one inside.
+// listing returns the names in a directory of the private tmpfs.
 func listing(s *specs.Spec, dir string) []string {
 	var out []string
 	for _, m := range s.Mounts {
@@ -221,14 +221,14 @@ func listing(s *specs.Spec, dir string) []string {
 	return out
 }
 
-// With the zero value nothing is looked at, not even the run.
+// The zero value reads nothing, not even the run.
 func TestNoDevices(t *testing.T) {
 	if notes, err := (Request{}).Add(nil); notes != nil || err != nil {
 		t.Errorf("%q, %v", notes, err)
 	}
 }
 
-// The driver is found by its cache, and a program of the image loads it.
+// The driver is found through its cache, and a program of the image loads it.
 func TestDriver(t *testing.T) {
 	noChoice(t)
 	root, driver := glibcRoot(t), fakeDriver(t)
@@ -257,14 +257,14 @@ func TestDriver(t *testing.T) {
 	}
 }
 
-// What is wrong is said, with what to do.
+// Errors come with a remedy.
 func TestDriverRefusals(t *testing.T) {
 	noChoice(t)
 	driver := fakeDriver(t)
 	empty := t.TempDir()
-	nodes := t.TempDir() // devices, and no driver
+	nodes := t.TempDir() // devices without a driver
 	writeFile(t, filepath.Join(nodes, "dev/nvidiactl"), "")
-	old := t.TempDir() // an image with a C library that is too old
+	old := t.TempDir() // an image whose C library is too old
 	script := filepath.Join(t.TempDir(), "v")
 	writeFile(t, script, "GLIBC_2.0 { global: f; };")
 	compile(t, filepath.Join(old, "lib64/libc.so.6"), "int f;", "-shared", "-fPIC", "-nostdlib", "-Wl,--version-script="+script)
@@ -286,13 +286,13 @@ func TestDriverRefusals(t *testing.T) {
 			t.Errorf("%s: %v; want %q", c.name, err, c.want)
 		}
 	}
-	// An image of musl is run, with a word.
+	// An image with musl runs with a note.
 	s := driverSpec(t, empty, runtime.ImageConfig{})
 	notes, err := Request{GPU: true, SpecDirs: []string{empty}, DriverRoot: driver, DevRoot: driver}.Add(s)
 	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "no glibc") {
 		t.Errorf("an image without glibc: %q, %v", notes, err)
 	}
-	// A cache that lies does not keep the libraries from being found.
+	// A corrupt cache does not keep the libraries from being found.
 	writeFile(t, filepath.Join(driver, "etc/ld.so.cache"), "nonsense")
 	testenv.Check(t, os.Rename(filepath.Join(driver, "usr/lib/nv"), filepath.Join(driver, "usr/lib64")))
 	os.Remove(filepath.Join(driver, "usr/lib64/libcuda.so.1"))
@@ -304,7 +304,7 @@ func TestDriverRefusals(t *testing.T) {
 	}
 }
 
-// What the scheduler chose reaches CUDA, whatever the image says.
+// The scheduler's choice reaches CUDA, whatever the image sets.
 func TestChosenGPUs(t *testing.T) {
 	noChoice(t)
 	for _, c := range []struct{ nvidia, cuda, want string }{
@@ -330,7 +330,7 @@ func TestChosenGPUs(t *testing.T) {
 	}
 }
 
-// A private /dev gets the nodes; the host's has them.
+// A private /dev gets the nodes; the host's already has them.
 func TestVisible(t *testing.T) {
 	ms := []specs.Mount{bind("/dev", "/dev"), bind("/data", "/mnt"), {Type: "tmpfs", Destination: "/tmp"}}
 	for p, want := range map[string]bool{"/dev/nvidia0": true, "/dev": true, "/devil": false, "/mnt/x": false, "/tmp/x": false, "/opt": false} {
@@ -343,8 +343,8 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// The libraries of the host are found whatever the user sets, and nothing is
-// changed where there are none.
+// The host's libraries are found whatever the user sets. Without host libraries the
+// environment stays unchanged.
 func TestSearch(t *testing.T) {
 	s := &specs.Spec{Process: &specs.Process{Env: []string{"PATH=/bin", "LD_LIBRARY_PATH=/mine"}}}
 	Search(s)

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout of the cache that ldconfig(8) writes, glibc's sysdeps/generic/dl-cache.h.
-// Files of before glibc 2.32 begin with a table of the old format.
+// Layout of the cache that ldconfig(8) writes, from glibc's sysdeps/generic/dl-cache.h.
+// Before glibc 2.32, files begin with a table in the old format.
 const (
 	oldMagic  = "ld.so-1.7.0"
 	oldHeader = 16
@@ -26,16 +26,15 @@ const (
 	newEntry  = 24
 )
 
-// maxCache and maxPath bound what is read of a cache: real ones have some
-// hundred KiB.
+// maxCache and maxPath bound what is read from a cache. Real caches have some hundred KiB.
 const (
 	maxCache = 16 << 20
 	maxPath  = 4096
 )
 
-// parseLDCache reads the bytes of a dynamic loader's cache: for each name the
-// files that have it, in the loader's order. Variants for particular processors
-// (glibc-hwcaps) are left out, for the plain ones do everywhere.
+// parseLDCache parses a dynamic loader's cache. The result maps each name to its files, in
+// the loader's order. Variants for particular processors (glibc-hwcaps) are left out,
+// because the generic ones work on all.
 func parseLDCache(b []byte) (map[string][]string, error) {
 	if bytes.HasPrefix(b, []byte(oldMagic)) && len(b) >= oldHeader {
 		n := uint64(binary.NativeEndian.Uint32(b[12:]))
@@ -66,7 +65,7 @@ func parseLDCache(b []byte) (map[string][]string, error) {
 	return libs, nil
 }
 
-// cString is the text at an offset up to its NUL, "" where there is none.
+// cString returns the NUL-terminated string at an offset, or "" if there is none.
 func cString(b []byte, at uint32) string {
 	if uint64(at) >= uint64(len(b)) {
 		return ""
@@ -78,14 +77,14 @@ func cString(b []byte, at uint32) string {
 	return ""
 }
 
-// isFileName says whether s can be a name in a directory.
+// isFileName reports whether s can be a file name.
 func isFileName(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\x00") && len(s) < 256
 }
 
-// readBounded reads a regular file that has at most max bytes.
+// readBounded reads a regular file of at most max bytes.
 func readBounded(file string, max int64) ([]byte, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a FIFO would block
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +92,7 @@ func readBounded(file string, max int64) ([]byte, error) {
 	if st, err := f.Stat(); err != nil {
 		return nil, err
 	} else if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", file)
+		return nil, fmt.Errorf("%s is not a regular file", file)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, max+1))
 	if err == nil && int64(len(b)) > max {
@@ -102,14 +101,14 @@ func readBounded(file string, max int64) ([]byte, error) {
 	return b, err
 }
 
-// A sharedObject is what a shared library says of itself.
+// sharedObject holds the metadata of a shared library.
 type sharedObject struct {
 	soname string
 	needed []string
-	glibc  glibcVersion // that it needs; zero: none
+	glibc  glibcVersion // required version; zero: glibc is not required
 }
 
-// readShared reads the shared library at file, which must be one for arch.
+// readShared reads the shared library at file, which must be for arch.
 func readShared(file, arch string) (sharedObject, error) {
 	f, err := elf.Open(file)
 	if err != nil {
@@ -117,7 +116,7 @@ func readShared(file, arch string) (sharedObject, error) {
 	}
 	defer f.Close()
 	if f.Class != elf.ELFCLASS64 || f.Machine != elfMachines[arch] || f.Type != elf.ET_DYN {
-		return sharedObject{}, fmt.Errorf("%s is no shared library for %s", file, arch)
+		return sharedObject{}, fmt.Errorf("%s is not a shared library for %s", file, arch)
 	}
 	so := sharedObject{soname: filepath.Base(file)}
 	if names, err := f.DynString(elf.DT_SONAME); err == nil && len(names) > 0 && isFileName(names[0]) {
@@ -128,7 +127,7 @@ func readShared(file, arch string) (sharedObject, error) {
 	}
 	needs, err := f.DynamicVersionNeeds()
 	if err != nil {
-		return so, nil // no table of versions: it needs none
+		return so, nil // no version table: it does not require a glibc version
 	}
 	for _, n := range needs {
 		for _, v := range n.Needs {
@@ -138,7 +137,7 @@ func readShared(file, arch string) (sharedObject, error) {
 	return so, nil
 }
 
-// A glibcVersion is the two numbers of GLIBC_2.34.
+// glibcVersion holds the two numbers of a version such as GLIBC_2.34.
 type glibcVersion [2]int
 
 func (v glibcVersion) String() string { return fmt.Sprintf("%d.%d", v[0], v[1]) }
@@ -152,7 +151,8 @@ func (v glibcVersion) max(w glibcVersion) glibcVersion {
 
 func (v glibcVersion) less(w glibcVersion) bool { return v[0] < w[0] || (v[0] == w[0] && v[1] < w[1]) }
 
-// parseGlibc reads the name of a symbol version; those of other libraries are zero.
+// parseGlibc parses the name of a symbol version. It returns zero for other libraries'
+// names.
 func parseGlibc(s string) (v glibcVersion) {
 	rest, ok := strings.CutPrefix(s, "GLIBC_")
 	if !ok {
@@ -170,14 +170,14 @@ func parseGlibc(s string) (v glibcVersion) {
 	return glibcVersion{major, minor}
 }
 
-// elfMachines are the architectures in ELF headers.
+// elfMachines maps architectures to the machines of ELF headers.
 var elfMachines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "ppc64le": elf.EM_PPC64, "riscv64": elf.EM_RISCV, "s390x": elf.EM_S390}
 
-// triplets are Debian's names of library directories.
+// triplets maps architectures to Debian's names of library directories.
 var triplets = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu", "ppc64le": "powerpc64le-linux-gnu", "riscv64": "riscv64-linux-gnu", "s390x": "s390x-linux-gnu"}
 
-// imageGlibc is the version of the C library in the image at root; false where
-// there is no glibc: musl, or nothing but static programs.
+// imageGlibc returns the version of the C library in the image at root. ok is false without
+// glibc, as with musl or static programs only.
 func imageGlibc(root, arch string) (v glibcVersion, ok bool) {
 	r, err := os.OpenRoot(root)
 	if err != nil {

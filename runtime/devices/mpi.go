@@ -11,31 +11,31 @@ import (
 	"strings"
 )
 
-// A launcher of the host (srun, mpirun) starts "hpcc run" once for each rank.
-// Pids, network and shared memory are the host's, and descriptors are inherited, so
-// that an MPI in the image that speaks the launcher's PMI needs only to see the
-// launcher's files: profile "pmix". Profile "host" puts the host's MPI library
-// in the place of the image's, which must have the same ABI.
+// A launcher of the host (srun, mpirun) starts "hpcc run" once for each rank. Pids, network
+// and shared memory are the host's, and descriptors are inherited. An MPI in the image that
+// supports the launcher's PMI therefore needs only the launcher's files: profile "pmix".
+// Profile "host" replaces the image's MPI library by the host's, which must have the same
+// ABI.
 
-// fabricNodes are of the networks that MPI libraries drive themselves:
-// InfiniBand, Slingshot, Omni-Path, Aries, and memory shared between processes.
+// fabricNodes belong to networks that MPI libraries drive directly: InfiniBand, Slingshot,
+// Omni-Path, Aries, and memory shared between processes.
 var fabricNodes = strings.Fields("infiniband/* cxi[0-9]* hfi[0-9]* hfi1_[0-9]* kgni[0-9]* xpmem knem hugepages gdrdrv")
 
-// launcherFiles are the places that launchers name in the environment.
+// launcherFiles are variables in which launchers name their directories.
 var launcherFiles = strings.Fields("PMIX_SERVER_TMPDIR PMIX_SYSTEM_TMPDIR PRTE_SESSION_DIR OMPI_MCA_orte_tmpdir_base PMI_SPOOL_DIR")
 
-// launcherDirs are the places that they do not: Slurm's PMIx plugin has its
-// sockets in slurmd's spool directory, Cray's PALS its own below /var/run.
+// launcherDirs are launcher directories without a variable: Slurm's PMIx plugin has its
+// sockets in slurmd's spool directory, Cray's PALS below /var/run.
 var launcherDirs = strings.Fields("/var/spool/slurmd /var/spool/slurm /var/run/palsd /run/munge")
 
-// addMPI gives the run a profile.
+// addMPI adds an MPI profile to the run.
 func (h *hardware) addMPI(profile string) error {
 	switch profile {
 	case "":
 		return nil
 	case "pmix", "host":
 	default:
-		return fmt.Errorf("there is no MPI profile %q; there are pmix (the image's own MPI, started by the host's launcher) and host (the host's MPI library in its place)", profile)
+		return fmt.Errorf("there is no MPI profile %q; use pmix (the image's own MPI, started by the host's launcher) or host (the host's MPI library instead of the image's)", profile)
 	}
 	h.addNodes("", fabricNodes)
 	for _, name := range launcherFiles {
@@ -54,15 +54,16 @@ func (h *hardware) addMPI(profile string) error {
 	return nil
 }
 
-// libcParts belong to the C library and come from the image: two of them in one
-// process do not work.
+// libcParts belong to the C library and come from the image: two C libraries in one process
+// do not work.
 var libcParts = strings.Fields("libc libm libpthread libdl librt libutil libresolv libnsl libanl ld-linux-x86-64 ld-linux-aarch64 ld64")
 
-// maxClosure bounds how many libraries one needs: real ones need about fifty.
+// maxClosure bounds the number of libraries that one library needs. Real ones need about
+// fifty.
 const maxClosure = 500
 
-// addHostMPI gives the run the MPI library that the host's own programs would
-// load, with all that it needs but the C library.
+// addHostMPI gives the run the MPI library that the host's own programs would load, with all
+// its dependencies except the C library.
 func (h *hardware) addHostMPI() error {
 	f, err := openHost("")
 	if err != nil {
@@ -82,9 +83,9 @@ func (h *hardware) addHostMPI() error {
 	return nil
 }
 
-// loaded maps the names of libraries to the files that the loader would take:
-// of the caller's LD_LIBRARY_PATH, its cache, the usual directories. first is the
-// first name in that order that is prefix and a single number.
+// loaded maps library names to the files that the loader would use, from the caller's
+// LD_LIBRARY_PATH, the loader's cache and the usual directories. first is the first name in
+// that order that consists of prefix and a single number.
 func (f *hostFiles) loaded(arch, prefix string) (byName map[string]string, first string) {
 	byName = map[string]string{}
 	take := func(name, file string) {
@@ -97,7 +98,7 @@ func (f *hostFiles) loaded(arch, prefix string) (byName map[string]string, first
 	}
 	scan := func(dirs []string) {
 		for _, dir := range dirs {
-			names, _ := readNames(f.path(dir)) // most are not there
+			names, _ := readNames(f.path(dir)) // most of these directories do not exist
 			for _, n := range names {
 				take(n, f.path(filepath.Join(dir, n)))
 			}
@@ -111,7 +112,7 @@ func (f *hostFiles) loaded(arch, prefix string) (byName map[string]string, first
 	return byName, first
 }
 
-// addClosure adds a library and all that it needs.
+// addClosure adds a library and all its dependencies.
 func (h *hardware) addClosure(name string, byName map[string]string) error {
 	todo := []string{name}
 	seen := map[string]bool{name: true}
@@ -125,10 +126,10 @@ func (h *hardware) addClosure(name string, byName map[string]string) error {
 		todo = todo[1:]
 		file, ok := byName[n]
 		if !ok {
-			file = filepath.Join(own, n) // found by the library's own RPATH
+			file = filepath.Join(own, n) // found through the library's own RPATH
 		}
 		if !exists(file) {
-			return fmt.Errorf("it needs %s, which was not found", n)
+			return fmt.Errorf("dependency %s was not found", n)
 		}
 		so, err := h.addLibrary(n, file)
 		if err != nil {
@@ -149,9 +150,8 @@ func (h *hardware) addClosure(name string, byName map[string]string) error {
 	return nil
 }
 
-// addPlugins shows what Open MPI and PMIx load by path, components and texts, and
-// returns the directories that have the components. An MPI that lies in a prefix
-// of its own is shown whole.
+// addPlugins adds the components and help texts that Open MPI and PMIx load by path. It
+// returns the directories with the components. An MPI in its own prefix is added completely.
 func (h *hardware) addPlugins(lib string) []string {
 	real, err := filepath.EvalSymlinks(lib)
 	if err != nil {
@@ -172,12 +172,12 @@ func (h *hardware) addPlugins(lib string) []string {
 	return shown
 }
 
-// maxComponents bounds how many files of a prefix are looked at: Open MPI has
-// about two hundred components.
+// maxComponents bounds how many files of a prefix are read. Open MPI has about two hundred
+// components.
 const maxComponents = 5000
 
-// addNeedsOf adds what the components in a directory need. One whose needs are
-// not on the host does not load there either.
+// addNeedsOf adds the dependencies of the components in a directory. A component whose
+// dependencies the host lacks does not load on the host either.
 func (h *hardware) addNeedsOf(dir string, byName map[string]string) {
 	left := maxComponents
 	_ = filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {

@@ -13,7 +13,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// call makes a system call on this thread alone.
+// call makes a system call on this thread.
 func call(nr uint32, args ...uintptr) (uintptr, error) {
 	var a [6]uintptr
 	copy(a[:], args)
@@ -24,12 +24,12 @@ func call(nr uint32, args ...uintptr) (uintptr, error) {
 	return r, nil
 }
 
-// Each call of the filter succeeds and does nothing, whatever its arguments.
+// Each call that the filter covers succeeds and does nothing, whatever its arguments.
 func TestFilter(t *testing.T) {
 	if !testenv.Alone(t, nil) {
 		return
 	}
-	goruntime.LockOSThread() // for good: the filter stays on this thread
+	goruntime.LockOSThread() // permanently: the filter stays on this thread
 	testenv.Check(t, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 	ids := func() (id [6]uint32) {
 		unix.RawSyscall(unix.SYS_GETRESUID, uintptr(unsafe.Pointer(&id[0])), uintptr(unsafe.Pointer(&id[1])), uintptr(unsafe.Pointer(&id[2])))
@@ -38,7 +38,7 @@ func TestFilter(t *testing.T) {
 	}
 	before := ids()
 	if _, err := call(unix.SYS_FCHOWN, ^uintptr(0)); !errors.Is(err, unix.EBADF) {
-		t.Fatalf("fchown of nothing, before the filter: %v; want EBADF", err)
+		t.Fatalf("fchown of no file, before the filter: %v; want EBADF", err)
 	}
 	testenv.Check(t, fakeOwnership(program(forgetCalls, false)))
 	const strange = 0x7ffffff0
@@ -76,7 +76,7 @@ func TestFilter(t *testing.T) {
 			os.Remove(p)
 		}
 	}
-	// All else goes to the kernel.
+	// All other calls go to the kernel.
 	if _, err := call(unix.SYS_FCHMOD, ^uintptr(0)); !errors.Is(err, unix.EBADF) {
 		t.Errorf("fchmod of nothing: %v; want EBADF", err)
 	}

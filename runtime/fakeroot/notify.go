@@ -41,31 +41,31 @@ const (
 	notifIDValid = 0x40082102
 )
 
-// listenerFD is where the child of Command finds the socket to send the
-// filter's descriptor over.
+// listenerFD is the descriptor of the socket over which a child of Command sends the
+// filter's descriptor.
 const listenerFD = 4
 
-// sendListener gives the filter's descriptor to the parent.
+// sendListener sends the filter's descriptor to the parent.
 func sendListener(fd int) error {
 	defer unix.Close(fd)
 	defer unix.Close(listenerFD)
 	return unix.Sendmsg(listenerFD, []byte{byListener}, unix.UnixRights(fd), nil, 0)
 }
 
-// What a child sends first over the socket: with the filter's descriptor, or alone.
+// First byte that a child sends over the socket, with the filter's descriptor or alone.
 const (
-	byListener = 'l' // seccomp_unotify(2) hands over the calls
-	byTracer   = 't' // the child traces the program, and sends its calls
+	byListener = 'l' // seccomp_unotify(2) reports the calls
+	byTracer   = 't' // the child traces the program and sends its calls
 	byNobody   = 'n'
 )
 
-// AnswerCalls answers the calls of a program until it has ended.
+// AnswerCalls answers a program's calls until the program has ended.
 func AnswerCalls(socket *os.File, notes *Notes) {
 	defer socket.Close()
 	m, ok := receive(socket, 1)
 	switch {
 	case !ok:
-		return // the child ended before the program began
+		return // the child ended before the program started
 	case m.data[0] == byTracer:
 		answerTracer(socket, notes)
 		return
@@ -88,14 +88,14 @@ func AnswerCalls(socket *os.File, notes *Notes) {
 	}
 }
 
-// A childMessage is what a child sent.
+// A childMessage is a message from a child.
 type childMessage struct {
 	data []byte
-	FD   int    // a descriptor that came with it; -1 for none
-	pid  uint32 // the process that it is about, as this one knows it
+	FD   int    // descriptor passed with the message; -1 if absent
+	pid  uint32 // the process that made the call, as a pid of this namespace
 }
 
-// receive waits for a message of size bytes; false when the child ended.
+// receive waits for a message of size bytes. ok is false if the child ended.
 func receive(socket *os.File, size int) (childMessage, bool) {
 	m := childMessage{data: make([]byte, size), FD: -1}
 	raw, err := socket.SyscallConn()
@@ -126,7 +126,7 @@ func receive(socket *os.File, size int) (childMessage, bool) {
 	return m, got == size
 }
 
-// answerOne takes one call and carries it out.
+// answerOne receives one call and carries it out.
 func answerOne(listener int, notes *Notes) {
 	n := notification{}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifRecv, uintptr(unsafe.Pointer(&n))); errno != 0 {
@@ -142,9 +142,8 @@ func answerOne(listener int, notes *Notes) {
 	unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifSend, uintptr(unsafe.Pointer(&a)))
 }
 
-// waits says whether the program still waits for its answer. Once a file of
-// /proc/PID is open, that tells whether it is the program's: a number may have
-// gone to another process meanwhile.
+// waits reports whether the program still waits for its answer. Call it after opening a file
+// of /proc/PID, to make sure that the pid still belongs to the program.
 func (n *notification) waits(listener int) bool {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifIDValid, uintptr(unsafe.Pointer(&n.id)))
 	return errno == 0
@@ -160,10 +159,10 @@ func (n *request) read(at uint64, b []byte) (int, error) {
 	return unix.ProcessVMReadv(int(n.pid), []unix.Iovec{v}, []unix.RemoteIovec{{Base: uintptr(at), Len: len(b)}}, 0)
 }
 
-// text reads a string of the program.
+// text reads a zero-terminated string from the program's memory.
 func (n *request) text(at uint64) (string, error) {
 	b := make([]byte, unix.PathMax)
-	for got := 0; got < len(b); { // page by page: the next one may not be there
+	for got := 0; got < len(b); { // page by page, because the next page may not be mapped
 		want := min(len(b)-got, 4096-int((at+uint64(got))%4096))
 		k, err := n.read(at+uint64(got), b[got:got+want])
 		if err != nil {
@@ -177,8 +176,8 @@ func (n *request) text(at uint64) (string, error) {
 	return "", unix.ENAMETOOLONG
 }
 
-// open opens (O_PATH) the file that the program names, as the program would:
-// below its root, from its directory. dir is its descriptor or AT_FDCWD.
+// open opens (O_PATH) the file that the program names as the program would: below its root,
+// from its directory. dir is the program's descriptor or AT_FDCWD.
 func (n *request) open(dir int, file string, follow bool) (int, error) {
 	proc := fmt.Sprintf("/proc/%d/", n.pid)
 	from := proc + "cwd"
@@ -197,7 +196,7 @@ func (n *request) open(dir int, file string, follow bool) (int, error) {
 		if err != nil || !strings.HasPrefix(at, "/") {
 			return -1, unix.EBADF
 		}
-		// Both are told as seen from the top; below it may be a chroot(2).
+		// Both paths are relative to the host's root; below it may be a chroot(2).
 		top, err := os.Readlink(proc + "root")
 		if err != nil {
 			return -1, err
@@ -220,10 +219,10 @@ func (n *request) open(dir int, file string, follow bool) (int, error) {
 	return fd, err
 }
 
-// openInRoot opens (O_PATH) a file below an open directory as openat2(2) does
-// with RESOLVE_IN_ROOT: name by name, so that no link leads out.
+// openInRoot opens (O_PATH) a file below an open directory, like openat2(2) with
+// RESOLVE_IN_ROOT. It opens one path element at a time, so that no link leads out.
 func openInRoot(root int, file string, follow bool) (int, error) {
-	open := []int{} // the directories below the root, down to the present one
+	open := []int{} // the directories from the root down to the current one
 	defer func() { closeAll(open) }()
 	top := func() int {
 		if len(open) == 0 {

@@ -1,12 +1,12 @@
-// Package fakeroot lets a program believe that it is root: calls that change owners,
-// identity or devices succeed, and what they ask of files is reported.
+// Package fakeroot makes a program believe that it is root: calls that change owners,
+// identity or devices succeed, and their effects on files are reported.
 //
 //	program ─► seccomp filter ─► notification, or ptrace before Linux 5.0 ─► Notes
 //
-// The child installs the filter ([Install]); its parent answers ([AnswerCalls]). Where the
+// The child installs the filter ([Install]) and its parent answers ([AnswerCalls]). If the
 // host allows neither notification nor tracing, calls succeed and are forgotten. Programs of
-// another word size or architecture are not filtered. A fake root is not protection: the
-// program has its user's rights.
+// another word size or architecture are not filtered. A fake root is not a security
+// boundary: the program has its user's rights.
 package fakeroot
 
 import (
@@ -21,35 +21,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program that believes to be root changes what of a file only root may change:
-// its owner, its capabilities. The filter hands these calls to hpcc
-// (seccomp_unotify(2), Linux 5.0; before that ptrace(2), see trace.go), which has
-// them noted, so that the layer says what the program asked for, and lets them
-// succeed. Where neither is allowed they succeed and are forgotten.
+// A program that believes it is root changes file metadata that only root may change, such
+// as owners and capabilities. The filter passes these calls to hpcc (seccomp_unotify(2),
+// Linux 5.0; earlier ptrace(2), see trace.go), which records them for the image layer and
+// lets them succeed. If the host allows neither, they succeed and are forgotten.
 
-// Notes is told what programs under a fake root ask for. Each function gets the
-// path of a file, to be followed to its end. It returns what the program gets: a
+// Notes receives the requests of programs under a fake root. Each function gets the path of
+// a file, in which a final link must be followed. Its result is the call's result: a
 // unix.Errno, or nil for success.
 type Notes struct {
-	// Owner is told of chown(2) and its kin; -1 keeps a half. Of a symbolic link or
-	// a FIFO it gets the directory and the name in it; else link is "".
+	// Owner receives chown(2) and its variants. -1 keeps the user or group. For a symbolic
+	// link or a FIFO, file is the directory and link the name in it; otherwise link is "".
 	Owner func(file, link string, uid, gid int) error
-	// Mode is told of a mode that chmod(2) and its kin are about to set.
+	// Mode is called before chmod(2) or a variant sets a mode.
 	Mode func(file string)
-	// SetAttr and RemoveAttr are told of extended attributes, but for those of
-	// links, which can have none that matter here.
+	// SetAttr and RemoveAttr receive changes of extended attributes, except on links, whose
+	// attributes do not matter here.
 	SetAttr    func(file, name string, value []byte) error
 	RemoveAttr func(file, name string) error
-	// GetAttr and ListAttr, unless nil, answer for the kernel what extended
-	// attributes files have, but for links, which have none.
+	// GetAttr and ListAttr, unless nil, replace the kernel's answers about the files'
+	// extended attributes, except for links, which have none.
 	GetAttr  func(file, name string) ([]byte, error)
 	ListAttr func(file string) []string
-	// Lost is told, before the program begins, that this host lets nobody hear
-	// what it asks for. It may be nil.
+	// Lost, unless nil, is called before the program starts if this host cannot report the
+	// program's requests.
 	Lost func()
 }
 
-// An action is what a call does to a file.
+// An action is the effect of a call on a file.
 type action int
 
 const (
@@ -61,21 +60,20 @@ const (
 	listAttr
 )
 
-// A fileCall is a system call that changes what of a file only root may: where
-// among its arguments the file stands, and from where on the rest. none says
-// that it has no such argument.
+// A fileCall describes a system call that changes metadata that only root may change. Its
+// fields are the indexes of the arguments; none means that the call does not have the
+// argument.
 type fileCall struct {
 	nr              uint32
 	does            action
 	dir, file, rest int
 	flags           int
-	link            bool // it follows no link
+	link            bool // does not follow links
 }
 
 const none = -1
 
-// fileCalls are those of every architecture that we build for; olderCalls are
-// those that only some have.
+// fileCalls are available on every supported architecture; olderCalls only on some.
 var fileCalls = append([]fileCall{
 	{unix.SYS_FCHOWN, changeOwner, 0, none, 1, none, false},
 	{unix.SYS_FCHOWNAT, changeOwner, 0, 1, 2, 4, false},
@@ -96,16 +94,15 @@ var fileCalls = append([]fileCall{
 	{unix.SYS_FLISTXATTR, listAttr, 0, none, 1, none, false},
 }, olderCalls...)
 
-// A request is a system call that a program waits for.
+// A request is a system call whose result the program waits for.
 type request struct {
-	pid  uint32 // of the thread, as this process knows it
+	pid  uint32 // of the thread, as a pid of this namespace
 	nr   int32
 	args [6]uint64
 }
 
-// carryOut does what a call asks for, as far as it can be done. waits reports
-// whether the program still waits for the answer. The value is what the call
-// returns when the error is nil.
+// carryOut performs the request if possible. waits reports whether the program still waits
+// for the answer. If err is nil, the call returns value.
 func (n *request) carryOut(waits func() bool, notes *Notes) (value int, err error) {
 	for _, c := range fileCalls {
 		if c.nr == uint32(n.nr) {
@@ -123,12 +120,12 @@ func (n *request) carryOut(waits func() bool, notes *Notes) (value int, err erro
 	return 0, unix.ENOSYS
 }
 
-// A target is the file of a call.
+// A target is the file that a call names.
 type target struct {
 	FD   int    // the file (O_PATH)
 	kind uint32 // of the file, S_IFMT
-	dir  int    // the directory of a link or FIFO (O_PATH); -1 for others
-	name string // its name there
+	dir  int    // directory of a link or FIFO (O_PATH); -1 for others
+	name string // name in that directory
 }
 
 func (t target) close() {
@@ -173,7 +170,7 @@ func (n *request) target(c fileCall) (target, error) {
 	if (t.kind != unix.S_IFLNK && t.kind != unix.S_IFIFO) || c.does != changeOwner {
 		return t, nil
 	}
-	if file == "" || follow { // the name may be another one's
+	if file == "" || follow { // the name may have changed meanwhile
 		if file, err = n.nameOf(fd); err != nil {
 			t.close()
 			return target{}, err
@@ -201,9 +198,9 @@ func (n *request) nameOf(fd int) (string, error) {
 	return strings.TrimPrefix(file, strings.TrimSuffix(top, "/")), nil
 }
 
-// belowDescriptor turns a name below a descriptor of the program's own into the
-// descriptor and what is below it. The C library says so what fchmodat(2) has no
-// flag for, and proc's links cannot be followed for another process.
+// belowDescriptor splits a path below one of the program's own descriptors into the
+// descriptor and the rest. The C library uses such paths if fchmodat(2) lacks a flag.
+// Another process cannot follow these /proc links.
 func belowDescriptor(dir int, file string) (int, string) {
 	for _, p := range []string{"/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"} {
 		if rest, ok := strings.CutPrefix(file, p); ok {
@@ -216,7 +213,7 @@ func belowDescriptor(dir int, file string) (int, string) {
 	return dir, file
 }
 
-// act does what the call asks of its file.
+// act applies the call to its file.
 func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 	file, rest := rawfile.Path(t.FD), n.args[c.rest:]
 	switch c.does {
@@ -235,7 +232,7 @@ func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 		return 0, notes.Owner(file, t.name, uid, gid)
 	case changeMode:
 		if t.kind == unix.S_IFLNK {
-			return 0, unix.EOPNOTSUPP // links have no mode of their own, chmod(2)
+			return 0, unix.EOPNOTSUPP // links do not have a mode of their own, chmod(2)
 		}
 		notes.Mode(file)
 		return 0, unix.Fchmodat(unix.AT_FDCWD, file, uint32(rest[0])&0o7777, 0)
@@ -277,8 +274,8 @@ func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 	return 0, notes.SetAttr(file, name, value)
 }
 
-// give writes a value into the program's buffer, as getxattr(2) does: a buffer of
-// no size asks for the length alone.
+// give writes a value to the program's buffer, as getxattr(2) does. For a buffer of size 0
+// it only returns the length.
 func (n *request) give(value []byte, at, size uint64) (int, error) {
 	if size > 0 && uint64(len(value)) > size {
 		return 0, unix.ERANGE
@@ -295,13 +292,13 @@ func (n *request) give(value []byte, at, size uint64) (int, error) {
 	return len(value), nil
 }
 
-// maxAttr is the largest value that an extended attribute has, xattr(7).
+// maxAttr is the largest size of an extended attribute's value, xattr(7).
 const maxAttr = 64 << 10
 
-// halves says which half of an owner a chown program does not mean to change,
-// by its command line. GNU's passes -1 for it; busybox's passes what it was
-// shown before, which is root. (A busybox shell that runs its chown without
-// executing it has another command line: there root is taken as asked for.)
+// halves reports, from its command line, which half of an owner a chown program means to
+// keep. GNU's chown passes -1 for it; busybox's passes the value that it read before, which
+// is root. (A busybox shell that runs its built-in chown has another command line; there
+// root is recorded as requested.)
 func (n *request) halves() (keepUID, keepGID bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.pid))
 	if err != nil {

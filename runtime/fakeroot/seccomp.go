@@ -7,15 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// One id is all that a user namespace without helpers has, so every change of
-// ownership or identity would fail and package managers with it. The filter
-// answers such calls with success and does nothing. mknod is answered only for
-// devices; FIFOs, sockets and files are made. Extended attributes cannot be
-// told apart by a filter (the name is a pointer), so setting any is answered:
-// file capabilities and ACLs have no meaning under one id. What is asked of
-// files is noted where the kernel can tell us of it (owners.go).
+// A user namespace without helpers has a single ID, so every change of ownership or identity
+// would fail, and package managers with it. The filter makes such calls succeed without
+// effect. mknod is faked only for devices; FIFOs, sockets and files are created. A filter
+// cannot distinguish extended attributes (the name is a pointer), so setting any of them is
+// faked: file capabilities and ACLs have no meaning with one ID. Requests on files are
+// recorded if the kernel can report them (owners.go).
 //
-// Programs of another word size or architecture are let through unfiltered.
+// Programs of another word size or architecture are not filtered.
 
 // Offsets in struct seccomp_data, <linux/seccomp.h>.
 const (
@@ -37,7 +36,7 @@ func load(p []unix.SockFilter) error {
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
 }
 
-// installListener installs a filter that asks; who has fd answers.
+// installListener installs a filter that asks; the holder of fd answers.
 func installListener(p []unix.SockFilter) (fd int, err error) {
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&prog)))
@@ -47,17 +46,16 @@ func installListener(p []unix.SockFilter) (fd int, err error) {
 	return int(r), nil
 }
 
-// What a filter does with calls that ask something of files.
+// Actions of a filter for calls on files.
 const (
-	forgetCalls = unix.SECCOMP_RET_ERRNO      // they succeed, and are forgotten
+	forgetCalls = unix.SECCOMP_RET_ERRNO      // they succeed and are forgotten
 	notifyCalls = unix.SECCOMP_RET_USER_NOTIF // the parent answers them
-	traceCalls  = unix.SECCOMP_RET_TRACE      // a tracer does
+	traceCalls  = unix.SECCOMP_RET_TRACE      // a tracer answers them
 )
 
-// program writes the filter: a list of comparisons, each of which falls
-// through to the next, with both answers at the end. verdict is what it does with
-// calls that ask something of files; those that read extended attributes are let
-// through without attrs.
+// program builds the filter: a list of comparisons, each of which falls through to the next,
+// with both answers at the end. verdict is the action for calls on files. Without attrs,
+// calls that read extended attributes are let through.
 func program(verdict uint32, attrs bool) []unix.SockFilter {
 	const (
 		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -76,7 +74,7 @@ func program(verdict uint32, attrs bool) []unix.SockFilter {
 	for _, c := range fileCalls {
 		reads := c.does == getAttr || c.does == listAttr
 		if (reads && !attrs) || (verdict == forgetCalls && (c.does == changeMode || c.does == removeAttr)) {
-			continue // the kernel can do what is not noted
+			continue // the kernel can perform calls that are not recorded
 		}
 		p = append(p, unix.SockFilter{Code: equal, K: c.nr, Jf: 1}, unix.SockFilter{Code: ret, K: verdict})
 	}
@@ -97,16 +95,16 @@ func program(verdict uint32, attrs bool) []unix.SockFilter {
 	return append(p, unix.SockFilter{Code: ret, K: allow})
 }
 
-// mknod is a call that makes files of all kinds; mode is the index of the
-// argument that holds the kind.
+// mknod is a call that creates files of all kinds. mode is the index of the argument with
+// the kind.
 type mknod struct{ nr, mode uint32 }
 
 // Try installs the filter on this thread, without and with a listener, to find out what the
-// host allows. It returns the step that failed: "tracing" if a program can only be traced
-// instead of listening to it, "listening" if it can be neither.
+// host allows. in is the step that failed: "tracing" if programs must be traced because the
+// host has no listener, "listening" if neither works.
 func Try() (in string, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return "giving up privileges", err
+		return "setting no_new_privs", err
 	}
 	if err := load(program(forgetCalls, false)); err != nil {
 		return "installing a filter", err

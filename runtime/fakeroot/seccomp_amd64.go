@@ -4,7 +4,7 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_X86_64
 
-// olderCalls name no directory.
+// olderCalls take a path without a directory descriptor.
 var olderCalls = []fileCall{
 	{unix.SYS_CHOWN, changeOwner, none, 0, 1, none, false},
 	{unix.SYS_LCHOWN, changeOwner, none, 0, 1, none, true},

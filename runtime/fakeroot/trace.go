@@ -13,15 +13,14 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// Where the kernel has no seccomp notification (before Linux 5.0), a child of
-// [Command] traces its program instead: the filter stops the program at the same
-// calls (SECCOMP_RET_TRACE, ptrace(2)), and the child sends each of them to the
-// parent, which answers it as it answers a notification. All processes that the
-// program starts are traced from their first instruction. The child is the first
-// process of the program's pid namespace, so what it traces cannot outlive it.
+// If the kernel lacks seccomp notification (before Linux 5.0), a child of [Command] traces
+// its program instead. The filter stops the program at the same calls (SECCOMP_RET_TRACE,
+// ptrace(2)). The child sends each call to the parent, which answers it like a notification.
+// All processes that the program starts are traced from their first instruction. The child
+// is the first process of the program's pid namespace, so a traced process cannot outlive
+// it.
 //
-// A traced process cannot be traced by another one: strace and gdb do not work in
-// such a run.
+// A process has at most one tracer: strace and gdb do not work in such a run.
 
 // Sizes of the messages about a call and of their answers, in bytes.
 const (
@@ -29,11 +28,11 @@ const (
 	answerSize = 8       // what the call returns, -errno for an error
 )
 
-// traceOptions report every new process and thread, and end them with their tracer.
+// traceOptions report every new process and thread, and kill them when the tracer ends.
 const traceOptions = unix.PTRACE_O_TRACESECCOMP | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACECLONE |
 	unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_EXITKILL
 
-// Requests of ptrace(2) that package unix has no constant for on every architecture.
+// Requests of ptrace(2) for which package unix lacks a constant on some architecture.
 const (
 	ptraceSeize  = 0x4206
 	ptraceListen = 0x4208
@@ -46,31 +45,31 @@ func ptrace(request, pid int, addr, data uintptr) error {
 	return nil
 }
 
-// canTrace reports whether this host lets a process be traced by its parent. The
-// child of the trial asks for that, and then fails to execute a file without a name.
+// canTrace reports whether this host lets a parent trace its child. The trial's child
+// requests tracing and then fails to execute a file with an empty name.
 func canTrace() bool {
 	_, err := syscall.ForkExec("", nil, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Ptrace: true}})
 	return errors.Is(err, syscall.ENOENT)
 }
 
-// A tracer traces one program and all that it starts.
+// A tracer traces one program and all processes that it starts.
 type tracer struct {
 	socket int // to the parent, which answers calls
 	main   int // the program
 	begun  bool
 }
 
-// Trace starts the program as a child of this thread, which has the filter, and
-// ends this process as the program ends. It returns only when the program cannot
-// be started.
+// Trace starts the program as a child of this thread, on which the filter is installed, and
+// ends this process with the program's status. It returns only if the program cannot be
+// started.
 func Trace(exe string, args, env []string) error {
 	unix.CloseOnExec(listenerFD)
 	if err := unix.Sendmsg(listenerFD, []byte{byTracer}, nil, nil, 0); err != nil {
 		return err
 	}
-	// The program is root of the namespace that this process is in, too. It must not
-	// Trace its tracer, whose socket leads to the build: that takes CAP_SYS_PTRACE
-	// where the tracer is not dumpable.
+	// The program is root of this process's namespace as well. It must not trace its tracer,
+	// whose socket leads to the build. Tracing a process that is not dumpable takes
+	// CAP_SYS_PTRACE.
 	if err := rootfs.DropCapabilities(unix.CAP_SYS_PTRACE); err != nil {
 		return err
 	}
@@ -82,8 +81,8 @@ func Trace(exe string, args, env []string) error {
 		return err
 	}
 	t := &tracer{socket: listenerFD, main: pid}
-	// Only a process that was seized can stay stopped by SIGSTOP. It is stopped now,
-	// by its exec, and remains so until it is seized.
+	// Only a seized process can stay stopped by SIGSTOP. It is stopped now, by its exec,
+	// until it is seized.
 	var ws syscall.WaitStatus
 	if _, err := wait4(pid, &ws); err != nil {
 		return err
@@ -107,9 +106,9 @@ func wait4(pid int, ws *syscall.WaitStatus) (int, error) {
 	}
 }
 
-// run traces until the program ends and returns its status, in the way of
-// shells. Requests for a process that was killed meanwhile fail, and its end is
-// reported next: such errors mean nothing.
+// run traces until the program ends and returns its status as shells do. Requests for a
+// process that was killed meanwhile fail, and its end is reported next. Such errors are
+// therefore ignored.
 func (t *tracer) run() int {
 	for {
 		var ws syscall.WaitStatus
@@ -127,7 +126,7 @@ func (t *tracer) run() int {
 	}
 }
 
-// stopped lets a thread go on that stopped for an event or a signal.
+// stopped continues a thread that stopped for an event or a signal.
 func (t *tracer) stopped(tid, event int, signal syscall.Signal) {
 	deliver := uintptr(0)
 	switch event {
@@ -149,8 +148,8 @@ func (t *tracer) stopped(tid, event int, signal syscall.Signal) {
 	_ = ptrace(unix.PTRACE_CONT, tid, 0, deliver)
 }
 
-// answer has the parent carry out the call that a thread stopped at, and gives
-// the thread the result in place of the kernel's.
+// answer makes the parent carry out the call at which a thread stopped, and gives the thread
+// the result instead of the kernel's.
 func (t *tracer) answer(tid int) {
 	var r traceRegs
 	if r.read(tid) != nil {
@@ -161,7 +160,7 @@ func (t *tracer) answer(tid int) {
 	for _, a := range args {
 		m = binary.NativeEndian.AppendUint64(m, a)
 	}
-	// The kernel translates the thread's number into the parent's pid namespace.
+	// The kernel translates the thread's ID into the parent's pid namespace.
 	about := unix.UnixCredentials(&unix.Ucred{Pid: int32(tid)})
 	result := -int64(unix.ENOSYS)
 	if unix.Sendmsg(t.socket, m, about, nil, 0) == nil {
@@ -188,7 +187,7 @@ func answerTracer(socket *os.File, notes *Notes) {
 		for i := range c.args {
 			c.args[i] = binary.NativeEndian.Uint64(m.data[8+8*i:])
 		}
-		value, err := c.carryOut(func() bool { return true }, notes) // who is stopped waits
+		value, err := c.carryOut(func() bool { return true }, notes) // a stopped thread always waits
 		result := int64(value)
 		var errno unix.Errno
 		if errors.As(err, &errno) {
@@ -200,10 +199,9 @@ func answerTracer(socket *os.File, notes *Notes) {
 	}
 }
 
-// Install installs the filter that fakes ownership on the calling thread,
-// which is locked. With hear, the parent hears what is asked of files, by the
-// best way that this host allows. traced says that the program has to be started
-// by [trace].
+// Install installs the filter that fakes ownership on the calling thread, which must be
+// locked. With hear, the parent receives the requests on files by the best method that this
+// host allows. traced reports that [Trace] must start the program.
 func Install(hear, attrs bool) (traced bool, err error) {
 	if !hear {
 		return false, fakeOwnership(program(forgetCalls, false))

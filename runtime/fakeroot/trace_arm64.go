@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// systemCallRegs is NT_ARM_SYSTEM_CALL, <linux/elf.h>: the set of registers that
-// holds the number of the call.
+// systemCallRegs is NT_ARM_SYSTEM_CALL, <linux/elf.h>: the register set with the number of
+// the system call.
 const systemCallRegs = 0x404
 
 // traceRegs are the registers of a thread that stopped at a system call.

@@ -7,15 +7,15 @@ type traceRegs struct{ regs syscall.PtraceRegs }
 
 func (r *traceRegs) read(tid int) error { return syscall.PtraceGetRegs(tid, &r.regs) }
 
-// call returns the call's number and its arguments, syscall(2). At a seccomp stop
-// the third register holds the result, and the first argument stands apart.
+// call returns the call's number and its arguments, syscall(2). At a seccomp stop the third
+// register holds the result, so the first argument comes from a separate register.
 func (r *traceRegs) call() (uint64, [6]uint64) {
 	g := &r.regs.Gpr
 	return g[0], [6]uint64{r.regs.Orig_gpr3, g[4], g[5], g[6], g[7], g[8]}
 }
 
-// summaryOverflow is the bit of the condition register that marks a result as an
-// errno, after the instruction sc. After scv an error is a negative result.
+// summaryOverflow is the bit of the condition register that marks a result as an errno after
+// the instruction sc. After scv an error is a negative result.
 const (
 	summaryOverflow = 0x10000000
 	trapOfScv       = 0x3000

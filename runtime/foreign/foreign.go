@@ -1,10 +1,10 @@
-// Package foreign prepares the program of a container for a user whom its image does not
-// know, such as OpenShift's and Kubernetes' users: hpcc entry.
+// Package foreign prepares a container's program for a user without an account in the image,
+// such as OpenShift's and Kubernetes' users: hpcc entry.
 //
 //	NewUser: a name, a home, directories for caches ─► Become or Child
 //
-// What the image or the pod says is kept where it works. A name is known to getpwuid(3) only
-// if /etc/passwd can be written to or the image has libnss_wrapper.
+// Settings of the image or the pod are kept if they work. getpwuid(3) finds the name only if
+// /etc/passwd is writable or the image has libnss_wrapper.
 package foreign
 
 import (
@@ -28,25 +28,23 @@ import (
 	"hpcc/runtime/rawfile"
 )
 
-// A User is the user of a process under IDs that its image does not know, as OpenShift
-// and Kubernetes start them: no passwd line, a HOME that is "/", files that are root's.
+// A User is a process's user whose IDs have no account in the image, as OpenShift and
+// Kubernetes assign them: no passwd line, HOME is "/", and root owns the files.
 type User struct {
 	Env  []string // for the program
-	Note string   // what could not be had, in a line; "" is nothing
+	Note string   // what could not be set up, one line; empty: nothing is missing
 
 	uid, gid int
-	own      bool // HOME is a directory that was made just now
+	own      bool // HOME is a directory that was just created
 }
 
-// NewUser gives this process what programs expect of a user: a name that
-// getpwuid(3) finds, a home, and places for caches that it may write to. What
-// the image or the pod says is kept where it works.
+// NewUser gives this process a user name that getpwuid(3) finds, a home, and writable
+// directories for caches. It keeps settings of the image or the pod that work.
 //
-// The name comes from the first way that there is: the line that /etc/passwd has
-// already (CRI-O adds one); a line added to it, where it may be written;
-// libnss_wrapper, where the image has it; else the variables USER and
-// LOGNAME alone. It fails, with an [process.Error], when a name or a home could be
-// more than one field of a line: such would be a way to become somebody else.
+// The name comes from the first of these that works: an existing line in /etc/passwd (CRI-O
+// adds one); a line added to it; libnss_wrapper; only the variables USER and LOGNAME.
+// NewUser fails with a [process.Error] if a name or a home would span more than one field of
+// a line, because that could impersonate another user.
 func NewUser() (*User, error) {
 	n := &User{Env: os.Environ(), uid: os.Getuid(), gid: os.Getgid()}
 	passwd := accounts.ReadInside("/", n.passwdFile())
@@ -60,14 +58,14 @@ func NewUser() (*User, error) {
 	}
 	n.settlePlaces()
 	if n.gid == 0 && n.uid != 0 {
-		// The next uid is another one, and has the group in common with this.
+		// The next uid is a different one, but has the same group.
 		unix.Umask(0o002)
 	}
 	return n, nil
 }
 
-// Become turns this process into a program of the image; the first process of a
-// namespace stays to tend it (second). It returns only on failure, with an [process.Error].
+// Become turns this process into a program of the image. The first process of a namespace
+// remains as its init (second). It returns only on failure, with a [process.Error].
 func (n *User) Become(args []string) error {
 	exe, err := n.find(args[0])
 	if err != nil {
@@ -80,8 +78,8 @@ func (n *User) Become(args []string) error {
 	return process.ExecError(exe, args[0], exec(exe, args, n.Env))
 }
 
-// Child is a program of the image as a command, for who stays its parent. The error is
-// an [process.Error].
+// Child returns a program of the image as a command, for a caller that remains its parent.
+// The error is a [process.Error].
 func (n *User) Child(args []string) (*exec.Cmd, error) {
 	exe, err := n.find(args[0])
 	if err != nil {
@@ -90,7 +88,7 @@ func (n *User) Child(args []string) (*exec.Cmd, error) {
 	return &exec.Cmd{Path: exe, Args: args, Env: n.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, nil
 }
 
-// NotBegun explains, as an [process.Error], why the kernel did not start a child.
+// NotBegun explains, as a [process.Error], why the kernel did not start a child.
 func (n *User) NotBegun(child *exec.Cmd, err error) error {
 	if e := syscall.Errno(0); errors.As(err, &e) {
 		err = e
@@ -107,8 +105,8 @@ func (n *User) find(name string) (string, error) {
 	return process.LookPath(name, path)
 }
 
-// passwdFile is where names are looked up: in a file of libnss_wrapper, if that is
-// at work.
+// passwdFile returns the file with the user names: libnss_wrapper's, if it is in use, else
+// /etc/passwd.
 func (n *User) passwdFile() string {
 	if f := envfile.Lookup(n.Env, "NSS_WRAPPER_PASSWD"); f != "" && strings.Contains(envfile.Lookup(n.Env, "LD_PRELOAD"), "nss_wrapper") {
 		return f
@@ -116,11 +114,11 @@ func (n *User) passwdFile() string {
 	return etcPasswd
 }
 
-// etcPasswd is where names are looked up usually, below the root.
+// etcPasswd is the default passwd file, relative to the root.
 const etcPasswd = "etc/passwd"
 
-// settleHome keeps HOME where that can be written to; else takes the home of the passwd
-// line, else makes a directory.
+// settleHome keeps HOME if it is writable. Otherwise it uses the home of the passwd line, or
+// creates a directory.
 func (n *User) settleHome(line []string) {
 	homes := []string{envfile.Lookup(n.Env, "HOME")}
 	if len(line) > 5 {
@@ -142,8 +140,8 @@ func (n *User) settleHome(line []string) {
 	n.set("HOME", h)
 }
 
-// register finds a name for a uid without one, and makes it known in the best way that
-// there is. passwd is the file as it stands.
+// register finds a name for a uid without one and makes it known by the best available
+// method. passwd is the file's content.
 func (n *User) register(passwd []byte) error {
 	home := envfile.Lookup(n.Env, "HOME")
 	name, err := newName(passwd, n.uid, envfile.Lookup(n.Env, "USER"), envfile.Lookup(n.Env, "LOGNAME"))
@@ -151,7 +149,7 @@ func (n *User) register(passwd []byte) error {
 		return err
 	}
 	if strings.ContainsFunc(home, breaksLine) {
-		return fmt.Errorf("HOME %q holds a colon or what ends a line, and cannot stand in /etc/passwd", home)
+		return fmt.Errorf("HOME %q contains a colon or a line break, which /etc/passwd does not allow", home)
 	}
 	n.set("USER", name)
 	n.set("LOGNAME", name)
@@ -171,12 +169,12 @@ func (n *User) register(passwd []byte) error {
 	return nil
 }
 
-// passwdLine is a line of passwd(5).
+// passwdLine formats a line of passwd(5).
 func passwdLine(name string, uid, gid int, home string) string {
 	return fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/sh", name, uid, gid, name, home)
 }
 
-// groupLines are lines for those of this process's groups that have none.
+// groupLines returns lines for those of this process's groups that group lacks.
 func (n *User) groupLines(group []byte) []string {
 	ids, err := os.Getgroups()
 	if err != nil {
@@ -193,8 +191,8 @@ func (n *User) groupLines(group []byte) []string {
 	return out
 }
 
-// wrap lets libnss_wrapper, where the image has it, show programs files of names that
-// have the lines. Where there is none, or no place for the files, nothing changes.
+// wrap makes libnss_wrapper, if the image has it, show programs passwd and group files with
+// the lines. Without the library or a writable directory it changes nothing.
 func (n *User) wrap(passwd, group []byte, line string, groups []string) {
 	library := nssWrapper(envfile.Lookup(n.Env, "LD_PRELOAD"))
 	if library == "" {
@@ -228,8 +226,8 @@ func (n *User) wrap(passwd, group []byte, line string, groups []string) {
 	}
 }
 
-// nssWrapper finds the library of https://cwrap.org/nss_wrapper.html; "" where there is
-// none. preload is what is loaded before all others already.
+// nssWrapper returns the path of https://cwrap.org/nss_wrapper.html, or "". preload is the
+// current value of LD_PRELOAD.
 func nssWrapper(preload string) string {
 	for _, f := range strings.FieldsFunc(preload, func(r rune) bool { return r == ':' || r == ' ' }) {
 		if strings.Contains(f, "nss_wrapper") {
@@ -237,7 +235,7 @@ func nssWrapper(preload string) string {
 		}
 	}
 	for _, pattern := range []string{"/usr/lib/*-linux-gnu*/", "/lib/*-linux-gnu*/", "/usr/lib64/", "/usr/lib/", "/lib64/", "/lib/", "/usr/local/lib/", "/opt/conda/lib/"} {
-		found, _ := filepath.Glob(pattern + "libnss_wrapper.so") // no bad pattern
+		found, _ := filepath.Glob(pattern + "libnss_wrapper.so") // the pattern is valid
 		if len(found) > 0 {
 			return found[0]
 		}
@@ -245,9 +243,9 @@ func nssWrapper(preload string) string {
 	return ""
 }
 
-// places are variables for directories that programs write to, with where these are
-// below a home. Those that are always set are what programs look at before they
-// think of HOME, or what they ask the user's name for.
+// places lists variables for directories to which programs write, with paths below a home.
+// Those that are always set take precedence over HOME in programs, or programs would need
+// the user's name.
 var places = []struct {
 	name, below string
 	always      bool
@@ -269,7 +267,7 @@ var places = []struct {
 	{"JUPYTER_RUNTIME_DIR", ".local/share/jupyter/runtime", false},
 }
 
-// Variables are the variables that [NewUser] points into the home when they lead nowhere.
+// Variables returns the variables that [NewUser] points into the home if they are unusable.
 func Variables() []string {
 	names := []string{"TMPDIR"}
 	for _, p := range places {
@@ -278,8 +276,8 @@ func Variables() []string {
 	return names
 }
 
-// settlePlaces points variables that lead nowhere into the home. One that leads
-// to a directory with something in it stays: that was put there to be read.
+// settlePlaces points unusable variables into the home. A directory with files stays,
+// because programs read them.
 func (n *User) settlePlaces() {
 	home := envfile.Lookup(n.Env, "HOME")
 	if writable(home) && filepath.Clean(home) != "/" {
@@ -297,7 +295,7 @@ func (n *User) settlePlaces() {
 	}
 }
 
-// usable says whether a directory can be written to, or made, or has something to be read.
+// usable reports whether a directory is writable, can be created, or contains files.
 func usable(dir string) bool {
 	for p := filepath.Clean(dir); ; p = filepath.Dir(p) {
 		st, err := os.Stat(p)
@@ -323,20 +321,20 @@ func usable(dir string) bool {
 	}
 }
 
-// scratch are the directories that anything may be put into, the best first.
+// scratch returns the writable temporary directories, the best first.
 func (n *User) scratch() []string {
 	dirs := []string{envfile.Lookup(n.Env, "TMPDIR"), "/tmp", "/var/tmp"}
 	if cwd, err := os.Getwd(); err == nil {
 		dirs = append(dirs, cwd)
 	}
-	dirs = append(dirs, "/dev/shm") // small, and of the container's memory
+	dirs = append(dirs, "/dev/shm") // small, and uses the container's memory
 	return slices.DeleteFunc(dirs, func(d string) bool {
 		return !filepath.IsAbs(d) || filepath.Clean(d) == "/" || strings.ContainsFunc(d, breaksLine) || !writable(d)
 	})
 }
 
-// privateDir makes a directory that is this user's alone, in a scratch directory. A
-// container that begins again finds the one that it had.
+// privateDir creates a directory for this user alone in a scratch directory. A restarted
+// container finds its previous one.
 func (n *User) privateDir(name string) (string, error) {
 	err := fs.ErrNotExist
 	for _, in := range n.scratch() {
@@ -351,22 +349,22 @@ func (n *User) privateDir(name string) (string, error) {
 	return "", err
 }
 
-// private says whether a directory is this user's, and nobody else may write to it.
+// private reports whether a directory is this user's and not writable for anybody else.
 func (n *User) private(dir string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == n.uid && st.Mode&0o022 == 0
 }
 
-// newName is a name for a uid that passwd has no line for: the first of those wished for
-// that could be one and is nobody's, else one of ours.
-func newName(passwd []byte, uid int, wishes ...string) (string, error) {
-	for _, w := range wishes {
+// newName returns a name for a uid without a passwd line: the first of wanted that is valid
+// and unused, else a generated one.
+func newName(passwd []byte, uid int, wanted ...string) (string, error) {
+	for _, w := range wanted {
 		if strings.ContainsFunc(w, breaksLine) {
-			return "", fmt.Errorf("the user name %q holds a colon or what ends a line, and cannot stand in /etc/passwd", w)
+			return "", fmt.Errorf("the user name %q contains a colon or a line break, which /etc/passwd does not allow", w)
 		}
 	}
 	u := strconv.Itoa(uid)
-	names := append(wishes, "user", "user"+u)
+	names := append(wanted, "user", "user"+u)
 	if uid == 0 {
 		names = []string{"root", "root0"}
 	}
@@ -382,10 +380,10 @@ func newName(passwd []byte, uid int, wishes ...string) (string, error) {
 	}
 }
 
-// breaksLine says whether a character cannot stand in a field of passwd(5).
+// breaksLine reports whether a character is invalid in a field of passwd(5).
 func breaksLine(r rune) bool { return r == ':' || r < ' ' || r == 0x7f }
 
-// isName says whether a word can be a user's name (useradd(8)).
+// isName reports whether a word is a valid user name (useradd(8)).
 func isName(word string) bool {
 	if word == "" || len(word) > 32 {
 		return false
@@ -399,7 +397,7 @@ func isName(word string) bool {
 	return true
 }
 
-// appendTo adds a line to a file that has the content; only to one that is there.
+// appendTo adds a line to an existing file with the given content.
 func appendTo(name string, content []byte, line string) error {
 	if len(content) > 0 && content[len(content)-1] != '\n' {
 		line = "\n" + line
@@ -407,19 +405,19 @@ func appendTo(name string, content []byte, line string) error {
 	return rawfile.Write(name, []byte(line+"\n"), unix.O_APPEND)
 }
 
-// writable says whether a directory is there and files can be made in it.
+// writable reports whether a directory exists and files can be created in it.
 func writable(dir string) bool {
 	st, err := os.Stat(dir)
 	return err == nil && st.IsDir() && unix.Access(dir, unix.W_OK|unix.X_OK) == nil
 }
 
-// set gives a variable a value, once.
+// set sets a variable, replacing all earlier values.
 func (n *User) set(name, value string) {
 	n.Env = slices.DeleteFunc(n.Env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 	n.Env = append(n.Env, name+"="+value)
 }
 
-// setDefault gives a variable a value unless it has one.
+// setDefault sets a variable unless it has a value.
 func (n *User) setDefault(name, value string) {
 	if envfile.Lookup(n.Env, name) == "" {
 		n.set(name, value)

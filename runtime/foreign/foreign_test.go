@@ -16,7 +16,7 @@ func TestNewName(t *testing.T) {
 	const passwd = "root:x:0:0::/root:/bin/sh\nuser:x:5:5::/:\njovyan:x:1000:100::/home/jovyan:/bin/bash"
 	for _, c := range []struct {
 		uid    int
-		wishes []string
+		wanted []string
 		want   string
 	}{
 		{1000680000, nil, "user1000680000"},
@@ -26,12 +26,12 @@ func TestNewName(t *testing.T) {
 		{1000680000, []string{"größe", "-x", "a b", "1st", strings.Repeat("x", 33)}, "user1000680000"},
 		{0, []string{"ana"}, "root0"},
 	} {
-		if got, err := newName([]byte(passwd), c.uid, c.wishes...); got != c.want || err != nil {
-			t.Errorf("newName(%d, %q) = %q, %v; want %q", c.uid, c.wishes, got, err, c.want)
+		if got, err := newName([]byte(passwd), c.uid, c.wanted...); got != c.want || err != nil {
+			t.Errorf("newName(%d, %q) = %q, %v; want %q", c.uid, c.wanted, got, err, c.want)
 		}
 	}
 	if got, _ := newName([]byte("user:x:1:1::/:\nuser7:x:2:2::/:\nuser7-2:x:3:3::/:\n"), 7); got != "user7-3" {
-		t.Errorf("with all taken: %q", got)
+		t.Errorf("with all names taken: %q", got)
 	}
 	for _, bad := range []string{"a:b", "a\nb:x:0:0::/:/bin/sh", "a\rb", "\x00"} {
 		if got, err := newName(nil, 7, bad); err == nil {
@@ -40,8 +40,8 @@ func TestNewName(t *testing.T) {
 	}
 }
 
-// FuzzRegister adds a line to any passwd file: whoever had a name keeps it, and the newcomer has one
-// of its own and nothing else.
+// FuzzRegister adds a line to any passwd file. Existing users keep their names, and the new
+// line gives its user a name of its own and nothing else.
 func FuzzRegister(f *testing.F) {
 	f.Add([]byte("root:x:0:0::/root:/bin/sh\nme:x:7:7::/:\n"), "me", "/tmp/h", 1000680000)
 	f.Add([]byte("user:x:1:1::/:\r\nno newline:x:"), "root", "/a:b", 2)
@@ -59,7 +59,7 @@ func FuzzRegister(f *testing.F) {
 			return
 		}
 		if accounts.Entry(passwd, 0, name) != nil {
-			t.Fatalf("%q is somebody's", name)
+			t.Fatalf("%q is already in use", name)
 		}
 		p := filepath.Join(t.TempDir(), "passwd")
 		testenv.Check(t, os.WriteFile(p, passwd, 0o644))
@@ -79,10 +79,10 @@ func FuzzRegister(f *testing.F) {
 	})
 }
 
-// Variables that lead to a place for writing stay, and those that lead to something to read.
+// Variables that name a writable directory or a directory with files stay.
 func TestUsable(t *testing.T) {
 	if os.Getuid() == 0 {
-		t.Skip("root may write everywhere")
+		t.Skip("root can write everywhere")
 	}
 	dir := t.TempDir()
 	full, empty, file := filepath.Join(dir, "full"), filepath.Join(dir, "empty"), filepath.Join(dir, "file")

@@ -17,12 +17,12 @@ import (
 	"hpcc/runtime"
 )
 
-// maxConfig bounds a bundle's configuration, in bytes. Those of engines have
-// some ten thousand, most of it system call names.
+// maxConfig bounds a bundle's configuration, in bytes. Engines write about ten thousand,
+// mostly names of system calls.
 const maxConfig = 16 << 20
 
-// readBundle reads and checks the configuration of the OCI bundle in dir. Paths
-// that it gives relative to the bundle are absolute in the result.
+// readBundle reads and checks the configuration of the OCI bundle in dir. Paths relative to
+// the bundle are absolute in the result.
 func readBundle(dir string) (*specs.Spec, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -35,7 +35,7 @@ func readBundle(dir string) (*specs.Spec, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
 	if err == nil && len(b) > maxConfig {
-		err = fmt.Errorf("it is larger than %d bytes", maxConfig)
+		err = fmt.Errorf("larger than %d bytes", maxConfig)
 	}
 	var s *specs.Spec
 	if err == nil {
@@ -57,7 +57,7 @@ func readBundle(dir string) (*specs.Spec, error) {
 			if !filepath.IsAbs(m.Source) {
 				m.Source = filepath.Join(dir, m.Source)
 			}
-			// Where a source lies follows from its path (rootfs.CloneSources).
+			// rootfs.CloneSources needs physical source paths.
 			if physical, err := filepath.EvalSymlinks(m.Source); err == nil {
 				m.Source = physical
 			}
@@ -66,23 +66,23 @@ func readBundle(dir string) (*specs.Spec, error) {
 	return s, nil
 }
 
-// parseConfig reads a configuration and holds it to the rules of the runtime
-// specification (config.md) that hpcc relies on later.
+// parseConfig parses a configuration and checks the rules of the runtime specification
+// (config.md) that hpcc relies on.
 func parseConfig(b []byte) (*specs.Spec, error) {
 	var s specs.Spec
 	d := json.NewDecoder(bytes.NewReader(b))
 	if err := d.Decode(&s); err != nil {
-		return nil, fmt.Errorf("it is no configuration of a bundle: %w", err)
+		return nil, fmt.Errorf("not a bundle configuration: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the configuration")
+		return nil, errors.New("unexpected data after the configuration")
 	}
 	if bytes.Contains(b, []byte(`\u0000`)) {
-		return nil, errors.New("a string holds a zero byte, which no system call takes")
+		return nil, errors.New("a string contains a zero byte, which system calls do not accept")
 	}
 	switch p := s.Process; {
 	case !strings.HasPrefix(s.Version, "1."):
-		return nil, fmt.Errorf("ociVersion is %q; hpcc knows versions 1.x of the runtime specification", s.Version)
+		return nil, fmt.Errorf("ociVersion is %q; hpcc supports versions 1.x of the runtime specification", s.Version)
 	case s.Root == nil || s.Root.Path == "":
 		return nil, errors.New("root.path is missing")
 	case p == nil:
@@ -92,9 +92,9 @@ func parseConfig(b []byte) (*specs.Spec, error) {
 	case !filepath.IsAbs(p.Cwd):
 		return nil, fmt.Errorf("process.cwd %q is not absolute", p.Cwd)
 	case p.User.UID > maxID || p.User.GID > maxID:
-		return nil, fmt.Errorf("process.user %d:%d is no user that Linux can have", p.User.UID, p.User.GID)
+		return nil, fmt.Errorf("process.user %d:%d is not a valid user and group ID on Linux", p.User.UID, p.User.GID)
 	case s.VM != nil || s.Windows != nil || s.Solaris != nil || s.ZOS != nil:
-		return nil, errors.New("it is for another kind of system; hpcc runs programs on Linux")
+		return nil, errors.New("the configuration is for another operating system; hpcc runs Linux programs")
 	}
 	if s.Linux == nil {
 		s.Linux = &specs.Linux{}
@@ -108,11 +108,11 @@ func parseConfig(b []byte) (*specs.Spec, error) {
 	return &s, checkHooks(s.Hooks)
 }
 
-// maxID is the largest id; the one above stands for "none" in system calls.
+// maxID is the largest ID. System calls use the next number for "unchanged".
 const maxID = 1<<32 - 2
 
-// checkMounts refuses mounts that cannot be, and gives binds the type "bind":
-// the specification knows them by their options.
+// checkMounts refuses invalid mounts. It gives binds the type "bind", because the
+// specification identifies them by their options.
 func checkMounts(ms []specs.Mount) error {
 	for i := range ms {
 		m := &ms[i]
@@ -131,13 +131,13 @@ func checkMounts(ms []specs.Mount) error {
 			return fmt.Errorf("mounts[%d] at %q has no type", i, m.Destination)
 		}
 		if len(m.UIDMappings)+len(m.GIDMappings) > 0 || slices.Contains(m.Options, "idmap") || slices.Contains(m.Options, "ridmap") {
-			return fmt.Errorf("mounts[%d] at %q maps ids, for which an ordinary user has no right", i, m.Destination)
+			return fmt.Errorf("mounts[%d] at %q maps ids, which an ordinary user is not permitted to do", i, m.Destination)
 		}
 	}
 	return nil
 }
 
-// namespaceFlags are the namespaces that hpcc can make or join.
+// namespaceFlags lists the namespaces that hpcc can create or join.
 var namespaceFlags = map[specs.LinuxNamespaceType]uintptr{
 	specs.UserNamespace: unix.CLONE_NEWUSER, specs.MountNamespace: unix.CLONE_NEWNS, specs.PIDNamespace: unix.CLONE_NEWPID,
 	specs.IPCNamespace: unix.CLONE_NEWIPC, specs.UTSNamespace: unix.CLONE_NEWUTS, specs.NetworkNamespace: unix.CLONE_NEWNET,
@@ -151,17 +151,17 @@ func checkNamespaces(l *specs.Linux) error {
 		case seen[n.Type]:
 			return fmt.Errorf("linux.namespaces names %q twice", n.Type)
 		case namespaceFlags[n.Type] == 0:
-			return fmt.Errorf("linux.namespaces: hpcc knows no %q namespaces", n.Type)
+			return fmt.Errorf("linux.namespaces: hpcc does not support %q namespaces", n.Type)
 		case n.Path != "" && !filepath.IsAbs(n.Path):
 			return fmt.Errorf("linux.namespaces: path %q is not absolute", n.Path)
 		case n.Path != "" && (n.Type == specs.UserNamespace || n.Type == specs.MountNamespace):
-			return fmt.Errorf("linux.namespaces: hpcc does not join a %s namespace that is there (%s); leave its path out", n.Type, n.Path)
+			return fmt.Errorf("linux.namespaces: hpcc does not join an existing %s namespace (%s); remove its path", n.Type, n.Path)
 		}
 		seen[n.Type] = true
 	}
 	for _, m := range slices.Concat(l.UIDMappings, l.GIDMappings) {
 		if m.Size == 0 || uint64(m.ContainerID)+uint64(m.Size) > maxID+1 || uint64(m.HostID)+uint64(m.Size) > maxID+1 {
-			return fmt.Errorf("linux: mapping of %d ids from %d to %d is no range of ids", m.Size, m.HostID, m.ContainerID)
+			return fmt.Errorf("linux: mapping of %d ids from %d to %d is not a valid range of ids", m.Size, m.HostID, m.ContainerID)
 		}
 	}
 	return nil
@@ -183,15 +183,15 @@ func checkHooks(h *specs.Hooks) error {
 	return nil
 }
 
-// A plan is how a configuration is carried out with the rights at hand.
+// A plan is a configuration fitted to the rights of this process.
 type plan struct {
 	spec  *specs.Spec
-	flags uintptr                // CLONE_NEW… of the namespaces to make
-	joins []specs.LinuxNamespace // those to join
-	notes []string               // what of the configuration is not done, and why that is harmless
+	flags uintptr                // CLONE_NEW… flags of the namespaces to create
+	joins []specs.LinuxNamespace // existing namespaces to join
+	notes []string               // parts of the configuration that are not applied, and why that is harmless
 }
 
-// newPlan fits a checked configuration to what this process may do. It changes s.
+// newPlan fits a checked configuration to the rights of this process. It changes s.
 func newPlan(s *specs.Spec) (*plan, error) {
 	p := &plan{spec: s, flags: unix.CLONE_NEWNS}
 	for _, n := range s.Linux.Namespaces {
@@ -203,7 +203,7 @@ func newPlan(s *specs.Spec) (*plan, error) {
 	}
 	p.user()
 	if (s.Hostname != "" && p.flags&unix.CLONE_NEWUTS == 0) || (s.Domainname != "" && p.flags&unix.CLONE_NEWUTS == 0) {
-		return nil, errors.New("a host name is asked for without a uts namespace of the container's own; add one to linux.namespaces or leave hostname out")
+		return nil, errors.New("hostname needs a uts namespace for the container; add one to linux.namespaces or remove hostname")
 	}
 	p.leaveOut()
 	return p, nil
@@ -211,8 +211,8 @@ func newPlan(s *specs.Spec) (*plan, error) {
 
 func (p *plan) note(format string, a ...any) { p.notes = append(p.notes, fmt.Sprintf(format, a...)) }
 
-// user decides under which ids the program runs. Who has the right takes what
-// is asked for; all others have one id, shown as the one that is asked for.
+// user decides under which IDs the program runs. A privileged process takes the requested
+// IDs. For any other, the caller's one ID is mapped to the requested one.
 func (p *plan) user() {
 	l, u := p.spec.Linux, p.spec.Process.User
 	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
@@ -227,12 +227,12 @@ func (p *plan) user() {
 		}
 	}
 	if !asked {
-		p.note("the configuration has no user namespace, without which a user has no rights to mount: it gets one")
+		p.note("the configuration has no user namespace, which a user needs to mount: one is added")
 	}
 	one := func(kind string, m []specs.LinuxIDMapping, inside, outside uint32) []specs.LinuxIDMapping {
 		want := []specs.LinuxIDMapping{{ContainerID: inside, HostID: outside, Size: 1}}
 		if len(m) > 0 && !slices.Equal(m, want) {
-			p.note("%sMappings asks for ids that this user does not have: %d inside is %d outside, and there are no others", kind, inside, outside)
+			p.note("%sMappings requests ids that this user does not have: %d inside is mapped to %d outside, and no other id is mapped", kind, inside, outside)
 		}
 		return want
 	}
@@ -240,12 +240,12 @@ func (p *plan) user() {
 	l.GIDMappings = one("gid", l.GIDMappings, u.GID, gid)
 	p.flags |= unix.CLONE_NEWUSER
 	if len(u.AdditionalGids) > 0 {
-		p.note("additionalGids are left out: this user may not choose groups; those of the caller remain")
+		p.note("additionalGids are ignored: this user may not change groups, so the caller's groups remain")
 		p.spec.Process.User.AdditionalGids = nil
 	}
 }
 
-// leaveOut notes what a user's runtime cannot do or hpcc does not.
+// leaveOut notes the settings that a user's runtime cannot apply or that hpcc does not.
 func (p *plan) leaveOut() {
 	l, pr := p.spec.Linux, p.spec.Process
 	for _, x := range []struct {
@@ -255,7 +255,7 @@ func (p *plan) leaveOut() {
 		{l.Seccomp != nil, "linux.seccomp is not applied: hpcc separates file trees and does not confine programs, which have the user's own rights"},
 		{pr.ApparmorProfile != "", "process.apparmorProfile is not applied"},
 		{pr.SelinuxLabel != "" || l.MountLabel != "", "SELinux labels are not applied"},
-		{l.CgroupsPath != "" || limits(l.Resources), "cgroups and their limits are left to the scheduler: this program stays in the caller's"},
+		{l.CgroupsPath != "" || limits(l.Resources), "cgroups and their limits are left to the scheduler: the program stays in the caller's cgroup"},
 		{l.IntelRdt != nil || l.Personality != nil || len(l.TimeOffsets) > 0 || l.MemoryPolicy != nil || len(l.NetDevices) > 0 || pr.Scheduler != nil || pr.IOPriority != nil || pr.ExecCPUAffinity != nil,
 			"intelRdt, personality, timeOffsets, memoryPolicy, netDevices, scheduler, ioPriority and execCPUAffinity are not applied"},
 	} {
@@ -265,13 +265,13 @@ func (p *plan) leaveOut() {
 	}
 }
 
-// limits says whether resources hold more than the rules for devices that
-// every configuration has.
+// limits reports whether resources hold more than the device rules that every configuration
+// has.
 func limits(r *specs.LinuxResources) bool {
 	return r != nil && (r.Memory != nil || r.CPU != nil || r.Pids != nil || r.BlockIO != nil || len(r.HugepageLimits) > 0 || r.Network != nil || len(r.Rdma) > 0 || len(r.Unified) > 0)
 }
 
-// isMapped says whether id exists in this process's user namespace.
+// isMapped reports whether id is mapped in this process's user namespace.
 func isMapped(file string, id uint32) bool {
 	b, err := os.ReadFile(file)
 	if err != nil {

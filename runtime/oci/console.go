@@ -11,11 +11,11 @@ import (
 	"hpcc/runtime/rawfile"
 )
 
-// A console is a pseudo-terminal of the container's; its other end belongs to
-// the engine, which receives it over a socket (runc's terminals.md).
+// The console is a pseudo-terminal in the container. The engine receives its master over a
+// socket (runc's terminals.md).
 
-// dialConsole connects to the engine's socket, before the container's root
-// hides its path.
+// dialConsole connects to the engine's socket. It must run before the container's root hides
+// the path.
 func dialConsole(path string) (*os.File, error) {
 	c, err := net.Dial("unix", path)
 	if err != nil {
@@ -29,9 +29,9 @@ func dialConsole(path string) (*os.File, error) {
 	return f, nil
 }
 
-// console opens a pseudo-terminal, sends the one end over the socket and makes
-// the other the controlling terminal and the standard streams. It belongs to
-// the container's devpts, or to the host's where the container has none.
+// console opens a pseudo-terminal and sends its master over the socket. The slave becomes
+// the controlling terminal and the standard streams. The terminal belongs to the container's
+// devpts, or to the host's if the container has none.
 func (r *newRoot) console(socket int, size *specs.Box) error {
 	fail := func(err error) error { return fmt.Errorf("opening a console: %w", err) }
 	path := "/dev/ptmx"
@@ -61,9 +61,9 @@ func (r *newRoot) console(socket int, size *specs.Box) error {
 	}
 	unix.Close(socket)
 	if err := r.showConsole(slave); err != nil {
-		return fmt.Errorf("showing the console as /dev/console: %w", err)
+		return fmt.Errorf("binding the console at /dev/console: %w", err)
 	}
-	_, _ = unix.Setsid() // a leader of its session stays one
+	_, _ = unix.Setsid() // fails harmlessly for a session leader
 	if err := unix.IoctlSetInt(slave, unix.TIOCSCTTY, 0); err != nil {
 		return fail(err)
 	}
@@ -75,7 +75,8 @@ func (r *newRoot) console(socket int, size *specs.Box) error {
 	return unix.Close(slave)
 }
 
-// peer opens the other end by its descriptor: its name need not be visible here.
+// peer opens the slave through the master's descriptor, because its path may not be visible
+// here.
 func peer(master int) (int, error) {
 	fd, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if errno != 0 {
@@ -84,7 +85,7 @@ func peer(master int) (int, error) {
 	return int(fd), nil
 }
 
-// showConsole shows the terminal as /dev/console in a /dev of the container's own.
+// showConsole binds the terminal at /dev/console if the container has its own /dev.
 func (r *newRoot) showConsole(slave int) error {
 	for _, m := range r.spec.Mounts {
 		if m.Destination != "/dev" || m.Type != "tmpfs" {

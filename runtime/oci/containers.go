@@ -26,31 +26,29 @@ import (
 	"hpcc/runtime/rawfile"
 )
 
-// Containers are those of one state directory, as engines such as Podman and
-// Slurm have them made: the operations of the OCI runtime specification
-// (runtime.md). Nothing of hpcc stays resident: a container is its process, and
-// a directory Root/ID with a record of it and, until it is started, a FIFO on
-// which that process waits. Errors name the state in runc's words, which
-// engines look for.
+// Containers operates on the containers of one state directory, with the operations of the
+// OCI runtime specification (runtime.md). The directory Root/ID holds a container's record
+// and, until it is started, a FIFO on which its process waits. Errors contain runc's
+// messages, which engines look for.
 type Containers struct {
 	Root string
-	// Note is told what of a configuration is left out; nil: nobody is.
+	// Note, if set, receives the parts of a configuration that are not applied.
 	Note func(string)
 }
 
-// A record is what is kept of a container.
+// A record is the stored state of a container.
 type record struct {
 	specs.State
-	// Born is when the process began, in clock ticks since the machine did: with
-	// it a pid that was given to another process is not taken for this one.
+	// Born is the start time of the process, in clock ticks since boot. It detects a pid that
+	// now belongs to another process.
 	Born    uint64       `json:"processStartTime"`
 	Created time.Time    `json:"created"`
 	Hooks   *specs.Hooks `json:"hooks,omitempty"`
-	// Run says that "run" made the container, so that nobody will delete it.
+	// Run reports that "run" created the container, so that no engine will delete it.
 	Run bool `json:"run,omitempty"`
 }
 
-// Names of files in a container's directory. gateName is there until start.
+// File names in a container's directory. gateName exists until start.
 const (
 	recordName = "state.json"
 	gateName   = "start"
@@ -58,43 +56,43 @@ const (
 	seenEnded  = "ended"
 )
 
-// ErrNotExist says that a state directory has no such container.
+// ErrNotExist reports that the state directory does not contain the container.
 var ErrNotExist = errors.New("container does not exist")
 
-// ids are those that runc and crun take as well.
+// ids matches the container IDs that runc and crun accept.
 var ids = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_+.-]{1,255}$`) })
 
 func (c *Containers) dir(id string) (string, error) {
 	if !ids().MatchString(id) || id == "." || id == ".." {
-		return "", fmt.Errorf("container id %q: 1 to 255 letters, digits and _ + . - make one", id)
+		return "", fmt.Errorf("container id %q: must be 1 to 255 letters, digits or _ + . -", id)
 	}
 	return filepath.Join(c.Root, id), nil
 }
 
-// claim makes the container's directory; of several at once, one succeeds.
+// claim creates the container's directory. Of several concurrent calls, one succeeds.
 func (c *Containers) claim(id string) (string, error) {
 	dir, err := c.dir(id)
 	if err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(c.Root, 0o700); err != nil {
-		return "", fmt.Errorf("making the state directory: %w", err)
+		return "", fmt.Errorf("creating the state directory: %w", err)
 	}
 	c.sweep()
 	if r, err := c.record(id); err == nil && r.Run && r.status(dir) == specs.StateStopped {
 		os.RemoveAll(dir)
 	}
 	if err := os.Mkdir(dir, 0o700); errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("container with given ID already exists: %q in %s; \"delete\" it or take another", id, c.Root)
+		return "", fmt.Errorf("container with given ID already exists: %q in %s; \"delete\" it or use another ID", id, c.Root)
 	} else if err != nil {
-		return "", fmt.Errorf("making the container's directory: %w", err)
+		return "", fmt.Errorf("creating the container's directory: %w", err)
 	}
 	return dir, nil
 }
 
-// sweep removes what ended containers of "run" have left: they were replaced
-// by their programs, which knew nothing of us. An engine may still ask about
-// one that has just ended, so it goes when it was seen ended a while ago.
+// sweep removes the directories of ended containers of "run", whose processes were replaced
+// by their programs. An engine may still ask about a container that has just ended, so its
+// directory is removed some time after it was first seen ended.
 func (c *Containers) sweep() {
 	entries, _ := os.ReadDir(c.Root)
 	for _, e := range entries {
@@ -105,17 +103,17 @@ func (c *Containers) sweep() {
 		}
 		switch st, err := os.Stat(filepath.Join(dir, seenEnded)); {
 		case err != nil:
-			_ = os.WriteFile(filepath.Join(dir, seenEnded), nil, 0o600) // if not now, the next sweep does
+			_ = os.WriteFile(filepath.Join(dir, seenEnded), nil, 0o600) // a failed write is repeated by the next sweep
 		case time.Since(st.ModTime()) > lingering:
 			os.RemoveAll(dir)
 		}
 	}
 }
 
-// lingering is how long an ended container of "run" can be asked about at least.
+// lingering is how long at least an ended container of "run" stays known.
 const lingering = 10 * time.Minute
 
-// write keeps the record of a container by rename.
+// write stores a container's record atomically.
 func (r *record) write(dir string) error {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -138,7 +136,7 @@ func (c *Containers) record(id string) (*record, error) {
 		err = json.Unmarshal(b, &r)
 	}
 	if err == nil && r.Pid <= 0 {
-		err = errors.New("it has no pid")
+		err = errors.New("the pid is missing")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the record of container %q: %w", id, err)
@@ -146,7 +144,7 @@ func (c *Containers) record(id string) (*record, error) {
 	return &r, nil
 }
 
-// status is what the container is doing now.
+// status returns the container's current status.
 func (r *record) status(dir string) specs.ContainerState {
 	if born, err := process.Born(r.Pid); err != nil || born != r.Born {
 		return specs.StateStopped
@@ -157,7 +155,7 @@ func (r *record) status(dir string) specs.ContainerState {
 	return specs.StateRunning
 }
 
-// State returns what the specification calls the state of a container.
+// State returns the state of a container as the specification defines it.
 func (c *Containers) State(id string) (*specs.State, error) {
 	r, err := c.record(id)
 	if err != nil {
@@ -170,7 +168,7 @@ func (c *Containers) State(id string) (*specs.State, error) {
 	return &r.State, nil
 }
 
-// List returns the states of all containers, by id.
+// List returns the states of all containers, sorted by ID.
 func (c *Containers) List() ([]specs.State, error) {
 	entries, err := os.ReadDir(c.Root)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -185,7 +183,7 @@ func (c *Containers) List() ([]specs.State, error) {
 	return list, nil
 }
 
-// Start lets the program of a created container begin, and returns when it has.
+// Start starts the program of a created container and returns once it runs.
 func (c *Containers) Start(id string) error {
 	r, err := c.record(id)
 	if err != nil {
@@ -198,7 +196,7 @@ func (c *Containers) Start(id string) error {
 	case specs.StateRunning:
 		return fmt.Errorf("cannot start an already running container: %q", id)
 	}
-	// Of several starts at once, one renames the gate.
+	// Of several concurrent starts, one renames the gate.
 	gate := filepath.Join(dir, opened)
 	if err := os.Rename(filepath.Join(dir, gateName), gate); err != nil {
 		return fmt.Errorf("cannot start an already running container: %q", id)
@@ -211,7 +209,7 @@ func (c *Containers) Start(id string) error {
 	if err != nil {
 		return fmt.Errorf("cannot start a container that has stopped: %q: %w", id, err)
 	}
-	// exec closes the other end.
+	// The program's exec closes the other end.
 	p := []unix.PollFd{{Fd: int32(fd)}}
 	for p[0].Revents&unix.POLLERR == 0 {
 		if _, err := unix.Poll(p, -1); err != nil && !errors.Is(err, unix.EINTR) {
@@ -225,8 +223,8 @@ func (c *Containers) Start(id string) error {
 	return runHooks("poststart", r.Hooks.Poststart, &r.State)
 }
 
-// Kill sends a signal to the container's process; with all, to every process
-// that sees its mounts.
+// Kill sends a signal to the container's process, or with all to every process in its mount
+// namespace.
 func (c *Containers) Kill(id string, sig unix.Signal, all bool) error {
 	r, err := c.record(id)
 	if err != nil {
@@ -239,19 +237,19 @@ func (c *Containers) Kill(id string, sig unix.Signal, all bool) error {
 	if all {
 		mounts = r.mounts()
 	}
-	defer mounts.Close() // of nil an error
+	defer mounts.Close() // Close of nil only returns an error
 	_, err = r.signal(sig, mounts)
 	return err
 }
 
-// signal sends sig to the container's process and to those others that see its
-// mounts, and says how many of these there are.
+// signal sends sig to the container's process and to the others in its mount namespace. It
+// returns the number of the others.
 func (r *record) signal(sig unix.Signal, mounts *os.File) (others int, err error) {
 	pids := within(mounts, r.Pid)
 	for _, pid := range append([]int{r.Pid}, pids...) {
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err == nil {
-			// Only now is it sure that the pid cannot become another's.
+			// Check again: only the open pidfd guarantees that the pid is not reused.
 			if r.has(pid, mounts) {
 				err = unix.PidfdSendSignal(fd, sig, nil, 0)
 			}
@@ -266,7 +264,7 @@ func (r *record) signal(sig unix.Signal, mounts *os.File) (others int, err error
 	return len(pids), nil
 }
 
-// has says whether a process is the container's own, or sees its mounts.
+// has reports whether pid is the container's own process or is in its mount namespace.
 func (r *record) has(pid int, mounts *os.File) bool {
 	if pid != r.Pid {
 		return inMounts(pid, mounts)
@@ -275,8 +273,9 @@ func (r *record) has(pid int, mounts *os.File) bool {
 	return err == nil && born == r.Born
 }
 
-// mounts opens the mount namespace, which each container has to itself; nil when its process has ended or
-// is still in this process's own. The number of one that is open does not become another's.
+// mounts opens the container's mount namespace, which no other container shares. It returns
+// nil if the process has ended or is still in this process's namespace. The number of an
+// open namespace is not reused.
 func (r *record) mounts() *os.File {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", r.Pid))
 	if err != nil {
@@ -289,7 +288,7 @@ func (r *record) mounts() *os.File {
 	return f
 }
 
-// inMounts says whether a process is in a mount namespace.
+// inMounts reports whether a process is in a mount namespace.
 func inMounts(pid int, mounts *os.File) bool {
 	its, err := os.Stat(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	if err != nil {
@@ -299,7 +298,8 @@ func inMounts(pid int, mounts *os.File) bool {
 	return err == nil && os.SameFile(its, that)
 }
 
-// within are the processes in a mount namespace, except one; none in nil.
+// within returns the processes in a mount namespace except one. For nil it returns no
+// processes.
 func within(mounts *os.File, except int) (pids []int) {
 	if mounts == nil {
 		return nil
@@ -313,8 +313,8 @@ func within(mounts *os.File, except int) (pids []int) {
 	return pids
 }
 
-// Delete removes what is kept of a container that has stopped or was never
-// started; with force, a running one is killed first and a missing one is not an error.
+// Delete removes the record of a container that has stopped or was never started. With
+// force, it first kills a running container, and a missing one is not an error.
 func (c *Containers) Delete(id string, force bool) error {
 	r, err := c.record(id)
 	dir := filepath.Join(c.Root, id)
@@ -343,11 +343,11 @@ func (c *Containers) Delete(id string, force bool) error {
 	return runHooks("poststop", r.Hooks.Poststop, &r.State)
 }
 
-// end kills the container's processes and waits until all are gone: one that is
-// killed may have made another just before.
+// end kills the container's processes and waits until all are gone. It repeats, because a
+// process may fork just before it is killed.
 func (r *record) end(dir string) error {
 	mounts := r.mounts()
-	defer mounts.Close() // of nil an error
+	defer mounts.Close() // Close of nil only returns an error
 	for range 1000 {
 		stopped := r.status(dir) == specs.StateStopped
 		others, err := r.signal(unix.SIGKILL, mounts)
@@ -356,5 +356,5 @@ func (r *record) end(dir string) error {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return fmt.Errorf("process %d of container %q does not end although it was killed", r.Pid, r.ID)
+	return fmt.Errorf("process %d of container %q does not end after SIGKILL", r.Pid, r.ID)
 }

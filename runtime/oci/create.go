@@ -25,38 +25,38 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// CreateOptions are those of create and run.
+// CreateOptions are the options of create and run.
 type CreateOptions struct {
 	Bundle        string // directory of the bundle
-	PidFile       string // file that gets the pid of the container's process
-	ConsoleSocket string // where the console goes when the configuration asks for a terminal
-	PreserveFDs   int    // descriptors after the standard ones that the program gets
+	PidFile       string // file to which the pid of the container's process is written
+	ConsoleSocket string // socket that receives the console if the configuration requests a terminal
+	PreserveFDs   int    // number of descriptors after the standard ones that the program inherits
 }
 
-// An initRequest is what the process that becomes the program is told. The
-// numbers are descriptors, -1 where there is none.
+// An initRequest is passed to the process that becomes the program. Descriptors are -1 if
+// absent.
 type initRequest struct {
 	Spec    *specs.Spec
 	State   specs.State
-	Unshare uintptr // namespaces that are yet to be made
-	Entered bool    // the early entry point makes user and mount namespace
+	Unshare uintptr // namespaces still to be created
+	Entered bool    // the early entry point creates the user and mount namespaces
 	Sync    int     // socket to the creator
 	Gate    int     // FIFO on which the process waits for start
 	Console int
-	// Keep is how many descriptors after the standard ones stay open; -1: all.
+	// Keep is the number of descriptors after the standard ones to leave open; -1: all.
 	Keep   int
 	Join   int  // pidfd of the container that an exec enters
 	Lowest bool // see LowestRoot
 }
 
-// Create makes a container whose program waits for [Containers.Start].
+// Create creates a container whose program waits for [Containers.Start].
 func (c *Containers) Create(id string, o CreateOptions) error {
 	_, err := c.create(id, o, 0)
 	return err
 }
 
-// create starts the container's process and returns it when all is ready.
-// deathsig is what the process gets when this one ends.
+// create starts the container's process and returns it when the container is ready. deathsig
+// is the signal that the process gets when this one ends.
 func (c *Containers) create(id string, o CreateOptions, deathsig syscall.Signal) (proc *os.Process, err error) {
 	q, p, err := c.prepare(id, o)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *Containers) create(id string, o CreateOptions, deathsig syscall.Signal)
 	}
 	gate := filepath.Join(dir, gateName)
 	if err := unix.Mkfifo(gate, 0o600); err != nil {
-		return nil, fmt.Errorf("making the container's gate: %w", err)
+		return nil, fmt.Errorf("creating the container's gate: %w", err)
 	}
 	if q.Gate, err = unix.Open(gate, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("opening the container's gate: %w", err)
@@ -93,12 +93,12 @@ func (c *Containers) create(id string, o CreateOptions, deathsig syscall.Signal)
 	}
 	defer ours.Close()
 	defer theirs.Close()
-	goruntime.LockOSThread() // joined namespaces and the death signal are of a thread
+	goruntime.LockOSThread() // joined namespaces and the death signal belong to a thread
 	if err := joinNamespaces(p.joins); err != nil {
 		return nil, err
 	}
 	proc, err = q.start(p, deathsig)
-	theirs.Close() // so that the end of the process is heard
+	theirs.Close() // so that the end of the process closes the socket
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (c *Containers) create(id string, o CreateOptions, deathsig syscall.Signal)
 	return proc, c.attend(ours, r, dir, o)
 }
 
-// prepare reads the bundle and decides how it is run.
+// prepare reads the bundle and decides how to run it.
 func (c *Containers) prepare(id string, o CreateOptions) (*initRequest, *plan, error) {
 	if _, err := c.dir(id); err != nil {
 		return nil, nil, err
@@ -140,21 +140,21 @@ func (c *Containers) prepare(id string, o CreateOptions) (*initRequest, *plan, e
 	}, p, nil
 }
 
-// console connects to the engine where the configuration asks for a terminal.
+// console connects to the engine if the configuration requests a terminal.
 func (o *CreateOptions) console(s *specs.Spec) (*os.File, error) {
 	switch {
 	case s.Process.Terminal && o.ConsoleSocket == "":
-		return nil, errors.New("process.terminal asks for a terminal and nobody receives it: give --console-socket, or set process.terminal to false to keep the one that is there")
+		return nil, errors.New("process.terminal requests a terminal but no --console-socket receives it: use --console-socket, or set process.terminal to false to keep the current terminal")
 	case !s.Process.Terminal && o.ConsoleSocket != "":
-		return nil, errors.New("a console socket is given and process.terminal asks for no terminal: leave --console-socket out")
+		return nil, errors.New("--console-socket is set but process.terminal does not request a terminal: remove --console-socket")
 	case !s.Process.Terminal:
 		return nil, nil
 	}
 	return dialConsole(o.ConsoleSocket)
 }
 
-// joinNamespaces moves this thread, and what is started by it, into
-// namespaces that are there.
+// joinNamespaces moves this thread, and the processes that it starts, into existing
+// namespaces.
 func joinNamespaces(list []specs.LinuxNamespace) error {
 	for _, n := range list {
 		fd, err := unix.Open(n.Path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -163,17 +163,17 @@ func joinNamespaces(list []specs.LinuxNamespace) error {
 			unix.Close(fd)
 		}
 		if err != nil {
-			return fmt.Errorf("joining %s namespace %q: %w; a user may join only those below a user namespace of his own", n.Type, n.Path, err)
+			return fmt.Errorf("joining %s namespace %q: %w; a user may join only namespaces below the user's own user namespace", n.Type, n.Path, err)
 		}
 	}
 	return nil
 }
 
-// connect makes the socket over which the process talks to its creator.
+// connect creates the socket between the process and its creator.
 func (q *initRequest) connect() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("preparing to talk to the container's process: %w", err)
+		return nil, nil, fmt.Errorf("creating a socket for the container's process: %w", err)
 	}
 	q.Sync = fds[1]
 	return os.NewFile(uintptr(fds[0]), "container"), os.NewFile(uintptr(fds[1]), "creator"), nil
@@ -197,7 +197,7 @@ func (q *initRequest) start(p *plan, deathsig syscall.Signal) (*os.Process, erro
 	return q.spawn(spec, a)
 }
 
-// spawn starts this program again with the request, which spec holds.
+// spawn starts this program again with the request in the file spec.
 func (q *initRequest) spawn(spec *os.File, a *syscall.SysProcAttr) (*os.Process, error) {
 	fds := []int{int(spec.Fd()), q.Sync, q.Gate, q.Console, q.Join}
 	if err := inherit(fds, true); err != nil {
@@ -214,8 +214,8 @@ func (q *initRequest) spawn(spec *os.File, a *syscall.SysProcAttr) (*os.Process,
 	return proc, err
 }
 
-// setgroupsAllowed says whether a namespace below this one may let programs
-// change their groups, user_namespaces(7).
+// setgroupsAllowed reports whether a namespace below this one can let programs change their
+// groups, user_namespaces(7).
 func setgroupsAllowed() bool {
 	b, err := os.ReadFile("/proc/self/setgroups")
 	return err == nil && strings.TrimSpace(string(b)) == "allow"
@@ -229,7 +229,7 @@ func idMap(m []specs.LinuxIDMapping) []syscall.SysProcIDMap {
 	return out
 }
 
-// file is the request in memory.
+// file returns a memory file with the request.
 func (q *initRequest) file() (*os.File, error) {
 	f, err := process.MemoryFile("hpcc-container", q)
 	if err != nil {
@@ -238,7 +238,7 @@ func (q *initRequest) file() (*os.File, error) {
 	return f, nil
 }
 
-// inherit says whether descriptors stay open over exec, under their own numbers.
+// inherit sets whether descriptors stay open over exec, under their own numbers.
 func inherit(fds []int, yes bool) error {
 	flag := unix.FD_CLOEXEC
 	if yes {
@@ -249,29 +249,29 @@ func inherit(fds []int, yes bool) error {
 			continue
 		}
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flag); err != nil {
-			return fmt.Errorf("handing descriptor %d over: %w", fd, err)
+			return fmt.Errorf("passing descriptor %d on: %w", fd, err)
 		}
 	}
 	return nil
 }
 
-// Words between the creator and the container's process, one a packet. The
-// process may say anything else: the error that ended it.
+// Messages between the creator and the container's process, one per packet. Any other
+// message from the process is the error that ended it.
 const (
-	saidSpaces = "namespaces" // process: they are made
-	saidMount  = "mount"      // creator: hooks have run, go on
-	saidReady  = "ready"      // process: only start is missing
-	saidWait   = "wait"       // creator: the record is written
+	msgNamespaces = "namespaces" // process: namespaces are created
+	msgMount      = "mount"      // creator: hooks have run, continue
+	msgReady      = "ready"      // process: waiting only for start
+	msgWait       = "wait"       // creator: the record is written
 )
 
-// attend talks to the container's process until it waits at its gate.
+// attend communicates with the container's process until it waits at its gate.
 func (c *Containers) attend(sync *os.File, r *record, dir string, o CreateOptions) error {
-	if err := hear(sync, saidSpaces); err != nil {
+	if err := receive(sync, msgNamespaces); err != nil {
 		return err
 	}
 	var err error
 	if r.Born, err = process.Born(r.Pid); err != nil {
-		return fmt.Errorf("looking at the container's process: %w", err)
+		return fmt.Errorf("reading the container's process: %w", err)
 	}
 	if h := r.Hooks; h != nil {
 		//lint:ignore SA1019 engines still write prestart hooks
@@ -282,19 +282,19 @@ func (c *Containers) attend(sync *os.File, r *record, dir string, o CreateOption
 			return err
 		}
 	}
-	if err := say(sync, saidMount); err != nil {
+	if err := send(sync, msgMount); err != nil {
 		return err
 	}
-	if err := hear(sync, saidReady); err != nil {
+	if err := receive(sync, msgReady); err != nil {
 		return err
 	}
 	if err := r.keep(dir, o.PidFile); err != nil {
 		return err
 	}
-	return say(sync, saidWait)
+	return send(sync, msgWait)
 }
 
-// keep writes the record, and the pid where the engine wants it.
+// keep writes the record, and the pid to the engine's file.
 func (r *record) keep(dir, pidFile string) error {
 	r.Status = specs.StateCreated
 	if err := r.write(dir); err != nil {
@@ -306,37 +306,38 @@ func (r *record) keep(dir, pidFile string) error {
 	return rawfile.Replace(pidFile, []byte(strconv.Itoa(r.Pid)))
 }
 
-func say(f *os.File, word string) error {
+func send(f *os.File, word string) error {
 	_, err := f.Write([]byte(word))
 	if errors.Is(err, unix.EPIPE) {
 		return errEnded
 	}
 	if err != nil {
-		return fmt.Errorf("talking to the container's process: %w", err)
+		return fmt.Errorf("writing to the container's process: %w", err)
 	}
 	return nil
 }
 
 var errEnded = errors.New("the container's process ended before it was ready")
 
-// abandon ends a process that did not get ready, and says how it ended where it said nothing itself.
+// abandon ends a process that did not become ready. It adds the process's exit state if the
+// process sent no error.
 func abandon(proc *os.Process, err error) error {
-	_ = proc.Kill() // it may have ended
+	_ = proc.Kill() // the process may have ended already
 	if state, werr := proc.Wait(); werr == nil && errors.Is(err, errEnded) {
 		return fmt.Errorf("%w: %s", err, state)
 	}
 	return err
 }
 
-// hear waits for a word; any other is an error that the other side had.
-func hear(f *os.File, word string) error {
+// receive waits for a message. Any other message is the other side's error.
+func receive(f *os.File, word string) error {
 	b := make([]byte, 64<<10)
 	n, err := f.Read(b)
-	if (n == 0 && (err == nil || errors.Is(err, io.EOF))) || errors.Is(err, unix.ECONNRESET) { // it had not read all
+	if (n == 0 && (err == nil || errors.Is(err, io.EOF))) || errors.Is(err, unix.ECONNRESET) { // it had not read all messages
 		return errEnded
 	}
 	if err != nil {
-		return fmt.Errorf("talking to the container's process: %w", err)
+		return fmt.Errorf("reading from the container's process: %w", err)
 	}
 	if s := string(b[:n]); s != word {
 		return errors.New(s)
@@ -344,8 +345,8 @@ func hear(f *os.File, word string) error {
 	return nil
 }
 
-// runHooks runs hooks one after the other, with the container's state on their
-// standard input.
+// runHooks runs hooks one after the other, with the container's state on their standard
+// input.
 func runHooks(kind string, hooks []specs.Hook, state *specs.State) error {
 	if len(hooks) == 0 {
 		return nil
@@ -363,7 +364,7 @@ func runHooks(kind string, hooks []specs.Hook, state *specs.State) error {
 		if len(h.Args) > 0 {
 			cmd.Args = h.Args
 		}
-		cmd.Env = append([]string{}, h.Env...) // no environment but its own
+		cmd.Env = append([]string{}, h.Env...) // hooks get only their own environment
 		cmd.Stdin = bytes.NewReader(in)
 		cmd.WaitDelay = time.Second
 		out, err := cmd.CombinedOutput()
@@ -375,10 +376,10 @@ func runHooks(kind string, hooks []specs.Hook, state *specs.State) error {
 	return nil
 }
 
-// Run makes and starts a container and ends as its program ends. Where the
-// configuration allows, with neither a pid namespace nor hooks, this process
-// turns into the program and Run does not return; else it waits for the
-// program, passes signals on and removes the record.
+// Run creates and starts a container and ends with its program's status. If the
+// configuration has neither a pid namespace nor hooks, this process turns into the program
+// and Run does not return. Otherwise it waits for the program, forwards signals and removes
+// the record.
 func (c *Containers) Run(id string, o CreateOptions) error {
 	q, p, err := c.prepare(id, o)
 	if err != nil {
@@ -407,7 +408,7 @@ func (c *Containers) Run(id string, o CreateOptions) error {
 	return err
 }
 
-// turnInto makes this process the container's. It returns only on failure.
+// turnInto turns this process into the container's. It returns only on failure.
 func (q *initRequest) turnInto(p *plan) error {
 	goruntime.LockOSThread()
 	if err := joinNamespaces(p.joins); err != nil {
@@ -429,7 +430,7 @@ func (q *initRequest) turnInto(p *plan) error {
 	return fmt.Errorf("executing hpcc again: %w", syscall.Exec("/proc/self/exe", []string{initName, mode, strconv.Itoa(int(f.Fd()))}, os.Environ()))
 }
 
-// supervise runs a container as a child and ends as it ends.
+// supervise runs a container as a child and ends with its status.
 func (c *Containers) supervise(id string, o CreateOptions) error {
 	proc, err := c.create(id, o, syscall.SIGKILL)
 	if err != nil {

@@ -19,19 +19,18 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// ExecOptions are those of exec.
+// ExecOptions are the options of exec.
 type ExecOptions struct {
 	Process       string // file with a specs.Process
 	PidFile       string
 	ConsoleSocket string
 	PreserveFDs   int
-	Detach        bool // return when the program has begun
+	Detach        bool // return when the program has started
 }
 
-// Exec runs one more program in a running container, as "podman exec" wants it.
-// It works where the container lies in this process's own user namespace, as
-// Podman's do: a program of several threads, which Go's are, may not enter
-// another.
+// Exec runs another program in a running container, as for "podman exec". The container must
+// be in this process's own user namespace, as Podman's are: a multi-threaded program, such
+// as any Go program, cannot enter another user namespace.
 func (c *Containers) Exec(id string, o ExecOptions) error {
 	r, err := c.record(id)
 	if err != nil {
@@ -68,27 +67,26 @@ func (c *Containers) Exec(id string, o ExecOptions) error {
 		return err
 	}
 	defer spec.Close()
-	goruntime.LockOSThread() // namespaces are of a thread, and what it starts is in them
+	goruntime.LockOSThread() // namespaces belong to a thread and the processes that it starts
 	if err := joinContainer(q.Join, r.Pid); err != nil {
 		return fmt.Errorf("entering container %q: %w", id, err)
 	}
 	proc, err := q.spawn(spec, &syscall.SysProcAttr{Setsid: process.Terminal})
-	theirs.Close() // so that the end of the process is heard
+	theirs.Close() // so that the end of the process closes the socket
 	if err != nil {
 		return err
 	}
 	return o.attend(ours, proc)
 }
 
-// attend waits until the program has begun, and unless it is to be left alone
-// until it ends.
+// attend waits until the program has started and, unless detached, until it ends.
 func (o *ExecOptions) attend(sync *os.File, proc *os.Process) error {
-	err := hear(sync, saidReady)
+	err := receive(sync, msgReady)
 	if err == nil && o.PidFile != "" {
 		err = rawfile.Replace(o.PidFile, []byte(strconv.Itoa(proc.Pid)))
 	}
 	if err == nil {
-		err = say(sync, saidWait)
+		err = send(sync, msgWait)
 	}
 	if err != nil {
 		return abandon(proc, err)
@@ -106,7 +104,7 @@ func (o *ExecOptions) attend(sync *os.File, proc *os.Process) error {
 	return nil
 }
 
-// readProcess reads the file that says what to run.
+// readProcess reads the file with the process to run.
 func readProcess(name string) (*specs.Process, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -115,7 +113,7 @@ func readProcess(name string) (*specs.Process, error) {
 	defer f.Close()
 	p := &specs.Process{}
 	if err := json.NewDecoder(io.LimitReader(f, maxConfig)).Decode(p); err != nil {
-		return nil, fmt.Errorf("reading %q: it describes no process: %w", name, err)
+		return nil, fmt.Errorf("reading %q: not a process description: %w", name, err)
 	}
 	if len(p.Args) == 0 || p.Args[0] == "" || !filepath.IsAbs(p.Cwd) {
 		return nil, fmt.Errorf("reading %q: a process needs args and an absolute cwd", name)
@@ -123,8 +121,8 @@ func readProcess(name string) (*specs.Process, error) {
 	return p, nil
 }
 
-// joinContainer moves this thread into the container's namespaces, except that
-// of mounts, for which the started program is found first.
+// joinContainer moves this thread into the container's namespaces except its mount
+// namespace, because the program to start must be found first.
 func joinContainer(pidfd, pid int) error {
 	flags := uintptr(0)
 	for name, flag := range map[string]uintptr{"pid": unix.CLONE_NEWPID, "net": unix.CLONE_NEWNET, "ipc": unix.CLONE_NEWIPC,
@@ -132,14 +130,14 @@ func joinContainer(pidfd, pid int) error {
 		mine, err := os.Readlink("/proc/self/ns/" + name)
 		theirs, terr := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
 		if err := errors.Join(err, terr); err != nil {
-			return fmt.Errorf("looking at its namespaces: %w", err)
+			return fmt.Errorf("comparing its namespaces: %w", err)
 		}
 		if mine != theirs {
 			flags |= flag
 		}
 	}
 	if flags&unix.CLONE_NEWUSER != 0 {
-		return errors.New("it has a user namespace of its own, which hpcc does not enter; nsenter(1) does")
+		return errors.New("it has its own user namespace, which hpcc cannot enter; use nsenter(1)")
 	}
 	if flags == 0 {
 		return nil
@@ -147,7 +145,7 @@ func joinContainer(pidfd, pid int) error {
 	return unix.Setns(pidfd, int(flags))
 }
 
-// visit enters the container's mounts and opens a console there.
+// visit enters the container's mount namespace and opens a console there.
 func (q *initRequest) visit() error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("entering the container: %w", err)

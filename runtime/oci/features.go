@@ -7,8 +7,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 )
 
-// Features says what of the runtime specification hpcc does (features.md).
-// What it does not, but accepts, is noted when a container is made.
+// Features lists the parts of the runtime specification that hpcc implements (features.md).
+// Parts that it accepts without applying are noted when a container is created.
 func Features() *features.Features {
 	no := false
 	options := slices.Concat(slices.Collect(maps.Keys(mountFlags)), slices.Collect(maps.Keys(clearedFlags)), slices.Collect(maps.Keys(propagations)), []string{"bind", "rbind"})

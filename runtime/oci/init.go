@@ -19,15 +19,14 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// initName is argv[0] of the process that becomes a container's program.
-// Its argv[1] is "run" when the early entry point is to make the namespaces,
-// argv[2] the descriptor of its request. It begins with "hpcc-", so that this
-// "run" is not taken for "hpcc run".
+// initName is argv[0] of the process that becomes a container's program. Its argv[1] is
+// "run" if the early entry point is to create the namespaces, argv[2] the descriptor of its
+// request. It begins with "hpcc-", so that this "run" is not taken for "hpcc run".
 const initName = "hpcc-oci-init"
 
-// Child becomes the program of a container in the process that [Containers.Create],
-// Run or Exec started for it. It returns false at once in any other process, and true
-// only with the error that kept the program from running. It is for [runtime.Init].
+// Child becomes a container's program if [Containers.Create], Run or Exec started this
+// process for that. In any other process it returns false at once. It returns true only with
+// the error that kept the program from running. It is a helper for [runtime.Init].
 func Child(args []string) (child bool, err error) {
 	if args[0] != initName {
 		return false, nil
@@ -35,18 +34,18 @@ func Child(args []string) (child bool, err error) {
 	return true, become()
 }
 
-// become is that process. It returns only on failure.
+// become runs in that process. It returns only on failure.
 func become() error {
-	goruntime.LockOSThread() // namespaces and rights are of a thread; exec keeps them
+	goruntime.LockOSThread() // namespaces and rights belong to a thread; exec keeps them
 	q, err := readRequest()
 	if err != nil {
 		return &process.Error{Status: process.ExitFailed, Err: err}
 	}
-	sync := os.NewFile(uintptr(q.Sync), "creator") // it lives until the error is told: what nobody holds is closed
+	sync := os.NewFile(uintptr(q.Sync), "creator") // keep it open until the error is sent: the garbage collector closes unreferenced files
 	if err = q.become(sync); err == nil || q.Sync < 0 {
 		return err
 	}
-	// Whoever waits at the socket tells the error.
+	// The process at the other end of the socket prints the error.
 	if _, werr := sync.Write([]byte(err.Error())); werr == nil {
 		os.Exit(process.ExitFailed)
 	}
@@ -58,7 +57,7 @@ func readRequest() (*initRequest, error) {
 		return nil, fmt.Errorf("reading the container's specification: %w", err)
 	}
 	if len(os.Args) != 3 {
-		return fail(errors.New("this name is for hpcc's own use"))
+		return fail(errors.New("this name is reserved for hpcc"))
 	}
 	fd, err := strconv.Atoi(os.Args[2])
 	if err != nil {
@@ -83,7 +82,7 @@ func readRequest() (*initRequest, error) {
 	return q, nil
 }
 
-// become puts the container together, waits at the gate and executes the program.
+// become sets up the container, waits at the gate and executes the program.
 func (q *initRequest) become(sync *os.File) error {
 	fail := func(err error) error { return &process.Error{Status: process.ExitFailed, Err: err} }
 	if err := q.closeOthers(); err != nil {
@@ -105,11 +104,11 @@ func (q *initRequest) become(sync *os.File) error {
 		return err
 	}
 	if q.Sync >= 0 {
-		if err := ask(sync, saidReady, saidWait); err != nil {
+		if err := ask(sync, msgReady, msgWait); err != nil {
 			return fail(err)
 		}
 		sync.Close()
-		q.Sync = -1 // from here on the container's own standard error tells
+		q.Sync = -1 // from here on errors go to the container's own standard error
 		if q.Gate >= 0 {
 			if err := q.wait(); err != nil {
 				return fail(err)
@@ -131,32 +130,33 @@ func (q *initRequest) become(sync *os.File) error {
 	return process.ExecError(exe, s.Process.Args[0], syscall.Exec(exe, s.Process.Args, s.Process.Env))
 }
 
-// ask tells the creator how far this process is, and waits until it may go on.
+// ask reports the progress of this process to the creator and waits for permission to
+// continue.
 func ask(creator *os.File, said, answer string) error {
-	err := say(creator, said)
+	err := send(creator, said)
 	if err == nil {
-		err = hear(creator, answer)
+		err = receive(creator, answer)
 	}
 	if errors.Is(err, errEnded) {
-		return errors.New("what was creating the container ended before it was ready")
+		return errors.New("the creating process ended before the container was ready")
 	}
 	return err
 }
 
-// setUp makes the container's namespaces and root.
+// setUp creates the container's namespaces and root.
 func (q *initRequest) setUp(sync *os.File) error {
 	if err := q.enter(); err != nil {
 		return err
 	}
 	if q.Sync >= 0 {
-		if err := ask(sync, saidSpaces, saidMount); err != nil {
+		if err := ask(sync, msgNamespaces, msgMount); err != nil {
 			return err
 		}
 	}
 	return q.build()
 }
 
-// closeOthers has exec close descriptors that are nobody's business inside.
+// closeOthers marks descriptors that the program must not inherit as close-on-exec.
 func (q *initRequest) closeOthers() error {
 	if q.Keep < 0 {
 		return nil
@@ -167,13 +167,13 @@ func (q *initRequest) closeOthers() error {
 	}
 	for _, e := range d {
 		if fd, err := strconv.Atoi(e.Name()); err == nil && fd >= 3+q.Keep {
-			unix.CloseOnExec(fd) // that of the listing is closed already
+			unix.CloseOnExec(fd) // the listing's own descriptor is closed already
 		}
 	}
 	return nil
 }
 
-// enter makes the namespaces that are missing and names the machine.
+// enter creates the missing namespaces and sets the host name.
 func (q *initRequest) enter() error {
 	s := q.Spec
 	if q.Entered {
@@ -183,12 +183,12 @@ func (q *initRequest) enter() error {
 	}
 	if q.Unshare != 0 {
 		if err := unix.Unshare(int(q.Unshare)); err != nil {
-			return fmt.Errorf("making the container's namespaces: %w", err)
+			return fmt.Errorf("creating the container's namespaces: %w", err)
 		}
 	}
 	if s.Hostname != "" {
 		if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
-			return fmt.Errorf("naming the container %q: %w", s.Hostname, err)
+			return fmt.Errorf("setting host name %q: %w", s.Hostname, err)
 		}
 	}
 	if s.Domainname != "" {
@@ -209,7 +209,7 @@ func oneID(m []specs.LinuxIDMapping) string {
 	return fmt.Sprintf("%d %d %d", m[0].ContainerID, m[0].HostID, m[0].Size)
 }
 
-// build makes the container's root and enters it.
+// build creates the container's root and enters it.
 func (q *initRequest) build() error {
 	s := q.Spec
 	r, err := assemble(s)
@@ -234,7 +234,7 @@ func (q *initRequest) build() error {
 	return r.Pivot()
 }
 
-// enterDir changes to the working directory, which is made where it can be.
+// enterDir changes to the working directory and creates it if possible.
 func enterDir(cwd string) error {
 	err := unix.Chdir(cwd)
 	if errors.Is(err, unix.ENOENT) {
@@ -248,7 +248,8 @@ func enterDir(cwd string) error {
 	return nil
 }
 
-// lookPath is lookPath in words by which engines tell statuses 126 and 127.
+// lookPath is [process.LookPath] with the messages by which engines distinguish statuses 126
+// and 127.
 func lookPath(name, path string) (string, error) {
 	exe, err := process.LookPath(name, path)
 	if err == nil {
@@ -267,7 +268,7 @@ func lookPath(name, path string) (string, error) {
 	return "", err
 }
 
-// wait reads the byte that start writes.
+// wait reads the byte that start writes to the gate.
 func (q *initRequest) wait() error {
 	b := []byte{0}
 	for {

@@ -15,14 +15,14 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// A newRoot is the root of a container while it is put together.
+// A newRoot is the root of a container during its setup.
 type newRoot struct {
 	rootfs.Root
 	spec *specs.Spec
 }
 
-// assemble mounts what the spec says below base. The mount namespace must be
-// this process's own.
+// assemble performs the spec's mounts below base. The mount namespace must be private to
+// this process.
 func assemble(s *specs.Spec) (*newRoot, error) {
 	src, err := rootfs.OpenSources(s.Mounts)
 	if err != nil {
@@ -59,7 +59,7 @@ func assemble(s *specs.Spec) (*newRoot, error) {
 	return r, r.devices()
 }
 
-// seal hides and protects what the spec says, once everything is mounted.
+// seal masks and protects the spec's paths, after all mounts.
 func (r *newRoot) seal() error {
 	for _, p := range r.spec.Linux.MaskedPaths {
 		if err := r.mask(p); err != nil {
@@ -74,8 +74,8 @@ func (r *newRoot) seal() error {
 	return r.Root.Seal()
 }
 
-// mountFlags are the options of mount(8) that are flags of mount(2). Those
-// that begin with "no" and have a counterpart are taken back by it.
+// mountFlags maps options of mount(8) to flags of mount(2). clearedFlags holds the options
+// that clear them.
 var mountFlags = map[string]uintptr{
 	"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "sync": unix.MS_SYNCHRONOUS,
 	"dirsync": unix.MS_DIRSYNC, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
@@ -92,10 +92,11 @@ var propagations = map[string]uintptr{
 	"shared": unix.MS_SHARED, "rshared": unix.MS_SHARED | unix.MS_REC, "unbindable": unix.MS_UNBINDABLE, "runbindable": unix.MS_UNBINDABLE | unix.MS_REC,
 }
 
-// engineOptions are for engines and labels, or are the default; no kernel knows them.
+// engineOptions are options for engines and labels, or defaults. The kernel knows none of
+// them.
 var engineOptions = []string{"bind", "rbind", "defaults", "z", "Z", "U", "tmpcopyup", "notmpcopyup", "nocopy", "copy", "rro", "rrw", "rnosuid", "rnodev", "rnoexec"}
 
-// mountOptions splits the options of a mount.
+// mountOptions splits the options of a mount into flags, propagation and data.
 func mountOptions(opts []string) (flags, propagation uintptr, data []string) {
 	for _, o := range opts {
 		switch {
@@ -112,7 +113,7 @@ func mountOptions(opts []string) (flags, propagation uintptr, data []string) {
 	return flags, propagation, data
 }
 
-// ociMount makes one mount. from is the opened source of a bind.
+// ociMount performs one mount. from is the open source of a bind.
 func (r *newRoot) ociMount(m specs.Mount, from int) error {
 	flags, propagation, data := mountOptions(m.Options)
 	wantDir := true
@@ -138,14 +139,14 @@ func (r *newRoot) ociMount(m specs.Mount, from int) error {
 	} else {
 		err = mountType(m, to, flags, data)
 	}
-	// What was replaced by the host's has not got the flags yet.
+	// A file system that replaces the host's does not have the flags yet.
 	if m.Type != "bind" && hostPlace[m.Type] == "" {
 		flags = 0
 	}
 	if err != nil || flags|propagation == 0 {
 		return err
 	}
-	// fd "to" is what was covered; look again for what covers it.
+	// The fd "to" refers to the covered directory: look up the mount that covers it.
 	top, _, err := r.Place(m.Destination, wantDir)
 	if err != nil {
 		return err
@@ -162,19 +163,19 @@ func (r *newRoot) ociMount(m specs.Mount, from int) error {
 	return nil
 }
 
-// hostPlace is what of the host a kernel file system is replaced by where a
-// user may not mount one of his own: /proc without a pid namespace, /sys
-// without a network namespace, control groups.
+// hostPlace maps a kernel file system to the host's path that replaces it if a user may not
+// mount a new one: /proc without a pid namespace, /sys without a network namespace, control
+// groups.
 var hostPlace = map[string]string{"proc": "/proc", "sysfs": "/sys", "cgroup": "/sys/fs/cgroup", "cgroup2": "/sys/fs/cgroup", "mqueue": "/dev/mqueue"}
 
-// mountType mounts a file system that is not a bind. cgroup is what the host has of it.
+// mountType mounts a file system other than a bind. For cgroup it binds the host's.
 func mountType(m specs.Mount, to int, flags uintptr, data []string) error {
 	err := errors.ErrUnsupported
 	if m.Type != "cgroup" && m.Type != "cgroup2" {
 		err = unix.Mount(m.Source, rawfile.Path(to), m.Type, flags, strings.Join(data, ","))
 	}
 	if errors.Is(err, unix.EINVAL) && slices.ContainsFunc(data, isOwner) {
-		// An id that the namespace does not have, such as gid=5 of devpts.
+		// The mount may name an ID that is not mapped, such as gid=5 of devpts.
 		err = unix.Mount(m.Source, rawfile.Path(to), m.Type, flags, strings.Join(slices.DeleteFunc(data, isOwner), ","))
 	}
 	host := hostPlace[m.Type]
@@ -183,22 +184,22 @@ func mountType(m specs.Mount, to int, flags uintptr, data []string) error {
 	}
 	fd, oerr := unix.Open(host, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if oerr != nil {
-		return nil // the host has none either
+		return nil // the host does not have it either
 	}
 	defer unix.Close(fd)
 	if berr := rootfs.Bind(fd, to, unix.MS_REC); berr != nil {
-		return fmt.Errorf("%w; showing the host's: %w", err, berr)
+		return fmt.Errorf("%w; binding the host's instead: %w", err, berr)
 	}
 	return nil
 }
 
 func isOwner(o string) bool { return strings.HasPrefix(o, "gid=") || strings.HasPrefix(o, "uid=") }
 
-// defaultDevices are in every container, config-linux.md "Default Devices".
+// defaultDevices exist in every container, config-linux.md "Default Devices".
 var defaultDevices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
-// devices fills a /dev of the container's own. A user may not make devices;
-// those of the host are shown in their places.
+// devices fills the container's own /dev. A user may not create devices, so the host's are
+// bound at their paths.
 func (r *newRoot) devices() error {
 	own := false
 	for _, m := range r.spec.Mounts {
@@ -217,7 +218,7 @@ func (r *newRoot) devices() error {
 	}
 	for _, p := range paths {
 		if err := r.showDevice(p); err != nil {
-			return fmt.Errorf("showing device %q: %w", p, err)
+			return fmt.Errorf("binding device %q: %w", p, err)
 		}
 	}
 	if !own {
@@ -230,17 +231,17 @@ func (r *newRoot) devices() error {
 	defer unix.Close(dev)
 	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx"} {
 		if err := unix.Symlinkat(target, dev, name); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("making /dev/%s: %w", name, err)
+			return fmt.Errorf("creating /dev/%s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// showDevice shows the host's device. What else is there under its name is none.
+// showDevice binds the host's device. It refuses a file of that name that is not a device.
 func (r *newRoot) showDevice(p string) error {
 	from, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("this host has none: %w", err)
+		return fmt.Errorf("the host does not have it: %w", err)
 	}
 	defer unix.Close(from)
 	var st unix.Stat_t
@@ -248,7 +249,7 @@ func (r *newRoot) showDevice(p string) error {
 		return err
 	}
 	if k := st.Mode & unix.S_IFMT; k != unix.S_IFCHR && k != unix.S_IFBLK {
-		return errors.New("on this host it is no device, and a user may not make one")
+		return errors.New("on this host it is not a device, and a user may not create one")
 	}
 	to, _, err := r.Place(p, false)
 	if err != nil {
@@ -266,7 +267,7 @@ func (r *newRoot) has(p string) bool {
 	return err == nil
 }
 
-// mask makes a path unreadable; one that is not there needs it not.
+// mask makes a path unreadable. A missing path is not an error.
 func (r *newRoot) mask(p string) error {
 	fd, err := r.Lookup(p)
 	if err != nil {
@@ -286,7 +287,7 @@ func (r *newRoot) mask(p string) error {
 	return unix.Mount("/dev/null", rawfile.Path(fd), "", unix.MS_BIND, "")
 }
 
-// protect makes what lies at a path read-only.
+// protect makes a path read-only.
 func (r *newRoot) protect(p string) error {
 	fd, err := r.Lookup(p)
 	if err != nil {
@@ -307,7 +308,7 @@ func (r *newRoot) protect(p string) error {
 	return rootfs.RemountReadOnly(top)
 }
 
-// absent drops errors that say that a path is not there.
+// absent returns nil for errors that report a missing path.
 func absent(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EACCES) {
 		return nil
@@ -315,15 +316,15 @@ func absent(err error) error {
 	return err
 }
 
-// setSysctl sets kernel parameters, of which namespaces have some of their own.
+// setSysctl sets kernel parameters, some of which are per namespace.
 func setSysctl(params map[string]string) error {
 	for name, value := range params {
 		p := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
 		if !strings.HasPrefix(p, "/proc/sys/") {
-			return fmt.Errorf("linux.sysctl: %q is no parameter", name)
+			return fmt.Errorf("linux.sysctl: %q is not a kernel parameter", name)
 		}
 		if err := os.WriteFile(p, []byte(value), 0); err != nil {
-			return fmt.Errorf("setting kernel parameter %s: %w; a user may set only those of namespaces of the container's own", name, err)
+			return fmt.Errorf("setting kernel parameter %s: %w; a user may set only parameters of the container's own namespaces", name, err)
 		}
 	}
 	return nil

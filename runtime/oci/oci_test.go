@@ -18,17 +18,17 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// minimal is the smallest configuration that is taken.
+// minimal is the smallest configuration that is accepted.
 const minimal = `{"ociVersion":"1.0.2","root":{"path":"rootfs"},"process":{"args":["sh"],"cwd":"/"}}`
 
 func TestParseConfig(t *testing.T) {
 	with := func(more string) string { return strings.TrimSuffix(minimal, "}") + "," + more + "}" }
 	tests := []struct{ name, in, err string }{
 		{"the smallest", minimal, ""},
-		{"empty", "", "no configuration of a bundle"},
-		{"cut short", minimal[:30], "no configuration of a bundle"},
+		{"empty", "", "not a bundle configuration"},
+		{"cut short", minimal[:30], "not a bundle configuration"},
 		{"another type", `{"ociVersion":1}`, "ociVersion"},
-		{"two", minimal + minimal, "something follows"},
+		{"two", minimal + minimal, "unexpected data after"},
 		{"no version", `{"root":{"path":"r"}}`, `ociVersion is ""`},
 		{"the next version", `{"ociVersion":"2.0.0"}`, `ociVersion is "2.0.0"`},
 		{"no root", `{"ociVersion":"1.0.0"}`, "root.path is missing"},
@@ -36,16 +36,16 @@ func TestParseConfig(t *testing.T) {
 		{"no program", `{"ociVersion":"1.0.0","root":{"path":"r"},"process":{"cwd":"/"}}`, "process.args is empty"},
 		{"a relative directory", `{"ociVersion":"1.0.0","root":{"path":"r"},"process":{"args":["x"],"cwd":"x"}}`, `process.cwd "x" is not absolute`},
 		{"a zero byte", with(`"hostname":"a\u0000b"`), "zero byte"},
-		{"another system", with(`"windows":{"layerFolders":[]}`), "another kind of system"},
+		{"another system", with(`"windows":{"layerFolders":[]}`), "another operating system"},
 		{"a mount at nothing", with(`"mounts":[{"type":"tmpfs"}]`), "mounts[0] has no destination"},
 		{"a mount over the root", with(`"mounts":[{"destination":"/x/..","type":"tmpfs"}]`), "cover the root"},
 		{"a bind of nothing", with(`"mounts":[{"destination":"/x","options":["rbind"]}]`), "has no source"},
 		{"a mount of no type", with(`"mounts":[{"destination":"/x","source":"y"}]`), "has no type"},
-		{"mapped ids", with(`"mounts":[{"destination":"/x","type":"bind","source":"/","options":["idmap"]}]`), "no right"},
+		{"mapped ids", with(`"mounts":[{"destination":"/x","type":"bind","source":"/","options":["idmap"]}]`), "not permitted"},
 		{"a namespace twice", with(`"linux":{"namespaces":[{"type":"pid"},{"type":"pid"}]}`), `"pid" twice`},
-		{"a namespace unknown", with(`"linux":{"namespaces":[{"type":"moon"}]}`), `no "moon" namespaces`},
+		{"a namespace unknown", with(`"linux":{"namespaces":[{"type":"moon"}]}`), `not support "moon" namespaces`},
 		{"a user namespace to join", with(`"linux":{"namespaces":[{"type":"user","path":"/proc/1/ns/user"}]}`), "does not join"},
-		{"a range of ids that wraps", with(`"linux":{"uidMappings":[{"containerID":4294967295,"hostID":0,"size":2}]}`), "no range of ids"},
+		{"a range of ids that wraps", with(`"linux":{"uidMappings":[{"containerID":4294967295,"hostID":0,"size":2}]}`), "not a valid range of ids"},
 		{"a relative hook", with(`"hooks":{"poststop":[{"path":"x"}]}`), `path "x" is not absolute`},
 		{"a hook without time", with(`"hooks":{"poststop":[{"path":"/x","timeout":0}]}`), "timeout of 0"},
 	}
@@ -57,7 +57,7 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// Whatever is read from a bundle, what is taken holds what later steps rely on.
+// An accepted configuration has the properties that later steps rely on.
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(minimal))
 	f.Add([]byte(`{"ociVersion":"1.2.0","root":{"path":"/r","readonly":true},"process":{"args":["a"],"cwd":"/","user":{"uid":7},"terminal":true},` +
@@ -69,11 +69,11 @@ func FuzzParseConfig(f *testing.F) {
 			return
 		}
 		if s.Linux == nil || s.Root.Path == "" || len(s.Process.Args) == 0 || !filepath.IsAbs(s.Process.Cwd) {
-			t.Fatalf("taken, but incomplete: %+v", s)
+			t.Fatalf("accepted, but incomplete: %+v", s)
 		}
 		for _, m := range s.Mounts {
 			if m.Destination == "/" || filepath.Clean(m.Destination) != m.Destination || !filepath.IsAbs(m.Destination) || m.Type == "" || (m.Type == "bind" && m.Source == "") {
-				t.Fatalf("taken, but no mount: %+v", m)
+				t.Fatalf("accepted, but not a valid mount: %+v", m)
 			}
 		}
 		p, err := newPlan(s)
@@ -89,7 +89,7 @@ func FuzzParseConfig(f *testing.F) {
 
 func TestPlan(t *testing.T) {
 	if capable() {
-		t.Log("with rights over its namespaces: what is noted for users is not tried")
+		t.Log("privileged process: the notes for users are not tested")
 	}
 	s, err := parseConfig([]byte(`{"ociVersion":"1.0.2","root":{"path":"r"},"process":{"args":["sh"],"cwd":"/","user":{"uid":7,"gid":8,"additionalGids":[9]},"apparmorProfile":"x"},
 		"linux":{"uidMappings":[{"containerID":0,"hostID":100000,"size":65536}],"seccomp":{"defaultAction":"SCMP_ACT_ALLOW"},"resources":{"memory":{"limit":5}}}}`))
@@ -99,7 +99,7 @@ func TestPlan(t *testing.T) {
 	notes := strings.Join(p.notes, "\n")
 	want := []string{"seccomp", "apparmorProfile", "cgroups and their limits"}
 	if !capable() {
-		want = append(want, "it gets one", "uidMappings asks for ids", "additionalGids")
+		want = append(want, "one is added", "uidMappings requests ids", "additionalGids")
 		one := specs.LinuxIDMapping{ContainerID: 7, HostID: uint32(os.Geteuid()), Size: 1}
 		if m := s.Linux.UIDMappings; len(m) != 1 || m[0] != one {
 			t.Errorf("uid mappings %v; want %v alone", m, one)
@@ -107,7 +107,7 @@ func TestPlan(t *testing.T) {
 	}
 	for _, w := range want {
 		if !strings.Contains(notes, w) {
-			t.Errorf("nothing of %q is noted:\n%s", w, notes)
+			t.Errorf("no note contains %q:\n%s", w, notes)
 		}
 	}
 	s.Hostname = "x"
@@ -144,7 +144,7 @@ func newTestbed(t *testing.T) *testbed {
 	return b
 }
 
-// create makes container id, whose program is a shell script.
+// create creates container id, whose program is a shell script.
 func (b *testbed) create(id, script string) error {
 	b.Helper()
 	b.spec.Process.Args = []string{"/bin/busybox", "sh", "-c", script}
@@ -156,7 +156,7 @@ func (b *testbed) create(id, script string) error {
 	return err
 }
 
-// await waits until the container is in a state.
+// await waits until the container has the given status.
 func (b *testbed) await(id string, want specs.ContainerState) *specs.State {
 	b.Helper()
 	for range 500 {
@@ -171,7 +171,7 @@ func (b *testbed) await(id string, want specs.ContainerState) *specs.State {
 	return nil
 }
 
-// refused says whether an error is there and has the words.
+// refused checks that err is an error whose message contains words.
 func (b *testbed) refused(what string, err error, words string) {
 	b.Helper()
 	if err == nil || !strings.Contains(err.Error(), words) {
@@ -186,7 +186,8 @@ func (b *testbed) ok(what string, err error) {
 	}
 }
 
-// Every operation in every state: what runtime.md allows, and runc's words for the rest.
+// Every operation in every state: allowed as in runtime.md, else refused with runc's
+// message.
 func TestLifeCycle(t *testing.T) {
 	b := newTestbed(t)
 	_, err := b.State("c")
@@ -251,7 +252,7 @@ func read(name string) string {
 	return string(b)
 }
 
-// What cannot be made is refused by create, with the reason, and leaves nothing.
+// create refuses impossible containers with the reason, and leaves nothing behind.
 func TestCreateRefuses(t *testing.T) {
 	b := newTestbed(t)
 	tests := []struct {
@@ -294,13 +295,13 @@ func TestCreateRefuses(t *testing.T) {
 		b.ok("writing the bundle", runtime.WriteBundle(b.bundle, &s))
 		b.refused(test.name, b.Create("x", CreateOptions{Bundle: b.bundle}), test.want)
 		if _, err := b.State("x"); err == nil {
-			t.Errorf("%s: a container is left", test.name)
+			t.Errorf("%s: a container remains", test.name)
 			b.Delete("x", true)
 		}
 	}
 }
 
-// Hooks run in their order, in their places, with the state on standard input.
+// Hooks run in order, in the right namespaces, with the state on standard input.
 func TestHooks(t *testing.T) {
 	b := newTestbed(t)
 	hook := func(name string) []specs.Hook {
@@ -323,7 +324,7 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// Of many that start a container at once, one does; the same of create.
+// Of many concurrent starts of a container one succeeds, and likewise for create.
 func TestRaces(t *testing.T) {
 	b := newTestbed(t)
 	b.ok("create", b.create("r", "echo ran >>/shared/out"))
@@ -352,25 +353,25 @@ func TestRaces(t *testing.T) {
 	}
 }
 
-// A process that waits for a creator that has ended says so, once.
+// A process whose creator has ended reports that, once.
 func TestAskNobody(t *testing.T) {
-	for _, said := range []bool{false, true} { // whether the creator ends after it was told
+	for _, said := range []bool{false, true} { // the creator ends after it has read the message
 		ours, theirs, err := new(initRequest).connect()
 		testenv.Check(t, err)
 		if said {
-			go func() { _ = hear(ours, saidReady); ours.Close() }()
+			go func() { _ = receive(ours, msgReady); ours.Close() }()
 		} else {
 			ours.Close()
 		}
-		if err := ask(theirs, saidReady, saidWait); err == nil || err.Error() != "what was creating the container ended before it was ready" {
+		if err := ask(theirs, msgReady, msgWait); err == nil || err.Error() != "the creating process ended before the container was ready" {
 			t.Errorf("%v", err)
 		}
 		theirs.Close()
 	}
 }
 
-// The kernel gives the number of a mount namespace that has ended to the next one: what ends one container
-// leaves alone those that begin meanwhile.
+// The kernel reuses the number of an ended mount namespace. Deleting a container must not
+// kill containers that start meanwhile.
 func TestDeleteSparesOthers(t *testing.T) {
 	b := newTestbed(t)
 	for i := range 50 {
@@ -385,7 +386,7 @@ func TestDeleteSparesOthers(t *testing.T) {
 	}
 }
 
-// Namespaces, mounts and rights are those of the configuration.
+// Namespaces, mounts and rights match the configuration.
 func TestContainerInside(t *testing.T) {
 	b := newTestbed(t)
 	soft := uint64(77)
@@ -419,23 +420,23 @@ $B touch /shared/fixed/x || $B echo fixed; $B touch /x || $B echo root; $B grep 
 	}
 }
 
-// A bind of the host's root shows the host's /usr, where roots are put together,
-// and not what is being put together there.
+// A bind of the host's root shows the host's /usr, the directory in which roots are
+// assembled, without the root that is being assembled there.
 func TestHostInside(t *testing.T) {
 	b := newTestbed(t)
-	host := filepath.Join(t.TempDir(), "host") // by whatever name
+	host := filepath.Join(t.TempDir(), "host") // under any name
 	b.ok("making a link", os.Symlink("/", host))
 	b.spec.Mounts = append(b.spec.Mounts, specs.Mount{Destination: "/host", Type: "bind", Source: host, Options: []string{"rbind"}})
 	b.ok("create", b.create("h", `B=/bin/busybox; exec >/shared/out 2>&1; $B test -e /host/usr/shared && $B echo half-made; $B test -d /host/usr/lib && $B echo host`))
 	b.ok("start", b.Start("h"))
 	b.await("h", specs.StateStopped)
 	if got := read(b.out); got != "host\n" {
-		t.Errorf("below the host's /usr lies %q", got)
+		t.Errorf("the host's /usr contains %q", got)
 	}
 }
 
-// A container has no tmpfs for overlays. Descriptor 0 is not one: nothing is made in a
-// directory that is standard input.
+// A container has no tmpfs for overlays. Descriptor 0 is not one either: nothing is created
+// in a directory that is standard input.
 func TestStandardInputStaysEmpty(t *testing.T) {
 	b := newTestbed(t)
 	b.spec.Root.Readonly = true

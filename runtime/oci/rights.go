@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capabilityNames in the order of their numbers, <linux/capability.h>.
+// capabilityNames holds the names in the order of their numbers, <linux/capability.h>.
 var capabilityNames = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
 	"CAP_SETPCAP", "CAP_LINUX_IMMUTABLE", "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_IPC_LOCK",
@@ -21,12 +21,12 @@ var capabilityNames = []string{
 	"CAP_AUDIT_READ", "CAP_PERFMON", "CAP_BPF", "CAP_CHECKPOINT_RESTORE",
 }
 
-// setupRights are what an init whose id is not 0 in a new user namespace keeps
-// over exec to put the container together.
+// setupRights are the capabilities that an init with a nonzero ID in a new user namespace
+// keeps over exec to set up the container.
 var setupRights = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE}
 
-// capability is the set of the named capabilities as capset(2) has it; names
-// that this kernel or hpcc does not know are left out, as the specification allows.
+// capability returns the named capabilities as a capset(2) set. It ignores names that this
+// kernel or hpcc does not know, as the specification allows.
 func capability(names []string) (set uint64) {
 	for _, n := range names {
 		if i := slices.Index(capabilityNames, n); i >= 0 {
@@ -36,15 +36,16 @@ func capability(names []string) (set uint64) {
 	return set
 }
 
-// capable says whether this process may mount and make namespaces as it is.
+// capable reports whether this process may mount and create namespaces without a new user
+// namespace.
 func capable() bool {
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var d [2]unix.CapUserData
 	return unix.Capget(&h, &d[0]) == nil && d[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 }
 
-// takeRights gives this thread the ids, capabilities and limits of the process;
-// exec keeps them. Rights are those over the user namespace and no more.
+// takeRights gives this thread the IDs, capabilities and limits of the process; exec keeps
+// them. Capabilities apply only to the user namespace.
 func takeRights(p *specs.Process) error {
 	for _, l := range p.Rlimits {
 		if err := setLimit(l); err != nil {
@@ -52,7 +53,7 @@ func takeRights(p *specs.Process) error {
 		}
 	}
 	if p.OOMScoreAdj != nil {
-		// Lowering it is an administrator's; not having it harms nobody.
+		// Lowering it needs privileges, and failing to do so is harmless.
 		_ = os.WriteFile("/proc/self/oom_score_adj", fmt.Appendf(nil, "%d", *p.OOMScoreAdj), 0)
 	}
 	c := p.Capabilities
@@ -74,7 +75,7 @@ func takeRights(p *specs.Process) error {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return fmt.Errorf("giving up the namespace's rights: %w", err)
+		return fmt.Errorf("dropping the namespace's capabilities: %w", err)
 	}
 	e, pm, in := capability(c.Effective), capability(c.Permitted), capability(c.Inheritable)
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -94,7 +95,7 @@ func takeRights(p *specs.Process) error {
 	}
 	if p.NoNewPrivileges {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			return fmt.Errorf("giving up new privileges: %w", err)
+			return fmt.Errorf("setting no_new_privs: %w", err)
 		}
 	}
 	return nil
@@ -112,15 +113,15 @@ func leaveOut(c *specs.LinuxCapabilities, caps []uintptr) {
 	}
 }
 
-// takeIDs becomes the user, where that is not so already.
+// takeIDs switches to the user if necessary.
 func takeIDs(u specs.User) error {
 	if len(u.AdditionalGids) > 0 {
 		groups := make([]int, len(u.AdditionalGids))
 		for i, g := range u.AdditionalGids {
 			groups[i] = int(g)
 		}
-		// Refused where setgroups is denied, as for every user without
-		// subordinate ids: the caller's groups remain.
+		// Refused if setgroups is denied, as for every user without subordinate IDs. The
+		// caller's groups remain.
 		if err := syscall.Setgroups(groups); err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("taking the groups %v: %w", groups, err)
 		}
@@ -141,25 +142,24 @@ func takeIDs(u specs.User) error {
 	return nil
 }
 
-// limitNumbers are the limits of getrlimit(2), which are the same on all
-// machines that hpcc is built for.
+// limitNumbers are the resource numbers of getrlimit(2), the same on all supported
+// architectures.
 var limitNumbers = map[string]int{
 	"RLIMIT_CPU": 0, "RLIMIT_FSIZE": 1, "RLIMIT_DATA": 2, "RLIMIT_STACK": 3, "RLIMIT_CORE": 4, "RLIMIT_RSS": 5, "RLIMIT_NPROC": 6, "RLIMIT_NOFILE": 7,
 	"RLIMIT_MEMLOCK": 8, "RLIMIT_AS": 9, "RLIMIT_LOCKS": 10, "RLIMIT_SIGPENDING": 11, "RLIMIT_MSGQUEUE": 12, "RLIMIT_NICE": 13, "RLIMIT_RTPRIO": 14, "RLIMIT_RTTIME": 15,
 }
 
-// setLimit sets a limit, or as much of it as the user may have.
+// setLimit sets a limit, or the closest value that the user may set.
 func setLimit(l specs.POSIXRlimit) error {
 	nr, ok := limitNumbers[l.Type]
 	if !ok {
-		return fmt.Errorf("process.rlimits: there is no limit %q", l.Type)
+		return fmt.Errorf("process.rlimits: unknown limit %q", l.Type)
 	}
 	if l.Soft > l.Hard {
 		return fmt.Errorf("process.rlimits: %s: the soft limit %d is above the hard limit %d", l.Type, l.Soft, l.Hard)
 	}
 	want := syscall.Rlimit{Cur: l.Soft, Max: l.Hard}
-	// The standard library's call, so that it does not put back the limit of
-	// descriptors on exec.
+	// The standard library's call stops Go from restoring the limit of open files on exec.
 	err := syscall.Setrlimit(nr, &want)
 	if errors.Is(err, unix.EPERM) {
 		var have syscall.Rlimit

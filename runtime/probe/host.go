@@ -36,50 +36,50 @@ func overlay(ctx context.Context, dir string) Feature {
 	}
 	tmp, err := os.MkdirTemp(dir, ".hpcc-doctor-")
 	if err != nil {
-		return Feature{State: Limited, Why: fmt.Sprintf("not tried: %v", err)}
+		return Feature{State: Limited, Why: fmt.Sprintf("not tested: %v", err)}
 	}
 	defer os.RemoveAll(tmp)
 	in, err := trial(ctx, syscall.CLONE_NEWNS, "overlay", tmp)
-	_ = os.Chmod(filepath.Join(tmp, "work", "work"), 0o700) // the kernel makes it with mode 0
+	_ = os.Chmod(filepath.Join(tmp, "work", "work"), 0o700) // the kernel creates it with mode 0
 	f := Feature{State: Limited}
 	switch {
 	case err == nil:
 		return Feature{State: OK, Why: "in a user namespace, on the store's file system"}
 	case in == "":
-		f.Why = fmt.Sprintf("it needs user namespaces (%v)", err)
+		f.Why = fmt.Sprintf("needs user namespaces (%v)", err)
 	case errors.Is(err, syscall.ENOSPC):
-		f.Why, f.Do = "not tried: the file system of "+dir+" is full", "free space there"
+		f.Why, f.Do = "not tested: the file system of "+dir+" is full", "free space there"
 	case in == "mounting" && errors.Is(err, syscall.ENODEV):
-		f.Why, f.Ask = "the kernel has no overlay; "+without, "modprobe overlay"
+		f.Why, f.Ask = "the kernel does not support overlays;"+without, "modprobe overlay"
 	case in == "mounting" && errors.Is(err, syscall.EPERM):
 		f.Why, f.Ask = "users may not mount overlays ("+err.Error()+"); "+without, "Linux 5.11 or newer (this is "+kernelFile("/proc/sys/kernel/osrelease")+")"
 	case in == setsAttribute && errors.Is(err, syscall.ENOTSUP):
-		f.Why = "the file system of " + dir + " has no user extended attributes, in which an overlay keeps what was removed (tmpfs has them since Linux 6.6, NFS since 4.2); " + without
+		f.Why = "the file system of " + dir + " does not support user extended attributes, in which an overlay records removals (tmpfs does since Linux 6.6, NFS since 4.2); " + without
 		f.Do = "a store on a local disk builds faster: HPCC_STORE=/tmp/$USER-hpcc"
 	default:
-		f.Why = fmt.Sprintf("the file system of %s does not serve (%s: %v); %s", dir, in, err, without)
+		f.Why = fmt.Sprintf("overlays do not work on the file system of %s (%s: %v); %s", dir, in, err, without)
 		f.Do = "a store on a local disk builds faster: HPCC_STORE=/tmp/$USER-hpcc"
 	}
 	return f
 }
 
-// seccompFeature tries the filter that lets package managers work in builds.
+// seccompFeature tests the filter that lets package managers work in builds.
 func seccompFeature(ctx context.Context) Feature {
 	in, err := trial(ctx, 0, "seccomp", "")
 	switch {
 	case err == nil:
-		return Feature{State: OK, Why: "filter and notification of what RUN asks of files"}
+		return Feature{State: OK, Why: "filter and notification of RUN's requests on files"}
 	case in == "tracing":
 		return Feature{State: OK, Why: fmt.Sprintf("filter, but no notification (%v): RUN is traced (ptrace), which makes it slower", err)}
 	case in == "listening":
 		return Feature{State: Limited, Why: fmt.Sprintf("filter, but neither notification (%v) nor ptrace: owners that RUN gives are lost", err), Ask: "Linux 5.0 or newer with CONFIG_SECCOMP_FILTER=y; no outer container that listens itself or forbids ptrace"}
 	case in == "":
-		return Feature{State: No, Why: fmt.Sprintf("not tried: it needs user namespaces (%v)", err)}
+		return Feature{State: No, Why: fmt.Sprintf("not tested: needs user namespaces (%v)", err)}
 	}
-	return Feature{State: No, Why: fmt.Sprintf("%s: %v; RUN of package managers fails", in, err), Ask: "a kernel with CONFIG_SECCOMP_FILTER=y"}
+	return Feature{State: No, Why: fmt.Sprintf("%s: %v; package managers fail in RUN", in, err), Ask: "a kernel with CONFIG_SECCOMP_FILTER=y"}
 }
 
-// fuse looks for what SquashFS files are mounted with.
+// fuse checks the programs and devices that mount SquashFS files.
 func fuse(context.Context) Feature {
 	const without = "SquashFS files are unpacked before they run"
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -91,17 +91,17 @@ func fuse(context.Context) Feature {
 	}
 	unix.Close(fd)
 	if err := runtime.CanMountSquashFS(); err != nil {
-		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse is there, %v; %s", errors.Unwrap(err), without), Ask: "install the package squashfuse"}
+		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse exists, but %v; %s", errors.Unwrap(err), without), Ask: "install the package squashfuse"}
 	}
 	return Feature{State: OK, Why: "/dev/fuse and squashfuse"}
 }
 
-// subordinate ids are what other tools ask administrators for.
+// subordinate reports on subordinate IDs, which other tools need from administrators.
 func subordinate(context.Context) Feature {
 	return Feature{State: OK, Why: "not needed: builds and runs use your own id alone; no /etc/subuid, no setuid helper"}
 }
 
-// foreign finds the architectures whose programs run here.
+// foreign returns the architectures whose programs run here.
 func foreign(ctx context.Context) Feature {
 	here, mine := runtime.Emulators()
 	in, err := trial(ctx, syscall.CLONE_NEWNS, "binfmt", "")
@@ -117,11 +117,11 @@ func foreign(ctx context.Context) Feature {
 	switch {
 	case f.Why != "":
 	case able:
-		f = Feature{State: Limited, Why: "the kernel lets you run them, and no static qemu is on PATH", Do: "put Debian's qemu-user-static on PATH"}
+		f = Feature{State: Limited, Why: "the kernel supports it, but no static qemu is on PATH", Do: "put Debian's qemu-user-static on PATH"}
 	case in == "":
-		f = Feature{State: No, Why: fmt.Sprintf("nothing is registered with binfmt_misc, and to register needs user namespaces (%v)", err)}
+		f = Feature{State: No, Why: fmt.Sprintf("nothing is registered with binfmt_misc, and registering needs user namespaces (%v)", err)}
 	default:
-		f = Feature{State: No, Why: fmt.Sprintf("the kernel does not let users register emulators (%v), which Linux 6.7 does; such images can be unpacked and moved", err),
+		f = Feature{State: No, Why: fmt.Sprintf("the kernel does not allow users to register emulators (%v), Linux 6.7 does; such images can only be unpacked and moved", err),
 			Ask: "install qemu-user-static and its binfmt_misc handlers (flag F)"}
 	}
 	return f
@@ -136,12 +136,12 @@ func found(patterns ...string) (out []string) {
 	return out
 }
 
-// gpu looks for device nodes that the user may open, and for CDI specs.
+// gpu checks for device nodes that the user can open, and for CDI specs.
 func gpu(context.Context) Feature {
 	nodes := found("/dev/nvidia[0-9]*", "/dev/kfd")
 	if len(nodes) == 0 {
 		if kernelFile("/proc/driver/nvidia/version") != "" {
-			return Feature{State: No, Why: "the NVIDIA driver is loaded, and there are no device nodes", Ask: "nvidia-modprobe -c 0 -u"}
+			return Feature{State: No, Why: "the NVIDIA driver is loaded, but its device nodes are missing", Ask: "nvidia-modprobe -c 0 -u"}
 		}
 		return Feature{State: No, Why: "none on this machine (no /dev/nvidia*, /dev/kfd); compute nodes may have some"}
 	}
@@ -165,7 +165,7 @@ func gpu(context.Context) Feature {
 	return Feature{State: OK, Why: why}
 }
 
-// fabric looks for the devices of fast networks.
+// fabric checks for the devices of fast networks.
 func fabric(context.Context) Feature {
 	nodes := found("/dev/infiniband/uverbs*", "/dev/cxi[0-9]*", "/dev/hfi1_[0-9]*", "/dev/xpmem")
 	if len(nodes) == 0 {
@@ -179,7 +179,7 @@ func fabric(context.Context) Feature {
 	return Feature{State: OK, Why: strings.Join(nodes, " ") + ", visible in images as all of /dev"}
 }
 
-// mpi looks for launchers and for the ways in which Slurm starts ranks.
+// mpi checks for launchers and for Slurm's methods to start ranks.
 func mpi(ctx context.Context) Feature {
 	var have []string
 	for _, n := range []string{"mpirun", "mpiexec", "prterun"} {
@@ -196,14 +196,14 @@ func mpi(ctx context.Context) Feature {
 	return Feature{State: OK, Why: strings.Join(have, ", ")}
 }
 
-// pmiTypes is what "srun --mpi=list" says. It writes to standard error, and a
-// cluster that does not answer is not a reason not to know the command.
+// pmiTypes returns the PMI types that "srun --mpi=list" prints. srun writes them to standard
+// error, and fails if the cluster does not answer.
 func pmiTypes(ctx context.Context) string {
 	cmd := exec.CommandContext(ctx, "srun", "--mpi=list")
-	cmd.WaitDelay = time.Second // children of it may keep its output open
+	cmd.WaitDelay = time.Second // child processes may keep its output open
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return "it does not say which PMI it has"
+		return "PMI types unknown"
 	}
 	var types []string
 	for _, l := range strings.Split(string(out), "\n") {

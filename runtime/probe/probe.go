@@ -1,10 +1,10 @@
-// Package probe finds out what a host allows that runs and builds use, for hpcc doctor.
+// Package probe finds out which features of runs and builds a host allows, for hpcc doctor.
 //
-//	Checks ─► Run (all at the same time) ─► Features: state, reason, what to do or to ask for
+// Checks ─► Run (all in parallel) ─► Features: state, reason, remedy
 //
-// It tries things instead of reading settings, which show only the obstacles that one
-// knows: a child of hpcc does it in namespaces of its own ([Child]). It changes nothing on
-// the host. Compute nodes may allow something else than the login node.
+// It tests features instead of reading settings, which miss unknown obstacles: a child of
+// hpcc uses them in its own namespaces ([Child]). It changes nothing on the host. Compute
+// nodes may differ from the login node.
 package probe
 
 import (
@@ -21,43 +21,43 @@ import (
 	"hpcc/runtime"
 )
 
-// A Feature is something that runs or builds use and a host may not allow.
+// A Feature is something that runs or builds need and a host may not allow.
 type Feature struct {
 	Name  string `json:"name"`  // "user namespaces", …
-	State State  `json:"state"` // how far the host allows it
-	Why   string `json:"why"`   // what was found; why not, as the kernel said it
-	Do    string `json:"do"`    // what the user can do about it; "" nothing, or nothing is to be done
-	Ask   string `json:"ask"`   // the line to send to the administrator; ""
-	Vital bool   `json:"vital"` // without it no image runs
+	State State  `json:"state"` // whether the host allows it
+	Why   string `json:"why"`   // what was found, or the kernel's reason for refusing
+	Do    string `json:"do"`    // what the user can do about it; empty if nothing
+	Ask   string `json:"ask"`   // line to send to the administrator; empty if none
+	Vital bool   `json:"vital"` // no image runs without it
 }
 
-// A State says how far a host allows something.
+// State reports how far a host allows a feature.
 type State string
 
 // The states of a Feature.
 const (
 	OK      State = "ok"
-	Limited State = "limited" // there is a way round, or a part is missing
+	Limited State = "limited" // there is a workaround, or a part is missing
 	No      State = "no"
 )
 
-// A Check finds out about one feature. What it returns has its name and Vital.
+// A Check tests one feature. Run sets the name and Vital of the result.
 type Check struct {
 	Name  string
 	Vital bool
 	Look  func(ctx context.Context) Feature
 }
 
-// checkTime is how long a check may take: a dead mount or a server that does
-// not answer must not hold up the others for ever. A busy or an emulated machine
-// needs several seconds, so a check that took slowTime is reported as slow.
+// checkTime is how long a check may take: a dead mount or server must not delay the others
+// forever. A busy or emulated machine needs several seconds, so a check that took slowTime
+// is reported as slow.
 const (
 	checkTime = 30 * time.Second
 	slowTime  = 3 * time.Second
 )
 
-// Run carries out checks, all at the same time, and returns what they found in
-// their order. One that has no answer in time is a feature that is not there.
+// Run runs checks in parallel and returns their results in order. A check without an answer
+// in time gives the state No.
 func Run(ctx context.Context, checks []Check) []Feature {
 	out := make([]Feature, len(checks))
 	var wg sync.WaitGroup
@@ -75,8 +75,8 @@ func Run(ctx context.Context, checks []Check) []Feature {
 				if took := time.Since(begun); took > slowTime {
 					out[i].Why += fmt.Sprintf(" (slow: the answer took %.0f s)", took.Seconds())
 				}
-			case <-ctx.Done(): // its thread may hang in the kernel, where nothing ends it
-				out[i] = Feature{State: No, Why: fmt.Sprintf("no answer within %v: a server or a file system that it needs may be dead", checkTime)}
+			case <-ctx.Done(): // its thread may hang in the kernel and cannot be ended
+				out[i] = Feature{State: No, Why: fmt.Sprintf("no answer within %v: a server or file system may not be responding", checkTime)}
 			}
 			out[i].Name, out[i].Vital = c.Name, c.Vital
 		}()
@@ -85,8 +85,8 @@ func Run(ctx context.Context, checks []Check) []Feature {
 	return out
 }
 
-// Checks are those of what the kernel and this machine allow. dir is where
-// builds would work: a directory of the store's file system.
+// Checks returns the checks of this kernel and machine. dir is a directory of the store's
+// file system, in which builds would work.
 func Checks(dir string) []Check {
 	return []Check{
 		{"user namespaces", true, userNamespaces},
@@ -111,16 +111,16 @@ func Checks(dir string) []Check {
 	}
 }
 
-// Cure returns what an administrator must change so that a run refused with err works.
+// Cure returns the change by an administrator that would make a run refused with err work.
 func Cure(err *runtime.NamespaceError) string {
 	return "ask the administrator: " + askNamespaces(err.Err, "user")
 }
 
-// userNamespaces tries the namespaces that each run makes.
+// userNamespaces tests the namespaces that each run creates.
 func userNamespaces(ctx context.Context) Feature {
 	if err := try(ctx, syscall.CLONE_NEWNS); err != nil {
 		if try(ctx, 0) == nil {
-			return Feature{State: OK, Why: "without mount namespaces they are of no use"}
+			return Feature{State: OK, Why: "of no use without mount namespaces"}
 		}
 		return Feature{State: No, Why: err.Error(), Ask: askNamespaces(err, "user")}
 	}
@@ -134,14 +134,14 @@ func userNamespaces(ctx context.Context) Feature {
 	return Feature{State: OK, Why: "a user may have " + most}
 }
 
-// namespace tries one kind of namespace below a user namespace.
+// namespace tests one kind of namespace below a user namespace.
 func namespace(ctx context.Context, flag uintptr, kind, without string) Feature {
 	err := try(ctx, flag)
 	if err == nil {
 		return Feature{State: OK, Why: "a user may have " + limit(kind)}
 	}
 	if try(ctx, 0) != nil {
-		return Feature{State: No, Why: "they need user namespaces"}
+		return Feature{State: No, Why: "needs user namespaces"}
 	}
 	return Feature{State: No, Why: fmt.Sprintf("%v; %s", err, without), Ask: askNamespaces(err, kind)}
 }
@@ -150,15 +150,15 @@ func limit(kind string) string { return kernelFile("/proc/sys/user/max_" + kind 
 
 func askLimit(kind string) string { return "sysctl -w user.max_" + kind + "_namespaces=15000" }
 
-// kernelFile is the text of a small file of /proc or /sys; "" when there is none.
+// kernelFile returns the text of a small file in /proc or /sys, or "".
 func kernelFile(p string) string {
 	b, _ := os.ReadFile(p)
 	return strings.TrimSpace(string(b))
 }
 
-// askNamespaces is the line that most likely lets a user have namespaces of a
-// kind that were refused with err. user_namespaces(7) and namespaces(7) have the
-// limits; the other switches are of Debian and of Ubuntu's AppArmor.
+// askNamespaces returns the change that most likely allows namespaces of a kind refused with
+// err. The limits are documented in user_namespaces(7) and namespaces(7); the other switches
+// are Debian's and those of Ubuntu's AppArmor.
 func askNamespaces(err error, kind string) string {
 	switch {
 	case limit(kind) == "0":
@@ -175,5 +175,5 @@ func askNamespaces(err error, kind string) string {
 	case errors.Is(err, syscall.EINVAL):
 		return "a kernel with CONFIG_USER_NS=y"
 	}
-	return "does a container or a security policy forbid unshare(CLONE_NEWUSER)? Its seccomp profile must allow clone, unshare and mount; a process in a chroot may not do it at all"
+	return "does a container or a security policy forbid unshare(CLONE_NEWUSER)? Its seccomp profile must allow clone, unshare and mount; a process in a chroot is never allowed to"
 }

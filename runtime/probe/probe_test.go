@@ -15,8 +15,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A check that hangs, as a system call on a dead mount does, is told of, and
-// keeps no other.
+// A check that hangs, as a system call on a dead mount does, is reported and does not delay
+// the others.
 func TestRunHangs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -36,7 +36,7 @@ func TestRunHangs(t *testing.T) {
 	}
 }
 
-// On every host each check has an answer with a reason, and leaves nothing.
+// On every host each check returns a result with a reason, and leaves no files.
 func TestChecks(t *testing.T) {
 	dir := t.TempDir()
 	for _, f := range Run(context.Background(), Checks(dir+"/not/there")) {
@@ -45,11 +45,11 @@ func TestChecks(t *testing.T) {
 		}
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("the checks leave %v (%v)", left, err)
+		t.Errorf("the checks left %v (%v)", left, err)
 	}
 }
 
-// A host that allows a user no user namespaces is told of, with the cure.
+// A host that does not allow user namespaces is reported with the cure.
 func TestRun(t *testing.T) {
 	if !testenv.Alone(t, &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER,
@@ -62,7 +62,7 @@ func TestRun(t *testing.T) {
 		max   string
 		state State
 	}{{"1000", OK}, {"100", Limited}, {"0", No}} {
-		// The limit of this namespace, which its root may set (namespaces(7)).
+		// The limit of this namespace, which its root can set (namespaces(7)).
 		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte(c.max), 0); err != nil {
 			t.Skip(err)
 		}

@@ -16,21 +16,21 @@ import (
 	"hpcc/runtime/fakeroot"
 )
 
-// What a host allows is found out by doing it, in a child that is root of its
-// own namespaces: settings tell only of the obstacles that one knows.
+// Features are tested in a child that is root of its own namespaces, because settings do not
+// show unknown obstacles.
 
-// trialName is argv[0] of such a child. argv[1] says what to try, argv[2] where.
+// trialName is argv[0] of that child. argv[1] is the test, argv[2] its directory.
 const trialName = "hpcc-trial"
 
-// try starts a child in a user namespace with one more kind of namespace. That
-// it could be started is the answer.
+// try starts a child in a user namespace with one more kind of namespace. Starting the child
+// is the test.
 func try(ctx context.Context, flag uintptr) error {
 	_, err := trial(ctx, flag, "nothing", "")
 	return err
 }
 
-// trial has a child try something as root of its own user namespace. The error
-// is a syscall.Errno where the kernel refused; in says in which step of the trial.
+// trial runs a test in a child that is root of its own user namespace. If the kernel
+// refused, err is a syscall.Errno and in the step of the test.
 func trial(ctx context.Context, flag uintptr, what, dir string) (in string, err error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = []string{trialName, what, dir}
@@ -41,13 +41,13 @@ func trial(ctx context.Context, flag uintptr, what, dir string) (in string, err 
 	if err != nil {
 		var errno syscall.Errno
 		if errors.As(err, &errno) {
-			return "", errno // without the words about fork and exec
+			return "", errno // without the text about fork and exec
 		}
 		return "", err
 	}
 	var errno int
 	if _, err := fmt.Sscanf(string(out), "%d", &errno); err != nil {
-		return "", fmt.Errorf("trying %s: %q is no answer", what, out)
+		return "", fmt.Errorf("testing %s: unexpected answer %q", what, out)
 	}
 	_, in, _ = strings.Cut(string(out), " ")
 	if errno != 0 {
@@ -56,8 +56,8 @@ func trial(ctx context.Context, flag uintptr, what, dir string) (in string, err 
 	return "", nil
 }
 
-// Child does the work of a child that [Run] started to try something in namespaces of its
-// own. It returns false in any other process. It is for [runtime.Init].
+// Child runs a test in a child process that [Run] started in its own namespaces. It returns
+// false in any other process. It is a helper for [runtime.Init].
 func Child(args []string) (child bool, err error) {
 	if args[0] != trialName {
 		return false, nil
@@ -66,7 +66,7 @@ func Child(args []string) (child bool, err error) {
 	return true, nil
 }
 
-// runTrial is the child: it prints an error number (0: it worked) and the step.
+// runTrial runs in the child. It prints an error number (0: success) and the step.
 func runTrial(args []string) {
 	in, err := "", error(nil)
 	if len(args) == 3 {
@@ -86,19 +86,18 @@ func runTrial(args []string) {
 	fmt.Fprintf(os.Stdout, "%d %s", int(errno), in)
 }
 
-// setsAttribute is the step of tryOverlay that fails on a file system without user
-// extended attributes. An overlay can be mounted on it, but a directory that was
-// removed cannot be made again: that would have to hide the lower one's files by
-// such an attribute.
+// setsAttribute is the step of tryOverlay that fails on a file system without user extended
+// attributes. An overlay can be mounted there, but a removed directory cannot be created
+// again, because the attribute must hide the lower directory's files.
 const setsAttribute = "setting a user attribute"
 
-// tryOverlay mounts an overlay as builds do and makes the changes that need
-// attributes and whiteouts: some file systems refuse only those.
+// tryOverlay mounts an overlay as builds do and makes changes that need attributes and
+// whiteouts, because some file systems refuse only those.
 func tryOverlay(dir string) (in string, err error) {
 	at := func(p string) string { return filepath.Join(dir, p) }
 	for _, d := range []string{"lower", "lower/d", "upper", "work", "merged"} {
 		if err := os.Mkdir(at(d), 0o755); err != nil {
-			return "making directories", err
+			return "creating directories", err
 		}
 	}
 	if err := os.WriteFile(at("lower/f"), nil, 0o644); err != nil {
@@ -108,7 +107,7 @@ func tryOverlay(dir string) (in string, err error) {
 		return setsAttribute, err
 	}
 	data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", at("lower"), at("upper"), at("work"))
-	if err := os.Chdir(dir); err == nil { // short and free of commas and colons
+	if err := os.Chdir(dir); err == nil { // short, and without commas and colons
 		data = "lowerdir=lower,upperdir=upper,workdir=work,userxattr"
 	}
 	if err := unix.Mount("overlay", at("merged"), "overlay", 0, data); err != nil {
@@ -122,7 +121,7 @@ func tryOverlay(dir string) (in string, err error) {
 		return "removing a directory", err
 	}
 	if err := os.Mkdir(at("merged/d"), 0o755); err != nil {
-		return "making a directory again", err
+		return "recreating a directory", err
 	}
 	return "", nil
 }

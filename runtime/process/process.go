@@ -1,5 +1,5 @@
-// Package process finds and executes programs and ends as they end: exit statuses,
-// signals, and the errors of a start as a user needs them.
+// Package process finds and executes programs and ends with their status. It provides exit
+// statuses, signals, and user-readable errors for a failed start.
 package process
 
 import (
@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exit statuses of a run that ended before the program began, as env(1),
-// nohup(1) and docker-run(1) have them.
+// Exit statuses of a run that ended before the program started, as for env(1), nohup(1) and
+// docker-run(1).
 const (
 	ExitFailed        = 125 // hpcc could not set up the run
-	ExitNotExecutable = 126 // the program is there and cannot be executed
-	ExitNotFound      = 127 // there is no such program inside
+	ExitNotExecutable = 126 // the program exists but cannot be executed
+	ExitNotFound      = 127 // the program does not exist inside
 )
 
-// An Error is a run that ended before the program began.
+// Error reports a run that ended before the program started.
 type Error struct {
 	Status int // one of the Exit constants
 	Err    error
@@ -75,7 +75,7 @@ func ExecError(exe, name string, err error) error {
 	return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", name, noExec(exe, err))}
 }
 
-// noExec explains err where the reason is not the program's own mode.
+// noExec explains err if the cause is not the program's mode.
 func noExec(exe string, err error) error {
 	var st unix.Statfs_t
 	if errors.Is(err, unix.EACCES) && unix.Statfs(exe, &st) == nil && st.Flags&unix.ST_NOEXEC != 0 {
@@ -84,7 +84,7 @@ func noExec(exe string, err error) error {
 	return err
 }
 
-// EndAs ends this process as another one ended: 128 + N for signal N.
+// EndAs ends this process with the status of another one: 128 + N for signal N.
 func EndAs(state *os.ProcessState) {
 	ws := state.Sys().(syscall.WaitStatus)
 	if ws.Signaled() {
@@ -93,7 +93,7 @@ func EndAs(state *os.ProcessState) {
 	os.Exit(ws.ExitStatus())
 }
 
-// MemoryFile writes v, as JSON, to a file that exists only in memory.
+// MemoryFile writes v as JSON to a file that exists only in memory.
 func MemoryFile(name string, v any) (*os.File, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -111,15 +111,14 @@ func MemoryFile(name string, v any) (*os.File, error) {
 	return f, nil
 }
 
-// Born returns when a living process began, in clock ticks since the machine did
-// (field 22 of /proc/PID/stat, proc_pid_stat(5)). With it a pid that was given to another
-// process is not taken for this one.
+// Born returns when a living process started, in clock ticks since boot (field 22 of
+// /proc/PID/stat, proc_pid_stat(5)). It distinguishes processes that had the same pid.
 func Born(pid int) (uint64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// The name, field 2, is in parentheses and may hold blanks and more of them.
+	// The name, field 2, is in parentheses and may contain blanks and parentheses.
 	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 	if len(f) < 20 {
 		return 0, fmt.Errorf("/proc/%d/stat is cut short", pid)

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relayed are the signals that end or steer programs, those of schedulers and real-time ones among them, but for
-// those that this process was started to ignore: to ask for one would end that for its child, too.
+// relayed returns the signals that end or control programs, including real-time signals and
+// those of schedulers. It omits signals that this process inherited as ignored, because
+// handling them would reset them for its child as well.
 func relayed() []os.Signal {
 	list := []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGWINCH, syscall.SIGALRM, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGIO, syscall.SIGPWR}
@@ -22,26 +23,26 @@ func relayed() []os.Signal {
 	return slices.DeleteFunc(list, signal.Ignored)
 }
 
-// The real-time signals that the C libraries leave to programs: signal(7). The first two are glibc's own,
-// and musl has a third.
+// The real-time signals available to programs: signal(7). glibc reserves the first two, and
+// musl a third.
 const (
 	firstRealTime = 35
 	lastRealTime  = 64
 )
 
-// RelaySignals passes what is sent to this process on to p until stop is called.
+// RelaySignals forwards signals of this process to p until stop is called.
 func RelaySignals(p *os.Process) (stop func()) {
 	c := make(chan os.Signal, 16)
-	signal.Notify(c, append(relayed(), syscall.SIGCONT)...) // none would mean all
+	signal.Notify(c, append(relayed(), syscall.SIGCONT)...) // an empty list would mean all signals
 	done := make(chan struct{})
 	go func() {
 		for {
 			select {
 			case s := <-c:
 				if (s == syscall.SIGINT || s == syscall.SIGQUIT || s == syscall.SIGWINCH) && inForeground() {
-					continue // from the terminal: the program had it, too
+					continue // from the terminal: the program received it as well
 				}
-				_ = p.Signal(s) // the child may be gone already; Wait will tell
+				_ = p.Signal(s) // the child may have ended; Wait reports it
 			case <-done:
 				return
 			}
@@ -50,8 +51,8 @@ func RelaySignals(p *os.Process) (stop func()) {
 	return func() { signal.Stop(c); close(done) }
 }
 
-// inForeground says whether this process's group is what its terminal sends
-// ^C, ^\ and changes of its size to, the program's among them.
+// inForeground reports whether this process's group is the terminal's foreground group. The
+// program is in that group and receives ^C, ^\ and size changes directly.
 func inForeground() bool {
 	fd, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -62,20 +63,21 @@ func inForeground() bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// EndBy ends this process by a signal, as one ended another process, and without
-// a core. It returns only of a signal that does not end processes.
+// EndBy ends this process by a signal that ended another process, without a core dump. It
+// returns only if the signal does not end processes.
 func EndBy(s syscall.Signal) {
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	signal.Reset(s)
-	// Go has handlers of its own for all signals, and some print.
+	// Go installs handlers for all signals, and some of them print.
 	var usual [4]uintptr
 	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&usual)), 0, 8, 0, 0) // the size of the kernel's sets of signals
 	_ = syscall.Kill(syscall.Getpid(), s)
 	time.Sleep(time.Second)
 }
 
-// AsInit starts the program as a child of this process, the first of its pid
-// namespace, in a binary without the early entry point. It ends as the program ends. It returns only when it cannot be started.
+// AsInit starts the program as a child of this process, the first of its pid namespace, in a
+// binary without the early entry point. It ends with the program's status and returns only
+// if the program cannot be started.
 func AsInit(exe string, args, env []string) error {
 	c := make(chan os.Signal, 16)
 	signal.Notify(c, append(relayed(), syscall.SIGCONT, syscall.SIGCHLD)...)
@@ -84,12 +86,12 @@ func AsInit(exe string, args, env []string) error {
 		signal.Stop(c)
 		return err
 	}
-	// What the terminal sends reaches the program by itself; what comes here
-	// was passed on by the process outside.
+	// Terminal signals reach the program directly. The signals here were forwarded by the
+	// process outside.
 	_ = syscall.Setpgid(0, 0)
 	for s := range c {
 		if s != syscall.SIGCHLD {
-			_ = syscall.Kill(pid, s.(syscall.Signal)) // it may be gone; the next wait tells
+			_ = syscall.Kill(pid, s.(syscall.Signal)) // it may have ended; the next wait reports it
 			continue
 		}
 		for {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Path returns a path by which the kernel finds what a descriptor stands for.
+// Path returns a path through which the kernel finds the file of a descriptor.
 func Path(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
 // MaxLinks is the number of symbolic links that one resolution follows, as in the kernel.
@@ -27,8 +27,8 @@ func Split(p string) []string {
 // Dup duplicates a descriptor; exec closes the duplicate.
 func Dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
 
-// ReadLink returns the target of the symbolic link that fd (O_PATH|O_NOFOLLOW) stands for,
-// and whether it is a link.
+// ReadLink returns the target of the symbolic link that fd (O_PATH|O_NOFOLLOW) refers to.
+// isLink is false if it is not a link.
 func ReadLink(fd int) (target string, isLink bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

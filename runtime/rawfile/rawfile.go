@@ -1,8 +1,8 @@
-// Package rawfile uses files by system calls alone.
+// Package rawfile accesses files through system calls only.
 //
-// Package os asks the kernel to poll every file that it opens, which costs a start five
-// calls for each small file; Read and Write open, read or write, and close. Path and
-// ReadLink follow files by open descriptors, so that no other process can exchange them.
+// Package os asks the kernel to poll every file that it opens, which costs five calls for
+// each small file. Read and Write only open, read or write, and close. Path and ReadLink use
+// open descriptors, so that no other process can replace the files.
 package rawfile
 
 import (
@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read reads a whole file. A FIFO, which images may have under any name,
-// is empty.
+// Read reads a whole file. A FIFO, which images may have under any name, counts as empty.
 func Read(name string) ([]byte, error) {
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -26,7 +25,7 @@ func Read(name string) ([]byte, error) {
 	return ReadAll(fd, name)
 }
 
-// ReadAll reads what is left of an opened file.
+// ReadAll reads the rest of an open file.
 func ReadAll(fd int, name string) ([]byte, error) {
 	b := make([]byte, 0, 4096)
 	for {
@@ -46,7 +45,7 @@ func ReadAll(fd int, name string) ([]byte, error) {
 	}
 }
 
-// Write writes a file in one call, as the files of /proc/self require. Flags, such as
+// Write writes a file in one system call, as files in /proc/self require. flags, such as
 // O_CREAT, are added to O_WRONLY.
 func Write(name string, data []byte, flags int) error {
 	fd, err := unix.Open(name, unix.O_WRONLY|unix.O_CLOEXEC|flags, 0o644)

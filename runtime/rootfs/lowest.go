@@ -12,8 +12,8 @@ import (
 )
 
 // On many diskless nodes "/" is the initramfs itself, the lowest mount of the
-// namespace. pivot_root(2) cannot replace that one (EINVAL). A run moves its
-// root over it instead, as switch_root(8) does, and the initramfs stays below.
+// namespace. pivot_root(2) cannot replace it (EINVAL). A run moves its root over
+// it instead, as switch_root(8) does, and the initramfs stays below.
 //
 // The kernel leaves these ways back to it, and this is why none is open:
 //
@@ -28,8 +28,8 @@ import (
 //     bounding set too.
 //   - A second /proc or /sys, without the masks of a container: the host's are covered.
 
-// IsLowest reports whether the root directory of this process is the lowest
-// mount of its namespace. Only a ramfs or a tmpfs can be.
+// IsLowest reports whether this process's root directory is the lowest mount of its
+// namespace. Only a ramfs or a tmpfs can be.
 func IsLowest() bool {
 	var st unix.Statfs_t
 	if unix.Statfs("/", &st) != nil || (st.Type != unix.RAMFS_MAGIC && st.Type != unix.TMPFS_MAGIC) {
@@ -65,9 +65,9 @@ func (r *Root) moveOver() error {
 	return unix.Chdir("/")
 }
 
-// coverKernelFiles covers each /proc and /sys of the host with an empty directory.
-// The kernel refuses a new one to namespaces in which none is fully visible
-// (mount_too_revealing). Descriptors below /proc/self/fd cannot be named any more.
+// coverKernelFiles covers each /proc and /sys of the host with an empty directory. The
+// kernel then refuses new ones to namespaces in which none is fully visible
+// (mount_too_revealing). After this, paths below /proc/self/fd no longer work.
 func coverKernelFiles() error {
 	info, err := rawfile.Read("/proc/self/mountinfo")
 	if err != nil {
@@ -81,7 +81,8 @@ func coverKernelFiles() error {
 	return nil
 }
 
-// kernelMounts returns where a mountinfo file lists proc and sysfs outside of base.
+// kernelMounts returns the mount points of proc and sysfs outside of Base that a
+// mountinfo file lists.
 func kernelMounts(info string) (dirs []string) {
 	for line := range strings.Lines(info) {
 		mount, fs, ok := strings.Cut(line, " - ")
@@ -100,16 +101,16 @@ func kernelMounts(info string) (dirs []string) {
 // unescapeMount decodes the characters that mountinfo writes as octal (proc(5)).
 var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// Uncovering are the capabilities with which a program that is root inside could
-// reach a lowest root again.
+// Uncovering lists capabilities with which a program that is root inside could reach a
+// lowest root again.
 var Uncovering = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE}
 
-// KeepCovered takes the uncovering capabilities from what this thread executes.
+// KeepCovered drops the uncovering capabilities for programs that this thread executes.
 func KeepCovered() error { return DropCapabilities(Uncovering...) }
 
-// DropCapabilities takes capabilities, with numbers below 32, from what this
-// thread executes; the thread itself keeps them. Programs that are not root
-// inside lose all capabilities on exec anyway.
+// DropCapabilities drops capabilities with numbers below 32 for programs that this thread
+// executes; the thread keeps them. Programs that are not root inside lose all capabilities
+// on exec anyway.
 func DropCapabilities(capabilities ...uintptr) error {
 	if os.Geteuid() != 0 {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// mountinfo of a diskless node in a mount namespace of its own, and of a host that
-// left its initramfs: there the root has a parent that is not listed.
+// mountinfo of a diskless node in its own mount namespace, and of a host that has left its
+// initramfs: its root has a parent that is not listed.
 const (
 	disklessMounts = `80 80 0:2 / / rw - rootfs rootfs rw,size=1003524k
 81 80 0:21 / /proc rw,relatime - proc p rw

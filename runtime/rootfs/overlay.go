@@ -12,22 +12,22 @@ import (
 	"hpcc/runtime/rawfile"
 )
 
-// A directory to which names must be added may have many entries: Debian's
-// /etc has seventy, and each bind mount costs ten microseconds, half of them
-// when the program ends. Where the kernel lets users have overlays (Linux
-// 5.11), one overlay shows directory and new names together instead.
+// A directory that needs new names may have many entries: Debian's /etc has seventy. Each
+// bind mount costs ten microseconds, half of them at the program's end. If users can mount
+// overlays (Linux 5.11), one overlay shows the directory together with the new names
+// instead.
 
-// fewEntries is how many bind mounts cost as much as an overlay.
+// fewEntries is the number of bind mounts that cost as much as an overlay.
 const fewEntries = 16
 
-// A mountPoint is where a mount of the spec goes, as the spec says it.
+// A mountPoint is the destination of a mount of the spec.
 type mountPoint struct {
 	path string
 	dir  bool
 }
 
-// mountPoints lists where the mounts with the opened sources fds go; fd -1 is
-// one without a source, at a directory.
+// mountPoints returns the destinations of the mounts with the open sources fds. fd -1 marks
+// a mount without a source, on a directory.
 func mountPoints(ms []specs.Mount, fds []int) []mountPoint {
 	out := make([]mountPoint, len(ms))
 	for i, m := range ms {
@@ -38,11 +38,11 @@ func mountPoints(ms []specs.Mount, fds []int) []mountPoint {
 	return out
 }
 
-// overlay covers directory cur, of this mode and path, with an overlay of it and
-// of a directory that holds one more name, and all that the spec mounts there
-// and cur has not. It has no place for changes: it is read-only.
+// overlay covers directory cur, with this mode and path, by a read-only overlay of it and a
+// directory with missing names: one more name and all the spec's mount points that cur
+// lacks.
 func (r *Root) overlay(cur int, mode uint32, done []string, more mountPoint) error {
-	layer := "etc" + strconv.Itoa(cur) // descriptors stay open: the name is free
+	layer := "etc" + strconv.Itoa(cur) // descriptors stay open, so the name is unique
 	if err := unix.Mkdirat(r.Scratch, layer, 0o755); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (r *Root) overlay(cur int, mode uint32, done []string, more mountPoint) err
 		return err
 	}
 	defer unix.Close(at)
-	// The first layer's mode is what the overlay shows; mkdir would have masked it.
+	// The overlay shows the first layer's mode, and mkdir applies the umask.
 	if err := unix.Fchmodat(r.Scratch, layer, mode&0o777|0o700, 0); err != nil {
 		return err
 	}
@@ -62,22 +62,22 @@ func (r *Root) overlay(cur int, mode uint32, done []string, more mountPoint) err
 		dir, name := path.Split(p.path)
 		var st unix.Stat_t
 		if path.Clean(dir) == "/"+path.Join(done...) && unix.Fstatat(cur, name, &st, unix.AT_SYMLINK_NOFOLLOW) == unix.ENOENT {
-			_ = create(at, name, p.dir) // what this misses is added one by one
+			_ = create(at, name, p.dir) // a name that fails is added individually
 		}
 	}
 	data := fmt.Sprintf("lowerdir=%s:%s,userxattr", rawfile.Path(at), rawfile.Path(cur))
 	return unix.Mount("overlay", rawfile.Path(cur), "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, data)
 }
 
-// holdsMounts says whether something is mounted below the directory fd, which
-// an overlay would not show. When it cannot tell, it says so too.
+// holdsMounts reports whether anything is mounted below the directory fd, which an overlay
+// would hide. It also returns true if it cannot find out.
 func holdsMounts(fd int) bool {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlink(rawfile.Path(fd), buf)
 	if err != nil || n == len(buf) {
 		return true
 	}
-	// mountinfo writes blanks and the like as octal (proc(5)).
+	// mountinfo escapes blanks and other characters as octal (proc(5)).
 	dir := string(buf[:n])
 	if strings.ContainsAny(dir, " \t\n\\") {
 		return true

@@ -1,11 +1,11 @@
-// Package rootfs puts the root directory of a run together in a mount namespace of its
-// own, and makes it the root.
+// Package rootfs assembles the root directory of a run in a private mount namespace and
+// makes it the root.
 //
 //	OpenSources ─► the image at Base ─► Plan ─► Place + Bind for each mount ─► Seal ─► Pivot
 //
-// Mount points are resolved inside the new root: no link leads out of it. Missing ones
-// are added without changing an image that is read-only. The process must have the right
-// to mount in its namespace, such as root of a user namespace has.
+// Mount points are resolved inside the new root: links cannot lead out of it. Missing mount
+// points are added without changing a read-only image. The process must be allowed to mount
+// in its namespace, as root of a user namespace is.
 package rootfs
 
 import (
@@ -23,44 +23,44 @@ import (
 	"hpcc/runtime/rawfile"
 )
 
-// Base is the directory where the new root is put together before it becomes the root. It
-// exists on every host and nothing below it is bound by default, so that a
-// recursive bind (of /tmp, say, when the image lies there) does not show the
-// half-made root inside itself. Sources are opened before it is covered.
+// Base is the directory in which the new root is assembled. It exists on every host and
+// nothing below it is bound by default. So a recursive bind (of /tmp, for example, when the
+// image is there) does not contain the unfinished root. Sources are opened before Base is
+// covered.
 const Base = "/usr"
 
-// A Root is a new root while it is put together, mounted at Base.
+// A Root is a new root during its assembly, mounted at Base.
 type Root struct {
 	FD      int  // its top directory
-	Write   bool // mount points may be created in the image itself
-	Scratch int  // a tmpfs without a name for overlays; none if it is not positive
-	Lowest  bool // the host's root is the lowest mount: pivot moves this one over it
+	Write   bool // mount points may be created in the image
+	Scratch int  // descriptor of a tmpfs without a path for overlays; none if not positive
+	Lowest  bool // the host's root is the lowest mount: Pivot moves this root over it
 	planned []mountPoint
-	rebuilt []int // directories that were rebuilt on a tmpfs to hold mount points
+	rebuilt []int // directories replaced by a tmpfs to hold mount points
 	origins []origin
 }
 
-// An origin says whose the content of a path inside is: the host's, where a mount
-// must not add names, or the run's.
+// An origin records whether a path inside shows the host's files, to which a mount must not
+// add names, or the run's.
 type origin struct {
 	path  string
 	host  bool
-	below bool // it holds for all that lies below, unless a later origin says otherwise
+	below bool // applies to everything below, unless a later origin overrides it
 }
 
-// NoteMount notes that a mount covers a path, with the host's files or not.
+// NoteMount records that a mount covers a path, with the host's files or others.
 func (r *Root) NoteMount(path string, host bool) {
 	r.origins = append(r.origins, origin{path, host, true})
 }
 
-// Plan makes room for the mounts that come next, whose opened sources are fds. It
-// covers the root if that lacks the first name of a mount point.
+// Plan prepares the root for the next mounts, whose open sources are fds. It covers the root
+// if the first name of a mount point is missing.
 func (r *Root) Plan(ms []specs.Mount, fds []int) error {
 	r.planned = mountPoints(ms, fds)
 	return r.coverRoot()
 }
 
-// Seal makes the directories read-only that were rebuilt to hold mount points.
+// Seal makes the directories that were replaced to hold mount points read-only.
 func (r *Root) Seal() error {
 	for _, fd := range r.rebuilt {
 		if err := RemountReadOnly(fd); err != nil {
@@ -70,8 +70,8 @@ func (r *Root) Seal() error {
 	return nil
 }
 
-// CloneSources replaces those of the opened sources that contain Base by copies: what is
-// put together there would show up in them.
+// CloneSources replaces the open sources that contain Base by copies, because the unfinished
+// root would be visible in them.
 func CloneSources(ms []specs.Mount, fds []int) error {
 	for i, m := range ms {
 		if m.Type != "bind" || !Inside(Base, m.Source) {
@@ -79,7 +79,7 @@ func CloneSources(ms []specs.Mount, fds []int) error {
 		}
 		fd, err := unix.OpenTree(fds[i], "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
 		if err != nil {
-			return fmt.Errorf("copying the mounts below %q: %w; Linux 5.2 or newer can do that: bind the directories in it instead", m.Source, err)
+			return fmt.Errorf("copying the mounts below %q: %w; this needs Linux 5.2 or newer: bind the directories in it instead", m.Source, err)
 		}
 		unix.Close(fds[i])
 		fds[i] = fd
@@ -87,8 +87,8 @@ func CloneSources(ms []specs.Mount, fds []int) error {
 	return nil
 }
 
-// OpenSources opens the sources of binds, before anything is covered. It returns -1 for
-// other mounts.
+// OpenSources opens the sources of binds, before anything is covered. The descriptor of
+// other mounts is -1.
 func OpenSources(ms []specs.Mount) ([]int, error) {
 	fds := make([]int, len(ms))
 	for i, m := range ms {
@@ -105,7 +105,7 @@ func OpenSources(ms []specs.Mount) ([]int, error) {
 	return fds, nil
 }
 
-// BindSource binds the opened source of m to the mount point to; rec is MS_REC or 0.
+// BindSource binds the open source of m to the mount point to. rec is MS_REC or 0.
 func BindSource(m specs.Mount, from, to int, rec uintptr) error {
 	if Inside(Base, m.Source) { // a copy: CloneSources
 		return unix.MoveMount(from, "", to, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
@@ -113,8 +113,8 @@ func BindSource(m specs.Mount, from, to int, rec uintptr) error {
 	return Bind(from, to, rec)
 }
 
-// Bind binds the file or directory from to the mount point to; rec is MS_REC or 0. A tree
-// with mounts that the user did not make can only be bound with all of them
+// Bind binds the file or directory from to the mount point to. rec is MS_REC or 0. A tree
+// with mounts that the user did not create can only be bound with all of them
 // (mount_namespaces(7)).
 func Bind(from, to int, rec uintptr) error {
 	err := unix.Mount(rawfile.Path(from), rawfile.Path(to), "", unix.MS_BIND|rec, "")
@@ -124,11 +124,11 @@ func Bind(from, to int, rec uintptr) error {
 	return err
 }
 
-// RemountReadOnly makes the mount that fd stands on read-only.
+// RemountReadOnly makes the mount of fd read-only.
 func RemountReadOnly(fd int) error { return Remount(fd, unix.MS_RDONLY) }
 
-// Remount adds flags to the mount that fd stands on. Those that it has must be
-// kept: in a user namespace they are locked (mount_namespaces(7)).
+// Remount adds flags to the mount of fd. Its current flags must be kept: in a user namespace
+// they are locked (mount_namespaces(7)).
 func Remount(fd int, flags uintptr) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
@@ -160,18 +160,17 @@ func (r *Root) Pivot() error {
 	return unix.Chdir("/")
 }
 
-// Place opens (O_PATH) the mount point for dst, which is resolved inside the
-// new root: links cannot lead out of it, and where says at what path that was.
-// What is missing is made: on the image itself when that is writable, else on a
-// tmpfs that shows the image's directory with the missing name added.
+// Place opens (O_PATH) the mount point for dst, resolved inside the new root, and returns
+// its resolved path. It creates a missing mount point: in the image if that is writable,
+// else on a tmpfs that shows the image's directory with the missing name added.
 func (r *Root) Place(dst string, wantDir bool) (at int, where string, err error) {
-	// What is there is found in one call, where the kernel has it (Linux 5.6).
+	// An existing path needs one system call, if the kernel supports it (Linux 5.6).
 	fd, err := unix.Openat2(r.FD, dst, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS})
 	if err == nil {
 		return ofKind(fd, path.Join("/", dst), wantDir)
 	}
 	todo := rawfile.Split(dst)
-	var done []string // resolved components, none of them a link
+	var done []string // resolved path elements, without links
 	cur, err := rawfile.Dup(r.FD)
 	if err != nil {
 		return -1, "", err
@@ -214,7 +213,7 @@ func (r *Root) Place(dst string, wantDir bool) (at int, where string, err error)
 		unix.Close(fd)
 		if itself := "/" + path.Join(append(done, c)...); path.Clean(target) == itself {
 			if cur, err = r.replace(cur, done, c); err != nil {
-				return -1, "", fmt.Errorf("making a directory of the link %q, which leads to itself: %w", itself, err)
+				return -1, "", fmt.Errorf("replacing the link %q, which points to itself, by a directory: %w", itself, err)
 			}
 			todo = append([]string{c}, todo...)
 			continue
@@ -234,15 +233,15 @@ func (r *Root) Place(dst string, wantDir bool) (at int, where string, err error)
 	return ofKind(cur, "/"+path.Join(done...), wantDir)
 }
 
-// ofKind returns the mount point at, opened at path where. It refuses to mount a
-// file on a directory and the other way round, and closes it then.
+// ofKind returns the mount point at, opened at path where. It closes it and fails if only
+// one of source and mount point is a directory.
 func ofKind(at int, where string, wantDir bool) (int, string, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(at, &st)
 	if isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR; err == nil && isDir != wantDir {
-		err = errors.New("the source is a file, the image has a directory there")
+		err = errors.New("the source is a file, but the destination is a directory in the image")
 		if wantDir {
-			err = errors.New("the source is a directory, the image has a file there")
+			err = errors.New("the source is a directory, but the destination is a file in the image")
 		}
 	}
 	if err != nil {
@@ -268,7 +267,7 @@ func (r *Root) reopen(cur int, names []string) (int, error) {
 	return cur, err
 }
 
-// Lookup opens a path of the new root in which no component is a link.
+// Lookup opens a path of the new root. No path element may be a link.
 func (r *Root) Lookup(p string) (int, error) {
 	root, err := rawfile.Dup(r.FD)
 	if err != nil {
@@ -277,17 +276,17 @@ func (r *Root) Lookup(p string) (int, error) {
 	return r.reopen(root, rawfile.Split(filepath.Clean("/"+p)))
 }
 
-// add makes name in directory cur (whose path is done) and returns the
-// directory that holds it now.
+// add creates name in directory cur, whose path is done, and returns the directory that now
+// contains it.
 func (r *Root) add(cur int, done []string, name string, dir bool) (int, error) {
 	at := "/" + path.Join(done...)
 	where := path.Join(at, name)
 	host := r.ofHost(at)
-	// What the user may not write to is covered, as the image is; so is /dev,
-	// where devices are added. A cover would keep the program out of what it
-	// may write to, and would miss what comes later in /proc and /sys.
+	// Directories that the user cannot write are covered, as the image is, and so is /dev to
+	// add devices. Covering a writable directory would keep the program's files from the
+	// host, and covering /proc or /sys would hide later entries.
 	if host && (Inside(at, "/proc") || Inside(at, "/sys") || (!Inside(at, "/dev") && unix.Access(rawfile.Path(cur), unix.W_OK) == nil)) {
-		return -1, fmt.Errorf("the host's %s, which is shown there, has no %q and a mount shall not make it; make it on the host first", at, name)
+		return -1, fmt.Errorf("the host's %s does not contain %q, and hpcc does not create files on the host; create it on the host first", at, name)
 	}
 	if !host {
 		err := create(cur, name, dir)
@@ -296,12 +295,12 @@ func (r *Root) add(cur int, done []string, name string, dir bool) (int, error) {
 			return cur, nil
 		}
 		if r.Write && !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
-			return -1, fmt.Errorf("making mount point %q: %w", where, err)
+			return -1, fmt.Errorf("creating mount point %q: %w", where, err)
 		}
 	}
 	top, err := r.extend(cur, done, name, dir)
 	if err != nil {
-		return -1, fmt.Errorf("making room for mount point %q: %w", where, err)
+		return -1, fmt.Errorf("adding mount point %q: %w", where, err)
 	}
 	r.origins = append(r.origins, origin{at, false, false}, origin{where, false, true})
 	if err := create(top, name, dir); !errors.Is(err, unix.EEXIST) {
@@ -310,7 +309,7 @@ func (r *Root) add(cur int, done []string, name string, dir bool) (int, error) {
 	return top, nil
 }
 
-// ofHost says whether what lies at path, inside, is the host's own.
+// ofHost reports whether path, inside, shows the host's files.
 func (r *Root) ofHost(path string) bool {
 	for _, s := range slices.Backward(r.origins) {
 		if s.path == path || (s.below && Inside(path, s.path)) {
@@ -320,8 +319,8 @@ func (r *Root) ofHost(path string) bool {
 	return false
 }
 
-// replace makes a directory of a link that leads to itself: debootstrap leaves
-// such a /proc. The image's own link goes only when the image may be written to.
+// replace replaces a link that points to itself by a directory; debootstrap leaves such a
+// /proc. It removes the image's link only if the image is writable.
 func (r *Root) replace(cur int, done []string, name string) (int, error) {
 	if !r.Write {
 		var err error
@@ -335,7 +334,7 @@ func (r *Root) replace(cur int, done []string, name string) (int, error) {
 	return cur, create(cur, name, true)
 }
 
-// create makes an empty directory or file to mount on.
+// create creates an empty directory or file as a mount point.
 func create(at int, name string, dir bool) error {
 	if dir {
 		return unix.Mkdirat(at, name, 0o755)
@@ -347,9 +346,9 @@ func create(at int, name string, dir bool) error {
 	return err
 }
 
-// extend covers directory cur with a tmpfs that shows the same names: bind
-// mounts for what is there, copies of the links. Names can then be added
-// without touching the image. name, of this kind, will be one of them.
+// extend covers directory cur with a tmpfs that shows the same names: bind mounts for
+// entries and copies of links. Names can then be added without changing the image. name, of
+// the given kind, is the first.
 func (r *Root) extend(cur int, done []string, name string, dir bool) (int, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(cur, &st); err != nil {
@@ -359,7 +358,7 @@ func (r *Root) extend(cur int, done []string, name string, dir bool) (int, error
 	if err != nil {
 		return -1, err
 	}
-	// Devices of the host's /dev would not open on an overlay of a user's.
+	// Devices of the host's /dev cannot be opened on a user's overlay.
 	if len(entries) > fewEntries && !r.Write && r.Scratch > 0 && !r.ofHost("/"+path.Join(done...)) && !holdsMounts(cur) {
 		if r.overlay(cur, st.Mode, done, mountPoint{name, dir}) == nil {
 			return r.covering(done)
@@ -368,9 +367,8 @@ func (r *Root) extend(cur int, done []string, name string, dir bool) (int, error
 	return r.cover(cur, st.Mode, done, entries, nil)
 }
 
-// coverRoot covers the root with a tmpfs, if that lacks the first name of a mount
-// point. It does so before anything is mounted: later, every mount would have to
-// be shown again.
+// coverRoot covers the root with a tmpfs if the first name of a mount point is missing. It
+// runs before all mounts, because later every mount would have to be bound again.
 func (r *Root) coverRoot() error {
 	missing := false
 	var tops []string
@@ -400,8 +398,8 @@ func (r *Root) coverRoot() error {
 	return err
 }
 
-// cover covers directory cur, of this mode and path, with a tmpfs that shows its
-// entries; those of hidden are empty, because something is mounted there next.
+// cover covers directory cur, with this mode and path, by a tmpfs that shows its entries.
+// Entries in hidden stay empty, because they are mounted over next.
 func (r *Root) cover(cur int, mode uint32, done []string, entries []os.DirEntry, hidden []string) (int, error) {
 	data := fmt.Sprintf("size=4m,mode=%o", mode&0o777|0o700)
 	if err := unix.Mount("tmpfs", rawfile.Path(cur), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
@@ -421,8 +419,7 @@ func (r *Root) cover(cur int, mode uint32, done []string, entries []os.DirEntry,
 	return top, populate(entries, hidden, cur, top)
 }
 
-// covering opens the directory with the path done as it is now that something
-// was mounted there.
+// covering opens the mount that now covers the directory with the path done.
 func (r *Root) covering(done []string) (int, error) {
 	if len(done) > 0 {
 		root, err := rawfile.Dup(r.FD)
@@ -431,7 +428,7 @@ func (r *Root) covering(done []string) (int, error) {
 		}
 		return r.reopen(root, done)
 	}
-	// The new root itself was covered: the mount below it is found by name.
+	// If the new root itself was covered, the mount is found by path.
 	top, err := unix.Open(Base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == nil {
 		r.FD, err = rawfile.Dup(top)
@@ -439,8 +436,8 @@ func (r *Root) covering(done []string) (int, error) {
 	return top, err
 }
 
-// populate shows the entries of the directory from in the directory to; of the
-// hidden ones, which are not links, only the name.
+// populate shows the entries of the directory from in the directory to. For hidden entries,
+// which are not links, it only creates the name.
 func populate(entries []os.DirEntry, hidden []string, from, to int) error {
 	for _, e := range entries {
 		n := e.Name()
@@ -454,7 +451,7 @@ func populate(entries []os.DirEntry, hidden []string, from, to int) error {
 			err = unix.Mount(rawfile.Path(from)+"/"+n, rawfile.Path(to)+"/"+n, "", unix.MS_BIND|unix.MS_REC, "")
 		}
 		if err != nil {
-			return fmt.Errorf("showing %q: %w", n, err)
+			return fmt.Errorf("binding %q: %w", n, err)
 		}
 	}
 	return nil

@@ -4,9 +4,9 @@
 //	--bind /scratch --bind /opt/site:/opt/site:ro
 //	--set-env "LICENSE=27000@$USER-lic"
 //
-// The administrator's file applies to everybody on the machine, the user's own comes after
-// it. Quotes and variables of the caller's environment mean what they mean in a shell;
-// nothing else does.
+// The administrator's file applies to all users of the machine, followed by the user's own
+// file. Quotes and variables of the caller's environment work as in a shell; other shell
+// syntax does not.
 package runconf
 
 import (
@@ -23,15 +23,15 @@ import (
 // adminDefaults is the administrator's file.
 const adminDefaults = "/etc/hpcc/run.conf"
 
-// A Line is a line of run.conf with flags.
+// A Line is a line of run.conf that holds flags.
 type Line struct {
 	File   string
 	Number int      // from 1
 	Words  []string // the flags and their values
 }
 
-// Read reads the files of defaults that exist, in the order in which they
-// apply. Every start asks for them: it costs two calls where there are none.
+// Read reads the existing default files in the order in which they apply. Every start calls
+// it: without files it costs two system calls.
 func Read() ([]Line, error) {
 	lines, err := readDefaults(adminDefaults)
 	dir := os.Getenv("XDG_CONFIG_HOME")
@@ -45,13 +45,13 @@ func Read() ([]Line, error) {
 	return append(lines, own...), err
 }
 
-// Hint returns where the line stands, for an error message.
+// Hint returns the location of the line, for an error message.
 func (l *Line) Hint() string {
-	return fmt.Sprintf("%s:%d says %s; --no-config ignores it", l.File, l.Number, strings.Join(l.Words, " "))
+	return fmt.Sprintf("%s:%d contains %s; --no-config ignores it", l.File, l.Number, strings.Join(l.Words, " "))
 }
 
-// Blame finds the line that an error of a run may come from: one of its words
-// stands in the error. It is nil when there is none.
+// Blame returns the line that likely caused an error of a run, because the error contains
+// one of its words, or nil.
 func Blame(lines []Line, err error) *Line {
 	for i, l := range lines {
 		for _, word := range l.Words {
@@ -70,8 +70,8 @@ func Blame(lines []Line, err error) *Line {
 // maxDefaults bounds a file of defaults, in bytes.
 const maxDefaults = 64 << 10
 
-// readDefaults reads one file. A user's that is closed to the user counts as
-// none: homes of others are met under sudo.
+// readDefaults reads one file. A user's file that the user cannot read counts as missing:
+// sudo keeps another user's HOME.
 func readDefaults(file string) ([]Line, error) {
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err == unix.ENOENT || err == unix.ENOTDIR || (err == unix.EACCES && file != adminDefaults) {
@@ -106,9 +106,9 @@ func readDefaults(file string) ([]Line, error) {
 	return out, nil
 }
 
-// splitWords splits a line as a shell does: blanks between words, '…' verbatim,
-// "…" and bare text with \ and $NAME or ${NAME}, # and what follows a comment, ~/
-// at the head of a word or of its value the home directory.
+// splitWords splits a line as a shell does: blanks between words, '…' verbatim, "…" and bare
+// text with \ and $NAME or ${NAME}, # for comments, ~/ at the start of a word or its value
+// for the home directory.
 func splitWords(line string, lookup func(string) (string, bool)) ([]string, error) {
 	s := splitter{rest: line, lookup: lookup}
 	for s.rest != "" {
@@ -144,12 +144,12 @@ func splitWords(line string, lookup func(string) (string, bool)) ([]string, erro
 	return s.words, nil
 }
 
-// A splitter is in the middle of a line.
+// A splitter holds the state within a line.
 type splitter struct {
 	rest   string
 	words  []string
 	word   strings.Builder
-	inWord bool // '' is a word
+	inWord bool // so that '' gives an empty word
 	lookup func(string) (string, bool)
 }
 
@@ -185,7 +185,7 @@ func (s *splitter) quoted() error {
 	return errors.New(`a " is not closed`)
 }
 
-// char takes one character that may begin something.
+// char handles one special character.
 func (s *splitter) char(c byte) error {
 	switch {
 	case c == '\\' && s.rest != "":
@@ -216,7 +216,7 @@ func (s *splitter) variable(name string) error {
 	return nil
 }
 
-// nameLen is how many bytes of s are a variable's name.
+// nameLen returns the length of the variable name at the start of s, in bytes.
 func nameLen(s string) int {
 	isName := func(c rune) bool { return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') }
 	n := strings.IndexFunc(s, func(c rune) bool { return !isName(c) && (c < '0' || c > '9') })

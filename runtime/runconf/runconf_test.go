@@ -11,7 +11,7 @@ func lookupForTest(name string) (string, bool) {
 	return v, ok
 }
 
-// Lines of a file of defaults become words as in a shell.
+// Lines of a default file are split into words as in a shell.
 func TestSplitWords(t *testing.T) {
 	for _, c := range []struct{ in, want string }{ // words joined by "|", or "!" and a part of the error
 		{"", ""}, {"  # all of it", ""}, {"--bind /x", "--bind|/x"}, {"\t-b\t/x  ", "-b|/x"},
@@ -32,7 +32,7 @@ func TestSplitWords(t *testing.T) {
 	}
 }
 
-// A line in single quotes is one word and itself, whatever stands in it.
+// A line in single quotes is one word, unchanged.
 func FuzzSplitWords(f *testing.F) {
 	for _, s := range []string{"", "a b", "$", "${", "\\", "\"$HOME\"", "~", "#", "'"} {
 		f.Add(s)

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An rlimit is a resource limit that programs meet, and how users name it.
+// An rlimit is a resource limit that programs exceed, with its name for users.
 type rlimit struct {
 	errno    error
 	resource int
 	what     string
 	flag     string // of ulimit
-	unit     uint64 // bytes of ulimit's unit; 1 for a number
-	unitName string // with a leading space, "" for a number
+	unit     uint64 // bytes per unit of ulimit; 1 for a number
+	unitName string // with a leading space; empty for a number
 	cure     string // value to give to ulimit
 }
 
@@ -27,12 +27,11 @@ var rlimits = []rlimit{
 	{unix.E2BIG, unix.RLIMIT_STACK, "the stack, of which arguments and environment may fill a quarter,", "-s", 1024, " KiB", "8192"},
 }
 
-// LimitAdvice returns what a user can do about an error that a resource limit
-// of this process caused, as one sentence without a period. It returns "" for
-// other errors.
+// LimitAdvice returns advice about an error that a resource limit of this process caused, as
+// one sentence without a period. It returns "" for other errors.
 func LimitAdvice(err error) string {
 	if errors.Is(err, unix.ENFILE) {
-		return "all programs of this machine together have too many files open: try again later, or tell the administrator"
+		return "the programs of this machine together have too many open files: try again later, or ask the administrator"
 	}
 	var pe *fs.PathError
 	for _, l := range rlimits {
@@ -40,7 +39,7 @@ func LimitAdvice(err error) string {
 			continue
 		}
 		if l.errno == unix.EAGAIN && (!errors.As(err, &pe) || pe.Op != "fork/exec") {
-			continue // a descriptor that is not ready, not a process
+			continue // EAGAIN of a descriptor, not of a new process
 		}
 		var r unix.Rlimit
 		if unix.Getrlimit(l.resource, &r) != nil || r.Cur == unix.RLIM_INFINITY {

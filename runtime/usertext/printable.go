@@ -1,5 +1,5 @@
-// Package usertext words what users see: text from elsewhere so that it cannot pass for a
-// message of hpcc, and advice on errors that a resource limit caused.
+// Package usertext prepares text for users: it makes foreign text unable to imitate a
+// message of hpcc, and gives advice on errors that a resource limit caused.
 package usertext
 
 import (
@@ -9,11 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// Printable returns text as hpcc's own messages may show it: names of files,
-// answers of servers and records of other users stand in them. Control
-// characters, bytes that are not UTF-8 and characters that change the direction
-// of text become escapes as in Go source (\x1b, \u202e). Lines after the first
-// begin with a space, so that none of them looks like a message of hpcc.
+// Printable returns text from file names, servers or other users in a form that is safe in
+// hpcc's messages. Control characters, invalid UTF-8 and characters that change the
+// direction of text become escapes as in Go source (\x1b, \u202e). Lines after the first
+// begin with a space, so that they cannot look like a message of hpcc.
 func Printable(text string) string {
 	text = strings.TrimRight(text, "\r\n")
 	if isPlain(text) {

@@ -1,5 +1,5 @@
-// Package bounded decodes formats whose decoders need more than linear time or
-// memory for input that a stranger made for that.
+// Package bounded decodes formats whose usual decoders need more than linear time or memory
+// for malicious input.
 package bounded
 
 import (
@@ -8,12 +8,12 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// maxNested bounds how deep tables, arrays and dotted keys of TOML are nested.
-// The decoder's time and memory are quadratic in that: 16,000 dots take 2.6 GB.
+// maxNested bounds the nesting of TOML tables, arrays and dotted keys. The decoder's time
+// and memory are quadratic in it: 16,000 dots take 2.6 GB.
 const maxNested = 500
 
-// TOML decodes TOML into a struct. It refuses keys and values that are nested
-// deeper than 500 levels. Its other errors are those of [toml.Decode].
+// TOML decodes TOML into a struct. It refuses keys and values nested deeper than 500 levels.
+// Other errors are those of [toml.Decode].
 func TOML(text string, into any) (toml.MetaData, error) {
 	if line := tooDeep(text); line > 0 {
 		return toml.MetaData{}, toml.ParseError{
@@ -24,8 +24,8 @@ func TOML(text string, into any) (toml.MetaData, error) {
 	return toml.Decode(text, into)
 }
 
-// tooDeep returns the line on which TOML is nested deeper than maxNested; 0 if
-// there is none. Brackets and dots in strings count too.
+// tooDeep returns the line on which TOML is nested deeper than maxNested, or 0. It also
+// counts brackets and dots in strings.
 func tooDeep(text string) (line int) {
 	depth, dots := 0, 0
 	line = 1

@@ -1,5 +1,5 @@
-// Package disk copies, names and removes files, and reports what a file system and the
-// limit of open files allow. It knows nothing of a store.
+// Package disk copies, names and removes files, and reports the limits of file systems and
+// of open files. It is independent of the store.
 package disk
 
 import (
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CopyFile copies the bytes of a file to a name that does not exist, for the
-// user alone to read and write.
+// CopyFile copies a file to a name that does not exist, readable and writable only for the
+// user.
 func CopyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -31,8 +31,8 @@ func CopyFile(from, to string) error {
 	return err
 }
 
-// FileKey names a copy of a file or directory: by its device, inode, size and
-// times, so that one that was changed is another.
+// FileKey returns a key for a version of a file or directory, from its device, inode, size
+// and times.
 func FileKey(path string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -41,7 +41,7 @@ func FileKey(path string) (string, error) {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()), nil
 }
 
-// RemoveAll removes a tree, also one with directories that deny their owner.
+// RemoveAll removes a tree, including directories whose mode denies their owner.
 func RemoveAll(path string) error {
 	if err := os.RemoveAll(path); err == nil {
 		return nil
@@ -60,13 +60,12 @@ func RemoveAll(path string) error {
 	return os.RemoveAll(path)
 }
 
-// keptOpen is how many descriptors a command of hpcc uses besides those of the
-// work that it divides: standard streams, Go's poller, the store, an archive.
+// keptOpen is the number of descriptors that an hpcc command uses besides its parallel work:
+// standard streams, Go's poller, the store, an archive.
 const keptOpen = 12
 
-// AtOnce returns how many pieces of work may go on at the same time when each
-// opens up to files descriptors: want, or fewer (at least 1) where the limit of
-// open files (ulimit -n) does not allow that many.
+// AtOnce returns how many tasks may run in parallel if each opens up to files descriptors:
+// want, or fewer (at least 1) if the limit of open files (ulimit -n) requires it.
 func AtOnce(want, files int) int {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil || l.Cur > 1<<20 {

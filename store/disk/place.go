@@ -13,26 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Place is what a file system offers in a directory.
+// A Place describes a directory's file system.
 type Place struct {
-	Dir      string // the directory that was looked at
-	Type     string // of the file system: "nfs", "ext4", …; a number in hexadecimal where it is not known
+	Dir      string // the examined directory
+	Type     string // of the file system: "nfs", "ext4", …; a hexadecimal number if unknown
 	Shared   bool   // other nodes see the same files
-	ReadOnly bool   // mounted so
-	NoExec   bool   // no program there can be executed
+	ReadOnly bool   // mounted read-only
+	NoExec   bool   // mounted noexec
 
-	Total, Free           uint64 // bytes; Free is what an ordinary user may take
-	Inodes, FreeInodes    uint64 // 0 of 0 where the file system does not count them
-	QuotaUsed, QuotaLimit uint64 // bytes; QuotaLimit is 0 where there is none or it cannot be read
+	Total, Free           uint64 // bytes; Free is available to an ordinary user
+	Inodes, FreeInodes    uint64 // 0 if the file system does not count them
+	QuotaUsed, QuotaLimit uint64 // bytes; QuotaLimit is 0 if there is none or it cannot be read
 
-	Write    error // why nothing can be made there; nil: it can
-	XAttr    error // why files can have no user attributes
-	HardLink error // why files can have no second name
-	Owner    int   // whose the files are that were made there, -1 not tried
+	Write    error // why no file can be created; nil: it can
+	XAttr    error // why files cannot have user attributes
+	HardLink error // why files cannot have hard links
+	Owner    int   // owner of new files; -1 if not tested
 }
 
-// fileSystems are the numbers of statfs(2); linux/magic.h has most. A type that
-// other nodes see is written with a star.
+// fileSystems maps the types of statfs(2), most of them from linux/magic.h. A star marks
+// file systems that are shared between nodes.
 var fileSystems = map[uint32]string{
 	0x6969: "nfs*", 0x0bd00bd0: "lustre*", 0x47504653: "gpfs*", 0x19830326: "beegfs*", 0x00c36400: "ceph*", 0xff534d42: "cifs*", 0xfe534d42: "smb*",
 	0x5346414f: "afs*", 0x7461636f: "ocfs2*", 0x01161970: "gfs2*", 0xaad7aaea: "panfs*", 0x20030528: "orangefs*", 0x013111a8: "ibrix*", 0x65735546: "fuse",
@@ -40,8 +40,8 @@ var fileSystems = map[uint32]string{
 	0xf2f52010: "f2fs", 0x73717368: "squashfs", 0x4d44: "vfat", 0x2011bab0: "exfat", 0x01021997: "9p", 0x6a656a63: "virtiofs", 0xca451a4e: "bcachefs",
 }
 
-// LookAt finds out about the file system of dir, or of the nearest directory
-// above it that exists, by making a file there and removing it.
+// LookAt examines the file system of dir, or of its nearest existing parent directory, by
+// creating and removing a file.
 func LookAt(dir string) (Place, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -75,7 +75,7 @@ func LookAt(dir string) (Place, error) {
 	return p, nil
 }
 
-// try makes a file with an attribute and a second name.
+// try creates a file with an attribute and a hard link.
 func (p *Place) try() {
 	f, err := os.CreateTemp(p.Dir, ".hpcc-doctor-")
 	if err != nil {
@@ -87,7 +87,7 @@ func (p *Place) try() {
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	if _, err := f.Write(make([]byte, 4096)); err != nil { // a full disk lets files be made
+	if _, err := f.Write(make([]byte, 4096)); err != nil { // on a full disk, only creating files works
 		p.Write = errors.Unwrap(err)
 	}
 	var st unix.Stat_t
@@ -111,8 +111,8 @@ type quotaLimits struct {
 // getUserQuota is QCMD(Q_GETQUOTA, USRQUOTA), quotactl(2).
 const getUserQuota = 0x800007 << 8
 
-// quota reads the user's quota where the kernel has it (ext4, xfs; Linux 5.14).
-// Network file systems keep theirs on the server.
+// quota reads the user's quota if the kernel has it (ext4, xfs; Linux 5.14). Network file
+// systems keep quotas on the server.
 func (p *Place) quota() {
 	f, err := os.Open(p.Dir)
 	if err != nil {

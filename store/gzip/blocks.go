@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// A BlockFormat divides a stream into blocks of one size, compresses several at once and
-// writes the results in order. The output does not depend on the number of cores or the
-// sizes of the writes. One BlockFormat serves many writers, which reuse each other's memory.
-// The gzip layers of this package and the zstd layers of package store use it.
+// A BlockFormat splits a stream into blocks of one size, compresses several in parallel and
+// writes the results in order. The output depends neither on the number of cores nor on the
+// sizes of writes. Writers of one BlockFormat share memory. The gzip layers of this package
+// and the zstd layers of package store use it.
 type BlockFormat struct {
 	Size int // bytes of a block
-	Keep int // bytes of the preceding block that Pack sees again, for matches that reach back
+	Keep int // end of the preceding block that pack sees, for back references
 
 	free sync.Pool // of *Block
 }
@@ -23,26 +23,26 @@ type Block struct {
 	In    []byte
 	From  int
 	Out   []byte
-	State any // what Pack keeps for the next block that has this memory
+	State any // state of pack for reuse with this memory
 
 	packed chan struct{}
 }
 
-// A BlockWriter compresses what is written to it. Close must be called.
+// A BlockWriter compresses written data. The caller must call Close.
 type BlockWriter struct {
 	to     io.Writer
 	format *BlockFormat
 	pack   func(*Block)
-	free   chan *Block   // whose memory may be used again
-	now    *Block        // is being filled
-	order  chan *Block   // in the order of the stream
+	free   chan *Block   // blocks for reuse
+	now    *Block        // the block being filled
+	order  chan *Block   // blocks in stream order
 	ended  chan struct{} // closed when all blocks are written
 	mu     sync.Mutex
 	failed error
 }
 
-// NewWriter returns a Writer that writes to w what pack makes of each block. pack is
-// called by several goroutines at once.
+// NewWriter returns a writer that compresses each block with pack and writes the result to
+// w. pack is called concurrently.
 func (f *BlockFormat) NewWriter(w io.Writer, pack func(*Block)) *BlockWriter {
 	n := 2*runtime.GOMAXPROCS(0) + 1
 	z := &BlockWriter{to: w, format: f, pack: pack,
@@ -60,7 +60,7 @@ func (f *BlockFormat) NewWriter(w io.Writer, pack func(*Block)) *BlockWriter {
 	return z
 }
 
-// write writes the blocks in their order.
+// write writes the blocks in order.
 func (w *BlockWriter) write() {
 	defer close(w.ended)
 	for b := range w.order {
@@ -82,7 +82,7 @@ func (w *BlockWriter) err() error {
 	return w.failed
 }
 
-// Write takes p over. Its error is that of an earlier write to the underlying writer.
+// Write compresses p. It returns the error of an earlier write to the underlying writer.
 func (w *BlockWriter) Write(p []byte) (n int, err error) {
 	size, keep := w.format.Size, w.format.Keep
 	for len(p) > 0 {
@@ -105,7 +105,7 @@ func (w *BlockWriter) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// send compresses the current block in a goroutine of its own.
+// send compresses the current block in its own goroutine.
 func (w *BlockWriter) send() {
 	b := w.now
 	b.packed = make(chan struct{})

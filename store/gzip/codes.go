@@ -6,22 +6,22 @@ import (
 	"slices"
 )
 
-// maxWord is the length of the longest code word that is written, in bits, of the
-// 15 that the format has: four of them, and what is left of a byte, go into one
-// register. Shorter words cost layers less than a thousandth.
+// maxWord is the maximum length of written code words, in bits; the format allows 15. Four
+// such words and a partial byte fit into one register. The shorter limit costs layers less
+// than a thousandth.
 const maxWord = 12
 
-// A word is a code word as the stream has it: its bits << 8, and how many.
+// A word is a code word: its bits << 8, and their number.
 type word uint32
 
 func (w word) len() uint    { return uint(w & 0xff) }
 func (w word) bits() uint64 { return uint64(w >> 8) }
 
-// A bitWriter writes bits, the lowest first, to the end of a buffer.
+// A bitWriter appends bits to a buffer, the lowest first.
 type bitWriter struct {
 	buf []byte
-	acc uint64 // bits that do not fill a byte yet
-	n   uint   // how many
+	acc uint64 // bits that do not fill a byte
+	n   uint   // number of these bits
 }
 
 // put writes n bits, 48 at most.
@@ -33,8 +33,7 @@ func (w *bitWriter) put(v uint64, n uint) {
 	}
 }
 
-// stored writes a block that holds its bytes as they are, 65,535 at most (RFC
-// 1951, 3.2.4).
+// stored writes an uncompressed block of at most 65,535 bytes (RFC 1951, 3.2.4).
 func (w *bitWriter) stored(p []byte, last bool) {
 	head := uint64(0)
 	if last {
@@ -50,8 +49,8 @@ func (w *bitWriter) stored(p []byte, last bool) {
 	w.buf = append(w.buf, p...)
 }
 
-// part writes the sequences that were found in p as one block: with codes made for
-// it, or stored where that is not longer.
+// part writes the sequences of p as one block: with its own codes, or stored if that is not
+// longer.
 func (d *deflater) part(p []byte) {
 	lit := &d.lit[0]
 	for i := range 256 {
@@ -75,7 +74,7 @@ func (d *deflater) part(p []byte) {
 	d.write(p)
 }
 
-// bits is how long a block is whose codes took that many bytes, in bits.
+// bits returns the length of a block in bits, given the size of its codes in bytes.
 func (d *deflater) bits(codes int) int {
 	size := 8 * codes
 	for i, n := range d.lit[0] {
@@ -115,7 +114,7 @@ func (d *deflater) write(p []byte) {
 			n += words[l].len()
 		}
 		p = p[s.lits:]
-		if s.length > 0 { // three literals and a match are 36 bits and 42, at most
+		if s.length > 0 { // three literals and a match take at most 36 and 42 bits
 			binary.LittleEndian.PutUint64(buf[at:], acc)
 			at += int(n >> 3)
 			acc >>= n & 56
@@ -139,12 +138,11 @@ func (d *deflater) write(p []byte) {
 	d.out.put(words[256].bits(), words[256].len())
 }
 
-// makeCode makes the words of a code in which what stands often is short: Huffman's,
-// with no word longer than that many bits. It has two words at least, as some
-// decoders want it.
+// makeCode computes a Huffman code with words of at most longest bits. It has at least two
+// words, as some decoders require.
 func makeCode(words []word, count []uint32, longest int) {
 	clear(words)
-	var keys [maxLit]uint64 // how often << 16 | symbol
+	var keys [maxLit]uint64 // frequency << 16 | symbol
 	n := 0
 	for sym, c := range count {
 		if c > 0 {
@@ -160,7 +158,7 @@ func makeCode(words []word, count []uint32, longest int) {
 	}
 	slices.Sort(keys[:n])
 	lengths := wordLengths(keys[:n], longest)
-	for i, n := 0, len(lengths)-1; n > 0; n-- { // the rarest have the longest
+	for i, n := 0, len(lengths)-1; n > 0; n-- { // the rarest symbols get the longest words
 		for range lengths[n] {
 			words[keys[i]&0xffff] = word(n)
 			i++
@@ -169,7 +167,7 @@ func makeCode(words []word, count []uint32, longest int) {
 	fillWords(words, lengths)
 }
 
-// fillWords gives the symbols their words by their lengths (RFC 1951, 3.2.2).
+// fillWords assigns code words according to their lengths (RFC 1951, 3.2.2).
 func fillWords(words []word, lengths []int) {
 	var next [maxCode + 1]uint16
 	code := uint16(0)
@@ -185,16 +183,16 @@ func fillWords(words []word, lengths []int) {
 	}
 }
 
-// wordLengths tells how many words of each length, longest at most, the code of sorted keys
-// has. The tree is made in place, as Moffat and Katajainen do ("In-place calculation
-// of minimum-redundancy codes", 1995).
+// wordLengths returns the number of words of each length, at most longest, for sorted keys.
+// It builds the tree in place, after Moffat and Katajainen ("In-place calculation of
+// minimum-redundancy codes", 1995).
 func wordLengths(keys []uint64, longest int) []int {
 	var tree [maxLit]uint64
 	n := len(keys)
 	for i, k := range keys {
 		tree[i] = k >> 16
 	}
-	// Weights of inner nodes, each then replaced by the place of its parent.
+	// Weights of inner nodes, then replaced by the index of their parent.
 	leaf, root := 0, 0
 	for i := range n - 1 {
 		take := func() uint64 {
@@ -210,7 +208,7 @@ func wordLengths(keys []uint64, longest int) []int {
 		a := take()
 		tree[i] = a + take()
 	}
-	// Depths of the inner nodes, from the root down, and with them of the leaves.
+	// Depths of the inner nodes, from the root down, and from these the depths of the leaves.
 	lengths := make([]int, longest+1)
 	tree[n-2] = 0
 	for i := n - 3; i >= 0; i-- {
@@ -226,7 +224,7 @@ func wordLengths(keys []uint64, longest int) []int {
 		lengths[min(depth, longest)] += free - inner
 		free = 2 * inner
 	}
-	// What was too deep has been made short: others are made longer until it fits.
+	// Words that were too long have been shortened. Lengthen others until the code is valid.
 	space := 0
 	for l, c := range lengths[1:] {
 		space += c << (longest - l - 1)
@@ -243,7 +241,7 @@ func wordLengths(keys []uint64, longest int) []int {
 	return lengths
 }
 
-// codes writes the lengths of both codes' words, packed by a third code (RFC 1951, 3.2.7).
+// codes writes the word lengths of both codes, compressed by a third code (RFC 1951, 3.2.7).
 func (w *bitWriter) codes(lit, dist []word) {
 	nlit, ndist := inUse(lit, 257), inUse(dist, 1)
 	var lengths [maxLit + maxDist]uint8
@@ -274,7 +272,7 @@ func (w *bitWriter) codes(lit, dist []word) {
 	}
 }
 
-// inUse is how many words lead up to the last that is one; least at least.
+// inUse returns the number of words up to the last used one, but at least least.
 func inUse(words []word, least int) int {
 	n := len(words)
 	for n > least && words[n-1] == 0 {
@@ -283,10 +281,10 @@ func inUse(words []word, least int) int {
 	return n
 }
 
-// A preSym is a symbol of the packing code, and the bits that follow it.
+// A preSym is a symbol of the third code, and the bits that follow it.
 type preSym struct{ sym, more, bits uint8 }
 
-// runs packs lengths: equal ones, one after the other, by a count.
+// runs run-length encodes lengths.
 func runs(lengths []uint8) []preSym {
 	syms := make([]preSym, 0, len(lengths))
 	for i := 0; i < len(lengths); {
@@ -295,7 +293,7 @@ func runs(lengths []uint8) []preSym {
 			n++
 		}
 		i += n
-		if l > 0 { // 16 repeats what stands before
+		if l > 0 { // 16 repeats the previous length
 			syms = append(syms, preSym{sym: l})
 			n--
 		}

@@ -5,39 +5,39 @@ import (
 	"math/bits"
 )
 
-// What the encoder finds matches with. Its aim is the speed of a layer's
-// packing: one candidate for each place, taken when it is right.
+// Parameters of the match finder. It is optimized for speed: one candidate for each
+// position, used if it matches.
 const (
-	hashBits  = 14        // the table, of 64 KB, stays near the processor
-	checkBits = 11        // of a hash that are kept with a place, which has the other 21: what differs in them needs no look
-	hashBytes = 6         // that are hashed; matches of fewer, far away, cost more than literals
-	minMatch  = 4         // that is written, where two hashes were the same by chance
-	partBytes = 128 << 10 // that share their codes
-	tail      = 12        // bytes at the end where no match begins: more than the eight that are loaded at once
+	hashBits  = 14        // the table, of 64 KB, stays in the cache
+	checkBits = 11        // hash bits stored with a position of 21 bits, to reject candidates without reading them
+	hashBytes = 6         // hashed bytes; shorter matches far away cost more than literals
+	minMatch  = 4         // shortest match written, after a hash collision
+	partBytes = 128 << 10 // bytes that share their codes
+	tail      = 12        // bytes at the end without matches, because eight are loaded at once
 )
 
-// A sequence is some literals and the match that follows them.
+// A sequence is a run of literals and the match that follows it.
 type sequence struct {
 	lits   uint32
-	length uint16 // 0: no match, the part ends
-	dist   uint16 // less one
+	length uint16 // 0: no match, the end of the part
+	dist   uint16 // distance minus one
 }
 
-// A deflater packs blocks in the format of RFC 1951. Its zero value is ready; one
-// at a time may use it.
+// A deflater compresses blocks in the format of RFC 1951. The zero value is ready for use.
+// It is not safe for concurrent use.
 type deflater struct {
-	table [1 << hashBits]uint32 // where a hash stood last
+	table [1 << hashBits]uint32 // last position of each hash
 	seqs  []sequence
-	lit   [4][maxLit]uint32 // how often a symbol stands; four, so that equal literals one after the other do not wait for each other
+	lit   [4][maxLit]uint32 // symbol frequencies; four tables, so that runs of equal literals do not wait for each other
 	dist  [maxDist]uint32
 	words [maxLit]word  // of literals and lengths
 	far   [maxDist]word // of distances
 	out   bitWriter
 }
 
-// block packs buf[from:] and appends it to out. What lies before it must be what the
-// reader has before it; matches may point there. It ends at a whole byte, with an
-// empty stored block, and is not marked as the last.
+// block compresses buf[from:] and appends it to out. Matches may refer to the bytes before
+// from, which the decoder must have. It ends at a byte boundary with an empty stored block,
+// which is not marked as the last.
 func (d *deflater) block(out, buf []byte, from int) []byte {
 	clear(d.table[:])
 	for i := max(0, from-windowSize); i < from-tail; i += 3 {
@@ -53,17 +53,17 @@ func (d *deflater) block(out, buf []byte, from int) []byte {
 	return d.out.buf
 }
 
-// parse finds the sequences of buf from at to limit, and counts their symbols. It returns where
-// the last one ends, which may be behind limit.
+// parse finds the sequences of buf from at to limit, and counts their symbols. It returns
+// the end of the last one, which may exceed limit.
 func (d *deflater) parse(buf []byte, at, limit int) int {
 	d.seqs = d.seqs[:0]
 	clear(d.dist[:])
 	for i := range d.lit {
 		clear(d.lit[i][:])
 	}
-	lits := at // where they begin
+	lits := at // start of the literals
 	for s := at; s < min(limit, len(buf)-tail); {
-		v := bytes8(buf, s) // in which three places begin
+		v := bytes8(buf, s) // bytes for three positions
 		c := d.last(s, v)
 		if c < 0 {
 			s++
@@ -74,7 +74,7 @@ func (d *deflater) parse(buf []byte, at, limit int) int {
 			c = d.last(s, v>>16)
 		}
 		if c < 0 {
-			s += 1 + (s-lits)>>6 // what does not match for long is passed quickly
+			s += 1 + (s-lits)>>6 // skip data without matches faster
 			continue
 		}
 		n := 8
@@ -99,8 +99,8 @@ func (d *deflater) parse(buf []byte, at, limit int) int {
 	return end
 }
 
-// last is where the bytes that v begins with probably stood last, near enough for a
-// match, else -1. Now they stand at s.
+// last returns the probable last position of the bytes at the start of v, if near enough for
+// a match, else -1. It then records s as their position.
 func (d *deflater) last(s int, v uint64) int {
 	h := v << (64 - 8*hashBytes) * 0x9E3779B185EBCA87
 	place := &d.table[h>>(64-hashBits)]
@@ -112,7 +112,7 @@ func (d *deflater) last(s int, v uint64) int {
 	return -1
 }
 
-// matchLen is how many bytes at s are those at c, which lies before.
+// matchLen returns the length of the common bytes at s and at the earlier position c.
 func matchLen(buf []byte, s, c int) int {
 	n := 0
 	for ; s+n+8 <= len(buf); n += 8 {
@@ -126,13 +126,13 @@ func matchLen(buf []byte, s, c int) int {
 	return n
 }
 
-// match notes literals and a match of any length.
+// match records literals and a match of any length.
 func (d *deflater) match(lits []byte, n, dist int) {
 	d.count(lits)
 	before := uint32(len(lits))
 	for n > 0 {
 		m := min(n, maxMatch)
-		if r := n - m; r > 0 && r < 3 { // shorter matches do not exist
+		if r := n - m; r > 0 && r < 3 { // shorter matches are not possible
 			m -= 3
 		}
 		l, _, _ := lengthSym(m)
@@ -157,8 +157,8 @@ func (d *deflater) count(lits []byte) {
 	}
 }
 
-// lengthSym is the symbol of a match's length, and what follows it: how many
-// bits, and their value (RFC 1951, 3.2.5).
+// lengthSym returns the symbol of a match's length, and the number and value of its extra
+// bits (RFC 1951, 3.2.5).
 func lengthSym(n int) (sym int, extra uint, value uint64) {
 	switch l := uint(n - 3); {
 	case n == maxMatch:
@@ -171,7 +171,7 @@ func lengthSym(n int) (sym int, extra uint, value uint64) {
 	}
 }
 
-// distSym is the same of a distance less one.
+// distSym does the same for a distance minus one.
 func distSym(d uint) (sym int, extra uint, value uint64) {
 	if d < 2 {
 		return int(d), 0, 0
@@ -180,5 +180,5 @@ func distSym(d uint) (sym int, extra uint, value uint64) {
 	return int(2*k + d>>k), k, uint64(d) & (1<<k - 1)
 }
 
-// bytes8 are the eight bytes at i, the first the lowest.
+// bytes8 returns the eight bytes at i, the first one lowest.
 func bytes8(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i:]) }

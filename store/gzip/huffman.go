@@ -2,11 +2,10 @@ package gzip
 
 import "math/bits"
 
-// Sizes of the decoding tables. The first level is indexed with that many bits
-// of the stream; longer codes go on in subtables, which lie behind it. No
-// complete code needs more than 2,342 and 402 entries in all (zlib's "enough"
-// computes them); the arrays are powers of two so that a masked index is
-// known to be inside.
+// Sizes of the decoding tables. The first level is indexed with that many bits of the
+// stream; longer codes continue in subtables after it. No complete code needs more than
+// 2,342 and 402 entries in total (computed by zlib's "enough"). The arrays are powers of two
+// so that a masked index is provably in bounds.
 const (
 	litBits, litSize   = 11, 4096
 	distBits, distSize = 8, 512
@@ -16,7 +15,7 @@ const (
 // maxCode is the length of the longest code word, in bits (RFC 1951, 3.2.7).
 const maxCode = 15
 
-// An entry of a decoding table says all that is to be done for a code word:
+// An entry of a decoding table describes the action for a code word:
 //
 //	literal    isLiteral · the byte << 16 · its code's length
 //	length     base << 16 · its code's length << 8 · the same with the extra bits
@@ -25,7 +24,7 @@ const maxCode = 15
 //	end        isSpecial · isEnd · its code's length
 //	no meaning isSpecial · its code's length, 0 where no word begins so
 //
-// The lowest byte is what the entry takes from the stream, in bits.
+// The lowest byte is the number of bits that the entry consumes.
 type entry = uint32
 
 const (
@@ -35,8 +34,8 @@ const (
 	isEnd     entry = 1 << 13
 )
 
-// The symbols of a block (RFC 1951, 3.2.5): two of the lengths' and two of the
-// distances' codes exist only on paper.
+// The symbols of a block (RFC 1951, 3.2.5). Two length codes and two distance codes are
+// never used.
 const (
 	maxLit  = 286
 	maxDist = 30
@@ -47,8 +46,7 @@ var (
 	lengthExtra = [29]uint8{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0}
 )
 
-// litEntry is the entry of a symbol of the literal and length code, for a code
-// word of n bits.
+// litEntry returns the entry of a literal or length symbol with a code word of n bits.
 func litEntry(sym int, n uint32) entry {
 	switch {
 	case sym < 256:
@@ -61,7 +59,7 @@ func litEntry(sym int, n uint32) entry {
 	return isSpecial | n
 }
 
-// distEntry is the entry of a symbol of the distance code.
+// distEntry returns the entry of a distance symbol.
 func distEntry(sym int, n uint32) entry {
 	switch {
 	case sym < 4:
@@ -74,10 +72,10 @@ func distEntry(sym int, n uint32) entry {
 	return isSpecial | n
 }
 
-// preEntry is the entry of a symbol of the code that packs the other two.
+// preEntry returns the entry of a symbol of the code that encodes the other two.
 func preEntry(sym int, n uint32) entry { return isLiteral | entry(sym)<<16 | n }
 
-// wordBits is the length of an entry's code word, in bits; 0: there is none.
+// wordBits returns the length of an entry's code word in bits, or 0 if there is none.
 func wordBits(e entry) uint {
 	if e&(isLiteral|isSpecial) != 0 {
 		return uint(e & 0xff)
@@ -85,10 +83,9 @@ func wordBits(e entry) uint {
 	return uint(e >> 8 & 15)
 }
 
-// buildTable makes the decoding table of a code whose words have the given
-// lengths (0: the symbol has none). It refuses what compress/flate refuses:
-// codes that are over-subscribed or incomplete, but for a single word of one bit
-// and for no words at all, which fail only when they are met.
+// buildTable builds the decoding table of a code with the given word lengths (0: unused
+// symbol). Like compress/flate it refuses over-subscribed and incomplete codes, except a
+// single word of one bit and no words at all, which fail only when used.
 func buildTable(table []entry, tableBits uint32, lengths []uint8, symbol func(sym int, n uint32) entry) bool {
 	var count [maxCode + 1]int
 	for _, n := range lengths {
@@ -96,7 +93,7 @@ func buildTable(table []entry, tableBits uint32, lengths []uint8, symbol func(sy
 	}
 	used := len(lengths) - count[0]
 	count[0] = 0
-	var next [maxCode + 2]int // where the symbols of each length go, sorted
+	var next [maxCode + 2]int // start index of the symbols of each length
 	space := 0
 	for n := 1; n <= maxCode; n++ {
 		next[n+1] = next[n] + count[n]
@@ -129,13 +126,12 @@ func buildTable(table []entry, tableBits uint32, lengths []uint8, symbol func(sy
 	return true
 }
 
-// fillTable enters the code words of a complete code, which come sorted by
-// their length. Words stand in the stream from their highest bit on, so that
-// they are the index's lowest bits in reverse.
+// fillTable enters the words of a complete code, sorted by length. The stream holds words
+// from their highest bit on, so they are the index's lowest bits in reverse.
 func fillTable(table []entry, tableBits uint32, count *[maxCode + 1]int, sorted []uint16, symbol func(sym int, n uint32) entry) {
 	code, k, size := 0, 0, 1
 	for n := uint32(1); n <= tableBits; n++ {
-		// A table for words one bit longer is the shorter one twice.
+		// A table for words one bit longer consists of the shorter one twice.
 		if n > 1 {
 			copy(table[size:2*size], table[:size])
 		}
@@ -155,7 +151,7 @@ func fillTable(table []entry, tableBits uint32, count *[maxCode + 1]int, sorted 
 			word := int(bits.Reverse16(uint16(code)) >> (16 - n))
 			if p := word & (size - 1); p != prefix {
 				prefix, start = p, end
-				// As many bits as the longest word with this beginning has.
+				// As many bits as the longest word with this prefix has.
 				subBits = n - tableBits
 				for room := left; subBits+tableBits < maxCode && room < 1<<subBits; {
 					subBits++

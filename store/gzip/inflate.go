@@ -7,18 +7,18 @@ import (
 	"unsafe"
 )
 
-// windowSize is how far back a match may reach, in bytes (RFC 1951, 2).
+// windowSize is the maximum distance of a match, in bytes (RFC 1951, 2).
 const windowSize = 32 << 10
 
-// inBuffer is how much of the packed stream is read at a time, in bytes.
+// inBuffer is the size of reads of the compressed stream, in bytes.
 const inBuffer = 256 << 10
 
 const (
 	maxMatch = 258
-	// outSlack is the room that one round of the fast loop may use: three
-	// literals, the longest match, and what its copy in words writes beyond it.
+	// outSlack is the output space of one round of the fast loop: three literals, the longest
+	// match, and the overrun of its word-wise copy.
 	outSlack = 3 + maxMatch + 32
-	// inSlack is what one round of the fast loop may look at, in bytes.
+	// inSlack is the maximum input of one round of the fast loop, in bytes.
 	inSlack = 32
 )
 
@@ -34,15 +34,15 @@ const (
 	atEnd
 )
 
-// An inflater decodes deflate streams (RFC 1951) into buffers of its caller. It
-// accepts what compress/flate accepts.
+// An inflater decodes deflate streams (RFC 1951) into the caller's buffers. It accepts what
+// compress/flate accepts.
 type inflater struct {
 	src      io.Reader
 	srcErr   error
 	in       []byte
-	pos, end int    // what of in was not taken yet
-	bits     uint64 // taken, next bit lowest; those above count are what follows, or 0
-	count    uint   // how many bits are taken and not used
+	pos, end int    // range of unread bytes of in
+	bits     uint64 // bit buffer, next bit lowest; bits above count are the following ones or 0
+	count    uint   // number of bits in the buffer
 
 	part  part
 	last  bool // the block is the stream's last
@@ -51,16 +51,16 @@ type inflater struct {
 	lit   [litSize]entry
 	dist  [distSize]entry
 
-	history [windowSize]byte // what came before the caller's buffer, at the end
-	known   int              // how much of it is of this stream
+	history [windowSize]byte // output before the caller's buffer, at the end
+	known   int              // number of its bytes that belong to this stream
 }
 
-// restart begins the next stream of the source, at its next byte.
+// restart starts the next stream of the source, at its next byte.
 func (f *inflater) restart() {
 	f.part, f.last, f.known = atHeader, false, 0
 }
 
-// fill reads more of the source. It moves what is left to the front.
+// fill reads more of the source after moving the unread bytes to the front.
 func (f *inflater) fill() error {
 	f.giveBack()
 	if f.srcErr != nil {
@@ -93,7 +93,7 @@ func (f *inflater) giveBack() {
 	f.bits &= 1<<f.count - 1
 }
 
-// full reads whole bytes between streams. [io.EOF]: there are none.
+// full reads whole bytes between streams. It returns [io.EOF] at the end of the source.
 func (f *inflater) full(p []byte) error {
 	f.giveBack()
 	for n := 0; n < len(p); {
@@ -111,7 +111,7 @@ func (f *inflater) full(p []byte) error {
 	return nil
 }
 
-// need takes bytes until there are n bits (at most 48).
+// need reads until the bit buffer has n bits (at most 48).
 func (f *inflater) need(n uint) error {
 	for f.count < n {
 		if f.pos == f.end {
@@ -126,7 +126,7 @@ func (f *inflater) need(n uint) error {
 	return nil
 }
 
-// take uses n bits, which need has made sure of.
+// take consumes n bits, which need has provided.
 func (f *inflater) take(n uint) int {
 	v := f.bits & (1<<n - 1)
 	f.bits >>= n
@@ -134,7 +134,7 @@ func (f *inflater) take(n uint) int {
 	return int(v)
 }
 
-// noEOF is for places where the stream must not end.
+// noEOF turns io.EOF into an error where the stream must not end.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -142,9 +142,9 @@ func noEOF(err error) error {
 	return err
 }
 
-// inflate writes to out, which must be larger than outSlack, and returns how
-// much. It leaves the end of out empty. [io.EOF]: the stream has ended. What was
-// written has to be remembered before the next call.
+// inflate writes to out, which must be larger than outSlack, and returns the number of
+// bytes. It leaves the end of out unused. It returns [io.EOF] at the end of the stream. The
+// caller must call remember before the next call.
 func (f *inflater) inflate(out []byte) (n int, err error) {
 	for n < len(out)-outSlack {
 		switch f.part {
@@ -154,7 +154,7 @@ func (f *inflater) inflate(out []byte) (n int, err error) {
 			n, err = f.stored(out, n)
 		case inCodes:
 			if f.end-f.pos <= inSlack && f.srcErr == nil {
-				_ = f.fill() // what the source says counts when its bytes are used up
+				_ = f.fill() // an error counts only once the buffered bytes are used
 			}
 			if n, err = f.fast(out, n); err == nil && f.part == inCodes && n < len(out)-outSlack {
 				n, err = f.slow(out, n)
@@ -169,7 +169,7 @@ func (f *inflater) inflate(out []byte) (n int, err error) {
 	return n, nil
 }
 
-// remember keeps the end of what inflate wrote: later matches reach back to it.
+// remember keeps the end of inflate's output, to which later matches refer.
 func (f *inflater) remember(out []byte) {
 	if len(out) < windowSize {
 		copy(f.history[:], f.history[len(out):])
@@ -179,7 +179,7 @@ func (f *inflater) remember(out []byte) {
 	f.known = min(f.known+len(out), windowSize)
 }
 
-// endBlock is called behind a block's last bit.
+// endBlock runs after a block's last bit.
 func (f *inflater) endBlock() {
 	f.part = atHeader
 	if f.last {
@@ -220,7 +220,7 @@ func (f *inflater) blockHeader() error {
 	return nil
 }
 
-// fixedTables makes the tables of the codes that every decoder knows (RFC 1951, 3.2.6).
+// fixedTables builds the tables of the fixed codes (RFC 1951, 3.2.6).
 func (f *inflater) fixedTables() {
 	if f.fixed {
 		return
@@ -246,7 +246,7 @@ func (f *inflater) fixedTables() {
 	f.fixed = true
 }
 
-// preOrder is the order in which the lengths of the packing code stand (RFC 1951, 3.2.7).
+// preOrder is the order of the lengths of the third code (RFC 1951, 3.2.7).
 var preOrder = [19]uint8{16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15}
 
 // dynamicTables reads a block's own codes.
@@ -312,11 +312,11 @@ func (f *inflater) dynamicTables() error {
 	return nil
 }
 
-// symbol reads a code word with all care: no more bits than there are. It uses
-// the word's own bits and leaves extra bits to its caller.
+// symbol reads a code word without reading past the available bits. It consumes the word's
+// bits and leaves extra bits to the caller.
 func (f *inflater) symbol(table []entry, tableBits uint) (entry, error) {
 	for {
-		// Bits that are not there yet count as 0: a word that needs them waits.
+		// Missing bits read as 0, so a word that needs them waits.
 		b := f.bits & (1<<f.count - 1)
 		e, used := table[b&(1<<tableBits-1)], uint(0)
 		if e&(isLiteral|isSub) == isSub {
@@ -346,7 +346,7 @@ func (f *inflater) value(e entry) (int, error) {
 	return int(e>>16) + f.take(extra), nil
 }
 
-// slow decodes one symbol. It serves the last bytes of the source.
+// slow decodes one symbol. It handles the last bytes of the source.
 func (f *inflater) slow(out []byte, n int) (int, error) {
 	e, err := f.symbol(f.lit[:], litBits)
 	if err != nil {
@@ -379,7 +379,7 @@ func (f *inflater) slow(out []byte, n int) (int, error) {
 	return f.match(out, n, length, dist)
 }
 
-// match copies length bytes from dist bytes before.
+// match copies length bytes from distance dist.
 func (f *inflater) match(out []byte, n, length, dist int) (int, error) {
 	if back := dist - n; back > 0 {
 		if back > f.known {
@@ -413,9 +413,9 @@ func (f *inflater) stored(out []byte, n int) (int, error) {
 	return n, nil
 }
 
-// load64, store64 and store8 are what makes [inflater.fast] fast: with checks of
-// their bounds it takes a third longer. Only fast may use them; it says why they
-// stay inside. Tests with -race check them (-d=checkptr).
+// load64, store64 and store8 are unchecked: with bounds checks, [inflater.fast] takes a
+// third longer. Only fast may use them; its comment shows why they stay in bounds. Tests
+// with -race check them (-d=checkptr).
 func load64(b []byte, i int) uint64 {
 	return binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), i))[:])
 }
@@ -428,18 +428,17 @@ func store8(b []byte, i int, v byte) {
 	*(*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), i)) = v
 }
 
-// refill takes as many whole bytes as there is room for: afterwards there are 56
-// bits and more. Of count only the lowest 6 bits mean something.
+// refill fills the bit buffer with whole bytes; it then holds at least 56 bits. Only the
+// lowest 6 bits of count are significant.
 func refill(in []byte, pos int, bits, count uint64) (int, uint64, uint64) {
 	return pos + int(^count&63>>3), bits | load64(in, pos)<<(count&63), count | 56
 }
 
-// fast decodes symbols while neither in nor out can end within a round. A round
-// takes at most 2 × 7 bytes of the input and looks 8 further, which is less than
-// inSlack; it writes at most three literals and a match, whose copy in words
-// writes at most 15 bytes beyond it, which is less than outSlack; and no match
-// begins before out. It has 48 bits to read at most for a match: 15 + 5 of its
-// length and 15 + 13 of its distance.
+// fast decodes symbols while neither in nor out can end within a round. A round consumes at
+// most 2 × 7 input bytes and reads 8 beyond, less than inSlack. It writes at most three
+// literals and a match, whose word-wise copy writes at most 15 bytes beyond it, less than
+// outSlack. No match starts before out. A match needs at most 48 bits: 15 + 5 for its length
+// and 15 + 13 for its distance.
 func (f *inflater) fast(out []byte, n int) (int, error) {
 	in, lastIn, lastOut := f.in, f.end-inSlack, len(out)-outSlack
 	if f.pos >= lastIn || n >= lastOut {
@@ -449,7 +448,7 @@ func (f *inflater) fast(out []byte, n int) (int, error) {
 	e := f.lit[bits&(1<<litBits-1)]
 	var err error
 	for pos < lastIn && n < lastOut {
-		// There are 56 bits and more, and e is the entry of the first of them.
+		// There are at least 56 bits, and e is the entry of the first.
 		if e&isLiteral != 0 {
 			bits, count = bits>>(e&63), count-uint64(e)
 			store8(out, n, byte(e>>16))
@@ -511,7 +510,7 @@ func (f *inflater) fast(out []byte, n int) (int, error) {
 		dist := int(e>>16) + int(bits&(1<<(e&63)-1)>>(e>>8&15))
 		bits, count = bits>>(e&63), count-uint64(e)
 
-		// The next entry is on its way from the table while the match is copied.
+		// The next entry is loaded from the table while the match is copied.
 		pos, bits, count = refill(in, pos, bits, count)
 		e = f.lit[bits&(1<<litBits-1)]
 		if dist > n {
@@ -536,7 +535,7 @@ func (f *inflater) fast(out []byte, n int) (int, error) {
 	return n, err
 }
 
-// copyNear copies a match that begins less than a word before.
+// copyNear copies a match with a distance of less than a word.
 func copyNear(out []byte, n, to, dist int) {
 	if dist == 1 {
 		v := uint64(out[n-1]) * 0x0101010101010101
@@ -545,7 +544,7 @@ func copyNear(out []byte, n, to, dist int) {
 		}
 		return
 	}
-	// Of each word the first dist bytes are right, and are what the next begins with.
+	// The first dist bytes of each word are correct, and the next word starts with them.
 	for i := n; i < to; i += dist {
 		store64(out, i, load64(out, i-dist))
 	}

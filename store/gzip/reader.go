@@ -1,13 +1,13 @@
-// Package gzip reads and writes gzip files (RFC 1952), faster than the libraries that
-// are available in Go: unpacking an image is decompression, and packing a layer was
-// nearly half of a COPY.
+// Package gzip reads and writes gzip files (RFC 1952) faster than other Go libraries.
+// Decompression dominates unpacking an image, and compressing a layer was nearly half of a
+// COPY.
 //
 //	file → Reader: members → inflater: 56 bits at a time, one lookup for each symbol
 //	layer → Writer: blocks of 1 MiB on all cores → deflater → one member
 //
-// A Reader accepts what compress/gzip accepts, and refuses the rest with it; fuzz targets
-// compare the two. A Writer writes the same bytes on every machine. There is one level
-// of compression, near klauspost's level 2. docs/design.md has the measurements.
+// A Reader accepts exactly what compress/gzip accepts; fuzz targets compare the two. A
+// Writer writes the same bytes on every machine. There is one compression level, near
+// klauspost's level 2. docs/design.md has the measurements.
 package gzip
 
 import (
@@ -21,19 +21,19 @@ import (
 const outBuffer = 256 << 10
 
 var (
-	errHeader   = errors.New("it has no valid gzip header")
-	errChecksum = errors.New("its gzip checksum or length is wrong")
+	errHeader   = errors.New("invalid gzip header")
+	errChecksum = errors.New("gzip checksum or length mismatch")
 )
 
-// A Reader decompresses a gzip file: any number of members, one after the other. Reads
-// of 256 KiB and more are decoded in place, without a copy.
+// A Reader decompresses a gzip file with any number of members. Reads of at least 256 KiB
+// are decoded in place, without a copy.
 type Reader struct {
 	f    inflater
-	crc  uint32 // of the member, as far as it was read
+	crc  uint32 // of the member so far
 	size uint32 // of the member, modulo 2^32
 	err  error
 	buf  []byte
-	rest []byte // of buf, not read yet
+	rest []byte // unread bytes of buf
 }
 
 // NewReader returns a Reader of r. It reads the first header.
@@ -46,7 +46,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return z, nil
 }
 
-// Read may use all of p for its work, as [io.Reader] says.
+// Read may use all of p as scratch space, as [io.Reader] allows.
 func (z *Reader) Read(p []byte) (int, error) {
 	if len(p) >= outBuffer && len(z.rest) == 0 {
 		return z.decode(p)
@@ -68,7 +68,7 @@ func (z *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// decode fills p as far as it can; with an error there is nothing in p.
+// decode fills p as far as possible. On an error, p holds no data.
 func (z *Reader) decode(p []byte) (int, error) {
 	for z.err == nil {
 		n, err := z.f.inflate(p)
@@ -88,7 +88,7 @@ func (z *Reader) decode(p []byte) (int, error) {
 	return 0, z.err
 }
 
-// trailer reads a member's end and compares it.
+// trailer reads and verifies a member's trailer.
 func (z *Reader) trailer() error {
 	var b [8]byte
 	if err := z.f.full(b[:]); err != nil {
@@ -112,7 +112,7 @@ const (
 // bytes, as compress/gzip does.
 const maxString = 512
 
-// header reads a member's header. [io.EOF]: there is no further member.
+// header reads a member's header. It returns [io.EOF] if there are no further members.
 func (z *Reader) header() error {
 	var b [10]byte
 	if err := z.f.full(b[:]); err != nil {
@@ -138,7 +138,7 @@ func (z *Reader) header() error {
 	return nil
 }
 
-// options skips the parts of a header that its flags announce.
+// options skips the optional parts of a header.
 func (z *Reader) options(flags byte, crc uint32) (uint32, error) {
 	if flags&flagExtra != 0 {
 		var b [2]byte

@@ -9,17 +9,17 @@ import (
 // format has the size of a block in bytes: the output depends on it.
 var format = BlockFormat{Size: 1 << 20, Keep: windowSize}
 
-// A Writer compresses to one gzip member (RFC 1952, 2.3) on all cores. Its blocks
-// point back into each other. The same bytes give the same file.
+// A Writer compresses to one gzip member (RFC 1952, 2.3) on all cores. Blocks refer back
+// into each other. The same bytes give the same file.
 type Writer struct {
 	blocks    *BlockWriter
 	to        io.Writer
 	crc, size uint32
 }
 
-// NewWriter returns a Writer, and the error of writing the header to w.
+// NewWriter returns a Writer after writing the header to w.
 func NewWriter(w io.Writer) (*Writer, error) {
-	// No time, no name, no system: the same layer is the same file.
+	// No time, name or system, so that equal layers are equal files.
 	_, err := w.Write([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255})
 	return &Writer{blocks: format.NewWriter(w, pack), to: w}, err
 }
@@ -41,7 +41,7 @@ func (z *Writer) Write(p []byte) (int, error) {
 	return z.blocks.Write(p)
 }
 
-// Close writes what is left and the trailer. It does not close the underlying writer.
+// Close writes the remaining data and the trailer. It does not close the underlying writer.
 func (z *Writer) Close() error {
 	if err := z.blocks.Close(); err != nil {
 		return err

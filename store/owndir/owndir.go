@@ -1,15 +1,12 @@
-// Package owndir finds and makes the user's own directories in places that
-// other users of a node share, such as /tmp, /dev/shm and a job's scratch
-// directory.
+// Package owndir finds and creates the user's own directories in shared directories of a
+// node, such as /tmp, /dev/shm and a job's scratch directory.
 //
-// A directory that was checked and is then used by its path is safe only if
-// nobody can put another one at that path in between. Whoever may rename an
-// entry of any directory on the path can. [Place] therefore walks the path from
-// the root by descriptors and refuses it if such a directory belongs to a third
-// user, or if its group or everybody can write to it and it has no sticky bit.
-// A path that passes stays the same directory for everybody but root and the
-// user. So it can be used by name: by this process, after it has executed itself
-// again, and by the programs that it starts.
+// A checked directory is safe to use by path only if nobody can replace it afterwards. Any
+// user who can rename entries in a directory on the path can. [Place] therefore walks the
+// path from the root by descriptors. It refuses a directory that belongs to a third user, or
+// that its group or everybody can write to without a sticky bit. A path that passes stays
+// the same directory for everybody except root and the user. This process can use it by
+// path, also after executing itself again, and so can the programs that it starts.
 package owndir
 
 import (
@@ -24,28 +21,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An ExposedError reports a directory or symbolic link on a path that users
-// other than root and the caller can exchange, or whose entries they can.
+// ExposedError reports a directory or symbolic link on a path that users other than root and
+// the caller can replace, or whose entries they can replace.
 type ExposedError struct {
 	Path  string
-	Owner int         // the third user who owns it; -1 if root or the caller does
-	Mode  fs.FileMode // the permission bits of a directory that others can write to; 0 of any other
+	Owner int         // the third user who owns it; -1 if it is root or the caller
+	Mode  fs.FileMode // permission bits of a directory that others can write to; 0 for others
 }
 
-// World reports whether every user of the node can exchange the entries.
+// World reports whether every user of the node can replace the entries.
 func (e *ExposedError) World() bool { return e.Mode&0o002 != 0 }
 
 func (e *ExposedError) Error() string {
 	switch {
 	case e.Owner >= 0:
-		return fmt.Sprintf("%q belongs to user %d, who can exchange what is in it", e.Path, e.Owner)
+		return fmt.Sprintf("%q belongs to user %d, who can replace its entries", e.Path, e.Owner)
 	case e.World():
-		return fmt.Sprintf("every user can exchange what is in %q (mode %o, no sticky bit)", e.Path, e.Mode)
+		return fmt.Sprintf("every user can replace the entries of %q (mode %o, no sticky bit)", e.Path, e.Mode)
 	}
-	return fmt.Sprintf("its group can exchange what is in %q (mode %o, no sticky bit)", e.Path, e.Mode)
+	return fmt.Sprintf("its group can replace the entries of %q (mode %o, no sticky bit)", e.Path, e.Mode)
 }
 
-// maxLinks is how many symbolic links a walk follows, as many as the kernel does.
+// maxLinks is the maximum number of symbolic links in a walk, as in the kernel.
 const maxLinks = 40
 
 // A walker holds an open descriptor for each directory on the path so far.
@@ -55,9 +52,9 @@ type walker struct {
 	exposed []*ExposedError
 }
 
-// Walk follows path component by component, and returns the physical path and
-// every exposed directory and link on the way. If a component does not exist,
-// the error is [fs.ErrNotExist] and exposed holds what was found before it.
+// Walk follows path component by component. It returns the physical path and every exposed
+// directory and link on it. If a component does not exist, the error is [fs.ErrNotExist] and
+// exposed holds those before it.
 func Walk(path string) (physical string, exposed []*ExposedError, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return "", nil, fmt.Errorf("finding %q: %w", path, err)
@@ -102,9 +99,9 @@ func Walk(path string) (physical string, exposed []*ExposedError, err error) {
 
 // down enters the directory name, or returns the target of the symbolic link name.
 //
-// The entry cannot change between the two calls unless this walk has already
-// found the directory exposed, so opening by name is safe. The "/." has the
-// kernel mount file systems that automount keeps for it.
+// The entry cannot change between the two calls unless the directory is already recorded as
+// exposed, so opening by name is safe. The "/." makes the kernel mount automounted file
+// systems.
 func (w *walker) down(name string) (target string, err error) {
 	dir := w.fds[len(w.fds)-1]
 	var st unix.Stat_t
@@ -126,7 +123,7 @@ func (w *walker) down(name string) (target string, err error) {
 	return "", w.enter(fd, name)
 }
 
-// enter makes the opened directory fd the current one and judges it.
+// enter makes the open directory fd the current one and checks it.
 func (w *walker) enter(fd int, name string) error {
 	if len(w.fds) > 0 {
 		w.names = append(w.names, name)
@@ -144,12 +141,12 @@ func (w *walker) enter(fd int, name string) error {
 	return nil
 }
 
-// path returns the physical path of the current directory, or of an entry of it.
+// path returns the physical path of the current directory, or of an entry in it.
 func (w *walker) path(entry string) string {
 	return filepath.Join("/", filepath.Join(w.names...), entry)
 }
 
-// close leaves all directories but the first keep.
+// close closes all directories except the first keep.
 func (w *walker) close(keep int) {
 	for _, fd := range w.fds[keep:] {
 		unix.Close(fd)
@@ -157,9 +154,9 @@ func (w *walker) close(keep int) {
 	w.fds, w.names = w.fds[:keep], w.names[:max(0, keep-1)]
 }
 
-// trusted reports whether the owner of a directory is root or this user. In a
-// user namespace the owners that it does not map all look the same, so root
-// cannot be told from a third user; they count as root.
+// trusted reports whether the owner of a directory is root or this user. In a user
+// namespace, all unmapped owners look alike, so root cannot be distinguished from a third
+// user; they count as root.
 func trusted(uid uint32) bool {
 	if uid == 0 || int(uid) == os.Geteuid() {
 		return true
@@ -172,10 +169,9 @@ func trusted(uid uint32) bool {
 	return err == nil && !slices.Equal(strings.Fields(string(ids)), []string{"0", "0", "4294967295"})
 }
 
-// Place returns the physical path of a directory that nobody but root and this
-// user can exchange for another one. Others may be able to make entries in it
-// (sticky bit); [Open] deals with those. The error is an [ExposedError], or
-// says why the directory cannot be opened.
+// Place returns the physical path of a directory that nobody except root and this user can
+// replace. Others may be able to create entries in it (sticky bit); [Open] handles those.
+// The error is an [ExposedError], or the reason why the directory cannot be opened.
 func Place(dir string) (string, error) {
 	physical, exposed, err := Walk(dir)
 	if len(exposed) > 0 {
@@ -184,10 +180,10 @@ func Place(dir string) (string, error) {
 	return physical, err
 }
 
-// NodeLocal returns the directory of this node in which copies of images are
-// kept: $HPCC_STAGE if that is a path, else the job's own ($SLURM_TMPDIR,
-// $TMPDIR), else /tmp. Memory (/dev/shm) counts against the job, so only
-// $HPCC_STAGE can choose it. [Place] has to check the result.
+// NodeLocal returns this node's directory for copies of images: $HPCC_STAGE if that is a
+// path, else the job's own ($SLURM_TMPDIR, $TMPDIR), else /tmp. Memory (/dev/shm) counts
+// against the job, so only $HPCC_STAGE can choose it. The caller must check the result with
+// [Place].
 func NodeLocal() string {
 	for _, name := range []string{"HPCC_STAGE", "SLURM_TMPDIR", "TMPDIR"} {
 		if d := os.Getenv(name); filepath.IsAbs(d) {
@@ -197,12 +193,12 @@ func NodeLocal() string {
 	return "/tmp"
 }
 
-// Open returns the path of this user's directory name in a directory that
-// [Place] returned. It belongs to the user and is closed to all others. If
-// there is none, Open makes it if create is set, else the error is [fs.ErrNotExist].
+// Open returns the path of this user's directory name in a directory returned by [Place]. It
+// belongs to the user and is closed to all others. If it does not exist, Open creates it if
+// create is set, else returns [fs.ErrNotExist].
 //
-// Another user can take the name first. Then the directory is called name.RANDOM,
-// which nobody can predict, and later calls find it by its owner.
+// Another user can create the name first. The directory is then called name.RANDOM, which
+// nobody can predict, and later calls find it by its owner.
 func Open(place, name string, create bool) (string, error) {
 	dir := filepath.Join(place, name)
 	if own(dir) {
@@ -216,20 +212,20 @@ func Open(place, name string, create bool) (string, error) {
 		return "", &fs.PathError{Op: "opening", Path: dir, Err: fs.ErrNotExist}
 	}
 	err := os.Mkdir(dir, 0o700)
-	if err == nil || own(dir) { // maybe another process of this user was faster
+	if err == nil || own(dir) { // another process of this user may have created it first
 		return dir, nil
 	}
 	if !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
 	if unlisted != nil { // later calls would not find the other name
-		return "", fmt.Errorf("%q is not a directory of yours that is closed to others, and no other can be found: %w", dir, unlisted)
+		return "", fmt.Errorf("%q is not a directory of yours that is closed to others, and no other one can be found: %w", dir, unlisted)
 	}
 	if _, err := os.MkdirTemp(place, name+"."); err != nil {
 		return "", err
 	}
-	// Several processes of this user may have made one just now. All later calls
-	// find the same; one that nobody uses does no harm.
+	// Several processes of this user may have just created one. All later calls find the
+	// same; an unused one is harmless.
 	return renamed(dir)
 }
 
@@ -239,8 +235,7 @@ func own(dir string) bool {
 	return unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid() && st.Mode&0o077 == 0
 }
 
-// renamed returns the first directory that Open made when the name of dir was
-// taken, "" if there is none.
+// renamed returns the first directory that Open created under another name, or "".
 func renamed(dir string) (string, error) {
 	entries, err := os.ReadDir(filepath.Dir(dir)) // sorted by name
 	if err != nil {

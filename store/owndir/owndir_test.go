@@ -12,8 +12,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// plain returns a new directory whose path passes. t.TempDir makes some that the
-// group can write to if the umask allows it.
+// plain returns a new directory with a safe path. t.TempDir may be group-writable, depending
+// on the umask.
 func plain(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "owndir-")
@@ -51,8 +51,8 @@ func TestPlace(t *testing.T) {
 	for _, c := range []struct{ path, want, refused string }{
 		{".", ".", ""}, {"own", "own", ""}, {"own/deep", "own/deep", ""}, {"own/deep/../deep/", "own/deep", ""},
 		{"absolute/deep", "own/deep", ""}, {"relative", "own", ""}, {"sticky", "sticky", ""}, {"sticky/inner", "sticky/inner", ""},
-		{"group", "", "its group can exchange"}, {"group/inner", "", "its group can exchange"}, {"through", "", "its group can exchange"},
-		{"world", "", "every user can exchange"}, {"world/inner", "", "every user can exchange"}, {"world/missing", "", "every user can exchange"},
+		{"group", "", "its group can replace"}, {"group/inner", "", "its group can replace"}, {"through", "", "its group can replace"},
+		{"world", "", "every user can replace"}, {"world/inner", "", "every user can replace"}, {"world/missing", "", "every user can replace"},
 		{"missing", "", "no such file"}, {"file", "", "not a directory"}, {"own/file/x", "", "no such file"}, {"loop", "", "too many levels"},
 	} {
 		got, err := Place(filepath.Join(dir, c.path))
@@ -83,7 +83,7 @@ func TestOpen(t *testing.T) {
 	if again, err := Open(place, "x", false); err != nil || again != first {
 		t.Errorf("Open again = %q, %v", again, err)
 	}
-	// What another user can put in the way.
+	// Files that another user can put in the way.
 	for name, take := range map[string]func(string) error{
 		"dir":  func(p string) error { return os.Chmod(mkdir(t, p, 0o755), 0o755) },
 		"file": func(p string) error { return os.WriteFile(p, nil, 0o600) },
@@ -109,7 +109,7 @@ func TestOpen(t *testing.T) {
 		if fi, err := os.Stat(again); err != nil || fi.Mode().Perm() != 0o700 {
 			t.Errorf("%s: %v, %v", again, fi.Mode(), err)
 		}
-		// Once the name is free again, the directory that was made stays the one.
+		// Once the name is free again, the created directory stays in use.
 		testenv.Check(t, os.RemoveAll(filepath.Join(place, name)))
 		if got, err := Open(place, name, true); err != nil || got != again {
 			t.Errorf("Open with the name free again = %q, %v; want %q", got, err, again)

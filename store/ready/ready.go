@@ -1,7 +1,7 @@
-// Package ready knows as much of the layout of a store as the start of a run takes:
-// which files name the tree of an image. Package store knows the rest. What package
-// ready is not sure of it does not answer. All but [Default] serve cmd/start/bare,
-// and so allocate nothing.
+// Package ready knows the part of a store's layout that starting a run needs: the files that
+// lead to an image's tree. Package store knows the rest. Package ready rejects all input of
+// which it is unsure. Everything except [Default] is used by cmd/start/bare and does not
+// allocate.
 package ready
 
 import (
@@ -14,12 +14,12 @@ import (
 // Version is the content of a store's file "version".
 const Version = "1\n"
 
-// Shared are the permission bits that no store's directory has: whoever can
+// Shared are the permission bits that a store's directory must not have: a user who can
 // write to it can change what its users run. Package store refuses such a store.
 const Shared = 0o022
 
-// Default is where the store is unless the user says otherwise: $HPCC_STORE,
-// else hpcc below $XDG_DATA_HOME, else ~/.local/share/hpcc.
+// Default returns the default directory of the store: $HPCC_STORE, else hpcc below
+// $XDG_DATA_HOME, else ~/.local/share/hpcc.
 func Default() (string, error) {
 	if d := os.Getenv("HPCC_STORE"); d != "" {
 		return filepath.Abs(d)
@@ -34,14 +34,13 @@ func Default() (string, error) {
 	return filepath.Join(home, ".local/share/hpcc"), nil
 }
 
-// DigestLike says whether a name may be the head of a digest, which names
-// images too.
+// DigestLike reports whether a name may be a digest prefix, which also refers to images.
 func DigestLike(name string) bool {
 	return len(name) >= 12 && of(name, "0123456789abcdef")
 }
 
-// Manifest returns the digest, in hexadecimal, of the manifest that a file of
-// refs names, when the file is as package store writes it.
+// Manifest returns the hexadecimal digest of the manifest in a file of refs, if the file has
+// the format that package store writes.
 func Manifest(ref string) (string, bool) {
 	rest, ok := strings.CutPrefix(ref, `{"mediaType":"`)
 	kind, rest, _ := strings.Cut(rest, `","size":`)
@@ -52,9 +51,8 @@ func Manifest(ref string) (string, bool) {
 	return hex, ok
 }
 
-// Canonical returns the spelling under which the store keeps an image, as
-// store.Canonical does; ok is false where it is not sure of that, or the name is
-// wrong or holds a digest.
+// Canonical returns the spelling under which the store keeps an image, like store.Canonical.
+// ok is false if it is unsure, or the name is invalid or contains a digest.
 func Canonical(name string) (canonical string, ok bool) {
 	host, rest, below := strings.Cut(name, "/")
 	if below {
@@ -85,7 +83,7 @@ func Canonical(name string) (canonical string, ok bool) {
 	return name, true
 }
 
-// of says whether s has these characters alone.
+// of reports whether s consists of these characters.
 func of(s, characters string) bool {
 	for i := range len(s) {
 		if strings.IndexByte(characters, s[i]) < 0 {
@@ -95,7 +93,7 @@ func of(s, characters string) bool {
 	return true
 }
 
-// plain says whether s is of lower-case letters, digits, and dots, dashes and
+// plain reports whether s consists of lower-case letters and digits, with dots, dashes and
 // underscores between them.
 func plain(s string) bool {
 	for i := range len(s) {

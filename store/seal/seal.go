@@ -1,13 +1,12 @@
-// Package seal adds a checksum to small records, so that a reader notices a
-// record that the disk changed. The checksum is CRC-32C: it finds every error of
-// up to 32 consecutive bits, and it is not protection against a person.
+// Package seal adds a checksum to small records, so that readers detect records that the
+// disk changed. The checksum is CRC-32C: it detects every error of up to 32 consecutive
+// bits, but does not protect against manipulation.
 //
-// A JSON object carries it as its last field, which decoders that do not know
-// the field ignore:
+// A JSON object has it as its last field, which decoders without knowledge of it ignore:
 //
 //	{"name":"sci","crc32c":"0a1b2c3d"}
 //
-// Other records carry it as a last line: crc32c 0a1b2c3d.
+// Other records have it as a last line: crc32c 0a1b2c3d.
 package seal
 
 import (
@@ -23,22 +22,21 @@ const (
 	fieldTail = "\"}\n"
 	lineHead  = "\ncrc32c "
 	lineTail  = "\n"
-	digits    = 8 // of the checksum, hexadecimal
+	digits    = 8 // hexadecimal digits of the checksum
 )
 
-// ErrDamaged reports that a record is not what was written.
+// ErrDamaged reports that a record differs from what was written.
 var ErrDamaged = errors.New("the file is damaged (its checksum is wrong)")
 
-// ErrNoSum reports that a record has no checksum: it was cut off, or written
-// by a version of hpcc that knew none.
+// ErrNoSum reports that a record has no checksum: it was truncated, or written by an older
+// version of hpcc.
 var ErrNoSum = errors.New("the file has no checksum")
 
 func sum(b []byte) string {
 	return fmt.Sprintf("%0*x", digits, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// JSON encodes a struct or map that has at least one field, with its checksum
-// and a newline.
+// JSON encodes a struct or map with at least one field, with its checksum and a newline.
 func JSON(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -51,18 +49,18 @@ func JSON(v any) ([]byte, error) {
 	return out, nil
 }
 
-// Object adds the checksum to a JSON object that has at least one field.
+// Object adds the checksum to a JSON object with at least one field.
 func Object(b []byte) ([]byte, error) {
 	head, ok := bytes.CutSuffix(bytes.TrimSpace(b), []byte("}"))
 	if head = bytes.TrimSpace(head); !ok || len(head) < 2 {
-		return nil, errors.New("it is not an object with fields")
+		return nil, errors.New("not an object with fields")
 	}
 	out := make([]byte, 0, len(head)+len(fieldHead)+digits+len(fieldTail))
 	return append(append(append(append(out, head...), fieldHead...), sum(head)...), fieldTail...), nil
 }
 
-// CheckJSON compares a record with its checksum: [ErrDamaged], or [ErrNoSum],
-// which callers that read records of older versions may ignore.
+// CheckJSON verifies the checksum of a record. It returns [ErrDamaged], or [ErrNoSum], which
+// callers that accept records of older versions may ignore.
 func CheckJSON(b []byte) error {
 	_, err := check(b, fieldHead, fieldTail)
 	return err
@@ -74,7 +72,8 @@ func Text(data []byte) []byte {
 	return append(append(append(append(out, data...), lineHead...), sum(data)...), lineTail...)
 }
 
-// CheckText returns the data that [Text] was given: [ErrDamaged], or [ErrNoSum].
+// CheckText returns the data that was passed to [Text]. It returns [ErrDamaged] or
+// [ErrNoSum].
 func CheckText(b []byte) ([]byte, error) { return check(b, lineHead, lineTail) }
 
 func check(b []byte, head, tail string) ([]byte, error) {

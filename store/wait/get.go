@@ -10,13 +10,12 @@ import (
 	"strings"
 )
 
-// Get sends a GET request by client; nil is one with the usual redirections. The
-// request is repeated within the limits of its context, and the body of an
-// answer with status 200 goes on where it broke off: with a range where the
-// server has named the version of the content, otherwise from the start of an
-// answer that begins with the same bytes. With pinned the caller compares a
-// digest, and ranges need no version. Other answers are returned as they came,
-// but for those of a busy server, which are an error that names the status after the last attempt.
+// Get sends a GET request with client; nil is one that follows redirections as usual. It
+// repeats the request within the limits of its context. The body of a status 200 answer
+// resumes after a failure: with a range if the server identifies the version of the content,
+// otherwise from a new answer that starts with the same bytes. With pinned the caller
+// verifies a digest, and ranges need no version. Other answers are returned unchanged,
+// except those of a busy server, which after the last attempt are an error with the status.
 func Get(client *http.Client, req *http.Request, pinned bool) (*http.Response, error) {
 	if client == nil {
 		client = &http.Client{Transport: Transport{}}
@@ -33,13 +32,13 @@ func Get(client *http.Client, req *http.Request, pinned bool) (*http.Response, e
 	return &own, nil
 }
 
-// resuming is a body over as many requests as it takes.
+// resuming is a body that may take several requests.
 type resuming struct {
 	client *http.Client
 	req    *http.Request
 	pinned bool
-	first  *http.Response // says which version of the content this is
-	body   io.ReadCloser  // nil: the rest is to be asked for
+	first  *http.Response // identifies the version of the content
+	body   io.ReadCloser  // nil: the rest must be requested
 	failed error          // why body is nil
 	tries  tries
 	off    int64 // bytes that were read
@@ -47,7 +46,7 @@ type resuming struct {
 	sum    maphash.Hash
 }
 
-// ask sends the request until it is answered. change is applied to its header.
+// ask sends the request until it is answered. change modifies its header.
 func (g *resuming) ask(change func(http.Header)) (*http.Response, error) {
 	for {
 		req := g.req.Clone(once(g.req.Context()))
@@ -59,7 +58,7 @@ func (g *resuming) ask(change func(http.Header)) (*http.Response, error) {
 			return resp, nil
 		}
 		if ue := (*url.Error)(nil); errors.As(err, &ue) {
-			err = ue.Err // callers name the URL, without what is secret in it
+			err = ue.Err // callers name the URL, without its secrets
 		}
 		if resp != nil { // a redirection that the client refused
 			return nil, err
@@ -94,15 +93,15 @@ func (g *resuming) Read(p []byte) (int, error) {
 	}
 }
 
-// came says how much of the content has arrived.
+// came describes how much of the content has arrived.
 func (g *resuming) came() string {
 	if g.first.ContentLength > 0 {
-		return fmt.Sprintf("%d of %d bytes came", g.off, g.first.ContentLength)
+		return fmt.Sprintf("received %d of %d bytes", g.off, g.first.ContentLength)
 	}
-	return fmt.Sprintf("%d bytes came", g.off)
+	return fmt.Sprintf("received %d bytes", g.off)
 }
 
-// goOn asks for the rest after a failure.
+// goOn requests the rest after a failure.
 func (g *resuming) goOn() error {
 	ctx := g.req.Context()
 	for {
@@ -118,7 +117,7 @@ func (g *resuming) goOn() error {
 		case http.StatusPartialContent:
 			if !g.continues(resp) {
 				resp.Body.Close()
-				return errors.New("the server went on with other content than it began with")
+				return errors.New("the server continued with different content")
 			}
 		case http.StatusOK:
 			same, err := g.skip(resp.Body)
@@ -140,10 +139,10 @@ func (g *resuming) goOn() error {
 	}
 }
 
-// digestHeader is where registries name a blob's digest.
+// digestHeader is the header with a blob's digest in registries' answers.
 const digestHeader = "Docker-Content-Digest"
 
-// rangeHeader asks for the rest alone where the parts are sure to belong together.
+// rangeHeader requests only the rest if it certainly belongs to the same content.
 func (g *resuming) rangeHeader(h http.Header) {
 	etag, modified := g.first.Header.Get("ETag"), g.first.Header.Get("Last-Modified")
 	if strings.HasPrefix(etag, "W/") {
@@ -168,7 +167,7 @@ func (g *resuming) rangeHeader(h http.Header) {
 	}
 }
 
-// continues says whether a partial answer is the rest of what came.
+// continues reports whether a partial answer is the missing rest.
 func (g *resuming) continues(resp *http.Response) bool {
 	for _, name := range []string{"ETag", digestHeader} {
 		if was, is := g.first.Header.Get(name), resp.Header.Get(name); was != "" && is != "" && was != is {
@@ -183,7 +182,8 @@ func (g *resuming) continues(resp *http.Response) bool {
 	return err != nil || g.first.ContentLength < 0 || size == g.first.ContentLength
 }
 
-// skip passes over what was read already, and says whether it is the same.
+// skip reads past the bytes that were already returned, and reports whether they are the
+// same.
 func (g *resuming) skip(body io.Reader) (same bool, err error) {
 	var sum maphash.Hash
 	sum.SetSeed(g.sum.Seed())

@@ -13,16 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// look is how often a wait for a file looks for signals, in milliseconds.
+// look is the interval for checking signals during a wait, in milliseconds.
 const look = 50
 
 // A File is an open file whose reads SIGINT and SIGTERM interrupt.
 type File struct{ file *os.File }
 
-// Open opens a file for reading. It waits for the writer of a FIFO, and its
-// reads for data, until one of the signals SIGINT and SIGTERM arrives; then the
-// error is [context.Canceled]. open(2) and read(2) themselves would wait on,
-// because a program that handles these signals is not ended by them.
+// Open opens a file for reading. It waits for the writer of a FIFO, and reads wait for data,
+// until SIGINT or SIGTERM arrives; the error is then [context.Canceled]. open(2) and read(2)
+// alone would keep waiting, because the program handles these signals.
 func Open(name string) (*File, error) {
 	var fd int
 	err := error(unix.EINTR)
@@ -34,7 +33,7 @@ func Open(name string) (*File, error) {
 	}
 	var st unix.Stat_t
 	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
-		err = readable(fd) // before the first writer a read would report the end of the file
+		err = readable(fd) // before the first writer, a read would return EOF
 	}
 	if err == nil {
 		err = unix.SetNonblock(fd, false)
@@ -46,7 +45,7 @@ func Open(name string) (*File, error) {
 	return &File{os.NewFile(uintptr(fd), name)}, nil
 }
 
-// ReadFile reads a file of at most most bytes, as [Open] does.
+// ReadFile reads a file of at most most bytes. It waits as [Open] does.
 func ReadFile(name string, most int64) ([]byte, error) {
 	f, err := Open(name)
 	if err != nil {
@@ -60,7 +59,7 @@ func ReadFile(name string, most int64) ([]byte, error) {
 	return b, err
 }
 
-// Stdin is standard input, whose reads SIGINT and SIGTERM interrupt.
+// Stdin returns standard input with reads that SIGINT and SIGTERM interrupt.
 func Stdin() *File { return &File{os.Stdin} }
 
 // Read implements [io.Reader].
@@ -77,8 +76,8 @@ func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
 // Close implements [io.Closer].
 func (f *File) Close() error { return f.file.Close() }
 
-// readable waits until a file has data or has ended. A FIFO that no writer has
-// opened yet has neither.
+// readable waits until a file has data or has ended. A FIFO without a writer so far is
+// neither.
 func readable(fd int) error {
 	if ready(fd, 0) {
 		return nil
@@ -93,14 +92,14 @@ func readable(fd int) error {
 	return nil
 }
 
-// ready says whether a read would not wait; so it says where poll(2) fails, and
-// the read has the error.
+// ready reports whether a read would not block. If poll(2) fails it returns true, and the
+// read reports the error.
 func ready(fd, limit int) bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, limit)
 	return n > 0 || (err != nil && !errors.Is(err, unix.EINTR))
 }
 
-// An Interrupted is the error of a wait that a signal ended. It is a [context.Canceled].
+// Interrupted is the error of a wait that a signal ended. It matches [context.Canceled].
 type Interrupted struct{ Signal syscall.Signal }
 
 func (Interrupted) Error() string { return "interrupted" }
@@ -109,8 +108,8 @@ func (Interrupted) Error() string { return "interrupted" }
 func (Interrupted) Is(target error) bool { return target == context.Canceled }
 
 // UntilSignal returns a context that SIGINT or SIGTERM cancels, with the cause
-// [Interrupted]. An ignored SIGINT, as in the background of a script, stays
-// ignored. stop gives the signals back to their usual effect.
+// [Interrupted]. An ignored SIGINT, as in a script's background job, stays ignored. stop
+// restores the signals' default effect.
 func UntilSignal(parent context.Context) (ctx context.Context, stop func()) {
 	ending := []os.Signal{syscall.SIGTERM, os.Interrupt}
 	if signal.Ignored(os.Interrupt) {

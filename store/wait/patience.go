@@ -1,9 +1,8 @@
-// Package wait bounds what hpcc waits for. It holds the one set of time limits
-// and the one retry loop for everything that goes over HTTP, and it opens files
-// that may be FIFOs so that a signal can end the wait.
+// Package wait bounds waiting. It has the time limits and the retry loop for all HTTP
+// transfers, and opens files that may be FIFOs so that a signal can end the wait.
 //
-// The limits travel in the context ([With]), so that every transfer below a
-// command obeys them and reports its pauses to the same place.
+// The context holds the limits ([With]), so that every transfer of a command obeys them and
+// reports its pauses to the same function.
 package wait
 
 import (
@@ -22,27 +21,26 @@ import (
 	"time"
 )
 
-// Patience says how long to wait for a server, and how often to ask again.
-// Fields that are zero have the values of Within(0). There is no limit on the
-// total time of a transfer: a slow one goes on as long as bytes come.
+// Patience holds the time limits and retries for a server. Zero fields have the values of
+// Within(0). The total time of a transfer is not limited: a slow one continues as long as
+// bytes arrive.
 type Patience struct {
 	Connect time.Duration // to look up a name and connect
 	TLS     time.Duration // for the TLS handshake
-	Header  time.Duration // until an answer begins
-	Commit  time.Duration // until an answer begins when the request stored something
-	Idle    time.Duration // in which a transfer must move at least 1 KiB
+	Header  time.Duration // until an answer starts
+	Commit  time.Duration // until an answer starts if the request stored data
+	Idle    time.Duration // time in which a transfer must move at least 1 KiB
 
-	Attempts int           // how often a request is sent at most
+	Attempts int           // maximum number of attempts
 	Backoff  time.Duration // pause before the second attempt; each further pause doubles
-	MaxWait  time.Duration // the longest Retry-After that is honoured
+	MaxWait  time.Duration // longest Retry-After that is honoured
 
-	// Notice receives a line for the user before each pause; nil drops it.
-	// Calls do not overlap.
+	// Notice receives a line for the user before each pause; nil drops it. Calls do not
+	// overlap.
 	Notice func(line string)
 }
 
-// Within returns the limits for a server that may be silent for d; those that hpcc uses
-// unless told otherwise for 0.
+// Within returns the limits for a server that may be silent for d. 0 means hpcc's default.
 func Within(d time.Duration) Patience {
 	p := Patience{
 		Connect: 30 * time.Second, TLS: 15 * time.Second, Header: time.Minute, Commit: 2 * time.Minute, Idle: time.Minute,
@@ -55,12 +53,12 @@ func Within(d time.Duration) Patience {
 	return p
 }
 
-// leastBytes is what a transfer has to move within Patience.Idle, so that a
-// server that sends single bytes cannot hold it for ever.
+// leastBytes is the number of bytes that a transfer must move within Patience.Idle, so that
+// a server that sends single bytes cannot hold it forever.
 const leastBytes = 1 << 10
 
-// progress is how many bytes make a resumed transfer count as one that works:
-// its attempts are counted anew.
+// progress is the number of bytes after which a resumed transfer counts as working and its
+// attempts start again.
 const progress = 64 << 10
 
 // A client applies one Patience. All its requests share connections.
@@ -69,7 +67,7 @@ type client struct {
 	base *http.Transport
 
 	mu    sync.Mutex
-	told  map[string]time.Time // notices, and when they were last given
+	told  map[string]time.Time // last time of each notice
 	known map[string]bool      // hosts that answered before
 }
 
@@ -89,7 +87,7 @@ func newClient(p Patience) *client {
 		MaxIdleConnsPerHost:   50,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		// A connection that carries several streams dies unnoticed otherwise.
+		// Otherwise a connection with several streams can die undetected.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
 	}
 	return c
@@ -102,7 +100,7 @@ func either(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// The keys of what the package keeps in contexts.
+// Context keys of the package.
 type (
 	clientKey   struct{}
 	onceKey     struct{}
@@ -115,7 +113,7 @@ func With(ctx context.Context, p Patience) context.Context {
 	return context.WithValue(ctx, clientKey{}, newClient(p))
 }
 
-// usual serves contexts without a patience of their own.
+// usual serves contexts without their own patience.
 var usual = sync.OnceValue(func() *client { return newClient(Patience{}) })
 
 func from(ctx context.Context) *client {
@@ -128,15 +126,15 @@ func from(ctx context.Context) *client {
 // Limits returns the patience of a context.
 func Limits(ctx context.Context) Patience { return from(ctx).Patience }
 
-// Forever returns a context in which an answer, once it has begun, may pause for
-// as long as it likes, as a log that is followed does.
+// Forever returns a context in which a started answer may pause without limit, such
+// as a followed log.
 func Forever(ctx context.Context) context.Context { return context.WithValue(ctx, foreverKey{}, true) }
 
-// once returns a context in which each request is sent a single time.
+// once returns a context in which each request is sent only once.
 func once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, true) }
 
-// Attempts returns a context in which a transfer has at most n attempts, for
-// those that can come from somewhere else.
+// Attempts returns a context in which a transfer has at most n attempts, for content with
+// alternative sources.
 func Attempts(ctx context.Context, n int) context.Context {
 	return context.WithValue(ctx, attemptsKey{}, n)
 }
@@ -144,8 +142,8 @@ func Attempts(ctx context.Context, n int) context.Context {
 func isOnce(ctx context.Context) bool    { return ctx.Value(onceKey{}) != nil }
 func isForever(ctx context.Context) bool { return ctx.Value(foreverKey{}) != nil }
 
-// repeated is how long the same notice is not given again: parallel transfers
-// from one server wait for the same reason.
+// repeated is the interval in which the same notice is not repeated, because parallel
+// transfers from one server wait for the same reason.
 const repeated = 5 * time.Second
 
 // Notice tells the user why a command waits.
@@ -166,7 +164,7 @@ func (c *client) notice(line string) {
 	c.Notice(line)
 }
 
-// know notes that a host has answered.
+// know records that a host has answered.
 func (c *client) know(host string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,7 +177,7 @@ func (c *client) isKnown(host string) bool {
 	return c.known[host]
 }
 
-// A StallError is a server that stopped answering in the middle of something.
+// StallError reports a server that stopped responding during an exchange.
 type StallError struct{ Text string }
 
 func (e *StallError) Error() string { return e.Text }
@@ -188,17 +186,17 @@ func (e *StallError) Error() string { return e.Text }
 func (e *StallError) Timeout() bool   { return true }
 func (e *StallError) Temporary() bool { return true }
 
-// A statusError is a server that cannot answer now.
+// A statusError reports a server that cannot answer now.
 type statusError struct {
 	Code       int           // of HTTP: 408, 429 or 5xx
-	RetryAfter time.Duration // how long it asks to be left alone; 0: it does not say
+	RetryAfter time.Duration // requested pause; 0: not specified
 }
 
 func (e *statusError) Error() string {
 	return fmt.Sprintf("the server answers %d %s", e.Code, http.StatusText(e.Code))
 }
 
-// busy says whether a status may be another one a little later.
+// busy reports whether a status may change soon.
 func busy(code int) bool {
 	switch code {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests:
@@ -209,18 +207,18 @@ func busy(code int) bool {
 	return code >= 500
 }
 
-// newStatusError is the error of a busy answer, which it closes.
+// newStatusError returns the error of a busy answer and closes the answer.
 func newStatusError(resp *http.Response) *statusError {
 	resp.Body.Close()
 	return &statusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 }
 
-// retryAfter reads how long a server asks to be left alone: seconds or a date
-// (RFC 9110, section 10.2.3). 0 is a value that says nothing.
+// retryAfter parses Retry-After: seconds or a date (RFC 9110, section 10.2.3). It returns 0
+// if it is invalid.
 func retryAfter(s string, now time.Time) time.Duration {
 	s = strings.TrimSpace(s)
 	if sec, err := strconv.ParseInt(s, 10, 64); err == nil {
-		const most = 100 * 365 * 24 * 3600 // what follows would overflow
+		const most = 100 * 365 * 24 * 3600 // larger values would overflow
 		return time.Duration(min(max(sec, 0), most)) * time.Second
 	}
 	if t, err := http.ParseTime(s); err == nil {
@@ -229,7 +227,7 @@ func retryAfter(s string, now time.Time) time.Duration {
 	return 0
 }
 
-// temporary says whether another attempt may succeed where this one failed.
+// temporary reports whether another attempt may succeed.
 func temporary(err error) bool {
 	var stall *StallError
 	var status *statusError
@@ -249,12 +247,12 @@ func temporary(err error) bool {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return true
 	}
-	// Of these net/http exports no types.
+	// net/http exports no types for these.
 	text := err.Error()
 	return strings.Contains(text, "http2: ") || strings.Contains(text, "stream error: ") || strings.Contains(text, "server closed idle connection")
 }
 
-// reason is why an attempt failed, in words that no server has chosen.
+// reason describes the failure of an attempt without text from the server.
 func reason(err error) string {
 	var stall *StallError
 	var status *statusError
@@ -273,7 +271,7 @@ func reason(err error) string {
 	return "the connection broke"
 }
 
-// A Broken error is a failure, of a program for example, that another attempt may mend.
+// Broken is a failure, for example of a program, after which another attempt may succeed.
 type Broken struct{ Err error }
 
 func (e *Broken) Error() string { return e.Err.Error() }
@@ -285,11 +283,11 @@ func (e *Broken) again() bool   { return true }
 // tries counts the attempts of one transfer.
 type tries struct {
 	c    *client
-	host string // whom notices name
-	n    int    // attempts that failed
+	host string // host for notices
+	n    int    // failed attempts
 }
 
-// most is how many attempts a transfer has.
+// most returns the maximum number of attempts of a transfer.
 func (t *tries) most(ctx context.Context) int {
 	if n, ok := ctx.Value(attemptsKey{}).(int); ok {
 		return min(n, t.c.Attempts)
@@ -297,8 +295,8 @@ func (t *tries) most(ctx context.Context) int {
 	return t.c.Attempts
 }
 
-// pause waits before the next attempt, or returns the error with which the
-// transfer ends: err itself, or the context's.
+// pause waits before the next attempt, or returns the error that ends the transfer: err
+// itself, or the context's.
 func (t *tries) pause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -307,7 +305,7 @@ func (t *tries) pause(ctx context.Context, err error) error {
 	most := t.most(ctx)
 	switch {
 	case !temporary(err) && !(errors.Is(err, syscall.ECONNREFUSED) && t.c.isKnown(t.host)):
-		return err // a host that never answered may not exist; one that did may be starting again
+		return err // a host that never answered may not exist; a known one may be restarting
 	case most == 1:
 		return err
 	case t.n >= most:
@@ -348,15 +346,15 @@ func round(d time.Duration) time.Duration {
 	return d.Round(time.Second)
 }
 
-// jitter spreads a pause by a quarter to both sides, so that the tasks of an
-// array do not come back together.
+// jitter varies a pause by up to a quarter, so that the tasks of an array do not retry
+// simultaneously.
 func jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.75 + rand.Float64()/2))
 }
 
-// Retry calls do until it succeeds, fails for good, or has had its attempts.
-// host is whom notices name. Requests that do sends with its context are sent
-// once each: their failures count here.
+// Retry calls do until it succeeds, fails permanently, or reaches the maximum number of
+// attempts. Notices name host. Requests that do sends with its context are sent only once,
+// because their failures count here.
 func Retry(ctx context.Context, host string, do func(ctx context.Context) error) error {
 	t := tries{c: from(ctx), host: host}
 	for {

@@ -12,16 +12,15 @@ import (
 	"time"
 )
 
-// smallAnswer bounds, in bytes, what [Transport] reads of an answer as part of
-// an attempt, so that a manifest or a token that breaks off is asked for again.
+// smallAnswer bounds, in bytes, the part of an answer that [Transport] reads within an
+// attempt, so that a truncated manifest or token is requested again.
 const smallAnswer = 4 << 20
 
-// A Transport sends requests within the limits of their contexts. It repeats
-// what may be repeated: requests that change nothing twice, and those that the
-// server refused to process for now. Small answers have arrived when RoundTrip
-// returns; larger ones can still stall or break off, see [Get].
+// A Transport sends requests within the limits of their contexts. It repeats requests that
+// are idempotent, and those that the server refused to process for now. Small answers are
+// complete when RoundTrip returns; larger ones can still stall or break, see [Get].
 type Transport struct {
-	Base *http.Transport // nil: connections that all share
+	Base *http.Transport // nil: shared connections
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -54,7 +53,7 @@ func (tr Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if perr := t.pause(ctx, failure); perr != nil {
 			switch {
 			case ctx.Err() == nil && err == nil:
-				return resp, nil // whose words say more than the status
+				return resp, nil // its body says more than the status
 			case err == nil:
 				resp.Body.Close()
 			}
@@ -73,7 +72,7 @@ func (tr Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// repeatable says whether a request may be sent again after a failure.
+// repeatable reports whether a request may be sent again after a failure.
 func repeatable(req *http.Request, failure error) bool {
 	noBody := req.Body == nil || req.Body == http.NoBody
 	if !noBody && req.GetBody == nil {
@@ -90,7 +89,7 @@ func repeatable(req *http.Request, failure error) bool {
 	return false
 }
 
-// readSmall reads what an answer begins with into memory: all of it, when it is small.
+// readSmall reads the start of an answer into memory: all of it, if it is small.
 func readSmall(resp *http.Response) error {
 	if resp.ContentLength > smallAnswer {
 		return nil
@@ -108,7 +107,7 @@ func readSmall(resp *http.Response) error {
 	return nil
 }
 
-// attempt sends a request once and watches over it.
+// attempt sends a request once and watches its progress.
 func (c *client) attempt(base *http.Transport, req *http.Request) (*http.Response, error) {
 	if base == nil {
 		base = c.base
@@ -120,7 +119,7 @@ func (c *client) attempt(base *http.Transport, req *http.Request) (*http.Respons
 		limit = c.Commit
 	}
 	header := &StallError{Text: fmt.Sprintf("no answer within %v", limit)}
-	// Connecting has limits of its own.
+	// Connecting has its own limits.
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn:      func(httptrace.GotConnInfo) { w.start(limit, header) },
 		WroteRequest: func(httptrace.WroteRequestInfo) { w.start(limit, header) },
@@ -147,8 +146,8 @@ func (c *client) attempt(base *http.Transport, req *http.Request) (*http.Respons
 	return resp, nil
 }
 
-// dropDead closes connections that a stalled request used, so that the next
-// attempt gets a new one.
+// dropDead closes connections that a stalled request used, so that the next attempt gets a
+// new one.
 func (c *client) dropDead(base *http.Transport, err error) {
 	var stall *StallError
 	if errors.As(err, &stall) {
@@ -156,7 +155,7 @@ func (c *client) dropDead(base *http.Transport, err error) {
 	}
 }
 
-// stallOf is the reason for which a watch ended a request; err otherwise.
+// stallOf returns the reason for which a watch ended a request, or err.
 func stallOf(ctx context.Context, err error) error {
 	var stall *StallError
 	if errors.As(context.Cause(ctx), &stall) {
@@ -171,10 +170,10 @@ type watch struct {
 
 	mu    sync.Mutex
 	timer *time.Timer
-	done  bool // the answer has begun
+	done  bool // the answer has started
 }
 
-// start begins to wait for at most d, in the place of any wait before.
+// start starts to wait for at most d and replaces an earlier wait.
 func (w *watch) start(d time.Duration, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,7 +189,7 @@ func (w *watch) stop() {
 	}
 }
 
-// pause stops the clock while this side is at work.
+// pause stops the clock while this side works.
 func (w *watch) pause() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -204,7 +203,7 @@ func (w *watch) answered() {
 	w.done = true
 }
 
-// sending is a request's body: the time between two reads is the server's.
+// sending is a request's body. The time between two reads is the server's.
 type sending struct {
 	io.ReadCloser
 	sent func() // restarts the clock
@@ -218,9 +217,8 @@ func (s *sending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// receiving is an answer's body. It ends with a [StallError] when fewer than
-// leastBytes come in the time idle; 0 is not a limit. Time in which nobody reads
-// does not count.
+// receiving is an answer's body. It fails with a [StallError] if fewer than leastBytes
+// arrive within idle; 0 means no limit. Time without a pending read does not count.
 type receiving struct {
 	io.ReadCloser
 	c      *client

@@ -25,17 +25,17 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// short is a patience that finds a silent server soon; a busy machine's server is slower.
+// short is a patience that detects a silent server soon. A busy machine's server is slower.
 func short() Patience {
 	return Patience{Header: 200 * time.Millisecond, Commit: 200 * time.Millisecond, Idle: 200 * time.Millisecond,
 		Attempts: 3, Backoff: time.Millisecond}
 }
 
-// long is a patience that only silence for a minute wears out.
+// long is a patience that expires only after a minute of silence.
 func long() Patience { return Patience{Attempts: 3, Backoff: time.Millisecond} }
 
-// content is what servers of these tests have: not to be compressed, and larger
-// than what counts as progress.
+// content is the body of the test servers: incompressible, and larger than what counts as
+// progress.
 func content(n int) []byte {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{1})
@@ -43,7 +43,7 @@ func content(n int) []byte {
 	return b
 }
 
-// files serves content by http.ServeContent; version is its ETag.
+// files serves content with http.ServeContent. version is its ETag.
 func files(b []byte, version func() string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if v := version(); v != "" {
@@ -66,7 +66,7 @@ func trusting(t *testing.T, s *hostile.Server, p Patience) context.Context {
 	return ctx
 }
 
-// fetched gets a URL and reads it.
+// fetched gets a URL and reads the body.
 func fetched(ctx context.Context, u string, whole bool) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
@@ -89,8 +89,8 @@ func fetched(ctx context.Context, u string, whole bool) ([]byte, error) {
 	return b, err
 }
 
-// TestFaults has every fault, over TLS and plain, of a large transfer and of a
-// small answer: once for good, and once until the server recovers.
+// TestFaults has every fault, with and without TLS, for a large transfer and a small answer:
+// permanently, and until the server recovers.
 func TestFaults(t *testing.T) {
 	want := map[hostile.Fault]string{
 		hostile.Silent: "no answer within 300ms", hostile.Stall: "the transfer stalled for 300ms", hostile.Trickle: "the transfer stalled for 300ms",
@@ -153,8 +153,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestConnect: a server that accepts connections and says nothing to TLS, and
-// one that does not accept, end within the limits for connecting.
+// TestConnect: servers that accept connections but do not answer TLS, and servers that do
+// not accept, fail within the limits for connecting.
 func TestConnect(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testenv.Check(t, err)
@@ -173,7 +173,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestSlow: a transfer that lives may take many times the limits.
+// TestSlow: a working transfer may take many times the limits.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	s := hostile.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -193,7 +193,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestReaderRests: the time in which the reader does something else is not the server's.
+// TestReaderRests: time in which the reader is busy does not count against the server.
 func TestReaderRests(t *testing.T) {
 	t.Parallel()
 	b := content(8 << 20)
@@ -213,7 +213,7 @@ func TestReaderRests(t *testing.T) {
 	}
 }
 
-// TestResume: what is asked for again, and what is never joined.
+// TestResume: what is requested again, and what is never joined.
 func TestResume(t *testing.T) {
 	b := content(300 << 10)
 	other := content(300 << 10)
@@ -264,7 +264,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestNoProgress: a server that sends a little and breaks, again and again, is given up.
+// TestNoProgress: a server that repeatedly sends a little and breaks is given up.
 func TestNoProgress(t *testing.T) {
 	b, n := content(300<<10), 0
 	s := hostile.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -282,12 +282,12 @@ func TestNoProgress(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}), false)
 	defer s.Close()
-	if _, err := fetched(With(t.Context(), long()), s.URL, false); err == nil || !strings.Contains(err.Error(), "30 of 307200 bytes came") || n != 3 {
+	if _, err := fetched(With(t.Context(), long()), s.URL, false); err == nil || !strings.Contains(err.Error(), "received 30 of 307200 bytes") || n != 3 {
 		t.Errorf("after %d requests: %v", n, err)
 	}
 }
 
-// TestRetryAfter: seconds and dates, and waits that are too long to honour.
+// TestRetryAfter: seconds, dates, and pauses that are too long to honour.
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for in, want := range map[string]time.Duration{
@@ -312,7 +312,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestCancel: the end of a context ends every wait at once.
+// TestCancel: the end of the context ends every wait at once.
 func TestCancel(t *testing.T) {
 	for _, fault := range []hostile.Fault{hostile.Silent, hostile.Stall, hostile.Busy, hostile.Trickle} {
 		s := hostile.Serve(files(content(300<<10), func() string { return "" }), false)
@@ -327,8 +327,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestUpload: a server that takes no more of a request's body, and what is
-// repeated of requests that change something.
+// TestUpload: a server that stops reading a request's body, and the repetition of requests
+// that change something.
 func TestUpload(t *testing.T) {
 	for _, c := range []struct {
 		method string
@@ -364,8 +364,8 @@ func TestUpload(t *testing.T) {
 	}
 }
 
-// TestOpen runs itself as a process, because it is about signals: a FIFO without
-// a writer, and one whose writer is silent, end with SIGINT and SIGTERM.
+// TestOpen runs itself as a process, because it tests signals: SIGINT and SIGTERM end
+// waiting for a FIFO without a writer, and for a silent writer.
 func TestOpen(t *testing.T) {
 	if name := os.Getenv("HPCC_TEST_OPEN"); name != "" {
 		fmt.Fprintln(os.Stderr, "opening")

@@ -1,17 +1,16 @@
-// Package squashfs reads and writes SquashFS 4.0 file systems as Linux has them
-// (Documentation/filesystems/squashfs.rst, fs/squashfs/squashfs_fs.h). Files go in and
-// come out as entries of a tar archive. A file system is
+// Package squashfs reads and writes SquashFS 4.0 file systems in Linux's format
+// (Documentation/filesystems/squashfs.rst, fs/squashfs/squashfs_fs.h). Files are represented
+// as entries of a tar archive. A file system is
 //
 //	super block · blocks of files · inodes · directories · fragments · ids · attributes
 //
-// where all but the first two are sequences of metadata blocks: a 16-bit head, then at
-// most 8 KiB that are compressed or, by a bit of the head, plain. A reference to
-// metadata is the position of its block in the table, shifted by 16, and the offset in
-// the decompressed block. All numbers are little-endian.
+// where all parts except the first two are sequences of metadata blocks: a 16-bit header,
+// then at most 8 KiB, compressed or, according to a bit of the header, uncompressed. A
+// reference to metadata is the position of its block in the table, shifted by 16, plus the
+// offset in the decompressed block. All numbers are little-endian.
 //
-// The same files give the same bytes, compressed with zstd. What is read is not trusted:
-// every number is bounded by the length of the file. Files that are compressed with
-// lzma, lzo, xz or lz4 cannot be read.
+// The same files give the same bytes, compressed with zstd. Input is untrusted: every number
+// is checked against the length of the file. lzma, lzo, xz and lz4 are not supported.
 package squashfs
 
 import (
@@ -28,21 +27,21 @@ import (
 const (
 	magic     = 0x73717368
 	metaSize  = 8192
-	metaPlain = 1 << 15 // in the head of a metadata block: it is not packed
-	plain     = 1 << 24 // in the size of a block: it is not packed
+	metaPlain = 1 << 15 // in the header of a metadata block: not compressed
+	plain     = 1 << 24 // in the size of a block: not compressed
 	none      = 0xffffffff
 	noTable   = 0xffffffffffffffff
-	blockSize = 128 << 10 // what we write, mksquashfs's own
+	blockSize = 128 << 10 // size that hpcc writes, the default of mksquashfs
 	maxBlock  = 1 << 20
 )
 
-// Kinds of compression. Of lzo, lz4 and xz there is nothing.
+// Supported compressions. lzma, lzo, lz4 and xz are not supported.
 const (
 	compGzip = 1
 	compZstd = 6
 )
 
-// Kinds of inodes; those with kindLong added hold wider numbers and attributes.
+// Inode types. Adding kindLong gives the variants with wider numbers and attributes.
 const (
 	kindDir, kindFile, kindSymlink, kindBlockDev, kindCharDev, kindFIFO, kindSocket, kindLong = 1, 2, 3, 4, 5, 6, 7, 7
 )
@@ -57,11 +56,11 @@ type superBlock struct {
 	DirTable, FragmentTable, ExportTable      uint64
 }
 
-// superSize is its length in bytes.
+// superSize is the length of the super block in bytes.
 const superSize = 96
 
-// flags says what we write: no fragment of files longer than a block,
-// identical short files once.
+// flags are the flags of files that hpcc writes: no fragments for files longer than a block,
+// duplicate short files stored once.
 const flags = 0x0040
 
 // fragment is an entry of the fragment table.
@@ -70,7 +69,7 @@ type fragment struct {
 	Size, Unused uint32
 }
 
-// An decompressor unpacks blocks of one kind.
+// A decompressor decompresses blocks of one compression.
 type decompressor struct {
 	zstd *zstd.Decoder
 	zlib io.ReadCloser
@@ -88,10 +87,10 @@ func newDecompressor(kind uint16) (*decompressor, error) {
 	if !ok {
 		name = fmt.Sprintf("compression %d", kind)
 	}
-	return nil, fmt.Errorf("it is packed with %s, of which hpcc knows nothing; make it again with mksquashfs -comp zstd or -comp gzip", name)
+	return nil, fmt.Errorf("it is compressed with %s, which hpcc does not support; recreate it with mksquashfs -comp zstd or -comp gzip", name)
 }
 
-// block unpacks one block, of at most max bytes.
+// block decompresses one block of at most max bytes.
 func (u *decompressor) block(in []byte, max int) ([]byte, error) {
 	if u.zstd != nil {
 		out, err := u.zstd.DecodeAll(in, make([]byte, 0, max))
@@ -115,15 +114,15 @@ func (u *decompressor) block(in []byte, max int) ([]byte, error) {
 	case err == nil:
 		return nil, errTooLong
 	case errors.Is(err, io.ErrUnexpectedEOF) && n > 0:
-		// Also the end of a truncated stream; a block that is too short is noticed by its user.
+		// This includes the end of a truncated stream. The caller checks the length.
 		return out[:n], nil
 	}
 	return nil, err
 }
 
-var errTooLong = errors.New("a block unpacks to more than its size")
+var errTooLong = errors.New("a block decompresses to more than its size")
 
-// pack appends numbers as they stand on disk.
+// pack appends numbers in their on-disk format.
 func pack(b []byte, numbers ...any) []byte {
 	for _, n := range numbers {
 		switch n := n.(type) {
@@ -144,7 +143,7 @@ func pack(b []byte, numbers ...any) []byte {
 	return b
 }
 
-// close ends the unpacker.
+// close closes the decompressor.
 func (u *decompressor) close() {
 	if u.zstd != nil {
 		u.zstd.Close()

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Is reports whether a regular file begins as a SquashFS does. Pipes are not opened:
-// that would wait for their other end.
+// Is reports whether a regular file starts with the SquashFS magic. It does not open pipes,
+// which would block.
 func Is(file string) bool {
 	if fi, err := os.Stat(file); err != nil || !fi.Mode().IsRegular() {
 		return false
@@ -31,10 +31,10 @@ func Is(file string) bool {
 	return err == nil && binary.LittleEndian.Uint32(b) == magic
 }
 
-// Walk calls do for each file of the file system in a file: a directory comes before
-// what is in it. Headers are those of a tar archive, with extended attributes as PAX
-// records; their names are clean and relative, and the root is ".". The content of a
-// regular file is read from the reader, which is nil for all others. Sockets are left out.
+// Walk calls do for each file of the file system in a file, directories before their
+// contents. Headers are tar headers, with extended attributes as PAX records; names are
+// clean and relative, and the root is ".". The reader returns the content of a regular file
+// and is nil for other types. Sockets are skipped.
 func Walk(ctx context.Context, file string, do func(*tar.Header, io.Reader) error) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -53,18 +53,18 @@ func Walk(ctx context.Context, file string, do func(*tar.Header, io.Reader) erro
 	s.ctx, s.do, s.links, s.dirs = ctx, do, map[uint32]string{}, map[uint64]bool{s.super.Root: true}
 	n, err := s.inode(s.super.Root)
 	if err != nil {
-		return fmt.Errorf("its root: %w", err)
+		return fmt.Errorf("reading the root directory: %w", err)
 	}
 	if n.kind != kindDir {
-		return errors.New("its root is not a directory")
+		return errors.New("the root is not a directory")
 	}
 	return s.walk(n, ".", 0)
 }
 
-// Bounds of what is read.
+// Limits for untrusted input.
 const (
-	maxPath    = 4096       // bytes of a name with its directories, and of a link's target
-	maxNesting = 4096       // directories in each other
+	maxPath    = 4096       // bytes of a path, and of a link's target
+	maxNesting = 4096       // nesting depth of directories
 	maxEntries = 20_000_000 // names
 	maxValue   = 64 << 10   // bytes of an extended attribute
 )
@@ -72,24 +72,24 @@ const (
 // xattrRecord is the prefix of PAX records that hold extended attributes.
 const xattrRecord = "SCHILY.xattr."
 
-// A reader reads one file system. Nothing in it is believed: what is read
-// is bounded by the file's length, whatever numbers stand in it.
+// A reader reads one file system. Its content is untrusted: every number is checked against
+// the file's length.
 type reader struct {
 	f     io.ReaderAt
 	size  int64
 	super superBlock
 	un    *decompressor
-	meta  map[uint64]metaBlock // metadata blocks by their place
+	meta  map[uint64]metaBlock // metadata blocks by position
 
 	ids   []uint32
 	ctx   context.Context
 	do    func(*tar.Header, io.Reader) error
-	links map[uint32]string // first names of files that have several
-	dirs  map[uint64]bool   // that were walked
+	links map[uint32]string // first name of files with hard links
+	dirs  map[uint64]bool   // directories that were visited
 	count int
 	bytes int64 // of content so far
 
-	tail      uint64 // place of the fragment block that was read last
+	tail      uint64 // position of the most recent fragment block
 	tailBytes []byte
 }
 
@@ -98,25 +98,25 @@ type metaBlock struct {
 	next uint64
 }
 
-// maxUnpacked is how many bytes a file of n may unpack to: zstd and gzip pack
-// what people keep at most a hundredfold.
+// maxUnpacked returns the maximum decompressed size of a file of n bytes: zstd and gzip
+// compress real data at most a hundredfold.
 func maxUnpacked(n int64) int64 { return 1<<30 + 1000*n }
 
 func newReader(f io.ReaderAt, size int64) (*reader, error) {
 	s := &reader{f: f, size: size, meta: map[uint64]metaBlock{}}
 	if err := binary.Read(io.NewSectionReader(f, 0, superSize), binary.LittleEndian, &s.super); err != nil || s.super.Magic != magic {
-		return nil, errors.New("it is no SquashFS")
+		return nil, errors.New("not a SquashFS file")
 	}
 	p := &s.super
 	switch {
 	case p.Major != 4 || p.Minor != 0:
-		return nil, fmt.Errorf("its format is SquashFS %d.%d; hpcc knows 4.0", p.Major, p.Minor)
+		return nil, fmt.Errorf("the format is SquashFS %d.%d; hpcc supports 4.0", p.Major, p.Minor)
 	case p.BlockSize < 4096 || p.BlockSize > maxBlock || bits.OnesCount32(p.BlockSize) != 1:
-		return nil, fmt.Errorf("its blocks have %d bytes", p.BlockSize)
+		return nil, fmt.Errorf("the block size is %d bytes", p.BlockSize)
 	case p.Bytes > uint64(size):
-		return nil, fmt.Errorf("it is truncated: it should have %d bytes and has %d", p.Bytes, size)
+		return nil, fmt.Errorf("truncated: expected %d bytes, have %d", p.Bytes, size)
 	case p.IDs == 0 || p.InodeTable >= p.DirTable || p.DirTable >= p.Bytes:
-		return nil, errors.New("its tables are not where they should be")
+		return nil, errors.New("its tables have invalid positions")
 	}
 	var err error
 	if s.un, err = newDecompressor(p.Compression); err != nil {
@@ -126,7 +126,7 @@ func newReader(f io.ReaderAt, size int64) (*reader, error) {
 		b, err := s.entry(p.IDTable, i, 4)
 		if err != nil {
 			s.un.close()
-			return nil, fmt.Errorf("reading its owners: %w", err)
+			return nil, fmt.Errorf("reading the owner table: %w", err)
 		}
 		s.ids = append(s.ids, binary.LittleEndian.Uint32(b))
 	}
@@ -136,17 +136,17 @@ func newReader(f io.ReaderAt, size int64) (*reader, error) {
 // read reads n bytes of the file.
 func (s *reader) read(at uint64, n int) ([]byte, error) {
 	if at > uint64(s.size) || uint64(n) > uint64(s.size)-at {
-		return nil, fmt.Errorf("%d bytes at %d lie beyond its end", n, at)
+		return nil, fmt.Errorf("%d bytes at %d are beyond the end of the file", n, at)
 	}
 	b := make([]byte, n)
 	_, err := s.f.ReadAt(b, int64(at))
 	return b, err
 }
 
-// maxMetaBlocks bounds the metadata blocks that are kept.
+// maxMetaBlocks bounds the number of cached metadata blocks.
 const maxMetaBlocks = 512
 
-// metaBlock reads the metadata block at a place of the file.
+// metaBlock reads the metadata block at a position of the file.
 func (s *reader) metaBlock(at uint64) (metaBlock, error) {
 	if m, ok := s.meta[at]; ok {
 		return m, nil
@@ -158,7 +158,7 @@ func (s *reader) metaBlock(at uint64) (metaBlock, error) {
 	h := binary.LittleEndian.Uint16(head)
 	n := int(h &^ metaPlain)
 	if n == 0 || n > metaSize {
-		return metaBlock{}, fmt.Errorf("a metadata block of %d bytes", n)
+		return metaBlock{}, fmt.Errorf("invalid metadata block of %d bytes", n)
 	}
 	data, err := s.read(at+2, n)
 	if err == nil && h&metaPlain == 0 {
@@ -175,14 +175,14 @@ func (s *reader) metaBlock(at uint64) (metaBlock, error) {
 	return m, nil
 }
 
-// cursor reads on through metadata blocks.
+// A cursor reads sequentially through metadata blocks.
 type cursor struct {
 	s      *reader
 	at     uint64
 	offset int
 }
 
-// metaAt is the metadata that a reference into a table leads to.
+// metaAt returns a cursor at the metadata of a reference into a table.
 func (s *reader) metaAt(table, ref uint64) *cursor {
 	return &cursor{s, table + ref>>16, int(ref & 0xffff)}
 }
@@ -196,7 +196,7 @@ func (c *cursor) take(n int) ([]byte, error) {
 			return nil, err
 		}
 		if c.offset > len(m.data) {
-			return nil, errors.New("a reference leads beyond its block")
+			return nil, errors.New("a reference is beyond its block")
 		}
 		have := m.data[c.offset:]
 		if len(have) == 0 {
@@ -213,7 +213,7 @@ func (c *cursor) take(n int) ([]byte, error) {
 	return out, nil
 }
 
-// numbers takes numbers of these widths in bytes.
+// numbers reads numbers of these widths in bytes.
 func (c *cursor) numbers(widths ...int) ([]uint64, error) {
 	total := 0
 	for _, w := range widths {
@@ -233,7 +233,7 @@ func (c *cursor) numbers(widths ...int) ([]uint64, error) {
 	return out, nil
 }
 
-// entry is one of a list of entries of a fixed width: see squasher.list.
+// entry returns entry i of a table of fixed-width entries: see Writer.list.
 func (s *reader) entry(places uint64, i, width int) ([]byte, error) {
 	per := metaSize / width
 	b, err := s.read(places+uint64(i/per)*8, 8)
@@ -244,7 +244,7 @@ func (s *reader) entry(places uint64, i, width int) ([]byte, error) {
 	return c.take(width)
 }
 
-// inode is an inode as it was read.
+// inode is an inode read from disk.
 type inode struct {
 	kind     int
 	h        tar.Header // without a name
@@ -258,7 +258,7 @@ type inode struct {
 	sizes    *cursor // of blocks
 }
 
-// inode reads what a reference leads to.
+// inode reads the inode of a reference.
 func (s *reader) inode(ref uint64) (*inode, error) {
 	c := s.metaAt(s.super.InodeTable, ref)
 	v, err := c.numbers(2, 2, 2, 2, 4, 4)
@@ -267,10 +267,10 @@ func (s *reader) inode(ref uint64) (*inode, error) {
 	}
 	kind := int(v[0])
 	if kind < 1 || kind > kindSocket+kindLong {
-		return nil, fmt.Errorf("an inode of kind %d", kind)
+		return nil, fmt.Errorf("invalid inode type %d", kind)
 	}
 	if v[2] >= uint64(len(s.ids)) || v[3] >= uint64(len(s.ids)) {
-		return nil, errors.New("its owner is not in the table")
+		return nil, errors.New("the owner is not in the table")
 	}
 	n := &inode{kind: kind, number: uint32(v[5]), fragment: none, attr: none}
 	n.h.Mode, n.h.ModTime = int64(v[1]&0o7777), time.Unix(int64(v[4]), 0)
@@ -282,7 +282,7 @@ func (s *reader) inode(ref uint64) (*inode, error) {
 	return n, n.body(c, long)
 }
 
-// body reads what is of the inode's kind.
+// body reads the part of an inode that depends on its type.
 func (n *inode) body(c *cursor, long bool) error {
 	var v []uint64
 	var err error
@@ -310,7 +310,7 @@ func (n *inode) body(c *cursor, long bool) error {
 			return err
 		}
 		if v[1] > maxPath {
-			return fmt.Errorf("its link target has %d bytes", v[1])
+			return fmt.Errorf("the link target has %d bytes", v[1])
 		}
 		to, err := c.take(int(v[1]))
 		n.h.Linkname = string(to)
@@ -319,19 +319,19 @@ func (n *inode) body(c *cursor, long bool) error {
 	return err
 }
 
-// walk calls do for a directory and all below it.
+// walk calls do for a directory and everything below it.
 func (s *reader) walk(dir *inode, name string, depth int) error {
 	if depth > maxNesting || len(name) > maxPath {
-		return fmt.Errorf("%.200q: directories lie too deep in each other", name)
+		return fmt.Errorf("%.200q: directories are nested too deeply", name)
 	}
 	dir.h.Name, dir.h.Typeflag = name, tar.TypeDir
 	if err := s.emit(dir, nil); err != nil {
 		return err
 	}
 	if dir.size < 3 {
-		return fmt.Errorf("%.200q: a directory of %d bytes", name, dir.size)
+		return fmt.Errorf("%.200q: invalid directory size of %d bytes", name, dir.size)
 	}
-	left := int64(dir.size) - 3 // "." and ".." count, as three bytes
+	left := int64(dir.size) - 3 // "." and ".." count as three bytes
 	c := s.metaAt(s.super.DirTable, dir.start)
 	for left > 0 {
 		head, err := c.numbers(4, 4, 4)
@@ -339,7 +339,7 @@ func (s *reader) walk(dir *inode, name string, depth int) error {
 			return fmt.Errorf("%.200q: %w", name, err)
 		}
 		if head[0] > 255 {
-			return fmt.Errorf("%.200q: a run of %d names", name, head[0]+1)
+			return fmt.Errorf("%.200q: invalid run of %d names", name, head[0]+1)
 		}
 		left -= 12
 		for range head[0] + 1 {
@@ -352,7 +352,7 @@ func (s *reader) walk(dir *inode, name string, depth int) error {
 				return fmt.Errorf("%.200q: %w", name, err)
 			}
 			if left -= 8 + int64(len(b)); left < 0 {
-				return fmt.Errorf("%.200q: the directory is longer than it says", name)
+				return fmt.Errorf("%.200q: the directory is longer than its size", name)
 			}
 			if err := s.child(name, string(b), head[1]<<16|v[0], depth); err != nil {
 				return err
@@ -366,7 +366,7 @@ func (s *reader) walk(dir *inode, name string, depth int) error {
 func (s *reader) child(dir, base string, ref uint64, depth int) error {
 	name := path.Join(dir, base)
 	if base == "." || base == ".." || strings.ContainsAny(base, "/\x00") {
-		return fmt.Errorf("%.200q: no name for a file: %.200q", dir, base)
+		return fmt.Errorf("%.200q: not a valid file name: %.200q", dir, base)
 	}
 	n, err := s.inode(ref)
 	if err != nil {
@@ -374,7 +374,7 @@ func (s *reader) child(dir, base string, ref uint64, depth int) error {
 	}
 	if n.kind == kindDir {
 		if s.dirs[ref] {
-			return fmt.Errorf("%.200q: the directory is in two places", name)
+			return fmt.Errorf("%.200q: the directory appears twice", name)
 		}
 		s.dirs[ref] = true
 		return s.walk(n, name, depth+1)
@@ -393,7 +393,7 @@ func (s *reader) child(dir, base string, ref uint64, depth int) error {
 		}
 		limit := maxUnpacked(s.size)
 		if n.size > uint64(limit) || s.bytes+int64(n.size) > limit {
-			return fmt.Errorf("%.200q: the files have more than %d bytes, too many for what is packed", name, limit)
+			return fmt.Errorf("%.200q: the files have more than %d bytes, too many for the compressed size", name, limit)
 		}
 		s.bytes += int64(n.size)
 		r = &content{s: s, n: n, left: int64(n.size), at: n.start}
@@ -406,7 +406,7 @@ func (s *reader) child(dir, base string, ref uint64, depth int) error {
 	case kindFIFO:
 		n.h.Typeflag = tar.TypeFifo
 	default:
-		return nil // sockets live as long as their program
+		return nil // sockets do not outlive their program
 	}
 	return s.emit(n, r)
 }
@@ -414,7 +414,7 @@ func (s *reader) child(dir, base string, ref uint64, depth int) error {
 // emit calls do.
 func (s *reader) emit(n *inode, r io.Reader) error {
 	if s.count++; s.count > maxEntries || s.count > int(s.super.Inodes)+len(s.links)+maxLinked {
-		return fmt.Errorf("it has more files than the %d that it says", s.super.Inodes)
+		return fmt.Errorf("it has more files than its %d inodes", s.super.Inodes)
 	}
 	if s.count%256 == 0 && s.ctx.Err() != nil {
 		return s.ctx.Err()
@@ -430,10 +430,10 @@ func (s *reader) emit(n *inode, r io.Reader) error {
 	return nil
 }
 
-// maxLinked is how many names more than inodes a file system may have: hard links.
+// maxLinked is the maximum number of names in excess of inodes, which are hard links.
 const maxLinked = 1_000_000
 
-// maxAttrs bounds the attributes of a file.
+// maxAttrs bounds the number of a file's attributes.
 const maxAttrs = 256
 
 // attributes reads a file's extended attributes into its header.
@@ -454,7 +454,7 @@ func (s *reader) attributes(n *inode) error {
 	}
 	c, count := s.metaAt(pairs, binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint32(b[8:])
 	if count > maxAttrs {
-		return fmt.Errorf("there are %d", count)
+		return fmt.Errorf("%d attributes, too many", count)
 	}
 	for range count {
 		k, v, err := s.attribute(c, pairs)
@@ -472,10 +472,10 @@ func (s *reader) attributes(n *inode) error {
 	return nil
 }
 
-// elsewhere marks an attribute whose value is a reference to the value.
+// elsewhere marks an attribute whose value is a reference.
 const elsewhere = 0x100
 
-// attribute reads one attribute. Its name is "" when it is of a kind not known.
+// attribute reads one attribute. name is "" if its prefix is unknown.
 func (s *reader) attribute(c *cursor, pairs uint64) (name, value string, err error) {
 	v, err := c.numbers(2, 2)
 	if err != nil {
@@ -490,12 +490,12 @@ func (s *reader) attribute(c *cursor, pairs uint64) (name, value string, err err
 		return "", "", err
 	}
 	if size[0] > maxValue {
-		return "", "", fmt.Errorf("a value of %d bytes", size[0])
+		return "", "", fmt.Errorf("invalid value of %d bytes", size[0])
 	}
 	val, err := c.take(int(size[0]))
 	if err == nil && v[0]&elsewhere != 0 {
 		if len(val) != 8 {
-			return "", "", errors.New("a reference to a value that is none")
+			return "", "", errors.New("invalid reference to a value")
 		}
 		far := s.metaAt(pairs, binary.LittleEndian.Uint64(val))
 		if size, err = far.numbers(4); err == nil && size[0] <= maxValue {
@@ -513,8 +513,8 @@ type content struct {
 	s    *reader
 	n    *inode
 	at   uint64
-	left int64  // not read from the file system yet
-	buf  []byte // what of a block was not taken yet
+	left int64  // bytes not read from the file system yet
+	buf  []byte // unread bytes of a block
 }
 
 func (r *content) Read(p []byte) (int, error) {
@@ -527,7 +527,7 @@ func (r *content) Read(p []byte) (int, error) {
 		}
 		var err error
 		if r.buf, err = r.next(int(min(r.left, int64(r.s.super.BlockSize)))); err != nil {
-			// An end of what is packed is not the end of the file.
+			// The end of the compressed data is not the end of the file.
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
@@ -540,7 +540,7 @@ func (r *content) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next is the next block, of n bytes.
+// next returns the next block, of n bytes.
 func (r *content) next(n int) ([]byte, error) {
 	s := r.s
 	if n < int(s.super.BlockSize) && r.n.fragment != none {
@@ -549,7 +549,7 @@ func (r *content) next(n int) ([]byte, error) {
 			return nil, err
 		}
 		if int64(r.n.offset)+int64(n) > int64(len(b)) {
-			return nil, errors.New("its fragment is shorter than it should be")
+			return nil, errors.New("the fragment is too short")
 		}
 		return b[r.n.offset:][:n], nil
 	}
@@ -571,11 +571,11 @@ func (r *content) next(n int) ([]byte, error) {
 	return b, nil
 }
 
-// dataBlock reads a block of the size that the file system gives it.
+// dataBlock reads a block of the given size on disk.
 func (s *reader) dataBlock(at uint64, size uint32) ([]byte, error) {
 	n := size &^ plain
 	if n > s.super.BlockSize {
-		return nil, fmt.Errorf("a block of %d bytes", n)
+		return nil, fmt.Errorf("invalid block of %d bytes", n)
 	}
 	b, err := s.read(at, int(n))
 	if err != nil || size&plain != 0 {
@@ -584,10 +584,10 @@ func (s *reader) dataBlock(at uint64, size uint32) ([]byte, error) {
 	return s.un.block(b, int(s.super.BlockSize))
 }
 
-// fragmentBlock reads a block that holds the ends of files.
+// fragmentBlock reads a block with the ends of files.
 func (s *reader) fragmentBlock(i uint32) ([]byte, error) {
 	if i >= s.super.Fragments {
-		return nil, errors.New("its fragment is not in the table")
+		return nil, errors.New("the fragment is not in the table")
 	}
 	b, err := s.entry(s.super.FragmentTable, int(i), 16)
 	if err != nil {

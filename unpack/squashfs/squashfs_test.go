@@ -16,7 +16,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestWalkHostile gives the reader files whose parts lie.
+// TestWalkHostile passes corrupt files to the reader.
 func TestWalkHostile(t *testing.T) {
 	small := func(change func(w *Writer)) []byte {
 		f, err := os.Create(filepath.Join(t.TempDir(), "x"))
@@ -51,33 +51,33 @@ func TestWalkHostile(t *testing.T) {
 		want   string
 	}{
 		{"fine", nil, nil, ""},
-		{"climbing", rename(".."), nil, "no name for a file"},
-		{"with a slash", rename("../../x"), nil, "no name for a file"},
-		{"NUL", rename("a\x00b"), nil, "no name for a file"},
-		{"in two places", func(w *Writer) { w.root.kids["e"] = w.root.kids["d"] }, nil, "in two places"},
+		{"climbing", rename(".."), nil, "not a valid file name"},
+		{"with a slash", rename("../../x"), nil, "not a valid file name"},
+		{"NUL", rename("a\x00b"), nil, "not a valid file name"},
+		{"in two places", func(w *Writer) { w.root.kids["e"] = w.root.kids["d"] }, nil, "appears twice"},
 		{"bomb", func(w *Writer) {
 			n := w.root.kids["f"]
 			n.h.Size, n.fragment, n.sizes = 1<<40, none, make([]uint32, 1)
-		}, nil, "too many for what is packed"},
-		{"shorter than it says", func(w *Writer) { w.root.kids["f"].h.Size = 5 }, nil, "fragment is shorter"},
+		}, nil, "too many for the compressed size"},
+		{"shorter than it says", func(w *Writer) { w.root.kids["f"].h.Size = 5 }, nil, "fragment is too short"},
 		{"no such fragment", func(w *Writer) { w.root.kids["f"].fragment = 9 }, nil, "not in the table"},
 		{"blocks beyond the end", func(w *Writer) {
 			n := w.root.kids["f"]
 			n.h.Size, n.fragment, n.start, n.sizes = blockSize, none, 1<<50, []uint32{4096}
-		}, nil, "beyond its end"},
+		}, nil, "beyond the end"},
 		{"block of four gigabytes", func(w *Writer) {
 			n := w.root.kids["f"]
 			n.h.Size, n.fragment, n.sizes = blockSize, none, []uint32{0xfeffffff}
-		}, nil, "a block of"},
+		}, nil, "invalid block of"},
 		{"long link", func(w *Writer) {
 			w.root.kids["f"].h.Typeflag, w.root.kids["f"].h.Linkname = tar.TypeSymlink, strings.Repeat("x", 5000)
 		}, nil, "5000 bytes"},
-		{"block size", nil, super(12, 3), "its blocks have 3 bytes"},
-		{"huge blocks", nil, super(12, 1<<31), "its blocks have"},
-		{"lzma", nil, super(20, 17<<16|2), "packed with lzma"},
+		{"block size", nil, super(12, 3), "block size is 3 bytes"},
+		{"huge blocks", nil, super(12, 1<<31), "block size is"},
+		{"lzma", nil, super(20, 17<<16|2), "compressed with lzma"},
 		{"version", nil, super(28, 3), "SquashFS 3.0"},
 		{"truncated", nil, super(40, 1<<30), "truncated"},
-		{"root elsewhere", nil, super(32, 0xffff), "its root"},
+		{"root elsewhere", nil, super(32, 0xffff), "the root"},
 		{"no owners", nil, super(26, 0), "SquashFS 0.0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestWalkHostile(t *testing.T) {
 	}
 }
 
-// A block that is missing, because the file was truncated meanwhile or the
-// block unpacks to nothing, is not an end of the file that it belongs to.
+// A missing block, because the file was truncated meanwhile or the block is empty, is not
+// the end of the file that contains it.
 func TestMissingBlock(t *testing.T) {
 	var empty bytes.Buffer
 	testenv.Check(t, zlib.NewWriter(&empty).Close())

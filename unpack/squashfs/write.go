@@ -23,33 +23,33 @@ import (
 type node struct {
 	h        *tar.Header
 	inode    uint32
-	links    uint32 // names of it, or directories in it
+	links    uint32 // number of names or, in a directory, of subdirectories
 	kids     map[string]*node
 	start    uint64
 	sizes    []uint32
 	sparse   uint64
 	fragment uint32
 	offset   uint32 // in the fragment
-	ref      uint64 // of the inode, once it is written
+	ref      uint64 // reference of the inode, once written
 	written  bool
 }
 
-// A Writer writes one file system. Files are added in the order of an archive, and Close
-// must be called.
+// A Writer writes one file system. Files are added in the order of an archive. The caller
+// must call Close.
 type Writer struct {
 	f      io.WriteSeeker
-	at     uint64 // where f is
-	err    error  // of writing blocks
+	at     uint64 // position of f
+	err    error  // error of writing blocks
 	root   *node
 	nodes  map[string]*node
 	count  uint32 // inodes
 	newest time.Time
 
 	enc     *zstd.Encoder
-	pending chan *job // blocks in the order of the file
+	pending chan *job // blocks in file order
 	ended   chan bool
 
-	tail      []byte                         // the fragment block that is being filled
+	tail      []byte                         // the fragment block being filled
 	short     map[[sha256.Size]byte]position // short files by content
 	fragments []*fragment
 
@@ -58,20 +58,20 @@ type Writer struct {
 	attrs attrTable
 }
 
-// position is where a short file is.
+// position is the location of a short file.
 type position struct{ fragment, offset uint32 }
 
-// job is a block on its way to the file.
+// job is a block to be compressed and written.
 type job struct {
 	raw, out []byte
 	packed   chan bool
 	wrote    func(at uint64, size uint32)
 }
 
-// NewWriter returns a Writer to f, which must be empty. root is the root directory. The
-// same files give the same bytes: names are sorted, blocks are compressed one by one.
+// NewWriter returns a Writer to f, which must be empty. root is the root directory. The same
+// files give the same bytes: names are sorted, and blocks are compressed individually.
 func NewWriter(f io.WriteSeeker, root *tar.Header) (*Writer, error) {
-	// One goroutine for a block; the window need not be longer than a block.
+	// One goroutine compresses a block, and the window need not exceed a block.
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(blockSize),
 		zstd.WithEncoderCRC(false), zstd.WithEncoderConcurrency(goruntime.GOMAXPROCS(0)))
 	if err != nil {
@@ -88,7 +88,7 @@ func NewWriter(f io.WriteSeeker, root *tar.Header) (*Writer, error) {
 	return w, nil
 }
 
-// Close writes the tables that follow the content of the files. It does not close f.
+// Close writes the tables after the content of the files. It does not close f.
 func (w *Writer) Close() error {
 	if err := w.endData(); err != nil {
 		return err
@@ -96,14 +96,14 @@ func (w *Writer) Close() error {
 	return w.tables()
 }
 
-// Add adds a file: its directory first, and a hard link after the file that it links to. h
-// is kept. A file other than a directory whose ModTime is the zero Time gets the newest
-// time of the others, and no file gets a later one.
+// Add adds a file: its directory must come first, and a hard link's target before the link.
+// Add keeps h. A file other than a directory with a zero ModTime gets the newest time of the
+// others; later times are reduced to it.
 func (w *Writer) Add(h *tar.Header, content io.Reader) error {
 	name := path.Clean(h.Name)
 	parent := w.nodes[path.Dir(name)]
 	if parent == nil {
-		return errors.New("its directory does not come before it")
+		return errors.New("its directory is missing or comes later")
 	}
 	if parent.kids == nil {
 		parent.kids = map[string]*node{}
@@ -111,7 +111,7 @@ func (w *Writer) Add(h *tar.Header, content io.Reader) error {
 	if h.Typeflag == tar.TypeLink {
 		n := w.nodes[path.Clean(h.Linkname)]
 		if n == nil {
-			return fmt.Errorf("it is a hard link to %q, which does not come before it", h.Linkname)
+			return fmt.Errorf("hard link target %q is missing or comes later", h.Linkname)
 		}
 		n.links++
 		w.nodes[name], parent.kids[path.Base(name)] = n, n
@@ -125,7 +125,7 @@ func (w *Writer) Add(h *tar.Header, content io.Reader) error {
 		n.links = 0
 		parent.links++
 	case h.ModTime.IsZero():
-		h.ModTime = time.Unix(math.MaxUint32, 0) // stamp makes it the newest
+		h.ModTime = time.Unix(math.MaxUint32, 0) // stamp reduces it to the newest
 	case h.ModTime.After(w.newest):
 		w.newest = h.ModTime
 	}
@@ -135,7 +135,7 @@ func (w *Writer) Add(h *tar.Header, content io.Reader) error {
 	return w.content(n, content)
 }
 
-// content sends a file's bytes on their way: a short one into a fragment, else blocks.
+// content compresses a file's bytes: a short file into a fragment, others into blocks.
 func (w *Writer) content(n *node, r io.Reader) error {
 	size := n.h.Size
 	if size > 0 && size < blockSize {
@@ -166,7 +166,7 @@ func (w *Writer) content(n *node, r io.Reader) error {
 	return nil
 }
 
-// putShort puts a short file into the present fragment, or finds it in an earlier one.
+// putShort puts a short file into the current fragment, or finds it in an earlier one.
 func (w *Writer) putShort(n *node, b []byte) {
 	sum := sha256.Sum256(b)
 	t, have := w.short[sum]
@@ -181,7 +181,7 @@ func (w *Writer) putShort(n *node, b []byte) {
 	n.fragment, n.offset = t.fragment, t.offset
 }
 
-// endFragment sends the present fragment on its way.
+// endFragment submits the current fragment.
 func (w *Writer) endFragment() {
 	if len(w.tail) == 0 {
 		return
@@ -192,17 +192,17 @@ func (w *Writer) endFragment() {
 	w.tail = nil
 }
 
-// submit packs a block in the background; it is written after those before it.
+// submit compresses a block in the background. Blocks are written in order.
 func (w *Writer) submit(raw []byte, wrote func(uint64, uint32)) {
 	j := &job{raw: raw, packed: make(chan bool), wrote: wrote}
-	w.pending <- j // bounds how many are under way
+	w.pending <- j // limits the number of unfinished blocks
 	go func() {
 		j.out = w.enc.EncodeAll(raw, make([]byte, 0, len(raw)))
 		close(j.packed)
 	}()
 }
 
-// writeBlocks writes blocks in their order.
+// writeBlocks writes the blocks in order.
 func (w *Writer) writeBlocks() {
 	defer close(w.ended)
 	for j := range w.pending {
@@ -228,7 +228,7 @@ func (w *Writer) endData() error {
 	return w.err
 }
 
-// tables writes what follows the blocks, and the super block.
+// tables writes the parts after the blocks, and the super block.
 func (w *Writer) tables() error {
 	inodes, dirs := &metaWriter{enc: w.enc}, &metaWriter{enc: w.enc}
 	root, err := w.dir(w.root, w.count+1, inodes, dirs)
@@ -261,7 +261,7 @@ func (w *Writer) tables() error {
 		s.AttrTable = w.list(sets, pack(nil, at, uint32(len(w.attrs.sets)), uint32(0)))
 	}
 	s.Bytes = w.at
-	w.write(make([]byte, -w.at%4096)) // loop devices want whole pages
+	w.write(make([]byte, -w.at%4096)) // loop devices need whole pages
 	if w.err != nil {
 		return w.err
 	}
@@ -278,8 +278,8 @@ func (w *Writer) write(b []byte) {
 	w.at += uint64(len(b))
 }
 
-// list writes a table in metadata blocks and then, after head, where each of
-// them is. It returns where head begins.
+// list writes a table in metadata blocks, then head and the positions of the blocks. It
+// returns the position of head.
 func (w *Writer) list(data, head []byte) uint64 {
 	m := &metaWriter{enc: w.enc}
 	places := head
@@ -294,7 +294,7 @@ func (w *Writer) list(data, head []byte) uint64 {
 	return at
 }
 
-// dir writes what is in a directory, then the directory. It returns the reference.
+// dir writes a directory's contents, then the directory, and returns its reference.
 func (w *Writer) dir(n *node, parent uint32, inodes, dirs *metaWriter) (uint64, error) {
 	names := make([]string, 0, len(n.kids))
 	for k := range n.kids {
@@ -322,15 +322,15 @@ func (w *Writer) dir(n *node, parent uint32, inodes, dirs *metaWriter) (uint64, 
 	if err != nil {
 		return 0, err
 	}
-	size, links := len(listing)+3, n.links+2 // "." and ".." count, as three bytes
+	size, links := len(listing)+3, n.links+2 // "." and ".." count as three bytes
 	if head.long {
 		return inodes.put(pack(head.b, links, uint32(size), uint32(at>>16), parent, uint16(0), uint16(at), attr)), nil
 	}
 	return inodes.put(pack(head.b, uint32(at>>16), links, uint16(size), uint16(at), parent)), nil
 }
 
-// listing is a directory's table: runs of entries whose inodes are in one
-// metadata block and have near numbers.
+// listing returns a directory's table: runs of entries whose inodes are in one metadata
+// block and have close numbers.
 func (n *node) listing(names []string) []byte {
 	var out []byte
 	for len(names) > 0 {
@@ -352,7 +352,7 @@ func (n *node) listing(names []string) []byte {
 	return out
 }
 
-// kind is the inode's, without kindLong.
+// kind returns the inode's type, without kindLong.
 func (n *node) kind() uint16 {
 	switch n.h.Typeflag {
 	case tar.TypeDir:
@@ -365,7 +365,7 @@ func (n *node) kind() uint16 {
 	return kindFile
 }
 
-// file writes the inode of what is not a directory.
+// file writes the inode of a file that is not a directory.
 func (w *Writer) file(n *node, inodes *metaWriter) (uint64, error) {
 	kind := n.kind()
 	long := kind == kindFile && (n.links > 1 || n.sparse > 0 || n.start > math.MaxUint32 || n.h.Size > math.MaxUint32)
@@ -401,8 +401,8 @@ type inodeHead struct {
 	long bool
 }
 
-// head is the begin of every inode. It is of the long kind when that is asked
-// for, or when there are attributes.
+// head returns the start of every inode. It is of the long variant if requested, or if there
+// are attributes.
 func (w *Writer) head(n *node, kind uint16, long bool) (inodeHead, uint32, error) {
 	attr := w.attrs.add(n.h)
 	if attr != none {
@@ -422,7 +422,7 @@ func (w *Writer) head(n *node, kind uint16, long bool) (inodeHead, uint32, error
 	return inodeHead{pack(nil, kind, uint16(n.h.Mode&0o7777), uid, gid, w.stamp(n.h.ModTime), n.inode), long}, attr, nil
 }
 
-// stamp is a time on disk, not later than the newest file.
+// stamp returns a time on disk, at most that of the newest file.
 func (w *Writer) stamp(t time.Time) uint32 {
 	if t.After(w.newest) {
 		t = w.newest
@@ -430,27 +430,27 @@ func (w *Writer) stamp(t time.Time) uint32 {
 	return uint32(min(max(t.Unix(), 0), math.MaxUint32))
 }
 
-// id is the index of a user or group.
+// id returns the index of a user or group.
 func (w *Writer) id(id int) (uint16, error) {
 	if i, ok := w.idOf[uint32(id)]; ok {
 		return i, nil
 	}
 	if len(w.ids) == math.MaxUint16 {
-		return 0, errors.New("the image has more than 65,535 users and groups, the most that a SquashFS can have")
+		return 0, errors.New("the image has more than 65,535 users and groups, the maximum of SquashFS")
 	}
 	w.ids = append(w.ids, uint32(id))
 	w.idOf[uint32(id)] = uint16(len(w.ids) - 1)
 	return uint16(len(w.ids) - 1), nil
 }
 
-// metaWriter collects metadata blocks.
+// A metaWriter collects metadata blocks.
 type metaWriter struct {
 	enc *zstd.Encoder
-	out []byte // whole blocks
-	buf []byte // the present one, unpacked
+	out []byte // complete blocks
+	buf []byte // the current block, uncompressed
 }
 
-// put appends data and returns the reference to it.
+// put appends data and returns its reference.
 func (m *metaWriter) put(data []byte) uint64 {
 	ref := uint64(len(m.out))<<16 | uint64(len(m.buf))
 	m.buf = append(m.buf, data...)
@@ -478,7 +478,7 @@ func (m *metaWriter) end() []byte {
 	return m.out
 }
 
-// attrTable are sets of extended attributes, each kept once.
+// attrTable holds sets of extended attributes without duplicates.
 type attrTable struct {
 	sets []attrSet
 	seen map[string]uint32
@@ -489,10 +489,10 @@ type attrSet struct {
 	count uint32
 }
 
-// attrSpaces are the prefixes of attributes' names, by their number on disk.
+// attrSpaces lists the prefixes of attribute names by their number on disk.
 var attrSpaces = [...]string{"user.", "trusted.", "security."}
 
-// add returns the number of a file's set of attributes, none when it has none.
+// add returns the number of a file's attribute set, or none.
 func (a *attrTable) add(h *tar.Header) uint32 {
 	var names []string
 	for k := range h.PAXRecords {
