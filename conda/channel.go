@@ -168,7 +168,7 @@ func resolveURL(base, ref string) (string, error) {
 		return "", err
 	}
 	if u.Scheme == "file" && b.Scheme != "file" {
-		return "", fmt.Errorf("base_url %q points to this machine's files", ref)
+		return "", fmt.Errorf("base_url %q points to local files", ref)
 	}
 	return u.String(), nil
 }

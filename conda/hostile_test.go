@@ -65,9 +65,9 @@ func TestHostile(t *testing.T) {
 		{"listed path up", files(testFile{path: "../x", text: "x", header: func(h *tar.Header) { h.Name = "x" }}), `path "../x": path leaves the prefix`},
 		{"listed path absolute", files(testFile{path: "/etc/passwd", text: "x", header: func(h *tar.Header) { h.Name = "x" }}), "path leaves the prefix"},
 		{"listed path is the prefix", files(testFile{path: "share/..", dir: true, absent: true}), "is the prefix itself"},
-		{"listed path twice", files(testFile{path: "share/x", text: "x"}, testFile{path: "./share//x", text: "x", absent: true}), "stands there twice"},
-		{"record planted", files(testFile{path: "conda-meta/other-1-0.json", text: "{}"}), "where the record of the environment is kept"},
-		{"record as a link", files(testFile{path: "conda-meta", link: "/tmp"}), "where the record of the environment is kept"},
+		{"listed path twice", files(testFile{path: "share/x", text: "x"}, testFile{path: "./share//x", text: "x", absent: true}), "duplicate path"},
+		{"record planted", files(testFile{path: "conda-meta/other-1-0.json", text: "{}"}), "the environment's conda-meta"},
+		{"record as a link", files(testFile{path: "conda-meta", link: "/tmp"}), "the environment's conda-meta"},
 		{"archive member twice", files(testFile{path: "share/x", text: "x"}, testFile{path: "./share/x", text: "x", unlisted: true}), "it stands in the package twice"},
 		{"listed and not there", files(testFile{path: "share/x", text: "x", absent: true}), `path "share/x" is listed and not in the package`},
 		{"wrong sha256", files(testFile{path: "share/x", text: "x", list: map[string]any{"sha256": shaA}}), "info/paths.json says " + shaA},
@@ -82,7 +82,7 @@ func TestHostile(t *testing.T) {
 		{"hard link to a link", files(testFile{path: "share/l", link: "/etc/passwd"}, testFile{path: "share/x", hard: "share/l"}), "which is no file installed before"},
 		{"hard link with another digest", files(testFile{path: "share/x", text: "x"}, testFile{path: "share/y", text: "y", hard: "share/x"}), "info/paths.json says " + condatest.SHA256([]byte("y"))},
 		{"hard link with another placeholder", files(testFile{path: "share/x", text: holder, prefix: holder}, testFile{path: "share/y", text: holder, hard: "share/x"}), "which has another placeholder"},
-		{"below a link", files(testFile{path: "share/l", link: "/etc"}, testFile{path: "share/l/passwd", text: "x"}), `its path "share/l/passwd" lies below "share/l", which is no directory`},
+		{"below a link", files(testFile{path: "share/l", link: "/etc"}, testFile{path: "share/l/passwd", text: "x"}), `path "share/l/passwd" lies below "share/l", which is not a directory`},
 		{"below a link that is listed as a directory", files(testFile{path: "share/l", link: "/etc", list: map[string]any{"path_type": "directory"}}), `and "directory" in info/paths.json`},
 		{"below a link, old format", evil(func(p *testPkg) {
 			p.legacy, p.files = true, []testFile{{path: "share/l", link: "/etc"}, {path: "share/l/passwd", text: "x"}}
@@ -141,7 +141,7 @@ func TestHostile(t *testing.T) {
 		{"link.json cut off", info("link.json", "{"), "reading info/link.json"},
 		{"two files for one place", evil(func(p *testPkg) {
 			p.noarch, p.files = "python", []testFile{{path: "site-packages/x", text: "1"}, {path: "lib/python3.11/site-packages/x", text: "2"}}
-		}), "both go to"},
+		}), "have the same destination"},
 	} {
 		s := condatest.NewStore(t)
 		pkgs := []*testPkg{c.pkg, python("3.11.4")}
@@ -199,7 +199,7 @@ func TestBelowLinkOfOther(t *testing.T) {
 	for _, pkgs := range [][]*testPkg{{a, b}, {b, c}} {
 		s := condatest.NewStore(t)
 		_, err := install(t, s, export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
-		refused(t, s, "below a link", err, `its path "lib64/passwd" lies below "lib64", which is no directory in`)
+		refused(t, s, "below a link", err, `path "lib64/passwd" lies below "lib64", which is not a directory in`)
 	}
 }
 
@@ -233,13 +233,13 @@ func TestBombs(t *testing.T) {
 		want       string
 	}{
 		{"within", bomb, 9 << 20, ""},
-		{"beyond", bomb, 7 << 20, "it unpacks to more than 7340032 bytes"},
+		{"beyond", bomb, 7 << 20, "unpacks to more than 7340032 bytes"},
 		{"many small ones", file(evil(func(p *testPkg) {
 			for i := range 3000 {
 				p.files = append(p.files, testFile{path: fmt.Sprintf("share/%d", i), unlisted: true})
 			}
-		})), 1 << 20, "it unpacks to more than 1048576 bytes"},
-		{"info", file(info("about.json", zeros)), 7 << 20, "it unpacks to more than 7340032 bytes"},
+		})), 1 << 20, "unpacks to more than 1048576 bytes"},
+		{"info", file(info("about.json", zeros)), 7 << 20, "unpacks to more than 7340032 bytes"},
 	} {
 		in := infoFiles{}
 		err := walk(c.file, c.limit, in.take, func(*tar.Header, io.Reader) error { return nil })
@@ -322,7 +322,7 @@ func TestSparseBomb(t *testing.T) {
 	p.members = func(m []zipMember) []zipMember { m[1].data = zst(b); return m }
 	s := condatest.NewStore(t)
 	_, err := install(t, s, export(p), Options{Channels: []string{newChannel(t, p)}})
-	refused(t, s, "sparse", err, "it unpacks to more than")
+	refused(t, s, "sparse", err, "unpacks to more than")
 }
 
 func TestHostileIndex(t *testing.T) {
@@ -332,7 +332,7 @@ func TestHostileIndex(t *testing.T) {
 		{"nested elsewhere", `{"x":` + strings.Repeat("[", 1<<24), "nested more than 10000 levels deep"},
 		{"nested within what is allowed", `{"x":` + strings.Repeat("[", 9999) + strings.Repeat("]", 9999) + `,"packages.conda":{"a-1.0-0.conda":` + record + `}}`, ""},
 		{"large record", `{"packages":{"a-1.0-0.conda":"` + strings.Repeat("x", maxRecord), "a record has more than"},
-		{"base_url of files", `{"info":{"base_url":"file:///etc/"},"packages":{}}`, "points to this machine's files"},
+		{"base_url of files", `{"info":{"base_url":"file:///etc/"},"packages":{}}`, "points to local files"},
 		{"record that is another", `{"packages":{"a-1.0-0.conda":{"name":"b"}}}`, `record of a-1.0-0.conda calls it "b"`},
 		{"record of another type", `{"packages":{"a-1.0-0.conda":{"name":"a","depends":7}}}`, "record of a-1.0-0.conda: json"},
 		{"two records of one package", `{"packages.conda":{"a-1.0-0.conda":` + record + `,"b-1-0.conda":{},"a-1.0-0.conda":{"name":"a","version":"1.0","build":"0","sha256":"` + strings.Repeat("0", 64) + `"}}}`, "it has two records of a-1.0-0.conda"},

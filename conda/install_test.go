@@ -164,7 +164,7 @@ func TestCommandsOfOneName(t *testing.T) {
 	if m := record1(t, r, "p-1.0-0"); slices.Contains(m.Files, "bin/x") {
 		t.Errorf("files of p = %q", m.Files)
 	}
-	if !strings.Contains(r.notes(), "1 paths are in p and in q, and the latter's are taken: bin/x") {
+	if !strings.Contains(r.notes(), "1 paths are in both p and q; the latter's are used: bin/x") {
 		t.Errorf("Notes = %q", r.notes())
 	}
 }
@@ -313,7 +313,7 @@ func TestClobber(t *testing.T) {
 	if e := r.files["opt/conda/share/dir"]; e.Header == nil || e.Typeflag != tar.TypeDir {
 		t.Error("share/dir is gone")
 	}
-	for _, want := range []string{"2 paths are in a and in b, and the latter's are taken: share/kind, share/second", "2 paths are in a and in c, and the latter's are taken: share/both, share/gone", "1 paths are in c and in b, and the latter's are taken: share/both"} {
+	for _, want := range []string{"2 paths are in both a and b; the latter's are used: share/kind, share/second", "2 paths are in both a and c; the latter's are used: share/both, share/gone", "1 paths are in both c and b; the latter's are used: share/both"} {
 		if !strings.Contains(r.notes(), want) {
 			t.Errorf("Notes = %q; want %q", r.notes(), want)
 		}

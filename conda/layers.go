@@ -256,13 +256,13 @@ func (in *installer) settle() error {
 		}
 		for d := path.Dir(dst); d != "."; d = path.Dir(d) {
 			if solid[d] {
-				return fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].rec.FileName, input.Text(dst), input.Text(d), owner[d].rec.FileName)
+				return fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in %s", owner[dst].rec.FileName, input.Text(dst), input.Text(d), owner[d].rec.FileName)
 			}
 			in.kinds[d] = directory
 		}
 	}
 	for k, list := range clashes {
-		in.tell("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], input.List(list))
+		in.tell("%d paths are in both %s and %s; the latter's are used: %s", len(list), k[0], k[1], input.List(list))
 	}
 	return nil
 }
@@ -282,10 +282,10 @@ func (p *pkg) aim(claim func(p *pkg, dst string, dir bool)) (err error) {
 			continue
 		}
 		if dst == "conda-meta" || strings.HasPrefix(dst, "conda-meta/") {
-			return fmt.Errorf("path %q is where the record of the environment is kept", input.Text(dst))
+			return fmt.Errorf("path %q would overwrite the environment's conda-meta", input.Text(dst))
 		}
 		if other, twice := mine[dst]; twice {
-			return fmt.Errorf("its paths %q and %q both go to %q", input.Text(other), input.Text(src), input.Text(dst))
+			return fmt.Errorf("paths %q and %q have the same destination %q", input.Text(other), input.Text(src), input.Text(dst))
 		}
 		mine[dst] = src
 		claim(p, dst, p.meta.paths[src].Type == "directory")

@@ -153,7 +153,7 @@ func TestExplicit(t *testing.T) {
 		}
 		note := ""
 		if n := 3 - strings.Count(c.in, "#"); n > 0 {
-			note = fmt.Sprintf("env.txt: %d of 3 packages are taken as they come, without a digest in the export", n)
+			note = fmt.Sprintf("env.txt: %d of 3 packages are not verified (", n)
 		}
 		if notes := r.notes(); (note == "" && strings.Contains(notes, "digest")) || !strings.Contains(notes, note) {
 			t.Errorf("%s: Notes = %q; want %q", c.name, notes, note)

@@ -125,7 +125,7 @@ func (m *meta) add(e *pathEntry) error {
 		return fmt.Errorf("path %q is the prefix itself", input.Text(e.Path))
 	}
 	if m.paths[clean] != nil {
-		return fmt.Errorf("path %q stands there twice", input.Text(clean))
+		return fmt.Errorf("duplicate path %q", input.Text(clean))
 	}
 	if e.Placeholder != "" && e.Mode != "text" && e.Mode != "binary" {
 		return fmt.Errorf("path %q: file_mode %q is neither text nor binary", input.Text(clean), e.Mode)

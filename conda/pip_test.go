@@ -44,7 +44,7 @@ func TestExportWithPip(t *testing.T) {
 	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{wheels}}}
 	for _, c := range []struct{ name, text, want, note string }{
 		{"list.txt", export(python, &six) + "\ndemo=1=pypi_0\n", "demo 1", ""},
-		{"list.txt", export(python) + "\ndemo=2=pypi_0\nhelper=1=pypi_0\n", "demo 2, helper 1", "demo 2 needs six, which nothing brings"},
+		{"list.txt", export(python) + "\ndemo=2=pypi_0\nhelper=1=pypi_0\n", "demo 2, helper 1", "demo 2 needs six, which no package provides"},
 		{"environment.yml", "dependencies:\n- python=3.11\n- six\n- pip:\n  - demo\n", "demo 2, helper 1", ""},
 		{"environment.yml", "dependencies:\n- python=3.11\n- pip:\n  - hashed==3 --hash=" + sum + "\n", "hashed 3", ""},
 		{"requirements.txt", "demo<2\n", "demo 1", "requirements.txt: it does not say for which python it is; 3.11 is taken, --python names another"},

@@ -223,7 +223,7 @@ func (p *Plan) unproven(e *exports.Export, where string) {
 		}
 	}
 	if len(names) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are taken as they come, without a digest in %s: %s", e.File, len(names), len(p.pkgs), where, input.List(names)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are not verified (%s): no digest in %s", e.File, len(names), len(p.pkgs), input.List(names), where))
 	}
 }
 
@@ -415,7 +415,7 @@ func choose(x exports.Entry, rs []*solve.Record, python string, relax bool) (bes
 	case len(builds) > 0:
 		return nil, "there are the builds " + input.List(builds)
 	case len(versions) > 0:
-		return nil, "there are the versions " + input.Near(versions, x.Version)
+		return nil, "available versions: " + input.Near(versions, x.Version)
 	}
 	return nil, "no package of that name"
 }

@@ -96,7 +96,7 @@ func TestLookupMissing(t *testing.T) {
 		t.Fatalf("Resolve = %v; want a LineError of line 3", err)
 	}
 	for _, want := range []string{"env.txt:3: 5 of 7 packages are not in the channels for linux-64", "none=1=0 (no package of that name)",
-		"b=1.0=0 (there are the versions 1.1, 1.2)", "c=1.0=h2_0 (there are the builds h1_0)", "a2=1 (no package", "d=1.0 (there are the builds py312_0)"} {
+		"b=1.0=0 (available versions: 1.1, 1.2)", "c=1.0=h2_0 (there are the builds h1_0)", "a2=1 (no package", "d=1.0 (there are the builds py312_0)"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("Resolve = %v; want %q in it", err, want)
 		}

@@ -175,7 +175,7 @@ func unpackShard(packed []byte) ([]byte, error) {
 	defer z.Close()
 	raw, err := io.ReadAll(io.LimitReader(z, maxShardText+1))
 	if err == nil && len(raw) > maxShardText {
-		err = fmt.Errorf("it unpacks to more than %d bytes", maxShardText)
+		err = fmt.Errorf("unpacks to more than %d bytes", maxShardText)
 	}
 	if err != nil {
 		return nil, err

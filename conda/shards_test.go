@@ -134,8 +134,8 @@ func TestShardsHostile(t *testing.T) {
 		want  string
 	}{
 		"no slash":        {good, nil, ""},
-		"files from http": {map[string]any{"base_url": "", "shards_base_url": "file:///etc/"}, nil, "points to this machine's files"},
-		"packages here":   {map[string]any{"base_url": "file:///etc/", "shards_base_url": "shards"}, nil, "points to this machine's files"},
+		"files from http": {map[string]any{"base_url": "", "shards_base_url": "file:///etc/"}, nil, "points to local files"},
+		"packages here":   {map[string]any{"base_url": "file:///etc/", "shards_base_url": "shards"}, nil, "points to local files"},
 		"a wrong shard": {good, func(dir string) error {
 			return eachShard(dir, func(f string) error { return os.WriteFile(f, zst([]byte{0x80}), 0o644) })
 		}, "is not what its name says"},

@@ -165,7 +165,7 @@ func TestFormatsRefuse(t *testing.T) {
 		line           int
 		want           []string
 	}{
-		{"two mistakes", "environment.yml", "dependencies:\n  - ok=1=0\n  - a b c d\n  - pip:\n    - x ==\n", 3, []string{`"a b c d": not of the form`, `line 5: "x ==": "" is no version`}},
+		{"two mistakes", "environment.yml", "dependencies:\n  - ok=1=0\n  - a b c d\n  - pip:\n    - x ==\n", 3, []string{`"a b c d": not of the form`, `line 5: "x ==": "" is not a version`}},
 		{"a row over two lines", "e.yml", "dependencies:\n- numpy\n\n 1\n", 2, []string{`"numpy\n1": not of the form`}},
 		{"unknown key of dependencies", "e.yml", "dependencies:\n  - npm:\n    - x\n", 2, []string{`"npm" is no key of dependencies`}},
 		{"unknown selector", "e.yml", "dependencies:\n  - sel(beos): x\n", 2, []string{"sel(beos) is no platform"}},
@@ -194,8 +194,8 @@ func TestFormatsRefuse(t *testing.T) {
 		{"unknown kind", "pixi.lock", "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - npm: x\n", 6, []string{"neither conda nor pypi, but npm"}},
 
 		{"hash", "requirements.txt", "a==1 --hash=sha256:abc\n", 1, []string{"not sha256, sha384 or sha512"}},
-		{"option of a package", "requirements.txt", "a==1 --global-option=x\n", 1, []string{"--global-option=x is no option of one package"}},
-		{"marker", "requirements.txt", "a==1; beos == 'x'\nb==1; os_name = 'x'\n", 1, []string{`"beos" is none of its variables`, `line 2: "b==1; os_name = 'x'": condition "os_name = 'x'": no comparison where "= 'x'" stands`}},
+		{"option of a package", "requirements.txt", "a==1 --global-option=x\n", 1, []string{"unsupported option --global-option=x; remove it"}},
+		{"marker", "requirements.txt", "a==1; beos == 'x'\nb==1; os_name = 'x'\n", 1, []string{`unknown variable "beos"`, `line 2: "b==1; os_name = 'x'": condition "os_name = 'x'": expected a comparison operator, found "= 'x'"`}},
 		{"options", "requirements.txt", "--trusted-host h\n--what\n-r x\n-cy\na==1\n", 1, []string{"--trusted-host is refused", `line 2: "--what" is no option`, "line 3: -r x names another file", "line 4: -c y names another file"}},
 		{"no value", "requirements.txt", "a==1\n--index-url\n", 2, []string{"--index-url has no value"}},
 		{"password", "requirements.txt", "https://me:secret@h/x.whl --bad=1\n", 1, []string{"https://h/x.whl --bad=1"}},

@@ -22,7 +22,7 @@ const MaxFiles = 2_000_000
 // WalkTar reads one archive within bounds, with names cleaned and checked.
 func WalkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
 	limited := &io.LimitedReader{R: r, N: limit}
-	tooLarge := fmt.Errorf("it unpacks to more than %d bytes", limit)
+	tooLarge := fmt.Errorf("unpacks to more than %d bytes", limit)
 	tr := tar.NewReader(limited)
 	sizes := int64(0) // holes of sparse files are not in the archive
 	for n := 0; ; n++ {
@@ -37,7 +37,7 @@ func WalkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error
 			return err
 		}
 		if n >= MaxFiles {
-			return fmt.Errorf("it holds more than %d files", MaxFiles)
+			return fmt.Errorf("more than %d files", MaxFiles)
 		}
 		if h.Size > limit-sizes {
 			return tooLarge

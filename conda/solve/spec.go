@@ -322,7 +322,7 @@ func (p *constraintParser) one(depth int) (constraint, error) {
 		}
 		c, err := p.or(depth + 1)
 		if err == nil && !p.take(')') {
-			err = errors.New("a parenthesis is not closed")
+			err = errors.New("unclosed parenthesis")
 		}
 		return c, err
 	}

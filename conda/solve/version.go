@@ -51,7 +51,7 @@ func parseVersion(s string) (version, error) {
 		t = strings.ReplaceAll(t, "-", "_")
 	}
 	if t == "" || len(t) > maxVersion || strings.ContainsFunc(t, notOfVersion) {
-		return v, fmt.Errorf("%q is no version", input.Text(s))
+		return v, fmt.Errorf("%q is not a version", input.Text(s))
 	}
 	epoch, rest, ok := strings.Cut(t, "!")
 	if !ok {
@@ -67,7 +67,7 @@ func parseVersion(s string) (version, error) {
 		}
 	}
 	if err != nil {
-		return v, fmt.Errorf("%q is no version: %w", input.Text(s), err)
+		return v, fmt.Errorf("%q is not a version: %w", input.Text(s), err)
 	}
 	return v, nil
 }
