@@ -102,7 +102,7 @@ func TestParseSpecRefuses(t *testing.T) {
 		"a >=1,":                              "a version is missing",
 		"a (>=1":                              "unclosed",
 		"a >=1)":                              "behind the end",
-		"a[version=1":                         "unclosed",
+		"a[version=1":                         "not closed",
 		"a[version]":                          "key=value",
 		"a[version='1]":                       "lacks a quote",
 		"a[version='1' build=2]":              "no comma",
