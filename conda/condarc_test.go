@@ -69,7 +69,7 @@ func TestCondarcWrong(t *testing.T) {
 		"channels: {a: b}":                      "line 1",
 		"a: &x 1\nb: *x\n":                      "references",
 		"channels: [a\n":                        "yaml",
-		"x: " + strings.Repeat("x", maxCondarc): "more than",
+		"x: " + strings.Repeat("x", maxCondarc): "larger than",
 		"custom_channels: [a]":                  "line 1",
 	} {
 		file := filepath.Join(t.TempDir(), "rc")

@@ -83,14 +83,14 @@ func TestHTTPRefuses(t *testing.T) {
 	}{
 		{"no package", answers(".conda", func(w http.ResponseWriter) { w.WriteHeader(404) }), "the server answers 404"},
 		{"no right", answers("repodata.json", func(w http.ResponseWriter) { w.WriteHeader(401) }), "the server answers 401"},
-		{"nothing", func(w http.ResponseWriter, _ *http.Request, _ int) bool { w.WriteHeader(404); return true }, "is the address right?"},
+		{"nothing", func(w http.ResponseWriter, _ *http.Request, _ int) bool { w.WriteHeader(404); return true }, "check the URL"},
 		{"body cut off", answers(".conda", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", fmt.Sprint(len(good)))
 			w.Write(good[:len(good)/2])
 		}), "unexpected EOF"},
 		{"body cut off, no length", answers(".conda", func(w http.ResponseWriter) { w.Write(good[:len(good)/2]) }), fmt.Sprintf("%d bytes came, the index says %d", len(good)/2, len(good))},
 		{"body too long", answers(".conda", func(w http.ResponseWriter) { w.Write(append(good[:len(good):len(good)], 0)) }), fmt.Sprintf("more than %d bytes came", len(good))},
-		{"other body", answers(".conda", func(w http.ResponseWriter) { w.Write(make([]byte, len(good))) }), "its sha256 is"},
+		{"other body", answers(".conda", func(w http.ResponseWriter) { w.Write(make([]byte, len(good))) }), "sha256 mismatch: "},
 		{"index cut off", answers("repodata.json", func(w http.ResponseWriter) { fmt.Fprint(w, `{"info":{},"packages":{}`) }), "unexpected EOF"},
 		{"index of HTML", answers("repodata.json", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") }), "expected '{', found '<'"},
 		{"packed index of HTML", answers(".zst", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") }), "magic number mismatch"},
@@ -111,13 +111,13 @@ func TestWrongDigests(t *testing.T) {
 		record map[string]any
 		want   string
 	}{
-		{"sha256", map[string]any{"sha256": shaA}, "it should be " + shaA},
-		{"md5", map[string]any{"md5": md5A, "sha256": nil}, "it should be " + md5A},
-		{"md5 beside a right sha256", map[string]any{"md5": md5A}, "it should be " + md5A},
+		{"sha256", map[string]any{"sha256": shaA}, "expected " + shaA},
+		{"md5", map[string]any{"md5": md5A, "sha256": nil}, "expected " + md5A},
+		{"md5 beside a right sha256", map[string]any{"md5": md5A}, "expected " + md5A},
 		{"size", map[string]any{"size": 10}, "more than 10 bytes came"},
 		{"larger size", map[string]any{"size": 1 << 40}, "the index says 1099511627776"},
-		{"sha256 that is a path", map[string]any{"sha256": "../../../etc"}, "is no digest"},
-		{"md5 that is none", map[string]any{"md5": strings.Repeat("x", 32)}, "is no digest"},
+		{"sha256 that is a path", map[string]any{"sha256": "../../../etc"}, "invalid md5 "},
+		{"md5 that is none", map[string]any{"md5": strings.Repeat("x", 32)}, "invalid md5 "},
 	} {
 		p := small
 		p.record = c.record

@@ -140,13 +140,13 @@ func (r *File) verify(n int64, s, m hash.Hash) error {
 		return fmt.Errorf("%d bytes came, the index says %d", n, r.Size)
 	}
 	if got := hex.EncodeToString(s.Sum(nil)); r.SHA256 != "" && got != r.SHA256 {
-		return fmt.Errorf("its sha256 is %s, it should be %s", got, r.SHA256)
+		return fmt.Errorf("sha256 mismatch: %s, expected %s", got, r.SHA256)
 	}
 	if r.MD5 == "" {
 		return nil
 	}
 	if got := hex.EncodeToString(m.Sum(nil)); got != r.MD5 {
-		return fmt.Errorf("its md5 is %s, it should be %s", got, r.MD5)
+		return fmt.Errorf("md5 mismatch: %s, expected %s", got, r.MD5)
 	}
 	return nil
 }

@@ -230,7 +230,7 @@ func TestBuildSources(t *testing.T) {
 func TestBuildLocked(t *testing.T) {
 	dir := sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools, condatest.SimpleWheel("setuptools", "67"))
 	sum := sha256.Sum256(setuptools.Bytes(t))
-	for digest, want := range map[string]string{fmt.Sprintf("%x", sum): "", strings.Repeat("0", 64): "its sha256 is"} {
+	for digest, want := range map[string]string{fmt.Sprintf("%x", sum): "", strings.Repeat("0", 64): "sha256 mismatch: "} {
 		row := Requirement{Name: "a", URL: condatest.FileURL(filepath.Join(dir, "a-1.tar.gz")), Locked: true, BuildWith: []string{"setuptools @ " + condatest.FileURL(filepath.Join(dir, setuptools.File())) + "#sha256=" + digest}}
 		b := &testBuild{more: []string{"wheel"}}
 		o := b.options(t, dir)
@@ -296,7 +296,7 @@ func TestBuildDigest(t *testing.T) {
 	wrong := " --hash=sha256:" + strings.Repeat("0", 64)
 	for _, row := range []string{"a==1" + wrong, "a @ ./a-1.tar.gz" + wrong, "b @ ./a-1.tar.gz" + wrong, "./a-1.tar.gz#sha256=" + strings.Repeat("0", 64)} {
 		b := &testBuild{}
-		if _, err := built(t, row, dir, true, b); err == nil || !strings.Contains(err.Error(), "its sha256 is") || len(b.steps) > 0 {
+		if _, err := built(t, row, dir, true, b); err == nil || !strings.Contains(err.Error(), "sha256 mismatch: ") || len(b.steps) > 0 {
 			t.Errorf("%s: %v, after the steps %q", row, err, b.steps)
 		}
 	}

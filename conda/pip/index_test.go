@@ -86,13 +86,13 @@ func TestWrongHash(t *testing.T) {
 		name, hash, row, want string
 	}{
 		{"right", "sha256=" + good, "x", ""},
-		{"index lies", "sha256=" + zero, "x", "its sha256 is " + good + ", it should be " + zero},
+		{"index lies", "sha256=" + zero, "x", "sha256 mismatch: " + good + ", expected " + zero},
 		{"index lies in md5", "md5=" + zero[:32], "x", "digest mismatch: the index lists md5:000"},
 		{"index lies in sha512", "sha512=" + zero + zero, "x", "digest mismatch: the index lists sha512:" + zero},
 		{"list and index agree", "sha256=" + good, "x==1 --hash=sha256:" + zero + " --hash=sha256:" + good, ""},
 		{"list and index differ", "sha256=" + good, "x==1 --hash=sha256:" + zero, "a digest other than sha256:" + zero},
 		{"list lies", "md5=", "x==1 --hash=sha256:" + zero, "is not a md5"},
-		{"list lies, no index digest", "none=", "x==1 --hash=sha256:" + zero, "its sha256 is " + good},
+		{"list lies, no index digest", "none=", "x==1 --hash=sha256:" + zero, "sha256 mismatch: " + good},
 		{"list lies twice", "none=", "x==1 --hash=sha256:" + zero + " --hash=sha512:" + zero + zero, "digest mismatch: the list has"},
 		{"list is right", "none=", "x==1 --hash=sha256:" + good, ""},
 		{"a row without", "sha256=" + good, "x==1 --hash=sha256:" + good + "\ny==1", "line 2: y==1: other rows have a --hash"},
