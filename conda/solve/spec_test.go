@@ -94,10 +94,10 @@ func TestSpec(t *testing.T) {
 
 func TestParseSpecRefuses(t *testing.T) {
 	for in, want := range map[string]string{
-		"":                                    "no package name",
-		"=1":                                  "no package name",
-		"a*":                                  "no package name",
-		"../a":                                "no package name",
+		"":                                    "is not a package name",
+		"=1":                                  "is not a package name",
+		"a*":                                  "is not a package name",
+		"../a":                                "is not a package name",
 		"a >=":                                "a version is missing",
 		"a >=1,":                              "a version is missing",
 		"a (>=1":                              "unclosed",
