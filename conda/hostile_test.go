@@ -132,10 +132,10 @@ func TestHostile(t *testing.T) {
 			return m
 		}), "info/about.json"},
 
-		{"entry point with a path", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{"../../x = a:b"} }), "is no plain name"},
-		{"entry point that is hidden", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{".x = a:b"} }), "is no plain name"},
-		{"entry point with code", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{"x = a:b\nimport os"} }), "is no plain name"},
-		{"entry point with code for a module", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{"x = a import b; c:d"} }), "is no plain name"},
+		{"entry point with a path", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{"../../x = a:b"} }), "invalid command, module or function name"},
+		{"entry point that is hidden", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{".x = a:b"} }), "invalid command, module or function name"},
+		{"entry point with code", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{"x = a:b\nimport os"} }), "invalid command, module or function name"},
+		{"entry point with code for a module", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{"x = a import b; c:d"} }), "invalid command, module or function name"},
 		{"entry point without a function", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{"x"} }), "not of the form command = module:function"},
 		{"entry point without a command", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{"x:y"} }), "not of the form command = module:function"},
 		{"link.json cut off", info("link.json", "{"), "reading info/link.json"},
@@ -285,7 +285,7 @@ func TestZipDirectory(t *testing.T) {
 	testenv.Write(t, file, b.Bytes())
 	s := condatest.NewStore(t)
 	_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
-	refused(t, s, "directory", err, "its directory has more than 65536 bytes")
+	refused(t, s, "directory", err, "zip directory larger than 65536 bytes")
 	if z, err := input.OpenZip(file, 1<<20); err != nil || len(z.Reader.File) != 10_000 {
 		t.Errorf("openZip with more room: %v", err)
 	} else {

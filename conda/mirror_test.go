@@ -69,7 +69,7 @@ func TestMirrors(t *testing.T) {
 	refused(t, nil, "none answers", err, "/other/")
 	s := condatest.NewStore(t)
 	_, err = install(t, s, text, Options{Channels: []string{condatest.FileURL(lying)}, Mirrors: [][]string{{condatest.FileURL(lying), condatest.FileURL(lagging)}}})
-	refused(t, s, "no mirror has the bytes", err, "100 bytes came, the index says")
+	refused(t, s, "no mirror has the bytes", err, "size mismatch: 100 bytes, expected")
 }
 
 // Lists of URLs with digests, as lock files are, are had from a channel's other places,

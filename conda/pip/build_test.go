@@ -264,7 +264,7 @@ func TestBuildTakes(t *testing.T) {
 		"no wheel":    {[]tar.Header{{Name: "a-1.tar.gz", Linkname: "x"}}, "the file name is not NAME-VERSION"},
 		"no archive":  {[]tar.Header{{Name: "a-1-py3-none-any.whl", Linkname: "x"}}, "opening the wheel"},
 		"no list":     {[]tar.Header{{Name: "requires.json", Linkname: "{}"}}, "cannot unmarshal"},
-		"a long list": {[]tar.Header{{Name: "requires.json", Linkname: strings.Repeat(" ", maxPyproject+1)}}, "it is larger than"},
+		"a long list": {[]tar.Header{{Name: "requires.json", Linkname: strings.Repeat(" ", maxPyproject+1)}}, "larger than"},
 		"odd words":   {[]tar.Header{{Name: "requires.json", Linkname: `["--index-url=https://evil"]`}}, "is an option, not a package"},
 	} {
 		b := &testBuild{}
@@ -383,7 +383,7 @@ func TestHostileSources(t *testing.T) {
 		"twice":           {testSdist{files: []tar.Header{{Name: "TOP/setup.py"}}}, "duplicate entry"},
 		"a bomb":          {testSdist{files: []tar.Header{{Name: "TOP/x", Size: maxSources + 1}}}, "unpacks to more than"},
 		"cut off":         {testSdist{files: []tar.Header{{Name: "TOP/x", Size: 5000}}}, "unexpected EOF"},
-		"a large project": {testSdist{project: strings.Repeat("#", maxPyproject+1)}, "it is larger than 262144 bytes"},
+		"a large project": {testSdist{project: strings.Repeat("#", maxPyproject+1)}, "larger than 262144 bytes"},
 		"no TOML":         {testSdist{project: "[build-system\n"}, "reading pyproject.toml: line 2: "},
 		"an odd backend":  {testSdist{project: "[build-system]\nrequires=[]\nbuild-backend='os; x'"}, `build-backend "os; x": not the name of a Python object`},
 		"an odd path":     {testSdist{project: "[build-system]\nrequires=[]\nbuild-backend='x'\nbackend-path=['../..']"}, `backend-path "../..": path leaves`},

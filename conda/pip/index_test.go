@@ -145,7 +145,7 @@ func TestLogin(t *testing.T) {
 		{"", "machine other login a password b\nmacdef init\n machine 127.0.0.1\n\nmachine " + u.Hostname() + "\n login me\n password s3cret\n", ""},
 		{"", "default login me password s3cret", ""},
 		{"me:s3cret@", "machine " + u.Hostname() + " login me password other", ""},
-		{"me:wr0ng@", "", "401 Unauthorized; a login for the host can stand in ~/.netrc"},
+		{"me:wr0ng@", "", "401 Unauthorized; add credentials for the host to ~/.netrc"},
 		{"", "machine other login me password s3cret", "401 Unauthorized"},
 		{"", "# machine 127.0.0.1 login me password s3cret", "401 Unauthorized"},
 	} {
