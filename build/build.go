@@ -1,17 +1,16 @@
 // Package build makes an image from a Dockerfile or a conda export, step by
 // step, with a cache, as an ordinary user.
 //
-// A build is a walk over stages. Each stage holds an image configuration and a
-// list of layers; an instruction either changes the configuration only, or it
-// changes the file system and is a step: its key is a digest of the step
-// before it, the instruction with all variables filled in, and the bytes that
-// it reads. A key that the store's cache knows costs one small read. Another
-// one is worked on a private copy-on-write view of the tree, and what changed
-// there becomes the layer.
+// A build walks over stages. Each stage holds an image configuration and a list of
+// layers. An instruction either changes only the configuration, or it changes the file
+// system and is a step. The key of a step is a digest of the previous step, the expanded
+// instruction, and the bytes that it reads. A cached key costs one small read. Otherwise
+// the step runs on a private copy-on-write view of the tree, and its changes become the
+// layer.
 //
-// The caller must be root of its own user and mount namespace
-// (runtime.EnterFakeRoot): views are overlay mounts, and programs of RUN find
-// themselves root. Nothing of a failed build remains.
+// The caller must be root of its own user and mount namespace (runtime.EnterFakeRoot):
+// views are overlay mounts, and programs of RUN need to see themselves as root. A failed
+// build leaves nothing behind.
 package build
 
 import (
@@ -41,71 +40,70 @@ import (
 	"hpcc/store/wait"
 )
 
-// Options say what to build. The zero value builds ./Dockerfile in the current
-// directory for this machine.
+// Options describe a build. The zero value builds ./Dockerfile in the current directory
+// for the local platform.
 type Options struct {
-	Dockerfile string            // path; "" is Dockerfile in Context, "-" is Stdin
-	Context    string            // what COPY and ADD read: a directory, a git repository, or "-", a tar archive on Stdin; "" is "."
-	Contexts   map[string]string // other contexts by name: a directory, or docker-image://REF
-	Hidden     []string          // files that no context shows, whatever .dockerignore says
-	// Environment is the image that FROM conda and --from=conda mean; nil is none.
+	Dockerfile string            // path; "": Dockerfile in Context, "-": Stdin
+	Context    string            // files for COPY and ADD: a directory, a git repository, or "-", a tar archive on Stdin; "": "."
+	Contexts   map[string]string // further contexts by name: a directory, or docker-image://REF
+	Hidden     []string          // files that are excluded from every context, whatever .dockerignore says
+	// Environment is the image for FROM conda and --from=conda; nil: none.
 	Environment v1.Image
 	Stdin       io.Reader         // for Dockerfile "-" or Context "-"
-	Labels      map[string]string // of the image, above those of the Dockerfile
-	Platform    *v1.Platform      // nil is this machine's
+	Labels      map[string]string // labels of the image, which override those of the Dockerfile
+	Platform    *v1.Platform      // nil: the local platform
 	Args        map[string]string // --build-arg
-	Target      string            // stage to stop at, by name or number; "" is the last
-	NoCache     bool              // do every step again
-	// Compression packs new layers: "gzip", the default, or "zstd".
+	Target      string            // stage to stop at, by name or number; "": the last
+	NoCache     bool              // ignore the cache
+	// Compression of new layers: "gzip", the default, or "zstd".
 	Compression string
-	Secrets     map[string]Secret // what RUN --mount=type=secret may show, by id
-	SSH         map[string]string // sockets of agents for RUN --mount=type=ssh, by id
-	CacheFrom   []string          // references of caches in registries, asked for steps that the store does not know
-	CacheTo     *Cache            // gets the steps of this build
-	// Entry, unless empty, is a static program for Platform that becomes the image's entry
-	// point, EntryFile, before the one that it has: "hpcc entry".
+	Secrets     map[string]Secret // secrets for RUN --mount=type=secret, by ID
+	SSH         map[string]string // sockets of agents for RUN --mount=type=ssh, by ID
+	CacheFrom   []string          // caches in registries, used for steps that are not in the store
+	CacheTo     *Cache            // receives the steps of this build
+	// Entry is a static program for Platform. Unless empty, it becomes the image's entry point,
+	// EntryFile, in front of the existing one: "hpcc entry".
 	Entry     []byte
-	PlainHTTP bool        // registries are without TLS
-	Progress  func(Event) // told of every step, one call at a time; nil is silence
-	Inputs    *Inputs     // filled with what the build was asked for and read; nil: nobody wants to know
+	PlainHTTP bool        // registries without TLS
+	Progress  func(Event) // called for every step, one call at a time; nil: no progress
+	Inputs    *Inputs     // filled with the requests and the inputs of the build; may be nil
 }
 
-// An Event is the beginning of a step, something that it does, its end, or a
-// warning. Steps of several stages are under way at the same time.
+// An Event is the start of a step, its progress, its end, or a warning. Steps of several
+// stages can run at the same time.
 type Event struct {
-	Stage       int    // where the stage stands in the Dockerfile, from 0
-	Step, Total int    // triggers of a base image make a stage's numbers run into the next one's
-	Text        string // the instruction as written, on one line; at the beginning and the end
-	Done        bool   // the end
-	Cached      bool   // at the end: nothing had to be done
-	Failed      bool   // at the end: the error is what the build returns
+	Stage       int    // index of the stage in the Dockerfile
+	Step, Total int    // triggers of a base image can make the numbers of two stages overlap
+	Text        string // the instruction as written, on one line; at the start and the end
+	Done        bool   // end of the step
+	Cached      bool   // at the end: the result came from the cache
+	Failed      bool   // at the end: the build returns an error for this step
 	Took        time.Duration
-	Saved       time.Duration // of a cached step: what doing it took once, less Took; 0: not known
-	// Output is what the step's program printed, as it came; it is the
-	// receiver's for the time of the call.
+	Saved       time.Duration // of a cached step: original duration minus Took; 0: unknown
+	// Output is the raw output of the step's program. It is valid until Progress returns.
 	Output []byte
-	// Fetched of Size bytes are downloaded; Size 0 is not known.
+	// Fetched of Size bytes are downloaded; Size 0: unknown.
 	Fetched, Size int64
-	// Warning is FILE:LINE: RULE: what a check of the Dockerfile has to say, or
-	// what is wrong with the cache; all else but the next three is empty then.
+	// Warning is FILE:LINE: RULE: a finding of a Dockerfile check, or a problem with the
+	// cache. Only the next three fields are set then.
 	Warning string
-	Line    int    // of the warning, in the Dockerfile; 0 for others
-	Rule    string // the check's name, as "# check=skip=" takes it
-	URL     string // where the check is explained
+	Line    int    // of the warning, in the Dockerfile; 0: none
+	Rule    string // name of the check, as in "# check=skip="
+	URL     string // documentation of the check
 }
 
-// maxDockerfile bounds what is read of a Dockerfile.
+// maxDockerfile limits the size of a Dockerfile, in bytes.
 const maxDockerfile = 4 << 20
 
-// A LineError is a Dockerfile that cannot be built, with the line at fault.
+// A LineError is the error of an instruction, with its position in the Dockerfile.
 type LineError struct {
 	File string
 	Line int
-	End  int    // the last line of the instruction, Line or later
+	End  int    // last line of the instruction
 	Text string // the instruction
 	Err  error
-	Log  []byte // the last of what a failing RUN printed
-	// Source is the whole Dockerfile, to show the lines from.
+	Log  []byte // end of the output of a failed RUN
+	// Source is the complete Dockerfile, to show lines of it.
 	Source []byte
 }
 
@@ -117,36 +115,36 @@ func (e *LineError) Error() string {
 }
 func (e *LineError) Unwrap() error { return e.Err }
 
-// A builder is one build under way.
+// A builder is the state of one build.
 type builder struct {
 	Options
 	store *store.Store
-	given string // Context as the user wrote it
-	// environment is what Contexts have for the environment, by its digest.
+	given string // Context as written by the user
+	// environment is the name of the environment in Contexts, by digest.
 	environment string
-	file        string // the Dockerfile's name in messages
-	source      []byte // its text
+	file        string // name of the Dockerfile in messages
+	source      []byte // content of the Dockerfile
 	lint        *lint.Linter
 	escape      rune
 	stages      []instructions.Stage
 	metaArgs    []instructions.ArgCommand
-	mu          sync.Mutex // of made, total and the telling
+	mu          sync.Mutex // guards made, total and calls of Progress
 	made        map[int]*making
 	needs       map[int]bool
-	// allStages: a check looks at stages that no target needs.
+	// allStages: check stages that the target does not need, too.
 	allStages bool
 	context   *source.Dir
-	opened    map[string]*source.Dir // this and the named ones, by name
+	opened    map[string]*source.Dir // contexts by name
 	imports   imports
-	stamp     time.Time // times of what a build makes
+	stamp     time.Time // modification time of files that the build creates
 	begun     time.Time
 	work      string // private directory of this build, in the store's tmp
 	total     int
-	// platformAsked is the platform that the caller named; nil: this machine's will do.
+	// platformAsked is the platform that the caller requested; nil: the local platform.
 	platformAsked *v1.Platform
 }
 
-// Dockerfile builds an image. Errors in the Dockerfile are a [LineError].
+// Dockerfile builds an image. Errors in the Dockerfile are of type [LineError].
 func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error) {
 	b, err := begin(s, o)
 	if err != nil {
@@ -156,8 +154,8 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 		return nil, err
 	}
 	defer disk.RemoveAll(b.work)
-	// In a directory of a project, new ones may inherit its set-group-id bit: it
-	// is not to get into layers.
+	// New directories may inherit a set-group-ID bit from the parent, which must not get
+	// into layers.
 	if err := os.Chmod(b.work, 0o700); err != nil {
 		return nil, fmt.Errorf("making the build's directory private: %w", err)
 	}
@@ -179,7 +177,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	defer func() {
 		for _, c := range b.opened {
 			if err := c.Save(); err != nil {
-				b.report(Event{Warning: fmt.Sprintf("remembering the context's files: %v", err)})
+				b.report(Event{Warning: fmt.Sprintf("caching the digests of the context's files: %v", err)})
 			}
 		}
 		for _, m := range b.made {
@@ -200,7 +198,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	return b.made[target].stage.image()
 }
 
-// begin starts a build: its options filled in.
+// begin starts a build and fills in its options.
 func begin(s *store.Store, o Options) (*builder, error) {
 	b := &builder{Options: o, store: s, made: map[int]*making{}, opened: map[string]*source.Dir{}, begun: time.Now(), platformAsked: o.Platform}
 	if b.Context == "" {
@@ -213,9 +211,9 @@ func begin(s *store.Store, o Options) (*builder, error) {
 		return nil, err
 	}
 	if c := b.Compression; c != "" && c != "gzip" && c != "zstd" {
-		return nil, fmt.Errorf("compression %q: known are gzip and zstd", c)
+		return nil, fmt.Errorf("compression %q: want gzip or zstd", c)
 	}
-	if v, ok := os.LookupEnv(epochArg); ok && b.Args[epochArg] == "" { // a build argument too, as in docker buildx
+	if v, ok := os.LookupEnv(epochArg); ok && b.Args[epochArg] == "" { // also a build argument, as in docker buildx
 		b.Args = maps.Clone(b.Args)
 		if b.Args == nil {
 			b.Args = map[string]string{}
@@ -227,8 +225,8 @@ func begin(s *store.Store, o Options) (*builder, error) {
 	return b, err
 }
 
-// prepare reads and checks all that a build starts from: Dockerfile, context,
-// and which stages the target needs. Warnings are told also when it fails.
+// prepare reads and checks Dockerfile and context, and finds the stages that the target
+// needs. It reports warnings even if it fails.
 func (b *builder) prepare(ctx context.Context) (target int, err error) {
 	b.given = b.Context
 	if err := b.fetchContext(ctx); err != nil {
@@ -269,8 +267,7 @@ func (b *builder) prepare(ctx context.Context) (target int, err error) {
 	return target, nil
 }
 
-// buildStages makes the needed stages, at the same time where they do not need
-// one another.
+// buildStages builds the needed stages, in parallel if they are independent.
 func (b *builder) buildStages(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range b.stages {
@@ -284,12 +281,12 @@ func (b *builder) buildStages(ctx context.Context) error {
 	return g.Wait()
 }
 
-// epochArg names the time of a build, as an argument or in the environment
+// epochArg is the build argument or environment variable for modification times
 // (https://reproducible-builds.org/docs/source-date-epoch/).
 const epochArg = "SOURCE_DATE_EPOCH"
 
-// sourceDate reads the value of epochArg; "" is a fixed day, the first that zip
-// archives can hold: the same input must give the same image.
+// sourceDate parses the value of epochArg. "" is the first day that zip archives support: a
+// constant, so that the same input gives the same image.
 func sourceDate(v string) (time.Time, error) {
 	if v == "" {
 		return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC), nil
@@ -301,7 +298,7 @@ func sourceDate(v string) (time.Time, error) {
 	return time.Unix(sec, 0).UTC(), nil
 }
 
-// parse reads the Dockerfile into stages.
+// parse parses the Dockerfile into stages.
 func (b *builder) parse() error {
 	res, err := parser.Parse(bytes.NewReader(b.source))
 	if err != nil {
@@ -318,7 +315,7 @@ func (b *builder) parse() error {
 	return nil
 }
 
-// read returns the Dockerfile's text.
+// read returns the content of the Dockerfile.
 func (b *builder) read() ([]byte, error) {
 	r := b.Stdin
 	b.file = "Dockerfile (standard input)"
@@ -352,13 +349,13 @@ func (b *builder) read() ([]byte, error) {
 	return text, nil
 }
 
-// located turns an error of the parser into one with file and line.
+// located adds file and line to an error of the parser.
 func (b *builder) located(err error) error {
 	place := parser.Range{Start: parser.Position{Line: 1}}
 	var at *parser.LocationError
 	if errors.As(err, &at) && len(at.Locations) > 0 && len(at.Locations[0]) > 0 {
 		place = at.Locations[0][0]
-		place.Start.Line = max(1, place.Start.Line) // of an empty file
+		place.Start.Line = max(1, place.Start.Line) // 0 for an empty file
 	}
 	if errors.Is(err, io.EOF) || strings.Contains(err.Error(), "file with no instructions") {
 		err = errors.New("no instructions: a Dockerfile begins with FROM")
@@ -370,12 +367,12 @@ func (b *builder) located(err error) error {
 	return b.lineError(place, "", errors.New(text))
 }
 
-// lineError is an error at a place of the Dockerfile.
+// lineError returns an error with a position in the Dockerfile.
 func (b *builder) lineError(at parser.Range, text string, err error) *LineError {
 	return &LineError{File: b.file, Line: at.Start.Line, End: max(at.Start.Line, at.End.Line), Text: oneLine(text), Err: err, Source: b.source}
 }
 
-// at wraps an error with the place of the instruction.
+// at adds the position of the instruction to an error.
 func (b *builder) at(loc []parser.Range, text string, err error) error {
 	var le *LineError
 	if err == nil || errors.As(err, &le) || errors.Is(err, context.Canceled) {
@@ -394,7 +391,7 @@ func (b *builder) at(loc []parser.Range, text string, err error) error {
 	return e
 }
 
-// oneLine shows an instruction on one line of bounded length.
+// oneLine returns an instruction on one line of limited length.
 func oneLine(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if r := []rune(s); len(r) > 100 {

@@ -163,18 +163,18 @@ func TestLineErrors(t *testing.T) {
 		{"no FROM", "LABEL a=b\n", 1, "FROM"},
 		{"two words of FROM", "FROM a b\n", 1, "FROM"},
 		{"empty base", "ARG B\nFROM $B\n", 2, "--build-arg"},
-		{"stage names itself", "FROM scratch AS a\nCOPY --from=a /x /y\n", 2, "this very stage"},
-		{"stage comes later", "FROM scratch AS a\nCOPY --from=b /x /y\nFROM scratch AS b\nFROM a\n", 2, "comes before"},
-		{"number comes later", "FROM scratch AS a\nCOPY --from=1 /x /y\nFROM scratch\nFROM a\n", 2, "comes before"},
+		{"stage names itself", "FROM scratch AS a\nCOPY --from=a /x /y\n", 2, "is the stage itself"},
+		{"stage comes later", "FROM scratch AS a\nCOPY --from=b /x /y\nFROM scratch AS b\nFROM a\n", 2, "no earlier stage"},
+		{"number comes later", "FROM scratch AS a\nCOPY --from=1 /x /y\nFROM scratch\nFROM a\n", 2, "no earlier stage"},
 		{"ENV without value", "FROM scratch\nENV A\n", 2, "ENV"},
 		{"required variable", "FROM scratch\nLABEL a=\"${X:?must be given}\"\n", 2, "must be given"},
 		{"open brace", "FROM scratch\nLABEL a=${X\n", 2, ""},
 		{"port", "FROM scratch\nEXPOSE 99999\n", 2, "99999"},
 		{"port with a tail", "FROM scratch\nEXPOSE 80-90x\n", 2, "80-90x"},
 		{"protocol", "FROM scratch\nEXPOSE 80/icmp\n", 2, "icmp"},
-		{"mode", "FROM scratch\nCOPY --chmod=u~x . /\n", 2, "neither an octal mode"},
-		{"checksum of a file", "FROM scratch\nADD --checksum=sha256:0000000000000000000000000000000000000000000000000000000000000000 x /x\n", 2, "--checksum is for an address"},
-		{"variable in --from", "FROM scratch AS a\nFROM scratch\nCOPY --from=$X /x /y\n", 3, "no variables"},
+		{"mode", "FROM scratch\nCOPY --chmod=u~x . /\n", 2, "not an octal mode"},
+		{"checksum of a file", "FROM scratch\nADD --checksum=sha256:0000000000000000000000000000000000000000000000000000000000000000 x /x\n", 2, "--checksum needs a URL"},
+		{"variable in --from", "FROM scratch AS a\nFROM scratch\nCOPY --from=$X /x /y\n", 3, "variables are not expanded"},
 		{"mount without a target", "FROM scratch\nRUN --mount=type=tmpfs true\n", 2, "target"},
 		{"network", "FROM scratch\nRUN --network=moon true\n", 2, "moon"},
 		{"no such file", "FROM scratch\nCOPY nothere /\n", 2, "no such file"},
@@ -220,7 +220,7 @@ func TestFileNames(t *testing.T) {
 func TestTarget(t *testing.T) {
 	const text = "FROM scratch AS one\nLABEL n=1\nFROM scratch AS Two\nLABEL n=2\nFROM nothere:1\n"
 	for _, c := range []struct{ target, want, err string }{
-		{"one", "1", ""}, {"two", "2", ""}, {"TWO", "2", ""}, {"1", "2", ""}, {"four", "", `there is no stage "four"; the stages are one, two, 2`}, {"3", "", "no stage"}, {"-1", "", "no stage"},
+		{"one", "1", ""}, {"two", "2", ""}, {"TWO", "2", ""}, {"1", "2", ""}, {"four", "", `no stage "four"; the stages are one, two, 2`}, {"3", "", "no stage"}, {"-1", "", "no stage"},
 	} {
 		img, _, err := built(t, open(t), text, Options{Target: c.target})
 		if c.err != "" {

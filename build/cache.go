@@ -17,27 +17,26 @@ import (
 	"hpcc/store"
 )
 
-// A cache in a registry is an ordinary image, which every registry keeps and
-// every tool can look at: its layers are those of the steps, in no order that
-// matters, and a label of its configuration says which step made which.
+// A cache in a registry is an ordinary image, so that every registry accepts it. Its layers
+// are those of the steps, in any order. A label of its configuration maps steps to layers.
 
-// cacheLabel names the label: a JSON object of step keys and results.
+// cacheLabel is the label with a JSON object of step keys and results.
 const cacheLabel = "hpcc.build.cache"
 
-// A madeStep is a step with what came of it.
+// A madeStep is a step and its result.
 type madeStep struct {
 	key string
 	result
 }
 
-// A Cache collects the steps of builds, to be sent to a registry. It is for one
-// build after another.
+// A Cache collects the steps of builds, to push them to a registry. Builds must use it one
+// after another.
 type Cache struct {
-	Min   bool // only the steps whose layers are in the image: other stages will be made again
+	Min   bool // only the steps of the final image, without those of other stages
 	steps map[string]result
 }
 
-// export hands the steps of this build to the cache that was asked for.
+// export adds the steps of this build to the requested cache.
 func (b *builder) export(target int) {
 	c := b.CacheTo
 	if c == nil {
@@ -56,7 +55,7 @@ func (b *builder) export(target int) {
 	}
 }
 
-// Push sends the cache to a registry, in the place of what is there.
+// Push replaces the cache in a registry.
 func (c *Cache) Push(ctx context.Context, s *store.Store, ref string, o store.Remote) error {
 	img, err := c.image(s)
 	if err == nil {
@@ -68,7 +67,7 @@ func (c *Cache) Push(ctx context.Context, s *store.Store, ref string, o store.Re
 	return nil
 }
 
-// image makes the image that carries the cache: the same steps, the same digest.
+// image returns the image that contains the cache. The same steps give the same digest.
 func (c *Cache) image(s *store.Store) (v1.Image, error) {
 	found := map[v1.Hash]store.LayerInfo{}
 	for _, r := range c.steps {
@@ -100,8 +99,8 @@ func (c *Cache) image(s *store.Store) (v1.Image, error) {
 	return mutate.Config(img, v1.Config{Labels: map[string]string{cacheLabel: string(text)}})
 }
 
-// imports are the caches in registries. They are asked for only when the store
-// does not know a step: a build that is all in the store needs no network.
+// imports are the caches in registries. They are read only if a step is missing in the
+// store: a fully cached build needs no network.
 type imports struct {
 	once  sync.Once
 	steps map[string]importedStep
@@ -112,7 +111,7 @@ type importedStep struct {
 	ref string
 }
 
-// imported looks a step up in the caches of registries and keeps its layer.
+// imported looks up a step in the caches of registries and stores its layer.
 func (b *builder) imported(ctx context.Context, key string) (result, bool) {
 	if b.NoCache || len(b.CacheFrom) == 0 {
 		return result{}, false
@@ -123,14 +122,14 @@ func (b *builder) imported(ctx context.Context, key string) (result, bool) {
 		return step.result, ok
 	}
 	if err := b.store.FetchLayer(ctx, step.ref, *step.Layer, store.Remote{PlainHTTP: b.PlainHTTP}); err != nil {
-		b.report(Event{Warning: err.Error() + "; the step is done here"})
+		b.report(Event{Warning: err.Error() + "; running the step instead"})
 		return result{}, false
 	}
 	return step.result, true
 }
 
-// importAll reads what the caches have. One that cannot be read is told of and
-// left out: the build goes on without it.
+// importAll reads the lists of all caches. A cache that cannot be read is reported and
+// skipped.
 func (b *builder) importAll(ctx context.Context) {
 	b.imports.steps = map[string]importedStep{}
 	for _, ref := range b.CacheFrom {
@@ -159,11 +158,11 @@ func (b *builder) importFrom(ctx context.Context, ref string) (map[string]result
 	}
 	text, ok := cfg.Config.Labels[cacheLabel]
 	if !ok {
-		return nil, fmt.Errorf("it is an image without a build cache; --cache-to %s makes one", ref)
+		return nil, fmt.Errorf("an image without a build cache; create one with --cache-to %s", ref)
 	}
 	var steps map[string]result
 	if err := json.Unmarshal([]byte(text), &steps); err != nil {
-		return nil, fmt.Errorf("its list of steps is damaged: %w", err)
+		return nil, fmt.Errorf("damaged list of steps: %w", err)
 	}
 	m, err := img.Manifest()
 	if err != nil {
@@ -172,7 +171,7 @@ func (b *builder) importFrom(ctx context.Context, ref string) (map[string]result
 	return steps, checkImport(steps, m)
 }
 
-// checkImport holds a list of steps to the manifest that came with it.
+// checkImport compares a list of steps with the manifest of the cache.
 func checkImport(steps map[string]result, m *v1.Manifest) error {
 	sizes := map[v1.Hash]int64{}
 	for _, l := range m.Layers {
@@ -180,18 +179,18 @@ func checkImport(steps map[string]result, m *v1.Manifest) error {
 	}
 	for key, r := range steps {
 		if !stepKey().MatchString(key) {
-			return fmt.Errorf("its list of steps is damaged: key %.80q", key)
+			return fmt.Errorf("damaged list of steps: key %.80q", key)
 		}
 		if l := r.Layer; l != nil {
 			if size, ok := sizes[l.Digest]; !ok || size != l.Size || !l.MediaType.IsLayer() {
-				return fmt.Errorf("its list of steps is damaged: layer %s of step %.12s is not in its manifest", l.Digest, key)
+				return fmt.Errorf("damaged list of steps: layer %s of step %.12s is not in the manifest", l.Digest, key)
 			}
 		}
 	}
 	return nil
 }
 
-// emptyImage returns an image of OCI's types without layers.
+// emptyImage returns an image without layers, with the media types of OCI.
 func emptyImage() v1.Image {
 	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 }

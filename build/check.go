@@ -16,19 +16,18 @@ import (
 	"hpcc/store/disk"
 )
 
-// checkArg is the build argument that takes the place of "# check=".
+// checkArg is the build argument that overrides "# check=".
 const checkArg = "BUILDKIT_DOCKERFILE_CHECK"
 
-// Check checks a Dockerfile without building it, all stages unless o names one, and
-// reports each warning to o.Progress. It returns the number of warnings. Unknown are the
-// base images that are not in the store: which variables they set is not known, and
-// uses of such variables were not checked.
+// Check checks a Dockerfile without building it and reports each warning to o.Progress. It
+// checks all stages unless o names a target. unknown lists base images that are not in the
+// store: uses of the variables that they set were not checked.
 func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknown []string, err error) {
 	b, err := begin(s, o)
 	if err != nil {
 		return 0, nil, err
 	}
-	if b.Context == "-" || source.IsGit(b.Context) { // a context is to be put somewhere
+	if b.Context == "-" || source.IsGit(b.Context) { // opening the context needs a directory for it
 		if b.work, err = s.TempDir(); err != nil {
 			return 0, nil, err
 		}
@@ -49,8 +48,7 @@ func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknow
 	return warnings, b.lint.Unknown(), err
 }
 
-// startLint creates the linter with the options of the build argument, or of the file's
-// directive.
+// startLint creates the linter, with the options in the build argument or the directive.
 func (b *builder) startLint() error {
 	options, given := b.Args[checkArg]
 	where := "--build-arg " + checkArg + "="
@@ -65,8 +63,8 @@ func (b *builder) startLint() error {
 	return nil
 }
 
-// reportWarnings reports what the linter found since the last call. It returns an error
-// if the Dockerfile asks for that.
+// reportWarnings reports the new warnings. It returns an error if the Dockerfile requests
+// that for warnings.
 func (b *builder) reportWarnings() error {
 	found := b.lint.Take()
 	var rules []string
@@ -78,7 +76,7 @@ func (b *builder) reportWarnings() error {
 		return nil
 	}
 	slices.Sort(rules)
-	return b.lineError(parser.Range{Start: parser.Position{Line: found[0].Line}}, "", fmt.Errorf("the checks find %s, and check=error=true makes warnings errors", strings.Join(slices.Compact(rules), ", ")))
+	return b.lineError(parser.Range{Start: parser.Position{Line: found[0].Line}}, "", fmt.Errorf("%s: warnings are errors with check=error=true", strings.Join(slices.Compact(rules), ", ")))
 }
 
 // check checks the parsed Dockerfile.
@@ -94,7 +92,7 @@ func (b *builder) check() {
 	b.lint.Check(f)
 }
 
-// checkBase checks a stage whose base is known now.
+// checkBase checks a stage after its base was resolved.
 func (b *builder) checkBase(st *stage) error {
 	if !b.lint.Suspicious(st.index) {
 		return nil
@@ -103,7 +101,7 @@ func (b *builder) checkBase(st *stage) error {
 	return b.reportWarnings()
 }
 
-// lintBase returns what the linter knows of the image below a stage.
+// lintBase returns the known properties of the image below a stage.
 func (b *builder) lintBase(stage int) lint.Base {
 	image, _ := b.expandMeta(b.stages[stage].BaseName)
 	if _, given := b.Contexts[image]; image == "scratch" && !given {
@@ -112,8 +110,8 @@ func (b *builder) lintBase(stage int) lint.Base {
 	return lint.Base{Image: image, Config: func() *v1.Config { return b.knownConfig(stage, image) }}
 }
 
-// knownConfig returns the configuration of an image in the store, with the variables
-// that its triggers set, or nil if the image is not in the store.
+// knownConfig returns the configuration of an image in the store, with the variables that
+// its triggers set, or nil if the image is not in the store.
 func (b *builder) knownConfig(i int, image string) *v1.Config {
 	if c, ok := b.Contexts[image]; ok {
 		image = strings.TrimPrefix(c, imageContext)

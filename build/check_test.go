@@ -220,10 +220,10 @@ func TestLintRules(t *testing.T) {
 func TestLintErrors(t *testing.T) {
 	s := lintStore(t)
 	for _, c := range []struct{ name, text, want, err string }{
-		{"an error when asked", "# check=error=true\nFROM scratch\nENV a b\nCMD x\n", "3 LegacyKeyValueFormat,4 JSONArgsRecommended", ":3: the checks find JSONArgsRecommended, LegacyKeyValueFormat, and check=error=true makes warnings errors"},
+		{"an error when asked", "# check=error=true\nFROM scratch\nENV a b\nCMD x\n", "3 LegacyKeyValueFormat,4 JSONArgsRecommended", ":3: JSONArgsRecommended, LegacyKeyValueFormat: warnings are errors with check=error=true"},
 		{"none, none", "# check=error=true\nFROM scratch\n", "", ""},
 		{"warnings before an error", "FROM scratch as a\nBOOM\n", "1 FromAsCasing", ":2: unknown instruction: BOOM"},
-		{"warnings before a missing stage", "FROM scratch as a\nCOPY --from=b x /\nFROM scratch AS b\n", "1 FromAsCasing", ":2: COPY --from=b x /: --from=b: no stage of that name"},
+		{"warnings before a missing stage", "FROM scratch as a\nCOPY --from=b x /\nFROM scratch AS b\n", "1 FromAsCasing", ":2: COPY --from=b x /: --from=b: no earlier stage with that name"},
 		{"a directive that is none", "# check=jump=yes\nFROM scratch\n", "", `reading # check="jump=yes": invalid check option "jump"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -332,7 +332,7 @@ func TestLintInBuild(t *testing.T) {
 	}
 	said = nil
 	o.Stdin = strings.NewReader("# check=error=true\n" + text)
-	if _, err := Dockerfile(context.Background(), s, o); err == nil || !strings.Contains(err.Error(), ":2: the checks find FromAsCasing, ") {
+	if _, err := Dockerfile(context.Background(), s, o); err == nil || !strings.Contains(err.Error(), ":2: FromAsCasing, ") {
 		t.Errorf("a build with check=error=true: %v", err)
 	}
 	if strings.Contains(strings.Join(said, ","), "FROM base") {

@@ -15,11 +15,11 @@ import (
 	"hpcc/unpack"
 )
 
-// An ownership is what --chown asks for.
+// An ownership is the resolved value of --chown.
 type ownership struct{ uid, gid int }
 
-// parseOwner reads USER[:GROUP], names or numbers. Names are those of the image
-// in dir; "root" needs none. A user without a group has its own group, a number
+// parseOwner parses USER[:GROUP], with names or numbers. Names are looked up in the image in
+// dir, except "root". Without GROUP, a user name implies its primary group, and a number
 // the same number (Dockerfile reference, "COPY --chown").
 func parseOwner(dir, word string) (*ownership, error) {
 	user, group, _ := strings.Cut(word, ":")
@@ -49,7 +49,7 @@ func parseOwner(dir, word string) (*ownership, error) {
 	return &o, nil
 }
 
-// accountNumber is the number that a word stands for without being looked up.
+// accountNumber returns the ID of a number or of "root", without a lookup.
 func accountNumber(word string) (int, error) {
 	if word == "root" {
 		return 0, nil
@@ -58,7 +58,7 @@ func accountNumber(word string) (int, error) {
 	return int(n), err
 }
 
-// numeric says whether an owner needs no image to be looked up in.
+// numeric reports whether an owner needs no lookup in an image.
 func numeric(word string) bool {
 	user, group, _ := strings.Cut(word, ":")
 	_, uerr := accountNumber(user)
@@ -66,8 +66,8 @@ func numeric(word string) bool {
 	return uerr == nil && (group == "" || gerr == nil)
 }
 
-// userOf is whom USER means: names are those of the image in dir. Whom the image
-// does not know is root, as the program will be.
+// userOf resolves USER in the image in dir. Like the program at run time, it falls back to
+// root for unknown names.
 func userOf(dir, word string) *unpack.User {
 	user, group, grouped := strings.Cut(word, ":")
 	o, err := parseOwner(dir, word)
@@ -76,25 +76,25 @@ func userOf(dir, word string) *unpack.User {
 	}
 	u := &unpack.User{UID: o.uid, GID: o.gid}
 	if _, err := strconv.Atoi(user); err == nil && (!grouped || group == "") {
-		u.GID = 0 // as docker has it; unlike --chown
+		u.GID = 0 // as in docker; unlike --chown
 	}
 	return u
 }
 
-// maxAccounts bounds what is read of an image's passwd or group file.
+// maxAccounts limits the size of an image's passwd or group file, in bytes.
 const maxAccounts = 1 << 20
 
-// account finds a name in the image's passwd or group file: its two numbers, of
-// a group the one.
+// account looks up a name in the image's passwd or group file. It returns user and group ID,
+// or only the group ID.
 func account(dir, file, name string) ([2]int, error) {
 	var n [2]int
 	p, err := securejoin.SecureJoin(dir, file)
 	if err != nil {
 		return n, err
 	}
-	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
+	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would block
 	if err != nil {
-		return n, fmt.Errorf("the image has no %s to look %q up in; give a number", file, name)
+		return n, fmt.Errorf("the image has no %s to look up %q; give a number", file, name)
 	}
 	defer f.Close()
 	for sc := bufio.NewScanner(io.LimitReader(f, maxAccounts)); sc.Scan(); {

@@ -28,50 +28,50 @@ import (
 	"hpcc/unpack"
 )
 
-// CondaOptions say how an environment becomes an image. Only File or Live is needed.
+// CondaOptions describe the image of an environment. Only File or Live is required.
 type CondaOptions struct {
 	File        string       // the export
-	Live        string       // an environment on this machine's disk, instead of File
-	Environment string       // one of those that File has, where it has several; "" is "default"
-	Channels    []string     // where packages come from, in order
-	Flexible    bool         // a later channel may serve where the earlier have nothing that fits
-	Python      string       // X.Y for a list of pip's packages alone; "" is the newest
-	Cuda        string       // version of CUDA on the machines that the image is for; "" is none
-	Indexes     pip.Indexes  // where wheels are looked for, before where File says
-	From        string       // the image below; "" is DefaultBase, "scratch" is none, "conda" or "conda:2.N" one of the channels' own packages
-	Prefix      string       // "" is conda.DefaultPrefix
-	Platform    *v1.Platform // nil is this machine's
-	PlainHTTP   bool         // base images come from registries without TLS
+	Live        string       // an installed environment on disk, instead of File
+	Environment string       // environment in File, if it has several; "": "default"
+	Channels    []string     // channels of packages, in order
+	Flexible    bool         // use a later channel if the earlier ones have no match
+	Python      string       // X.Y for a list of pip packages only; "": the newest
+	Cuda        string       // CUDA version of the target machines; "": none
+	Indexes     pip.Indexes  // indexes of wheels, before those of File
+	From        string       // base image; "": DefaultBase, "scratch": none, "conda" or "conda:2.N": built from the channels' packages
+	Prefix      string       // "": conda.DefaultPrefix
+	Platform    *v1.Platform // nil: the local platform
+	PlainHTTP   bool         // registries of base images without TLS
 	Entry       []byte       // as in Options
-	NoRun       bool         // no program runs: scripts of packages are told of, sources refused
+	NoRun       bool         // run no programs: skip scripts of packages, refuse sources
 	Progress    func(Event)
-	Inputs      *Inputs // filled as Options.Inputs is
+	Inputs      *Inputs // filled like Options.Inputs
 
 	PackageLayers bool // as in conda.Options
-	NoCache       bool // make layers anew that the store has, and run again what runs
-	// Parts, unless nil, get the layers that are made, so that the image's tree needs less work.
+	NoCache       bool // ignore cached layers and steps
+	// Parts, unless nil, receives the layers while they are written, so that they need not be
+	// unpacked again.
 	Parts *unpack.Parts
 
-	defaultBase  bool     // nobody chose From
-	baseChannels []string // Channels, also of an export that needs none
+	defaultBase  bool     // the user did not set From
+	baseChannels []string // Channels, even if the export needs none
 	mirrors      [][]string
 }
 
-// DefaultBase is the image below an environment when none is named: a C library
-// and a shell.
+// DefaultBase is the default image below an environment: it has a C library and a shell.
 const DefaultBase = "debian:12-slim"
 
-// An Environment is a conda export on its way into an image.
+// An Environment is the image of a conda export.
 type Environment struct {
-	Image     v1.Image         // nil of one that is only planned
-	Lock      exports.Locked   // what is in the image, exactly
-	Downloads []conda.Download // of one that is only planned: what has to be fetched
-	Moves     []conda.Move     // what became of packages that could not be taken as the export has them
-	Notes     []string         // what else differs from the export or was not carried out
+	Image     v1.Image         // nil if only planned
+	Lock      exports.Locked   // exact content of the image
+	Downloads []conda.Download // if only planned: the archives to download
+	Moves     []conda.Move     // packages that could not be used as exported
+	Notes     []string         // other differences from the export
 }
 
-// Conda makes an image of a conda export: a base image, the environment's
-// layers, and its variables.
+// Conda builds the image of a conda export: a base image, the environment's layers, and its
+// variables.
 func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, error) {
 	w, err := newCondaWork(ctx, s, o, 3)
 	if err != nil {
@@ -97,7 +97,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 	}); err != nil {
 		return nil, err
 	}
-	if len(o.Entry) > 0 { // below the layers, so that nothing of them has to be looked at
+	if len(o.Entry) > 0 { // below the environment, so that its layers need not be searched
 		if base, err = withEntry(ctx, s, base, Options{Entry: o.Entry, Platform: o.Platform, NoCache: o.NoCache}); err != nil {
 			return nil, err
 		}
@@ -110,8 +110,8 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 	return &Environment{Image: img, Lock: w.below.keep(plan.Lock(env.Wheels)), Moves: plan.Moves, Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, env.Notes)}, nil
 }
 
-// PlanConda finds out what Conda would install and fetch. The base image is read
-// where its C library decides.
+// PlanConda returns what Conda would install and download. It reads the base image only if
+// its C library matters.
 func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, error) {
 	w, err := newCondaWork(ctx, s, o, 1)
 	if err != nil {
@@ -134,7 +134,7 @@ func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environmen
 		Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, notes)}, nil
 }
 
-// A condaWork is a build of an export under way.
+// A condaWork is the state of a build of an export.
 type condaWork struct {
 	CondaOptions
 	teller
@@ -142,8 +142,8 @@ type condaWork struct {
 	export  *exports.Export
 	options conda.Options
 	base    func() (v1.Image, error)
-	below   *channelBase // what base makes, if it is made of packages; else nil
-	close   func()       // of what steps need
+	below   *channelBase // base built from packages, if there is one
+	close   func()       // releases the resources of steps
 }
 
 func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int) (*condaWork, error) {
@@ -187,7 +187,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	return w, err
 }
 
-// tee has the layers of an environment unpacked while they are written.
+// tee unpacks the layers of an environment while they are written.
 func tee(p *unpack.Parts) layer.Tee {
 	if p == nil {
 		return nil
@@ -198,7 +198,7 @@ func tee(p *unpack.Parts) layer.Tee {
 	}
 }
 
-// plan looks the packages up.
+// plan resolves the packages.
 func (w *condaWork) plan() (plan *conda.Plan, err error) {
 	named := len(w.export.Pip) + max(len(w.export.Entries), len(w.export.Specs))
 	err = w.do(fmt.Sprintf("find %d packages of %s for %s", named, path.Base(w.export.File), w.options.Subdir), func() error {
@@ -208,7 +208,7 @@ func (w *condaWork) plan() (plan *conda.Plan, err error) {
 	return plan, err
 }
 
-// readExport reads the file or the environment, and settles which channels are asked.
+// readExport reads the file or the environment, and sets the channels.
 func readExport(o *CondaOptions, subdir string) (*exports.Export, error) {
 	ro := exports.ReadOptions{Subdir: subdir, Environment: o.Environment}
 	var e *exports.Export
@@ -239,10 +239,9 @@ func readExport(o *CondaOptions, subdir string) (*exports.Export, error) {
 	return e, nil
 }
 
-// exportChannels are those that an export names, else those of conda's
-// configuration, but for "defaults" where that does not say what it is: its terms
-// of service need consent. That is told, unless it is the only one, which
-// Resolve refuses.
+// exportChannels returns the channels of the export, or else of conda's configuration. It
+// removes "defaults" unless the configuration defines it, because its terms of service need
+// consent. It notes that, except if "defaults" is the only channel, which Resolve refuses.
 func exportChannels(e *exports.Export, rc *conda.Condarc) (channels []string) {
 	from, names := e.File, e.Channels
 	if len(names) == 0 {
@@ -262,18 +261,18 @@ func exportChannels(e *exports.Export, rc *conda.Condarc) (channels []string) {
 		return []string{"defaults"}
 	}
 	if left {
-		e.Notes = append(e.Notes, from+": its channel defaults is not asked, as its terms of service need your consent; --channel URL names it")
+		e.Notes = append(e.Notes, from+": channel defaults is skipped: its terms of service need your consent; add it with --channel URL")
 	}
 	return channels
 }
 
-// A teller announces the parts of a build that is not a Dockerfile.
+// A teller reports the progress of a build without a Dockerfile.
 type teller struct {
-	step, last, total int // step is the one under way; another may begin and end within it
+	step, last, total int // step is the current one; others may start and end within it
 	progress          func(Event)
 }
 
-// begin makes the next step the one under way, until done is called.
+// begin starts the next step; done ends it.
 func (t *teller) begin() (done func()) {
 	before := t.step
 	t.last++
@@ -281,7 +280,7 @@ func (t *teller) begin() (done func()) {
 	return func() { t.step = before }
 }
 
-// fetched tells the bytes of a download of the part under way.
+// fetched reports the bytes of a download.
 func (t *teller) fetched(done, total int64) {
 	if t.progress != nil {
 		t.progress(Event{Step: t.step, Total: t.total, Fetched: done, Size: total})
@@ -304,7 +303,7 @@ func (t *teller) do(text string, work func() error) error {
 	return err
 }
 
-// condaBase finds the image below.
+// condaBase returns the base image.
 func condaBase(ctx context.Context, s *store.Store, o CondaOptions, fetched func(done, total int64)) (v1.Image, error) {
 	if o.From == "scratch" {
 		return mutate.ConfigFile(emptyImage(),
@@ -322,7 +321,7 @@ func condaBase(ctx context.Context, s *store.Store, o CondaOptions, fetched func
 	return img, err
 }
 
-// withEnvironment puts the environment's layers and variables onto the base.
+// withEnvironment adds the environment's layers and variables to the base.
 func withEnvironment(base v1.Image, plan *conda.Plan, layers []v1.Layer, env *conda.Environment, variables map[string]string) (v1.Image, error) {
 	when, err := sourceDate(os.Getenv(epochArg))
 	if err != nil {

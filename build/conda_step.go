@@ -20,23 +20,22 @@ import (
 	"hpcc/store/disk"
 )
 
-// A condaRunner carries out the steps of an environment as a Dockerfile's RUN
-// --network=none: in a private view of the image as far as it is made, cached by all
-// that they depend on.
+// A condaRunner runs the steps of an environment like RUN --network=none: in a private view
+// of the image built so far, cached by all inputs.
 type condaRunner struct {
 	*builder
 	*teller
 	base   func() (v1.Image, error)
-	ground *stage // where the last step began: several have the same
+	ground *stage // start of the last step, which often is the same for the next
 }
 
-// runner prepares for steps; else it says why there can be none.
+// runner returns the function that runs steps, or the reason why none can run.
 func (w *condaWork) runner(s *store.Store) (program.StepFunc, string, error) {
 	switch err := runtime.CanRun(w.Platform.Architecture); {
 	case w.NoRun:
 		return nil, "--no-run was given", nil
 	case w.From == "scratch":
-		return nil, "without an image below there is no C library and no shell to run anything with", nil
+		return nil, "without a base image there is no C library or shell", nil
 	case err != nil:
 		return nil, err.Error(), nil
 	}
@@ -53,7 +52,7 @@ func (w *condaWork) runner(s *store.Store) (program.StepFunc, string, error) {
 	return r.step, "", nil
 }
 
-// step carries out one step.
+// step runs one step.
 func (r *condaRunner) step(ctx context.Context, x program.Step) (v1.Layer, error) {
 	st, err := r.stage(x)
 	if err != nil {
@@ -104,7 +103,7 @@ func (r *condaRunner) execute(ctx context.Context, st *stage, dir string, x prog
 	return st.execute(ctx, dir, &command{args: x.Args, cwd: x.Dir, env: env, isolated: true, mounts: &mountSet{}})
 }
 
-// stage is where a step begins. Its key is that of the step.
+// stage returns the start of a step. Its key is the key of the step.
 func (r *condaRunner) stage(x program.Step) (*stage, error) {
 	base, err := r.base()
 	if err != nil {
@@ -140,8 +139,8 @@ func (r *condaRunner) stage(x program.Step) (*stage, error) {
 	return &stage{b: r.builder, platform: r.Platform, base: r.ground.base, config: r.ground.config, key: digestOf(append(words, with...)...), tree: &tree{b: r.builder}}, nil
 }
 
-// prepare puts the tree together that a step begins with, unless the cache has what
-// came of it. What several steps have below is unpacked once.
+// prepare assembles the tree of a step, unless its result is cached. Layers that several
+// steps share are unpacked once.
 func (r *condaRunner) prepare(ctx context.Context, st *stage, x program.Step) error {
 	if _, ok := st.cached(st.key); ok {
 		return nil
@@ -153,7 +152,7 @@ func (r *condaRunner) prepare(ctx context.Context, st *stage, x program.Step) er
 	return err
 }
 
-// groundKey stands for an image with layers above.
+// groundKey returns the key of an image with further layers.
 func groundKey(base v1.Image, layers []v1.Layer) (string, error) {
 	d, err := base.Digest()
 	if err != nil {

@@ -17,20 +17,20 @@ import (
 	"hpcc/store"
 )
 
-// fromChannel tells whether an image below an environment is made of the
-// channels' packages, and which version of glibc it is to have: conda, the newest, or
-// conda:2.28. An image of that name is docker.io/library/conda.
+// fromChannel reports whether a base image is built from the channels' packages, and its
+// version of glibc: "conda" is the newest, "conda:2.28" that version. An image of that name
+// is docker.io/library/conda.
 func fromChannel(from string) (version string, ok bool) {
 	name, version, _ := strings.Cut(from, ":")
 	return version, name == "conda"
 }
 
-// A channelBase is an image below an environment, made of packages.
+// A channelBase is a base image built from packages.
 type channelBase struct {
 	options CondaOptions
 	conda   conda.Options
-	plan    func() (*conda.Plan, error) // made once
-	told    []string                    // what is to be told of it, once image was called
+	plan    func() (*conda.Plan, error) // computed once
+	told    []string                    // notes, set by image
 }
 
 func newChannelBase(ctx context.Context, e *exports.Export, version string, o CondaOptions, co conda.Options) *channelBase {
@@ -40,7 +40,7 @@ func newChannelBase(ctx context.Context, e *exports.Export, version string, o Co
 	})}
 }
 
-// libc is known as soon as it is planned.
+// libc returns the C library, which is known after planning.
 func (b *channelBase) libc() (conda.Libc, error) {
 	plan, err := b.plan()
 	if err != nil {
@@ -49,8 +49,8 @@ func (b *channelBase) libc() (conda.Libc, error) {
 	return conda.Libc{Glibc: plan.Glibc()}, nil
 }
 
-// image makes the image. Its layers depend on the packages alone, so that all
-// environments on them share them.
+// image builds the image. Its layers depend only on the packages, so all environments with
+// this base share them.
 func (b *channelBase) image(ctx context.Context, s *store.Store) (v1.Image, error) {
 	when, err := sourceDate(os.Getenv(epochArg))
 	if err != nil {
@@ -84,7 +84,7 @@ func (b *channelBase) image(ctx context.Context, s *store.Store) (v1.Image, erro
 	return img, nil
 }
 
-// downloads are what image would fetch. A nil base has nothing to fetch and to tell.
+// downloads returns what image would download. A nil base has no downloads.
 func (b *channelBase) downloads(ctx context.Context, s *store.Store) ([]conda.Download, error) {
 	if b == nil {
 		return nil, nil
@@ -97,7 +97,7 @@ func (b *channelBase) downloads(ctx context.Context, s *store.Store) ([]conda.Do
 	return list, err
 }
 
-// keep notes the base in what a lock file says.
+// keep adds the base to the content of a lock file.
 func (b *channelBase) keep(l exports.Locked) exports.Locked {
 	if b != nil {
 		if plan, err := b.plan(); err == nil {
@@ -107,7 +107,7 @@ func (b *channelBase) keep(l exports.Locked) exports.Locked {
 	return l
 }
 
-// packages are those that were planned.
+// packages returns the planned packages.
 func (b *channelBase) packages() []conda.Package {
 	if b == nil {
 		return nil
@@ -119,7 +119,7 @@ func (b *channelBase) packages() []conda.Package {
 	return plan.Packages()
 }
 
-// notes are what is to be told of the base.
+// notes returns the notes on the base.
 func (b *channelBase) notes() []string {
 	if b == nil {
 		return nil

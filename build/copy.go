@@ -21,25 +21,25 @@ import (
 	"hpcc/unpack"
 )
 
-// A copyJob is a COPY or ADD with its sources found.
+// A copyJob is a COPY or ADD with resolved sources.
 type copyJob struct {
-	dest     string     // absolute, inside the image
-	isDir    bool       // dest must be a directory: it was written with a slash
-	chmod    modeChange // nil: modes stay
+	dest     string     // absolute path in the image
+	isDir    bool       // dest must be a directory, because it was written with a slash
+	chmod    modeChange // nil: keep the modes
 	sources  []source.Set
 	inline   []instructions.SourceContent // here-documents
-	extract  bool                         // ADD: archives are unpacked
+	extract  bool                         // ADD: unpack archives
 	chown    string                       // --chown as written
-	owner    *ownership                   // what it comes to in this image
-	keep     bool                         // sources are of an image: their owners stay
-	notes    *unpack.Notes                // of that image's tree, with keep
+	owner    *ownership                   // resolved --chown
+	keep     bool                         // keep the owners, because the sources are of an image
+	notes    *unpack.Notes                // notes of that image's tree, with keep
 	modeText string                       // --chmod as written
-	link     bool                         // --link: a layer that does not look at what is below
-	reader   source.Reader                // of the sources
-	buf      []byte                       // for the bytes of a file
+	link     bool                         // --link: the layer is independent of the layers below
+	reader   source.Reader                // for the sources
+	buf      []byte                       // buffer for file contents
 }
 
-// copy carries out COPY.
+// copy executes COPY.
 func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, error) {
 	job, err := st.copyJob(c.SourcesAndDest, c.Chmod)
 	if err != nil {
@@ -47,7 +47,7 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 	}
 	for _, w := range c.SourcePaths {
 		if source.IsRemote(w) {
-			return false, fmt.Errorf("%q is an address; ADD fetches it", w)
+			return false, fmt.Errorf("%q is a URL; use ADD to download it", w)
 		}
 	}
 	job.chown = c.Chown
@@ -69,10 +69,9 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 	return st.place(ctx, text, fmt.Sprint("COPY ", c.Parents), job)
 }
 
-// copyFrom carries out COPY --from a stage or image. Its key is of the bytes
-// that it copies: a stage that was made again and came to the same files
-// changes nothing after it. They are looked at only when it is not known what
-// this stage as it is defined came to.
+// copyFrom executes COPY --from a stage or image. Its key includes the copied bytes, so a
+// rebuilt stage with the same files invalidates no later step. It reads the files only if
+// the result for the stage's definition is unknown.
 func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job *copyJob, text string) (bool, error) {
 	key, open, err := st.otherTree(ctx, c.From)
 	if err != nil {
@@ -114,13 +113,13 @@ func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job 
 	})
 }
 
-// words stand for what the sources hold: bytes, modes, owners and times.
+// words returns strings that identify the sources' content: bytes, modes, owners, times.
 func (j *copyJob) words(b *builder) ([]string, error) {
 	var words []string
 	for i := range j.sources {
 		d, err := j.sources[i].Digest()
 		if err != nil {
-			return nil, fmt.Errorf("reading what is to be copied: %w", err)
+			return nil, fmt.Errorf("reading the files to copy: %w", err)
 		}
 		words = append(words, d)
 		if !j.keep {
@@ -136,7 +135,7 @@ func (j *copyJob) words(b *builder) ([]string, error) {
 	return words, nil
 }
 
-// add carries out ADD: local files and archives, addresses, repositories.
+// add executes ADD, for local files and archives, URLs and repositories.
 func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, error) {
 	job, err := st.copyJob(c.SourcesAndDest, c.Chmod)
 	if err != nil {
@@ -155,24 +154,24 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 			local = append(local, w)
 			continue
 		case len(c.SourcePaths) > 1 && c.Checksum != "":
-			return false, errors.New("--checksum is for one address alone")
+			return false, errors.New("--checksum needs exactly one URL")
 		}
 		var set source.Set
 		var is string
 		if source.IsGit(w) {
 			set, is, err = st.b.repository(ctx, w, c.KeepGitDir != nil && *c.KeepGitDir)
 		} else if set, is, err = st.b.download(ctx, w, c.Checksum, st.fetching()); err == nil && set.Name == "" && job.isDir {
-			err = fmt.Errorf("adding %q: the address gives the file no name; write the destination with one", w)
+			err = fmt.Errorf("adding %q: the URL has no file name; add a file name to the destination", w)
 		}
 		if err != nil {
 			return false, err
 		}
-		set.Remote = c.Unpack == nil || !*c.Unpack // only local archives are unpacked unasked
+		set.Remote = c.Unpack == nil || !*c.Unpack // by default, only local archives are unpacked
 		kind += " " + is
 		job.sources = append(job.sources, set)
 	}
 	if c.Checksum != "" && len(local) > 0 {
-		return false, errors.New("--checksum is for an address, not for files of the build context")
+		return false, errors.New("--checksum needs a URL, not a file of the build context")
 	}
 	if len(local) > 0 {
 		found, err := st.b.context.Find(local, c.ExcludePatterns, false)
@@ -185,7 +184,7 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 	return st.place(ctx, text, kind, job)
 }
 
-// copyJob reads destination and mode.
+// copyJob parses destination and mode.
 func (st *stage) copyJob(sd instructions.SourcesAndDest, chmod string) (*copyJob, error) {
 	j := &copyJob{dest: st.absolute(sd.DestPath), inline: sd.SourceContents, buf: make([]byte, source.SmallFile)}
 	j.isDir = strings.HasSuffix(sd.DestPath, "/") || sd.DestPath == "." || strings.HasSuffix(sd.DestPath, "/.")
@@ -199,7 +198,7 @@ func (st *stage) copyJob(sd instructions.SourcesAndDest, chmod string) (*copyJob
 	return j, nil
 }
 
-// place makes the step of a job whose sources are at hand: the key is of their bytes.
+// place runs the step of a job with local sources. The key includes their bytes.
 func (st *stage) place(ctx context.Context, text, kind string, j *copyJob) (bool, error) {
 	words, err := j.words(st.b)
 	if err != nil {
@@ -209,18 +208,18 @@ func (st *stage) place(ctx context.Context, text, kind string, j *copyJob) (bool
 	return j.write(ctx, st, text, digestOf(words...), func(dir string, w *unpack.LayerWriter) error { return j.into(ctx, st.b, dir, w) })
 }
 
-// linked notes --link. Names of --chown cannot be looked up in an empty tree;
-// with --chmod BuildKit copies as without --link.
+// linked sets --link. It refuses names in --chown, which cannot be looked up in an empty
+// tree. With --chmod, BuildKit copies as without --link.
 func (j *copyJob) linked(link bool) error {
 	if link && j.chown != "" && !numeric(j.chown) {
-		return fmt.Errorf("--chown=%s: with --link there is no image to look names up in; give numbers, USER:GROUP", j.chown)
+		return fmt.Errorf("--chown=%s: names cannot be looked up with --link; give numbers, USER:GROUP", j.chown)
 	}
 	j.link = link && j.chmod == nil
 	return nil
 }
 
-// parent is the key of what the job depends on in the stage: of all before it,
-// with --link of nothing but the kind of its layers.
+// parent returns the key of what the job depends on in the stage: everything before it, or
+// with --link only the type of its layers.
 func (j *copyJob) parent(st *stage) string {
 	if j.link {
 		return "--link " + string(st.layerType())
@@ -228,7 +227,7 @@ func (j *copyJob) parent(st *stage) string {
 	return st.key
 }
 
-// write makes the job's step; with --link the stage's tree is as if empty.
+// write runs the job's step; with --link it sees an empty tree.
 func (j *copyJob) write(ctx context.Context, st *stage, text, key string, fill func(dir string, w *unpack.LayerWriter) error) (bool, error) {
 	if !j.link {
 		return st.write(ctx, text, key, fill)
@@ -244,8 +243,8 @@ func (j *copyJob) write(ctx context.Context, st *stage, text, key string, fill f
 	})
 }
 
-// otherTree finds the stage or image that --from names: the key of its
-// content, and a way to look at it.
+// otherTree returns the key of the stage or image that --from names, and a function that
+// opens its tree.
 func (st *stage) otherTree(ctx context.Context, from string) (string, func() (string, func(), error), error) {
 	_, given := st.b.Contexts[from]
 	if i, ok := st.b.stageNamed(from, st.index); ok && !given {
@@ -257,7 +256,7 @@ func (st *stage) otherTree(ctx context.Context, from string) (string, func() (st
 	}
 	img, err := st.b.baseImage(ctx, from, st.platform, st.fetching())
 	if err != nil && !strings.ContainsAny(from, "/:@") {
-		err = fmt.Errorf("no stage before is named %q, and %w", from, err)
+		err = fmt.Errorf("no earlier stage is named %q, and %w", from, err)
 	}
 	if err != nil {
 		return "", nil, err
@@ -272,7 +271,7 @@ func (st *stage) otherTree(ctx context.Context, from string) (string, func() (st
 	}, nil
 }
 
-// into writes the layer that puts the sources into the tree dir.
+// into writes the layer that adds the sources to the tree dir.
 func (j *copyJob) into(ctx context.Context, b *builder, dir string, w *unpack.LayerWriter) error {
 	if j.chown != "" {
 		var err error
@@ -281,7 +280,7 @@ func (j *copyJob) into(ctx context.Context, b *builder, dir string, w *unpack.La
 		}
 		w.Owner, w.OwnAll = [2]int{j.owner.uid, j.owner.gid}, true
 	}
-	if isOctal(j.modeText) { // of directories on the way too, as in BuildKit
+	if isOctal(j.modeText) { // also of new parent directories, as in BuildKit
 		w.DirMode = int64(toBits(j.chmod(0, true)))
 	}
 	defer j.reader.Close()
@@ -308,7 +307,7 @@ func (j *copyJob) into(ctx context.Context, b *builder, dir string, w *unpack.La
 	return nil
 }
 
-// putSet puts one source.
+// putSet writes one source.
 func (j *copyJob) putSet(ctx context.Context, b *builder, w *unpack.LayerWriter, s source.Set) error {
 	if !s.Dir {
 		src := s.Items[0]
@@ -355,8 +354,8 @@ func (j *copyJob) putSet(ctx context.Context, b *builder, w *unpack.LayerWriter,
 	return nil
 }
 
-// keepDirs puts the directories that --parents keeps, with the modes and owners
-// that they have at the source.
+// keepDirs writes the directories that --parents keeps, with the modes and owners of the
+// originals.
 func (j *copyJob) keepDirs(b *builder, w *unpack.LayerWriter, s source.Set) error {
 	if s.Keep == "" || s.Keep == "." {
 		return nil
@@ -376,7 +375,7 @@ func (j *copyJob) keepDirs(b *builder, w *unpack.LayerWriter, s source.Set) erro
 		at = path.Join(at, name)
 		fi, err := os.Stat(from)
 		if err != nil || !fi.IsDir() {
-			continue // a link stands in the way; the directory is made as any other
+			continue // a link is there; create the directory like any other
 		}
 		if err := j.putItem(b, w, source.Item{Path: from, Mode: fi.Mode()}, path.Join(j.dest, at)); err != nil {
 			return err
@@ -385,7 +384,7 @@ func (j *copyJob) keepDirs(b *builder, w *unpack.LayerWriter, s source.Set) erro
 	return nil
 }
 
-// fileTarget is where a file of this name goes.
+// fileTarget returns the destination of a file with this name.
 func (j *copyJob) fileTarget(w *unpack.LayerWriter, name string) (string, error) {
 	at, kind, err := w.Resolve(j.dest)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -400,10 +399,10 @@ func (j *copyJob) fileTarget(w *unpack.LayerWriter, name string) (string, error)
 	if n := len(j.sources) + len(j.inline); n > 1 {
 		return "", fmt.Errorf("%d sources need a directory as destination: write %q", n, j.dest+"/")
 	}
-	return at, nil // the destination may be a link: what it leads to is replaced
+	return at, nil // if the destination is a link, its target is replaced
 }
 
-// putItem puts one file, link or directory at the path to.
+// putItem writes one file, link or directory to the path to.
 func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it source.Item, to string) error {
 	h := j.header(b, it, to)
 	switch {
@@ -432,10 +431,9 @@ func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it source.Item, to 
 	return w.Put(h, io.MultiReader(bytes.NewReader(j.buf), f))
 }
 
-// header describes an item in the layer. Files of another stage or image keep
-// their times, as what was compiled there tells by them what is current; those
-// of a context have times that differ from clone to clone and get the build's,
-// as do links and directories, whose times no layer needs to set.
+// header returns the tar header of an item. Files of another stage or image keep their
+// times, because compiled files depend on them. Files of a context differ in time from
+// clone to clone, so they get the build's time, as do links and directories.
 func (j *copyJob) header(b *builder, it source.Item, to string) *tar.Header {
 	mode := it.Mode & (fs.ModePerm | fs.ModeSticky)
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: to, Mode: int64(toBits(mode)), ModTime: b.stamp}
@@ -462,7 +460,7 @@ func (j *copyJob) header(b *builder, it source.Item, to string) *tar.Header {
 	return h
 }
 
-// text is what the here-documents of the instruction hold, for its key.
+// text returns the here-documents of the instruction, for its key.
 func (j *copyJob) text() string {
 	var b strings.Builder
 	for _, f := range j.inline {
@@ -471,7 +469,7 @@ func (j *copyJob) text() string {
 	return b.String()
 }
 
-// workdir carries out WORKDIR: the directory is made when it is not there.
+// workdir executes WORKDIR, and creates the directory if it does not exist.
 func (st *stage) workdir(ctx context.Context, c *instructions.WorkdirCommand) (bool, error) {
 	p := st.absolute(c.Path)
 	st.config.Config.WorkingDir = p
@@ -481,7 +479,7 @@ func (st *stage) workdir(ctx context.Context, c *instructions.WorkdirCommand) (b
 	}
 	user := st.config.Config.User
 	return st.write(ctx, "WORKDIR "+p, digestOf(st.key, "WORKDIR", p, user), func(dir string, w *unpack.LayerWriter) error {
-		if o, err := parseOwner(dir, user); err == nil && user != "" { // one that is not known counts as root
+		if o, err := parseOwner(dir, user); err == nil && user != "" { // unknown users count as root
 			w.Owner = [2]int{o.uid, o.gid}
 		}
 		return w.Dir(p)

@@ -27,14 +27,14 @@ import (
 	"hpcc/unpack"
 )
 
-// EntryFile is where an image has the program that [Options.Entry] puts there.
+// EntryFile is the path of the program of [Options.Entry] in the image.
 const EntryFile = "/usr/local/bin/hpcc-entry"
 
-// entryArgs come before what was the image's ENTRYPOINT.
+// entryArgs are prepended to the image's ENTRYPOINT.
 var entryArgs = []string{EntryFile, "entry", "--"}
 
-// withEntry is an image with the program of [Options.Entry] as entry point, as
-// [Dockerfile] makes it. Of the other options it takes those that are not about a Dockerfile.
+// withEntry returns an image with the program of [Options.Entry] as entry point, like
+// [Dockerfile]. It uses only the options that do not concern the Dockerfile.
 func withEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1.Image, error) {
 	b, err := begin(s, o)
 	if err != nil {
@@ -64,7 +64,7 @@ func withEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1
 	return st.image()
 }
 
-// entryStep is the step of a Dockerfile that nobody wrote: the last one.
+// entryStep is an implicit last step of the Dockerfile.
 func (st *stage) entryStep(ctx context.Context) error {
 	text := "hpcc entry"
 	st.number++
@@ -84,8 +84,8 @@ func (st *stage) entryStep(ctx context.Context) error {
 	return nil
 }
 
-// addEntry adds the layer and makes the program the entry point. An image that has
-// it already gets the program alone.
+// addEntry adds the layer and sets the entry point. If the image already has the entry
+// point, it only replaces the program.
 func (st *stage) addEntry(ctx context.Context) (cached bool, err error) {
 	cfg := &st.config.Config
 	user, err := st.numericUser(ctx, cfg.User)
@@ -113,14 +113,14 @@ func (st *stage) addEntry(ctx context.Context) (cached bool, err error) {
 	return cached, err
 }
 
-// entryDigest is the digest of the program.
+// entryDigest returns the digest of the program.
 func entryDigest(program []byte) string {
 	sum := sha256.Sum256(program)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// numericUser is an image's USER in numbers, and not root. Without a group it is in
-// group 0, whose the directories are made (shareDir).
+// numericUser returns an image's USER in numbers, which must not be root. A user without a
+// group is in group 0, which owns the directories (shareDir).
 func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
 	name, group, _ := strings.Cut(user, ":")
 	if n, err := accountNumber(name); name == "" || (err == nil && n == 0) {
@@ -155,8 +155,8 @@ func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
 	return number, st.b.store.Cache("build", key, []byte(number))
 }
 
-// entryDirs are the directories that an image's program is to write to: where it
-// starts, its home, its volumes.
+// entryDirs returns the directories that the image's program may need to write to: working
+// directory, home and volumes.
 func entryDirs(cfg *v1.Config) []string {
 	found := append(slices.Sorted(maps.Keys(cfg.Volumes)), cfg.WorkingDir, envfile.Lookup(cfg.Env, "HOME"))
 	var out []string
@@ -168,13 +168,12 @@ func entryDirs(cfg *v1.Config) []string {
 	return out
 }
 
-// maxShared bounds the entries that shareDir looks at.
+// maxShared limits the entries that shareDir visits.
 const maxShared = 1_000_000
 
-// shareDir puts into a layer what it takes for group 0 to have the owner's rights to a
-// directory of the tree and those below; as chgrp -R 0 and chmod -R g=u, but that files whose
-// content group 0 can read stay as they are, for a layer would hold all of them again. Where there
-// is not a directory, it is made, and uid's.
+// shareDir gives group 0 the owner's rights to a directory tree, in a layer, like chgrp -R 0
+// and chmod -R g=u. It skips files that group 0 can read, to avoid copying them into the
+// layer. If the directory is missing, it creates it, owned by uid.
 func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) error {
 	at, kind, err := w.Resolve(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -193,7 +192,7 @@ func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) err
 			return err
 		}
 		if seen++; seen > maxShared {
-			return fmt.Errorf("it has more than %d entries; name another WORKDIR, or write RUN chmod -R g=u %s and build without --entry", maxShared, dir)
+			return fmt.Errorf("more than %d entries; name another WORKDIR, or write RUN chmod -R g=u %s and build without --entry", maxShared, dir)
 		}
 		fi, err := e.Info()
 		if err != nil || (!fi.IsDir() && !fi.Mode().IsRegular()) {
@@ -214,7 +213,7 @@ func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) err
 			return nil
 		}
 		h.Name, h.Gid, h.Mode, h.Uname, h.Gname = rel, 0, shared, "", ""
-		if h.ModTime = h.ModTime.Truncate(time.Second); fi.IsDir() || !h.ModTime.Before(b.begun.Add(-time.Second)) { // made by this build: see tree.commit
+		if h.ModTime = h.ModTime.Truncate(time.Second); fi.IsDir() || !h.ModTime.Before(b.begun.Add(-time.Second)) { // created by this build: see tree.commit
 			h.ModTime = b.stamp
 		}
 		if fi.IsDir() {

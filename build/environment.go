@@ -10,18 +10,16 @@ import (
 	"hpcc/conda"
 )
 
-// environmentName is what FROM and --from call the environment that is made for
-// a Dockerfile.
+// environmentName is the name of the --conda environment for FROM and --from.
 const environmentName = "conda"
 
-// nameEnvironment lets the name stand for the environment, as for an image that
-// is given as a context.
+// nameEnvironment makes the name refer to the environment, like an image given as a context.
 func (b *builder) nameEnvironment() error {
 	if b.Environment == nil {
 		return nil
 	}
 	if _, twice := b.Contexts[environmentName]; twice {
-		return fmt.Errorf("the context %q is the environment of --conda; give the other one another name", environmentName)
+		return fmt.Errorf("context name %q is reserved for the environment of --conda; use another name", environmentName)
 	}
 	d, err := b.Environment.Digest()
 	if err != nil {
@@ -36,7 +34,7 @@ func (b *builder) nameEnvironment() error {
 	return nil
 }
 
-// takesEnvironment refuses a Dockerfile that has no use for the environment.
+// takesEnvironment returns an error if the Dockerfile does not use the environment.
 func (b *builder) takesEnvironment() error {
 	if b.Environment == nil {
 		return nil
@@ -54,16 +52,16 @@ func (b *builder) takesEnvironment() error {
 			}
 		}
 	}
-	return fmt.Errorf("nothing in the Dockerfile is from the environment; begin a stage with FROM %s, or write COPY --from=%s %s %s", environmentName, environmentName, conda.DefaultPrefix, conda.DefaultPrefix)
+	return fmt.Errorf("the Dockerfile does not use the environment; begin a stage with FROM %s, or write COPY --from=%s %s %s", environmentName, environmentName, conda.DefaultPrefix, conda.DefaultPrefix)
 }
 
-// stored is an image of the store, or the environment.
+// stored returns an image of the store, or the environment.
 func (b *builder) stored(name string, p *v1.Platform) (v1.Image, error) {
 	if b.Environment == nil || name != b.environment {
 		return b.store.Get(name, p)
 	}
 	if p != nil && p.Architecture != b.Platform.Architecture {
-		return nil, fmt.Errorf("the environment is for %s, and not for %s", b.Platform, p)
+		return nil, fmt.Errorf("the environment is for %s, not for %s", b.Platform, p)
 	}
 	return b.Environment, nil
 }

@@ -15,13 +15,12 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
-// proxyArgs can be set with --build-arg without being declared; they are seen
-// by RUN and never by the cache or the image (Dockerfile reference,
-// "Predefined ARGs").
+// proxyArgs can be set with --build-arg without ARG. RUN sees them, but they are not part
+// of the cache key or the image (Dockerfile reference, "Predefined ARGs").
 var proxyArgs = []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy",
 	"FTP_PROXY", "ftp_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"}
 
-// platformArgs are the variables that FROM sees, and stages that declare them
+// platformArgs returns the variables that FROM sees, and stages that declare them
 // ("Automatic platform ARGs in the global scope").
 func (b *builder) platformArgs() map[string]string {
 	host := hostPlatform()
@@ -40,7 +39,7 @@ func (b *builder) platformArgs() map[string]string {
 	return vars
 }
 
-// globals are the variables of the scope before the first FROM, with args from
+// globals returns the variables of the scope before the first FROM, overridden by args from
 // the command line.
 func (b *builder) globals(args map[string]string) (map[string]string, error) {
 	vars := b.platformArgs()
@@ -60,7 +59,7 @@ func (b *builder) globals(args map[string]string) (map[string]string, error) {
 					return nil, b.at(c.Location(), written(&c), err)
 				}
 			default:
-				continue // declared without a value: as it is
+				continue // declared without a value
 			}
 			vars[a.Key] = v
 		}
@@ -68,7 +67,7 @@ func (b *builder) globals(args map[string]string) (map[string]string, error) {
 	return vars, nil
 }
 
-// expandMeta fills in the variables that a FROM line can see.
+// expandMeta expands the variables that a FROM line can see.
 func (b *builder) expandMeta(word string) (string, error) {
 	vars, err := b.globals(b.Args)
 	if err != nil {
@@ -77,13 +76,13 @@ func (b *builder) expandMeta(word string) (string, error) {
 	return expandValue(shell.NewLex(b.escape), word, pairs(vars))
 }
 
-// expandValue fills in the variables of a word, which are NAME=VALUE.
+// expandValue expands vars, as NAME=VALUE, in a word.
 func expandValue(lex *shell.Lex, word string, vars []string) (string, error) {
 	out, err := expand.Word(lex, word, shell.EnvsFromSlice(vars))
 	return out.Result, err
 }
 
-// pairs lists a map as sorted NAME=VALUE.
+// pairs returns a map as sorted NAME=VALUE.
 func pairs(m map[string]string) []string {
 	out := make([]string, 0, len(m))
 	for k, v := range m {
@@ -93,9 +92,9 @@ func pairs(m map[string]string) []string {
 	return out
 }
 
-// vars are the variables that an instruction of the stage can use: ENV and
-// declared ARGs. Of one name the later definition counts, as in a shell script:
-// an ENV removes the ARG before it, an ARG covers the ENV before it.
+// vars returns the variables that an instruction of the stage can use: ENV and declared
+// ARGs. The later definition wins, as in a shell script: an ENV removes an earlier ARG, and
+// an ARG hides an earlier ENV.
 func (st *stage) vars() []string {
 	m := map[string]string{}
 	for _, kv := range st.config.Config.Env {
@@ -106,8 +105,8 @@ func (st *stage) vars() []string {
 	return pairs(m)
 }
 
-// expand fills in the variables of an instruction, in place; those of ARG wait
-// for declare, which knows whether its default counts.
+// expand expands the variables of an instruction, in place, except those of ARG: declare
+// knows whether its default is used.
 func (st *stage) expand(c instructions.Command) error {
 	lex := shell.NewLex(st.b.escape)
 	vars := st.vars()
@@ -127,14 +126,14 @@ func (st *stage) expand(c instructions.Command) error {
 		}
 	}
 	if e, ok := c.(instructions.SupportsSingleWordExpansionRaw); ok {
-		raw := shell.NewLex('\\') // a here-document: quotes are text, "\$" is a dollar sign
+		raw := shell.NewLex('\\') // in a here-document, quotes are text and "\$" is a dollar sign
 		raw.SkipProcessQuotes = true
 		return e.ExpandRaw(func(w string) (string, error) {
 			out, err := expand.Word(raw, w, env)
 			return out.Result, err
 		})
 	}
-	// EXPOSE takes several words from one variable.
+	// EXPOSE splits the value of a variable into several ports.
 	if e, ok := c.(*instructions.ExposeCommand); ok {
 		var ports []string
 		for _, p := range e.Ports {
@@ -149,7 +148,7 @@ func (st *stage) expand(c instructions.Command) error {
 	return nil
 }
 
-// declare handles ARG.
+// declare executes ARG.
 func (st *stage) declare(c *instructions.ArgCommand) error {
 	globals, err := st.b.globals(st.b.Args)
 	if err != nil {
@@ -174,7 +173,7 @@ func (st *stage) declare(c *instructions.ArgCommand) error {
 	return expand.CheckSize(st.vars())
 }
 
-// parseTrigger reads an instruction that a base image left with ONBUILD.
+// parseTrigger parses an ONBUILD instruction of a base image.
 func parseTrigger(text string) ([]instructions.Command, error) {
 	res, err := parser.Parse(bytes.NewReader([]byte(text)))
 	if err != nil {

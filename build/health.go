@@ -9,10 +9,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 )
 
-// HEALTHCHECK --start-interval (Docker 25) has no place in v1.HealthConfig. It
-// is written into the configuration after all else, and read from that of a base.
+// HEALTHCHECK --start-interval (Docker 25) is missing in v1.HealthConfig. It is added to
+// the configuration last, and read from the configuration of a base.
 
-// startInterval is the start interval of an image's health check, 0 for none.
+// startInterval returns the start interval of an image's health check, or 0.
 func startInterval(img v1.Image) (time.Duration, error) {
 	raw, err := img.RawConfigFile()
 	if err != nil {
@@ -66,7 +66,7 @@ func withStartInterval(img v1.Image, d time.Duration) (v1.Image, error) {
 	return &rawConfig{Image: img, raw: raw, manifest: m.DeepCopy()}, nil
 }
 
-// A rawConfig is an image with another configuration, which is kept as it is.
+// A rawConfig is an image with a replaced configuration, used byte for byte.
 type rawConfig struct {
 	v1.Image
 	raw      []byte

@@ -19,22 +19,21 @@ import (
 	"hpcc/conda/pip"
 )
 
-// Inputs are what a build was asked for and what it read: the material of its
-// provenance. The zero value is ready; a build fills it, cached steps included,
-// when its options have one. Names of directories of this machine and values
-// of secrets never get into it.
+// Inputs are the requests and the inputs of a build, for its provenance. The zero value is
+// ready to use; a build fills it if its options have one, for cached steps too. It never
+// contains names of local directories or values of secrets.
 type Inputs struct {
 	mu       sync.Mutex
 	kind     string // the build type
 	request  request
 	source   configSource
-	text     []byte // of the Dockerfile
+	text     []byte // content of the Dockerfile
 	builder  *v1.Platform
 	target   *v1.Platform
-	used     map[string]resource // by its text
+	used     map[string]resource // by its JSON
 	steps    map[int][]step      // by stage
-	networks bool                // a RUN could reach the network
-	partly   bool                // something was read that is not listed
+	networks bool                // a RUN had network access
+	partly   bool                // the build read something that is not listed
 }
 
 // A resource is a ResourceDescriptor (in-toto attestation framework).
@@ -43,16 +42,15 @@ type resource struct {
 	Digest map[string]string `json:"digest,omitempty"`
 }
 
-// A configSource is where the recipe came from; URI and Digest are empty for
-// one of this machine.
+// A configSource is the origin of the recipe; URI and Digest are empty for local files.
 type configSource struct {
 	URI    string            `json:"uri,omitempty"`
 	Digest map[string]string `json:"digest,omitempty"`
 	Path   string            `json:"path,omitempty"`
 }
 
-// A request is what the user asked for, in the words that BuildKit's clients
-// use towards its frontends.
+// A request holds the user's options, with the names that BuildKit's clients send to its
+// frontends.
 type request struct {
 	Frontend string            `json:"frontend"`
 	Args     map[string]string `json:"args,omitempty"`
@@ -70,14 +68,13 @@ type local struct {
 	Name string `json:"name"`
 }
 
-// A step is an instruction that was carried out.
+// A step is an executed instruction.
 type step struct {
 	text string
 	at   []parser.Range
 }
 
-// recipe notes what a build of a Dockerfile was asked for. context is as the
-// user wrote it.
+// recipe records the options of a Dockerfile build. context is as written by the user.
 func (in *Inputs) recipe(o Options, context string, text []byte) {
 	if in == nil {
 		return
@@ -124,14 +121,14 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	in.request.Args = args
 }
 
-// image notes an image that a build took files from.
+// image records an image from which a build used files.
 func (in *Inputs) image(ref string, p *v1.Platform, img v1.Image) {
 	if d, err := img.Digest(); err == nil {
 		in.add(attest.ImagePURL(ref, p), d.Algorithm, d.Hex)
 	}
 }
 
-// repository notes a repository; the context's own is where the recipe is from.
+// repository records a repository; that of the context is the origin of the recipe.
 func (in *Inputs) repository(word, commit string, isContext bool) {
 	algorithm := "sha1"
 	if len(commit) == 64 {
@@ -145,7 +142,7 @@ func (in *Inputs) repository(word, commit string, isContext bool) {
 	}
 }
 
-// add notes a thing that was read, with its digest.
+// add records an input with its digest.
 func (in *Inputs) add(uri, algorithm, hexDigest string) {
 	if in == nil {
 		return
@@ -163,7 +160,7 @@ func (in *Inputs) add(uri, algorithm, hexDigest string) {
 	in.partly = in.partly || hexDigest == ""
 }
 
-// did notes an instruction of a stage, and what of the machine it could use.
+// did records an instruction of a stage and its access to the host.
 func (in *Inputs) did(stage int, text string, at []parser.Range, c instructions.Command) {
 	if in == nil {
 		return
@@ -189,7 +186,7 @@ func (in *Inputs) did(stage int, text string, at []parser.Range, c instructions.
 	}
 }
 
-// once adds n to a list that is sorted and has no two of a kind.
+// once inserts n into a sorted list unless it is there.
 func once(list []named, n named) []named {
 	i, ok := slices.BinarySearchFunc(list, n, func(a, b named) int { return strings.Compare(a.ID, b.ID) })
 	if ok {
@@ -199,8 +196,8 @@ func once(list []named, n named) []named {
 	return slices.Insert(list, i, n)
 }
 
-// environment notes what a build of a conda export was asked for and fetched.
-// Its text is left out, for its URLs may hold credentials and directories.
+// environment records the options and the downloads of a conda build. It omits the text of
+// the export, whose URLs may contain credentials and directories.
 func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package, wheels []pip.Wheel) {
 	if in == nil {
 		return

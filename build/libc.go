@@ -16,19 +16,19 @@ import (
 	"hpcc/unpack"
 )
 
-// maxLibc bounds how much of a C library is read; none has 4 MB.
+// maxLibc limits the bytes that are read of a C library; none has 4 MB.
 const maxLibc = 16 << 20
 
-// libcBanner is what every GNU C library says of itself (csu/version.c).
+// libcBanner matches the version text in every GNU C library (csu/version.c).
 var libcBanner = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`GNU C Library \([^)]*\) [a-z]+ release version ([0-9]+\.[0-9]+)`)
 })
 
-// muslVersion is the version that musl's loader tells when it is called alone,
-// a text of its own (ldso/dynlink.c).
+// muslVersion matches the version that musl's loader prints when run directly; it is a
+// string of its own (ldso/dynlink.c).
 var muslVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\x00(1\.[0-9]{1,2})\.[0-9]{1,2}[^\x00]{0,40}\x00`) })
 
-// baseLibc tells the version of an image's C library.
+// baseLibc returns the version of an image's C library.
 func baseLibc(ctx context.Context, s *store.Store, img v1.Image) (conda.Libc, error) {
 	ls, err := img.Layers()
 	if err != nil || len(ls) == 0 {
@@ -46,7 +46,7 @@ func baseLibc(ctx context.Context, s *store.Store, img v1.Image) (conda.Libc, er
 	return treeLibc(root), nil
 }
 
-// treeLibc looks for a C library where distributions have it. No link leads out of root.
+// treeLibc searches the usual paths of C libraries. No link leads out of root.
 func treeLibc(root *os.Root) conda.Libc {
 	return conda.Libc{
 		Glibc: findText(root, libcBanner(), "lib/*/libc.so.6", "usr/lib/*/libc.so.6", "lib64/libc.so.6", "usr/lib64/libc.so.6", "lib/libc.so.6", "usr/lib/libc.so.6"),
@@ -54,13 +54,12 @@ func treeLibc(root *os.Root) conda.Libc {
 	}
 }
 
-// findText is what the first group of a pattern finds in the first of the files
-// that has it.
+// findText returns the first group of a pattern's match in the first file that has one.
 func findText(root *os.Root, text *regexp.Regexp, files ...string) string {
 	for _, pattern := range files {
 		found, _ := fs.Glob(root.FS(), pattern)
 		for _, p := range found {
-			f, err := root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
+			f, err := root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would block
 			if err != nil {
 				continue
 			}

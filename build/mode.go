@@ -9,12 +9,12 @@ import (
 	"hpcc/build/source"
 )
 
-// A modeChange gives files their mode: that of --chmod, octal or symbolic.
+// A modeChange computes the mode of a file from --chmod, octal or symbolic.
 type modeChange func(old fs.FileMode, dir bool) fs.FileMode
 
-// parseMode reads 755, 1777, u=rwX,go=rX, +x (chmod(1); the umask plays no part).
+// parseMode parses modes such as 755, 1777, u=rwX,go=rX or +x (chmod(1), ignoring the umask).
 func parseMode(s string) (modeChange, error) {
-	bad := fmt.Errorf("--chmod=%s: neither an octal mode such as 755 nor a symbolic one such as u=rwX,go=rX", s)
+	bad := fmt.Errorf("--chmod=%s: not an octal mode such as 755 or a symbolic one such as u=rwX,go=rX", s)
 	if n, err := strconv.ParseUint(s, 8, 32); err == nil {
 		if n > 0o7777 {
 			return nil, bad
@@ -39,13 +39,13 @@ func parseMode(s string) (modeChange, error) {
 	}, nil
 }
 
-// isOctal says whether a mode is a number: it is that of directories too.
+// isOctal reports whether a mode is a number, which also applies to directories.
 func isOctal(s string) bool {
 	_, err := strconv.ParseUint(s, 8, 32)
 	return err == nil
 }
 
-// parseClause reads who, operator and permissions; x says whether X is x.
+// parseClause parses classes, operator and permissions; x tells whether X means x.
 func parseClause(c string) (func(m uint32, x bool) uint32, error) {
 	i := strings.IndexAny(c, "+-=")
 	if i < 0 || strings.Trim(c[:i], "ugoa") != "" || (strings.Trim(c[i+1:], "rwxXst") != "" && strings.Trim(c[i+1:], "ugo") != "") {
@@ -74,7 +74,7 @@ func parseClause(c string) (func(m uint32, x bool) uint32, error) {
 					set |= 0o2000
 				case p == 't':
 					set |= 0o1000
-				case strings.ContainsRune("ugo", p): // as that class has it
+				case strings.ContainsRune("ugo", p): // copy the bits of that class
 					set |= m >> shift[p] & 7 << shift[w]
 				}
 			}
@@ -89,7 +89,7 @@ func parseClause(c string) (func(m uint32, x bool) uint32, error) {
 	}, nil
 }
 
-// toBits returns a mode as chmod(2) has it.
+// toBits converts a mode to the bits of chmod(2).
 func toBits(m fs.FileMode) uint32 {
 	b := uint32(m.Perm())
 	if m&fs.ModeSetuid != 0 {

@@ -65,7 +65,7 @@ func TestParseSecret(t *testing.T) {
 		{"id=TOKEN", "TOKEN", "", "TOKEN", ""},
 		{"id=file", "file", "file", "", ""},
 		{"id=a,src=nosuch", "", "", "", "no such file"},
-		{"id=a,env=NOSUCH", "", "", "", "no variable NOSUCH"},
+		{"id=a,env=NOSUCH", "", "", "", "variable NOSUCH is not set"},
 		{"src=file", "", "", "", "needs id=NAME"},
 		{"id=a/b,src=file", "", "", "", "needs id=NAME"},
 		{"id=a,src=file,env=TOKEN", "", "", "", "either"},

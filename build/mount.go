@@ -23,28 +23,28 @@ import (
 	"hpcc/store/wait"
 )
 
-// A Secret is what RUN --mount=type=secret shows: the content of a file or of a
-// variable of the caller. Neither it nor anything made from it is in the key of
-// a step; it never gets into a layer unless the program puts it there.
+// A Secret is the content of RUN --mount=type=secret: a file or an environment variable of
+// the caller. The keys of steps do not depend on it. It is in a layer only if the program
+// copies it there.
 type Secret struct{ File, Env string }
 
-// A mountSet is what the --mount flags of one RUN come to.
+// A mountSet is the result of the --mount flags of one RUN.
 type mountSet struct {
 	mounts []specs.Mount
 	env    []string
 	undo   []func()
 }
 
-// close ends what the mounts need, last first.
+// close releases the resources of the mounts, last first.
 func (s *mountSet) close() {
 	for i := len(s.undo) - 1; i >= 0; i-- {
 		s.undo[i]()
 	}
 }
 
-// mountWords are what the mounts contribute to the key of a RUN: where they
-// are, and the content of those that are content. Caches, secrets and sockets
-// are not (Dockerfile reference, "RUN --mount").
+// mountWords returns the part of a RUN's key from its mounts: their targets, and the
+// content of bind mounts. Caches, secrets and sockets do not count (Dockerfile reference,
+// "RUN --mount").
 func (st *stage) mountWords(ctx context.Context, ms []*instructions.Mount) ([]string, error) {
 	var words []string
 	for _, m := range ms {
@@ -64,8 +64,8 @@ func (st *stage) mountWords(ctx context.Context, ms []*instructions.Mount) ([]st
 	return words, nil
 }
 
-// mountKey stands for the content of a mount: of a stage or image its key, of a
-// directory the digest of what is bound.
+// mountKey identifies the content of a mount, by the key of a stage or image or the digest
+// of a directory.
 func (st *stage) mountKey(ctx context.Context, m *instructions.Mount) (string, error) {
 	c, err := st.b.contextOf(m.From)
 	if err != nil {
@@ -82,7 +82,7 @@ func (st *stage) mountKey(ctx context.Context, m *instructions.Mount) (string, e
 	return set.Digest()
 }
 
-// contextPath is a mount's source as COPY would name it.
+// contextPath converts a mount's source to a source of COPY.
 func contextPath(source string) string {
 	if p := path.Clean("/" + source)[1:]; p != "" {
 		return p
@@ -90,8 +90,7 @@ func contextPath(source string) string {
 	return "."
 }
 
-// mountTarget is where a mount appears: the defaults are those of the
-// Dockerfile reference.
+// mountTarget returns the mount point, with the defaults of the Dockerfile reference.
 func (st *stage) mountTarget(m *instructions.Mount) string {
 	switch {
 	case m.Target != "":
@@ -106,7 +105,7 @@ func secretID(m *instructions.Mount) string {
 	return cmp.Or(m.Source, m.CacheID, path.Base(m.Target))
 }
 
-// nameSockets gives the sockets of agents that have no target their usual one.
+// nameSockets sets the default targets of agent sockets.
 func nameSockets(ms []*instructions.Mount) {
 	n := 0
 	for _, m := range ms {
@@ -127,7 +126,7 @@ func sshID(m *instructions.Mount) string {
 	return m.CacheID
 }
 
-// openMounts makes the mounts ready. The caller closes the set, also on error.
+// openMounts prepares the mounts. The caller must close the set, even after an error.
 func (st *stage) openMounts(ctx context.Context, ms []*instructions.Mount) (*mountSet, error) {
 	s := &mountSet{}
 	for _, m := range ms {
@@ -166,8 +165,8 @@ func (s *mountSet) bind(src, dst string, readOnly bool) {
 	s.mounts = append(s.mounts, specs.Mount{Type: "bind", Source: src, Destination: dst, Options: o})
 }
 
-// mountSource is what a mount shows: of a context, of a view of its own of
-// another stage's tree, or of an image.
+// mountSource returns the directory to mount: of a context, of a private view of another
+// stage's tree, or of an image.
 func (st *stage) mountSource(ctx context.Context, s *mountSet, m *instructions.Mount) (string, error) {
 	c, err := st.b.contextOf(m.From)
 	if err != nil {
@@ -188,8 +187,8 @@ func (st *stage) mountSource(ctx context.Context, s *mountSet, m *instructions.M
 	return securejoin.SecureJoin(dir, m.Source)
 }
 
-// openBind shows files of the context, a stage or an image. What the program
-// writes there, when it may, is thrown away.
+// openBind mounts files of the context, a stage or an image. Writes of the program, if
+// allowed, are discarded.
 func (st *stage) openBind(ctx context.Context, s *mountSet, m *instructions.Mount) error {
 	src, err := st.mountSource(ctx, s, m)
 	if err != nil {
@@ -197,7 +196,7 @@ func (st *stage) openBind(ctx context.Context, s *mountSet, m *instructions.Moun
 	}
 	fi, err := os.Stat(src)
 	if err != nil {
-		return fmt.Errorf("its source %q is not there", m.Source)
+		return fmt.Errorf("source %q does not exist", m.Source)
 	}
 	if !m.ReadOnly {
 		dir, err := st.scratch()
@@ -219,11 +218,11 @@ func (st *stage) openBind(ctx context.Context, s *mountSet, m *instructions.Moun
 	return nil
 }
 
-// scratch is a new directory in the build's own; it goes with the build.
+// scratch creates a directory that is removed with the build.
 func (st *stage) scratch() (string, error) { return os.MkdirTemp(st.b.work, "mount-") }
 
-// contextMount is a part of a context, without what .dockerignore leaves out:
-// that needs a copy.
+// contextMount returns a part of a context. It copies the part if .dockerignore excludes
+// some of it.
 func (st *stage) contextMount(c *source.Dir, source string) (string, error) {
 	rel := contextPath(source)
 	src, err := securejoin.SecureJoin(c.Dir, rel)
@@ -258,16 +257,16 @@ func (st *stage) contextMount(c *source.Dir, source string) (string, error) {
 	return dst, nil
 }
 
-// maxSecret bounds the file of a secret, in bytes.
+// maxSecret limits the size of a secret, in bytes.
 const maxSecret = 64 << 20
 
-// openSecret shows a secret from a file system in memory: it is on no disk.
+// openSecret mounts a secret from a file system in memory, to keep it off disks.
 func (st *stage) openSecret(s *mountSet, m *instructions.Mount) error {
 	id := secretID(m)
 	secret, ok := st.b.Secrets[id]
 	if !ok {
 		if m.Required {
-			return fmt.Errorf("there is no secret %q; give --secret id=%s,src=FILE", id, id)
+			return fmt.Errorf("no secret %q; add --secret id=%s,src=FILE", id, id)
 		}
 		return nil
 	}
@@ -293,7 +292,7 @@ func (st *stage) openSecret(s *mountSet, m *instructions.Mount) error {
 		return err
 	}
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=700"); err != nil {
-		return fmt.Errorf("mounting memory for secret %q: %w", id, err)
+		return fmt.Errorf("mounting a tmpfs for secret %q: %w", id, err)
 	}
 	s.undo = append(s.undo, func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	mode := fs.FileMode(0o400)
@@ -308,25 +307,25 @@ func (st *stage) openSecret(s *mountSet, m *instructions.Mount) error {
 	return nil
 }
 
-// openSSH shows the caller's agent.
+// openSSH mounts the socket of the caller's agent.
 func (st *stage) openSSH(s *mountSet, m *instructions.Mount) error {
 	id := sshID(m)
 	socket, ok := st.b.SSH[id]
 	if !ok {
 		if m.Required {
-			return fmt.Errorf("there is no agent %q; give --ssh %s", id, id)
+			return fmt.Errorf("no SSH agent %q; add --ssh %s", id, id)
 		}
 		return nil
 	}
 	s.bind(socket, st.mountTarget(m), false)
-	if envfile.Lookup(s.env, "SSH_AUTH_SOCK") == "" { // of several the first
+	if envfile.Lookup(s.env, "SSH_AUTH_SOCK") == "" { // the first agent wins
 		s.env = append(s.env, "SSH_AUTH_SOCK="+st.mountTarget(m))
 	}
 	return nil
 }
 
-// openCache shows a directory that outlives the build. Its name is the id, or
-// the target; from= gives what is in it at first.
+// openCache mounts a directory that outlives the build. Its name is the ID, or else the
+// target; from= sets its initial content.
 func (st *stage) openCache(ctx context.Context, s *mountSet, m *instructions.Mount) error {
 	id := m.CacheID
 	if id == "" {
@@ -356,7 +355,7 @@ func (st *stage) openCache(ctx context.Context, s *mountSet, m *instructions.Mou
 		return err
 	}
 	now := time.Now()
-	_ = os.Chtimes(dir, now, now) // gc goes by it
+	_ = os.Chtimes(dir, now, now) // the garbage collection goes by age
 	if m.CacheSharing == instructions.MountSharingLocked || m.CacheSharing == instructions.MountSharingPrivate {
 		if dir, err = st.exclusive(ctx, s, dir, m.CacheSharing); err != nil {
 			return err
@@ -366,9 +365,9 @@ func (st *stage) openCache(ctx context.Context, s *mountSet, m *instructions.Mou
 	return nil
 }
 
-// exclusive gives this build alone the cache: it waits ("locked"), or takes a
-// copy while another build has it ("private"). The lock is the kernel's and
-// ends with the process; a file system without locks shares.
+// exclusive gives this build exclusive access to the cache: "locked" waits for other
+// builds, "private" makes a copy. The kernel releases the lock when the process ends. On a
+// file system without locks, the cache is shared.
 func (st *stage) exclusive(ctx context.Context, s *mountSet, dir string, how instructions.ShareMode) (string, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -397,8 +396,8 @@ func (st *stage) exclusive(ctx context.Context, s *mountSet, dir string, how ins
 	}
 }
 
-// ParseSecret reads --secret: id=NAME,src=FILE or id=NAME,env=VARIABLE; a bare
-// file or variable goes by its name, as in docker build.
+// ParseSecret parses --secret: id=NAME,src=FILE or id=NAME,env=VARIABLE. A file or variable
+// alone is also the ID, as in docker build.
 func ParseSecret(arg string) (id string, s Secret, err error) {
 	kind := ""
 	for _, kv := range strings.Split(arg, ",") {
@@ -416,7 +415,7 @@ func ParseSecret(arg string) (id string, s Secret, err error) {
 			return "", s, fmt.Errorf("secret %q: %q is not id=NAME, src=FILE or env=VARIABLE", arg, kv)
 		}
 	}
-	if kind == "env" && s.Env == "" { // as buildx has it: src names the variable then
+	if kind == "env" && s.Env == "" { // as in buildx, src then names the variable
 		s.File, s.Env = "", s.File
 	}
 	if id == "" || strings.Contains(id, "/") || (s.File != "" && s.Env != "") {
@@ -431,7 +430,7 @@ func ParseSecret(arg string) (id string, s Secret, err error) {
 	}
 	if s.Env != "" {
 		if _, ok := os.LookupEnv(s.Env); !ok {
-			return "", s, fmt.Errorf("secret %q: there is no variable %s in the environment", id, s.Env)
+			return "", s, fmt.Errorf("secret %q: environment variable %s is not set", id, s.Env)
 		}
 		return id, s, nil
 	}

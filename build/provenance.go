@@ -14,22 +14,22 @@ import (
 	"hpcc/build/attest"
 )
 
-// Types of builds: what the parameters of a provenance mean. Dockerfiles are
-// described in BuildKit's terms (its "SLSA definitions"), so that its readers
-// understand them; an environment in those of docs/attestations.md.
+// Build types, which define the parameters of a provenance. Dockerfile builds use BuildKit's
+// (its "SLSA definitions"), which existing readers understand; environments use the one in
+// docs/attestations.md.
 const (
 	buildkitType = "https://github.com/moby/buildkit/blob/master/docs/attestations/slsa-definitions.md"
 	condaType    = "urn:hpcc:build:conda"
 	builderID    = "urn:hpcc:build"
 )
 
-// ProvenanceOptions say how much a provenance tells.
+// ProvenanceOptions select the content of a provenance.
 type ProvenanceOptions struct {
-	Max       bool   // also build arguments, labels, ids of secrets, the Dockerfile's text and its steps
-	BuilderID string // a URI of who built; "" is hpcc
+	Max       bool   // include build arguments, labels, IDs of secrets, the Dockerfile and its steps
+	BuilderID string // URI of the builder; "": hpcc
 }
 
-// The predicate of a provenance (SLSA 1.1, "Provenance").
+// provenance is the predicate of a provenance (SLSA 1.1, "Provenance").
 type provenance struct {
 	BuildDefinition buildDefinition `json:"buildDefinition"`
 	RunDetails      runDetails      `json:"runDetails"`
@@ -71,8 +71,8 @@ type runDetails struct {
 	Metadata metadata `json:"metadata"`
 }
 
-// The metadata has none of SLSA's invocationId, startedOn and finishedOn: they
-// are another for each build, and two builds of the same shall be the same.
+// metadata omits SLSA's invocationId, startedOn and finishedOn, which differ between builds
+// with the same inputs.
 type metadata struct {
 	Completeness struct {
 		Request              bool `json:"request"`
@@ -84,7 +84,7 @@ type metadata struct {
 	} `json:"buildkit_metadata"`
 }
 
-// A sourceMap says where in the recipe a step stands.
+// A sourceMap maps steps to lines of the recipe.
 type sourceMap struct {
 	Locations map[string]locations `json:"locations"`
 	Infos     []sourceInfo         `json:"infos"`
@@ -113,8 +113,8 @@ type sourceInfo struct {
 	Data     []byte `json:"data"` // base64 in JSON
 }
 
-// Provenance states how an image was built from these inputs. Builds of the
-// same inputs on machines of one architecture give the same statement.
+// Provenance returns the statement of how an image was built from these inputs. The same
+// inputs give the same statement on all machines of one architecture.
 func (in *Inputs) Provenance(o ProvenanceOptions) attest.Statement {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -142,7 +142,7 @@ func (in *Inputs) Provenance(o ProvenanceOptions) attest.Statement {
 	return attest.Statement{Type: attest.Provenance, Predicate: p}
 }
 
-// withhold takes out what people pass to a build and may not want to publish.
+// withhold removes data that users may not want to publish.
 func withhold(r *request) bool {
 	n := len(r.Args)
 	r.Args = maps.Clone(r.Args)
@@ -154,10 +154,10 @@ func withhold(r *request) bool {
 	return held
 }
 
-// tellAll adds the Dockerfile's text and its steps with their lines.
+// tellAll adds the Dockerfile and its steps, with line numbers.
 func (in *Inputs) tellAll(def *buildDefinition, m *metadata) {
 	if len(in.steps) == 0 {
-		return // an environment
+		return // an environment has no Dockerfile
 	}
 	src := &sourceMap{Infos: []sourceInfo{{Filename: in.source.Path, Language: "Dockerfile", Data: in.text}}, Locations: map[string]locations{}}
 	m.BuildKit.Source = src
@@ -180,8 +180,8 @@ func lines(at []parser.Range) []sourceRange {
 	return out
 }
 
-// SBOM returns the statement that lists the packages of an image in dir, the tree
-// that it was unpacked to. Notes are records of packages that could not be read.
+// SBOM returns the statement that lists the packages of an image, unpacked in dir. notes
+// are the package records that could not be read.
 func SBOM(ctx context.Context, dir string, img v1.Image) (st attest.Statement, notes []string, err error) {
 	created, err := sourceDate(os.Getenv(epochArg))
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"hpcc/runtime/fakeroot"
 )
 
-// A runError is a program of RUN that failed, with the last of what it printed.
+// A runError is the failure of a RUN's program, with the end of its output.
 type runError struct {
 	err error
 	log []byte
@@ -34,18 +34,18 @@ type runError struct {
 func (e *runError) Error() string { return e.err.Error() }
 func (e *runError) Unwrap() error { return e.err }
 
-// run carries out RUN.
+// run executes RUN.
 func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, error) {
 	isolated, err := isolation(c)
 	if err != nil {
 		return false, err
 	}
 	if instructions.GetSecurity(c) == instructions.SecurityInsecure {
-		return false, errors.New("--security=insecure: a build has the rights of its user and can give no others")
+		return false, errors.New("--security=insecure is not supported: a build only has the rights of its user")
 	}
 	for _, d := range instructions.GetDevices(c) {
 		if d.Required {
-			return false, fmt.Errorf("--device=%s: devices of CDI are not supported; those of the host's /dev are there", d.Name)
+			return false, fmt.Errorf("--device=%s: CDI devices are not supported; the host's /dev is available", d.Name)
 		}
 	}
 	args, script, err := st.runArgs(c)
@@ -80,17 +80,17 @@ func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, err
 	})
 }
 
-// A command is what RUN starts.
+// A command is a program that RUN starts.
 type command struct {
 	args     []string
-	script   string // text of a here-document with its own interpreter
+	script   string // here-document with its own interpreter
 	cwd      string
 	env      []string
-	isolated bool // no network
+	isolated bool // without network
 	mounts   *mountSet
 }
 
-// isolation says whether RUN is to have no network.
+// isolation reports whether RUN has no network.
 func isolation(c *instructions.RunCommand) (bool, error) {
 	switch n := instructions.GetNetwork(c); n {
 	case instructions.NetworkDefault, instructions.NetworkHost:
@@ -98,12 +98,12 @@ func isolation(c *instructions.RunCommand) (bool, error) {
 	case instructions.NetworkNone:
 		return true, nil
 	default:
-		return false, fmt.Errorf("--network=%s: known are default, host and none", n)
+		return false, fmt.Errorf("--network=%s: want default, host or none", n)
 	}
 }
 
-// runArgs is the program that RUN starts; script, when there is one, is the
-// text of a here-document with its own interpreter.
+// runArgs returns the argv of RUN. script is a here-document with its own interpreter, or
+// "".
 func (st *stage) runArgs(c *instructions.RunCommand) (args []string, script string, err error) {
 	if !c.PrependShell {
 		if len(c.CmdLine) == 0 {
@@ -125,20 +125,20 @@ func (st *stage) runArgs(c *instructions.RunCommand) (args []string, script stri
 		}
 		return append(st.shell(), body), "", nil
 	}
-	// The shell itself reads the documents: they follow the line.
+	// The shell reads the here-documents, which follow the line.
 	for _, f := range c.Files {
 		line += "\n" + f.Data + f.Name
 	}
 	return append(st.shell(), line+"\n"), "", nil
 }
 
-// Where RUN's own files appear inside; nothing below /.hpcc gets into a layer.
+// Paths of RUN's own files in the container; files below /.hpcc are not in layers.
 const (
 	scriptPath = "/.hpcc/script"
 	aptPath    = "/.hpcc/apt.conf"
 )
 
-// aptConf turns off apt's own sandbox, whose user does not exist under one id.
+// aptConf disables apt's sandbox, whose user does not exist with a single user ID.
 const aptConf = "APT::Sandbox::User \"root\";\n"
 
 // execute runs a program of RUN in the view dir.
@@ -161,7 +161,7 @@ func (st *stage) execute(ctx context.Context, dir string, p *command) error {
 		out = io.MultiWriter(log, printer{st})
 	}
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.WaitDelay = 2 * time.Second // a daemon that RUN left behind may hold the pipe
+	cmd.WaitDelay = 2 * time.Second // a daemon of RUN may keep the pipe open
 	err = cmd.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil
@@ -177,8 +177,8 @@ func (st *stage) execute(ctx context.Context, dir string, p *command) error {
 	return err
 }
 
-// notes are who hears what a program asks of files. Of notes in memory the kernel
-// knows nothing, so programs are shown them.
+// notes returns the notes that record a program's changes of owners. Notes in memory are
+// unknown to the kernel, so they are also applied to the programs' view.
 func (st *stage) notes() *fakeroot.Notes {
 	n := st.tree.notes
 	heard := &fakeroot.Notes{Owner: n.Owner, Mode: n.Mode, SetAttr: n.SetAttr, RemoveAttr: n.RemoveAttr}
@@ -194,7 +194,7 @@ func (st *stage) notes() *fakeroot.Notes {
 	return heard
 }
 
-// full says that no space is left where steps work: programs often do not.
+// full returns a hint if the file system of steps is full: programs often do not report it.
 func full(dir string) string {
 	var s unix.Statfs_t
 	if unix.Statfs(dir, &s) != nil || (s.Bavail*uint64(s.Bsize) >= 1<<20 && (s.Ffree >= 64 || s.Files == 0)) {
@@ -203,8 +203,8 @@ func full(dir string) string {
 	return fmt.Sprintf("; no space left on device: free space on the file system of %s, run \"hpcc gc\", or set HPCC_STORE", dir)
 }
 
-// runSpec states the run of a program of RUN: root of the namespace that the
-// build is in, its own mounts, ownership faked.
+// runSpec returns the specification of a RUN: root of the build's user namespace, with its
+// own mounts and recorded ownership.
 func (st *stage) runSpec(dir string, prog *command) (*specs.Spec, error) {
 	bind := func(src, dst string) specs.Mount {
 		return specs.Mount{Type: "bind", Source: src, Destination: dst, Options: []string{"rbind"}}
@@ -251,7 +251,7 @@ func (st *stage) runSpec(dir string, prog *command) (*specs.Spec, error) {
 		k, v, _ := strings.Cut(kv, "=")
 		vars = envfile.Set(vars, k, v)
 	}
-	// In hpcc's own, a program of a stranger's Dockerfile would find the caller's files at /proc/PID/root.
+	// In hpcc's PID namespace, a program could reach the caller's files through /proc/PID/root.
 	spaces := []specs.LinuxNamespace{{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}}
 	if prog.isolated {
 		spaces = append(spaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
@@ -267,9 +267,8 @@ func (st *stage) runSpec(dir string, prog *command) (*specs.Spec, error) {
 	}, nil
 }
 
-// ownMemory are the mounts over the host's shared memory and message queues: what
-// programs of RUN leave there is gone when the step ends. A host whose /dev lacks
-// one of the directories has nothing to hide there.
+// ownMemory returns mounts over the host's shared memory and message queues, so that files
+// of RUN are gone after the step. Directories that the host's /dev lacks are omitted.
 func ownMemory() []specs.Mount {
 	var m []specs.Mount
 	for _, own := range []specs.Mount{
@@ -283,12 +282,12 @@ func ownMemory() []specs.Mount {
 	return m
 }
 
-// buildUmask is that of programs in RUN, as in BuildKit, and of git: the caller's
-// would come to be in the image.
+// buildUmask is the umask of RUN and git, as in BuildKit: the caller's would change the
+// image.
 const buildUmask uint32 = 0o022
 
-// rememberStubs notes which mount points the tree lacks. They are made for the
-// run; undo removes those that are still empty, so that no layer shows them.
+// rememberStubs records which mount points the tree lacks, before they are created for the
+// run. undo removes those that are still empty, to keep them out of layers.
 func rememberStubs(dir string, ms []specs.Mount) (undo func(), err error) {
 	type parent struct {
 		path string
@@ -299,7 +298,7 @@ func rememberStubs(dir string, ms []specs.Mount) (undo func(), err error) {
 	for _, m := range ms {
 		full, err := securejoin.SecureJoin(dir, m.Destination)
 		if errors.Is(err, unix.ELOOP) {
-			continue // runtime makes a directory of it, or says why not
+			continue // runtime creates a directory or reports the error
 		}
 		if err != nil {
 			return nil, fmt.Errorf("finding %s in the image: %w", m.Destination, err)
@@ -321,17 +320,16 @@ func rememberStubs(dir string, ms []specs.Mount) (undo func(), err error) {
 			if err != nil || (fi.Mode().IsRegular() && fi.Size() > 0) {
 				continue
 			}
-			_ = os.Remove(p) // a directory with something in it stays
+			_ = os.Remove(p) // a directory that is not empty stays
 		}
 		for _, p := range parents {
-			// What the program itself changed there is later than the build's begin
-			// either way; only an untouched directory gets its old time back.
+			// Restore the time of the directory, unless the program changed the directory.
 			_ = os.Chtimes(p.path, time.Time{}, p.time)
 		}
 	}, nil
 }
 
-// tail keeps the last bytes written to it.
+// tail keeps the last bytes that are written to it.
 type tail struct {
 	max int
 	buf bytes.Buffer

@@ -17,10 +17,10 @@ import (
 	"hpcc/unpack"
 )
 
-// maxStdin is the number of bytes that are read of a context on standard input.
+// maxStdin limits the size of a context on standard input, in bytes.
 const maxStdin = 64 << 30
 
-// contextAt is the context of that name, "" being the build's own, opened once.
+// contextAt returns the named context ("": the main one), opened once.
 func (b *builder) contextAt(name, dir string) (*source.Dir, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,8 +45,8 @@ func (b *builder) contextAt(name, dir string) (*source.Dir, error) {
 	return c, nil
 }
 
-// contextOf is the context that a from names: "" is the build's own. It is nil
-// where the name is that of a stage or an image.
+// contextOf returns the context that --from names ("": the main one), or nil if the name is
+// that of a stage or an image.
 func (b *builder) contextOf(from string) (*source.Dir, error) {
 	if from == "" {
 		return b.context, nil
@@ -58,12 +58,12 @@ func (b *builder) contextOf(from string) (*source.Dir, error) {
 	return b.contextAt(from, dir)
 }
 
-// download fetches a file of ADD and holds it to its checksum, "" for none. Its
-// name is the last part of the address. Docker gives it mode 600. Bytes are told.
+// download downloads a file of ADD and compares its checksum ("": none). The file is named
+// after the last part of the URL and has mode 600, as in Docker.
 func (b *builder) download(ctx context.Context, word, checksum string, fetched func(done, total int64)) (source.Set, string, error) {
 	u, err := url.Parse(word)
 	if err != nil || u.Host == "" {
-		return source.Set{}, "", fmt.Errorf("adding %q: not an address", word)
+		return source.Set{}, "", fmt.Errorf("adding %q: not a URL", word)
 	}
 	name := path.Base(u.Path)
 	dir, err := os.MkdirTemp(b.work, "add-")
@@ -76,7 +76,7 @@ func (b *builder) download(ctx context.Context, word, checksum string, fetched f
 		return source.Set{}, "", fmt.Errorf("adding %q: %w", u.Redacted(), err)
 	}
 	if checksum != "" && sum != checksum {
-		return source.Set{}, "", fmt.Errorf("adding %q: its checksum is %s, --checksum says %s", u.Redacted(), sum, checksum)
+		return source.Set{}, "", fmt.Errorf("adding %q: checksum mismatch: %s, --checksum is %s", u.Redacted(), sum, checksum)
 	}
 	if name == "/" || name == "." {
 		name = ""
@@ -85,8 +85,7 @@ func (b *builder) download(ctx context.Context, word, checksum string, fetched f
 	return source.Set{Name: name, Items: []source.Item{{Path: file, Mode: 0o600}}}, sum, nil
 }
 
-// clone fetches a repository, REPOSITORY[#REF[:DIRECTORY]]. The commit stands for its
-// content.
+// clone clones a repository, REPOSITORY[#REF[:DIRECTORY]]. The commit identifies its content.
 func (b *builder) clone(ctx context.Context, word string, keepGit bool) (dir, commit string, err error) {
 	dir, commit, sub, err := source.Clone(ctx, b.work, word, keepGit)
 	if err != nil {
@@ -96,7 +95,7 @@ func (b *builder) clone(ctx context.Context, word string, keepGit bool) (dir, co
 	return dir, commit + ":" + sub, nil
 }
 
-// repository is a clone as a source of ADD.
+// repository returns a clone as a source of ADD.
 func (b *builder) repository(ctx context.Context, word string, keepGit bool) (source.Set, string, error) {
 	top, commit, err := b.clone(ctx, word, keepGit)
 	if err != nil {
@@ -106,9 +105,8 @@ func (b *builder) repository(ctx context.Context, word string, keepGit bool) (so
 	return set, commit, err
 }
 
-// fetchContext makes a directory of a context that is none: a repository, or
-// what is on standard input, a tar archive or, as docker build has it, a
-// Dockerfile alone.
+// fetchContext creates the context directory of a repository or of standard input: a tar
+// archive or, as in docker build, only a Dockerfile.
 func (b *builder) fetchContext(ctx context.Context) error {
 	switch {
 	case source.IsGit(b.Context):
@@ -134,7 +132,7 @@ func (b *builder) fetchContext(ctx context.Context) error {
 		err = cerr
 	}
 	if err == nil && n == 0 {
-		err = errors.New("it is empty; give a tar archive or a Dockerfile")
+		err = errors.New("no data; provide a tar archive or a Dockerfile")
 	}
 	if err != nil {
 		return fmt.Errorf("reading the context from standard input: %w", err)
@@ -146,7 +144,7 @@ func (b *builder) fetchContext(ctx context.Context) error {
 	b.Context = dir
 	if !ok {
 		if n > maxDockerfile {
-			return errors.New("standard input is neither a tar archive nor a Dockerfile")
+			return errors.New("standard input is not a tar archive or a Dockerfile")
 		}
 		return os.Rename(file, filepath.Join(dir, "Dockerfile"))
 	}

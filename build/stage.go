@@ -23,27 +23,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A stage is the state of one FROM while its instructions are carried out.
+// A stage is the state of one FROM during the build.
 type stage struct {
 	b         *builder
 	index     int
-	number    int // of the step under way
+	number    int // number of the current step
 	platform  *v1.Platform
 	base      v1.Image
 	config    *v1.ConfigFile
-	added     []mutate.Addendum // what this build put on top of base
-	key       string            // digest of everything the file system depends on
+	added     []mutate.Addendum // layers of this build on top of base
+	key       string            // digest of everything that determines the file system
 	tree      *tree
 	buildArgs map[string]string // ARGs that no later ENV of the same name has replaced
-	ownCmd    bool              // this stage has given a CMD
+	ownCmd    bool              // the stage has a CMD of its own
 	interval  time.Duration     // the health check's start interval, which v1.HealthConfig lacks
-	steps     []madeStep        // what changed the file system so far, with the stages below
-	saved     time.Duration     // what the cached step under way took once
+	steps     []madeStep        // steps that changed the file system, including those of stages below
+	saved     time.Duration     // original duration of the current cached step
 	fetched   atomic.Bool       // something was downloaded
-	unheard   atomic.Bool       // the owners that the step under way gives are lost
+	unheard   atomic.Bool       // the current step's changes of owners are lost
 }
 
-// start begins with an image.
+// start initializes the stage with an image.
 func (st *stage) start(img v1.Image, cfg *v1.ConfigFile) {
 	st.base, st.config = img, cfg
 	if !slices.ContainsFunc(cfg.Config.Env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=") }) {
@@ -55,7 +55,7 @@ func (st *stage) start(img v1.Image, cfg *v1.ConfigFile) {
 	st.tree = &tree{b: st.b, image: img}
 }
 
-// continueFrom begins with what another stage came to.
+// continueFrom initializes the stage with the result of another stage.
 func (st *stage) continueFrom(p *stage) {
 	st.base, st.config, st.key, st.interval = p.base, p.config.DeepCopy(), p.key, p.interval
 	st.added = append([]mutate.Addendum(nil), p.added...)
@@ -85,7 +85,7 @@ func (st *stage) image() (v1.Image, error) {
 		cfg.Config.Labels = map[string]string{}
 	}
 	maps.Copy(cfg.Config.Labels, st.b.Labels)
-	if p := st.b.platformAsked; p != nil { // it counts, whatever the base was made for
+	if p := st.b.platformAsked; p != nil { // overrides the platform of the base
 		if p.Variant != "" || cfg.OS != p.OS || cfg.Architecture != p.Architecture {
 			cfg.Variant = p.Variant
 		}
@@ -97,7 +97,7 @@ func (st *stage) image() (v1.Image, error) {
 	return withStartInterval(img, st.interval)
 }
 
-// layerType is the media type of new layers: that of the base's family.
+// layerType returns the media type of new layers, in the base's family.
 func (st *stage) layerType() types.MediaType {
 	if st.b.Compression == "zstd" {
 		return types.OCILayerZStd
@@ -108,21 +108,21 @@ func (st *stage) layerType() types.MediaType {
 	return types.OCILayer
 }
 
-// record notes an instruction in the image's history; layer may be nil.
+// record adds an instruction to the image's history; layer may be nil.
 func (st *stage) record(text string, layer v1.Layer) {
 	h := v1.History{Created: v1.Time{Time: st.b.stamp}, CreatedBy: text + " # buildkit", Comment: "hpcc", EmptyLayer: layer == nil}
 	st.added = append(st.added, mutate.Addendum{Layer: layer, History: h})
 }
 
-// ownersLost is said of a step of which nobody could hear what its programs asked for.
+// ownersLost describes a step whose changes of owners could not be recorded.
 const ownersLost = "owners, set-id bits after chown and capabilities that it gave were not recorded"
 
-// mark notes in the image's history that the last step lost owners.
+// mark records in the image's history that the last step lost owners.
 func (st *stage) mark() {
 	st.added[len(st.added)-1].History.Comment = "hpcc: " + ownersLost
 }
 
-// do carries out one instruction. loc is its place, that of FROM for triggers.
+// do executes one instruction. loc is its position; for triggers, that of FROM.
 func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Range) error {
 	text := written(c)
 	st.number++
@@ -164,7 +164,7 @@ func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Ra
 	return nil
 }
 
-// configure carries out an instruction that changes the configuration only.
+// configure executes an instruction that only changes the configuration.
 func (st *stage) configure(c instructions.Command, text string) error {
 	cfg := &st.config.Config
 	switch c := c.(type) {
@@ -199,7 +199,7 @@ func (st *stage) configure(c instructions.Command, text string) error {
 		cfg.Shell = c.Shell
 	case *instructions.StopSignalCommand:
 		if !isSignal(c.Signal) {
-			return fmt.Errorf("%q is no signal; give a name such as SIGTERM, or a number", c.Signal)
+			return fmt.Errorf("%q is not a signal; use a name such as SIGTERM, or a number", c.Signal)
 		}
 		cfg.StopSignal = c.Signal
 	case *instructions.ExposeCommand:
@@ -212,7 +212,7 @@ func (st *stage) configure(c instructions.Command, text string) error {
 		}
 		for _, v := range c.Volumes {
 			if strings.TrimSpace(v) == "" {
-				return errors.New("a volume's path is empty")
+				return errors.New("empty volume path")
 			}
 			cfg.Volumes[v] = struct{}{}
 		}
@@ -223,14 +223,14 @@ func (st *stage) configure(c instructions.Command, text string) error {
 	case *instructions.OnbuildCommand:
 		cfg.OnBuild = append(cfg.OnBuild, c.Expression)
 	default:
-		return fmt.Errorf("instruction %s is not known", strings.ToUpper(c.Name()))
+		return fmt.Errorf("unknown instruction %s", strings.ToUpper(c.Name()))
 	}
 	st.record(text, nil)
 	return nil
 }
 
-// isSignal says whether a stop signal is one: a number, or a name in any case
-// with or without SIG, also of the real-time signals (RTMIN+n, RTMAX-n).
+// isSignal reports whether word is a signal: a number, or a name in any case with or
+// without SIG, including real-time signals (RTMIN+n, RTMAX-n).
 func isSignal(word string) bool {
 	if n, err := strconv.Atoi(word); err == nil {
 		return n > 0
@@ -245,10 +245,10 @@ func isSignal(word string) bool {
 	return unix.SignalNum("SIG"+name) != 0
 }
 
-// argv is a command line in the form that images keep.
+// argv returns a command line as images store it.
 func (st *stage) argv(c instructions.ShellDependantCmdLine) []string {
 	if len(c.CmdLine) == 0 {
-		return nil // "[]" in a Dockerfile; an image's configuration leaves it out
+		return nil // "[]" in a Dockerfile; the configuration omits it
 	}
 	if !c.PrependShell {
 		return c.CmdLine
@@ -256,7 +256,7 @@ func (st *stage) argv(c instructions.ShellDependantCmdLine) []string {
 	return append(st.shell(), strings.Join(c.CmdLine, " "))
 }
 
-// shell is the stage's SHELL.
+// shell returns the stage's SHELL.
 func (st *stage) shell() []string {
 	if s := st.config.Config.Shell; len(s) > 0 {
 		return append([]string(nil), s...)
@@ -264,7 +264,7 @@ func (st *stage) shell() []string {
 	return []string{"/bin/sh", "-c"}
 }
 
-// expose handles EXPOSE: PORT[-PORT][/PROTOCOL].
+// expose executes EXPOSE: PORT[-PORT][/PROTOCOL].
 func (st *stage) expose(c *instructions.ExposeCommand) error {
 	cfg := &st.config.Config
 	if cfg.ExposedPorts == nil {
@@ -282,7 +282,7 @@ func (st *stage) expose(c *instructions.ExposeCommand) error {
 	return nil
 }
 
-// exposed lists the ports of one word of EXPOSE.
+// exposed returns the ports of one argument of EXPOSE.
 func exposed(word string) ([]string, error) {
 	spec, proto, _ := strings.Cut(word, "/")
 	if proto = strings.ToLower(proto); proto == "" {
@@ -292,7 +292,7 @@ func exposed(word string) ([]string, error) {
 		return nil, fmt.Errorf("port %q: protocol %q is not tcp, udp or sctp", word, proto)
 	}
 	if i := strings.LastIndex(spec, ":"); i >= 0 {
-		spec = spec[i+1:] // a host's part has no meaning in an image
+		spec = spec[i+1:] // the host port has no meaning in an image
 	}
 	lo, hi, ranged := strings.Cut(spec, "-")
 	if !ranged {
@@ -310,7 +310,7 @@ func exposed(word string) ([]string, error) {
 	return out, nil
 }
 
-// absolute resolves a path of the Dockerfile against WORKDIR.
+// absolute resolves a path relative to WORKDIR.
 func (st *stage) absolute(p string) string {
 	if path.IsAbs(p) {
 		return path.Clean(p)

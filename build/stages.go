@@ -18,12 +18,12 @@ import (
 	"hpcc/store"
 )
 
-// hostPlatform is the platform of this machine in the words of images.
+// hostPlatform returns the local platform.
 func hostPlatform() *v1.Platform {
 	return &v1.Platform{OS: "linux", Architecture: goruntime.GOARCH}
 }
 
-// target is the index of the stage that becomes the image.
+// target returns the index of the stage that becomes the image.
 func (b *builder) target() (int, error) {
 	if b.Target == "" {
 		return len(b.stages) - 1, nil
@@ -39,10 +39,10 @@ func (b *builder) target() (int, error) {
 			names = append(names, strconv.Itoa(i))
 		}
 	}
-	return 0, fmt.Errorf("%s: there is no stage %q; the stages are %s", b.file, b.Target, strings.Join(names, ", "))
+	return 0, fmt.Errorf("%s: no stage %q; the stages are %s", b.file, b.Target, strings.Join(names, ", "))
 }
 
-// stageNamed finds a stage before the one with index end, by name or number.
+// stageNamed finds a stage before index end, by name or number.
 func (b *builder) stageNamed(name string, end int) (int, bool) {
 	for i := end - 1; i >= 0; i-- {
 		if b.stages[i].Name != "" && strings.EqualFold(b.stages[i].Name, name) {
@@ -53,7 +53,7 @@ func (b *builder) stageNamed(name string, end int) (int, bool) {
 	return n, err == nil && n >= 0 && n < end
 }
 
-// needed marks the stages that the targets are made from.
+// needed returns the stages that the targets depend on.
 func (b *builder) needed(targets ...int) (map[int]bool, error) {
 	need := map[int]bool{}
 	var visit func(i int) error
@@ -95,13 +95,13 @@ func isNumber(s string) bool {
 	return err == nil
 }
 
-// neededFrom visits the stage that an instruction of stage i takes files from.
+// neededFrom visits the stage that an instruction of stage i copies files from.
 func (b *builder) neededFrom(from string, i int, c instructions.Command, visit func(int) error) error {
 	if _, ok := b.Contexts[from]; ok {
 		return nil
 	}
 	if strings.Contains(from, "$") {
-		return b.at(c.Location(), written(c), fmt.Errorf("--from=%s: no variables are filled in here; give a stage of its own that name: FROM %s AS NAME", from, from))
+		return b.at(c.Location(), written(c), fmt.Errorf("--from=%s: variables are not expanded here; add a stage: FROM %s AS NAME", from, from))
 	}
 	if j, ok := b.stageNamed(from, i); ok {
 		return visit(j)
@@ -109,14 +109,14 @@ func (b *builder) neededFrom(from string, i int, c instructions.Command, visit f
 	k, ok := b.stageNamed(from, len(b.stages))
 	switch {
 	case ok && k == i:
-		return b.at(c.Location(), written(c), fmt.Errorf("--from=%s is this very stage", from))
+		return b.at(c.Location(), written(c), fmt.Errorf("--from=%s is the stage itself", from))
 	case ok || isNumber(from):
-		return b.at(c.Location(), written(c), fmt.Errorf("--from=%s: no stage of that name or number comes before this one", from))
+		return b.at(c.Location(), written(c), fmt.Errorf("--from=%s: no earlier stage with that name or number", from))
 	}
 	return nil // an image
 }
 
-// fromsOf lists the stages and images that an instruction takes files from.
+// fromsOf returns the stages and images that an instruction copies files from.
 func fromsOf(c instructions.Command) []string {
 	var out []string
 	switch c := c.(type) {
@@ -130,7 +130,7 @@ func fromsOf(c instructions.Command) []string {
 	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
 }
 
-// written returns an instruction as it was written.
+// written returns the source text of an instruction.
 func written(c instructions.Command) string {
 	if s, ok := c.(fmt.Stringer); ok {
 		return s.String()
@@ -138,15 +138,15 @@ func written(c instructions.Command) string {
 	return c.Name()
 }
 
-// A making is a stage that is made once, by whoever needs it first.
+// A making is a stage that is built once, by the first user.
 type making struct {
 	once  sync.Once
 	stage *stage
 	err   error
 }
 
-// finished is stage i, made now if it was not: nobody knew that it is needed
-// when only a trigger of a base image asks for it.
+// finished returns stage i, and builds it if necessary: only a trigger of a base image may
+// need it.
 func (b *builder) finished(ctx context.Context, i int) (*stage, error) {
 	b.mu.Lock()
 	m := b.made[i]
@@ -159,7 +159,7 @@ func (b *builder) finished(ctx context.Context, i int) (*stage, error) {
 	return m.stage, m.err
 }
 
-// buildStage makes one stage: its base, then each instruction.
+// buildStage builds one stage: its base, then each instruction.
 func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 	def := b.stages[i]
 	if j, ok := b.parent(i); ok {
@@ -204,8 +204,8 @@ func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 	return st, nil
 }
 
-// first is the number of a stage's first step: stages are numbered as they
-// stand in the file, whatever the order in which they are made.
+// first returns the number of a stage's first step. Steps are numbered in the order of the
+// file.
 func (b *builder) first(i int) int {
 	n := 1
 	for j := range i {
@@ -216,14 +216,14 @@ func (b *builder) first(i int) int {
 	return n
 }
 
-// more counts a step that a base image's trigger adds.
+// more counts a step from a base image's trigger.
 func (b *builder) more() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.total++
 }
 
-// report hands an event on.
+// report sends an event to Progress.
 func (b *builder) report(e Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -232,7 +232,7 @@ func (b *builder) report(e Event) {
 	}
 }
 
-// parent is the stage that stage i continues.
+// parent returns the stage that stage i continues.
 func (b *builder) parent(i int) (int, bool) {
 	name, err := b.expandMeta(b.stages[i].BaseName)
 	if _, given := b.Contexts[name]; err != nil || given || isNumber(name) {
@@ -241,7 +241,7 @@ func (b *builder) parent(i int) (int, bool) {
 	return b.stageNamed(name, i)
 }
 
-// from makes the beginning of a stage: another stage, scratch, or an image.
+// from initializes a stage from another stage, scratch, or an image.
 func (b *builder) from(ctx context.Context, st *stage) error {
 	i := st.index
 	def := b.stages[i]
@@ -250,7 +250,7 @@ func (b *builder) from(ctx context.Context, st *stage) error {
 		return err
 	}
 	if name == "" {
-		return fmt.Errorf("the base %q is empty once its variables are filled in; give --build-arg or a default", def.BaseName)
+		return fmt.Errorf("the base %q is empty after expansion; set --build-arg or a default", def.BaseName)
 	}
 	p, err := b.platformOf(def)
 	if err != nil {
@@ -267,7 +267,7 @@ func (b *builder) from(ctx context.Context, st *stage) error {
 	}
 	_, given := b.Contexts[name]
 	if name == "scratch" && !given {
-		p, st.platform = b.Platform, b.Platform // nothing is for every platform
+		p, st.platform = b.Platform, b.Platform // scratch is for every platform
 		st.key = digestOf("scratch", p.String())
 		cfg := &v1.ConfigFile{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant, RootFS: v1.RootFS{Type: "layers"}}
 		cfg.Config.WorkingDir = "/"
@@ -294,7 +294,7 @@ func (b *builder) from(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// platformOf is the platform of a stage.
+// platformOf returns the platform of a stage.
 func (b *builder) platformOf(def instructions.Stage) (*v1.Platform, error) {
 	if def.Platform == "" {
 		return b.Platform, nil
@@ -304,7 +304,7 @@ func (b *builder) platformOf(def instructions.Stage) (*v1.Platform, error) {
 		return nil, err
 	}
 	if word == "" {
-		return nil, fmt.Errorf("--platform=%s is empty once its variables are filled in", def.Platform)
+		return nil, fmt.Errorf("--platform=%s is empty after expansion", def.Platform)
 	}
 	p, err := v1.ParsePlatform(word)
 	if err != nil {
@@ -313,11 +313,11 @@ func (b *builder) platformOf(def instructions.Stage) (*v1.Platform, error) {
 	return p, nil
 }
 
-// imageContext begins the address of a context that is an image.
+// imageContext is the prefix of contexts that are images.
 const imageContext = "docker-image://"
 
-// baseImage finds an image in the store, else in its registry; bytes that come
-// from there are told. A context of that name stands in its place.
+// baseImage returns an image of the store or of its registry. A context of that name
+// overrides it. fetched receives the downloaded bytes.
 func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform, fetched func(done, total int64)) (v1.Image, error) {
 	if c, ok := b.Contexts[name]; ok {
 		if name, ok = strings.CutPrefix(c, imageContext); !ok {
@@ -351,13 +351,13 @@ func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform, fe
 	return img, nil
 }
 
-// pullAgain replaces a damaged image from the registry that it was pulled from.
+// pullAgain replaces a damaged image from the registry that it came from.
 func (b *builder) pullAgain(ctx context.Context, name string, p *v1.Platform, fetched func(done, total int64), damage error) (v1.Image, error) {
 	ref, o, ok := b.store.PulledFrom(name)
 	if !ok {
 		return nil, fmt.Errorf("base image %q: %w", name, damage)
 	}
-	b.report(Event{Warning: fmt.Sprintf("base image %q: %v; it is pulled again", name, damage)})
+	b.report(Event{Warning: fmt.Sprintf("base image %q: %v; pulling it again", name, damage)})
 	o.Platform, o.Progress = p, fetched
 	img, err := b.store.Pull(ctx, ref, o)
 	if err != nil {

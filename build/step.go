@@ -16,11 +16,11 @@ import (
 	"hpcc/unpack"
 )
 
-// keyVersion changes when the same instruction would give another layer.
+// keyVersion must change if the same instruction gives a different layer than before.
 const keyVersion = "hpcc step 6"
 
-// digestOf is the key of a step: a digest of its words, each with its length,
-// so that no two lists of words share one.
+// digestOf returns the key of a step: a digest of its strings, each with its length, so that
+// different lists never collide.
 func digestOf(words ...string) string {
 	h := sha256.New()
 	for _, w := range append([]string{keyVersion}, words...) {
@@ -30,27 +30,25 @@ func digestOf(words ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// A result is what the cache keeps of a step: its layer, nil when the step
-// changed nothing; or the key of another step that it is the same as.
+// A result is the cached result of a step: its layer, nil if nothing changed, or the key of
+// an equivalent step.
 type result struct {
 	Layer   *store.LayerInfo `json:"layer"`
 	Same    string           `json:"same,omitempty"`
-	Seconds float64          `json:"seconds,omitempty"` // what the step took; older records do not say
+	Seconds float64          `json:"seconds,omitempty"` // duration of the step; missing in older records
 
-	inTree  bool // the stage's tree shows the change already
-	unheard bool // owners were lost: another host would make another layer
+	inTree  bool // the stage's tree already has the change
+	unheard bool // owners were lost: another host could give a different layer
 }
 
-// change carries out an instruction that changes the file system. key stands
-// for all that it depends on; work makes the change in the directory dir, and
-// what is different then is the layer.
+// change executes an instruction that changes the file system. key must include all inputs.
+// work makes the changes in the directory dir; the difference is the layer.
 func (st *stage) change(ctx context.Context, text, key string, work func(dir string) error) (bool, error) {
 	return st.step(ctx, text, key, func() (result, error) { return st.capture(ctx, work) })
 }
 
-// write carries out an instruction that puts files into the image: fill writes
-// the layer, looking at the tree in dir. The tree gets the files only when a
-// later step needs them.
+// write executes an instruction that adds files to the image: fill writes the layer, based
+// on the tree in dir. The files are added to the tree only when a later step needs them.
 func (st *stage) write(ctx context.Context, text, key string, fill func(dir string, w *unpack.LayerWriter) error) (bool, error) {
 	return st.step(ctx, text, key, func() (result, error) {
 		dir, done, err := st.tree.look(ctx)
@@ -62,7 +60,7 @@ func (st *stage) write(ctx context.Context, text, key string, fill func(dir stri
 	})
 }
 
-// fill stores the layer that puts files on top of the tree in dir.
+// fill stores the layer that adds files to the tree in dir.
 func (st *stage) fill(ctx context.Context, dir string, fill func(dir string, w *unpack.LayerWriter) error) (result, error) {
 	return st.keep(ctx, func(out io.Writer) (int, error) {
 		notes, err := unpack.OpenNotes(dir)
@@ -77,12 +75,12 @@ func (st *stage) fill(ctx context.Context, dir string, fill func(dir string, w *
 	})
 }
 
-// step looks a step up in the cache, else makes it.
+// step looks up a step in the cache, or else runs it.
 func (st *stage) step(ctx context.Context, text, key string, make func() (result, error)) (cached bool, err error) {
 	st.key = key
 	res, ok := st.cached(key)
 	if !ok && !st.b.NoCache {
-		// Another build may be making this very step: its result will do.
+		// Another build may be running the same step: wait for its result.
 		defer st.b.store.Alone(ctx, "build", key)()
 		res, ok = st.cached(key)
 	}
@@ -103,7 +101,7 @@ func (st *stage) step(ctx context.Context, text, key string, make func() (result
 		st.steps = append(st.steps, madeStep{key, res})
 	}
 	if ok {
-		st.saved = time.Duration(min(max(0, res.Seconds), 1e9) * float64(time.Second)) // a record may be anybody's
+		st.saved = time.Duration(min(max(0, res.Seconds), 1e9) * float64(time.Second)) // do not trust the record
 	}
 	if res.unheard {
 		defer st.mark()
@@ -123,7 +121,7 @@ func (st *stage) step(ctx context.Context, text, key string, make func() (result
 	return ok, nil
 }
 
-// learn keeps what a step came to.
+// learn stores the result of a step.
 func (st *stage) learn(key string, res result) error {
 	data, err := json.Marshal(res)
 	if err == nil {
@@ -136,7 +134,7 @@ func (st *stage) learn(key string, res result) error {
 	return nil
 }
 
-// same is the key of the step that one with the key defined is known to be.
+// same returns the key of the step that is known to be equivalent to the one with key defined.
 func (st *stage) same(ctx context.Context, defined string) (string, bool) {
 	res, ok := st.cached(defined)
 	if !ok {
@@ -148,7 +146,7 @@ func (st *stage) same(ctx context.Context, defined string) (string, bool) {
 	return res.Same, ok
 }
 
-// cached looks a step up. A record whose layer is gone is not a hit.
+// cached looks up a step. A record without its layer is a miss.
 func (st *stage) cached(key string) (result, bool) {
 	var res result
 	if st.b.NoCache {
@@ -171,12 +169,12 @@ func (st *stage) cached(key string) (result, bool) {
 	return res, true
 }
 
-// badRecord tells of a record that cannot be read; its step is done again.
+// badRecord reports a record that cannot be read; its step runs again.
 func (b *builder) badRecord(key string, err error) {
 	b.report(Event{Warning: fmt.Sprintf("reading the build cache, record %.12s: %v", key, err)})
 }
 
-// capture does a step's work on a view of the tree and stores what changed.
+// capture runs a step on a view of the tree and stores the changes.
 func (st *stage) capture(ctx context.Context, work func(dir string) error) (result, error) {
 	dir, err := st.tree.view(ctx)
 	if err != nil {
@@ -192,8 +190,7 @@ func (st *stage) capture(ctx context.Context, work func(dir string) error) (resu
 	return res, err
 }
 
-// keep stores the layer that write writes, an uncompressed tar, unless it has
-// no entries.
+// keep stores the layer that write writes, an uncompressed tar, unless it has no entries.
 func (st *stage) keep(ctx context.Context, write func(w io.Writer) (entries int, err error)) (result, error) {
 	var n int
 	info, err := st.b.store.PutLayer(ctx, st.layerType(), func(w io.Writer) (err error) {

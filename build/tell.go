@@ -7,7 +7,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 )
 
-// tell reports something of the step under way.
+// tell reports an event of the current step.
 func (st *stage) tell(e Event) {
 	b := st.b
 	b.mu.Lock()
@@ -16,15 +16,15 @@ func (st *stage) tell(e Event) {
 	b.report(e)
 }
 
-// fail reports that the step under way ended with an error of its own.
+// fail reports that the current step failed.
 func (st *stage) fail(ctx context.Context, text string, begun time.Time) {
 	if ctx.Err() == nil {
 		st.tell(Event{Text: text, Done: true, Failed: true, Took: time.Since(begun)})
 	}
 }
 
-// await waits for the stages that an instruction takes files from, so that the
-// time of the step is its own.
+// await waits for the stages that an instruction copies from, so that the wait is not part
+// of the step's duration.
 func (st *stage) await(ctx context.Context, c instructions.Command) error {
 	for _, from := range fromsOf(c) {
 		if _, given := st.b.Contexts[from]; given {
@@ -39,7 +39,7 @@ func (st *stage) await(ctx context.Context, c instructions.Command) error {
 	return nil
 }
 
-// A printer reports what the step's program prints.
+// A printer reports the output of the step's program.
 type printer struct{ st *stage }
 
 func (p printer) Write(text []byte) (int, error) {
@@ -47,7 +47,7 @@ func (p printer) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// fetching reports the bytes of a download, at most ten times a second.
+// fetching returns a function that reports downloaded bytes, at most ten times a second.
 func (st *stage) fetching() func(done, total int64) {
 	return seldom(func(done, total int64) {
 		st.fetched.Store(true)
@@ -55,7 +55,7 @@ func (st *stage) fetching() func(done, total int64) {
 	})
 }
 
-// seldom passes the first and the last call on, and else ten in a second.
+// seldom passes on the first and last call, and at most ten calls per second in between.
 func seldom(tell func(done, total int64)) func(done, total int64) {
 	var last time.Time
 	return func(done, total int64) {

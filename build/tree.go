@@ -19,28 +19,27 @@ import (
 	"hpcc/unpack"
 )
 
-// A tree is the file system of a stage. It is put together only when a step
-// needs it: the base image's tree, which is shared and never written, below
-// the changes of each step. Steps that came from the cache wait in pending
-// until then.
+// A tree is the file system of a stage, assembled only when a step needs it: the base
+// image's tree, which is shared and read-only, below the changes of each step. Cached
+// steps wait in pending until then.
 //
-// Changes are overlayfs upper directories where the kernel lets the user have
-// them (5.11) and the file system has extended attributes; else each step works
-// on a copy, and the copies are compared.
+// Changes are overlayfs upper directories if the kernel (5.11) and the file system
+// (extended attributes) support that. Otherwise each step works on a copy, and the copies
+// are compared.
 type tree struct {
-	mu      sync.Mutex // of a finished stage's tree, which other stages read
+	mu      sync.Mutex // for the tree of a finished stage, which other stages read
 	b       *builder
 	image   v1.Image // the base
-	layers  []string // directories, lowest first; in copy mode one: the present state
+	layers  []string // directories, lowest first; in copy mode only the current state
 	pending []v1.Layer
 	copies  bool
-	merged  string // the view in use, "" when there is none
+	merged  string // the open view, or ""
 	upper   string
 	notes   *unpack.Notes // of the view
-	by      *unpack.User  // whose program changes the view; nil: it is filled with copies
+	by      *unpack.User  // user whose program changes the view; nil: the build copies files into it
 }
 
-// fork returns a tree that begins where t stands.
+// fork returns a tree that starts with the state of t.
 func (t *tree) fork() *tree {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,8 +47,8 @@ func (t *tree) fork() *tree {
 		pending: append([]v1.Layer(nil), t.pending...), copies: t.copies}
 }
 
-// look returns a view of a finished stage's tree, for one who reads it; several
-// may do so at once. What waits in pending is put in place only once.
+// look returns a read-only view of a finished stage's tree, for concurrent use. The first
+// call applies the pending steps.
 func (t *tree) look(ctx context.Context) (dir string, done func(), err error) {
 	t.mu.Lock()
 	if len(t.layers) == 0 || len(t.pending) > 0 {
@@ -69,8 +68,8 @@ func (t *tree) look(ctx context.Context) (dir string, done func(), err error) {
 	return dir, own.discard, err
 }
 
-// view returns a directory that shows the present state and may be changed;
-// then either commit or discard must be called.
+// view returns a directory with the current state, which may be changed. The caller must
+// then call commit or discard.
 func (t *tree) view(ctx context.Context) (string, error) {
 	if len(t.layers) == 0 {
 		base, err := t.base(ctx)
@@ -98,7 +97,7 @@ func (t *tree) view(ctx context.Context) (string, error) {
 	return t.open()
 }
 
-// base is the directory of the base image, or an empty one for scratch.
+// base returns the directory of the base image, or an empty one for scratch.
 func (t *tree) base(ctx context.Context) (string, error) {
 	if ls, err := t.image.Layers(); err == nil && len(ls) == 0 {
 		return os.MkdirTemp(t.b.work, "scratch-")
@@ -107,16 +106,15 @@ func (t *tree) base(ctx context.Context) (string, error) {
 	return dir, err
 }
 
-// open makes the view.
+// open creates the view.
 func (t *tree) open() (string, error) {
 	dir, err := os.MkdirTemp(t.b.work, "step-")
 	if err != nil {
 		return "", err
 	}
 	t.merged, t.upper, t.by = filepath.Join(dir, "merged"), filepath.Join(dir, "upper"), nil
-	// Without attributes an overlay can be mounted, but a program that removes a
-	// directory of a lower layer gets EIO, and notes of the lower layer are not
-	// copied with its files.
+	// An overlay can be mounted without attributes, but then removing a directory of a
+	// lower layer fails with EIO, and notes of lower files are not copied with them.
 	t.copies = t.copies || !unpack.HasAttributes(t.b.work, t.layers[0])
 	if !t.copies {
 		err := t.overlay(dir)
@@ -144,8 +142,8 @@ func (t *tree) overlay(dir string) error {
 			return err
 		}
 	}
-	// Directories are named by descriptor: short, so that many fit into the one
-	// page that mount(2) takes, and free of commas and colons.
+	// Paths by descriptor are short, so that many fit into the one page of mount(2)
+	// options, and have no commas or colons.
 	var fds []int
 	defer func() {
 		for _, fd := range fds {
@@ -174,8 +172,8 @@ func (t *tree) overlay(dir string) error {
 	return unix.Mount("overlay", t.merged, "overlay", 0, data)
 }
 
-// commit writes what changed since view as a layer (an uncompressed tar),
-// makes it part of the tree, and returns how many entries it has.
+// commit writes the changes since view as a layer (an uncompressed tar), makes them part
+// of the tree, and returns the number of entries.
 func (t *tree) commit(w io.Writer) (int, error) {
 	o := unpack.DiffOptions{Newest: t.b.begun.Add(-time.Second), Stamp: t.b.stamp, Skip: []string{".hpcc"}, By: t.by, Notes: t.notes}
 	var n int
@@ -192,7 +190,7 @@ func (t *tree) commit(w io.Writer) (int, error) {
 	return n, t.keep()
 }
 
-// keep ends the view and makes its changes part of the tree.
+// keep closes the view and makes its changes part of the tree.
 func (t *tree) keep() error {
 	if err := t.notes.Save(t.merged); err != nil {
 		t.discard()
@@ -208,7 +206,7 @@ func (t *tree) keep() error {
 	return nil
 }
 
-// discard ends the view and forgets its changes.
+// discard closes the view and drops its changes.
 func (t *tree) discard() {
 	if t.merged == "" {
 		return
@@ -224,13 +222,12 @@ func (t *tree) close() {
 	}
 }
 
-// modeBits are those of a mode that chmod(2) sets.
+// modeBits are the mode bits that chmod(2) sets.
 const modeBits = os.ModePerm | os.ModeSetuid | os.ModeSetgid | os.ModeSticky
 
-// copyTree copies a directory tree with modes, times, links and FIFOs, and
-// returns the notes of the copy, which the caller may save. Names of one file
-// become files of their own, as in an overlay when one of them is changed: the
-// same step gives the same layer either way.
+// copyTree copies a directory tree with modes, times, links and FIFOs, and returns the
+// notes of the copy. Hard links become separate files, as in an overlay when one of them
+// is changed, so that both modes give the same layer.
 func copyTree(from, to string) (*unpack.Notes, error) {
 	theirs, err := unpack.OpenNotes(from)
 	if err != nil {
@@ -275,7 +272,7 @@ func copyTree(from, to string) (*unpack.Notes, error) {
 		case fs.ModeNamedPipe:
 			return copyFIFO(dst, fi)
 		}
-		return nil // sockets live as long as their program
+		return nil // sockets are useless without their program
 	})
 	for _, d := range slices.Backward(dirs) {
 		if err == nil {
@@ -291,7 +288,7 @@ func copyTree(from, to string) (*unpack.Notes, error) {
 	return notes, err
 }
 
-// copyFIFO makes a FIFO that looks like another one.
+// copyFIFO creates a FIFO with the same attributes.
 func copyFIFO(to string, fi os.FileInfo) error {
 	err := unix.Mkfifo(to, 0o600)
 	if err == nil {
@@ -303,7 +300,7 @@ func copyFIFO(to string, fi os.FileInfo) error {
 	return err
 }
 
-// copyFile copies one regular file to a name that does not exist.
+// copyFile copies one regular file to a new file.
 func copyFile(from, to string, mode os.FileMode, mtime time.Time) error {
 	err := disk.CopyFile(from, to)
 	if err == nil {

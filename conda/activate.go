@@ -16,17 +16,16 @@ import (
 	"hpcc/conda/input"
 )
 
-// An activation is what the shell scripts of etc/conda/activate.d come to, which
-// "conda activate" sources and nothing in an image does. They are read as programs
-// of a small language: variables, conditions about them and about files of the
-// environment, loops over words. Nothing is executed, and no file is opened. A
-// script that does more has no effect, and is told.
+// An activation evaluates the shell scripts of etc/conda/activate.d, which "conda
+// activate" sources. It interprets a small language: variables, conditions on them and on
+// files of the environment, and loops over lists. It executes no program and opens no
+// file. A script that does more has no effect and is reported.
 type activation struct {
 	prefix   string
-	is       func(path string) fileKind // of a path below the prefix, relative to it
+	is       func(path string) fileKind // type of the file at a path relative to the prefix
 	vars     map[string]string
 	exported map[string]bool
-	steps    int // of all scripts
+	steps    int // steps of all scripts so far
 }
 
 type fileKind int
@@ -38,7 +37,7 @@ const (
 	symbolicLink
 )
 
-// The bounds of scripts: the most that real ones have is a tenth.
+// Limits of scripts, ten times what real ones need.
 const (
 	maxActivation = 64 << 10
 	maxValue      = 32 << 10
@@ -46,18 +45,18 @@ const (
 	maxParts      = 64 // variables in one word
 )
 
-// restOfPath stands for the PATH of the image below, in the variable's value.
+// restOfPath represents the PATH of the image below in a variable's value.
 const restOfPath = "\x01"
 
-// atRun are variables whose values only a run knows.
+// atRun are variables whose values are only known at run time.
 var atRun = map[string]bool{"HOME": true, "USER": true, "LOGNAME": true, "PWD": true, "OLDPWD": true, "HOSTNAME": true, "SHELL": true, "TERM": true,
 	"UID": true, "EUID": true, "RANDOM": true, "SECONDS": true, "LINENO": true, "PPID": true, "BASH_SOURCE": true, "TMPDIR": true, "DISPLAY": true}
 
-// source carries out one script. An error says what is beyond us; then nothing
-// was changed.
+// source interprets one script. If it returns an error, for an unsupported construct, no
+// variable was changed.
 func (a *activation) source(text string) error {
 	if len(text) > maxActivation {
-		return fmt.Errorf("it has %d bytes", len(text))
+		return fmt.Errorf("script too large: %d bytes", len(text))
 	}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
@@ -70,11 +69,11 @@ func (a *activation) source(text string) error {
 	}
 	for name, v := range a.vars {
 		if name != "PATH" && strings.Contains(v, restOfPath) {
-			err = errors.Join(err, fmt.Errorf("it keeps the whole PATH in %s", name))
+			err = errors.Join(err, fmt.Errorf("it saves PATH in %s", name))
 		}
 	}
 	if p := a.vars["PATH"]; !strings.HasSuffix(p, ":"+restOfPath) || strings.Count(p, restOfPath) != 1 {
-		err = errors.Join(err, errors.New("it puts something behind the image's PATH"))
+		err = errors.Join(err, errors.New("it appends to the image's PATH"))
 	}
 	if err != nil {
 		a.vars, a.exported = vars, exported
@@ -85,7 +84,7 @@ func (a *activation) source(text string) error {
 // errReturn ends a script.
 var errReturn = errors.New("return")
 
-// beyond says what a script does that is not done here.
+// beyond returns the error for a construct that is not supported.
 func beyond(n syntax.Node, format string, args ...any) error {
 	return fmt.Errorf("line %d %s", n.Pos().Line(), fmt.Sprintf(format, args...))
 }
@@ -99,10 +98,10 @@ func (a *activation) stmts(list []*syntax.Stmt) error {
 	return nil
 }
 
-// stmt carries out a statement and says whether it succeeded.
+// stmt executes a statement and reports whether it succeeded.
 func (a *activation) stmt(s *syntax.Stmt) (bool, error) {
 	if a.steps++; a.steps > maxSteps {
-		return false, beyond(s, "is the %dth step", a.steps)
+		return false, beyond(s, "exceeds the limit: step %d", a.steps)
 	}
 	if s.Background || s.Coprocess || s.Disown {
 		return false, beyond(s, "starts a process")
@@ -142,10 +141,10 @@ func (a *activation) command(c syntax.Command) (bool, error) {
 	case *syntax.CaseClause:
 		return true, a.choose(c)
 	}
-	return false, beyond(c, "is more than a choice of values")
+	return false, beyond(c, "has an unsupported statement")
 }
 
-// call carries out a simple command.
+// call executes a simple command.
 func (a *activation) call(c *syntax.CallExpr) (bool, error) {
 	if len(c.Args) == 0 {
 		for _, x := range c.Assigns {
@@ -189,7 +188,7 @@ func (a *activation) call(c *syntax.CallExpr) (bool, error) {
 	}
 }
 
-// declare carries out export NAME[=VALUE]...
+// declare executes export NAME[=VALUE]...
 func (a *activation) declare(c *syntax.DeclClause) error {
 	if c.Variant.Value != "export" {
 		return beyond(c, "is %q", c.Variant.Value)
@@ -249,7 +248,7 @@ func (a *activation) branch(c *syntax.IfClause) error {
 func (a *activation) loop(c *syntax.ForClause) error {
 	words, ok := c.Loop.(*syntax.WordIter)
 	if !ok || c.Select || !words.InPos.IsValid() {
-		return beyond(c, "is a loop over numbers or arguments")
+		return beyond(c, "loops over numbers or arguments")
 	}
 	list, err := a.fields(words.Items)
 	if err != nil {
@@ -288,7 +287,7 @@ func (a *activation) choose(c *syntax.CaseClause) error {
 	return nil
 }
 
-// test is the condition of [[ ]].
+// test evaluates the condition of [[ ]].
 func (a *activation) test(x syntax.TestExpr) (bool, error) {
 	switch x := x.(type) {
 	case *syntax.ParenTest:
@@ -322,12 +321,12 @@ func (a *activation) test(x syntax.TestExpr) (bool, error) {
 			ok, err := a.matches(s, x.Y.(*syntax.Word))
 			return ok != (x.Op == syntax.TsNoMatch), err
 		}
-		return false, beyond(x, "tests %q", x.Op)
+		return false, beyond(x, "uses the unsupported test %q", x.Op)
 	}
-	return false, beyond(x, "tests what is not known")
+	return false, beyond(x, "has an unsupported test")
 }
 
-// testWords is the condition of test and [ ], of up to three words.
+// testWords evaluates test and [ ], with up to three arguments.
 func (a *activation) testWords(at syntax.Node, w []string) (ok bool, err error) {
 	if w[0] == "[" {
 		if w[len(w)-1] != "]" {
@@ -351,12 +350,12 @@ func (a *activation) testWords(at syntax.Node, w []string) (ok bool, err error) 
 	case len(w) == 3 && w[1] == "!=":
 		ok = w[0] != w[2]
 	default:
-		return false, beyond(at, "has a test of %d words", len(w))
+		return false, beyond(at, "has a test with %d arguments", len(w))
 	}
 	return ok != not, err
 }
 
-// unary is a test of one word.
+// unary evaluates a test with one operand.
 func (a *activation) unary(at syntax.Node, op, s string) (bool, error) {
 	switch op {
 	case "-n":
@@ -372,12 +371,12 @@ func (a *activation) unary(at syntax.Node, op, s string) (bool, error) {
 		}
 		rel, below := strings.CutPrefix(path.Clean(s)+"/", a.prefix+"/")
 		if !path.IsAbs(s) || !below {
-			return false, beyond(at, "looks for %q, which is not of the environment", input.Text(s))
+			return false, beyond(at, "tests %q, which is outside of the environment", input.Text(s))
 		}
 		rel = strings.TrimSuffix(rel, "/")
 		for d := rel; d != "" && d != "."; d = path.Dir(d) {
 			if a.is(d) == symbolicLink {
-				return false, beyond(at, "looks through the link %q", input.Text(d))
+				return false, beyond(at, "follows the link %q", input.Text(d))
 			}
 		}
 		kind := a.is(rel)
@@ -392,10 +391,10 @@ func (a *activation) unary(at syntax.Node, op, s string) (bool, error) {
 		}
 		return kind != noFile, nil
 	}
-	return false, beyond(at, "tests %q", input.Text(op))
+	return false, beyond(at, "uses the unsupported test %q", input.Text(op))
 }
 
-// matches says whether s is what a word, a pattern where it is not quoted, stands for.
+// matches reports whether s matches a word. Unquoted parts of the word are patterns.
 func (a *activation) matches(s string, w *syntax.Word) (bool, error) {
 	if err := a.simple(w); err != nil {
 		return false, err
@@ -415,7 +414,7 @@ func (a *activation) matches(s string, w *syntax.Word) (bool, error) {
 	return re.MatchString(s), nil
 }
 
-// literal expands a word that is not split; nil is nothing.
+// literal expands a word without splitting it; nil expands to "".
 func (a *activation) literal(w *syntax.Word) (string, error) {
 	if w == nil {
 		return "", nil
@@ -430,7 +429,7 @@ func (a *activation) literal(w *syntax.Word) (string, error) {
 	return s, nil
 }
 
-// fields expands words as those of a command.
+// fields expands and splits words like the arguments of a command.
 func (a *activation) fields(words []*syntax.Word) (out []string, err error) {
 	for _, w := range words {
 		if err := a.simple(w); err != nil {
@@ -438,7 +437,7 @@ func (a *activation) fields(words []*syntax.Word) (out []string, err error) {
 		}
 		for _, p := range w.Parts {
 			if l, ok := p.(*syntax.Lit); ok && strings.ContainsAny(l.Value, "*?") {
-				return nil, beyond(w, "looks for files by a pattern")
+				return nil, beyond(w, "expands a file name pattern")
 			}
 		}
 		f, err := shell.Fields(a.config(), w)
@@ -450,31 +449,31 @@ func (a *activation) fields(words []*syntax.Word) (out []string, err error) {
 	return out, nil
 }
 
-// simple refuses what in a word runs a program, or could become very large.
+// simple refuses words that run a program or could expand to something very large.
 func (a *activation) simple(w *syntax.Word) (err error) {
 	parts := 0
 	if l, ok := w.Parts[0].(*syntax.Lit); ok && strings.HasPrefix(l.Value, "~") {
-		return beyond(w, "reads $HOME, which only a run knows")
+		return beyond(w, "reads $HOME, which is only known at run time")
 	}
 	syntax.Walk(w, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.CmdSubst, *syntax.ProcSubst:
-			err = beyond(w, "runs a program for its output")
+			err = beyond(w, "has a command substitution")
 		case *syntax.ArithmExp:
 			err = beyond(w, "computes")
 		case *syntax.ExtGlob, *syntax.BraceExp:
-			err = beyond(w, "has patterns of bash")
+			err = beyond(w, "has extended patterns")
 		case *syntax.ParamExp:
 			parts++
 			if _, set := a.vars[n.Param.Value]; !set && (atRun[n.Param.Value] || !exports.IsVariable(n.Param.Value, "")) {
-				err = beyond(w, "reads $%s, which only a run knows", n.Param.Value)
+				err = beyond(w, "reads $%s, which is only known at run time", n.Param.Value)
 			}
 			if n.Repl != nil || n.Excl || n.Names != 0 || n.Index != nil || n.Slice != nil || (n.Exp != nil && n.Exp.Op == syntax.OtherParamOps) {
-				err = beyond(w, "has an expansion that is not known")
+				err = beyond(w, "has an unsupported expansion")
 			}
 		case *syntax.Lit:
 			if strings.Contains(n.Value, "{") {
-				err = beyond(w, "has braces")
+				err = beyond(w, "has a brace expansion")
 			}
 		}
 		return err == nil
@@ -487,7 +486,7 @@ func (a *activation) simple(w *syntax.Word) (err error) {
 
 func (a *activation) config() *shell.Config { return &shell.Config{Env: (*shellVars)(a)} }
 
-// shellVars are the variables of an activation as expansions ask for them.
+// shellVars provides the variables of an activation to expansions.
 type shellVars activation
 
 func (v *shellVars) Get(name string) shell.Variable {

@@ -18,25 +18,25 @@ import (
 	"hpcc/conda/input"
 )
 
-// Bounds of a package.
+// Limits of a package.
 const (
-	maxPackage  = 32 << 30  // bytes as it is fetched
+	maxPackage  = 32 << 30  // bytes of the package file
 	maxUnpacked = 64 << 30  // bytes of all files of one package
-	slack       = 1 << 30   // bytes of an archive besides the files that the package lists
-	maxRatio    = 1000      // times its size as it is fetched, besides slack
+	slack       = 1 << 30   // bytes of an archive beyond the files that the package lists
+	maxRatio    = 1000      // unpacked size per byte of the package file, beyond slack
 	maxInfo     = 64 << 20  // bytes of one file below info/
-	maxMembers  = 1 << 16   // bytes of the directory of a .conda file, which has three members
-	maxWindow   = 256 << 20 // of zstd; "--ultra -22" has 128 MiB
+	maxMembers  = 1 << 16   // bytes of the central directory of a .conda file, which has three members
+	maxWindow   = 256 << 20 // bytes of a zstd window; "--ultra -22" uses 128 MiB
 )
 
-// walk calls info for each file below info/ and then, in the archive's order,
-// member for each of the others; either may be nil. limit bounds what it unpacks
-// to, in bytes. CEP 34 and 35 have the two formats.
+// walk calls info for each file below info/, and then member for each other file in the
+// archive's order. Either function may be nil. limit is the maximum unpacked size in
+// bytes. CEP 34 and 35 define the two formats.
 func walk(file string, limit int64, info func(name string, r io.Reader) error, member func(h *tar.Header, r io.Reader) error) error {
 	if strings.HasSuffix(file, ".conda") {
 		return walkConda(file, limit, info, member)
 	}
-	// One archive, info/ anywhere in it: two passes.
+	// info/ can be anywhere in a .tar.bz2, so it takes two passes.
 	pass := func(info func(name string, r io.Reader) error, member func(h *tar.Header, r io.Reader) error) error {
 		f, err := os.Open(file)
 		if err != nil {
@@ -56,8 +56,7 @@ func walk(file string, limit int64, info func(name string, r io.Reader) error, m
 	return nil
 }
 
-// onInfo sorts an entry of a package into the two kinds; a nil function passes
-// its kind over.
+// onInfo passes an entry of a package to info or to member; a nil function skips its entries.
 func onInfo(h *tar.Header, r io.Reader, info func(string, io.Reader) error, member func(*tar.Header, io.Reader) error) error {
 	if rest, ok := strings.CutPrefix(h.Name, "info/"); ok || h.Name == "info" {
 		if info != nil && h.Typeflag == tar.TypeReg {
@@ -92,8 +91,8 @@ func walkConda(file string, limit int64, info func(name string, r io.Reader) err
 	return nil
 }
 
-// condaParts finds metadata.json, the info part and the pkg part; it refuses
-// whatever else there is.
+// condaParts finds metadata.json, the info part and the pkg part. It refuses any other
+// member.
 func condaParts(files []*zip.File) ([3]*zip.File, error) {
 	var parts [3]*zip.File
 	for _, f := range files {
@@ -108,16 +107,16 @@ func condaParts(files []*zip.File) ([3]*zip.File, error) {
 		}
 		switch {
 		case i < 0:
-			return parts, fmt.Errorf("the package holds %q, which is no part of one", input.Text(f.Name))
+			return parts, fmt.Errorf("the package contains the unknown member %q", input.Text(f.Name))
 		case parts[i] != nil:
-			return parts, fmt.Errorf("the package holds %q, of which it has another already", input.Text(f.Name))
+			return parts, fmt.Errorf("the package contains a second member of the kind of %q", input.Text(f.Name))
 		case f.Method != zip.Store:
-			return parts, fmt.Errorf("%q is compressed a second time, which packages never are", input.Text(f.Name))
+			return parts, fmt.Errorf("%q is compressed twice", input.Text(f.Name))
 		}
 		parts[i] = f
 	}
 	if parts[0] == nil || parts[1] == nil || parts[2] == nil {
-		return parts, errors.New("the package lacks its metadata, info or pkg part")
+		return parts, errors.New("the package has no metadata.json, info or pkg member")
 	}
 	r, err := parts[0].Open()
 	if err != nil {
@@ -131,21 +130,21 @@ func condaParts(files []*zip.File) ([3]*zip.File, error) {
 		return parts, fmt.Errorf("reading metadata.json: %w", err)
 	}
 	if m.Version != 2 {
-		return parts, fmt.Errorf("the package's format has version %d; 2 is known", m.Version)
+		return parts, fmt.Errorf("unsupported package format version %d: want 2", m.Version)
 	}
 	return parts, nil
 }
 
-// decoders are used again: each has megabytes.
+// decoders are reused, because each has megabytes of buffers.
 var decoders = sync.Pool{New: func() any {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
 	if err != nil {
-		panic(err) // of the options alone
+		panic(err) // only invalid options fail
 	}
 	return d
 }}
 
-// walkPart reads the archive in one part of a .conda file.
+// walkPart reads the tar archive in one member of a .conda file.
 func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
 	r, err := f.Open()
 	if err != nil {
@@ -154,7 +153,7 @@ func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) erro
 	defer r.Close()
 	d := decoders.Get().(*zstd.Decoder)
 	defer func() {
-		_ = d.Reset(nil) // lets the package go
+		_ = d.Reset(nil) // release the package
 		decoders.Put(d)
 	}()
 	if err := d.Reset(r); err != nil {

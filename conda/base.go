@@ -13,28 +13,27 @@ import (
 	"hpcc/conda/layer"
 )
 
-// basePrefix is where the packages of a base stand: where programs and libraries
-// of any system do, so that /usr/bin/env and /bin/sh are in their place.
+// basePrefix is the prefix of a base's packages: the usual path of programs and libraries,
+// so that /usr/bin/env and /bin/sh exist.
 const basePrefix = "/usr"
 
-// baseWord is how an image made of a channel's packages alone is called in messages.
+// baseWord names an image that consists of a channel's packages, in messages.
 const baseWord = "--from conda"
 
-// ResolveBase plans an image of nothing but a channel's packages: the C library of
-// its sysroot, a shell, and, where it has them, coreutils and their like, certificates, time
-// zones, and libgcc, without which glibc cannot end threads. version is that of
-// glibc; "" is the newest that the channels have. What a lock file has of it is
-// taken as it is. Layers of the plan make a root file system, on which an
-// environment stands as on a distribution's.
+// ResolveBase plans an image that consists only of a channel's packages: glibc from its
+// sysroot, a shell, libgcc (glibc needs it to end threads) and, if available, coreutils,
+// certificates and time zones. version is that of glibc; "" is the newest in the channels.
+// If locked has such a base, it is used unchanged. The layers of the plan form a root file
+// system, which can hold an environment like a distribution's.
 func ResolveBase(ctx context.Context, locked *exports.Export, version string, o Options) (*Plan, error) {
 	if p, err := lockedBase(locked, version, o); p != nil || err != nil {
 		return p, err
 	}
 	switch {
 	case version != "" && !glibcVersion().MatchString(version):
-		return nil, fmt.Errorf("%s:%s: that is no version of glibc; write %[1]s:2.28, or docker.io/library/conda:%[2]s for the image of that name", baseWord, input.Text(version))
+		return nil, fmt.Errorf("%s:%s: not a glibc version; write %[1]s:2.28, or docker.io/library/conda:%[2]s for the image of that name", baseWord, input.Text(version))
 	case len(o.Channels) == 0:
-		return nil, errors.New(baseWord + ": the export does not say from which channel; name it with --channel")
+		return nil, errors.New(baseWord + ": the export names no channel; name one with --channel")
 	}
 	channels, err := o.open()
 	if err != nil {
@@ -68,7 +67,7 @@ func ResolveBase(ctx context.Context, locked *exports.Export, version string, o 
 		}
 	}
 	if !has["bash"] {
-		return nil, fmt.Errorf("%s: the channels have no shell for %s (bash); conda-forge has: add --channel conda-forge, or name an image with --from", baseWord, o.Subdir)
+		return nil, fmt.Errorf("%s: the channels have no shell for %s (bash); add --channel conda-forge, or name an image with --from", baseWord, o.Subdir)
 	}
 	o.Prefix, o.Python = basePrefix, ""
 	o.Libc = func() (Libc, error) { return Libc{Glibc: libc.Version}, nil }
@@ -78,7 +77,7 @@ func ResolveBase(ctx context.Context, locked *exports.Export, version string, o 
 	}
 	for _, n := range []string{"coreutils", "ca-certificates", "tzdata"} {
 		if !has[n] {
-			p.Notes = append(p.Notes, fmt.Sprintf("%s: the channels have no %s, and the image is without", baseWord, n))
+			p.Notes = append(p.Notes, fmt.Sprintf("%s: the channels have no %s; the image lacks it", baseWord, n))
 		}
 	}
 	p.sysroot, p.pkgs = libc, append(p.pkgs, libc)
@@ -86,7 +85,7 @@ func ResolveBase(ctx context.Context, locked *exports.Export, version string, o 
 	return p, nil
 }
 
-// lockedBase is the base that a lock file has, if it has that version of glibc.
+// lockedBase returns the base in a lock file if it has the wanted version of glibc.
 func lockedBase(e *exports.Export, version string, o Options) (*Plan, error) {
 	p := &Plan{Subdir: o.Subdir, Prefix: basePrefix, export: &exports.Export{File: e.File, Explicit: true, Entries: e.Base}}
 	if err := p.explicit(p.export, o); err != nil {
@@ -101,26 +100,26 @@ func lockedBase(e *exports.Export, version string, o Options) (*Plan, error) {
 	return nil, nil
 }
 
-// basePackages are what a base is made of besides its C library: what shell scripts
-// call without a thought, too. Of several names the first is taken that the channels have.
+// basePackages are the packages of a base besides its C library, including common
+// dependencies of shell scripts. The first name that the channels have is used.
 var basePackages = [][]string{{"bash"}, {"coreutils"}, {"ca-certificates"}, {"tzdata"}, {"libgcc", "libgcc-ng"},
 	{"grep"}, {"sed"}, {"gawk"}, {"findutils"}, {"tar"}, {"gzip"}}
 
-// Glibc is the version of the C library in a plan of ResolveBase.
+// Glibc returns the version of the C library in a plan of ResolveBase.
 func (p *Plan) Glibc() string { return p.sysroot.Version }
 
-// A rootEntry is a directory, link or small file of a base outside of all packages.
+// A rootEntry is a directory, link or small file of a base that belongs to no package.
 type rootEntry struct {
 	name string
-	mode int64 // of directories and files
+	mode int64 // for directories and files
 	link string
 	text string
 }
 
-// root writes what is around the packages of a base.
+// root writes the files of a base that belong to no package.
 func (in *installer) root(w *layer.Writer) error {
-	if in.kinds["lib64"] != noFile { // the sysroot's are in lib
-		return errors.New("assembling " + baseWord + ": a package of the channel has files in lib64, where the link to lib has to be; name an image with --from")
+	if in.kinds["lib64"] != noFile { // the files of the sysroot are in lib
+		return errors.New("assembling " + baseWord + ": a package has files in lib64, which must be a link to lib; name an image with --from")
 	}
 	for _, e := range append(rootEntries(in.plan.Glibc()), in.rootExtras()...) {
 		h := &tar.Header{Typeflag: tar.TypeDir, Name: e.name, Mode: e.mode, ModTime: layer.Epoch}
@@ -140,7 +139,7 @@ func (in *installer) root(w *layer.Writer) error {
 	return nil
 }
 
-// rootEntries are the same in every base, but for the version in os-release.
+// rootEntries returns the entries that all bases share, except for the version in os-release.
 func rootEntries(glibc string) []rootEntry {
 	return []rootEntry{
 		{name: "bin", link: "usr/bin"}, {name: "lib", link: "usr/lib"}, {name: "lib64", link: "usr/lib"}, {name: "sbin", link: "usr/sbin"},
@@ -158,11 +157,11 @@ func rootEntries(glibc string) []rootEntry {
 	}
 }
 
-// Where programs look for certificates: Debian's place, OpenSSL's, and Red Hat's.
+// certificatePlaces are the paths where programs look for certificates: Debian's,
+// OpenSSL's and Red Hat's.
 var certificatePlaces = []string{"etc/ssl/certs/ca-certificates.crt", "etc/ssl/cert.pem", "etc/pki/tls/certs/ca-bundle.crt"}
 
-// envScript stands for coreutils' env where a channel has none: scripts begin
-// with it.
+// envScript replaces coreutils' env if a channel lacks it: scripts begin with it.
 const envScript = `#!/bin/bash
 # env [-S] [NAME=VALUE]... [PROGRAM [ARGUMENT]...], for an image without coreutils.
 set -f
@@ -172,7 +171,7 @@ if (( $# )); then exec -- "$@"; fi
 for name in $(compgen -e); do printf '%s=%s\n' "$name" "${!name}"; done
 `
 
-// rootExtras depend on what the packages bring.
+// rootExtras returns the entries that depend on the packages.
 func (in *installer) rootExtras() (out []rootEntry) {
 	if in.kinds["bin/sh"] == noFile {
 		out = append(out, rootEntry{name: "usr/bin/sh", link: "bash"})
@@ -189,8 +188,8 @@ func (in *installer) rootExtras() (out []rootEntry) {
 	return out
 }
 
-// finishBase makes the variables of an image of a plan of ResolveBase: the
-// packages are not activated, they are the system.
+// finishBase sets the variables of a base image. Its packages are the system, so they are
+// not activated.
 func (in *installer) finishBase() {
 	if in.kinds["lib/locale/C.utf8/LC_CTYPE"] != noFile {
 		in.env.Env = []string{"LANG=C.UTF-8"}

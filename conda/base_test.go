@@ -218,11 +218,11 @@ func TestBaseRefused(t *testing.T) {
 		{"no sysroot", "", "--from conda: the channels have no C library for linux-64 (sysroot_linux-64)", baseChannel()},
 		{"the host's", "", "--from conda: the channels have no C library for linux-64", append(baseChannel(), hosts())},
 		{"no shell", "", "--from conda: the channels have no shell for linux-64 (bash)", append(baseChannel()[2:], libc)},
-		{"no such version", "2.28", "glibc 2.28 is not in the channels for linux-64; there are 2.39", append(baseChannel(), libc)},
-		{"no version", "latest", "--from conda:latest: that is no version of glibc", append(baseChannel(), libc)},
+		{"no such version", "2.28", "glibc 2.28 is not in the channels for linux-64; available: 2.39", append(baseChannel(), libc)},
+		{"no version", "latest", "--from conda:latest: not a glibc version", append(baseChannel(), libc)},
 		{"too old", "", "bash 5.2 needs __glibc >=2.40", append(newer, libc)},
-		{"no loader", "", "it holds no ld-linux-x86-64.so.2", append(baseChannel(), sysrootPkg("2.39", testFile{path: "lib64/libc.so.6", text: "LIBC"}))},
-		{"nothing", "", "it holds no libc.so.6", append(baseChannel(), sysrootPkg("2.39"))},
+		{"no loader", "", "the package has no ld-linux-x86-64.so.2", append(baseChannel(), sysrootPkg("2.39", testFile{path: "lib64/libc.so.6", text: "LIBC"}))},
+		{"nothing", "", "the package has no libc.so.6", append(baseChannel(), sysrootPkg("2.39"))},
 		{"lib64 of another", "", "has files in lib64", append(wide, libc)},
 	} {
 		s := condatest.NewStore(t)
@@ -230,7 +230,7 @@ func TestBaseRefused(t *testing.T) {
 		refused(t, s, c.name, err, c.want)
 	}
 	_, err := ResolveBase(t.Context(), &exports.Export{}, "", Options{Subdir: "linux-64"})
-	refused(t, nil, "no channel", err, "name it with --channel")
+	refused(t, nil, "no channel", err, "name one with --channel")
 }
 
 // TestSysrootLinks are links that lead nowhere an image has: they are left out, or

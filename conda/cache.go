@@ -20,21 +20,21 @@ import (
 	"hpcc/conda/fetch"
 )
 
-// A keptIndex is what a file of the cache begins with: a line of JSON. The file is a
-// channel's index as the server sent it.
+// A keptIndex is the first line, in JSON, of a cached index. The index follows as the
+// server sent it.
 type keptIndex struct {
 	ETag     string `json:"etag,omitempty"`
 	Modified string `json:"modified,omitempty"`
-	MaxAge   int    `json:"max_age,omitempty"` // seconds after the file's time in which nobody asks
-	Size     int64  `json:"size"`              // of what follows the line
-	SHA256   string `json:"sha256"`            // of what follows the line
+	MaxAge   int    `json:"max_age,omitempty"` // seconds after the file's time during which the server is not asked
+	Size     int64  `json:"size"`              // bytes after the line
+	SHA256   string `json:"sha256"`            // digest of the bytes after the line
 	fresh    bool
 }
 
-// longestAge bounds for how long a server can have us not ask it again.
+// longestAge limits max-age: how long an index is used without asking the server.
 const longestAge = time.Hour
 
-// maxAge reads Cache-Control (RFC 9111, section 5.2.2).
+// maxAge returns max-age of Cache-Control in seconds (RFC 9111, section 5.2.2).
 func maxAge(h http.Header) int {
 	age := 0
 	for _, w := range strings.Split(strings.ToLower(strings.Join(h.Values("Cache-Control"), ",")), ",") {
@@ -50,12 +50,11 @@ func maxAge(h http.Header) int {
 	return age
 }
 
-// maxPacked bounds an index on its way.
+// maxPacked limits the size of a downloaded index, in bytes.
 const maxPacked = 1 << 30
 
-// open opens an index. Servers are asked whether the one in the cache is still
-// good, unless they said how long it is; several processes and users can share the cache, in which files are renamed into
-// place whole.
+// open opens an index. It revalidates a cached index with the server once max-age is over.
+// Several processes and users can share the cache, because files are replaced atomically.
 func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	if c.cache == "" || strings.HasPrefix(u, "file:") {
 		return fetch.Open(ctx, u, false)
@@ -64,7 +63,7 @@ func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	old, have := openKept(file)
 	answer, asked := c.asked.Load(u)
 	if gone, ok := answer.(error); ok {
-		if old != nil { // another process put it there since
+		if old != nil { // another process has stored it meanwhile
 			old.Close()
 		}
 		return nil, gone
@@ -74,7 +73,7 @@ func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	}
 	resp, err := fetch.Get(ctx, u, have.conditions(), false)
 	if errors.Is(err, fetch.ErrUnchanged) && old != nil {
-		now := time.Now() // used: the store's GC goes by age
+		now := time.Now() // mark as used: the store's garbage collection goes by age
 		_ = os.Chtimes(file, now, now)
 		c.asked.Store(u, true)
 		return old, nil
@@ -93,20 +92,19 @@ func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 		return nil, fmt.Errorf("%s: %w", fetch.Hide(u), fetch.Plain(err))
 	}
 	if old, _ = openKept(file); old == nil {
-		return nil, fmt.Errorf("reading %s: it is not what was written to it", file)
+		return nil, fmt.Errorf("reading %s: the cached file is damaged", file)
 	}
 	c.asked.Store(u, true)
 	return old, nil
 }
 
-// file is where the cache has an index.
+// file returns the path of an index in the cache.
 func (c channel) file(u string) string {
 	sum := sha256.Sum256([]byte(u))
 	return filepath.Join(c.cache, "index-"+hex.EncodeToString(sum[:]))
 }
 
-// forget takes an index that cannot be read out of the cache, so that it is
-// asked for anew.
+// forget removes an unreadable index from the cache, so that it is downloaded again.
 func (c channel) forget(u string) {
 	if c.cache != "" {
 		_ = os.Remove(c.file(u))
@@ -124,14 +122,13 @@ func (k keptIndex) conditions() http.Header {
 	return h
 }
 
-// A keptFile reads an index behind its first line.
+// A keptFile reads an index after its first line.
 type keptFile struct {
 	io.Reader
 	io.Closer
 }
 
-// openKept opens an index in the cache; nil when there is none, or when it is
-// not what was written.
+// openKept opens an index in the cache. It returns nil if the index is missing or damaged.
 func openKept(file string) (io.ReadCloser, keptIndex) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -151,16 +148,16 @@ func openKept(file string) (io.ReadCloser, keptIndex) {
 	return keptFile{bufio.NewReaderSize(f, 64<<10), f}, k
 }
 
-// checkKept reads an index of the cache and compares it with the digest in its
-// first line, of which it returns the length.
+// checkKept compares a cached index with the digest in its first line. head is the length
+// of that line.
 func checkKept(r io.Reader) (k keptIndex, head int64, err error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	line, err := in.ReadSlice('\n')
 	if err != nil {
-		return k, 0, fmt.Errorf("reading its first line: %w", err)
+		return k, 0, fmt.Errorf("reading the first line: %w", err)
 	}
 	if err := json.Unmarshal(line, &k); err != nil {
-		return k, 0, fmt.Errorf("reading its first line: %w", err)
+		return k, 0, fmt.Errorf("reading the first line: %w", err)
 	}
 	head = int64(len(line))
 	sum := sha256.New()
@@ -169,12 +166,12 @@ func checkKept(r io.Reader) (k keptIndex, head int64, err error) {
 		return k, 0, err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); n != k.Size || got != k.SHA256 {
-		return k, 0, fmt.Errorf("its sha256 is %s, it should be %s", got, k.SHA256)
+		return k, 0, fmt.Errorf("sha256 mismatch: %s, expected %s", got, k.SHA256)
 	}
 	return k, head, nil
 }
 
-// keepIndex puts a server's answer into the cache.
+// keepIndex stores a server's response in the cache.
 func keepIndex(ctx context.Context, file string, resp *http.Response) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
@@ -185,7 +182,7 @@ func keepIndex(ctx context.Context, file string, resp *http.Response) error {
 	}
 	defer os.Remove(body.Name())
 	defer body.Close()
-	// The line has its full length before the size is known.
+	// The line gets its final length before the size is known.
 	k := keptIndex{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified"), MaxAge: maxAge(resp.Header), Size: maxPacked, SHA256: strings.Repeat("0", 2*sha256.Size)}
 	if len(k.ETag)+len(k.Modified) > 1024 {
 		k.ETag, k.Modified = "", ""
@@ -202,7 +199,7 @@ func keepIndex(ctx context.Context, file string, resp *http.Response) error {
 		return err
 	}
 	if k.Size > maxPacked {
-		return fmt.Errorf("more than %d bytes came", maxPacked)
+		return fmt.Errorf("response larger than %d bytes", maxPacked)
 	}
 	k.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	head, err := json.Marshal(k)

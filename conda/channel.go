@@ -23,25 +23,25 @@ import (
 	"hpcc/conda/solve"
 )
 
-// defaultAlias is where a channel that is only a name is looked for.
+// defaultAlias is the base URL of channels that are only a name.
 const defaultAlias = "https://conda.anaconda.org/"
 
-// A channel is a place with a subdirectory of packages for each platform.
+// A channel is a URL with a subdirectory of packages for each platform.
 type channel struct {
-	url   string    // without a slash at the end
-	cache string    // the directory that keeps indexes; "" is none
-	asked *sync.Map // indexes that the server was asked for already, by URL
+	url   string    // without a trailing slash
+	cache string    // directory of cached indexes; "": no cache
+	asked *sync.Map // indexes that were requested already, by URL
 
-	mirrors *fetch.Mirrors // its places, url first; nil where it is the only one
+	mirrors *fetch.Mirrors // URLs of the channel, url first; nil if there is only one
 }
 
-// openChannel reads what a user calls a channel: a URL, a directory, or a name.
+// openChannel parses a channel: a URL, a directory or a name.
 func openChannel(s string) (channel, error) {
 	switch {
 	case s == "":
-		return channel{}, errors.New("the name of a channel is empty")
+		return channel{}, errors.New("empty channel name")
 	case s == "defaults":
-		return channel{}, errors.New(`channel "defaults": its terms of service need your consent; name a channel by its URL`)
+		return channel{}, errors.New(`channel "defaults" requires consent to its terms of service; name a channel by its URL`)
 	case strings.Contains(s, "://"):
 		u, err := url.Parse(s)
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "file") {
@@ -61,8 +61,8 @@ func openChannel(s string) (channel, error) {
 	return channel{url: defaultAlias + s}, nil
 }
 
-// indexHere reads the records of the wanted names from one subdirectory at the
-// channel's URL.
+// indexHere reads the records of the wanted names from one subdirectory at the channel's
+// own URL.
 func (c channel) indexHere(ctx context.Context, subdir string, wanted map[string]bool) ([]*solve.Record, error) {
 	base := c.url + "/" + subdir + "/"
 	rs, serr := c.sharded(ctx, subdir, wanted)
@@ -80,7 +80,7 @@ func (c channel) indexHere(ctx context.Context, subdir string, wanted map[string
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		if !errors.Is(serr, errNoShards) {
-			return nil, fmt.Errorf("reading the index of %s: %v", fetch.Hide(base), serr) // it is there, in part
+			return nil, fmt.Errorf("reading the index of %s: %v", fetch.Hide(base), serr) // the sharded index exists, but is incomplete
 		}
 		return nil, err
 	}
@@ -104,8 +104,8 @@ func (c channel) indexHere(ctx context.Context, subdir string, wanted map[string
 	return out, err
 }
 
-// scan reads repodata.json as a stream and keeps the wanted names; base is the
-// URL of the packages, unless the index names another.
+// scan reads repodata.json as a stream and keeps the wanted names. base is the URL of the
+// packages, unless the index contains another.
 func (c channel) scan(r io.Reader, subdir, base string, wanted map[string]bool) ([]*solve.Record, error) {
 	s := newScanner(r)
 	var out []*solve.Record
@@ -150,7 +150,7 @@ func (c channel) scan(r io.Reader, subdir, base string, wanted map[string]bool) 
 	seen := map[string]bool{}
 	for _, x := range out {
 		if seen[x.FileName] {
-			return nil, fmt.Errorf("reading the index of %s/%s: it has two records of %s", fetch.Hide(c.url), subdir, x.FileName)
+			return nil, fmt.Errorf("reading the index of %s/%s: duplicate record of %s", fetch.Hide(c.url), subdir, x.FileName)
 		}
 		seen[x.FileName] = true
 		x.URL, x.Subdir = strings.TrimRight(base, "/")+"/"+x.FileName, subdir
@@ -168,12 +168,12 @@ func resolveURL(base, ref string) (string, error) {
 		return "", err
 	}
 	if u.Scheme == "file" && b.Scheme != "file" {
-		return "", fmt.Errorf("base_url %q points to this machine's files", ref)
+		return "", fmt.Errorf("base_url %q points to local files", ref)
 	}
 	return u.String(), nil
 }
 
-// nameOf is the package's name in a quoted file name, as far as a glance tells.
+// nameOf guesses the package name from a quoted file name, without parsing it.
 func nameOf(key []byte) []byte {
 	for range 2 {
 		i := bytes.LastIndexByte(key, '-')
@@ -185,8 +185,7 @@ func nameOf(key []byte) []byte {
 	return key[1:]
 }
 
-// record reads the value of a file name that is wanted; nil when it is none
-// of a package after all.
+// record parses the record of a file name. It returns nil if the name is not wanted.
 func (c channel) record(s *scanner, key []byte, wanted map[string]bool) (*solve.Record, error) {
 	fn, err := unquote(key)
 	if err != nil {
@@ -205,17 +204,17 @@ func (c channel) record(s *scanner, key []byte, wanted map[string]bool) (*solve.
 		return nil, fmt.Errorf("record of %s: %w", fn, err)
 	}
 	if r.Name != name {
-		return nil, fmt.Errorf("record of %s calls it %q", fn, input.Text(r.Name))
+		return nil, fmt.Errorf("record of %s: name mismatch: %q", fn, input.Text(r.Name))
 	}
 	r.MD5, r.SHA256 = hexText(r.MD5, 16), hexText(r.SHA256, 32)
 	if !isHex(r.MD5, 32) || !isHex(r.SHA256, 64) {
-		return nil, fmt.Errorf("record of %s: its md5 %q or sha256 %q is no digest", fn, input.Text(r.MD5), input.Text(r.SHA256))
+		return nil, fmt.Errorf("record of %s: invalid md5 %q or sha256 %q", fn, input.Text(r.MD5), input.Text(r.SHA256))
 	}
 	return r, nil
 }
 
-// hexText is a digest of n bytes as lower-case hex digits, also when it is
-// base64, as those of shards are. What is neither stays as it is.
+// hexText converts a digest of n bytes to lower-case hex. Shards use base64. Text in
+// neither form is returned unchanged.
 func hexText(s string, n int) string {
 	if b, err := base64.StdEncoding.DecodeString(s); err == nil && len(b) == n {
 		return hex.EncodeToString(b)
@@ -223,7 +222,7 @@ func hexText(s string, n int) string {
 	return strings.ToLower(s)
 }
 
-// isHex tells whether s is empty or n hex digits.
+// isHex reports whether s is empty or n hex digits.
 func isHex(s string, n int) bool {
 	_, err := hex.DecodeString(s)
 	return s == "" || (len(s) == n && err == nil)

@@ -20,22 +20,22 @@ import (
 	"hpcc/store/wait"
 )
 
-// A Condarc is what conda's configuration says of channels (docs.conda.io,
-// "Using the .condarc conda configuration file"): what a site's mirror or a private
-// server calls "conda-forge" or "defaults". The zero value says nothing.
+// A Condarc holds conda's configuration of channels (docs.conda.io, "Using the .condarc
+// conda configuration file"), such as the mirrors that a site uses for "conda-forge". The
+// zero value is an empty configuration.
 type Condarc struct {
-	Channels []string // asked when neither the user nor the export names any
+	Channels []string // used if neither the user nor the export names channels
 	alias    string
-	custom   map[string]string   // where a channel of that name is, without its name
-	multi    map[string][]string // channels that go by one name
-	mirrored map[string][]string // the places of a channel of that name, in the order in which they are asked
+	custom   map[string]string   // URL of a channel by its name, without the name
+	multi    map[string][]string // several channels under one name
+	mirrored map[string][]string // mirrors of a channel by its name, in order of preference
 }
 
-// maxCondarc bounds a configuration file.
+// maxCondarc limits a configuration file, in bytes.
 const maxCondarc = 1 << 20
 
-// condarcFiles are the files that are read, each over those before it, of the
-// many places that conda knows those without a conda.
+// condarcFiles returns the configuration files in order; later ones override earlier ones.
+// These are the conda locations that do not depend on a conda installation.
 func condarcFiles(getenv func(string) string) []string {
 	files := []string{"/etc/conda/.condarc", "/etc/conda/condarc"}
 	home := getenv("HOME")
@@ -79,7 +79,7 @@ func (rc *Condarc) add(r io.Reader, getenv func(string) string) error {
 		return err
 	}
 	if len(text) > maxCondarc {
-		return fmt.Errorf("it has more than %d bytes", maxCondarc)
+		return fmt.Errorf("larger than %d bytes", maxCondarc)
 	}
 	if strings.TrimSpace(string(text)) == "" {
 		return nil
@@ -117,7 +117,7 @@ func (rc *Condarc) add(r io.Reader, getenv func(string) string) error {
 		rc.multi[name] = mapped(list, value)
 	}
 	for name, list := range file.Mirrored {
-		// mamba knows registries (oci://) too.
+		// mamba allows OCI registries (oci://) too.
 		rc.mirrored[name] = slices.DeleteFunc(mapped(list, value), func(u string) bool { return strings.HasPrefix(u, "oci:") })
 	}
 	if file.Default != nil {
@@ -134,25 +134,25 @@ func mapped(list []string, f func(string) string) []string {
 	return out
 }
 
-// condarcVariable is a variable in a value, as conda finds them.
+// condarcVariable matches a variable in a value, as conda does.
 var condarcVariable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$(\w+|\{\w+\})`) })
 
-// expandVariables puts in the variables that are set; conda leaves the others
-// as they are written.
+// expandVariables expands variables that are set. Like conda, it leaves the others
+// unchanged.
 func expandVariables(s string, getenv func(string) string) string {
 	return condarcVariable().ReplaceAllStringFunc(s, func(as string) string {
 		return cmp.Or(getenv(strings.Trim(as, "${}")), as)
 	})
 }
 
-// Knows says whether the configuration says where a channel of that name is.
+// Knows reports whether the configuration has a channel of that name.
 func (rc *Condarc) Knows(name string) bool {
 	got := rc.locate(name)
 	return len(got) != 1 || got[0] != name
 }
 
-// Locate replaces the names of channels by where the configuration has them;
-// what it does not know stays.
+// Locate replaces the names of configured channels by their URLs. Other names are
+// returned unchanged.
 func (rc *Condarc) Locate(names []string) []string {
 	var out []string
 	for _, name := range names {
@@ -168,7 +168,7 @@ func (rc *Condarc) locate(name string) []string {
 	return []string{rc.one(name)}
 }
 
-// one locates a channel that stands for no others.
+// one returns the URL of a name that stands for a single channel.
 func (rc *Condarc) one(name string) string {
 	if name == "defaults" || strings.Contains(name, "://") || filepath.IsAbs(name) || strings.HasPrefix(name, ".") {
 		return name
@@ -191,8 +191,8 @@ func (rc *Condarc) one(name string) string {
 	return strings.TrimRight(at, "/") + "/" + name
 }
 
-// Mirrors are the channels that the configuration has at several places: where
-// Locate puts them, and then all others.
+// Mirrors returns the groups of mirrors of a channel. The first of each group is the URL
+// that Locate returns.
 func (rc *Condarc) Mirrors() (out [][]string) {
 	for _, name := range slices.Sorted(maps.Keys(rc.mirrored)) {
 		if places := rc.mirrored[name]; len(places) > 1 {
@@ -202,7 +202,7 @@ func (rc *Condarc) Mirrors() (out [][]string) {
 	return out
 }
 
-// Hidden are channels for messages: without the credentials that URLs hold.
+// Hidden returns channels for messages, without the credentials in their URLs.
 func Hidden(channels []string) []string {
 	return mapped(channels, func(c string) string {
 		if strings.Contains(c, "://") {

@@ -67,9 +67,9 @@ show_channel_urls: true
 func TestCondarcWrong(t *testing.T) {
 	for text, want := range map[string]string{
 		"channels: {a: b}":                      "line 1",
-		"a: &x 1\nb: *x\n":                      "references",
+		"a: &x 1\nb: *x\n":                      "aliases",
 		"channels: [a\n":                        "yaml",
-		"x: " + strings.Repeat("x", maxCondarc): "more than",
+		"x: " + strings.Repeat("x", maxCondarc): "larger than",
 		"custom_channels: [a]":                  "line 1",
 	} {
 		file := filepath.Join(t.TempDir(), "rc")

@@ -11,19 +11,19 @@ import (
 	"hpcc/store"
 )
 
-// A Download is an archive that an installation of a plan fetches.
+// A Download is an archive that installing a plan downloads.
 type Download struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	Build   string `json:"build,omitempty"` // of packages of conda
+	Build   string `json:"build,omitempty"` // of conda packages
 	URL     string `json:"url"`             // without credentials
-	Size    int64  `json:"size"`            // bytes; 0 where no index says
-	Here    bool   `json:"cached"`          // in the store already
+	Size    int64  `json:"size"`            // bytes; 0 if unknown
+	Here    bool   `json:"cached"`          // already in the store
 }
 
-// Downloads lists what Layers would fetch, and chooses wheels as it does, but
-// for one thing: what the packages of conda bring for pip is told by their
-// names and dependencies, not by their files. Notes are what is to be told of it.
+// Downloads lists what Layers would download. It chooses wheels as Layers does, except
+// that it infers the distributions of conda packages from names and dependencies, not
+// from their files. notes reports what is uncertain.
 func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list []Download, notes []string, err error) {
 	dir := layer.Archives(s)
 	for _, r := range p.pkgs {
@@ -43,7 +43,7 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 	}
 	po := pipOptions(e, o)
 	if po.Build != nil {
-		po.Build.Step = nil // what sources need is known only if they say it
+		po.Build.Step = nil // the requirements of sources are known only if their metadata is static
 	}
 	wheels, err := pip.Resolve(ctx, s, e.Pip, *t, po)
 	if err != nil {
@@ -53,5 +53,5 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 		_, _, here := r.Kept(dir)
 		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", fetch.Bare(r.URL), r.Size, here})
 	}
-	return list, append(wheels.Notes, fmt.Sprintf("%s: which wheels are needed besides is known for sure only when conda's packages are here", e.File)), nil
+	return list, append(wheels.Notes, fmt.Sprintf("%s: the list of wheels may change when the conda packages are downloaded", e.File)), nil
 }

@@ -83,14 +83,14 @@ func TestHTTPRefuses(t *testing.T) {
 	}{
 		{"no package", answers(".conda", func(w http.ResponseWriter) { w.WriteHeader(404) }), "the server answers 404"},
 		{"no right", answers("repodata.json", func(w http.ResponseWriter) { w.WriteHeader(401) }), "the server answers 401"},
-		{"nothing", func(w http.ResponseWriter, _ *http.Request, _ int) bool { w.WriteHeader(404); return true }, "is the address right?"},
+		{"nothing", func(w http.ResponseWriter, _ *http.Request, _ int) bool { w.WriteHeader(404); return true }, "check the URL"},
 		{"body cut off", answers(".conda", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", fmt.Sprint(len(good)))
 			w.Write(good[:len(good)/2])
 		}), "unexpected EOF"},
-		{"body cut off, no length", answers(".conda", func(w http.ResponseWriter) { w.Write(good[:len(good)/2]) }), fmt.Sprintf("%d bytes came, the index says %d", len(good)/2, len(good))},
-		{"body too long", answers(".conda", func(w http.ResponseWriter) { w.Write(append(good[:len(good):len(good)], 0)) }), fmt.Sprintf("more than %d bytes came", len(good))},
-		{"other body", answers(".conda", func(w http.ResponseWriter) { w.Write(make([]byte, len(good))) }), "its sha256 is"},
+		{"body cut off, no length", answers(".conda", func(w http.ResponseWriter) { w.Write(good[:len(good)/2]) }), fmt.Sprintf("size mismatch: %d bytes, expected %d", len(good)/2, len(good))},
+		{"body too long", answers(".conda", func(w http.ResponseWriter) { w.Write(append(good[:len(good):len(good)], 0)) }), fmt.Sprintf("response larger than %d bytes", len(good))},
+		{"other body", answers(".conda", func(w http.ResponseWriter) { w.Write(make([]byte, len(good))) }), "sha256 mismatch: "},
 		{"index cut off", answers("repodata.json", func(w http.ResponseWriter) { fmt.Fprint(w, `{"info":{},"packages":{}`) }), "unexpected EOF"},
 		{"index of HTML", answers("repodata.json", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") }), "expected '{', found '<'"},
 		{"packed index of HTML", answers(".zst", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") }), "magic number mismatch"},
@@ -111,13 +111,13 @@ func TestWrongDigests(t *testing.T) {
 		record map[string]any
 		want   string
 	}{
-		{"sha256", map[string]any{"sha256": shaA}, "it should be " + shaA},
-		{"md5", map[string]any{"md5": md5A, "sha256": nil}, "it should be " + md5A},
-		{"md5 beside a right sha256", map[string]any{"md5": md5A}, "it should be " + md5A},
-		{"size", map[string]any{"size": 10}, "more than 10 bytes came"},
-		{"larger size", map[string]any{"size": 1 << 40}, "the index says 1099511627776"},
-		{"sha256 that is a path", map[string]any{"sha256": "../../../etc"}, "is no digest"},
-		{"md5 that is none", map[string]any{"md5": strings.Repeat("x", 32)}, "is no digest"},
+		{"sha256", map[string]any{"sha256": shaA}, "expected " + shaA},
+		{"md5", map[string]any{"md5": md5A, "sha256": nil}, "expected " + md5A},
+		{"md5 beside a right sha256", map[string]any{"md5": md5A}, "expected " + md5A},
+		{"size", map[string]any{"size": 10}, "response larger than 10 bytes"},
+		{"larger size", map[string]any{"size": 1 << 40}, "expected 1099511627776"},
+		{"sha256 that is a path", map[string]any{"sha256": "../../../etc"}, "invalid md5 "},
+		{"md5 that is none", map[string]any{"md5": strings.Repeat("x", 32)}, "invalid md5 "},
 	} {
 		p := small
 		p.record = c.record
@@ -131,7 +131,7 @@ func TestWrongDigests(t *testing.T) {
 	p := small
 	p.record = map[string]any{"sha256": nil, "md5": nil, "size": nil}
 	r := mustInstall(t, &p)
-	if !strings.Contains(r.notes(), "env.txt: 1 of 1 packages are taken as they come, without a digest in the channel's index: small") {
+	if !strings.Contains(r.notes(), "env.txt: 1 of 1 packages are not verified (small): no digest in the channel's index") {
 		t.Errorf("a record without digest is not noted: %q", r.notes())
 	}
 }
@@ -258,7 +258,7 @@ func TestChannelLogin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "netrc")
 	t.Setenv("NETRC", file)
 	for _, c := range []struct{ login, netrc, want string }{
-		{"", "", "401 Unauthorized; a login for the host can stand in ~/.netrc"},
+		{"", "", "401 Unauthorized; add credentials for the host to ~/.netrc"},
 		{"", "machine other login me password s3cret\ndefault login me password s3cret\n", "401"}, // a default is for nobody in particular
 		{"", "machine 127.0.0.1 login me password s3cret\n", ""},
 		{"me:s3cret@", "machine 127.0.0.1 login me password wrong\n", ""},

@@ -21,12 +21,12 @@ import (
 	"hpcc/conda/program"
 )
 
-// maxReplaced bounds a file that has a placeholder: it is held in memory.
+// maxReplaced limits files with a placeholder, which are held in memory, in bytes.
 const maxReplaced = 1 << 30
 
-// target is where a file of the package goes, below the prefix: files of noarch
-// python packages go to the python that is installed, those of a sysroot to the
-// system's places; "" is one that is left out.
+// target returns the destination of a file, below the prefix. Files of noarch python
+// packages go to the installed python's directories, those of a sysroot to the system's.
+// It returns "" for files that are left out.
 func (p *pkg) target(src string) string {
 	if p.places != nil {
 		return p.places[src]
@@ -43,7 +43,7 @@ func (p *pkg) target(src string) string {
 	return src
 }
 
-// An installed file, as conda-meta records it (CEP 32).
+// An installed is a file as conda-meta records it (CEP 32).
 type installed struct {
 	Path           string `json:"_path"`
 	Type           string `json:"path_type"`
@@ -65,10 +65,10 @@ func (p *pkg) install(ctx context.Context, w *layer.Writer) error {
 		}
 		e := p.meta.paths[h.Name]
 		if e == nil || p.stale[h.Name] || p.target(h.Name) == "" {
-			return nil // only what the package lists is installed
+			return nil // only listed files are installed
 		}
 		if _, twice := p.done[h.Name]; twice {
-			return errors.New("it stands in the package twice")
+			return errors.New("duplicate entry")
 		}
 		x, err := p.put(w, e, h, r)
 		if err != nil {
@@ -87,7 +87,7 @@ func (p *pkg) install(ctx context.Context, w *layer.Writer) error {
 			continue
 		}
 		if p.meta.paths[src].Type != "directory" {
-			return fmt.Errorf("path %q is listed and not in the package", input.Text(src))
+			return fmt.Errorf("path %q is listed, but not in the package", input.Text(src))
 		}
 		x := &installed{Path: p.target(src), Type: "directory"}
 		if p.lost[x.Path] {
@@ -103,13 +103,13 @@ func (p *pkg) install(ctx context.Context, w *layer.Writer) error {
 		return err
 	}
 	if len(p.outward) > 0 {
-		p.tell("%d links of %s lead out of the environment: %s", len(p.outward), p.rec.Name, input.List(p.outward))
+		p.tell("%d links of %s point outside of the environment: %s", len(p.outward), p.rec.Name, input.List(p.outward))
 	}
 	return p.record(w, append(order, points...))
 }
 
-// stalePyc lists compiled files whose source gets another content by prefix
-// replacement: python would take them for current, by time.
+// stalePyc lists compiled files whose source changes by prefix replacement. Python would
+// consider them current, because it compares times.
 func (p *pkg) stalePyc() map[string]bool {
 	out := map[string]bool{}
 	for _, src := range p.meta.order {
@@ -131,13 +131,13 @@ func (p *pkg) stalePyc() map[string]bool {
 	return out
 }
 
-// put writes one file; nil is one that is left out.
+// put writes one file. It returns nil if the file is left out.
 func (p *pkg) put(w *layer.Writer, e *pathEntry, h *tar.Header, r io.Reader) (*installed, error) {
 	dst := p.target(e.Path)
 	x := &installed{Path: dst, Type: e.Type, SHA256: e.SHA256, Size: e.Size}
 	out := &tar.Header{Typeflag: h.Typeflag, Name: dst, Mode: h.Mode & 0o777, ModTime: h.ModTime.Truncate(time.Second)}
 	if (h.Typeflag == tar.TypeDir) != (e.Type == "directory") && !(e.Type == "" && h.Typeflag == tar.TypeDir) {
-		return nil, fmt.Errorf("its type is %q in the archive and %q in info/paths.json", h.Typeflag, e.Type)
+		return nil, fmt.Errorf("type mismatch: %q in the archive, %q in info/paths.json", h.Typeflag, e.Type)
 	}
 	if p.lost[dst] {
 		return nil, p.spare(h, r)
@@ -148,7 +148,7 @@ func (p *pkg) put(w *layer.Writer, e *pathEntry, h *tar.Header, r io.Reader) (*i
 		return x, w.Header(out)
 	case tar.TypeSymlink:
 		if h.Linkname == "" {
-			return nil, errors.New("it is a link to nothing")
+			return nil, errors.New("link with an empty target")
 		}
 		x.Type = "softlink"
 		out.Linkname, out.Mode = h.Linkname, 0o777
@@ -166,15 +166,15 @@ func (p *pkg) put(w *layer.Writer, e *pathEntry, h *tar.Header, r io.Reader) (*i
 		return p.putLink(w, e, x, out, h)
 	case tar.TypeReg, tar.TypeGNUSparse:
 	default:
-		return nil, fmt.Errorf("its type %q is none that packages have", h.Typeflag)
+		return nil, fmt.Errorf("unsupported file type %q", h.Typeflag)
 	}
 	x.Type = "hardlink"
 	out.Typeflag = tar.TypeReg
 	if e.Size != nil && *e.Size != h.Size {
-		return nil, fmt.Errorf("it has %d bytes, info/paths.json says %d", h.Size, *e.Size)
+		return nil, fmt.Errorf("size mismatch: %d bytes, info/paths.json lists %d", h.Size, *e.Size)
 	}
 	if h.Mode&0o6000 != 0 {
-		p.tell("%s of %s has its setuid or setgid bit taken away", dst, p.rec.Name)
+		p.tell("%s of %s: removed the setuid or setgid bit", dst, p.rec.Name)
 	}
 	if e.Placeholder != "" || wanted(dst) {
 		return x, p.putReplaced(w, e, x, out, h.Size, r)
@@ -195,8 +195,8 @@ func (p *pkg) put(w *layer.Writer, e *pathEntry, h *tar.Header, r io.Reader) (*i
 	return x, nil
 }
 
-// leaves says whether a symbolic link at dst, below the prefix, leads out of it. Such
-// links are harmless in the image, and often intended: they do not point at this machine.
+// leaves reports whether a symbolic link at dst, below the prefix, leads out of it. Such
+// links are often intended, and harmless: they point into the image, not to this host.
 func leaves(dst, target, prefix string) bool {
 	if path.IsAbs(target) {
 		return !strings.HasPrefix(path.Clean(target)+"/", prefix+"/")
@@ -211,7 +211,7 @@ func (p *pkg) putLink(w *layer.Writer, e *pathEntry, x *installed, out, h *tar.H
 	if err != nil {
 		return nil, fmt.Errorf("hard link to %q: %w", input.Text(h.Linkname), err)
 	}
-	if s, ok := p.spares[target]; ok { // another package's file stands there
+	if s, ok := p.spares[target]; ok { // another package owns that path
 		own := *s.h
 		own.Name = h.Name
 		return p.put(w, e, &own, bytes.NewReader(s.data))
@@ -221,10 +221,10 @@ func (p *pkg) putLink(w *layer.Writer, e *pathEntry, x *installed, out, h *tar.H
 	}
 	to, te := p.done[target], p.meta.paths[target]
 	if to == nil || to.Type != "hardlink" {
-		return nil, fmt.Errorf("hard link to %q, which is no file installed before", input.Text(h.Linkname))
+		return nil, fmt.Errorf("hard link to %q: target was not installed before", input.Text(h.Linkname))
 	}
 	if te.Placeholder != e.Placeholder || (e.Placeholder != "" && te.Mode != e.Mode) {
-		return nil, fmt.Errorf("hard link to %q, which has another placeholder", input.Text(h.Linkname))
+		return nil, fmt.Errorf("hard link to %q: different placeholder", input.Text(h.Linkname))
 	}
 	if err := checkSum(e, to.SHA256); err != nil {
 		return nil, err
@@ -234,17 +234,17 @@ func (p *pkg) putLink(w *layer.Writer, e *pathEntry, x *installed, out, h *tar.H
 	return x, w.Header(out)
 }
 
-// A spareFile is a file that is left out, since another package has one of its
-// name: hard links to it may follow.
+// A spareFile is a file that is left out because another package owns its path. Hard
+// links to it may follow.
 type spareFile struct {
 	h    *tar.Header
 	data []byte
 }
 
-// maxSpare bounds the files that are kept so, in bytes, for each package.
+// maxSpare limits the size of spare files per package, in bytes.
 const maxSpare = 64 << 20
 
-// spare keeps a file that is left out.
+// spare keeps the content of a file that is left out.
 func (p *pkg) spare(h *tar.Header, r io.Reader) error {
 	if h.Typeflag != tar.TypeReg || h.Size > maxSpare-p.spared {
 		return nil
@@ -258,29 +258,29 @@ func (p *pkg) spare(h *tar.Header, r io.Reader) error {
 	return err
 }
 
-// Where packages say how the environment is activated.
+// Directories of the scripts and variables for activation.
 const (
 	varsDir    = "etc/conda/env_vars.d/"
 	scriptsDir = "etc/conda/activate.d/"
 )
 
-// wanted says whether the installer itself needs a file's content.
+// wanted reports whether the installer itself needs a file's content.
 func wanted(dst string) bool {
 	return (strings.HasPrefix(dst, varsDir) && strings.HasSuffix(dst, ".json")) || (strings.HasPrefix(dst, scriptsDir) && strings.HasSuffix(dst, ".sh"))
 }
 
-// checkSum holds a file to the digest that its package lists.
+// checkSum compares a file with the digest that its package lists.
 func checkSum(e *pathEntry, got string) error {
 	if e.SHA256 != "" && got != e.SHA256 {
-		return fmt.Errorf("its sha256 is %s, info/paths.json says %s", got, e.SHA256)
+		return fmt.Errorf("sha256 mismatch: %s, info/paths.json lists %s", got, e.SHA256)
 	}
 	return nil
 }
 
-// putReplaced writes a file with the prefix in the place of the placeholder.
+// putReplaced writes a file and replaces the placeholder by the prefix.
 func (p *pkg) putReplaced(w *layer.Writer, e *pathEntry, x *installed, out *tar.Header, size int64, r io.Reader) error {
 	if size > maxReplaced {
-		return fmt.Errorf("it has a placeholder and %d bytes; the most is %d", size, maxReplaced)
+		return fmt.Errorf("file with a placeholder: %d bytes, limit %d", size, maxReplaced)
 	}
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -313,15 +313,14 @@ func (p *pkg) putReplaced(w *layer.Writer, e *pathEntry, x *installed, out *tar.
 	return err
 }
 
-// A command is a program that stands for an entry point of a noarch python
-// package.
+// A command is the script of an entry point of a noarch python package.
 type command struct {
 	name string
 	text []byte
 }
 
-// commands makes the entry points' programs. Of two with one name the latter is
-// taken.
+// commands returns the scripts of the entry points. The last of several with the same
+// name wins.
 func (p *pkg) commands() ([]command, error) {
 	if p.meta.index.NoarchKind() != "python" {
 		return nil, nil
@@ -338,7 +337,7 @@ func (p *pkg) commands() ([]command, error) {
 	return out, nil
 }
 
-// putCommands writes the entry points' programs.
+// putCommands writes the scripts of the entry points.
 func (p *pkg) putCommands(w *layer.Writer) ([]*installed, error) {
 	var out []*installed
 	for _, c := range p.points {
@@ -355,7 +354,7 @@ func (p *pkg) putCommands(w *layer.Writer) ([]*installed, error) {
 	return out, nil
 }
 
-// seconds reads a package's timestamp: milliseconds, in old ones seconds.
+// seconds converts a package's timestamp: milliseconds, or seconds in old packages.
 func seconds(t int64) int64 {
 	if t > 1<<37 {
 		return t / 1000
@@ -363,8 +362,8 @@ func seconds(t int64) int64 {
 	return t
 }
 
-// record writes conda-meta/<name-version-build>.json (CEP 32). Fields that would
-// name paths of this machine are empty.
+// record writes conda-meta/<name-version-build>.json (CEP 32). Fields for local paths are
+// empty.
 func (p *pkg) record(w *layer.Writer, done []*installed) error {
 	files := make([]string, len(done))
 	for i, x := range done {

@@ -73,7 +73,7 @@ func TestInstall(t *testing.T) {
 	if _, ok := r.files["opt/conda/share/unlisted"]; ok {
 		t.Error("a file that the package does not list is installed")
 	}
-	if n := r.notes(); !strings.Contains(n, "2 links of shapes lead out of the environment: lib/abs to /etc/hostname, lib/up to ../../../../../etc") {
+	if n := r.notes(); !strings.Contains(n, "2 links of shapes point outside of the environment: lib/abs to /etc/hostname, lib/up to ../../../../../etc") {
 		t.Errorf("Notes = %q; want the two links that lead out", n)
 	}
 	if r.env.Path != "/opt/conda/bin" || !slices.Equal(r.env.Env, []string{"CONDA_DEFAULT_ENV=/opt/conda", "CONDA_PREFIX=/opt/conda", "CONDA_SHLVL=1"}) {
@@ -164,7 +164,7 @@ func TestCommandsOfOneName(t *testing.T) {
 	if m := record1(t, r, "p-1.0-0"); slices.Contains(m.Files, "bin/x") {
 		t.Errorf("files of p = %q", m.Files)
 	}
-	if !strings.Contains(r.notes(), "1 paths are in p and in q, and the latter's are taken: bin/x") {
+	if !strings.Contains(r.notes(), "1 paths are in both p and q; the latter's are used: bin/x") {
 		t.Errorf("Notes = %q", r.notes())
 	}
 }
@@ -259,7 +259,7 @@ func TestPrefixes(t *testing.T) {
 	p = &testPkg{name: "x", files: []testFile{{path: "f", text: "/short\x00", prefix: "/short", binary: true}}}
 	s := condatest.NewStore(t)
 	_, err = install(t, s, export(p), Options{Channels: []string{newChannel(t, p)}})
-	refused(t, s, "short placeholder", err, `x-1.0-0.conda: pkg-x-1.0-0.tar.zst: entry "f": the prefix "/opt/conda" is longer than the 6 bytes`)
+	refused(t, s, "short placeholder", err, `x-1.0-0.conda: pkg-x-1.0-0.tar.zst: entry "f": the prefix "/opt/conda" is longer than the package's placeholder (6 bytes)`)
 }
 
 func TestFixShebang(t *testing.T) {
@@ -313,7 +313,7 @@ func TestClobber(t *testing.T) {
 	if e := r.files["opt/conda/share/dir"]; e.Header == nil || e.Typeflag != tar.TypeDir {
 		t.Error("share/dir is gone")
 	}
-	for _, want := range []string{"2 paths are in a and in b, and the latter's are taken: share/kind, share/second", "2 paths are in a and in c, and the latter's are taken: share/both, share/gone", "1 paths are in c and in b, and the latter's are taken: share/both"} {
+	for _, want := range []string{"2 paths are in both a and b; the latter's are used: share/kind, share/second", "2 paths are in both a and c; the latter's are used: share/both, share/gone", "1 paths are in both c and b; the latter's are used: share/both"} {
 		if !strings.Contains(r.notes(), want) {
 			t.Errorf("Notes = %q; want %q", r.notes(), want)
 		}
@@ -330,9 +330,9 @@ func TestNotRun(t *testing.T) {
 		{path: "bin/su", text: "x", mode: 0o4755},
 	}}
 	r := mustInstall(t, p)
-	want := []string{"bin/.s-post-link.sh of s is not run: it would change the image in ways that nothing verifies", "bin/.s-pre-link.sh of s is not run: conda alone runs such scripts, where it has the package unpacked, and will give them up",
-		"bin/su of s has its setuid or setgid bit taken away", `etc/conda/activate.d/s.sh is not run when the image is: line 2 runs a program for its output; a program that needs it begins with ". /opt/conda/etc/conda/activate.d/s.sh"`,
-		`etc/conda/activate.d/t.sh is not run when the image is: line 1 looks through the link "lib64"; a program that needs it begins with ". /opt/conda/etc/conda/activate.d/t.sh"`}
+	want := []string{"bin/.s-post-link.sh of s is not run: its changes to the image could not be verified", "bin/.s-pre-link.sh of s is not run: conda alone runs such scripts, where it has the package unpacked, and will give them up",
+		"bin/su of s: removed the setuid or setgid bit", `etc/conda/activate.d/s.sh is not run when the image is: line 2 has a command substitution; a program that needs it begins with ". /opt/conda/etc/conda/activate.d/s.sh"`,
+		`etc/conda/activate.d/t.sh is not run when the image is: line 1 follows the link "lib64"; a program that needs it begins with ". /opt/conda/etc/conda/activate.d/t.sh"`}
 	if !slices.Equal(r.env.Notes, want) {
 		t.Errorf("Notes = %q; want %q", r.env.Notes, want)
 	}
@@ -352,7 +352,7 @@ func TestVariables(t *testing.T) {
 	if want := []string{"B=from b", "CONDA_DEFAULT_ENV=/opt/conda", "CONDA_PREFIX=/opt/conda", "CONDA_SHLVL=1", "HOME_OF_A=/opt/conda", "X=2 = two"}; !slices.Equal(r.env.Env, want) {
 		t.Errorf("Env = %q; want %q", r.env.Env, want)
 	}
-	if len(r.env.Notes) != 5 || !strings.Contains(r.notes(), "c.json: not an object of strings: left out") || !strings.Contains(r.notes(), `"bad name" is no variable`) {
+	if len(r.env.Notes) != 5 || !strings.Contains(r.notes(), "c.json: not an object of strings: left out") || !strings.Contains(r.notes(), `"bad name" is not a variable name`) {
 		t.Errorf("Notes = %q", r.env.Notes)
 	}
 }

@@ -26,16 +26,16 @@ import (
 	"hpcc/store/disk"
 )
 
-// An Environment is what an installed plan gives an image besides its layers.
+// An Environment describes an installed plan to the image, besides its layers.
 type Environment struct {
-	Path   string      // to put before the image's PATH
+	Path   string      // prepended to the image's PATH
 	Env    []string    // NAME=VALUE
 	Wheels []pip.Wheel // packages of pip, by name
-	Notes  []string    // what was not carried out, for people
+	Notes  []string    // what was left out, for people
 }
 
-// Layers installs the plan into layers: fetches, verifies, and writes the
-// packages' files below the prefix. The same plan gives the same layers.
+// Layers downloads and verifies the packages, and writes layers with their files below the
+// prefix. The same plan gives the same layers.
 func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Layer, *Environment, error) {
 	in := &installer{plan: p, store: s, env: &Environment{}}
 	if err := in.fetch(ctx, o); err != nil {
@@ -67,7 +67,7 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 	return layers, in.env, nil
 }
 
-// condaLayers writes the layers of conda's packages, and what their scripts change.
+// condaLayers writes the layers of conda packages and of the changes by their scripts.
 func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, error) {
 	groups := layer.Spread(in.packages, o.PackageLayers, func(p *pkg) layer.Package { return inLayers(p.rec) })
 	layers := make([]v1.Layer, len(groups)+1)
@@ -108,15 +108,15 @@ func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, er
 	return layers, err
 }
 
-// An installer is one installation under way.
+// An installer holds the state of one installation.
 type installer struct {
 	plan     *Plan
 	store    *store.Store
 	packages []*pkg
 	env      *Environment
-	ground   func() ([]v1.Layer, error) // the layers below those of pip's packages, made once
-	kinds    map[string]fileKind        // what is at a path below the prefix
-	files    map[string][]byte          // those that wanted names, by path
+	ground   func() ([]v1.Layer, error) // the layers below those of pip packages; computed once
+	kinds    map[string]fileKind        // file type by path below the prefix
+	files    map[string][]byte          // contents of the files for which wanted is true, by path
 }
 
 // A pkg is a package being installed.
@@ -125,20 +125,20 @@ type pkg struct {
 	rec  *solve.Record
 	file string
 	meta *meta
-	// What another package, installed later, owns: files, and entry points.
+	// Files and entry points that a package installed later owns.
 	lost, lostPoints map[string]bool
 	points           []command
-	places           map[string]string // where the files of a sysroot go; nil of all other packages
+	places           map[string]string // destinations of the files of a sysroot; nil for other packages
 	learned          learned
-	// While it is installed:
-	stale   map[string]bool       // compiled files left out
-	outward []string              // links out of the prefix, and where to
+	// During installation:
+	stale   map[string]bool       // compiled files that are left out
+	outward []string              // links out of the prefix, with their targets
 	done    map[string]*installed // by path in the package
 	spares  map[string]*spareFile
 	spared  int64 // bytes
 }
 
-// fetch downloads all packages, a few at a time.
+// fetch downloads all packages, a few in parallel.
 func (in *installer) fetch(ctx context.Context, o Options) error {
 	dir := layer.Archives(in.store)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -174,7 +174,7 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 	return g.Wait()
 }
 
-// read reads what the packages say of themselves.
+// read reads the metadata of all packages.
 func (in *installer) read(ctx context.Context) error {
 	g, _ := errgroup.WithContext(ctx)
 	g.SetLimit(disk.AtOnce(goruntime.GOMAXPROCS(0), 8))
@@ -189,7 +189,7 @@ func (in *installer) read(ctx context.Context) error {
 				return fmt.Errorf("reading %s: %w", p.rec.FileName, err)
 			}
 			if p.meta.index.Name != p.rec.Name || p.meta.index.Version != p.rec.Version || p.meta.index.Build != p.rec.Build {
-				return fmt.Errorf("reading %s: it holds %s-%s-%s", p.rec.FileName, p.meta.index.Name, p.meta.index.Version, p.meta.index.Build)
+				return fmt.Errorf("reading %s: it contains %s-%s-%s", p.rec.FileName, p.meta.index.Name, p.meta.index.Version, p.meta.index.Build)
 			}
 			return nil
 		})
@@ -197,7 +197,7 @@ func (in *installer) read(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	// An explicit export says nothing of dependencies: the packages do.
+	// Explicit exports lack dependencies, so take them from the packages.
 	byRec := map[*solve.Record]*pkg{}
 	for _, p := range in.packages {
 		if p.rec.Depends == nil {
@@ -222,18 +222,18 @@ func (in *installer) read(ctx context.Context) error {
 			r.Subdir = m
 		}
 		if r.Subdir != "noarch" && m != "" && m != "noarch" && m != in.plan.Subdir {
-			return fmt.Errorf("%s is for %s, the image for %s", r.FileName, m, in.plan.Subdir)
+			return fmt.Errorf("%s is for %s, but the image is for %s", r.FileName, m, in.plan.Subdir)
 		}
 	}
 	return nil
 }
 
-// settle decides who owns each path before anything is written. A path that
-// several packages have is the last one's, as in conda; the others leave it out.
-// What would be written through another package's file or link is refused.
+// settle decides which package owns each path, before anything is written. As in conda,
+// the last of several packages wins and the others leave the path out. A path that would
+// be written through another package's file or link is refused.
 func (in *installer) settle() error {
 	owner := map[string]*pkg{}
-	solid := map[string]bool{} // no directory
+	solid := map[string]bool{} // not a directory
 	clashes := map[[2]string][]string{}
 	claim := func(p *pkg, dst string, dir bool) {
 		if before := owner[dst]; before != nil && before != p && (solid[dst] || !dir) {
@@ -256,13 +256,13 @@ func (in *installer) settle() error {
 		}
 		for d := path.Dir(dst); d != "."; d = path.Dir(d) {
 			if solid[d] {
-				return fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].rec.FileName, input.Text(dst), input.Text(d), owner[d].rec.FileName)
+				return fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in %s", owner[dst].rec.FileName, input.Text(dst), input.Text(d), owner[d].rec.FileName)
 			}
 			in.kinds[d] = directory
 		}
 	}
 	for k, list := range clashes {
-		in.tell("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], input.List(list))
+		in.tell("%d paths are in both %s and %s; the latter's are used: %s", len(list), k[0], k[1], input.List(list))
 	}
 	return nil
 }
@@ -282,10 +282,10 @@ func (p *pkg) aim(claim func(p *pkg, dst string, dir bool)) (err error) {
 			continue
 		}
 		if dst == "conda-meta" || strings.HasPrefix(dst, "conda-meta/") {
-			return fmt.Errorf("path %q is where the record of the environment is kept", input.Text(dst))
+			return fmt.Errorf("path %q would overwrite the environment's conda-meta", input.Text(dst))
 		}
 		if other, twice := mine[dst]; twice {
-			return fmt.Errorf("its paths %q and %q both go to %q", input.Text(other), input.Text(src), input.Text(dst))
+			return fmt.Errorf("paths %q and %q have the same destination %q", input.Text(other), input.Text(src), input.Text(dst))
 		}
 		mine[dst] = src
 		claim(p, dst, p.meta.paths[src].Type == "directory")
@@ -293,20 +293,20 @@ func (p *pkg) aim(claim func(p *pkg, dst string, dir bool)) (err error) {
 	for _, c := range p.points {
 		dst := "bin/" + c.name
 		if _, own := mine[dst]; own {
-			p.lost[dst] = true // the package's own program, as old packages have both
+			p.lost[dst] = true // old packages contain the script and declare the entry point
 		}
 		claim(p, dst, false)
 	}
 	return nil
 }
 
-// tell notes something for people.
+// tell adds a note for people.
 func (in *installer) tell(format string, args ...any) {
 	in.env.Notes = append(in.env.Notes, fmt.Sprintf(format, args...))
 }
 
-// history is the file that makes a directory a conda environment. It holds no
-// time of day.
+// history returns conda-meta/history, which marks a directory as a conda environment. Its
+// date is constant.
 func (in *installer) history() []byte {
 	var b strings.Builder
 	b.WriteString("==> 1980-01-01 00:00:00 <==\n# cmd: hpcc build --conda\n")
@@ -316,7 +316,7 @@ func (in *installer) history() []byte {
 	return []byte(b.String())
 }
 
-// below lists the files of a directory that tell how the environment is activated.
+// below lists the activation files in a directory, by extension.
 func (in *installer) below(dir, ext string) (names []string) {
 	for _, n := range slices.Sorted(maps.Keys(in.files)) {
 		if strings.HasPrefix(n, dir) && strings.HasSuffix(n, ext) {
@@ -326,13 +326,13 @@ func (in *installer) below(dir, ext string) (names []string) {
 	return names
 }
 
-// finishEnv makes the image's variables: those that "conda activate" sets.
+// finishEnv sets the image's variables to those that "conda activate" sets.
 func (in *installer) finishEnv() {
 	prefix := in.plan.Prefix
 	a := &activation{prefix: prefix, is: func(p string) fileKind { return in.kinds[p] }, exported: map[string]bool{}, vars: map[string]string{
 		"PATH": prefix + "/bin:" + restOfPath, "CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": prefix, "CONDA_SHLVL": "1",
 	}}
-	for _, n := range in.below(varsDir, ".json") { // of files that set the same, the last wins
+	for _, n := range in.below(varsDir, ".json") { // the last file that sets a variable wins
 		var m map[string]string
 		if err := json.Unmarshal(in.files[n], &m); err != nil {
 			in.tell("%s: not an object of strings: left out", n)
@@ -340,11 +340,11 @@ func (in *installer) finishEnv() {
 		}
 		for k, v := range m {
 			if !exports.IsVariable(k, v) {
-				in.tell("%s: %q is no variable: left out", n, input.Text(k))
+				in.tell("%s: %q is not a variable name: left out", n, input.Text(k))
 				continue
 			}
 			if k == "PATH" {
-				in.tell("%s: PATH would take the place of the image's: left out", n)
+				in.tell("%s: PATH would replace the image's: left out", n)
 				continue
 			}
 			a.vars[k] = v

@@ -153,15 +153,15 @@ func TestExplicit(t *testing.T) {
 		}
 		note := ""
 		if n := 3 - strings.Count(c.in, "#"); n > 0 {
-			note = fmt.Sprintf("env.txt: %d of 3 packages are taken as they come, without a digest in the export", n)
+			note = fmt.Sprintf("env.txt: %d of 3 packages are not verified (", n)
 		}
 		if notes := r.notes(); (note == "" && strings.Contains(notes, "digest")) || !strings.Contains(notes, note) {
 			t.Errorf("%s: Notes = %q; want %q", c.name, notes, note)
 		}
 	}
 	for _, c := range []struct{ name, in, want string }{
-		{"sha256", "CHANNEL/linux-64/app-1.0-0.conda#" + shaA, "its sha256 is"},
-		{"md5", "CHANNEL/linux-64/app-1.0-0.conda#" + md5A, "its md5 is"},
+		{"sha256", "CHANNEL/linux-64/app-1.0-0.conda#" + shaA, "sha256 mismatch: "},
+		{"md5", "CHANNEL/linux-64/app-1.0-0.conda#" + md5A, "md5 mismatch: "},
 		{"missing", "CHANNEL/linux-64/app-2.0-0.conda", "app-2.0-0.conda"},
 		{"host", "file://elsewhere/linux-64/app-2.0-0.conda", "not of the form file:///directory"},
 	} {
@@ -180,7 +180,7 @@ func TestExplicit(t *testing.T) {
 func TestExplicitPlatform(t *testing.T) {
 	p := &testPkg{name: "p", subdir: "linux-ppc64le"}
 	b := p.bytes(t)
-	for _, c := range []struct{ dir, want string }{{"linux-64", "is for linux-ppc64le, the image for linux-64"}, {"pkgs", "is for linux-ppc64le, the image for linux-64"}, {"linux-ppc64le", "is for linux-ppc64le"}} {
+	for _, c := range []struct{ dir, want string }{{"linux-64", "is for linux-ppc64le, but the image is for linux-64"}, {"pkgs", "is for linux-ppc64le, but the image is for linux-64"}, {"linux-ppc64le", "is for linux-ppc64le"}} {
 		file := filepath.Join(t.TempDir(), c.dir, "p-1.0-0.conda")
 		testenv.Write(t, file, b)
 		s := condatest.NewStore(t)

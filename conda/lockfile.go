@@ -13,15 +13,14 @@ import (
 	"hpcc/conda/solve"
 )
 
-// LockBase adds the packages of the plan to what is locked of an environment that stands
-// on them.
+// LockBase adds the packages of a base plan to the lock of the environment above it.
 func (p *Plan) LockBase(l *exports.Locked) {
 	for _, r := range p.pkgs {
 		l.Add(lockedRecord(r), r.URL, true)
 	}
 }
 
-// Lock is the plan as Layers carried it out, with the wheels that it chose.
+// Lock returns the lock of an installed plan, with the chosen wheels.
 func (p *Plan) Lock(wheels []pip.Wheel) exports.Locked {
 	l := exports.Locked{Platform: p.Subdir, Variables: p.export.Variables, Built: map[string][]string{}}
 	for _, r := range p.pkgs {
@@ -51,7 +50,7 @@ func (p *Plan) Lock(wheels []pip.Wheel) exports.Locked {
 	return l
 }
 
-// rank is the place of a channel among those that the user named.
+// rank returns the position of a channel in the user's list.
 func (p *Plan) rank(channel string) int {
 	for i, name := range p.channels {
 		if c, err := openChannel(name); err == nil && fetch.Bare(c.url) == channel {
@@ -61,7 +60,7 @@ func (p *Plan) rank(channel string) int {
 	return len(p.channels)
 }
 
-// lockedRecord is a package as a lock file has it.
+// lockedRecord converts a package record to its form in a lock file.
 func lockedRecord(r *solve.Record) exports.LockedPackage {
 	x := exports.LockedPackage{Name: r.Name, Version: r.Version, Manager: "conda", Dependencies: map[string]string{}}
 	x.Hash.MD5, x.Hash.SHA256 = r.MD5, r.SHA256

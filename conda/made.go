@@ -13,26 +13,26 @@ import (
 	"hpcc/conda/layer"
 )
 
-// A build with one package changed costs that package: layers are kept with what their
-// packages were, and taken again where nothing of it changed.
+// Layers are cached by what they depend on, so that a build with one changed package
+// installs only that package.
 
-// madeFormat is in the key of each: raise it when an installed package becomes
-// another layer than before.
+// madeFormat is part of every cache key. Raise it when the same package is installed as a
+// different layer.
 const madeFormat = 2
 
-// learned is what the installation of a package brings to light besides its files.
+// learned is the result of installing a package, besides its files.
 type learned struct {
 	Notes []string          `json:"notes,omitempty"`
-	Links []string          `json:"links,omitempty"` // paths that are symbolic links
-	Files map[string][]byte `json:"files,omitempty"` // those that say how the environment is activated
+	Links []string          `json:"links,omitempty"` // paths of symbolic links
+	Files map[string][]byte `json:"files,omitempty"` // contents of the activation files
 }
 
-// tell notes something for people.
+// tell adds a note for people.
 func (p *pkg) tell(format string, args ...any) {
 	p.learned.Notes = append(p.learned.Notes, fmt.Sprintf(format, args...))
 }
 
-// key is all that a layer of packages depends on.
+// key returns the cache key of a layer: a digest of everything that the layer depends on.
 func (in *installer) key(members []*pkg) (string, error) {
 	type part struct {
 		Name, Version, Build, Channel, URL, File, MD5, SHA256 string
@@ -54,7 +54,7 @@ func (in *installer) key(members []*pkg) (string, error) {
 	return layer.Key(k)
 }
 
-// install writes packages into a layer, or finds the one that was made of them before.
+// install writes packages into a layer, or returns the cached layer of the same packages.
 func (in *installer) install(ctx context.Context, members []*pkg, o Options) (v1.Layer, error) {
 	key, err := in.key(members)
 	if err != nil {
@@ -83,7 +83,7 @@ func (in *installer) install(ctx context.Context, members []*pkg, o Options) (v1
 	return layer.Keep(in.store, key, info, all)
 }
 
-// madeBefore finds a layer in the store, whole, and what was learned with it.
+// madeBefore returns a complete layer from the store, and what was learned with it.
 func (in *installer) madeBefore(key string, members []*pkg) (v1.Layer, bool) {
 	l, raw, ok := layer.Find(in.store, key)
 	var all []learned
@@ -96,7 +96,7 @@ func (in *installer) madeBefore(key string, members []*pkg) (v1.Layer, bool) {
 	return l, true
 }
 
-// learn gathers what the packages' installation brought to light.
+// learn merges the results of installing the packages.
 func (in *installer) learn() {
 	in.files = map[string][]byte{}
 	for _, p := range in.packages {

@@ -11,9 +11,8 @@ import (
 	"hpcc/conda/solve"
 )
 
-// A pathEntry is a line of info/paths.json (CEP 34), or of its predecessors
-// (then without type, size and digest). What is to be copied and not linked
-// (no_link) makes no difference to an image.
+// A pathEntry is an entry of info/paths.json (CEP 34), or of its predecessors, which lack
+// type, size and digest. no_link is ignored, because images contain no links to packages.
 type pathEntry struct {
 	Path        string `json:"_path"`
 	Type        string `json:"path_type"`
@@ -23,7 +22,7 @@ type pathEntry struct {
 	Placeholder string `json:"prefix_placeholder,omitempty"`
 }
 
-// meta is what a package says of itself below info/.
+// meta holds the metadata of a package, below info/.
 type meta struct {
 	index       solve.Record
 	paths       map[string]*pathEntry
@@ -31,29 +30,29 @@ type meta struct {
 	entryPoints []string
 }
 
-// mostUnpacked bounds a package of which nothing else is known: size is that of its
-// file. What unpacks to a thousand times as much is nothing but zeros.
+// mostUnpacked limits the unpacked size of a package whose file has size bytes. A higher
+// compression ratio occurs only for constant data.
 func mostUnpacked(size int64) int64 {
 	return min(maxUnpacked, slack+maxRatio*min(size, maxPackage))
 }
 
-// unpacked bounds the archive of a package whose file has size bytes: by the files
-// that it lists, where it lists their sizes.
+// unpacked limits the unpacked size of a package whose file has size bytes, by the listed
+// sizes of its files if it has any.
 func (m *meta) unpacked(size int64) int64 {
 	n, most := int64(slack), mostUnpacked(size)
 	for _, e := range m.paths {
 		if e.Size == nil || *e.Size < 0 || *e.Size > most-n {
 			return most
 		}
-		n += *e.Size + 4096 // its header
+		n += *e.Size + 4096 // tar header
 	}
 	return min(n, most)
 }
 
-// oldPlaceholder is the prefix of packages whose has_prefix names none.
+// oldPlaceholder is the placeholder of packages whose has_prefix names none.
 const oldPlaceholder = "/opt/anaconda1anaconda2anaconda3"
 
-// infoFiles collects the files below info/ that matter.
+// infoFiles collects the required files below info/.
 type infoFiles map[string][]byte
 
 func (f infoFiles) take(name string, r io.Reader) error {
@@ -63,7 +62,7 @@ func (f infoFiles) take(name string, r io.Reader) error {
 		return nil
 	}
 	if _, twice := f[name]; twice {
-		return fmt.Errorf("info/%s stands in the package twice", name)
+		return fmt.Errorf("duplicate entry info/%s", name)
 	}
 	b, err := input.ReadAll(r, maxInfo)
 	if err != nil {
@@ -73,14 +72,14 @@ func (f infoFiles) take(name string, r io.Reader) error {
 	return nil
 }
 
-// parse reads what was collected.
+// parse parses the collected files.
 func (f infoFiles) parse() (*meta, error) {
 	m := &meta{paths: map[string]*pathEntry{}}
 	if err := json.Unmarshal(f["index.json"], &m.index); err != nil {
 		return nil, fmt.Errorf("reading info/index.json: %w", err)
 	}
 	if !solve.IsName(m.index.Name) || !solve.IsVersion(m.index.Version) || !solve.IsBuild(m.index.Build) {
-		return nil, fmt.Errorf("info/index.json has the name %q, version %q, build %q", input.Text(m.index.Name), input.Text(m.index.Version), input.Text(m.index.Build))
+		return nil, fmt.Errorf("info/index.json: invalid name %q, version %q or build %q", input.Text(m.index.Name), input.Text(m.index.Version), input.Text(m.index.Build))
 	}
 	if err := m.readLink(f["link.json"]); err != nil {
 		return nil, err
@@ -100,10 +99,10 @@ func (m *meta) readPaths(b []byte) error {
 		return fmt.Errorf("reading info/paths.json: %w", err)
 	}
 	if p.Version > 1 {
-		return fmt.Errorf("info/paths.json has version %d; 1 is known", p.Version)
+		return fmt.Errorf("info/paths.json: unsupported version %d: want 1", p.Version)
 	}
 	if p.Paths == nil {
-		return errors.New("info/paths.json lists no paths, not even none")
+		return errors.New("info/paths.json: missing list of paths")
 	}
 	for _, e := range p.Paths {
 		if err := m.add(e); err != nil {
@@ -115,7 +114,7 @@ func (m *meta) readPaths(b []byte) error {
 
 func (m *meta) add(e *pathEntry) error {
 	if e == nil {
-		return fmt.Errorf("an entry is null")
+		return fmt.Errorf("entry is null")
 	}
 	clean, err := input.CleanPath(e.Path)
 	if err != nil {
@@ -125,13 +124,13 @@ func (m *meta) add(e *pathEntry) error {
 		return fmt.Errorf("path %q is the prefix itself", input.Text(e.Path))
 	}
 	if m.paths[clean] != nil {
-		return fmt.Errorf("path %q stands there twice", input.Text(clean))
+		return fmt.Errorf("duplicate path %q", input.Text(clean))
 	}
 	if e.Placeholder != "" && e.Mode != "text" && e.Mode != "binary" {
 		return fmt.Errorf("path %q: file_mode %q is neither text nor binary", input.Text(clean), e.Mode)
 	}
 	if strings.ContainsAny(e.Placeholder, "\x00\n") {
-		return fmt.Errorf("path %q: its placeholder %q is no path", input.Text(clean), input.Text(e.Placeholder))
+		return fmt.Errorf("path %q: placeholder %q is not a path", input.Text(clean), input.Text(e.Placeholder))
 	}
 	e.Path, e.SHA256 = clean, strings.ToLower(e.SHA256)
 	m.paths[clean] = e
@@ -142,7 +141,7 @@ func (m *meta) add(e *pathEntry) error {
 // readLegacy reads info/files and info/has_prefix.
 func (m *meta) readLegacy(f infoFiles) error {
 	if _, ok := f["files"]; !ok {
-		return errors.New("it has neither info/paths.json nor info/files")
+		return errors.New("missing info/paths.json and info/files")
 	}
 	for _, l := range input.Lines(f["files"]) {
 		if err := m.add(&pathEntry{Path: l}); err != nil {
@@ -164,7 +163,7 @@ func (m *meta) readLegacy(f infoFiles) error {
 	return nil
 }
 
-// parsePrefix reads "PLACEHOLDER MODE PATH" or "PATH"; each may be quoted.
+// parsePrefix parses "PLACEHOLDER MODE PATH" or "PATH"; each may be quoted.
 func parsePrefix(line string) (placeholder, mode, file string, err error) {
 	first, rest := field(line)
 	if rest == "" && first != "" {
@@ -183,7 +182,7 @@ func parsePrefix(line string) (placeholder, mode, file string, err error) {
 	return first, mode, file, nil
 }
 
-// field takes the first field off a line.
+// field returns the first field of a line, and the rest.
 func field(line string) (first, rest string) {
 	if line != "" && (line[0] == '"' || line[0] == '\'') {
 		first, rest, _ = strings.Cut(line[1:], line[:1])

@@ -9,10 +9,10 @@ import (
 	"hpcc/conda/solve"
 )
 
-// mirrorsOf are the places of a channel at a URL; nil where it is the only one.
+// mirrorsOf returns the mirrors of a channel URL, or nil if it has no others.
 func (o Options) mirrorsOf(u string) *fetch.Mirrors {
 	for _, group := range o.Mirrors {
-		below, ok := strings.CutPrefix(u, group[0]) // a label of it
+		below, ok := strings.CutPrefix(u, group[0]) // a label of the channel
 		if len(group) < 2 || !ok || (below != "" && !strings.HasPrefix(below, "/")) {
 			continue
 		}
@@ -25,8 +25,7 @@ func (o Options) mirrorsOf(u string) *fetch.Mirrors {
 	return nil
 }
 
-// mirrorsBeside are the places of a channel of which a list names one, u, which is asked
-// first; nil where there are no others.
+// mirrorsBeside returns u and its mirrors, u first, or nil if it has no mirrors.
 func (o Options) mirrorsBeside(u string) *fetch.Mirrors {
 	for _, group := range o.Mirrors {
 		for i, place := range group {
@@ -44,8 +43,8 @@ func (o Options) mirrorsBeside(u string) *fetch.Mirrors {
 	return nil
 }
 
-// index reads the records of the wanted names from one subdirectory of a
-// channel, at the first of its places that has it; a subdirectory that is not there has none.
+// index reads the records of the wanted names from one subdirectory of a channel, at the
+// first mirror that has it. A missing subdirectory has no records.
 func (c channel) index(ctx context.Context, subdir string, wanted map[string]bool) (rs []*solve.Record, err error) {
 	if c.mirrors == nil {
 		return c.indexHere(ctx, subdir, wanted)

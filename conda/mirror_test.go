@@ -69,7 +69,7 @@ func TestMirrors(t *testing.T) {
 	refused(t, nil, "none answers", err, "/other/")
 	s := condatest.NewStore(t)
 	_, err = install(t, s, text, Options{Channels: []string{condatest.FileURL(lying)}, Mirrors: [][]string{{condatest.FileURL(lying), condatest.FileURL(lagging)}}})
-	refused(t, s, "no mirror has the bytes", err, "100 bytes came, the index says")
+	refused(t, s, "no mirror has the bytes", err, "size mismatch: 100 bytes, expected")
 }
 
 // Lists of URLs with digests, as lock files are, are had from a channel's other places,
@@ -93,7 +93,7 @@ func TestMirrorsOfLists(t *testing.T) {
 		{"a label", nowhere + "/label/x", "#sha256:" + condatest.SHA256(b), []string{filepath.Dir(good), nowhere + "/label"}, "no such file"},
 		{"of another channel", nowhere, "#sha256:" + condatest.SHA256(b), []string{good, nowhere + "2"}, "no such file"},
 		{"without a digest", nowhere, "", []string{nowhere, good}, "no such file"},
-		{"none has the bytes", lying, "#sha256:" + condatest.SHA256(b), []string{lying, nowhere}, "its sha256 is"},
+		{"none has the bytes", lying, "#sha256:" + condatest.SHA256(b), []string{lying, nowhere}, "sha256 mismatch: "},
 	} {
 		var group []string
 		for _, m := range c.mirrors {

@@ -12,38 +12,38 @@ import (
 	"hpcc/conda/solve"
 )
 
-// A Move says what became of one package of an export that could not be taken
-// as it stood there: on another platform, or in a channel that has it no longer.
+// A Move records what happened to a package that could not be installed as exported: on
+// another platform, or because the channel no longer has it.
 type Move struct {
-	Name string // as the export has it; of an added package, its own
-	From string // version=build of the export; "" of an added package
-	To   string // name=version=build that was taken; "" of a missing one
+	Name string // in the export; of an added package, its own
+	From string // version=build in the export; "" for an added package
+	To   string // the chosen name=version=build; "" for a missing package
 	Fate Fate
-	Why  string // for people; "" where the fate says it all
+	Why  string // for people; "" if the fate suffices
 }
 
-// A Fate is how near a moved package is to what it was.
+// A Fate says how close the chosen package is to the exported one.
 type Fate string
 
 const (
 	exact       Fate = "exact"         // the same version and build
 	rebuilt     Fate = "same version"  // another build of the same version
-	changed     Fate = "other version" // of the same package
-	substituted Fate = "substituted"   // another package does its work
-	missing     Fate = "missing"       // and the others do without it
-	added       Fate = "added"         // needed there, and not in the export
+	changed     Fate = "other version" // another version of the same package
+	substituted Fate = "substituted"   // another package replaces it
+	missing     Fate = "missing"       // left out
+	added       Fate = "added"         // a new dependency, not in the export
 )
 
-// Fates returns all of them, from what was lost to what is as good.
+// Fates returns all fates, from the worst to the best.
 func Fates() []Fate { return []Fate{missing, substituted, changed, rebuilt, added, exact} }
 
-// IsExact reports whether the very package was taken.
+// IsExact reports whether exactly the exported package was chosen.
 func (f Fate) IsExact() bool { return f == exact }
 
-// A substitute says what does the work of packages that only some platforms have.
+// A substitute names replacements for packages that only some platforms have.
 type substitute struct {
-	names []string // "x*" is all that begin so
-	by    []string // the first of them that is in the answer
+	names []string // "x*" matches all names with that prefix
+	by    []string // replacements; the first one in the solution counts
 	why   string
 }
 
@@ -55,7 +55,7 @@ var substitutes = []substitute{
 	{[]string{"_libgcc_mutex", "_openmp_mutex", "_sysroot_*", "*-cos6-x86_64", "*-cos7-x86_64"}, nil, "it only holds other packages of its platform together"},
 }
 
-// substituteOf finds what is known of a name.
+// substituteOf returns the substitute of a name, or nil.
 func substituteOf(name string) *substitute {
 	for i, s := range substitutes {
 		for _, n := range s.names {
@@ -69,8 +69,8 @@ func substituteOf(name string) *substitute {
 	return nil
 }
 
-// renamed is a package's name on another platform: ld_impl_linux-64 is
-// ld_impl_linux-ppc64le there.
+// renamed returns a package's name on another platform: ld_impl_linux-64 becomes
+// ld_impl_linux-ppc64le.
 func renamed(name, from, to string) string {
 	if rest, ok := strings.CutSuffix(name, from); ok && from != "" {
 		return rest + to
@@ -78,23 +78,23 @@ func renamed(name, from, to string) string {
 	return name
 }
 
-// A move is an export on its way to packages that it does not name exactly.
+// A move is the state of moving an export to other packages.
 type move struct {
 	export  *exports.Export
 	options Options
 	fetch   solve.Fetcher
-	source  map[string]*solve.Record // the export's own packages by name, as far as they are known
-	has     map[string]bool          // names that the target has, as they are called there
-	alias   map[string]string        // what the export's names are called on the target
+	source  map[string]*solve.Record // known records of the export's own packages, by name
+	has     map[string]bool          // names that the target has, as renamed
+	alias   map[string]string        // names on the target, by the export's names
 	entries map[string]exports.Entry // by name on the target
-	roots   map[string]bool          // names that no other package of the export needs
+	roots   map[string]bool          // names on which no other package of the export depends
 	problem *solve.Problem
 	lines   map[string]int // of the export, by the names of its specs
 }
 
-// solve finds packages for the target that are as near to the export as they go
-// together: packages that nothing else in the export needs, and python X.Y,
-// must be there; the others are kept if they can be; versions stay, or become the nearest.
+// solve finds the packages for the target that are closest to the export and fit together.
+// Packages on which nothing else depends, and python X.Y, are required; the others are
+// kept if possible. Versions stay, or become the nearest.
 func (m *move) solve(ctx context.Context) ([]*solve.Record, []Move, error) {
 	all, err := m.prepare(ctx)
 	if err != nil {
@@ -115,7 +115,8 @@ func (m *move) solve(ctx context.Context) ([]*solve.Record, []Move, error) {
 	return pkgs, m.table(pkgs), nil
 }
 
-// wish makes wishes of what must be there. python comes first: most depends on it.
+// wish adds constraints for the required packages. python comes first, since most packages
+// depend on it.
 func (m *move) wish() error {
 	p := m.problem
 	for _, e := range m.export.Entries {
@@ -143,7 +144,7 @@ func (m *move) wish() error {
 	return nil
 }
 
-// prepare reads what the target has of the export's names and of what they need.
+// prepare reads the target's records of the export's names and of their dependencies.
 func (m *move) prepare(ctx context.Context) ([]*solve.Record, error) {
 	virtual, err := m.options.virtual()
 	if err != nil {
@@ -176,8 +177,8 @@ func (m *move) prepare(ctx context.Context) ([]*solve.Record, error) {
 	return all, err
 }
 
-// specs makes wishes of what the export names by conditions, in its order but
-// python first: most depends on it. As in conda, python brings pip then.
+// specs adds constraints for the export's specs in their order, but python first, since most
+// packages depend on it. As in conda, python implies pip.
 func (m *move) specs() error {
 	m.lines = map[string]int{}
 	for _, w := range m.export.Wishes() {
@@ -196,8 +197,8 @@ func (m *move) specs() error {
 	return nil
 }
 
-// findRoots finds the packages that no other of the export needs. Where the
-// export's own packages are not known, that is all of them.
+// findRoots returns the packages on which no other package of the export depends. Without
+// records of the export's packages, that is all of them.
 func (m *move) findRoots() map[string]bool {
 	needed := map[string]bool{}
 	for name, r := range m.source {
@@ -216,7 +217,7 @@ func (m *move) findRoots() map[string]bool {
 	return roots
 }
 
-// refuse lists packages that must be there and that the target does not have.
+// refuse returns an error that lists the required packages missing on the target.
 func (m *move) refuse() error {
 	var f input.Faults
 	for _, e := range m.export.Entries {
@@ -230,7 +231,7 @@ func (m *move) refuse() error {
 	return &exports.LineError{File: m.export.File, Line: f.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(f.Texts), len(m.export.Entries), m.options.Subdir, f.Join("; "))}
 }
 
-// line is the first line of the export that has part in a contradiction.
+// line returns the first line of the export that is part of a conflict.
 func (m *move) line(u *solve.Unsolvable) int {
 	for _, e := range m.export.Entries {
 		if slices.Contains(u.Names, m.alias[e.Name]) {
@@ -248,7 +249,7 @@ func (m *move) line(u *solve.Unsolvable) int {
 	return m.export.Wishes()[0].Line
 }
 
-// table says what became of each package of the export, and what came in addition.
+// table returns what happened to each package of the export, and the added packages.
 func (m *move) table(pkgs []*solve.Record) []Move {
 	taken := map[string]*solve.Record{}
 	for _, r := range pkgs {
@@ -267,7 +268,7 @@ func (m *move) table(pkgs []*solve.Record) []Move {
 		}
 		out = append(out, row)
 	}
-	for _, r := range pkgs { // what is wished for always brings more with it
+	for _, r := range pkgs { // constraints always add dependencies
 		if !used[r.Name] && len(m.lines) == 0 {
 			out = append(out, Move{Name: r.Name, To: r.Name + "=" + r.Version + "=" + r.Build, Fate: added, Why: neededBy(r.Name, pkgs)})
 		}
@@ -275,7 +276,7 @@ func (m *move) table(pkgs []*solve.Record) []Move {
 	return out
 }
 
-// fate compares a package with the export's.
+// fate compares a chosen package with the exported one.
 func (m *move) fate(e exports.Entry, r *solve.Record) (Fate, string) {
 	switch {
 	case r.Version == e.Version && r.Build == e.Build && m.alias[e.Name] == e.Name:
@@ -291,7 +292,7 @@ func (m *move) fate(e exports.Entry, r *solve.Record) (Fate, string) {
 	return changed, "there is no version " + e.Version
 }
 
-// gone says why a package of the export is not taken, and what does its work.
+// gone explains why a package of the export is not used, and what replaces it.
 func (m *move) gone(e exports.Entry, taken map[string]*solve.Record) (Fate, string, string) {
 	if s := substituteOf(e.Name); s != nil && !m.has[m.alias[e.Name]] {
 		for _, by := range s.by {
@@ -307,7 +308,7 @@ func (m *move) gone(e exports.Entry, taken map[string]*solve.Record) (Fate, stri
 	return missing, "", "there is no package of that name, and nothing needs it there"
 }
 
-// neededBy names the first packages that need a name.
+// neededBy names the first packages that depend on a name.
 func neededBy(name string, pkgs []*solve.Record) string {
 	var who []string
 	for _, r := range pkgs {

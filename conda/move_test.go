@@ -143,7 +143,7 @@ func TestResolveSolves(t *testing.T) {
 		t.Errorf("Names = %q; want %q", got, want)
 	}
 	_, err = Resolve(t.Context(), read(t, "# platform: linux-64\na=1.0=h_0\npython=3.+!1=0\n"), Options{Channels: []string{dir}, Subdir: "linux-64"})
-	if err == nil || !strings.Contains(err.Error(), "env.txt:3: ") || !strings.Contains(err.Error(), "is no version") {
+	if err == nil || !strings.Contains(err.Error(), "env.txt:3: ") || !strings.Contains(err.Error(), "is not a version") {
 		t.Errorf("Resolve = %v; want that line 3 has no version", err)
 	}
 	_, err = Resolve(t.Context(), read(t, "# platform: linux-64\na=1.0=h_0\npython=3.10.1=0\n"), Options{Channels: []string{dir}, Subdir: "linux-64"})

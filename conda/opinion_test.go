@@ -227,7 +227,7 @@ func TestOpinionReal(t *testing.T) {
 	for subdir, file := range map[string]string{"linux-64": linux, "osx-64": mac} {
 		s := condatest.NewStore(t)
 		_, err := install(t, s, explicitOf(t, file), Options{Subdir: subdir})
-		refused(t, s, file, err, "it is a link to nothing")
+		refused(t, s, file, err, "link with an empty target")
 	}
 	py := python("3.11.4")
 	pyFile := filepath.Join(newChannel(t, py), py.subdir, py.dist()+py.format)

@@ -44,10 +44,10 @@ func TestExportWithPip(t *testing.T) {
 	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{wheels}}}
 	for _, c := range []struct{ name, text, want, note string }{
 		{"list.txt", export(python, &six) + "\ndemo=1=pypi_0\n", "demo 1", ""},
-		{"list.txt", export(python) + "\ndemo=2=pypi_0\nhelper=1=pypi_0\n", "demo 2, helper 1", "demo 2 needs six, which nothing brings"},
+		{"list.txt", export(python) + "\ndemo=2=pypi_0\nhelper=1=pypi_0\n", "demo 2, helper 1", "demo 2 needs six, which no package provides"},
 		{"environment.yml", "dependencies:\n- python=3.11\n- six\n- pip:\n  - demo\n", "demo 2, helper 1", ""},
 		{"environment.yml", "dependencies:\n- python=3.11\n- pip:\n  - hashed==3 --hash=" + sum + "\n", "hashed 3", ""},
-		{"requirements.txt", "demo<2\n", "demo 1", "requirements.txt: it does not say for which python it is; 3.11 is taken, --python names another"},
+		{"requirements.txt", "demo<2\n", "demo 1", "requirements.txt: no python version given; using 3.11 (choose another with --python)"},
 	} {
 		files, env, err := installPip(t, c.text, c.name, o)
 		if err != nil {
@@ -75,8 +75,8 @@ func TestExportWithPipRefused(t *testing.T) {
 	for _, c := range []struct{ name, text, python, want string }{
 		{"list.txt", export(&six) + "\ndemo=1=pypi_0\n", "", "list.txt:4: pip packages need a python in the environment"},
 		{"list.txt", export(python) + "\nnone=1=pypi_0\n", "", "list.txt: 1 pip packages cannot be installed: line 4: none==1: there is no package none in "},
-		{"list.txt", export(python), "3.11", "list.txt: it lists packages of conda, so that python 3.11 has to stand there: python=3.11"},
-		{"requirements.txt", "demo==1\n", ">=3.9", "python \">=3.9\": no version; write 3.11"},
+		{"list.txt", export(python), "3.11", "list.txt: the export lists conda packages: add python 3.11 to it, as python=3.11"},
+		{"requirements.txt", "demo==1\n", ">=3.9", "python \">=3.9\": not a version (for example 3.11)"},
 		{"requirements.txt", "demo==1\n", "3.12", "requirements.txt:1: python=3.12 has no build for linux-64"},
 		{"requirements.txt", "--index-url https://$HPCC_NO_SUCH@h/simple\ndemo==1\n", "", "variable HPCC_NO_SUCH is not set"},
 	} {

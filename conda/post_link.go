@@ -14,11 +14,10 @@ import (
 	"hpcc/conda/program"
 )
 
-// postLinkDriver runs the scripts of packages one after the other, as conda does
-// (CEP 34): with the variables of the package, in the activated environment, with the shell
-// that they are written for where there is one. Its arguments are the packages: a
-// name, a version, a build number. What a script wants to be read it writes to
-// .messages.txt.
+// postLinkDriver runs the post-link scripts in sequence as conda does (CEP 34): with the
+// package's variables, in the activated environment, by bash if it exists. Its arguments
+// are the name, version and build number of each package. Scripts write messages for the
+// user to .messages.txt.
 const postLinkDriver = `shell=sh
 if command -v bash >/dev/null 2>&1; then shell=bash; fi
 while [ $# -gt 0 ]; do
@@ -38,12 +37,11 @@ while [ $# -gt 0 ]; do
 	fi
 done`
 
-// postLinkFailed begins the driver's last line about a script that failed.
+// postLinkFailed starts the driver's last line about a failed script.
 const postLinkFailed = "hpcc: "
 
-// postLink runs the post-link scripts of all packages, each after those of the
-// packages that its own needs. What they change is a layer, nil for nothing. Where
-// nothing can run they are told of.
+// postLink runs the post-link scripts of all packages, dependencies first. It returns the
+// layer of their changes, or nil. If nothing can run, it notes the scripts instead.
 func (in *installer) postLink(ctx context.Context, o Options, below []v1.Layer) (v1.Layer, error) {
 	var words, scripts []string
 	for _, p := range in.packages {
@@ -69,7 +67,7 @@ func (in *installer) postLink(ctx context.Context, o Options, below []v1.Layer) 
 		why = err.Error()
 	}
 	if why == "" {
-		why = "it would change the image in ways that nothing verifies"
+		why = "its changes to the image could not be verified"
 	}
 	for _, s := range scripts {
 		in.tell("%s is not run: %s", s, why)
@@ -77,8 +75,7 @@ func (in *installer) postLink(ctx context.Context, o Options, below []v1.Layer) 
 	return nil, nil
 }
 
-// linkScript is where a package has a script that is run before or after it is
-// linked, below the prefix.
+// linkScript returns the path of a link script of the package, below the prefix.
 func (p *pkg) linkScript(when string) string { return "bin/." + p.rec.Name + "-" + when + "-link.sh" }
 
 func (in *installer) isScript(path string) bool {
@@ -86,7 +83,7 @@ func (in *installer) isScript(path string) bool {
 	return k == regularFile || k == symbolicLink
 }
 
-// postLinkError says which script failed.
+// postLinkError names the script that failed.
 func postLinkError(err error) error {
 	if err == nil {
 		return nil
@@ -96,9 +93,9 @@ func postLinkError(err error) error {
 		log := bytes.TrimRight(failed.Log, "\n")
 		if what, ok := strings.CutPrefix(string(log[bytes.LastIndexByte(log, '\n')+1:]), postLinkFailed); ok {
 			if program.Offline().Match(log) {
-				return &program.Error{Err: fmt.Errorf("%s: it wants to download something, and has no network; --no-run leaves such scripts out, and RUN in a Dockerfile can do it", input.Text(what)), Log: failed.Log}
+				return &program.Error{Err: fmt.Errorf("%s: the script needs the network; skip it with --no-run and use RUN in a Dockerfile", input.Text(what)), Log: failed.Log}
 			}
-			return &program.Error{Err: fmt.Errorf("%s; --no-run leaves such scripts out", input.Text(what)), Log: failed.Log}
+			return &program.Error{Err: fmt.Errorf("%s; skip such scripts with --no-run", input.Text(what)), Log: failed.Log}
 		}
 	}
 	return fmt.Errorf("running the post-link scripts: %w", err)

@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// maxShebang is the longest first line that Linux reads of a script
-// (BINPRM_BUF_SIZE before 5.1).
+// maxShebang is the longest first line of a script that Linux reads (BINPRM_BUF_SIZE
+// before 5.1), in bytes.
 const maxShebang = 127
 
-// replacePrefix puts the prefix in the place of a placeholder, as conda does also
-// where characters have two or four bytes.
+// replacePrefix replaces a placeholder by the prefix. Like conda, it also handles UTF-16
+// and UTF-32.
 func replacePrefix(data []byte, mode, placeholder, prefix string) (_ []byte, err error) {
 	for _, width := range []int{1, 2, 4} {
 		from, to := widen(placeholder, width), widen(prefix, width)
@@ -34,17 +34,16 @@ func replacePrefix(data []byte, mode, placeholder, prefix string) (_ []byte, err
 	return fixShebang(data), nil
 }
 
-// widen is ASCII text with characters of width bytes, from the first one's own byte
-// to the last one's: what lies between is the same in both byte orders.
+// widen converts ASCII to characters of width bytes, without the zeros at the outer ends:
+// the rest is the same in both byte orders.
 func widen(s string, width int) []byte {
 	return bytes.Join(bytes.Split([]byte(s), nil), make([]byte, width-1))
 }
 
-// shebangText is a first line that names an interpreter, and its options.
+// shebangText matches a first line with an interpreter and options.
 var shebangText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^#! *(/(?:\\ |[^ \n\r\t])*)(.*)`) })
 
-// fixShebang rewrites a first line that is too long for the kernel so that env
-// finds the interpreter.
+// fixShebang rewrites a first line that is too long for the kernel to use env.
 func fixShebang(data []byte) []byte {
 	line, rest := data, []byte(nil)
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
@@ -60,13 +59,12 @@ func fixShebang(data []byte) []byte {
 	return slices.Concat([]byte("#!/usr/bin/env "+path.Base(string(m[1]))), m[2], rest)
 }
 
-// replaceBinary replaces within each NUL-terminated string that holds the
-// placeholder, all its occurrences, and fills the string's end with NUL, so
-// that nothing behind it moves. The end of the file ends a string too. NUL has
-// width bytes; the last character's zeros count as its first, which is as good.
+// replaceBinary replaces all occurrences of the placeholder in each NUL-terminated string,
+// and pads the string with NUL so that no later byte moves. The end of the file also ends
+// a string. A NUL has width bytes.
 func replaceBinary(data, placeholder, prefix []byte, width int) ([]byte, error) {
 	if len(prefix) > len(placeholder) {
-		return nil, fmt.Errorf("the prefix %q is longer than the %d bytes that the package has room for; choose a shorter --prefix", prefix, len(placeholder))
+		return nil, fmt.Errorf("the prefix %q is longer than the package's placeholder (%d bytes); choose a shorter --prefix", prefix, len(placeholder))
 	}
 	out, zero := bytes.Clone(data), make([]byte, width)
 	for at := 0; ; {

@@ -3,15 +3,15 @@
 //
 //	exports.Read → Resolve → Plan.Layers
 //
-// [Resolve] looks every entry of an export up in the channels, and has package solve
-// choose for what is named by conditions or has to move to another platform.
-// [Plan.Layers] fetches the packages, verifies them, puts the prefix where packages have
-// a placeholder, and writes layers whose digests depend on the packages and the prefix
-// alone. What the export has of pip comes above them: see package pip.
+// [Resolve] looks up every entry of an export in the channels. Package solve chooses
+// packages for version constraints and for other platforms. [Plan.Layers] downloads and
+// verifies the packages, replaces placeholders by the prefix, and writes layers whose
+// digests depend only on the packages and the prefix. Layers of pip packages go above
+// them: see package pip.
 //
-// Channels and packages are not trusted: every byte is checked against the export's or
-// the index's digest, every path must stay in the prefix, and sizes are bounded. Scripts
-// of packages run only where the caller gives a way to run them ([Options.Step]).
+// Channels and packages are not trusted: every byte is checked against the digest in the
+// export or index, every path must stay in the prefix, and sizes are limited. Scripts of
+// packages run only if the caller provides [Options.Step].
 package conda
 
 import (
@@ -40,54 +40,54 @@ import (
 	"hpcc/store/disk"
 )
 
-// Options say where packages come from and where they go.
+// Options control where packages come from and how they are installed.
 type Options struct {
 	Channels []string             // URLs, directories or names, in order of preference
-	Mirrors  [][]string           // places of one channel each, as [Condarc.Mirrors] has them: asked in turn when one does not answer
+	Mirrors  [][]string           // URLs of one channel each, from [Condarc.Mirrors], tried in turn
 	Subdir   string               // the platform to install for, such as linux-64
-	Prefix   string               // where the environment stands in the image; "" is /opt/conda
-	Cache    string               // a directory that keeps the channels' indexes from one time to the next; "" is none
-	Flexible bool                 // a later channel may serve where the earlier have nothing that fits; else (strict) the first that has a name has it alone
-	Libc     func() (Libc, error) // the image's C library, asked for when something is solved; nil is taken to be glibc 2.28
-	Cuda     string               // version of CUDA that the image's machines have; "" is none
-	Python   string               // X.Y for an export that lists packages of pip alone; "" is the newest that the channels have
-	Indexes  pip.Indexes          // where wheels are looked for, before where the export says
-	Step     program.StepFunc     // carries out what packages have to run; nil: nothing can run
+	Prefix   string               // path of the environment in the image; "": /opt/conda
+	Cache    string               // directory of cached indexes; "": no cache
+	Flexible bool                 // use a later channel if the earlier ones have no match; else (strict) the first channel with a name owns it
+	Libc     func() (Libc, error) // returns the image's C library, called only to solve; nil: glibc 2.28
+	Cuda     string               // CUDA version of the cluster's drivers; "": no CUDA
+	Python   string               // X.Y for an export of pip packages only; "": the newest in the channels
+	Indexes  pip.Indexes          // indexes of wheels, before those of the export
+	Step     program.StepFunc     // runs scripts of packages; nil: nothing can run
 	NoStep   string               // why nothing can run, for people
 	Progress func(done, total int64)
 
-	// PackageLayers gives each package a layer of its own, which is the same in all
-	// environments that have the package at the same prefix and, if it is noarch, for
-	// the same python. Else small ones share layers.
+	// PackageLayers gives each package a layer of its own. It is the same for all
+	// environments with the package at the same prefix and, if the package is noarch,
+	// for the same python. Otherwise small packages share layers.
 	PackageLayers bool
 
-	NoCache bool      // make layers anew that the store has
-	Tee     layer.Tee // gets the layers that are made; may be nil
+	NoCache bool      // ignore layers in the store
+	Tee     layer.Tee // receives the layers while they are written; may be nil
 }
 
-// virtual is the virtual packages of the image's machine.
+// virtual returns the virtual packages of the target machine.
 func (o Options) virtual() ([]*solve.Record, error) { return virtualPackages(o, os.LookupEnv) }
 
-// DefaultPrefix is where the environment stands: people's scripts call
+// DefaultPrefix is the default path of the environment: existing scripts often call
 // /opt/conda/bin/python.
 const DefaultPrefix = "/opt/conda"
 
-// A Plan is the list of packages to install, each one after those it needs.
+// A Plan is the list of packages to install, dependencies first.
 type Plan struct {
 	Subdir string
 	Prefix string
-	Notes  []string // what differs from the export, for people
-	Moves  []Move   // what became of the export's packages where they could not be taken as they stood
+	Notes  []string // differences from the export, for people
+	Moves  []Move   // packages that could not be used as exported
 
 	export   *exports.Export
-	channels []string // as the user names them
-	python   string   // X.Y; "" without python
+	channels []string // as written by the user
+	python   string   // X.Y; "": no python
 	site     string   // site-packages below the prefix
 	pkgs     []*solve.Record
-	sysroot  *solve.Record // of the packages, the one with the C library of a base; nil of an environment
+	sysroot  *solve.Record // of a base: the package with the C library; nil for an environment
 }
 
-// Names lists the packages as name-version-build, in the order of installation.
+// Names returns the packages as name-version-build, in the order of installation.
 func (p *Plan) Names() []string {
 	var out []string
 	for _, r := range p.pkgs {
@@ -99,11 +99,11 @@ func (p *Plan) Names() []string {
 // A Package is one package of a plan.
 type Package struct {
 	Name, Version, Build, Subdir string
-	URL                          string // without credentials; "" for a directory of this machine
-	SHA256, MD5                  string // hexadecimal; "" where the channel or export has none
+	URL                          string // without credentials; "" for a local directory
+	SHA256, MD5                  string // hexadecimal; "" if unknown
 }
 
-// Packages lists the packages in the order of installation.
+// Packages returns the packages in the order of installation.
 func (p *Plan) Packages() []Package {
 	var out []Package
 	for _, r := range p.pkgs {
@@ -112,21 +112,20 @@ func (p *Plan) Packages() []Package {
 	return out
 }
 
-// Resolve looks every entry of an export up. What is missing is listed at once,
-// with the nearest that the channels have. Where the channels have the packages and
-// not these versions or builds of them, as on another platform than the
-// export's, what is nearest is solved for; [Plan.Moves] says what became of each.
+// Resolve looks up every entry of an export. One error lists all missing packages and the
+// closest ones that the channels have. If the channels lack only the versions or builds,
+// as on another platform, Resolve solves for the closest ones; see [Plan.Moves].
 func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 	alone := len(e.Entries)+len(e.Wishes()) == 0
 	switch {
 	case alone && len(o.Channels) == 0:
-		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: errors.New("its packages need a python, which a channel of conda has; name one with --channel")}
+		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: errors.New("pip packages need python from a conda channel; name a channel with --channel")}
 	case o.Python != "" && !solve.IsVersion(o.Python):
-		return nil, fmt.Errorf("python %q: no version; write 3.11", input.Text(o.Python))
+		return nil, fmt.Errorf("python %q: not a version (for example 3.11)", input.Text(o.Python))
 	case alone:
 		e = withPython(e, o.Python)
 	case o.Python != "":
-		return nil, fmt.Errorf("%s: it lists packages of conda, so that python %s has to stand there: python=%s", e.File, o.Python, o.Python)
+		return nil, fmt.Errorf("%s: the export lists conda packages: add python %s to it, as python=%s", e.File, o.Python, o.Python)
 	}
 	p := &Plan{Subdir: o.Subdir, Prefix: o.Prefix, export: e, channels: o.Channels}
 	if p.Prefix == "" {
@@ -149,13 +148,13 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 	}
 	p.finish()
 	if alone && o.Python == "" {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: it does not say for which python it is; %s is taken, --python names another", e.File, p.python))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: no python version given; using %s (choose another with --python)", e.File, p.python))
 	}
 	return p, nil
 }
 
-// withPython is a list of packages of pip with the python that they are to be
-// for: a specifier of conda's, such as 3.11.
+// withPython returns an export of pip packages with a python added. version is a conda
+// specifier, such as 3.11.
 func withPython(e *exports.Export, version string) *exports.Export {
 	with := *e
 	with.Specs = []exports.Spec{{Line: e.Pip[0].Line, Text: "python"}}
@@ -180,9 +179,9 @@ func (p *Plan) finish() {
 	}
 }
 
-// explicit takes the URLs as they are; the packages themselves say the rest.
+// explicit uses the URLs unchanged; the rest of the metadata comes from the packages.
 func (p *Plan) explicit(e *exports.Export, o Options) error {
-	elsewhere := map[string]*fetch.Mirrors{} // by channel
+	elsewhere := map[string]*fetch.Mirrors{} // mirrors by channel
 	for _, x := range e.Entries {
 		u, err := absolute(x.URL)
 		if err != nil {
@@ -193,14 +192,14 @@ func (p *Plan) explicit(e *exports.Export, o Options) error {
 		switch {
 		case sub == "noarch" || sub == p.Subdir:
 		case fetch.IsPlatform(sub):
-			return &exports.LineError{File: e.File, Line: x.Line, Err: fmt.Errorf("%s is for %s, the image for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
+			return &exports.LineError{File: e.File, Line: x.Line, Err: fmt.Errorf("%s is for %s, but the image is for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
 		default:
-			sub = "" // a directory of packages; each says what it is for
+			sub = "" // a directory of packages; the platform is in each package
 		}
 		r := &solve.Record{Name: x.Name, Version: x.Version, Build: x.Build, Subdir: sub,
 			File: fetch.File{MD5: x.MD5, SHA256: x.SHA256, Size: x.Size, URL: u.String(), FileName: fn}}
 		r.Origin = strings.TrimSuffix(strings.TrimSuffix(r.URL, "/"+path.Base(u.EscapedPath())), "/"+sub)
-		if r.MD5 != "" || r.SHA256 != "" { // else nothing says that another place has the same
+		if r.MD5 != "" || r.SHA256 != "" { // without a digest, a mirror could have different content
 			m, known := elsewhere[r.Origin]
 			if !known {
 				m = o.mirrorsBeside(r.Origin)
@@ -214,7 +213,7 @@ func (p *Plan) explicit(e *exports.Export, o Options) error {
 	return nil
 }
 
-// unproven notes packages that nothing is known of to hold them to.
+// unproven notes packages that have no digest to verify.
 func (p *Plan) unproven(e *exports.Export, where string) {
 	var names []string
 	for _, r := range p.pkgs {
@@ -223,12 +222,12 @@ func (p *Plan) unproven(e *exports.Export, where string) {
 		}
 	}
 	if len(names) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are taken as they come, without a digest in %s: %s", e.File, len(names), len(p.pkgs), where, input.List(names)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are not verified (%s): no digest in %s", e.File, len(names), len(p.pkgs), input.List(names), where))
 	}
 }
 
-// absolute reads the URL or path of an explicit entry. Paths may begin with "~"
-// and hold variables, as conda has it.
+// absolute parses the URL or path of an explicit entry. As in conda, paths may begin with
+// "~" and contain variables.
 func absolute(s string) (*url.URL, error) {
 	if strings.Contains(s, "://") {
 		return expandURL(s)
@@ -250,7 +249,7 @@ func absolute(s string) (*url.URL, error) {
 // lookup finds name=version=build entries in the channels.
 func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 	if len(o.Channels) == 0 {
-		return &exports.LineError{File: e.File, Line: e.Entries[0].Line, Err: errors.New("an export of \"conda list -e\" does not say from which channel; name it with --channel")}
+		return &exports.LineError{File: e.File, Line: e.Entries[0].Line, Err: errors.New("an export of \"conda list -e\" names no channel; name one with --channel")}
 	}
 	wanted := map[string]bool{}
 	python := ""
@@ -298,7 +297,7 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 // wished solves for the specs of an export, together with its entries.
 func (p *Plan) wished(ctx context.Context, e *exports.Export, o Options) error {
 	if len(o.Channels) == 0 {
-		return &exports.LineError{File: e.File, Line: e.Wishes()[0].Line, Err: errors.New("the file names no channel to take packages from; name it with --channel")}
+		return &exports.LineError{File: e.File, Line: e.Wishes()[0].Line, Err: errors.New("the file names no channel; name one with --channel")}
 	}
 	channels, err := o.open()
 	if err != nil {
@@ -307,7 +306,7 @@ func (p *Plan) wished(ctx context.Context, e *exports.Export, o Options) error {
 	return p.move(ctx, e, o, channels)
 }
 
-// move solves for what the channels do not have as the export names it.
+// move solves for replacements of what the channels do not have as exported.
 func (p *Plan) move(ctx context.Context, e *exports.Export, o Options, channels []channel) error {
 	m := &move{export: e, options: o, source: map[string]*solve.Record{}}
 	m.fetch = func(ctx context.Context, names map[string]bool) ([]*solve.Record, error) {
@@ -322,7 +321,7 @@ func (p *Plan) move(ctx context.Context, e *exports.Export, o Options, channels 
 	if len(names) > 0 {
 		all, err = records(ctx, channels, cmp.Or(e.Subdir, o.Subdir), names)
 	}
-	if err != nil && ctx.Err() != nil { // channels that have the target alone will do
+	if err != nil && ctx.Err() != nil { // channels that only have the target are enough
 		return err
 	}
 	for _, x := range e.Entries {
@@ -379,15 +378,14 @@ func records(ctx context.Context, opened []channel, subdir string, wanted map[st
 	}
 	for i, c := range opened {
 		if absent[i*2] && absent[i*2+1] {
-			return nil, fmt.Errorf("channel %s has no index for %s or noarch (repodata.json): is the address right?", fetch.Hide(c.url), subdir)
+			return nil, fmt.Errorf("channel %s has no index for %s or noarch (repodata.json): check the URL", fetch.Hide(c.url), subdir)
 		}
 	}
 	return slices.Concat(found...), nil
 }
 
-// choose finds the record of an entry: the very build, else, where relax lets
-// it, another build of the version for the same python. Without one, note says
-// what there is instead.
+// choose finds the record of an entry: exactly that build or, if relax allows it, another
+// build of the version for the same python. If there is none, note lists alternatives.
 func choose(x exports.Entry, rs []*solve.Record, python string, relax bool) (best *solve.Record, note string) {
 	var builds, versions []string
 	var other *solve.Record
@@ -413,14 +411,14 @@ func choose(x exports.Entry, rs []*solve.Record, python string, relax bool) (bes
 	case best != nil:
 		return best, ""
 	case len(builds) > 0:
-		return nil, "there are the builds " + input.List(builds)
+		return nil, "available builds: " + input.List(builds)
 	case len(versions) > 0:
-		return nil, "there are the versions " + input.Near(versions, x.Version)
+		return nil, "available versions: " + input.Near(versions, x.Version)
 	}
 	return nil, "no package of that name"
 }
 
-// closure notes dependencies that the export does not list.
+// closure notes dependencies that are missing in the export.
 func (p *Plan) closure() {
 	have := map[string]bool{}
 	for _, r := range p.pkgs {
@@ -435,7 +433,7 @@ func (p *Plan) closure() {
 	}
 }
 
-// inOrder sorts packages so that each comes after those it needs.
+// inOrder sorts packages so that dependencies come first.
 func inOrder(pkgs []*solve.Record) []*solve.Record {
 	return layer.Order(pkgs, func(r *solve.Record) layer.Package {
 		p := inLayers(r)
@@ -446,10 +444,10 @@ func inOrder(pkgs []*solve.Record) []*solve.Record {
 	})
 }
 
-// inLayers returns what the layers of an environment depend on, without the order.
+// inLayers returns the part of a record that determines the grouping into layers.
 func inLayers(r *solve.Record) layer.Package { return layer.Package{Name: r.Name, Size: r.Size} }
 
-// expandURL reads a URL in which variables may stand.
+// expandURL parses a URL that may contain variables.
 func expandURL(s string) (*url.URL, error) {
 	s, err := fetch.Expand(s)
 	if err != nil {

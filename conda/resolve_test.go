@@ -96,7 +96,7 @@ func TestLookupMissing(t *testing.T) {
 		t.Fatalf("Resolve = %v; want a LineError of line 3", err)
 	}
 	for _, want := range []string{"env.txt:3: 5 of 7 packages are not in the channels for linux-64", "none=1=0 (no package of that name)",
-		"b=1.0=0 (there are the versions 1.1, 1.2)", "c=1.0=h2_0 (there are the builds h1_0)", "a2=1 (no package", "d=1.0 (there are the builds py312_0)"} {
+		"b=1.0=0 (available versions: 1.1, 1.2)", "c=1.0=h2_0 (available builds: h1_0)", "a2=1 (no package", "d=1.0 (available builds: py312_0)"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("Resolve = %v; want %q in it", err, want)
 		}
@@ -110,12 +110,12 @@ func TestResolveRefuses(t *testing.T) {
 		o        Options
 		want     string
 	}{
-		{"no channel", "a=1.0=0", Options{}, "name it with --channel"},
+		{"no channel", "a=1.0=0", Options{}, "name one with --channel"},
 		{"empty channel", "a=1.0=0", Options{Channels: []string{""}}, "empty"},
 		{"defaults", "a=1.0=0", Options{Channels: []string{"defaults"}}, "consent"},
 		{"scheme", "a=1.0=0", Options{Channels: []string{"ftp://c"}}, "not an http, https or file URL"},
 		{"blank", "a=1.0=0", Options{Channels: []string{"a b"}}, "not a URL, a directory or a name"},
-		{"no such directory", "a=1.0=0", Options{Channels: []string{dir + "/none"}}, "is the address right?"},
+		{"no such directory", "a=1.0=0", Options{Channels: []string{dir + "/none"}}, "check the URL"},
 		{"file of another host", "a=1.0=0", Options{Channels: []string{"file://host" + dir}}, "not of the form file:///directory"},
 		{"relative prefix", "a=1.0=0", Options{Prefix: "opt"}, "not a clean absolute path"},
 		{"unclean prefix", "a=1.0=0", Options{Prefix: "/opt/../x"}, "not a clean absolute path"},
@@ -278,8 +278,8 @@ func TestExpandURL(t *testing.T) {
 // What has no channel is refused with its lines.
 func TestExportRefused(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
-		{"--pre\ntorch[a]==2.1.2\n", "f:2: its packages need a python, which a channel of conda has; name one with --channel"},
-		{"a=1=0\npython=3.11.*\nnumpy\n", "f:2: the file names no channel to take packages from;"},
+		{"--pre\ntorch[a]==2.1.2\n", "f:2: pip packages need python from a conda channel; name a channel with --channel"},
+		{"a=1=0\npython=3.11.*\nnumpy\n", "f:2: the file names no channel;"},
 	} {
 		e, err := exports.Read(strings.NewReader(c.in), "f", exports.ReadOptions{})
 		testenv.Check(t, err)

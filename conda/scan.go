@@ -8,30 +8,29 @@ import (
 	"io"
 )
 
-// Bounds of an index, in bytes and levels.
+// Limits of an index, in bytes and levels.
 const (
 	maxIndex  = 4 << 30 // unpacked
 	maxRecord = 16 << 20
 	maxDepth  = 10_000
 )
 
-// A scanner reads a JSON object that is too large to hold: an index has
-// hundreds of megabytes, of which an export needs a few records. Values that
-// nobody asks for are passed over by their brackets and quotes alone; those
-// that are asked for are encoding/json's to judge.
+// A scanner reads a JSON object that is too large to hold in memory: an index has hundreds
+// of megabytes, of which an export needs few records. It skips other values by brackets
+// and quotes only, without validating them.
 type scanner struct {
 	r        io.Reader
 	buf      []byte
 	pos, end int
-	keep     int    // start of what must stay in buf; -1: nothing
-	key      []byte // the last one
+	keep     int    // start of the bytes that must stay in buf; -1: none
+	key      []byte // the last key
 }
 
 func newScanner(r io.Reader) *scanner {
 	return &scanner{r: io.LimitReader(r, maxIndex), buf: make([]byte, 256<<10), keep: -1}
 }
 
-// fill reads more behind end, and moves what is kept to the head of buf.
+// fill reads more bytes after end, and moves the kept ones to the start of buf.
 func (s *scanner) fill() error {
 	from := s.pos
 	if s.keep >= 0 {
@@ -46,7 +45,7 @@ func (s *scanner) fill() error {
 	}
 	if s.end == len(s.buf) {
 		if len(s.buf) >= maxRecord {
-			return fmt.Errorf("a record has more than %d bytes", maxRecord)
+			return fmt.Errorf("record larger than %d bytes", maxRecord)
 		}
 		s.buf = append(s.buf, make([]byte, len(s.buf))...)
 	}
@@ -66,7 +65,7 @@ func (s *scanner) fill() error {
 	return io.ErrNoProgress
 }
 
-// next passes blanks over and returns the byte after them, which stays.
+// next skips blanks and returns the next byte without consuming it.
 func (s *scanner) next() (byte, error) {
 	for {
 		for ; s.pos < s.end; s.pos++ {
@@ -82,7 +81,7 @@ func (s *scanner) next() (byte, error) {
 	}
 }
 
-// expect passes one byte over.
+// expect consumes one given byte.
 func (s *scanner) expect(want byte) error {
 	c, err := s.next()
 	if err == nil && c != want {
@@ -92,8 +91,8 @@ func (s *scanner) expect(want byte) error {
 	return err
 }
 
-// object reads an object. each gets the keys, as they are quoted, and reads
-// their values; a key is gone when the next object is read.
+// object reads an object. each receives the quoted keys and reads their values. A key is
+// valid until the next object is read.
 func (s *scanner) object(each func(key []byte) error) error {
 	if err := s.expect('{'); err != nil {
 		return err
@@ -133,7 +132,7 @@ func (s *scanner) object(each func(key []byte) error) error {
 	return err
 }
 
-// value reads one value and returns its text, which is good until the next read.
+// value reads one value and returns its text, which is valid until the next read.
 func (s *scanner) value() ([]byte, error) {
 	if _, err := s.next(); err != nil {
 		return nil, err
@@ -145,7 +144,7 @@ func (s *scanner) value() ([]byte, error) {
 	return v, err
 }
 
-// skip passes one value over.
+// skip skips one value.
 func (s *scanner) skip() error {
 	c, err := s.next()
 	if err != nil {
@@ -157,7 +156,7 @@ func (s *scanner) skip() error {
 	case ',', ':', '}', ']':
 		return fmt.Errorf("expected a value, found %q", c)
 	}
-	for { // a number or a word
+	for { // a number or a keyword
 		for ; s.pos < s.end; s.pos++ {
 			switch s.buf[s.pos] {
 			case ' ', '\t', '\n', '\r', ',', ':', '}', ']', '{', '[', '"':
@@ -170,7 +169,7 @@ func (s *scanner) skip() error {
 	}
 }
 
-// skipNested passes over a string, or all between two brackets.
+// skipNested skips a string, or everything between two brackets.
 func (s *scanner) skipNested() error {
 	depth, quoted, escaped := 0, false, false
 	for {
@@ -189,7 +188,7 @@ func (s *scanner) skipNested() error {
 				quoted = true
 			case c == '{' || c == '[':
 				if depth++; depth > maxDepth {
-					return fmt.Errorf("it is nested more than %d levels deep", maxDepth)
+					return fmt.Errorf("nested more than %d levels deep", maxDepth)
 				}
 			case c == '}' || c == ']':
 				depth--
@@ -206,7 +205,7 @@ func (s *scanner) skipNested() error {
 	}
 }
 
-// null passes over the word null, which some indexes have for an empty list.
+// null consumes null, which some indexes have for an empty list.
 func (s *scanner) null() error {
 	v, err := s.value()
 	if err == nil && string(v) != "null" {
@@ -215,7 +214,7 @@ func (s *scanner) null() error {
 	return err
 }
 
-// unquote is the text of a key.
+// unquote returns the text of a key.
 func unquote(key []byte) (string, error) {
 	if bytes.IndexByte(key, '\\') < 0 {
 		return string(key[1 : len(key)-1]), nil

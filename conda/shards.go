@@ -26,35 +26,34 @@ import (
 	"hpcc/store/disk"
 )
 
-// Sharded indexes (CEP 16): one file that says for each package which file has
-// its records, by digest. Of a large channel only what is wanted is fetched,
-// and it is good for ever.
+// Sharded indexes (CEP 16): a file lists for each package the digest of the file with its
+// records. Only the wanted files are downloaded, and they can be cached for ever.
 
-// The bounds of a sharded index: conda-forge's largest shard has some 20 MB.
+// Limits of a sharded index. conda-forge's largest shard has about 20 MB.
 const (
-	maxShard      = 64 << 20 // a shard on its way
+	maxShard      = 64 << 20 // bytes of a packed shard
 	maxShardText  = 512 << 20
 	shardsAtATime = 8
 )
 
-// shardsName is the file that names the shards.
+// shardsName is the file that lists the shards.
 const shardsName = "repodata_shards.msgpack.zst"
 
-// A shardIndex is what that file says.
+// A shardIndex is the content of that file.
 type shardIndex struct {
 	Version int `json:"version"`
 	Info    struct {
 		BaseURL string `json:"base_url"`
 		Shards  string `json:"shards_base_url"`
 	} `json:"info"`
-	Shards map[string][]byte `json:"shards"` // SHA-256 by name of the package
+	Shards map[string][]byte `json:"shards"` // SHA-256 by package name
 }
 
-// errNoShards says that a channel has no sharded index, or none that we can read.
+// errNoShards means that a channel has no sharded index in a supported version.
 var errNoShards = fmt.Errorf("no shards: %w", fs.ErrNotExist)
 
-// sharded reads the records of the wanted names from a sharded index. Without
-// one it returns errNoShards, without one of its parts fs.ErrNotExist.
+// sharded reads the records of the wanted names from a sharded index. It returns
+// errNoShards without an index, and fs.ErrNotExist if a shard is missing.
 func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]bool) ([]*solve.Record, error) {
 	dir := c.url + "/" + subdir + "/"
 	ix, err := c.shardIndex(ctx, dir)
@@ -93,7 +92,7 @@ func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]b
 	return slices.Concat(found...), err
 }
 
-// shardIndex reads the file that names the shards below a URL.
+// shardIndex reads the list of shards below a URL.
 func (c channel) shardIndex(ctx context.Context, dir string) (*shardIndex, error) {
 	packed, err := readBounded(c.open(ctx, dir+shardsName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,16 +116,16 @@ func (c channel) shardIndex(ctx context.Context, dir string) (*shardIndex, error
 	return ix, nil
 }
 
-// shard gets a shard by its digest, as JSON.
+// shard returns the shard with a digest, as JSON.
 func (c channel) shard(ctx context.Context, from string, digest []byte) ([]byte, error) {
 	if len(digest) != sha256.Size {
-		return nil, fmt.Errorf("its digest has %d bytes", len(digest))
+		return nil, fmt.Errorf("invalid digest of %d bytes", len(digest))
 	}
 	name := hex.EncodeToString(digest)
 	file := filepath.Join(c.cache, "shard-"+name)
 	if c.cache != "" {
 		if packed, err := readBounded(os.Open(file)); err == nil && hasDigest(packed, digest) {
-			now := time.Now() // used: the store's GC goes by age
+			now := time.Now() // mark as used: the store's garbage collection goes by age
 			_ = os.Chtimes(file, now, now)
 			return unpackShard(packed)
 		}
@@ -137,7 +136,7 @@ func (c channel) shard(ctx context.Context, from string, digest []byte) ([]byte,
 		return nil, err
 	}
 	if !hasDigest(packed, digest) {
-		return nil, fmt.Errorf("%s: what came is not what its name says (SHA-256)", fetch.Hide(u))
+		return nil, fmt.Errorf("%s: SHA-256 mismatch with the file name", fetch.Hide(u))
 	}
 	if c.cache != "" && !strings.HasPrefix(u, "file:") {
 		if err := keepShard(file, packed); err != nil {
@@ -152,7 +151,7 @@ func hasDigest(b, digest []byte) bool {
 	return bytes.Equal(sum[:], digest)
 }
 
-// readBounded reads what was opened whole, and closes it.
+// readBounded reads all of r, up to a limit, and closes it.
 func readBounded[R io.ReadCloser](r R, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -160,13 +159,12 @@ func readBounded[R io.ReadCloser](r R, err error) ([]byte, error) {
 	defer r.Close()
 	b, err := io.ReadAll(io.LimitReader(r, maxShard+1))
 	if err == nil && len(b) > maxShard {
-		err = fmt.Errorf("more than %d bytes came", maxShard)
+		err = fmt.Errorf("response larger than %d bytes", maxShard)
 	}
 	return b, err
 }
 
-// unpackShard makes JSON of MessagePack; binary becomes base64, as
-// encoding/json has it.
+// unpackShard converts MessagePack to JSON; binary becomes base64, as in encoding/json.
 func unpackShard(packed []byte) ([]byte, error) {
 	z, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
@@ -175,7 +173,7 @@ func unpackShard(packed []byte) ([]byte, error) {
 	defer z.Close()
 	raw, err := io.ReadAll(io.LimitReader(z, maxShardText+1))
 	if err == nil && len(raw) > maxShardText {
-		err = fmt.Errorf("it unpacks to more than %d bytes", maxShardText)
+		err = fmt.Errorf("unpacks to more than %d bytes", maxShardText)
 	}
 	if err != nil {
 		return nil, err
@@ -183,12 +181,12 @@ func unpackShard(packed []byte) ([]byte, error) {
 	var text bytes.Buffer
 	rest, err := msgp.UnmarshalAsJSON(&text, raw)
 	if err == nil && len(rest) > 0 {
-		err = errors.New("something follows its end")
+		err = errors.New("unexpected data at the end")
 	}
 	return text.Bytes(), err
 }
 
-// keepShard puts a shard into the cache, for all who share the store.
+// keepShard stores a shard in the cache, for all users of the store.
 func keepShard(file string, packed []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err

@@ -134,11 +134,11 @@ func TestShardsHostile(t *testing.T) {
 		want  string
 	}{
 		"no slash":        {good, nil, ""},
-		"files from http": {map[string]any{"base_url": "", "shards_base_url": "file:///etc/"}, nil, "points to this machine's files"},
-		"packages here":   {map[string]any{"base_url": "file:///etc/", "shards_base_url": "shards"}, nil, "points to this machine's files"},
+		"files from http": {map[string]any{"base_url": "", "shards_base_url": "file:///etc/"}, nil, "points to local files"},
+		"packages here":   {map[string]any{"base_url": "file:///etc/", "shards_base_url": "shards"}, nil, "points to local files"},
 		"a wrong shard": {good, func(dir string) error {
 			return eachShard(dir, func(f string) error { return os.WriteFile(f, zst([]byte{0x80}), 0o644) })
-		}, "is not what its name says"},
+		}, "SHA-256 mismatch"},
 		"no zstd": {good, func(dir string) error { return os.WriteFile(dir+"/linux-64/"+shardsName, []byte("<html>"), 0o644) }, "reading " + shardsName},
 		"no msgpack": {good, func(dir string) error {
 			return os.WriteFile(dir+"/linux-64/"+shardsName, zst([]byte{0xdf, 0xff, 0xff, 0xff, 0xff}), 0o644)
@@ -152,7 +152,7 @@ func TestShardsHostile(t *testing.T) {
 		}, "no package of that name"},
 		"a short digest": {good, func(dir string) error {
 			return os.WriteFile(dir+"/linux-64/"+shardsName, zst(packed(t, map[string]any{"version": 1, "info": good, "shards": map[string]any{"a": []byte("x")}})), 0o644)
-		}, "its digest has 1 bytes"},
+		}, "invalid digest of 1 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := newChannel(t, &testPkg{name: "a", version: "1"})

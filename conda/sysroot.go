@@ -14,31 +14,29 @@ import (
 	"hpcc/conda/solve"
 )
 
-// A sysroot package (sysroot_linux-64 and its like, noarch, of conda-forge and of
-// Anaconda) holds the whole glibc of a distribution for compilers to link with,
-// below <triplet>/sysroot: loader, libraries, programs, headers. In an image it
-// becomes the system's own. Which of its directories are links to which changed
-// over the years (2.17 has lib64 and usr/lib64 apart, some 2.28 has bin where
-// usr/bin was meant, since 2.39 lib64 leads to usr/lib64), so that files are
-// placed one by one and links to directories left out.
+// A sysroot package (sysroot_linux-64 and others; noarch) contains the complete glibc of a
+// distribution for compilers to link with, below <triplet>/sysroot: loader, libraries,
+// programs, headers. In an image it becomes the system's glibc. Versions differ in which
+// directories are links: 2.17 has separate lib64 and usr/lib64, some 2.28 have bin instead
+// of usr/bin, and since 2.39 lib64 links to usr/lib64. So files are placed one by one, and
+// links to directories are left out.
 
-// loaders are the file names of dynamic loaders, which every program has in it
-// below /lib or /lib64: here both are one directory.
+// loaders maps platforms to the file names of dynamic loaders. Programs refer to them
+// below /lib or /lib64, which are the same directory here.
 var loaders = map[string]string{
 	"linux-64": "ld-linux-x86-64.so.2", "linux-32": "ld-linux.so.2", "linux-aarch64": "ld-linux-aarch64.so.1", "linux-ppc64le": "ld64.so.2",
 	"linux-s390x": "ld64.so.1", "linux-riscv64": "ld-linux-riscv64-lp64d.so.1",
 }
 
-// sysrootName is the package that has a platform's C library.
+// sysrootName returns the package with a platform's C library.
 func sysrootName(subdir string) string { return "sysroot_" + subdir }
 
-// glibcVersion is a version of a sysroot that is one of glibc. conda-forge has a
-// 9999 too, which holds nothing and leads to the /usr of the host.
+// glibcVersion matches versions of a sysroot that are versions of glibc. conda-forge's
+// 9999 is an empty package that refers to the host's /usr.
 var glibcVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^2\.[0-9]{1,3}$`) })
 
-// chooseSysroot takes a version of glibc, or the newest, from the first channel
-// that has any. Of one version there are packages with track_features, which only
-// lead the solver of compilers; those without go first.
+// chooseSysroot chooses a version of glibc, or the newest, from the first channel that has
+// any. It prefers packages without track_features, which only guide the solver.
 func chooseSysroot(all []*solve.Record, version, subdir string) (*solve.Record, error) {
 	var best *solve.Record
 	var there []string
@@ -63,13 +61,13 @@ func chooseSysroot(all []*solve.Record, version, subdir string) (*solve.Record, 
 	case best != nil:
 		return best, nil
 	case len(there) == 0:
-		return nil, fmt.Errorf("the channels have no C library for %s (%s); conda-forge has: add --channel conda-forge, or name an image with --from", subdir, sysrootName(subdir))
+		return nil, fmt.Errorf("the channels have no C library for %s (%s); add --channel conda-forge, or name an image with --from", subdir, sysrootName(subdir))
 	}
-	return nil, fmt.Errorf("glibc %s is not in the channels for %s; there are %s: name one of them, or leave it out for the newest", version, subdir, input.List(there))
+	return nil, fmt.Errorf("glibc %s is not in the channels for %s; available: %s (omit the version for the newest)", version, subdir, input.List(there))
 }
 
-// layOut decides where the files of a sysroot go below /usr. Of several for one
-// place a file goes before a link, then the first that the package lists.
+// layOut sets the destinations of the files of a sysroot below /usr. Of several sources for
+// one destination, files win over links, then the first in the list.
 func (p *pkg) layOut(subdir string) error {
 	p.places = map[string]string{}
 	from := map[string]string{}
@@ -85,16 +83,15 @@ func (p *pkg) layOut(subdir string) error {
 	}
 	for _, file := range []string{"libc.so.6", loaders[subdir]} {
 		if from["lib/"+file] == "" {
-			return fmt.Errorf("it holds no %s; name another version with --from conda:2.N, or an image", cmp.Or(file, "loader for "+subdir))
+			return fmt.Errorf("the package has no %s; name another version with --from conda:2.N, or an image", cmp.Or(file, "loader for "+subdir))
 		}
 	}
 	return nil
 }
 
-// sysrootPlace is where a file of a sysroot goes below /usr; "" is nowhere: what
-// only compilers read, other languages, documentation, and the configuration
-// that hpcc writes. C.utf8 is the only locale that is a directory and small; all
-// of them are an archive of 200 MB.
+// sysrootPlace returns the destination of a sysroot file below /usr, or "" for files that
+// are left out: compiler inputs, translations, documentation and configuration that hpcc
+// writes itself. Of the locales only C.utf8 is kept; the archive of all has 200 MB.
 func sysrootPlace(src string) string {
 	triplet, file, ok := strings.Cut(src, "/sysroot/")
 	if !ok || strings.Contains(triplet, "/") {
@@ -118,16 +115,16 @@ func sysrootPlace(src string) string {
 	return path.Join(top, below)
 }
 
-// relink makes a link of a sysroot lead to where its target was placed; "" is one
-// whose target is left out.
+// relink returns the target of a sysroot link after placement, or "" if the target is left
+// out.
 func (p *pkg) relink(src, target string) string {
-	if path.IsAbs(target) { // within the image
+	if path.IsAbs(target) { // absolute in the image
 		return target
 	}
 	dst, to := p.places[src], path.Join(path.Dir(src), target)
 	place := sysrootPlace(to)
 	if place == "" && !strings.Contains(to, "/sysroot/") && filepath.IsLocal(to) {
-		place = to // another package's file
+		place = to // a file of another package
 	}
 	rel, err := filepath.Rel(path.Dir(dst), place)
 	if place == "" || place == dst || err != nil {

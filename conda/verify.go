@@ -23,11 +23,10 @@ import (
 	"hpcc/store"
 )
 
-// VerifyCache reads the packages and indexes that the store keeps, some at the
-// same time, and compares them with the digests in their names or first lines.
-// It returns the damaged ones by their paths relative to the store, and how many
-// files and bytes it read. progress, which may be nil, is told the bytes of each
-// file; calls do not overlap.
+// VerifyCache reads the cached packages and indexes, several in parallel, and compares them
+// with the digests in their names or first lines. It returns the damaged ones by paths
+// relative to the store, and the numbers of files and bytes read. progress, which may be
+// nil, receives the size of each file; calls do not overlap.
 func VerifyCache(ctx context.Context, s *store.Store, progress func(n int64)) (damaged map[string]error, files int, bytes int64, err error) {
 	dir := layer.Archives(s)
 	entries, err := os.ReadDir(dir)
@@ -83,11 +82,11 @@ func verifyKept(ctx context.Context, file string) (int64, error) {
 	case 2 * md5.Size:
 		sum = md5.New()
 	default:
-		return 0, errors.New("its name has no digest")
+		return 0, errors.New("no digest in the file name")
 	}
 	n, err := io.Copy(sum, in)
 	if got := hex.EncodeToString(sum.Sum(nil)); err == nil && got != want {
-		err = fmt.Errorf("its digest is %s", got)
+		err = fmt.Errorf("digest mismatch: %s", got)
 	}
 	return n, err
 }

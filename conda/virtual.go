@@ -8,30 +8,29 @@ import (
 	"hpcc/conda/solve"
 )
 
-// Virtual packages of an image whose C library nobody named: what CEP 30's
-// users, conda-lock among them, take a Linux machine to have.
+// Virtual packages of an image whose C library is unknown: the Linux machine that users of
+// CEP 30, such as conda-lock, assume.
 const (
 	defaultGlibc = "2.28"
 	defaultLinux = "5.10"
 	defaultMusl  = "1.2"
 )
 
-// anyGlibc is newer than every C library that a package asks for.
+// anyGlibc is newer than every C library that a package requires.
 const anyGlibc = "2.999"
 
-// A Libc is an image's C library, by its version. Of an image with neither
-// nothing is known: the environment may bring its own, or be copied to where
-// one is.
+// A Libc is the version of an image's C library. If both are empty it is unknown: the
+// environment may bring its own, or be copied into another image.
 type Libc struct{ Glibc, Musl string }
 
-// microarchitectures are conda's names of processors, as archspec has them.
+// microarchitectures maps platforms to archspec's names of processors.
 var microarchitectures = map[string]string{
 	"linux-64": "x86_64", "linux-32": "x86", "linux-aarch64": "aarch64", "linux-ppc64le": "ppc64le", "linux-s390x": "s390x", "linux-riscv64": "riscv64",
 }
 
-// virtualPackages are what packages can ask of the machine that an image is for
-// (CEP 30): never of the one on which it is made. lookup reads conda's own variables,
-// CONDA_OVERRIDE_GLIBC and its like; an empty one takes the package away.
+// virtualPackages returns the virtual packages of the target machine (CEP 30), never of
+// the build host. lookup reads conda's variables, such as CONDA_OVERRIDE_GLIBC; an empty
+// value removes the package.
 func virtualPackages(o Options, lookup func(string) (string, bool)) ([]*solve.Record, error) {
 	glibc := defaultGlibc
 	if o.Libc != nil {
@@ -39,7 +38,7 @@ func virtualPackages(o Options, lookup func(string) (string, bool)) ([]*solve.Re
 		if err != nil {
 			return nil, fmt.Errorf("finding the image's C library: %w", err)
 		}
-		glibc = cmp.Or(l.Glibc, anyGlibc) // of an image without one, every package will do
+		glibc = cmp.Or(l.Glibc, anyGlibc) // an image without a C library accepts every package
 	}
 	var out []*solve.Record
 	for _, p := range []struct{ name, version, build string }{

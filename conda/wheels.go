@@ -17,7 +17,7 @@ import (
 	"hpcc/conda/solve"
 )
 
-// pip.Target is what wheels are chosen for, as far as is known before any package is here.
+// pipTarget returns the target of wheels, as known before the packages are downloaded.
 func (p *Plan) pipTarget() (*pip.Target, error) {
 	t := &pip.Target{Subdir: p.Subdir, Prefix: p.Prefix, SitePackages: p.site}
 	for _, r := range p.pkgs {
@@ -36,8 +36,8 @@ func (p *Plan) pipTarget() (*pip.Target, error) {
 
 var errNoPython = errors.New("pip packages need a python in the environment; add python to the list of conda packages")
 
-// aimPip fills in what the target has of a conda environment that is being
-// installed: its python, its distributions, its paths.
+// aimPip completes the target from the conda environment being installed: its python,
+// distributions and paths.
 func aimPip(t *pip.Target, in *installer) error {
 	t.Subdir, t.Prefix, t.SitePackages = in.plan.Subdir, in.plan.Prefix, in.plan.site
 	t.Paths = map[string]pip.Owner{}
@@ -68,7 +68,7 @@ func aimPip(t *pip.Target, in *installer) error {
 	return nil
 }
 
-// setPython takes the environment's python, when a package is it.
+// setPython sets the target's python if the package is python.
 func setPython(t *pip.Target, r *solve.Record) error {
 	if r.Name != "python" {
 		return nil
@@ -80,7 +80,7 @@ func setPython(t *pip.Target, r *solve.Record) error {
 	return nil
 }
 
-// chooseWheels resolves what of the export is pip's; nil without such packages.
+// chooseWheels resolves the pip packages of the export; nil if there are none.
 func (in *installer) chooseWheels(ctx context.Context, o Options) (*pip.Plan, error) {
 	e := in.plan.export
 	if len(e.Pip) == 0 {
@@ -104,7 +104,7 @@ func (in *installer) chooseWheels(ctx context.Context, o Options) (*pip.Plan, er
 	return pip.Resolve(ctx, in.store, e.Pip, t, po)
 }
 
-// pip.Options are those of the file, behind those of the user.
+// pipOptions returns the options of the file, with the user's in front.
 func pipOptions(e *exports.Export, o Options) pip.Options {
 	dir := filepath.Dir(e.File)
 	po := pip.Options{File: e.File, Dir: dir, Indexes: o.Indexes.Before(e.PipIndexes, dir), Closed: !e.PipOpen, NoBuild: o.NoStep, Progress: o.Progress, PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: o.Tee}
@@ -114,8 +114,8 @@ func pipOptions(e *exports.Export, o Options) pip.Options {
 	return po
 }
 
-// linkPip decides which C library wheels have to be linked with: the one that
-// python is, which is musl where its own modules say so.
+// linkPip sets the C library that wheels may link with: musl if python's own modules use
+// it.
 func linkPip(t *pip.Target, o Options) error {
 	var l Libc
 	if o.Libc != nil {

@@ -41,7 +41,7 @@ func TestPipOnConda(t *testing.T) {
 	testenv.Check(t, err)
 	_, told, err := chosen.Layers(t.Context(), in.store, o)
 	testenv.Check(t, err)
-	notes := []string{"1 pip packages come with conda's: torch", "1 paths are in conda's tool and in clash, and the latter's are taken: bin/tool"}
+	notes := []string{"1 pip packages are part of conda packages: torch", "1 paths are in both the conda package tool and clash; the latter's are used: bin/tool"}
 	if got := append(chosen.Notes, told...); strings.Join(got, "\n") != strings.Join(notes, "\n") {
 		t.Errorf("notes = %q; want %q", got, notes)
 	}

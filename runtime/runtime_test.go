@@ -185,7 +185,7 @@ func TestSpecArgs(t *testing.T) {
 		}
 	}
 	if _, err := Spec(filepath.Join(root, "nosuch"), ImageConfig{}, Options{Args: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("Spec of a directory that is not there: %v", err)
+		t.Errorf("Spec of a missing directory: %v", err)
 	}
 }
 

@@ -1,12 +1,12 @@
-// Package attest states what is known of an image: the packages in its tree, as an SPDX
-// document, and in-toto statements in the form that BuildKit stores them in registries.
+// Package attest describes the content of an image: the packages in its tree, as an SPDX
+// document, and in-toto statements in the form in which BuildKit stores them in registries.
 //
 //	tree ─► records of dpkg, rpm, apk, conda, pip ─► Document ─► Statement ─► Index
 //
 // It runs nothing of the image. A tree is hostile input: no link leads out of it, and
-// what is read of a record is bounded. Files that were copied by hand are not listed.
-// The same image has the same documents and the same index: statements contain neither a
-// time nor the image's name. They are not signed.
+// records are read up to a limit. Files that were copied by hand are not listed. The same
+// image has the same documents and the same index: statements contain no times and no image
+// names. They are not signed.
 package attest
 
 import (
@@ -27,22 +27,22 @@ const (
 	SPDX         = "https://spdx.dev/Document"
 )
 
-// A Statement is one thing that is attested of an image.
+// A Statement is an attestation of an image.
 type Statement struct {
 	Type      string // Provenance, ProvenanceV0 or SPDX
 	Predicate any    // the document, to be encoded as JSON
 }
 
-// attestation is the manifest that holds what is attested of the image with
-// this digest, for an index to list beside it (BuildKit, "Image attestation
-// storage"). Its configuration names no platform, so that nobody runs it.
+// attestation returns the manifest with the statements about the image with this digest,
+// for an index (BuildKit, "Image attestation storage"). Its configuration names no
+// platform, so that it is never run.
 func attestation(image v1.Hash, about []Statement) (v1.Image, error) {
 	img := noLayers()
 	var add []mutate.Addendum
 	cfg := &v1.ConfigFile{OS: "unknown", Architecture: "unknown", RootFS: v1.RootFS{Type: "layers"}}
 	for _, st := range about {
-		// The subject has no name: the same image has the same attestation
-		// whatever it is called.
+		// The subject has no name, so that the attestation does not depend on the image's
+		// name.
 		var b bytes.Buffer
 		enc := json.NewEncoder(&b)
 		enc.SetEscapeHTML(false) // package URLs have "&"
@@ -69,7 +69,7 @@ func attestation(image v1.Hash, about []Statement) (v1.Image, error) {
 	return mutate.ConfigFile(img, cfg)
 }
 
-// attach lists in an index, after its images, what is attested of one of them.
+// attach adds the statements about an image to an index, after its images.
 func attach(idx v1.ImageIndex, image v1.Image, about []Statement) (v1.ImageIndex, error) {
 	d, err := image.Digest()
 	if err != nil {

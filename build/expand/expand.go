@@ -1,7 +1,7 @@
-// Package expand fills in the variables of words of a Dockerfile, within bounds.
+// Package expand expands the variables in words of a Dockerfile, within limits.
 //
-// BuildKit's shell lexer does the expansion. A Dockerfile of a few lines can ask it
-// for more memory than a machine has; this package refuses such words beforehand.
+// BuildKit's shell lexer does the expansion. A short Dockerfile can make it allocate more
+// memory than a machine has; this package refuses such words in advance.
 package expand
 
 import (
@@ -11,25 +11,22 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
-// Bounds of the variables of a Dockerfile. ARG A2=$A1$A1 doubles a value with
-// each line.
+// Limits of variables. ARG A2=$A1$A1 doubles a value with each line.
 const (
-	maxExpanded  = 1 << 20  // bytes of variables that one word takes in
+	maxExpanded  = 1 << 20  // bytes of variables in one word
 	maxVariables = 16 << 20 // bytes of all variables of a stage
 	maxNesting   = 32       // of ${A:-${B:-…}}
 )
 
-// replacements are bounds of words that replace text in variables
-// (${A//old/new}), by how deep such expressions are nested: each level
-// multiplies what the one below it comes to. They keep the result of one word
-// below 128 MiB.
+// replacements limits words that replace text in variables (${A//old/new}), by nesting
+// depth, because each level multiplies the size of the result. They keep the result of one
+// word below 128 MiB.
 var replacements = []int{maxExpanded, 16 << 10, 1 << 10, 256}
 
-// replaces finds ${NAME/old/new} and ${NAME//old/new}.
+// replaces matches ${NAME/old/new} and ${NAME//old/new}.
 var replaces = regexp.MustCompile(`\$\{\w+/`)
 
-// Word fills in the variables of a word. It refuses a word whose variables come to
-// more than 1 MiB.
+// Word expands the variables in a word. It refuses a word with more than 1 MiB of variables.
 func Word(lex *shell.Lex, word string, env shell.EnvGetter) (shell.ProcessWordResult, error) {
 	var out shell.ProcessWordResult
 	err := bounded(word, env, func(env shell.EnvGetter) (err error) {
@@ -42,8 +39,7 @@ func Word(lex *shell.Lex, word string, env shell.EnvGetter) (shell.ProcessWordRe
 	return out, err
 }
 
-// Words fills in the variables of a word and splits the result into words, within the
-// bounds of Word.
+// Words expands the variables in a word and splits the result, within the limits of Word.
 func Words(lex *shell.Lex, word string, env shell.EnvGetter) (words []string, err error) {
 	err = bounded(word, env, func(env shell.EnvGetter) error {
 		words, err = lex.ProcessWords(word, env)
@@ -52,7 +48,7 @@ func Words(lex *shell.Lex, word string, env shell.EnvGetter) (words []string, er
 	return words, err
 }
 
-// bounded calls expand with variables that end when they have been too many.
+// bounded calls expand with variables of a limited total size.
 func bounded(word string, env shell.EnvGetter, expand func(shell.EnvGetter) error) error {
 	depth, longest := nesting(word)
 	if depth > maxNesting {
@@ -75,7 +71,7 @@ func bounded(word string, env shell.EnvGetter, expand func(shell.EnvGetter) erro
 	return nil
 }
 
-// A boundedEnv hands out values of so many bytes, then none.
+// A boundedEnv returns values up to a total size, then empty ones.
 type boundedEnv struct {
 	shell.EnvGetter
 	left int
@@ -89,8 +85,8 @@ func (e *boundedEnv) Get(name string) (string, bool) {
 	return v, ok
 }
 
-// nesting returns how deep ${…} are nested in a word, and how many bytes the
-// longest of them has.
+// nesting returns the nesting depth of ${…} in a word, and the length of the longest
+// expression in bytes.
 func nesting(word string) (depth, longest int) {
 	var open []int
 	for i := 0; i < len(word); i++ {
@@ -109,8 +105,8 @@ func nesting(word string) (depth, longest int) {
 	return depth, longest
 }
 
-// CheckSize refuses variables, as NAME=VALUE, that come to more bytes than a stage may
-// have: 16 MiB.
+// CheckSize returns an error if variables, as NAME=VALUE, exceed the limit of a stage:
+// 16 MiB.
 func CheckSize(vars []string) error {
 	n := 0
 	for _, kv := range vars {

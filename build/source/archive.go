@@ -16,10 +16,9 @@ import (
 	"hpcc/store"
 )
 
-// Archive opens a file when it is a tar archive, plain or packed with gzip,
-// zstd, xz or bzip2: by content, as ADD decides, not by name. An error says that
-// ADD would unpack the file and cannot: it is damaged, or packed in a way that
-// is not known here.
+// Archive opens a tar archive, plain or compressed with gzip, zstd, xz or bzip2. Like ADD, it
+// decides by content, not by name. An error means that the file is an archive, but damaged
+// or compressed with unsupported options.
 func Archive(file string) (io.ReadCloser, bool, error) {
 	r, err := unpacked(file)
 	if err != nil {
@@ -37,7 +36,7 @@ func Archive(file string) (io.ReadCloser, bool, error) {
 	return r, err == nil, err
 }
 
-// unpacked opens a file for reading without its compression.
+// unpacked opens a file and decompresses it.
 func unpacked(file string) (io.ReadCloser, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -55,7 +54,7 @@ func unpacked(file string) (io.ReadCloser, error) {
 		if z, zerr := store.Uncompressed(file); zerr == nil {
 			f.Close()
 			return z, nil
-		} // else it only begins as one that is packed does
+		} // otherwise the file only starts like a compressed one
 	}
 	if err != nil {
 		f.Close()

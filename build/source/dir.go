@@ -1,12 +1,12 @@
-// Package source provides what COPY and ADD read: directories, repositories, addresses
-// and archives.
+// Package source provides the sources of COPY and ADD: directories, repositories, URLs and
+// archives.
 //
 //	Open ─► Dir.Find ─► Sets of Items, with a digest over names, modes and bytes
 //	Fetch, Clone, Archive
 //
-// No path leads out of a directory: links are resolved as if it were the root.
-// .dockerignore counts everywhere. Digests of files are kept in the store, so the next
-// build reads only files that changed.
+// No path leads out of a directory: links are resolved as if it were the root. .dockerignore
+// always applies. The store keeps digests of files, so that the next build reads only
+// changed files.
 package source
 
 import (
@@ -32,23 +32,21 @@ import (
 	"hpcc/store/wait"
 )
 
-// maxIgnoreFile bounds what is read of a .dockerignore.
+// maxIgnoreFile limits the size of a .dockerignore, in bytes.
 const maxIgnoreFile = 1 << 20
 
-// A Dir is a directory that COPY and ADD read: the build context, or
-// the tree of another stage or image. No path leads out of it: links are
-// resolved as if it were the root.
+// A Dir is a source directory of COPY and ADD: the build context, or the tree of another
+// stage or image. No path leads out of it: links are resolved as if it were the root.
 type Dir struct {
 	Dir    string                         // its path
-	Of     string                         // what it is, for messages
-	Ignore *patternmatcher.PatternMatcher // nil: nothing is ignored
-	hidden []string                       // files that are ignored whatever the list says, slash-separated
-	sums   *sums                          // digests of its files; nil: it is of this build alone
+	Of     string                         // description for messages
+	Ignore *patternmatcher.PatternMatcher // nil: no file is ignored
+	hidden []string                       // files that are always ignored, slash-separated
+	sums   *sums                          // digests of its files; nil: not cached
 }
 
-// Open opens a build context with its list of ignored files:
-// <Dockerfile>.dockerignore, else .dockerignore. Other contexts have no Dockerfile.
-// Hidden files are ignored as well.
+// Open opens a build context with its ignore file: <Dockerfile>.dockerignore, or else
+// .dockerignore. Other contexts have no Dockerfile. Hidden files are ignored too.
 func Open(dir, dockerfile string, hidden ...string) (*Dir, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -93,10 +91,10 @@ func Open(dir, dockerfile string, hidden ...string) (*Dir, error) {
 	return c, err
 }
 
-// patternSigns are the signs that mean something in a list of ignored files.
+// patternSigns matches the special characters of ignore files.
 var patternSigns = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[*?\[\]\\!^]`) })
 
-// hide notes which of the files are in the context.
+// hide records which of the files are in the context.
 func (c *Dir) hide(files []string) {
 	for _, f := range files {
 		real, err := filepath.EvalSymlinks(f)
@@ -142,7 +140,7 @@ func CheckDir(dir string) error {
 	return nil
 }
 
-// ignored says whether the context leaves out the file rel (slash-separated).
+// ignored reports whether the context excludes the file rel (slash-separated).
 func (c *Dir) ignored(rel string) (bool, error) {
 	if c.Ignore == nil || rel == "." {
 		return false, nil
@@ -152,31 +150,31 @@ func (c *Dir) ignored(rel string) (bool, error) {
 
 // An Item is one file, link or directory to copy.
 type Item struct {
-	Path string // of the host
+	Path string // path on the host
 	Rel  string // below the copied directory; "" for the source itself
 	Mode fs.FileMode
 	Link string
 	stat fileStat
-	Data []byte // the bytes of a small file that was read already; nil: they are in the file
+	Data []byte // content of a small file that was already read, or nil
 }
 
-// Time returns when the content of the file was changed last.
+// Time returns the modification time of the file's content.
 func (it Item) Time() time.Time { return time.Unix(0, it.stat.mtime) }
 
-// A Set is what one word of COPY names.
+// A Set is the result of one source argument of COPY.
 type Set struct {
 	Name  string // base name, which a file gets below a directory
-	Dir   bool   // a directory: its contents are copied, not itself
+	Dir   bool   // a directory, whose contents are copied
 	Items []Item // sorted by path component; parents before children
-	// Keep is the path that --parents keeps between the destination and the
-	// source: of a file its directory, of a directory its own.
+	// Keep is the path that --parents keeps between the destination and the source: the
+	// directory of a file, or the directory itself.
 	Keep   string
-	Remote bool  // fetched: not unpacked like a local archive
-	sums   *sums // of the context it is in
+	Remote bool  // downloaded: not unpacked like a local archive
+	sums   *sums // of its context
 }
 
-// Find returns what the sources of COPY name. Patterns are those of Go's
-// path/filepath.Match, component by component.
+// Find resolves the sources of COPY. Patterns are those of Go's path/filepath.Match, for
+// each path component.
 func (c *Dir) Find(words []string, exclude []string, parents bool) ([]Set, error) {
 	var skip *patternmatcher.PatternMatcher
 	if len(exclude) > 0 {
@@ -196,7 +194,7 @@ func (c *Dir) Find(words []string, exclude []string, parents bool) ([]Set, error
 			if err != nil {
 				return nil, err
 			}
-			if skip != nil && !s.Dir { // of a directory visit has left out what is excluded
+			if skip != nil && !s.Dir { // visit has already removed excluded files of a directory
 				if gone, err := skip.MatchesOrParentMatches(s.Name); err != nil || gone {
 					if err != nil {
 						return nil, err
@@ -213,8 +211,7 @@ func (c *Dir) Find(words []string, exclude []string, parents bool) ([]Set, error
 	return out, nil
 }
 
-// keepParents notes how much of its path a source keeps: all of it, or what
-// comes after "/./" in the word.
+// keepParents sets how much of its path a source keeps: all of it, or the part after "/./".
 func (s *Set) keepParents(name, word string) {
 	keep := name
 	if before, _, ok := strings.Cut(filepath.ToSlash(word), "/./"); ok {
@@ -228,8 +225,8 @@ func (s *Set) keepParents(name, word string) {
 	}
 }
 
-// glob resolves one word to names relative to the directory. A pattern may match
-// none, as in BuildKit; "**" is any directories below only with --parents.
+// glob resolves one source to names relative to the directory. As in BuildKit, a pattern may
+// match nothing, and "**" matches any directories only with --parents.
 func (c *Dir) glob(word string, parents bool) ([]string, error) {
 	clean := path.Clean("/" + filepath.ToSlash(word))[1:]
 	if rel := path.Clean("./" + filepath.ToSlash(word)); rel == ".." || strings.HasPrefix(rel, "../") {
@@ -248,7 +245,7 @@ func (c *Dir) glob(word string, parents bool) ([]string, error) {
 		for _, dir := range names {
 			if part == "**" && parents { // any directory below, and this one
 				for _, d := range c.below(dir) {
-					if !seen[d] { // "**/**" comes to the same as "**"
+					if !seen[d] { // "**/**" equals "**"
 						seen[d] = true
 						next = append(next, d)
 					}
@@ -282,7 +279,7 @@ func (c *Dir) below(dir string) []string {
 	return out
 }
 
-// matches lists the names in dir that match one component of a pattern.
+// matches returns the names in dir that match one component of a pattern.
 func (c *Dir) matches(dir, pattern string) ([]string, error) {
 	full, err := securejoin.SecureJoin(c.Dir, dir)
 	if err != nil {
@@ -290,7 +287,7 @@ func (c *Dir) matches(dir, pattern string) ([]string, error) {
 	}
 	entries, err := os.ReadDir(full)
 	if err != nil {
-		return nil, nil // a file in the place of a directory matches nothing
+		return nil, nil // a file in place of a directory matches nothing
 	}
 	var out []string
 	for _, e := range entries {
@@ -310,8 +307,8 @@ func (c *Dir) matches(dir, pattern string) ([]string, error) {
 	return out, nil
 }
 
-// Digest returns a digest of the names, kinds, modes and bytes of a set. Times do not count: a
-// fresh clone has others and the same content.
+// Digest returns a digest of names, types, modes and bytes of a set. It ignores times, which
+// differ between clones with the same content.
 func (s *Set) Digest() (string, error) {
 	contents, err := s.sums.of(s.Items)
 	if err != nil {

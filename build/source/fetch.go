@@ -22,10 +22,10 @@ import (
 	"hpcc/store/wait"
 )
 
-// maxDownload bounds what ADD fetches, in bytes.
+// maxDownload limits a download of ADD, in bytes.
 const maxDownload = 64 << 30
 
-// IsRemote reports whether a source of ADD is fetched from a server.
+// IsRemote reports whether a source of ADD is downloaded.
 func IsRemote(word string) bool {
 	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://") || IsGit(word)
 }
@@ -35,9 +35,8 @@ var gitText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`
 // IsGit reports whether a source of ADD, or a context, is a git repository.
 func IsGit(word string) bool { return gitText().MatchString(word) }
 
-// Fetch downloads an address to a file and returns its checksum, "sha256:HEX". Pinned says
-// that the caller compares the checksum. fetched gets the number of bytes, and their
-// total or 0.
+// Fetch downloads a URL to a file and returns its checksum, "sha256:HEX". pinned: the caller
+// verifies the checksum. fetched receives the number of bytes, and the total or 0.
 func Fetch(ctx context.Context, from, to string, pinned bool, fetched func(done, total int64)) (sum string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
@@ -70,9 +69,9 @@ func Fetch(ctx context.Context, from, to string, pinned bool, fetched func(done,
 	return "sha256:" + hex.EncodeToString(h.Sum(nil)), err
 }
 
-// Clone fetches a repository, REPOSITORY[#REF[:DIRECTORY]], with the git that is on
-// PATH, to a new directory in work. It returns the directory that the address names, the
-// commit, and the part of the repository. keepGit keeps .git.
+// Clone clones a repository, REPOSITORY[#REF[:DIRECTORY]], into a new directory in work,
+// using git from PATH. It returns the addressed directory, the commit, and the
+// subdirectory. keepGit keeps .git.
 func Clone(ctx context.Context, work, word string, keepGit bool) (dir, commit, sub string, err error) {
 	fail := func(err error) (string, string, string, error) {
 		return "", "", "", fmt.Errorf("fetching repository %q: %w", attest.PublicURL(word), err)
@@ -122,8 +121,7 @@ func Clone(ctx context.Context, work, word string, keepGit bool) (dir, commit, s
 	return top, strings.TrimSpace(string(out)), sub, nil
 }
 
-// A counter reports how many bytes were written to it, of a total: -1 is not
-// known.
+// A counter reports the number of bytes written to it, of a total (-1: unknown).
 type counter struct {
 	done, total int64
 	report      func(done, total int64)

@@ -19,7 +19,7 @@ import (
 	"hpcc/store/wait"
 )
 
-// gitFetch fetches a reference of a repository, again where the transfer breaks.
+// gitFetch fetches a reference of a repository, and retries interrupted transfers.
 func gitFetch(ctx context.Context, dir, repository, ref string) error {
 	return wait.Retry(ctx, gitHost(repository), func(ctx context.Context) error {
 		err := gitTransfer(ctx, dir, "--depth", "1", "--", repository, ref)
@@ -31,7 +31,7 @@ func gitFetch(ctx context.Context, dir, repository, ref string) error {
 	})
 }
 
-// gitHost names a repository's server in notices.
+// gitHost returns a repository's server, for messages.
 func gitHost(repository string) string {
 	if u, err := url.Parse(repository); err == nil && u.Host != "" {
 		return u.Host
@@ -40,7 +40,7 @@ func gitHost(repository string) string {
 	return host[strings.LastIndexByte(host, '@')+1:]
 }
 
-// git runs git without questions; its error is git's message.
+// git runs git without prompts; its error contains git's message.
 func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd := gitCommand(ctx, dir, args...)
 	out, err := cmd.Output()
@@ -54,11 +54,11 @@ func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// gitUmask is the umask of git: the same repository has the same modes.
+// gitUmask is the umask of git, so that the same repository has the same modes.
 const gitUmask = 0o022
 
-// gitCommand is git, which ends with ctx together with its children for each
-// protocol. On a terminal it stays in the foreground, where ssh may ask.
+// gitCommand returns a git command that ends with ctx, including its child processes. On a
+// terminal it stays in the foreground, so that ssh can prompt.
 func gitCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	shell := fmt.Sprintf(`umask %03o; exec git "$@"`, gitUmask)
 	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", shell, "git"}, args...)...)
@@ -67,15 +67,15 @@ func gitCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	}
-	cmd.WaitDelay = time.Second // something else may hold the pipes
+	cmd.WaitDelay = time.Second // another process may keep the pipes open
 	idle := wait.Limits(ctx).Idle
 	cmd.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
 		"GIT_HTTP_LOW_SPEED_LIMIT=17", fmt.Sprintf("GIT_HTTP_LOW_SPEED_TIME=%d", max(1, int(idle/time.Second)))) // 1 KiB in a minute
 	return cmd
 }
 
-// gitSSH is the variable that gives ssh its limits, unless the user has chosen
-// how git calls it. Without a terminal, ssh must not ask.
+// gitSSH returns the variable that sets ssh's timeouts, unless the user has configured ssh
+// for git. Without a terminal, ssh must not prompt.
 func gitSSH(ctx context.Context, dir string) []string {
 	if os.Getenv("GIT_SSH_COMMAND") != "" || os.Getenv("GIT_SSH") != "" {
 		return nil
@@ -91,12 +91,12 @@ func gitSSH(ctx context.Context, dir string) []string {
 	return []string{command}
 }
 
-// gitSilence is how many times the idle limit git may report no progress: the
-// server prepares a pack without a word.
+// gitSilence is the factor of the idle limit for git's progress: the server sends nothing
+// while it prepares a pack.
 const gitSilence = 2
 
-// gitTransfer is git fetch, ended when it reports no progress for long: not every
-// protocol of git has a time limit. Failures of the network are [wait.Broken].
+// gitTransfer runs git fetch and stops it after a long time without progress, since not
+// every protocol of git has a timeout. Network failures are [wait.Broken].
 func gitTransfer(ctx context.Context, dir string, args ...string) error {
 	limit := gitSilence * wait.Limits(ctx).Idle
 	silent := &wait.StallError{Text: fmt.Sprintf("git reported no progress for %v", limit)}
@@ -126,12 +126,12 @@ func gitTransfer(ctx context.Context, dir string, args ...string) error {
 	return err
 }
 
-// transient matches what git says of a network or server that may be better soon.
+// transient matches git's messages about temporary failures of the network or server.
 var transient = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)returned error: (408|429|5\d\d)|HTTP (408|429|5\d\d)|operation too slow|timed? ?out|connection reset|early EOF|unexpected disconnect|hung up|transfer closed|broken pipe|RPC failed|empty reply|kex_exchange_identification`)
 })
 
-// maxGitWords bounds what is kept of git's messages, in bytes.
+// maxGitWords limits the collected messages of git, in bytes.
 const maxGitWords = 64 << 10
 
 // gitWords collects git's messages, without its progress.
@@ -144,17 +144,17 @@ type gitWords struct {
 func (w *gitWords) Write(p []byte) (int, error) {
 	w.heard()
 	if w.text.Len() > maxGitWords {
-		w.text.Next(w.text.Len() / 2) // the reason stands last
+		w.text.Next(w.text.Len() / 2) // the reason comes last
 	}
 	w.text.Write(p)
 	return len(p), nil
 }
 
-// maxGitMessage bounds what of git's message is shown, in runes.
+// maxGitMessage limits the part of git's message in errors, in runes.
 const maxGitMessage = 300
 
-// message returns the reason, or all that is not progress: progress ends lines
-// with a carriage return, and the last of each kind with "done.".
+// message returns the reason, or everything except progress. Progress lines end with a
+// carriage return, the last of each kind with "done.".
 func (w *gitWords) message() string {
 	var reasons, rest []string
 	for l := range strings.Lines(w.text.String()) {
@@ -174,7 +174,7 @@ func (w *gitWords) message() string {
 	return shorten(strings.Join(reasons, " "), maxGitMessage)
 }
 
-// shorten returns a text on one line of at most most runes.
+// shorten returns a text on one line, truncated to most runes.
 func shorten(text string, most int) string {
 	r := []rune(strings.Join(strings.Fields(text), " "))
 	if len(r) > most {

@@ -23,8 +23,8 @@ import (
 	"hpcc/store/disk"
 )
 
-// A fileStat is what tells, without reading it, that a file was changed. Nobody
-// can set ctime, so a changed file has another one.
+// A fileStat identifies the state of a file without reading it. ctime cannot be set, so it
+// differs after every change.
 type fileStat struct {
 	inode        uint64
 	size         int64
@@ -35,8 +35,8 @@ func statOf(st *unix.Stat_t) fileStat {
 	return fileStat{st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
 }
 
-// settled says whether a change after now would give the file another ctime:
-// clocks of file systems tick some milliseconds apart, of old ones seconds.
+// settled reports whether any later change would give a different ctime. Clocks of file
+// systems have ticks of some milliseconds, old ones of seconds.
 func (s fileStat) settled(now time.Time) bool {
 	tick := 100 * time.Millisecond
 	if s.ctime%int64(time.Second) == 0 {
@@ -47,15 +47,14 @@ func (s fileStat) settled(now time.Time) bool {
 
 type sum [sha256.Size]byte
 
-// A sumRecord is a digest of a file's bytes, with its state when it was read.
+// A sumRecord is the digest of a file, with the file's state when it was read.
 type sumRecord struct {
 	stat fileStat
 	sum  sum
 }
 
-// sums knows the digests of a context's files, and keeps them in the store, so
-// that a build reads only what changed since the last one. A nil *sums knows
-// nothing.
+// sums caches the digests of a context's files in the store, so that a build reads only
+// files that changed. A nil *sums is an empty cache.
 type sums struct {
 	store *store.Store
 	dir   string // of the context
@@ -63,28 +62,28 @@ type sums struct {
 	once  sync.Once
 	mu    sync.Mutex
 	known map[string]sumRecord // by the file's path below dir
-	fresh bool                 // known has what the store does not
+	fresh bool                 // known has entries that the store lacks
 }
 
-// Remember has the digests of the directory's files kept in the store's cache "context"
-// under key, so that the next build reads only what changed.
+// Remember caches the digests of the directory's files under key, in the store's cache
+// "context", so that the next build reads only files that changed.
 func (c *Dir) Remember(s *store.Store, key string) {
 	c.sums = &sums{store: s, dir: c.Dir, key: key}
-	go c.sums.once.Do(c.sums.load) // ready when the files have been listed
+	go c.sums.once.Do(c.sums.load) // in the background, while files are listed
 }
 
-// Save keeps in the store what was learned of the directory's files.
+// Save writes new digests to the store.
 func (c *Dir) Save() error { return c.sums.save() }
 
-// Small files that are read stay in memory: what is not known is most often
-// copied next, and opening a file takes longer than reading it.
+// Small files stay in memory after reading: files with unknown digests are usually copied
+// next, and opening a file takes longer than reading it.
 const (
 	SmallFile = 64 << 10
-	keptBytes = 64 << 20 // of one source
+	keptBytes = 64 << 20 // per source
 )
 
-// of returns the digest of each item's bytes; of items that are not regular
-// files it is zero. Items get the bytes of small files that were read.
+// of returns the digest of each item's bytes, or zero if it is not a regular file. It sets
+// Data of small files that it reads.
 func (s *sums) of(items []Item) ([]sum, error) {
 	out := make([]sum, len(items))
 	var missing []int
@@ -133,7 +132,7 @@ func (s *sums) of(items []Item) ([]sum, error) {
 	return out, g.Wait()
 }
 
-// keptSize is how many bytes of small files are kept of those that are missing.
+// keptSize returns the number of bytes to keep of the missing small files.
 func keptSize(items []Item, missing []int) int64 {
 	var n int64
 	for _, i := range missing {
@@ -144,8 +143,8 @@ func keptSize(items []Item, missing []int) int64 {
 	return min(n, keptBytes)
 }
 
-// readSum digests a file's bytes and returns how many there are. If they are
-// not more than buf holds they are in buf then.
+// readSum computes the digest of a file, and returns its size. If the file fits into buf,
+// buf holds its content afterwards.
 func readSum(r *Reader, file string, out *sum, buf []byte) (size int64, err error) {
 	f, err := r.Open(file)
 	if err != nil {
@@ -167,7 +166,7 @@ func readSum(r *Reader, file string, out *sum, buf []byte) (size int64, err erro
 	}
 }
 
-// AtEnd reports whether an error of io.ReadFull means that the file has ended.
+// AtEnd reports whether an error of io.ReadFull means the end of the file.
 func AtEnd(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }
 
 func (s *sums) lookup(file string) (sumRecord, bool) {
@@ -192,15 +191,15 @@ func (s *sums) learn(file string, r sumRecord) {
 
 func (s *sums) below(file string) string { return strings.TrimPrefix(file, s.dir+"/") }
 
-// sumsHead begins the record of a context: its format, then for each file the
-// length of its path as a varint, the path, inode, size, mtime, ctime (little
-// endian, 8 bytes each) and the digest.
+// sumsHead is the start of the record of a context. For each file follow the length of its
+// path as a varint, the path, inode, size, mtime, ctime (little endian, 8 bytes each) and
+// the digest.
 const sumsHead = "hpcc sums 1\n"
 
-// maxSums bounds how many files of a context are remembered.
+// maxSums limits the number of cached files per context.
 const maxSums = 1 << 20
 
-// load reads what the store knows. What cannot be read is not known.
+// load reads the record in the store. A damaged record counts as empty.
 func (s *sums) load() {
 	data, err := s.store.Cached("context", s.key)
 	if err == nil {
@@ -211,7 +210,7 @@ func (s *sums) load() {
 	}
 }
 
-// parseSums reads a record; nil when it is damaged.
+// parseSums parses a record; nil if it is damaged.
 func parseSums(data []byte) map[string]sumRecord {
 	rest, ok := bytes.CutPrefix(data, []byte(sumsHead))
 	if !ok {
@@ -236,8 +235,7 @@ func parseSums(data []byte) map[string]sumRecord {
 	return known
 }
 
-// save keeps what was learned. Files that are gone are forgotten when there
-// are too many.
+// save writes the record. If there are too many files, it drops deleted ones.
 func (s *sums) save() error {
 	if s == nil || !s.fresh {
 		return nil

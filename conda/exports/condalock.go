@@ -13,21 +13,21 @@ import (
 	"hpcc/conda/pip"
 )
 
-// condaLock reads conda-lock.yml version 1 (CEP 37), and versions 1 to 3 of
-// pixi.lock, which are the same but for names: one list of packages for all
-// platforms. It loses nothing of the chosen platform; packages of other
-// platforms and of other categories than main are told and left out.
+// condaLock reads conda-lock.yml version 1 (CEP 37) and pixi.lock versions 1 to 3, which
+// differ only in names: one list of packages for all platforms. The target's packages are
+// read completely. Packages of other platforms and of categories other than main are noted
+// and left out.
 func (r *reader) condaLock(root *yaml.Node) {
 	v := value(root, "version")
 	r.e.Format = "conda-lock.yml " + v
 	if v != "1" && v != "2" && v != "3" {
-		r.wrong(find(root, "version").Line, "version %q of conda-lock.yml is not known; known are 1, 2 and 3: write it with conda-lock 1 to 3", input.Text(v))
+		r.wrong(find(root, "version").Line, "unsupported version %q of conda-lock.yml: want 1, 2 or 3; write it with conda-lock 1 to 3", input.Text(v))
 		return
 	}
 	r.settle()
 	packages := find(root, "package")
 	if packages.Kind != yaml.SequenceNode {
-		r.wrong(packages.Line, "package is no list")
+		r.wrong(packages.Line, "package is not a list")
 		return
 	}
 	for _, c := range items(find(find(root, "metadata"), "channels")) {
@@ -66,7 +66,7 @@ func (r *reader) condaLock(root *yaml.Node) {
 	l.choose()
 }
 
-// lockCategory is "main" when the package is in every installation.
+// lockCategory returns the category of a package, "main" if it is always installed.
 func lockCategory(p *yaml.Node) string {
 	for _, c := range items(find(p, "categories")) {
 		if c.Value == "main" {
@@ -82,7 +82,7 @@ func lockCategory(p *yaml.Node) string {
 	return "main"
 }
 
-// A lock is what a lock file has for each of its platforms.
+// A lock holds the packages of a lock file by platform.
 type lock struct {
 	r          *reader
 	platforms  []string // in the order of the file
@@ -95,14 +95,14 @@ func (r *reader) newLock() *lock {
 	return &lock{r: r, entries: map[string][]Entry{}, pip: map[string][]pip.Requirement{}, categories: map[string]int{}}
 }
 
-// platform notes that the file has packages for one.
+// platform records that the file has packages for a platform.
 func (l *lock) platform(name string) {
 	if !slices.Contains(l.platforms, name) {
 		l.platforms = append(l.platforms, name)
 	}
 }
 
-// conda takes a package by its URL.
+// conda adds a conda package by its URL.
 func (l *lock) conda(platform string, p *yaml.Node, location string) {
 	if x, ok := l.entry(p, location); ok {
 		l.platform(platform)
@@ -110,7 +110,7 @@ func (l *lock) conda(platform string, p *yaml.Node, location string) {
 	}
 }
 
-// entry reads a package at a URL; digests stand beside it or below "hash".
+// entry parses a package at a URL. Digests are in the same object or below "hash".
 func (l *lock) entry(p *yaml.Node, location string) (x Entry, ok bool) {
 	x, err := parseURL(location)
 	if err != nil {
@@ -120,20 +120,20 @@ func (l *lock) entry(p *yaml.Node, location string) (x Entry, ok bool) {
 	x.Line = p.Line
 	x.MD5, x.SHA256 = lockHash(p, "md5"), lockHash(p, "sha256")
 	if (x.MD5 != "" && !isDigest(x.MD5, 32)) || (x.SHA256 != "" && !isDigest(x.SHA256, 64)) {
-		l.r.wrong(p.Line, "%s: its md5 or sha256 is none", x.Name)
+		l.r.wrong(p.Line, "%s: invalid md5 or sha256", x.Name)
 		return x, false
 	}
 	x.Size, _ = strconv.ParseInt(value(p, "size"), 10, 64)
 	for _, f := range []struct{ key, have string }{{"name", x.Name}, {"version", x.Version}, {"build", x.Build}} {
 		if v := value(p, f.key); v != "" && !strings.EqualFold(v, f.have) {
-			l.r.wrong(p.Line, "%s %q is not what the URL says (%s)", f.key, input.Text(v), f.have)
+			l.r.wrong(p.Line, "%s %q differs from the URL (%s)", f.key, input.Text(v), f.have)
 			return x, false
 		}
 	}
 	return x, true
 }
 
-// lockHash is a digest of a package: conda-lock has them below "hash".
+// lockHash returns a digest of a package. conda-lock writes digests below "hash".
 func lockHash(p *yaml.Node, kind string) string {
 	if v := value(find(p, "hash"), kind); v != "" {
 		return v
@@ -141,7 +141,7 @@ func lockHash(p *yaml.Node, kind string) string {
 	return value(p, kind)
 }
 
-// pypi takes a package of pip by its URL.
+// pypi adds a pip package by its URL.
 func (l *lock) pypi(platform string, p *yaml.Node, location string) {
 	q := pip.Requirement{Line: p.Line, Name: value(p, "name"), URL: location, Editable: value(p, "editable") == "true", Locked: true}
 	if v := value(p, "version"); v != "" && location == "" {
@@ -149,14 +149,14 @@ func (l *lock) pypi(platform string, p *yaml.Node, location string) {
 	}
 	if !q.ValidName() {
 		if q.Name = q.NameInURL(); q.Name == "" {
-			l.r.wrong(p.Line, "a package of pip without a name")
+			l.r.wrong(p.Line, "pip package without a name")
 			return
 		}
 	}
-	// conda-lock writes the commit of a repository there as well, which the URL has.
+	// For a repository, conda-lock writes the commit here, which is also in the URL.
 	if h := lockHash(p, "sha256"); h != "" && !strings.HasPrefix(location, "git+") {
 		if !isDigest(h, 64) {
-			l.r.wrong(p.Line, "%s: its sha256 is none", q.Name)
+			l.r.wrong(p.Line, "%s: invalid sha256", q.Name)
 			return
 		}
 		q.Hashes = []string{"sha256:" + strings.ToLower(h)}
@@ -165,9 +165,8 @@ func (l *lock) pypi(platform string, p *yaml.Node, location string) {
 	l.pip[platform] = append(l.pip[platform], q)
 }
 
-// choose takes the packages of the target's platform. A file that has none is
-// moved: the packages of its first platform of the same system are looked up
-// by name and version.
+// choose selects the packages of the target's platform. If there are none, it looks up
+// those of the nearest platform by name and version.
 func (l *lock) choose() {
 	r, e := l.r, l.r.e
 	for _, name := range slices.Sorted(maps.Keys(l.categories)) {
@@ -201,7 +200,7 @@ func (l *lock) choose() {
 			p.BuildWith = nil
 		}
 		if p.IsSource() {
-			continue // sources are for all
+			continue // sources are for all platforms
 		}
 		if !strings.HasSuffix(p.URL, "-none-any.whl") {
 			p.Specifier, p.URL, p.Hashes = p.Exactly(), "", nil
@@ -209,7 +208,7 @@ func (l *lock) choose() {
 	}
 }
 
-// nearest is the platform to move from: linux-64, another Linux, or the first.
+// nearest returns the platform to move from: linux-64, another Linux, or the first.
 func (l *lock) nearest() string {
 	best := ""
 	for _, p := range l.platforms {

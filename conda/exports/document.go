@@ -12,55 +12,54 @@ import (
 	"hpcc/conda/input"
 )
 
-// maxDocument bounds YAML and JSON, of which a parser keeps many times the size.
+// maxDocument limits YAML and JSON, in bytes. A parser needs many times that memory.
 const maxDocument = 8 << 20
 
-// document reads what is YAML or JSON, which is YAML for our purpose: so both
-// have lines in messages.
+// document reads YAML, or JSON as YAML, so that messages for both have line numbers.
 func (r *reader) document(lines []string) {
 	text := strings.Join(lines, "\n")
 	if len(text) > maxDocument {
-		r.wrong(1, "it has more than %d bytes: is this an export?", maxDocument)
+		r.wrong(1, "larger than %d bytes; check that it is an export", maxDocument)
 		return
 	}
 	root, err := ParseYAML(text)
 	if err != nil {
-		r.wrong(yamlLine(err, len(lines)), "reading it as YAML: %v", err)
+		r.wrong(yamlLine(err, len(lines)), "parsing YAML: %v", err)
 		return
 	}
 	switch {
 	case root.Kind == yaml.SequenceNode:
 		r.listJSON(root)
 	case root.Kind != yaml.MappingNode:
-		r.wrong(root.Line, "neither an environment.yml nor a lock file")
+		r.wrong(root.Line, "not an environment.yml or lock file")
 	case find(root, "environments") != nil && find(root, "version") != nil:
 		r.pixi(root)
 	case find(root, "package") != nil && find(root, "version") != nil:
 		r.condaLock(root)
 	case find(root, "packages") != nil && find(root, "dependencies") == nil:
-		r.wrong(root.Line, "a file with \"packages\" and no \"environments\" is no format that hpcc knows; export with \"conda list -e\"")
+		r.wrong(root.Line, "unsupported format (\"packages\" without \"environments\"); export with \"conda list -e\"")
 	default:
 		r.environmentYAML(root)
 	}
 }
 
-// ParseYAML gives the one document of a text. References are refused: no tool
-// writes them into these files, and they can stand for more than fits memory.
+// ParseYAML parses a text with one document. It refuses aliases: no tool writes them into
+// these files, and they can expand to more than fits in memory.
 func ParseYAML(text string) (root *yaml.Node, err error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
 		return nil, err
 	}
 	if len(doc.Content) != 1 {
-		return nil, fmt.Errorf("yaml: line 1: it is empty")
+		return nil, fmt.Errorf("yaml: line 1: empty document")
 	}
 	return doc.Content[0], checkNode(doc.Content[0], 0)
 }
 
-// checkNode refuses references, deep nesting and keys that stand twice.
+// checkNode refuses aliases, deep nesting and duplicate keys.
 func checkNode(n *yaml.Node, depth int) error {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
-		return fmt.Errorf("yaml: line %d: references (& and *) are not read; write the text out", n.Line)
+		return fmt.Errorf("yaml: line %d: aliases (& and *) are not supported; repeat the text", n.Line)
 	}
 	if depth > 32 {
 		return fmt.Errorf("yaml: line %d: nested too deeply", n.Line)
@@ -69,10 +68,10 @@ func checkNode(n *yaml.Node, depth int) error {
 	for i, c := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
 			if c.Kind != yaml.ScalarNode {
-				return fmt.Errorf("yaml: line %d: a key that is no text", c.Line)
+				return fmt.Errorf("yaml: line %d: key is not a string", c.Line)
 			}
 			if seen[c.Value] {
-				return fmt.Errorf("yaml: line %d: key %q stands twice; join the two", c.Line, input.Text(c.Value))
+				return fmt.Errorf("yaml: line %d: duplicate key %q; merge the two", c.Line, input.Text(c.Value))
 			}
 			seen[c.Value] = true
 		}
@@ -85,7 +84,7 @@ func checkNode(n *yaml.Node, depth int) error {
 
 var yamlErrorLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`line (\d+)`) })
 
-// yamlLine is the line that a message of the parser names.
+// yamlLine returns the line number in a message of the parser.
 func yamlLine(err error, lines int) int {
 	if m := yamlErrorLine().FindStringSubmatch(err.Error()); m != nil {
 		if n, err := strconv.Atoi(m[1]); err == nil {
@@ -95,7 +94,7 @@ func yamlLine(err error, lines int) int {
 	return 1
 }
 
-// find is the value of a key; nil without one.
+// find returns the value of a key, or nil.
 func find(n *yaml.Node, key string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil
@@ -108,7 +107,7 @@ func find(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// value is the text of a key; "" without one, and for null.
+// value returns the string value of a key, or "" if it is missing or null.
 func value(n *yaml.Node, key string) string {
 	if v := find(n, key); v != nil && v.Kind == yaml.ScalarNode && v.Tag != "!!null" {
 		return v.Value
@@ -116,7 +115,7 @@ func value(n *yaml.Node, key string) string {
 	return ""
 }
 
-// items are the elements of a list; nil when it is none.
+// items returns the elements of a list, or nil if n is not a list.
 func items(n *yaml.Node) []*yaml.Node {
 	if n == nil || n.Kind != yaml.SequenceNode {
 		return nil

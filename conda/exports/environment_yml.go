@@ -11,11 +11,10 @@ import (
 	"hpcc/conda/input"
 )
 
-// environmentYAML reads environment.yml and environment.json (CEP 24): what
-// "conda env export" writes, with all its flags, mamba's, and what people
-// write by hand. It loses which package is from which channel, digests, the
-// platform, and where pip had its packages from. Rows name=version=build are
-// entries, all others specs: "=1.2" means any 1.2.x here.
+// environmentYAML reads environment.yml and environment.json (CEP 24), as written by
+// "conda env export" with any flags, by mamba, or by hand. The format lacks the channel
+// of each package, digests, the platform, and the origin of pip packages. Rows
+// name=version=build are entries, all others specs: "=1.2" means any 1.2.x here.
 func (r *reader) environmentYAML(root *yaml.Node) {
 	r.e.Format, r.e.PipOpen = "environment.yml", true
 	r.settle()
@@ -44,26 +43,26 @@ func (r *reader) environmentYAML(root *yaml.Node) {
 		}
 	}
 	if !known {
-		r.wrong(root.Line, "it has no \"dependencies:\", so it is no environment.yml; write one with \"conda env export\", or a list with \"conda list -e\"")
+		r.wrong(root.Line, "not an environment.yml: no \"dependencies:\"; write one with \"conda env export\", or a list with \"conda list -e\"")
 	}
 }
 
-// elements are those of a list; there are none where nothing stands.
+// elements returns the elements of a list; a null value is an empty list.
 func (r *reader) elements(n *yaml.Node, key, example string) []*yaml.Node {
 	if n.Kind != yaml.SequenceNode && n.Tag != "!!null" {
-		r.wrong(n.Line, "%s is no list; write each on a line of its own, as %q", key, "- "+example)
+		r.wrong(n.Line, "%s is not a list; write each element on its own line, as %q", key, "- "+example)
 		return nil
 	}
 	return n.Content
 }
 
-// texts are the elements of a list of texts.
+// texts returns the elements of a list of strings.
 func (r *reader) texts(n *yaml.Node, key string) []*yaml.Node {
 	var out []*yaml.Node
 	for _, c := range r.elements(n, key, "x") {
 		switch {
 		case c.Kind != yaml.ScalarNode || c.Tag == "!!null":
-			r.wrong(c.Line, "an element of %s is no text", key)
+			r.wrong(c.Line, "element of %s is not a string", key)
 		case r.selected(c):
 			out = append(out, c)
 		}
@@ -79,7 +78,7 @@ func (r *reader) dependencies(n *yaml.Node) {
 				r.dependencyKey(c.Content[i], c.Content[i+1])
 			}
 		case c.Kind != yaml.ScalarNode || c.Tag == "!!null":
-			r.wrong(c.Line, "a dependency is neither a text nor \"pip:\"")
+			r.wrong(c.Line, "dependency is not a string or \"pip:\"")
 		case r.selected(c):
 			r.dependency(c.Line, c.Value)
 		}
@@ -97,13 +96,13 @@ func (r *reader) dependencyKey(key, v *yaml.Node) {
 	word, ok := strings.CutPrefix(key.Value, "sel(")
 	word, end := strings.CutSuffix(word, ")")
 	if !ok || !end {
-		r.wrong(key.Line, "%q is no key of dependencies; known are pip and sel(linux), sel(unix), sel(osx), sel(win)", input.Text(key.Value))
+		r.wrong(key.Line, "unknown key %q in dependencies: want pip, sel(linux), sel(unix), sel(osx) or sel(win)", input.Text(key.Value))
 		return
 	}
 	holds, known := selector(word, r.target)
 	switch {
 	case !known:
-		r.wrong(key.Line, "sel(%s) is no platform; known are linux, unix, osx, win", input.Text(word))
+		r.wrong(key.Line, "unknown platform sel(%s): want linux, unix, osx or win", input.Text(word))
 	case !holds:
 		r.note(key.Line, "sel(%s) is not for %s and is left out", word, r.target)
 	case v.Kind == yaml.ScalarNode:
@@ -115,7 +114,7 @@ func (r *reader) dependencyKey(key, v *yaml.Node) {
 	}
 }
 
-// dependency reads one row for conda.
+// dependency reads one conda dependency.
 func (r *reader) dependency(line int, text string) {
 	text = strings.TrimSpace(text)
 	if x, err := parseLine(text); err == nil && x.Build != "" && !strings.ContainsAny(text, "*<>|,") {
@@ -132,16 +131,16 @@ func (r *reader) dependency(line int, text string) {
 
 func (r *reader) variables(n *yaml.Node) {
 	if n.Kind != yaml.MappingNode && n.Tag != "!!null" {
-		r.wrong(n.Line, "variables is no list of \"NAME: value\"")
+		r.wrong(n.Line, "variables is not a list of \"NAME: value\"")
 		return
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		switch {
 		case v.Kind != yaml.ScalarNode:
-			r.wrong(v.Line, "variable %s has no text as its value", input.Text(k.Value))
+			r.wrong(v.Line, "the value of variable %s is not a string", input.Text(k.Value))
 		case !IsVariable(k.Value, v.Value):
-			r.wrong(k.Line, "%q is no name of a variable, or its value no text", input.Text(k.Value))
+			r.wrong(k.Line, "%q: invalid variable name or value", input.Text(k.Value))
 		default:
 			if r.e.Variables == nil {
 				r.e.Variables = map[string]string{}
@@ -151,7 +150,8 @@ func (r *reader) variables(n *yaml.Node) {
 	}
 }
 
-// platforms is what the file was solved for; it is told, and not a limit.
+// platforms reads the platforms that the file was solved for. It notes them, but other
+// platforms are allowed.
 func (r *reader) platforms(n *yaml.Node) {
 	var list []string
 	for _, c := range r.texts(n, "platforms") {
@@ -165,9 +165,8 @@ func (r *reader) platforms(n *yaml.Node) {
 	}
 }
 
-// selected evaluates a comment such as "# [linux]", as conda-lock reads it.
-// conda itself does not: so what is left out is told, and what is not a selector
-// is kept.
+// selected evaluates a comment such as "# [linux]", as conda-lock does and conda does not.
+// So it notes rows that it leaves out, and keeps rows with unknown selectors.
 func (r *reader) selected(n *yaml.Node) bool {
 	_, c, ok := strings.Cut(n.LineComment, "[")
 	c, _, end := strings.Cut(c, "]")
@@ -184,8 +183,8 @@ func (r *reader) selected(n *yaml.Node) bool {
 	return holds || !known
 }
 
-// selector evaluates words such as "linux", "not win" and "linux64 or osx" for
-// a platform; known is false when a word is none.
+// selector evaluates an expression such as "linux", "not win" or "linux64 or osx" for a
+// platform. known is false if it contains an unknown name.
 func selector(text, subdir string) (holds, known bool) {
 	for _, either := range strings.Split(text, " or ") {
 		all := true
@@ -202,7 +201,7 @@ func selector(text, subdir string) (holds, known bool) {
 	return holds, true
 }
 
-// selectorWords are conda-build's words for platforms, besides their names.
+// selectorWords maps conda-build's short names to platforms.
 var selectorWords = map[string]string{"linux64": "linux-64", "linux32": "linux-32", "osx64": "osx-64", "win64": "win-64", "win32": "win-32"}
 
 func isPlatform(word, subdir string) (is, known bool) {
@@ -226,10 +225,10 @@ func isPlatform(word, subdir string) (is, known bool) {
 	return false, false
 }
 
-// variableText is the name of a variable of the environment.
+// variableText matches names of environment variables.
 var variableText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 
-// IsVariable says whether a variable of an image can have the name and the value.
+// IsVariable reports whether an image can have a variable with the name and value.
 func IsVariable(name, value string) bool {
 	return variableText().MatchString(name) && !strings.ContainsRune(value, 0)
 }

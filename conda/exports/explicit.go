@@ -11,24 +11,24 @@ import (
 	"hpcc/conda/solve"
 )
 
-// urlLine is the line of an explicit file (CEP 23).
+// urlLine matches a line of an explicit file (CEP 23).
 var urlLine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(.+[/\\])?([^/\\#]+(?:\.tar\.bz2|\.conda))(?:#(?:([0-9a-f]{32})|(?:sha256:)?([0-9a-f]{64})))?$`)
 })
 
-// explicit reads "conda list --explicit", "mamba env export --explicit" and
-// what conda-lock renders: a URL a line (CEP 23). It loses the packages of pip,
-// and without --md5 or --sha256 what proves a package.
+// explicit reads the output of "conda list --explicit", "mamba env export --explicit" and
+// "conda-lock render": one URL per line (CEP 23). The format lacks pip packages and,
+// without --md5 or --sha256, digests.
 func (r *reader) explicit(lines []string) {
 	r.e.Format, r.e.Explicit = "@EXPLICIT", true
 	for i, line := range lines {
 		line = strings.TrimSpace(line)
 		switch {
 		case line == "" || line == "@EXPLICIT":
-		case strings.HasPrefix(line, "# pip "): // conda-lock: for pip, not for conda
+		case strings.HasPrefix(line, "# pip "): // written by conda-lock for pip
 			r.addRequirement(i+1, strings.TrimPrefix(line, "# pip "))
 		case strings.HasPrefix(line, "# no URL for:"):
-			r.wrong(i+1, "%q: conda did not know where this package is from; find its URL, or export with \"conda list -e\"", input.Text(line))
+			r.wrong(i+1, "%q: conda did not know the origin of this package; find its URL, or export with \"conda list -e\"", input.Text(line))
 		case strings.HasPrefix(line, "#"):
 			r.header(line)
 		default:
@@ -44,14 +44,14 @@ func (r *reader) explicit(lines []string) {
 	r.settle()
 }
 
-// header reads a comment: some say on which platform a list was written.
+// header reads a comment, which may contain the platform of the list.
 func (r *reader) header(line string) {
 	if p, ok := strings.CutPrefix(line, "# platform:"); ok {
 		r.e.Subdir = strings.TrimSpace(p)
 	}
 }
 
-// parseURL reads URL[#md5|#sha256:…]; name, version and build are in the file name.
+// parseURL parses URL[#md5|#sha256:…]. The file name contains name, version and build.
 func parseURL(line string) (Entry, error) {
 	m := urlLine().FindStringSubmatch(line)
 	if m == nil {
@@ -59,7 +59,7 @@ func parseURL(line string) (Entry, error) {
 	}
 	e := Entry{URL: m[1] + m[2], MD5: m[3], SHA256: m[4]}
 	if strings.Contains(e.URL, "<TOKEN>") {
-		return e, fmt.Errorf("its token was taken out when it was written; put yours in the place of <TOKEN>")
+		return e, fmt.Errorf("the token was removed when the file was written; replace <TOKEN> by yours")
 	}
 	fn, err := url.PathUnescape(m[2]) // "!" and "+" of versions
 	if err != nil {

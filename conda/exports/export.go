@@ -1,11 +1,11 @@
-// Package exports reads environments that tools wrote down, and writes lock files.
+// Package exports reads the environments that other tools exported, and writes lock files.
 //
 //	list, @EXPLICIT, environment.yml, conda-lock.yml, pixi.lock, requirements.txt → Read → Export
 //	an environment on disk → ReadPrefix → Export
 //
-// [Read] finds out the format from the content. Mistakes are reported together, each with
-// its line; what of a file is not used is a note. Files are not trusted: their size,
-// lines and nesting are bounded. Nothing is looked up or fetched here.
+// [Read] detects the format from the content. It reports all mistakes together, each with
+// its line; Notes list what is ignored. Files are not trusted: size, lines and nesting are
+// limited. This package downloads nothing.
 package exports
 
 import (
@@ -27,43 +27,43 @@ import (
 	"hpcc/store/wait"
 )
 
-// An Export is an environment as a tool wrote it down. What a format cannot
-// say stays empty; each reader's comment tells what its format loses.
+// An Export is an exported environment. Fields that a format lacks are empty; the comment
+// of each reader lists them.
 type Export struct {
-	File       string // its name in messages
-	Format     string // what it is, for people: "conda list -e", "pixi.lock 6", …
-	Subdir     string // the platform it was written on, such as linux-64; "" when it does not say
-	Explicit   bool   // every entry is a URL and for the target: nothing is to be looked up
+	File       string // file name, for messages
+	Format     string // format, for people: "conda list -e", "pixi.lock 6", …
+	Subdir     string // platform on which it was written, such as linux-64; "" if unknown
+	Explicit   bool   // every entry has a URL and is for the target: no lookup is needed
 	Entries    []Entry
-	Specs      []Spec            // packages that it names without saying which exactly
-	Channels   []string          // in order; "nodefaults" and "defaults" stand where the file has them
-	Pip        []pip.Requirement // what pip installed, or is to
-	PipOpen    bool              // what the packages of Pip need besides is to be looked for, as pip does
-	PipIndexes pip.Indexes       // where the file has pip look
-	Variables  map[string]string // to be set in the environment
-	Base       []Entry           // packages of the image below it, as [ResolveBase] planned them when the export was locked
-	Notes      []string          // what of the file is not used, for people, each with FILE:LINE
+	Specs      []Spec            // packages with version constraints
+	Channels   []string          // in order; may include "nodefaults" and "defaults"
+	Pip        []pip.Requirement // packages of pip
+	PipOpen    bool              // resolve the dependencies of Pip, as pip does
+	PipIndexes pip.Indexes       // indexes of pip packages
+	Variables  map[string]string // environment variables to set
+	Base       []Entry           // packages of the base image, from [ResolveBase], if the export was locked with one
+	Notes      []string          // what is ignored, for people, each with FILE:LINE
 }
 
-// An Entry is one package of an export, known by version and build.
+// An Entry is one package of an export, with exact version and build.
 type Entry struct {
 	Line    int
-	Channel string // "channel::name=…" or a URL; "" when the export does not say
+	Channel string // "channel::name=…" or a URL; "" if unknown
 	Name    string
 	Version string
 	Build   string // "" in hand-written lists
 	URL     string // of explicit entries
-	MD5     string // hex; "" when the line has none
+	MD5     string // hex; "" if unknown
 	SHA256  string
-	Size    int64 // bytes of the archive; 0 when the export does not say
+	Size    int64 // bytes of the archive; 0 if unknown
 }
 
-// A Spec is a package that an export names by conditions.
+// A Spec is a package that an export names by constraints.
 type Spec struct {
 	Line int
-	Text string // a MatchSpec (CEP 29), as it stands in the file
-	// Asked marks what a user once asked for in an environment whose entries
-	// answer it: it says which packages matter, not what is missing.
+	Text string // a MatchSpec (CEP 29), as written in the file
+	// Asked marks a user's request in an installed environment whose entries already satisfy
+	// it. It shows which packages matter and is not a missing package.
 	Asked bool
 }
 
@@ -74,16 +74,16 @@ func (e Entry) String() string {
 	return strings.TrimSuffix(e.Name+"="+e.Version+"="+e.Build, "=")
 }
 
-// Bounds of an export.
+// Limits of an export.
 const (
 	maxExport = 16 << 20
 	maxLine   = 64 << 10
 )
 
-// A LineError is an export that cannot be used, with the lines at fault.
+// A LineError is the error for an unusable export, with the first bad line.
 type LineError struct {
 	File string
-	Line int // the first of them; 0 when it is not a matter of lines
+	Line int // first bad line; 0 if the error has no line
 	Err  error
 }
 
@@ -96,13 +96,13 @@ func (e *LineError) Error() string {
 
 func (e *LineError) Unwrap() error { return e.Err }
 
-// ReadOptions choose what of a file is read.
+// ReadOptions select the part of a file to read.
 type ReadOptions struct {
-	// Subdir is the platform that the image is for, such as linux-64: files
-	// for several platforms are read for it, selectors and markers hold for it.
-	// "" is the platform that the file was written on, else linux-64.
+	// Subdir is the platform of the image, such as linux-64. It selects packages,
+	// selectors and markers. "" is the platform that the file was written on, or else
+	// linux-64.
 	Subdir string
-	// Environment is one of several that a pixi.lock has; "" is "default".
+	// Environment selects an environment of a pixi.lock; "" is "default".
 	Environment string
 }
 
@@ -116,9 +116,9 @@ func ReadFile(name string, o ReadOptions) (*Export, error) {
 	return Read(f, name, o)
 }
 
-// Read reads an export of any format; which, its content says, and its name
-// where the content does not. file is its name in messages. What cannot be
-// used is told at once, as a [LineError]; what is not used stands in Notes.
+// Read reads an export. It detects the format from the content, or from the file name if
+// the content is ambiguous. file is the name in messages. All mistakes are reported in one
+// [LineError]; Notes list what is ignored.
 func Read(in io.Reader, file string, o ReadOptions) (*Export, error) {
 	lines, err := readLines(in)
 	if err != nil {
@@ -129,25 +129,25 @@ func Read(in io.Reader, file string, o ReadOptions) (*Export, error) {
 	return r.done(len(lines))
 }
 
-// A reader collects what a file says, and what is wrong with it.
+// A reader collects the content and the mistakes of a file.
 type reader struct {
 	e           *Export
-	target      string // the platform to read for; "" until known
+	target      string // platform to read for; "" until known
 	environment string
 	bad         input.Faults
 }
 
-// wrong keeps a mistake of the file; all are told together.
+// wrong records a mistake; all are reported together.
 func (r *reader) wrong(line int, format string, a ...any) {
 	r.bad.Add(line, fmt.Sprintf(format, a...))
 }
 
-// note tells what of the file is not used.
+// note records something that is ignored.
 func (r *reader) note(line int, format string, a ...any) {
 	r.e.Notes = append(r.e.Notes, (&LineError{r.e.File, line, fmt.Errorf(format, a...)}).Error())
 }
 
-// settle chooses the platform to read for, once the file has said its own.
+// settle sets the platform to read for, after the file's own is known.
 func (r *reader) settle() {
 	switch {
 	case r.target != "":
@@ -158,7 +158,7 @@ func (r *reader) settle() {
 	}
 }
 
-// read finds the format out and reads it.
+// read detects the format and reads the file.
 func (r *reader) read(lines []string) {
 	first := ""
 	for _, l := range lines {
@@ -168,7 +168,7 @@ func (r *reader) read(lines []string) {
 		}
 	}
 	switch {
-	case slices.ContainsFunc(lines, func(l string) bool { return strings.TrimSpace(l) == "@EXPLICIT" }): // it speaks of the whole file
+	case slices.ContainsFunc(lines, func(l string) bool { return strings.TrimSpace(l) == "@EXPLICIT" }): // @EXPLICIT applies to the whole file
 		r.explicit(lines)
 	case strings.HasPrefix(first, "{") || strings.HasPrefix(first, "[") || yamlKey().MatchString(first):
 		r.document(lines)
@@ -181,12 +181,12 @@ func (r *reader) read(lines []string) {
 	}
 }
 
-// yamlKey is how a line of YAML begins that is not a line of a list.
+// yamlKey matches a YAML line with a key, which other formats do not have.
 var yamlKey = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z_-]*|"[a-z_-]+")\s*:(?:\s|$)`)
 })
 
-// done tells the mistakes, or gives the export.
+// done returns the mistakes or the export.
 func (r *reader) done(lines int) (*Export, error) {
 	e := r.e
 	if len(r.bad.Texts) == 0 {
@@ -202,31 +202,30 @@ func (r *reader) done(lines int) (*Export, error) {
 	return e, nil
 }
 
-// foreign tells that an export is from a system whose names differ.
+// foreign notes that an export is from a system with different package names.
 func (r *reader) foreign() {
 	if s, _, _ := strings.Cut(r.e.Subdir, "-"); (s == "win" || s == "osx") && !strings.HasPrefix(r.target, s) {
 		r.note(0, "it was written on %s; packages of that system alone (vc, ucrt, m2w64-*, libcxx, …) have other names on %s: take out those that are missing there", r.e.Subdir, r.target)
 	}
 }
 
-// unique refuses two lines for one package.
+// unique refuses duplicate packages.
 func (r *reader) unique() {
 	seen := map[string]int{}
 	for _, x := range r.e.Entries {
 		if before, ok := seen[x.Name]; ok {
-			r.wrong(x.Line, "package %s stands in line %d already; take one of them out", x.Name, before)
+			r.wrong(x.Line, "duplicate package %s, already in line %d; remove one of them", x.Name, before)
 		}
 		seen[x.Name] = x.Line
 	}
 }
 
-// Wishes are the specs that the entries do not answer.
+// Wishes returns the specs that the entries do not satisfy.
 func (e *Export) Wishes() []Spec {
 	return slices.DeleteFunc(slices.Clone(e.Specs), func(s Spec) bool { return s.Asked })
 }
 
-// readLines reads an export's lines, without the mark that some editors put
-// before the first.
+// readLines reads an export's lines, without the byte order mark that some editors write.
 func readLines(r io.Reader) ([]string, error) {
 	limited := &io.LimitedReader{R: r, N: maxExport + 1}
 	sc := bufio.NewScanner(limited)
@@ -240,23 +239,23 @@ func readLines(r io.Reader) ([]string, error) {
 		out = append(out, line)
 	}
 	if errors.Is(sc.Err(), bufio.ErrTooLong) {
-		return out, fmt.Errorf("the line has more than %d bytes: is this an export?", maxLine)
+		return out, fmt.Errorf("line longer than %d bytes; check that the file is an export", maxLine)
 	}
 	if limited.N <= 0 {
-		return out, fmt.Errorf("it has more than %d bytes: is this an export?", maxExport)
+		return out, fmt.Errorf("larger than %d bytes; check that it is an export", maxExport)
 	}
 	return out, sc.Err()
 }
 
-// isPip tells the fake builds of packages that pip installed.
+// isPip reports whether a build string marks a package that pip installed.
 func isPip(build string) bool { return build == "pypi_0" || build == "dev_0" || build == "<pip>" }
 
-// subdirs are conda's names for the platforms of images.
+// subdirs maps platforms of images to conda's names.
 var subdirs = map[string]string{
 	"amd64": "linux-64", "arm64": "linux-aarch64", "ppc64le": "linux-ppc64le", "s390x": "linux-s390x", "riscv64": "linux-riscv64", "386": "linux-32",
 }
 
-// Subdir is conda's name for a platform, such as linux-ppc64le.
+// Subdir returns conda's name of a platform, such as linux-ppc64le.
 func Subdir(p v1.Platform) (string, error) {
 	if s, ok := subdirs[p.Architecture]; ok && p.OS == "linux" {
 		return s, nil
@@ -264,13 +263,13 @@ func Subdir(p v1.Platform) (string, error) {
 	return "", fmt.Errorf("conda has no packages for platform %s", p.String())
 }
 
-// isDigest tells whether s is empty or n hex digits.
+// isDigest reports whether s is empty or n hex digits.
 func isDigest(s string, n int) bool {
 	_, err := hex.DecodeString(s)
 	return s == "" || (len(s) == n && err == nil)
 }
 
-// hideText takes credentials out of a line that holds a URL.
+// hideText removes credentials from a line with a URL.
 func hideText(s string) string {
 	f := strings.Fields(s)
 	for i, w := range f {

@@ -14,9 +14,9 @@ import (
 	"hpcc/conda/solve"
 )
 
-// list reads "conda list -e", "conda list --export" and lists written by hand
-// for "conda create --file": name=version=build a line. It loses the channel,
-// the platform's directory, digests, and where pip had its packages from.
+// list reads the output of "conda list -e" and "conda list --export", and lists for "conda
+// create --file": one name=version=build per line. The format lacks channels, platform,
+// digests, and the origin of pip packages.
 func (r *reader) list(lines []string) {
 	r.e.Format = "conda list -e"
 	for i, line := range lines {
@@ -48,7 +48,7 @@ func (r *reader) listLine(n int, line string) {
 	}
 }
 
-// add takes an entry, or the requirement that stands for what pip installed.
+// add adds an entry, or a requirement for a package that pip installed.
 func (r *reader) add(x Entry) {
 	switch {
 	case isPip(x.Build) || x.Channel == "pypi" || x.Channel == "<develop>":
@@ -61,8 +61,8 @@ func (r *reader) add(x Entry) {
 	}
 }
 
-// specLine is as much of a MatchSpec as a line of a list must show: a name,
-// perhaps with its channel, and conditions behind it.
+// specLine matches lines of a list that can be a MatchSpec: a name, optionally with a
+// channel, and constraints.
 var specLine = sync.OnceValue(func() *regexp.Regexp {
 	const cond = `[=<>!~]*[^\s'"=<>!~,|\[\]]+`
 	return regexp.MustCompile(`^(?:[^\s\[\]=<>!~]+::)?[a-zA-Z0-9_*][a-zA-Z0-9_.*-]*(?:(?:\s*[=<>!~]+[^\s'"=<>!~,|\[\]]+|\s+[0-9*=<>!~][^\s'"=<>!~,|\[\]]*)(?:\s*[,|]\s*` + cond + `)*(?:[= ][^\s'"=<>!~,|\[\]]+)?)?\s*(?:\[[^\]]*\])?$`)
@@ -75,7 +75,7 @@ func isSpec(s string) bool {
 	return len(s) <= 1024 && specLine().MatchString(s) && !strings.ContainsAny(s, "\x00\t\r\n")
 }
 
-// parseLine reads name=version=build.
+// parseLine parses name=version=build.
 func parseLine(line string) (Entry, error) {
 	var e Entry
 	if strings.Contains(line, "://") && !strings.Contains(line, "::") {
@@ -102,20 +102,20 @@ func parseLine(line string) (Entry, error) {
 	return e, e.check()
 }
 
-// check refuses what is not a name, version or build (CEP 26, CEP 33).
+// check validates name, version and build (CEP 26, CEP 33).
 func (e Entry) check() error {
 	switch {
 	case !solve.IsName(e.Name):
-		return fmt.Errorf("%q is no package name", input.Text(e.Name))
+		return fmt.Errorf("%q is not a package name", input.Text(e.Name))
 	case !solve.IsVersion(e.Version):
-		return fmt.Errorf("%q is no exact version", input.Text(e.Version))
+		return fmt.Errorf("%q is not an exact version", input.Text(e.Version))
 	case e.Build != "" && !isPip(e.Build) && !solve.IsBuild(e.Build):
-		return fmt.Errorf("%q is no build string", input.Text(e.Build))
+		return fmt.Errorf("%q is not a build string", input.Text(e.Build))
 	}
 	return nil
 }
 
-// isHuman tells what "conda list" and "mamba list" print for people.
+// isHuman reports whether the lines are the tables of "conda list" or "mamba list".
 func isHuman(lines []string) bool {
 	for _, l := range lines {
 		l = strings.TrimSpace(l)
@@ -129,9 +129,9 @@ func isHuman(lines []string) bool {
 	return false
 }
 
-// human reads the columns of "conda list" and "mamba list", as people paste
-// them: name, version, build, channel. An empty channel is defaults. It loses
-// digests, the platform, and which of defaults' channels.
+// human reads the columns of "conda list" and "mamba list": name, version, build, channel.
+// An empty channel is defaults. The format lacks digests, the platform, and the URLs of
+// the channels.
 func (r *reader) human(lines []string) {
 	r.e.Format = "conda list"
 	for i, line := range lines {
@@ -156,7 +156,7 @@ func (r *reader) human(lines []string) {
 	r.settle()
 }
 
-// listJSON reads "conda list --json" and "mamba list --json". It loses digests.
+// listJSON reads "conda list --json" and "mamba list --json". The format lacks digests.
 func (r *reader) listJSON(root *yaml.Node) {
 	r.e.Format = "conda list --json"
 	count := map[string]int{}
@@ -182,7 +182,7 @@ func (r *reader) listJSON(root *yaml.Node) {
 	r.settle()
 }
 
-// most is the word that was counted most, of several the first by name.
+// most returns the key with the highest count; the first by name wins a tie.
 func most(count map[string]int) string {
 	best := ""
 	for s, n := range count {

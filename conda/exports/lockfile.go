@@ -19,17 +19,17 @@ import (
 	"hpcc/conda/pip"
 )
 
-// A Locked is what an installation of a plan put into an image, exactly.
+// A Locked is the exact content of an installed plan.
 type Locked struct {
-	Hidden []string // packages whose addresses hold credentials, which a lock file leaves out
+	Hidden []string // packages whose URLs have credentials, which a lock file must not contain
 
 	Platform  string
 	Channels  []string
 	Packages  []LockedPackage
 	Variables map[string]string
-	Asked     []string            // packages of pip that the export names
-	Direct    []string            // of those, the ones that it names by their address
-	Built     map[string][]string // packages of pip that were built, with the wheels that did it
+	Asked     []string            // pip packages that the export names
+	Direct    []string            // those of Asked that it names by URL
+	Built     map[string][]string // pip packages built from sources, with the wheels of their build environment
 }
 
 // A lockFile is conda-lock.yml, version 1 (CEP 37).
@@ -69,21 +69,21 @@ type lockedHash struct {
 	SHA256 string `yaml:"sha256,omitempty"`
 }
 
-// What the format has no word for stands in custom_metadata, which it has for
-// what users want to keep there: which packages of pip were asked for, which of them by their
-// address, what others were built with, and the environment's variables, as objects of JSON.
+// custom_metadata holds what the format lacks, as JSON objects: which pip packages the
+// export names, which of them by URL, the build environments of wheels, and the variables
+// of the environment.
 const (
 	customAsked     = "hpcc-asked"
-	customBuilt     = "hpcc-built" // of platforms, of packages, of lists of requirements
+	customBuilt     = "hpcc-built" // platform → package → list of requirements
 	customDirect    = "hpcc-direct"
 	customVariables = "hpcc-variables"
 )
 
-// baseCategory is that of packages of which the image below is made: conda-lock
-// installs no category but main unless it is told to.
+// baseCategory is the category of packages of the base image: by default conda-lock
+// installs only main.
 const baseCategory = "hpcc-base"
 
-// Add adds a package that is at an address; base says that it is of the image below.
+// Add adds a package at a URL; base: it belongs to the base image.
 func (l *Locked) Add(x LockedPackage, address string, base bool) {
 	category := "main"
 	if base {
@@ -96,8 +96,8 @@ func (l *Locked) Add(x LockedPackage, address string, base bool) {
 	l.Packages = append(l.Packages, x)
 }
 
-// WriteLock writes a lock file of one environment on one or more platforms, in
-// conda-lock's format, for Read. It holds no credentials and no time of day.
+// WriteLock writes a lock file of one environment on one or more platforms in conda-lock's
+// format, for Read. It contains no credentials and no times.
 func WriteLock(out io.Writer, source string, list []Locked) error {
 	f := lockFile{Version: 1, Metadata: lockMetadata{ContentHash: map[string]string{}, Channels: []lockedChannel{}, Sources: []string{source}, Custom: map[string]string{}}}
 	custom := map[string][]string{}
@@ -150,18 +150,18 @@ func WriteLock(out io.Writer, source string, list []Locked) error {
 	return enc.Close()
 }
 
-// custom reads what WriteLock put beside the packages. A lock file of
-// another tool says of no package that it was not asked for.
+// custom reads the custom_metadata that WriteLock writes. Packages in lock files of other
+// tools all count as named by the export.
 func (l *lock) custom(n *yaml.Node) {
 	if v := value(n, customVariables); v != "" {
 		var m map[string]string
 		if err := json.Unmarshal([]byte(v), &m); err != nil {
-			l.r.wrong(find(n, customVariables).Line, "%s is no object of texts", customVariables)
+			l.r.wrong(find(n, customVariables).Line, "%s is not an object of strings", customVariables)
 			return
 		}
 		for k, v := range m {
 			if !IsVariable(k, v) {
-				l.r.wrong(find(n, customVariables).Line, "%q is no name of a variable, or its value no text", input.Text(k))
+				l.r.wrong(find(n, customVariables).Line, "%q: invalid variable name or value", input.Text(k))
 				return
 			}
 		}
@@ -170,7 +170,7 @@ func (l *lock) custom(n *yaml.Node) {
 	if v := value(n, customBuilt); v != "" {
 		var built map[string]map[string][]string
 		if err := json.Unmarshal([]byte(v), &built); err != nil {
-			l.r.wrong(find(n, customBuilt).Line, "%s is no object of objects of lists", customBuilt)
+			l.r.wrong(find(n, customBuilt).Line, "%s is not an object of objects of lists", customBuilt)
 			return
 		}
 		for platform, list := range l.pip {

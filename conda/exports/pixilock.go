@@ -9,16 +9,15 @@ import (
 	"hpcc/conda/input"
 )
 
-// pixi reads pixi.lock of versions 4 to 7: environments, each with its channels
-// and the URLs of its packages for each platform, and one list that describes
-// every package. Versions 1 to 3 are conda-lock's format. It loses nothing of
-// the chosen environment and platform; other environments are told. Packages
-// that pixi builds from source have no archive and are refused.
+// pixi reads pixi.lock versions 4 to 7: environments with their channels and the package
+// URLs for each platform, and one list that describes every package. Versions 1 to 3 are
+// conda-lock's format. The selected environment is read completely; others are noted.
+// Packages that pixi builds from source have no archive and are refused.
 func (r *reader) pixi(root *yaml.Node) {
 	v := value(root, "version")
 	r.e.Format = "pixi.lock " + v
 	if len(v) != 1 || v < "4" || v > "7" {
-		r.wrong(find(root, "version").Line, "version %q of pixi.lock is not known; known are 1 to 7: ask for a newer hpcc, or export with \"pixi workspace export conda-environment\"", input.Text(v))
+		r.wrong(find(root, "version").Line, "unsupported version %q of pixi.lock: want 1 to 7; use a newer hpcc, or export with \"pixi workspace export conda-environment\"", input.Text(v))
 		return
 	}
 	r.settle()
@@ -59,7 +58,7 @@ func (r *reader) pixi(root *yaml.Node) {
 	l.choose()
 }
 
-// pixiEnvironment is the environment that is asked for.
+// pixiEnvironment returns the selected environment.
 func (r *reader) pixiEnvironment(all *yaml.Node) *yaml.Node {
 	want := r.environment
 	if want == "" {
@@ -71,7 +70,7 @@ func (r *reader) pixiEnvironment(all *yaml.Node) *yaml.Node {
 	}
 	env := find(all, want)
 	if env == nil || env.Kind != yaml.MappingNode {
-		r.wrong(all.Line, "it has no environment %q, only %s", want, input.List(names))
+		r.wrong(all.Line, "no environment %q, only %s", want, input.List(names))
 		return nil
 	}
 	if len(names) > 1 {
@@ -91,8 +90,8 @@ func pixiPlatforms(n *yaml.Node) map[string]string {
 	return m
 }
 
-// pixiPackages finds the descriptions by their URLs; kind is in "kind" up to
-// version 5, and the key of the URL from version 6 on.
+// pixiPackages returns the descriptions by URL. The kind is in "kind" up to version 5, and
+// the key of the URL from version 6 on.
 func pixiPackages(n *yaml.Node) map[string]*yaml.Node {
 	m := map[string]*yaml.Node{}
 	for _, p := range items(n) {
@@ -112,15 +111,15 @@ func pixiPackages(n *yaml.Node) map[string]*yaml.Node {
 	return m
 }
 
-// pixiPackage takes one package of an environment.
+// pixiPackage adds one package of an environment.
 func (l *lock) pixiPackage(platform string, p *yaml.Node, described map[string]*yaml.Node) {
 	if u := value(p, "conda"); u != "" {
 		d := described["conda "+u]
 		switch {
 		case d == nil:
-			l.r.wrong(p.Line, "%s is not described below packages: the file is cut off or was changed by hand", input.Text(hideText(u)))
+			l.r.wrong(p.Line, "%s is not described below packages: the file is truncated or was edited", input.Text(hideText(u)))
 		case !strings.HasSuffix(u, ".conda") && !strings.HasSuffix(u, ".tar.bz2"):
-			l.r.wrong(p.Line, "%s is built from source by pixi and has no archive; build it and put it into a channel", input.Text(hideText(u)))
+			l.r.wrong(p.Line, "%s is built from source by pixi and has no archive; build it and upload it to a channel", input.Text(hideText(u)))
 		default:
 			l.conda(platform, d, u)
 		}
@@ -130,7 +129,7 @@ func (l *lock) pixiPackage(platform string, p *yaml.Node, described map[string]*
 		if d := described["pypi "+u]; d != nil {
 			l.pypi(platform, d, u)
 		} else {
-			l.r.wrong(p.Line, "%s is not described below packages: the file is cut off or was changed by hand", input.Text(hideText(u)))
+			l.r.wrong(p.Line, "%s is not described below packages: the file is truncated or was edited", input.Text(hideText(u)))
 		}
 		return
 	}
@@ -139,8 +138,8 @@ func (l *lock) pixiPackage(platform string, p *yaml.Node, described map[string]*
 		keys = append(keys, p.Content[i].Value)
 	}
 	if slices.Contains(keys, "conda_source") || slices.Contains(keys, "source") {
-		l.r.wrong(p.Line, "a package that pixi builds from source has no archive; build it and put it into a channel")
+		l.r.wrong(p.Line, "a package that pixi builds from source has no archive; build it and upload it to a channel")
 		return
 	}
-	l.r.wrong(p.Line, "a package is neither conda nor pypi, but %s", input.Text(strings.Join(keys, ", ")))
+	l.r.wrong(p.Line, "unknown kind of package: %s", input.Text(strings.Join(keys, ", ")))
 }

@@ -18,17 +18,16 @@ import (
 	"hpcc/conda/solve"
 )
 
-// Bounds of what is read of an environment that is installed.
+// Limits of files in an installed environment, in bytes.
 const (
 	maxLive      = 64 << 20 // conda-meta/x.json lists the package's files
 	maxInstalled = 20000
-	maxDist      = 4 << 20 // METADATA holds a README
+	maxDist      = 4 << 20 // METADATA contains a README
 )
 
-// ReadPrefix reads an environment that stands on disk: conda-meta/*.json, what
-// pip put into site-packages, and the variables of "conda env config". It
-// loses files that no package owns, and what changed in files since they were
-// installed.
+// ReadPrefix reads an installed environment: conda-meta/*.json, pip's metadata in
+// site-packages, and the variables of "conda env config". It does not see files that no
+// package owns, or changes to installed files.
 func ReadPrefix(dir string, o ReadOptions) (*Export, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -42,7 +41,7 @@ func ReadPrefix(dir string, o ReadOptions) (*Export, error) {
 		return nil, fmt.Errorf("reading %s: %w", dir, err)
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("reading %s: it has no conda-meta, so it is no conda environment; \"conda env list\" shows where yours are", dir)
+		return nil, fmt.Errorf("reading %s: not a conda environment: no conda-meta; \"conda env list\" lists yours", dir)
 	}
 	for _, pattern := range []string{"*.dist-info/METADATA", "*.dist-info/direct_url.json", "*.dist-info/REQUESTED", "*.egg-info/PKG-INFO"} {
 		more, err := fs.Glob(fsys, "lib/python[23]*/site-packages/"+pattern)
@@ -62,15 +61,15 @@ func ReadPrefix(dir string, o ReadOptions) (*Export, error) {
 	return l.export()
 }
 
-// A live is an environment being read: the records of conda, and what pip's
-// directories say, until it is known which of those conda owns.
+// A live is an installed environment being read: the records of conda, and pip's metadata
+// until it is known which of it conda owns.
 type live struct {
 	r        *reader
 	count    map[string]int // by platform
 	owned    map[string]bool
-	dists    map[string]*dist // by the directory's name
+	dists    map[string]*dist // by directory name
 	records  int
-	of       map[string]string // the record of each package, by name
+	of       map[string]string // the file of each package's record, by package name
 	explicit bool              // every record has a URL
 }
 
@@ -78,7 +77,7 @@ type live struct {
 type dist struct {
 	name, version string
 	direct        *directURL
-	requested     bool // somebody asked for it (PEP 376's REQUESTED)
+	requested     bool // installed by request (PEP 376's REQUESTED)
 }
 
 // directURL is direct_url.json (PEP 610).
@@ -102,7 +101,7 @@ func newLive(name string, o ReadOptions) *live {
 		count: map[string]int{}, owned: map[string]bool{}, of: map[string]string{}, dists: map[string]*dist{}, explicit: true}
 }
 
-// isLive tells which files of an environment are read.
+// isLive reports whether a file of an environment is read.
 func isLive(name string) bool {
 	if d, f := path.Split(name); d == "conda-meta/" {
 		return strings.HasSuffix(f, ".json") || f == "state"
@@ -124,7 +123,7 @@ func (l *live) open(fsys fs.FS, name string) error {
 	return l.take(name, f)
 }
 
-// take reads one of the files.
+// take reads one file.
 func (l *live) take(name string, r io.Reader) error {
 	limit := int64(maxDist)
 	if strings.HasPrefix(name, "conda-meta/") {
@@ -160,7 +159,7 @@ func (l *live) take(name string, r io.Reader) error {
 	return nil
 }
 
-// record reads conda-meta/x.json (CEP 32). mamba calls the build build_string too.
+// record parses conda-meta/x.json (CEP 32). mamba also uses the key build_string.
 func (l *live) record(file string, b []byte) error {
 	var m struct {
 		solve.Record
@@ -178,14 +177,14 @@ func (l *live) record(file string, b []byte) error {
 		return fmt.Errorf("the record has no build")
 	}
 	if other := l.of[x.Name]; other != "" {
-		return fmt.Errorf("it is a record of %s, and %s is another; remove the one whose package is not there (\"conda list %s\")", x.Name, other, x.Name)
+		return fmt.Errorf("second record of %s, after %s; remove the one that is not installed (\"conda list %s\")", x.Name, other, x.Name)
 	}
 	l.of[x.Name] = file
 	if err := x.check(); err != nil {
 		return err
 	}
 	if (x.MD5 != "" && !isDigest(x.MD5, 32)) || (x.SHA256 != "" && !isDigest(x.SHA256, 64)) {
-		return fmt.Errorf("the record's md5 or sha256 is none")
+		return fmt.Errorf("invalid md5 or sha256")
 	}
 	if x.Channel == "<unknown>" {
 		x.Channel = ""
@@ -214,8 +213,8 @@ func (l *live) record(file string, b []byte) error {
 	return nil
 }
 
-// state reads the variables of "conda env config vars set". One that was unset
-// there stands with a mark of conda's.
+// state parses the variables of "conda env config vars set". conda marks unset variables
+// with a special value.
 func (l *live) state(b []byte) error {
 	var m struct {
 		Vars map[string]string `json:"env_vars"`
@@ -225,7 +224,7 @@ func (l *live) state(b []byte) error {
 	}
 	for k, v := range m.Vars {
 		if !IsVariable(k, v) || v == "***unset***" {
-			l.r.note(0, "variable %q is not carried over", input.Text(k))
+			l.r.note(0, "variable %q is ignored", input.Text(k))
 			delete(m.Vars, k)
 		}
 	}
@@ -235,9 +234,9 @@ func (l *live) state(b []byte) error {
 	return nil
 }
 
-// coreMetadata reads Name and Version from the head of METADATA or PKG-INFO.
+// coreMetadata reads Name and Version from METADATA or PKG-INFO.
 func coreMetadata(b []byte) (name, version string) {
-	_ = input.Fields(b, func(key, value string) error { // b has no line that is too long for it
+	_ = input.Fields(b, func(key, value string) error { // the size of b is below the limit of a line
 		switch key {
 		case "name":
 			name = cmp.Or(name, value)
@@ -249,7 +248,7 @@ func coreMetadata(b []byte) (name, version string) {
 	return name, version
 }
 
-// export puts together what was read.
+// export assembles the export.
 func (l *live) export() (*Export, error) {
 	e := l.r.e
 	e.Subdir = most(l.count)
@@ -275,10 +274,10 @@ func (l *live) export() (*Export, error) {
 	return l.r.done(0)
 }
 
-// pip takes a package that no record of conda owns.
+// pip adds a package that no record of conda owns.
 func (l *live) pip(dir string, d *dist) {
 	if !(pip.Requirement{Name: d.name}).ValidName() || !solve.IsVersion(d.version) {
-		l.r.note(0, "site-packages/%q says no name and version, and is left out", dir)
+		l.r.note(0, "site-packages/%q has no name and version and is left out", dir)
 		return
 	}
 	p := pip.Requirement{Name: d.name, Specifier: "==" + d.version, Needed: !d.requested}

@@ -40,8 +40,8 @@ const wantPrefixA = `environment, written on "linux-64", explicit true
 0 pip torch==2.1.2+cu118 []  false
 0 pip whl @ https://h.example/whl-1-py3-none-any.whl [sha256:` + shaA + `]  false
 variable A="1"
-note env: variable "GONE" is not carried over
-note env: site-packages/"broken.dist-info" says no name and version, and is left out
+note env: variable "GONE" is ignored
+note env: site-packages/"broken.dist-info" has no name and version and is left out
 note env: edit was installed from file:///home/me/edit, a directory of that machine
 `
 
@@ -61,11 +61,11 @@ func TestReadPrefix(t *testing.T) {
 
 func TestReadPrefixRefuses(t *testing.T) {
 	for _, c := range []struct{ name, file, text, want string }{
-		{"no environment", "bin/x", "", "it has no conda-meta"},
+		{"no environment", "bin/x", "", "no conda-meta"},
 		{"no JSON", "conda-meta/a.json", "{", "unexpected end of JSON"},
 		{"no build", "conda-meta/a.json", `{"name": "a", "version": "1"}`, "no build"},
-		{"a path", "conda-meta/a.json", `{"name": "../a", "version": "1", "build": "0"}`, "no package name"},
-		{"a digest", "conda-meta/a.json", `{"name": "a", "version": "1", "build": "0", "md5": "x"}`, "md5 or sha256 is none"},
+		{"a path", "conda-meta/a.json", `{"name": "../a", "version": "1", "build": "0"}`, "is not a package name"},
+		{"a digest", "conda-meta/a.json", `{"name": "a", "version": "1", "build": "0", "md5": "x"}`, "invalid md5 or sha256"},
 		{"nothing in it", "conda-meta/history", "", "lists no package"},
 		{"state", "conda-meta/state", "[]", "cannot unmarshal"},
 	} {
@@ -75,7 +75,7 @@ func TestReadPrefixRefuses(t *testing.T) {
 		}
 	}
 	two := testenv.Tree(t, map[string]string{"conda-meta/lib-1.0-0.json": `{"name":"lib","version":"1.0","build":"0"}`, "conda-meta/lib-2.0-0.json": `{"name":"Lib","version":"2.0","build":"0"}`})
-	if _, err := ReadPrefix(two, ReadOptions{}); err == nil || !strings.Contains(err.Error(), "conda-meta/lib-2.0-0.json: it is a record of lib, and lib-1.0-0.json is another") {
+	if _, err := ReadPrefix(two, ReadOptions{}); err == nil || !strings.Contains(err.Error(), "conda-meta/lib-2.0-0.json: second record of lib, after lib-1.0-0.json") {
 		t.Errorf("ReadPrefix with two records of a package = %v", err)
 	}
 	dir := t.TempDir()

@@ -10,8 +10,8 @@ import (
 	"hpcc/conda/pip"
 )
 
-// isRequirements tells a requirements.txt of pip from a list for conda, whose
-// lines have a single "=". Where the lines are both, the name decides.
+// isRequirements distinguishes pip's requirements.txt from a list for conda, whose lines
+// have a single "=". If the content is ambiguous, the file name decides.
 func isRequirements(lines []string, file string) bool {
 	sure, maybe := false, false
 	for _, l := range lines {
@@ -43,9 +43,9 @@ func isRequirements(lines []string, file string) bool {
 	return sure || (maybe && strings.HasPrefix(name, "requirements")) || (strings.HasPrefix(name, "requirements") && !strings.HasSuffix(name, ".yml"))
 }
 
-// requirements reads requirements.txt: what "pip freeze" and pip-compile write,
-// with --hash, markers, continued lines and options. It loses python itself
-// and every package that is not of pip.
+// requirements reads requirements.txt, as written by hand, "pip freeze" or pip-compile, with
+// --hash, markers, continued lines and options. The format lacks python and all packages
+// that are not from pip.
 func (r *reader) requirements(lines []string) {
 	r.e.Format, r.e.PipOpen = "requirements.txt", true
 	r.settle()
@@ -59,8 +59,7 @@ func (r *reader) requirements(lines []string) {
 	}
 }
 
-// addRequirement reads one line of a requirements file, which environment.yml
-// has below "pip:" as well.
+// addRequirement reads one line of a requirements file, or of "pip:" in environment.yml.
 func (r *reader) addRequirement(line int, text string) {
 	if strings.HasPrefix(strings.TrimSpace(text), "#") {
 		return
@@ -84,7 +83,7 @@ func (r *reader) addRequirement(line int, text string) {
 	}
 }
 
-// keepRequirement evaluates the marker, as far as the platform decides it.
+// keepRequirement adds a requirement unless its marker excludes the platform.
 func (r *reader) keepRequirement(p pip.Requirement) {
 	holds, known, err := p.Decide(r.target)
 	switch {
@@ -129,17 +128,17 @@ func (r *reader) pipOption(line int, text string) {
 	case "--no-index":
 		r.e.PipIndexes.NoIndex = true
 	case "-r", "--requirement", "-c", "--constraint":
-		r.wrong(line, "%s %s names another file, which hpcc does not follow; put its lines in the place of this one", name, input.Text(arg))
+		r.wrong(line, "%s %s: including files is not supported; replace this line by the file's lines", name, input.Text(arg))
 	case "--trusted-host":
-		r.wrong(line, "--trusted-host is refused: packages are not fetched without TLS being checked; take the line out")
+		r.wrong(line, "--trusted-host is refused: TLS certificates are always checked; remove the line")
 	case "--require-hashes", "--prefer-binary", "--only-binary", "--pre", "--use-pep517", "--no-binary", "--use-feature":
 		r.note(line, "%s is not used", name)
 	default:
-		r.wrong(line, "%q is no option of requirements files that hpcc knows; take the line out", input.Text(name))
+		r.wrong(line, "unsupported option %q; remove the line", input.Text(name))
 	}
 }
 
-// requirementName is the name at the head of a line (PEP 508).
+// requirementName matches the name at the start of a line (PEP 508).
 var requirementName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?`) })
 
 // isEditable reports whether a line names a directory of sources (-e, --editable).

@@ -14,22 +14,21 @@ import (
 	"time"
 )
 
-// A File is an archive as an index or a list describes it.
+// A File is an archive as described by an index or a list.
 type File struct {
-	MD5      string `json:"md5"`    // hexadecimal; "" is unknown
-	SHA256   string `json:"sha256"` // hexadecimal; "" is unknown
-	Size     int64  `json:"size"`   // bytes; 0 is unknown
+	MD5      string `json:"md5"`    // hexadecimal; "" if unknown
+	SHA256   string `json:"sha256"` // hexadecimal; "" if unknown
+	Size     int64  `json:"size"`   // bytes; 0 if unknown
 	FileName string `json:"-"`
-	URL      string `json:"-"` // where it is fetched from; it may hold credentials
+	URL      string `json:"-"` // may contain credentials
 
-	Mirrors *Mirrors `json:"-"` // where URL is too; nil for nowhere else
+	Mirrors *Mirrors `json:"-"` // mirrors of URL; nil if there are none
 }
 
-// maxArchive bounds an archive, in bytes.
+// maxArchive limits the size of an archive, in bytes.
 const maxArchive = 32 << 30
 
-// key is the name of a package in the cache: its digest and its file name. ""
-// is a package that nothing identifies.
+// key returns the file name in the cache, from digest and name, or "" without a digest.
 func (r *File) key() string {
 	digest := r.SHA256
 	if digest == "" {
@@ -41,8 +40,8 @@ func (r *File) key() string {
 	return digest + "-" + r.FileName
 }
 
-// Cached finds a package in dir and compares its bytes with what the index or the
-// list says of it. A damaged one is removed, so that it is fetched again.
+// Cached finds a package in dir and verifies its digest. It removes a damaged file, so that
+// the file is downloaded again.
 func (r *File) Cached(dir string) (string, bool) {
 	p, fi, ok := r.Kept(dir)
 	if !ok {
@@ -65,15 +64,14 @@ func (r *File) Cached(dir string) (string, bool) {
 	if r.Size == 0 || r.SHA256 == "" {
 		r.learn(n, s)
 	}
-	if time.Since(fi.ModTime()) > time.Hour { // used: the store's GC goes by age
+	if time.Since(fi.ModTime()) > time.Hour { // mark as used: the store's garbage collection goes by age
 		now := time.Now()
 		_ = os.Chtimes(p, now, now)
 	}
 	return p, true
 }
 
-// Kept finds the file of a package in dir, of the right size as far as that is
-// known. Its bytes are not read.
+// Kept finds a package in dir, checking its size if known, but not its digest.
 func (r *File) Kept(dir string) (string, os.FileInfo, bool) {
 	if r.key() == "" {
 		return "", nil, false
@@ -84,7 +82,7 @@ func (r *File) Kept(dir string) (string, os.FileInfo, bool) {
 	return p, fi, ok
 }
 
-// Keep writes what comes from src into dir, verified, and returns its path.
+// Keep writes src into dir, verified, and returns the path of the file.
 func (r *File) Keep(ctx context.Context, src io.Reader, dir, tmp string, add func(n int64)) (string, error) {
 	f, err := os.CreateTemp(tmp, "package-")
 	if err != nil {
@@ -98,7 +96,7 @@ func (r *File) Keep(ctx context.Context, src io.Reader, dir, tmp string, add fun
 	s, m, sums := r.sums()
 	n, err := io.Copy(io.MultiWriter(f, sums, counting(add)), io.LimitReader(Reader(ctx, src), limit+1))
 	if err == nil && n > limit {
-		err = fmt.Errorf("more than %d bytes came", limit)
+		err = fmt.Errorf("response larger than %d bytes", limit)
 	}
 	if err == nil {
 		err = r.verify(n, s, m)
@@ -124,8 +122,8 @@ func (r *File) Keep(ctx context.Context, src io.Reader, dir, tmp string, add fun
 	return final, os.Rename(f.Name(), final)
 }
 
-// sums are the digests that verify compares, and what writes to them: the md5 only of a
-// package of which one is known.
+// sums returns the hashes that verify compares, and a writer to them. m is nil if no md5
+// is known.
 func (r *File) sums() (s, m hash.Hash, both io.Writer) {
 	if s = sha256.New(); r.MD5 == "" {
 		return s, nil, s
@@ -134,26 +132,25 @@ func (r *File) sums() (s, m hash.Hash, both io.Writer) {
 	return s, m, io.MultiWriter(s, m)
 }
 
-// verify compares what came with what the export or the index says.
+// verify compares size and digests with those of the export or index.
 func (r *File) verify(n int64, s, m hash.Hash) error {
 	if r.Size != 0 && n != r.Size {
-		return fmt.Errorf("%d bytes came, the index says %d", n, r.Size)
+		return fmt.Errorf("size mismatch: %d bytes, expected %d", n, r.Size)
 	}
 	if got := hex.EncodeToString(s.Sum(nil)); r.SHA256 != "" && got != r.SHA256 {
-		return fmt.Errorf("its sha256 is %s, it should be %s", got, r.SHA256)
+		return fmt.Errorf("sha256 mismatch: %s, expected %s", got, r.SHA256)
 	}
 	if r.MD5 == "" {
 		return nil
 	}
 	if got := hex.EncodeToString(m.Sum(nil)); got != r.MD5 {
-		return fmt.Errorf("its md5 is %s, it should be %s", got, r.MD5)
+		return fmt.Errorf("md5 mismatch: %s, expected %s", got, r.MD5)
 	}
 	return nil
 }
 
-// learn notes the size and sha256 of a package that came from a list without
-// them. It notes no md5: what an image records of a package must not depend on
-// where the package was found.
+// learn records the size and sha256 of a package from a list without them. It records no
+// md5: an image's description of a package must not depend on its source.
 func (r *File) learn(n int64, s hash.Hash) {
 	r.Size, r.SHA256 = n, hex.EncodeToString(s.Sum(nil))
 }
@@ -162,7 +159,7 @@ type counting func(n int64)
 
 func (c counting) Write(p []byte) (int, error) { c(int64(len(p))); return len(p), nil }
 
-// downloadFrom brings a package into dir from one place.
+// downloadFrom downloads a package into dir from one URL.
 func (r *File) downloadFrom(ctx context.Context, u, dir, tmp string, add func(n int64)) (string, error) {
 	if p, ok := r.Cached(dir); ok {
 		add(r.Size)
@@ -180,9 +177,9 @@ func (r *File) downloadFrom(ctx context.Context, u, dir, tmp string, add func(n 
 	return file, nil
 }
 
-// Download brings a package into dir, verified, and returns its path. Work is
-// done in tmp, on the same file system. A place that has it not, or another file under
-// its name, is passed over for the channel's next.
+// Download downloads a package into dir, verified, and returns the path. tmp is a temporary
+// directory on the same file system. If a mirror lacks the file, or has a different one, it
+// tries the next.
 func (r *File) Download(ctx context.Context, dir, tmp string, add func(n int64)) (file string, err error) {
 	if r.Mirrors == nil {
 		return r.downloadFrom(ctx, r.URL, dir, tmp, add)

@@ -17,7 +17,7 @@ import (
 	"hpcc/store/wait"
 )
 
-// Reader returns a reader of r that fails once ctx has ended.
+// Reader returns a reader of r that fails after ctx has ended.
 func Reader(ctx context.Context, r io.Reader) io.Reader { return &contextReader{ctx, r} }
 
 type contextReader struct {
@@ -32,11 +32,10 @@ func (c *contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// ErrUnchanged is a server's word that what the asker has is good.
+// ErrUnchanged means that the client's copy is current (HTTP 304).
 var ErrUnchanged = errors.New("not modified")
 
-// Open opens a URL; a missing file is fs.ErrNotExist. pinned says that the caller
-// compares a digest.
+// Open opens a URL; a missing file is fs.ErrNotExist. pinned: the caller verifies a digest.
 func Open(ctx context.Context, u string, pinned bool) (io.ReadCloser, error) {
 	if strings.HasPrefix(u, "file:") {
 		return openFile(u)
@@ -48,10 +47,9 @@ func Open(ctx context.Context, u string, pinned bool) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// Get asks a server for a URL, with the login that the URL has, or netrc's for its
-// host where nobody on the way hears it. pinned says that the caller compares a
-// digest. A missing file is fs.ErrNotExist; one that conditions in the header
-// leave as it is, ErrUnchanged.
+// Get requests a URL with the credentials in the URL, or netrc's for its host if the
+// connection is secure. pinned: the caller verifies a digest. A missing file is
+// fs.ErrNotExist; an unchanged one, by the conditions in the header, is ErrUnchanged.
 func Get(ctx context.Context, u string, header http.Header, pinned bool) (*http.Response, error) {
 	logins, err := readNetrc()
 	if err != nil {
@@ -83,28 +81,28 @@ func Get(ctx context.Context, u string, header http.Header, pinned bool) (*http.
 		err := refusal(u, resp)
 		return nil, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
 	case c == http.StatusUnauthorized:
-		return nil, fmt.Errorf("%w; a login for the host can stand in ~/.netrc or in the channel's URL", refusal(u, resp))
+		return nil, fmt.Errorf("%w; add credentials for the host to ~/.netrc or to the channel's URL", refusal(u, resp))
 	}
 	return nil, refusal(u, resp)
 }
 
-// refusal is the error of an answer that is not what was asked for, which it closes.
+// refusal returns the error for an unexpected response, and closes the response.
 func refusal(u string, resp *http.Response) error {
 	resp.Body.Close()
 	return fmt.Errorf("%s: the server answers %d %s", Hide(u), resp.StatusCode, http.StatusText(resp.StatusCode))
 }
 
-// unheard says whether nobody on the way hears what is said to a server.
+// unheard reports whether the connection to a server is safe from eavesdroppers.
 func unheard(u *url.URL) bool {
 	ip := net.ParseIP(u.Hostname())
 	return u.Scheme == "https" || u.Hostname() == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// maxNetrc bounds the file of logins, in bytes.
+// maxNetrc limits the netrc file, in bytes.
 const maxNetrc = 1 << 20
 
-// readNetrc reads the logins of the file that NETRC names, else of ~/.netrc. The map
-// is empty if the file does not exist.
+// readNetrc reads the credentials in the file named by NETRC, or in ~/.netrc. The map is
+// empty if the file does not exist.
 func readNetrc() (map[string]*url.Userinfo, error) {
 	name := os.Getenv("NETRC")
 	if name == "" {
@@ -119,14 +117,14 @@ func readNetrc() (map[string]*url.Userinfo, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the logins: %w", err)
+		return nil, fmt.Errorf("reading netrc: %w", err)
 	}
 	defer f.Close()
 	return parseNetrc(f), nil
 }
 
-// parseNetrc reads "machine HOST login USER password WORD" and "default"; what
-// it does not know it passes over, as other readers do.
+// parseNetrc parses "machine HOST login USER password WORD" and "default". Like other
+// readers, it skips unknown tokens.
 func parseNetrc(r io.Reader) map[string]*url.Userinfo {
 	out := map[string]*url.Userinfo{}
 	host, user, password, open := "", "", "", false

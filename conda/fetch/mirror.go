@@ -10,20 +10,19 @@ import (
 	"hpcc/store/wait"
 )
 
-// Mirrors are the places of one channel, in the order in which they are asked.
-// What is recorded of its packages is the first, whichever they came from:
-// their digests say that they are the same.
+// Mirrors are the URLs of one channel, in order of preference. Packages are recorded with
+// the first URL, whichever they came from, because their digests are equal.
 type Mirrors struct {
-	Places []string     // URLs without a slash at the end
-	at     atomic.Int32 // the one to begin with: those before it did not answer
+	Places []string     // URLs without a trailing slash
+	at     atomic.Int32 // index of the first to try: those before it failed
 }
 
-// attemptsOfMirror is how often a place is asked while there are others to ask.
+// attemptsOfMirror is the number of attempts at one mirror while others are left.
 const attemptsOfMirror = 2
 
-// Try does something at one place after another until it works. One that does
-// not answer is asked last from then on; one that has not the file is only
-// behind the others. Where none has it, the error is fs.ErrNotExist.
+// Try calls do with one URL after another until it succeeds. A mirror that does not respond
+// is tried last from then on; one that lacks the file keeps its position. If none has the
+// file, the error is fs.ErrNotExist.
 func (m *Mirrors) Try(ctx context.Context, do func(ctx context.Context, place string) error) error {
 	first := int(m.at.Load())
 	var absent, failed error

@@ -1,10 +1,10 @@
-// Package fetch brings files here for conda and pip: it asks servers, keeps archives in
-// the store's cache, and takes credentials out of addresses.
+// Package fetch downloads files for conda and pip, keeps archives in the store's cache,
+// and removes credentials from URLs.
 //
-//	URL with login or $VARIABLE → Get, Open, Web → File.Keep: digest compared → cache
+// URL with credentials or $VARIABLE → Get, Open, Web → File.Keep: digest verified → cache
 //
-// No error, layer or lock file that is made of [Hide], [Bare] or [Public] has a credential.
-// What is kept was compared with its digest, as far as one is known.
+// Errors, layers and lock files use [Hide], [Bare] or [Public] and contain no credentials.
+// Cached files were verified if a digest was known.
 package fetch
 
 import (
@@ -30,7 +30,7 @@ func openFile(u string) (*os.File, error) {
 	return os.Open(p.Path)
 }
 
-// Plain takes the URL, which may hold credentials, out of an error.
+// Plain removes the URL, which may contain credentials, from an error.
 func Plain(err error) error {
 	var ue *url.Error
 	if errors.As(err, &ue) {
@@ -39,14 +39,14 @@ func Plain(err error) error {
 	return err
 }
 
-// tokenText is a credential in the path of a URL, as Anaconda's servers have it.
+// tokenText matches a credential in the path of a URL of Anaconda's servers.
 var tokenText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`/t/([^/]+)(?:/|$)`) })
 
 // WithoutToken replaces the tokens in a path.
 func WithoutToken(p, by string) string {
 	return tokenText().ReplaceAllStringFunc(p, func(s string) string {
 		if token := tokenText().FindStringSubmatch(s)[1]; token == "noarch" || IsPlatform(token) {
-			return s // a channel that is called "t"
+			return s // a channel named "t"
 		}
 		if strings.HasSuffix(s, "/") {
 			return by + "/"
@@ -55,7 +55,7 @@ func WithoutToken(p, by string) string {
 	})
 }
 
-// Hide takes credentials out of a URL for messages.
+// Hide removes credentials from a URL for messages.
 func Hide(u string) string {
 	if _, err := url.Parse(u); err != nil {
 		return "(a URL that cannot be read)"
@@ -63,8 +63,7 @@ func Hide(u string) string {
 	return without(u, "/t/xxxxx")
 }
 
-// Public is a URL as an image may record it: without credentials, and without
-// directories of this machine (then "").
+// Public returns a URL as images record it: without credentials, and "" for local paths.
 func Public(u string) string {
 	if u = Bare(u); strings.HasPrefix(u, "file:") {
 		return ""
@@ -72,7 +71,7 @@ func Public(u string) string {
 	return u
 }
 
-// Bare is a URL without credentials; "" is one that cannot be read.
+// Bare returns a URL without credentials, or "" if it is invalid.
 func Bare(u string) string { return without(u, "") }
 
 // without removes user, query and token from a URL and puts token in its place.
@@ -88,9 +87,8 @@ func without(u, token string) string {
 	return p.String()
 }
 
-// Expand puts variables of the environment in: that is how a file names a
-// credential without holding it. One that is not set is an error, which names
-// the variable and never a value.
+// Expand expands environment variables, so that a file can refer to a credential without
+// containing it. The error for an unset variable contains its name, but no values.
 func Expand(s string) (string, error) {
 	var missing []string
 	s = variable().ReplaceAllStringFunc(s, func(m string) string {
@@ -102,12 +100,12 @@ func Expand(s string) (string, error) {
 		return v
 	})
 	if len(missing) > 0 {
-		return "", fmt.Errorf("variable %s is not set; export it, as the file names it instead of a credential", strings.Join(missing, ", "))
+		return "", fmt.Errorf("variable %s is not set; set it to the credential that the file refers to", strings.Join(missing, ", "))
 	}
 	return s, nil
 }
 
-// variable is $NAME or ${NAME}.
+// variable matches $NAME or ${NAME}.
 var variable = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})`)
 })
@@ -116,6 +114,5 @@ var platformText = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:linux|osx|win|freebsd|zos|emscripten|wasi)-[a-z0-9]+$`)
 })
 
-// IsPlatform reports whether s names a channel's directory for a platform, such as
-// linux-64.
+// IsPlatform reports whether s is a platform directory of a channel, such as linux-64.
 func IsPlatform(s string) bool { return platformText().MatchString(s) }

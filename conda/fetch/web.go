@@ -12,17 +12,17 @@ import (
 	"hpcc/store/wait"
 )
 
-// A Web asks servers for pages and archives. Logins are those of the addresses
-// that it was made for, and of netrc. They go to their own hosts and into no message.
+// A Web requests pages and archives. It sends the credentials of its URLs and of netrc
+// only to their own hosts, and keeps them out of messages.
 type Web struct {
 	client http.Client
 	logins map[string]*url.Userinfo // by host:port
-	netrc  map[string]*url.Userinfo // by host name; "" is any other host
+	netrc  map[string]*url.Userinfo // by host name; "": any other host
 	plain  bool
 }
 
-// NewWeb returns a Web that sends the logins in the given addresses to their hosts.
-// With plainHTTP servers without TLS are asked too; those of this machine always are.
+// NewWeb returns a Web that sends the credentials in the addresses to their hosts. With
+// plainHTTP it allows servers without TLS; servers on this host are always allowed.
 func NewWeb(addresses []string, plainHTTP bool) (*Web, error) {
 	w := &Web{logins: map[string]*url.Userinfo{}, plain: plainHTTP}
 	w.client.Transport = wait.Transport{}
@@ -42,30 +42,30 @@ func NewWeb(addresses []string, plainHTTP bool) (*Web, error) {
 	return w, err
 }
 
-// allowed refuses what is not HTTPS, but for this machine or where it is asked for.
+// allowed refuses plain HTTP, except to this host or if it was requested.
 func (w *Web) allowed(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("%s is no address of a web server", Hide(u.String()))
+		return fmt.Errorf("%s: not an http or https URL", Hide(u.String()))
 	case !w.plain && !unheard(u):
-		return fmt.Errorf("%s has no TLS, so that anyone on the way could change what comes; name the https address, or allow plain HTTP", Hide(u.String()))
+		return fmt.Errorf("%s has no TLS, so the response could be modified on the way; use the https address, or allow plain HTTP", Hide(u.String()))
 	}
 	return nil
 }
 
-// A Response is what a server sent for an address.
+// A Response is a server's response.
 type Response struct {
 	io.ReadCloser
 	URL  *url.URL // after redirections
 	Kind string   // the content type
 }
 
-// Get asks for an address. What is not there is fs.ErrNotExist. pinned says that
-// the caller compares a digest.
+// Get requests an address. A missing file is fs.ErrNotExist. pinned: the caller verifies a
+// digest.
 func (w *Web) Get(ctx context.Context, address, accept string, pinned bool) (*Response, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, fmt.Errorf("reading the address: %w", Plain(err))
+		return nil, fmt.Errorf("parsing the address: %w", Plain(err))
 	}
 	if u.Scheme == "file" {
 		f, err := openFile(address)
@@ -89,7 +89,7 @@ func (w *Web) Get(ctx context.Context, address, accept string, pinned bool) (*Re
 	req.Header.Set("User-Agent", "hpcc")
 	if accept == "" {
 		accept = "*/*"
-		req.Header.Set("Accept-Encoding", "identity") // an archive as it is
+		req.Header.Set("Accept-Encoding", "identity") // archives must not be decompressed
 	}
 	req.Header.Set("Accept", accept)
 	resp, err := wait.Get(&w.client, req, pinned)
@@ -103,13 +103,13 @@ func (w *Web) Get(ctx context.Context, address, accept string, pinned bool) (*Re
 		err := refusal(u.String(), resp)
 		return nil, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
 	case c == http.StatusUnauthorized || c == http.StatusForbidden:
-		return nil, fmt.Errorf("%w; a login for the host can stand in ~/.netrc", refusal(u.String(), resp))
+		return nil, fmt.Errorf("%w; add credentials for the host to ~/.netrc", refusal(u.String(), resp))
 	}
 	return nil, refusal(u.String(), resp)
 }
 
-// login finds the login for an address: its own, its index's, or netrc's where
-// nobody on the way hears it.
+// login returns the credentials for an address: its own, its index's, or netrc's if the
+// connection is secure.
 func (w *Web) login(u *url.URL) *url.Userinfo {
 	if u.User != nil {
 		return u.User

@@ -1,8 +1,8 @@
-// Package input reads what packages and users hand in, which is not trusted.
+// Package input reads untrusted input of packages and users.
 //
-// Names in archives cannot leave a directory; sizes, numbers of entries and zip
-// directories are bounded. Texts and lists from outside are shortened for messages, in
-// the order that people expect: 1.9 is before 1.10.
+// Names in archives cannot leave a directory; sizes, numbers of entries and zip directories
+// are limited. External text is shortened for messages; lists are in natural order: 1.9 is
+// before 1.10.
 package input
 
 import (
@@ -16,13 +16,13 @@ import (
 	"strings"
 )
 
-// MaxFiles bounds the entries of an archive.
+// MaxFiles limits the entries of an archive.
 const MaxFiles = 2_000_000
 
-// WalkTar reads one archive within bounds, with names cleaned and checked.
+// WalkTar reads one archive within limits, with names cleaned and checked.
 func WalkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
 	limited := &io.LimitedReader{R: r, N: limit}
-	tooLarge := fmt.Errorf("it unpacks to more than %d bytes", limit)
+	tooLarge := fmt.Errorf("unpacks to more than %d bytes", limit)
 	tr := tar.NewReader(limited)
 	sizes := int64(0) // holes of sparse files are not in the archive
 	for n := 0; ; n++ {
@@ -37,7 +37,7 @@ func WalkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error
 			return err
 		}
 		if n >= MaxFiles {
-			return fmt.Errorf("it holds more than %d files", MaxFiles)
+			return fmt.Errorf("more than %d files", MaxFiles)
 		}
 		if h.Size > limit-sizes {
 			return tooLarge
@@ -60,11 +60,10 @@ func WalkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error
 	}
 }
 
-// CleanPath refuses paths that lead out of the prefix, or that a terminal
-// would not show as they are.
+// CleanPath refuses paths that leave the prefix, or that contain control characters.
 func CleanPath(p string) (string, error) {
 	if p == "" || len(p) > 4096 || strings.ContainsFunc(p, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-		return "", errors.New("its name is empty, too long or holds control characters")
+		return "", errors.New("empty or too long name, or control characters in it")
 	}
 	c := path.Clean(p)
 	if path.IsAbs(p) || c == ".." || strings.HasPrefix(c, "../") {
@@ -73,7 +72,7 @@ func CleanPath(p string) (string, error) {
 	return c, nil
 }
 
-// Lines returns the lines of a file that are not empty, without blanks around them.
+// Lines returns the non-empty lines of a file, without blanks around them.
 func Lines(b []byte) []string {
 	var out []string
 	for l := range strings.SplitSeq(string(b), "\n") {
@@ -84,11 +83,11 @@ func Lines(b []byte) []string {
 	return out
 }
 
-// ReadAll reads a file that is to be small.
+// ReadAll reads a file of at most the given size.
 func ReadAll(r io.Reader, most int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err == nil && int64(len(b)) > most {
-		err = fmt.Errorf("it is larger than %d bytes", most)
+		err = fmt.Errorf("larger than %d bytes", most)
 	}
 	return b, err
 }
@@ -99,8 +98,8 @@ type ZipFile struct {
 	*os.File
 }
 
-// OpenZip opens a zip archive whose directory has at most most bytes: archive/zip
-// holds all of it in memory, several times its size, and a file may be nothing else.
+// OpenZip opens a zip archive whose directory has at most most bytes, because archive/zip
+// holds the directory in memory, at several times its size.
 func OpenZip(file string, most int64) (*ZipFile, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -111,12 +110,12 @@ func OpenZip(file string, most int64) (*ZipFile, error) {
 		f.Close()
 		return nil, err
 	}
-	d := &directoryReader{f: f, left: most + 1<<17} // to find it takes 64 kB and some
+	d := &directoryReader{f: f, left: most + 1<<17} // finding the directory takes up to 64 kB more
 	z, err := zip.NewReader(d, fi.Size())
 	if err != nil {
 		f.Close()
 		if d.left < 0 {
-			err = fmt.Errorf("its directory has more than %d bytes", most)
+			err = fmt.Errorf("zip directory larger than %d bytes", most)
 		}
 		return nil, err
 	}
@@ -124,7 +123,7 @@ func OpenZip(file string, most int64) (*ZipFile, error) {
 	return &ZipFile{z, f}, nil
 }
 
-// A directoryReader reads a file, and until it is opened only so much of it.
+// A directoryReader reads a file, with a limit until the archive is open.
 type directoryReader struct {
 	f      *os.File
 	left   int64

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// maxField bounds a line of metadata, in bytes.
+// maxField limits a line of metadata, in bytes.
 const maxField = 64 << 20
 
-// Fields reads "Key: value" lines. A line that begins with a blank continues the line
-// before. The first line without a key begins the text and ends the fields, as in mail.
-// Keys are passed in lower case.
+// Fields parses "Key: value" lines. As in mail, a line that begins with a blank continues
+// the line before, and the first line without a key ends the fields. Keys are passed in
+// lower case.
 func Fields(b []byte, take func(key, value string) error) error {
 	sc := bufio.NewScanner(bytes.NewReader(b))
 	sc.Buffer(make([]byte, 0, 4096), maxField)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Join lists texts with a word before the last; beyond most it only counts them.
+// Join lists texts with a conjunction before the last; beyond most it only counts them.
 func Join(texts []string, last string, most int) string {
 	texts = slices.Clone(texts)
 	if n := len(texts) - most; n > 0 {
@@ -20,9 +20,9 @@ func Join(texts []string, last string, most int) string {
 	return strings.Join(texts[:end], ", ") + " " + last + " " + texts[end]
 }
 
-// Faults are lines of an export that cannot be used.
+// Faults are the unusable lines of an export.
 type Faults struct {
-	Line  int // the first of them
+	Line  int // first bad line
 	Texts []string
 	lines []int
 }
@@ -34,7 +34,7 @@ func (f *Faults) Add(line int, text string) {
 	f.Texts, f.lines = append(f.Texts, text), append(f.lines, line)
 }
 
-// mostFaults is how many a person reads.
+// mostFaults limits the lines in a message.
 const mostFaults = 20
 
 // Join lists the faults, each after the first with its line.
@@ -55,7 +55,7 @@ func (f *Faults) List(sep string) string {
 	return strings.Join(f.Texts, sep)
 }
 
-// Text returns s, cut after 80 bytes.
+// Text returns s, truncated to 80 bytes.
 func Text(s string) string {
 	if len(s) > 80 {
 		return s[:80] + "…"
@@ -63,15 +63,15 @@ func Text(s string) string {
 	return s
 }
 
-// CompareNumbers compares digits without zeros at their head, of any length.
+// CompareNumbers compares numbers of any length, as digits without leading zeros.
 func CompareNumbers(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }
 
-// List joins a few of many, sorted, without repeats.
+// List joins some elements of a list, sorted, without duplicates.
 func List(list []string) string { return Near(list, "") }
 
-// Near lists the few of many that are next to want, in their order.
+// Near joins the elements of a list around want, sorted.
 func Near(list []string, want string) string {
 	const most = 5
 	list = slices.Clone(list)
@@ -92,7 +92,7 @@ func Near(list []string, want string) string {
 	return strings.Join(out, ", ")
 }
 
-// Compare compares texts with the numbers in them as numbers: 1.9 is before 1.10.
+// Compare compares texts in natural order: 1.9 is before 1.10.
 func Compare(a, b string) int {
 	for x, y := a, b; ; {
 		i, j := Digits(x), Digits(y)
@@ -113,5 +113,5 @@ func Compare(a, b string) int {
 	}
 }
 
-// Digits counts the digits at the head.
+// Digits counts leading digits.
 func Digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }

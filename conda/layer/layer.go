@@ -1,10 +1,9 @@
-// Package layer writes packages into image layers, and finds the layers that were
-// written before.
+// Package layer writes packages into image layers and caches the layers.
 //
 //	packages → Order → Spread: which layer → Put: files below the prefix → Keep
 //
-// The same packages give the same layers on every machine, and a change of one package
-// changes one layer. Files get the owner 0:0 and no time of day.
+// The same packages give the same layers on every machine, and changing one package changes
+// one layer. Files have owner 0:0 and no modification times of the build.
 package layer
 
 import (
@@ -21,22 +20,22 @@ import (
 	"hpcc/store"
 )
 
-// A Writer writes files below the prefix as a layer's tar. Owners are 0:0;
-// directories that no package describes get mode 0755. Write writes the content of the
-// file whose header was written last.
+// A Writer writes files below the prefix to a layer's tar. Owners are 0:0; directories that
+// no package describes have mode 0755. Write writes the content of the file whose header
+// was written last.
 type Writer struct {
 	*tar.Writer
-	prefix string // without the slash at its head
+	prefix string // without the leading slash
 	dirs   map[string]bool
-	buf    []byte // for the content of files
+	buf    []byte // buffer for the content of files
 }
 
-// NewWriter returns a Writer to w. Close writes the end of the layer.
+// NewWriter returns a Writer to w. Close finishes the layer.
 func NewWriter(w io.Writer, prefix string) *Writer {
 	return &Writer{Writer: tar.NewWriter(w), prefix: strings.TrimPrefix(prefix, "/"), dirs: map[string]bool{}, buf: make([]byte, 64<<10)}
 }
 
-// InLayer is the path in the layer of a path below the prefix.
+// InLayer returns the path in the layer of a path below the prefix.
 func (w *Writer) InLayer(p string) string { return path.Join(w.prefix, p) }
 
 // Copy writes the content of a file to the layer and to each of also.
@@ -48,11 +47,11 @@ func (w *Writer) Copy(r io.Reader, also ...io.Writer) (int64, error) {
 	return io.CopyBuffer(to, r, w.buf)
 }
 
-// Epoch is the time of what no package has a time for: the first day that zip
-// archives can hold.
+// Epoch is the modification time of files without one: the first day that zip archives
+// support.
 var Epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// parents writes the directories above p, once each.
+// parents writes the directories above p, each once.
 func (w *Writer) parents(p string) error {
 	d := path.Dir(p)
 	if d == "." || w.dirs[d] {
@@ -81,7 +80,7 @@ func (w *Writer) Header(h *tar.Header) error {
 	return w.Writer.WriteHeader(h)
 }
 
-// File writes a file that hpcc makes; sec is its time, 0 for none of its own.
+// File writes a file created by hpcc. sec is its modification time, 0 for Epoch.
 func (w *Writer) File(name string, mode int64, data []byte, sec int64) error {
 	t := Epoch
 	if sec > 0 {
@@ -94,13 +93,13 @@ func (w *Writer) File(name string, mode int64, data []byte, sec int64) error {
 	return err
 }
 
-// A Tee is called for each layer of an image that is written. The layer's tar goes to
-// w as well, whose errors end the installation; then end is called, with the layer's diff
-// id, or a zero Hash when the layer came to nothing. Several layers are written together.
+// A Tee is called for each layer that is written. The layer's tar also goes to w; an error
+// of w ends the installation. Then end is called with the layer's diff ID, or a zero Hash
+// if the layer was dropped. Layers are written in parallel.
 type Tee func(ctx context.Context) (w io.Writer, end func(diffID v1.Hash))
 
-// Put writes one layer of files below the prefix into the store, and to tee, which
-// may be nil.
+// Put writes one layer of files below the prefix into the store, and to tee, which may be
+// nil.
 func Put(ctx context.Context, s *store.Store, prefix string, tee Tee, fill func(w *Writer) error) (info store.LayerInfo, err error) {
 	var also io.Writer
 	if tee != nil {
@@ -119,12 +118,12 @@ func Put(ctx context.Context, s *store.Store, prefix string, tee Tee, fill func(
 		return w.Writer.Close()
 	})
 	if err != nil {
-		info = store.LayerInfo{} // nothing has its name
+		info = store.LayerInfo{} // nothing has this digest
 	}
 	return info, err
 }
 
-// New is Put for who wants the layer itself.
+// New is like Put, but returns the layer itself.
 func New(ctx context.Context, s *store.Store, prefix string, tee Tee, fill func(w *Writer) error) (v1.Layer, error) {
 	info, err := Put(ctx, s, prefix, tee, fill)
 	if err != nil {

@@ -11,14 +11,13 @@ import (
 	"hpcc/store"
 )
 
-// A made is what the installation of some packages gave.
+// A made is the cached result of installing packages.
 type made struct {
 	Layer   store.LayerInfo `json:"layer"`
 	Learned json.RawMessage `json:"learned,omitempty"`
 }
 
-// Find finds the layer that was kept under a key and is undamaged, and what was
-// learned with it.
+// Find returns the undamaged layer cached under a key, and what was learned with it.
 func Find(s *store.Store, key string) (l v1.Layer, learned json.RawMessage, ok bool) {
 	var made made
 	b, err := s.Cached("installed", key)
@@ -29,8 +28,8 @@ func Find(s *store.Store, key string) (l v1.Layer, learned json.RawMessage, ok b
 	return l, made.Learned, err == nil
 }
 
-// Keep notes a layer under a key, with what was learned while it was written (nil
-// for nothing), and returns it.
+// Keep caches a layer under a key, with what was learned while it was written (may be
+// nil), and returns the layer.
 func Keep(s *store.Store, key string, info store.LayerInfo, learned any) (v1.Layer, error) {
 	made := made{Layer: info}
 	var err error
@@ -45,12 +44,12 @@ func Keep(s *store.Store, key string, info store.LayerInfo, learned any) (v1.Lay
 		err = s.Cache("installed", key, b)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("keeping what was installed: %w", err)
+		return nil, fmt.Errorf("caching the layer: %w", err)
 	}
 	return s.Layer(info)
 }
 
-// Key is a digest of all that a layer depends on.
+// Key returns a digest of everything that a layer depends on.
 func Key(all any) (string, error) {
 	b, err := json.Marshal(all)
 	sum := sha256.Sum256(b)

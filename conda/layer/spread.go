@@ -8,26 +8,25 @@ import (
 	"strings"
 )
 
-// Packages are spread over layers by their size as it is fetched: large ones change
-// seldom and small ones often, and a change sends what shares its layer. The largest,
-// up to maxOwn, have layers of their own. Others share one of the layers of their
-// class, which one goes by name, so that none moves when another comes or goes.
-// An image of conda's and pip's packages keeps within the 127 layers that
-// Docker's overlay takes.
+// Packages are grouped into layers by archive size: large ones change seldom and small ones
+// often, and a change resends the whole layer. The largest, up to maxOwn, have layers of
+// their own. Others share the layers of their size class, chosen by a hash of the name, so
+// that adding or removing a package does not move others. An image with conda and pip
+// packages stays below the 127 layers that Docker's overlay supports.
 const (
 	ownSize   = 8 << 20
 	maxOwn    = 28
 	maxShared = 20
 )
 
-// shares are the classes: a size from which on, and in how many layers. A class of
-// an environment of 400 packages has 5 to 15 MB in each.
+// shares are the size classes: minimum size, and number of layers. With 400 packages, each
+// layer has 5 to 15 MB.
 var shares = [...]struct {
 	size   int64
 	layers int
 }{{2 << 20, 8}, {512 << 10, 6}, {128 << 10, 4}, {0, 2}}
 
-// share is the layer of those that are shared that a package goes to.
+// share returns the shared layer of a package.
 func share(name string, size int64) int {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, name)
@@ -38,18 +37,18 @@ func share(name string, size int64) int {
 		}
 		first += s.layers
 	}
-	return 0 // no size is below 0
+	return 0 // unreachable: the last class starts at 0
 }
 
-// A Package is what the layers of an environment depend on.
+// A Package holds what the grouping of a package depends on.
 type Package struct {
 	Name  string
 	Size  int64    // bytes of the archive
-	Needs []string // names of packages that come before it
+	Needs []string // names of its dependencies
 }
 
-// Spread distributes a list over layers, or gives each package a layer of its own. The
-// order is kept. of needs no Needs.
+// Spread distributes a list over layers, or gives each package its own layer. It keeps the
+// order. of need not set Needs.
 func Spread[T comparable](list []T, each bool, of func(T) Package) [][]T {
 	if each {
 		return slices.Collect(slices.Chunk(list, 1))
@@ -78,11 +77,10 @@ func Spread[T comparable](list []T, each bool, of func(T) Package) [][]T {
 	return out
 }
 
-// Order sorts a list so that each package comes after those it needs; where that
-// decides nothing, and in cycles, by name.
+// Order sorts a list so that dependencies come first; otherwise, and in cycles, by name.
 func Order[T any](list []T, of func(T) Package) []T {
 	pkgs := make([]Package, len(list))
-	place := make([]int, len(list)) // in the list, by name
+	place := make([]int, len(list)) // position in the list, by name
 	for i, x := range list {
 		pkgs[i], place[i] = of(x), i
 		slices.Sort(pkgs[i].Needs)

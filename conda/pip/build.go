@@ -23,11 +23,10 @@ import (
 	"hpcc/store/disk"
 )
 
-// A wheel is built as pip would build it (PEP 517), and without pip: in the image
-// with the environment's own python, in a virtual environment that has what the
-// sources ask for and nothing else. All that is handed in lies below buildRoot, in layers
-// that are not part of the image; what comes out is one wheel, which is then checked and
-// installed like any other.
+// A wheel is built in the image as pip would build it (PEP 517), but without pip: with
+// the environment's own python, in a virtual environment that holds only the build
+// requirements. The inputs lie below buildRoot, in layers that are not part of the
+// final image. The result is one wheel, checked and installed like any other.
 const (
 	buildRoot = "/.hpcc-build"
 	buildEnv  = buildRoot + "/env"
@@ -36,11 +35,11 @@ const (
 //go:embed build.py
 var buildProgram []byte
 
-// A Workshop is where sources become wheels.
+// A Workshop runs the steps that build wheels from sources.
 type Workshop struct {
-	Step  program.StepFunc                                                 // nil: nothing is built, only planned
-	Below func() (layers []v1.Layer, env []string, path string, err error) // the environment as far as it is made, its variables, and what comes before PATH
-	Home  string                                                           // where that stands
+	Step  program.StepFunc                                                 // runs one step; nil: wheels are planned, not built
+	Below func() (layers []v1.Layer, env []string, path string, err error) // the environment built so far, its variables, and the directories to prepend to PATH
+	Home  string                                                           // the environment's prefix
 }
 
 // A builder builds wheels from sources, each once.
@@ -50,19 +49,19 @@ type builder struct {
 	index   *indexSet
 	target  Target
 	options Options
-	built   map[string]*builtWheel // by address
+	built   map[string]*builtWheel // by the address of the sources
 }
 
-// A builtWheel is what came of sources.
+// A builtWheel is a wheel built from sources.
 type builtWheel struct {
-	file string // in the cache
+	file string // the wheel, in the cache
 	name *wheelName
 	meta *distMeta
-	with []Wheel // what it was built with
+	with []Wheel // the wheels of its build environment
 }
 
-// metadata is what sources need and are: as they say, if that is to be relied on, else as
-// the wheel says that is built of them.
+// metadata returns the metadata of sources: their own if PEP 643 makes them reliable,
+// else those of the wheel built from them.
 func (b *builder) metadata(ctx context.Context, p *pick) (*distMeta, error) {
 	s, err := b.open(ctx, p)
 	if err != nil {
@@ -83,7 +82,7 @@ func (b *builder) metadata(ctx context.Context, p *pick) (*distMeta, error) {
 	return &distMeta{name: p.name, version: p.version}, nil
 }
 
-// open fetches the archive of sources and reads it.
+// open fetches a source archive and reads its metadata.
 func (b *builder) open(ctx context.Context, p *pick) (*sources, error) {
 	file, _, err := b.fetch.archive(ctx, p, func(int64) {})
 	if err != nil {
@@ -96,7 +95,7 @@ func (b *builder) open(ctx context.Context, p *pick) (*sources, error) {
 	return s, nil
 }
 
-// build makes the wheel.
+// build builds the wheel of p, or returns the one built before.
 func (b *builder) build(ctx context.Context, p *pick) (*builtWheel, error) {
 	if w := b.built[p.address()]; w != nil {
 		return w, nil
@@ -106,23 +105,23 @@ func (b *builder) build(ctx context.Context, p *pick) (*builtWheel, error) {
 		return nil, err
 	}
 	if slices.Contains(b.options.under, p.name) {
-		return nil, fmt.Errorf("building %s needs itself, by way of %s; a wheel of one of them ends the circle", p.name, strings.Join(b.options.under, ", "))
+		return nil, fmt.Errorf("building %s: circular build requirements through %s; provide a wheel of one of them", p.name, strings.Join(b.options.under, ", "))
 	}
 	w, err := b.make(ctx, p, s)
 	if err != nil {
 		return nil, fmt.Errorf("building %s from its sources %s: %w", p.name, p.file.name, err)
 	}
 	if !w.meta.of(p) {
-		return nil, fmt.Errorf("building %s from its sources %s: they make %s %s", p.name, p.file.name, w.meta.name, w.meta.version)
+		return nil, fmt.Errorf("building %s from its sources %s: the wheel is of %s %s", p.name, p.file.name, w.meta.name, w.meta.version)
 	}
 	b.built[p.address()] = w
 	return w, nil
 }
 
-// make builds with what the sources ask for; where the backend then asks for more,
-// once more with that too.
+// make builds the wheel with the build requirements of the sources. If the backend
+// reports further requirements, make builds once more with those.
 func (b *builder) make(ctx context.Context, p *pick, s *sources) (*builtWheel, error) {
-	asked := len(p.with) > 0 // by who wrote the lock file
+	asked := len(p.with) > 0 // the lock file lists all build requirements
 	var more []string
 	for {
 		env, err := b.environment(ctx, p, slices.Concat(s.build.Requires, more))
@@ -136,7 +135,7 @@ func (b *builder) make(ctx context.Context, p *pick, s *sources) (*builtWheel, e
 		var w *builtWheel
 		w, more, err = b.take(ctx, layer)
 		if err == nil && w == nil && (asked || len(more) == 0) {
-			err = errors.New("its build backend made no wheel")
+			err = errors.New("the build backend made no wheel")
 		}
 		if err != nil {
 			return nil, err
@@ -149,14 +148,14 @@ func (b *builder) make(ctx context.Context, p *pick, s *sources) (*builtWheel, e
 	}
 }
 
-// A buildEnvironment is what a wheel is built with.
+// A buildEnvironment is the virtual environment in which a wheel is built.
 type buildEnvironment struct {
 	layers []v1.Layer
 	wheels []Wheel
 }
 
-// environment makes the virtual environment that the sources ask for, or the one that
-// a lock file says they were built in.
+// environment creates the virtual environment for the build requirements, or the one
+// that the lock file records.
 func (b *builder) environment(ctx context.Context, p *pick, requires []string) (*buildEnvironment, error) {
 	t := b.target
 	t.Prefix, t.SitePackages, t.Provided, t.Paths = buildEnv, "", nil, nil
@@ -169,10 +168,10 @@ func (b *builder) environment(ctx context.Context, p *pick, requires []string) (
 	for _, text := range requires {
 		r, err := ParseRequirement(text)
 		if err != nil {
-			return nil, fmt.Errorf("its build requirement %q: %w", input.Text(text), err)
+			return nil, fmt.Errorf("build requirement %q: %w", input.Text(text), err)
 		}
 		if r.URL != "" && !locked {
-			return nil, fmt.Errorf("its build requirement %s is no version of an index", r)
+			return nil, fmt.Errorf("build requirement %s: not a version from an index", r)
 		}
 		r.Locked = true
 		rows = append(rows, r)
@@ -185,17 +184,17 @@ func (b *builder) environment(ctx context.Context, p *pick, requires []string) (
 	return &buildEnvironment{layers, plan.Wheels}, err
 }
 
-// A buildOrder is what buildProgram is told.
+// A buildOrder is the input of buildProgram.
 type buildOrder struct {
 	Backend string   `json:"backend"`
 	Path    []string `json:"path"`
 	Subdir  string   `json:"subdir"`
-	Known   []string `json:"known"` // requirements that are there
-	Asked   bool     `json:"asked"` // the backend for all others
+	Known   []string `json:"known"` // requirements that are installed
+	Asked   bool     `json:"asked"` // whether the backend was asked for further requirements
 }
 
-// run builds in a step; the layer is what that leaves behind. more is what the
-// backend asked for before.
+// run builds in one step and returns the layer of the files that the step wrote. more
+// lists the requirements that the backend reported before.
 func (b *builder) run(ctx context.Context, p *pick, s *sources, env *buildEnvironment, asked bool, more []string) (v1.Layer, error) {
 	below, env0, search, err := b.Below()
 	if err != nil {
@@ -242,8 +241,8 @@ func (b *builder) run(ctx context.Context, p *pick, s *sources, env *buildEnviro
 	})
 }
 
-// take finds the wheel in what a step left behind and keeps it in the cache; without
-// one, the requirements that the backend asks for besides.
+// take finds the wheel in the layer of a build step and keeps it in the cache. Without a
+// wheel it returns the further requirements that the backend reports.
 func (b *builder) take(ctx context.Context, layer v1.Layer) (*builtWheel, []string, error) {
 	if layer == nil {
 		return nil, nil, nil
@@ -275,7 +274,7 @@ func (b *builder) take(ctx context.Context, layer v1.Layer) (*builtWheel, []stri
 	return w, more, err
 }
 
-// keep puts a wheel into the cache and reads its metadata.
+// keep adds a wheel to the cache and reads its metadata.
 func (b *builder) keep(ctx context.Context, name string, r io.Reader) (*builtWheel, error) {
 	w := &builtWheel{}
 	var err error
@@ -305,29 +304,29 @@ func (b *builder) keep(ctx context.Context, name string, r io.Reader) (*builtWhe
 	return w, err
 }
 
-// ranks are those of the environment's tags.
+// ranks returns the ranks of the environment's tags.
 func (b *builder) ranks() map[string]int {
 	ranks, err := b.target.ranks()
 	if err != nil {
-		return nil // the resolver refused it before
+		return nil // the resolver has refused this target already
 	}
 	return ranks
 }
 
-// A lack is what a build complains about, and the cure.
+// A lack is a missing tool that a build log reports, and its remedy.
 type lack struct {
-	pattern *regexp.Regexp // its first group is named in the cure
+	pattern *regexp.Regexp // its first group fills the %s of the cure
 	cure    string
 }
 
-// The cures of builds that lack a program.
+// Remedies for builds that lack a program.
 const (
 	addCompiler = "it needs the compiler %s; add gcc, gxx or gfortran to the environment, or put it on an image that has a compiler with --from"
 	addProgram  = "it needs %s; add it to the environment, or put it on an image that has it with --from"
 )
 
-// lacks are what builds mostly lack, in the words of setuptools, meson, CMake,
-// autoconf, the compilers and the shells.
+// lacks are the missing tools that builds report most often, as setuptools, meson,
+// CMake, autoconf, compilers and shells print them.
 var lacks = sync.OnceValue(func() (out []lack) {
 	const compiler, tool = `([\w./-]*(?:gcc|g\+\+|clang|clang\+\+|gfortran|c\+\+|\bcc|c99))`, `(cargo|rustc|cmake|ninja|make|swig|pkg-config|nvcc|git|autoreconf)`
 	for _, x := range [][2]string{
@@ -341,7 +340,7 @@ var lacks = sync.OnceValue(func() (out []lack) {
 		{`(?i)can't find (rust) compiler`, addProgram},
 		{`No such file or directory: '` + tool + `'`, addProgram},
 		{`\b` + tool + `: (?:command )?not found`, addProgram},
-		{`fatal error: (Python\.h): No such file`, "it needs %s, the headers of python, which this python comes without"},
+		{`fatal error: (Python\.h): No such file`, "it needs %s, the headers of python, which this python lacks"},
 		{`fatal error: ([\w./+-]{1,80}): No such file`, "it needs the header %s; add the package that has it to the environment"},
 		{`ModuleNotFoundError: No module named '([\w.]{1,80})'`, "it imports %s, which its build requirements do not list"},
 		{program.Offline().String(), "it wants to download something (%s); a build has no network"},
@@ -351,13 +350,13 @@ var lacks = sync.OnceValue(func() (out []lack) {
 	return out
 })
 
-// explained adds the cure to a build that failed.
+// explained adds the remedy to the error of a failed build.
 func explained(err error) error {
 	var failed *program.Error
 	if !errors.As(err, &failed) {
 		return err
 	}
-	cure := "what it printed says why"
+	cure := "see its output"
 	for _, m := range lacks() {
 		if f := m.pattern.FindSubmatch(failed.Log); f != nil {
 			cure = fmt.Sprintf(m.cure, f[1])

@@ -24,14 +24,14 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A testSdist is an archive of sources that a test makes.
+// A testSdist is a source archive that a test creates.
 type testSdist struct {
 	name, version string
-	kind          string // "" is .tar.gz
-	info          string // more lines of PKG-INFO, which begins with its version; "" is of 2.1
+	kind          string // "": .tar.gz
+	info          string // further lines of PKG-INFO, which begins with its version; "": version 2.1
 	project       string // pyproject.toml
 	makes         *condatest.Wheel
-	files         []tar.Header // besides; Linkname is the text of a file
+	files         []tar.Header // further files; Linkname holds their content
 }
 
 func (s testSdist) file() string {
@@ -51,7 +51,7 @@ func (s testSdist) bytes(t testing.TB) []byte {
 	if s.project != "" {
 		list = append(list, tar.Header{Name: top + "pyproject.toml", Linkname: s.project})
 	}
-	if s.makes != nil { // what testBuild finds
+	if s.makes != nil { // the wheel that testBuild finds
 		list = append(list, tar.Header{Name: top + s.makes.File(), Linkname: string(s.makes.Bytes(t))})
 	}
 	for _, h := range s.files {
@@ -85,17 +85,17 @@ func (s testSdist) bytes(t testing.TB) []byte {
 		_, err := io.WriteString(w, text)
 		testenv.Check(t, err)
 	}
-	_ = w.Flush() // an entry may be longer than it is
+	_ = w.Flush() // the content may be shorter than the header's size
 	testenv.Check(t, g.Close())
 	return b.Bytes()
 }
 
-// A testBuild stands for steps: what it "builds" lies in the sources as a wheel.
+// A testBuild replaces build steps: the wheel that it "builds" lies in the sources.
 type testBuild struct {
 	t     testing.TB
 	store *store.Store
-	steps []string // with the distributions that were there
-	more  []string // requirements that the backend asks for
+	steps []string // with the installed distributions
+	more  []string // requirements that the backend reports
 	err   error
 }
 
@@ -136,7 +136,7 @@ func (b *testBuild) step(ctx context.Context, s program.Step) (v1.Layer, error) 
 	return layer.New(ctx, b.store, buildRoot, nil, func(w *layer.Writer) error { return w.File("out/"+name, 0o644, []byte(made), 0) })
 }
 
-// sourceDir makes a directory of wheels and sources.
+// sourceDir creates a directory of wheels and sources.
 func sourceDir(t testing.TB, sdists []testSdist, wheels ...condatest.Wheel) string {
 	t.Helper()
 	dir := condatest.WheelDir(t, wheels...)
@@ -146,7 +146,7 @@ func sourceDir(t testing.TB, sdists []testSdist, wheels ...condatest.Wheel) stri
 	return dir
 }
 
-// built resolves and installs rows, and builds what has no wheel.
+// built resolves and installs rows, and builds packages without a wheel from sources.
 func built(t testing.TB, text, dir string, open bool, b *testBuild) (*result, error) {
 	t.Helper()
 	o := b.options(t, dir)
@@ -154,7 +154,7 @@ func built(t testing.TB, text, dir string, open bool, b *testBuild) (*result, er
 	return installed(t, text, pyTarget(nil), o)
 }
 
-// options build with b what a directory has as sources.
+// options returns options that build with b the sources of a directory.
 func (b *testBuild) options(t testing.TB, dir string) Options {
 	b.t, b.store = t, condatest.NewStore(t)
 	o := fromDir(dir)
@@ -178,7 +178,7 @@ func TestBuildSources(t *testing.T) {
 		sdists     []testSdist
 		wheels     []condatest.Wheel
 		more       []string
-		want       string // what is chosen
+		want       string // expected choice
 		steps      string
 	}{
 		{"legacy", "a", true, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1", "helper")}}, []condatest.Wheel{condatest.SimpleWheel("helper", "3")}, nil,
@@ -211,10 +211,10 @@ func TestBuildSources(t *testing.T) {
 				}
 			}
 			if s := strings.Join(got, ", "); s != c.want {
-				t.Errorf("chosen are %s; want %s", s, c.want)
+				t.Errorf("chosen: %s; want %s", s, c.want)
 			}
 			for i, s := range b.steps {
-				w := strings.Fields(s) // the layers' order is none
+				w := strings.Fields(s) // the order of layers does not matter
 				if n := len(w) - 2; n > 4 && strings.Contains(w[n], "-") && w[n] > w[n+1] {
 					w[n], w[n+1] = w[n+1], w[n]
 				}
@@ -230,7 +230,7 @@ func TestBuildSources(t *testing.T) {
 func TestBuildLocked(t *testing.T) {
 	dir := sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools, condatest.SimpleWheel("setuptools", "67"))
 	sum := sha256.Sum256(setuptools.Bytes(t))
-	for digest, want := range map[string]string{fmt.Sprintf("%x", sum): "", strings.Repeat("0", 64): "its sha256 is"} {
+	for digest, want := range map[string]string{fmt.Sprintf("%x", sum): "", strings.Repeat("0", 64): "sha256 mismatch: "} {
 		row := Requirement{Name: "a", URL: condatest.FileURL(filepath.Join(dir, "a-1.tar.gz")), Locked: true, BuildWith: []string{"setuptools @ " + condatest.FileURL(filepath.Join(dir, setuptools.File())) + "#sha256=" + digest}}
 		b := &testBuild{more: []string{"wheel"}}
 		o := b.options(t, dir)
@@ -252,20 +252,20 @@ func TestBuildLocked(t *testing.T) {
 	}
 }
 
-// What a step leaves behind is as little to be trusted as the sources.
+// Output of a build step is not trusted, just as the sources are not.
 func TestBuildTakes(t *testing.T) {
 	good := string(condatest.SimpleWheel("a", "1").Bytes(t))
 	for name, c := range map[string]struct {
-		files []tar.Header // Linkname is the text
+		files []tar.Header // Linkname holds the content
 		want  string
 	}{
 		"two":         {[]tar.Header{{Name: "a-1-py3-none-any.whl", Linkname: good}, {Name: "a-2-py3-none-any.whl", Linkname: good}}, "the build made a second file"},
 		"a link":      {[]tar.Header{{Name: "a-1-py3-none-any.whl", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}}, "made no wheel"},
-		"no wheel":    {[]tar.Header{{Name: "a-1.tar.gz", Linkname: "x"}}, "its name is not NAME-VERSION"},
+		"no wheel":    {[]tar.Header{{Name: "a-1.tar.gz", Linkname: "x"}}, "the file name is not NAME-VERSION"},
 		"no archive":  {[]tar.Header{{Name: "a-1-py3-none-any.whl", Linkname: "x"}}, "opening the wheel"},
 		"no list":     {[]tar.Header{{Name: "requires.json", Linkname: "{}"}}, "cannot unmarshal"},
-		"a long list": {[]tar.Header{{Name: "requires.json", Linkname: strings.Repeat(" ", maxPyproject+1)}}, "it is larger than"},
-		"odd words":   {[]tar.Header{{Name: "requires.json", Linkname: `["--index-url=https://evil"]`}}, "is an option and no package"},
+		"a long list": {[]tar.Header{{Name: "requires.json", Linkname: strings.Repeat(" ", maxPyproject+1)}}, "larger than"},
+		"odd words":   {[]tar.Header{{Name: "requires.json", Linkname: `["--index-url=https://evil"]`}}, "is an option, not a package"},
 	} {
 		b := &testBuild{}
 		o := b.options(t, sourceDir(t, []testSdist{{name: "a", version: "1"}}, setuptools))
@@ -290,17 +290,17 @@ func TestBuildTakes(t *testing.T) {
 	}
 }
 
-// Sources that are not what the list demands are not built, wherever they are from.
+// Sources whose digest differs from the list's are not built, wherever they come from.
 func TestBuildDigest(t *testing.T) {
 	dir := sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools)
 	wrong := " --hash=sha256:" + strings.Repeat("0", 64)
 	for _, row := range []string{"a==1" + wrong, "a @ ./a-1.tar.gz" + wrong, "b @ ./a-1.tar.gz" + wrong, "./a-1.tar.gz#sha256=" + strings.Repeat("0", 64)} {
 		b := &testBuild{}
-		if _, err := built(t, row, dir, true, b); err == nil || !strings.Contains(err.Error(), "its sha256 is") || len(b.steps) > 0 {
+		if _, err := built(t, row, dir, true, b); err == nil || !strings.Contains(err.Error(), "sha256 mismatch: ") || len(b.steps) > 0 {
 			t.Errorf("%s: %v, after the steps %q", row, err, b.steps)
 		}
 	}
-	// Of one archive two packages are two builds.
+	// Two packages of one archive are two builds.
 	both := sourceDir(t, []testSdist{{name: "r", version: "1", files: []tar.Header{
 		{Name: "TOP/a/setup.py"}, {Name: "TOP/a/PKG-INFO", Linkname: "Metadata-Version: 2.2\nName: a\nVersion: 1\n"},
 		{Name: "TOP/b/setup.py"}, {Name: "TOP/b/PKG-INFO", Linkname: "Metadata-Version: 2.2\nName: b\nVersion: 2\n"},
@@ -315,7 +315,7 @@ func TestBuildDigest(t *testing.T) {
 	}
 }
 
-// The times in a wheel that was just built are those of the build.
+// The times in a wheel built from sources are meaningless.
 func TestBuiltTimes(t *testing.T) {
 	r, err := built(t, "a", sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools), true, &testBuild{})
 	testenv.Check(t, err)
@@ -329,7 +329,7 @@ func TestBuiltTimes(t *testing.T) {
 	}
 }
 
-// What cannot be built says why, with the cure.
+// A failed build reports the cause and a remedy.
 func TestBuildRefused(t *testing.T) {
 	failed := func(log string) error { return &program.Error{Err: errors.New("it ended with 1"), Log: []byte(log)} }
 	for _, c := range []struct {
@@ -339,10 +339,10 @@ func TestBuildRefused(t *testing.T) {
 		want   string
 		making *condatest.Wheel
 	}{
-		{"a failure", testSdist{}, failed("oh dear\n"), "building a from its sources a-1.tar.gz: it ended with 1: what it printed says why", nil},
+		{"a failure", testSdist{}, failed("oh dear\n"), "building a from its sources a-1.tar.gz: it ended with 1: see its output", nil},
 		{"no compiler", testSdist{}, failed("error: command 'gcc' failed: No such file or directory\n"), "it needs the compiler gcc; add gcc, gxx or gfortran", nil},
 		{"no compiler, under its long name", testSdist{}, failed("error: command 'x86_64-linux-gnu-gcc' failed: No such file"), "it needs the compiler x86_64-linux-gnu-gcc; add", nil},
-		{"a compiler that fails", testSdist{}, failed("x.c:1: error: expected\nerror: command '/usr/bin/gcc' failed with exit code 1\n"), "what it printed says why", nil},
+		{"a compiler that fails", testSdist{}, failed("x.c:1: error: expected\nerror: command '/usr/bin/gcc' failed with exit code 1\n"), "see its output", nil},
 		{"no compiler for CMake", testSdist{}, failed("  No CMAKE_CXX_COMPILER could be found.\n"), "it needs the compiler CMAKE_CXX_COMPILER", nil},
 		{"no make", testSdist{}, failed("sh: 1: make: not found\n"), "it needs make; add it", nil},
 		{"no compiler for meson", testSdist{}, failed("ERROR: Unknown compiler(s): [['cc'], ['gcc']]"), "it needs the compiler", nil},
@@ -350,14 +350,14 @@ func TestBuildRefused(t *testing.T) {
 		{"no rust", testSdist{}, failed("error: can't find Rust compiler"), "it needs Rust; add it", nil},
 		{"an import", testSdist{}, failed("ModuleNotFoundError: No module named 'numpy'"), "it imports numpy, which its build requirements do not list", nil},
 		{"a download", testSdist{}, failed("[Errno -3] Temporary failure in name resolution"), "a build has no network", nil},
-		{"nothing", testSdist{}, nil, "its build backend made no wheel", nil},
-		{"another package", testSdist{}, nil, "they make b 1", wheelOf("b", "1")},
-		{"another version", testSdist{}, nil, "they make a 2", wheelOf("a", "2")},
+		{"nothing", testSdist{}, nil, "the build backend made no wheel", nil},
+		{"another package", testSdist{}, nil, "the wheel is of b 1", wheelOf("b", "1")},
+		{"another version", testSdist{}, nil, "the wheel is of a 2", wheelOf("a", "2")},
 		{"another machine", testSdist{}, nil, "the wheel is for cp311-cp311-linux_ppc64le, the environment is for", &condatest.Wheel{Name: "a", Version: "1", Tag: "cp311-cp311-linux_ppc64le"}},
 		{"a lie in it", testSdist{}, nil, "RECORD lists", &condatest.Wheel{Name: "a", Version: "1", Record: func(rows string) string { return rows + "x.py,sha256=x,1\n" }}},
-		{"a circle", testSdist{project: "[build-system]\nrequires=['a']"}, nil, "building a needs itself, by way of a;", nil},
+		{"a circle", testSdist{project: "[build-system]\nrequires=['a']"}, nil, "building a: circular build requirements through a;", nil},
 		{"a requirement that is not there", testSdist{project: "[build-system]\nrequires=['nonsuch']"}, nil, "the requirements to build a: 1 pip packages cannot be installed: nonsuch: there is no package nonsuch", nil},
-		{"a requirement by address", testSdist{project: "[build-system]\nrequires=['x @ https://h/x-1-py3-none-any.whl']"}, nil, "its build requirement x @ https://h/x-1-py3-none-any.whl is no version of an index", nil},
+		{"a requirement by address", testSdist{project: "[build-system]\nrequires=['x @ https://h/x-1-py3-none-any.whl']"}, nil, "build requirement x @ https://h/x-1-py3-none-any.whl: not a version from an index", nil},
 	} {
 		c.sdist.name, c.sdist.version, c.sdist.makes = "a", "1", c.making
 		_, err := built(t, "a", sourceDir(t, []testSdist{c.sdist}, setuptools), true, &testBuild{err: c.err})
@@ -376,16 +376,16 @@ func TestHostileSources(t *testing.T) {
 		"climbing":        {testSdist{files: []tar.Header{{Name: "TOP/../../x"}}}, `entry "a-1/../../x": path leaves`},
 		"absolute":        {testSdist{files: []tar.Header{{Name: "/etc/x"}}}, "path leaves"},
 		"climbing in zip": {testSdist{kind: ".zip", files: []tar.Header{{Name: "TOP/../../x"}}}, "path leaves"},
-		"beside its top":  {testSdist{files: []tar.Header{{Name: "b/x"}}}, `entry "b/x": it does not lie in "a-1"`},
-		"a device":        {testSdist{files: []tar.Header{{Name: "TOP/x", Typeflag: tar.TypeChar}}}, "no file, directory or link"},
+		"beside its top":  {testSdist{files: []tar.Header{{Name: "b/x"}}}, `entry "b/x": it is outside of the top directory "a-1"`},
+		"a device":        {testSdist{files: []tar.Header{{Name: "TOP/x", Typeflag: tar.TypeChar}}}, "not a file, directory or link"},
 		"a hard link out": {testSdist{files: []tar.Header{{Name: "TOP/x", Typeflag: tar.TypeLink, Linkname: "../etc/passwd"}}}, "path leaves"},
-		"a hard link on":  {testSdist{files: []tar.Header{{Name: "TOP/x", Typeflag: tar.TypeLink, Linkname: "a-1/y"}}}, "which is no file before it"},
-		"twice":           {testSdist{files: []tar.Header{{Name: "TOP/setup.py"}}}, "it stands in the archive twice"},
-		"a bomb":          {testSdist{files: []tar.Header{{Name: "TOP/x", Size: maxSources + 1}}}, "it unpacks to more than"},
+		"a hard link on":  {testSdist{files: []tar.Header{{Name: "TOP/x", Typeflag: tar.TypeLink, Linkname: "a-1/y"}}}, "target is not an earlier file"},
+		"twice":           {testSdist{files: []tar.Header{{Name: "TOP/setup.py"}}}, "duplicate entry"},
+		"a bomb":          {testSdist{files: []tar.Header{{Name: "TOP/x", Size: maxSources + 1}}}, "unpacks to more than"},
 		"cut off":         {testSdist{files: []tar.Header{{Name: "TOP/x", Size: 5000}}}, "unexpected EOF"},
-		"a large project": {testSdist{project: strings.Repeat("#", maxPyproject+1)}, "it is larger than 262144 bytes"},
+		"a large project": {testSdist{project: strings.Repeat("#", maxPyproject+1)}, "larger than 262144 bytes"},
 		"no TOML":         {testSdist{project: "[build-system\n"}, "reading pyproject.toml: line 2: "},
-		"an odd backend":  {testSdist{project: "[build-system]\nrequires=[]\nbuild-backend='os; x'"}, `the build-backend "os; x" is no object of python`},
+		"an odd backend":  {testSdist{project: "[build-system]\nrequires=[]\nbuild-backend='os; x'"}, `build-backend "os; x": not the name of a Python object`},
 		"an odd path":     {testSdist{project: "[build-system]\nrequires=[]\nbuild-backend='x'\nbackend-path=['../..']"}, `backend-path "../..": path leaves`},
 	} {
 		c.sdist.name, c.sdist.version = "a", "1"
@@ -401,12 +401,12 @@ func TestHostileSources(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "a-1.tar.gz")
 	testenv.Write(t, empty, "")
 	if _, err := readSources(empty, ".tar.gz", ""); err == nil {
-		t.Error("an empty file is an archive")
+		t.Error("an empty file was accepted as an archive")
 	}
 }
 
-// A link stays a link: it is followed in a tree that is thrown away, by unpack, which
-// lets none lead out.
+// Links remain links. unpack follows them in a temporary tree and does not let them lead
+// out of it.
 func TestSourceLinks(t *testing.T) {
 	s := testSdist{name: "a", version: "1", files: []tar.Header{{Name: "TOP/l", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, {Name: "TOP/h", Typeflag: tar.TypeLink, Linkname: "a-1/setup.py"}, {Name: "TOP/d/", Typeflag: tar.TypeDir}}}
 	file := filepath.Join(t.TempDir(), s.file())
@@ -471,7 +471,7 @@ func FuzzBuildSystem(f *testing.F) {
 	})
 }
 
-// Archives of sources lead nowhere, whatever is in them.
+// No path in a source archive leads out of its directory.
 func FuzzSources(f *testing.F) {
 	seed := testSdist{name: "a", version: "1", project: "[build-system]\nrequires = []\n", files: []tar.Header{{Name: "TOP/l", Typeflag: tar.TypeSymlink, Linkname: "x"}}}
 	f.Add(seed.bytes(f), false)
@@ -494,7 +494,7 @@ func FuzzSources(f *testing.F) {
 		for tr := tar.NewReader(&out); ; {
 			h, err := tr.Next()
 			if err != nil {
-				break // the last file may be cut off
+				break // the last file may be truncated
 			}
 			if d := strings.TrimSuffix(h.Name, "/"); (d != "p" && !strings.HasPrefix(d, "p/source")) || (strings.Contains(d, "..") && !filepath.IsLocal(d)) {
 				t.Errorf("entry %q", d)

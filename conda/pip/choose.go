@@ -10,10 +10,10 @@ import (
 	"hpcc/conda/input"
 )
 
-// sourceRank is that of sources: they come after all wheels of a version.
+// sourceRank is the rank of sources, after all wheels of a version.
 const sourceRank = math.MaxInt
 
-// rank is that of the wheel's best tag; 0 when the target can use none.
+// rank returns the rank of the wheel's best tag, or 0 if the target can use none of them.
 func (r *resolver) rank(w *wheelName) int {
 	best := 0
 	for _, tag := range w.tags {
@@ -24,8 +24,8 @@ func (r *resolver) rank(w *wheelName) int {
 	return best
 }
 
-// take keeps what the indexes have of a distribution, and sees what of it the
-// target can use.
+// take keeps the files that the indexes offer for a distribution and rates each for
+// the target.
 func (r *resolver) take(name string, list []indexFile) {
 	for i := range list {
 		f := &list[i]
@@ -37,8 +37,7 @@ func (r *resolver) take(name string, list []indexFile) {
 	r.files[name] = list
 }
 
-// candidates are what fulfils all wants, the best first: one file of each
-// version.
+// candidates returns the files that satisfy all wants, best first: one file per version.
 func (r *resolver) candidates(name string, wants []demand) ([]*pick, error) {
 	if p := r.provided[name]; p != nil {
 		return slices.DeleteFunc([]*pick{p}, func(p *pick) bool { return !fulfils(p.version, wants) }), nil
@@ -69,7 +68,7 @@ func (r *resolver) candidates(name string, wants []demand) ([]*pick, error) {
 		}
 	}
 	if finals == nil {
-		finals = pres // a distribution may have nothing else
+		finals = pres // only pre-releases match
 	}
 	slices.SortStableFunc(finals, func(a, b *pick) int {
 		return cmp.Or(b.version.compare(a.version), cmp.Compare(a.rank, b.rank), b.file.wheel.compareBuild(a.file.wheel))
@@ -81,7 +80,7 @@ func fulfils(v pyVersion, wants []demand) bool {
 	return !slices.ContainsFunc(wants, func(w demand) bool { return !w.spec.match(v) })
 }
 
-// fault says why a file that has a wanted version cannot be used; "" when it can.
+// fault returns why a file of a wanted version cannot be used, or "" if it can.
 func (r *resolver) fault(f *indexFile, wants []demand) string {
 	switch {
 	case f.wheel == nil && r.options.Build == nil:
@@ -94,14 +93,14 @@ func (r *resolver) fault(f *indexFile, wants []demand) string {
 	}
 	for _, w := range wants {
 		if len(w.Hashes) > 0 && !agree(f.hashes, w.Hashes) {
-			return "another digest than " + input.List(w.Hashes)
+			return "a digest other than " + input.List(w.Hashes)
 		}
 	}
 	return ""
 }
 
-// agree says whether no digest that both lists have the kind of speaks against
-// the file being one of the allowed.
+// agree reports whether a file with the digests in has may be one of the allowed. Digests
+// of kinds that only one side has are ignored.
 func agree(has, allowed []string) bool {
 	kind := func(h string) string { k, _, _ := strings.Cut(h, ":"); return k }
 	same := false
@@ -115,11 +114,11 @@ func agree(has, allowed []string) bool {
 	return !same
 }
 
-// reason says why nothing fulfils the wants, and the Dockerfile line that helps
-// where there are sources.
+// reason explains why nothing satisfies the wants. run is the Dockerfile line that builds
+// the sources instead, if there are any.
 func (r *resolver) reason(name string, wants []demand) (why, run string) {
 	if p := r.provided[name]; p != nil {
-		return fmt.Sprintf("conda's package %s brings %s %s; take one of the two rows out", p.by, name, p.version), ""
+		return fmt.Sprintf("the conda package %s provides %s %s; remove one of the two rows", p.by, name, p.version), ""
 	}
 	if list := r.direct[name]; list != nil {
 		return fmt.Sprintf("a row names the file %s", list[0].file.name), ""
@@ -131,7 +130,7 @@ func (r *resolver) reason(name string, wants []demand) (why, run string) {
 			places = append(places, shown(x))
 		}
 		if len(places) == 0 {
-			return fmt.Sprintf("there is no place to look for %s: no index is to be asked; name a directory of wheels with --wheel-dir", name), ""
+			return fmt.Sprintf("nowhere to look for %s: no index is enabled; name a directory of wheels with --wheel-dir", name), ""
 		}
 		return fmt.Sprintf("there is no package %s in %s", name, strings.Join(places, ", ")), ""
 	}
@@ -154,11 +153,11 @@ func (r *resolver) reason(name string, wants []demand) (why, run string) {
 	case len(faults) > 0:
 		why = fmt.Sprintf("no wheel fits: the environment is %s, there are %s", r.target.describe(), input.List(faults))
 	case sources != "":
-		why = "there are only sources, which have to be built" + r.because()
+		why = "only sources are available, which have to be built" + r.because()
 	case yanked != "":
-		why = "what fits was taken back by its authors (" + yanked + "); write == to have it all the same"
+		why = "the matching version was yanked by its authors (" + yanked + "); write == to use it anyway"
 	default:
-		return "there are the versions " + input.Near(versions, wants[0].spec.near()) + localHint(wants, files), ""
+		return "available versions: " + input.Near(versions, wants[0].spec.near()) + localHint(wants, files), ""
 	}
 	if sources != "" {
 		run = r.target.run(name + "==" + sources)
@@ -166,15 +165,15 @@ func (r *resolver) reason(name string, wants []demand) (why, run string) {
 	return why, run
 }
 
-// because is why sources are not built.
+// because returns the reason why sources are not built, as a clause for messages.
 func (r *resolver) because() string {
 	if r.options.NoBuild == "" {
 		return ""
 	}
-	return "; they are not: " + r.options.NoBuild
+	return "; sources are not built: " + r.options.NoBuild
 }
 
-// near is a version of the specifier, to list others around it.
+// near returns a version of the specifier, to list others around it.
 func (s specifier) near() string {
 	for _, c := range s {
 		if c.v.release != nil {
@@ -184,12 +183,12 @@ func (s specifier) near() string {
 	return ""
 }
 
-// localHint explains versions such as 2.1.2+cu118, which other indexes have.
+// localHint explains local versions such as 2.1.2+cu118, which only other indexes offer.
 func localHint(wants []demand, files []indexFile) string {
 	for _, w := range wants {
 		for _, c := range w.spec {
 			if c.v.local != nil && slices.ContainsFunc(files, func(f indexFile) bool { return f.version.compare(c.v.public()) == 0 }) {
-				return fmt.Sprintf("; +%s marks a build of another index, which --extra-index-url names", strings.Join(c.v.local, "."))
+				return fmt.Sprintf("; +%s marks a build from another index; name that index with --extra-index-url", strings.Join(c.v.local, "."))
 			}
 		}
 	}

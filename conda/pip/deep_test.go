@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A project file of a package cannot keep hpcc busy.
+// A deeply nested project file does not block hpcc.
 func TestDeepProject(t *testing.T) {
 	for name, text := range map[string]string{
 		"arrays": "a=" + strings.Repeat("[", 300_000),

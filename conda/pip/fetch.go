@@ -21,14 +21,14 @@ import (
 	"hpcc/store/disk"
 )
 
-// A fetcher brings wheels into the store's cache of packages.
+// A fetcher downloads wheels into the store's package cache.
 type fetcher struct {
 	store *store.Store
 	dir   string
 	web   *fetch.Web
-	metas map[string]*distMeta // by the file's address
+	metas map[string]*distMeta // by the address of the file
 
-	builder *builder // of wheels from sources; nil if sources are refused
+	builder *builder // builds wheels from sources; nil if sources are refused
 }
 
 func newFetcher(s *store.Store, web *fetch.Web) (*fetcher, error) {
@@ -36,8 +36,7 @@ func newFetcher(s *store.Store, web *fetch.Web) (*fetcher, error) {
 	return f, os.MkdirAll(f.dir, 0o755)
 }
 
-// sha256 is the digest that the index or the only --hash of a row demands; ""
-// when there is none.
+// sha256 returns the digest that the index or the row's only --hash demands, or "".
 func (p *pick) sha256() string {
 	for _, h := range p.file.hashes {
 		if sum, ok := strings.CutPrefix(h, "sha256:"); ok {
@@ -52,12 +51,12 @@ func (p *pick) sha256() string {
 	return ""
 }
 
-// record is the wheel as one of the archives to fetch.
+// record describes the wheel as an archive to fetch.
 func (p *pick) record() *fetch.File {
 	return &fetch.File{FileName: p.file.name, URL: p.file.url, SHA256: p.sha256(), Size: p.file.size}
 }
 
-// archive brings a wheel or sources into the cache, verified.
+// archive fetches a wheel or sources into the cache and verifies the digests.
 func (f *fetcher) archive(ctx context.Context, p *pick, add func(n int64)) (string, *fetch.File, error) {
 	r := p.record()
 	name, ok := r.Cached(f.dir)
@@ -84,8 +83,8 @@ func (f *fetcher) archive(ctx context.Context, p *pick, add func(n int64)) (stri
 	return name, r, nil
 }
 
-// checkHashes holds a file, whose sha256 is known, to the index's digests, which
-// all have to be right, and the list's, of which one has to.
+// checkHashes compares a file, whose sha256 is known, with the digests of the index and
+// of the list. All digests of the index must match, and one of the list's.
 func checkHashes(name string, p *pick, known string) error {
 	other := func(h string) bool { return h != known }
 	if !slices.ContainsFunc(p.file.hashes, other) && (len(p.hashes) == 0 || slices.Contains(p.hashes, known)) {
@@ -114,11 +113,11 @@ func checkHashes(name string, p *pick, known string) error {
 	}
 	for _, h := range p.file.hashes {
 		if !is(h) {
-			return fmt.Errorf("its digest is not %s, which the index names", h)
+			return fmt.Errorf("digest mismatch: the index lists %s", h)
 		}
 	}
 	if len(p.hashes) > 0 && !slices.ContainsFunc(p.hashes, is) {
-		return fmt.Errorf("its digest is none of the list's: %s", input.List(p.hashes))
+		return fmt.Errorf("digest mismatch: the list has %s", input.List(p.hashes))
 	}
 	return nil
 }
@@ -139,8 +138,8 @@ func newHash(alg string) hash.Hash {
 	return sha256.New()
 }
 
-// metadata reads what a wheel needs: from the file that the index has beside it
-// (PEP 658), else from the wheel. Sources have to be built for it, unless they say it.
+// metadata reads the metadata of a wheel: from the index's .metadata file (PEP 658) or
+// else from the wheel. Sources without static metadata are built first.
 func (f *fetcher) metadata(ctx context.Context, p *pick) (*distMeta, error) {
 	if m := f.metas[p.address()]; m != nil {
 		return m, nil
@@ -165,7 +164,7 @@ func (f *fetcher) metadata(ctx context.Context, p *pick) (*distMeta, error) {
 		m, err = parseDistMeta(b)
 	}
 	if err == nil && !m.of(p) {
-		err = fmt.Errorf("reading METADATA: it is of %s %s", m.name, m.version)
+		err = fmt.Errorf("reading METADATA: it describes %s %s", m.name, m.version)
 	}
 	if err != nil {
 		return nil, &badMetadata{p.file.name, err}
@@ -174,8 +173,8 @@ func (f *fetcher) metadata(ctx context.Context, p *pick) (*distMeta, error) {
 	return m, nil
 }
 
-// A badMetadata is a wheel that came as its index has it, and says nothing that
-// can be read of what it needs.
+// A badMetadata is the error for a wheel that matches its index but whose metadata cannot
+// be read.
 type badMetadata struct {
 	file string
 	err  error
@@ -198,7 +197,7 @@ func (f *fetcher) besides(ctx context.Context, file *indexFile) ([]byte, error) 
 		h := newHash(alg)
 		h.Write(b)
 		if got := hex.EncodeToString(h.Sum(nil)); got != sum {
-			return nil, fmt.Errorf("the %s of its metadata is %s, the index says %s", alg, got, sum)
+			return nil, fmt.Errorf("metadata has %s %s, the index lists %s", alg, got, sum)
 		}
 	}
 	return b, nil

@@ -23,19 +23,19 @@ import (
 	"hpcc/conda/input"
 )
 
-// defaultIndex is where packages are looked for when no index is named.
+// defaultIndex is the package index that is used when none is named.
 const defaultIndex = "https://pypi.org/simple/"
 
-// Indexes say where wheels are looked for.
+// Indexes are the sources of wheels: package indexes, pages of links and directories.
 type Indexes struct {
-	URL       string   // "" is defaultIndex
-	Extra     []string // more indexes; the best version of all is taken, as pip does
+	URL       string   // "": defaultIndex
+	Extra     []string // further indexes; the best version of all is chosen, as pip does
 	FindLinks []string // directories of wheels, or pages that link to wheels
-	NoIndex   bool     // FindLinks alone
-	PlainHTTP bool     // servers without TLS are asked too; those of this machine always are
+	NoIndex   bool     // use only FindLinks
+	PlainHTTP bool     // allow HTTP without TLS; servers on this host are always allowed
 }
 
-// indexes are the addresses of the indexes, each with a slash at its end.
+// indexes returns the URLs of the indexes, each with a trailing slash.
 func (x *Indexes) indexes() []string {
 	if x.NoIndex {
 		return nil
@@ -50,8 +50,8 @@ func (x *Indexes) indexes() []string {
 	return slices.Compact(out)
 }
 
-// Before puts what the user names before what a file in dir does. As with pip,
-// a directory of the file may be meant from where the file is.
+// Before returns x, the user's settings, with those of a file in dir added behind. As
+// with pip, directories in the file may be relative to dir.
 func (x Indexes) Before(file Indexes, dir string) Indexes {
 	x.NoIndex = x.NoIndex || (file.NoIndex && x.URL == "")
 	x.URL = cmp.Or(x.URL, file.URL)
@@ -70,41 +70,41 @@ func (x Indexes) Before(file Indexes, dir string) Indexes {
 
 func (x *Indexes) all() []string { return append(x.indexes(), x.FindLinks...) }
 
-// A indexFile is a file that an index offers.
+// An indexFile is a file that an index offers.
 type indexFile struct {
-	name     string // of the file
+	name     string // file name
 	url      string
-	size     int64    // 0 when the index does not say
+	size     int64    // 0 if the index does not list it
 	hashes   []string // "sha256:…"
 	python   string   // Requires-Python
 	yanked   bool
-	reason   string     // why it was
-	metadata string     // its METADATA is at url+".metadata": "sha256:…", or "?" for no digest
-	wheel    *wheelName // nil of sources
-	subdir   string     // of an archive of sources: where in it the package is; "" is its top
-	version  pyVersion  // no release where only the sources themselves say it
-	// In the target:
-	rank int  // of the wheel's best tag; 0 when it can use none
-	fits bool // its python is one that the file is for
+	reason   string     // why it was yanked
+	metadata string     // digest of the METADATA at url+".metadata": "sha256:…", or "?" if unknown
+	wheel    *wheelName // nil for sources
+	subdir   string     // directory of the package in a source archive; "": the top
+	version  pyVersion  // without a release if only the sources contain it
+	// For the target:
+	rank int  // rank of the wheel's best tag; 0: no tag fits
+	fits bool // Requires-Python allows the target's python
 }
 
-// indexKinds is what hpcc likes to read (PEP 691).
+// indexKinds is the Accept header, by preference (PEP 691).
 const indexKinds = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
 
-// Bounds of a page of an index.
+// Limits of an index page.
 const (
 	maxPage      = 64 << 20 // bytes
 	maxPageFiles = 200_000
 )
 
-// A indexSet looks packages up in all the places.
+// An indexSet looks packages up in all indexes.
 type indexSet struct {
 	Indexes
 	web   *fetch.Web
-	links []indexFile // what FindLinks have
+	links []indexFile // files of FindLinks
 }
 
-// openIndexes reads what FindLinks have.
+// openIndexes reads the FindLinks.
 func openIndexes(ctx context.Context, x Indexes) (*indexSet, error) {
 	x.Extra, x.FindLinks = slices.Clone(x.Extra), slices.Clone(x.FindLinks)
 	for _, list := range [][]string{x.Extra, x.FindLinks} {
@@ -134,8 +134,8 @@ func openIndexes(ctx context.Context, x Indexes) (*indexSet, error) {
 	return in, nil
 }
 
-// files lists what the places have of a distribution: those of FindLinks first,
-// then the indexes in their order.
+// files lists the files of a distribution: those of FindLinks first, then those of the
+// indexes in their order.
 func (x *indexSet) files(ctx context.Context, name string) ([]indexFile, error) {
 	var out []indexFile
 	take := func(list []indexFile) {
@@ -159,7 +159,7 @@ func (x *indexSet) files(ctx context.Context, name string) ([]indexFile, error) 
 	return out, nil
 }
 
-// sort finds out what the file is; false when it is not a file of the distribution.
+// sort parses the file name and reports whether the file belongs to the distribution.
 func (f *indexFile) sort(name string) bool {
 	if w, err := parseWheelName(f.name); err == nil {
 		f.wheel, f.version = w, w.version
@@ -223,7 +223,7 @@ func (x *indexSet) page(ctx context.Context, address string) ([]indexFile, error
 	case kind == "application/vnd.pypi.simple.v1+html" || kind == "text/html" || a.URL.Scheme == "file":
 		list, err = parseIndexHTML(limited, a.URL)
 	default:
-		err = fmt.Errorf("its type %q is none of a package index", input.Text(a.Kind))
+		err = fmt.Errorf("content type %q: not a package index", input.Text(a.Kind))
 	}
 	if limited.N <= 0 {
 		err = fmt.Errorf("the page has more than %d bytes", maxPage)
@@ -234,14 +234,14 @@ func (x *indexSet) page(ctx context.Context, address string) ([]indexFile, error
 	return list, nil
 }
 
-// at completes an address that a page names, and takes its digest.
+// at resolves a link of a page against base and takes the digest in its fragment.
 func (f *indexFile) at(base *url.URL, ref string) error {
 	u, err := base.Parse(strings.TrimSpace(ref))
 	if err != nil {
 		return fmt.Errorf("link %q: %w", input.Text(ref), fetch.Plain(err))
 	}
 	if u.Scheme == "file" && base.Scheme != "file" {
-		return fmt.Errorf("link %q points to this machine's files", input.Text(ref))
+		return fmt.Errorf("link %q points to local files", input.Text(ref))
 	}
 	h, err := fragmentHash(u.Fragment)
 	if err != nil {
@@ -280,10 +280,10 @@ func parseIndexHTML(r io.Reader, base *url.URL) ([]indexFile, error) {
 			case t.Data == "base" && attr["href"] != nil:
 				u, err := base.Parse(*attr["href"])
 				if err != nil {
-					return nil, fmt.Errorf("the page's base: %w", fetch.Plain(err))
+					return nil, fmt.Errorf("base URL of the page: %w", fetch.Plain(err))
 				}
 				if u.Scheme == "file" && base.Scheme != "file" {
-					return nil, errors.New("the page's base points to this machine's files")
+					return nil, errors.New("base URL of the page: it points to local files")
 				}
 				base = u
 			case t.Data == "meta" && attr["name"] != nil && *attr["name"] == "pypi:repository-version" && attr["content"] != nil:
@@ -304,7 +304,7 @@ func parseIndexHTML(r io.Reader, base *url.URL) ([]indexFile, error) {
 	}
 }
 
-// attributes takes what a link says besides its address.
+// attributes takes the attributes of a link except its address.
 func (f *indexFile) attributes(attr map[string]*string) {
 	if v := attr["data-requires-python"]; v != nil {
 		f.python = *v
@@ -322,10 +322,10 @@ func (f *indexFile) attributes(attr map[string]*string) {
 	}
 }
 
-// knownAPI refuses an index of a newer kind.
+// knownAPI returns an error for an index of a newer major version.
 func knownAPI(version string) error {
 	if major, _, _ := strings.Cut(version, "."); major != "1" {
-		return fmt.Errorf("the index has version %q; 1.x is known", input.Text(version))
+		return fmt.Errorf("index version %q: only 1.x is supported", input.Text(version))
 	}
 	return nil
 }
@@ -386,7 +386,7 @@ func parseIndexJSON(r io.Reader, base *url.URL) ([]indexFile, error) {
 	return out, nil
 }
 
-// metadataHash reads core-metadata: true, or digests.
+// metadataHash reads core-metadata, which is true or a table of digests.
 func metadataHash(v any) string {
 	switch m := v.(type) {
 	case bool:

@@ -16,7 +16,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// from looks for wheels in the index alone, and resolves what they need.
+// from returns options that use only the index and resolve dependencies.
 func from(s *condatest.Index) Options {
 	return Options{Indexes: Indexes{URL: s.URL + "/simple"}}
 }
@@ -64,10 +64,10 @@ func TestIndex(t *testing.T) {
 		}
 		for row, want := range map[string]string{
 			"some_name==4.0":  "needs python >=3.12",
-			"some_name==9":    "there are the versions 1.0, 1.1, 2.0rc1, 3.0, 4.0",
-			"some_name>2,<4":  "was taken back by its authors (3.0: broken)",
+			"some_name==9":    "available versions: 1.0, 1.1, 2.0rc1, 3.0, 4.0",
+			"some_name>2,<4":  "was yanked by its authors (3.0: broken)",
 			"none-such":       "there is no package none-such in http://127.0.0.1",
-			"some_name===1.x": "there are the versions",
+			"some_name===1.x": "available versions:",
 		} {
 			_, err := Resolve(t.Context(), condatest.NewStore(t), readRows(t, row), pyTarget(nil), from(s))
 			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "line 1: ") {
@@ -77,7 +77,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// A wrong digest, of an index or a list, is refused, whatever its kind.
+// A wrong digest in an index or a list is refused, for every kind of digest.
 func TestWrongHash(t *testing.T) {
 	w := condatest.SimpleWheel("x", "1")
 	good := condatest.SHA256(w.Bytes(t))
@@ -86,14 +86,14 @@ func TestWrongHash(t *testing.T) {
 		name, hash, row, want string
 	}{
 		{"right", "sha256=" + good, "x", ""},
-		{"index lies", "sha256=" + zero, "x", "its sha256 is " + good + ", it should be " + zero},
-		{"index lies in md5", "md5=" + zero[:32], "x", "its digest is not md5:000"},
-		{"index lies in sha512", "sha512=" + zero + zero, "x", "its digest is not sha512:" + zero},
+		{"index lies", "sha256=" + zero, "x", "sha256 mismatch: " + good + ", expected " + zero},
+		{"index lies in md5", "md5=" + zero[:32], "x", "digest mismatch: the index lists md5:000"},
+		{"index lies in sha512", "sha512=" + zero + zero, "x", "digest mismatch: the index lists sha512:" + zero},
 		{"list and index agree", "sha256=" + good, "x==1 --hash=sha256:" + zero + " --hash=sha256:" + good, ""},
-		{"list and index differ", "sha256=" + good, "x==1 --hash=sha256:" + zero, "another digest than sha256:" + zero},
-		{"list lies", "md5=", "x==1 --hash=sha256:" + zero, "is no md5"},
-		{"list lies, no index digest", "none=", "x==1 --hash=sha256:" + zero, "its sha256 is " + good},
-		{"list lies twice", "none=", "x==1 --hash=sha256:" + zero + " --hash=sha512:" + zero + zero, "its digest is none of the list's"},
+		{"list and index differ", "sha256=" + good, "x==1 --hash=sha256:" + zero, "a digest other than sha256:" + zero},
+		{"list lies", "md5=", "x==1 --hash=sha256:" + zero, "is not a md5"},
+		{"list lies, no index digest", "none=", "x==1 --hash=sha256:" + zero, "sha256 mismatch: " + good},
+		{"list lies twice", "none=", "x==1 --hash=sha256:" + zero + " --hash=sha512:" + zero + zero, "digest mismatch: the list has"},
 		{"list is right", "none=", "x==1 --hash=sha256:" + good, ""},
 		{"a row without", "sha256=" + good, "x==1 --hash=sha256:" + good + "\ny==1", "line 2: y==1: other rows have a --hash"},
 		{"a row that is open", "sha256=" + good, "x>=1 --hash=sha256:" + good, "needs == and a --hash"},
@@ -110,20 +110,20 @@ func TestWrongHash(t *testing.T) {
 			}
 		}
 	}
-	// The metadata beside a wheel too.
+	// The digest of the .metadata file is verified too.
 	s := condatest.ServeIndex(t, false, w)
 	s.Attrs[w.File()] = `data-dist-info-metadata="sha256=` + zero + `"`
-	if _, err := installed(t, "x", pyTarget(nil), from(s)); err == nil || !strings.Contains(err.Error(), "the index says "+zero) {
+	if _, err := installed(t, "x", pyTarget(nil), from(s)); err == nil || !strings.Contains(err.Error(), "the index lists "+zero) {
 		t.Errorf("wrong digest of metadata: %v", err)
 	}
-	// What a wheel needs has to have a row when rows have digests.
+	// With --hash rows, dependencies must have rows too.
 	s = condatest.ServeIndex(t, false, condatest.SimpleWheel("a", "1", "x"), w)
 	if _, err := installed(t, "a==1 --hash=sha256:"+condatest.SHA256(condatest.SimpleWheel("a", "1", "x").Bytes(t)), pyTarget(nil), from(s)); err == nil || !strings.Contains(err.Error(), "a 1 needs x, which has no row") {
 		t.Errorf("a dependency without a row: %v", err)
 	}
 }
 
-// Logins go to their own hosts, and into no message.
+// Credentials are sent only to their own host, and messages do not contain them.
 func TestLogin(t *testing.T) {
 	s := condatest.ServeIndex(t, false, condatest.SimpleWheel("x", "1"))
 	var seen []string
@@ -145,7 +145,7 @@ func TestLogin(t *testing.T) {
 		{"", "machine other login a password b\nmacdef init\n machine 127.0.0.1\n\nmachine " + u.Hostname() + "\n login me\n password s3cret\n", ""},
 		{"", "default login me password s3cret", ""},
 		{"me:s3cret@", "machine " + u.Hostname() + " login me password other", ""},
-		{"me:wr0ng@", "", "401 Unauthorized; a login for the host can stand in ~/.netrc"},
+		{"me:wr0ng@", "", "401 Unauthorized; add credentials for the host to ~/.netrc"},
 		{"", "machine other login me password s3cret", "401 Unauthorized"},
 		{"", "# machine 127.0.0.1 login me password s3cret", "401 Unauthorized"},
 	} {
@@ -156,17 +156,17 @@ func TestLogin(t *testing.T) {
 			t.Errorf("login %q, netrc %q: %v; want %q", c.login, c.netrc, err, c.want)
 		}
 		if err != nil && strings.Contains(err.Error(), "wr0ng") {
-			t.Errorf("the message tells the password: %v", err)
+			t.Errorf("the message contains the password: %v", err)
 		}
 		if err == nil && (strings.Contains(fmt.Sprint(r.plan.Wheels, r.notes), "s3cret") || strings.Contains(r.plan.Wheels[0].URL, "@")) {
-			t.Errorf("the plan tells the password: %+v", r.plan.Wheels)
+			t.Errorf("the plan contains the password: %+v", r.plan.Wheels)
 		}
 	}
-	// Another host is not told.
+	// Other hosts do not receive the credentials.
 	seen = nil
 	other := condatest.Serve(t, t.TempDir(), func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		if _, _, ok := r.BasicAuth(); ok {
-			t.Error("a login was sent to another host")
+			t.Error("credentials were sent to another host")
 		}
 		http.Redirect(w, r, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)+r.URL.Path, http.StatusFound)
 		return true
@@ -200,7 +200,7 @@ func TestServers(t *testing.T) {
 		{"busy", busy("0"), ""},
 		{"busy until a date", busy(time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat)), ""},
 		{"teapot", always(func(w http.ResponseWriter) { w.WriteHeader(418) }), "the server answers 418"},
-		{"not an index", always(func(w http.ResponseWriter) { w.Header().Set("Content-Type", "image/png") }), `its type "image/png" is none of a package index`},
+		{"not an index", always(func(w http.ResponseWriter) { w.Header().Set("Content-Type", "image/png") }), `content type "image/png": not a package index`},
 		{"JSON cut off", always(func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")
 			fmt.Fprint(w, `{"meta": {"api-version": "1.0"}, "files": [`)
@@ -208,19 +208,19 @@ func TestServers(t *testing.T) {
 		{"JSON of the future", always(func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")
 			fmt.Fprint(w, `{"meta": {"api-version": "2.0"}, "files": []}`)
-		}), `the index has version "2.0"`},
+		}), `index version "2.0"`},
 		{"HTML of the future", always(func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, `<meta name="pypi:repository-version" content="2.0">`)
-		}), `the index has version "2.0"`},
+		}), `index version "2.0"`},
 		{"this machine's files", always(func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, `<a href="file:///etc/x-1-py3-none-any.whl">x</a>`)
-		}), "points to this machine's files"},
+		}), "points to local files"},
 		{"this machine's files below a base", always(func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, `<base href="file:///etc/"><a href="x-1-py3-none-any.whl">x</a>`)
-		}), "points to this machine's files"},
+		}), "points to local files"},
 		{"no TLS elsewhere", always(func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, `<a href="http://192.0.2.1/x-1-py3-none-any.whl">x</a>`)
@@ -243,11 +243,11 @@ func TestServers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Resolve(ctx, condatest.NewStore(t), readRows(t, "x"), pyTarget(nil), from(condatest.ServeIndex(t, false, good))); err == nil {
-		t.Error("a plan in spite of a canceled context")
+		t.Error("Resolve succeeded with a canceled context")
 	}
 }
 
-// Wheels come from several places; of one version, from the first.
+// Wheels come from several sources; for one version, the first source wins.
 func TestPlaces(t *testing.T) {
 	main, extra := condatest.ServeIndex(t, false, condatest.SimpleWheel("x", "1"), condatest.SimpleWheel("y", "1")), condatest.ServeIndex(t, true, condatest.SimpleWheel("x", "2"), condatest.SimpleWheel("z", "1"))
 	dir := condatest.WheelDir(t, condatest.SimpleWheel("x", "1.5"), condatest.SimpleWheel("y", "1"))
@@ -268,11 +268,11 @@ func TestPlaces(t *testing.T) {
 		t.Errorf("a page of links: %v", err)
 	}
 	if _, err = installed(t, "x", pyTarget(nil), Options{Indexes: Indexes{NoIndex: true, FindLinks: []string{filepath.Join(dir, "none")}}}); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("a directory that is not there: %v", err)
+		t.Errorf("a missing directory: %v", err)
 	}
 }
 
-// FuzzIndex reads pages.
+// FuzzIndex parses index pages.
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`<a href="x-1-py3-none-any.whl#sha256=`+strings.Repeat("0", 64)+`" data-yanked data-requires-python="&gt;=3">x</a>`), false)
 	f.Add([]byte(`<base href="//e.org/"><a href='../x-1.tar.gz'>`), false)
@@ -304,8 +304,8 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// Where the user names an index, the file's own does not count; wheels beside
-// the file are found from everywhere.
+// An index that the user names overrides the file's. Wheels next to the file are found
+// from any working directory.
 func TestIndexesBefore(t *testing.T) {
 	dir := t.TempDir()
 	testenv.Check(t, os.Mkdir(filepath.Join(dir, "wheels"), 0o755))

@@ -25,19 +25,19 @@ import (
 	"hpcc/store/disk"
 )
 
-// A installation is a wheel being installed.
+// An installation is a wheel being installed.
 type installation struct {
 	*wheel
-	file  string // in the cache, where its name begins with its digest
+	file  string // in the cache; its name begins with its digest
 	pick  *pick
 	rec   *fetch.File
-	built bool // from sources, just now: the times in the wheel are of no worth
+	built bool // built from sources by this run: the times in the wheel are meaningless
 	lost  map[string]bool
 }
 
-// Layers fetches the wheels, checks them and writes layers to put above those of
-// the conda packages. Notes are what was not kept, for people. The same plan
-// gives the same layers.
+// Layers fetches the wheels, verifies them and writes layers to put above those of
+// the conda packages. notes tells people what was left out. The same plan gives the
+// same layers.
 func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) (layers []v1.Layer, notes []string, err error) {
 	in, err := p.open(ctx, o)
 	defer func() {
@@ -71,7 +71,7 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) (layers []
 	return layers, notes, nil
 }
 
-// open fetches and reads all wheels, and builds those that come as sources.
+// open fetches and reads all wheels, and builds those that are only sources.
 func (p *Plan) open(ctx context.Context, o Options) ([]*installation, error) {
 	var total, done int64
 	for _, x := range p.picks {
@@ -120,7 +120,7 @@ func (p *Plan) open(ctx context.Context, o Options) ([]*installation, error) {
 	return in, g.Wait()
 }
 
-// sortInstalls orders wheels so that each comes after what it needs.
+// sortInstalls orders wheels so that each comes after its dependencies.
 func sortInstalls(in []*installation) []*installation {
 	return layer.Order(in, func(x *installation) layer.Package {
 		p := layer.Package{Name: x.pick.name}
@@ -131,7 +131,7 @@ func sortInstalls(in []*installation) []*installation {
 	})
 }
 
-// paths are all that the installation writes, below the prefix.
+// paths returns all paths that the installation writes, below the prefix.
 func (x *installation) paths(t *Target) []string {
 	var out []string
 	for _, e := range x.files {
@@ -146,9 +146,9 @@ func (x *installation) paths(t *Target) []string {
 	return out
 }
 
-// settle decides who owns each path. A path that several wheels have is the last
-// one's, as with pip; the others leave it out. What would be written through
-// another's file or link is refused.
+// settle decides which wheel owns each path. As with pip, the last of several wheels
+// wins and the others leave the path out. A path that would be written through a file
+// or link of another package is refused.
 func (p *Plan) settle(in []*installation) (notes []string, err error) {
 	owner := map[string]*installation{}
 	clashes := map[[2]string][]string{}
@@ -162,9 +162,9 @@ func (p *Plan) settle(in []*installation) (notes []string, err error) {
 			owner[dst] = x
 			if below, ok := p.target.Paths[dst]; ok {
 				if below.Dir {
-					return nil, fmt.Errorf("installing %s: its path %q is a directory in conda's %s", x.name.file, input.Text(dst), below.Package)
+					return nil, fmt.Errorf("installing %s: path %q is a directory in the conda package %s", x.name.file, input.Text(dst), below.Package)
 				}
-				k := [2]string{"conda's " + below.Package, x.name.dist}
+				k := [2]string{"the conda package " + below.Package, x.name.dist}
 				clashes[k] = append(clashes[k], dst)
 			}
 		}
@@ -174,20 +174,20 @@ func (p *Plan) settle(in []*installation) (notes []string, err error) {
 			below, ok := p.target.Paths[d]
 			switch {
 			case owner[d] != nil:
-				return nil, fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].name.file, input.Text(dst), input.Text(d), owner[d].name.file)
+				return nil, fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in %s", owner[dst].name.file, input.Text(dst), input.Text(d), owner[d].name.file)
 			case ok && !below.Dir:
-				return nil, fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in conda's %s", owner[dst].name.file, input.Text(dst), input.Text(d), below.Package)
+				return nil, fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in the conda package %s", owner[dst].name.file, input.Text(dst), input.Text(d), below.Package)
 			}
 		}
 	}
 	for k, list := range clashes {
-		notes = append(notes, fmt.Sprintf("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], input.List(list)))
+		notes = append(notes, fmt.Sprintf("%d paths are in both %s and %s; the latter's are used: %s", len(list), k[0], k[1], input.List(list)))
 	}
 	slices.Sort(notes)
 	return notes, nil
 }
 
-// missing tells what the wheels need and nothing brings, or not in that version.
+// missing returns the dependencies of the wheels that nothing provides in a matching version.
 func (p *Plan) missing(in []*installation) (notes []string) {
 	have := map[string]pyVersion{}
 	for _, x := range p.target.Provided {
@@ -226,9 +226,9 @@ func (p *Plan) missing(in []*installation) (notes []string) {
 			}
 			switch v, ok := have[name]; {
 			case !ok:
-				notes = append(notes, fmt.Sprintf("%s needs %s, which nothing brings", x.pick, d.Requirement))
+				notes = append(notes, fmt.Sprintf("%s needs %s, which no package provides", x.pick, d.Requirement))
 			case !d.spec.match(v):
-				notes = append(notes, fmt.Sprintf("%s needs %s, and there is %s", x.pick, d.Requirement, v))
+				notes = append(notes, fmt.Sprintf("%s needs %s, but %s is installed", x.pick, d.Requirement, v))
 			}
 		}
 	}
@@ -236,7 +236,7 @@ func (p *Plan) missing(in []*installation) (notes []string) {
 	return slices.Compact(notes)
 }
 
-// install writes the wheel's files, its programs and its record to a layer.
+// install writes the wheel's files, its scripts and its RECORD to a layer.
 func (x *installation) install(ctx context.Context, w *layer.Writer, t *Target) error {
 	var rows [][3]string
 	row := func(dst, sum string, size int64) {
@@ -268,7 +268,7 @@ func (x *installation) install(ctx context.Context, w *layer.Writer, t *Target) 
 		}
 	}
 	info := path.Join(t.site(), x.info)
-	// micromamba lists what has pip's name here and no other (PEP 376).
+	// micromamba lists a package only if it finds pip's name here (PEP 376).
 	if err := small(info+"/INSTALLER", 0o644, []byte("pip\n")); err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func (x *installation) install(ctx context.Context, w *layer.Writer, t *Target) 
 	return w.File(info+"/RECORD", 0o644, recordText(rows), 0)
 }
 
-// put writes one file of the wheel and holds it to its digest.
+// put writes one file of the wheel and verifies its digest.
 func (x *installation) put(w *layer.Writer, e *wheelEntry, t *Target, row func(dst, sum string, size int64)) error {
 	r, err := e.zip.Open()
 	if err != nil {
@@ -309,7 +309,7 @@ func (x *installation) put(w *layer.Writer, e *wheelEntry, t *Target, row func(d
 		sum, check = hs, func() error {
 			alg, want, _ := strings.Cut(e.sum, "=")
 			if got := recordSum(alg, hs.Sum(nil)); got != alg+"="+strings.TrimRight(want, "=") {
-				return fmt.Errorf("its digest is %s, RECORD says %s", got, e.sum)
+				return fmt.Errorf("digest mismatch: %s, RECORD lists %s", got, e.sum)
 			}
 			return nil
 		}
@@ -327,7 +327,7 @@ func (x *installation) put(w *layer.Writer, e *wheelEntry, t *Target, row func(d
 	}
 	n, err := io.Copy(to, from)
 	if err == nil && n != e.size {
-		err = fmt.Errorf("it has %d bytes, not %d", n, e.size)
+		err = fmt.Errorf("size mismatch: %d bytes, not %d", n, e.size)
 	}
 	if err == nil {
 		err = check()
@@ -339,15 +339,15 @@ func (x *installation) put(w *layer.Writer, e *wheelEntry, t *Target, row func(d
 	return nil
 }
 
-// maxScript bounds a script, which is held in memory, in bytes.
+// maxScript limits the size of a script, which is held in memory, in bytes.
 const maxScript = 256 << 20
 
-// putScript writes a program of the wheel, with the environment's python in its
-// first line. Programs that are binaries are scripts too, in wheels.
+// putScript writes a script of the wheel, with the environment's python in its first
+// line. Wheels keep binaries among the scripts too.
 func (x *installation) putScript(w *layer.Writer, e *wheelEntry, t *Target, h tar.Header, from io.Reader, check func() error, row func(dst, sum string, size int64)) error {
 	data, err := input.ReadAll(from, min(e.size, maxScript))
 	if err == nil && int64(len(data)) != e.size {
-		err = fmt.Errorf("it has %d bytes, not %d", len(data), e.size)
+		err = fmt.Errorf("size mismatch: %d bytes, not %d", len(data), e.size)
 	}
 	if err == nil {
 		err = check()
@@ -372,9 +372,8 @@ func (x *installation) putScript(w *layer.Writer, e *wheelEntry, t *Target, h ta
 	return err
 }
 
-// origin is direct_url.json (PEP 610): where a wheel came from that a row names
-// by URL. Of a file of this machine there is none: it would name the machine's
-// directories.
+// origin returns direct_url.json (PEP 610), the URL of a wheel that a row names by URL.
+// It returns nil for a local file, to keep local directories out of the image.
 func (x *installation) origin() []byte {
 	u := fetch.Public(x.pick.file.url)
 	if !x.pick.direct || u == "" {
@@ -382,7 +381,7 @@ func (x *installation) origin() []byte {
 	}
 	text, err := json.Marshal(u)
 	if err != nil {
-		return nil // no text fails
+		return nil // cannot fail for strings
 	}
 	where := ""
 	if x.pick.file.subdir != "" {
@@ -391,7 +390,7 @@ func (x *installation) origin() []byte {
 	return fmt.Appendf(nil, `{"archive_info": {"hash": "sha256=%s", "hashes": {"sha256": "%s"}}, %s"url": %s}`, x.rec.SHA256, x.rec.SHA256, where, text)
 }
 
-// relative is the way from one directory below the prefix to a path below it.
+// relative returns the relative path from a directory below the prefix to a path below it.
 func relative(from, to string) string {
 	a, b := strings.Split(from, "/"), strings.Split(to, "/")
 	n := 0
@@ -401,7 +400,7 @@ func relative(from, to string) string {
 	return strings.Repeat("../", len(a)-n) + strings.Join(b[n:], "/")
 }
 
-// recordText writes RECORD as pip does: sorted, with the line ends of RFC 4180.
+// recordText returns RECORD as pip writes it: sorted, with the line ends of RFC 4180.
 func recordText(rows [][3]string) []byte {
 	slices.SortFunc(rows, func(a, b [3]string) int { return slices.Compare(a[:], b[:]) })
 	var b bytes.Buffer

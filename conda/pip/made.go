@@ -13,11 +13,11 @@ import (
 	"hpcc/store"
 )
 
-// layerFormat is in the key of each layer of wheels: raise it when an installed wheel
-// becomes another layer than before.
+// layerFormat is part of the cache key of each layer of wheels. Raise it when the same
+// wheel is installed as a different layer.
 const layerFormat = 1
 
-// key is all that a layer of wheels depends on.
+// key returns the cache key of a layer: a digest of everything that the layer depends on.
 func (p *Plan) key(members []*installation) (string, error) {
 	type part struct {
 		File             string // with the digest
@@ -36,7 +36,7 @@ func (p *Plan) key(members []*installation) (string, error) {
 	return layer.Key(k)
 }
 
-// install writes wheels into a layer, or finds the one that was made of them before.
+// install writes wheels into a layer, or returns the cached layer of the same wheels.
 func (p *Plan) install(ctx context.Context, s *store.Store, members []*installation, o Options) (v1.Layer, error) {
 	key, err := p.key(members)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Layers of wheels are taken again where nothing of what they depend on changed, and are
-// what a new store would give.
+// Layers of wheels are reused when nothing that they depend on changed, and equal those
+// of a new store.
 func TestMadeBefore(t *testing.T) {
 	other := condatest.Wheel{Name: "other", Version: "1", Files: []condatest.WheelFile{{Name: "other.py", Text: "x = 1\n"}, {Name: "demo/__init__.py", Text: "other's\n"}}}
 	dir := condatest.WheelDir(t, condatest.DemoWheel, other)
@@ -34,7 +34,7 @@ func TestMadeBefore(t *testing.T) {
 	s, both := condatest.NewStore(t), "demo-pkg\nother\n"
 	first, n := made(s, both, pyTarget(nil), nil)
 	if n != 2 {
-		t.Fatalf("%d layers were made; want 2", n)
+		t.Fatalf("%d layers were written; want 2", n)
 	}
 	for _, c := range []struct {
 		name   string
@@ -42,7 +42,7 @@ func TestMadeBefore(t *testing.T) {
 		target Target
 		change func(o *Options)
 		made   int
-		same   bool // as the first
+		same   bool // equal to the first one
 	}{
 		{"again", both, pyTarget(nil), nil, 0, true},
 		{"another order", "other\ndemo-pkg\n", pyTarget(nil), nil, 0, true},
@@ -55,7 +55,7 @@ func TestMadeBefore(t *testing.T) {
 	} {
 		got, n := made(s, c.rows, c.target, c.change)
 		if n != c.made || (got == first) != c.same {
-			t.Errorf("%s: %d layers were made, the same as at first: %v; want %d, %v", c.name, n, got == first, c.made, c.same)
+			t.Errorf("%s: %d layers were written, equal to the first: %v; want %d, %v", c.name, n, got == first, c.made, c.same)
 		}
 		if want, _ := made(condatest.NewStore(t), c.rows, c.target, c.change); got != want {
 			t.Errorf("%s: the layers are\n%s; in a new store\n%s", c.name, got, want)
@@ -67,6 +67,6 @@ func TestMadeBefore(t *testing.T) {
 	changed.Files[0].Text = "changed\n"
 	testenv.Check(t, os.WriteFile(dir+"/"+changed.File(), changed.Bytes(t), 0o644))
 	if got, n := made(s, both, pyTarget(nil), nil); n != 1 || got == first {
-		t.Errorf("of a wheel that was changed %d layers were made, the same as at first: %v", n, got == first)
+		t.Errorf("after a wheel changed: %d layers were written, equal to the first: %v", n, got == first)
 	}
 }

@@ -9,20 +9,20 @@ import (
 )
 
 // A marker is the condition of a requirement (PEP 508): a comparison, or two
-// markers with "and" or "or" between.
+// markers joined by "and" or "or".
 type marker struct {
-	op          string // "and", "or", or a comparison's
+	op          string // "and", "or", or a comparison operator
 	a, b        *marker
 	left, right operand
 }
 
-// An operand is a variable of the environment, or a text in quotes.
+// An operand is a variable of the environment, or a quoted string.
 type operand struct {
 	text     string
 	variable bool
 }
 
-// markerNames are the variables; setuptools' old names go with the new ones.
+// markerNames maps the names of variables, with setuptools' old names, to the current ones.
 var markerNames = map[string]string{
 	"os_name": "", "sys_platform": "", "platform_machine": "", "platform_python_implementation": "", "platform_release": "",
 	"platform_system": "", "platform_version": "", "python_version": "", "python_full_version": "", "implementation_name": "",
@@ -31,15 +31,15 @@ var markerNames = map[string]string{
 	"platform.python_implementation": "platform_python_implementation", "python_implementation": "platform_python_implementation",
 }
 
-// maxMarker bounds how deep parentheses stand in each other.
+// maxMarker limits the nesting of parentheses.
 const maxMarker = 64
 
-// parseMarker reads a whole marker.
+// parseMarker parses a complete marker.
 func parseMarker(s string) (*marker, error) {
 	p := &markerParser{rest: s}
 	m, err := p.or(0)
 	if err == nil && p.skip() != "" {
-		err = fmt.Errorf("%q is more than a condition", input.Text(p.rest))
+		err = fmt.Errorf("unexpected %q after the condition", input.Text(p.rest))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("condition %q: %w", input.Text(strings.TrimSpace(s)), err)
@@ -49,13 +49,13 @@ func parseMarker(s string) (*marker, error) {
 
 type markerParser struct{ rest string }
 
-// skip passes blanks over and gives what follows.
+// skip skips blanks and returns the rest.
 func (p *markerParser) skip() string {
 	p.rest = strings.TrimLeft(p.rest, " \t")
 	return p.rest
 }
 
-// word takes a keyword that stands alone.
+// word consumes the keyword w if it is next.
 func (p *markerParser) word(w string) bool {
 	rest, ok := strings.CutPrefix(p.skip(), w)
 	if !ok || (rest != "" && isWord(rest[0])) {
@@ -72,7 +72,7 @@ func isWord(c byte) bool {
 func (p *markerParser) or(depth int) (*marker, error)  { return p.chain("or", depth, p.and) }
 func (p *markerParser) and(depth int) (*marker, error) { return p.chain("and", depth, p.one) }
 
-// chain reads operands that op joins, the first two together.
+// chain parses operands joined by op, which is left-associative.
 func (p *markerParser) chain(op string, depth int, operand func(depth int) (*marker, error)) (*marker, error) {
 	m, err := operand(depth)
 	for err == nil && p.word(op) {
@@ -86,14 +86,14 @@ func (p *markerParser) chain(op string, depth int, operand func(depth int) (*mar
 func (p *markerParser) one(depth int) (m *marker, err error) {
 	if rest, ok := strings.CutPrefix(p.skip(), "("); ok {
 		if depth++; depth > maxMarker {
-			return nil, errors.New("too many parentheses in each other")
+			return nil, errors.New("parentheses are nested too deep")
 		}
 		p.rest = rest
 		if m, err = p.or(depth); err != nil {
 			return nil, err
 		}
 		if rest, ok = strings.CutPrefix(p.skip(), ")"); !ok {
-			return nil, errors.New("a parenthesis is not closed")
+			return nil, errors.New("unclosed parenthesis")
 		}
 		p.rest = rest
 		return m, nil
@@ -109,7 +109,7 @@ func (p *markerParser) one(depth int) (m *marker, err error) {
 		return nil, err
 	}
 	if !m.left.variable && !m.right.variable {
-		return nil, errors.New("it compares two texts")
+		return nil, errors.New("it compares two strings")
 	}
 	return m, nil
 }
@@ -128,18 +128,18 @@ func (p *markerParser) comparison() (string, error) {
 	if p.word("not") && p.word("in") {
 		return "not in", nil
 	}
-	return "", fmt.Errorf("no comparison where %q stands", input.Text(s))
+	return "", fmt.Errorf("expected a comparison operator, found %q", input.Text(s))
 }
 
 func (p *markerParser) operand() (operand, error) {
 	s := p.skip()
 	if s == "" {
-		return operand{}, errors.New("it ends in the middle")
+		return operand{}, errors.New("unexpected end")
 	}
 	if s[0] == '"' || s[0] == '\'' {
 		text, rest, ok := strings.Cut(s[1:], s[:1])
 		if !ok {
-			return operand{}, errors.New("a quote is not closed")
+			return operand{}, errors.New("unclosed quote")
 		}
 		p.rest = rest
 		return operand{text: text}, nil
@@ -151,7 +151,7 @@ func (p *markerParser) operand() (operand, error) {
 	name := s[:n]
 	newer, ok := markerNames[name]
 	if !ok {
-		return operand{}, fmt.Errorf("%q is none of its variables", input.Text(name))
+		return operand{}, fmt.Errorf("unknown variable %q", input.Text(name))
 	}
 	if newer != "" {
 		name = newer
@@ -160,7 +160,7 @@ func (p *markerParser) operand() (operand, error) {
 	return operand{text: name, variable: true}, nil
 }
 
-// A verdict is what a marker says where not all of its variables are known.
+// A verdict is the value of a marker when only some of its variables are known.
 type verdict int
 
 const (
@@ -169,8 +169,7 @@ const (
 	no
 )
 
-// decide evaluates the marker for no extra, as far as the variables that are
-// known decide it.
+// decide evaluates the marker, without an extra, with the known variables only.
 func (m *marker) decide(known map[string]string) verdict {
 	if m.op == "and" || m.op == "or" {
 		a, b, enough := m.a.decide(known), m.b.decide(known), no
@@ -196,11 +195,11 @@ func (m *marker) decide(known map[string]string) verdict {
 	return no
 }
 
-// pythonMachine is what Python calls the processors of conda's platforms.
+// pythonMachine maps conda's names of processors to Python's platform_machine.
 var pythonMachine = map[string]string{"64": "x86_64", "32": "i686", "aarch64": "aarch64", "arm64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64"}
 
-// markerValues are the variables that the platform decides. Those of python
-// depend on which is chosen, and some only the running kernel knows.
+// markerValues returns the variables that the platform decides. Those of python depend
+// on its version, and the kernel's are known only at run time.
 func markerValues(subdir string) map[string]string {
 	system, machine, _ := strings.Cut(subdir, "-")
 	v := map[string]string{"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux", "platform_machine": pythonMachine[machine],
@@ -214,8 +213,8 @@ func markerValues(subdir string) map[string]string {
 	return v
 }
 
-// holds evaluates the marker in an environment, for one extra; "" is none. No
-// marker holds always.
+// holds evaluates the marker in an environment, for one extra ("": no extra). A nil marker
+// always holds.
 func (m *marker) holds(env map[string]string, extra string) bool {
 	switch {
 	case m == nil:
@@ -241,8 +240,8 @@ func (m *marker) holds(env map[string]string, extra string) bool {
 	return compareMarker(l, m.op, r)
 }
 
-// compareMarker compares as versions where the right side makes a specifier,
-// else as texts.
+// compareMarker compares versions if the right side forms a valid specifier, and
+// strings otherwise.
 func compareMarker(l, op, r string) bool {
 	switch op {
 	case "in":
@@ -268,5 +267,5 @@ func compareMarker(l, op, r string) bool {
 	case ">":
 		return c > 0
 	}
-	return false // ~= of what is not a version
+	return false // ~= needs a version
 }

@@ -7,23 +7,23 @@ import (
 	"hpcc/conda/input"
 )
 
-// A distMeta is what a distribution's METADATA says (core metadata).
+// A distMeta holds the METADATA of a distribution (core metadata).
 type distMeta struct {
 	name     string
 	version  pyVersion
 	requires []dependencyRow
 	python   string   // Requires-Python
 	format   string   // Metadata-Version
-	dynamic  []string // of sources: the fields that only a build decides (PEP 643), in lower case
+	dynamic  []string // of sources: the fields that only a build determines (PEP 643), in lower case
 }
 
-// of says whether the metadata are those of a pick.
+// of reports whether the metadata describes the pick.
 func (m *distMeta) of(p *pick) bool {
 	return NormalName(m.name) == p.name && (p.version.release == nil || m.version.compare(p.version) == 0)
 }
 
-// runsOn says whether the distribution is for a python. What it says of itself
-// in no known way does not count, as with pip.
+// runsOn reports whether the distribution supports a version of python. Like pip, it
+// ignores a Requires-Python that cannot be parsed.
 func (m *distMeta) runsOn(python string) bool { return pythonFits(m.python, python) }
 
 func pythonFits(requires, python string) bool {
@@ -39,7 +39,7 @@ type dependencyRow struct {
 	spec specifier
 }
 
-// parseDistMeta reads METADATA: fields, one a line, until the first empty line.
+// parseDistMeta reads METADATA: one field per line, up to the first empty line.
 func parseDistMeta(b []byte) (*distMeta, error) {
 	m := &distMeta{}
 	err := input.Fields(b, func(key, value string) error {
@@ -67,9 +67,9 @@ func parseDistMeta(b []byte) (*distMeta, error) {
 	switch major, _, _ := strings.Cut(m.format, "."); {
 	case err != nil:
 	case major != "1" && major != "2":
-		err = fmt.Errorf("Metadata-Version is %q; 1 and 2 are known", input.Text(m.format))
+		err = fmt.Errorf("unsupported Metadata-Version %q: want 1 or 2", input.Text(m.format))
 	case !nameText().MatchString(m.name) || m.version.release == nil:
-		err = fmt.Errorf("it has the name %q and the version %q", input.Text(m.name), m.version)
+		err = fmt.Errorf("invalid name %q or version %q", input.Text(m.name), m.version)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading METADATA: %w", err)
@@ -80,7 +80,7 @@ func parseDistMeta(b []byte) (*distMeta, error) {
 func parseDependency(row string) (dependencyRow, error) {
 	r, err := parseRow(row)
 	if err == nil && r.Name == "" {
-		err = fmt.Errorf("%q names no package", input.Text(row))
+		err = fmt.Errorf("%q: missing package name", input.Text(row))
 	}
 	if err != nil {
 		return dependencyRow{}, err
@@ -88,7 +88,7 @@ func parseDependency(row string) (dependencyRow, error) {
 	return r.dependency()
 }
 
-// dependency reads a row's condition and specifier.
+// dependency parses a row's condition and specifier.
 func (r Requirement) dependency() (d dependencyRow, err error) {
 	d.Requirement = r
 	if r.Marker != "" {

@@ -23,12 +23,11 @@ func needPip(t testing.TB) {
 	testenv.Need(t, "python3 with pip 22.3 or newer and venv (Debian: python3-pip, python3-venv)", err)
 }
 
-// TestOpinion has pip install the same wheels into a virtual environment, and
-// compares the trees file by file. What differs, for reasons, is in the test:
-// headers go to include/pythonX.Y, as outside of virtual environments, below the
-// name that the wheel has for itself, and not as the row spells it; programs
-// are executable even where the wheel forgot; and RECORD does not list a wheel's
-// own wrapper of an entry point, which neither installs.
+// TestOpinion has pip install the same wheels into a virtual environment, and compares
+// the trees file by file. The test lists the intended differences: headers go to
+// include/pythonX.Y below the wheel's own name for the package, as outside of virtual
+// environments; scripts are always executable; RECORD does not list a wheel's own
+// wrapper of an entry point, which neither installer installs.
 func TestOpinion(t *testing.T) {
 	needPip(t)
 	wheels := []condatest.Wheel{condatest.DemoWheel,
@@ -88,8 +87,8 @@ func TestOpinion(t *testing.T) {
 	useTree(t, prefix, interpreter, r, before, theirs)
 }
 
-// useTree puts what hpcc installed into the place of what pip did, runs a
-// program of it, and has pip list and remove it all again.
+// useTree replaces pip's tree with hpcc's, runs a program of it, and has pip list and
+// remove all packages.
 func useTree(t *testing.T, prefix, interpreter string, r *result, before, theirs map[string]treeFile) {
 	t.Helper()
 	for p := range theirs {
@@ -103,7 +102,7 @@ func useTree(t *testing.T, prefix, interpreter string, r *result, before, theirs
 		testenv.Check(t, os.WriteFile("/"+name, []byte(f.Data), fs.FileMode(f.Mode)))
 	}
 	if out, err := exec.Command(prefix + "/bin/demo").CombinedOutput(); err != nil || string(out) != "demo demo\n" {
-		t.Errorf("bin/demo says %q, %v", out, err)
+		t.Errorf("bin/demo printed %q, %v", out, err)
 	}
 	var names []string
 	for l := range strings.Lines(string(condatest.Python(t, "", "-m", "pip", "--python", interpreter, "list", "--format=freeze"))) {
@@ -171,8 +170,8 @@ func compareTrees(t *testing.T, ours, theirs map[string]treeFile) {
 	}
 }
 
-// sameProgram compares the programs of entry points, whose text newer versions
-// of pip changed: the interpreter, the import and the call have to be the same.
+// sameProgram compares entry point scripts. Their text differs between versions of pip,
+// so only interpreter, import and call must be equal.
 func sameProgram(a, b string) bool {
 	essence := func(s string) string {
 		var out []string
@@ -186,7 +185,7 @@ func sameProgram(a, b string) bool {
 	return essence(a) == essence(b)
 }
 
-// compareRecords compares row by row, but those that stand for what is not there.
+// compareRecords compares RECORDs row by row, except rows of files that do not exist.
 func compareRecords(t *testing.T, name, a, b string) {
 	t.Helper()
 	ours, err := parseRecord([]byte(a))
@@ -214,13 +213,13 @@ func compareRecords(t *testing.T, name, a, b string) {
 		}
 		for p := range theirs {
 			if _, ok := ours[p]; !ok {
-				t.Errorf("%s: %q is not there, with pip it is", name, p)
+				t.Errorf("%s: %q is missing, but pip has it", name, p)
 			}
 		}
 	}
 }
 
-// opinion asks python about many cases at once.
+// opinion asks python about many cases in one run.
 func opinion[T any](t testing.TB, program string, cases any) []T {
 	t.Helper()
 	in, err := json.Marshal(cases)
@@ -230,7 +229,7 @@ func opinion[T any](t testing.TB, program string, cases any) []T {
 	return out
 }
 
-// someVersions are versions of all kinds, in all pairs.
+// someVersions are versions of all kinds, compared in all pairs.
 var someVersions = []string{
 	"0", "1", "1.0", "1.0.0", "1.1", "1.10", "1.9", "2", "1!0.1", "0!1", "1.0.dev0", "1.0.dev1", "1.0a0", "1.0a", "1.0alpha1", "1.0.a.1", "1.0-a1", "1.0a1.dev2", "1.0b2", "1.0beta2", "1.0rc1",
 	"1.0c1", "1.0pre1", "1.0-preview_3", "1.0.post0", "1.0-1", "1.0.post1.dev3", "1.0rev2", "1.0r2", "1.0a1.post2", "1.0a1.post2.dev3", "1.0+abc", "1.0+abc.1", "1.0+1", "1.0+1.abc", "1.0+ABC-1", "1.0+abc_2",
@@ -241,9 +240,9 @@ var someVersions = []string{
 func TestVersionOpinion(t *testing.T) {
 	needPip(t)
 	type verdict struct {
-		Text string // "" for none
+		Text string // "" if invalid
 		Pre  bool
-		Less []int // versions that are greater
+		Less []int // indexes of greater versions
 		Same []int
 	}
 	theirs := opinion[verdict](t, `
@@ -278,7 +277,7 @@ print(json.dumps([{"Text": str(v) if v else "", "Pre": bool(v and v.is_prereleas
 			}
 		}
 		if fmt.Sprint(got) != fmt.Sprint(theirs[i]) {
-			t.Errorf("%q: %v; packaging says %v", s, got, theirs[i])
+			t.Errorf("%q: %v; packaging reports %v", s, got, theirs[i])
 		}
 	}
 }
@@ -372,12 +371,12 @@ print(json.dumps([judge(m) for m in cases["markers"]]))
 			got.Plain, got.Extra = m.holds(env, ""), m.holds(env, "all")
 		}
 		if got != theirs[i] {
-			t.Errorf("%s: %+v, %v; packaging says %+v", s, got, err, theirs[i])
+			t.Errorf("%s: %+v, %v; packaging reports %+v", s, got, err, theirs[i])
 		}
 	}
 }
 
-// The tags of this machine's python, in their order, but for its C library.
+// The tags are those of the local python, in the same order, except for its C library.
 func TestTagsOpinion(t *testing.T) {
 	needPip(t)
 	type system struct {
@@ -401,7 +400,7 @@ print(json.dumps([{"Version": platform.python_version(), "Machine": platform.mac
 	if !slices.Equal(ours, theirs.Tags) {
 		for i := range min(len(ours), len(theirs.Tags)) {
 			if ours[i] != theirs.Tags[i] {
-				t.Fatalf("tag %d is %s; pip says %s", i, ours[i], theirs.Tags[i])
+				t.Fatalf("tag %d is %s; pip has %s", i, ours[i], theirs.Tags[i])
 			}
 		}
 		t.Fatalf("%d tags; pip has %d", len(ours), len(theirs.Tags))

@@ -3,12 +3,11 @@
 //
 //	requirements → Resolve: indexes, wheels, sdists, markers → Plan → Plan.Layers
 //
-// [Resolve] chooses one version of everything that the rows and, if asked, their
+// [Resolve] chooses one version of everything that the rows and, on request, their
 // dependencies need. [Plan.Layers] fetches the wheels, checks every byte against RECORD
-// and the index's digests, and writes layers. Sources are built in the image, without
-// network, by what a [Workshop] runs. The same rows, indexes and target give the same
-// layers. Repositories and directories of sources are refused, with the command that
-// installs them instead.
+// and the index's digests, and writes layers. A [Workshop] builds sources in the image,
+// without network. The same rows, indexes and target give the same layers. Repositories
+// and directories of sources are refused, with the Dockerfile line that installs them.
 package pip
 
 import (
@@ -25,28 +24,28 @@ import (
 	"hpcc/store"
 )
 
-// A Target is what wheels are chosen and installed for. Nothing of it is read
-// off this machine.
+// A Target is the environment that wheels are chosen for and installed into. No field is
+// taken from the build host.
 type Target struct {
 	Subdir       string // conda's name of the platform, such as linux-ppc64le
-	Python       string // the version of the environment's CPython, such as 3.11.4
-	FreeThreaded bool   // that python has no global lock
-	Glibc        string // the version of the C library that wheels may need, such as 2.36; "" for none
-	Musl         string // of musl, where python is linked with that; "" for none
-	Prefix       string // where the environment stands in the image
-	SitePackages string // below Prefix; "" is lib/pythonX.Y/site-packages
+	Python       string // version of the environment's CPython, such as 3.11.4
+	FreeThreaded bool   // free-threaded build of CPython
+	Glibc        string // glibc version that wheels may need at most, such as 2.36; "": glibc is not supported
+	Musl         string // the same for musl, if python is linked with it
+	Prefix       string // path of the environment in the image
+	SitePackages string // below Prefix; "": lib/pythonX.Y/site-packages
 
-	Provided []Provided       // what is there already
-	Paths    map[string]Owner // what the layers below have, by the path below Prefix
+	Provided []Provided       // distributions of the conda packages
+	Paths    map[string]Owner // paths in the layers below, relative to Prefix
 }
 
-// A Provided is a distribution that a conda package brings.
+// A Provided is a distribution that a conda package provides.
 type Provided struct{ Name, Version, Package string }
 
-// A Owner is the conda package that a path is of.
+// An Owner is the conda package that a path belongs to.
 type Owner struct {
 	Package string
-	Dir     bool // a directory, and no link to one
+	Dir     bool // a directory, not a link to one
 }
 
 func (t *Target) site() string {
@@ -56,59 +55,59 @@ func (t *Target) site() string {
 	return "lib/python" + Minor(t.Python) + "/site-packages"
 }
 
-// interpreter is the python that programs name.
+// interpreter returns the python in the first line of installed scripts.
 func (t *Target) interpreter() string { return t.Prefix + "/bin/python" + Minor(t.Python) }
 
-// Options say how rows become distributions.
+// Options control how rows are resolved and installed.
 type Options struct {
-	File     string // the name of the list in messages; "" is "the list"
-	Dir      string // where relative paths of rows begin; "" is the working directory
+	File     string // name of the list in messages; "": "the list"
+	Dir      string // base of the rows' relative paths; "": the working directory
 	Indexes  Indexes
-	Closed   bool      // the list is complete: what the wheels need besides is told and not looked for
+	Closed   bool      // the list is complete: missing dependencies are reported, not added
 	Build    *Workshop // nil: sources are refused
-	NoBuild  string    // why sources are refused, for the message; may be ""
+	NoBuild  string    // why sources are refused, for the message; optional
 	Progress func(done, total int64)
 
-	index *indexSet // Indexes, opened; nil where they are not yet
-	under []string  // packages whose builds need this one
+	index *indexSet // the opened Indexes; nil before
+	under []string  // packages whose builds need this one, outermost first
 
 	// As in Options:
 	PackageLayers, NoCache bool
 	Tee                    layer.Tee
 }
 
-// A Plan is the distributions that rows stand for.
+// A Plan is the set of distributions chosen for the rows.
 type Plan struct {
 	Wheels []Wheel  // sorted by name
-	Notes  []string // what differs from the rows, for people
+	Notes  []string // differences from the rows, for people
 
 	target Target
 	picks  []*pick
 	fetch  *fetcher
 }
 
-// A Wheel is a package of pip that was chosen.
+// A Wheel is a chosen package.
 type Wheel struct {
-	Name, Version string // the name is normal (PEP 503)
-	File          string // the wheel's name
-	URL           string // without credentials; "" for a file of this machine
-	SHA256        string // hexadecimal; "" where nothing is known of it before Layers has fetched it
+	Name, Version string // Name is normalized (PEP 503)
+	File          string // file name
+	URL           string // without credentials; "" for a local file
+	SHA256        string // hexadecimal; "" if unknown before Layers has fetched the file
 
-	BuiltWith []Wheel // what it was built with, where it came as sources; nil where it did not
+	BuiltWith []Wheel // wheels of its build environment; nil if it was not built from sources
 
-	Address       string // the URL, of a file of this machine too
-	Asked, Direct bool   // the export names it, and by its address
+	Address       string // the URL, of a local file too
+	Asked, Direct bool   // named by the export; named by its address
 }
 
-// A refusal is a row that cannot be installed as it is.
+// A refusal is a row that cannot be installed as written.
 type refusal struct {
-	Line int    // 0 when the row has none
+	Line int    // 0 if unknown
 	Row  string // without credentials
 	Why  string
-	Run  string // the Dockerfile line that does it instead; "" where none would
+	Run  string // the Dockerfile line to use instead; "" if there is none
 }
 
-// A refusedError is all the rows that cannot be installed.
+// A refusedError lists all rows that cannot be installed.
 type refusedError struct {
 	File    string
 	Refused []refusal
@@ -129,9 +128,9 @@ func (e *refusedError) Error() string {
 	return fmt.Sprintf("%s: %d pip packages cannot be installed: %s", e.File, len(e.Refused), f.List("; "))
 }
 
-// Resolve chooses a wheel for every row, and, where the list is not closed,
-// for what those need. All rows that cannot be had are told at once, as a
-// [refusedError]. The same rows, indexes and target give the same plan.
+// Resolve chooses a wheel for every row and, unless the list is closed, for their
+// dependencies. A [refusedError] reports all rows that cannot be installed. The same
+// rows, indexes and target give the same plan.
 func Resolve(ctx context.Context, s *store.Store, rows []Requirement, t Target, o Options) (*Plan, error) {
 	if err := layer.CheckPrefix(t.Prefix); err != nil {
 		return nil, err
@@ -166,7 +165,7 @@ func Resolve(ctx context.Context, s *store.Store, rows []Requirement, t Target, 
 	return p, nil
 }
 
-// take makes the plan of what was picked.
+// take fills the plan with the chosen picks.
 func (p *Plan) take(picked map[string]*pick) {
 	var present, loose, bare, sources []string
 	for _, x := range picked {
@@ -195,29 +194,29 @@ func (p *Plan) take(picked map[string]*pick) {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages are built from their sources: %s", len(sources), input.List(sources)))
 	}
 	if len(present) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages come with conda's: %s", len(present), input.List(present)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages are part of conda packages: %s", len(present), input.List(present)))
 	}
 	if len(bare) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: what the extras need is not looked for where conda has the package; name it in rows of its own", input.List(bare)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: dependencies of extras are not resolved for packages from conda; add rows for them", input.List(bare)))
 	}
 	if len(loose) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d pip packages are taken as they come, without a sha256 of the index or the list: %s", len(loose), len(p.picks), input.List(loose)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d pip packages have no sha256 in the index or the list and are not verified: %s", len(loose), len(p.picks), input.List(loose)))
 	}
 }
 
-// strong says whether a digest is one that nobody can forge.
+// strong reports whether the digest is collision-resistant.
 func strong(h string) bool {
 	alg, _, _ := strings.Cut(h, ":")
 	return hashSizes[alg] >= 32
 }
 
-// run is the Dockerfile line that has pip itself install something.
+// run returns the Dockerfile line that installs a package with pip.
 func (t *Target) run(what string) string {
 	return fmt.Sprintf("RUN %s -m pip install --no-deps %q", t.interpreter(), what)
 }
 
-// InstalledDist is the distribution that a path proves: site-packages/NAME-
-// VERSION.dist-info/METADATA, or an .egg-info of older tools.
+// InstalledDist returns the distribution that a path proves to be installed:
+// site-packages/NAME-VERSION.dist-info/METADATA, or an .egg-info of older tools.
 func InstalledDist(dst, site string) (name, version string, ok bool) {
 	rest, ok := strings.CutPrefix(dst, site+"/")
 	if !ok {
@@ -248,7 +247,7 @@ func InstalledDist(dst, site string) (name, version string, ok bool) {
 	return NormalName(f[0]), f[1], true
 }
 
-// Archives are the archives of the Wheels, in their order.
+// Archives returns the archives of the Wheels, in the same order.
 func (p *Plan) Archives() (out []*fetch.File) {
 	for _, x := range p.picks {
 		out = append(out, x.record())

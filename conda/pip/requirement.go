@@ -15,20 +15,20 @@ import (
 	"hpcc/conda/input"
 )
 
-// A Requirement is a package that pip installed or is to: a row of a
-// requirements file, with a version specifier or the URL or path of a wheel.
+// A Requirement is a row of a requirements file or environment: a package with a version
+// specifier, or the URL or path of a wheel or source archive.
 type Requirement struct {
-	Line      int      // in the file that it comes from; 0 when it has none
-	Name      string   // "" where only a URL or path stands
+	Line      int      // in its file; 0 if unknown
+	Name      string   // "" if the row has only a URL or path
 	Extras    []string // normal names (PEP 685)
 	Specifier string   // such as ">=1.2,<2"; "" for any version
 	URL       string   // or path; "" for a package of an index
 	Marker    string   // the condition (PEP 508); "" for always
-	Hashes    []string // "sha256:…", one of which the archive must have; empty for any
+	Hashes    []string // "sha256:…", of which the archive must match one; empty: any archive
 	Editable  bool     // -e: a directory of sources
-	Needed    bool     // nobody asked for it: other packages need it
-	Locked    bool     // nobody asked for the URL: a lock file has it
-	BuildWith []string // of sources: URLs of the wheels to build them with; empty: those that the sources ask for
+	Needed    bool     // a dependency: only other packages need it
+	Locked    bool     // the URL comes from a lock file, not from the user
+	BuildWith []string // URLs of the wheels to build sources with; empty: the sources' build requirements
 }
 
 func (r Requirement) String() string {
@@ -49,8 +49,8 @@ func (r Requirement) String() string {
 	return s
 }
 
-// shown is a URL or path for messages, without credentials. The user of SSH is
-// none: without it the URL would be another.
+// shown returns a URL or path without credentials, for messages. It keeps the user of an
+// SSH URL, which is not a secret.
 func shown(u string) string {
 	if !strings.Contains(u, "://") {
 		return u
@@ -63,7 +63,7 @@ func shown(u string) string {
 }
 
 var (
-	// editable is how a row of a directory or repository of sources begins.
+	// editable matches the start of a row for a directory or repository of sources.
 	editable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:-e\s*|--editable[\s=]\s*)`) })
 	// PEP 508: names of distributions and extras.
 	nameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`) })
@@ -71,13 +71,13 @@ var (
 	nameRuns = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[-_.]+`) })
 )
 
-// NormalName is a distribution's or an extra's normal name (PEP 503, PEP 685).
+// NormalName returns the normalized name of a distribution or extra (PEP 503, PEP 685).
 func NormalName(s string) string { return nameRuns().ReplaceAllString(strings.ToLower(s), "-") }
 
-// ParseRequirement reads a row as it stands in a requirements file or below
-// "pip:" of an environment.yml: a requirement (PEP 508), a URL or a path, with
-// --hash options and a comment behind. Options that stand alone, such as
-// --index-url, are not rows.
+// ParseRequirement parses a row of a requirements file or of "pip:" in an
+// environment.yml: a requirement (PEP 508), a URL or a path, optionally followed by
+// --hash options and a comment. Options on a line of their own, such as --index-url, are
+// not rows.
 func ParseRequirement(row string) (Requirement, error) {
 	row = strings.TrimSpace(row)
 	if strings.HasPrefix(row, "#") {
@@ -94,7 +94,7 @@ func ParseRequirement(row string) (Requirement, error) {
 	for _, o := range options {
 		h, ok := strings.CutPrefix(o, "--hash=")
 		if !ok {
-			return r, fmt.Errorf("%s is no option of one package that hpcc knows; take it out", input.Text(o))
+			return r, fmt.Errorf("unsupported option %s; remove it", input.Text(o))
 		}
 		alg, sum, _ := strings.Cut(h, ":")
 		if n := hashSizes[alg]; n < 32 || len(sum) != 2*n || strings.Trim(sum, "0123456789abcdefABCDEF") != "" {
@@ -105,10 +105,10 @@ func ParseRequirement(row string) (Requirement, error) {
 	return r, nil
 }
 
-// hashSizes are the digests that indexes name, and their bytes.
+// hashSizes maps the digests that indexes use to their sizes in bytes.
 var hashSizes = map[string]int{"md5": 16, "sha1": 20, "sha224": 28, "sha256": 32, "sha384": 48, "sha512": 64}
 
-// rowOptions takes "--option" and "--option value" off a row's end.
+// rowOptions cuts "--option" and "--option value" off the end of a row.
 func rowOptions(row string) (string, []string) {
 	var options []string
 	i := strings.Index(row, " --")
@@ -137,7 +137,7 @@ func parseRow(row string) (r Requirement, err error) {
 	case row == "":
 		return r, errors.New("the row is empty")
 	case strings.HasPrefix(row, "-"):
-		return r, errors.New("it is an option and no package")
+		return r, errors.New("it is an option, not a package")
 	}
 	row, r.Marker = cutMarker(row)
 	if r.Editable || isLocation(row) {
@@ -160,7 +160,7 @@ func parseRow(row string) (r Requirement, err error) {
 	return r, err
 }
 
-// cutMarker takes the condition off a row. In a URL the semicolon needs a blank
+// cutMarker cuts the condition off a row. After a URL the semicolon needs a blank
 // before it.
 func cutMarker(row string) (string, string) {
 	mark := ";"
@@ -176,13 +176,13 @@ func cutMarker(row string) (string, string) {
 func (r *Requirement) named(row string) (err error) {
 	r.Name = nameHead().FindString(row)
 	if r.Name == "" {
-		return errors.New("it does not begin with the name of a package")
+		return errors.New("it does not begin with a package name")
 	}
 	rest := strings.TrimSpace(row[len(r.Name):])
 	if strings.HasPrefix(rest, "[") {
 		list, behind, ok := strings.Cut(rest[1:], "]")
 		if !ok {
-			return errors.New("the extras are not closed")
+			return errors.New("missing ] after the extras")
 		}
 		if r.Extras, err = parseExtras(list); err != nil {
 			return err
@@ -191,7 +191,7 @@ func (r *Requirement) named(row string) (err error) {
 	}
 	if u, ok := strings.CutPrefix(rest, "@"); ok {
 		if r.URL = strings.TrimSpace(u); r.URL == "" || strings.ContainsAny(r.URL, " \t") {
-			return errors.New("no URL stands behind @")
+			return errors.New("missing URL after @")
 		}
 		return nil
 	}
@@ -200,7 +200,7 @@ func (r *Requirement) named(row string) (err error) {
 	}
 	rest = strings.TrimSpace(rest)
 	if strings.HasPrefix(rest, "=") && !strings.HasPrefix(rest, "==") {
-		return errors.New("pip has == where conda has =")
+		return errors.New("pip writes ==, not = as conda does")
 	}
 	spec, err := parseSpecifier(rest)
 	r.Specifier = spec.String()
@@ -213,14 +213,14 @@ func parseExtras(list string) (out []string, err error) {
 			continue
 		}
 		if !nameText().MatchString(x) {
-			return nil, fmt.Errorf("%q is no name of an extra", input.Text(x))
+			return nil, fmt.Errorf("invalid extra %q", input.Text(x))
 		}
 		out = append(out, NormalName(x))
 	}
 	return out, nil
 }
 
-// isLocation says whether a row is a URL or a path, and not a name.
+// isLocation reports whether a row is a URL or path rather than a name.
 func isLocation(row string) bool {
 	head, _, _ := strings.Cut(row, " ")
 	switch name := nameHead().FindString(row); {
@@ -236,7 +236,7 @@ func isLocation(row string) bool {
 	return strings.HasSuffix(head, ".whl") || strings.ContainsRune(head, '/')
 }
 
-// locationPath is the path in a URL, decoded, or the path itself.
+// locationPath returns the decoded path of a URL, or the path itself.
 func locationPath(s string) string {
 	if strings.Contains(s, "://") || strings.HasPrefix(s, "file:") {
 		if u, err := url.Parse(s); err == nil {
@@ -248,8 +248,8 @@ func locationPath(s string) string {
 	return filepath.ToSlash(s)
 }
 
-// nameInURL is the package that a URL or path names: that of a wheel's file, or
-// in "#egg=NAME"; "" when it names none.
+// nameInURL returns the package that a URL or path names, by the name of the wheel or by
+// "#egg=NAME"; "" if it does not name one.
 func nameInURL(s string) string {
 	if w, err := parseWheelName(path.Base(locationPath(s))); err == nil {
 		return w.dist
@@ -263,7 +263,7 @@ func nameInURL(s string) string {
 	return ""
 }
 
-// fragmentHash is the digest in a URL's fragment, "#sha256=…", as "sha256:…".
+// fragmentHash returns the digest in a URL's fragment, "#sha256=…", as "sha256:…".
 func fragmentHash(frag string) (string, error) {
 	for f := range strings.SplitSeq(frag, "&") {
 		alg, sum, ok := strings.Cut(f, "=")
@@ -272,24 +272,24 @@ func fragmentHash(frag string) (string, error) {
 			continue
 		}
 		if _, err := hex.DecodeString(sum); err != nil || len(sum) != 2*n {
-			return "", fmt.Errorf("%q is no %s", input.Text(sum), alg)
+			return "", fmt.Errorf("%q is not a %s digest", input.Text(sum), alg)
 		}
 		return alg + ":" + strings.ToLower(sum), nil
 	}
 	return "", nil
 }
 
-// ValidName reports whether the requirement has a name that a distribution can have.
+// ValidName reports whether the requirement's name is valid for a distribution.
 func (r Requirement) ValidName() bool { return nameText().MatchString(r.Name) }
 
-// NameInURL is the name of the distribution in the requirement's URL; "" is none.
+// NameInURL returns the distribution that the requirement's URL names, or "".
 func (r Requirement) NameInURL() string { return nameInURL(r.URL) }
 
 // IsSource reports whether the requirement names an archive of sources.
 func (r Requirement) IsSource() bool { return sourceKind(path.Base(locationPath(r.URL))) != "" }
 
-// Exactly is the specifier of the very version, which the name of a wheel has:
-// another platform has the version in another wheel.
+// Exactly returns the specifier of the version in the wheel's name. Another platform needs
+// the same version as a different wheel.
 func (r Requirement) Exactly() string {
 	if w, err := parseWheelName(path.Base(locationPath(r.URL))); err == nil {
 		return "==" + w.version.String()
@@ -297,8 +297,8 @@ func (r Requirement) Exactly() string {
 	return r.Specifier
 }
 
-// Decide evaluates the marker for no extra, as far as a platform decides it: known is
-// false where the version of python or something else does.
+// Decide evaluates the marker for a platform, without extras. known is false if the value
+// depends on more than the platform, such as the version of python.
 func (r Requirement) Decide(subdir string) (holds, known bool, err error) {
 	if r.Marker == "" {
 		return true, true, nil
@@ -311,5 +311,5 @@ func (r Requirement) Decide(subdir string) (holds, known bool, err error) {
 	return v == yes, v != unknown, nil
 }
 
-// maxRow bounds a requirement, in bytes.
+// maxRow limits the length of a requirement, in bytes.
 const maxRow = 64 << 10

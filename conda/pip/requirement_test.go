@@ -42,19 +42,19 @@ func TestParseRequirement(t *testing.T) {
 	for row, want := range map[string]string{
 		"":                                    "the row is empty",
 		"# words":                             "the row is empty",
-		"flask=2.0":                           "pip has == where conda has =",
-		"flask=2.0=py311_0":                   "pip has == where conda has =",
+		"flask=2.0":                           "pip writes ==, not = as conda does",
+		"flask=2.0=py311_0":                   "pip writes ==, not = as conda does",
 		"flask 2.0":                           "does not begin with one of",
-		"flask ==x":                           "is no version",
-		"flask[async":                         "the extras are not closed",
-		"flask[a b]":                          "no name of an extra",
-		"flask; nonsense":                     "none of its variables",
-		"flask @":                             "no URL stands behind @",
-		"_x":                                  "does not begin with the name",
-		"-r other.txt":                        "is an option and no package",
+		"flask ==x":                           "is not a version",
+		"flask[async":                         "missing ] after the extras",
+		"flask[a b]":                          "invalid extra",
+		"flask; nonsense":                     "unknown variable",
+		"flask @":                             "missing URL after @",
+		"_x":                                  "does not begin with a package name",
+		"-r other.txt":                        "is an option, not a package",
 		"flask --hash=md5:00":                 "not sha256",
 		"flask --hash=sha256:00":              "not sha256",
-		"flask --global-option=x":             "is no option of one package",
+		"flask --global-option=x":             "unsupported option --global-option=x",
 		"flask " + strings.Repeat("x", 1<<17): "more than",
 	} {
 		if got, err := ParseRequirement(row); err == nil || !strings.Contains(err.Error(), want) {
@@ -62,7 +62,7 @@ func TestParseRequirement(t *testing.T) {
 		}
 	}
 	if r, err := ParseRequirement("x@https://user:pw@e.org/x.whl?token=pw"); err != nil || strings.Contains(r.String(), "pw") {
-		t.Errorf("a row tells its password: %s, %v", r, err)
+		t.Errorf("String contains the password: %s, %v", r, err)
 	}
 }
 
@@ -87,8 +87,8 @@ func TestParseWheelName(t *testing.T) {
 	}
 }
 
-// FuzzRequirement: what is read can be written and read again, and no
-// password comes out.
+// FuzzRequirement checks that a parsed requirement can be printed and parsed again, and
+// that its password is not printed.
 func FuzzRequirement(f *testing.F) {
 	for _, s := range []string{"flask[a,b]>=1,<2;python_version<'3'", "x @ https://u:p@e.org/x-1-py3-none-any.whl#sha256=00", "-e .", "./a b.whl", "x==1 --hash=sha256:" + strings.Repeat("0", 64), "x;(((os_name=='a')))"} {
 		f.Add(s)
@@ -114,7 +114,7 @@ func FuzzRequirement(f *testing.F) {
 	})
 }
 
-// FuzzSpecifier: an order is an order, and what == names is matched.
+// FuzzSpecifier checks that versions are totally ordered and that == matches its version.
 func FuzzSpecifier(f *testing.F) {
 	f.Add("1.0rc1", "1!2.0.post1.dev3+a.1", ">=1,<2")
 	f.Add("v01.0-1", "1", "~=1.0,!=1.*")

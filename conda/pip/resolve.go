@@ -12,24 +12,24 @@ import (
 	"hpcc/store"
 )
 
-// A pick is a version of a distribution that may be chosen.
+// A pick is a candidate: one version of a distribution, in one file.
 type pick struct {
-	name      string // normal
+	name      string // normalized
 	version   pyVersion
-	file      *indexFile // nil when conda provides it
-	by        string     // the conda package
-	rank      int        // of the best tag; the lowest is the best
+	file      *indexFile // nil if a conda package provides it
+	by        string     // the conda package that provides it
+	rank      int        // of the best tag; lower is better
 	meta      *distMeta
-	hashes    []string // one of which it must have; empty for any
-	with      []string // of sources: the wheels to build them with, by their addresses; nil: as they say themselves
-	direct    bool     // a row asks for the very file
+	hashes    []string // of which the file must match one; empty: any file
+	with      []string // URLs of the wheels to build sources with; nil: their build requirements
+	direct    bool     // a row names this file
 	requested bool     // a row asks for it
-	extras    []string // that are wanted of it
+	extras    []string // the extras to install
 }
 
 func (p *pick) String() string { return p.name + " " + p.version.String() }
 
-// address is where the file is, for a lock file.
+// address returns the URL of the file, for a lock file.
 func (p *pick) address() string {
 	if p.file.subdir != "" {
 		return p.file.url + "#subdirectory=" + (&url.URL{Fragment: p.file.subdir}).EscapedFragment()
@@ -37,7 +37,7 @@ func (p *pick) address() string {
 	return p.file.url
 }
 
-// demand has the pick hold to the digests of the rows: before anything of it is read.
+// demand adds the digests of the rows to the pick, before anything of it is read.
 func (p *pick) demand(wants []demand) *pick {
 	for _, w := range wants {
 		for _, h := range w.Hashes {
@@ -49,15 +49,15 @@ func (p *pick) demand(wants []demand) *pick {
 	return p
 }
 
-// A demand is that somebody wants a distribution.
+// A demand is a requirement on a distribution, and its origin.
 type demand struct {
 	dependencyRow
-	name string   // normal
-	who  string   // for people
-	from []string // the picks that it depends on; none for rows
+	name string   // normalized
+	who  string   // for messages
+	from []string // the picks that it depends on; empty for rows
 }
 
-// A resolver chooses distributions.
+// A resolver chooses the versions of distributions.
 type resolver struct {
 	ctx      context.Context
 	target   *Target
@@ -66,10 +66,10 @@ type resolver struct {
 	env      map[string]string
 	index    *indexSet
 	fetch    *fetcher
-	files    map[string][]indexFile // what the indexes have, by normal name
-	provided map[string]*pick       // by conda
-	direct   map[string][]*pick     // by rows
-	checked  bool                   // hashes are demanded (pip's hash-checking mode)
+	files    map[string][]indexFile // files of the indexes, by normalized name
+	provided map[string]*pick       // distributions of conda packages
+	direct   map[string][]*pick     // files named by rows
+	checked  bool                   // hashes are required (pip's hash-checking mode)
 	refused  []refusal
 	notes    []string
 	tries    int
@@ -84,7 +84,7 @@ func newResolver(ctx context.Context, s *store.Store, t Target, o Options) (*res
 	for _, x := range t.Provided {
 		v, err := parseVersion(x.Version)
 		if err != nil {
-			return nil, fmt.Errorf("the conda package %s brings %s: %w", x.Package, x.Name, err)
+			return nil, fmt.Errorf("the conda package %s provides %s: %w", x.Package, x.Name, err)
 		}
 		if n := NormalName(x.Name); r.provided[n] == nil {
 			r.provided[n] = &pick{name: n, version: v, by: x.Package}
@@ -104,12 +104,12 @@ func newResolver(ctx context.Context, s *store.Store, t Target, o Options) (*res
 	return r, nil
 }
 
-// maxTries bounds the versions that are tried.
+// maxTries limits the number of versions that are tried.
 const maxTries = 20_000
 
-var errTries = errors.New("more than 20000 versions were tried in vain; write == behind the packages whose versions you know")
+var errTries = errors.New("no solution after trying 20000 versions; pin the packages whose versions you know with ==")
 
-// resolve chooses one version of everything that is wanted.
+// resolve chooses one version of every wanted distribution.
 func (r *resolver) resolve(wants []demand) (map[string]*pick, error) {
 	s := state{picked: map[string]*pick{}, wants: map[string][]demand{}, extras: map[string][]string{}}
 	for _, w := range wants {
@@ -121,7 +121,7 @@ func (r *resolver) resolve(wants []demand) (map[string]*pick, error) {
 		return nil, err
 	}
 	if blame != nil {
-		return nil, fmt.Errorf("no choice of versions fulfils all that is wanted: %s", blame.why)
+		return nil, fmt.Errorf("no versions satisfy all requirements: %s", blame.why)
 	}
 	for _, w := range wants {
 		p := done[w.name]
@@ -130,23 +130,23 @@ func (r *resolver) resolve(wants []demand) (map[string]*pick, error) {
 	return done, nil
 }
 
-// A state is how far a choice has come.
+// A state is a partial solution.
 type state struct {
 	picked map[string]*pick
-	wants  map[string][]demand // by name, those of the queue too
+	wants  map[string][]demand // by name, including those in the queue
 	extras map[string][]string
 	queue  []demand
 }
 
-// A blameSet is why a choice cannot be completed: the picks of which one has to
-// change, and the first conflict that showed it, which is about the newest
-// versions and so the one to explain.
+// A blameSet explains why a partial solution cannot be completed: the picks of which one
+// has to change, and the first conflict. That one is about the newest versions, so it is
+// the one to report.
 type blameSet struct {
 	picks map[string]bool
 	why   string
 }
 
-// add blames who wants something.
+// add adds the origins of demands to the blame.
 func (b *blameSet) add(wants ...demand) {
 	for _, w := range wants {
 		for _, f := range w.from {
@@ -155,8 +155,8 @@ func (b *blameSet) add(wants ...demand) {
 	}
 }
 
-// solve completes a choice, by trying versions in turn, newest first. A blame
-// says that it cannot; picks that have no part in it are not tried again.
+// solve completes a partial solution by trying versions in turn, newest first. A non-nil
+// blameSet means that it cannot; picks outside that set are not tried again.
 func (r *resolver) solve(s state) (map[string]*pick, *blameSet, error) {
 	for len(s.queue) > 0 {
 		w := s.queue[0]
@@ -175,7 +175,7 @@ func (r *resolver) solve(s state) (map[string]*pick, *blameSet, error) {
 	return s.picked, nil, nil
 }
 
-// branch tries the versions of what is wanted.
+// branch tries the versions of one wanted distribution.
 func (r *resolver) branch(s state, w demand) (map[string]*pick, *blameSet, error) {
 	wants := s.wants[w.name]
 	list, err := r.candidates(w.name, wants)
@@ -215,7 +215,7 @@ func (r *resolver) branch(s state, w demand) (map[string]*pick, *blameSet, error
 	return nil, blame, nil
 }
 
-// conflict says who wants what of a distribution, and what there is.
+// conflict describes who wants which versions of a distribution, and which exist.
 func (r *resolver) conflict(name string, wants []demand) string {
 	var who []string
 	for _, w := range wants {
@@ -225,8 +225,8 @@ func (r *resolver) conflict(name string, wants []demand) string {
 	return fmt.Sprintf("%s: %s", strings.Join(slices.Compact(who), ", "), why)
 }
 
-// follow adds what a pick needs, with the extras that are wanted of it, to the
-// queue. A blame says that it does not go with what is picked.
+// follow adds the dependencies of a pick, with its extras, to the queue. A non-nil
+// blameSet means that the pick conflicts with the others.
 func (r *resolver) follow(s *state, p *pick, w demand) (blame *blameSet, err error) {
 	news := []string{}
 	if _, known := s.extras[p.name]; !known {
@@ -244,7 +244,7 @@ func (r *resolver) follow(s *state, p *pick, w demand) (blame *blameSet, err err
 	}
 	if p.meta == nil {
 		p.meta, err = r.fetch.metadata(r.ctx, p)
-		if bad, ok := errors.AsType[*badMetadata](err); ok { // pip passes over such versions too, since 24.1
+		if bad, ok := errors.AsType[*badMetadata](err); ok { // like pip since 24.1, skip such versions
 			return &blameSet{map[string]bool{p.name: true}, bad.Error()}, nil
 		}
 		if err != nil {
@@ -257,7 +257,7 @@ func (r *resolver) follow(s *state, p *pick, w demand) (blame *blameSet, err err
 	for _, d := range p.meta.requires {
 		i := slices.IndexFunc(news, func(x string) bool { return d.cond.holds(r.env, x) })
 		if i < 0 || (news[i] != "" && d.cond.holds(r.env, "")) {
-			continue // not wanted, or wanted before
+			continue // not wanted, or already queued
 		}
 		n := demand{dependencyRow: d, name: NormalName(d.Name), who: p.String(), from: []string{p.name}}
 		if news[i] != "" {
@@ -270,14 +270,14 @@ func (r *resolver) follow(s *state, p *pick, w demand) (blame *blameSet, err err
 	return nil, nil
 }
 
-// want puts a dependency into the queue.
+// want adds a dependency to the queue.
 func (r *resolver) want(s *state, n demand) (*blameSet, error) {
 	known := r.provided[n.name] != nil || r.direct[n.name] != nil
 	switch {
 	case n.URL != "" && !known:
-		return nil, fmt.Errorf("%s needs %s, which is no version of an index; write it as a row of the list", n.who, n.Requirement)
+		return nil, fmt.Errorf("%s needs %s, which is not a version from an index; add it to the list as a row", n.who, n.Requirement)
 	case r.checked && !known && len(s.wants[n.name]) == 0:
-		return nil, fmt.Errorf("%s needs %s, which has no row; rows with --hash have to be complete", n.who, n.Requirement)
+		return nil, fmt.Errorf("%s needs %s, which has no row; with --hash, the list must be complete", n.who, n.Requirement)
 	}
 	s.wants[n.name] = append(slices.Clip(s.wants[n.name]), n)
 	if p := s.picked[n.name]; p != nil && !n.spec.match(p.version) {

@@ -13,7 +13,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Which file of a version is chosen, for which target.
+// TestChoice checks which file of a version is chosen for which target.
 func TestChoice(t *testing.T) {
 	any := condatest.SimpleWheel("x", "1")
 	many := []condatest.Wheel{any,
@@ -60,8 +60,8 @@ func TestChoice(t *testing.T) {
 		}
 	}
 	for want, target := range map[string]Target{
-		`the environment's python is "2.7.18"`: python("2.7.18", false), `python is ""`: python("", false),
-		"wheels for osx-arm64 are not known": on("osx-arm64", "2.36"), `glibc "musl"`: on("linux-64", "musl"), "not a clean absolute path": pyTarget(func(t *Target) { t.Prefix = "rel" }),
+		`unsupported python "2.7.18"`: python("2.7.18", false), `unsupported python ""`: python("", false),
+		"unsupported platform osx-arm64": on("osx-arm64", "2.36"), `glibc "musl"`: on("linux-64", "musl"), "not a clean absolute path": pyTarget(func(t *Target) { t.Prefix = "rel" }),
 	} {
 		if _, err := Resolve(t.Context(), condatest.NewStore(t), nil, target, fromDir(t.TempDir())); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v; want %q", target, err, want)
@@ -114,15 +114,15 @@ func TestResolve(t *testing.T) {
 		rows, want string
 		provided   []Provided
 	}{
-		{"flask==2.0\nneed-old", "no choice of versions fulfils all that is wanted: flask 2.0 wants werkzeug>=2, need-old 1 wants werkzeug<2: there are the versions 1.5, 2.3, 3.0", nil},
+		{"flask==2.0\nneed-old", "no versions satisfy all requirements: flask 2.0 wants werkzeug>=2, need-old 1 wants werkzeug<2: available versions: 1.5, 2.3, 3.0", nil},
 		{"gone", "gone 1 wants nowhere: there is no package nowhere in ", nil},
-		{"flask\nneed-old\ngone", "gone 1 wants nowhere", nil}, // and not what was got over
-		{"bad", "bad 1 wants flask>3: there are the versions 1.0, 2.0", nil},
+		{"flask\nneed-old\ngone", "gone 1 wants nowhere", nil}, // and not the conflict that was resolved
+		{"bad", "bad 1 wants flask>3: available versions: 1.0, 2.0", nil},
 		{"aged>1", "aged 2 needs python >=3.12", nil},
 		{"odder", "odder-1-py3-none-any.whl cannot be used: reading METADATA: Requires-Dist", nil},
-		{"direct", "direct 1 needs b @ https://e.org/b-1-py3-none-any.whl, which is no version of an index; write it as a row", nil},
-		{"flask==2.0", "conda's package werkzeug brings werkzeug 1.0", []Provided{{"werkzeug", "1.0", "werkzeug"}}},
-		{"werkzeug==3.0", "line 1: werkzeug==3.0: conda's package werkzeug brings werkzeug 1.0; take one of the two rows out", []Provided{{"werkzeug", "1.0", "werkzeug"}}},
+		{"direct", "direct 1 needs b @ https://e.org/b-1-py3-none-any.whl, which is not a version from an index; add it to the list as a row", nil},
+		{"flask==2.0", "the conda package werkzeug provides werkzeug 1.0", []Provided{{"werkzeug", "1.0", "werkzeug"}}},
+		{"werkzeug==3.0", "line 1: werkzeug==3.0: the conda package werkzeug provides werkzeug 1.0; remove one of the two rows", []Provided{{"werkzeug", "1.0", "werkzeug"}}},
 	} {
 		target := pyTarget(func(t *Target) { t.Provided = c.provided })
 		_, err := Resolve(t.Context(), condatest.NewStore(t), readRows(t, c.rows), target, from(s))
@@ -130,28 +130,28 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%s: %v; want %q", c.rows, err, c.want)
 		}
 	}
-	// What extras need of a package that conda has is not looked for, and that is told.
+	// Dependencies of extras of a conda package are not resolved, and a note reports that.
 	for _, rows := range []string{"flask[async]", "want-x"} {
 		target := pyTarget(func(t *Target) { t.Provided = []Provided{{"flask", "2.0", "flask"}} })
 		r, err := Resolve(t.Context(), condatest.NewStore(t), readRows(t, rows), target, from(s))
-		if err != nil || !slices.Contains(r.Notes, "flask[async]: what the extras need is not looked for where conda has the package; name it in rows of its own") {
+		if err != nil || !slices.Contains(r.Notes, "flask[async]: dependencies of extras are not resolved for packages from conda; add rows for them") {
 			t.Errorf("%s, and conda has flask: %v, %v", rows, r, err)
 		}
 	}
-	// A closed list is taken as it is, and what it lacks is told.
+	// A closed list is used unchanged, and missing dependencies are reported.
 	o := from(s)
 	o.Closed = true
 	r, err := installed(t, "flask[async]==2.0\nwerkzeug==1.5\nmarkup; sys_platform=='win32'", pyTarget(nil), o)
 	testenv.Check(t, err)
 	want := []string{"1 pip rows are for other platforms or pythons than linux-64 and 3.11.4: markup",
-		"flask 2.0 needs asgi, which nothing brings", "flask 2.0 needs jinja2, which nothing brings", "flask 2.0 needs werkzeug>=2, and there is 1.5"}
+		"flask 2.0 needs asgi, which no package provides", "flask 2.0 needs jinja2, which no package provides", "flask 2.0 needs werkzeug>=2, but 1.5 is installed"}
 	if got := chosen(r.plan); got != "flask 2.0, werkzeug 1.5" || strings.Join(r.notes, "\n") != strings.Join(want, "\n") {
 		t.Errorf("a closed list: %s, %q; want %q", got, r.notes, want)
 	}
 }
 
-// An impossible wish among many versions ends, and soon: only what has a part
-// in it is tried again.
+// An unsatisfiable requirement among many versions ends quickly: only packages in the
+// conflict are tried again.
 func TestHopeless(t *testing.T) {
 	var world []condatest.Wheel
 	for i := range 30 {
@@ -165,7 +165,7 @@ func TestHopeless(t *testing.T) {
 	}
 	world = append(world, condatest.SimpleWheel("left", "1", "core<2"), condatest.SimpleWheel("left", "2", "core<2"), condatest.SimpleWheel("right", "1", "core>=2"), condatest.SimpleWheel("core", "1"), condatest.SimpleWheel("core", "2"))
 	s := condatest.ServeIndex(t, true, world...)
-	for name := range s.Wheels { // the page names the metadata, so that no wheel is fetched
+	for name := range s.Wheels { // the page links the metadata, so no wheel is fetched
 		for _, w := range s.Wheels[name] {
 			s.Attrs[w.File()] = `, "core-metadata": true`
 		}
@@ -174,14 +174,14 @@ func TestHopeless(t *testing.T) {
 	r, err := newResolver(t.Context(), condatest.NewStore(t), target, from(s))
 	testenv.Check(t, err)
 	if _, err = r.resolve(r.rows(readRows(t, "left\n"+rows+"right"))); err == nil || !strings.Contains(err.Error(), "left 2 wants core<2, right 1 wants core>=2") {
-		t.Errorf("%v; want both wishes", err)
+		t.Errorf("%v; want both requirements", err)
 	}
 	if r.tries > 200 {
 		t.Errorf("%d versions were tried; want no more than 200", r.tries)
 	}
 }
 
-// All rows that cannot be installed are told at once, with their lines and a way.
+// All rows that cannot be installed are reported together, with their lines and a remedy.
 func TestRefused(t *testing.T) {
 	dir := condatest.WheelDir(t, condatest.SimpleWheel("good", "1"), condatest.Tagged(condatest.SimpleWheel("other", "1"), "cp39-cp39-win_amd64"), condatest.SimpleWheel("torch", "2.1.2"))
 	for _, f := range []string{"sources-1.0.tar.gz", "mixed-2.0.zip"} {
@@ -220,19 +220,19 @@ ftp://e.org/q-1-py3-none-any.whl
 		why, run string
 	}{
 		{2, "in a Dockerfile COPY it and RUN /opt/conda/bin/python3.11 -m pip install", ""},
-		{3, "it is built from the sources of a repository", run + `"x @ git+https://e.org/x@main#egg=x"`},
-		{4, "it is built from the sources of a repository", run + `"y @ git+ssh://git@e.org/y"`},
-		{5, "there are only sources", run + `"sources==1.0"`},
+		{3, "repositories cannot be fetched", run + `"x @ git+https://e.org/x@main#egg=x"`},
+		{4, "repositories cannot be fetched", run + `"y @ git+ssh://git@e.org/y"`},
+		{5, "only sources are available", run + `"sources==1.0"`},
 		{6, "no wheel fits: the environment is for python 3.11 and linux-64, glibc 2.36, there are cp39-cp39-win32", run + `"mixed==2.0"`},
 		{7, "there are cp39-cp39-win_amd64", ""},
-		{8, "there are the versions 2.1.2; +cu118 marks a build of another index, which --extra-index-url names", ""},
-		{9, "the path is not here", ""},
+		{8, "available versions: 2.1.2; +cu118 marks a build from another index; name that index with --extra-index-url", ""},
+		{9, "no such file", ""},
 		{10, "in a Dockerfile COPY it", ""},
-		{11, "it is no wheel but sources", run + `"https://e.org/w-1.tar.gz"`},
-		{12, "it is built from the sources of a repository", run + `"v @ git+https://e.org/v#egg=v"`},
+		{11, "it is a source archive", run + `"https://e.org/w-1.tar.gz"`},
+		{12, "repositories cannot be fetched", run + `"v @ git+https://e.org/v#egg=v"`},
 		{13, "the wheel is for cp39-cp39-win_amd64", ""},
 		{14, "the wheel is of good", ""},
-		{16, `"ftp" is no https, http or file URL`, ""},
+		{16, `"ftp": not an https, http or file URL`, ""},
 	}
 	if len(pe.Refused) != len(want) {
 		t.Fatalf("%d rows are refused; want %d: %v", len(pe.Refused), len(want), err)

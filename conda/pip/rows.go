@@ -17,13 +17,13 @@ import (
 	"hpcc/store/disk"
 )
 
-// refuse notes a row that cannot be installed, why, and the Dockerfile line that
-// does it instead.
+// refuse records a row that cannot be installed, the reason, and the Dockerfile line to
+// use instead.
 func (r *resolver) refuse(row Requirement, run, why string, args ...any) {
 	r.refused = append(r.refused, refusal{row.Line, row.String(), fmt.Sprintf(why, args...), run})
 }
 
-// rows reads the rows that the target wants.
+// rows returns the demands of the rows that apply to the target.
 func (r *resolver) rows(rows []Requirement) []demand {
 	var out []demand
 	var other []string
@@ -50,7 +50,7 @@ func (r *resolver) rows(rows []Requirement) []demand {
 				continue
 			}
 		case r.checked && (len(row.Hashes) == 0 || !d.spec.exact()) && r.provided[w.name] == nil:
-			r.refuse(row, "", "other rows have a --hash, so that this one needs == and a --hash too")
+			r.refuse(row, "", "other rows have a --hash, so this one needs == and a --hash too")
 			continue
 		}
 		out = append(out, w)
@@ -61,8 +61,8 @@ func (r *resolver) rows(rows []Requirement) []demand {
 	return out
 }
 
-// locate finds the wheel or the sources of a row that names a URL or path. False is
-// a row that is refused.
+// locate finds the wheel or sources of a row that names a URL or path. It returns false
+// if it refuses the row.
 func (r *resolver) locate(w *demand) bool {
 	row := w.Requirement
 	have := r.provided[w.name]
@@ -72,7 +72,7 @@ func (r *resolver) locate(w *demand) bool {
 	case vcs != "":
 		built := row
 		built.Editable = false
-		r.refuse(row, r.target.run(built.String()), "it is built from the sources of a repository, which hpcc does not fetch; name an archive of the commit, as in NAME @ https://github.com/OWNER/REPOSITORY/archive/COMMIT.tar.gz")
+		r.refuse(row, r.target.run(built.String()), "repositories cannot be fetched; name an archive of the commit, as in NAME @ https://github.com/OWNER/REPOSITORY/archive/COMMIT.tar.gz")
 		return false
 	case row.Editable:
 		r.refuse(row, "", noDirectory, r.target.interpreter())
@@ -86,11 +86,11 @@ func (r *resolver) locate(w *demand) bool {
 	if u.Scheme == "file" {
 		fi, err := os.Stat(u.Path)
 		switch {
-		case err != nil && have != nil: // conda-build leaves its own paths behind
+		case err != nil && have != nil: // conda-build leaves paths of its build host
 			w.URL = ""
 			return true
 		case err != nil:
-			r.refuse(row, "", "the path is not here; if it is of the machine where conda built the package, write NAME==VERSION instead")
+			r.refuse(row, "", "no such file; if conda recorded the path on another machine, write NAME==VERSION instead")
 			return false
 		case fi.IsDir():
 			r.refuse(row, "", noDirectory, r.target.interpreter())
@@ -105,12 +105,12 @@ func (r *resolver) locate(w *demand) bool {
 	return r.direction(w, f)
 }
 
-// noDirectory is why directories are refused: two builds of one would differ by
-// whatever lies in it.
-const noDirectory = "it is a directory of sources, which has no digest: make an archive of it with \"python -m build --sdist\" and name that; or in a Dockerfile COPY it and RUN %s -m pip install --no-deps PATH"
+// noDirectory refuses directories of sources: builds would depend on every stray file
+// in them.
+const noDirectory = "it is a directory of sources, which has no digest: create an archive with \"python -m build --sdist\" and name that; or in a Dockerfile COPY it and RUN %s -m pip install --no-deps PATH"
 
-// locatedFile is the file at an address that a row has, with the digest and the
-// directory in the address's fragment.
+// locatedFile returns the file at a row's URL, with the digest and the subdirectory in
+// the fragment.
 func locatedFile(u *url.URL) (*indexFile, error) {
 	f := &indexFile{name: path.Base(strings.TrimSuffix(u.Path, "/"))}
 	h, err := fragmentHash(u.Fragment)
@@ -139,8 +139,8 @@ func locatedFile(u *url.URL) (*indexFile, error) {
 	return f, err
 }
 
-// direction makes the file that a row names the only choice of its name. False is
-// a row that is refused.
+// direction makes the file that a row names the only candidate for its name. It returns
+// false if it refuses the row.
 func (r *resolver) direction(w *demand, f *indexFile) bool {
 	row := w.Requirement
 	p := &pick{name: w.name, file: f, direct: !row.Locked, rank: sourceRank, with: row.BuildWith}
@@ -157,23 +157,23 @@ func (r *resolver) direction(w *demand, f *indexFile) bool {
 	p.version = f.version
 	switch have := r.provided[w.name]; {
 	case f.wheel == nil && r.options.Build == nil && strings.HasPrefix(f.url, "file:"):
-		r.refuse(row, "", "it is an archive of sources, which have to be built%s; in a Dockerfile COPY it and RUN %s -m pip install --no-deps PATH", r.because(), r.target.interpreter())
+		r.refuse(row, "", "it is a source archive, which has to be built%s; in a Dockerfile COPY it and RUN %s -m pip install --no-deps PATH", r.because(), r.target.interpreter())
 	case f.wheel == nil && r.options.Build == nil:
-		r.refuse(row, r.target.run(row.String()), "it is no wheel but sources, which have to be built%s", r.because())
+		r.refuse(row, r.target.run(row.String()), "it is a source archive, which has to be built%s", r.because())
 	case f.wheel == nil && sourceKind(f.name) == "":
-		r.refuse(row, "", "it is neither a wheel nor an archive of sources: their names end with .whl, %s", strings.Join(sourceKinds, ", "))
+		r.refuse(row, "", "neither a wheel nor a source archive: the name must end with .whl, %s", strings.Join(sourceKinds, ", "))
 	case w.name == "":
-		r.refuse(row, "", "its name does not say of which package it is; write NAME @ %s", shown(row.URL))
+		r.refuse(row, "", "the package is unknown; write NAME @ %s", shown(row.URL))
 	case dist != "" && NormalName(dist) != w.name:
 		r.refuse(row, "", "the wheel is of %s", dist)
 	case p.rank == 0:
 		r.refuse(row, "", "the wheel is for %s, the environment is %s", input.List(f.wheel.tags), r.target.describe())
 	case have != nil:
-		r.refuse(row, "", "conda's package %s has it already, as %s; take one of the two out", have.by, have.version)
+		r.refuse(row, "", "the conda package %s already provides version %s; remove one of the two rows", have.by, have.version)
 	case len(r.direct[w.name]) > 0 && r.direct[w.name][0].file.url != f.url:
-		r.refuse(row, "", "another row names another file of %s", w.name)
+		r.refuse(row, "", "another row names a different file for %s", w.name)
 	case r.checked && len(row.Hashes) == 0 && !slices.ContainsFunc(f.hashes, strong):
-		r.refuse(row, "", "other rows have a --hash, so that this one needs a --hash or #sha256=… too")
+		r.refuse(row, "", "other rows have a --hash, so this one needs a --hash or #sha256=… too")
 	default:
 		for _, twin := range r.direct[w.name] {
 			p.hashes = twin.hashes
@@ -184,7 +184,7 @@ func (r *resolver) direction(w *demand, f *indexFile) bool {
 	return false
 }
 
-// describe finds out what the sources are whose names do not say it.
+// describe reads name and version of sources whose file names lack them.
 func (r *resolver) describe() error {
 	for _, name := range slices.Sorted(maps.Keys(r.direct)) {
 		for _, p := range r.direct[name] {
@@ -201,7 +201,7 @@ func (r *resolver) describe() error {
 	return nil
 }
 
-// location makes a URL of a row's URL or path.
+// location returns the URL of a row's URL or path.
 func (r *resolver) location(s string) (*url.URL, error) {
 	s, err := fetch.Expand(s)
 	if err != nil {
@@ -216,7 +216,7 @@ func (r *resolver) location(s string) (*url.URL, error) {
 			return nil, fmt.Errorf("reading the URL: %w", fetch.Plain(err))
 		}
 		if u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "file" {
-			return nil, fmt.Errorf("%q is no https, http or file URL", u.Scheme)
+			return nil, fmt.Errorf("%q: not an https, http or file URL", u.Scheme)
 		}
 		return u, nil
 	}
@@ -234,8 +234,8 @@ func (r *resolver) location(s string) (*url.URL, error) {
 	return &url.URL{Scheme: "file", Path: abs, Fragment: frag}, err
 }
 
-// lookup asks the indexes for all rows at once, and refuses those that nothing
-// is there for.
+// lookup asks the indexes about all rows at once, and refuses rows that no file
+// satisfies.
 func (r *resolver) lookup(wants []demand) error {
 	var names []string
 	for _, w := range wants {
@@ -260,7 +260,7 @@ func (r *resolver) lookup(wants []demand) error {
 	}
 	for _, w := range wants {
 		if d := r.direct[w.name]; len(d) > 0 && d[0].version.release == nil {
-			continue // nobody knows yet
+			continue // not known before the sources are read
 		}
 		list, err := r.candidates(w.name, []demand{w})
 		if err != nil {

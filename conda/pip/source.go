@@ -24,12 +24,11 @@ import (
 	"hpcc/store/bounded"
 )
 
-// sourceKinds are the archives that sources come in: sdists are the first (PEP 625);
-// old ones, and those of repositories, are others.
+// sourceKinds are the suffixes of source archives. Sdists have the first (PEP 625); old
+// ones and those of repositories have the others.
 var sourceKinds = []string{".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz"}
 
-// sourceKind is the end of a file's name that says which archive of sources it is; ""
-// is none.
+// sourceKind returns the suffix that marks a file as a source archive, or "".
 func sourceKind(file string) string {
 	for _, k := range sourceKinds {
 		if strings.HasSuffix(file, k) {
@@ -39,8 +38,8 @@ func sourceKind(file string) string {
 	return ""
 }
 
-// sourceName reads the name of an sdist: NAME-VERSION.tar.gz. In old ones NAME may
-// have a "-" in it.
+// sourceName parses the name of an sdist, NAME-VERSION.tar.gz. In old ones NAME may
+// contain "-".
 func sourceName(file string) (dist string, v pyVersion, ok bool) {
 	kind := sourceKind(file)
 	stem := strings.TrimSuffix(file, kind)
@@ -52,35 +51,35 @@ func sourceName(file string) (dist string, v pyVersion, ok bool) {
 	return stem[:i], v, err == nil
 }
 
-// Bounds of sources, in bytes: the largest sdists of PyPI unpack to a tenth.
+// Limits of sources, in bytes. The largest sdists on PyPI unpack to a tenth of that.
 const (
 	maxSources   = 4 << 30
 	maxPyproject = 256 << 10
 )
 
-// sources are an archive of sources, as far as they say what they are.
+// sources is a source archive and its metadata.
 type sources struct {
 	file, kind string
-	top        string // the one directory that all is in
+	top        string // the single top directory
 	meta       *distMeta
 	build      buildSystem
 }
 
-// A buildSystem is what pyproject.toml says of how a wheel is built (PEP 517, 518).
+// A buildSystem is the [build-system] table of pyproject.toml (PEP 517, 518).
 type buildSystem struct {
 	Requires []string `toml:"requires"`
 	Backend  string   `toml:"build-backend"`
 	Path     []string `toml:"backend-path"`
 }
 
-// Sources without a build system are built by setuptools, as with pip.
+// Defaults for sources without a build system, as in pip.
 const (
 	legacyBackend  = "setuptools.build_meta:__legacy__"
 	legacyRequires = "setuptools>=40.8.0"
 )
 
-// readSources reads what sources say of themselves; subdir is where the package
-// is below their top.
+// readSources reads the metadata of a source archive. subdir is the directory of the
+// package below the top directory.
 func readSources(file, kind, subdir string) (*sources, error) {
 	s := &sources{file: file, kind: kind}
 	var info, project []byte
@@ -102,10 +101,10 @@ func readSources(file, kind, subdir string) (*sources, error) {
 		return nil, err
 	}
 	if project == nil && !setup {
-		return nil, errors.New("they have neither pyproject.toml nor setup.py, so that nothing says how to build them")
+		return nil, errors.New("no pyproject.toml or setup.py: unknown build system")
 	}
 	if info != nil {
-		s.meta, err = parseDistMeta(info) // metadata that cannot be used is built, as if it were missing
+		s.meta, err = parseDistMeta(info) // unusable metadata counts as missing: the build replaces it
 		if err != nil {
 			s.meta = nil
 		}
@@ -114,7 +113,7 @@ func readSources(file, kind, subdir string) (*sources, error) {
 	return s, err
 }
 
-// parseBuildSystem reads the build-system of pyproject.toml; nil is not a file.
+// parseBuildSystem parses the build-system of pyproject.toml; nil: no such file.
 func parseBuildSystem(project []byte) (buildSystem, error) {
 	var f struct {
 		Build *buildSystem `toml:"build-system"`
@@ -135,7 +134,7 @@ func parseBuildSystem(project []byte) (buildSystem, error) {
 	}
 	module, object, named := strings.Cut(b.Backend, ":")
 	if !program.IsDotted(module) || (named && !program.IsDotted(object)) {
-		return b, fmt.Errorf("reading pyproject.toml: the build-backend %q is no object of python", input.Text(b.Backend))
+		return b, fmt.Errorf("reading pyproject.toml: build-backend %q: not the name of a Python object", input.Text(b.Backend))
 	}
 	for i, p := range b.Path {
 		var err error
@@ -146,8 +145,8 @@ func parseBuildSystem(project []byte) (buildSystem, error) {
 	return b, nil
 }
 
-// static says whether what the sources say of themselves holds for all wheels that are
-// built of them: as far as it counts here (PEP 643).
+// static reports whether the metadata of the sources holds for every wheel built from
+// them, in the fields that hpcc uses (PEP 643).
 func (s *sources) static() bool {
 	if s.meta == nil {
 		return false
@@ -161,8 +160,8 @@ func (s *sources) static() bool {
 	})
 }
 
-// walk calls fn for each entry of the archive, within bounds, with names checked, and
-// finds the one directory that all is in.
+// walk calls fn for each entry of the archive, with checked names and limited size, and
+// finds the single top directory.
 func (s *sources) walk(fn func(h *tar.Header, r io.Reader) error) error {
 	f, err := os.Open(s.file)
 	if err != nil {
@@ -171,14 +170,14 @@ func (s *sources) walk(fn func(h *tar.Header, r io.Reader) error) error {
 	defer f.Close()
 	each := func(h *tar.Header, r io.Reader) error {
 		if h.Typeflag == tar.TypeXGlobalHeader {
-			return nil // git has the commit there
+			return nil // git archive stores the commit here
 		}
 		top, _, _ := strings.Cut(h.Name, "/")
 		if s.top == "" {
 			s.top = top
 		}
 		if top != s.top {
-			return fmt.Errorf("it does not lie in %q as the entries before do", input.Text(s.top))
+			return fmt.Errorf("it is outside of the top directory %q", input.Text(s.top))
 		}
 		return fn(h, r)
 	}
@@ -200,7 +199,7 @@ func (s *sources) walk(fn func(h *tar.Header, r io.Reader) error) error {
 	return input.WalkTar(plain, maxSources, each)
 }
 
-// walkZip calls fn for each file of a zip archive, as for entries of a tar.
+// walkZip calls fn for each file of a zip archive, as if for the entries of a tar.
 func walkZip(f *os.File, fn func(h *tar.Header, r io.Reader) error) error {
 	fi, err := f.Stat()
 	if err != nil {
@@ -211,13 +210,13 @@ func walkZip(f *os.File, fn func(h *tar.Header, r io.Reader) error) error {
 		return fmt.Errorf("opening the archive: %w", err)
 	}
 	if len(z.File) > input.MaxFiles {
-		return fmt.Errorf("it holds more than %d files", input.MaxFiles)
+		return fmt.Errorf("more than %d files", input.MaxFiles)
 	}
 	total := int64(0)
 	for _, e := range z.File {
 		clean, err := input.CleanPath(e.Name)
 		if err == nil && strings.ContainsRune(e.Name, '\\') {
-			err = errors.New("its name has a backslash")
+			err = errors.New("backslash in the name")
 		}
 		size := int64(min(e.UncompressedSize64, maxSources+1))
 		if total += size; err == nil && total > maxSources {
@@ -233,8 +232,8 @@ func walkZip(f *os.File, fn func(h *tar.Header, r io.Reader) error) error {
 	return nil
 }
 
-// zipEntry hands one file on. Its size is not to be believed: a reader gets no
-// more than it, and an error where there is more.
+// zipEntry passes one file to fn. The size in the archive is not trusted: the reader
+// stops at it and fails if there is more.
 func zipEntry(e *zip.File, name string, size int64, fn func(h *tar.Header, r io.Reader) error) error {
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: int64(e.Mode().Perm()), ModTime: layer.Epoch}
 	if e.Modified.After(layer.Epoch) {
@@ -247,7 +246,7 @@ func zipEntry(e *zip.File, name string, size int64, fn func(h *tar.Header, r io.
 	case m&fs.ModeSymlink != 0:
 		h.Typeflag, h.Size = tar.TypeSymlink, 0
 	case !m.IsRegular():
-		return errors.New("it is no file, directory or link")
+		return errors.New("not a file, directory or link")
 	}
 	r, err := e.Open()
 	if err != nil {
@@ -265,7 +264,7 @@ func zipEntry(e *zip.File, name string, size int64, fn func(h *tar.Header, r io.
 	return fn(h, io.LimitReader(r, size))
 }
 
-// put writes the sources as a layer's files below dir, without their top.
+// put writes the sources into a layer below dir, without their top directory.
 func (s *sources) put(w *layer.Writer, dir string) error {
 	files := map[string]bool{}
 	return s.walk(func(h *tar.Header, r io.Reader) error {
@@ -273,7 +272,7 @@ func (s *sources) put(w *layer.Writer, dir string) error {
 		out := &tar.Header{Typeflag: h.Typeflag, Name: path.Join(dir, rest), Mode: h.Mode&0o755 | 0o600, ModTime: h.ModTime}
 		if name := strings.TrimPrefix(rest, "/"); h.Typeflag != tar.TypeDir {
 			if files[name] {
-				return errors.New("it stands in the archive twice")
+				return errors.New("duplicate entry")
 			}
 			files[name] = true
 		}
@@ -291,7 +290,7 @@ func (s *sources) put(w *layer.Writer, dir string) error {
 			}
 			below, ok := strings.CutPrefix(to, s.top+"/")
 			if !ok || !files[below] {
-				return fmt.Errorf("hard link to %q, which is no file before it", input.Text(h.Linkname))
+				return fmt.Errorf("hard link to %q: target is not an earlier file", input.Text(h.Linkname))
 			}
 			out.Linkname = w.InLayer(path.Join(dir, below))
 			return w.Header(out)
@@ -302,10 +301,10 @@ func (s *sources) put(w *layer.Writer, dir string) error {
 			}
 			n, err := w.Copy(r)
 			if err == nil && n != h.Size {
-				err = fmt.Errorf("it has %d bytes, not %d", n, h.Size)
+				err = fmt.Errorf("size mismatch: %d bytes, not %d", n, h.Size)
 			}
 			return err
 		}
-		return errors.New("it is no file, directory or link")
+		return errors.New("not a file, directory or link")
 	})
 }

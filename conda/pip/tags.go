@@ -11,16 +11,16 @@ import (
 	"hpcc/conda/input"
 )
 
-// A wheelName is what the name of a wheel's file says (PEP 427, PEP 425).
+// A wheelName is the parsed file name of a wheel (PEP 427, PEP 425).
 type wheelName struct {
 	file    string
-	dist    string // as it stands
+	dist    string // not normalized
 	version pyVersion
-	build   string   // the build tag, which breaks ties; "" for none
+	build   string   // the build tag, a tie-breaker; "" if absent
 	tags    []string // python-abi-platform
 }
 
-// maxTags bounds the tags of one wheel: fat ones have a few dozen.
+// maxTags limits the tags of one wheel: fat ones have a few dozen.
 const maxTags = 1000
 
 var buildTagText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9][A-Za-z0-9_.]*$`) })
@@ -29,11 +29,11 @@ func parseWheelName(file string) (*wheelName, error) {
 	stem, ok := strings.CutSuffix(file, ".whl")
 	f := strings.Split(stem, "-")
 	if !ok || (len(f) != 5 && len(f) != 6) {
-		return nil, errors.New("its name is not NAME-VERSION[-BUILD]-PYTHON-ABI-PLATFORM.whl")
+		return nil, errors.New("the file name is not NAME-VERSION[-BUILD]-PYTHON-ABI-PLATFORM.whl")
 	}
 	w := &wheelName{file: file, dist: f[0]}
 	if !nameText().MatchString(strings.Trim(w.dist, "_")) || strings.ContainsAny(file, "/\\") {
-		return nil, fmt.Errorf("its name begins with %q, which is no name of a distribution", input.Text(w.dist))
+		return nil, fmt.Errorf("invalid distribution name %q", input.Text(w.dist))
 	}
 	var err error
 	if w.version, err = parseVersion(strings.ReplaceAll(f[1], "_", "-")); err != nil {
@@ -41,12 +41,12 @@ func parseWheelName(file string) (*wheelName, error) {
 	}
 	if len(f) == 6 {
 		if w.build = f[2]; !buildTagText().MatchString(w.build) {
-			return nil, fmt.Errorf("its build tag %q does not begin with a digit", input.Text(w.build))
+			return nil, fmt.Errorf("build tag %q does not begin with a digit", input.Text(w.build))
 		}
 	}
 	t := f[len(f)-3:]
 	if many := func(s string) int { return strings.Count(s, ".") + 1 }; many(t[0])*many(t[1])*many(t[2]) > maxTags || len(file) > 1024 {
-		return nil, errors.New("its name has too many tags")
+		return nil, errors.New("too many tags in the file name")
 	}
 	for py := range strings.SplitSeq(t[0], ".") {
 		for abi := range strings.SplitSeq(t[1], ".") {
@@ -58,8 +58,8 @@ func parseWheelName(file string) (*wheelName, error) {
 	return w, nil
 }
 
-// compareBuild orders build tags: none, then by their number, then by the rest.
-// Sources, which are nil, have none.
+// compareBuild orders build tags: no tag, then by number, then by the rest. w is nil for
+// sources, which have no tag.
 func (w *wheelName) compareBuild(o *wheelName) int {
 	if w == nil || o == nil {
 		return 0
@@ -71,16 +71,16 @@ func (w *wheelName) compareBuild(o *wheelName) int {
 	return strings.Compare(w.build, o.build)
 }
 
-// oldManylinux are the names that manylinux had before PEP 600, by the minor
-// version of glibc.
+// oldManylinux maps minor versions of glibc to the names that manylinux had before
+// PEP 600.
 var oldManylinux = map[int]string{17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
-// platforms lists the platform tags that the target can use, best first.
+// platforms returns the platform tags that the target can use, best first.
 func (t *Target) platforms() ([]string, error) {
 	processor, linux := strings.CutPrefix(t.Subdir, "linux-")
 	machine := pythonMachine[processor]
 	if machine == "" || !linux {
-		return nil, fmt.Errorf("wheels for %s are not known", t.Subdir)
+		return nil, fmt.Errorf("unsupported platform %s: unknown wheel tags", t.Subdir)
 	}
 	var out []string
 	if t.Glibc != "" {
@@ -111,11 +111,11 @@ func (t *Target) platforms() ([]string, error) {
 	return append(out, "linux_"+machine), nil
 }
 
-// twoNumbers reads the X and Y of X.Y….
+// twoNumbers parses X and Y of "X.Y…".
 func twoNumbers(version string) (x, y int, err error) {
 	f := strings.SplitN(version, ".", 3)
 	if len(f) < 2 {
-		return 0, 0, fmt.Errorf("%q is no version", input.Text(version))
+		return 0, 0, fmt.Errorf("%q is not a version", input.Text(version))
 	}
 	if x, err = strconv.Atoi(f[0]); err != nil {
 		return 0, 0, err
@@ -124,18 +124,18 @@ func twoNumbers(version string) (x, y int, err error) {
 		return 0, 0, err
 	}
 	if x < 0 || y < 0 || x > 999 || y > 999 {
-		return 0, 0, fmt.Errorf("%q is no version", input.Text(version))
+		return 0, 0, fmt.Errorf("%q is not a version", input.Text(version))
 	}
 	return x, y, nil
 }
 
-// ranks numbers the tags that the target can use; the lowest is the best: its
-// own python and ABI, its stable ABI, those of older pythons, any python; and in
-// each the newest C library first (PEP 425, PEP 600, PEP 656).
+// ranks numbers the tags that the target can use; the lowest is the best. The order is:
+// own python and ABI, stable ABI, older pythons, any python; within each the newest C
+// library first (PEP 425, PEP 600, PEP 656).
 func (t *Target) ranks() (map[string]int, error) {
 	major, minor, err := twoNumbers(t.Python)
 	if err != nil || major != 3 {
-		return nil, fmt.Errorf("wheels are chosen for CPython 3; the environment's python is %q", t.Python)
+		return nil, fmt.Errorf("unsupported python %q: want CPython 3", t.Python)
 	}
 	plats, err := t.platforms()
 	if err != nil {
@@ -179,15 +179,15 @@ func (t *Target) ranks() (map[string]int, error) {
 	return out, nil
 }
 
-// environment gives the variables of markers their values in the target. What
-// only the running kernel knows is empty.
+// environment returns the variables of markers in the target. Variables that only the
+// running kernel knows are empty.
 func (t *Target) environment() map[string]string {
 	v := markerValues(t.Subdir)
 	v["python_version"], v["python_full_version"], v["implementation_version"] = Minor(t.Python), t.Python, t.Python
 	return v
 }
 
-// describe is the target for people.
+// describe describes the target in messages.
 func (t *Target) describe() string {
 	s := "for python " + Minor(t.Python) + " and " + t.Subdir
 	switch {

@@ -12,19 +12,19 @@ import (
 	"hpcc/conda/input"
 )
 
-// A pyVersion is a version as PEP 440 has it. Numbers are kept as digits
-// without zeros at their head, since dates and commit counts outgrow integers.
+// A pyVersion is a parsed version (PEP 440). Numbers are digits without leading zeros,
+// since dates and commit counts overflow integers.
 type pyVersion struct {
 	epoch   string
 	release []string
-	pre     string // "a", "b" or "rc"; "" for none
+	pre     string // "a", "b" or "rc"; "" if absent
 	preN    string
-	post    string // a number; "" for none
-	dev     string // a number; "" for none
+	post    string // a number; "" if absent
+	dev     string // a number; "" if absent
 	local   []string
 }
 
-// versionParts is PEP 440's appendix B; letters are in lower case by then.
+// versionParts is the regular expression of PEP 440's appendix B, for lower-case input.
 var versionParts = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^v?(?:([0-9]+)!)?([0-9]+(?:\.[0-9]+)*)` +
 		`(?:[-_.]?(alpha|a|beta|b|preview|pre|c|rc)[-_.]?([0-9]*))?` +
@@ -33,7 +33,7 @@ var versionParts = sync.OnceValue(func() *regexp.Regexp {
 		`(?:\+([a-z0-9]+(?:[-_.][a-z0-9]+)*))?$`)
 })
 
-// maxPipVersion bounds a version, in bytes.
+// maxPipVersion limits the length of a version, in bytes.
 const maxPipVersion = 256
 
 var preLetter = map[string]string{"alpha": "a", "a": "a", "beta": "b", "b": "b", "preview": "rc", "pre": "rc", "c": "rc", "rc": "rc"}
@@ -41,7 +41,7 @@ var preLetter = map[string]string{"alpha": "a", "a": "a", "beta": "b", "b": "b",
 func parseVersion(s string) (pyVersion, error) {
 	m := versionParts().FindStringSubmatch(strings.ToLower(strings.TrimSpace(s)))
 	if m == nil || len(s) > maxPipVersion {
-		return pyVersion{}, fmt.Errorf("%q is no version (PEP 440)", input.Text(s))
+		return pyVersion{}, fmt.Errorf("%q is not a version (PEP 440)", input.Text(s))
 	}
 	v := pyVersion{epoch: digitsOf(m[1]), pre: preLetter[m[3]]}
 	for n := range strings.SplitSeq(m[2], ".") {
@@ -67,7 +67,7 @@ func parseVersion(s string) (pyVersion, error) {
 	return v, nil
 }
 
-// digitsOf takes the zeros off a number's head; nothing is 0.
+// digitsOf strips leading zeros; "" becomes 0.
 func digitsOf(s string) string {
 	if s = strings.TrimLeft(s, "0"); s == "" {
 		return "0"
@@ -75,10 +75,10 @@ func digitsOf(s string) string {
 	return s
 }
 
-// String is the version's normal form.
+// String returns the normalized version.
 func (v pyVersion) String() string {
 	if v.release == nil {
-		return "" // no version
+		return "" // the zero version
 	}
 	s := v.base()
 	if v.pre != "" {
@@ -96,7 +96,7 @@ func (v pyVersion) String() string {
 	return s
 }
 
-// base is epoch and release alone.
+// base returns the version without all but epoch and release.
 func (v pyVersion) base() string {
 	s := strings.Join(v.release, ".")
 	if v.epoch != "0" {
@@ -105,7 +105,7 @@ func (v pyVersion) base() string {
 	return s
 }
 
-// public is the version without its local part.
+// public returns the version without its local part.
 func (v pyVersion) public() pyVersion {
 	v.local = nil
 	return v
@@ -113,7 +113,7 @@ func (v pyVersion) public() pyVersion {
 
 func (v pyVersion) isPre() bool { return v.pre != "" || v.dev != "" }
 
-// part is the n-th number of the release, 0 behind its end.
+// part returns the n-th number of the release, or 0 beyond its end.
 func (v pyVersion) part(n int) string {
 	if n < len(v.release) {
 		return v.release[n]
@@ -121,8 +121,8 @@ func (v pyVersion) part(n int) string {
 	return "0"
 }
 
-// sameBase says whether epoch and the first n numbers of the release are those
-// of o.
+// sameBase reports whether v and o have the same epoch and the same first n release
+// numbers.
 func (v pyVersion) sameBase(o pyVersion, n int) bool {
 	for i := range n {
 		if v.part(i) != o.part(i) {
@@ -147,7 +147,7 @@ func (v pyVersion) compare(o pyVersion) int {
 	return cmp.Or(
 		cmp.Compare(v.preRank(), o.preRank()),
 		input.CompareNumbers(v.preN, o.preN),
-		input.CompareNumbers(v.post, o.post), // none, "", is before 0
+		input.CompareNumbers(v.post, o.post), // an absent part, "", is before 0
 		-cmp.Compare(noDev(v), noDev(o)), input.CompareNumbers(v.dev, o.dev),
 		slices.CompareFunc(v.local, o.local, compareLocal),
 	)
@@ -170,7 +170,7 @@ func noDev(v pyVersion) int {
 	return 1
 }
 
-// compareLocal compares parts of local versions: numbers are after words.
+// compareLocal compares parts of local versions: numbers sort after letters.
 func compareLocal(a, b string) int {
 	x, y := input.Digits(a) == len(a), input.Digits(b) == len(b)
 	switch {
@@ -192,11 +192,11 @@ type clause struct {
 	wild bool // ==1.2.*
 }
 
-// specifier are clauses that all have to hold; none holds always.
+// A specifier is a list of clauses that must all hold; an empty list matches everything.
 type specifier []clause
 
-// parseSpecifier reads a version specifier: clauses with commas between.
-// Old packages write >=1.2.*, which is read as >=1.2.
+// parseSpecifier parses a comma-separated version specifier. Like >=1.2.* in old packages,
+// .* after an ordering operator is ignored.
 func parseSpecifier(s string) (specifier, error) {
 	var out specifier
 	for clause := range strings.SplitSeq(s, ",") {
@@ -218,7 +218,7 @@ func parseClause(clause string) (c clause, err error) {
 	switch c.op {
 	case "===":
 		if c.text == "" {
-			err = errors.New("nothing stands behind ===")
+			err = errors.New("missing version after ===")
 		}
 		return c, err
 	case "==", "!=", "~=", "<=", ">=", "<", ">":
@@ -232,17 +232,17 @@ func parseClause(clause string) (c clause, err error) {
 	plain := c.v.pre == "" && c.v.post == "" && c.v.dev == "" && c.v.local == nil
 	switch c.wild = wild && (c.op == "==" || c.op == "!="); {
 	case wild && (!plain || c.op == "~="):
-		return c, fmt.Errorf("%q: .* can only stand behind a release, in == and !=", input.Text(clause))
+		return c, fmt.Errorf("%q: .* is only allowed after a release, with == or !=", input.Text(clause))
 	case c.op == "~=" && len(c.v.release) < 2:
 		return c, fmt.Errorf("%q: ~= needs two numbers, such as ~=1.4", input.Text(clause))
 	case c.v.local != nil && c.op != "==" && c.op != "!=":
-		return c, fmt.Errorf("%q: a local version (+…) can only stand in == and !=", input.Text(clause))
+		return c, fmt.Errorf("%q: a local version (+…) is only allowed with == or !=", input.Text(clause))
 	}
 	return c, nil
 }
 
-// match says whether the version fulfils every clause. Whether a pre-release is
-// wanted at all is the caller's to ask.
+// match reports whether the version satisfies every clause. The caller decides whether
+// pre-releases are allowed.
 func (s specifier) match(v pyVersion) bool {
 	for _, c := range s {
 		if !c.match(v) {
@@ -269,11 +269,11 @@ func (c clause) match(v pyVersion) bool {
 		return pub.compare(c.v) >= 0
 	}
 	same := v.sameBase(c.v, max(len(v.release), len(c.v.release)))
-	if c.op == "<" { // <3.1 is not 3.1rc1
+	if c.op == "<" { // <3.1 excludes 3.1rc1
 		return v.compare(c.v) < 0 && (c.v.isPre() || !v.isPre() || !same)
 	}
 	if same && (v.local != nil || (v.post != "" && c.v.post == "")) {
-		return false // >1.7 is neither 1.7.post1 nor 1.7+local
+		return false // >1.7 excludes 1.7.post1 and 1.7+local
 	}
 	return v.compare(c.v) > 0
 }
@@ -288,12 +288,12 @@ func (c clause) equal(v pyVersion) bool {
 	return v.compare(c.v) == 0
 }
 
-// pre says whether a clause names a pre-release, which then is allowed.
+// pre reports whether a clause names a pre-release, which allows pre-releases.
 func (s specifier) pre() bool {
 	return slices.ContainsFunc(s, func(c clause) bool { return c.op != "!=" && (c.op == "===" || c.v.isPre()) })
 }
 
-// exact says whether one version is named.
+// exact reports whether the specifier names one version.
 func (s specifier) exact() bool {
 	return slices.ContainsFunc(s, func(c clause) bool { return c.op == "===" || (c.op == "==" && !c.wild) })
 }
@@ -306,7 +306,7 @@ func (s specifier) String() string {
 	return strings.Join(out, ",")
 }
 
-// Minor is X.Y of a version of python; "" when it has no Y.
+// Minor returns X.Y of a Python version, or "" if it has no Y.
 func Minor(version string) string {
 	f := strings.SplitN(version, ".", 3)
 	if len(f) < 2 {

@@ -23,28 +23,28 @@ import (
 	"hpcc/conda/program"
 )
 
-// A wheel is an archive of one distribution that is being installed (PEP 427).
+// A wheel is the open archive of a distribution being installed (PEP 427).
 type wheel struct {
 	io.Closer
 	zip      *zip.Reader
 	name     *wheelName
 	info     string // NAME-VERSION.dist-info
 	meta     *distMeta
-	files    []*wheelEntry // sorted by where they go
+	files    []*wheelEntry // sorted by destination
 	programs []program.Program
 }
 
 // A wheelEntry is a file of a wheel.
 type wheelEntry struct {
 	zip    *zip.File
-	dst    string // below the prefix
-	sum    string // as RECORD has it, such as "sha256=…"; "" for signatures
+	dst    string // destination, relative to the prefix
+	sum    string // digest in RECORD, such as "sha256=…"; "" for signatures
 	size   int64
-	script bool // its #!python becomes the environment's
+	script bool // its #!python line is replaced by the environment's python
 	exec   bool
 }
 
-// Bounds of a wheel's own files, in bytes.
+// Limits of files in a wheel, in bytes.
 const (
 	maxRecordFile = 64 << 20
 	maxUnpacked1  = 64 << 30 // all files together
@@ -52,7 +52,7 @@ const (
 	maxDirectory  = 64 << 20
 )
 
-// openArchive opens a wheel's file and checks the names in it.
+// openArchive opens a wheel and checks the names of its files.
 func openArchive(file string, name *wheelName) (*wheel, map[string]*zip.File, error) {
 	z, err := input.OpenZip(file, maxDirectory)
 	if err != nil {
@@ -75,8 +75,8 @@ func (w *wheel) contents() (files map[string]*zip.File, err error) {
 	return files, err
 }
 
-// openWheel reads what a wheel says of itself and checks the paths of all its
-// files. Their content is checked when it is written. t says where they go.
+// openWheel reads the metadata of a wheel and checks the destinations of its files in t.
+// The content is verified when it is written.
 func openWheel(file string, name *wheelName, t *Target) (*wheel, error) {
 	w, files, err := openArchive(file, name)
 	if err != nil {
@@ -102,7 +102,7 @@ func (w *wheel) read(files map[string]*zip.File, t *Target) error {
 		return err
 	}
 	if NormalName(w.meta.name) != NormalName(w.name.dist) || w.meta.version.compare(w.name.version) != 0 {
-		return fmt.Errorf("it holds %s %s", w.meta.name, w.meta.version)
+		return fmt.Errorf("it contains %s %s", w.meta.name, w.meta.version)
 	}
 	if !w.meta.runsOn(t.Python) {
 		return fmt.Errorf("it needs python %s, the environment has %s", w.meta.python, t.Python)
@@ -116,28 +116,28 @@ func (w *wheel) read(files map[string]*zip.File, t *Target) error {
 // members lists the files of the archive, with names checked.
 func (w *wheel) members() (map[string]*zip.File, error) {
 	if len(w.zip.File) > input.MaxFiles {
-		return nil, fmt.Errorf("it holds more than %d files", input.MaxFiles)
+		return nil, fmt.Errorf("more than %d files", input.MaxFiles)
 	}
 	out := map[string]*zip.File{}
 	for _, f := range w.zip.File {
 		clean, err := input.CleanPath(f.Name)
 		if err == nil && (strings.ContainsRune(f.Name, '\\') || !utf8.ValidString(f.Name)) {
-			err = errors.New("its name has a backslash or is no UTF-8")
+			err = errors.New("the name has a backslash or is not UTF-8")
 		}
-		// The kind of file that Unix archivers note (4.5.7 of the format).
+		// The file type that Unix archivers record (section 4.5.7 of the format).
 		kind := f.ExternalAttrs >> 16 & 0o170000
 		switch dir := strings.HasSuffix(f.Name, "/"); {
 		case err != nil:
 		case dir && f.UncompressedSize64 == 0:
 			continue
 		case dir || clean != f.Name || clean == ".":
-			err = errors.New("its name is not the plain path of a file")
+			err = errors.New("the name is not a plain file path")
 		case kind != 0 && kind != 0o100000:
-			err = errors.New("it is a link or something special, which wheels cannot hold")
+			err = errors.New("wheels cannot contain links or special files")
 		case f.Flags&1 != 0:
 			err = errors.New("it is encrypted")
 		case out[clean] != nil:
-			err = errors.New("it stands in the wheel twice")
+			err = errors.New("duplicate entry")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("entry %q: %w", input.Text(f.Name), err)
@@ -147,7 +147,7 @@ func (w *wheel) members() (map[string]*zip.File, error) {
 	return out, nil
 }
 
-// infoDir finds the one directory NAME-VERSION.dist-info.
+// infoDir finds the only directory NAME-VERSION.dist-info.
 func infoDir(files map[string]*zip.File, name *wheelName) (string, error) {
 	found := ""
 	for f := range files {
@@ -156,7 +156,7 @@ func infoDir(files map[string]*zip.File, name *wheelName) (string, error) {
 			continue
 		}
 		if found != "" {
-			return "", fmt.Errorf("it has two of *.dist-info: %q and %q", input.Text(min(found, dir)), input.Text(max(found, dir)))
+			return "", fmt.Errorf("more than one *.dist-info directory: %q and %q", input.Text(min(found, dir)), input.Text(max(found, dir)))
 		}
 		found = dir
 	}
@@ -167,11 +167,11 @@ func infoDir(files map[string]*zip.File, name *wheelName) (string, error) {
 	return found, nil
 }
 
-// small reads a file of the dist-info directory, of at most so many bytes.
+// small reads a file of the dist-info directory, of at most the given size.
 func (w *wheel) small(files map[string]*zip.File, name string, most int64) ([]byte, error) {
 	f := files[w.info+"/"+name]
 	if f == nil {
-		return nil, fmt.Errorf("it has no %s", name)
+		return nil, fmt.Errorf("missing %s", name)
 	}
 	r, err := f.Open()
 	if err != nil {
@@ -185,8 +185,8 @@ func (w *wheel) small(files map[string]*zip.File, name string, most int64) ([]by
 	return b, nil
 }
 
-// readWheelFile checks the version of the format. Where purelib and platlib are
-// one directory, as on conda, Root-Is-Purelib makes no difference.
+// readWheelFile checks the format version. Root-Is-Purelib is ignored, since purelib and
+// platlib are the same directory in conda environments.
 func (w *wheel) readWheelFile(files map[string]*zip.File) error {
 	b, err := w.small(files, "WHEEL", maxMetadata)
 	if err != nil {
@@ -202,7 +202,7 @@ func (w *wheel) readWheelFile(files map[string]*zip.File) error {
 		return fmt.Errorf("reading WHEEL: %w", err)
 	}
 	if major, _, _ := strings.Cut(version, "."); major != "1" {
-		return fmt.Errorf("its Wheel-Version is %q; 1 is known", input.Text(version))
+		return fmt.Errorf("unsupported Wheel-Version %q: want 1", input.Text(version))
 	}
 	return nil
 }
@@ -227,8 +227,8 @@ func (w *wheel) readPoints(files map[string]*zip.File, t *Target) error {
 	return nil
 }
 
-// ours are the files of dist-info that the installer writes, whatever the wheel
-// has (PEP 376, 610).
+// ours reports whether the installer writes this dist-info file itself, whatever the
+// wheel contains (PEP 376, 610).
 func (w *wheel) ours(name string) bool {
 	switch strings.TrimPrefix(name, w.info+"/") {
 	case "RECORD", "INSTALLER", "REQUESTED", "direct_url.json":
@@ -237,8 +237,8 @@ func (w *wheel) ours(name string) bool {
 	return false
 }
 
-// readRecord holds RECORD against the archive: each file stands there with a
-// digest, none is missing. Then it decides where the files go.
+// readRecord compares RECORD with the archive: every file must be listed with a digest,
+// and every listed file must exist. Then it sets the destinations of the files.
 func (w *wheel) readRecord(files map[string]*zip.File, t *Target) error {
 	b, err := w.small(files, "RECORD", maxRecordFile)
 	if err != nil {
@@ -250,7 +250,7 @@ func (w *wheel) readRecord(files map[string]*zip.File, t *Target) error {
 	}
 	for name := range rows {
 		if files[name] == nil && !w.ours(name) {
-			return fmt.Errorf("RECORD lists %q, which the wheel does not hold", input.Text(name))
+			return fmt.Errorf("RECORD lists %q, which is not in the wheel", input.Text(name))
 		}
 	}
 	program := map[string]bool{}
@@ -268,16 +268,16 @@ func (w *wheel) readRecord(files map[string]*zip.File, t *Target) error {
 			return fmt.Errorf("entry %q: %w", input.Text(name), err)
 		}
 		if total += e.size; e.size > maxUnpacked1 || total > maxUnpacked1 {
-			return fmt.Errorf("it unpacks to more than %d bytes", int64(maxUnpacked1))
+			return fmt.Errorf("the wheel unpacks to more than %d bytes", int64(maxUnpacked1))
 		}
 		if err := e.aim(name, w, t); err != nil {
 			return fmt.Errorf("entry %q: %w", input.Text(name), err)
 		}
 		if e.script && program[scriptName(e.dst)] {
-			continue // what older tools made for the same entry point
+			continue // older tools generated it for the same entry point
 		}
 		if other, twice := taken[e.dst]; twice {
-			return fmt.Errorf("its entries %q and %q both go to %q", input.Text(min(name, other)), input.Text(max(name, other)), input.Text(e.dst))
+			return fmt.Errorf("entries %q and %q have the same destination %q", input.Text(min(name, other)), input.Text(max(name, other)), input.Text(e.dst))
 		}
 		taken[e.dst] = name
 		w.files = append(w.files, e)
@@ -286,7 +286,7 @@ func (w *wheel) readRecord(files map[string]*zip.File, t *Target) error {
 	return nil
 }
 
-// scriptName is the entry point that a script of older tools belongs to.
+// scriptName returns the entry point that a script generated by older tools belongs to.
 func scriptName(dst string) string {
 	n := path.Base(dst)
 	return strings.TrimSuffix(strings.TrimSuffix(n, ".exe"), "-script.py")
@@ -309,17 +309,17 @@ func parseRecord(b []byte) (map[string]recordRow, error) {
 			return nil, fmt.Errorf("reading RECORD: %w", err)
 		}
 		if len(f) != 3 {
-			return nil, fmt.Errorf("reading RECORD: a row of %d fields; 3 are known", len(f))
+			return nil, fmt.Errorf("reading RECORD: row with %d fields: want 3", len(f))
 		}
 		if _, twice := out[f[0]]; twice {
-			return nil, fmt.Errorf("reading RECORD: %q stands there twice", input.Text(f[0]))
+			return nil, fmt.Errorf("reading RECORD: duplicate row %q", input.Text(f[0]))
 		}
 		out[strings.Clone(f[0])] = recordRow{strings.Clone(f[1]), strings.Clone(f[2])}
 	}
 }
 
-// recorded takes what RECORD says of the file. Signatures of RECORD alone may be
-// missing there.
+// recorded checks the file against its row in RECORD. Only signatures of RECORD may lack
+// a row.
 func (e *wheelEntry) recorded(name string, rows map[string]recordRow, info string) error {
 	row, ok := rows[name]
 	if name == info+"/RECORD.jws" || name == info+"/RECORD.p7s" {
@@ -334,18 +334,18 @@ func (e *wheelEntry) recorded(name string, rows map[string]recordRow, info strin
 	}
 	size, err := strconv.ParseInt(row.size, 10, 64)
 	switch {
-	case row.size == "": // older tools leave it out; the digest decides
+	case row.size == "": // older tools omit the size; the digest covers it
 		size = int64(min(e.zip.UncompressedSize64, maxUnpacked1))
 	case err != nil || size < 0:
-		return fmt.Errorf("its size in RECORD is %q", input.Text(row.size))
+		return fmt.Errorf("invalid size %q in RECORD", input.Text(row.size))
 	case uint64(size) != e.zip.UncompressedSize64:
-		return fmt.Errorf("it has %d bytes, RECORD says %d", e.zip.UncompressedSize64, size)
+		return fmt.Errorf("size mismatch: %d bytes, RECORD lists %d", e.zip.UncompressedSize64, size)
 	}
 	e.sum, e.size = row.sum, size
 	return nil
 }
 
-// recordHash finds the hash of "sha256=…"; weaker ones are refused (PEP 427).
+// recordHash returns the hash of "sha256=…"; weaker ones are refused (PEP 427).
 func recordHash(sum string) (hash.Hash, error) {
 	switch alg, _, _ := strings.Cut(sum, "="); alg {
 	case "sha256":
@@ -355,18 +355,18 @@ func recordHash(sum string) (hash.Hash, error) {
 	case "sha512":
 		return sha512.New(), nil
 	case "":
-		return nil, errors.New("it has no digest in RECORD")
+		return nil, errors.New("no digest in RECORD")
 	default:
-		return nil, fmt.Errorf("its digest in RECORD is %q; sha256, sha384 and sha512 are known", input.Text(alg))
+		return nil, fmt.Errorf("unsupported digest %q in RECORD: want sha256, sha384 or sha512", input.Text(alg))
 	}
 }
 
-// recordSum writes a digest as RECORD has it.
+// recordSum formats a digest for RECORD.
 func recordSum(alg string, sum []byte) string {
 	return alg + "=" + base64.RawURLEncoding.EncodeToString(sum)
 }
 
-// aim decides where the file goes.
+// aim sets the destination of the file.
 func (e *wheelEntry) aim(name string, w *wheel, t *Target) error {
 	site := t.site()
 	top, rest, _ := strings.Cut(name, "/")
@@ -375,11 +375,11 @@ func (e *wheelEntry) aim(name string, w *wheel, t *Target) error {
 		return nil
 	}
 	if top != strings.TrimSuffix(w.info, ".dist-info")+".data" {
-		return fmt.Errorf("its directory is of another distribution than %q", input.Text(w.info))
+		return fmt.Errorf("the directory belongs to a distribution other than %q", input.Text(w.info))
 	}
 	scheme, rest, ok := strings.Cut(rest, "/")
 	if !ok {
-		return errors.New("it stands in no directory of the .data directory")
+		return errors.New("it is directly in the .data directory")
 	}
 	switch scheme {
 	case "purelib", "platlib":
@@ -391,15 +391,15 @@ func (e *wheelEntry) aim(name string, w *wheel, t *Target) error {
 	case "data":
 		e.dst = rest
 	default:
-		return fmt.Errorf("%q is none of purelib, platlib, headers, scripts, data", input.Text(scheme))
+		return fmt.Errorf("unknown scheme %q: want purelib, platlib, headers, scripts or data", input.Text(scheme))
 	}
 	if e.dst == "conda-meta" || strings.HasPrefix(e.dst, "conda-meta/") {
-		return errors.New("it goes to where the record of the environment is kept")
+		return errors.New("it would overwrite the environment's conda-meta")
 	}
 	return nil
 }
 
-// modTime is the time of the file in the archive; stamp where there is none.
+// modTime returns the modification time in the archive, or stamp if there is none.
 func (e *wheelEntry) modTime() time.Time {
 	if t := e.zip.Modified; t.After(layer.Epoch) && t.Year() < 2108 {
 		return t.Truncate(time.Second).UTC()
@@ -407,7 +407,7 @@ func (e *wheelEntry) modTime() time.Time {
 	return layer.Epoch
 }
 
-// shebang puts the environment's python into a script's first line.
+// shebang replaces the python in a script's first line.
 func shebang(data []byte, python string) ([]byte, bool) {
 	if !bytes.HasPrefix(data, []byte("#!python")) {
 		return data, false

@@ -26,7 +26,7 @@ func pyTarget(change func(t *Target)) Target {
 	return t
 }
 
-// readRows reads rows, one a line.
+// readRows parses rows, one per line.
 func readRows(t testing.TB, text string) []Requirement {
 	t.Helper()
 	var out []Requirement
@@ -44,7 +44,7 @@ func readRows(t testing.TB, text string) []Requirement {
 	return out
 }
 
-// A result is what rows became.
+// A result is an installed plan.
 type result struct {
 	plan   *Plan
 	layers []string // digests
@@ -76,7 +76,7 @@ func installed(t testing.TB, text string, target Target, o Options) (*result, er
 	return r, nil
 }
 
-// fromDir looks for wheels in a directory alone.
+// fromDir returns options that use only a directory of wheels.
 func fromDir(dir string) Options {
 	return Options{Indexes: Indexes{FindLinks: []string{dir}, NoIndex: true}, Closed: true}
 }
@@ -120,13 +120,13 @@ func TestInstall(t *testing.T) {
 		t.Error("a wheel of an index has direct_url.json")
 	}
 	checkRecord(t, r, site+"Demo_Pkg-1.2.post1.dist-info/RECORD")
-	want := "demo-pkg 1.2.post1 needs helper>=1, which nothing brings"
+	want := "demo-pkg 1.2.post1 needs helper>=1, which no package provides"
 	if len(r.notes) != 1 || r.notes[0] != want {
 		t.Errorf("notes = %q; want %q", r.notes, want)
 	}
 }
 
-// checkRecord holds an installed RECORD to the files that were installed.
+// checkRecord compares an installed RECORD with the installed files.
 func checkRecord(t testing.TB, r *result, record string) {
 	t.Helper()
 	rows, err := parseRecord([]byte(r.files[record].Data))
@@ -196,56 +196,56 @@ func TestHostile(t *testing.T) {
 	}{
 		{"path up", added(condatest.WheelFile{Name: "../x", Text: "x"}), "path leaves the prefix"},
 		{"path up in the middle", added(condatest.WheelFile{Name: "a/../../x", Text: "x"}), "path leaves the prefix"},
-		{"path not plain", added(condatest.WheelFile{Name: "a/../x", Text: "x"}), "not the plain path"},
+		{"path not plain", added(condatest.WheelFile{Name: "a/../x", Text: "x"}), "not a plain file path"},
 		{"path absolute", added(condatest.WheelFile{Name: "/etc/passwd", Text: "x"}), "path leaves the prefix"},
 		{"path with a backslash", added(condatest.WheelFile{Name: `..\x`, Text: "x"}), "backslash"},
 		{"path with a newline", added(condatest.WheelFile{Name: "a\nb", Text: "x"}), "control characters"},
 		{"data up", added(condatest.WheelFile{Name: "evil-1.0.data/data/../../../x", Text: "x"}), "path leaves the prefix"},
-		{"data of the record", added(condatest.WheelFile{Name: "evil-1.0.data/data/conda-meta/python-3.json", Text: "x"}), "where the record of the environment is kept"},
-		{"data of an unknown kind", added(condatest.WheelFile{Name: "evil-1.0.data/etc/x", Text: "x"}), "none of purelib"},
-		{"data of nothing", added(condatest.WheelFile{Name: "evil-1.0.data/x", Text: "x"}), "stands in no directory"},
-		{"data of another", added(condatest.WheelFile{Name: "other-1.0.data/data/x", Text: "x"}), "of another distribution"},
-		{"link", added(condatest.WheelFile{Name: "l", Text: "/etc/passwd", Mode: fs.ModeSymlink | 0o777}), "it is a link or something special"},
-		{"fifo", added(condatest.WheelFile{Name: "f", Mode: fs.ModeNamedPipe | 0o644}), "it is a link or something special"},
+		{"data of the record", added(condatest.WheelFile{Name: "evil-1.0.data/data/conda-meta/python-3.json", Text: "x"}), "the environment's conda-meta"},
+		{"data of an unknown kind", added(condatest.WheelFile{Name: "evil-1.0.data/etc/x", Text: "x"}), "unknown scheme"},
+		{"data of nothing", added(condatest.WheelFile{Name: "evil-1.0.data/x", Text: "x"}), "directly in the .data directory"},
+		{"data of another", added(condatest.WheelFile{Name: "other-1.0.data/data/x", Text: "x"}), "belongs to a distribution other than"},
+		{"link", added(condatest.WheelFile{Name: "l", Text: "/etc/passwd", Mode: fs.ModeSymlink | 0o777}), "wheels cannot contain links or special files"},
+		{"fifo", added(condatest.WheelFile{Name: "f", Mode: fs.ModeNamedPipe | 0o644}), "wheels cannot contain links or special files"},
 		{"encrypted", added(condatest.WheelFile{Name: "f", Text: "x", Header: func(h *zip.FileHeader) { h.Flags |= 1 }}), "it is encrypted"},
-		{"two for one place", added(condatest.WheelFile{Name: "evil-1.0.data/purelib/evil.py", Text: "x"}), "both go to"},
-		{"twice in the archive", archive(func(l []condatest.WheelFile) []condatest.WheelFile { return append(l, l[0]) }), "twice"},
-		{"below a file", added(condatest.WheelFile{Name: "evil.py/x", Text: "x"}), "which is no directory in evil-1.0"},
-		{"two of dist-info", added(condatest.WheelFile{Name: "other-1.0.dist-info/METADATA", Text: "x"}), "two of *.dist-info"},
+		{"two for one place", added(condatest.WheelFile{Name: "evil-1.0.data/purelib/evil.py", Text: "x"}), "have the same destination"},
+		{"twice in the archive", archive(func(l []condatest.WheelFile) []condatest.WheelFile { return append(l, l[0]) }), "duplicate entry"},
+		{"below a file", added(condatest.WheelFile{Name: "evil.py/x", Text: "x"}), "which is not a directory in evil-1.0"},
+		{"two of dist-info", added(condatest.WheelFile{Name: "other-1.0.dist-info/METADATA", Text: "x"}), "more than one *.dist-info directory"},
 		{"no dist-info", archive(func(l []condatest.WheelFile) []condatest.WheelFile { return l[:1] }), `its *.dist-info is ""`},
-		{"no RECORD", archive(func(l []condatest.WheelFile) []condatest.WheelFile { return l[:len(l)-1] }), "it has no RECORD"},
+		{"no RECORD", archive(func(l []condatest.WheelFile) []condatest.WheelFile { return l[:len(l)-1] }), "missing RECORD"},
 		{"not in RECORD", archive(func(l []condatest.WheelFile) []condatest.WheelFile {
 			return append(l, condatest.WheelFile{Name: "more.py", Text: "x"})
 		}), `entry "more.py": RECORD does not list it`},
-		{"not in the archive", record("evil.py,", "evil2.py,"), "RECORD lists \"evil2.py\", which the wheel does not hold"},
-		{"other content", archive(func(l []condatest.WheelFile) []condatest.WheelFile { l[0].Text = "y\n"; return l }), "its digest is sha256="},
+		{"not in the archive", record("evil.py,", "evil2.py,"), "RECORD lists \"evil2.py\", which is not in the wheel"},
+		{"other content", archive(func(l []condatest.WheelFile) []condatest.WheelFile { l[0].Text = "y\n"; return l }), "digest mismatch: sha256="},
 		{"other content of a script", evil(func(w *condatest.Wheel) {
 			w.Files = append(w.Files, condatest.WheelFile{Name: "evil-1.0.data/scripts/s", Text: "#!python\n1"})
 			w.Zip = func(l []condatest.WheelFile) []condatest.WheelFile { l[1].Text = "#!python\n2"; return l }
-		}), "its digest is sha256="},
-		{"other size", record(",2\n", ",3\n"), "it has 2 bytes, RECORD says 3"},
-		{"size that is none", record(",2\n", ",-2\n"), "its size in RECORD"},
+		}), "digest mismatch: sha256="},
+		{"other size", record(",2\n", ",3\n"), "size mismatch: 2 bytes, RECORD lists 3"},
+		{"size that is none", record(",2\n", ",-2\n"), "invalid size"},
 		{"no digest", record("evil.py,sha256=", "evil.py,,2\nx,sha256="), "RECORD"},
-		{"weak digest", record("evil.py,sha256=", "evil.py,md5="), `its digest in RECORD is "md5"`},
-		{"RECORD of two fields", record("evil.py,", "evil.py\nx,"), "a row of 1 fields"},
-		{"RECORD twice", record("evil.py,", "evil.py,,\nevil.py,"), "stands there twice"},
+		{"weak digest", record("evil.py,sha256=", "evil.py,md5="), `unsupported digest "md5" in RECORD`},
+		{"RECORD of two fields", record("evil.py,", "evil.py\nx,"), "row with 1 fields"},
+		{"RECORD twice", record("evil.py,", "evil.py,,\nevil.py,"), "duplicate row"},
 		{"METADATA of another", archive(func(l []condatest.WheelFile) []condatest.WheelFile {
 			l[1].Text = strings.Replace(l[1].Text, "evil", "good", 1)
 			return l
-		}), "it holds good 1.0"},
+		}), "it contains good 1.0"},
 		{"METADATA of another version", archive(func(l []condatest.WheelFile) []condatest.WheelFile {
 			l[1].Text = "Metadata-Version: 2.1\nName: evil\nVersion: 2\n"
 			return l
-		}), "it holds evil 2"},
+		}), "it contains evil 2"},
 		{"METADATA of the future", archive(func(l []condatest.WheelFile) []condatest.WheelFile {
 			l[1].Text = "Metadata-Version: 3.0\nName: evil\nVersion: 1.0\n"
 			return l
 		}), "Metadata-Version"},
-		{"METADATA that is none", archive(func(l []condatest.WheelFile) []condatest.WheelFile { l[1].Text = "<html>"; return l }), `Metadata-Version is ""`},
+		{"METADATA that is none", archive(func(l []condatest.WheelFile) []condatest.WheelFile { l[1].Text = "<html>"; return l }), `unsupported Metadata-Version ""`},
 		{"dependency that is none", evil(func(w *condatest.Wheel) { w.Meta = "Requires-Dist: a b c\n" }), "Requires-Dist"},
-		{"format of the future", archive(func(l []condatest.WheelFile) []condatest.WheelFile { l[2].Text = "Wheel-Version: 2.0\n"; return l }), "its Wheel-Version"},
-		{"entry point with a path", evil(func(w *condatest.Wheel) { w.Points = "[console_scripts]\n../x = a:b\n" }), "no plain name"},
-		{"entry point with code", evil(func(w *condatest.Wheel) { w.Points = "[console_scripts]\nx = a:b; import os\n" }), "no plain name"},
+		{"format of the future", archive(func(l []condatest.WheelFile) []condatest.WheelFile { l[2].Text = "Wheel-Version: 2.0\n"; return l }), "unsupported Wheel-Version"},
+		{"entry point with a path", evil(func(w *condatest.Wheel) { w.Points = "[console_scripts]\n../x = a:b\n" }), "invalid command, module or function name"},
+		{"entry point with code", evil(func(w *condatest.Wheel) { w.Points = "[console_scripts]\nx = a:b; import os\n" }), "invalid command, module or function name"},
 		{"entry point without a function", evil(func(w *condatest.Wheel) { w.Points = "[gui_scripts]\nx = a\n" }), "not of the form"},
 		{"many entry points", evil(func(w *condatest.Wheel) {
 			w.Points = "[console_scripts]\n"
@@ -268,23 +268,23 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// A bomb is held to the size that its directory names, and that to RECORD's.
+// A zip bomb is limited to the size in the archive's directory, which must match RECORD.
 func TestBomb(t *testing.T) {
 	w := condatest.Wheel{Name: "bomb", Version: "1", Files: []condatest.WheelFile{{Name: "bomb.bin", Text: strings.Repeat("\x00", 8<<20)}}}
 	w.Record = func(rows string) string { return strings.Replace(rows, fmt.Sprint(8<<20), "5", 1) }
 	_, err := installed(t, "bomb", pyTarget(nil), fromDir(condatest.WheelDir(t, w)))
-	if want := "it has 8388608 bytes, RECORD says 5"; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("a wheel that lies of its size: %v; want %q", err, want)
+	if want := "size mismatch: 8388608 bytes, RECORD lists 5"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a wheel with a wrong size: %v; want %q", err, want)
 	}
 	w.Zip = func(l []condatest.WheelFile) []condatest.WheelFile {
 		l[len(l)-1].Text = strings.Repeat("x", maxRecordFile+1) // RECORD itself
 		return l
 	}
 	_, err = installed(t, "bomb", pyTarget(nil), fromDir(condatest.WheelDir(t, w)))
-	if want := "reading RECORD: it is larger than"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "reading RECORD: larger than"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("a wheel with a large RECORD: %v; want %q", err, want)
 	}
-	// The archive's directory lies, as RECORD does.
+	// The archive's directory has the same wrong size as RECORD.
 	w.Zip = nil
 	raw := w.Bytes(t)
 	z, err := zip.NewReader(bytes.NewReader(raw), int64(len(raw)))
@@ -307,11 +307,11 @@ func TestBomb(t *testing.T) {
 	dir := t.TempDir()
 	testenv.Write(t, filepath.Join(dir, w.File()), buf.Bytes())
 	if _, err = installed(t, "bomb", pyTarget(nil), fromDir(dir)); err == nil || !strings.Contains(err.Error(), `entry "bomb.bin": `) {
-		t.Errorf("a wheel whose directory lies of a size: %v; want bomb.bin refused", err)
+		t.Errorf("a wheel whose directory has a wrong size: %v; want bomb.bin refused", err)
 	}
 }
 
-// What several wheels or conda's packages have.
+// Paths that several wheels or conda packages have.
 func TestClashes(t *testing.T) {
 	a := condatest.Wheel{Name: "a", Version: "1", Meta: "Requires-Dist: b\n", Files: []condatest.WheelFile{{Name: "ns/__init__.py", Text: "a"}, {Name: "a.py", Text: "a"}}}
 	b := condatest.Wheel{Name: "b", Version: "1", Files: []condatest.WheelFile{{Name: "ns/__init__.py", Text: "b"}, {Name: "b-1.data/data/bin/tool", Text: "b"}}}
@@ -324,7 +324,7 @@ func TestClashes(t *testing.T) {
 	if got := r.files[site+"ns/__init__.py"].Data; got != "a" { // a needs b, so it is installed after it
 		t.Errorf("ns/__init__.py is %q; want that of a", got)
 	}
-	want := []string{"1 paths are in b and in a, and the latter's are taken: lib/python3.11/site-packages/ns/__init__.py", "1 paths are in conda's tools and in b, and the latter's are taken: bin/tool"}
+	want := []string{"1 paths are in both b and a; the latter's are used: lib/python3.11/site-packages/ns/__init__.py", "1 paths are in both the conda package tools and b; the latter's are used: bin/tool"}
 	if strings.Join(r.notes, "\n") != strings.Join(want, "\n") {
 		t.Errorf("notes = %q; want %q", r.notes, want)
 	}
@@ -333,8 +333,8 @@ func TestClashes(t *testing.T) {
 		path  string
 		want  string
 	}{
-		{Owner{Package: "base"}, "lib/python3.11", "lies below \"lib/python3.11\", which is no directory in conda's base"},
-		{Owner{Package: "base", Dir: true}, "bin/tool", "is a directory in conda's base"},
+		{Owner{Package: "base"}, "lib/python3.11", "lies below \"lib/python3.11\", which is not a directory in the conda package base"},
+		{Owner{Package: "base", Dir: true}, "bin/tool", "is a directory in the conda package base"},
 	} {
 		target.Paths = map[string]Owner{c.path: c.below}
 		if _, err := installed(t, "a\nb", target, fromDir(condatest.WheelDir(t, a, b))); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -343,8 +343,8 @@ func TestClashes(t *testing.T) {
 	}
 }
 
-// What older tools made for an entry point is left out, in the record too, and
-// what the installer writes itself is the installer's.
+// Scripts that older tools generated for an entry point are left out, of RECORD too, and
+// the installer writes its own files itself.
 func TestOwnFiles(t *testing.T) {
 	w := condatest.Wheel{Name: "old", Version: "1", Points: "[console_scripts]\nold = old:main\n", Files: []condatest.WheelFile{
 		{Name: "old.py", Text: "x"},
@@ -407,7 +407,7 @@ func TestDirect(t *testing.T) {
 		}
 		for name, f := range r.files {
 			if strings.Contains(f.Data, "secret") || strings.Contains(f.Data, dir) {
-				t.Errorf("%s: %s tells what it should not: %q", c.row, name, f.Data)
+				t.Errorf("%s: %s contains local paths or credentials: %q", c.row, name, f.Data)
 			}
 		}
 	}
@@ -419,8 +419,8 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// FuzzWheel installs what claims to be a wheel: one file of any name, and
-// RECORD, METADATA and entry_points.txt of any content.
+// FuzzWheel installs arbitrary wheels: one file of any name, and RECORD, METADATA and
+// entry_points.txt of any content.
 func FuzzWheel(f *testing.F) {
 	sum := sha256.Sum256([]byte("#!python\nx"))
 	row := "," + recordSum("sha256", sum[:]) + ",10\n"
@@ -435,7 +435,7 @@ func FuzzWheel(f *testing.F) {
 			{Name: file, Text: "#!python\nx"}, {Name: "x-1.dist-info/METADATA", Text: metadata}, {Name: "x-1.dist-info/WHEEL", Text: "Wheel-Version: 1.0\n"},
 			{Name: "x-1.dist-info/entry_points.txt", Text: points},
 		}
-		for _, m := range members[1:] { // of these RECORD is right
+		for _, m := range members[1:] { // of these RECORD is valid
 			sum := sha256.Sum256([]byte(m.Text))
 			rows += fmt.Sprintf("\n%s,%s,%d", m.Name, recordSum("sha256", sum[:]), len(m.Text))
 		}

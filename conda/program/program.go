@@ -1,6 +1,6 @@
-// Package program holds the two kinds of programs that conda and Python packages ask
-// for: those that stand for entry points in the image ([Program]), and those that have
-// to run in the image while it is built ([Step]). It starts no process: package build does.
+// Package program holds the two kinds of programs of conda and Python packages: scripts of
+// entry points in the image ([Program]), and programs that run in the image during the
+// build ([Step]). It does not start processes: package build does.
 package program
 
 import (
@@ -21,18 +21,18 @@ var (
 	})
 )
 
-// A Program is a program that stands for a function: of a wheel's
-// entry_points.txt, or of a noarch package of conda.
+// A Program is the script of an entry point, from a wheel's entry_points.txt or a noarch
+// conda package.
 type Program struct{ Name, module, function string }
 
-// maxPrograms bounds the programs of one wheel.
+// maxPrograms limits the programs of one wheel.
 const maxPrograms = 10_000
 
-// ParseAll reads the console_scripts and gui_scripts of entry_points.txt; of
-// two with one name the latter is taken.
+// ParseAll parses the console_scripts and gui_scripts of entry_points.txt. The last of
+// several with the same name wins.
 func ParseAll(b []byte) (console, gui []Program, err error) {
 	if bytes.IndexByte(b, 0) >= 0 {
-		return nil, nil, errors.New("reading entry_points.txt: it is no text")
+		return nil, nil, errors.New("reading entry_points.txt: not a text file")
 	}
 	section, at := "", map[string]int{}
 	for _, line := range input.Lines(b) {
@@ -62,14 +62,13 @@ func ParseAll(b []byte) (console, gui []Program, err error) {
 		}
 		at[key] = len(*to)
 		if *to = append(*to, p); len(*to) > maxPrograms {
-			return nil, nil, fmt.Errorf("reading entry_points.txt: it has more than %d programs", maxPrograms)
+			return nil, nil, fmt.Errorf("reading entry_points.txt: more than %d programs", maxPrograms)
 		}
 	}
 	return console, gui, nil
 }
 
-// Parse reads NAME = MODULE:FUNCTION [EXTRAS]; extras have no meaning since
-// installers leave them to the user.
+// Parse parses NAME = MODULE:FUNCTION [EXTRAS]. Extras are ignored, as by other installers.
 func Parse(line string) (p Program, err error) {
 	name, ref, ok := strings.Cut(line, "=")
 	if i := strings.IndexByte(ref, '['); i >= 0 && strings.HasSuffix(strings.TrimSpace(ref), "]") {
@@ -81,7 +80,7 @@ func Parse(line string) (p Program, err error) {
 	case !ok || !colon:
 		err = fmt.Errorf("%q: not of the form command = module:function", input.Text(line))
 	case !commandText().MatchString(p.Name) || !IsDotted(p.module) || !IsDotted(p.function):
-		err = fmt.Errorf("%q: its command, module or function is no plain name", input.Text(line))
+		err = fmt.Errorf("%q: invalid command, module or function name", input.Text(line))
 	}
 	return p, err
 }
@@ -96,8 +95,8 @@ func Drop(list []Program, drop func(name string) bool) []Program {
 	return out
 }
 
-// Versioned gives pip and easy_install the programs of the target's python,
-// as pip does: their wheels name those of the python that made them.
+// Versioned renames the programs of pip and easy_install for the target's python, as pip
+// does: their wheels have the version of the python that built them.
 func Versioned(console []Program, python string) []Program {
 	major, _, _ := strings.Cut(python, ".")
 	for _, kind := range []struct {
@@ -121,7 +120,7 @@ func Versioned(console []Program, python string) []Program {
 	return console
 }
 
-// program is the text of an entry point's program, as pip writes it.
+// Text returns the script of an entry point, as pip writes it.
 func (p Program) Text(python string) []byte {
 	return p.fill(`#!%s
 # -*- coding: utf-8 -*-
@@ -134,7 +133,7 @@ if __name__ == '__main__':
 `, python)
 }
 
-// condaProgram is the same as conda and mamba write it.
+// CondaText returns the script of an entry point, as conda and mamba write it.
 func (p Program) CondaText(python string) []byte {
 	return p.fill(`#!%s
 # -*- coding: utf-8 -*-

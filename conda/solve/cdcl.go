@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A literal says of a candidate that it is chosen, or (negative) that it is not.
+// A literal states that a candidate is chosen or (negative) not chosen.
 type literal int32
 
 func is(c *candidate) literal    { return literal(c.id << 1) }
@@ -16,50 +16,49 @@ func (l literal) id() int        { return int(l >> 1) }
 func (l literal) negative() bool { return l&1 == 1 }
 func (l literal) truth() int8    { return 1 - 2*int8(l&1) }
 
-// A clause is literals of which one at least is true.
+// A clause is a list of literals of which at least one must be true.
 type clause struct {
 	literals []literal // the first two are watched
-	edge     *edge     // whose it is; nil when it was learned
-	from     []*clause // what a learned one follows from
-	edges    []*edge   // and the rest of it
+	edge     *edge     // origin of the clause; nil if it was learned
+	from     []*clause // clauses that a learned one follows from
+	edges    []*edge   // edges that a learned one follows from
 }
 
-// A reason is why a literal is true: the others of a clause are false, or one
+// A reason explains why a literal is true: either all others of a clause are false, or one
 // other literal is true.
 type reason struct {
 	clause *clause
-	other  literal // when clause is nil; then edge says whose rule it is, nil that of one package for a name
+	other  literal // if clause is nil; then edge is the rule, or nil for the rule of one package per name
 	edge   *edge
 	given  bool // a decision
 }
 
-// A solver decides for a candidate, follows what comes of it, and learns a
-// clause from each contradiction, so that it does not run into it again
-// (conflict-driven clause learning). What a package asks for becomes clauses
-// only when it is first chosen. Nothing depends on time or chance.
+// A solver decides on candidates, propagates the consequences, and learns a clause from each
+// conflict (conflict-driven clause learning). Dependencies become clauses only when their
+// package is first chosen. Results do not depend on time or chance.
 type solver struct {
 	ctx     context.Context
 	pool    *pool
-	only    map[*edge]bool // the edges that count; nil is all
-	value   []int8         // by candidate: 1 chosen, -1 not, 0 open
+	only    map[*edge]bool // the active edges; nil: all
+	value   []int8         // by candidate: 1 chosen, -1 not chosen, 0 undecided
 	level   []int32
 	why     []reason
 	seen    []bool
-	asked   []bool // its demands are in force
+	asked   []bool // whether the demands are active
 	trail   []literal
-	marks   []int // where the levels begin in the trail
-	next    int   // what of the trail was followed
+	marks   []int // starts of the decision levels in the trail
+	next    int   // number of propagated entries of the trail
 	watch   [][]*clause
-	needs   []*demand // in the order of their coming
+	needs   []*demand // in order of activation
 	rules   map[*family][]*demand
 	chosen  map[*family]*candidate
-	heat    map[*family]int // families of recent contradictions
+	heat    map[*family]int // number of recent conflicts
 	learned int
-	pause   int // contradictions to the next restart
+	pause   int // conflicts until the next restart
 	gap     int
 }
 
-// Bounds of a search.
+// Limits of a search.
 const (
 	maxConflicts = 1 << 20
 	firstGap     = 100
@@ -69,7 +68,7 @@ func newSolver(ctx context.Context, pool *pool, only map[*edge]bool) *solver {
 	return &solver{ctx: ctx, pool: pool, only: only, rules: map[*family][]*demand{}, chosen: map[*family]*candidate{}, heat: map[*family]int{}, pause: firstGap, gap: firstGap}
 }
 
-// grow makes room for candidates that came up.
+// grow extends the tables for new candidates.
 func (s *solver) grow() {
 	n := s.pool.count + 1 - len(s.value)
 	if n <= 0 {
@@ -83,8 +82,8 @@ func (s *solver) grow() {
 	s.watch = append(s.watch, make([][]*clause, 2*n)...)
 }
 
-// search finds a choice that meets all clauses; without one it returns the
-// edges that contradict each other.
+// search finds an assignment that satisfies all clauses. If there is none, it returns the
+// conflicting edges.
 func (s *solver) search() ([]*edge, error) {
 	s.grow()
 	s.set(is(s.pool.root), reason{given: true})
@@ -97,7 +96,7 @@ func (s *solver) search() ([]*edge, error) {
 				return s.core(conflict), nil
 			}
 			if s.learned++; s.learned > maxConflicts {
-				return nil, fmt.Errorf("solving the environment: no answer after %d contradictions; ask for exact versions of more packages", maxConflicts)
+				return nil, fmt.Errorf("solving the environment: no solution after %d conflicts; pin more packages to exact versions", maxConflicts)
 			}
 			c, level := s.learn(conflict)
 			s.back(level)
@@ -118,10 +117,10 @@ func (s *solver) search() ([]*edge, error) {
 	}
 }
 
-// truth is 1 for a true literal, -1 for a false one, 0 for an open one.
+// truth returns 1 for a true literal, -1 for a false one, and 0 for an undecided one.
 func (s *solver) truth(l literal) int8 { return s.value[l.id()] * l.truth() }
 
-// set makes a literal true. It reports a contradiction as the clause that is broken.
+// set makes a literal true. It returns the violated clause if that is a conflict.
 func (s *solver) set(l literal, why reason) *clause {
 	switch s.truth(l) {
 	case 1:
@@ -142,7 +141,7 @@ func (s *solver) set(l literal, why reason) *clause {
 	return nil
 }
 
-// follow carries out what the newest literals bring with them.
+// follow propagates the newest literals.
 func (s *solver) follow() *clause {
 	for s.next < len(s.trail) {
 		l := s.trail[s.next]
@@ -159,9 +158,9 @@ func (s *solver) follow() *clause {
 	return nil
 }
 
-// choose follows the choice of a candidate: no other of its name is chosen, nor
-// what asks for another one, nor what it does not let pass; what it needs
-// becomes a clause.
+// choose propagates the choice of a candidate. It excludes other candidates of the name,
+// those with conflicting demands and those that its own demands exclude, and adds a clause
+// for each dependency.
 func (s *solver) choose(l literal) *clause {
 	c := s.pool.root
 	if l.id() > 0 {
@@ -207,7 +206,7 @@ func (s *solver) choose(l literal) *clause {
 	return nil
 }
 
-// admit puts what a candidate asks for in force.
+// admit activates the demands of a candidate.
 func (s *solver) admit(demands []*demand) (broken *clause) {
 	for _, d := range demands {
 		if s.only != nil && !s.only[d.edge] {
@@ -215,7 +214,7 @@ func (s *solver) admit(demands []*demand) (broken *clause) {
 		}
 		s.rules[d.to] = append(s.rules[d.to], d)
 		if !d.edge.need || !d.any {
-			continue // choose refuses who needs what is not there
+			continue // choose excludes candidates with missing dependencies
 		}
 		s.needs = append(s.needs, d)
 		c := &clause{literals: []literal{isNot(d.by)}, edge: d.edge}
@@ -231,8 +230,8 @@ func (s *solver) admit(demands []*demand) (broken *clause) {
 	return broken
 }
 
-// add puts a clause in force: it watches the two literals that become false
-// last, and follows at once from one that is alone.
+// add activates a clause. It watches the two literals that become false last, and
+// propagates a unit clause immediately.
 func (s *solver) add(c *clause) *clause {
 	for i := range min(2, len(c.literals)) {
 		for j := i + 1; j < len(c.literals); j++ {
@@ -253,13 +252,13 @@ func (s *solver) add(c *clause) *clause {
 	return nil
 }
 
-// lasts says that a is worth watching rather than b.
+// lasts reports whether a is the better literal to watch.
 func (s *solver) lasts(a, b literal) bool {
 	x, y := s.truth(a), s.truth(b)
 	return x > y || (x == y && x < 0 && s.level[a.id()] > s.level[b.id()])
 }
 
-// visit looks at the clauses that watch a literal that became false.
+// visit checks the clauses that watch a literal that became false.
 func (s *solver) visit(l literal) *clause {
 	old := s.watch[l]
 	keep := old[:0]
@@ -284,7 +283,7 @@ func (s *solver) visit(l literal) *clause {
 	return nil
 }
 
-// rewatch watches another literal in the place of the second, which became false.
+// rewatch replaces the second watched literal, which became false.
 func (s *solver) rewatch(c *clause) bool {
 	for i := 2; i < len(c.literals); i++ {
 		if l := c.literals[i]; s.truth(l) >= 0 {
@@ -296,9 +295,9 @@ func (s *solver) rewatch(c *clause) bool {
 	return false
 }
 
-// decide chooses the next candidate: the best of the first name that is wished
-// for; then of what is needed, names that were in contradictions first; then of
-// what is to be installed if it fits. 0 says that all is decided.
+// decide chooses the next candidate: the best for the first unmet want, then for
+// dependencies, those with recent conflicts first, then for optional packages. It returns
+// 0 if everything is decided.
 func (s *solver) decide() literal {
 	var best *demand
 	for _, d := range s.needs {
@@ -335,8 +334,8 @@ func (s *solver) decide() literal {
 	return 0
 }
 
-// learn finds the clause that a contradiction proves, with one literal of the
-// newest level, and the level on which that one follows.
+// learn returns the clause that a conflict proves, which has one literal of the newest
+// level, and the level to return to.
 func (s *solver) learn(conflict *clause) (*clause, int) {
 	now := int32(len(s.marks))
 	c := &clause{literals: []literal{0}}
@@ -374,7 +373,7 @@ func (s *solver) learn(conflict *clause) (*clause, int) {
 	for _, id := range marked {
 		s.seen[id] = false
 	}
-	if s.learned%64 == 0 { // what was long ago counts less
+	if s.learned%64 == 0 { // halve old counts
 		for f := range s.heat {
 			s.heat[f] /= 2
 		}
@@ -388,7 +387,7 @@ func (s *solver) warm(id int) {
 	}
 }
 
-// because is the clause from which a literal follows.
+// because returns the clause that implies a literal.
 func (s *solver) because(l literal) *clause {
 	why := s.why[l.id()]
 	if why.clause != nil || why.given {
@@ -397,7 +396,7 @@ func (s *solver) because(l literal) *clause {
 	return &clause{literals: []literal{l, why.other.not()}, edge: why.edge}
 }
 
-// follows notes what a learned clause is made of.
+// follows records the origins of a learned clause.
 func (c *clause) follows(from *clause) {
 	if from.learned() {
 		c.from = append(c.from, from)
@@ -408,7 +407,7 @@ func (c *clause) follows(from *clause) {
 
 func (c *clause) learned() bool { return c.edge == nil && len(c.from)+len(c.edges) > 0 }
 
-// back takes everything above a level back.
+// back undoes everything above a level.
 func (s *solver) back(level int) {
 	if level >= len(s.marks) {
 		return
@@ -423,7 +422,7 @@ func (s *solver) back(level int) {
 	s.next = min(s.next, len(s.trail))
 }
 
-// core is the edges that a contradiction without decisions follows from.
+// core returns the edges that cause a conflict without decisions.
 func (s *solver) core(conflict *clause) []*edge {
 	var out []*edge
 	edges, clauses, ids := map[*edge]bool{}, map[*clause]bool{}, map[int]bool{}
@@ -464,7 +463,7 @@ func (s *solver) core(conflict *clause) []*edge {
 	return out
 }
 
-// chosenRecords is the answer, without what stands for the machine.
+// chosenRecords returns the solution, without virtual packages.
 func (s *solver) chosenRecords() []*Record {
 	var out []*Record
 	for _, l := range s.trail {

@@ -11,23 +11,22 @@ import (
 	"hpcc/conda/input"
 )
 
-// An Unsolvable is a problem without an answer, in plain words: a headline and
-// the requirements that contradict each other.
+// An Unsolvable is the explanation of a problem without a solution: a headline and the
+// conflicting requirements.
 type Unsolvable struct {
 	lines []string
-	Names []string // of the wishes that have part in it
+	Names []string // of the wants that are part of the conflict
 }
 
 func (e *Unsolvable) Error() string { return strings.Join(e.lines, "\n  ") }
 
-// Bounds of an explanation: solves that may be spent on making it small, and lines.
+// Limits of an explanation: solver runs to minimize it, and lines.
 const (
 	maxExplain = 200
 	maxLines   = 6
 )
 
-// explain makes an error of edges that contradict each other: of as few of them
-// as still do.
+// explain returns an error for conflicting edges, minimized to as few as possible.
 func (l *pool) explain(ctx context.Context, core []*edge) error {
 	core, err := l.smallest(ctx, core)
 	if err != nil {
@@ -37,8 +36,7 @@ func (l *pool) explain(ctx context.Context, core []*edge) error {
 	return t.tell()
 }
 
-// smallest takes edges away as long as the rest is a contradiction. Wishes are
-// taken away last.
+// smallest removes edges while the rest still conflicts. It tries wants last.
 func (l *pool) smallest(ctx context.Context, core []*edge) ([]*edge, error) {
 	slices.SortStableFunc(core, func(a, b *edge) int { return cmp.Compare(a.want, b.want) })
 	need := map[*edge]bool{}
@@ -64,11 +62,11 @@ func (l *pool) smallest(ctx context.Context, core []*edge) ([]*edge, error) {
 	return core, nil
 }
 
-// A telling is an explanation being written.
+// A telling is an explanation under construction.
 type telling struct {
 	pool  *pool
 	core  []*edge
-	alive map[string][]*candidate // what the core's requirements so far leave of a name
+	alive map[string][]*candidate // the candidates of each name that the requirements so far allow
 }
 
 func (t *telling) tell() error {
@@ -109,15 +107,14 @@ func (t *telling) tell() error {
 		e.lines = append(e.lines, fmt.Sprintf("%s cannot be installed together for %s:", input.Join(wants, "and", 5), where))
 	}
 	if n := len(rest) - (maxLines - 1); n > 0 {
-		left := fmt.Sprintf("… and %d requirements between these", n+1)
+		left := fmt.Sprintf("… and %d requirements in between", n+1)
 		rest = slices.Concat(rest[:2], []string{left}, rest[len(rest)-(maxLines-4):])
 	}
 	e.lines = append(e.lines, rest...)
 	return e
 }
 
-// contested says which versions there are of a name that several packages ask
-// for and no wish names.
+// contested lists the versions of names that several packages require and no want names.
 func (t *telling) contested() (lines []string) {
 	count := map[string]int{}
 	for _, x := range t.core {
@@ -133,13 +130,13 @@ func (t *telling) contested() (lines []string) {
 			versions = append(versions, c.rec.Version)
 		}
 		if len(versions) > 0 {
-			lines = append(lines, fmt.Sprintf("of %s there are %s", x.to, input.List(versions)))
+			lines = append(lines, fmt.Sprintf("available versions of %s: %s", x.to, input.List(versions)))
 		}
 	}
 	return lines
 }
 
-// narrow leaves of a name's packages those that pass.
+// narrow keeps the packages of a name that satisfy ok.
 func (t *telling) narrow(name string, ok func(*candidate) bool) {
 	left, known := t.alive[name]
 	if !known {
@@ -154,10 +151,10 @@ func (t *telling) narrow(name string, ok func(*candidate) bool) {
 	t.alive[name] = out
 }
 
-// inOrder puts the requirements of packages into the order in which they are
-// met from the wishes on, and finds what of each name they can be about.
+// inOrder sorts the requirements by their distance from the wants, and narrows the
+// candidates of each name.
 func (t *telling) inOrder() []*edge {
-	var names []string // to be looked at
+	var names []string // still to visit
 	for _, x := range t.core {
 		if x.want > 0 {
 			names = append(names, x.to)
@@ -169,7 +166,7 @@ func (t *telling) inOrder() []*edge {
 	})
 	var out []*edge
 	for len(rest) > 0 {
-		name := rest[0].from // nothing led to it
+		name := rest[0].from // not reachable from the wants
 		if len(names) > 0 {
 			name, names = names[0], names[1:]
 		}
@@ -187,7 +184,7 @@ func (t *telling) inOrder() []*edge {
 	return out
 }
 
-// reach leaves of a name what another asks for.
+// reach narrows a name to what another name requires.
 func (t *telling) reach(x *edge) {
 	passes := map[int]bool{}
 	for _, d := range t.demands(x) {
@@ -198,7 +195,7 @@ func (t *telling) reach(x *edge) {
 	t.narrow(x.to, func(c *candidate) bool { return passes[c.at] })
 }
 
-// demands is an edge's demands of what is left of its name.
+// demands returns the demands of an edge by the remaining candidates of its name.
 func (t *telling) demands(x *edge) []*demand {
 	left, known := t.alive[x.from]
 	var out []*demand
@@ -211,8 +208,8 @@ func (t *telling) demands(x *edge) []*demand {
 	return out
 }
 
-// edge says what packages of one name ask of another. ends says that there is
-// nothing that meets it.
+// edge describes what packages of one name require of another. ends reports that nothing
+// satisfies the requirement.
 func (t *telling) edge(x *edge) (line string, ends bool) {
 	var texts []string
 	var last *match
@@ -232,7 +229,7 @@ func (t *telling) edge(x *edge) (line string, ends bool) {
 	}
 	verb := "needs"
 	if !x.need {
-		verb = "goes only with"
+		verb = "is only compatible with"
 	}
 	if n := len(texts) - 3; n > 0 {
 		texts = append(texts[:3:3], fmt.Sprintf("%d more", n))
@@ -247,7 +244,7 @@ func (t *telling) edge(x *edge) (line string, ends bool) {
 	return line, ends
 }
 
-// none says what there is instead of what a match does not find.
+// none lists the alternatives if a match finds nothing.
 func (t *telling) none(m *match) string {
 	p, s := t.pool.problem, m.spec
 	in := "in the channels"
@@ -281,7 +278,7 @@ func (t *telling) none(m *match) string {
 		}
 		return fmt.Sprintf("the image is not said to have it (%s says so)", how)
 	case len(m.to.candidates) == 0 && len(m.to.broken) > 0:
-		return fmt.Sprintf("no package of %s for %s %s can be used: their versions or requirements are none that hpcc can read", s.Name, p.Subdir, in)
+		return fmt.Sprintf("no package of %s for %s %s can be used: unsupported versions or requirements", s.Name, p.Subdir, in)
 	case len(m.to.candidates) == 0:
 		return fmt.Sprintf("there is no package named %s for %s %s", s.Name, p.Subdir, in)
 	case len(builds) > 0:
@@ -297,7 +294,7 @@ func (f *family) firstOrigin() string {
 	return f.candidates[0].rec.Origin
 }
 
-// newest is the highest version of a name.
+// newest returns the highest version of a name.
 func (f *family) newest() string {
 	if len(f.candidates) == 0 {
 		return "none"
@@ -305,7 +302,7 @@ func (f *family) newest() string {
 	return slices.MaxFunc(f.candidates, func(a, b *candidate) int { return a.version.compare(b.version) }).rec.Version
 }
 
-// versionsText is a name with the versions of candidates: "numpy 1.19.2 to 1.21.2".
+// versionsText returns a name and the range of versions: "numpy 1.19.2 to 1.21.2".
 func versionsText(name string, cs []*candidate) string {
 	if len(cs) == 0 {
 		return name

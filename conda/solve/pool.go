@@ -5,55 +5,55 @@ import (
 	"strings"
 )
 
-// A pool holds what a problem can be solved with: all packages by name, each
-// name's in order of preference. Names are made ready when they are first asked for.
+// A pool holds all available packages by name, in order of preference. Names are prepared
+// on first use.
 type pool struct {
 	problem  *Problem
 	families map[string]*family
-	specs    map[string]*Spec // by text; nil is one that cannot be read
+	specs    map[string]*Spec // by text; nil if invalid
 	matches  map[string]*match
 	edges    map[edgeKey]*edge
 	tops     map[string]top // the best package by the text of a spec
-	count    int            // of candidates, and the id of the next
+	count    int            // number of candidates, and the ID of the next
 	root     *candidate
-	all      []*candidate // by id
+	all      []*candidate // by ID
 }
 
-// A family is all packages of one name.
+// A family is the set of packages of one name.
 type family struct {
 	name       string
-	candidates []*candidate // the best first
-	hidden     []*Record    // in channels that strict priority leaves out
-	broken     []*Record    // with a version or requirement that cannot be read
+	candidates []*candidate // best first
+	hidden     []*Record    // excluded by strict channel priority
+	broken     []*Record    // with an invalid version or requirement
 }
 
-// A candidate is a package that may be chosen.
+// A candidate is a package that can be chosen.
 type candidate struct {
-	id, at  int // at is its place in the family
+	id, at  int // at is the index in the family
 	rec     *Record
 	version version
 	family  *family
 	demands []*demand
 }
 
-// A demand is what one candidate asks of another name: one of its packages
-// that match (need), or none that does not.
+// A demand is a requirement of a candidate on another name: one matching package must be
+// installed (need), or no other package may be.
 type demand struct {
 	*match
 	by   *candidate
 	edge *edge
 }
 
-// A match says which packages of a name a spec lets pass.
+// A match is the set of packages of a name that a spec accepts.
 type match struct {
 	spec *Spec
 	to   *family
 	ok   []bool // by candidate.at
-	any  bool   // one at least
+	any  bool   // at least one
 }
 
-// An edge is all that packages of one name ask of another name: what an
-// explanation speaks of.
+// An edge is the set of requirements of one name's packages on another name. Explanations
+// consist of edges.
 type edge struct {
 	edgeKey
 	demands []*demand
@@ -62,11 +62,10 @@ type edge struct {
 type edgeKey struct {
 	from, to string
 	need     bool
-	want     int // place among the problem's wishes; from is "" then
+	want     int // index of the want; then from is ""
 }
 
-// newPool makes a pool of the records, of which those of earlier channels are
-// earlier.
+// newPool returns a pool of the records, which are in the order of the channels.
 func newPool(p *Problem, records []*Record) *pool {
 	l := &pool{problem: p, families: map[string]*family{}, specs: map[string]*Spec{}, matches: map[string]*match{}, edges: map[edgeKey]*edge{}, tops: map[string]top{}}
 	byName := map[string][]*Record{}
@@ -91,8 +90,8 @@ func newPool(p *Problem, records []*Record) *pool {
 	return l
 }
 
-// allowed leaves out what strict channel priority hides, and archives of the
-// old format that have a twin.
+// allowed removes records that strict channel priority hides, and archives in the old
+// format that also exist in the new one.
 func (l *pool) allowed(f *family, rs []*Record) []*Record {
 	named := l.problem.From[f.name]
 	for _, s := range l.problem.Wants {
@@ -119,7 +118,7 @@ func (l *pool) allowed(f *family, rs []*Record) []*Record {
 	return out
 }
 
-// admit makes a record a candidate of its family.
+// admit adds a record to its family as a candidate.
 func (l *pool) admit(f *family, r *Record) {
 	v, err := parseVersion(r.Version)
 	if err != nil {
@@ -129,7 +128,7 @@ func (l *pool) admit(f *family, r *Record) {
 	f.candidates = append(f.candidates, &candidate{rec: r, version: v, family: f})
 }
 
-// spec parses a requirement of a package; nil is one that cannot be read.
+// spec parses a requirement of a package; nil if invalid.
 func (l *pool) spec(text string) *Spec {
 	s, ok := l.specs[text]
 	if !ok {
@@ -139,7 +138,7 @@ func (l *pool) spec(text string) *Spec {
 	return s
 }
 
-// family is all packages of a name, none when there are none.
+// family returns all packages of a name.
 func (l *pool) family(name string) *family {
 	f := l.families[name]
 	if f == nil {
@@ -149,7 +148,7 @@ func (l *pool) family(name string) *family {
 	return f
 }
 
-// match tells which of a name's packages pass.
+// match returns the packages that a spec accepts.
 func (l *pool) match(s *Spec) *match {
 	m := l.matches[s.text]
 	if m == nil {
@@ -164,7 +163,7 @@ func (l *pool) match(s *Spec) *match {
 	return m
 }
 
-// ready is a name's packages, the best first, each with its number.
+// ready returns a name's packages, best first, with IDs.
 func (l *pool) ready(name string) *family {
 	f := l.family(name)
 	if len(f.candidates) == 0 || f.candidates[0].id > 0 {
@@ -189,7 +188,7 @@ func (l *pool) ready(name string) *family {
 	return f
 }
 
-// ask fills in what a candidate asks of others.
+// ask returns the demands of a candidate, computed on first use.
 func (l *pool) ask(c *candidate) []*demand {
 	if c.demands != nil || c == l.root {
 		return c.demands
@@ -206,8 +205,8 @@ func (l *pool) ask(c *candidate) []*demand {
 	return c.demands
 }
 
-// needs is a record's requirements. python brings pip with it, which conda adds
-// likewise: its users expect it.
+// needs returns a record's requirements. Like conda, it adds pip to python, because users
+// expect it.
 func (l *pool) needs(r *Record) []string {
 	if l.problem.Pip && r.Name == "python" && l.families["pip"] != nil {
 		return append(slices.Clip(r.Depends), "pip")

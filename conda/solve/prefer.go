@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// sort puts a name's packages in order of preference: without features that
-// are tracked (they mark what is not to be taken by default); where channels
-// mix, of the earlier channel; what the export has, else the nearest to it; the
-// higher version; the higher build number; what goes with higher versions of
-// the packages that it needs; what brings fewer packages with it; the later.
+// sort orders a name's packages by preference: without track_features, which mark
+// non-default packages; if channels mix, from the earlier channel; as in the export, or
+// closest to it; higher version; higher build number; compatible with higher versions of
+// its dependencies; fewer dependencies; later timestamp.
 func (l *pool) sort(f *family) {
 	kept, keep := l.problem.Keep[f.name]
 	var goal version
@@ -48,8 +47,7 @@ func asInt(b bool) int {
 	return 0
 }
 
-// channelRanks numbers the channels of a name's packages, which are in the
-// order of the channels.
+// channelRanks numbers the channels of a name's packages, which are in channel order.
 func (f *family) channelRanks() map[string]int {
 	out := map[string]int{}
 	for _, c := range f.candidates {
@@ -85,7 +83,7 @@ func (l *pool) sortTied(cs []*candidate) {
 	})
 }
 
-// common is the names, in order, that all of the candidates need.
+// common returns the sorted names that all of the candidates require.
 func (l *pool) common(cs []*candidate) []string {
 	count := map[string]int{}
 	for i, c := range cs {
@@ -110,14 +108,14 @@ type top struct {
 	rec *Record
 }
 
-// heights is the best package that a requirement lets pass.
+// heights describes the best package that a requirement accepts.
 type heights struct {
 	found    bool
 	features int
 	version  version
 }
 
-// compare puts the better first.
+// compare sorts the better first.
 func (h heights) compare(g heights) int {
 	if h.found != g.found {
 		return asInt(g.found) - asInt(h.found)
@@ -125,8 +123,8 @@ func (h heights) compare(g heights) int {
 	return cmp.Or(cmp.Compare(h.features, g.features), g.version.compare(h.version))
 }
 
-// reach is the best that a candidate lets pass of each of the names; the worst
-// of its requirements counts where it has several.
+// reach returns the best packages of the names that a candidate accepts. If it has several
+// requirements on a name, the worst counts.
 func (l *pool) reach(c *candidate, names []string) []heights {
 	out := make([]heights, len(names))
 	for i, n := range names {
@@ -144,8 +142,8 @@ func (l *pool) reach(c *candidate, names []string) []heights {
 	return out
 }
 
-// highest is the best that a spec lets pass, with its height. The name's
-// packages need not be in order yet.
+// highest returns the best package that a spec accepts. The name's packages need not be
+// sorted yet.
 func (l *pool) highest(s *Spec) (best heights, rec *Record) {
 	if t, ok := l.tops[s.text]; ok {
 		return t.heights, t.rec
@@ -161,7 +159,7 @@ func (l *pool) highest(s *Spec) (best heights, rec *Record) {
 	return best, rec
 }
 
-// differ tells whether candidates need different names.
+// differ reports whether the candidates require different names.
 func (l *pool) differ(cs []*candidate) bool {
 	first := ""
 	for i, c := range cs {
@@ -179,8 +177,8 @@ func (l *pool) differ(cs []*candidate) bool {
 	return false
 }
 
-// closure counts the names that a package needs, and those that they need, in
-// the best packages that there are.
+// closure counts the direct and indirect dependencies of a package, using the best package
+// of each name.
 func (l *pool) closure(r *Record) int {
 	seen := map[string]bool{r.Name: true}
 	queue := []*Record{r}
@@ -200,16 +198,15 @@ func (l *pool) closure(r *Record) int {
 	return len(seen)
 }
 
-// nearer puts the version first that is nearer to a goal: that has more of its
-// first numbers, then the smaller distance in the number that differs, then the higher.
+// nearer orders versions by distance to a goal: more equal leading numbers, then the smaller
+// difference in the next number, then the higher version.
 func nearer(a, b, goal version) int {
 	i, x := a.distance(goal)
 	j, y := b.distance(goal)
 	return cmp.Or(cmp.Compare(j, i), cmp.Compare(x, y))
 }
 
-// distance is how many numbers at the head are the goal's, and how far the next
-// one is from it.
+// distance returns the number of equal leading numbers, and the difference in the next.
 func (v version) distance(goal version) (same int, off uint64) {
 	n := max(len(v.release), len(goal.release))
 	for same < n {
@@ -233,7 +230,7 @@ func (v version) distance(goal version) (same int, off uint64) {
 	return same + 1, 0
 }
 
-// value is a number as far as it goes.
+// value returns a run of digits as a number, saturating at the maximum.
 func (r run) value() uint64 {
 	if r.kind != number {
 		return 0

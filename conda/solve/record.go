@@ -10,7 +10,7 @@ import (
 	"hpcc/conda/fetch"
 )
 
-// A Record is what a channel's index says of a package (CEP 36), and where it is.
+// A Record is the description of a package in a channel's index (CEP 36), with its URL.
 type Record struct {
 	Name        string   `json:"name"`
 	Version     string   `json:"version"`
@@ -25,10 +25,10 @@ type Record struct {
 	License       string          `json:"license,omitempty"`
 	SitePackages  string          `json:"python_site_packages_path,omitempty"`
 	TrackFeatures features        `json:"track_features,omitempty"`
-	Origin        string          // the channel
+	Origin        string          // URL of the channel
 }
 
-// noarch is "", "generic" or "python".
+// NoarchKind returns "", "generic" or "python".
 func (r *Record) NoarchKind() string {
 	switch s := strings.Trim(string(r.Noarch), `"`); s {
 	case "python", "generic":
@@ -39,8 +39,8 @@ func (r *Record) NoarchKind() string {
 	return ""
 }
 
-// Channel is where the package is from, as an image records it; conda has the
-// same word for packages that it does not know from where they are.
+// Channel returns the channel of a package as images record it. Like conda, it uses
+// "<unknown>" for packages without a channel.
 func (r *Record) Channel() string {
 	if s := fetch.Public(r.Origin); s != "" {
 		return s
@@ -56,7 +56,7 @@ var (
 	buildText   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_.+]{1,64}$`) })
 )
 
-// SplitFile takes a package's file name apart: from the right, at "-", twice.
+// SplitFile splits a file name into name, version and build, at the last two "-".
 func SplitFile(fn string) (name, version, build string, ok bool) {
 	fn = strings.TrimSuffix(strings.TrimSuffix(path.Base(fn), ".conda"), ".tar.bz2")
 	i := strings.LastIndexByte(fn, '-')
@@ -71,8 +71,8 @@ func SplitFile(fn string) (name, version, build string, ok bool) {
 	return name, version, build, IsName(name) && IsVersion(version) && IsBuild(build)
 }
 
-// From says whether a record is from the channel that an entry names: by URL or
-// name, with or without a platform.
+// From reports whether a record is from the channel that an entry names by URL or name,
+// with or without a platform.
 func (r *Record) From(channel string) bool {
 	for _, sub := range []string{r.Subdir, "noarch"} {
 		channel = strings.TrimSuffix(channel, "/"+sub)
@@ -80,18 +80,18 @@ func (r *Record) From(channel string) bool {
 	return channel == "" || r.Origin == strings.TrimRight(channel, "/") || (!strings.Contains(channel, "://") && strings.HasSuffix(r.Origin, "/"+channel))
 }
 
-// pythonTag is how a build string says for which python it is: py311, py3.11, cp311.
+// pythonTag matches the python version in a build string: py311, py3.11, cp311.
 var pythonTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:py|cp)(\d)\.?(\d{1,2})(?:\D|$)`) })
 
-// Fits reports whether the build is for python X.Y, or for any.
+// Fits reports whether the build is for python X.Y, or for any python.
 func (r *Record) Fits(python string) bool {
 	m := pythonTag().FindStringSubmatch(r.Build)
 	return m == nil || python == "" || m[1]+"."+m[2] == python
 }
 
-// Better prefers, among records of one name and version, the first channel, the
-// higher build number, the later, and then the .conda archive, which is faster
-// to read.
+// Better reports whether r is preferred to best, a record of the same name and version: by
+// first channel, higher build number, later timestamp, and then the .conda archive, which
+// is faster to read.
 func (r *Record) Better(best *Record) bool {
 	switch {
 	case best == nil:
@@ -108,8 +108,7 @@ func (r *Record) Better(best *Record) bool {
 	return strings.HasSuffix(r.FileName, ".conda") && !strings.HasSuffix(best.FileName, ".conda")
 }
 
-// Dependency is the name in a MatchSpec; "" for virtual packages, which stand
-// for the machine.
+// Dependency returns the name in a MatchSpec, or "" for virtual packages.
 func Dependency(spec string) string {
 	if i := strings.Index(spec, "::"); i >= 0 {
 		spec = spec[i+2:]
@@ -124,8 +123,8 @@ func Dependency(spec string) string {
 	return n
 }
 
-// features are the names in a record's track_features: a text, with blanks or
-// commas between them, or a list. Anything else is none.
+// features are the names in a record's track_features: a list, or a string separated by
+// blanks or commas. Anything else is ignored.
 type features []string
 
 func (f *features) UnmarshalJSON(b []byte) error {
@@ -139,11 +138,11 @@ func (f *features) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// IsName reports whether s can be the name of a package (CEP 26).
+// IsName reports whether s is a valid package name (CEP 26).
 func IsName(s string) bool { return nameText().MatchString(s) }
 
-// IsVersion reports whether s can be a version, as far as its characters say (CEP 33).
+// IsVersion reports whether s has only characters that are valid in versions (CEP 33).
 func IsVersion(s string) bool { return versionText().MatchString(s) }
 
-// IsBuild reports whether s can be a build string (CEP 26).
+// IsBuild reports whether s is a valid build string (CEP 26).
 func IsBuild(s string) bool { return buildText().MatchString(s) }

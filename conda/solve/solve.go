@@ -1,11 +1,11 @@
-// Package solve chooses packages of conda channels that go together.
+// Package solve chooses compatible packages from conda channels.
 //
-//	Records of the channels, wishes → Problem.Solve → Records, or Unsolvable: why not
+// records of the channels, wants → Problem.Solve → records, or Unsolvable with the reason
 //
-// It knows the order of versions (CEP 33), the conditions in a [Spec] (CEP 29), and
-// conda's preferences. The solver learns a clause from each contradiction; what it
-// answers does not depend on time or chance. Records and specs of an index are not
-// trusted: a search and an explanation are bounded. It fetches nothing itself.
+// It implements version order (CEP 33), constraints in a [Spec] (CEP 29) and conda's
+// preferences. The solver learns a clause from each conflict; its result does not depend on
+// time or chance. Records and specs are not trusted: searches and explanations are limited.
+// The package itself downloads nothing.
 package solve
 
 import (
@@ -13,27 +13,27 @@ import (
 	"fmt"
 )
 
-// A Problem is which packages are wanted, from where, for which machine.
+// A Problem describes which packages are wanted, from which channels, for which machine.
 type Problem struct {
 	Subdir   string
 	Channels []string // URLs, in order of preference
-	Flexible bool     // a later channel may serve where the earlier have nothing that fits; else the first that has a name has it alone
-	Pip      bool     // python brings pip with it
-	Wants    []*Spec  // all must be met; earlier ones have the better choice
+	Flexible bool     // use a later channel if the earlier ones have no match; else the first channel with a name owns it
+	Pip      bool     // python implies pip
+	Wants    []*Spec  // all must be satisfied; earlier ones are optimized first
 	Keep     map[string]Kept
-	From     map[string]string // channels by the names that are to come from them
-	Also     []string          // names to install if they fit
-	Virtual  []*Record         // what the machine has
+	From     map[string]string // required channels by package name
+	Also     []string          // optional names, installed if they fit
+	Virtual  []*Record         // virtual packages of the machine
 
-	Found map[string][]*Record // by name, when it was solved
+	Found map[string][]*Record // the records by name, set by Solve
 }
 
-// Kept is a version that is to stay, or the nearest to it, if the name is installed at all.
-// python is X.Y of the python that its builds are to be for, if they say.
+// Kept is a version to keep, or to approximate, if its name is installed at all. Python is
+// the X.Y that builds must support, if they depend on it.
 type Kept struct{ Version, Build, Python string }
 
-// Solve finds packages that meet a problem, or says in an *unsolvable why there are none. fetch
-// reads the records of names, in the order of the channels; it is asked for names in waves.
+// Solve finds packages that satisfy a problem; if there are none, the error is an
+// [Unsolvable]. It calls fetch repeatedly, with the names that are still unknown.
 func (p *Problem) Solve(ctx context.Context, fetch Fetcher) ([]*Record, error) {
 	records, err := p.Gather(ctx, fetch)
 	if err != nil {
@@ -42,7 +42,7 @@ func (p *Problem) Solve(ctx context.Context, fetch Fetcher) ([]*Record, error) {
 	return p.SolveWith(ctx, records)
 }
 
-// SolveWith solves with the records that there are.
+// SolveWith solves with the given records.
 func (p *Problem) SolveWith(ctx context.Context, records []*Record) ([]*Record, error) {
 	pool := newPool(p, records)
 	s := newSolver(ctx, pool, nil)
@@ -56,14 +56,14 @@ func (p *Problem) SolveWith(ctx context.Context, records []*Record) ([]*Record, 
 	return s.chosenRecords(), nil
 }
 
-// A Fetcher reads all records of names.
+// A Fetcher reads all records of names, in the order of the channels.
 type Fetcher func(ctx context.Context, names map[string]bool) ([]*Record, error)
 
-// maxRecords bounds what a problem may look at: conda-forge's linux-64 has
-// less than a million.
+// maxRecords limits the records of a problem: conda-forge's linux-64 has less than a
+// million.
 const maxRecords = 4_000_000
 
-// Gather reads the records of all names that the wished ones can need.
+// Gather reads the records of the wanted names and of all possible dependencies.
 func (p *Problem) Gather(ctx context.Context, fetch Fetcher) ([]*Record, error) {
 	known := map[string]bool{}
 	wave := map[string]bool{}
@@ -86,7 +86,7 @@ func (p *Problem) Gather(ctx context.Context, fetch Fetcher) ([]*Record, error) 
 			return nil, err
 		}
 		if all = append(all, records...); len(all) > maxRecords {
-			return nil, fmt.Errorf("the channels have more than %d packages that could be needed", maxRecords)
+			return nil, fmt.Errorf("the channels have more than %d packages that could be dependencies", maxRecords)
 		}
 		wave = map[string]bool{}
 		for _, r := range records {
@@ -106,8 +106,8 @@ func (p *Problem) Gather(ctx context.Context, fetch Fetcher) ([]*Record, error) 
 	return all, nil
 }
 
-// ruledOut says that a wish for the very name leaves a record out: what it
-// needs is of no interest.
+// ruledOut reports whether a want for the same name excludes a record, so that its
+// dependencies are irrelevant.
 func (p *Problem) ruledOut(r *Record) bool {
 	for _, s := range p.Wants {
 		if s.Name == r.Name {

@@ -11,7 +11,7 @@ import (
 	"hpcc/conda/input"
 )
 
-// A Spec is a MatchSpec (CEP 29): a wish for a package.
+// A Spec is a MatchSpec (CEP 29), a constraint on a package.
 //
 //	[channel[/subdir]::]name [version [build]]   name=1.8   name[key=value,…]
 type Spec struct {
@@ -20,7 +20,7 @@ type Spec struct {
 	subdir      string
 	Name        string // lower case, never a pattern
 	version     constraint
-	build       func(string) bool // nil is any
+	build       func(string) bool // nil: any build
 	buildNumber constraint
 	fn          string
 	md5, sha256 string
@@ -29,33 +29,33 @@ type Spec struct {
 
 func (s *Spec) String() string { return s.text }
 
-// maxSpec bounds the length of a MatchSpec.
+// maxSpec limits the length of a MatchSpec, in bytes.
 const maxSpec = 4096
 
-// ParseSpec reads a MatchSpec with conda's meaning: one "=" before a version
-// is "begins with", two are "equal", and with a build one is "equal" too.
+// ParseSpec parses a MatchSpec as conda does: "=" before a version means "starts with", "=="
+// means "equal", and "=" with a build means "equal" too.
 func ParseSpec(text string) (*Spec, error) {
 	s := &Spec{text: strings.Join(strings.Fields(text), " ")}
 	if err := s.parse(text); err != nil {
-		return nil, fmt.Errorf("%q is no MatchSpec: %w", input.Text(s.text), err)
+		return nil, fmt.Errorf("%q is not a MatchSpec: %w", input.Text(s.text), err)
 	}
 	return s, nil
 }
 
 func (s *Spec) parse(text string) error {
 	if len(text) > maxSpec {
-		return fmt.Errorf("it has more than %d bytes", maxSpec)
+		return fmt.Errorf("longer than %d bytes", maxSpec)
 	}
 	text, _, _ = strings.Cut(text, "#")
 	text = strings.TrimSpace(text)
 	if strings.Contains(text, "://") && !strings.Contains(text, "::") {
-		return errors.New("a URL is not looked for")
+		return errors.New("URLs are not supported")
 	}
 	text, keys, err := cutKeys(text)
 	if err != nil {
 		return err
 	}
-	if i := strings.LastIndexByte(text, ':'); i >= 0 { // channel:namespace:name; nobody uses namespaces
+	if i := strings.LastIndexByte(text, ':'); i >= 0 { // channel:namespace:name; namespaces are unused
 		ch := text[:i]
 		text = text[i+1:]
 		j := strings.LastIndexByte(ch, ':')
@@ -69,7 +69,7 @@ func (s *Spec) parse(text string) error {
 		end = len(text)
 	}
 	if s.Name = strings.ToLower(text[:end]); !IsName(s.Name) {
-		return fmt.Errorf("%q is no package name", input.Text(s.Name))
+		return fmt.Errorf("%q is not a package name", input.Text(s.Name))
 	}
 	version, build := splitBuild(strings.TrimSpace(text[end:]))
 	if err := s.set("version", version); err != nil {
@@ -86,7 +86,7 @@ func (s *Spec) parse(text string) error {
 	return nil
 }
 
-// setChannel reads "channel" or "channel/subdir".
+// setChannel parses "channel" or "channel/subdir".
 func (s *Spec) setChannel(ch string) {
 	s.channel = ch
 	if i := strings.LastIndexByte(ch, '/'); i >= 0 && (ch[i+1:] == "noarch" || fetch.IsPlatform(ch[i+1:])) {
@@ -94,17 +94,16 @@ func (s *Spec) setChannel(ch string) {
 	}
 }
 
-// splitBuild takes what stands behind a name apart into version and build, as
-// conda does: the build is a last word behind a blank or "=" that no operator
-// or comma leads to. What comes back is the version without the "=" that means
-// "equal", or with "*" where "=" means "begins with".
+// splitBuild splits the text after a name into version and build as conda does. The build
+// is the last field after a blank or "=" that does not follow an operator or comma. The
+// returned version lacks an "=" that means "equal", and has "*" if "=" means "starts with".
 func splitBuild(rest string) (version, build string) {
 	version = rest
 	for i := len(rest) - 1; i > 0; i-- {
 		if c := rest[i]; strings.IndexByte(",|<>~()!", c) >= 0 {
 			break
 		} else if c == ' ' || c == '=' {
-			// A second blank may stand before it: "name  >=1" has no build.
+			// The name may be followed by several blanks: "name  >=1" has no build.
 			before := strings.TrimRight(rest[:i], " ")
 			after := strings.TrimSpace(rest[i+1:])
 			if after != "" && before != "" && strings.IndexByte("=!|,<>~(", before[len(before)-1]) < 0 {
@@ -116,7 +115,7 @@ func splitBuild(rest string) (version, build string) {
 	version = strings.ReplaceAll(version, " ", "")
 	bare := strings.TrimPrefix(version, "=")
 	switch {
-	case bare == version || strings.ContainsAny(bare, ",|("): // no "=" or more than one version
+	case bare == version || strings.ContainsAny(bare, ",|("): // no "=", or several versions
 	case strings.HasPrefix(bare, "="):
 		if !strings.ContainsAny(bare[1:], "=<>!~") {
 			version = "==" + bare[1:]
@@ -129,7 +128,7 @@ func splitBuild(rest string) (version, build string) {
 	return version, build
 }
 
-// cutKeys takes "[key=value,…]" off the end; values may be quoted.
+// cutKeys cuts "[key=value,…]" off the end; values may be quoted.
 func cutKeys(text string) (rest string, keys [][2]string, err error) {
 	i := strings.IndexByte(text, '[')
 	if i < 0 {
@@ -137,7 +136,7 @@ func cutKeys(text string) (rest string, keys [][2]string, err error) {
 	}
 	in, ok := strings.CutSuffix(strings.TrimSpace(text[i+1:]), "]")
 	if !ok {
-		return "", nil, errors.New("\"[\" is not closed at its end")
+		return "", nil, errors.New("\"[\" is not closed")
 	}
 	rest = strings.TrimSpace(text[:i])
 	for in = strings.TrimSpace(in); in != ""; in = strings.TrimSpace(in) {
@@ -149,11 +148,11 @@ func cutKeys(text string) (rest string, keys [][2]string, err error) {
 		if value != "" && (value[0] == '"' || value[0] == '\'') {
 			end := strings.IndexByte(value[1:], value[0])
 			if end < 0 {
-				return "", nil, fmt.Errorf("the value of %s lacks a quote", input.Text(key))
+				return "", nil, fmt.Errorf("unclosed quote in the value of %s", input.Text(key))
 			}
 			value, in = value[1:end+1], strings.TrimSpace(value[end+2:])
 			if in != "" && in[0] != ',' {
-				return "", nil, fmt.Errorf("no comma behind the value of %s", input.Text(key))
+				return "", nil, fmt.Errorf("missing comma after the value of %s", input.Text(key))
 			}
 			in = strings.TrimPrefix(in, ",")
 		} else {
@@ -164,7 +163,7 @@ func cutKeys(text string) (rest string, keys [][2]string, err error) {
 	return rest, keys, nil
 }
 
-// set fills one field; an empty value says nothing.
+// set sets one field; an empty value is ignored.
 func (s *Spec) set(key, value string) (err error) {
 	if value == "" {
 		return nil
@@ -189,14 +188,14 @@ func (s *Spec) set(key, value string) (err error) {
 	case "track_features":
 		s.features = splitFeatures(value)
 	case "license", "license_family", "url", "features", "optional", "target":
-		return fmt.Errorf("hpcc does not select packages by %s", key)
+		return fmt.Errorf("unsupported key %s", key)
 	default:
-		return fmt.Errorf("there is no key %q", input.Text(key))
+		return fmt.Errorf("unknown key %q", input.Text(key))
 	}
 	return err
 }
 
-// matches tells whether a record is what the spec asks for. v is its parsed version.
+// matches reports whether a record satisfies the spec. v is its parsed version.
 func (s *Spec) matches(r *Record, v version) bool {
 	switch {
 	case s.Name != r.Name, s.version != nil && !s.version(v), s.build != nil && !s.build(r.Build),
@@ -218,8 +217,8 @@ func (s *Spec) matches(r *Record, v version) bool {
 	return true
 }
 
-// textMatcher matches a build: ^regular expression$, a pattern with "*", or the
-// very text. Capitals do not matter (CEP 29).
+// textMatcher returns a matcher for builds: ^regular expression$, a pattern with "*", or
+// the exact text. Case does not matter (CEP 29).
 func textMatcher(p string) (func(string) bool, error) {
 	if strings.HasPrefix(p, "^") || strings.HasSuffix(p, "$") {
 		return regexMatcher(p)
@@ -236,12 +235,12 @@ func regexMatcher(p string) (func(string) bool, error) {
 	}
 	re, err := regexp.Compile("(?i)" + p)
 	if err != nil {
-		return nil, fmt.Errorf("regular expression %q cannot be read", input.Text(p))
+		return nil, fmt.Errorf("invalid regular expression %q", input.Text(p))
 	}
 	return re.MatchString, nil
 }
 
-// globMatcher matches a pattern in which "*" is any text.
+// globMatcher returns a matcher for a pattern in which "*" matches any text.
 func globMatcher(p string) (func(string) bool, error) {
 	parts := strings.Split(strings.ToLower(p), "*")
 	first, last := parts[0], parts[len(parts)-1]
@@ -263,19 +262,18 @@ func globMatcher(p string) (func(string) bool, error) {
 	}, nil
 }
 
-// A constraint is what a spec asks of a version.
+// A constraint reports whether a version is acceptable.
 type constraint func(version) bool
 
-// maxNesting bounds the parentheses in a constraint.
+// maxNesting limits the parentheses in a constraint.
 const maxNesting = 32
 
-// parseConstraint reads constraints that "," (and) and "|" (or) join; "," binds
-// tighter.
+// parseConstraint parses constraints joined by "," (and) and "|" (or); "," binds tighter.
 func parseConstraint(text string) (constraint, error) {
 	p := constraintParser{rest: strings.ReplaceAll(text, " ", "")}
 	c, err := p.or(0)
 	if err == nil && p.rest != "" {
-		err = fmt.Errorf("%q stands behind the end", input.Text(p.rest))
+		err = fmt.Errorf("unexpected %q at the end", input.Text(p.rest))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("version %q: %w", input.Text(text), err)
@@ -322,12 +320,12 @@ func (p *constraintParser) one(depth int) (constraint, error) {
 		}
 		c, err := p.or(depth + 1)
 		if err == nil && !p.take(')') {
-			err = errors.New("a parenthesis is not closed")
+			err = errors.New("unclosed parenthesis")
 		}
 		return c, err
 	}
 	end := strings.IndexAny(p.rest, ",|()")
-	if strings.HasPrefix(p.rest, "^") { // to its "$": it may hold all of them
+	if strings.HasPrefix(p.rest, "^") { // up to "$", since it may contain operators
 		if end = strings.IndexByte(p.rest, '$') + 1; end == 0 {
 			end = len(p.rest)
 		}
@@ -340,8 +338,7 @@ func (p *constraintParser) one(depth int) (constraint, error) {
 	return compareTo(text)
 }
 
-// compareTo reads one constraint: an operator and a version, a version, or a
-// pattern.
+// compareTo parses one constraint: an operator and a version, a version, or a pattern.
 func compareTo(text string) (constraint, error) {
 	op, operand := "", text
 	for _, o := range []string{"==", "!=", "<=", ">=", "~=", "=", "<", ">"} {
@@ -352,7 +349,7 @@ func compareTo(text string) (constraint, error) {
 	}
 	switch {
 	case operand == "":
-		return nil, errors.New("a version is missing")
+		return nil, errors.New("missing version")
 	case op == "" && (text[0] == '^' || text[len(text)-1] == '$'):
 		m, err := regexMatcher(text)
 		return func(v version) bool { return m(v.text) }, err
@@ -367,7 +364,7 @@ func compareTo(text string) (constraint, error) {
 	line := strings.TrimSuffix(strings.TrimRight(operand, "*"), ".") // of 1.2.* or 1.2*
 	starred := line != operand
 	if starred && op == "~=" {
-		return nil, fmt.Errorf("%q makes no sense: take \"*\" off", input.Text(text))
+		return nil, fmt.Errorf("%q is invalid: remove \"*\"", input.Text(text))
 	}
 	w, err := parseVersion(line)
 	if err != nil {
@@ -376,7 +373,7 @@ func compareTo(text string) (constraint, error) {
 	return operator(op, w, starred)
 }
 
-// operator is a comparison with w; starred says that w stands for its line.
+// operator returns a comparison with w; starred: w was followed by "*".
 func operator(op string, w version, starred bool) (constraint, error) {
 	switch op {
 	case "=":
@@ -394,7 +391,7 @@ func operator(op string, w version, starred bool) (constraint, error) {
 		return func(v version) bool { return v.compare(w) > 0 }, nil
 	case ">=":
 		return func(v version) bool { return v.compare(w) >= 0 }, nil
-	case "~=": // at least w, and of the line that w's last part counts
+	case "~=": // at least w, with the same components except the last
 		i := strings.LastIndexByte(w.text, '.')
 		if i < 0 {
 			return nil, fmt.Errorf("\"~=%s\" needs two parts, as in ~=1.2", w.text)
@@ -409,7 +406,7 @@ func splitFeatures(s string) features {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == ',' })
 }
 
-// Meets reports whether a package fulfils the spec.
+// Meets reports whether a package satisfies the spec.
 func (s *Spec) Meets(r *Record) bool {
 	v, err := parseVersion(r.Version)
 	return err == nil && s.matches(r, v)

@@ -13,23 +13,23 @@ import (
 //
 //	[epoch!]component{.component}[+local{.component}]
 //
-// "_" and "-" separate components as "." does. A component is runs of digits
-// and of other characters: 1.0rc1 is 1, 0-rc-1. Runs compare in the order
-// dev < other words < numbers < post; what one version lacks counts as 0.
+// "_" and "-" separate components like ".". A component consists of runs of digits and of
+// other characters: 1.0rc1 is 1, 0-rc-1. The order of runs is dev < other letters < numbers
+// < post; missing runs count as 0.
 type version struct {
 	text    string
 	release []component // the first is the epoch
 	local   []component
 }
 
-// A component begins with a number: 0 is put before a word, so that numbers
-// meet numbers and words meet words.
+// A component begins with a number: 0 is inserted before letters, so that numbers are
+// compared with numbers and letters with letters.
 type component []run
 
-// A run is digits or a word.
+// A run is a sequence of digits or of letters.
 type run struct {
 	kind runKind
-	text string // digits without zeros at the head, so that no number is too large
+	text string // digits without leading zeros, as text to avoid overflow
 }
 
 type runKind int8
@@ -40,10 +40,10 @@ const (
 	post // above all numbers
 )
 
-// maxVersion bounds the length of a version; CEP 26 lets channels have 64.
+// maxVersion limits the length of a version, in bytes; CEP 26 allows 64.
 const maxVersion = 256
 
-// parseVersion reads a version.
+// parseVersion parses a version.
 func parseVersion(s string) (version, error) {
 	v := version{text: s}
 	t := strings.ToLower(strings.TrimSpace(s))
@@ -51,14 +51,14 @@ func parseVersion(s string) (version, error) {
 		t = strings.ReplaceAll(t, "-", "_")
 	}
 	if t == "" || len(t) > maxVersion || strings.ContainsFunc(t, notOfVersion) {
-		return v, fmt.Errorf("%q is no version", input.Text(s))
+		return v, fmt.Errorf("%q is not a version", input.Text(s))
 	}
 	epoch, rest, ok := strings.Cut(t, "!")
 	if !ok {
 		epoch, rest = "0", t
 	}
 	rest, local, hasLocal := strings.Cut(rest, "+")
-	err := errors.New("one \"!\" and one \"+\" at most, digits before the first")
+	err := errors.New("at most one \"!\", after digits, and one \"+\"")
 	if input.Digits(epoch) == len(epoch) && epoch != "" && !strings.ContainsAny(rest, "!") && !strings.ContainsAny(local, "!+") {
 		v.release, err = components(rest)
 		v.release = append([]component{{digitRun(epoch)}}, v.release...)
@@ -67,7 +67,7 @@ func parseVersion(s string) (version, error) {
 		}
 	}
 	if err != nil {
-		return v, fmt.Errorf("%q is no version: %w", input.Text(s), err)
+		return v, fmt.Errorf("%q is not a version: %w", input.Text(s), err)
 	}
 	return v, nil
 }
@@ -76,9 +76,8 @@ func notOfVersion(r rune) bool {
 	return !((r >= '0' && r <= '9') || (r >= 'a' && r <= 'z') || strings.ContainsRune("*.+!_", r))
 }
 
-// components takes a version without epoch and local part to pieces. A "_" at
-// the end separates nothing: it makes the word before it lower than a letter,
-// as versions of openssl want it.
+// components splits a version without epoch and local part. As openssl's versions require,
+// a "_" at the end makes the letters before it lower than a letter.
 func components(s string) ([]component, error) {
 	tail := ""
 	if strings.HasSuffix(s, "_") {
@@ -86,7 +85,7 @@ func components(s string) ([]component, error) {
 	}
 	parts := strings.FieldsFunc(s, func(r rune) bool { return r == '.' || r == '_' })
 	if len(parts) != strings.Count(s, ".")+strings.Count(s, "_")+1 {
-		return nil, errors.New("a part between dots is empty")
+		return nil, errors.New("empty component")
 	}
 	parts[len(parts)-1] += tail
 	out := make([]component, 0, len(parts)+1)
@@ -122,14 +121,13 @@ func wordRun(s string) run {
 	switch s {
 	case "post":
 		return run{kind: post}
-	case "dev": // capitals are before "_" and letters
+	case "dev": // upper case sorts before "_" and lower case
 		s = "DEV"
 	}
 	return run{word, s}
 }
 
-// compare is -1, 0 or 1. Versions that are spelled differently can be equal: 1.0
-// and 1.0.0.
+// compare returns -1, 0 or 1. Versions with different spellings can be equal: 1.0 and 1.0.0.
 func (v version) compare(w version) int {
 	return cmp.Or(compareComponents(v.release, w.release), compareComponents(v.local, w.local))
 }
@@ -159,7 +157,7 @@ func (c component) compare(d component) int {
 	return 0
 }
 
-// at is a run, or the 0 that stands for what is not there.
+// at returns a run, or 0 if it is missing.
 func (c component) at(i int) run {
 	if i < len(c) {
 		return c[i]
@@ -174,9 +172,8 @@ func (r run) compare(s run) int {
 	return input.CompareNumbers(r.text, s.text)
 }
 
-// startsWith tells whether v is w or one of w's line: 1.1.1w and 1.1.1.2 start
-// with 1.1.1, and so does 1.1.1; 1.1.10 does not. A word at the end of w need
-// only be the beginning of v's.
+// startsWith reports whether v starts with w: 1.1.1, 1.1.1w and 1.1.1.2 start with 1.1.1,
+// but 1.1.10 does not. Letters at the end of w need only be a prefix of v's.
 func (v version) startsWith(w version) bool {
 	a, b := v.release, w.release
 	if len(w.local) > 0 {
@@ -205,7 +202,7 @@ func (v version) startsWith(w version) bool {
 	return p.compare(q) == 0
 }
 
-// CheckVersion says why s is not a version.
+// CheckVersion returns an error if s is not a version.
 func CheckVersion(s string) error {
 	_, err := parseVersion(s)
 	return err
