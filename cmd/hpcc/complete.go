@@ -29,7 +29,7 @@ func parseComplete(c *cli.Context) (*completeArgs, error) {
 	if len(words) == 0 {
 		words = []string{""}
 	}
-	return &completeArgs{commands: c.App.Commands, words: words}, nil
+	return &completeArgs{commands: describedCommands(), words: words}, nil
 }
 
 func (a *completeArgs) run(context.Context) error {

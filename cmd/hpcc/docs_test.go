@@ -34,7 +34,7 @@ func cliPage(a *cli.App) string {
 		"Results go to standard output, messages to standard error. The exit status is 0 for success, 1 for failure\n" +
 		"and 2 for wrong usage. `hpcc run` exits with the program's status, or with 125 if hpcc failed, 126 if the\n" +
 		"program is not executable, and 127 if it was not found.\n")
-	for _, c := range a.Commands {
+	for _, c := range describedCommands() {
 		if c.Hidden {
 			continue
 		}

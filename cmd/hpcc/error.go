@@ -67,8 +67,16 @@ func usageError(c *cli.Context, err error, _ bool) error {
 		}
 		return usagef("--%s %s: not a whole number", m[2], m[1]).hint("%q shows the flags", name+" --help")
 	}
+	if m := refused().FindStringSubmatch(err.Error()); m != nil {
+		return usagef("--%s: %s", m[1], m[2]).hint("%q shows the flags", name+" --help")
+	}
 	return usagef("%w", err).hint("%q shows the flags", name+" --help")
 }
+
+// refused matches the error of package flag around that of a flag's own type.
+var refused = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?s)^invalid (?:boolean )?value ".*?" for (?:flag )?-([\w-]+): (.*)$`)
+})
 
 // notRead matches the error of package flag for a value of the wrong type.
 var notRead = sync.OnceValue(func() *regexp.Regexp {

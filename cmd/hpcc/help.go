@@ -64,6 +64,33 @@ var sections = []section{
 	{title: generalSection},
 }
 
+// describedCommands returns the commands with the sections of their flags. The library
+// renders the help of every flag that has a category at each start, which takes a quarter of
+// a millisecond, so the commands that app runs have none.
+func describedCommands() []*cli.Command {
+	list := commands()
+	for _, c := range list {
+		withHelp(c)
+	}
+	return list
+}
+
+// describe returns the command or subcommand with the sections of its flags.
+func describe(c *cli.Command) *cli.Command {
+	for _, d := range describedCommands() {
+		if d.Name == c.Name {
+			return d
+		}
+		for _, sub := range d.Subcommands {
+			if sub.Name == c.Name && strings.HasSuffix(c.HelpName, d.Name+" "+sub.Name) {
+				sub.HelpName = c.HelpName
+				return sub
+			}
+		}
+	}
+	return c
+}
+
 // inSection puts flags into a section.
 func inSection(title string, flags ...cli.Flag) []cli.Flag {
 	for _, f := range flags {
@@ -77,6 +104,12 @@ func inSection(title string, flags ...cli.Flag) []cli.Flag {
 		case *cli.IntFlag:
 			f.Category = title
 		case *cli.GenericFlag:
+			f.Category = title
+		case *cli.DurationFlag:
+			f.Category = title
+		case *cli.Float64Flag:
+			f.Category = title
+		case *cli.Int64Flag:
 			f.Category = title
 		default:
 			panic(fmt.Sprintf("flag %q has no category", f.Names()[0]))
@@ -133,7 +166,7 @@ func takeRequired(c *cli.Command) (names []string) {
 // printHelp prints the help of a command, as wide as the terminal.
 func printHelp(w io.Writer, c *cli.Command, all bool, target string) error {
 	columns, _ := terminalSize()
-	_, err := io.WriteString(w, commandHelp(c, min(columns, 100), all, target))
+	_, err := io.WriteString(w, commandHelp(describe(c), min(columns, 100), all, target))
 	return err
 }
 

@@ -16,7 +16,6 @@ import (
 // TestHelp holds the help of every command to 80 columns, and what --help prints to two
 // screens of 24 lines.
 func TestHelp(t *testing.T) {
-	a := app()
 	check := func(what, text string, lines int) {
 		t.Helper()
 		if n := strings.Count(text, "\n"); n > lines {
@@ -28,8 +27,8 @@ func TestHelp(t *testing.T) {
 			}
 		}
 	}
-	check("hpcc --help", appHelp(a), 48)
-	for _, c := range a.Commands {
+	check("hpcc --help", appHelp(app()), 48)
+	for _, c := range describedCommands() {
 		check(c.Name+" --help", commandHelp(c, 80, false, ""), 48)
 		check(c.Name+" --help-all", commandHelp(c, 80, true, ""), 200)
 		check(c.Name+" --help --to openshift", commandHelp(c, 80, false, "openshift"), 90)
@@ -41,7 +40,7 @@ func TestHelp(t *testing.T) {
 
 // TestHelpSections finds flags in sections that help does not have.
 func TestHelpSections(t *testing.T) {
-	for _, c := range app().Commands {
+	for _, c := range describedCommands() {
 		listed := 0
 		for _, s := range sections {
 			listed += len(flagsOf(c.Flags, s.title))

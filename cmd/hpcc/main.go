@@ -68,7 +68,7 @@ func app() *cli.App {
 		HideHelpCommand:           true,
 		DisableSliceFlagSeparator: true,
 		Flags:                     helpFlags(),
-		Commands:                  commands(),
+		Commands:                  describedCommands(),
 		OnUsageError:              usageError,
 		ExitErrHandler:            func(*cli.Context, error) {},
 		Action:                    withoutCommand,
@@ -80,7 +80,7 @@ func app() *cli.App {
 				return atStatus(process.ExitFailed, usageError(c, err, sub))
 			}
 		}
-		withHelp(c)
+		inSection("", c.Flags...)
 	}
 	return a
 }

@@ -18,8 +18,8 @@ func manCommand() *cli.Command {
 }
 
 type manArgs struct {
-	app *cli.App
-	dir string
+	version string
+	dir     string
 }
 
 func parseMan(c *cli.Context) (*manArgs, error) {
@@ -27,15 +27,16 @@ func parseMan(c *cli.Context) (*manArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &manArgs{app: c.App, dir: dirs[0]}, nil
+	return &manArgs{version: c.App.Version, dir: dirs[0]}, nil
 }
 
 func (a *manArgs) run(context.Context) error {
 	if err := os.MkdirAll(a.dir, 0o755); err != nil {
 		return fmt.Errorf("writing the manual: %w", err)
 	}
-	pages := map[string]string{"hpcc.1": manOverview(a.app)}
-	for _, c := range a.app.Commands {
+	commands := describedCommands()
+	pages := map[string]string{"hpcc.1": manOverview(a.version, commands)}
+	for _, c := range commands {
 		if !c.Hidden {
 			pages["hpcc-"+c.Name+".1"] = manPage(c)
 		}
@@ -49,11 +50,11 @@ func (a *manArgs) run(context.Context) error {
 }
 
 // manOverview returns the page of hpcc itself, as troff.
-func manOverview(a *cli.App) string {
+func manOverview(version string, commands []*cli.Command) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, ".TH HPCC 1 \"\" \"hpcc %s\"\n.SH NAME\nhpcc \\- run your software on any cluster, as an ordinary user\n", troff(a.Version))
+	fmt.Fprintf(&b, ".TH HPCC 1 \"\" \"hpcc %s\"\n.SH NAME\nhpcc \\- run your software on any cluster, as an ordinary user\n", troff(version))
 	b.WriteString(".SH SYNOPSIS\n\\fBhpcc\\fR \\fICOMMAND\\fR [\\fIFLAGS\\fR] [\\fIARGUMENTS\\fR]\n.SH COMMANDS\n")
-	for _, c := range a.Commands {
+	for _, c := range commands {
 		if !c.Hidden {
 			fmt.Fprintf(&b, ".TP\n\\fBhpcc-%s\\fR(1)\n%s\n", troff(c.Name), troff(c.Usage))
 		}
