@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -173,7 +174,8 @@ func (l *taskLogs) checkWanted(tasks []job.Task) error {
 		if j.Array.IsZero() {
 			return usagef("job %s has no task %d", l.sub.ID, k).hint("it is not an array; its only task is 0")
 		}
-		return usagef("job %s has no task %d", l.sub.ID, k).hint("its tasks are %s", j.Array)
+		tasks, _, _ := strings.Cut(fmt.Sprint(j.Array), "%")
+		return usagef("job %s has no task %d", l.sub.ID, k).hint("its tasks are %s", tasks)
 	}
 	return nil
 }
