@@ -169,32 +169,47 @@ func (s *scanner) skip() error {
 	}
 }
 
+// brackets marks the bytes that matter outside of strings.
+var brackets = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
+
 // skipNested skips a string, or everything between two brackets.
 func (s *scanner) skipNested() error {
 	depth, quoted, escaped := 0, false, false
 	for {
 		w := s.buf[s.pos:s.end]
-		for i := 0; i < len(w); i++ {
-			c := w[i]
-			switch {
-			case escaped:
-				escaped = false
-			case quoted:
-				if c == '\\' {
-					escaped = true
+		i := 0
+		if escaped && len(w) > 0 {
+			i, escaped = 1, false
+		}
+		for i < len(w) {
+			if quoted {
+				for i < len(w) && w[i] != '"' && w[i] != '\\' {
+					i++
 				}
-				quoted = c != '"'
+			} else {
+				for i < len(w) && !brackets[w[i]] {
+					i++
+				}
+			}
+			if i == len(w) {
+				break
+			}
+			switch c := w[i]; {
+			case c == '\\':
+				i++
+				escaped = i == len(w)
 			case c == '"':
-				quoted = true
+				quoted = !quoted
 			case c == '{' || c == '[':
 				if depth++; depth > maxDepth {
 					return fmt.Errorf("nested more than %d levels deep", maxDepth)
 				}
-			case c == '}' || c == ']':
+			default:
 				depth--
 			}
+			i++
 			if depth == 0 && !quoted {
-				s.pos += i + 1
+				s.pos += i
 				return nil
 			}
 		}
