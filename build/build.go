@@ -82,8 +82,9 @@ type Event struct {
 	Saved       time.Duration // of a cached step: original duration minus Took; 0: unknown
 	// Output is the raw output of the step's program. It is valid until Progress returns.
 	Output []byte
-	// Fetched of Size bytes are downloaded; Size 0: unknown.
-	Fetched, Size int64
+	// Fetched of Size bytes are downloaded; Size 0: unknown. Or packages of Installed of
+	// Size bytes are installed.
+	Fetched, Installed, Size int64
 	// Warning is FILE:LINE: RULE: a finding of a Dockerfile check, or a problem with the
 	// cache. Only the next three fields are set then.
 	Warning string
@@ -328,7 +329,7 @@ func (b *builder) read() ([]byte, error) {
 		}
 		f, err := wait.Open(b.file)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("opening the Dockerfile: %w; name it with -f", err)
+			return nil, fmt.Errorf("opening Dockerfile %s: no such file; name it with -f", b.file)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("opening the Dockerfile: %w", err)

@@ -174,7 +174,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	w.options = conda.Options{
 		Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Mirrors: o.mirrors, Flexible: o.Flexible, Subdir: subdir, Prefix: o.Prefix,
 		Python: o.Python, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress, Libc: libc,
-		PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: tee(o.Parts),
+		PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: tee(o.Parts), Installed: seldom(w.installed),
 	}
 	if version, ok := fromChannel(o.From); ok {
 		w.below = newChannelBase(ctx, w.export, version, w.CondaOptions, w.options)
@@ -284,6 +284,13 @@ func (t *teller) begin() (done func()) {
 func (t *teller) fetched(done, total int64) {
 	if t.progress != nil {
 		t.progress(Event{Step: t.step, Total: t.total, Fetched: done, Size: total})
+	}
+}
+
+// installed reports the bytes of packages that were installed.
+func (t *teller) installed(done, total int64) {
+	if t.progress != nil {
+		t.progress(Event{Step: t.step, Total: t.total, Installed: done, Size: total})
 	}
 }
 

@@ -31,6 +31,7 @@ type channel struct {
 	url   string    // without a trailing slash
 	cache string    // directory of cached indexes; "": no cache
 	asked *sync.Map // indexes that were requested already, by URL
+	names *sync.Map // collects the names of all packages, if not nil
 
 	mirrors *fetch.Mirrors // URLs of the channel, url first; nil if there is only one
 }
@@ -132,6 +133,9 @@ func (c channel) scan(r io.Reader, subdir, base string, wanted map[string]bool) 
 				return s.null()
 			}
 			return s.object(func(fn []byte) error {
+				if c.names != nil {
+					c.names.Store(string(nameOf(fn)), true)
+				}
 				if !wanted[string(nameOf(fn))] && bytes.IndexByte(fn, '\\') < 0 {
 					return s.skip()
 				}

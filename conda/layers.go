@@ -117,6 +117,26 @@ type installer struct {
 	ground   func() ([]v1.Layer, error) // the layers below those of pip packages; computed once
 	kinds    map[string]fileKind        // file type by path below the prefix
 	files    map[string][]byte          // contents of the files for which wanted is true, by path
+
+	mu      sync.Mutex // guards written and calls of Options.Installed
+	written int64      // size of the packages that were written to layers, in bytes
+}
+
+// wrote reports that packages were written to a layer.
+func (in *installer) wrote(o Options, list ...*pkg) {
+	if o.Installed == nil {
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, p := range list {
+		in.written += p.rec.Size
+	}
+	total := int64(0)
+	for _, p := range in.packages {
+		total += p.rec.Size
+	}
+	o.Installed(in.written, total)
 }
 
 // A pkg is a package being installed.

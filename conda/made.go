@@ -62,6 +62,7 @@ func (in *installer) install(ctx context.Context, members []*pkg, o Options) (v1
 	}
 	if !o.NoCache {
 		if l, ok := in.madeBefore(key, members); ok {
+			in.wrote(o, members...)
 			return l, nil
 		}
 	}
@@ -70,6 +71,7 @@ func (in *installer) install(ctx context.Context, members []*pkg, o Options) (v1
 			if err := p.install(ctx, w); err != nil {
 				return fmt.Errorf("installing %s: %w", p.rec.FileName, err)
 			}
+			in.wrote(o, p)
 		}
 		return nil
 	})

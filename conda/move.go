@@ -89,7 +89,8 @@ type move struct {
 	entries map[string]exports.Entry // by name on the target
 	roots   map[string]bool          // names on which no other package of the export depends
 	problem *solve.Problem
-	lines   map[string]int // of the export, by the names of its specs
+	lines   map[string]int           // of the export, by the names of its specs
+	similar func(name string) string // suggests a package of the channels
 }
 
 // solve finds the packages for the target that are closest to the export and fit together.
@@ -222,13 +223,18 @@ func (m *move) refuse() error {
 	var f input.Faults
 	for _, e := range m.export.Entries {
 		if m.roots[e.Name] && !m.has[m.alias[e.Name]] {
-			f.Add(e.Line, e.String()+" (no package of that name)")
+			f.Add(e.Line, e.String()+" ("+noPackage+")")
+		}
+	}
+	for _, w := range m.export.Wishes() {
+		if s, err := solve.ParseSpec(w.Text); err == nil && !m.has[s.Name] && !strings.HasPrefix(s.Name, "__") {
+			f.Add(w.Line, fmt.Sprintf("%s (%s)", w.Text, noneNamed(s.Name, m.similar)))
 		}
 	}
 	if len(f.Texts) == 0 {
 		return nil
 	}
-	return &exports.LineError{File: m.export.File, Line: f.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(f.Texts), len(m.export.Entries), m.options.Subdir, f.Join("; "))}
+	return &exports.LineError{File: m.export.File, Line: f.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(f.Texts), len(m.export.Entries)+len(m.export.Wishes()), m.options.Subdir, f.Join("; "))}
 }
 
 // line returns the first line of the export that is part of a conflict.

@@ -28,6 +28,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/moby/buildkit/util/suggest"
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/conda/exports"
@@ -42,19 +43,23 @@ import (
 
 // Options control where packages come from and how they are installed.
 type Options struct {
-	Channels []string             // URLs, directories or names, in order of preference
-	Mirrors  [][]string           // URLs of one channel each, from [Condarc.Mirrors], tried in turn
-	Subdir   string               // the platform to install for, such as linux-64
-	Prefix   string               // path of the environment in the image; "": /opt/conda
-	Cache    string               // directory of cached indexes; "": no cache
-	Flexible bool                 // use a later channel if the earlier ones have no match; else (strict) the first channel with a name owns it
-	Libc     func() (Libc, error) // returns the image's C library, called only to solve; nil: glibc 2.28
-	Cuda     string               // CUDA version of the cluster's drivers; "": no CUDA
-	Python   string               // X.Y for an export of pip packages only; "": the newest in the channels
-	Indexes  pip.Indexes          // indexes of wheels, before those of the export
-	Step     program.StepFunc     // runs scripts of packages; nil: nothing can run
-	NoStep   string               // why nothing can run, for people
-	Progress func(done, total int64)
+	Channels []string                // URLs, directories or names, in order of preference
+	Mirrors  [][]string              // URLs of one channel each, from [Condarc.Mirrors], tried in turn
+	Subdir   string                  // the platform to install for, such as linux-64
+	Prefix   string                  // path of the environment in the image; "": /opt/conda
+	Cache    string                  // directory of cached indexes; "": no cache
+	Flexible bool                    // use a later channel if the earlier ones have no match; else (strict) the first channel with a name owns it
+	Libc     func() (Libc, error)    // returns the image's C library, called only to solve; nil: glibc 2.28
+	Cuda     string                  // CUDA version of the cluster's drivers; "": no CUDA
+	Python   string                  // X.Y for an export of pip packages only; "": the newest in the channels
+	Indexes  pip.Indexes             // indexes of wheels, before those of the export
+	Step     program.StepFunc        // runs scripts of packages; nil: nothing can run
+	NoStep   string                  // why nothing can run, for people
+	Progress func(done, total int64) // reports the bytes of downloads
+
+	// Installed reports the size of the packages whose files were written to layers, as
+	// archives in bytes. Calls do not overlap.
+	Installed func(done, total int64)
 
 	// PackageLayers gives each package a layer of its own. It is the same for all
 	// environments with the package at the same prefix and, if the package is noarch,
@@ -273,8 +278,12 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 	}
 	var absent input.Faults
 	exact, gone := true, false
+	near := similar(ctx, channels, p.Subdir)
 	for _, x := range e.Entries {
 		r, note := choose(x, byName[x.Name], python, e.Subdir != p.Subdir)
+		if note == noPackage && (e.Subdir == "" || e.Subdir == p.Subdir) {
+			note = noneNamed(x.Name, near)
+		}
 		if r == nil {
 			absent.Add(x.Line, fmt.Sprintf("%s (%s)", x, note))
 			gone = gone || len(byName[x.Name]) == 0
@@ -308,7 +317,7 @@ func (p *Plan) wished(ctx context.Context, e *exports.Export, o Options) error {
 
 // move solves for replacements of what the channels do not have as exported.
 func (p *Plan) move(ctx context.Context, e *exports.Export, o Options, channels []channel) error {
-	m := &move{export: e, options: o, source: map[string]*solve.Record{}}
+	m := &move{export: e, options: o, source: map[string]*solve.Record{}, similar: similar(ctx, channels, o.Subdir)}
 	m.fetch = func(ctx context.Context, names map[string]bool) ([]*solve.Record, error) {
 		return records(ctx, channels, o.Subdir, names)
 	}
@@ -415,7 +424,39 @@ func choose(x exports.Entry, rs []*solve.Record, python string, relax bool) (bes
 	case len(versions) > 0:
 		return nil, "available versions: " + input.Near(versions, x.Version)
 	}
-	return nil, "no package of that name"
+	return nil, noPackage
+}
+
+const noPackage = "no package of that name"
+
+// similar returns a function that suggests the package of the channels with the name that is
+// most similar to another; "" if there is none. It reads the indexes at the first call.
+func similar(ctx context.Context, channels []channel, subdir string) func(name string) string {
+	known := sync.OnceValue(func() []string {
+		found := &sync.Map{}
+		for _, c := range channels {
+			c.names = found
+			_, _ = records(ctx, []channel{c}, subdir, map[string]bool{}) // a suggestion is optional
+		}
+		var names []string
+		for name := range found.Range {
+			names = append(names, name.(string))
+		}
+		slices.Sort(names)
+		return names
+	})
+	return func(name string) string {
+		match, _ := suggest.Search(name, known(), true)
+		return match
+	}
+}
+
+// noneNamed describes a name that no channel has.
+func noneNamed(name string, similar func(string) string) string {
+	if s := similar(name); s != "" {
+		return fmt.Sprintf("%s; did you mean %s?", noPackage, s)
+	}
+	return noPackage
 }
 
 // closure notes dependencies that are missing in the export.

@@ -68,6 +68,11 @@ func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]b
 	if err != nil {
 		return nil, err
 	}
+	if c.names != nil {
+		for name := range ix.Shards {
+			c.names.Store(name, true)
+		}
+	}
 	var names []string
 	for name := range wanted {
 		if len(ix.Shards[name]) > 0 {
