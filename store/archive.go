@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -40,41 +42,97 @@ type layout func(name string) (*os.File, error)
 // Load stores the images of a file: an OCI layout as a directory or tar, a docker archive,
 // or a tar of a root file system. Tars may be compressed with gzip or zstd. The name of a
 // single image is as, unless empty, else the name in the file, else the file's own name.
-// LAYOUT:TAG selects one image of an OCI layout. Load returns the stored names.
-func (s *Store) Load(ctx context.Context, file, as string) ([]string, error) {
-	file, tag := SplitTag(file)
-	if tag == "" {
-		return s.load(ctx, file, as, nil)
+// LAYOUT:TAG selects one image of an OCI layout. Load returns the stored names. It calls
+// progress, if not nil, with the bytes that it has processed; calls do not overlap.
+func (s *Store) Load(ctx context.Context, file, as string, progress func(done, total int64)) ([]string, error) {
+	l := &loading{s: s, as: as, progress: progress}
+	if l.file, l.want.tag = SplitTag(file); l.want.tag == "" {
+		l.all = true
 	}
-	return s.load(ctx, file, as, &selection{tag: tag})
+	return l.load(ctx)
 }
 
 // LoadOne is Load for one image, which LAYOUT:TAG and the platform select.
-func (s *Store) LoadOne(ctx context.Context, file, as string, p *v1.Platform) ([]string, error) {
-	file, tag := SplitTag(file)
-	return s.load(ctx, file, as, &selection{tag, p})
+func (s *Store) LoadOne(ctx context.Context, file, as string, p *v1.Platform, progress func(done, total int64)) ([]string, error) {
+	l := &loading{s: s, as: as, progress: progress}
+	l.file, l.want.tag = SplitTag(file)
+	l.want.platform = p
+	return l.load(ctx)
 }
 
-// load stores the selected image of an OCI layout, or all images if want is nil.
-func (s *Store) load(ctx context.Context, file, as string, want *selection) ([]string, error) {
-	fi, err := os.Stat(file)
+// A loading loads images of one file.
+type loading struct {
+	s    *Store
+	file string
+	as   string // name of a single image; "" if the file names it
+	all  bool   // load all images of a layout, not the selected one
+	want selection
+
+	progress    func(done, total int64) // may be nil
+	mu          sync.Mutex              // guards done and calls of progress
+	done, total int64
+}
+
+func (l *loading) load(ctx context.Context) ([]string, error) {
+	fi, err := os.Stat(l.file)
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		err = pe.Err
+	}
 	if err != nil {
-		return nil, fmt.Errorf("loading: %w", err)
+		return nil, fmt.Errorf("loading %s: %w", l.file, err)
 	}
 	var names []string
 	if fi.IsDir() {
-		names, err = s.loadDir(ctx, file, as, want)
+		names, err = l.loadDir(ctx)
 	} else {
-		names, err = s.loadFile(ctx, file, as, want)
+		l.total = fi.Size()
+		names, err = l.loadFile(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("loading %s: %w", file, err)
+		return nil, fmt.Errorf("loading %s: %w", l.file, err)
 	}
 	return names, nil
 }
 
-func (s *Store) loadDir(ctx context.Context, dir, as string, want *selection) ([]string, error) {
-	root, err := os.OpenRoot(dir)
+// reached reports progress, unless it was further already.
+func (l *loading) reached(done int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.progress != nil && done > l.done {
+		l.done = done
+		l.progress(done, max(done, l.total))
+	}
+}
+
+// counted returns a reader of r that reports its position, after from bytes, as progress.
+func (l *loading) counted(r io.ReadCloser, from int64) io.ReadCloser {
+	return &countingReader{ReadCloser: r, at: from, reached: l.reached}
+}
+
+type countingReader struct {
+	io.ReadCloser
+	at      int64
+	reached func(int64)
+}
+
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.at += int64(n)
+	c.reached(c.at)
+	return n, err
+}
+
+// uncompressed opens the file and reports the position in it as progress.
+func (l *loading) uncompressed() (io.ReadCloser, error) {
+	f, err := openRegular(l.file)
+	if err != nil {
+		return nil, err
+	}
+	return uncompressed(l.counted(f, 0))
+}
+
+func (l *loading) loadDir(ctx context.Context) ([]string, error) {
+	root, err := os.OpenRoot(l.file)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +141,7 @@ func (s *Store) loadDir(ctx context.Context, dir, as string, want *selection) ([
 		return nil, errors.New("the directory is not an OCI layout (it has no file oci-layout); to run a directory tree, hpcc run DIR")
 	}
 	open := func(n string) (*os.File, error) { return regular(root.OpenFile(n, os.O_RDONLY|unix.O_NONBLOCK, 0)) }
-	return s.loadLayout(ctx, open, dir, as, want)
+	return l.loadLayout(ctx, open)
 }
 
 // defaultName returns the name of an unnamed image: as, or the file's name without archive
@@ -100,8 +158,8 @@ func defaultName(file, as string) string {
 }
 
 // loadFile detects the kind of a tar file from its first entries.
-func (s *Store) loadFile(ctx context.Context, file, as string, want *selection) ([]string, error) {
-	r, err := Uncompressed(file)
+func (l *loading) loadFile(ctx context.Context) ([]string, error) {
+	r, err := Uncompressed(l.file)
 	if err != nil {
 		return nil, err
 	}
@@ -117,21 +175,21 @@ func (s *Store) loadFile(ctx context.Context, file, as string, want *selection) 
 		}
 		switch path.Clean(h.Name) {
 		case "oci-layout":
-			return s.loadLayoutTar(ctx, file, as, want)
+			return l.loadLayoutTar(ctx)
 		case "manifest.json":
-			if want != nil && want.tag != "" {
-				return nil, fmt.Errorf("this is a docker archive; only OCI layouts have tags, such as %q", want.tag)
+			if l.want.tag != "" {
+				return nil, fmt.Errorf("this is a docker archive; only OCI layouts have tags, such as %q", l.want.tag)
 			}
-			return s.loadDocker(ctx, file, as)
+			return l.loadDocker(ctx)
 		}
 		if inRoot(h) {
 			break // a root file system; the rest is not needed
 		}
 	}
-	if want != nil && want.tag != "" {
-		return nil, fmt.Errorf("only OCI layouts have tags, such as %q", want.tag)
+	if l.want.tag != "" {
+		return nil, fmt.Errorf("only OCI layouts have tags, such as %q", l.want.tag)
 	}
-	return s.loadRoot(ctx, file, as)
+	return l.loadRoot(ctx)
 }
 
 // inRoot reports whether an entry shows that the archive is a root file system. Archives of
@@ -150,19 +208,20 @@ func inRoot(h *tar.Header) bool {
 }
 
 // loadLayoutTar extracts the required files of a layout to a private directory.
-func (s *Store) loadLayoutTar(ctx context.Context, file, as string, want *selection) ([]string, error) {
-	tmp, err := s.TempDir()
+func (l *loading) loadLayoutTar(ctx context.Context) ([]string, error) {
+	l.total *= 2 // the file, then its blobs
+	tmp, err := l.s.TempDir()
 	if err != nil {
 		return nil, err
 	}
 	defer disk.RemoveAll(tmp)
-	r, err := Uncompressed(file)
+	r, err := l.uncompressed()
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 	if err := os.MkdirAll(filepath.Join(tmp, "blobs/sha256"), 0o700); err != nil {
-		return nil, s.diskError(err)
+		return nil, l.s.diskError(err)
 	}
 	for tr := tar.NewReader(readerWith(ctx, r)); ; {
 		h, err := tr.Next()
@@ -182,40 +241,41 @@ func (s *Store) loadLayoutTar(ctx context.Context, file, as string, want *select
 		}
 		f, err := os.OpenFile(filepath.Join(tmp, n), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
-			return nil, s.diskError(err)
+			return nil, l.s.diskError(err)
 		}
 		_, err = io.Copy(f, tr)
 		if cerr := f.Close(); err == nil {
 			err = cerr
 		}
 		if err != nil {
-			return nil, s.diskError(err)
+			return nil, l.s.diskError(err)
 		}
 	}
-	return s.loadLayout(ctx, func(n string) (*os.File, error) { return os.Open(filepath.Join(tmp, n)) }, file, as, want)
+	l.done = max(l.done, l.total/2)
+	return l.loadLayout(ctx, func(n string) (*os.File, error) { return os.Open(filepath.Join(tmp, n)) })
 }
 
 func blobName(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
 
-// loadedFrom returns the source of images loaded from a file or directory.
-func (s *Store) loadedFrom(file, as string, want *selection) string {
-	abs, err := filepath.Abs(file)
-	if want != nil && want.tag != "" {
-		abs += ":" + want.tag
+// source returns the source of the images, for their names.
+func (l *loading) source() string {
+	abs, err := filepath.Abs(l.file)
+	if l.want.tag != "" {
+		abs += ":" + l.want.tag
 	}
 	switch {
-	case err != nil || strings.HasPrefix(abs, s.path("tmp")+"/"): // a copy of standard input
+	case err != nil || strings.HasPrefix(abs, l.s.path("tmp")+"/"): // a copy of standard input
 		abs = "FILE"
 	case strings.ContainsFunc(abs, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("'\"\\$`&|;<>()*?[]{}!#~", r) }):
 		abs = strconv.Quote(abs)
 	}
-	return strings.TrimSpace("load " + abs + " " + as)
+	return strings.TrimSpace("load " + abs + " " + l.as)
 }
 
 // loadLayout stores the images of the layout in file, or the selected one.
-func (s *Store) loadLayout(ctx context.Context, l layout, file, as string, want *selection) ([]string, error) {
-	fallback, source := defaultName(file, as), s.loadedFrom(file, as, want)
-	b, err := readSmall(l("index.json"))
+func (l *loading) loadLayout(ctx context.Context, open layout) ([]string, error) {
+	fallback, source := defaultName(l.file, l.as), l.source()
+	b, err := readSmall(open("index.json"))
 	if err != nil {
 		return nil, fmt.Errorf("reading index.json: %w", err)
 	}
@@ -227,24 +287,24 @@ func (s *Store) loadLayout(ctx context.Context, l layout, file, as string, want 
 	if len(idx.Manifests) == 0 {
 		return nil, errors.New("index.json lists no image")
 	}
-	if want != nil {
-		one, err := want.one(file, l, idx.Manifests)
+	if !l.all {
+		one, err := l.want.one(l.file, open, idx.Manifests)
 		if err != nil {
 			return nil, err
 		}
 		idx.Manifests = []v1.Descriptor{one}
 	}
-	if as != "" && len(idx.Manifests) > 1 {
-		return nil, fmt.Errorf("the file holds %d images but one name was given; load them by their own names, or one as %s:TAG", len(idx.Manifests), file)
+	if l.as != "" && len(idx.Manifests) > 1 {
+		return nil, fmt.Errorf("the file holds %d images but one name was given; load them by their own names, or one as %s:TAG", len(idx.Manifests), l.file)
 	}
 	var names []string
 	for _, d := range idx.Manifests {
-		n := layoutName(d, fallback, as)
+		n := layoutName(d, fallback, l.as)
 		key, err := Canonical(n)
 		if err != nil {
 			return nil, fmt.Errorf("%w; give a NAME", err)
 		}
-		platform, err := s.takeBlobs(ctx, l, d, 0, map[v1.Hash]bool{})
+		platform, err := l.takeBlobs(ctx, open, d, 0, map[v1.Hash]bool{})
 		if err != nil {
 			return nil, err
 		}
@@ -252,7 +312,7 @@ func (s *Store) loadLayout(ctx context.Context, l layout, file, as string, want 
 			d.Platform = platform
 		}
 		d.Annotations, d.URLs, d.Data = nil, nil, nil
-		if err := s.putRef(key, &d, source); err != nil {
+		if err := l.s.putRef(key, &d, source); err != nil {
 			return nil, err
 		}
 		names = append(names, key)
@@ -281,7 +341,7 @@ func layoutName(d v1.Descriptor, fallback, as string) string {
 
 // takeBlobs copies a manifest or index and everything that it references, verified. It skips
 // blobs in taken, because indexes can reference each other many times.
-func (s *Store) takeBlobs(ctx context.Context, l layout, d v1.Descriptor, depth int, taken map[v1.Hash]bool) (*v1.Platform, error) {
+func (l *loading) takeBlobs(ctx context.Context, open layout, d v1.Descriptor, depth int, taken map[v1.Hash]bool) (*v1.Platform, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("indexes are nested deeper than %d", maxDepth)
 	}
@@ -291,10 +351,10 @@ func (s *Store) takeBlobs(ctx context.Context, l layout, d v1.Descriptor, depth 
 	if d.Size > maxManifest {
 		return nil, fmt.Errorf("manifest %s: larger than %d bytes", d.Digest, maxManifest)
 	}
-	if err := s.takeBlob(ctx, l, d); err != nil {
+	if err := l.takeBlob(ctx, open, d); err != nil {
 		return nil, err
 	}
-	b, err := s.readBlob(d.Digest)
+	b, err := l.s.readBlob(d.Digest)
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +367,7 @@ func (s *Store) takeBlobs(ctx context.Context, l layout, d v1.Descriptor, depth 
 			if taken[m.Digest] {
 				continue
 			}
-			if _, err := s.takeBlobs(ctx, l, m, depth+1, taken); err != nil {
+			if _, err := l.takeBlobs(ctx, open, m, depth+1, taken); err != nil {
 				return nil, err
 			}
 			taken[m.Digest] = true
@@ -322,11 +382,11 @@ func (s *Store) takeBlobs(ctx context.Context, l layout, d v1.Descriptor, depth 
 		return nil, fmt.Errorf("reading manifest %s: %w", d.Digest, err)
 	}
 	for _, x := range append([]v1.Descriptor{m.Config}, m.Layers...) {
-		if err := s.takeBlob(ctx, l, x); err != nil {
+		if err := l.takeBlob(ctx, open, x); err != nil {
 			return nil, err
 		}
 	}
-	if b, err = s.readBlob(m.Config.Digest); err != nil {
+	if b, err = l.s.readBlob(m.Config.Digest); err != nil {
 		return nil, err
 	}
 	cfg, err := v1.ParseConfigFile(bytes.NewReader(b))
@@ -336,26 +396,25 @@ func (s *Store) takeBlobs(ctx context.Context, l layout, d v1.Descriptor, depth 
 	return cfg.Platform(), nil
 }
 
-func (s *Store) takeBlob(ctx context.Context, l layout, d v1.Descriptor) error {
+func (l *loading) takeBlob(ctx context.Context, open layout, d v1.Descriptor) error {
 	if err := checkHash(d.Digest); err != nil {
 		return err
 	}
-	r, err := l(blobName(d.Digest))
+	r, err := open(blobName(d.Digest))
 	if err != nil {
 		return fmt.Errorf("opening blob %s: %w", d.Digest, err)
 	}
 	defer r.Close()
-	return s.writeBlob(ctx, r, d.Digest, d.Size)
+	return l.s.writeBlob(ctx, l.counted(r, l.done), d.Digest, d.Size)
 }
 
 // loadDocker stores the images of a docker archive.
-func (s *Store) loadDocker(ctx context.Context, file, as string) ([]string, error) {
-	open := func() (io.ReadCloser, error) { return Uncompressed(file) }
-	m, err := tarball.LoadManifest(open)
+func (l *loading) loadDocker(ctx context.Context) ([]string, error) {
+	m, err := tarball.LoadManifest(l.uncompressed)
 	if err != nil {
 		return nil, fmt.Errorf("reading manifest.json: %w", err)
 	}
-	if as != "" && len(m) > 1 {
+	if l.as != "" && len(m) > 1 {
 		return nil, fmt.Errorf("the file holds %d images but one name was given; load them by their own names", len(m))
 	}
 	var names []string
@@ -370,16 +429,16 @@ func (s *Store) loadDocker(ctx context.Context, file, as string) ([]string, erro
 		} else if len(m) > 1 {
 			return nil, errors.New("the file holds several images, one of them without a name")
 		}
-		img, err := tarball.Image(open, tag)
+		img, err := tarball.Image(l.uncompressed, tag)
 		if err != nil {
 			return nil, err
 		}
 		all := d.RepoTags
-		if as != "" || len(all) == 0 {
-			all = []string{defaultName(file, as)}
+		if l.as != "" || len(all) == 0 {
+			all = []string{defaultName(l.file, l.as)}
 		}
 		for _, n := range all {
-			if _, err := s.putFrom(ctx, n, img, s.loadedFrom(file, as, nil)); err != nil {
+			if _, err := l.s.putFrom(ctx, n, img, l.source()); err != nil {
 				return nil, err
 			}
 			key, _ := Canonical(n)
@@ -390,24 +449,24 @@ func (s *Store) loadDocker(ctx context.Context, file, as string) ([]string, erro
 }
 
 // loadRoot builds an image with one layer from the tar of a root file system.
-func (s *Store) loadRoot(ctx context.Context, file, as string) ([]string, error) {
-	key, err := Canonical(defaultName(file, as))
+func (l *loading) loadRoot(ctx context.Context) ([]string, error) {
+	key, err := Canonical(defaultName(l.file, l.as))
 	if err != nil {
 		return nil, fmt.Errorf("%w; give a NAME", err)
 	}
-	r, err := Uncompressed(file)
+	r, err := l.uncompressed()
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	img, err := s.RootImage(ctx, func(w io.Writer) error {
+	img, err := l.s.RootImage(ctx, func(w io.Writer) error {
 		_, err := io.Copy(w, r)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.putFrom(ctx, key, img, s.loadedFrom(file, as, nil))
+	_, err = l.s.putFrom(ctx, key, img, l.source())
 	return []string{key}, err
 }
 

@@ -124,7 +124,7 @@ func TestAttestationsOfOthers(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "x.tar")
 		testenv.Check(t, to.Save(ctx, n, file))
 		third := open(t)
-		_, err = third.Load(ctx, file, n)
+		_, err = third.Load(ctx, file, n, nil)
 		testenv.Check(t, err)
 		_, err = third.Push(ctx, n, host+"/again:1", Remote{})
 		testenv.Check(t, err)

@@ -569,7 +569,7 @@ func parseRegistry(name string, n *yaml.Node) (*Registry, error) {
 		default:
 			what := "a field that is not known; known are " + knownFields
 			if fieldName().MatchString(key.Value) { // anything else may be a value
-				what = fmt.Sprintf("%q is no field; known are %s", key.Value, knownFields)
+				what = fmt.Sprintf("%q is not a field; known are %s", key.Value, knownFields)
 			}
 			return nil, &credsError{key.Line, what}
 		}

@@ -52,7 +52,7 @@ func TestParseCreds(t *testing.T) {
 func TestParseCredsRefuses(t *testing.T) {
 	const S = secretWord
 	for _, c := range []struct{ name, in, want string }{
-		{"unknown field", "- name: a\n  url: a.example\n  user: " + S, `3: "user" is no field; known are name, url, username`},
+		{"unknown field", "- name: a\n  url: a.example\n  user: " + S, `3: "user" is not a field; known are name, url, username`},
 		{"field without a space", "- {name: a, url: a.example, password:" + S + "}", "1: a field that is not known; known are"},
 		{"a word in place of fields", "- name:a\n- password:" + S, "1: an entry has the fields"},
 		{"two names", "- {name: a, url: a.example}\n- {name: b, url: a.example}\n- {name: a, url: a.example}", `3: registry "a" is already defined in line 1`},
@@ -179,7 +179,7 @@ func TestReadRegistries(t *testing.T) {
 		t.Errorf("Find without a file: %v", err)
 	}
 	write("creds.yaml", "- {name: a, url: a.example}\n- {name: b, ulr: a.example}", 0o600)
-	if _, err := ReadRegistries(file); err == nil || !strings.Contains(err.Error(), file+`:2: "ulr" is no field`) {
+	if _, err := ReadRegistries(file); err == nil || !strings.Contains(err.Error(), file+`:2: "ulr" is not a field`) {
 		t.Errorf("a mistake: %v", err)
 	}
 }

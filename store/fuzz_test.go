@@ -46,7 +46,7 @@ func FuzzManifests(f *testing.F) {
 		}
 		s, err := Open(filepath.Join(top, "store"))
 		testenv.Check(t, err)
-		names, err := s.Load(context.Background(), dir, "")
+		names, err := s.Load(context.Background(), dir, "", nil)
 		if _, err := s.Images(); err != nil {
 			t.Errorf("listing: %v", err)
 		}

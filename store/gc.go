@@ -28,10 +28,27 @@ type GCOptions struct {
 	DryRun bool
 }
 
-// A GCReport counts what was removed, or would be.
+// A GCReport counts the data that was removed, or would be, and the data that no image needs
+// but that is too recent to be removed.
 type GCReport struct {
-	Blobs, Trees, Records, Temps int
-	Bytes                        int64 // of blobs
+	Blobs   int   `json:"blobs"`
+	Trees   int   `json:"trees"`
+	Records int   `json:"records"` // entries of the cache
+	Temps   int   `json:"leftovers"`
+	Bytes   int64 `json:"bytes"` // size of all files that were removed
+
+	Kept      int64     `json:"kept_bytes"`          // size of the recent blobs and cached files
+	KeptTrees int       `json:"kept_trees"`          // recent trees
+	Until     time.Time `json:"kept_until,omitzero"` // when the next of them may be removed; zero if there are none
+}
+
+// Add adds the counts of another store.
+func (r *GCReport) Add(o GCReport) {
+	r.Blobs, r.Trees, r.Records, r.Temps = r.Blobs+o.Blobs, r.Trees+o.Trees, r.Records+o.Records, r.Temps+o.Temps
+	r.Bytes, r.Kept, r.KeptTrees = r.Bytes+o.Bytes, r.Kept+o.Kept, r.KeptTrees+o.KeptTrees
+	if r.Until.IsZero() || (!o.Until.IsZero() && o.Until.Before(r.Until)) {
+		r.Until = o.Until
+	}
 }
 
 // GC removes data that no name references and nobody used for the age, and leftovers of
@@ -41,7 +58,7 @@ func (s *Store) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 	if o.Age == 0 {
 		o.Age = defaultAge
 	}
-	g := &collector{s: s, o: o, before: time.Now().Add(-o.Age), live: map[string]bool{}}
+	g := &collector{s: s, o: o, before: time.Now().Add(-o.Age), live: map[string]bool{}, named: map[string]bool{}}
 	if o.Age < 0 {
 		g.before = time.Now().Add(time.Second)
 	}
@@ -63,7 +80,8 @@ type collector struct {
 	s       *Store
 	o       GCOptions
 	before  time.Time
-	live    map[string]bool // hex digests
+	live    map[string]bool // hex digests that a name or a record references
+	named   map[string]bool // hex digests that a name references
 	unknown []error         // errors of names whose blobs are unknown
 	rep     GCReport
 }
@@ -71,7 +89,16 @@ type collector struct {
 // old reports whether a file was last used before the limit.
 func (g *collector) old(fi fs.FileInfo) bool { return fi.ModTime().Before(g.before) }
 
+// keep records that a file stays for now because it was used recently.
+func (g *collector) keep(fi fs.FileInfo) {
+	if until := fi.ModTime().Add(g.o.Age); g.rep.Until.IsZero() || until.Before(g.rep.Until) {
+		g.rep.Until = until
+	}
+}
+
+// remove removes a file or directory and counts its size. A dry run only counts.
 func (g *collector) remove(p string) error {
+	g.rep.Bytes += disk.Size(p)
 	if g.o.DryRun {
 		return nil
 	}
@@ -117,7 +144,7 @@ func (g *collector) mark(context.Context) error {
 			problems[n] = fmt.Errorf("image %q: %w", n, err)
 		}
 		for _, x := range ds {
-			g.live[x.Digest.Hex] = true
+			g.live[x.Digest.Hex], g.named[x.Digest.Hex] = true, true
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(problems)) {
@@ -152,6 +179,8 @@ func (g *collector) records(context.Context) error {
 			}
 			return fs.SkipDir
 		}
+		g.keep(fi)
+		g.rep.Kept += disk.Size(p)
 		if d.IsDir() {
 			return fs.SkipDir
 		}
@@ -226,6 +255,10 @@ func (g *collector) trees(context.Context) error {
 				continue
 			}
 		}
+		if !g.named[e.Name()] && !g.old(fi) {
+			g.keep(fi)
+			g.rep.KeptTrees++
+		}
 		if g.live[e.Name()] || !g.old(fi) {
 			continue
 		}
@@ -237,6 +270,7 @@ func (g *collector) trees(context.Context) error {
 		}
 		g.rep.Trees++
 		if g.o.DryRun {
+			g.rep.Bytes += disk.Size(g.s.path("trees", e.Name()))
 			continue
 		}
 		// Rename first, so that nobody sees a partial tree.
@@ -247,7 +281,7 @@ func (g *collector) trees(context.Context) error {
 		if err := renameDir(g.s.path("trees", e.Name()), filepath.Join(tmp, "old")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err := disk.RemoveAll(tmp); err != nil {
+		if err := g.remove(tmp); err != nil {
 			return err
 		}
 	}
@@ -265,11 +299,16 @@ func (g *collector) blobs(context.Context) error {
 	}
 	for _, e := range entries {
 		fi, err := e.Info()
-		if err != nil || g.live[e.Name()] || !g.old(fi) {
+		if err != nil || g.named[e.Name()] {
+			continue
+		}
+		if g.live[e.Name()] || !g.old(fi) {
+			if g.rep.Kept += fi.Size(); !g.live[e.Name()] {
+				g.keep(fi)
+			}
 			continue
 		}
 		g.rep.Blobs++
-		g.rep.Bytes += fi.Size()
 		if err := g.remove(g.s.blob(v1.Hash{Algorithm: "sha256", Hex: e.Name()})); err != nil {
 			return err
 		}

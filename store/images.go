@@ -53,7 +53,7 @@ func (s *Store) Put(ctx context.Context, name string, img v1.Image) (v1.Hash, er
 
 // PutLoaded is [Store.Put] for an image read from a file.
 func (s *Store) PutLoaded(ctx context.Context, name string, img v1.Image, file string) (v1.Hash, error) {
-	return s.putFrom(ctx, name, img, s.loadedFrom(file, name, nil))
+	return s.putFrom(ctx, name, img, (&loading{s: s, file: file, as: name}).source())
 }
 
 // putFrom is Put for an image from any source.

@@ -64,7 +64,7 @@ func parseRef(n string, opts ...name.Option) (name.Reference, error) {
 			return nil, fmt.Errorf("capital letters are not allowed; write %q", strings.ToLower(n))
 		}
 	}
-	return nil, errors.New(`write [HOST[:PORT]/]NAME[:TAG] in lower-case letters, digits and ". _ - /"`)
+	return nil, errors.New(`not valid; write [HOST[:PORT]/]NAME[:TAG] in lower-case letters, digits and ". _ - /"`)
 }
 
 // component reports whether c is a valid path component of a repository name

@@ -94,7 +94,7 @@ func TestSelect(t *testing.T) {
 		}
 		s, err := Open(filepath.Join(t.TempDir(), "store"))
 		testenv.Check(t, err)
-		if _, err := s.LoadOne(context.Background(), dir+":"+c.tag, "x", p); c.tag != "" && err != nil {
+		if _, err := s.LoadOne(context.Background(), dir+":"+c.tag, "x", p, nil); c.tag != "" && err != nil {
 			t.Errorf("%s: loading it: %v", name, err)
 		} else if c.tag != "" {
 			if img, err = s.Get("x", p); err != nil {
@@ -122,6 +122,35 @@ func TestSplitTag(t *testing.T) {
 		file, tag := SplitTag(filepath.Join(dir, arg))
 		if file != filepath.Join(dir, want[0]) || tag != want[1] {
 			t.Errorf("SplitTag(%q) = %q, %q; want %q, %q", arg, file, tag, want[0], want[1])
+		}
+	}
+}
+
+// TestLoadProgress checks that loading reports progress up to the end, for each kind of file.
+func TestLoadProgress(t *testing.T) {
+	img, err := random.Image(4<<20, 2)
+	testenv.Check(t, err)
+	s := open(t)
+	_, err = s.Put(t.Context(), "a", img)
+	testenv.Check(t, err)
+	dir := t.TempDir()
+	for _, file := range []string{"layout/", "layout.tar", "a.docker.tar"} {
+		file = filepath.Join(dir, file) + strings.Repeat("/", strings.Count(file, "/"))
+		if strings.HasSuffix(file, ".docker.tar") {
+			err = s.SaveDocker("a", file)
+		} else {
+			err = s.Save(t.Context(), "a", file)
+		}
+		testenv.Check(t, err)
+		calls, last := 0, int64(0)
+		_, err := open(t).Load(t.Context(), file, "b", func(done, total int64) {
+			if calls++; done < last || (total > 0 && done > total) {
+				t.Errorf("%s: %d of %d after %d", file, done, total, last)
+			}
+			last = done
+		})
+		if err != nil || calls < 10 || last < 8<<20 {
+			t.Errorf("%s: %v; %d calls up to %d", file, err, calls, last)
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
+	"hpcc/store/disk"
 	"hpcc/store/wait"
 	"hpcc/testdata/testenv"
 )
@@ -332,7 +333,7 @@ func FuzzCanonical(f *testing.F) {
 			t.Errorf("Canonical(%q) = %q, whose own is %q, %v", n, c, again, err)
 		}
 		if e := escape(c); strings.ContainsAny(e, "/\x00") || e == "." || e == ".." {
-			t.Errorf("escape(%q) = %q is no file name", c, e)
+			t.Errorf("escape(%q) = %q is not a file name", c, e)
 		}
 	})
 }
@@ -353,4 +354,39 @@ func TestStartedOfTheDead(t *testing.T) {
 		}
 	}
 	_ = cmd.Wait()
+}
+
+// TestGCReport checks the size of what is removed and until when the rest stays.
+func TestGCReport(t *testing.T) {
+	s := open(t)
+	img, err := random.Image(1<<20, 2)
+	testenv.Check(t, err)
+	_, err = s.Put(t.Context(), "a", img)
+	testenv.Check(t, err)
+	tree := s.path("trees", strings.Repeat("a", 64))
+	testenv.Check(t, os.MkdirAll(tree, 0o755))
+	testenv.Check(t, os.WriteFile(filepath.Join(tree, "file"), make([]byte, 5000), 0o644))
+	testenv.Check(t, os.Link(filepath.Join(tree, "file"), filepath.Join(tree, "again")))
+	if rep, err := s.GC(t.Context(), GCOptions{}); err != nil || rep.Bytes != 0 || rep.Kept != 0 || rep.KeptTrees != 1 {
+		t.Errorf("with a name: %+v, %v", rep, err)
+	}
+	testenv.Check(t, s.Remove("a"))
+	blobs := disk.Size(s.path("blobs"))
+	rep, err := s.GC(t.Context(), GCOptions{Age: 24 * time.Hour})
+	if left := time.Until(rep.Until); err != nil || rep.Bytes != 0 || rep.Kept != blobs || rep.KeptTrees != 1 || left < 23*time.Hour || left > 24*time.Hour {
+		t.Errorf("recent: %+v, %v; want %d bytes kept for a day", rep, err, blobs)
+	}
+	for _, dry := range []bool{true, false} {
+		rep, err := s.GC(t.Context(), GCOptions{Age: -1, DryRun: dry})
+		if err != nil || rep.Bytes != blobs+5000 || rep.Trees != 1 || rep.Kept != 0 || !rep.Until.IsZero() {
+			t.Errorf("dry %v: %+v, %v; want %d bytes", dry, rep, err, blobs+5000)
+		}
+	}
+	var sum GCReport
+	sum.Add(GCReport{Bytes: 1, Until: time.Unix(20, 0)})
+	sum.Add(GCReport{Bytes: 2, Until: time.Unix(10, 0)})
+	sum.Add(GCReport{Bytes: 3})
+	if sum.Bytes != 6 || !sum.Until.Equal(time.Unix(10, 0)) {
+		t.Errorf("%+v", sum)
+	}
 }

@@ -69,6 +69,8 @@ type stream struct {
 	rest []byte // unread bytes of cur
 	err  error  // error after cur
 
+	advanced func() // called before the first Read of each block; may be nil
+
 	lend []byte // buffer that piece passed to Read; Read does not copy to its start
 	lent []byte // bytes that Read should have copied there, until the next Read
 }
@@ -113,6 +115,9 @@ func (s *stream) Read(p []byte) (int, error) {
 			return 0, context.Canceled
 		}
 		s.cur, s.rest, s.err = b, b.data, b.err
+		if s.advanced != nil {
+			s.advanced()
+		}
 	}
 	n := min(len(p), len(s.rest))
 	if n > 0 && len(s.lend) > 0 && &p[0] == &s.lend[0] {
@@ -141,7 +146,8 @@ func (s *stream) piece(r io.Reader, buf []byte) ([]byte, error) {
 // content is the tar of one layer, as decompressed.
 type content struct {
 	stream
-	tar   string // sha256 of the tar in hexadecimal, set after the last byte
+	tar   string       // sha256 of the tar in hexadecimal, set after the last byte
+	blob  atomic.Int64 // compressed bytes that were read
 	close func()
 }
 
@@ -198,6 +204,7 @@ func (c *content) decode(ctx context.Context, l v1.Layer) error {
 			n := 0
 			n, b.err = f.Read(b.buf[:])
 			b.data = b.buf[:n]
+			c.blob.Add(int64(n))
 			if err = b.err; blob.send(ctx, b) != nil {
 				return
 			}

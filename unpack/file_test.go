@@ -256,7 +256,7 @@ func TestAhead(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		tr, err := openTree(t.TempDir(), &Notes{})
 		testenv.Check(t, err)
-		err = tr.layers(ctx, layers, func(int) {})
+		err = tr.layers(ctx, layers, func(int, int64) {})
 		if err == nil || (!errors.Is(err, gone) && !errors.Is(err, io.ErrUnexpectedEOF)) || !strings.Contains(err.Error(), "unpacking layer sha256:") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -267,7 +267,7 @@ func TestAhead(t *testing.T) {
 	tr, err := openTree(t.TempDir(), &Notes{})
 	testenv.Check(t, err)
 	defer tr.close()
-	err = tr.layers(ctx, []v1.Layer{good, good, good, good, good, good}, func(int) { cancel() })
+	err = tr.layers(ctx, []v1.Layer{good, good, good, good, good, good}, func(int, int64) { cancel() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled after the first layer: %v", err)
 	}

@@ -69,7 +69,7 @@ func list(ctx context.Context, img v1.Image, sums bool) (*Files, error) {
 	err = eachLayer(ctx, ls, "reading", func(i int, c *content) error {
 		f.layer, t.sparse = i+1, 0
 		return f.read(ctx, t, c)
-	}, func(int) {})
+	}, func(int, int64) {})
 	if err != nil {
 		return nil, err
 	}

@@ -150,13 +150,15 @@ func Fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, err
 	if fi, err := os.Stat(dir); err == nil && fi.Mode()&fs.ModeSetgid != 0 {
 		_ = os.Chmod(dir, fi.Mode().Perm()) // inherited: no directory of the image may have it
 	}
-	var total, done int64
-	sizes := make([]int64, len(ls))
+	var total int64
+	before := make([]int64, len(ls)) // compressed bytes of the layers below
 	for i, l := range ls {
-		if sizes[i], err = l.Size(); err != nil {
+		size, err := l.Size()
+		if err != nil {
 			return rep, err
 		}
-		total += sizes[i]
+		before[i] = total
+		total += size
 	}
 	t, err := openTree(dir, NewNotes(dir))
 	if err != nil {
@@ -164,9 +166,9 @@ func Fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, err
 	}
 	defer t.close()
 	t.linkOwners = false
-	err = t.layersAndParts(ctx, ls, o.Parts, func(i int) {
-		if done += sizes[i]; o.Progress != nil {
-			o.Progress(done, total)
+	err = t.layersAndParts(ctx, ls, o.Parts, func(i int, read int64) {
+		if o.Progress != nil {
+			o.Progress(before[i]+read, total)
 		}
 	})
 	if err != nil {
@@ -197,7 +199,7 @@ func Apply(ctx context.Context, l v1.Layer, dir string, notes *Notes) (Report, e
 		return Report{}, err
 	}
 	defer t.close()
-	if err := t.layers(ctx, []v1.Layer{l}, func(int) {}); err != nil {
+	if err := t.layers(ctx, []v1.Layer{l}, func(int, int64) {}); err != nil {
 		return Report{}, err
 	}
 	return t.rep, t.finish()
@@ -220,18 +222,19 @@ func Archive(ctx context.Context, r io.Reader, dir string) error {
 // maxEntries bounds the entries of one layer.
 const maxEntries = 20_000_000
 
-// layers applies layers in order.
-func (t *tree) layers(ctx context.Context, ls []v1.Layer, applied func(i int)) error {
+// layers applies layers in order. It calls progress as [eachLayer] does.
+func (t *tree) layers(ctx context.Context, ls []v1.Layer, progress func(i int, read int64)) error {
 	return eachLayer(ctx, ls, "unpacking", func(i int, c *content) error {
 		t.content = c
 		defer func() { t.content = nil }()
 		return t.entries(ctx, tar.NewReader(c))
-	}, applied)
+	}, progress)
 }
 
 // eachLayer calls read for the layers in order. doing is used in messages. Blobs are checked
-// against their digests, and their content against the diff IDs.
-func eachLayer(ctx context.Context, ls []v1.Layer, doing string, read func(i int, c *content) error, done func(i int)) error {
+// against their digests, and their content against the diff IDs. It calls progress with the
+// compressed bytes of layer i that were read.
+func eachLayer(ctx context.Context, ls []v1.Layer, doing string, read func(i int, c *content) error, progress func(i int, read int64)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ahead := aheadOf(ctx, ls)
 	defer func() {
@@ -245,6 +248,7 @@ func eachLayer(ctx context.Context, ls []v1.Layer, doing string, read func(i int
 		if !ok {
 			return ctx.Err()
 		}
+		c.advanced = func() { progress(i, c.blob.Load()) }
 		err := read(i, c)
 		if err == nil {
 			err = c.checkAs(l)
@@ -257,19 +261,19 @@ func eachLayer(ctx context.Context, ls []v1.Layer, doing string, read func(i int
 			}
 			return fmt.Errorf("%s layer %s: %w", doing, id, err)
 		}
-		done(i)
+		progress(i, c.blob.Load())
 	}
 	return nil
 }
 
 // layersAndParts applies layers in order. It moves layers that are available as parts into
 // place.
-func (t *tree) layersAndParts(ctx context.Context, ls []v1.Layer, parts *Parts, applied func(i int)) error {
+func (t *tree) layersAndParts(ctx context.Context, ls []v1.Layer, parts *Parts, progress func(i int, read int64)) error {
 	begun := 0 // first layer that is not applied
 	plain := func(end int) error {
 		first := begun
 		begun = end + 1
-		return t.layers(ctx, ls[first:end], func(i int) { applied(first + i) })
+		return t.layers(ctx, ls[first:end], func(i int, read int64) { progress(first+i, read) })
 	}
 	for i, l := range ls {
 		part := parts.take(l)
@@ -282,7 +286,9 @@ func (t *tree) layersAndParts(ctx context.Context, ls []v1.Layer, parts *Parts, 
 		if err := t.adopt(part); err != nil {
 			return err
 		}
-		applied(i)
+		if size, err := l.Size(); err == nil {
+			progress(i, size)
+		}
 	}
 	return plain(len(ls))
 }

@@ -18,6 +18,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
@@ -381,4 +382,23 @@ func keptConfig(dir string) (*v1.ConfigFile, error) {
 		return nil, fmt.Errorf("reading the image's configuration %s: %w", f.Name(), err)
 	}
 	return c, nil
+}
+
+// TestProgress checks that progress advances within a layer, up to the size of all layers.
+func TestProgress(t *testing.T) {
+	img, err := random.Image(8<<20, 2)
+	testenv.Check(t, err)
+	var steps []int64
+	var size int64
+	progress := func(done, total int64) {
+		if len(steps) > 0 && done < steps[len(steps)-1] {
+			t.Errorf("progress goes back from %d to %d", steps[len(steps)-1], done)
+		}
+		steps, size = append(steps, done), total
+	}
+	_, err = Fill(t.Context(), img, t.TempDir(), Options{Progress: progress})
+	testenv.Check(t, err)
+	if len(steps) < 20 || size < 16<<20 || steps[len(steps)-1] != size {
+		t.Errorf("%d calls, the last with %d of %d bytes", len(steps), steps[len(steps)-1], size)
+	}
 }

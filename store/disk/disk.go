@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,6 +40,30 @@ func FileKey(path string) (string, error) {
 		return "", fmt.Errorf("opening %q: %w", path, err)
 	}
 	return fmt.Sprintf("%x-%x-%x-%x-%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()), nil
+}
+
+// Size returns the size of the regular files below path in bytes. Each file counts once, whatever
+// the number of its names. Files that cannot be read do not count.
+func Size(path string) (n int64) {
+	seen := map[uint64]bool{} // inodes with several names
+	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return nil
+		}
+		if st := fi.Sys().(*syscall.Stat_t); st.Nlink > 1 {
+			if seen[st.Ino] {
+				return nil
+			}
+			seen[st.Ino] = true
+		}
+		n += fi.Size()
+		return nil
+	})
+	return n
 }
 
 // RemoveAll removes a tree, including directories whose mode denies their owner.
