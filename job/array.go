@@ -161,7 +161,7 @@ func (a Array) Has(index int) bool {
 	return slices.ContainsFunc(a.Ranges, func(r span) bool { return index >= r.First && index <= r.Last && (index-r.First)%r.Step == 0 })
 }
 
-// IsZero reports whether there is no array.
+// IsZero reports whether the job is not an array.
 func (a Array) IsZero() bool { return len(a.Ranges) == 0 }
 
 func (a Array) String() string {

@@ -92,7 +92,7 @@ func (j *Job) CompanionArgs() []string {
 }
 
 // ParseBeside parses the value of --beside: the index of the task, the companion's name and its
-// argv. An empty argv means that there is no companion.
+// argv. If argv is empty, the job has no companion.
 func ParseBeside(line string) (index int, name string, words []string, err error) {
 	if line == "" {
 		return 0, "", nil, nil

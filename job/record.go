@@ -270,7 +270,7 @@ func (t *Task) Learn(home string, last, again bool, keep func() error) error {
 			if !ReadRecord(home, t.EarlierName(k), before) || !same(before) {
 				continue
 			}
-			if last && !there && k == n-1 { // there was no further attempt
+			if last && !there && k == n-1 { // the last attempt
 				return before.Last(home)
 			}
 			return nil

@@ -140,7 +140,7 @@ func (a Axis) values() ([]string, error) {
 	return out, nil
 }
 
-// IsZero reports whether there are no parameters.
+// IsZero reports whether the job has no parameters.
 func (p Params) IsZero() bool { return len(p.Axes) == 0 && p.File == "" }
 
 // Count returns the number of combinations or rows.

@@ -65,7 +65,7 @@ func (System) Detect(context.Context) bool { return false }
 func (a System) Render(j *job.Job) (string, []string, error) {
 	text, notes, err := a.manifest(j, job.Label(j.Name))
 	if err == nil && j.Workflow == nil && job.Label(j.Name) != j.Name {
-		notes = append(notes, fmt.Sprintf("the name %s is no label of the DNS: %s", j.Name, job.Label(j.Name)))
+		notes = append(notes, fmt.Sprintf("the name %s is not a label of the DNS: %s", j.Name, job.Label(j.Name)))
 	}
 	return text, notes, err
 }
@@ -102,7 +102,7 @@ func (System) manifest(j *job.Job, name string) (string, []string, error) {
 	if j.Count() > maxSteps {
 		return "", nil, fmt.Errorf("%d tasks: a workflow has at most %d", j.Count(), maxSteps)
 	}
-	text, err := kube.Documents(fmt.Sprintf("# Made by hpcc, for %s; \"hpcc submit\" hands it in, argo submit does too.\n", j.Title()), newWorkflow(j, name))
+	text, err := kube.Documents(fmt.Sprintf("# Written by hpcc for %s. Submit it with argo submit.\n", j.Title()), newWorkflow(j, name))
 	if err == nil && len(text) > kube.MaxManifest {
 		err = fmt.Errorf("the manifest of job %q has %d bytes, above Kubernetes' limit of %d; put the scripts and the parameters into the image", j.Name, len(text), kube.MaxManifest)
 	}

@@ -36,7 +36,7 @@ type Utilisation struct {
 	By        string        `json:"by"`               // source of the levels
 	Untold    []string      `json:"untold,omitempty"` // resources without figures: "memory", "GPUs"
 	Own       bool          `json:"own,omitempty"`    // the levels only have this user's jobs submitted by hpcc
-	Why       string        `json:"why,omitempty"`    // why there is no history of other users' jobs
+	Why       string        `json:"why,omitempty"`    // why the history of other users' jobs is unknown
 	Holes     []Hole        `json:"holes,omitempty"`
 	Notes     []string      `json:"notes,omitempty"`
 }

@@ -97,7 +97,7 @@ func (r *Reader) directive(d directive) {
 		return
 	}
 	for _, w := range r.Read(d.line, d.text, words) {
-		r.Add(d.line, w.Text).Become(field.Refused, "it is no option")
+		r.Add(d.line, w.Text).Become(field.Refused, "it is not an option")
 	}
 }
 

@@ -23,7 +23,7 @@ func (r *Reader) Number(s string, separators string) (int, error) {
 	}
 	n, err := strconv.Atoi(first)
 	if err != nil || n < 1 || n > 1<<24 {
-		return 0, fmt.Errorf("%q is no positive number", message.Short(s))
+		return 0, fmt.Errorf("%q is not a positive number", message.Short(s))
 	}
 	return n, nil
 }
@@ -58,7 +58,7 @@ func SetRequeue(to string) Setter {
 
 // Outside reads an option that is about submitting, not about the job.
 func (r *Reader) Outside(string) error {
-	r.Changed("it says how the job is handed in; \"hpcc submit\" has flags of its own for that")
+	r.Changed("it says how to submit the job; \"hpcc submit\" has flags of its own for that")
 	return nil
 }
 
@@ -110,7 +110,7 @@ func (r *Reader) Directory(v string) error {
 func (r *Reader) After(kind string, ids []string) error {
 	for _, id := range ids {
 		if !job.WordText().MatchString(id) {
-			return fmt.Errorf("%q is no id of a job", message.Short(id))
+			return fmt.Errorf("%q is not an id of a job", message.Short(id))
 		}
 	}
 	at := map[string]struct {

@@ -15,7 +15,6 @@ import (
 	"hpcc/job/kube"
 	"hpcc/job/local"
 	"hpcc/job/lsf"
-	"hpcc/job/message"
 	"hpcc/job/node"
 	"hpcc/job/pbs"
 	"hpcc/job/slurm"
@@ -119,11 +118,7 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 
 // unknownTarget is the error for a target that hpcc does not know.
 func unknownTarget(t job.Target) error {
-	err := fmt.Errorf("unknown target %q; known targets: %s", t, known())
-	if near := message.Nearest(string(t), strings.Split(known(), ", ")); near != "" {
-		err = fmt.Errorf("%w; did you mean %s?", err, near)
-	}
-	return err
+	return fmt.Errorf("unknown target %q; known targets: %s", t, known())
 }
 
 // known returns the targets for messages.

@@ -17,11 +17,11 @@ import (
 	"hpcc/job/node"
 )
 
-// A NoJobError reports that there is no job with an ID.
+// A NoJobError reports an ID that no job has.
 type NoJobError struct{ ID string }
 
 func (e *NoJobError) Error() string {
-	return fmt.Sprintf("no job %q; \"hpcc status\" lists them", e.ID)
+	return fmt.Sprintf("no job %q", e.ID)
 }
 
 // Missing returns the ids that no job below dir has.

@@ -23,19 +23,19 @@ var scripts = dialect.Dialect{
 	Options: qsubOptions, Resources: resources, Finish: finish, Defaults: defaults,
 	Variables: variables, VariableText: `\bSGE_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
-		field.Time:        {Fate: field.Emulated, How: "hpcc ends each task, with a warning; h_rt stands behind it"},
+		field.Time:        {Fate: field.Emulated, How: "hpcc ends each task after a warning; h_rt is the fallback"},
 		field.Memory:      {Fate: field.Changed, How: "mem_free of each slot: no limit, and the site may want another resource"},
 		field.GPUType:     {Fate: field.Refused, How: "only the site knows how it names kinds of GPUs"},
 		field.Features:    {Fate: field.Refused, How: "only the site knows how it names features"},
 		field.QoS:         {Fate: field.Refused, How: "Grid Engine has no QoS"},
-		field.After:       {Fate: field.Emulated, How: "-hold_jid lets go after failures as well; hpcc looks whether the jobs succeeded"},
+		field.After:       {Fate: field.Emulated, How: "-hold_jid also releases after failures, so hpcc checks that the jobs succeeded"},
 		field.AfterFailed: {Fate: field.Refused, How: "Grid Engine waits for the end of jobs, not for their failure"},
-		field.AfterEach:   {Fate: field.Changed, How: "-hold_jid_ad lets a task go when the other has ended, however it did"},
+		field.AfterEach:   {Fate: field.Changed, How: "-hold_jid_ad releases a task when the other ends, also after a failure"},
 		field.Signal:      {Fate: field.Emulated, How: "hpcc sends it to the script"},
-		field.Append:      {Fate: field.Changed, How: "Grid Engine appends to files that are there", When: func(j *job.Job) bool { return !j.Append }},
-		field.Hosts:       {Fate: field.Refused, How: "Grid Engine takes one of several hosts, not all", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
+		field.Append:      {Fate: field.Changed, How: "Grid Engine appends to existing files", When: func(j *job.Job) bool { return !j.Append }},
+		field.Hosts:       {Fate: field.Refused, How: "Grid Engine selects one of several hosts, not all", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
 		field.Begin:       {Fate: field.Refused, How: "Grid Engine wants the day as well", When: func(j *job.Job) bool { return !strings.Contains(j.Begin, "T") }},
-		field.Export:      {Fate: field.Changed, How: "Grid Engine hands nothing over, and hpcc does not ask it to: say what the script needs with --env", When: func(j *job.Job) bool { return slices.Contains(j.Export, "ALL") }},
+		field.Export:      {Fate: field.Changed, How: "Grid Engine jobs do not inherit the environment; pass variables with --env", When: func(j *job.Job) bool { return slices.Contains(j.Export, "ALL") }},
 	},
 	Shape: shape, NoExports: true,
 	JobID: "$JOB_ID", Hosts: hostList, Hides: []string{"#$"},
@@ -51,7 +51,7 @@ func shape(j *job.Job, rows field.Rows) {
 	}
 	dialect.NodeMemory(j, rows)
 	if j.GPUs%j.Slots() != 0 {
-		rows.Refuse(fmt.Sprintf("%d GPUs for %d slots: Grid Engine gives each slot as many", j.GPUs, j.Slots()), field.GPUs)
+		rows.Refuse(fmt.Sprintf("%d GPUs for %d slots: Grid Engine gives each slot the same number", j.GPUs, j.Slots()), field.GPUs)
 		j.GPUs = 0
 	}
 }
@@ -79,14 +79,14 @@ var qsubOptions = dialect.Options{
 		"-M":        (*dialect.Reader).FirstAddress,
 		"-hold_jid": func(r *dialect.Reader, v string) error { return waitsFor(r, "afterany", v) },
 		"-hold_jid_ad": func(r *dialect.Reader, v string) error {
-			r.Changed("the tasks before it must have succeeded; Grid Engine only waits for their end")
+			r.Changed("its tasks must succeed; Grid Engine only waits for their end")
 			return waitsFor(r, "aftercorr", v)
 		},
 		"-r":            (*dialect.Reader).Requeue,
 		"-a":            (*dialect.Reader).DateTime,
 		"-b":            func(r *dialect.Reader, v string) (err error) { r.Binary, err = dialect.YesNo(v); return err },
 		"-sync -w -now": (*dialect.Reader).Outside,
-		"-i":            dialect.Refuse("hpcc gives jobs nothing to read; redirect in the script: program < file"),
+		"-i":            dialect.Refuse("jobs have no standard input; redirect in the script: program < file"),
 		"-@ -jsv -C":    dialect.Refuse("hpcc does not read options of other files; write them into the script"),
 		"-A -ac -ar -binding -bgp -c -ckpt -cmdname -dc -display -dl -js -masterq -masterl -mbind -p -pty -R -rou -sc -shell -si -tcon -xdv -xd -xd_run_as_image_user -par -umask": nil,
 	},
@@ -110,7 +110,7 @@ var qsubOptions = dialect.Options{
 		},
 		"-h":             dialect.Set(field.Hold),
 		"-terse -verify": (*dialect.Reader).Outside,
-		"-clear":         dialect.Refuse("hpcc does not know the options that it would take back"),
+		"-clear":         dialect.Refuse("hpcc does not know which options it would undo"),
 		"-soft -hard -nostdin -noshell -adds -mods -clearp": nil,
 	},
 }
@@ -126,7 +126,7 @@ func readArray(r *dialect.Reader, v string) error {
 		return err
 	}
 	if n, _ := a.Nth(1); n == 0 {
-		return fmt.Errorf("0 is no index of Grid Engine's; they begin at 1")
+		return fmt.Errorf("0 is not an index of Grid Engine's; they begin at 1")
 	}
 	r.Job.Array = a
 	r.Row.Fills(field.Array)
@@ -145,10 +145,10 @@ func readSlots(r *dialect.Reader, v string) (err error) {
 		r.Row.Fills(field.Native)
 	}
 	if r.N.PerCPU {
-		r.Changed("the slots of %s, by its name, are processors of one process", name)
+		r.Changed("the name of %s suggests that its slots are CPUs of one process", name)
 		r.Row.Fills(field.CPUs)
 	} else {
-		r.Changed("the slots of %s, by its name, are processes; where they lie is not said", name)
+		r.Changed("the name of %s suggests that its slots are processes; their placement is unknown", name)
 		r.Row.Fills(field.Tasks)
 	}
 	return nil
@@ -200,7 +200,7 @@ func readMemory(limit bool) func(*dialect.Reader, string) error {
 			return err
 		}
 		if limit {
-			r.Changed("a limit of each slot, of address space, becomes %s of memory for each processor", quantity.FormatMemory(n))
+			r.Changed("the address space limit of each slot becomes %s of memory per CPU", quantity.FormatMemory(n))
 		}
 		r.Job.MemoryPerCPU = max(r.Job.MemoryPerCPU, n)
 		r.Row.Fills(field.Memory)
@@ -229,7 +229,7 @@ func readHost(r *dialect.Reader, v string) error {
 		list := dialect.List(strings.Trim(not, "()"), "|")
 		for _, h := range list {
 			if !dialect.HostName().MatchString(h) {
-				return fmt.Errorf("%q is no host", message.Short(h))
+				return fmt.Errorf("%q is not a host", message.Short(h))
 			}
 		}
 		r.Job.NotHosts = list

@@ -160,7 +160,7 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 	for _, n := range j.Native {
 		t.Line("#$ %s", n)
 	}
-	t.Line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, qsub does too.", j.Title())
+	t.Line("# Written by hpcc for %s. Submit it with qsub.", j.Title())
 	t.Common(j)
 	t.Task(j, end, jobscript.Mpirun(j)...)
 	return t.String(), notes, nil

@@ -33,8 +33,8 @@ func verdicts(name string) map[field.Field]field.Verdict {
 	return map[field.Field]field.Verdict{
 		field.Nodes:     {Fate: field.Refused, How: "a script begins on one node, and MPI cannot start processes in another pod: ask for one node", When: func(j *job.Job) bool { return j.Nodes > 1 }},
 		field.GPUType:   {Fate: field.Changed, How: "the label " + labelGPU + ", which has the whole name of the model"},
-		field.Queue:     {Fate: field.Changed, Drop: true, How: "queues are those of Kueue, where a cluster has it: --queue NAME"},
-		field.Account:   {Fate: field.Changed, Drop: true, How: "namespaces are charged"},
+		field.Queue:     {Fate: field.Changed, Drop: true, How: "only clusters with Kueue have queues: --queue NAME"},
+		field.Account:   {Fate: field.Changed, Drop: true, How: "Kubernetes accounts by namespace"},
 		field.Exclusive: {Fate: field.Changed, How: "no pod of another Job comes to the node"},
 		field.Hosts:     {Fate: field.Changed, How: "one of them", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
 		field.Features: {Fate: field.Refused, How: "nodes have labels: --node-label KEY=VALUE", When: func(j *job.Job) bool {
@@ -44,16 +44,16 @@ func verdicts(name string) map[field.Field]field.Verdict {
 		field.AfterAny:    later,
 		field.AfterFailed: later,
 		field.AfterEach:   later,
-		field.Output:      {Fate: field.Emulated, How: "the pod's log, which hpcc brings into the file"},
+		field.Output:      {Fate: field.Emulated, How: "the pod's log, which hpcc copies to the file"},
 		field.Error:       {Fate: field.Changed, Drop: true, How: "with the output: a pod has one stream"},
 		field.Mail:        {Fate: field.Refused, How: name + " writes no mail"},
 		field.MailOn:      {Fate: field.Refused, How: name + " writes no mail"},
-		field.Dir:         {Fate: field.Changed, How: "a directory of this machine; pods start in the image's, or in that of --cd"},
+		field.Dir:         {Fate: field.Changed, How: "a directory of this machine; pods start in the image's working directory or in --cd"},
 		field.Signal:      {Fate: field.Refused, How: "SIGTERM comes at the time limit, and no signal before"},
-		field.Begin:       {Fate: field.Refused, How: "Jobs begin when there is room"},
+		field.Begin:       {Fate: field.Refused, How: "Jobs start when resources are free"},
 		field.QoS:         {Fate: field.Refused, How: "the cluster's PriorityClasses are not the site's QoS"},
 		field.Hold:        {Fate: field.Changed, How: "the Job is suspended until somebody sets spec.suspend to false"},
-		field.Append:      {Fate: field.Changed, How: "the file is written anew", When: func(j *job.Job) bool { return j.Append }},
-		field.Export:      {Fate: field.Changed, Drop: true, How: "the script has the environment of the image: say what it needs with --env"},
+		field.Append:      {Fate: field.Changed, How: "the file is overwritten", When: func(j *job.Job) bool { return j.Append }},
+		field.Export:      {Fate: field.Changed, Drop: true, How: "the script has the image's environment; pass variables with --env"},
 	}
 }

@@ -45,7 +45,7 @@ func (k System) Render(j *job.Job) (string, []string, error) {
 	}
 	text, notes, err := k.manifest(j, job.Label(j.Name))
 	if err == nil && job.Label(j.Name) != j.Name {
-		notes = append(notes, fmt.Sprintf("the name %s is no label of the DNS: %s", j.Name, job.Label(j.Name)))
+		notes = append(notes, fmt.Sprintf("the name %s is not a label of the DNS: %s", j.Name, job.Label(j.Name)))
 	}
 	return text, notes, err
 }
@@ -72,7 +72,7 @@ func (k System) comment(j *job.Job) string {
 	if k.Target == job.OpenShift {
 		command = "oc"
 	}
-	return fmt.Sprintf("# Made by hpcc, for %s; \"hpcc submit\" hands it in, %s create -f does too.\n", j.Title(), command)
+	return fmt.Sprintf("# Written by hpcc for %s. Submit it with %s create -f.\n", j.Title(), command)
 }
 
 // job returns the Job of all tasks, or of all nodes of one task.

@@ -1,6 +1,6 @@
 // Package local runs the tasks of a job on this machine.
 //
-// It is used if there is no batch system. Jobs do not wait: they run as many tasks at once as there are processors for.
+// It is used on hosts without a batch system. Jobs start at once and run as many tasks in parallel as the CPUs allow.
 package local
 
 import (
@@ -24,7 +24,7 @@ import (
 	"hpcc/job/node"
 )
 
-// System is this machine. "hpcc task" runs as many tasks at once as there are processors for.
+// System runs jobs on this machine. "hpcc task" runs as many tasks in parallel as the CPUs allow.
 type System struct{}
 
 // Detect returns true: tasks can always run on this machine.
@@ -51,7 +51,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 	if j.Interactive {
 		t.Interactive(j)
 	} else {
-		t.Line("# Made by hpcc, for %s on this machine.", j.Title())
+		t.Line("# Written by hpcc for %s on this machine.", j.Title())
 	}
 	if j.StartsProcesses() {
 		t.Line("# Open MPI counts processors before it starts more processes.")

@@ -35,10 +35,10 @@ var scripts = dialect.Dialect{
 	},
 	Variables: variables, VariableText: `\bLSB?_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
-		field.Time:   {Fate: field.Emulated, How: "hpcc ends each task, with a warning; -W stands behind it"},
+		field.Time:   {Fate: field.Emulated, How: "hpcc ends each task after a warning; -W is the fallback"},
 		field.QoS:    {Fate: field.Refused, How: "LSF has no QoS"},
-		field.Append: {Fate: field.Changed, How: "hpcc writes the file, anew", When: func(j *job.Job) bool { return j.Append }},
-		field.Hosts:  {Fate: field.Changed, How: "LSF takes some of them", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
+		field.Append: {Fate: field.Changed, How: "hpcc overwrites the file", When: func(j *job.Job) bool { return j.Append }},
+		field.Hosts:  {Fate: field.Changed, How: "LSF selects some of them", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
 	},
 	ExportsAll: true,
 	JobID:      "$LSB_JOBID", Hosts: hostList, Hides: []string{"#BSUB"}, Signals: true,
@@ -87,8 +87,8 @@ var bsubOptions = dialect.Options{
 			return err
 		},
 		"-b":                            readBegin,
-		"-L":                            dialect.Refuse("it only gives the script the environment of a login shell; source what it needs in the script"),
-		"-i -is":                        dialect.Refuse("hpcc gives jobs nothing to read; redirect in the script: program < file"),
+		"-L":                            dialect.Refuse("it runs the script in a login shell; source the files that it needs in the script"),
+		"-i -is":                        dialect.Refuse("jobs have no standard input; redirect in the script: program < file"),
 		"-f":                            dialect.Refuse("hpcc copies no files; do it in the script"),
 		"-jsdl -jsdl_strict -json -jsm": dialect.Refuse("hpcc does not read job files of other formats"),
 		"-Q":                            readRequeueExit,
@@ -133,7 +133,7 @@ func readName(r *dialect.Reader, v string) (err error) {
 	}
 	m := nameAndArray().FindStringSubmatch(v)
 	if m == nil {
-		return fmt.Errorf("%q is no name with indices", message.Short(v))
+		return fmt.Errorf("%q is not a name with indices", message.Short(v))
 	}
 	list := strings.ReplaceAll(m[2], " ", "")
 	if r.Job.Array, err = job.ParseArray(list + m[3]); err != nil {
@@ -155,7 +155,7 @@ func readTime(r *dialect.Reader, v string) error {
 	limit, host, ok := strings.Cut(v, "/")
 	d, err := quantity.Clock(limit, time.Minute, time.Hour)
 	if err == nil && d == 0 {
-		err = fmt.Errorf("%q is no time", message.Short(v))
+		err = fmt.Errorf("%q is not a time", message.Short(v))
 	}
 	if err != nil {
 		return err

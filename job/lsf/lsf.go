@@ -116,7 +116,7 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 	for _, n := range j.Native {
 		t.Line("#BSUB %s", n)
 	}
-	t.Line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, \"bsub < FILE\" does too.", j.Title())
+	t.Line("# Written by hpcc for %s. Submit it with \"bsub < FILE\".", j.Title())
 	t.Line("job=${HPCC_SUBMISSION:-lsf-$LSB_JOBID}; unset HPCC_SUBMISSION")
 	if !j.Array.IsZero() && end.Nth == "" {
 		t.Line("export HPCC_TASK_ID=$LSB_JOBINDEX HPCC_TASK_COUNT=%d", j.FullCount())

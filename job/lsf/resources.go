@@ -136,7 +136,7 @@ func readSelect(r *dialect.Reader, s string) []string {
 		m := hostCondition().FindStringSubmatch(c)
 		switch {
 		case freeMemory().MatchString(c) && !r.Own():
-			r.Changed("%s is left out: the memory that is reserved is asked for", c)
+			r.Changed("%s is left out: the reserved memory is requested", c)
 			r.Row.Fills(field.Memory)
 		case c == "type==any" || c == "":
 		case m != nil && m[1] == "==":
@@ -170,7 +170,7 @@ func readAffinity(r *dialect.Reader, s string) []string {
 	}
 	r.Row.Fills(field.CPUs)
 	if m[1] == "thread" {
-		r.Changed("threads are taken for processors")
+		r.Changed("threads count as CPUs")
 	}
 	if more {
 		r.Changed("without %s", rest)

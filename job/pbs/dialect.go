@@ -22,13 +22,13 @@ var scripts = dialect.Dialect{
 	Verdicts: map[field.Field]field.Verdict{
 		field.QoS:       {Fate: field.Refused, How: "PBS has no QoS"},
 		field.GPUType:   {Fate: field.Refused, How: "only the site knows how it names kinds of GPUs"},
-		field.NotHosts:  {Fate: field.Refused, How: "PBS cannot leave hosts out"},
+		field.NotHosts:  {Fate: field.Refused, How: "PBS cannot exclude hosts"},
 		field.AfterEach: {Fate: field.Refused, How: "PBS waits for whole arrays"},
 		field.Signal:    {Fate: field.Emulated, How: "hpcc sends it to the script"},
-		field.Hosts:     {Fate: field.Refused, How: "each chunk of PBS would be on the same one of them", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
-		field.Time:      {Fate: field.Emulated, How: "hpcc ends each task, with a warning; walltime stands behind it"},
-		field.Append:    {Fate: field.Changed, How: "hpcc writes the file, anew", When: func(j *job.Job) bool { return j.Append }},
-		field.Export:    {Fate: field.Changed, How: "PBS hands nothing over, and hpcc does not ask it to: say what the script needs with --env", When: func(j *job.Job) bool { return slices.Contains(j.Export, "ALL") }},
+		field.Hosts:     {Fate: field.Refused, How: "PBS would place every chunk on the same host", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
+		field.Time:      {Fate: field.Emulated, How: "hpcc ends each task after a warning; walltime is the fallback"},
+		field.Append:    {Fate: field.Changed, How: "hpcc overwrites the file", When: func(j *job.Job) bool { return j.Append }},
+		field.Export:    {Fate: field.Changed, How: "PBS jobs do not inherit the environment; pass variables with --env", When: func(j *job.Job) bool { return slices.Contains(j.Export, "ALL") }},
 	},
 	Shape: shape, NoExports: true,
 	JobID: "${PBS_JOBID%%[.[]*}", Hosts: hostList, OwnsIndices: true,
@@ -77,12 +77,12 @@ var qsubOptions = dialect.Options{
 				return fmt.Errorf("%q is none of oe, eo and n", message.Short(v))
 			}
 			if r.Join = v != "n"; v == "eo" {
-				r.Changed("both go into the file of the output")
+				r.Changed("both go to the output file")
 			}
 			return nil
 		},
 		"-k": func(r *dialect.Reader, v string) error {
-			r.Changed("the files are written where they belong, while the job runs")
+			r.Changed("the files are written in place while the job runs")
 			return nil
 		},
 		"-m": (*dialect.Reader).MailLetters,

@@ -44,7 +44,7 @@ func Size(s string, units Units) (int64, error) {
 	x, err := strconv.ParseFloat(s[:i], 64)
 	unit, ok := units[s[i:]]
 	if err != nil || !ok || !(x > 0) || x*float64(unit) > math.MaxInt64/4 {
-		return 0, fmt.Errorf("%q is no amount of memory", message.Short(s))
+		return 0, fmt.Errorf("%q is not an amount of memory", message.Short(s))
 	}
 	return int64(math.Ceil(x * float64(unit))), nil
 }
@@ -57,18 +57,18 @@ const MaxTime = 10 * 365 * 24 * time.Hour
 func Clock(s string, units ...time.Duration) (time.Duration, error) {
 	parts := strings.Split(s, ":")
 	if len(parts) > len(units) {
-		return 0, fmt.Errorf("%q is no time", message.Short(s))
+		return 0, fmt.Errorf("%q is not a time", message.Short(s))
 	}
 	var d time.Duration
 	for i, p := range parts {
 		n, err := strconv.ParseUint(p, 10, 31)
 		if err != nil || time.Duration(n) > MaxTime/units[len(parts)-1-i] {
-			return 0, fmt.Errorf("%q is no time", message.Short(s))
+			return 0, fmt.Errorf("%q is not a time", message.Short(s))
 		}
 		d += time.Duration(n) * units[len(parts)-1-i]
 	}
 	if d > MaxTime {
-		return 0, fmt.Errorf("%q is no time", message.Short(s))
+		return 0, fmt.Errorf("%q is not a time", message.Short(s))
 	}
 	return d, nil
 }
@@ -77,7 +77,7 @@ func Clock(s string, units ...time.Duration) (time.Duration, error) {
 func Seconds(s string) (time.Duration, error) {
 	d, err := Clock(s, time.Second, time.Minute, time.Hour)
 	if err == nil && d == 0 {
-		err = fmt.Errorf("%q is no time", s)
+		err = fmt.Errorf("%q is not a time", s)
 	}
 	return d, err
 }

@@ -39,7 +39,11 @@ func ParseTime(s string) (time.Duration, error) {
 	} else if m := units().FindStringSubmatch(s); m != nil && s != "" {
 		f = m[1:]
 	} else {
-		return 0, fmt.Errorf("time %q: schedulers differ in how they read this; write 90m, 1h30m, 1:30:00 or 1-12:00:00", message.Short(s))
+		why := "not a duration"
+		if strings.Trim(s, "0123456789:") == "" {
+			why = "schedulers read this differently"
+		}
+		return 0, fmt.Errorf("time %q: %s; write 90m, 1h30m, 1:30:00 or 1-12:00:00", message.Short(s), why)
 	}
 	var d time.Duration
 	for i, unit := range []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second} {

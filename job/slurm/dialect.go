@@ -25,7 +25,7 @@ var scripts = dialect.Dialect{
 	Launchers: map[string]dialect.Launcher{"srun": {Options: srunOptions()}}, StepLauncher: "srun",
 	Variables: variables, VariableText: `\bSLURMD?_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
-		field.Exclusive: {Fate: field.Kept, How: "with --mem=0, since the node does not bring its memory", When: func(j *job.Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},
+		field.Exclusive: {Fate: field.Kept, How: "with --mem=0, because an exclusive node does not include its memory", When: func(j *job.Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},
 	},
 	Shape: func(*job.Job, field.Rows) {}, ExportsAll: true, // sbatch counts memory per processor, too
 	JobID: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", Hosts: hostList, Hides: []string{"#PBS", "#BSUB"}, Signals: true, OwnsIndices: true,
@@ -67,7 +67,7 @@ var sbatchOptions = dialect.Options{
 		"--kill-on-invalid-dep":              readInvalid,
 		"--wrap":                             func(r *dialect.Reader, v string) error { r.Wrap = v; return nil },
 		"--uid --gid":                        dialect.Refuse("only root may"),
-		"-i --input":                         dialect.Refuse("hpcc gives jobs nothing to read; redirect in the script: program < file"),
+		"-i --input":                         dialect.Refuse("jobs have no standard input; redirect in the script: program < file"),
 		"--bb --bbf --batch --cluster-constraint --comment --constraint-override --container --container-id --core-spec -S --cores-per-socket --cpu-freq --cpus-per-gpu " +
 			"--deadline --delay-boot -m --distribution --export-file --extra -B --extra-node-info --gpu-bind --gpu-freq --gpus-per-socket --gres-flags --hint -L --licenses " +
 			"-M --clusters --mcs-label --mem-bind --mem-per-gpu --mincpus --network -F --nodefile --ntasks-per-core --ntasks-per-gpu --ntasks-per-socket --power --prefer --priority " +
@@ -186,7 +186,7 @@ func readTime(r *dialect.Reader, v string) error {
 		}
 		n, err := strconv.ParseUint(days, 10, 16)
 		if err != nil || n > 3650 {
-			return fmt.Errorf("%q is no time", message.Short(v))
+			return fmt.Errorf("%q is not a time", message.Short(v))
 		}
 		d += time.Duration(n) * 24 * time.Hour
 	} else {
@@ -201,7 +201,7 @@ func readTime(r *dialect.Reader, v string) error {
 		}
 	}
 	if err == nil && d == 0 {
-		err = fmt.Errorf("%q is no time", message.Short(v))
+		err = fmt.Errorf("%q is not a time", message.Short(v))
 	}
 	r.Job.Time = d
 	return err
@@ -314,7 +314,7 @@ func readSignal(r *dialect.Reader, v string) error {
 	if timed {
 		n, err := strconv.ParseUint(lead, 10, 16)
 		if err != nil {
-			return fmt.Errorf("%q is no number of seconds", message.Short(lead))
+			return fmt.Errorf("%q is not a number of seconds", message.Short(lead))
 		}
 		r.Job.Warning.Lead = time.Duration(n) * time.Second
 	}

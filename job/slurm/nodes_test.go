@@ -66,7 +66,7 @@ func TestSlurmGRES(t *testing.T) {
 func ThatDay(t testing.TB, clock string) time.Time {
 	at := when("2026-11-21T" + clock)
 	if at.IsZero() {
-		t.Fatalf("%q is no time", clock)
+		t.Fatalf("%q is not a time", clock)
 	}
 	return at
 }

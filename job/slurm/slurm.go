@@ -118,7 +118,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 	for _, n := range j.Native {
 		t.Line("#SBATCH %s", n)
 	}
-	t.Line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, sbatch does too.", j.Title())
+	t.Line("# Written by hpcc for %s. Submit it with sbatch.", j.Title())
 	t.Line("# sbatch --export=NONE would leave srun without PATH:")
 	t.Line("export SLURM_EXPORT_ENV=ALL")
 	t.Line("export HPCC_TASK_ID=${SLURM_ARRAY_TASK_ID:-0} HPCC_TASK_COUNT=%d", j.FullCount())

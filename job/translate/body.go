@@ -275,7 +275,7 @@ func (t *Translation) hostPaths() {
 			mounted := slices.ContainsFunc(t.Job.Pod.Volumes, func(v job.Volume) bool { return p == v.Path || strings.HasPrefix(p, v.Path+"/") })
 			if !mounted && !seen[p] {
 				seen[p] = true
-				t.Rows = append(t.Rows, &field.Row{Line: i + 1, Text: p, Fate: field.Changed, How: "pods have nothing of this machine's files: --volume CLAIM:" + path.Dir(p) + ", or a path in the image"})
+				t.Rows = append(t.Rows, &field.Row{Line: i + 1, Text: p, Fate: field.Changed, How: "pods do not see this machine's files: --volume CLAIM:" + path.Dir(p) + ", or a path in the image"})
 			}
 		}
 	}

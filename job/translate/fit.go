@@ -29,7 +29,7 @@ func (t *Translation) shape() {
 		j.Warning = job.Warning{}
 	}
 	if !t.to.Signals && j.Warning.Signal != "" && j.Time == 0 {
-		t.Rows.Refuse("without a time limit there is nothing to warn of; give --time", field.Signal)
+		t.Rows.Refuse("a warning needs a time limit; add --time", field.Signal)
 		j.Warning = job.Warning{}
 	}
 }
@@ -45,7 +45,7 @@ func (t *Translation) order() {
 	}{{field.After, &t.Job.After}, {field.AfterAny, &t.Job.AfterAny}, {field.AfterFailed, &t.Job.AfterFailed}} {
 		outside := slices.DeleteFunc(slices.Clone(*d.names), func(n string) bool { return slices.Contains(t.among, job.Label(n)) })
 		if len(outside) > 0 {
-			t.Rows.Refuse(fmt.Sprintf("%s is no script that is given with it: Argo keeps an order among those alone, each with --from", strings.Join(outside, ", ")), d.f)
+			t.Rows.Refuse(fmt.Sprintf("%s is not among the given scripts: Argo orders only these, each with --from", strings.Join(outside, ", ")), d.f)
 			*d.names = nil
 		}
 	}

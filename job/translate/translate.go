@@ -100,7 +100,7 @@ func (ds Translator) Translate(s Source, to job.Target) (*Translation, error) {
 		}
 	}
 	if command != nil && command.name != d.Command {
-		return nil, fmt.Errorf("%s is no command of %s, which has %s", command.name, d.Title, d.Command)
+		return nil, fmt.Errorf("%s is not a command of %s, which has %s", command.name, d.Title, d.Command)
 	}
 	t := &Translation{Dialect: d.Target, To: to, from: d, to: ds.of(to), known: ds}
 	if t.to == nil {
@@ -175,7 +175,7 @@ func checkScript(name string, text []byte) error {
 	case len(text) > job.MaxScript:
 		return fmt.Errorf("%s has %d bytes; a job script has at most %d", name, len(text), job.MaxScript)
 	case bytes.IndexByte(text, 0) >= 0:
-		return fmt.Errorf("%s is no script: it holds a NUL byte", name)
+		return fmt.Errorf("%s is not a script: it holds a NUL byte", name)
 	case len(bytes.TrimSpace(text)) == 0:
 		return fmt.Errorf("%s is empty", name)
 	}
