@@ -206,7 +206,7 @@ func TestFileNames(t *testing.T) {
 	for _, c := range []struct{ name, file, want string }{
 		{"named", "ctx/sub/mine", "ctx/sub/mine:2: "},
 		{"default", "", "ctx/Dockerfile:1: "},
-		{"missing", "ctx/nothere", "opening the Dockerfile: open ctx/nothere: no such file"},
+		{"missing", "ctx/nothere", "opening Dockerfile ctx/nothere: no such file; name it with -f"},
 		{"directory", "ctx/sub", "reading ctx/sub: "},
 		{"too large", "ctx/big", "reading ctx/big: larger than"},
 	} {

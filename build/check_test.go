@@ -299,7 +299,7 @@ func TestLintUnknownBase(t *testing.T) {
 // TestLintNothing: what cannot be read cannot be looked over.
 func TestLintNothing(t *testing.T) {
 	for dir, want := range map[string]string{
-		t.TempDir(): "opening the Dockerfile", filepath.Join(t.TempDir(), "nowhere"): "opening the build context",
+		t.TempDir(): "opening Dockerfile ", filepath.Join(t.TempDir(), "nowhere"): "opening the build context",
 	} {
 		if n, _, err := Check(context.Background(), open(t), Options{Context: dir}); n != 0 || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Check of context %s = %d, %v; want an error with %q", dir, n, err, want)

@@ -172,7 +172,11 @@ func (st *stage) execute(ctx context.Context, dir string, p *command) error {
 	}
 	var ee *exec.ExitError
 	if errors.As(err, &ee) {
-		return &runError{fmt.Errorf("the command ended with %s%s", ee, full(st.b.work)), log.bytes()}
+		why := full(st.b.work)
+		if ee.ExitCode() == 127 {
+			why = ": a program was not found in the image" + why
+		}
+		return &runError{fmt.Errorf("the command ended with %s%s", ee, why), log.bytes()}
 	}
 	return err
 }

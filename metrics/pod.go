@@ -40,7 +40,7 @@ func underArgo() bool {
 // lastWords writes a container's termination message. If the program writes one itself, that
 // stays.
 type lastWords struct {
-	file string // empty if the file is no longer ours
+	file string // "" after the file was handed over
 	said []byte
 }
 

@@ -3,6 +3,7 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -134,7 +135,7 @@ func forgetful(img int, size string) error {
 func parseBind(arg string) (specs.Mount, error) {
 	f := strings.Split(arg, ":")
 	bad := func(why string) (specs.Mount, error) {
-		return specs.Mount{}, fmt.Errorf("reading bind %q: %s; write SRC[:DST[:ro]]", arg, why)
+		return specs.Mount{}, fmt.Errorf("bind %q: %s; write SRC[:DST[:ro]]", arg, why)
 	}
 	if len(f) > 3 {
 		return bad("too many colons (for a path that has one, --mount type=bind,source=SRC,target=DST)")
@@ -181,8 +182,11 @@ func bindOf(source, dst string) (specs.Mount, error) {
 	if err == nil {
 		_, err = os.Stat(physical)
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return specs.Mount{}, errors.New("SRC does not exist")
+	}
 	if err != nil {
-		return specs.Mount{}, fmt.Errorf("source %w", errors.Unwrap(err))
+		return specs.Mount{}, fmt.Errorf("SRC: %w", errors.Unwrap(err))
 	}
 	if dst == source {
 		dst = src

@@ -72,7 +72,14 @@ func parseArguments(c *cli.Context, min, max int, usage string) ([]string, error
 		}
 	}
 	if len(a) < min || len(a) > max {
-		return nil, usagef("%s takes %s", c.Command.Name, usage).hint(`"hpcc %s --help" shows examples`, c.Command.Name)
+		verb := "needs"
+		switch {
+		case max == 0:
+			verb = "takes"
+		case len(a) > max:
+			verb = "only takes"
+		}
+		return nil, usagef("%s %s %s", c.Command.Name, verb, usage).hint(`"hpcc %s --help" shows examples`, c.Command.Name)
 	}
 	return a, nil
 }

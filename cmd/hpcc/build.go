@@ -312,7 +312,7 @@ func (b builder) run(ctx context.Context) error {
 	if b.dryRun {
 		return nil
 	}
-	b.steps.built()
+	b.steps.end()
 	err := b.keep(ctx)
 	if err == nil && b.lock != "" {
 		err = b.writeLock(locks)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/job/dispatch"
 	"hpcc/runtime"
 	"hpcc/runtime/probe"
 	"hpcc/runtime/process"
@@ -186,6 +187,8 @@ func adviceFor(err error) (advice string, status int) {
 	case advice != "":
 	case errors.As(err, &missing):
 		advice = fmt.Sprintf("%q lists them; %q fetches it from a registry", "hpcc images", "hpcc pull "+missing.Name)
+	case errors.As(err, new(*dispatch.NoJobError)):
+		advice = `"hpcc status" lists the jobs`
 	case errors.As(err, &damaged):
 		advice = cureFor(damaged)
 	case errors.As(err, &name):

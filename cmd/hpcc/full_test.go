@@ -40,7 +40,7 @@ whole() { # what is in the store is whole, and nothing is under way
 	for n in $S/.[!.]* $S/.hpcc-*; do [ ! -e $n ] || fault "left: $n"; done
 }
 room=-$step failed=0
-[ $limit = nr_inodes ] || room=$((4-step)) # a size of 0 is no limit
+[ $limit = nr_inodes ] || room=$((4-step)) # a size of 0 is not a limit
 while :; do
 	room=$((room+step))
 	[ $room -le $most ] || { fault "it never succeeds"; exit; }

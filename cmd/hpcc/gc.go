@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +17,7 @@ import (
 
 	"hpcc/conda"
 	"hpcc/job/dispatch"
+	"hpcc/job/quantity"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -34,9 +37,10 @@ With --verify, gc deletes nothing. It compares every file of the store with its 
 damaged files to the directory damaged/ in the store (not with --dry-run), and names the command
 that replaces each one.`,
 		Flags: []cli.Flag{
-			&cli.DurationFlag{Name: "age", Value: 7 * 24 * time.Hour, Usage: "keep what was used within `TIME`; 0 keeps nothing"},
+			&cli.StringFlag{Name: "age", Value: "7d", Usage: "keep what was used within `TIME`; 0 keeps nothing"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print what would be deleted"},
-			&cli.BoolFlag{Name: "verify", Usage: "check every file of the store and delete nothing"}, storeFlag(),
+			&cli.BoolFlag{Name: "verify", Usage: "check every file of the store and delete nothing"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}, storeFlag(),
 		},
 		Action: action(parseGC),
 	}
@@ -45,6 +49,7 @@ that replaces each one.`,
 type gcArgs struct {
 	age            time.Duration
 	dryRun, verify bool
+	json           bool
 	store          string
 }
 
@@ -52,14 +57,33 @@ func parseGC(c *cli.Context) (*gcArgs, error) {
 	if _, err := parseArguments(c, 0, 0, "no arguments"); err != nil {
 		return nil, err
 	}
-	a := &gcArgs{age: c.Duration("age"), dryRun: c.Bool("dry-run"), verify: c.Bool("verify"), store: c.String("store")}
+	age, err := parseAge(c.String("age"))
+	if err != nil {
+		return nil, err
+	}
+	a := &gcArgs{age: age, dryRun: c.Bool("dry-run"), verify: c.Bool("verify"), json: c.Bool("json"), store: c.String("store")}
+	if a.verify && a.json {
+		return nil, usagef("--verify and --json cannot be used together")
+	}
 	if a.verify && c.IsSet("age") {
-		return nil, usagef("--age and --verify cannot be used together").hint("run hpcc gc --verify, then hpcc gc --age %v", a.age)
+		return nil, usagef("--age and --verify cannot be used together").hint("run hpcc gc --verify, then hpcc gc --age %s", c.String("age"))
 	}
 	if a.age == 0 {
 		a.age = -1 // keep nothing
 	}
 	return a, nil
+}
+
+// parseAge reads the value of --age: 0, a duration of Go's syntax, or days.
+func parseAge(s string) (time.Duration, error) {
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return d, nil
+	}
+	d, err := quantity.ParseTime(s)
+	if err != nil {
+		return 0, usagef("--age %q: not a duration", s).hint("write --age 90m, 36h, 7d or 0")
+	}
+	return d, nil
 }
 
 func (a *gcArgs) run(ctx context.Context) error {
@@ -79,12 +103,24 @@ func (a *gcArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rep.Trees, rep.Temps = rep.Trees+staged.Trees, rep.Temps+staged.Temps
+	rep.Add(staged)
+	if a.json {
+		return json.NewEncoder(os.Stdout).Encode(struct {
+			Type   string `json:"type"`
+			DryRun bool   `json:"dry_run"`
+			store.GCReport
+		}{"gc", a.dryRun, rep})
+	}
 	verb := "freed"
 	if a.dryRun {
 		verb = "would be freed"
 	}
-	_, err = fmt.Printf("%s %s: %d blobs, %d trees, %d cache entries, %d leftovers\n", size(rep.Bytes), verb, rep.Blobs, rep.Trees, rep.Records, rep.Temps)
+	_, err = fmt.Printf("%s %s: %s, %s, %s, %s\n", size(rep.Bytes), verb, counted(rep.Blobs, "blob", "blobs"), counted(rep.Trees, "tree", "trees"),
+		counted(rep.Records, "cache entry", "cache entries"), counted(rep.Temps, "leftover", "leftovers"))
+	if err == nil && !rep.Until.IsZero() {
+		_, err = fmt.Printf("kept: %s and %s that no image needs, until %s or later; --age 0 frees them now\n",
+			size(rep.Kept), counted(rep.KeptTrees, "tree", "trees"), rep.Until.Local().Format("2006-01-02 15:04"))
+	}
 	return err
 }
 

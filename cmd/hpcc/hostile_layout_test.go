@@ -45,7 +45,7 @@ func hostileLayouts() []hostile {
 		{"size that is too large", descriptor("size", 100000), "bytes"},
 		{"size below zero", descriptor("size", -5), "*"},
 		{"size that is huge", descriptor("size", int64(1)<<62), "larger than"},
-		{"size that is no number", descriptor("size", "ten"), "index.json"},
+		{"size that is not a number", descriptor("size", "ten"), "index.json"},
 		{"a manifest called an index", descriptor("mediaType", indexType), "*"},
 		{"a manifest called a layer", descriptor("mediaType", layerType), "which is not an image"},
 		{"a manifest without a type", descriptor("mediaType", ""), "*"},

@@ -314,7 +314,7 @@ func hostileHeaders() []hostile {
 		{"negative size", content(closed(raw("a", '0', "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", ""))), "not a tar archive"},
 		{"size of 8 EiB", content(closed(raw("a", '0', "\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff", "", 'x'))), "not a tar archive"},
 		{"size beyond the end", content(raw("a", '0', "00000177777\x00", "", 'x')), "unexpected EOF"},
-		{"size that is no number", content(closed(raw("a", '0', "99999999999\x00", ""))), "not a tar archive"},
+		{"size that is not a number", content(closed(raw("a", '0', "99999999999\x00", ""))), "not a tar archive"},
 		{"wrong checksum", content(closed(append([]byte("b"), file[1:]...))), "not a tar archive"},
 		{"unknown type", content(closed(raw("a", 'Z', "00000000000\x00", ""))), "unknown type"},
 		{"contiguous file", content(closed(raw("a", '7', "00000000001\x00", "", 'x'))), ""},

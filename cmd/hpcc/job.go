@@ -106,9 +106,12 @@ type jobArgs struct {
 
 func parseJob(c *cli.Context) (*jobArgs, error) {
 	env := parseEnvChanges(c)
-	a := &jobArgs{verb: c.Command.Name, set: parseFlagSet(c), store: c.String("store"), at: parseSiteChoice(c), image: c.Args().First(), more: c.NArg() > 1, chdir: c.String("chdir"),
+	a := &jobArgs{verb: c.Command.Name, set: parseFlagSet(c), store: c.String("store"), image: c.Args().First(), more: c.NArg() > 1, chdir: c.String("chdir"),
 		runArgv: parseRunAgain(c, env), from: parseFrom(c)}
 	var err error
+	if a.at, err = parseSiteChoice(c); err != nil {
+		return nil, err
+	}
 	if a.inPod, err = parsePod(c, env); err != nil {
 		return nil, err
 	}
@@ -191,6 +194,11 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 		Queue: c.String("queue"), Account: c.String("account"), Exclusive: c.Bool("exclusive"), After: c.StringSlice("after"),
 		Output: c.String("output"), Error: c.String("error"), Mail: c.String("mail"), Native: c.StringSlice("native"),
 		Interactive: c.Bool("interactive"), Ray: c.Bool("ray"), Measure: c.Bool("measure"), Tensorboard: c.String("tensorboard"),
+	}
+	for _, name := range []string{"nodes", "tasks", "tasks-per-node", "cpus"} {
+		if c.IsSet(name) && c.Int(name) < 1 {
+			return nil, usagef("--%s %d: not a positive number", name, c.Int(name))
+		}
 	}
 	var err error
 	if j.Env, err = jobEnv(c.StringSlice("env")); err != nil {

@@ -104,7 +104,9 @@ func spooled(s *store.Store, arg string) (file string, done func(), err error) {
 // loadAny loads the images of a file of any kind and returns their names.
 func loadAny(ctx context.Context, s *store.Store, file, name string) ([]string, error) {
 	if !squashfs.Is(file) {
-		return s.Load(ctx, file, name)
+		bar := progress("loading " + file)
+		defer bar.end()
+		return s.Load(ctx, file, name, bar.bytes)
 	}
 	name, err := loadSquashFS(ctx, s, file, name)
 	return []string{name}, err

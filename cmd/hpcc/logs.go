@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -18,6 +19,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/quantity"
 	"hpcc/store"
 )
 
@@ -27,11 +29,13 @@ func logsCommand() *cli.Command {
 		Description: `Shows the output of a job's tasks, or of the tasks with the given indices.
 
    hpcc logs main
-   hpcc logs --failed main
+   hpcc logs --failed --tail 20 main
    hpcc logs -f main 3`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "follow the output until the task ends"},
 			&cli.BoolFlag{Name: "failed", Usage: "show only tasks that did not succeed"},
+			&cli.IntFlag{Name: "tail", Aliases: []string{"n"}, Usage: "show only the last `N` lines of each task"},
+			&cli.StringFlag{Name: "since", Usage: "show only tasks that wrote within the last `TIME`, e.g. 10m"},
 			onFlag(), storeFlag(),
 		},
 		Action: action(parseLogs),
@@ -42,7 +46,9 @@ type logsArgs struct {
 	id             string
 	tasks          []string // indices, or names of steps of a workflow
 	follow, failed bool
-	switches       []string // --follow and --failed, for hpcc of a site
+	tail           int           // lines; -1 for all
+	since          time.Duration // 0 for all tasks
+	flags          []string      // all of these, for the hpcc of a site
 	in             jobScope
 	store          string
 }
@@ -52,7 +58,32 @@ func parseLogs(c *cli.Context) (*logsArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &logsArgs{id: args[0], tasks: args[1:], follow: c.Bool("follow"), failed: c.Bool("failed"), switches: parseSwitches(c, "follow", "failed"), in: parseJobScope(c), store: c.String("store")}, nil
+	a := &logsArgs{
+		id: args[0], tasks: args[1:], follow: c.Bool("follow"), failed: c.Bool("failed"), tail: -1,
+		flags: parseSwitches(c, "follow", "failed"), in: parseJobScope(c), store: c.String("store"),
+	}
+	if c.IsSet("tail") {
+		if a.tail = c.Int("tail"); a.tail < 0 {
+			return nil, usagef("--tail %d: not a number of lines", a.tail)
+		}
+		a.flags = append(a.flags, fmt.Sprintf("--tail=%d", a.tail))
+	}
+	if c.IsSet("since") {
+		if a.since, err = parseSince(c.String("since")); err != nil {
+			return nil, err
+		}
+		a.flags = append(a.flags, fmt.Sprintf("--since=%d", int64(a.since.Seconds())))
+	}
+	return a, nil
+}
+
+// parseSince reads the value of --since.
+func parseSince(s string) (time.Duration, error) {
+	d, err := quantity.ParseTime(s)
+	if err != nil || d <= 0 {
+		return 0, usagef("--since %q: not a duration", s).hint("write --since 7d, 36h or 90m")
+	}
+	return d, nil
 }
 
 func (a *logsArgs) run(ctx context.Context) error {
@@ -65,9 +96,9 @@ func (a *logsArgs) run(ctx context.Context) error {
 		return err
 	}
 	if sub.site != nil {
-		return passOn(ctx, sub.site, slices.Concat([]string{"logs"}, a.switches, []string{sub.id}, a.tasks)...)
+		return passOn(ctx, sub.site, slices.Concat([]string{"logs"}, a.flags, []string{sub.id}, a.tasks)...)
 	}
-	l := taskLogs{sub: sub.Submission, dir: s.Jobs(), failed: a.failed}
+	l := taskLogs{sub: sub.Submission, dir: s.Jobs(), failed: a.failed, tail: a.tail, since: a.since}
 	for _, w := range a.tasks {
 		k, err := strconv.Atoi(w)
 		if err != nil {
@@ -82,6 +113,9 @@ func (a *logsArgs) run(ctx context.Context) error {
 		return l.show(ctx)
 	}
 	if len(l.want) == 0 && (sub.Job.Workflow != nil || len(sub.Job.Steps) > 0) {
+		if a.tail >= 0 {
+			return usagef("--follow with --tail follows one step").hint("hpcc logs -f --tail %d %s STEP", a.tail, a.id)
+		}
 		return l.followSteps(ctx)
 	}
 	if len(l.want) == 0 && sub.Job.Count() == 1 {
@@ -114,12 +148,14 @@ func (l *taskLogs) step(name string) error {
 	return nil
 }
 
-// taskLogs shows the output of tasks of one job.
+// taskLogs prints the output of tasks of one job.
 type taskLogs struct {
 	sub    *dispatch.Submission
 	dir    string // of all jobs
 	want   []int  // indices; empty for all
 	failed bool
+	tail   int           // lines of each task; -1 for all
+	since  time.Duration // only tasks that wrote within it; 0 for all
 }
 
 func (l *taskLogs) show(ctx context.Context) error {
@@ -139,7 +175,7 @@ func (l *taskLogs) show(ctx context.Context) error {
 	}
 	var list []job.Task
 	for _, t := range tasks {
-		if (len(l.want) == 0 || slices.Contains(l.want, t.Index)) && !(l.failed && t.OK()) {
+		if (len(l.want) == 0 || slices.Contains(l.want, t.Index)) && !(l.failed && t.OK()) && l.recent(&t) {
 			list = append(list, t)
 		}
 	}
@@ -150,17 +186,39 @@ func (l *taskLogs) show(ctx context.Context) error {
 	}
 	for _, t := range list {
 		if len(list) > 1 {
-			rowf(os.Stdout, "==> task %d%s: %s  %s\n", t.Index, stepOf(&t), goes(&t), t.Output)
+			rowf(os.Stdout, "==> task %d%s: %s  %s\n", t.Index, stepOf(&t), progressOf(&t), t.Output)
 		}
-		kept, err := l.sub.Follow(ctx, &t, false, os.Stdout)
-		if !kept {
-			err = copyLog(&t, 0, nil)
-		}
-		if err != nil {
+		if _, err := l.print(ctx, &t); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// recent reports whether a task wrote output within the time of --since. For output that
+// the cluster keeps, the end of the task counts.
+func (l *taskLogs) recent(t *job.Task) bool {
+	if l.since == 0 {
+		return true
+	}
+	last := time.Now()
+	if fi, err := os.Stat(t.Output); err == nil {
+		last = fi.ModTime()
+	} else if t.Ended() {
+		last = t.End
+	}
+	return time.Since(last) <= l.since
+}
+
+// print prints what a task has written so far, or its last lines, and returns the size of
+// the output.
+func (l *taskLogs) print(ctx context.Context, t *job.Task) (size int64, err error) {
+	tail := &lineTail{lines: l.tail, out: os.Stdout}
+	kept, err := l.sub.Follow(ctx, t, false, tail)
+	if !kept {
+		return copyLog(t, -1, l.tail)
+	}
+	return tail.size, errors.Join(err, tail.flush())
 }
 
 // checkWanted refuses an index that is not one of the job's tasks.
@@ -180,31 +238,34 @@ func (l *taskLogs) checkWanted(tasks []job.Task) error {
 	return nil
 }
 
-// copyLog prints a task's output from an offset on, and sets end to the offset where it stopped.
-func copyLog(t *job.Task, from int64, end *int64) error {
+// copyLog prints a task's output from an offset on, and returns the offset where it stopped.
+// An offset of -1 means the last lines, or all if tail is -1.
+func copyLog(t *job.Task, from int64, tail int) (end int64, err error) {
 	if t.Output == "" && t.Host == "" { // it never began
-		return nil
+		return 0, nil
 	}
 	if t.Output == "" {
-		say("task %d on %s: its output went to no file that hpcc knows of", t.Index, t.Host)
-		return nil
+		say("task %d on %s: hpcc does not know the file of its output", t.Index, t.Host)
+		return 0, nil
 	}
 	f, err := os.Open(t.Output)
 	if err != nil {
-		return fmt.Errorf("showing the output of task %d: %w", t.Index, err)
+		return 0, fmt.Errorf("showing the output of task %d: %w", t.Index, err)
 	}
 	defer f.Close()
+	if from < 0 {
+		if from, err = tailOffset(f, tail); err != nil {
+			return 0, fmt.Errorf("showing the output of task %d: %w", t.Index, err)
+		}
+	}
 	if _, err := f.Seek(from, io.SeekStart); err != nil {
-		return err
+		return 0, err
 	}
 	n, err := io.Copy(os.Stdout, f)
-	if end != nil {
-		*end = from + n
-	}
-	return err
+	return from + n, err
 }
 
-// looks is the interval between looks at a followed task. Every looksAsk looks, the scheduler is asked
+// A followed task is read once per looks. After every looksAsk reads, the scheduler is asked
 // whether the task still runs.
 const (
 	looks    = 300 * time.Millisecond
@@ -213,7 +274,7 @@ const (
 
 // follow prints a task's output as it grows, until the task has ended.
 func (l *taskLogs) follow(ctx context.Context, k int) error {
-	at, told, lost := int64(0), false, 0
+	at, announced, lost := int64(-1), false, 0
 	if l.sub.Target.Pods() {
 		return l.followPod(ctx, k)
 	}
@@ -228,19 +289,19 @@ func (l *taskLogs) follow(ctx context.Context, k int) error {
 		}
 		i := slices.IndexFunc(tasks, func(t job.Task) bool { return t.Index == k })
 		if i < 0 {
-			if !told {
+			if !announced {
 				say("task %d has not begun yet", k)
-				told = true
+				announced = true
 			}
 		} else if t := &tasks[i]; t.Output != "" || t.Ended() {
-			if err := copyLog(t, at, &at); err != nil || t.Ended() {
+			if at, err = copyLog(t, at, l.tail); err != nil || t.Ended() {
 				return err
 			}
 		}
 		if lost == 2 {
-			return fmt.Errorf("task %d of job %s has no end, and nobody runs it any more", k, l.sub.ID)
+			return fmt.Errorf("task %d of job %s is lost: it left no end, and the scheduler no longer knows it", k, l.sub.ID)
 		}
-		if n%looksAsk == 0 { // its last words may come late, over a file system that many share
+		if n%looksAsk == 0 { // on a shared file system, the record of its end may arrive late
 			if st, err := l.sub.Look(ctx, l.dir, true); err == nil && st.Running+st.Waiting == 0 {
 				lost++
 			}
@@ -251,7 +312,7 @@ func (l *taskLogs) follow(ctx context.Context, k int) error {
 	}
 }
 
-// followPod prints the log that the cluster keeps of a task, as soon as it runs, or its last log.
+// followPod prints the log of a task's pod as soon as it runs, or the log of its last attempt.
 func (l *taskLogs) followPod(ctx context.Context, k int) error {
 	l.want = []int{k}
 	t, err := l.sub.Running(ctx, l.dir, k, sayLine)
@@ -261,11 +322,18 @@ func (l *taskLogs) followPod(ctx context.Context, k int) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.sub.Follow(ctx, t, true, os.Stdout)
+	skip := int64(0)
+	if l.tail >= 0 {
+		if skip, err = l.print(ctx, t); err != nil {
+			return err
+		}
+	}
+	_, err = l.sub.Follow(ctx, t, true, &skipWriter{out: os.Stdout, skip: skip})
 	return err
 }
 
-// followSteps prints the output of all steps of a workflow as they write it, with the step's name before each line.
+// followSteps prints the output of all steps of a workflow as they write it, with the step's
+// name before each line.
 func (l *taskLogs) followSteps(ctx context.Context) error {
 	var lock sync.Mutex
 	var g sync.WaitGroup
@@ -353,4 +421,81 @@ func (w *stepWriter) flush() {
 	if len(w.rest) > 0 {
 		_ = w.line(append(w.rest, '\n'))
 	}
+}
+
+// lastLines returns the last n lines of b. A final newline does not begin another line.
+func lastLines(b []byte, n int) []byte {
+	if n <= 0 {
+		return nil
+	}
+	end := len(bytes.TrimSuffix(b, []byte("\n")))
+	for ; n > 0; n-- {
+		if end = bytes.LastIndexByte(b[:end], '\n'); end < 0 {
+			return b
+		}
+	}
+	return b[end+1:]
+}
+
+// tailOffset returns the offset of the last n lines of a file; 0 if n is negative.
+func tailOffset(f *os.File, n int) (int64, error) {
+	fi, err := f.Stat()
+	if err != nil || n < 0 {
+		return 0, err
+	}
+	for size := int64(64 << 10); ; size *= 4 {
+		size = min(size, fi.Size(), maxTail)
+		b := make([]byte, size)
+		if _, err := f.ReadAt(b, fi.Size()-size); err != nil && err != io.EOF {
+			return 0, err
+		}
+		last := lastLines(b, n)
+		if int64(len(last)) < size || size == fi.Size() || size == maxTail {
+			return fi.Size() - int64(len(last)), nil
+		}
+	}
+}
+
+// maxTail limits the memory of --tail, in bytes. Longer output is cut at its start.
+const maxTail = 64 << 20
+
+// A lineTail passes on the last lines of what is written to it, when it is flushed. With a
+// negative number of lines, it passes on everything at once.
+type lineTail struct {
+	lines int
+	out   io.Writer
+	size  int64 // bytes that were written
+	kept  []byte
+}
+
+func (t *lineTail) Write(p []byte) (int, error) {
+	t.size += int64(len(p))
+	if t.lines < 0 {
+		return t.out.Write(p)
+	}
+	if t.kept = append(t.kept, p...); len(t.kept) > maxTail {
+		t.kept = bytes.Clone(lastLines(t.kept[len(t.kept)-maxTail/2:], t.lines))
+	}
+	return len(p), nil
+}
+
+func (t *lineTail) flush() error {
+	_, err := t.out.Write(lastLines(t.kept, t.lines))
+	return err
+}
+
+// A skipWriter drops the first bytes that are written to it.
+type skipWriter struct {
+	out  io.Writer
+	skip int64
+}
+
+func (w *skipWriter) Write(p []byte) (int, error) {
+	drop := int(min(w.skip, int64(len(p))))
+	w.skip -= int64(drop)
+	if drop == len(p) {
+		return drop, nil
+	}
+	n, err := w.out.Write(p[drop:])
+	return drop + n, err
 }

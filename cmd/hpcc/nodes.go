@@ -23,7 +23,6 @@ import (
 	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/dispatch"
-	"hpcc/job/quantity"
 	"hpcc/store"
 )
 
@@ -77,7 +76,7 @@ type nodesArgs struct {
 }
 
 func parseNodes(c *cli.Context) (*nodesArgs, error) {
-	a := &nodesArgs{at: parseSiteChoice(c), local: c.Bool("here"), queue: c.String("queue"), json: c.Bool("json"), store: c.String("store"), mine: c.Bool("mine"),
+	a := &nodesArgs{local: c.Bool("here"), queue: c.String("queue"), json: c.Bool("json"), store: c.String("store"), mine: c.Bool("mine"),
 		report: c.Bool("report"), html: c.String("html"), fits: c.String("fits"), dialect: job.Target(c.String("dialect"))}
 	most, usage, exclude, verb := 0, "no arguments but with --mine", []string(nil), ""
 	switch {
@@ -87,6 +86,9 @@ func parseNodes(c *cli.Context) (*nodesArgs, error) {
 		most, usage, exclude, verb = 1000, "[JOB...]", []string{"to", "queue", "fits"}, "mine"
 	}
 	var err error
+	if a.at, err = parseSiteChoice(c); err != nil {
+		return nil, err
+	}
 	if a.ids, err = parseArguments(c, 0, most, usage); err != nil {
 		return nil, err
 	}
@@ -97,8 +99,8 @@ func parseNodes(c *cli.Context) (*nodesArgs, error) {
 	}
 	switch {
 	case a.report:
-		if a.since, err = quantity.ParseTime(cmp.Or(c.String("since"), "7d")); err != nil || a.since <= 0 {
-			return nil, usagef("--since %q: no length of time", c.String("since")).hint("write --since 7d, 36h or 90m")
+		if a.since, err = parseSince(cmp.Or(c.String("since"), "7d")); err != nil {
+			return nil, err
 		}
 		if a.html == "-" && a.json {
 			return nil, usagef("--html - and --json do not go together").hint("name a file: --html report.html")

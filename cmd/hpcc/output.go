@@ -63,8 +63,8 @@ func parseOutputs(list []string) ([]output, error) {
 	return out, nil
 }
 
-// keep names what was built, an image or an index of one for each platform, unpacks
-// it and sends it where the flags say.
+// keep stores the image, or the index of the images of several platforms, under its names,
+// unpacks it, writes the outputs and deploys it.
 func (b *builder) keep(ctx context.Context) error {
 	for i := range b.images {
 		if len(b.annotations) > 0 {
@@ -86,9 +86,12 @@ func (b *builder) keep(ctx context.Context) error {
 			mine = img
 		}
 	}
-	if err := unpackTree(ctx, b.store, mine, b.parts); err != nil {
+	report, end := b.steps.unpacking()
+	_, left, err := unpack.Tree(ctx, b.store, mine, unpack.Options{Progress: report, Parts: b.parts})
+	if end(); err != nil {
 		return err
 	}
+	reportLeftOut(left)
 	for _, o := range b.outputs {
 		if err := o.write(ctx, b.store, b.tags[0], mine); err != nil {
 			return err
@@ -97,6 +100,7 @@ func (b *builder) keep(ctx context.Context) error {
 	if err := b.writeDigests(mine, digest); err != nil {
 		return err
 	}
+	b.steps.built()
 	if b.to != nil {
 		return b.to.send(ctx, b.store)
 	}

@@ -28,28 +28,31 @@ func size(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// A bar shows how far something is: on a terminal one line, redrawn at most
-// ten times a second and cleared at the end; in a log a line every 30 seconds.
+// A bar shows the progress of a task in bytes, its rate and the time that is left. On a
+// terminal it is one line, redrawn at most ten times a second and cleared at the end. In a
+// log it is a line every 30 seconds.
 type bar struct {
 	what  string
 	tty   bool
+	begun time.Time
 	drawn time.Time
 	shown bool
 	quiet bool
 }
 
 func progress(what string) *bar {
-	return &bar{what: what, tty: term.IsTerminal(int(os.Stderr.Fd())), drawn: time.Now()}
+	now := time.Now()
+	return &bar{what: what, tty: term.IsTerminal(int(os.Stderr.Fd())), begun: now, drawn: now}
 }
 
-// progressOnTerminal is progress that prints nothing in a log.
+// progressOnTerminal returns a bar that prints nothing in a log.
 func progressOnTerminal(what string) *bar {
 	b := progress(what)
 	b.quiet = !b.tty
 	return b
 }
 
-// bytes is called with what is done of a total (0: not known), one call at a time.
+// bytes reports how many bytes are done of a total; 0 if the total is unknown. Calls do not overlap.
 func (b *bar) bytes(done, total int64) {
 	every := 30 * time.Second
 	if b.tty {
@@ -59,15 +62,32 @@ func (b *bar) bytes(done, total int64) {
 		return
 	}
 	b.drawn, b.shown = time.Now(), true
+	text := transferText(done, total, time.Since(b.begun))
+	if b.tty {
+		columns, _ := terminalSize()
+		fmt.Fprintf(os.Stderr, "\r\x1b[K%s", fit(b.what+": "+text, columns-1))
+	} else {
+		say("%s: %s", b.what, text)
+	}
+}
+
+// transferText formats how many bytes of a total were done in a time, with the mean rate and
+// the time that is left.
+func transferText(done, total int64, took time.Duration) string {
 	text := size(done)
 	if total > 0 {
 		text = fmt.Sprintf("%s of %s (%d%%)", size(done), size(total), 100*done/total)
 	}
-	if b.tty {
-		fmt.Fprintf(os.Stderr, "\r\x1b[K%s: %s", b.what, text)
-	} else {
-		say("%s: %s", b.what, text)
+	if took < time.Second {
+		return text
 	}
+	rate := float64(done) / took.Seconds()
+	text += ", " + size(int64(rate)) + "/s"
+	if done > 0 && done < total {
+		left := time.Duration(float64(total-done) / rate * float64(time.Second))
+		text += ", " + elapsed(left.Round(time.Second)) + " left"
+	}
+	return text
 }
 
 func (b *bar) end() {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/moby/buildkit/util/suggest"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
@@ -373,8 +374,16 @@ type siteChoice struct {
 	to job.Target // "" for the site's scheduler
 }
 
-func parseSiteChoice(c *cli.Context) siteChoice {
-	return siteChoice{c.String("on"), job.Target(c.String("to"))}
+func parseSiteChoice(c *cli.Context) (siteChoice, error) {
+	w := siteChoice{c.String("on"), job.Target(c.String("to"))}
+	if known := strings.Split(targetNames, ", "); w.to != "" && !slices.Contains(known, string(w.to)) {
+		hint := "known targets: " + targetNames
+		if near, ok := suggest.Search(string(w.to), known, false); ok {
+			hint = "did you mean " + near + "?"
+		}
+		return w, usagef("--to: unknown target %q", w.to).hint("%s", hint)
+	}
+	return w, nil
 }
 
 // site finds the site of --on, or the default of the files, unless --to asks for

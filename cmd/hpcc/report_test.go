@@ -90,7 +90,7 @@ func TestRecordsBelow(t *testing.T) {
 	}
 	src := report.Source{}
 	if runsIn(&src, filepath.Join(dir, "x"), nil, false); len(src.Warnings) == 0 || !strings.Contains(src.Warnings[0], "reading the job's records") {
-		t.Errorf("%q; want a warning of what is no directory", src.Warnings)
+		t.Errorf("%q; want a warning of what is not a directory", src.Warnings)
 	}
 }
 

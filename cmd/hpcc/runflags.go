@@ -313,9 +313,8 @@ func (e *envChanges) flags() []cli.Flag {
 // envOf returns the changes that a command line with these flags asks for.
 func envOf(c *cli.Context) *envChanges { return c.Generic("set-env").(*envFlag).e }
 
-// setFile reads one argument of --set-env: an assignment when it has a "=",
-// else a file. The bare form (the image's own environment, which hpcc applies
-// always) arrives as "": see joinBareSetEnv.
+// setFile reads one argument of --set-env: an assignment if it has a "=", else a file. The
+// bare form means the image's own environment, which hpcc always sets; see joinBareSetEnv.
 func (e *envChanges) setFile(nul bool) func(string) error {
 	return func(arg string) error {
 		if arg == bareSetEnv {
@@ -333,6 +332,9 @@ func (e *envChanges) setFile(nul bool) func(string) error {
 			return nil
 		}
 		f, err := wait.Open(arg)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("file %q does not exist; NAME=VALUE sets one variable", arg)
+		}
 		if err != nil {
 			return err
 		}

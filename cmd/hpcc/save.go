@@ -44,6 +44,8 @@ func parseSave(c *cli.Context) (*saveArgs, error) {
 	}
 	a := &saveArgs{name: words[0], file: words[1], store: c.String("store")}
 	switch {
+	case a.file != "-" && directoryOf(strings.TrimSuffix(a.file, "/")) != nil:
+		err = directoryOf(strings.TrimSuffix(a.file, "/"))
 	case filepath.Ext(a.file) == ".sif":
 		err = usagef("%s: hpcc does not write SIF files", a.file).hint("hpcc save %s FILE.tar, then apptainer build %s oci-archive:FILE.tar", a.name, a.file)
 	case a.isSquashFS():

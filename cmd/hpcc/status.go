@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -27,9 +28,11 @@ func statusCommand() *cli.Command {
 job's ID, the beginning of it, or the scheduler's ID. Jobs at other sites are included.
 
    hpcc status
-   hpcc status --json main
+   hpcc status --running
    hpcc status --watch main`,
 		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "running", Usage: "show only jobs that have not ended"},
+			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "show only the jobs of user `NAME`, in a shared store"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per job, with its tasks"},
 			&cli.GenericFlag{Name: "watch", Value: &watchFlag{}, Usage: "repeat until all jobs have ended, every `SECONDS`"},
 			&cli.BoolFlag{Name: "here", Usage: "show only this machine's jobs; ask no site by ssh"},
@@ -40,11 +43,13 @@ job's ID, the beginning of it, or the scheduler's ID. Jobs at other sites are in
 }
 
 type statusArgs struct {
-	ids   []string // of jobs; none for all
-	in    jobScope
-	store string
-	json  bool
-	every time.Duration // --watch; 0 without it
+	ids     []string // of jobs; empty for all jobs
+	in      jobScope
+	store   string
+	running bool   // only jobs that have not ended
+	user    string // only jobs of this user; "" for all users
+	json    bool
+	every   time.Duration // interval of --watch; 0 without it
 }
 
 func parseStatus(c *cli.Context) (*statusArgs, error) {
@@ -52,7 +57,10 @@ func parseStatus(c *cli.Context) (*statusArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &statusArgs{ids: ids, in: parseJobScope(c), store: c.String("store"), json: c.Bool("json"), every: c.Generic("watch").(*watchFlag).every}, nil
+	return &statusArgs{
+		ids: ids, in: parseJobScope(c), store: c.String("store"), running: c.Bool("running"), user: c.String("user"),
+		json: c.Bool("json"), every: c.Generic("watch").(*watchFlag).every,
+	}, nil
 }
 
 func (a *statusArgs) run(ctx context.Context) error {
@@ -74,7 +82,7 @@ func (a *statusArgs) run(ctx context.Context) error {
 	return statusTable(os.Stdout, list, len(a.ids) > 0)
 }
 
-// statuses asks the schedulers of this machine and the sites, at the same time.
+// statuses queries the schedulers of this machine and the sites, all at the same time.
 func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch.Status, warnings []string, err error) {
 	sites, here, err := a.in.remote()
 	if err != nil {
@@ -102,9 +110,10 @@ func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch
 		warn(silent)
 		return nil, nil, err
 	}
-	if here && a.in.on != "" {
-		list = slices.DeleteFunc(list, func(st *dispatch.Status) bool { return st.Site != a.in.on })
-	}
+	list = slices.DeleteFunc(list, func(st *dispatch.Status) bool {
+		elsewhere := here && a.in.on != "" && st.Site != a.in.on
+		return elsewhere || (a.running && !st.Active()) || (a.user != "" && st.User != a.user)
+	})
 	return list, append(warnings, silent...), nil
 }
 
@@ -124,12 +133,14 @@ func statusJSON(list []*dispatch.Status) error {
 	return printObjects(rows)
 }
 
-// statusTable shows a line for each job; of jobs that were asked for by name
-// also the tasks that did not end well.
+// statusTable prints a line for each job. With detail, it also prints the tasks that failed
+// and the steps of workflows.
 func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	site := siteColumn(list)
-	fmt.Fprintln(w, "JOB\t"+site(nil)+"TARGET\tSTATE\tTASKS\tDONE\tFAILED\tRUNNING\tWAITING\tWHY")
+	site := optionalColumn(list, "SITE", func(st *dispatch.Status) string { return st.Site })
+	user := optionalColumn(list, "USER", func(st *dispatch.Status) string { return st.User })
+	fmt.Fprintln(w, "JOB\t"+site(nil)+user(nil)+"TARGET\tSTATE\tTASKS\tDONE\tFAIL\tRUN\tWAIT\tSTART\tELAPSED\tWHY")
+	now := time.Now()
 	for _, st := range list {
 		why := st.Reason
 		if st.Lost > 0 {
@@ -138,7 +149,12 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 		if !st.AsOf.IsZero() {
 			why = strings.TrimSpace("as of " + st.AsOf.Local().Format(time.DateTime) + " " + why)
 		}
-		rowf(w, "%s\t%s%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", st.ID, columns(site(st)), st.Target, st.State(), st.Total, st.Done, len(st.Failed), st.Running, st.Waiting, why)
+		start, took := "-", "-"
+		if !st.Started.IsZero() {
+			start, took = shortTime(st.Started.Local(), now), elapsed(st.Elapsed(now))
+		}
+		rowf(w, "%s\t%s%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", st.ID, columns(site(st)+user(st)), st.Target, st.State(),
+			st.Total, st.Done, len(st.Failed), st.Running, st.Waiting, start, took, why)
 	}
 	if err := w.Flush(); err != nil || !detail {
 		return err
@@ -157,24 +173,34 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 	return nil
 }
 
-// siteColumn gives the part of a row of the table of jobs that names the site,
-// nil for the head: nothing where there is one site.
-func siteColumn(list []*dispatch.Status) func(*dispatch.Status) string {
-	several := slices.ContainsFunc(list, func(st *dispatch.Status) bool { return st.Site != list[0].Site })
+// shortTime formats a time of today as its hour, of this year as its day, else as its date,
+// without spaces.
+func shortTime(t, now time.Time) string {
+	switch {
+	case t.Format(time.DateOnly) == now.Format(time.DateOnly):
+		return t.Format("15:04")
+	case t.Year() == now.Year():
+		return t.Format("01-02")
+	}
+	return t.Format(time.DateOnly)
+}
+
+// optionalColumn returns a function that formats one column of the table of jobs, followed
+// by a tab; for nil it returns the title. The column is empty if all jobs have one value.
+func optionalColumn(list []*dispatch.Status, title string, value func(*dispatch.Status) string) func(*dispatch.Status) string {
+	several := slices.ContainsFunc(list, func(st *dispatch.Status) bool { return value(st) != value(list[0]) })
 	return func(st *dispatch.Status) string {
 		switch {
 		case !several:
 			return ""
 		case st == nil:
-			return "SITE\t"
-		case st.Site == "":
-			return "-\t"
+			return title + "\t"
 		}
-		return st.Site + "\t"
+		return cmp.Or(value(st), "-") + "\t"
 	}
 }
 
-// params formats a task's parameters, in brackets.
+// params formats a task's parameters in parentheses.
 func params(p map[string]string) string {
 	if len(p) == 0 {
 		return ""
@@ -186,18 +212,18 @@ func params(p map[string]string) string {
 	return " (" + strings.Join(list, ", ") + ")"
 }
 
-// goes says how a task goes, or how it ended.
-func goes(t *job.Task) string {
+// progressOf describes the state of a task.
+func progressOf(t *job.Task) string {
 	switch {
 	case !t.Ended():
-		return "runs on " + t.Host
+		return "running on " + t.Host
 	case t.OK():
 		return "done"
 	}
 	return t.Ending()
 }
 
-// stepLines shows every step of a workflow.
+// stepLines prints every step of a workflow.
 func stepLines(out io.Writer, st *dispatch.Status) {
 	for _, t := range st.Tasks {
 		took := ""
@@ -208,11 +234,11 @@ func stepLines(out io.Writer, st *dispatch.Status) {
 		if t.Attempt > 0 {
 			again = fmt.Sprintf("  (attempt %d)", t.Attempt+1)
 		}
-		rowf(out, "step %d%s: %s%s%s\n", t.Index, stepOf(&t), goes(&t), took, again)
+		rowf(out, "step %d%s: %s%s%s\n", t.Index, stepOf(&t), progressOf(&t), took, again)
 	}
 }
 
-// stepOf names the step of a task, in brackets; "" of a job without steps.
+// stepOf returns the task's step in parentheses; "" if the job has no steps.
 func stepOf(t *job.Task) string {
 	if t.Step == "" {
 		return ""
@@ -220,13 +246,13 @@ func stepOf(t *job.Task) string {
 	return " (" + t.Step + ")"
 }
 
-// How often "status --watch" looks, unless its flag says how often.
+// Intervals of "status --watch".
 const (
-	watchEvery = 10 * time.Second
-	watchLeast = time.Second // schedulers serve others too
+	watchEvery = 10 * time.Second // the default
+	watchLeast = time.Second      // the minimum, to spare the scheduler
 )
 
-// watchFlag is --watch and --watch=SECONDS.
+// watchFlag is the flag --watch or --watch=SECONDS.
 type watchFlag struct{ every time.Duration }
 
 func (w *watchFlag) IsBoolFlag() bool { return true }
@@ -246,8 +272,8 @@ func (w *watchFlag) Set(s string) error {
 
 func (w *watchFlag) String() string { return "" }
 
-// watch prints jobs until all have ended: on a terminal the table, drawn
-// anew; elsewhere a line for each change.
+// watch prints jobs until all have ended. On a terminal it redraws the table; elsewhere it
+// prints a line for each change.
 func (a *statusArgs) watch(ctx context.Context, dir string) error {
 	before, warned, drawn := map[string]string{}, "", 0
 	for {
@@ -264,7 +290,7 @@ func (a *statusArgs) watch(ctx context.Context, dir string) error {
 				warned = text
 			}
 		}
-		if err != nil || !open(list) {
+		if err != nil || !slices.ContainsFunc(list, (*dispatch.Status).Active) {
 			return err
 		}
 		if err := pause(ctx, a.every); err != nil {
@@ -282,17 +308,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// open reports whether a job may still change.
-func open(list []*dispatch.Status) bool {
-	for _, st := range list {
-		if st.Running+st.Waiting > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// redraw replaces the drawn lines of a table by a new one, and returns its number of lines.
+// redraw replaces a table of drawn lines and returns the new number of lines.
 func redraw(drawn int, list []*dispatch.Status, warnings []string, detail bool) (int, error) {
 	var b strings.Builder
 	for _, w := range warnings {
@@ -304,9 +320,9 @@ func redraw(drawn int, list []*dispatch.Status, warnings []string, detail bool) 
 	return repaint(drawn, b.String())
 }
 
-// printChanges prints a line, or an object, for each job that has changed since before.
+// printChanges prints a line or a JSON object for each job that differs from before.
 func (a *statusArgs) printChanges(list []*dispatch.Status, before map[string]string) error {
-	for i := len(list) - 1; i >= 0; i-- { // the newest last
+	for i := len(list) - 1; i >= 0; i-- { // newest last
 		st := list[i]
 		now := fmt.Sprintf("%s: %d of %d done, %d failed, %d running, %d waiting", st.State(), st.Done, st.Total, len(st.Failed), st.Running, st.Waiting)
 		if st.Reason != "" {

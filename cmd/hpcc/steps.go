@@ -43,7 +43,22 @@ type step struct {
 	head          string // [3/7] RUN make
 	begun         time.Time
 	printed       transcript
-	fetched, size int64
+	transfer      *transfer // nil: nothing is downloaded or installed
+}
+
+// A transfer is the progress of a download or installation.
+type transfer struct {
+	verb        string
+	done, total int64 // bytes; 0 if the total is unknown
+	begun       time.Time
+}
+
+// moved records the progress of a transfer of the step.
+func (s *step) moved(verb string, done, total int64) {
+	if s.transfer == nil || s.transfer.verb != verb {
+		s.transfer = &transfer{verb: verb, begun: time.Now()}
+	}
+	s.transfer.done, s.transfer.total = done, total
 }
 
 func newSteps(mode string) (*steps, error) {
@@ -83,8 +98,11 @@ func (t *steps) event(e build.Event) {
 			t.line(s, line)
 		}
 	case e.Fetched > 0:
-		s.fetched, s.size = e.Fetched, e.Size
+		s.moved("download", e.Fetched, e.Size)
 		t.object("bytes", s, "fetched", e.Fetched, "size", e.Size)
+	case e.Installed > 0:
+		s.moved("install", e.Installed, e.Size)
+		t.object("bytes", s, "installed", e.Installed, "size", e.Size)
 	default:
 		t.object("step", s, "total", e.Total, "text", cleaned(e.Text), "done", false)
 	}
@@ -246,8 +264,26 @@ func (t *steps) end() {
 	}
 }
 
-// built ends a build that went well with what it took, and what the cache
-// saved of it.
+// unpacking returns a function that reports the progress of unpacking the built image, and
+// one to call at the end.
+func (t *steps) unpacking() (report func(done, total int64), end func()) {
+	if t.json == nil {
+		b := progress("unpacking")
+		return b.bytes, b.end
+	}
+	last := time.Now()
+	return func(done, total int64) {
+		if time.Since(last) >= time.Second {
+			last = time.Now()
+			t.mu.Lock()
+			t.object("unpack", nil, "done", done, "size", total)
+			t.mu.Unlock()
+		}
+	}, func() {}
+}
+
+// built ends a successful build with the time that it took, and the time that the cache
+// saved.
 func (t *steps) built() {
 	t.end()
 	took := time.Since(t.begun)
@@ -262,8 +298,8 @@ func (t *steps) built() {
 	t.print(text)
 }
 
-// failed ends a build with an error: it shows where the error is in the
-// Dockerfile. The error that it returns is still to be told.
+// failed ends a build with an error and shows the lines of the Dockerfile. The caller reports
+// the returned error.
 func (t *steps) failed(err error) error {
 	t.end()
 	if errors.Is(err, context.Canceled) {

@@ -50,7 +50,7 @@ func TestView(t *testing.T) {
 	}
 	show(t, st, s, `
 [1/4] FROM a                       TIME
-  25.0 MB of 100.0 MB
+  download 25.0 MB of 100.0 MB (25%)
 [2/4] RUN make                     TIME
   one
   two
@@ -265,5 +265,23 @@ func TestViewTicks(t *testing.T) {
 	time.Sleep(3 * redrawEvery)
 	if got := s.text(); got != "" || s.dims != 0 {
 		t.Errorf("after the end the screen shows %q, dimmed %d times", got, s.dims)
+	}
+}
+
+func TestTransferText(t *testing.T) {
+	for _, c := range []struct {
+		done, total int64
+		took        time.Duration
+		want        string
+	}{
+		{5_000_000, 0, time.Millisecond, "5.0 MB"},
+		{5_000_000, 20_000_000, time.Millisecond, "5.0 MB of 20.0 MB (25%)"},
+		{5_000_000, 20_000_000, 5 * time.Second, "5.0 MB of 20.0 MB (25%), 1.0 MB/s, 15.0s left"},
+		{20_000_000, 20_000_000, 5 * time.Second, "20.0 MB of 20.0 MB (100%), 4.0 MB/s"},
+		{0, 20_000_000, 5 * time.Second, "0 B of 20.0 MB (0%), 0 B/s"},
+	} {
+		if got := transferText(c.done, c.total, c.took); got != c.want {
+			t.Errorf("%d of %d in %v: %q; want %q", c.done, c.total, c.took, got, c.want)
+		}
 	}
 }

@@ -339,8 +339,8 @@ func (v *view) draw(b *bytes.Buffer, running []*step) {
 		head := fit(s.head, columns-len(took)-1)
 		v.line(b, head+strings.Repeat(" ", max(1, columns-width(head)-len(took)))+took, false)
 		lines := s.printed.newest(below)
-		if s.fetched > 0 && below > 0 {
-			lines = []string{meter(s.fetched, s.size, columns-2)}
+		if s.transfer != nil && below > 0 {
+			lines = []string{s.transfer.meter(columns - 2)}
 		}
 		for _, l := range lines {
 			v.line(b, "  "+l, v.color)
@@ -360,17 +360,13 @@ func (v *view) line(b *bytes.Buffer, text string, dim bool) {
 	b.WriteString(text + "\n")
 }
 
-// meter shows how far a download is.
-func meter(done, total int64, columns int) string {
-	if total <= 0 {
-		return size(done)
-	}
-	done = min(done, total)
-	text := fmt.Sprintf("%s of %s", size(done), size(total))
-	const length = 30
-	if columns < length+3+len(text) {
+// meter formats the progress of a transfer.
+func (x *transfer) meter(columns int) string {
+	text := x.verb + " " + transferText(x.done, x.total, time.Since(x.begun))
+	const length = 20
+	if x.total <= 0 || columns < length+3+len(text) {
 		return text
 	}
-	full := int(float64(length) * float64(done) / float64(total))
+	full := int(float64(length) * float64(min(x.done, x.total)) / float64(x.total))
 	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", length-full) + "] " + text
 }

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -123,11 +122,15 @@ func (a *topArgs) run(ctx context.Context) error {
 			return json.NewEncoder(os.Stdout).Encode(now)
 		case a.once:
 			warn(now.Warnings)
-			_, err := os.Stdout.WriteString(topText(now, len(now.Tasks)))
+			columns := 0
+			if term.IsTerminal(int(os.Stdout.Fd())) {
+				columns, _ = terminalSize()
+			}
+			_, err := os.Stdout.WriteString(topText(now, len(now.Tasks), columns))
 			return err
 		}
-		_, rows := terminalSize()
-		if drawn, err = repaint(drawn, topWarnings(now.Warnings)+topText(now, rows)); err != nil || now.Running+now.Waiting == 0 {
+		columns, rows := terminalSize()
+		if drawn, err = repaint(drawn, topWarnings(now.Warnings)+topText(now, rows, columns-1)); err != nil || now.Running+now.Waiting == 0 {
 			return err
 		}
 		if err := pause(ctx, a.every); err != nil {
@@ -175,13 +178,13 @@ const (
 	topPods       = 64
 )
 
-// How often the scheduler is asked; the one that keeps the records more often.
+// Intervals between queries to the scheduler. A cluster that keeps the records is asked more often.
 const (
 	topAsk     = 10 * time.Second
 	topAskPods = 4 * time.Second
 )
 
-// look looks once. The job may have been cancelled or handed in again since the last time.
+// look reads the state of the job, which may have been cancelled or rerun since the last call.
 func (p *topper) look(ctx context.Context) (*topState, error) {
 	var err error
 	if p.sub, err = dispatch.ReadJob(filepath.Join(p.dir, p.sub.ID)); err != nil {
@@ -203,7 +206,7 @@ func (p *topper) look(ctx context.Context) (*topState, error) {
 	st.Waiting = max(0, open-st.Running)
 	now := &topState{Type: "top", ID: st.ID, Site: st.Site, Target: st.Target, State: st.State(), Tasks: []topTask{},
 		Total: st.Total, Done: st.Done, Failed: len(st.Failed), Running: st.Running, Waiting: st.Waiting}
-	if ask && st.Running == 0 { // whoever ran the tasks without an end is gone
+	if ask && st.Running == 0 { // the tasks without an end are lost
 		st.Tasks = nil
 	}
 	p.keep(st.Tasks)
@@ -211,7 +214,7 @@ func (p *topper) look(ctx context.Context) (*topState, error) {
 	return now, p.fill(now)
 }
 
-// keep keeps in mind the tasks that run, and no others.
+// keep keeps the running tasks, and no others.
 func (p *topper) keep(list []job.Task) {
 	runs := map[int]bool{}
 	for _, t := range list {
@@ -322,7 +325,7 @@ type topTask struct {
 	Pressure *metrics.Pressure   `json:"pressure,omitempty"` // seconds of each second
 }
 
-// row is what the newest samples of a task say.
+// row returns the usage of a task from its newest samples.
 func (k *watchedTask) row(now time.Time) topTask {
 	h, list := &k.tail.Header, k.tail.Samples
 	last := &list[len(list)-1]
@@ -380,8 +383,8 @@ func (s *topTask) add(t *topTask) {
 	s.Age = max(s.Age, t.Age)
 }
 
-// gpu is the mean utilisation of a task's GPUs, in percent, and their memory. Of parts of GPUs (MIG) the utilisation is not known:
-// negative where no other is.
+// gpu returns the mean utilisation of a task's GPUs in percent and their memory in bytes. The
+// utilisation is negative if it is unknown for all GPUs, as for parts of GPUs (MIG).
 func (t *topTask) gpu() (busy float64, memory int64) {
 	known := 0
 	for _, g := range t.GPUs {
@@ -396,7 +399,7 @@ func (t *topTask) gpu() (busy float64, memory int64) {
 	return busy / float64(known), memory
 }
 
-// waits is for what a task waits most, and for which part of the time.
+// waits returns what the task waits for most, and the share of the time that it waits.
 func (t *topTask) waits() (what string, part float64) {
 	if p := t.Pressure; p != nil {
 		what, part = "cpu", p.CPU
@@ -410,7 +413,7 @@ func (t *topTask) waits() (what string, part float64) {
 	return what, min(part, 1)
 }
 
-// topKeys are what tasks are sorted by, the largest first.
+// topKeys are the values by which tasks are sorted, the largest first.
 var topKeys = []struct {
 	name string
 	of   func(*topTask) float64
@@ -446,9 +449,9 @@ func sortTop(list []topTask, by string) {
 // topStale is the age from which a sample shows its age; samples are taken every few seconds.
 const topStale = time.Minute
 
-// topText is the table of tasks below what they use together, in as many rows as a
-// terminal has.
-func topText(now *topState, rows int) string {
+// topText formats the usage of all tasks and the table of tasks, for a terminal of this size.
+// With 0 columns, lines may have any length.
+func topText(now *topState, rows, columns int) string {
 	var b strings.Builder
 	name := now.ID
 	if now.Site != "" {
@@ -465,15 +468,74 @@ func topText(now *topState, rows int) string {
 		return b.String()
 	}
 	b.WriteString(topSum(now))
-	gpus := len(now.Sum.GPUs) > 0
-	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(w, "TASK\tHOST\tFOR\tCPU\tMEM\tPEAK\tOF\tREAD/S\tWRITE/S\tTHREADS\t%sTHROTTLED\tWAITS\n", only(gpus, "GPU\tGPUMEM\t"))
-	for i := range now.Tasks[:min(len(now.Tasks), max(1, rows))] {
-		topRow(w, &now.Tasks[i], gpus)
-	}
-	_ = w.Flush() // into memory
+	shown := now.Tasks[:min(len(now.Tasks), max(1, rows))]
+	b.WriteString(topTable(shown, len(now.Sum.GPUs) > 0, columns))
 	more := len(now.Tasks) - max(1, rows)
 	return b.String() + only(more > 0, strings.Repeat("\n", max(0, more)))
+}
+
+// A topColumn is a column of the table of tasks. If the terminal is too narrow, columns are
+// left out by rank, the highest first; those of rank 0 stay.
+type topColumn struct {
+	title string
+	rank  int
+	cell  func(*topTask) string
+}
+
+var topTableColumns = []topColumn{
+	{"TASK", 0, func(t *topTask) string { return strings.TrimSpace(fmt.Sprint(t.Task) + " " + t.Step) }},
+	{"HOST", 3, func(t *topTask) string { return t.Host }},
+	{"FOR", 4, func(t *topTask) string { return elapsed(time.Since(t.Start)) }},
+	{"CPU", 0, func(t *topTask) string { return fmt.Sprintf("%.2f/%s", t.CPUs, number(t.Granted)) }},
+	{"MEM", 0, func(t *topTask) string { return size(t.Memory) }},
+	{"PEAK", 8, func(t *topTask) string { return size(t.Peak) }},
+	{"OF", 1, func(t *topTask) string { return only(t.Limit > 0, size(t.Limit)) }},
+	{"READ/S", 6, func(t *topTask) string { return size(int64(t.Read)) }},
+	{"WRITE/S", 7, func(t *topTask) string { return size(int64(t.Written)) }},
+	{"THREADS", 9, func(t *topTask) string { return fmt.Sprint(t.Threads) }},
+	{"GPU", 2, func(t *topTask) string { busy, _ := t.gpu(); return only(len(t.GPUs) > 0, percent(busy, 100)) }},
+	{"GPUMEM", 5, func(t *topTask) string { _, memory := t.gpu(); return only(len(t.GPUs) > 0, size(memory)) }},
+	{"THROTTLED", 0, func(t *topTask) string { return only(t.Stalled >= 0.005, fmt.Sprintf("%.2f", t.Stalled)) }},
+	{"WAITS", 0, (*topTask).diagnosis},
+}
+
+// topTable formats tasks in at most so many columns of characters; 0 means any number.
+func topTable(list []topTask, gpus bool, columns int) string {
+	use := slices.Clone(topTableColumns)
+	if !gpus {
+		use = slices.DeleteFunc(use, func(c topColumn) bool { return strings.HasPrefix(c.title, "GPU") })
+	}
+	const gap = 2
+	widths, total := map[string]int{}, -gap
+	for _, c := range use {
+		widths[c.title] = len(c.title)
+		for i := range list {
+			widths[c.title] = max(widths[c.title], width(cleaned(c.cell(&list[i]))))
+		}
+		total += widths[c.title] + gap
+	}
+	for columns > 0 && total > columns {
+		last := slices.MaxFunc(use, func(a, b topColumn) int { return cmp.Compare(a.rank, b.rank) })
+		if last.rank == 0 {
+			break
+		}
+		use = slices.DeleteFunc(use, func(c topColumn) bool { return c.title == last.title })
+		total -= widths[last.title] + gap
+	}
+	var b strings.Builder
+	line := func(cell func(topColumn) string) {
+		text := ""
+		for _, c := range use {
+			s := cleaned(cell(c))
+			text += s + strings.Repeat(" ", widths[c.title]-width(s)+gap)
+		}
+		b.WriteString(strings.TrimRight(text, " ") + "\n")
+	}
+	line(func(c topColumn) string { return c.title })
+	for i := range list {
+		line(func(c topColumn) string { return c.cell(&list[i]) })
+	}
+	return b.String()
 }
 
 // topWarnings formats the first few warnings.
@@ -485,42 +547,33 @@ func topWarnings(words []string) string {
 	return b.String()
 }
 
-// topSum is the line with the usage of all tasks.
+// topSum formats the usage of all tasks in one line.
 func topSum(now *topState) string {
 	s := &now.Sum
-	text := fmt.Sprintf("CPU %.1f of %s (%s)  memory %s%s  read %s/s  write %s/s", s.CPUs, number(s.Granted), percent(s.CPUs, s.Granted), size(s.Memory), only(s.Limit > 0, " of "+size(s.Limit)), size(int64(s.Read)), size(int64(s.Written)))
+	text := fmt.Sprintf("CPU %.1f of %s (%s)  memory %s%s", s.CPUs, number(s.Granted), percent(s.CPUs, s.Granted), size(s.Memory), only(s.Limit > 0, " of "+size(s.Limit)))
 	if n := len(s.GPUs); n > 0 {
 		busy, memory := s.gpu()
 		text += fmt.Sprintf("  GPU %s of %d, %s", percent(busy, 100), n, size(memory))
 	}
-	return text + "\n"
+	return text + fmt.Sprintf("  read %s/s  write %s/s\n", size(int64(s.Read)), size(int64(s.Written)))
 }
 
-func topRow(w *tabwriter.Writer, t *topTask, gpus bool) {
-	task := fmt.Sprint(t.Task)
-	if t.Step != "" {
-		task += " " + t.Step
-	}
-	gpu := only(gpus, "\t\t")
-	if len(t.GPUs) > 0 {
-		busy, memory := t.gpu()
-		gpu = fmt.Sprintf("%s\t%s\t", percent(busy, 100), size(memory))
-	}
-	waits := ""
+// diagnosis returns what the task waits for most, and the age of an old sample.
+func (t *topTask) diagnosis() string {
+	text := ""
 	if what, part := t.waits(); part >= 0.005 {
-		waits = fmt.Sprintf("%s %.0f%%", what, 100*part)
+		text = fmt.Sprintf("%s %.0f%%", what, 100*part)
 	}
 	if d := time.Duration(t.Age * float64(time.Second)); d > topStale {
-		waits += "  as of " + elapsed(d) + " ago"
+		text += "  as of " + elapsed(d) + " ago"
 	}
-	rowf(w, "%s\t%s\t%s\t%.2f/%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s%s\t%s\n", task, t.Host, elapsed(time.Since(t.Start)), t.CPUs, number(t.Granted),
-		size(t.Memory), size(t.Peak), only(t.Limit > 0, size(t.Limit)), size(int64(t.Read)), size(int64(t.Written)), t.Threads, columns(gpu), only(t.Stalled >= 0.005, fmt.Sprintf("%.2f", t.Stalled)), waits)
+	return text
 }
 
 // number formats a number of processors.
 func number(n float64) string { return fmt.Sprintf("%.4g", n) }
 
-// percent writes a part of something; where it is negative, or there is nothing, it is not known.
+// percent formats part as a percentage of a total; as unknown if part is negative or the total 0.
 func percent(part, of float64) string {
 	if of <= 0 || part < 0 {
 		return "–"
@@ -528,7 +581,7 @@ func percent(part, of float64) string {
 	return fmt.Sprintf("%.0f%%", 100*part/of)
 }
 
-// only is a text under a condition.
+// only returns text if the condition holds, else "".
 func only(have bool, text string) string {
 	if have {
 		return text

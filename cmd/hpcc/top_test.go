@@ -23,7 +23,7 @@ func TestTopText(t *testing.T) {
 		now.Sum.add(&now.Tasks[k])
 	}
 	sortTop(now.Tasks, "cpu")
-	lines := strings.Split(strings.TrimSuffix(topText(now, 20), "\n"), "\n")
+	lines := strings.Split(strings.TrimSuffix(topText(now, 20, 0), "\n"), "\n")
 	if len(lines) != 3+1000 || strings.Join(lines[23:], "") != "" {
 		t.Errorf("%d lines, of which the last are %q", len(lines), strings.Join(lines[23:], "|"))
 	}
@@ -35,6 +35,34 @@ func TestTopText(t *testing.T) {
 	}
 	if want := "CPU 2997.0 of 8000 (37%)  memory 0 B of 1073.7 GB  read 0 B/s  write 0 B/s"; lines[1] != want {
 		t.Errorf("%q; want %q", lines[1], want)
+	}
+}
+
+// TestTopNarrow checks that narrow terminals lose columns, but never the diagnosis.
+func TestTopNarrow(t *testing.T) {
+	now := &topState{ID: "train-261121-090000", Target: "slurm", State: "running", Total: 1, Running: 1}
+	now.Tasks = []topTask{{
+		Task: 1234, Host: "login-node-with-a-long-name.cluster.example", CPUs: 31.25, Granted: 32, Memory: 123e9, Peak: 124e9, Limit: 128e9,
+		Read: 1e8, Written: 1e8, Threads: 99, Stalled: 12.5, GPUs: []metrics.GPUSample{{Utilisation: 50, Memory: 1e9}},
+		Pressure: &metrics.Pressure{Memory: .61}, Start: time.Now().Add(-90 * time.Minute),
+	}}
+	now.Sum.add(&now.Tasks[0])
+	for _, c := range []struct {
+		columns int
+		titles  string
+	}{
+		{0, "TASK HOST FOR CPU MEM PEAK OF READ/S WRITE/S THREADS GPU GPUMEM THROTTLED WAITS"},
+		{120, "TASK HOST FOR CPU MEM OF GPU THROTTLED WAITS"},
+		{79, "TASK CPU MEM OF GPU THROTTLED WAITS"},
+		{40, "TASK CPU MEM THROTTLED WAITS"},
+	} {
+		lines := strings.Split(topText(now, 20, c.columns), "\n")
+		if got := strings.Join(strings.Fields(lines[2]), " "); got != c.titles || !strings.HasSuffix(lines[3], "12.50      memory 61%") {
+			t.Errorf("%d columns: %q, %q; want %q", c.columns, got, lines[3], c.titles)
+		}
+		if c.columns > 70 && width(lines[3]) > c.columns {
+			t.Errorf("%d columns: a line has %d", c.columns, width(lines[3]))
+		}
 	}
 }
 
@@ -108,9 +136,9 @@ func TestTopGPUs(t *testing.T) {
 	} {
 		now := &topState{Tasks: []topTask{{GPUs: c.gpus}}}
 		now.Sum.add(&now.Tasks[0])
-		text := topText(now, 9)
+		text := topText(now, 9, 0)
 		row := strings.NewReplacer("GPU ", "", " of 2, ", " ").Replace(c.want)
-		if !strings.Contains(text, c.want+"\n") || !strings.Contains(strings.Join(strings.Fields(text), " "), " 0 "+row) {
+		if !strings.Contains(text, c.want+"  read ") || !strings.Contains(strings.Join(strings.Fields(text), " "), " 0 "+row) {
 			t.Errorf("%s: %q; want %q and %q", c.name, text, c.want, row)
 		}
 	}

@@ -153,7 +153,9 @@ func sourceImage(ctx context.Context, storeDir, src string, p *v1.Platform) (v1.
 	if squashfs.Is(src) {
 		_, err = loadSquashFS(ctx, s, src, own)
 	} else {
-		_, err = s.LoadOne(ctx, src, own, p)
+		bar := progress("loading " + src)
+		_, err = s.LoadOne(ctx, src, own, p, bar.bytes)
+		bar.end()
 	}
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func main() {
 	}
 	scale, err := strconv.Atoi(os.Args[2])
 	if err != nil || scale < 1 {
-		log.Fatalf("scale %q is no positive number", os.Args[2])
+		log.Fatalf("scale %q is not a positive number", os.Args[2])
 	}
 	root, err := os.ReadFile(os.Args[1])
 	if err != nil {
