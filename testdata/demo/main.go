@@ -1,6 +1,7 @@
-// Command demo shows the main job from end to end, with nothing but hpcc and
-// what it makes itself: a conda export becomes an image, a Dockerfile builds on
-// it, the image runs with an env file in a directory, and as an array of eight.
+// Command demo shows the journeys of README's first screen, with nothing but Go and hpcc: a
+// conda export becomes an image, a Dockerfile builds on it, the image runs with an env file
+// and as an array, a failed task runs again, a script for LSF is translated for Slurm and
+// Kubernetes, and two measured runs are compared.
 //
 //	go run ./testdata/demo bin/hpcc
 package main
@@ -32,6 +33,14 @@ CMD ["simulate"]
 	"dir/README":       "the program starts here\n",
 	".dockerignore":    "channel\nstore\n",
 	"share/units.json": `{"length": "m"}` + "\n",
+	"job.lsf": `#!/bin/bash
+#BSUB -J pi[1-8]
+#BSUB -n 4
+#BSUB -R "span[hosts=1] rusage[mem=2000]"
+#BSUB -W 2:00
+#BSUB -o pi-%J-%I.out
+simulate --id=$LSB_JOBINDEX
+`,
 }
 
 func main() {
@@ -78,7 +87,16 @@ func demo(hpcc string) error {
 	s.show("The same as an array of eight tasks, on this machine.", "hpcc submit --to local --wait --array 1-8 --set-env config.env base -- simulate --id={task}")
 	s.show("", "cat simulate-*.out")
 	s.show("", "hpcc status")
-	s.show("The same job for Slurm.", "hpcc script --to slurm --array 1-8 --time 2h --mem 4G --set-env config.env base -- simulate --id={task}")
+	s.show("A task that fails, its output, and another attempt after the cause is gone.",
+		"hpcc submit --to local --wait --array 1-3 --name need base -- simulate --id={task} --need=input.{task} || true")
+	s.show("", "touch input.1 input.2 input.3; hpcc logs --failed --tail 1 need; hpcc rerun --wait need; hpcc status need")
+	s.show("The job as a script for Slurm.", "hpcc script --to slurm --array 1-8 --time 2h --mem 4G --set-env config.env base -- simulate --id={task}")
+	s.show("A script for LSF, and what becomes of each of its lines on Slurm and in Kubernetes.", "cat job.lsf")
+	s.show("", "hpcc script --from job.lsf --to slurm base >job.slurm; head -n 9 job.slurm")
+	s.show("", "hpcc script --from job.lsf --to kubernetes base >job.yaml; head -n 12 job.yaml")
+	s.show("Two measured runs, and why one takes longer.", "hpcc submit --to local --wait --measure --array 1-8%1 --name small base -- simulate --id={task} --points=20000000 >/dev/null")
+	s.show("", "hpcc submit --to local --wait --measure --array 1-8%1 --name large base -- simulate --id={task} --points=60000000 >/dev/null")
+	s.show("", "hpcc report small=small large=large")
 	s.show("", "hpcc images")
 	if s.err == nil {
 		fmt.Printf("\n# Done in %.0f s.\n", time.Since(begun).Seconds())
