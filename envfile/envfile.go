@@ -232,11 +232,11 @@ func expandItems(value string, env []string) (expanded string, ok bool) {
 
 // expandItem expands "$NAME", "${NAME}rest" and "$NAME/rest".
 func expandItem(item string, env []string) string {
-	whole := item[1:]
-	if v := Lookup(env, whole); v != "" {
+	name := item[1:]
+	if v := Lookup(env, name); v != "" {
 		return v
 	}
-	if rest, ok := strings.CutPrefix(whole, "{"); ok {
+	if rest, ok := strings.CutPrefix(name, "{"); ok {
 		if name, tail, ok := strings.Cut(rest, "}"); ok && isName(name) {
 			if v := Lookup(env, name); v != "" {
 				return v + tail
@@ -244,9 +244,9 @@ func expandItem(item string, env []string) string {
 		}
 		return ""
 	}
-	if i := strings.IndexByte(whole, '/'); i > 0 && isName(whole[:i]) {
-		if v := Lookup(env, whole[:i]); v != "" {
-			return v + whole[i:]
+	if i := strings.IndexByte(name, '/'); i > 0 && isName(name[:i]) {
+		if v := Lookup(env, name[:i]); v != "" {
+			return v + name[i:]
 		}
 	}
 	return ""

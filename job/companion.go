@@ -91,9 +91,9 @@ func (j *Job) CompanionArgs() []string {
 	return []string{fmt.Sprintf("--beside=%d %s %s", first, Tensorboard, shellword.Join(w))}
 }
 
-// ParseBeside parses the value of --beside: the index of the task, the companion's name and its
+// ParseCompanion parses the value of --beside: the index of the task, the companion's name and its
 // argv. If argv is empty, the job has no companion.
-func ParseBeside(line string) (index int, name string, words []string, err error) {
+func ParseCompanion(line string) (index int, name string, argv []string, err error) {
 	if line == "" {
 		return 0, "", nil, nil
 	}
@@ -111,15 +111,15 @@ func ParseBeside(line string) (index int, name string, words []string, err error
 		return 0, "", nil, fmt.Errorf("companion %q: %w", message.Short(line), err)
 	}
 	for _, w := range list[2:] {
-		words = append(words, w.Text)
+		argv = append(argv, w.Text)
 	}
-	return index, list[1].Text, words, nil
+	return index, list[1].Text, argv, nil
 }
 
 // FillPort replaces the port placeholder in a companion's argv.
-func FillPort(words []string, port int) []string {
-	out := make([]string, len(words))
-	for i, w := range words {
+func FillPort(argv []string, port int) []string {
+	out := make([]string, len(argv))
+	for i, w := range argv {
 		out[i] = strings.ReplaceAll(w, portPlaceholder, strconv.Itoa(port))
 	}
 	return out

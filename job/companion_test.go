@@ -18,9 +18,9 @@ func TestBeside(t *testing.T) {
 	if len(w) != 1 {
 		t.Fatalf("%q", w)
 	}
-	index, name, words, err := ParseBeside(strings.TrimPrefix(w[0], "--beside="))
+	index, name, argv, err := ParseCompanion(strings.TrimPrefix(w[0], "--beside="))
 	want := []string{"/opt/hp cc", "run", "--bind=/a b:/c", "--entrypoint=", "sci", "--", "tensorboard", "--logdir", "runs of 'mine' $X", "--host", "127.0.0.1", "--port", "81"}
-	if got := FillPort(words, 81); err != nil || index != 7 || name != Tensorboard || !reflect.DeepEqual(got, want) {
+	if got := FillPort(argv, 81); err != nil || index != 7 || name != Tensorboard || !reflect.DeepEqual(got, want) {
 		t.Errorf("%d %q %q %v; want %q", index, name, got, err, want)
 	}
 	j.Image = ""
@@ -32,8 +32,8 @@ func TestBeside(t *testing.T) {
 		t.Errorf("without: %q", w)
 	}
 	for _, line := range []string{"x", "1 tensorboard", "x tensorboard true", "1 ../up true", "1 t 'true"} {
-		if _, _, _, err := ParseBeside(line); err == nil {
-			t.Errorf("ParseBeside(%q) took it", line)
+		if _, _, _, err := ParseCompanion(line); err == nil {
+			t.Errorf("ParseCompanion(%q) took it", line)
 		}
 	}
 }

@@ -23,18 +23,18 @@ var (
 var errNoPython = errors.New("not a Python program: hpcc supports only debugpy; start a debug server in the program and name its port with --port")
 
 // DebugArgv returns the argv with debugpy between the interpreter and its program.
-func DebugArgv(words []string) ([]string, error) {
-	if len(words) < 2 || !pythonProgram().MatchString(words[0]) {
+func DebugArgv(argv []string) ([]string, error) {
+	if len(argv) < 2 || !pythonProgram().MatchString(argv[0]) {
 		return nil, errNoPython
 	}
 	n := 1
-	for n < len(words) && pythonOption().MatchString(words[n]) {
+	for n < len(argv) && pythonOption().MatchString(argv[n]) {
 		n++
 	}
-	if n == len(words) || words[n] == "-" || words[n] == "-c" || strings.HasPrefix(words[n], "-W") || strings.HasPrefix(words[n], "-X") {
-		return nil, fmt.Errorf("python %s: debugpy takes a script or -m MODULE", strings.Join(words[1:], " "))
+	if n == len(argv) || argv[n] == "-" || argv[n] == "-c" || strings.HasPrefix(argv[n], "-W") || strings.HasPrefix(argv[n], "-X") {
+		return nil, fmt.Errorf("python %s: debugpy takes a script or -m MODULE", strings.Join(argv[1:], " "))
 	}
-	return slices.Concat(words[:n], []string{"-m", "debugpy", "--listen", "0.0.0.0:" + strconv.Itoa(DebugPort.Number), "--wait-for-client"}, words[n:]), nil
+	return slices.Concat(argv[:n], []string{"-m", "debugpy", "--listen", "0.0.0.0:" + strconv.Itoa(DebugPort.Number), "--wait-for-client"}, argv[n:]), nil
 }
 
 // Debug makes the job's program wait for a debugger on [DebugPort].
@@ -42,11 +42,11 @@ func (j *Job) Debug() error {
 	if j.Script != nil || len(j.Steps) > 0 {
 		return errors.New("a script starts its programs itself; give the program after the image")
 	}
-	words, err := DebugArgv(j.Args)
+	argv, err := DebugArgv(j.Args)
 	if err != nil {
 		return err
 	}
-	j.Args = words
+	j.Args = argv
 	if j.PortOf(DebugPort.Name) == 0 {
 		j.Pod.Ports = append(j.Pod.Ports, DebugPort)
 	}

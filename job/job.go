@@ -38,7 +38,7 @@ const (
 type Job struct {
 	Name         string        `json:"name"`
 	Array        Array         `json:"array,omitzero"`  // indices of the tasks; empty for a single task
-	Whole        int           `json:"whole,omitempty"` // size of the full array if the job holds only some of its tasks, else 0
+	ArraySize    int           `json:"whole,omitempty"` // size of the full array if the job holds only some of its tasks, else 0
 	Nodes        int           `json:"nodes,omitempty"`
 	Tasks        int           `json:"tasks,omitempty"` // processes over all nodes, of each task of an array
 	TasksPerNode int           `json:"tasks_per_node,omitempty"`
@@ -88,7 +88,7 @@ const Placeholder = "{task}"
 func (j *Job) Count() int { return max(1, j.Array.Count()) }
 
 // FullCount returns the value of HPCC_TASK_COUNT: the size of the full array.
-func (j *Job) FullCount() int { return max(j.Count(), j.Whole) }
+func (j *Job) FullCount() int { return max(j.Count(), j.ArraySize) }
 
 // OutputPattern returns the file name pattern for the program's output.
 func (j *Job) OutputPattern() string {

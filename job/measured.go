@@ -23,18 +23,18 @@ func (t *Task) moveMeasured(home, from, to string) {
 	_ = os.Rename(filepath.Join(home, from), filepath.Join(home, to))
 }
 
-// An Asked holds what a job requests for each task, or per node if a task has several, because
+// A Request holds what a job requests for each task, or per node if a task has several, because
 // only the first node is measured. Zero means not requested.
-type Asked struct {
+type Request struct {
 	CPUs   int
 	Memory int64 // bytes
 	GPUs   int
 	Time   time.Duration
 }
 
-// Asked returns the job's requests.
-func (j *Job) Asked() Asked {
-	a := Asked{CPUs: j.CPUs, Memory: j.MemoryPerNode(), GPUs: j.GPUs, Time: j.Time}
+// Request returns the job's requests.
+func (j *Job) Request() Request {
+	a := Request{CPUs: j.CPUs, Memory: j.MemoryPerNode(), GPUs: j.GPUs, Time: j.Time}
 	n := j.TasksPerNode
 	if n == 0 {
 		nodes := max(j.Nodes, 1)
@@ -46,8 +46,8 @@ func (j *Job) Asked() Asked {
 	return a
 }
 
-// String returns the form that [ParseAsked] reads: cpus=4,memory=1073741824,gpus=1,time=1h0m0s.
-func (a Asked) String() string {
+// String returns the form that [ParseRequest] reads: cpus=4,memory=1073741824,gpus=1,time=1h0m0s.
+func (a Request) String() string {
 	var items []string
 	add := func(name string, some bool, value any) {
 		if some {
@@ -61,8 +61,8 @@ func (a Asked) String() string {
 	return strings.Join(items, ",")
 }
 
-// ParseAsked parses the result of String.
-func ParseAsked(s string) (a Asked, err error) {
+// ParseRequest parses the result of String.
+func ParseRequest(s string) (a Request, err error) {
 	for item := range strings.SplitSeq(s, ",") {
 		if s == "" {
 			break
@@ -81,7 +81,7 @@ func ParseAsked(s string) (a Asked, err error) {
 			err = fmt.Errorf("%q is not one of cpus, memory, gpus and time", name)
 		}
 		if err != nil {
-			return Asked{}, fmt.Errorf("reading requests %q: %w", s, err)
+			return Request{}, fmt.Errorf("reading requests %q: %w", s, err)
 		}
 	}
 	return a, nil
@@ -96,7 +96,7 @@ func (j *Job) MeasureArgs() []string {
 	if j.Image != "" {
 		w = append(w, "--image="+j.Image)
 	}
-	if asked := j.Asked().String(); asked != "" {
+	if asked := j.Request().String(); asked != "" {
 		w = append(w, "--asked="+asked)
 	}
 	return w

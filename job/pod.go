@@ -35,7 +35,7 @@ type Pod struct {
 
 // A Measurer is the measuring program in an image, and the known properties of the image.
 type Measurer struct {
-	Words        []string `json:"words"`            // argv prefix instead of Entrypoint; ends with it
+	Argv         []string `json:"words"`            // argv prefix instead of Entrypoint; ends with it
 	Digest       string   `json:"digest,omitempty"` // digest of the local image of that name
 	Config       string   `json:"config,omitempty"` // digest of the image's configuration, for Architecture
 	Architecture string   `json:"architecture,omitempty"`
@@ -216,7 +216,7 @@ func (j *Job) Measured() bool { return j.Measure && !j.Interactive }
 // Entrypoint returns the argv prefix of the program.
 func (j *Job) Entrypoint() []string {
 	if j.Measured() {
-		return j.Pod.Measurer.Words
+		return j.Pod.Measurer.Argv
 	}
 	return j.Pod.Entrypoint
 }

@@ -224,14 +224,14 @@ func (e *RecordError) Error() string { return fmt.Sprintf("reading %q: %v", e.Fi
 func (e *RecordError) Unwrap() error { return e.Err }
 
 // Fill replaces the placeholders for the task's index and parameters in arguments of its job.
-func (t *Task) Fill(words []string) []string {
+func (t *Task) Fill(argv []string) []string {
 	pairs := []string{Placeholder, strconv.Itoa(t.Index)}
 	for _, n := range slices.Sorted(maps.Keys(t.Params)) {
 		pairs = append(pairs, "{"+n+"}", t.Params[n])
 	}
 	r := strings.NewReplacer(pairs...)
-	out := make([]string, len(words))
-	for i, w := range words {
+	out := make([]string, len(argv))
+	for i, w := range argv {
 		out[i] = r.Replace(w)
 	}
 	return out

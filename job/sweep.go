@@ -177,9 +177,9 @@ func (p *Params) Row(k int) map[string]string {
 }
 
 // unused returns a parameter whose {name} is in none of the arguments, or "".
-func (p *Params) unused(words []string) string {
+func (p *Params) unused(argv []string) string {
 	for _, n := range p.Names {
-		if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, "{"+n+"}") }) {
+		if !slices.ContainsFunc(argv, func(w string) bool { return strings.Contains(w, "{"+n+"}") }) {
 			return n
 		}
 	}

@@ -93,7 +93,7 @@ func inInitialUserNamespace() bool {
 	return err == nil && link == fmt.Sprintf("user:[%d]", 0xeffffffd)
 }
 
-// ladderVar is the environment variable that tells hpcc, when it executes itself, which
+// ladderVar is the environment variable that names, when hpcc executes itself, the
 // IDs to take in the namespace that its entry point creates: "register" means root's,
 // "run" those in the value.
 const ladderVar = "HPCC_FOREIGN"

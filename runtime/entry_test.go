@@ -35,13 +35,13 @@ func TestBegin(t *testing.T) {
 		{"hpcc run x", staging, "HPCC_STAGE=/scratch"},
 		{"hpcc pull x.sqfs", 0, "HPCC_STAGE=1"},
 	} {
-		words := strings.Fields(c.line)
-		stack := make([]*byte, len(words)+4) // argc, argv, a zero, a variable, a zero
+		argv := strings.Fields(c.line)
+		stack := make([]*byte, len(argv)+4) // argc, argv, a zero, a variable, a zero
 		if c.env != "" {
-			stack[len(words)+2] = unsafe.StringData(c.env + "\x00")
+			stack[len(argv)+2] = unsafe.StringData(c.env + "\x00")
 		}
-		*(*uintptr)(unsafe.Pointer(&stack[0])) = uintptr(len(words))
-		for i, w := range words {
+		*(*uintptr)(unsafe.Pointer(&stack[0])) = uintptr(len(argv))
+		for i, w := range argv {
 			stack[i+1] = unsafe.StringData(w + "\x00")
 		}
 		entered = 0
@@ -51,11 +51,11 @@ func TestBegin(t *testing.T) {
 		entered = 0
 	}
 	for line, want := range map[string]bool{"": false, "x --": false, "-- -j": false, "-jx": false, "--jo": false, "-j": true, "--join": true, "x y --join-pid=1": true, "--measure": true, "-measure=f x": true, "--meas x": false, "x -- --measure": false} {
-		var words []*byte
+		var argv []*byte
 		for _, w := range strings.Fields(line) {
-			words = append(words, unsafe.StringData(w+"\x00"))
+			argv = append(argv, unsafe.StringData(w+"\x00"))
 		}
-		if got := asksForLater(words); got != want {
+		if got := asksForLater(argv); got != want {
 			t.Errorf("asksForLater(%q) = %v", line, got)
 		}
 	}
@@ -69,15 +69,15 @@ func TestAsksForStage(t *testing.T) {
 		{"x", "", false}, {"x", "HPCC_STAGE=", false}, {"x", "HPCC_STAGE=0", false}, {"x", "HPCC_STAGE=1", true}, {"x", "HPCC_STAGES=1", false},
 		{"x --", "HPCC_STAGE=01", true}, {"x -- --stage", "", false}, {"x -- y.sqfs", "", false}, {"x.sqfs2", "", false}, {"sqfs", "", false}, {".sfs", "", true},
 	} {
-		var words []*byte
+		var argv []*byte
 		for _, w := range strings.Fields(c.line) {
-			words = append(words, unsafe.StringData(w+"\x00"))
+			argv = append(argv, unsafe.StringData(w+"\x00"))
 		}
 		env := []*byte{nil, nil}
 		if c.env != "" {
 			env[0] = unsafe.StringData(c.env + "\x00")
 		}
-		if got := asksForStage(words, unsafe.Pointer(&env[0])); got != c.want {
+		if got := asksForStage(argv, unsafe.Pointer(&env[0])); got != c.want {
 			t.Errorf("asksForStage(%q, %q) = %v", c.line, c.env, got)
 		}
 	}

@@ -164,13 +164,13 @@ func private() error {
 func Command(ctx context.Context, s *specs.Spec, notes *fakeroot.Notes) (*exec.Cmd, error) {
 	s = noteLowestRoot(s)
 	if notes != nil {
-		told := *s
-		told.Annotations = maps.Clone(s.Annotations)
-		told.Annotations[fakeRootMark] = listen
+		annotated := *s
+		annotated.Annotations = maps.Clone(s.Annotations)
+		annotated.Annotations[fakeRootMark] = listen
 		if notes.GetAttr != nil {
-			told.Annotations[fakeRootMark] = listenAttrs
+			annotated.Annotations[fakeRootMark] = listenAttrs
 		}
-		s = &told
+		s = &annotated
 	}
 	f, err := specFile(s)
 	if err != nil {

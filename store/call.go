@@ -245,13 +245,13 @@ func (c *call) hide(text string) string {
 	return text
 }
 
-// maxSaid bounds the length of registry text in messages, in bytes.
-const maxSaid = 2000
+// maxReply bounds the length of registry text in messages, in bytes.
+const maxReply = 2000
 
-// said returns registry text that is safe to print.
-func (c *call) said(text string) string {
-	if text = strings.TrimSpace(c.hide(text)); len(text) > maxSaid {
-		text = strings.ToValidUTF8(text[:maxSaid], "") + "…"
+// masked returns registry text that is safe to print.
+func (c *call) masked(text string) string {
+	if text = strings.TrimSpace(c.hide(text)); len(text) > maxReply {
+		text = strings.ToValidUTF8(text[:maxReply], "") + "…"
 	}
 	return text
 }
@@ -267,7 +267,7 @@ func (e *hiddenError) Unwrap() error { return e.error }
 
 // explain adds the usual cause of a registry's refusal, without secrets.
 func (c *call) explain(err error) error {
-	text := c.said(err.Error())
+	text := c.masked(err.Error())
 	var te *transport.Error
 	var ne net.Error
 	var refused *refusedError
@@ -276,7 +276,7 @@ func (c *call) explain(err error) error {
 	switch {
 	case errors.As(err, &te) && (te.StatusCode == http.StatusUnauthorized || te.StatusCode == http.StatusForbidden):
 		if len(te.Errors) > 0 { // without the requested scopes
-			text = c.said(fmt.Sprintf("%s: %s", te.Errors[0].Code, te.Errors[0].Message))
+			text = c.masked(fmt.Sprintf("%s: %s", te.Errors[0].Code, te.Errors[0].Message))
 		}
 		text += c.cure(te.StatusCode)
 	case errors.As(err, &te) && te.StatusCode == http.StatusNotFound:

@@ -97,7 +97,7 @@ func TestSecretsComeNotBack(t *testing.T) {
 			w.WriteHeader(http.StatusTemporaryRedirect)
 		},
 		"long": func(w http.ResponseWriter, _, p string) {
-			http.Error(w, strings.Repeat("x", maxSaid-len(secretWord)/2)+p, http.StatusBadRequest)
+			http.Error(w, strings.Repeat("x", maxReply-len(secretWord)/2)+p, http.StatusBadRequest)
 		},
 	}
 	odd := secretWord + `"<&> +/%`
@@ -137,7 +137,7 @@ func reflected(t *testing.T, k *credentials, answer func(w http.ResponseWriter, 
 				t.Errorf("%s: %q shows %q", what, err, s)
 			}
 		}
-		if len(err.Error()) > maxSaid+1000 {
+		if len(err.Error()) > maxReply+1000 {
 			t.Errorf("%s: an error of %d bytes", what, len(err.Error()))
 		}
 	}

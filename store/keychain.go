@@ -18,7 +18,7 @@ import (
 // keychain finds docker's credentials and ends a credential helper that hangs.
 type keychain struct{}
 
-// helperNotice is the delay before the user is told about a slow credential helper.
+// helperNotice is the delay before the user is informed about a slow credential helper.
 const helperNotice = 10 * time.Second
 
 // Resolve implements [authn.Keychain].

@@ -182,7 +182,7 @@ func (s *Store) fetch(ctx context.Context, c *call, img v1.Image) (*v1.Descripto
 	for _, l := range m.Layers {
 		total += l.Size
 	}
-	t := &transferred{total: total, tell: c.Progress}
+	t := &transferred{total: total, progress: c.Progress}
 	if err := s.fetchBlobs(ctx, c, m.Layers, t); err != nil {
 		return nil, err
 	}
@@ -230,7 +230,7 @@ func (s *Store) FetchLayer(ctx context.Context, ref string, l LayerInfo, o Remot
 		return err
 	}
 	d := v1.Descriptor{Digest: l.Digest, Size: l.Size, MediaType: l.MediaType}
-	if err := s.fetchBlobs(ctx, c, []v1.Descriptor{d}, &transferred{total: l.Size, tell: o.Progress}); err != nil {
+	if err := s.fetchBlobs(ctx, c, []v1.Descriptor{d}, &transferred{total: l.Size, progress: o.Progress}); err != nil {
 		return fmt.Errorf("fetching layer %s of %s: %w", l.Digest, ref, c.explain(err))
 	}
 	return nil
@@ -273,10 +273,10 @@ func (s *Store) fetchBlob(ctx context.Context, c *http.Client, repo name.Reposit
 
 // transferred counts the bytes of parallel transfers.
 type transferred struct {
-	mu    sync.Mutex
-	done  int64
-	total int64
-	tell  func(done, total int64)
+	mu       sync.Mutex
+	done     int64
+	total    int64
+	progress func(done, total int64)
 }
 
 // Write counts received bytes.
@@ -286,13 +286,13 @@ func (t *transferred) Write(p []byte) (int, error) {
 }
 
 func (t *transferred) add(n int64) {
-	if t.tell == nil {
+	if t.progress == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.done += n
-	t.tell(t.done, t.total)
+	t.progress(t.done, t.total)
 }
 
 // Pushed describes a pushed image.

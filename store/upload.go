@@ -23,7 +23,7 @@ func (c *call) push(ctx context.Context, what remote.Taggable) error {
 	if err != nil {
 		return err
 	}
-	t := &transferred{tell: c.Progress}
+	t := &transferred{progress: c.Progress}
 	for _, b := range blobs {
 		size, err := b.Size()
 		if err != nil {

@@ -85,7 +85,7 @@ func (v *verifier) blobs(ctx context.Context) error {
 	if err != nil {
 		return ignoreGone(err)
 	}
-	t := &transferred{tell: v.o.Progress}
+	t := &transferred{progress: v.o.Progress}
 	var list []v1.Hash
 	for _, e := range entries {
 		h := v1.Hash{Algorithm: "sha256", Hex: e.Name()}

@@ -67,9 +67,9 @@ func TestRegistryFaults(t *testing.T) {
 				img, err := random.Image(100<<10, 2)
 				testenv.Check(t, err)
 				var mu sync.Mutex
-				told := ""
+				notices := ""
 				p := wait.Patience{Header: fault.Limit(), Commit: fault.Limit(), Idle: fault.Limit(),
-					Attempts: 3, Backoff: time.Millisecond, Notice: func(line string) { mu.Lock(); defer mu.Unlock(); told += line + "\n" }}
+					Attempts: 3, Backoff: time.Millisecond, Notice: func(line string) { mu.Lock(); defer mu.Unlock(); notices += line + "\n" }}
 				ctx := wait.With(t.Context(), p)
 				_, err = s.Put(ctx, "x", img)
 				testenv.Check(t, err)
@@ -110,8 +110,8 @@ func TestRegistryFaults(t *testing.T) {
 				if fault == hostile.Busy {
 					want = host + " asks to wait 1s (429), attempt 2 of 3"
 				}
-				if !strings.Contains(told, want) {
-					t.Errorf("the user was told %q; want %q", told, want)
+				if !strings.Contains(notices, want) {
+					t.Errorf("the user was told %q; want %q", notices, want)
 				}
 			})
 		}

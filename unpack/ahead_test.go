@@ -97,10 +97,10 @@ func TestDamagedLayers(t *testing.T) {
 		dir := t.TempDir()
 		s, err := store.Open(dir)
 		testenv.Check(t, err)
-		whole, err := tarLayer(t, &tar.Header{Name: "f", Mode: 0o644, Size: int64(len(data))}, data).Uncompressed()
+		plain, err := tarLayer(t, &tar.Header{Name: "f", Mode: 0o644, Size: int64(len(data))}, data).Uncompressed()
 		testenv.Check(t, err)
 		info, err := s.PutLayer(context.Background(), mt, func(w io.Writer) error {
-			_, err := io.Copy(w, whole)
+			_, err := io.Copy(w, plain)
 			return err
 		})
 		testenv.Check(t, err)

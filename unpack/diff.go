@@ -55,7 +55,7 @@ type lowerFile struct {
 	notes *Notes
 }
 
-func diff(w io.Writer, lowers []string, upper string, whole bool, o DiffOptions) (int, error) {
+func diff(w io.Writer, lowers []string, upper string, complete bool, o DiffOptions) (int, error) {
 	if o.Notes == nil {
 		var err error
 		if o.Notes, err = OpenNotes(upper); err != nil {
@@ -71,7 +71,7 @@ func diff(w io.Writer, lowers []string, upper string, whole bool, o DiffOptions)
 		live = append(live, lowerFile{dir, notes})
 	}
 	d := &differ{tw: tar.NewWriter(w), o: o, links: map[inode]string{}}
-	if err := d.dir(".", upper, live, whole); err != nil {
+	if err := d.dir(".", upper, live, complete); err != nil {
 		return d.n, err
 	}
 	return d.n, d.tw.Close()
@@ -91,7 +91,7 @@ type inode struct{ dev, ino uint64 }
 // dir compares one directory. live holds the visible directories of the lower layers at this
 // path, highest first. whole reports that up is the complete directory, so missing names
 // were removed.
-func (d *differ) dir(rel, up string, live []lowerFile, whole bool) error {
+func (d *differ) dir(rel, up string, live []lowerFile, complete bool) error {
 	entries, err := os.ReadDir(up)
 	if err != nil {
 		return fmt.Errorf("reading %q: %w", rel, err)
@@ -100,7 +100,7 @@ func (d *differ) dir(rel, up string, live []lowerFile, whole bool) error {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if whole {
+	if complete {
 		lower, err := lowerNames(live)
 		if err != nil {
 			return err
@@ -118,7 +118,7 @@ func (d *differ) dir(rel, up string, live []lowerFile, whole bool) error {
 		if slices.Contains(d.o.Skip, p) {
 			continue
 		}
-		if err := d.name(p, filepath.Join(up, n), live, whole); err != nil {
+		if err := d.name(p, filepath.Join(up, n), live, complete); err != nil {
 			return err
 		}
 	}
@@ -148,7 +148,7 @@ func lowerNames(live []lowerFile) ([]string, error) {
 }
 
 // name compares one name.
-func (d *differ) name(p, up string, live []lowerFile, whole bool) error {
+func (d *differ) name(p, up string, live []lowerFile, complete bool) error {
 	fi, err := os.Lstat(up)
 	gone := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !gone {
@@ -177,20 +177,20 @@ func (d *differ) name(p, up string, live []lowerFile, whole bool) error {
 		}
 		return d.write(h, up)
 	}
-	return d.subdir(p, up, fi, h, lower, below, whole)
+	return d.subdir(p, up, fi, h, lower, below, complete)
 }
 
 // subdir compares a directory and its contents.
-func (d *differ) subdir(p, up string, fi fs.FileInfo, h *tar.Header, lower fs.FileInfo, below []lowerFile, whole bool) error {
+func (d *differ) subdir(p, up string, fi fs.FileInfo, h *tar.Header, lower fs.FileInfo, below []lowerFile, complete bool) error {
 	if lower == nil || !lower.IsDir() || lower.Mode() != fi.Mode() || !d.o.Notes.of(up, fi.Mode()).shows(below[0].notes.of(below[0].path, lower.Mode())) {
 		if err := d.write(h, ""); err != nil {
 			return err
 		}
-		return d.dir(p, up, below, whole || isOpaque(up))
+		return d.dir(p, up, below, complete || isOpaque(up))
 	}
 	d.pending = append(d.pending, h)
 	depth := len(d.pending)
-	if err := d.dir(p, up, below, whole || isOpaque(up)); err != nil {
+	if err := d.dir(p, up, below, complete || isOpaque(up)); err != nil {
 		return err
 	}
 	if len(d.pending) == depth { // nothing below was recorded

@@ -304,7 +304,7 @@ func carry(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel,
 			return fmt.Errorf("listening on this machine: %w", err)
 		case <-tunnel.Ended():
 			if goesStill(ctx, goes) {
-				return (&message{err: fmt.Errorf("the way to %s broke off: %s", what, cmp.Or(tunnel.Said(), "its command ended"))}).hint(`"hpcc forward" again makes another`)
+				return (&message{err: fmt.Errorf("the way to %s broke off: %s", what, cmp.Or(tunnel.Messages(), "its command ended"))}).hint(`"hpcc forward" again makes another`)
 			}
 			say("the task has ended")
 			return nil

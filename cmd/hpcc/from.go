@@ -151,7 +151,7 @@ func readBounded(file string) ([]byte, error) {
 // overrule replaces directives of the script by flags, except those named in except.
 func (a *jobArgs) overrule(tr *translate.Translation, flags *job.Job, except ...string) {
 	j := tr.Job
-	sweep := func() { j.Params, j.Array, j.Whole = flags.Params, flags.Array, flags.Whole }
+	sweep := func() { j.Params, j.Array, j.ArraySize = flags.Params, flags.Array, flags.ArraySize }
 	for name, take := range map[string]func(){
 		"name":  func() { j.Name = flags.Name },
 		"array": func() { j.Array = flags.Array }, "nodes": func() { j.Nodes = flags.Nodes }, "tasks": func() { j.Tasks = flags.Tasks },

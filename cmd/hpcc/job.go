@@ -245,7 +245,7 @@ func parseParams(c *cli.Context, j *job.Job) error {
 	case j.Array.IsZero():
 		j.Array, err = job.ParseArray(fmt.Sprintf("1-%d", j.Params.Count()))
 	default:
-		j.Whole = j.Params.Count()
+		j.ArraySize = j.Params.Count()
 	}
 	return err
 }

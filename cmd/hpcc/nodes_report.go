@@ -389,12 +389,12 @@ func hours(x float64) string {
 
 // freeSection lists the free windows, which a small enough job fills.
 func (r *clusterReport) freeSection(now time.Time) report.Section {
-	if r.Target.Pods() || r.Target == job.Local || len(r.Holes) == 0 {
+	if r.Target.Pods() || r.Target == job.Local || len(r.Windows) == 0 {
 		return report.Section{}
 	}
 	s := report.Section{Title: r.name() + ": what starts now", Text: []string{"flags of \"hpcc submit\" that a job on one of these nodes may have at most; what it asks for, it has until then"}}
-	s.Table = &report.Table{Head: []string{"nodes", "queues", "at most", "taken again"}, Caption: more(len(r.Holes))}
-	for _, h := range r.Holes[:min(len(r.Holes), maxJobRows)] {
+	s.Table = &report.Table{Head: []string{"nodes", "queues", "at most", "taken again"}, Caption: more(len(r.Windows))}
+	for _, h := range r.Windows[:min(len(r.Windows), maxJobRows)] {
 		until := ""
 		if !h.Until.IsZero() {
 			until = moment(h.Until, now) + ", " + h.For

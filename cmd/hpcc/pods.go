@@ -299,7 +299,7 @@ func (a *jobArgs) fillMeasurer(j *job.Job, cfg *v1.ConfigFile) error {
 	case len(has) < len(program) || !slices.Equal(has[:len(program)], program):
 		return (&message{err: fmt.Errorf("--measure: image %s lacks the program that measures in pods", j.Image)}).hint("hpcc build --entry -t %s … puts it there", j.Image)
 	}
-	j.Pod.Measurer.Words = slices.Concat(program, []string{"--measure", "--"}, behindFlags(has[min(len(has), len(program)):]))
+	j.Pod.Measurer.Argv = slices.Concat(program, []string{"--measure", "--"}, behindFlags(has[min(len(has), len(program)):]))
 	return nil
 }
 

@@ -243,10 +243,10 @@ func readDefaults() (*defaults, error) {
 	d := &defaults{lines: lines}
 	var all []string
 	for _, l := range lines {
-		if err := checkDefaults(l.Words); err != nil {
+		if err := checkDefaults(l.Argv); err != nil {
 			return nil, usagef("%s:%d: %w", l.File, l.Number, err).hint(`write flags of "hpcc run" there; --no-config ignores the file`)
 		}
-		all = append(all, l.Words...)
+		all = append(all, l.Argv...)
 	}
 	d.context, err = parseRunFlags(all)
 	return d, err

@@ -223,7 +223,7 @@ func known(sub *dispatch.Submission, t *job.Task) metrics.Record {
 			h.Command = append([]string{j.Script.Name}, j.Script.Args...)
 		}
 		h.Job.ID, h.Job.Name, h.Job.Target, h.Job.Submitted = sub.ID, j.Name, string(sub.Target), sub.HandedInFor(t)
-		a := j.Asked()
+		a := j.Request()
 		h.Asked = metrics.Asked{CPUs: a.CPUs, Memory: a.Memory, GPUs: a.GPUs, Time: a.Time.Seconds()}
 	}
 	if !t.Ended() {

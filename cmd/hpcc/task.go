@@ -65,8 +65,8 @@ type taskArgs struct {
 	parallel int
 	needs    []string // the scheduler's ids of jobs that must have succeeded
 	measure  bool
-	image    string    // of the program; "" of one on the host
-	asked    job.Asked // for each task
+	image    string      // of the program; "" of one on the host
+	asked    job.Request // for each task
 }
 
 func parseTask(c *cli.Context) (*taskArgs, error) {
@@ -91,10 +91,10 @@ func parseTask(c *cli.Context) (*taskArgs, error) {
 	if r.Retry.Endings, err = job.ParseEndings(c.String("retry-on")); err != nil {
 		return nil, err
 	}
-	if a.asked, err = job.ParseAsked(c.String("asked")); err != nil {
+	if a.asked, err = job.ParseRequest(c.String("asked")); err != nil {
 		return nil, usagef("--asked: %w", err)
 	}
-	if r.Companion.Task, r.Companion.Name, r.Companion.Argv, err = job.ParseBeside(c.String("beside")); err != nil {
+	if r.Companion.Task, r.Companion.Name, r.Companion.Argv, err = job.ParseCompanion(c.String("beside")); err != nil {
 		return nil, err
 	}
 	if ids := c.String("needs"); ids != "" {
@@ -153,7 +153,7 @@ func (a *taskArgs) measured(s *store.Store, t *job.Task, argv []string) metrics.
 	}
 	h.Job = &metrics.JobOf{ID: a.job, Task: t.Index, Attempt: t.Attempt, Params: t.Params}
 	ids, from := dispatch.OnNode().NativeIDs(os.Getenv)
-	name, to, at := dispatch.HandedIn(a.runner.Dir, t)
+	name, to, at := dispatch.SubmissionOf(a.runner.Dir, t)
 	h.Job.Name, h.Job.Target, h.Job.Native, h.Job.Submitted = name, string(to), ids, at
 	if to == "" {
 		h.Job.Name, h.Job.Target = a.runner.Name, string(from)

@@ -245,7 +245,7 @@ func (System) Query(ctx context.Context, ids []string) (map[string]batch.QueueSt
 	known := map[string]batch.QueueState{}
 	for i, wf := range found {
 		if wf != nil {
-			known[ids[i]] = wf.Standing()
+			known[ids[i]] = wf.QueueState()
 		}
 	}
 	return known, nil

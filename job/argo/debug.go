@@ -18,18 +18,18 @@ func (w *File) Debug() ([]string, error) {
 		if c == nil {
 			continue
 		}
-		var words []string
+		var argv []string
 		for _, list := range []string{"command", "args"} {
 			for _, a := range c.items(list) {
-				words = append(words, a.text())
+				argv = append(argv, a.text())
 			}
 		}
-		words, err := job.DebugArgv(words)
+		argv, err := job.DebugArgv(argv)
 		if err != nil {
 			continue
 		}
-		c.set("command", listItem(words[:1]))
-		c.set("args", listItem(words[1:]))
+		c.set("command", listItem(argv[:1]))
+		c.set("args", listItem(argv[1:]))
 		ports := &item{shape: yaml.SequenceNode, list: c.items("ports")}
 		if !slices.ContainsFunc(ports.list, func(p *item) bool { return p.text("name") == job.DebugPort.Name }) {
 			port := &item{shape: yaml.MappingNode}
@@ -46,9 +46,9 @@ func (w *File) Debug() ([]string, error) {
 	return names, nil
 }
 
-func listItem(words []string) *item {
+func listItem(argv []string) *item {
 	it := &item{shape: yaml.SequenceNode}
-	for _, w := range words {
+	for _, w := range argv {
 		it.list = append(it.list, scalarItem(w))
 	}
 	return it

@@ -34,7 +34,7 @@ func (r *nameReader) wrong(it *item, format string, a ...any) {
 	}
 }
 
-// checkNames returns an error for names that do not refer to anything, as far as hpcc can know.
+// checkNames returns an error for names that do not refer to anything that hpcc knows.
 func (m *manifestDocument) checkNames(file string) error {
 	spec := m.spec()
 	if spec == nil || m.APIVersion != argoVersion || m.Kind == "WorkflowEventBinding" {

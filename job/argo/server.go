@@ -244,14 +244,14 @@ func (s *Server) send(ctx context.Context, method string, path []string, query u
 
 // refusal converts an unsuccessful response to an error.
 func (s *Server) refusal(resp *http.Response, body []byte) error {
-	var said struct{ Message string }
-	if resp.StatusCode/100 == 3 || json.Unmarshal(body, &said) != nil || said.Message == "" {
+	var reply struct{ Message string }
+	if resp.StatusCode/100 == 3 || json.Unmarshal(body, &reply) != nil || reply.Message == "" {
 		if e := s.foreign(resp, body); resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
 			return e
 		}
-		said.Message = resp.Status
+		reply.Message = resp.Status
 	}
-	text := strings.Join(strings.Fields(said.Message), " ")
+	text := strings.Join(strings.Fields(reply.Message), " ")
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
 		text = fmt.Sprintf("the Argo server %s rejects the token (%s); get another from \"argo auth token\" or \"kubectl create token SERVICEACCOUNT\", and pass it with $%s or --token-file", s.base, text, argoToken)

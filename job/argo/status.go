@@ -101,9 +101,9 @@ func (w *Workflow) pod(n *workflowNode) string {
 	return fmt.Sprintf("%s-%d", prefix[:min(len(prefix), longest)], h.Sum32())
 }
 
-// Standing returns the queue state of a workflow's steps. Steps that never started because another
+// QueueState returns the queue state of a workflow's steps. Steps that never started because another
 // failed get a record too, because they have no pod.
-func (w *Workflow) Standing() batch.QueueState {
+func (w *Workflow) QueueState() batch.QueueState {
 	s := batch.QueueState{Alive: !phaseEnded(w.Status.Phase)}
 	retries := map[string]string{} // phase of the retry node, by step
 	for _, n := range w.Status.Nodes {
@@ -130,7 +130,7 @@ func (w *Workflow) Standing() batch.QueueState {
 		failed = failed || (t.Ended() && !t.OK())
 		phase, again := retries[n.ID]
 		last := newest[t.Step] == n.ID && (!t.Ended() || t.OK() || !again || phaseEnded(phase) || !s.Alive)
-		s.Tasks = append(s.Tasks, batch.Attempt{Task: *t, Last: last, Template: n.template(), Words: n.Message})
+		s.Tasks = append(s.Tasks, batch.Attempt{Task: *t, Last: last, Template: n.template(), Message: n.Message})
 	}
 	for _, n := range w.Status.Nodes {
 		if n.Phase == "Omitted" {

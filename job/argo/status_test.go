@@ -17,7 +17,7 @@ func TestMeasuredSteps(t *testing.T) {
 	} {
 		w := &Workflow{}
 		w.Status.Nodes = map[string]workflowNode{"a": {ID: "a", Name: "x", Type: "Pod", Phase: "Failed", Message: message}}
-		if words := w.Standing().Tasks[0].Words; strings.Contains(words, jobtest.PodHead) != strings.Contains(message, jobtest.PodHead) {
+		if words := w.QueueState().Tasks[0].Message; strings.Contains(words, jobtest.PodHead) != strings.Contains(message, jobtest.PodHead) {
 			t.Errorf("of %.40q: words %q", message, words)
 		}
 		if got := (&workflowNode{Message: message, Phase: "Failed"}).problem(3); got != want {

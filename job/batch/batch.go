@@ -53,7 +53,7 @@ type Description struct {
 	// Whether it is installed on this host, and answers: argv of commands.
 	Product       string // name in lists; "" is the title
 	Version, Ping []string
-	Is            func(version string) bool // tells apart products with one Command; nil: yes
+	Is            func(version string) bool // distinguishes products that share Command; nil: yes
 
 	InJob    func(name string) bool // a variable makes its commands believe that they run within a job; nil: none does
 	CutsTime bool                   // it shortens the time limit of a job to Job.TimeMin
@@ -81,7 +81,7 @@ type UsageCounter interface {
 	Used(ctx context.Context, ids []string) (map[string]capacity.Usage, error)
 }
 
-// A Historian knows which jobs ran since a time, as far as this user may see them. It
+// A Historian knows which jobs ran since a time, limited to those that this user may see. It
 // returns a [capacity.NoHistory] error if nobody keeps accounts.
 type Historian interface {
 	History(ctx context.Context, from time.Time) (*capacity.History, error)
@@ -173,7 +173,7 @@ func (e *NoAnswer) Unwrap() error { return e.Err }
 type Attempt struct {
 	job.Task
 	Last     bool          // no other attempt follows
-	Words    string        // message that the program left, with its measurements
+	Message  string        // message that the program left, with its measurements
 	Image    string        // by digest; "" if unknown
 	Pulled   time.Duration // time to pull the image; 0 if unknown
 	Template string        // of the step of a workflow

@@ -19,7 +19,7 @@ type Fit struct {
 	By      string        `json:"by"`                // source of the answer
 	Why     string        `json:"why,omitempty"`     // why not now, or never
 	Instead []string      `json:"instead,omitempty"` // flags with which it would start now, each by itself
-	Hole    time.Duration `json:"hole_ns,omitempty"` // if Later: how long the requested resources are free from now on; 0: they are not
+	Window  time.Duration `json:"hole_ns,omitempty"` // if Later: how long the requested resources are free from now on; 0: they are not
 	Notes   []string      `json:"notes,omitempty"`
 }
 
@@ -53,9 +53,9 @@ func (e *BusyError) Unwrap() error { return e.Err }
 // Judge combines the count with the scheduler's answer. A refusal, or an immediate start, is final. The
 // scheduler estimates a later start behind all waiting jobs; if the count finds an earlier free window,
 // backfilling will use it.
-func (x *Need) Judge(counted *Fit, said *Estimate, refusal error, planned bool) *Fit {
+func (x *Need) Judge(counted *Fit, estimate *Estimate, refusal error, planned bool) *Fit {
 	switch {
-	case refusal != nil && x.Whole && counted.When == Later && errors.As(refusal, new(*BusyError)):
+	case refusal != nil && x.Complete && counted.When == Later && errors.As(refusal, new(*BusyError)):
 		counted.Notes = append(counted.Notes, "the scheduler's own dry run finds no nodes for it while some are off or reserved")
 		return counted
 	case refusal != nil:
@@ -64,24 +64,24 @@ func (x *Need) Judge(counted *Fit, said *Estimate, refusal error, planned bool) 
 			f.Why = counted.Why + " (" + refusal.Error() + ")"
 		}
 		return f
-	case said == nil || counted.When == Never:
+	case estimate == nil || counted.When == Never:
 		return counted
-	case said.Now:
-		f := &Fit{When: Now, Nodes: said.Nodes, By: "the scheduler's own dry run"}
+	case estimate.Now:
+		f := &Fit{When: Now, Nodes: estimate.Nodes, By: "the scheduler's own dry run"}
 		if len(f.Nodes) == 0 && counted.When == Now {
 			f.Nodes = counted.Nodes
 		}
 		return f
-	case said.Start.IsZero():
+	case estimate.Start.IsZero():
 		if counted.When == Now {
 			return &Fit{When: Later, By: "the scheduler's own dry run", Why: "it would not start it now, though nodes have what it asks for"}
 		}
 		return counted
-	case planned && x.Whole && !counted.Start.After(said.Start) && (counted.When == Now || !counted.Start.IsZero()):
-		counted.Notes = append(counted.Notes, "the scheduler's own estimate, behind all that wait, is "+said.Start.Format(time.DateTime))
+	case planned && x.Complete && !counted.Start.After(estimate.Start) && (counted.When == Now || !counted.Start.IsZero()):
+		counted.Notes = append(counted.Notes, "the scheduler's own estimate, behind all that wait, is "+estimate.Start.Format(time.DateTime))
 		return counted
 	}
-	f := &Fit{When: Later, Start: said.Start, Nodes: said.Nodes, By: "the scheduler's own estimate", Why: counted.Why, Instead: counted.Instead, Hole: counted.Hole}
+	f := &Fit{When: Later, Start: estimate.Start, Nodes: estimate.Nodes, By: "the scheduler's own estimate", Why: counted.Why, Instead: counted.Instead, Window: counted.Window}
 	if counted.When == Now {
 		f.Why = "the nodes that are free are not for it: other rules of the site count"
 	}
@@ -99,7 +99,7 @@ type Need struct {
 	kind      string
 	exclusive bool
 	Limit     time.Duration // 0: unknown
-	Whole     bool          // what is counted is all that the job asks for
+	Complete  bool          // all requests of the job are counted
 }
 
 // NewNeed returns the needs of a job; usual is the default time limit. adjust, if not nil, converts the needs
@@ -122,7 +122,7 @@ func NewNeed(j *job.Job, usual time.Duration, adjust func(*Need, *job.Job)) *Nee
 	if adjust != nil {
 		adjust(x, j)
 	}
-	x.Whole = len(x.Uncounted()) == 0
+	x.Complete = len(x.Uncounted()) == 0
 	return x
 }
 
@@ -167,9 +167,9 @@ func (n *Node) free(at time.Time, limit time.Duration) Hold {
 	over := true
 	for _, h := range n.Holds {
 		switch ended := !h.To.IsZero() && !h.To.After(at); {
-		case h.Whole && !ended && h.From.Before(at.Add(max(limit, time.Second))):
+		case h.FullNode && !ended && h.From.Before(at.Add(max(limit, time.Second))):
 			return Hold{}
-		case h.Whole:
+		case h.FullNode:
 		case ended:
 			f.Cpus, f.Memory, f.Gpus = f.Cpus+h.Cpus, f.Memory+h.Memory, f.Gpus+h.Gpus
 		default:
@@ -203,7 +203,7 @@ func (x *Need) Fit(c *Snapshot, queue string, now time.Time) *Fit {
 	if where := x.place(nodes, now, x.Limit); where != nil {
 		return &Fit{When: Now, Nodes: where, By: byCount}
 	}
-	f := &Fit{When: Later, By: byCount, Why: x.lacks(nodes, now), Instead: x.instead(nodes, now), Hole: x.longest(nodes, now)}
+	f := &Fit{When: Later, By: byCount, Why: x.lacks(nodes, now), Instead: x.instead(nodes, now), Window: x.longest(nodes, now)}
 	f.Start, f.Nodes = x.later(nodes, now)
 	return f
 }
@@ -237,7 +237,7 @@ func (x *Need) later(nodes []*Node, now time.Time) (time.Time, []string) {
 			if h.To.After(now) {
 				moments = append(moments, h.To)
 			}
-			if over := h.From.Add(-x.Limit + time.Second); h.Whole && over.After(now) {
+			if over := h.From.Add(-x.Limit + time.Second); h.FullNode && over.After(now) {
 				moments = append(moments, over)
 			}
 		}

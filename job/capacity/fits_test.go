@@ -44,7 +44,7 @@ func TestJudge(t *testing.T) {
 		if x.refused == "busy" {
 			refusal = &BusyError{refusal}
 		}
-		f := (&Need{Whole: x.whole}).Judge(x.counted, x.said, refusal, x.planned)
+		f := (&Need{Complete: x.whole}).Judge(x.counted, x.said, refusal, x.planned)
 		if got := string(f.When) + " " + strings.Join(f.Nodes, ","); got != x.want {
 			t.Errorf("%s: %s; want %s", x.name, got, x.want)
 		}

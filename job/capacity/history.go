@@ -43,7 +43,7 @@ func (c *Snapshot) Running(now time.Time) (list []Allocation) {
 	at := map[key]int{}
 	for _, n := range c.Nodes {
 		for _, h := range n.Holds {
-			if h.Whole || h.From.IsZero() || h.From.After(now) {
+			if h.FullNode || h.From.IsZero() || h.From.After(now) {
 				continue
 			}
 			k := key{h.By, h.From}

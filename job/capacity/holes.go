@@ -11,8 +11,8 @@ import (
 	"hpcc/job/quantity"
 )
 
-// A Hole is a free window on a group of equal nodes: resources that a job could use at once.
-type Hole struct {
+// A Window is a free window on a group of equal nodes: resources that a job could use at once.
+type Window struct {
 	Nodes   []string      `json:"nodes"`
 	CPUs    int           `json:"cpus"`
 	Memory  int64         `json:"memory_bytes"`
@@ -24,10 +24,10 @@ type Hole struct {
 	Limit   time.Duration `json:"limit_ns,omitempty"` // longest time limit of its queues; 0: none known
 }
 
-// Holes returns the free windows of a cluster, those with most GPUs first. It groups nodes with equal free
+// Windows returns the free windows of a cluster, those with most GPUs first. It groups nodes with equal free
 // resources.
-func Holes(c *Snapshot, now time.Time) []Hole {
-	var list []Hole
+func Windows(c *Snapshot, now time.Time) []Window {
+	var list []Window
 	at := map[string]int{}
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
@@ -43,7 +43,7 @@ func Holes(c *Snapshot, now time.Time) []Hole {
 		if !ok {
 			k = len(list)
 			at[key] = k
-			h := Hole{CPUs: n.FreeCPUs, Memory: memory, GPUs: n.FreeGPUs, Queues: n.Queues, Until: n.FreeUntil, For: n.For, Limit: c.longest(n.Queues)}
+			h := Window{CPUs: n.FreeCPUs, Memory: memory, GPUs: n.FreeGPUs, Queues: n.Queues, Until: n.FreeUntil, For: n.For, Limit: c.longest(n.Queues)}
 			if h.GPUs > 0 {
 				h.GPUType = n.GPUType
 			}
@@ -54,7 +54,7 @@ func Holes(c *Snapshot, now time.Time) []Hole {
 	for i := range list {
 		slices.SortFunc(list[i].Nodes, compareNames)
 	}
-	slices.SortFunc(list, func(a, b Hole) int {
+	slices.SortFunc(list, func(a, b Window) int {
 		return cmp.Or(-cmp.Compare(a.GPUs, b.GPUs), -cmp.Compare(a.CPUs, b.CPUs), -cmp.Compare(a.Memory, b.Memory), compareNames(a.Nodes[0], b.Nodes[0]))
 	})
 	return list
@@ -72,7 +72,7 @@ func (c *Snapshot) longest(queues []string) (most time.Duration) {
 }
 
 // Flags returns the flags of "hpcc submit" for the largest job that fits one of its nodes.
-func (h *Hole) Flags(now time.Time) string {
+func (h *Window) Flags(now time.Time) string {
 	f := []string{"--cpus " + strconv.Itoa(h.CPUs)}
 	if h.Memory > 0 {
 		f = append(f, "--mem "+strconv.FormatInt(h.Memory>>20, 10)+"M")

@@ -1,7 +1,7 @@
 // Package capacity computes the free resources of a cluster, when a job could start and how busy the cluster
 // was.
 //
-//	batch system's listings ─► Snapshot ─► Need.Fit, Holes, Utilisation
+//	batch system's listings ─► Snapshot ─► Need.Fit, Windows, Utilisation
 //
 // Batch systems fill in a [Snapshot]: the nodes, and the allocations on them with their end times. The rest is
 // arithmetic without queries. It covers processors, memory and GPUs; only the batch system's dry run can
@@ -55,7 +55,7 @@ type Hold struct {
 	Cpus     int
 	Memory   int64
 	Gpus     int
-	Whole    bool // all resources of the node
+	FullNode bool // all resources of the node
 	By       string
 }
 
@@ -99,7 +99,7 @@ func (n *Node) Settle(now time.Time) {
 			if n.FreeUntil.IsZero() || h.From.Before(n.FreeUntil) {
 				n.FreeUntil, n.For = h.From, h.By
 			}
-		case h.Whole: // a current reservation
+		case h.FullNode: // a current reservation
 			if n.State != Off {
 				n.State, n.Reason, n.reserved = Off, h.By, true
 			}

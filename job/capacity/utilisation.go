@@ -37,7 +37,7 @@ type Utilisation struct {
 	Untold    []string      `json:"untold,omitempty"` // resources without figures: "memory", "GPUs"
 	Own       bool          `json:"own,omitempty"`    // the levels only have this user's jobs submitted by hpcc
 	Why       string        `json:"why,omitempty"`    // why the history of other users' jobs is unknown
-	Holes     []Hole        `json:"holes,omitempty"`
+	Windows   []Window      `json:"holes,omitempty"`
 	Notes     []string      `json:"notes,omitempty"`
 }
 

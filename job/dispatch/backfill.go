@@ -33,40 +33,40 @@ func Backfill(ctx context.Context, j *job.Job, t job.Target, least time.Duration
 	if err != nil {
 		return nil, err
 	}
-	var said []string
-	hole := (f.Hole - capacity.Margin).Truncate(time.Minute)
+	var changes []string
+	hole := (f.Window - capacity.Margin).Truncate(time.Minute)
 	switch {
 	case f.When == capacity.Never:
 		return nil, fmt.Errorf("the job never starts: %s", f.Why)
 	case f.When == capacity.Now:
-		said = append(said, "it starts now, with the requested limit "+quantity.FormatTime(j.Time))
+		changes = append(changes, "it starts now, with the requested limit "+quantity.FormatTime(j.Time))
 	case hole >= max(least, time.Minute):
-		said = append(said, fmt.Sprintf("limit %s instead of %s: %s", quantity.FormatTime(hole), quantity.FormatTime(j.Time), f.Why))
+		changes = append(changes, fmt.Sprintf("limit %s instead of %s: %s", quantity.FormatTime(hole), quantity.FormatTime(j.Time), f.Why))
 		j.Time = hole
-	case f.Hole > 0:
-		said = append(said, fmt.Sprintf("its resources are free for only %s, less than %s; the limit stays %s", quantity.FormatTime(f.Hole), quantity.FormatTime(least), quantity.FormatTime(j.Time)))
+	case f.Window > 0:
+		changes = append(changes, fmt.Sprintf("its resources are free for only %s, less than %s; the limit stays %s", quantity.FormatTime(f.Window), quantity.FormatTime(least), quantity.FormatTime(j.Time)))
 	default:
-		said = append(said, fmt.Sprintf("no free window has its resources: %s; the limit stays %s", f.Why, quantity.FormatTime(j.Time)))
+		changes = append(changes, fmt.Sprintf("no free window has its resources: %s; the limit stays %s", f.Why, quantity.FormatTime(j.Time)))
 	}
 	cuts := descriptionOf(t).CutsTime
-	return append(said, bend(j, cuts, least)...), nil
+	return append(changes, bend(j, cuts, least)...), nil
 }
 
 // leastPart is the default least run time, as a divisor of the requested limit.
 const leastPart = 4
 
 // bend lets the batch system cut the limit, if it can (cuts), and requeue the job.
-func bend(j *job.Job, cuts bool, least time.Duration) (said []string) {
+func bend(j *job.Job, cuts bool, least time.Duration) (changes []string) {
 	switch {
 	case !cuts:
-		said = append(said, "this scheduler does not cut limits itself; the limit that hpcc chose stays")
+		changes = append(changes, "this scheduler does not cut limits itself; the limit that hpcc chose stays")
 	case least >= time.Minute && least < j.Time && j.TimeMin == 0:
 		j.TimeMin = least
-		said = append(said, fmt.Sprintf("the scheduler may cut the limit down to %s to start it earlier", quantity.FormatTime(least)))
+		changes = append(changes, fmt.Sprintf("the scheduler may cut the limit down to %s to start it earlier", quantity.FormatTime(least)))
 	}
 	if j.Requeue == "" {
 		j.Requeue = "yes"
-		said = append(said, "it is requeued when it is preempted")
+		changes = append(changes, "it is requeued when it is preempted")
 	}
-	return append(said, "if it reaches its limit, \"hpcc rerun\" continues it")
+	return append(changes, "if it reaches its limit, \"hpcc rerun\" continues it")
 }

@@ -38,13 +38,13 @@ func Fits(ctx context.Context, j *job.Job, t job.Target) (*capacity.Fit, error) 
 	c.Keep(queue)
 	x := capacity.NewNeed(j, c.Usual[queue], descriptionOf(t).Adjust)
 	counted := x.Fit(c, queue, time.Now())
-	said, refusal, err := dryRun(ctx, j, t, script)
+	estimate, refusal, err := dryRun(ctx, j, t, script)
 	if err != nil {
 		return nil, err
 	}
-	f := x.Judge(counted, said, refusal, len(c.Planned) > 0)
+	f := x.Judge(counted, estimate, refusal, len(c.Planned) > 0)
 	f.Notes = append(append(f.Notes, notes...), c.Notes...)
-	if u := x.Uncounted(); said == nil && len(u) > 0 {
+	if u := x.Uncounted(); estimate == nil && len(u) > 0 {
 		f.Notes = append(f.Notes, "not counted: "+strings.Join(u, ", "))
 	}
 	if before := slices.Concat(j.After, j.AfterAny, j.AfterFailed, j.AfterEach); len(before) > 0 && f.When != capacity.Never {
@@ -108,7 +108,7 @@ func scripted(j *job.Job) *job.Job {
 
 // dryRun lets the scheduler check a script; refusal is why it would reject the job.
 // Without a dry run all results are nil.
-func dryRun(ctx context.Context, j *job.Job, t job.Target, script string) (said *capacity.Estimate, refusal, err error) {
+func dryRun(ctx context.Context, j *job.Job, t job.Target, script string) (estimate *capacity.Estimate, refusal, err error) {
 	dir, err := os.MkdirTemp("", "hpcc-fits-")
 	if err != nil {
 		return nil, nil, fmt.Errorf("writing the script of job %q: %w", j.Name, err)
@@ -122,9 +122,9 @@ func dryRun(ctx context.Context, j *job.Job, t job.Target, script string) (said 
 	if !ok {
 		return nil, nil, nil
 	}
-	said, refusal = to.Estimate(ctx, j, file)
+	estimate, refusal = to.Estimate(ctx, j, file)
 	if errors.As(refusal, new(*batch.NoAnswer)) {
 		return nil, nil, refusal
 	}
-	return said, refusal, nil
+	return estimate, refusal, nil
 }

@@ -32,16 +32,16 @@ func TestBend(t *testing.T) {
 		to      job.Target
 		least   time.Duration
 		timeMin time.Duration
-		told    string
+		notice  string
 	}{
 		{"slurm", time.Hour, time.Hour, "may cut the limit down to 1h"}, {"pbs", time.Hour, time.Hour, "may cut the limit down to 1h"},
 		{"lsf", time.Hour, 0, "does not cut limits itself"}, {"gridengine", time.Hour, 0, "does not cut limits itself"}, {"slurm", 2 * time.Hour, 0, "requeued"},
 	} {
 		j := &job.Job{Time: 2 * time.Hour}
 		cuts := descriptionOf(x.to).CutsTime
-		said := strings.Join(bend(j, cuts, x.least), "; ")
-		if j.TimeMin != x.timeMin || j.Requeue != "yes" || !strings.Contains(said, x.told) {
-			t.Errorf("%s: at least %v, requeue %q, said %q", x.to, j.TimeMin, j.Requeue, said)
+		changes := strings.Join(bend(j, cuts, x.least), "; ")
+		if j.TimeMin != x.timeMin || j.Requeue != "yes" || !strings.Contains(changes, x.notice) {
+			t.Errorf("%s: at least %v, requeue %q, said %q", x.to, j.TimeMin, j.Requeue, changes)
 		}
 	}
 }

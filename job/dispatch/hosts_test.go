@@ -15,7 +15,7 @@ func TestPerNode(t *testing.T) {
 	os.WriteFile(pe, []byte("h1.site.org 2 cpu@h1.site.org UNDEFINED\nh2.site.org 2 cpu@h2.site.org UNDEFINED\n"), 0o644)
 	os.WriteFile(nodefile, []byte("h1\nh1\nh2\nh2\n"), 0o644)
 	env := map[string]string{"PE_HOSTFILE": pe, "PE": "mpi", "LSB_MCPU_HOSTS": "h1 2 h2 2", "PBS_NODEFILE": nodefile}
-	words := []string{"/opt/hp cc", "ray"}
+	program := []string{"/opt/hp cc", "ray"}
 	tests := []struct {
 		to    job.Target
 		nodes int
@@ -30,15 +30,15 @@ func TestPerNode(t *testing.T) {
 	}
 	for _, test := range tests {
 		if test.to == "slurm" {
-			test.want[0] = append(test.want[0], words...)
+			test.want[0] = append(test.want[0], program...)
 		}
-		got, err := OnNode().PerNode(test.to, test.nodes, 3, words, func(k string) string { return env[k] })
+		got, err := OnNode().PerNode(test.to, test.nodes, 3, program, func(k string) string { return env[k] })
 		if err != nil || !reflect.DeepEqual(got, test.want) {
 			t.Errorf("PerNode(%s, %d) = %q, %v; want %q", test.to, test.nodes, got, err, test.want)
 		}
 	}
 	env["HOSTNAME"] = "h2" // the job runs on the second of its hosts
-	if got, err := OnNode().PerNode("pbs", 2, 0, words, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
+	if got, err := OnNode().PerNode("pbs", 2, 0, program, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
 		t.Errorf("PerNode on h2 = %q, %v; want h1 to be the other", got, err)
 	}
 }

@@ -64,12 +64,12 @@ func TestWorkflows(t *testing.T) {
 func judged(t *testing.T, dir string, command ...string) string {
 	t.Helper()
 	cmd := exec.Command(command[0], command[1:]...)
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		refused := regexp.MustCompile(`(?m)^.* created \(server dry run\)\n`).ReplaceAll(out, nil)
-		t.Errorf("%v: %s", err, strings.ReplaceAll(said.String()+string(refused), dir+"/", ""))
+		t.Errorf("%v: %s", err, strings.ReplaceAll(stderr.String()+string(refused), dir+"/", ""))
 	}
 	return string(out)
 }

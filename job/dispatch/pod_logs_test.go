@@ -20,9 +20,9 @@ import (
 func TestLostLog(t *testing.T) {
 	pods := `"/var/log/pods/lab_x_b9e3/main/0.log"`
 	for _, c := range []struct {
-		said, before string // "": nothing kept
-		want         string
-		gone         bool
+		log, before string // "": nothing kept
+		want        string
+		gone        bool
 	}{
 		{"begun\n", "", "begun\n", false},
 		{"", "", "", false},
@@ -35,7 +35,7 @@ func TestLostLog(t *testing.T) {
 		{strings.Repeat("long ", 4096), "old", strings.Repeat("long ", 4096), false},
 	} {
 		t.Run("", func(t *testing.T) {
-			podsProxy(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, c.said) })
+			podsProxy(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, c.log) })
 			dir := t.TempDir()
 			s := &Submission{ID: "x", Native: "x", Cluster: Cluster{Target: job.Kubernetes}, Job: &job.Job{Name: "x", Dir: dir, Output: "x.out"}}
 			if c.before != "" {

@@ -19,7 +19,7 @@ func TestMeasuredWorkflow(t *testing.T) {
 	of := func(name, image string, cpus int) *job.Job {
 		return jobtest.With(func(j *job.Job) {
 			j.Name, j.Measure, j.Image, j.CPUs, j.Args = name, true, image, cpus, []string{"run-" + name}
-			j.Pod.Measurer = job.Measurer{Words: []string{"/m", "--"}, Digest: "sha256:" + image}
+			j.Pod.Measurer = job.Measurer{Argv: []string{"/m", "--"}, Digest: "sha256:" + image}
 		})
 	}
 	j, err := job.NewSteps("study", []*job.Job{of("Train", "a", 4), of("test", "b", 1)}, nil)
@@ -56,7 +56,7 @@ func TestHandedInFor(t *testing.T) {
 	home := t.TempDir()
 	s.Target, s.Job = "slurm", &job.Job{Name: "train"}
 	testenv.Check(t, s.write(home))
-	if name, to, got := HandedIn(home, &job.Task{Index: 2, Start: at(30)}); name != "train" || to != "slurm" || !got.Equal(at(10)) {
+	if name, to, got := SubmissionOf(home, &job.Task{Index: 2, Start: at(30)}); name != "train" || to != "slurm" || !got.Equal(at(10)) {
 		t.Errorf("the record: %q, %q, %v", name, to, got)
 	}
 	if got := s.kept(home).At(&job.Task{Index: 1, Start: at(30)}); !got.Equal(at(0)) {

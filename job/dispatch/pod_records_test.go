@@ -23,7 +23,7 @@ func TestArgoRecords(t *testing.T) {
 		}
 		wf := &argo.Workflow{}
 		testenv.Check(t, json.Unmarshal([]byte(text), wf))
-		return wf.Standing()
+		return wf.QueueState()
 	}
 	home := t.TempDir()
 	s := &Submission{ID: "study-1", Native: "study-x", Cluster: Cluster{Target: job.Argo}, Job: threeJobs(t)}

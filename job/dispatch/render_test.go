@@ -121,7 +121,7 @@ func podJobs(t *testing.T) map[string]*job.Job {
 	})
 	measure := func(j *job.Job) {
 		j.Measure, j.Pod.Entrypoint = true, []string{"/usr/local/bin/hpcc-entry", "entry", "--", "/opt/start"}
-		j.Pod.Measurer.Words = []string{"/usr/local/bin/hpcc-entry", "entry", "--measure", "--", "/opt/start"}
+		j.Pod.Measurer.Argv = []string{"/usr/local/bin/hpcc-entry", "entry", "--measure", "--", "/opt/start"}
 	}
 	return map[string]*job.Job{
 		"sweep": sweep,

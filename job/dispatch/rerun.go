@@ -186,7 +186,7 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 	}
 	part.After = nil // its dependencies have already ended
 	if !part.Array.IsZero() {
-		part.Array, part.Whole = s.Job.Array.Of(tasks), s.Job.FullCount()
+		part.Array, part.ArraySize = s.Job.Array.Of(tasks), s.Job.FullCount()
 	}
 	script, notes, err := Render(&part, s.Target)
 	if err != nil {

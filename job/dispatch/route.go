@@ -32,12 +32,12 @@ const (
 func (s *Submission) ways(t *job.Task, via string, terminal bool) ([]way, error) {
 	var list []way
 	if t.Host == tunnel.Host() {
-		list = append(list, way{wayDirect, func(words []string) []string { return words }})
+		list = append(list, way{wayDirect, func(argv []string) []string { return argv }})
 		if via == "" {
 			return list, nil
 		}
 	}
-	ssh := way{waySSH, func(words []string) []string { return sshWords(t.Host, terminal, words) }}
+	ssh := way{waySSH, func(argv []string) []string { return sshArgv(t.Host, terminal, argv) }}
 	if to, ok := systemOf(s.Target).(batch.Execer); ok {
 		wrap, slow := to.ExecOn(t, terminal)
 		own := way{string(s.Target), wrap}
@@ -65,19 +65,19 @@ func (s *Submission) ways(t *job.Task, via string, terminal bool) ([]way, error)
 // sshPatience is the connection timeout of ssh to a node, in seconds.
 const sshPatience = 10
 
-// sshWords returns the argv that runs words by ssh without asking for a password. The
+// sshArgv returns the argv that runs words by ssh without asking for a password. The
 // user's shell on the host reads them as one quoted line.
-func sshWords(host string, terminal bool, words []string) []string {
+func sshArgv(host string, terminal bool, argv []string) []string {
 	tty := "-T"
 	if terminal {
 		tty = "-t"
 	}
-	return []string{"ssh", tty, "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", sshPatience), "--", host, "exec " + shellword.Join(words)}
+	return []string{"ssh", tty, "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", sshPatience), "--", host, "exec " + shellword.Join(argv)}
 }
 
 // EnterCommand returns the argv that runs words on a task's node by the first route that
 // works, with this process's streams; terminal reports whether they are a terminal.
-func (s *Submission) EnterCommand(ctx context.Context, t *job.Task, words []string, via string, terminal bool) ([]string, error) {
+func (s *Submission) EnterCommand(ctx context.Context, t *job.Task, argv []string, via string, terminal bool) ([]string, error) {
 	ways, err := s.ways(t, via, terminal)
 	if err != nil {
 		return nil, err
@@ -85,14 +85,14 @@ func (s *Submission) EnterCommand(ctx context.Context, t *job.Task, words []stri
 	if ways[0].name == waySSH && len(ways) > 1 && !sshAllowed(ctx, t.Host) {
 		ways = ways[1:]
 	}
-	return ways[0].command(words), nil
+	return ways[0].command(argv), nil
 }
 
 // sshAllowed reports whether ssh to a host works.
 func sshAllowed(ctx context.Context, host string) bool {
 	ctx, cancel := context.WithTimeout(ctx, (sshPatience+2)*time.Second)
 	defer cancel()
-	w := sshWords(host, false, []string{"true"})
+	w := sshArgv(host, false, []string{"true"})
 	_, err := invoke.Call(ctx, "/", w[0], w[1:]...)
 	return err == nil
 }

@@ -146,9 +146,9 @@ func TestRunningWaits(t *testing.T) {
 	s := &Submission{ID: "j", Native: "elsewhere/1/1", Cluster: Cluster{Target: job.Local}, Job: &job.Job{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	told := ""
-	_, err := s.Running(ctx, dir, AnyTask, func(w string) { told += w })
-	if !errors.Is(err, context.DeadlineExceeded) || told != "job j has not started; waiting" {
-		t.Errorf("%v, told %q", err, told)
+	reported := ""
+	_, err := s.Running(ctx, dir, AnyTask, func(w string) { reported += w })
+	if !errors.Is(err, context.DeadlineExceeded) || reported != "job j has not started; waiting" {
+		t.Errorf("%v, told %q", err, reported)
 	}
 }

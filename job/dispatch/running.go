@@ -52,13 +52,13 @@ func (s *Submission) indices() []int {
 }
 
 // Running waits until a task runs and returns its record. With [AnyTask] it takes the only
-// task that runs. It calls tell once with what it waits for. A task that has ended or can
+// task that runs. It calls report once with what it waits for. A task that has ended or can
 // never start is an error.
-func (s *Submission) Running(ctx context.Context, dir string, index int, tell func(string)) (*job.Task, error) {
+func (s *Submission) Running(ctx context.Context, dir string, index int, report func(string)) (*job.Task, error) {
 	if n := s.indices(); index == AnyTask && len(n) == 1 {
 		index = n[0]
 	}
-	told, each := "", askEach
+	last, each := "", askEach
 	if s.keeper() != nil {
 		each = keptEach
 	}
@@ -71,9 +71,9 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, tell fu
 		if t != nil || err != nil {
 			return t, err
 		}
-		if word := st.waits(index); n%askEach == 0 && word != told {
-			tell(word)
-			told = word
+		if word := st.waits(index); n%askEach == 0 && word != last {
+			report(word)
+			last = word
 		}
 		select {
 		case <-ctx.Done():
@@ -152,5 +152,5 @@ func (s *Submission) Goes(ctx context.Context, dir string, t *job.Task, bySchedu
 		return true
 	}
 	known, err := s.Query(ctx, s.natives(), invoke.Patience)
-	return err != nil || !s.standing(known).Gone()
+	return err != nil || !s.queueState(known).Gone()
 }

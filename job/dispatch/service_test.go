@@ -80,9 +80,9 @@ func FuzzService(f *testing.F) {
 				t.Errorf("%q: %q", log, at)
 			}
 		}
-		_, name, words, err := job.ParseBeside(line)
-		if err == nil && line != "" && (len(words) == 0 || !filepath.IsLocal(name)) {
-			t.Errorf("ParseBeside(%q) = %q %q", line, name, words)
+		_, name, argv, err := job.ParseCompanion(line)
+		if err == nil && line != "" && (len(argv) == 0 || !filepath.IsLocal(name)) {
+			t.Errorf("ParseCompanion(%q) = %q %q", line, name, argv)
 		}
 	})
 }

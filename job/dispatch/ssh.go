@@ -29,12 +29,12 @@ func (t *Site) program() string {
 
 // Command returns an ssh command that runs the site's hpcc with these arguments. With
 // terminal ssh may ask for a password; without, it fails instead.
-func (t *Site) Command(ctx context.Context, terminal bool, words ...string) *exec.Cmd {
+func (t *Site) Command(ctx context.Context, terminal bool, argv ...string) *exec.Cmd {
 	inner := "PATH=$HOME/.local/bin:$PATH; "
 	if t.Store != "" {
 		inner += "export HPCC_STORE=" + homePath(t.Store) + "; "
 	}
-	return t.shell(ctx, terminal, inner+"exec "+homePath(t.program())+` "$@"`, words...)
+	return t.shell(ctx, terminal, inner+"exec "+homePath(t.program())+` "$@"`, argv...)
 }
 
 // Shell returns an ssh command that runs a bash script on the site. With ask ssh may ask for
@@ -56,9 +56,9 @@ func Receive(file string) string {
 // shell runs a script in a remote login shell, because schedulers are often only on its
 // PATH. It discards the output of the profile. The user's shell may be any; it only sees
 // quoted arguments for sh.
-func (t *Site) shell(ctx context.Context, terminal bool, script string, words ...string) *exec.Cmd {
+func (t *Site) shell(ctx context.Context, terminal bool, script string, argv ...string) *exec.Cmd {
 	outer := `exec bash -lc "$0" hpcc "$@" 3>&1 4>&2 >/dev/null 2>&1`
-	remote := append([]string{"exec", "sh", "-c", outer, "exec >&3 2>&4 3>&- 4>&-; " + script}, words...)
+	remote := append([]string{"exec", "sh", "-c", outer, "exec >&3 2>&4 3>&- 4>&-; " + script}, argv...)
 	for i, w := range remote[1:] {
 		remote[i+1] = quoteAlways(w)
 	}
@@ -96,7 +96,7 @@ const (
 
 // Fault returns why a command of the site failed: ssh itself, or no hpcc on the site. It
 // returns nil for hpcc's own exit status. said is the command's standard error, if captured.
-func (t *Site) Fault(err error, said string) error {
+func (t *Site) Fault(err error, stderr string) error {
 	var exit *exec.ExitError
 	switch {
 	case err == nil || errors.Is(err, exec.ErrWaitDelay):
@@ -104,7 +104,7 @@ func (t *Site) Fault(err error, said string) error {
 	case !errors.As(err, &exit):
 		return fmt.Errorf("site %s: %w", t.Name, err)
 	case exit.ExitCode() == sshFailed:
-		return fmt.Errorf("site %s: ssh %s: %s", t.Name, t.SSH, strings.TrimPrefix(lastLine(said, "no connection"), "ssh: "))
+		return fmt.Errorf("site %s: ssh %s: %s", t.Name, t.SSH, strings.TrimPrefix(lastLine(stderr, "no connection"), "ssh: "))
 	case exit.ExitCode() == notFound, exit.ExitCode() == notAProgram:
 		return &NoProgramError{t}
 	case !exit.Exited():
@@ -123,29 +123,29 @@ func lastLine(text, none string) string {
 
 // Ask runs the site's hpcc and returns its standard output; it fails after limit. With
 // terminal ssh may ask for a password.
-func (t *Site) Ask(ctx context.Context, terminal bool, limit time.Duration, words ...string) ([]byte, error) {
+func (t *Site) Ask(ctx context.Context, terminal bool, limit time.Duration, argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	out, err := invoke.Run(t.Command(ctx, terminal, words...))
-	said := string(out)
+	out, err := invoke.Run(t.Command(ctx, terminal, argv...))
+	stderr := string(out)
 	switch {
 	case ctx.Err() == context.DeadlineExceeded:
 		return nil, fmt.Errorf("site %s does not answer within %v (ssh %s)", t.Name, limit, t.SSH)
 	case err == nil:
 		return out, nil
 	}
-	if fault := t.Fault(err, said); fault != nil {
+	if fault := t.Fault(err, stderr); fault != nil {
 		return nil, fault
 	}
-	return nil, fmt.Errorf("site %s: %s", t.Name, strings.TrimPrefix(lastLine(firstError(said), err.Error()), "hpcc: error: "))
+	return nil, fmt.Errorf("site %s: %s", t.Name, strings.TrimPrefix(lastLine(firstError(stderr), err.Error()), "hpcc: error: "))
 }
 
 // firstError returns the error line of hpcc's output, or all of it.
-func firstError(said string) string {
-	for line := range strings.Lines(said) {
+func firstError(stderr string) string {
+	for line := range strings.Lines(stderr) {
 		if strings.HasPrefix(line, "hpcc: error: ") {
 			return line
 		}
 	}
-	return said
+	return stderr
 }

@@ -182,7 +182,7 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 		if st.keeper() != nil {
 			st.unkept = st.renew(ctx, filepath.Join(dir, st.ID), known)
 		}
-		st.settle(st.standing(known))
+		st.settle(st.queueState(known))
 	}
 	return err
 }
@@ -208,7 +208,7 @@ func (s *Status) renew(ctx context.Context, home string, known map[string]batch.
 		}
 	}
 	err := k.Learn(kept, known)
-	if s.Job.Workflow != nil && err == nil && !s.Over && s.standing(known).Gone() {
+	if s.Job.Workflow != nil && err == nil && !s.Over && s.queueState(known).Gone() {
 		s.Over = true
 		err = s.write(home)
 	}

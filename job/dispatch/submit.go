@@ -254,7 +254,7 @@ func (s *Submission) watch(ctx context.Context, home string) error {
 				return nil
 			}
 		case returns || n%askEach == 0:
-			if known, err := s.Query(ctx, s.natives(), invoke.Patience); err == nil && s.standing(known).Gone() {
+			if known, err := s.Query(ctx, s.natives(), invoke.Patience); err == nil && s.queueState(known).Gone() {
 				return nil
 			}
 		}
@@ -278,7 +278,7 @@ func (c Cluster) scheduler() (batch.System, error) {
 }
 
 // standing sums the queue states of the job and its reruns.
-func (s *Submission) standing(known map[string]batch.QueueState) batch.QueueState {
+func (s *Submission) queueState(known map[string]batch.QueueState) batch.QueueState {
 	var sum batch.QueueState
 	if s.Job.Interactive {
 		alive, here := node.Alive(s.Native)
@@ -409,9 +409,9 @@ func matchOne(subs []*Submission, id string) []*Submission {
 	return begins
 }
 
-// HandedIn returns the name, target and submission time of a starting task's job (see
+// SubmissionOf returns the name, target and submission time of a starting task's job (see
 // [Submission.HandedInFor]). They are zero if the script was submitted by hand.
-func HandedIn(home string, t *job.Task) (name string, to job.Target, at time.Time) {
+func SubmissionOf(home string, t *job.Task) (name string, to job.Target, at time.Time) {
 	var s Submission
 	if job.ReadJSON(filepath.Join(home, "job.json"), &s) != nil {
 		return "", "", at

@@ -14,8 +14,8 @@ import (
 
 // OpenTunnel opens a tunnel to a port on the node of a running task, by the first route that
 // works or by the one named via. program is the path of hpcc on the nodes. OpenTunnel calls
-// tell with each failed attempt.
-func (s *Submission) OpenTunnel(ctx context.Context, t *job.Task, port int, program, via string, tell func(string)) (*tunnel.Tunnel, error) {
+// report with each failed attempt.
+func (s *Submission) OpenTunnel(ctx context.Context, t *job.Task, port int, program, via string, report func(string)) (*tunnel.Tunnel, error) {
 	if k := s.keeper(); k != nil {
 		return k.Forward(s.Within(ctx), t, port)
 	}
@@ -41,7 +41,7 @@ func (s *Submission) OpenTunnel(ctx context.Context, t *job.Task, port int, prog
 		if ctx.Err() != nil {
 			break
 		}
-		tell(fmt.Sprintf("cannot reach %[2]s by %[1]s: %[3]v", w.name, t.Host, err))
+		report(fmt.Sprintf("cannot reach %[2]s by %[1]s: %[3]v", w.name, t.Host, err))
 	}
 	return nil, fmt.Errorf("reaching %s, where task %d runs: %s", t.Host, t.Index, strings.Join(problems, "; "))
 }

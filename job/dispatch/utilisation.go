@@ -69,7 +69,7 @@ func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*capa
 	u.By, u.Untold, u.Notes = h.By, h.Untold, append(u.Notes, h.Notes...)
 	u.CountNodes(c.Nodes)
 	u.Fill(h.Allocations)
-	u.Holes = capacity.Holes(c, now)
+	u.Windows = capacity.Windows(c, now)
 	return u, nil
 }
 

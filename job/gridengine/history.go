@@ -35,12 +35,12 @@ func (System) History(ctx context.Context, from time.Time) (*capacity.History, e
 		return nil, &capacity.NoHistory{Why: "Grid Engine's accounting is not readable on this host: " + err.Error()}
 	}
 	h := &capacity.History{By: name}
-	whole, older := false, false
-	if h.Allocations, whole, older, err = allocations(f, fi.Size(), from); err != nil {
+	complete, older := false, false
+	if h.Allocations, complete, older, err = allocations(f, fi.Size(), from); err != nil {
 		return nil, fmt.Errorf("reading Grid Engine's accounting %s: %w", name, err)
 	}
 	switch {
-	case !whole:
+	case !complete:
 		h.Notes = append(h.Notes, "the accounting has too many jobs, so the figures of the first days are too low; shorten the period with --since")
 	case !older:
 		noteBegin(h)
@@ -65,7 +65,7 @@ const tailPiece = 1 << 20
 
 // allocations reads the accounting backwards until a full piece only has jobs that ended before from. full is
 // false if there may be more jobs; older reports whether some ended before from.
-func allocations(r io.ReaderAt, size int64, from time.Time) (stays []capacity.Allocation, whole, older bool, err error) {
+func allocations(r io.ReaderAt, size int64, from time.Time) (stays []capacity.Allocation, complete, older bool, err error) {
 	var rest []byte // the start of the last piece, an incomplete line
 	for end, read := size, int64(0); end > 0; {
 		if read >= invoke.MaxListing || len(stays) >= capacity.MaxAllocations {
@@ -143,7 +143,7 @@ func readRequests(s *capacity.Allocation, category string) {
 			name, value, _ := strings.Cut(r, "=")
 			switch {
 			case slices.Contains(gpuNames, name):
-				s.GPUs = min(min(whole(value), 1<<20)*s.CPUs, 1<<20)
+				s.GPUs = min(min(integer(value), 1<<20)*s.CPUs, 1<<20)
 			case slices.Contains(memoryNames, name):
 				s.Memory = max(s.Memory, int64(min(float64(quantity.Bytes(value, 1))*float64(s.CPUs), 1<<60)))
 			}

@@ -63,13 +63,13 @@ func TestGridEngineGap(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	first := accountingLine(1, noon, "0", "", "NONE")
 	text := first + strings.Repeat(accountingLine(2, time.Unix(0, 0), "0", "", "NONE"), 3*tailPiece/len(first))
-	list, whole, _, err := allocations(strings.NewReader(text), int64(len(text)), noon)
-	if err != nil || len(list) != 1 || !whole {
-		t.Errorf("%d jobs, whole: %v, %v; want the one before all those that never ran", len(list), whole, err)
+	list, complete, _, err := allocations(strings.NewReader(text), int64(len(text)), noon)
+	if err != nil || len(list) != 1 || !complete {
+		t.Errorf("%d jobs, whole: %v, %v; want the one before all those that never ran", len(list), complete, err)
 	}
 	text = first + strings.Repeat("x", 3*tailPiece)
-	if _, whole, _, err := allocations(strings.NewReader(text), int64(len(text)), noon); err != nil || whole {
-		t.Errorf("an accounting with a line that is too long is whole: %v, %v", whole, err)
+	if _, complete, _, err := allocations(strings.NewReader(text), int64(len(text)), noon); err != nil || complete {
+		t.Errorf("an accounting with a line that is too long is whole: %v, %v", complete, err)
 	}
 }
 

@@ -93,9 +93,9 @@ func (h *machine) node(queue string) capacity.Node {
 		case v.Name == "mem_free":
 			n.FreeMemory = quantity.Bytes(v.Text, 1)
 		case v.Name == "slots" && v.Kind == "hc":
-			left = whole(v.Text)
+			left = integer(v.Text)
 		case slices.Contains(gpuNames, v.Name) && v.Kind == "hc":
-			n.FreeGPUs = whole(v.Text)
+			n.FreeGPUs = integer(v.Text)
 			n.GPUs = n.FreeGPUs // without the GPUs of jobs, see holds
 		}
 	}
@@ -165,8 +165,8 @@ func whyClosed(state string) string {
 	return ""
 }
 
-// whole parses a number of Grid Engine, 4.000000, and rounds it down.
-func whole(s string) int {
+// integer parses a number of Grid Engine, 4.000000, and rounds it down.
+func integer(s string) int {
 	x, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(x >= 0 && x < 1<<30) {
 		return 0
@@ -277,7 +277,7 @@ func adjust(x *capacity.Need, j *job.Job) {
 		case len(f) == 2 && f[0] == "-l":
 			name, value, _ := strings.Cut(f[1], "=")
 			if slices.Contains(gpuNames, name) {
-				gpus = whole(value)
+				gpus = integer(value)
 			}
 		}
 	}

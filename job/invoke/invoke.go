@@ -54,7 +54,7 @@ type SilentError struct {
 }
 
 func (e *SilentError) Error() string {
-	return fmt.Sprintf("%s did not answer within %v and was ended; see by hand what it waits for. What it was asked to do may have been done", e.Command, e.After)
+	return fmt.Sprintf("%s did not answer within %v and was ended; run it by hand to see what it waits for. The request may have been carried out", e.Command, e.After)
 }
 
 // Call runs a command in dir; see [Run].
@@ -88,10 +88,10 @@ func Command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 // Run returns what a command prints. Standard error precedes the output, and only if
 // the command fails.
 func Run(cmd *exec.Cmd) ([]byte, error) {
-	var out, words bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &words
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return append(words.Bytes(), out.Bytes()...), err
+		return append(stderr.Bytes(), out.Bytes()...), err
 	}
 	return out.Bytes(), nil
 }

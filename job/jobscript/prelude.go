@@ -36,11 +36,11 @@ func Body(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 		t.WriteString(s.Body)
 		t.Line("%s", end)
 	}
-	words := append(slices.Clone(s.Shell), "/dev/fd/3")
+	argv := append(slices.Clone(s.Shell), "/dev/fd/3")
 	if j.Image != "" && !s.Host && !to.Target.Pods() {
-		words = append(j.RunPrefix(), words...)
+		argv = append(j.RunPrefix(), argv...)
 	}
-	t.Line(`exec %s "$@" </dev/null`, shellword.Join(words))
+	t.Line(`exec %s "$@" </dev/null`, shellword.Join(argv))
 	return t.String()
 }
 

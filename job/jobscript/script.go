@@ -88,8 +88,8 @@ func (t *Writer) Task(j *job.Job, c TaskCall, launch ...string) {
 // taskArgv returns the quoted argv of "hpcc task".
 func taskArgv(j *job.Job, c TaskCall) []string {
 	w := []string{shellword.Quote(j.Program), "task", "--job", c.ID}
-	add := func(words ...string) {
-		for _, x := range words {
+	add := func(argv ...string) {
+		for _, x := range argv {
 			w = append(w, shellword.Quote(x))
 		}
 	}
@@ -103,8 +103,8 @@ func taskArgv(j *job.Job, c TaskCall) []string {
 	if j.Interactive {
 		add("--interactive")
 	}
-	if j.Whole > 0 {
-		add("--of=" + strconv.Itoa(j.Whole))
+	if j.ArraySize > 0 {
+		add("--of=" + strconv.Itoa(j.ArraySize))
 	}
 	if c.Needs && len(j.After) > 0 {
 		add("--needs=" + strings.Join(j.After, ","))

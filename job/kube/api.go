@@ -43,8 +43,8 @@ func (k System) Open(ctx context.Context) (*Proxy, error) {
 	socket := filepath.Join(dir, "s")
 	w := Argv(ctx, k.Target, "proxy", "--unix-socket="+socket)
 	a := &Proxy{namespace: Namespace(ctx), dir: dir, cmd: invoke.Command(ctx, "/", w[0], w[1:]...)}
-	said := &tunnel.Tail{}
-	a.cmd.Stderr = said
+	stderr := &tunnel.Tail{}
+	a.cmd.Stderr = stderr
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	a.client = &http.Client{Transport: wait.Transport{Base: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -72,7 +72,7 @@ func (k System) Open(ctx context.Context) (*Proxy, error) {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			return nil, fmt.Errorf("starting %s: %w", strings.Join(w[:len(w)-1], " "), &Error{0, readError([]byte(said.String()), err)})
+			return nil, fmt.Errorf("starting %s: %w", strings.Join(w[:len(w)-1], " "), &Error{0, readError([]byte(stderr.String()), err)})
 		case <-ctx.Done():
 			a.Close()
 			return nil, ctx.Err()
@@ -141,8 +141,8 @@ func (a *Proxy) get(ctx context.Context, path string, into any) error {
 	return json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(into)
 }
 
-// LastWords reads the termination messages of the steps of a workflow.
-func (a *Proxy) LastWords(ctx context.Context, id string, want map[string][]*batch.Attempt) error {
+// TerminationMessage reads the termination messages of the steps of a workflow.
+func (a *Proxy) TerminationMessage(ctx context.Context, id string, want map[string][]*batch.Attempt) error {
 	pods, err := listOf[podState](ctx, a, "/api/v1/"+a.Place("pods"), "labelSelector="+url.QueryEscape(jobLabel+"="+id))
 	for i := range pods {
 		for _, t := range want[pods[i].Metadata.Name] {

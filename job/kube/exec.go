@@ -67,8 +67,8 @@ func (k System) Read(ctx context.Context, t *job.Task, most int64, argv ...strin
 	ctx, cancel := context.WithTimeout(ctx, invoke.Glance)
 	defer cancel()
 	w := Argv(ctx, k.Target, append([]string{"exec", t.Native, "--container=" + MainContainer, "--"}, argv...)...)
-	cmd, said := invoke.Command(ctx, "/", w[0], w[1:]...), &tunnel.Tail{}
-	cmd.Stderr = said
+	cmd, stderr := invoke.Command(ctx, "/", w[0], w[1:]...), &tunnel.Tail{}
+	cmd.Stderr = stderr
 	pipe, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -83,7 +83,7 @@ func (k System) Read(ctx context.Context, t *job.Task, most int64, argv ...strin
 		return nil, fmt.Errorf("pod %s: output has more than %d bytes", t.Native, most)
 	}
 	if werr := cmd.Wait(); werr != nil {
-		err = fmt.Errorf("pod %s: %w", t.Native, readError([]byte(said.String()), werr))
+		err = fmt.Errorf("pod %s: %w", t.Native, readError([]byte(stderr.String()), werr))
 	}
 	return out, err
 }

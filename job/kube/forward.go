@@ -36,7 +36,7 @@ func (k System) Forward(ctx context.Context, t *job.Task, port int) (*tunnel.Tun
 		cancel()
 		<-ended
 	}
-	return tunnel.ByCarrier(commandName(k.Target), w.carry, ended, end, w.said), nil
+	return tunnel.ByCarrier(commandName(k.Target), w.carry, ended, end, w.messages), nil
 }
 
 // A podForwarder keeps "kubectl port-forward" running. kubectl exits at the first connection that the
@@ -87,13 +87,13 @@ func (w *podForwarder) live() (*podForward, error) {
 	return f, nil
 }
 
-func (w *podForwarder) said() string {
+func (w *podForwarder) messages() string {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	if w.err != nil {
 		return w.err.Error()
 	}
-	return w.now.said()
+	return w.now.messages()
 }
 
 // carry forwards a connection. It resets a connection that kubectl could not bring to the port.
@@ -109,8 +109,8 @@ func (w *podForwarder) carry(conn tunnel.Conn) error {
 		case <-time.After(batch.Poll): // the program itself may be silent
 			return nil
 		}
-		if said := f.said(); !strings.Contains(said, "connection refused") {
-			return errors.New(message.OneLine(said))
+		if messages := f.messages(); !strings.Contains(messages, "connection refused") {
+			return errors.New(message.OneLine(messages))
 		}
 		return fmt.Errorf("no program listens on port %d of pod %s", w.port, w.pod)
 	})
@@ -118,10 +118,10 @@ func (w *podForwarder) carry(conn tunnel.Conn) error {
 
 // A podForward is one run of "kubectl port-forward".
 type podForward struct {
-	port  int // port on this machine
-	begun time.Time
-	gone  <-chan struct{}
-	said  func() string
+	port     int // port on this machine
+	begun    time.Time
+	gone     <-chan struct{}
+	messages func() string
 }
 
 // podPatience limits how long kubectl may take until it listens.
@@ -131,8 +131,8 @@ const podPatience = 60 * time.Second
 func startPodForward(ctx context.Context, words []string) (*podForward, error) {
 	cmd := invoke.Command(ctx, "/", words[0], words[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	said := &tunnel.Tail{}
-	cmd.Stderr = said
+	messages := &tunnel.Tail{}
+	cmd.Stderr = messages
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -154,9 +154,9 @@ func startPodForward(ctx context.Context, words []string) (*podForward, error) {
 	}()
 	select {
 	case local := <-heard:
-		return &podForward{local, time.Now(), gone, said.String}, nil
+		return &podForward{local, time.Now(), gone, messages.String}, nil
 	case <-gone:
-		return nil, readError([]byte(said.String()), errors.New("it ended without a message"))
+		return nil, readError([]byte(messages.String()), errors.New("it ended without a message"))
 	case <-time.After(podPatience):
 		err = fmt.Errorf("no answer in %s", podPatience)
 	case <-ctx.Done():

@@ -67,8 +67,8 @@ exit 1
 	case <-time.After(time.Minute):
 		t.Fatal("it goes on without its pod")
 	}
-	if said := tun.Said(); !strings.Contains(said, "pod is not running") {
-		t.Errorf("it said %q", said)
+	if messages := tun.Messages(); !strings.Contains(messages, "pod is not running") {
+		t.Errorf("it said %q", messages)
 	}
 }
 

@@ -170,7 +170,7 @@ func Check(j *job.Job, to job.Target) error {
 		return fmt.Errorf("%d processes on each of %d nodes: MPI cannot start processes in another pod; ask for one node with all processes (--nodes 1), or for one process on each node (--tasks-per-node 1)", j.ProcessesPerNode(), j.Nodes)
 	case j.Tensorboard != "" && len(j.Pod.Volumes) == 0:
 		return errors.New("TensorBoard runs in a separate container, which needs the logs on a volume; add --volume scratch:DIR or --volume CLAIM:DIR")
-	case j.Measured() && len(j.Pod.Measurer.Words) == 0:
+	case j.Measured() && len(j.Pod.Measurer.Argv) == 0:
 		return errors.New("--measure needs hpcc in the image; add it with \"hpcc build --entry\"")
 	case len(j.Native) > 0:
 		return fmt.Errorf("options %q: %s does not take options; change the manifest that \"hpcc script\" prints, and submit it with kubectl", shellword.Join(j.Native), name)

@@ -68,24 +68,24 @@ func missing(command string) error {
 
 // readError converts kubectl's message to an error, without its prefixes and with advice.
 func readError(out []byte, err error) error {
-	said := strings.NewReplacer("Error from server: ", "", "error: ", "", "Warning: ", "").Replace(string(out))
-	if i := strings.LastIndex(said, "Error from server ("); i >= 0 {
-		if _, rest, ok := strings.Cut(said[i:], "): "); ok {
-			said = rest
+	answer := strings.NewReplacer("Error from server: ", "", "error: ", "", "Warning: ", "").Replace(string(out))
+	if i := strings.LastIndex(answer, "Error from server ("); i >= 0 {
+		if _, rest, ok := strings.Cut(answer[i:], "): "); ok {
+			answer = rest
 		}
 	}
-	said = strings.Join(strings.Fields(said), " ")
+	answer = strings.Join(strings.Fields(answer), " ")
 	for _, a := range advice {
-		if strings.Contains(said, a.said) {
-			said += "; " + a.advice
+		if strings.Contains(answer, a.answer) {
+			answer += "; " + a.advice
 			break
 		}
 	}
-	return invoke.Error([]byte(said), err)
+	return invoke.Error([]byte(answer), err)
 }
 
 // advice maps messages of clusters to advice.
-var advice = []struct{ said, advice string }{
+var advice = []struct{ answer, advice string }{
 	{"unable to validate against any security context constraint", "the project does not allow the pod's settings; leave out --uid and host directories; \"hpcc check --openshift IMAGE\" shows what the image needs"},
 	{"violates PodSecurity", "\"hpcc check --restricted IMAGE\" shows what the image needs"},
 	{"exceeded quota", "request less with --cpus, --mem and --gpus, or run fewer tasks at once (--array 1-100%10)"},
@@ -140,10 +140,10 @@ func (k System) tie(ctx context.Context, name string) {
 
 // takeBack deletes the objects that were created before the server refused the rest. It deletes only
 // those, because others with the job's name may belong to someone else.
-func (k System) takeBack(ctx context.Context, said []byte) {
+func (k System) takeBack(ctx context.Context, answer []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), invoke.Patience)
 	defer cancel()
-	for line := range strings.Lines(string(said)) {
+	for line := range strings.Lines(string(answer)) {
 		if made := strings.TrimSpace(line); madeObject().MatchString(made) {
 			_, _ = k.kube(ctx, "delete", made, "--ignore-not-found", "--wait=false")
 		}
@@ -164,11 +164,11 @@ func (k System) dryRun(ctx context.Context, j *job.Job, file string) error {
 
 // Refusal converts an error of kubectl for a sent object: the server's refusal, or a [batch.NoAnswer].
 func Refusal(out []byte, err error) error {
-	said := readError(out, err)
+	answer := readError(out, err)
 	if bytes.Contains(out, []byte("Error from server")) || bytes.Contains(out, []byte("error validating")) || bytes.Contains(out, []byte("no matches for kind")) {
-		return said
+		return answer
 	}
-	return &batch.NoAnswer{Err: said}
+	return &batch.NoAnswer{Err: answer}
 }
 
 // namedThere checks that the objects that the job names exist. Without a claim or a secret its pods would
@@ -267,7 +267,7 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]batch.Queue
 	known := map[string]batch.QueueState{}
 	for _, o := range jobs {
 		id := o.Metadata.Labels[jobLabel]
-		s := o.standing(of[id])
+		s := o.queueState(of[id])
 		if !s.Gone() && len(of[id]) == 0 {
 			s.Reason = api.whyNone(ctx, o.Metadata.Name)
 		}

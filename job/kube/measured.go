@@ -100,7 +100,7 @@ func (k System) keepMeasured(s *batch.Submitted, a *batch.Attempt, t *job.Task) 
 	if t.Native == "" { // it never started
 		return nil
 	}
-	header, h, footer, f := podRecord(a.Words)
+	header, h, footer, f := podRecord(a.Message)
 	if header == nil {
 		header = recordLine{}
 		h = metrics.Header{Start: t.Start, Machine: metrics.Machine{Host: t.Host}, Command: s.Job.OfTask(t).Args}
@@ -173,7 +173,7 @@ func (k System) describe(s *batch.Submitted, header recordLine, h *metrics.Heade
 	header.set("job", metrics.JobOf{ID: s.ID, Name: s.Job.Name, Target: string(k.Target), Task: t.Index, Attempt: t.Attempt,
 		Native: map[string]string{"pod": t.Native}, Params: t.Params, Submitted: s.At(t), Pulled: a.Pulled.Seconds()})
 	j := s.Job.OfTask(t)
-	asked := j.Asked()
+	asked := j.Request()
 	header.set("asked", metrics.Asked{CPUs: asked.CPUs, Memory: asked.Memory, GPUs: asked.GPUs, Time: asked.Time.Seconds()})
 	m := &j.Pod.Measurer
 	header.set("image", j.Image)
@@ -209,7 +209,7 @@ func (k System) Hear(ctx context.Context, s *batch.Submitted, known map[string]b
 	if err == nil {
 		defer api.Close()
 		if k.Target == job.Argo {
-			err = api.LastWords(ctx, job.Label(s.ID), want)
+			err = api.TerminationMessage(ctx, job.Label(s.ID), want)
 		}
 	}
 	if err != nil {
@@ -229,10 +229,10 @@ func unheard(s *batch.Submitted, known map[string]batch.QueueState) (map[string]
 		pod   string
 		begun int64
 	}
-	whole := map[run]bool{}
+	complete := map[run]bool{}
 	for _, t := range slices.Concat(last, earlier) {
 		if t.Ended() {
-			whole[run{t.Native, t.Start.UnixNano()}] = true
+			complete[run{t.Native, t.Start.UnixNano()}] = true
 		}
 	}
 	want := map[string][]*batch.Attempt{}
@@ -243,7 +243,7 @@ func unheard(s *batch.Submitted, known map[string]batch.QueueState) (map[string]
 		}
 		for i := range known[id].Tasks {
 			a := &known[id].Tasks[i]
-			if r := (run{a.Native, a.Start.UnixNano()}); a.Ended() && a.Native != "" && kept[r] && !whole[r] {
+			if r := (run{a.Native, a.Start.UnixNano()}); a.Ended() && a.Native != "" && kept[r] && !complete[r] {
 				want[a.Native] = append(want[a.Native], a)
 			}
 		}

@@ -65,7 +65,7 @@ func TestMeasuredPods(t *testing.T) {
 		home := t.TempDir()
 		s := &batch.Submitted{ID: "train-x", Home: home, Natives: []string{"train-x"}, Arrays: make([]job.Array, 1),
 			At:  func(*job.Task) time.Time { return time.Date(2026, 11, 22, 3, 58, 0, 0, time.UTC) },
-			Job: &job.Job{Name: "train", Measure: true, CPUs: 2, Image: "base", Args: []string{"main"}, Pod: job.Pod{Measurer: job.Measurer{Words: []string{"x"}, Config: "sha256:c", Architecture: "amd64"}}}}
+			Job: &job.Job{Name: "train", Measure: true, CPUs: 2, Image: "base", Args: []string{"main"}, Pod: job.Pod{Measurer: job.Measurer{Argv: []string{"x"}, Config: "sha256:c", Architecture: "amd64"}}}}
 		st := batch.QueueState{}
 		learnPods(&st, []podState{measuredPod(c.exit, c.reason, c.message)}, func(int) bool { return true })
 		st.Tasks[0].Pulled = 1500 * time.Millisecond

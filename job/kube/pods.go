@@ -62,7 +62,7 @@ type containerState struct {
 }
 
 // standing returns the queue state of a Job and its pods.
-func (o *jobState) standing(pods []podState) batch.QueueState {
+func (o *jobState) queueState(pods []podState) batch.QueueState {
 	over, s := false, batch.QueueState{}
 	for _, c := range o.Status.Conditions {
 		switch {
@@ -116,7 +116,7 @@ func learnPods(s *batch.QueueState, pods []podState, final func(index int) bool)
 func left(a *batch.Attempt, p *podState) {
 	c := p.main()
 	if a.Image = c.ImageID; c.State.Terminated != nil {
-		a.Words = c.State.Terminated.Message
+		a.Message = c.State.Terminated.Message
 	}
 }
 

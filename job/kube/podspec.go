@@ -251,19 +251,19 @@ func commandOf(j *job.Job, to job.Target, nth string) (command, args []string) {
 		args = append([]string{shellOf(j, to), "-c", scriptOf(j, to, nth), j.Script.Name}, j.Script.Args...)
 		return nil, expandAll(args)
 	case j.Array.IsZero():
-		words := j.Args
+		argv := j.Args
 		if j.StartsProcesses() && j.Nodes <= 1 {
-			words = append(jobscript.Mpirun(j), words...)
+			argv = append(jobscript.Mpirun(j), argv...)
 		}
-		return nil, expandAll(words)
+		return nil, expandAll(argv)
 	}
 	t := &jobscript.Writer{}
 	writeTask(t, j, nth)
-	words := slices.Concat(j.Entrypoint(), j.Args)
+	argv := slices.Concat(j.Entrypoint(), j.Args)
 	if j.StartsProcesses() && j.Nodes <= 1 {
-		words = slices.Concat(j.Entrypoint(), jobscript.Mpirun(j), j.Args)
+		argv = slices.Concat(j.Entrypoint(), jobscript.Mpirun(j), j.Args)
 	}
-	t.Line("exec %s", expandWords(j, words))
+	t.Line("exec %s", expandArgv(j, argv))
 	if len(j.Entrypoint()) > 0 {
 		return expandAll([]string{"/bin/sh", "-c", t.String()}), nil
 	}
@@ -347,11 +347,11 @@ func writeParams(t *jobscript.Writer, p *job.Params, a job.Array) {
 		t.Line("case $HPCC_TASK_ID in")
 		for k := range a.All() {
 			row := p.Row(k)
-			words := make([]string, len(p.Names))
+			argv := make([]string, len(p.Names))
 			for i, n := range p.Names {
-				words[i] = row[n]
+				argv[i] = row[n]
 			}
-			t.Line("%d) row %s ;;", k, shellword.Join(words))
+			t.Line("%d) row %s ;;", k, shellword.Join(argv))
 		}
 		t.Line("esac")
 		return
@@ -365,14 +365,14 @@ func writeParams(t *jobscript.Writer, p *job.Params, a job.Array) {
 	}
 }
 
-// expandWords quotes arguments for the shell, with shell variables for {task} and the parameters.
-func expandWords(j *job.Job, words []string) string {
+// expandArgv quotes arguments for the shell, with shell variables for {task} and the parameters.
+func expandArgv(j *job.Job, argv []string) string {
 	names := map[string]string{job.Placeholder: "HPCC_TASK_ID"}
 	for _, n := range j.Params.Names {
 		names["{"+n+"}"] = "hpcc_" + n
 	}
 	var out []string
-	for _, w := range words {
+	for _, w := range argv {
 		var b strings.Builder
 		for w != "" || b.Len() == 0 {
 			at, what := len(w), ""
@@ -422,9 +422,9 @@ func expandable(s string) string {
 }
 
 // expandAll calls expandable for each argument.
-func expandAll(words []string) []string {
-	out := make([]string, len(words))
-	for i, w := range words {
+func expandAll(argv []string) []string {
+	out := make([]string, len(argv))
+	for i, w := range argv {
 		out[i] = expandable(w)
 	}
 	return out

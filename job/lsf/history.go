@@ -56,19 +56,19 @@ func allocations(list string, now time.Time) []capacity.Allocation {
 			s = capacity.Allocation{}
 		}
 	}
-	whole := ""
+	entryText := ""
 	for line := range strings.Lines(list) {
 		line = strings.TrimRight(line, "\r\n")
 		if strings.HasPrefix(line, "          ") {
-			if len(whole) < atomicfile.MaxSize {
-				whole += strings.TrimSpace(line) // lines may be folded within words
+			if len(entryText) < atomicfile.MaxSize {
+				entryText += strings.TrimSpace(line) // lines may be folded within words
 			}
 			continue
 		}
-		entry(whole)
-		whole = line
+		entry(entryText)
+		entryText = line
 	}
-	entry(whole)
+	entry(entryText)
 	return stays
 }
 

@@ -17,7 +17,7 @@ func TestHoleWithoutMemory(t *testing.T) {
 			nodes[i].Settle(time.Now())
 		}
 		var names []string
-		for _, h := range capacity.Holes(c, time.Now()) {
+		for _, h := range capacity.Windows(c, time.Now()) {
 			names = append(names, h.Nodes...)
 		}
 		return strings.Join(names, " ")

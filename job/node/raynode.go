@@ -182,7 +182,7 @@ func listensOwn(address string) bool {
 	return err == nil && len(sockets) > 0
 }
 
-var errStopped = errors.New("it was told to end")
+var errStopped = errors.New("it was asked to end")
 
 // until waits for a condition while a Ray process lives.
 func (n *rayNode) until(ctx context.Context, p *rayProcess, happened func() bool) error {

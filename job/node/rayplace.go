@@ -60,7 +60,7 @@ func (known Schedulers) StartRay(ctx context.Context, to job.Target, dir string,
 }
 
 // A rayPlace is the shared directory of the nodes of a Ray cluster, below the job's directory. Only its owner can
-// read it, because whoever has the token can run programs in the cluster. Its files appear complete, by rename:
+// read it, because a user with the token can run programs in the cluster. Its files appear complete, by rename:
 //
 //	plan     the RayPlan
 //	token    the secret that Ray requires from its clients, from 2.52 on
@@ -155,9 +155,9 @@ func (p rayPlace) launch(ctx context.Context, steps [][]string, logf func(string
 		}()
 	}
 	bad := 0
-	told, late := ctx.Done(), (<-chan time.Time)(nil)
+	cancelled, late := ctx.Done(), (<-chan time.Time)(nil)
 	stop := func() {
-		if told = nil; late == nil {
+		if cancelled = nil; late == nil {
 			late = time.After(programGrace + 2*rayGrace)
 			_ = p.put("stop", true)
 		}
@@ -171,7 +171,7 @@ func (p rayPlace) launch(ctx context.Context, steps [][]string, logf func(string
 			if e.status != 0 || e.step == 0 {
 				stop()
 			}
-		case <-told:
+		case <-cancelled:
 			stop()
 		case <-late:
 			for _, cmd := range cmds {

@@ -114,7 +114,7 @@ func (r *Runner) retry(ctx context.Context, k int, env []string) int {
 			if err := t.Last(r.Dir); err != nil {
 				r.Logf("warning: %v", err)
 			}
-			t.End, t.Problem = time.Now(), "told to end when it was to be tried again, after "+t.Ending()
+			t.End, t.Problem = time.Now(), "ended when it was about to be retried, after "+t.Ending()
 			r.keep(t)
 			return status
 		case <-limited.Done():

@@ -74,7 +74,7 @@ var qsubOptions = dialect.Options{
 		"-e": readOutput(field.Error),
 		"-j": func(r *dialect.Reader, v string) error {
 			if v != "oe" && v != "n" && v != "eo" {
-				return fmt.Errorf("%q is none of oe, eo and n", message.Short(v))
+				return fmt.Errorf("%q is not oe, eo or n", message.Short(v))
 			}
 			if r.Join = v != "n"; v == "eo" {
 				r.Changed("both go to the output file")

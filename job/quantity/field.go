@@ -10,7 +10,7 @@ import (
 	"hpcc/job/message"
 )
 
-// Count reads a count of a listing. What is not a number below 2^30 is 0.
+// Count reads a count of a listing. Text that is not a number below 2^30 counts as 0.
 func Count(s string) int {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 || n > 1<<30 {
@@ -20,8 +20,8 @@ func Count(s string) int {
 }
 
 // Bytes reads an amount of memory of a listing, in powers of 1024: 24684084kb,
-// 23.541G, 256M. A number without a suffix counts units of unit bytes. What cannot be
-// read is 0.
+// 23.541G, 256M. A number without a suffix counts units of unit bytes. Text that
+// is not an amount counts as 0.
 func Bytes(s string, unit int64) int64 {
 	s = strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(s), "B"), "I")
 	if i := strings.IndexAny(s, "KMGTP"); i >= 0 && i == len(s)-1 {

@@ -1,6 +1,6 @@
 // Package quantity reads and writes amounts of time, memory and processors.
 //
-// What users type is read strictly: ParseTime and ParseMemory refuse spellings that
+// User input is read strictly: ParseTime and ParseMemory refuse spellings that
 // batch systems interpret differently. Options of scripts have the units of their
 // batch system (Size, Clock). Listings of a batch system (Count, Bytes) are read
 // leniently: a value that cannot be read is 0. No reader returns a value that could

@@ -8,9 +8,9 @@ import (
 
 // Quoting is judged by the shell.
 func TestQuote(t *testing.T) {
-	words := []string{"", "a b", "it's", `"`, "$HOME", "`id`", "*", "~", "a\nb", "--id={task}", "a=b", "\\", "!x", "#", "{a,b}", "é", "-n"}
-	out, err := exec.Command("bash", "-c", "printf '%s\\0' "+Join(words)).Output()
-	if want := strings.Join(words, "\x00") + "\x00"; err != nil || string(out) != want {
+	argv := []string{"", "a b", "it's", `"`, "$HOME", "`id`", "*", "~", "a\nb", "--id={task}", "a=b", "\\", "!x", "#", "{a,b}", "é", "-n"}
+	out, err := exec.Command("bash", "-c", "printf '%s\\0' "+Join(argv)).Output()
+	if want := strings.Join(argv, "\x00") + "\x00"; err != nil || string(out) != want {
 		t.Errorf("bash reads %q, %v; want %q", out, err, want)
 	}
 }

@@ -3,8 +3,8 @@
 //	argv  ── Join ──►  line  ── Split ──►  argv
 //
 // Split understands the quoting that sh and the directives of all batch systems
-// share, and expands nothing. What Join writes, sh and Split read back as the same
-// arguments. Programs with other grammars (csh, fish) are not supported.
+// share, and expands nothing. The result of Join has the same arguments for sh and for
+// Split. Programs with other grammars (csh, fish) are not supported.
 package shellword
 
 import (

@@ -29,9 +29,9 @@ func TestFits(t *testing.T) {
 	c.Nodes = append(c.Nodes, capacity.Node{Name: "n5", CPUs: 4, Memory: 4 << 30, FreeCPUs: 4, FreeMemory: 4 << 30, State: capacity.Off})
 	c.Nodes[0].FreeCPUs, c.Nodes[0].Holds = 0, []capacity.Hold{{From: at(-1), To: at(1), Cpus: 4}}
 	c.Nodes[1].FreeCPUs, c.Nodes[1].FreeMemory, c.Nodes[1].Holds = 2, 2<<30, []capacity.Hold{{From: at(-1), To: at(2), Cpus: 2, Memory: 2 << 30}}
-	c.Nodes[3].Holds = []capacity.Hold{{From: at(0.5), To: at(3), Whole: true, By: "job 9"}}
+	c.Nodes[3].Holds = []capacity.Hold{{From: at(0.5), To: at(3), FullNode: true, By: "job 9"}}
 	for i := range c.Nodes {
-		c.Nodes[i].Holds = append(c.Nodes[i].Holds, capacity.Hold{From: at(8), To: at(10), Whole: true, By: "reservation maint"})
+		c.Nodes[i].Holds = append(c.Nodes[i].Holds, capacity.Hold{From: at(8), To: at(10), FullNode: true, By: "reservation maint"})
 		c.Nodes[i].Settle(noon)
 	}
 	for _, x := range []struct {

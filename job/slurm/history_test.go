@@ -28,13 +28,13 @@ func TestSlurmStays(t *testing.T) {
 func TestHoles(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 30, 0, 0, time.Local)
 	c := at(t)
-	c.Nodes[1].Holds = append(c.Nodes[1].Holds, capacity.Hold{From: now.Add(90 * time.Minute), Whole: true, By: "job 99"})
-	c.Nodes[0].Holds = append(c.Nodes[0].Holds, capacity.Hold{From: now.Add(89 * time.Second), Whole: true, By: "job 98"})
+	c.Nodes[1].Holds = append(c.Nodes[1].Holds, capacity.Hold{From: now.Add(90 * time.Minute), FullNode: true, By: "job 99"})
+	c.Nodes[0].Holds = append(c.Nodes[0].Holds, capacity.Hold{From: now.Add(89 * time.Second), FullNode: true, By: "job 98"})
 	for i := range c.Nodes {
 		c.Nodes[i].Settle(now)
 	}
 	var got []string
-	for _, h := range capacity.Holes(c, now) {
+	for _, h := range capacity.Windows(c, now) {
 		got = append(got, strings.Join(h.Nodes, ",")+" "+h.Flags(now)+" "+h.For)
 	}
 	want := []string{

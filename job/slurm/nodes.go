@@ -22,7 +22,7 @@ var listings = [][]string{
 
 // Nodes returns the resources of the nodes, in total and free.
 func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
-	said := make([]string, len(listings))
+	outputs := make([]string, len(listings))
 	errs := make([]error, len(listings))
 	var all sync.WaitGroup
 	for i, l := range listings {
@@ -31,23 +31,23 @@ func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 			if err != nil {
 				errs[i] = fmt.Errorf("querying Slurm for nodes: %w", readError(out, err))
 			}
-			said[i] = string(out[:min(len(out), invoke.MaxListing)])
+			outputs[i] = string(out[:min(len(out), invoke.MaxListing)])
 		})
 	}
 	all.Wait()
 	if errs[0] != nil {
 		return nil, errs[0]
 	}
-	c := &capacity.Snapshot{Nodes: nodes(said[0])}
+	c := &capacity.Snapshot{Nodes: nodes(outputs[0])}
 	for _, err := range errs[1:] {
 		if err != nil {
 			c.Notes = append(c.Notes, err.Error())
 		}
 	}
-	readPartitions(c, said[1])
+	readPartitions(c, outputs[1])
 	at := capacity.NodeIndex(c.Nodes)
-	readReservations(c, at, said[2])
-	readJobs(c, at, said[3], time.Now())
+	readReservations(c, at, outputs[2])
+	readJobs(c, at, outputs[3], time.Now())
 	return c, nil
 }
 
@@ -258,7 +258,7 @@ func readPartitions(c *capacity.Snapshot, list string) {
 // reservation of some processors of a node counts as the full node, the usual case.
 func readReservations(c *capacity.Snapshot, at map[string]*capacity.Node, list string) {
 	for line := range strings.Lines(list) {
-		h := capacity.Hold{Whole: true}
+		h := capacity.Hold{FullNode: true}
 		nodes := ""
 		fields(strings.TrimSpace(line), func(key, v string) {
 			switch key {
@@ -320,7 +320,7 @@ func readJobs(c *capacity.Snapshot, at map[string]*capacity.Node, list string, n
 		if start.IsZero() {
 			continue
 		}
-		h.Whole = true
+		h.FullNode = true
 		if h.From.Before(now) { // about to start
 			h.From = now.Add(time.Second)
 		}

@@ -195,20 +195,20 @@ func test(ctx context.Context, j *job.Job, script, id string) (string, error) {
 
 // Estimate returns the prediction of a dry run; see [batch.Estimator].
 func (System) Estimate(ctx context.Context, j *job.Job, script string) (*capacity.Estimate, error) {
-	said, err := test(ctx, j, script, "fits")
+	answer, err := test(ctx, j, script, "fits")
 	if err != nil && strings.Contains(err.Error(), noNodes) {
 		err = &capacity.BusyError{Err: err}
 	}
 	if err != nil {
 		return nil, err
 	}
-	return start(said, time.Now()), nil
+	return start(answer, time.Now()), nil
 }
 
 // start parses the answer of --test-only: "sbatch: Job 62 to start at T using 16 processors on nodes
 // n[1-4] in partition cpu". It returns nil if the answer has no start time.
-func start(said string, now time.Time) *capacity.Estimate {
-	_, rest, ok := strings.Cut(said, " to start at ")
+func start(answer string, now time.Time) *capacity.Estimate {
+	_, rest, ok := strings.Cut(answer, " to start at ")
 	f := strings.Fields(rest)
 	if !ok || len(f) == 0 {
 		return nil
@@ -277,7 +277,7 @@ func (s System) startsLater(ctx context.Context, j *job.Job) bool {
 	queue := cmp.Or(j.Queue, c.Queue)
 	c.Keep(queue)
 	x := capacity.NewNeed(j, c.Usual[queue], adjust)
-	return x.Whole && x.Fit(c, queue, time.Now()).When == capacity.Later
+	return x.Complete && x.Fit(c, queue, time.Now()).When == capacity.Later
 }
 
 // ExecOn runs a command as a step of the task's job, on its node and resources. --unbuffered makes srun

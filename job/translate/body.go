@@ -199,16 +199,16 @@ func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (str
 
 // inImage inserts the container before a launcher's program; why is the reason if it cannot.
 func (t *Translation) inImage(line, launcher string) (out, why string) {
-	words, err := shellword.Split(line, true)
-	if len(words) == 0 || path.Base(words[0].Text) != launcher {
+	args, err := shellword.Split(line, true)
+	if len(args) == 0 || path.Base(args[0].Text) != launcher {
 		return "", launcher + " does not stand alone"
 	}
-	if err != nil && (err != shellword.ErrOperator || joins(line[words[len(words)-1].End:])) {
+	if err != nil && (err != shellword.ErrOperator || joins(line[args[len(args)-1].End:])) {
 		return "", launcher + " does not stand alone"
 	}
 	l, _ := t.known.launcher(launcher)
 	var argv []string
-	for _, w := range words[1:] {
+	for _, w := range args[1:] {
 		argv = append(argv, w.Text)
 	}
 	for len(argv) > 0 && strings.HasPrefix(argv[0], "-") {
@@ -221,13 +221,13 @@ func (t *Translation) inImage(line, launcher string) (out, why string) {
 		}
 		argv = argv[n:]
 	}
-	rest := words[len(words)-len(argv):]
+	rest := args[len(args)-len(argv):]
 	switch {
 	case len(rest) == 0:
 		return "", "it names no program"
 	case slices.ContainsFunc(rest, func(w shellword.Word) bool { return w.Text == ":" }):
 		return "", "it starts several programs"
-	case len(l.HostFirst) > 0 && !slices.Contains(l.HostFirst, words[1].Text):
+	case len(l.HostFirst) > 0 && !slices.Contains(l.HostFirst, args[1].Text):
 		return "", "which word is a host hpcc does not know"
 	case path.Base(rest[0].Text) == "hpcc":
 		return line, ""
@@ -245,8 +245,8 @@ func joins(s string) bool {
 var redirection = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9]*[<>]&[0-9-]|&>>?`) })
 
 // isShell reports whether a shell with the grammar of sh runs the script.
-func isShell(words []string) bool {
-	for _, w := range words {
+func isShell(args []string) bool {
+	for _, w := range args {
 		switch path.Base(w) {
 		case "sh", "bash", "ksh", "zsh", "dash":
 			return true

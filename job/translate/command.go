@@ -17,7 +17,7 @@ import (
 type submitCommand struct {
 	name  string
 	text  string
-	words []shellword.Word // arguments
+	args  []shellword.Word // arguments
 	input string           // the script, by name or behind <
 }
 
@@ -51,9 +51,9 @@ func (ds Translator) IsSubmitCommand(text string) bool {
 // parseSubmit splits a submit command. The only allowed redirection is a script on standard input.
 func (ds Translator) parseSubmit(line string) (*submitCommand, error) {
 	c := &submitCommand{text: line}
-	words, err := shellword.Split(line, true)
-	if errors.Is(err, shellword.ErrOperator) && len(words) > 0 {
-		rest := strings.TrimSpace(line[words[len(words)-1].End:])
+	args, err := shellword.Split(line, true)
+	if errors.Is(err, shellword.ErrOperator) && len(args) > 0 {
+		rest := strings.TrimSpace(line[args[len(args)-1].End:])
 		file, ok := strings.CutPrefix(rest, "<")
 		if !ok || strings.HasPrefix(file, "<") {
 			return nil, fmt.Errorf("it is more than one command; give the submit command alone")
@@ -67,14 +67,14 @@ func (ds Translator) parseSubmit(line string) (*submitCommand, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(words) == 0 {
+	if len(args) == 0 {
 		return nil, errors.New("it is empty")
 	}
-	c.name = path.Base(words[0].Text)
+	c.name = path.Base(args[0].Text)
 	if len(ds.with(c.name)) == 0 {
-		return nil, fmt.Errorf("%q is none of %s", c.name, ds.read().list(func(d *dialect.Dialect) string { return d.Command }, " and "))
+		return nil, fmt.Errorf("%q is not one of %s", c.name, ds.read().list(func(d *dialect.Dialect) string { return d.Command }, " and "))
 	}
-	c.words = words[1:]
+	c.args = args[1:]
 	return c, nil
 }
 
@@ -94,7 +94,7 @@ func (ds Translator) guess(c *submitCommand) (*dialect.Dialect, error) {
 // fits reports whether a dialect knows all options of the command. If options are ambiguous, resources decide.
 func (c *submitCommand) fits(d *dialect.Dialect, others Translator) bool {
 	var argv []string
-	for _, w := range c.words {
+	for _, w := range c.args {
 		argv = append(argv, w.Text)
 	}
 	for len(argv) > 0 {
@@ -129,7 +129,7 @@ func (c *submitCommand) script(d *dialect.Dialect) string {
 		return ""
 	}
 	probe := &dialect.Reader{Dialect: d, To: d, Job: &job.Job{Script: &job.Script{}}}
-	rest := probe.Read(0, c.text, c.words)
+	rest := probe.Read(0, c.text, c.args)
 	if len(rest) == 0 || rest[0].Text == "--" || rest[0].Text == "-" || rest[0].Live || probe.Wrap != "" || probe.Binary {
 		return ""
 	}
@@ -139,20 +139,20 @@ func (c *submitCommand) script(d *dialect.Dialect) string {
 // read applies the options of a submit command, which override those of the script. The script with its arguments, or a
 // program, follows the options.
 func (c *submitCommand) read(r *dialect.Reader) {
-	rest := r.Read(0, c.text, c.words)
-	var words []string
+	rest := r.Read(0, c.text, c.args)
+	var args []string
 	live := false
 	for _, w := range rest {
-		words, live = append(words, w.Text), live || w.Live
+		args, live = append(args, w.Text), live || w.Live
 	}
 	switch {
 	case live:
-		r.Add(0, strings.Join(words, " ")).Become(field.Refused, "the shell would have put a value in here, which hpcc does not know: write it out")
-	case len(words) == 0:
+		r.Add(0, strings.Join(args, " ")).Become(field.Refused, "the shell would have put a value in here, which hpcc does not know: write it out")
+	case len(args) == 0:
 	case c.input != "" && !r.TakesProgram:
-		r.Job.Script.Args = words[1:]
+		r.Job.Script.Args = args[1:]
 	default:
-		program(r, words)
+		program(r, args)
 	}
 }
 

@@ -69,16 +69,16 @@ func Relay(ctx context.Context, link io.ReadWriteCloser, port int) error {
 	defer context.AfterFunc(ctx, func() { session.Close() })()
 	var open sync.WaitGroup
 	defer open.Wait()
-	room := make(chan struct{}, maxConnections)
+	slots := make(chan struct{}, maxConnections)
 	for {
-		room <- struct{}{}
+		slots <- struct{}{}
 		s, err := session.AcceptStream()
 		if err != nil {
 			session.Close()
 			return nil // the peer is gone, or has closed the tunnel
 		}
 		open.Go(func() {
-			defer func() { <-room }()
+			defer func() { <-slots }()
 			defer s.Close()
 			answer(ctx, s, port)
 		})
@@ -134,11 +134,11 @@ func join(conn Conn, s net.Conn) {
 		Reset(conn)
 		s.Close()
 	}
-	var said atomic.Bool // conn has sent everything
+	var sentAll atomic.Bool // conn has sent everything
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		if sendChunks(s, conn, &said) != nil {
+		if sendChunks(s, conn, &sentAll) != nil {
 			abort()
 		}
 	}()
@@ -147,7 +147,7 @@ func join(conn Conn, s net.Conn) {
 	} else {
 		go func() { // the peer has sent everything; detect when it goes away
 			_, _ = s.Read(make([]byte, 1))
-			if said.Load() {
+			if sentAll.Load() {
 				s.Close()
 			} else {
 				abort()
@@ -167,7 +167,7 @@ func Reset(conn net.Conn) {
 }
 
 // sendChunks sends the data of r and an end mark. It sets said before the mark.
-func sendChunks(s net.Conn, r io.Reader, said *atomic.Bool) error {
+func sendChunks(s net.Conn, r io.Reader, sentAll *atomic.Bool) error {
 	buf := make([]byte, 2+maxChunk)
 	for {
 		n, err := r.Read(buf[2:])
@@ -178,7 +178,7 @@ func sendChunks(s net.Conn, r io.Reader, said *atomic.Bool) error {
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			said.Store(true)
+			sentAll.Store(true)
 			_, err := s.Write([]byte{0, 0})
 			return err
 		}
@@ -215,8 +215,8 @@ func receiveChunks(w io.Writer, r io.Reader) error {
 }
 
 // awaitGreeting reads a link until the relay's greeting. A site's prologues and shells may print text before it;
-// said is that text, for an error message.
-func awaitGreeting(r *bufio.Reader) (said string, err error) {
+// sentAll is that text, for an error message.
+func awaitGreeting(r *bufio.Reader) (sentAll string, err error) {
 	var noise bytes.Buffer
 	for {
 		line, err := r.ReadSlice('\n')

@@ -318,11 +318,11 @@ func FuzzReceiveChunks(f *testing.F) {
 		err := receiveChunks(&out, bytes.NewReader(in))
 		// What came out is what stood in whole chunks before the end.
 		rest, want := in, []byte{}
-		whole := false
+		complete := false
 		for len(rest) >= 2 {
 			n := int(binary.BigEndian.Uint16(rest))
 			if n == 0 {
-				whole = true
+				complete = true
 				break
 			}
 			if n > maxChunk || len(rest) < 2+n {
@@ -330,8 +330,8 @@ func FuzzReceiveChunks(f *testing.F) {
 			}
 			want, rest = append(want, rest[2:2+n]...), rest[2+n:]
 		}
-		if (err == nil) != whole || !bytes.Equal(out.Bytes(), want) {
-			t.Errorf("receiveChunks(%x) = %x, %v; want %x, whole %v", in, out.Bytes(), err, want, whole)
+		if (err == nil) != complete || !bytes.Equal(out.Bytes(), want) {
+			t.Errorf("receiveChunks(%x) = %x, %v; want %x, whole %v", in, out.Bytes(), err, want, complete)
 		}
 	})
 }
@@ -339,12 +339,12 @@ func FuzzReceiveChunks(f *testing.F) {
 func FuzzGreeting(f *testing.F) {
 	f.Add([]byte("welcome\nhpcc relay 1\nrest"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		said, err := awaitGreeting(bufio.NewReaderSize(bytes.NewReader(in), 4096))
+		printed, err := awaitGreeting(bufio.NewReaderSize(bytes.NewReader(in), 4096))
 		if err == nil && !bytes.Contains(in, []byte(greeting)) {
 			t.Errorf("%q greeted", in)
 		}
-		if message.OneLine(said) != said {
-			t.Errorf("%q is not fit to print", said)
+		if message.OneLine(printed) != printed {
+			t.Errorf("%q is not fit to print", printed)
 		}
 		_ = readAnswer(bytes.NewReader(in))
 	})

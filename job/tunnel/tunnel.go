@@ -30,11 +30,11 @@ type Tunnel struct {
 	Way  string // route to the node, for example "ssh"
 	Ends bool   // the tunnel ends with the task
 
-	carry func(conn Conn) error // until it has ended
-	ended <-chan struct{}
-	room  chan struct{}
-	end   func()        // ends the tunnel and its carrier
-	said  func() string // messages of the carrier
+	carry    func(conn Conn) error // until it has ended
+	ended    <-chan struct{}
+	slots    chan struct{}
+	end      func()        // ends the tunnel and its carrier
+	messages func() string // messages of the carrier
 }
 
 // relayPatience limits the time until the relay's greeting. The batch system may first have to find a free slot.
@@ -44,8 +44,8 @@ const relayPatience = 60 * time.Second
 type Link struct {
 	io.Reader
 	io.Writer
-	end  func() // ends the carrier; it may be called twice
-	said func() string
+	end      func() // ends the carrier; it may be called twice
+	messages func() string
 }
 
 // Close ends the command that carries the link.
@@ -55,7 +55,7 @@ func (l *Link) Close() error { l.end(); return nil }
 func Direct(ctx context.Context, port int) *Link {
 	here, there := net.Pipe()
 	go func() { _ = Relay(ctx, there, port) }()
-	return &Link{Reader: here, Writer: here, end: func() { here.Close() }, said: func() string { return "" }}
+	return &Link{Reader: here, Writer: here, end: func() { here.Close() }, messages: func() string { return "" }}
 }
 
 // Start starts argv with the environment env; its standard streams carry a relay. The
@@ -64,8 +64,8 @@ func Start(ctx context.Context, env, argv []string) (*Link, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // keep Ctrl-C from the command; hpcc ends it
-	said := &Tail{}
-	cmd.Stderr = said
+	messages := &Tail{}
+	cmd.Stderr = messages
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -96,26 +96,26 @@ func Start(ctx context.Context, env, argv []string) (*Link, error) {
 		_ = cmd.Wait()
 		close(gone)
 	}()
-	return &Link{Reader: r, Writer: in, end: end, said: func() string { end(); return said.String() }}, nil
+	return &Link{Reader: r, Writer: in, end: end, messages: func() string { end(); return messages.String() }}, nil
 }
 
 // New waits for the relay's greeting and takes the link over.
 func New(ctx context.Context, link *Link) (*Tunnel, error) {
 	type greeted struct {
-		said string
-		err  error
+		messages string
+		err      error
 	}
 	r := bufio.NewReaderSize(link.Reader, 64<<10)
 	heard := make(chan greeted, 1)
 	go func() {
-		said, err := awaitGreeting(r)
-		heard <- greeted{said, err}
+		messages, err := awaitGreeting(r)
+		heard <- greeted{messages, err}
 	}()
 	var err error
 	select {
 	case g := <-heard:
 		if err = g.err; errors.Is(err, io.EOF) {
-			err = errors.New(strings.TrimSpace(message.OneLine(link.said()) + " " + g.said))
+			err = errors.New(strings.TrimSpace(message.OneLine(link.messages()) + " " + g.messages))
 			if err.Error() == "" {
 				err = errors.New("it ended without a message")
 			}
@@ -136,21 +136,21 @@ func New(ctx context.Context, link *Link) (*Tunnel, error) {
 	}
 	end := func() { session.Close(); link.end() }
 	carry := func(conn Conn) error { return carryStream(session, conn) }
-	return &Tunnel{carry: carry, ended: session.CloseChan(), room: make(chan struct{}, maxConnections), end: end, said: link.said}, nil
+	return &Tunnel{carry: carry, ended: session.CloseChan(), slots: make(chan struct{}, maxConnections), end: end, messages: link.messages}, nil
 }
 
 // ByCarrier returns a tunnel whose connections carry carries, one call for each. ended is closed
 // when the carrier has ended, end ends it, and said returns its messages.
-func ByCarrier(way string, carry func(Conn) error, ended <-chan struct{}, end func(), said func() string) *Tunnel {
-	return &Tunnel{Way: way, carry: carry, ended: ended, room: make(chan struct{}, maxConnections), end: end, said: said}
+func ByCarrier(way string, carry func(Conn) error, ended <-chan struct{}, end func(), messages func() string) *Tunnel {
+	return &Tunnel{Way: way, carry: carry, ended: ended, slots: make(chan struct{}, maxConnections), end: end, messages: messages}
 }
 
 // Carry forwards one connection until it has ended, and closes it. If nothing answers at the port, it resets the
 // connection and returns an error.
 func (t *Tunnel) Carry(conn net.Conn) error {
 	defer conn.Close()
-	t.room <- struct{}{}
-	defer func() { <-t.room }()
+	t.slots <- struct{}{}
+	defer func() { <-t.slots }()
 	return t.carry(conn.(Conn))
 }
 
@@ -182,8 +182,8 @@ func openStream(session *yamux.Session) (net.Conn, error) {
 // Ended is closed when either side has ended the tunnel.
 func (t *Tunnel) Ended() <-chan struct{} { return t.ended }
 
-// Said returns the messages of the command that carried the tunnel, as one line.
-func (t *Tunnel) Said() string { return message.OneLine(t.said()) }
+// Messages returns the messages of the command that carried the tunnel, as one line.
+func (t *Tunnel) Messages() string { return message.OneLine(t.messages()) }
 
 // Close ends the tunnel and what carries it.
 func (t *Tunnel) Close() { t.end() }

@@ -102,7 +102,7 @@ type examiner struct {
 	err           error // error of reading the image
 }
 
-// add records a finding. Of several for the same subject it keeps the first of the most
+// add records a finding. Among several for the same subject, it keeps the first of the most
 // severe.
 func (x *examiner) add(f Finding) {
 	switch i := slices.IndexFunc(x.found, func(g Finding) bool { return g.Rule == f.Rule && g.Subject == f.Subject }); {

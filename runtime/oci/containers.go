@@ -69,7 +69,7 @@ func (c *Containers) dir(id string) (string, error) {
 	return filepath.Join(c.Root, id), nil
 }
 
-// claim creates the container's directory. Of several concurrent calls, one succeeds.
+// claim creates the container's directory. If several calls run concurrently, one succeeds.
 func (c *Containers) claim(id string) (string, error) {
 	dir, err := c.dir(id)
 	if err != nil {
@@ -196,7 +196,7 @@ func (c *Containers) Start(id string) error {
 	case specs.StateRunning:
 		return fmt.Errorf("cannot start an already running container: %q", id)
 	}
-	// Of several concurrent starts, one renames the gate.
+	// If several starts run concurrently, one renames the gate.
 	gate := filepath.Join(dir, opened)
 	if err := os.Rename(filepath.Join(dir, gateName), gate); err != nil {
 		return fmt.Errorf("cannot start an already running container: %q", id)

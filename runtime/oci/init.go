@@ -132,8 +132,8 @@ func (q *initRequest) become(sync *os.File) error {
 
 // ask reports the progress of this process to the creator and waits for permission to
 // continue.
-func ask(creator *os.File, said, answer string) error {
-	err := send(creator, said)
+func ask(creator *os.File, message, answer string) error {
+	err := send(creator, message)
 	if err == nil {
 		err = receive(creator, answer)
 	}

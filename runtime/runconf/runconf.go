@@ -27,7 +27,7 @@ const adminDefaults = "/etc/hpcc/run.conf"
 type Line struct {
 	File   string
 	Number int      // from 1
-	Words  []string // the flags and their values
+	Argv   []string // the flags and their values
 }
 
 // Read reads the existing default files in the order in which they apply. Every start calls
@@ -47,14 +47,14 @@ func Read() ([]Line, error) {
 
 // Hint returns the location of the line, for an error message.
 func (l *Line) Hint() string {
-	return fmt.Sprintf("%s:%d contains %s; --no-config ignores it", l.File, l.Number, strings.Join(l.Words, " "))
+	return fmt.Sprintf("%s:%d contains %s; --no-config ignores it", l.File, l.Number, strings.Join(l.Argv, " "))
 }
 
 // Blame returns the line that likely caused an error of a run, because the error contains
 // one of its words, or nil.
 func Blame(lines []Line, err error) *Line {
 	for i, l := range lines {
-		for _, word := range l.Words {
+		for _, word := range l.Argv {
 			_, value, ok := strings.Cut(word, "=")
 			if !ok {
 				value = word
@@ -95,21 +95,21 @@ func readDefaults(file string) ([]Line, error) {
 	number := 0
 	for text := range strings.Lines(string(b[:size])) {
 		number++
-		words, err := splitWords(strings.TrimRight(text, "\r\n"), os.LookupEnv)
+		argv, err := splitArgs(strings.TrimRight(text, "\r\n"), os.LookupEnv)
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", file, number, err)
 		}
-		if len(words) > 0 {
-			out = append(out, Line{file, number, words})
+		if len(argv) > 0 {
+			out = append(out, Line{file, number, argv})
 		}
 	}
 	return out, nil
 }
 
-// splitWords splits a line as a shell does: blanks between words, '…' verbatim, "…" and bare
+// splitArgs splits a line as a shell does: blanks between words, '…' verbatim, "…" and bare
 // text with \ and $NAME or ${NAME}, # for comments, ~/ at the start of a word or its value
 // for the home directory.
-func splitWords(line string, lookup func(string) (string, bool)) ([]string, error) {
+func splitArgs(line string, lookup func(string) (string, bool)) ([]string, error) {
 	s := splitter{rest: line, lookup: lookup}
 	for s.rest != "" {
 		c := s.rest[0]
@@ -118,7 +118,7 @@ func splitWords(line string, lookup func(string) (string, bool)) ([]string, erro
 		case c == ' ' || c == '\t':
 			s.flush()
 		case c == '#' && !s.inWord:
-			return s.words, nil
+			return s.argv, nil
 		case c == '\'':
 			text, after, ok := strings.Cut(s.rest, "'")
 			if !ok {
@@ -141,13 +141,13 @@ func splitWords(line string, lookup func(string) (string, bool)) ([]string, erro
 		}
 	}
 	s.flush()
-	return s.words, nil
+	return s.argv, nil
 }
 
 // A splitter holds the state within a line.
 type splitter struct {
 	rest   string
-	words  []string
+	argv   []string
 	word   strings.Builder
 	inWord bool // so that '' gives an empty word
 	lookup func(string) (string, bool)
@@ -160,7 +160,7 @@ func (s *splitter) add(text string) {
 
 func (s *splitter) flush() {
 	if s.inWord {
-		s.words = append(s.words, s.word.String())
+		s.argv = append(s.argv, s.word.String())
 	}
 	s.word.Reset()
 	s.inWord = false

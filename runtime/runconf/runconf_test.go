@@ -12,8 +12,8 @@ func lookupForTest(name string) (string, bool) {
 }
 
 // Lines of a default file are split into words as in a shell.
-func TestSplitWords(t *testing.T) {
-	for _, c := range []struct{ in, want string }{ // words joined by "|", or "!" and a part of the error
+func TestSplitArgs(t *testing.T) {
+	for _, c := range []struct{ in, want string }{ // argv joined by "|", or "!" and a part of the error
 		{"", ""}, {"  # all of it", ""}, {"--bind /x", "--bind|/x"}, {"\t-b\t/x  ", "-b|/x"},
 		{"-b /x#y #z", "-b|/x#y"}, {"'a b' \"c d\" e\\ f", "a b|c d|e f"}, {"a''b '' \"\"", "ab||"},
 		{"/s/$USER ${USER}x $TWO", "/s/me|mex|a b"}, {"'$USER' \\$USER \"\\$USER \\n\"", "$USER|$USER|$USER \\n"}, {"x$EMPTY", "x"}, {"$EMPTY", ""},
@@ -21,8 +21,8 @@ func TestSplitWords(t *testing.T) {
 		{"ü \"$USERü\"", "ü|meü"},
 		{"'open", "!' is not closed"}, {"\"open", "!\" is not closed"}, {"$NO", "!$NO is not set"}, {"${NO", "!${"}, {"${}", "!${"}, {"${a-b}", "!${"},
 	} {
-		words, err := splitWords(c.in, lookupForTest)
-		got := strings.Join(words, "|")
+		argv, err := splitArgs(c.in, lookupForTest)
+		got := strings.Join(argv, "|")
 		if err != nil {
 			got = "!" + err.Error()
 		}
@@ -33,18 +33,18 @@ func TestSplitWords(t *testing.T) {
 }
 
 // A line in single quotes is one word, unchanged.
-func FuzzSplitWords(f *testing.F) {
+func FuzzSplitArgs(f *testing.F) {
 	for _, s := range []string{"", "a b", "$", "${", "\\", "\"$HOME\"", "~", "#", "'"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		_, _ = splitWords(s, lookupForTest)
+		_, _ = splitArgs(s, lookupForTest)
 		if strings.Contains(s, "'") {
 			return
 		}
-		words, err := splitWords(fmt.Sprintf("'%s' x", s), lookupForTest)
-		if err != nil || len(words) != 2 || words[0] != s || words[1] != "x" {
-			t.Errorf("quoted %q = %q, %v", s, words, err)
+		argv, err := splitArgs(fmt.Sprintf("'%s' x", s), lookupForTest)
+		if err != nil || len(argv) != 2 || argv[0] != s || argv[1] != "x" {
+			t.Errorf("quoted %q = %q, %v", s, argv, err)
 		}
 	})
 }

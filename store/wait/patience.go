@@ -66,9 +66,9 @@ type client struct {
 	Patience
 	base *http.Transport
 
-	mu    sync.Mutex
-	told  map[string]time.Time // last time of each notice
-	known map[string]bool      // hosts that answered before
+	mu      sync.Mutex
+	noticed map[string]time.Time // last time of each notice
+	known   map[string]bool      // hosts that answered before
 }
 
 func newClient(p Patience) *client {
@@ -77,7 +77,7 @@ func newClient(p Patience) *client {
 		Connect: either(p.Connect, d.Connect), TLS: either(p.TLS, d.TLS), Header: either(p.Header, d.Header),
 		Commit: either(p.Commit, d.Commit), Idle: either(p.Idle, d.Idle), Attempts: cmp.Or(p.Attempts, d.Attempts),
 		Backoff: either(p.Backoff, d.Backoff), MaxWait: either(p.MaxWait, d.MaxWait), Notice: p.Notice,
-	}, told: map[string]time.Time{}, known: map[string]bool{}}
+	}, noticed: map[string]time.Time{}, known: map[string]bool{}}
 	c.base = &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: c.Connect, KeepAlive: 30 * time.Second}).DialContext,
@@ -146,7 +146,7 @@ func isForever(ctx context.Context) bool { return ctx.Value(foreverKey{}) != nil
 // transfers from one server wait for the same reason.
 const repeated = 5 * time.Second
 
-// Notice tells the user why a command waits.
+// Notice informs the user why a command waits.
 func Notice(ctx context.Context, format string, a ...any) {
 	from(ctx).notice(fmt.Sprintf(format, a...))
 }
@@ -157,10 +157,10 @@ func (c *client) notice(line string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if last, ok := c.told[line]; ok && time.Since(last) < repeated {
+	if last, ok := c.noticed[line]; ok && time.Since(last) < repeated {
 		return
 	}
-	c.told[line] = time.Now()
+	c.noticed[line] = time.Now()
 	c.Notice(line)
 }
 

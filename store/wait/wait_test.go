@@ -67,13 +67,13 @@ func trusting(t *testing.T, s *hostile.Server, p Patience) context.Context {
 }
 
 // fetched gets a URL and reads the body.
-func fetched(ctx context.Context, u string, whole bool) ([]byte, error) {
+func fetched(ctx context.Context, u string, large bool) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
 		return nil, err
 	}
 	var resp *http.Response
-	if whole {
+	if large {
 		resp, err = (&http.Client{Transport: Transport{}}).Do(req)
 	} else {
 		resp, err = Get(nil, req, false)
@@ -97,28 +97,28 @@ func TestFaults(t *testing.T) {
 		hostile.Drop: "EOF", hostile.Reset: "EOF", hostile.Busy: "429", hostile.Down: "503",
 	}
 	for _, secure := range []bool{false, true} {
-		for _, whole := range []bool{false, true} {
+		for _, large := range []bool{false, true} {
 			for _, fault := range hostile.Faults() {
-				t.Run(fmt.Sprintf("%s tls=%v small=%v", fault, secure, whole), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s tls=%v small=%v", fault, secure, large), func(t *testing.T) {
 					t.Parallel()
 					size := 100 << 10 // half of it is not yet progress
 					b := content(size)
 					s := hostile.Serve(files(b, func() string { return `"1"` }), secure)
 					t.Cleanup(s.Close)
 					var mu sync.Mutex
-					var told []string
+					var notices []string
 					p := long()
 					if fault == hostile.Silent {
 						p.Header = fault.Limit()
 					} else {
 						p.Idle = fault.Limit()
 					}
-					p.Notice = func(line string) { mu.Lock(); defer mu.Unlock(); told = append(told, line) }
+					p.Notice = func(line string) { mu.Lock(); defer mu.Unlock(); notices = append(notices, line) }
 					ctx := trusting(t, s, p)
 
 					s.Set(fault, -1, all)
 					begun := time.Now()
-					_, err := fetched(ctx, s.URL, whole)
+					_, err := fetched(ctx, s.URL, large)
 					text := want[fault]
 					if secure && (fault == hostile.Drop || fault == hostile.Reset) {
 						text = "" // HTTP/2 has other words
@@ -130,7 +130,7 @@ func TestFaults(t *testing.T) {
 						t.Errorf("the server was asked %d times; want 3", met)
 					}
 					p.Attempts = 20
-					got, err := fetched(trusting(t, s, p), s.URL, whole)
+					got, err := fetched(trusting(t, s, p), s.URL, large)
 					if err != nil || !bytes.Equal(got, b) {
 						t.Errorf("when the server had recovered: %d of %d bytes, %v", len(got), size, err)
 					}
@@ -144,7 +144,7 @@ func TestFaults(t *testing.T) {
 					if fault == hostile.Busy {
 						line = host + " asks to wait 1s (429), attempt 2 of 3"
 					}
-					if all := strings.Join(told, "\n"); !strings.Contains(all, line) || !strings.Contains(all, host) {
+					if all := strings.Join(notices, "\n"); !strings.Contains(all, line) || !strings.Contains(all, host) {
 						t.Errorf("the user was told %q; want %q", all, line)
 					}
 				})

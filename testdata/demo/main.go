@@ -78,7 +78,7 @@ func demo(hpcc string) error {
 		return fmt.Errorf("making the channel: %w", err)
 	}
 	s := &session{dir: dir, env: append(os.Environ(), "HPCC_STORE="+filepath.Join(dir, "store"), "PATH="+filepath.Dir(hpcc)+string(os.PathListSeparator)+os.Getenv("PATH"))}
-	s.show("What conda list -e wrote, and an image of it.", "cat requirements.txt")
+	s.show("The output of conda list -e, and an image of it.", "cat requirements.txt")
 	s.show("", "hpcc build --conda requirements.txt --channel ./channel --from scratch -t env")
 	s.show("A Dockerfile on top of it.", "cat Dockerfile")
 	s.show("", "hpcc build -f Dockerfile -t base .")

@@ -24,8 +24,8 @@ func Recorded(t testing.TB, file string) string {
 	return string(b)
 }
 
-// told is a node as a few words, to compare with.
-func told(n *capacity.Node) string {
+// describe formats a node in a few words, for comparisons.
+func describe(n *capacity.Node) string {
 	return fmt.Sprintf("%s %s cpus %d/%d memory %dM/%dM gpus %d/%d %s %s", n.Name, n.State, n.FreeCPUs, n.CPUs, n.FreeMemory>>20, n.Memory>>20, n.FreeGPUs, n.GPUs, n.GPUType, strings.Join(n.Queues, ","))
 }
 
@@ -34,7 +34,7 @@ func CheckNodes(t *testing.T, nodes []capacity.Node, want ...string) {
 	t.Helper()
 	var got []string
 	for i := range nodes {
-		got = append(got, strings.Join(strings.Fields(told(&nodes[i])), " "))
+		got = append(got, strings.Join(strings.Fields(describe(&nodes[i])), " "))
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("nodes are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -136,7 +136,7 @@ func Failed() *Failure {
 	for _, d := range r.defaults[:r.ndefaults] {
 		l := runconf.Line{File: d.file.text(), Number: d.number}
 		for _, w := range r.lineWords[d.first:d.end] {
-			l.Words = append(l.Words, w.text())
+			l.Argv = append(l.Argv, w.text())
 		}
 		f.Defaults = append(f.Defaults, l)
 	}
