@@ -428,7 +428,7 @@ func (a *buildArgs) checkDockerfile(ctx context.Context) error {
 	case 1:
 		return t.failed(errors.New("the Dockerfile has 1 warning"))
 	}
-	return t.failed(fmt.Errorf("the Dockerfile has %d warnings", warnings))
+	return t.failed(fmt.Errorf("the Dockerfile has %s", counted(warnings, "warning", "warnings")))
 }
 
 // parseBuildArgs reads --build-arg. A bare NAME takes its value from the environment.

@@ -44,7 +44,7 @@ var floors = map[string][]string{
 	"job/argo":         {"job", "job/batch", "job/capacity", "job/field", "job/invoke", "job/kube", "job/message", "store/wait", "testdata/jobtest"},
 	"job/atomicfile":   {},
 	"job/batch":        {"job", "job/capacity", "job/dialect", "job/node", "job/tunnel"},
-	"job/capacity":     {"job", "job/quantity"},
+	"job/capacity":     {"job", "job/message", "job/quantity"},
 	"job/dialect":      {"job", "job/field", "job/message", "job/quantity", "job/shellword"},
 	"job/dispatch":     {"job", "job/argo", "job/atomicfile", "job/batch", "job/capacity", "job/dialect", "job/field", "job/gridengine", "job/invoke", "job/jobscript", "job/kube", "job/local", "job/lsf", "job/message", "job/node", "job/pbs", "job/quantity", "job/shellword", "job/slurm", "job/translate", "job/tunnel", "store/bounded", "store/seal", "store/wait", "testdata/jobtest"},
 	"job/field":        {"job"},

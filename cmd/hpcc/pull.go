@@ -82,12 +82,12 @@ func unpackTree(ctx context.Context, s *store.Store, img v1.Image, parts *unpack
 // reportLeftOut reports the files of an image that the tree lacks.
 func reportLeftOut(rep unpack.Report) {
 	if rep.Devices > 0 {
-		say("left out %d device nodes, which a user cannot make; /dev is the host's", rep.Devices)
+		say("left out %s, which a user cannot make; /dev is the host's", counted(rep.Devices, "device node", "device nodes"))
 	}
 	if rep.FIFOs > 0 {
-		say("left out %d FIFOs, which the file system does not have", rep.FIFOs)
+		say("left out %s, which the file system does not support", counted(rep.FIFOs, "FIFO", "FIFOs"))
 	}
 	if rep.Copies > 0 {
-		say("copied %d files in place of hard links, which the file system does not have", rep.Copies)
+		say("copied %s instead of making hard links, which the file system does not support", counted(rep.Copies, "file", "files"))
 	}
 }

@@ -62,7 +62,7 @@ func (a *rerunArgs) rerunJob(ctx context.Context, s *dispatch.Submission, dir st
 	if s.Job.Workflow != nil {
 		say("job %s: %s again, and what waits for them", s.ID, counted(len(tasks), "step runs", "steps run"))
 	} else {
-		say("job %s: %d of %d tasks run again: %s", s.ID, len(tasks), s.Job.Count(), indices(tasks))
+		say("job %s: %d of %s run again: %s", s.ID, len(tasks), counted(s.Job.Count(), "task", "tasks"), indices(tasks))
 	}
 	if err != nil || !a.wait {
 		return err

@@ -5,22 +5,28 @@ import (
 	"slices"
 	"time"
 
+	"hpcc/job/message"
 	"hpcc/job/quantity"
 )
 
 // unit describes one unit of the need.
 func (x *Need) unit() string {
-	s := fmt.Sprintf("%d processors", x.Cpus)
-	if x.Cpus == 1 {
-		s = "a processor"
-	}
+	s := message.Count(x.Cpus, "CPU")
 	if x.Memory > 0 {
 		s += ", " + quantity.FormatMemory(x.Memory) + " of memory"
 	}
 	if x.Gpus > 0 {
-		s += fmt.Sprintf(", %d GPUs", x.Gpus)
+		s += ", " + message.Count(x.Gpus, "GPU")
 	}
 	return s
+}
+
+// process formats a number of processes.
+func process(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
 }
 
 // never returns why even the empty nodes could not meet the need, or "". all is the number of nodes, including
@@ -35,18 +41,18 @@ func (x *Need) never(nodes []*Node, all int) string {
 		case x.kind != "" && len(nodes) == 0:
 			return fmt.Sprintf("no node has GPUs of kind %s", x.kind)
 		case all > len(nodes):
-			return fmt.Sprintf("%d nodes are requested, and %d of %d match", want, len(nodes), all)
+			return fmt.Sprintf("the job needs %s, and %d of %d match", message.Count(want, "node"), len(nodes), all)
 		}
-		return fmt.Sprintf("%d nodes are requested, and the cluster has %d", want, all)
+		return fmt.Sprintf("the job needs %s, and the cluster has %d", message.Count(want, "node"), all)
 	}
 	for _, what := range []struct {
 		asked int64
 		of    func(n *Node) int64
 		text  func(v int64) string
 	}{
-		{int64(x.Cpus), func(n *Node) int64 { return int64(n.CPUs) }, func(v int64) string { return fmt.Sprintf("%d processors", v) }},
+		{int64(x.Cpus), func(n *Node) int64 { return int64(n.CPUs) }, func(v int64) string { return message.Count(int(v), "CPU") }},
 		{x.Memory, func(n *Node) int64 { return n.Memory }, func(v int64) string { return quantity.FormatMemory(v) + " of memory" }},
-		{int64(x.Gpus), func(n *Node) int64 { return int64(n.GPUs) }, func(v int64) string { return fmt.Sprintf("%d GPUs", v) }},
+		{int64(x.Gpus), func(n *Node) int64 { return int64(n.GPUs) }, func(v int64) string { return message.Count(int(v), "GPU") }},
 	} {
 		have := 0
 		largest := nodes[0]
@@ -65,7 +71,7 @@ func (x *Need) never(nodes []*Node, all int) string {
 		case have == 0:
 			return fmt.Sprintf("no node has %s: the largest, %s, has %s", what.text(what.asked), largest.Name, what.text(what.of(largest)))
 		default:
-			return fmt.Sprintf("%d nodes with %s are requested, and %d have that", want, what.text(what.asked), have)
+			return fmt.Sprintf("the job needs %s with %s, and only %d have that", message.Count(want, "node"), what.text(what.asked), have)
 		}
 	}
 	room := 0
@@ -78,9 +84,9 @@ func (x *Need) never(nodes []*Node, all int) string {
 	case room == 0:
 		return "no node has all of this together: " + x.unit()
 	case x.nodes:
-		return fmt.Sprintf("%d nodes with %s are requested, and %d have that", x.Units, x.unit(), room)
+		return fmt.Sprintf("the job needs %s with %s, and only %d have that", message.Count(x.Units, "node"), x.unit(), room)
 	}
-	return fmt.Sprintf("%d processes with %s each are requested, and all nodes together have room for %d", x.Units, x.unit(), room)
+	return fmt.Sprintf("the job needs %s with %s each, and all nodes together have room for %d", process(x.Units), x.unit(), room)
 }
 
 // lacks returns why the need is not met now.
@@ -92,11 +98,11 @@ func (x *Need) lacks(nodes []*Node, now time.Time) string {
 	for _, n := range nodes {
 		have += x.room(n, n.free(now, x.Limit))
 	}
-	what := "processes with " + x.unit()
+	what := process(x.Units)
 	if x.nodes {
-		what = "nodes with " + x.unit()
+		what = message.Count(x.Units, "node")
 	}
-	return fmt.Sprintf("now there is room for %d of %d %s", have, x.Units, what)
+	return fmt.Sprintf("now there is room for %d of %s with %s", have, what, x.unit())
 }
 
 // instead lists the flags with which the job would start now, each by itself.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"hpcc/job"
+	"hpcc/job/message"
 )
 
 // Succeeded returns an error naming the first job that has not succeeded. ids are native IDs;
@@ -28,7 +29,7 @@ next:
 			}
 			st := &Status{Submission: s, Total: s.Job.Count(), Tasks: tasks}
 			if st.count(); st.Done < st.Total {
-				return fmt.Errorf("dependency %s (%s): %d of %d tasks did not succeed", s.ID, id, st.Total-st.Done, st.Total)
+				return fmt.Errorf("dependency %s (%s): %d of %s did not succeed", s.ID, id, st.Total-st.Done, message.Count(st.Total, "task"))
 			}
 			continue next
 		}

@@ -1,5 +1,7 @@
 package message
 
+import "fmt"
+
 // Nearest returns the known word with the smallest edit distance from word, or ""
 // if none is near.
 func Nearest(word string, known []string) string {
@@ -30,4 +32,12 @@ func distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// Count formats a number of things: "1 node", "2 nodes".
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
