@@ -35,7 +35,7 @@ func logsCommand() *cli.Command {
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "follow the output until the task ends"},
 			&cli.BoolFlag{Name: "failed", Usage: "show only tasks that did not succeed"},
 			&cli.IntFlag{Name: "tail", Aliases: []string{"n"}, Usage: "show only the last `N` lines of each task"},
-			&cli.StringFlag{Name: "since", Usage: "show only tasks that wrote within the last `TIME`, e.g. 10m"},
+			&cli.StringFlag{Name: "since", Usage: "show only tasks that wrote within the last `TIME`"},
 			onFlag(), storeFlag(),
 		},
 		Action: action(parseLogs),

@@ -25,7 +25,7 @@ func statusCommand() *cli.Command {
 	return &cli.Command{
 		Name: "status", Usage: "show the state of jobs", ArgsUsage: "[JOB...]",
 		Description: `Shows the state of jobs from the records of their tasks and one request to the scheduler. JOB is a
-job's ID, the beginning of it, or the scheduler's ID. Jobs at other sites are included.
+job's name, its ID or the beginning of it, or the scheduler's ID. Jobs at other sites are included.
 
    hpcc status
    hpcc status --running
