@@ -128,11 +128,12 @@ func checkDeb(t *testing.T, dist string) {
 
 func checkRPM(t *testing.T, dist string) {
 	testenv.NeedProgram(t, "rpm")
+	query := "rpm --dbpath '" + t.TempDir() + "' " // an ordinary user has no database
 	for _, arch := range []string{"x86_64", "aarch64", "ppc64le"} {
 		rpm := filepath.Join(dist, "hpcc-1.2.3~rc1-1."+arch+".rpm")
 		checkPackage(t, rpm, append(installed, "-rw-r--r-- /usr/share/licenses/hpcc/LICENSE", "-rw-r--r-- /usr/share/licenses/hpcc/THIRD_PARTY_LICENSES", "-rw-r--r-- /usr/share/zsh/site-functions/_hpcc"),
-			`rpm --dbpath "$(mktemp -d)" -qp --qf '[%{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILENAMES}\n]' "$0"`)
-		shell(t, dist, `rpm --dbpath "$(mktemp -d)" -K --nosignature "$0"`, rpm)
+			query+`-qp --qf '[%{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILENAMES}\n]' "$0"`)
+		shell(t, dist, query+`-K --nosignature "$0"`, rpm)
 	}
 }
 
