@@ -13,9 +13,9 @@ RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 # hpcc, with the program for images (cmd/start) embedded in place of cmd/hpcc/entry.bin.
 # $(1) is the file, $(2) the machine's GOARCH, "" for this one's.
 define link
-mkdir -p $(dir $(1)) && CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags start -trimpath -ldflags '-s -w -E hpcc_entry -X main.version=$(VERSION)' -o $(1).entry ./cmd/start && \
+mkdir -p $(dir $(1)) && CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags start -trimpath -buildvcs=false -ldflags '-s -w -E hpcc_entry -X main.version=$(VERSION)' -o $(1).entry ./cmd/start && \
 printf '{"Replace": {"%s": "%s"}}' "$(CURDIR)/cmd/hpcc/entry.bin" "$(CURDIR)/$(1).entry" >$(1).overlay && \
-CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags urfave_cli_no_docs,entry -overlay $(1).overlay -trimpath -ldflags '$(LDFLAGS)' -o $(1) ./cmd/hpcc && \
+CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags urfave_cli_no_docs,entry -overlay $(1).overlay -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(1) ./cmd/hpcc && \
 rm $(1).entry $(1).overlay
 endef
 
@@ -53,14 +53,24 @@ docs:
 	$(GO) test ./cmd/hpcc -run 'TestDocs|TestDesign|TestBigGANPage' -update
 	$(GO) test ./build -run TestTableDocs -update
 
-install: build
-	p=$(DESTDIR)$${PREFIX:-$$HOME/.local} && install -D bin/hpcc $$p/bin/hpcc && bin/hpcc man $$p/share/man/man1 && \
-	mkdir -p $$p/share/bash-completion/completions $$p/share/zsh/site-functions $$p/share/fish/vendor_completions.d && \
-	bin/hpcc completion bash >$$p/share/bash-completion/completions/hpcc && \
-	bin/hpcc completion zsh >$$p/share/zsh/site-functions/_hpcc && \
-	bin/hpcc completion fish >$$p/share/fish/vendor_completions.d/hpcc.fish
+# The manual pages and completions of the program $(1), below the directory $(2).
+define share
+$(1) man $(2)/man/man1 && \
+mkdir -p $(2)/bash-completion/completions $(2)/zsh/site-functions $(2)/fish/vendor_completions.d && \
+$(1) completion bash >$(2)/bash-completion/completions/hpcc && \
+$(1) completion zsh >$(2)/zsh/site-functions/_hpcc && \
+$(1) completion fish >$(2)/fish/vendor_completions.d/hpcc.fish
+endef
 
-release: dist/hpcc-linux-amd64 dist/hpcc-linux-arm64 dist/hpcc-linux-ppc64le
+install: build
+	p=$(DESTDIR)$${PREFIX:-$$HOME/.local} && install -D bin/hpcc $$p/bin/hpcc && $(call share,bin/hpcc,$$p/share)
+
+# Everything that is published, anew, in dist/. docs/development.md lists it.
+release: build
+	rm -rf dist
+	$(MAKE) dist/hpcc-linux-amd64 dist/hpcc-linux-arm64 dist/hpcc-linux-ppc64le
+	$(call share,bin/hpcc,dist/share)
+	testdata/release/pack.sh "$(VERSION)"
 
 dist/hpcc-linux-%: FORCE
 	$(call link,$@,$*)

@@ -18,7 +18,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// archiveOf makes a tar of lines as [testenv.Tar] takes them.
+// archiveOf returns a tar archive from lines in the format of [testenv.Tar].
 func archiveOf(t testing.TB, lines ...string) []byte {
 	return testenv.Tar(t, time.Unix(1e9, 0), lines...)
 }
@@ -40,11 +40,11 @@ func zstded(t testing.TB, b []byte) []byte {
 	return w.EncodeAll(b, nil)
 }
 
-// bzipped is "printf 'in tar' >f && tar c f | bzip2".
+// bzipped is the output of "printf 'in tar' >f && tar c f | bzip2".
 const bzipped = "QlpoOTFBWSZTWUaNndkAAHP7hMkAAERAAH+AAADhIZ4AAACACCAAVDKNQyGE09QyegkpkRoNA0NBb6uDuhBaQCRtrM3ecikEkDKA" +
 	"17dvEFWJ7cgdw/dUXlX2jAx1QdBWvYYGBC7aDxm2JIGRdyRThQkEaNndkA=="
 
-// ADD unpacks what is an archive by its content and copies what is not.
+// TestAdd unpacks archives, which ADD recognises by their content, and copies other files.
 func TestAdd(t *testing.T) {
 	if !inside(t) {
 		return
@@ -91,17 +91,17 @@ func TestAdd(t *testing.T) {
 			got := content(t, img)
 			if c.want == "gzip" {
 				if !strings.HasPrefix(got, "d/ 755\nd/x 644 \x1f\x8b") {
-					t.Errorf("%s makes %q; want the file as it is", c.text, got)
+					t.Errorf("%s gives %q; want the unchanged file", c.text, got)
 				}
 			} else if got != c.want {
-				t.Errorf("%s makes %q; want %q", c.text, got, c.want)
+				t.Errorf("%s gives %q; want %q", c.text, got, c.want)
 			}
 		})
 	}
 }
 
-// TestArchiveWindow: a few bytes of zstd cannot ask for any amount of memory,
-// and such an archive is not copied as the file that it is.
+// TestArchiveWindow rejects a zstd archive that requests too much memory, and does not
+// copy it as a plain file.
 func TestArchiveWindow(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "wide.tar.zst")
 	wide := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, (38 - 10) << 3, 1, 0, 0} // a window of 2^38 bytes, an empty block
@@ -111,7 +111,8 @@ func TestArchiveWindow(t *testing.T) {
 	}
 }
 
-// Archives that try to leave the image: the host's files stay as they are.
+// TestHostileArchives unpacks archives that try to write outside the image: the host's
+// files do not change.
 func TestHostileArchives(t *testing.T) {
 	if !inside(t) {
 		return
@@ -131,10 +132,10 @@ func TestHostileArchives(t *testing.T) {
 			}
 			names, _ := filepath.Glob(filepath.Join(dir, "*/*"))
 			if got := fmt.Sprint(names); got != fmt.Sprint([]string{filepath.Join(dir, "context/x"), filepath.Join(dir, "victim/secret")}) {
-				t.Errorf("%q: outside the image there is now %s", lines, got)
+				t.Errorf("%q: the build created %s outside the image", lines, got)
 			}
 			if b, _ := os.ReadFile(filepath.Join(dir, "victim/secret")); string(b) != "kept" {
-				t.Errorf("%q: a file outside is now %q", lines, b)
+				t.Errorf("%q: the build changed a file outside to %q", lines, b)
 			}
 			if _, err := os.Lstat("/tmp/hpcc-hostile"); err == nil {
 				t.Fatalf("%q: /tmp was written to (case %d)", lines, i)
@@ -146,8 +147,8 @@ func TestHostileArchives(t *testing.T) {
 	}
 }
 
-// Here-documents are text: quotes stay, variables are filled in unless the mark
-// is quoted.
+// TestHereDocuments keeps quotes in here-documents, and expands variables unless the
+// delimiter is quoted.
 func TestHereDocuments(t *testing.T) {
 	if !inside(t) {
 		return
@@ -169,12 +170,12 @@ func TestHereDocuments(t *testing.T) {
 		}
 		img, _ := must(t, open(t), text, Options{Context: testenv.Files(t, "x", "file")})
 		if got := content(t, img); got != c.want {
-			t.Errorf("%q makes %q; want %q", c.text, got, c.want)
+			t.Errorf("%q gives %q; want %q", c.text, got, c.want)
 		}
 	}
 }
 
-// A trigger may copy from a stage that nothing else needs.
+// TestTriggerCopiesFromStage builds a stage that only a trigger copies from.
 func TestTriggerCopiesFromStage(t *testing.T) {
 	if !inside(t) {
 		return
@@ -187,7 +188,7 @@ func TestTriggerCopiesFromStage(t *testing.T) {
 	}
 }
 
-// Links of the image lead COPY and ADD to places in the image, never outside.
+// TestCopyThroughLinks follows links of the image inside the image only.
 func TestCopyThroughLinks(t *testing.T) {
 	if !inside(t) {
 		return
@@ -215,13 +216,13 @@ func TestCopyThroughLinks(t *testing.T) {
 			t.Errorf("%s: %v", c.text, err)
 		}
 		if err == nil && !strings.Contains("\n"+content(t, img), "\n"+c.want) {
-			t.Errorf("%s makes\n%s\nwant %q", c.text, content(t, img), c.want)
+			t.Errorf("%s gives\n%s\nwant %q", c.text, content(t, img), c.want)
 		}
 		if names, _ := filepath.Glob(victim + "/*"); len(names) != 1 {
-			t.Errorf("%s: outside the image there is now %v", c.text, names)
+			t.Errorf("%s: the build created %v outside the image", c.text, names)
 		}
 		if b, _ := os.ReadFile(filepath.Join(victim, "secret")); string(b) != "kept" {
-			t.Errorf("%s: a file outside is now %q", c.text, b)
+			t.Errorf("%s: the build changed a file outside to %q", c.text, b)
 		}
 	}
 }

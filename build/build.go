@@ -1,4 +1,4 @@
-// Package build makes an image from a Dockerfile or a conda export, step by
+// Package build builds an image from a Dockerfile or a conda export, step by
 // step, with a cache, as an ordinary user.
 //
 // A build walks over stages. Each stage holds an image configuration and a list of
@@ -129,10 +129,10 @@ type builder struct {
 	escape      rune
 	stages      []instructions.Stage
 	metaArgs    []instructions.ArgCommand
-	mu          sync.Mutex // guards made, total and calls of Progress
-	made        map[int]*making
+	mu          sync.Mutex // guards builds, total and calls of Progress
+	builds      map[int]*stageBuild
 	needs       map[int]bool
-	// allStages: check stages that the target does not need, too.
+	// allStages: also check stages that the target does not need.
 	allStages bool
 	context   *source.Dir
 	opened    map[string]*source.Dir // contexts by name
@@ -181,7 +181,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 				b.report(Event{Warning: fmt.Sprintf("caching the digests of the context's files: %v", err)})
 			}
 		}
-		for _, m := range b.made {
+		for _, m := range b.builds {
 			if m.stage != nil {
 				m.stage.tree.close()
 			}
@@ -191,17 +191,17 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 		return nil, err
 	}
 	if len(b.Entry) > 0 {
-		if err := b.made[target].stage.entryStep(ctx); err != nil {
+		if err := b.builds[target].stage.entryStep(ctx); err != nil {
 			return nil, err
 		}
 	}
 	b.export(target)
-	return b.made[target].stage.image()
+	return b.builds[target].stage.image()
 }
 
 // begin starts a build and fills in its options.
 func begin(s *store.Store, o Options) (*builder, error) {
-	b := &builder{Options: o, store: s, made: map[int]*making{}, opened: map[string]*source.Dir{}, begun: time.Now(), platformAsked: o.Platform}
+	b := &builder{Options: o, store: s, builds: map[int]*stageBuild{}, opened: map[string]*source.Dir{}, begun: time.Now(), platformAsked: o.Platform}
 	if b.Context == "" {
 		b.Context = "."
 	}

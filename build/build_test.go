@@ -25,7 +25,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestMain: a program of RUN is this test binary first.
+// TestMain runs the tests, or becomes a program of RUN: builds execute this test binary.
 func TestMain(m *testing.M) {
 	if child, err := runtime.Init(); child {
 		fmt.Fprintln(os.Stderr, err)
@@ -34,11 +34,11 @@ func TestMain(m *testing.M) {
 	testenv.Run(m)
 }
 
-// insideMark tells the test binary that it is root of its own namespaces.
+// insideMark is set in the environment of a test binary that is root of its own namespaces.
 const insideMark = "HPCC_TEST_INSIDE"
 
-// inside runs the present test again as builds run, root of its own user and
-// mount namespace, and says whether this is that run.
+// inside runs the current test again like a build, as root of its own user and mount
+// namespace. It returns true in that second run.
 func inside(t *testing.T) bool {
 	if os.Getenv(insideMark) != "" {
 		return true
@@ -48,11 +48,11 @@ func inside(t *testing.T) bool {
 	return false
 }
 
-// cloneForBuild are the namespaces that a build is in.
+// cloneForBuild are the flags of the namespaces of a build.
 const cloneForBuild = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
 
-// runInside runs the present test again in new namespaces and returns what it
-// printed. Without one for mounts there is no overlay to be had: builds copy.
+// runInside runs the current test again in new namespaces and returns its output. Without
+// a mount namespace, builds cannot mount an overlay, and copy instead.
 func runInside(t *testing.T, namespaces uintptr, flags ...string) string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", append([]string{"-test.run=^" + t.Name() + "$", "-test.v"}, flags...)...)
@@ -71,7 +71,7 @@ func runInside(t *testing.T, namespaces uintptr, flags ...string) string {
 	return out.String()
 }
 
-// open makes an empty store.
+// open creates an empty store.
 func open(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.Open(filepath.Join(t.TempDir(), "store"))
@@ -80,7 +80,7 @@ func open(t testing.TB) *store.Store {
 }
 
 // built builds a Dockerfile's text. o.Context "" is an empty directory. It
-// returns the steps that did not come from the cache.
+// returns the steps that were not cached.
 func built(t testing.TB, s *store.Store, text string, o Options) (img v1.Image, worked []string, err error) {
 	t.Helper()
 	o.Dockerfile, o.Stdin = "-", strings.NewReader(text)
@@ -96,7 +96,7 @@ func built(t testing.TB, s *store.Store, text string, o Options) (img v1.Image, 
 	return img, worked, err
 }
 
-// must builds what can be built, and checks that it is an image.
+// must builds a Dockerfile that has no mistakes, and validates the image.
 func must(t testing.TB, s *store.Store, text string, o Options) (v1.Image, []string) {
 	t.Helper()
 	img, worked, err := built(t, s, text, o)
@@ -104,7 +104,7 @@ func must(t testing.TB, s *store.Store, text string, o Options) (v1.Image, []str
 		t.Fatalf("building\n%s\n%v", text, err)
 	}
 	if err := validate.Image(img); err != nil {
-		t.Fatalf("building\n%s\nmakes no valid image: %v", text, err)
+		t.Fatalf("building\n%s\ngives an invalid image: %v", text, err)
 	}
 	return img, worked
 }
@@ -123,7 +123,7 @@ func config(t testing.TB, img v1.Image) v1.Config {
 	return c.Config
 }
 
-// content lists an image's files by mutate.Extract: "name mode text", "name/
+// content lists an image's files with mutate.Extract: "name mode text", "name/
 // mode", or "name -> target".
 func content(t testing.TB, img v1.Image) string {
 	t.Helper()
@@ -150,18 +150,18 @@ func content(t testing.TB, img v1.Image) string {
 	}
 }
 
-// Errors in a Dockerfile name the file, the line and the cause.
+// TestLineErrors checks that errors in a Dockerfile name the file, the line and the cause.
 func TestLineErrors(t *testing.T) {
 	s := open(t)
 	for _, c := range []struct {
 		name, text string
 		line       int
-		want       string // what the error says
+		want       string // part of the error
 	}{
 		{"unknown instruction", "FROM scratch\n\nBOGUS x\n", 3, "BOGUS"},
 		{"after comments and continuations", "# one\nFROM scratch\nLABEL a=b \\\n  # inside\n  c=d\nBOGUS x\n", 6, "BOGUS"},
 		{"no FROM", "LABEL a=b\n", 1, "FROM"},
-		{"two words of FROM", "FROM a b\n", 1, "FROM"},
+		{"FROM with two arguments", "FROM a b\n", 1, "FROM"},
 		{"empty base", "ARG B\nFROM $B\n", 2, "--build-arg"},
 		{"stage names itself", "FROM scratch AS a\nCOPY --from=a /x /y\n", 2, "is the stage itself"},
 		{"stage comes later", "FROM scratch AS a\nCOPY --from=b /x /y\nFROM scratch AS b\nFROM a\n", 2, "no earlier stage"},
@@ -250,8 +250,7 @@ func TestSourceDate(t *testing.T) {
 	}
 }
 
-// No text makes the reading of a Dockerfile fall over, and what is wrong with
-// it is said with its place.
+// FuzzDockerfile parses any text without a panic. Errors name the file.
 func FuzzDockerfile(f *testing.F) {
 	for _, text := range []string{"FROM scratch\nLABEL a=b\n", "ARG A=1\nFROM ${A:-x} AS b\nENV A=$A B=${A%%x}\nEXPOSE $A 80-90/udp\n", "# escape=`\nFROM a`\nb\n",
 		"FROM scratch\nCOPY <<EOF <<-'X' /a/\n$A\nEOF\n\ttext\n\tX\n", "FROM scratch\nONBUILD RUN --mount=type=bind x\nHEALTHCHECK --interval=1s CMD x\nSHELL [\"a\"]\nUSER $X\n",

@@ -23,8 +23,8 @@ import (
 // cacheLabel is the label with a JSON object of step keys and results.
 const cacheLabel = "hpcc.build.cache"
 
-// A madeStep is a step and its result.
-type madeStep struct {
+// A keyedResult is the result of a step and its key.
+type keyedResult struct {
 	key string
 	result
 }
@@ -45,7 +45,7 @@ func (b *builder) export(target int) {
 	if c.steps == nil {
 		c.steps = map[string]result{}
 	}
-	for i, m := range b.made {
+	for i, m := range b.builds {
 		if m.stage == nil || (i != target && c.Min) {
 			continue
 		}

@@ -31,20 +31,20 @@ func checked(t *testing.T, s *store.Store, text string, o Options) (found []stri
 	}
 	n, _, err := Check(context.Background(), s, o)
 	if n != len(found) {
-		t.Errorf("Check counts %d warnings and tells %d", n, len(found))
+		t.Errorf("Check counts %d warnings and reports %d", n, len(found))
 	}
 	return found, said, err
 }
 
-// The good and bad examples are those that BuildKit documents for its rules, by
-// meaning; what is expected of them is what BuildKit's own tests expect.
+// The good and bad examples correspond to those in BuildKit's documentation of its rules.
+// The expected warnings are those of BuildKit's own tests.
 var lintCases = []struct {
 	name, text string
 	ignore     string // .dockerignore
 	args       map[string]string
 	target     string
-	want       string // LINE RULE, by commas
-	says       string // of the first warning
+	want       string // LINE RULE, separated by commas
+	says       string // part of the first warning
 }{
 	{name: "nothing to say", text: "FROM scratch AS base\nCOPY . /\nCMD [\"/x\"]\n"},
 
@@ -158,7 +158,7 @@ var lintCases = []struct {
 	{name: "in the order of lines", text: "FROM scratch as a\nWORKDIR x\nMAINTAINER m\nCMD x\n", want: "1 FromAsCasing,2 WorkdirRelativePath,3 MaintainerDeprecated,4 JSONArgsRecommended"},
 }
 
-// lintStore is a store with the images that lintCases stand on.
+// lintStore returns a store with the base images of lintCases.
 func lintStore(t *testing.T) *store.Store {
 	t.Helper()
 	s := open(t)
@@ -191,14 +191,14 @@ func TestLint(t *testing.T) {
 			}
 			first, _, _ := strings.Cut(said, "\n")
 			if !strings.Contains(first, c.says) {
-				t.Errorf("Check(%q) says %q; want %q in it", c.text, first, c.says)
+				t.Errorf("Check(%q) warns %q; want %q in it", c.text, first, c.says)
 			}
 		})
 	}
 }
 
-// TestLintRules: each rule of BuildKit has a case where it speaks, and one next
-// to it where it must not.
+// TestLintRules checks that each rule of BuildKit has a case with a warning and a similar
+// one without.
 func TestLintRules(t *testing.T) {
 	for _, rule := range strings.Fields(`StageNameCasing FromAsCasing NoEmptyContinuation ConsistentInstructionCasing DuplicateStageName
 		ReservedStageName JSONArgsRecommended MaintainerDeprecated UndefinedArgInFrom WorkdirRelativePath UndefinedVar
@@ -224,7 +224,7 @@ func TestLintErrors(t *testing.T) {
 		{"none, none", "# check=error=true\nFROM scratch\n", "", ""},
 		{"warnings before an error", "FROM scratch as a\nBOOM\n", "1 FromAsCasing", ":2: unknown instruction: BOOM"},
 		{"warnings before a missing stage", "FROM scratch as a\nCOPY --from=b x /\nFROM scratch AS b\n", "1 FromAsCasing", ":2: COPY --from=b x /: --from=b: no earlier stage with that name"},
-		{"a directive that is none", "# check=jump=yes\nFROM scratch\n", "", `reading # check="jump=yes": invalid check option "jump"`},
+		{"an invalid directive", "# check=jump=yes\nFROM scratch\n", "", `reading # check="jump=yes": invalid check option "jump"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			found, _, err := checked(t, s, c.text, Options{})
@@ -238,7 +238,7 @@ func TestLintErrors(t *testing.T) {
 	}
 }
 
-// TestLintLeavesInstructions: looking over a Dockerfile fills nothing in.
+// TestLintLeavesInstructions checks that a check does not change the instructions.
 func TestLintLeavesInstructions(t *testing.T) {
 	text := "FROM base\nARG p=x\nENV a=$p\nCOPY $p ${p}2 /\nRUN --mount=type=cache,target=/$p true\nWORKDIR $p\nCOPY <<E /f\n$p\nE\n"
 	print := func(b *builder) string {
@@ -273,7 +273,7 @@ func TestLintLeavesInstructions(t *testing.T) {
 	}
 }
 
-// clean blanks the addresses that %+v prints.
+// clean removes the addresses that %+v prints.
 func clean(s string) string {
 	words := strings.Fields(s)
 	for i, w := range words {
@@ -284,8 +284,8 @@ func clean(s string) string {
 	return strings.Join(words, " ")
 }
 
-// TestLintUnknownBase: a base that is not there makes no variable undefined, and
-// is named.
+// TestLintUnknownBase checks that a missing base image causes no warnings about variables,
+// and is reported.
 func TestLintUnknownBase(t *testing.T) {
 	var said []string
 	n, unknown, err := Check(context.Background(), open(t), Options{Dockerfile: "-", Context: t.TempDir(),
@@ -296,7 +296,7 @@ func TestLintUnknownBase(t *testing.T) {
 	}
 }
 
-// TestLintNothing: what cannot be read cannot be looked over.
+// TestLintNothing reports a Dockerfile that cannot be read.
 func TestLintNothing(t *testing.T) {
 	for dir, want := range map[string]string{
 		t.TempDir(): "opening Dockerfile ", filepath.Join(t.TempDir(), "nowhere"): "opening the build context",
@@ -307,8 +307,8 @@ func TestLintNothing(t *testing.T) {
 	}
 }
 
-// TestLintInBuild: a build tells what a check tells, before its steps, and what
-// only the base can say when that is there.
+// TestLintInBuild checks that a build reports the same warnings as a check, before its
+// steps. Warnings that need the base image follow once the image is known.
 func TestLintInBuild(t *testing.T) {
 	if !inside(t) {
 		return
@@ -328,7 +328,7 @@ func TestLintInBuild(t *testing.T) {
 	_, err := Dockerfile(context.Background(), s, o)
 	testenv.Check(t, err)
 	if got, want := strings.Join(said[:4], ","), "1 FromAsCasing,2 UndefinedVar,4 JSONArgsRecommended,FROM base as a"; got != want {
-		t.Errorf("a build tells %q; want %q", got, want)
+		t.Errorf("a build reports %q; want %q", got, want)
 	}
 	said = nil
 	o.Stdin = strings.NewReader("# check=error=true\n" + text)
@@ -336,12 +336,11 @@ func TestLintInBuild(t *testing.T) {
 		t.Errorf("a build with check=error=true: %v", err)
 	}
 	if strings.Contains(strings.Join(said, ","), "FROM base") {
-		t.Errorf("a build that the checks refuse does steps: %q", said)
+		t.Errorf("a build with warnings as errors runs steps: %q", said)
 	}
 }
 
-// FuzzCheck: whatever a Dockerfile says, looking it over ends with warnings or
-// an error that names the file.
+// FuzzCheck checks any text: the result is warnings, or an error that names the file.
 func FuzzCheck(f *testing.F) {
 	for _, c := range lintCases {
 		f.Add(c.text)
@@ -350,7 +349,7 @@ func FuzzCheck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		_, _, err := Check(context.Background(), s, Options{Dockerfile: "-", Context: dir, Stdin: strings.NewReader(text), Progress: func(e Event) {
 			if !strings.HasPrefix(e.Warning, "Dockerfile (standard input):") || e.Rule == "" {
-				t.Errorf("Check(%q) tells %+v", text, e)
+				t.Errorf("Check(%q) reports %+v", text, e)
 			}
 		}})
 		if err != nil && !strings.HasPrefix(err.Error(), "Dockerfile (standard input):") {

@@ -137,7 +137,7 @@ func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environmen
 // A condaWork is the state of a build of an export.
 type condaWork struct {
 	CondaOptions
-	teller
+	reporter
 	ctx     context.Context
 	export  *exports.Export
 	options conda.Options
@@ -157,7 +157,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	if err != nil {
 		return nil, err
 	}
-	w := &condaWork{teller: teller{total: parts, progress: o.Progress}, ctx: ctx, close: func() {}}
+	w := &condaWork{reporter: reporter{total: parts, progress: o.Progress}, ctx: ctx, close: func() {}}
 	if w.export, err = readExport(&o, subdir); err != nil {
 		return nil, err
 	}
@@ -266,14 +266,14 @@ func exportChannels(e *exports.Export, rc *conda.Condarc) (channels []string) {
 	return channels
 }
 
-// A teller reports the progress of a build without a Dockerfile.
-type teller struct {
+// A reporter reports the progress of a build without a Dockerfile.
+type reporter struct {
 	step, last, total int // step is the current one; others may start and end within it
 	progress          func(Event)
 }
 
 // begin starts the next step; done ends it.
-func (t *teller) begin() (done func()) {
+func (t *reporter) begin() (done func()) {
 	before := t.step
 	t.last++
 	t.step = t.last
@@ -281,20 +281,20 @@ func (t *teller) begin() (done func()) {
 }
 
 // fetched reports the bytes of a download.
-func (t *teller) fetched(done, total int64) {
+func (t *reporter) fetched(done, total int64) {
 	if t.progress != nil {
 		t.progress(Event{Step: t.step, Total: t.total, Fetched: done, Size: total})
 	}
 }
 
 // installed reports the bytes of packages that were installed.
-func (t *teller) installed(done, total int64) {
+func (t *reporter) installed(done, total int64) {
 	if t.progress != nil {
 		t.progress(Event{Step: t.step, Total: t.total, Installed: done, Size: total})
 	}
 }
 
-func (t *teller) do(text string, work func() error) error {
+func (t *reporter) do(text string, work func() error) error {
 	defer t.begin()()
 	begun := time.Now()
 	e := Event{Step: t.step, Total: t.total, Text: text}

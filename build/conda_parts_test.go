@@ -18,7 +18,7 @@ import (
 	"hpcc/unpack"
 )
 
-// condaPackage writes a package of files with text.
+// condaPackage writes a conda package with these files.
 func condaPackage(t testing.TB, dir, name string, files map[string]string) string {
 	t.Helper()
 	enc, err := zstd.NewWriter(nil)
@@ -57,8 +57,8 @@ func condaPackage(t testing.TB, dir, name string, files map[string]string) strin
 	return p
 }
 
-// The tree of an environment is made without reading its layers again, and is what they
-// come to.
+// TestCondaParts builds the tree of an environment without reading its layers again. The
+// tree equals the unpacked layers.
 func TestCondaParts(t *testing.T) {
 	s, dir := open(t), t.TempDir()
 	list := filepath.Join(dir, "list.txt")
@@ -91,7 +91,7 @@ func TestCondaParts(t *testing.T) {
 		t.Errorf("Report = %+v; want %+v", gotRep, rep)
 	}
 	if a, b := outline(t, got), outline(t, want); a != b {
-		t.Errorf("the tree is\n%s\nthe layers come to\n%s", a, b)
+		t.Errorf("the tree is\n%s\nthe unpacked layers are\n%s", a, b)
 	}
 }
 

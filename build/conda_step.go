@@ -24,12 +24,12 @@ import (
 // of the image built so far, cached by all inputs.
 type condaRunner struct {
 	*builder
-	*teller
+	*reporter
 	base   func() (v1.Image, error)
 	ground *stage // start of the last step, which often is the same for the next
 }
 
-// runner returns the function that runs steps, or the reason why none can run.
+// runner returns the function that runs steps, or the reason why steps cannot run.
 func (w *condaWork) runner(s *store.Store) (program.StepFunc, string, error) {
 	switch err := runtime.CanRun(w.Platform.Architecture); {
 	case w.NoRun:
@@ -43,7 +43,7 @@ func (w *condaWork) runner(s *store.Store) (program.StepFunc, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	r := &condaRunner{builder: b, teller: &w.teller, base: w.base}
+	r := &condaRunner{builder: b, reporter: &w.reporter, base: w.base}
 	w.close = func() {
 		if b.work != "" {
 			_ = disk.RemoveAll(b.work)
@@ -58,10 +58,10 @@ func (r *condaRunner) step(ctx context.Context, x program.Step) (v1.Layer, error
 	if err != nil {
 		return nil, err
 	}
-	r.teller.total++
+	r.reporter.total++
 	defer r.begin()()
-	st.number, r.builder.total = r.teller.step, r.teller.total
-	st.tell(Event{Text: x.Text})
+	st.number, r.builder.total = r.reporter.step, r.reporter.total
+	st.report(Event{Text: x.Text})
 	begun := time.Now()
 	err = r.prepare(ctx, st, x)
 	cached := false
@@ -80,7 +80,7 @@ func (r *condaRunner) step(ctx context.Context, x program.Step) (v1.Layer, error
 	if cached {
 		e.Saved = max(0, st.saved-e.Took)
 	}
-	st.tell(e)
+	st.report(e)
 	return st.added[len(st.added)-1].Layer, nil
 }
 
@@ -131,12 +131,12 @@ func (r *condaRunner) stage(x program.Step) (*stage, error) {
 		r.ground = &stage{b: r.builder, platform: r.Platform, base: emptyImage(), config: cfg, key: below,
 			tree: &tree{b: r.builder, image: base, pending: slices.Clone(x.Below)}}
 	}
-	words := []string{below, "step", x.Path, x.Dir, r.stamp.String(), strings.Join(x.Args, "\x00"), strings.Join(x.Env, "\x00")}
+	parts := []string{below, "step", x.Path, x.Dir, r.stamp.String(), strings.Join(x.Args, "\x00"), strings.Join(x.Env, "\x00")}
 	with, err := diffIDs(x.With)
 	if err != nil {
 		return nil, err
 	}
-	return &stage{b: r.builder, platform: r.Platform, base: r.ground.base, config: r.ground.config, key: digestOf(append(words, with...)...), tree: &tree{b: r.builder}}, nil
+	return &stage{b: r.builder, platform: r.Platform, base: r.ground.base, config: r.ground.config, key: digestOf(append(parts, with...)...), tree: &tree{b: r.builder}}, nil
 }
 
 // prepare assembles the tree of a step, unless its result is cached. Layers that several

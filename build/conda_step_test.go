@@ -20,7 +20,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// oneFile is a layer of one file.
+// oneFile returns a layer with one file.
 func oneFile(t testing.TB, s *store.Store, name, text string) v1.Layer {
 	t.Helper()
 	info, err := s.PutLayer(t.Context(), types.OCILayer, func(w io.Writer) error {
@@ -37,12 +37,12 @@ func oneFile(t testing.TB, s *store.Store, name, text string) v1.Layer {
 	return l
 }
 
-// stepsOn prepares steps on a base image.
-func stepsOn(t testing.TB, s *store.Store, base v1.Image, told *[]Event) program.StepFunc {
+// stepsOn returns the function that runs steps on a base image, and collects their events.
+func stepsOn(t testing.TB, s *store.Store, base v1.Image, events *[]Event) program.StepFunc {
 	t.Helper()
 	_, err := s.Put(t.Context(), "base", base)
 	testenv.Check(t, err)
-	w := &condaWork{teller: teller{total: 3, progress: func(e Event) { *told = append(*told, e) }}, base: func() (v1.Image, error) { return s.Get("base", nil) }, close: func() {}}
+	w := &condaWork{reporter: reporter{total: 3, progress: func(e Event) { *events = append(*events, e) }}, base: func() (v1.Image, error) { return s.Get("base", nil) }, close: func() {}}
 	w.Platform = hostPlatform()
 	step, why, err := w.runner(s)
 	if err != nil || step == nil {
@@ -52,7 +52,7 @@ func stepsOn(t testing.TB, s *store.Store, base v1.Image, told *[]Event) program
 	return step
 }
 
-// entries list a layer: name, time, text.
+// entries lists the name, time and text of each file in a layer.
 func entries(t testing.TB, l v1.Layer) string {
 	t.Helper()
 	if l == nil {
@@ -74,8 +74,8 @@ func entries(t testing.TB, l v1.Layer) string {
 	}
 }
 
-// A step sees the environment and what it is given, as root; what it changes is a
-// layer, whether there is an overlay or not; the same step is done once.
+// TestCondaStep runs steps as root of an environment. The changes of a step become a layer,
+// with and without an overlay, and the same step runs once.
 func TestCondaStep(t *testing.T) {
 	if os.Getenv(insideMark) == "" {
 		for _, ns := range []uintptr{syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS, syscall.CLONE_NEWUSER} {
@@ -86,20 +86,20 @@ func TestCondaStep(t *testing.T) {
 	s := open(t)
 	img, err := mutate.Config(busybox(t), v1.Config{Env: []string{defaultPath, "OF_BASE=1"}, User: "app"})
 	testenv.Check(t, err)
-	var told []Event
-	step := stepsOn(t, s, img, &told)
+	var events []Event
+	step := stepsOn(t, s, img, &events)
 	x := program.Step{Text: "do it", Below: []v1.Layer{oneFile(t, s, "env/below", "a")}, With: []v1.Layer{oneFile(t, s, "tool/run", "cat /env/below; id -u; echo $OF_BASE $MINE $SOURCE_DATE_EPOCH ${PATH%%:*} $(pwd)")},
 		Args: []string{"/bin/sh", "-c", "mkdir -p /.hpcc/tmp && echo x >/.hpcc/tmp/x && sh /tool/run >/env/made"}, Env: []string{"MINE=2"}, Path: "/env/bin", Dir: "/env"}
 	want := "env/ 315532800 ; env/made 315532800 a0\n1 2 315532800 /env/bin /env"
 	for _, cached := range []bool{false, true} {
-		told = nil
+		events = nil
 		l, err := step(t.Context(), x)
 		testenv.Check(t, err)
 		if got := entries(t, l); got != want {
 			t.Errorf("the layer is %q; want %q", got, want)
 		}
-		if last := told[len(told)-1]; last.Text != "do it" || !last.Done || last.Cached != cached || last.Total < 4 {
-			t.Errorf("cached %v: told %+v", cached, last)
+		if last := events[len(events)-1]; last.Text != "do it" || !last.Done || last.Cached != cached || last.Total < 4 {
+			t.Errorf("cached %v: reported %+v", cached, last)
 		}
 	}
 	for what, change := range map[string]func(x *program.Step){
@@ -111,7 +111,7 @@ func TestCondaStep(t *testing.T) {
 		y := x
 		change(&y)
 		if l, err := step(t.Context(), y); err != nil || entries(t, l) == want {
-			t.Errorf("another %q is the same step (%v)", what, err)
+			t.Errorf("a step with another %q has the same key (%v)", what, err)
 		}
 	}
 	x.Args = []string{"/bin/sh", "-c", "cat /tool/run >/dev/null; true"}
@@ -125,7 +125,7 @@ func TestCondaStep(t *testing.T) {
 	}
 }
 
-// Where no program can run it is said, and why.
+// TestCondaStepCannot reports why no program can run.
 func TestCondaStepCannot(t *testing.T) {
 	if !inside(t) {
 		return
@@ -133,8 +133,8 @@ func TestCondaStepCannot(t *testing.T) {
 	s := open(t)
 	bare, err := mutate.AppendLayers(emptyImage(), oneFile(t, s, "x", "1"))
 	testenv.Check(t, err)
-	var told []Event
-	if _, err := stepsOn(t, s, bare, &told)(context.Background(), program.Step{Text: "x", Args: []string{"/bin/sh"}, Dir: "/"}); !errors.Is(err, program.ErrCannotRun) {
+	var events []Event
+	if _, err := stepsOn(t, s, bare, &events)(context.Background(), program.Step{Text: "x", Args: []string{"/bin/sh"}, Dir: "/"}); !errors.Is(err, program.ErrCannotRun) {
 		t.Errorf("an image without a shell: %v", err)
 	}
 	for want, change := range map[string]func(w *condaWork){

@@ -30,7 +30,7 @@ type channelBase struct {
 	options CondaOptions
 	conda   conda.Options
 	plan    func() (*conda.Plan, error) // computed once
-	told    []string                    // notes, set by image
+	noted   []string                    // notes of the image, set by image
 }
 
 func newChannelBase(ctx context.Context, e *exports.Export, version string, o CondaOptions, co conda.Options) *channelBase {
@@ -64,7 +64,7 @@ func (b *channelBase) image(ctx context.Context, s *store.Store) (v1.Image, erro
 	if err != nil {
 		return nil, err
 	}
-	b.told = env.Notes
+	b.noted = env.Notes
 	var add []mutate.Addendum
 	for _, l := range layers {
 		add = append(add, mutate.Addendum{Layer: l, History: v1.History{Created: v1.Time{Time: when},
@@ -128,5 +128,5 @@ func (b *channelBase) notes() []string {
 	if err != nil {
 		return nil
 	}
-	return slices.Concat(plan.Notes, b.told)
+	return slices.Concat(plan.Notes, b.noted)
 }

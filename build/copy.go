@@ -97,11 +97,11 @@ func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job 
 	same, ok := st.same(ctx, defined)
 	if !ok {
 		err := with(func() error {
-			words, err := job.words(st.b)
+			parts, err := job.keyParts(st.b)
 			if err != nil {
 				return err
 			}
-			same = digestOf(append([]string{job.parent(st), "COPY --from", job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, job.text()}, words...)...)
+			same = digestOf(append([]string{job.parent(st), "COPY --from", job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, job.text()}, parts...)...)
 			return st.learn(defined, result{Same: same})
 		})
 		if err != nil {
@@ -113,15 +113,15 @@ func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job 
 	})
 }
 
-// words returns strings that identify the sources' content: bytes, modes, owners, times.
-func (j *copyJob) words(b *builder) ([]string, error) {
-	var words []string
+// keyParts returns strings that identify the sources' content: bytes, modes, owners, times.
+func (j *copyJob) keyParts(b *builder) ([]string, error) {
+	var parts []string
 	for i := range j.sources {
 		d, err := j.sources[i].Digest()
 		if err != nil {
 			return nil, fmt.Errorf("reading the files to copy: %w", err)
 		}
-		words = append(words, d)
+		parts = append(parts, d)
 		if !j.keep {
 			continue
 		}
@@ -130,9 +130,9 @@ func (j *copyJob) words(b *builder) ([]string, error) {
 			e := j.header(b, it, "")
 			fmt.Fprintf(h, "%o %d %d %d %q\n", e.Mode, e.Uid, e.Gid, e.ModTime.Unix(), e.PAXRecords)
 		}
-		words = append(words, string(h.Sum(nil)))
+		parts = append(parts, string(h.Sum(nil)))
 	}
-	return words, nil
+	return parts, nil
 }
 
 // add executes ADD, for local files and archives, URLs and repositories.
@@ -200,12 +200,12 @@ func (st *stage) copyJob(sd instructions.SourcesAndDest, chmod string) (*copyJob
 
 // place runs the step of a job with local sources. The key includes their bytes.
 func (st *stage) place(ctx context.Context, text, kind string, j *copyJob) (bool, error) {
-	words, err := j.words(st.b)
+	parts, err := j.keyParts(st.b)
 	if err != nil {
 		return false, err
 	}
-	words = append([]string{j.parent(st), "COPY", kind, j.dest, strconv.FormatBool(j.isDir), j.modeText, j.chown, j.text()}, words...)
-	return j.write(ctx, st, text, digestOf(words...), func(dir string, w *unpack.LayerWriter) error { return j.into(ctx, st.b, dir, w) })
+	parts = append([]string{j.parent(st), "COPY", kind, j.dest, strconv.FormatBool(j.isDir), j.modeText, j.chown, j.text()}, parts...)
+	return j.write(ctx, st, text, digestOf(parts...), func(dir string, w *unpack.LayerWriter) error { return j.into(ctx, st.b, dir, w) })
 }
 
 // linked sets --link. It refuses names in --chown, which cannot be looked up in an empty

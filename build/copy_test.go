@@ -9,8 +9,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A copied directory never reaches a directory of the host by a link that the
-// image has.
+// TestCopyOntoLinkToHost checks that a copied directory never reaches a directory of the
+// host through a link of the image.
 func TestCopyOntoLinkToHost(t *testing.T) {
 	if !inside(t) {
 		return
@@ -21,7 +21,7 @@ func TestCopyOntoLinkToHost(t *testing.T) {
 	testenv.Check(t, os.Symlink(host, filepath.Join(dir, "links/sub")))
 	testenv.Check(t, os.Chmod(filepath.Join(dir, "d/sub"), 0o711))
 	if _, _, err := built(t, open(t), "FROM scratch\nCOPY links /to\nCOPY d /to\n", Options{Context: dir}); err == nil || !strings.Contains(err.Error(), "/to/sub is a link") {
-		t.Errorf("copying onto a link that leads to no directory of the image: %v", err)
+		t.Errorf("copying to a link whose target is not a directory of the image: %v", err)
 	}
 	fi, err := os.Stat(host)
 	if err != nil || fi.Mode().Perm() != 0o750 {
@@ -32,7 +32,7 @@ func TestCopyOntoLinkToHost(t *testing.T) {
 	}
 }
 
-// The layer of COPY --link depends on what is copied alone.
+// TestLinkedStepIsKept checks that the layer of COPY --link depends only on the copied files.
 func TestLinkedStepIsKept(t *testing.T) {
 	if !inside(t) {
 		return
@@ -44,14 +44,14 @@ func TestLinkedStepIsKept(t *testing.T) {
 	testenv.Check(t, os.WriteFile(filepath.Join(dir, "a"), []byte("other"), 0o644))
 	img, worked := must(t, s, text, Options{Context: dir})
 	if got := strings.Join(worked, "; "); got != "COPY a /a; COPY b /c" {
-		t.Errorf("after a change below %q are done; want those without --link", got)
+		t.Errorf("after a change in an earlier layer, the steps %q run again; want those without --link", got)
 	}
 	if got, want := content(t, img), "a 644 other\nc 644 2\nd/ 755\nd/b 644 2"; got != want {
 		t.Errorf("the image holds %q; want %q", got, want)
 	}
 	fresh, _ := must(t, open(t), text, Options{Context: dir})
 	if digest(t, img) != digest(t, fresh) {
-		t.Error("with the kept layer the image is another one")
+		t.Error("the image with the cached layer has another digest")
 	}
 }
 

@@ -68,7 +68,7 @@ func withEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1
 func (st *stage) entryStep(ctx context.Context) error {
 	text := "hpcc entry"
 	st.number++
-	st.tell(Event{Text: text})
+	st.report(Event{Text: text})
 	begun := time.Now()
 	st.saved = 0
 	cached, err := st.addEntry(ctx)
@@ -80,7 +80,7 @@ func (st *stage) entryStep(ctx context.Context) error {
 	if cached {
 		e.Saved = max(0, st.saved-e.Took)
 	}
-	st.tell(e)
+	st.report(e)
 	return nil
 }
 

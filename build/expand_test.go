@@ -17,7 +17,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// changesFiles says whether an instruction is a step.
+// changesFiles reports whether an instruction is a step.
 func changesFiles(c instructions.Command) bool {
 	switch c.(type) {
 	case *instructions.RunCommand, *instructions.CopyCommand, *instructions.AddCommand, *instructions.WorkdirCommand:
@@ -26,7 +26,7 @@ func changesFiles(c instructions.Command) bool {
 	return false
 }
 
-// The scopes of variables: the Dockerfile reference, "ARG" and "ENV".
+// TestVariables checks the scopes of variables (Dockerfile reference, "ARG" and "ENV").
 func TestVariables(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
@@ -70,7 +70,7 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// What instructions leave in the configuration.
+// TestConfiguration checks the configuration that instructions set.
 func TestConfiguration(t *testing.T) {
 	const text = `FROM scratch
 ENV P=81 U=me V=/a
@@ -115,7 +115,8 @@ func keys(m map[string]struct{}) string {
 	return strings.Join(out, " ")
 }
 
-// A new ENTRYPOINT takes back the CMD of the image below, not the stage's own.
+// TestEntrypointAndCmd checks that a new ENTRYPOINT resets the CMD of the base image, but
+// not the stage's own.
 func TestEntrypointAndCmd(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"FROM a\nENTRYPOINT [\"e\"]", ""},
@@ -131,7 +132,7 @@ func TestEntrypointAndCmd(t *testing.T) {
 	}
 }
 
-// triggering keeps an image in the store that has triggers and nothing else.
+// triggering stores an image that has only triggers.
 func triggering(t *testing.T, s *store.Store, name string, triggers ...string) {
 	t.Helper()
 	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: goruntime.GOARCH, RootFS: v1.RootFS{Type: "layers"},

@@ -18,16 +18,16 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// judgeMark asks for TestJudge: it needs root and buildah.
+// judgeMark is the environment variable that enables TestJudge, which needs root and buildah.
 const judgeMark = "HPCC_JUDGE"
 
-// judges are how many buildah run at a time, each with a storage of its own.
+// judges is the number of buildah processes that run at a time, each with its own storage.
 const judges = 2
 
-// TestJudge builds the table with "buildah bud" as root and compares what it
-// makes with what the table expects. Each difference stands in its case, in
-// "differs", with the reason; one that is not there fails the test, and so does
-// one that is there and is no more.
+// TestJudge builds the table with "buildah bud" as root and compares the images with those
+// that the table expects. The file "differs" of a case lists the known differences, with
+// the reason. An unlisted difference fails the test, and so does a listed one that no
+// longer exists.
 func TestJudge(t *testing.T) {
 	if os.Getenv(judgeMark) == "" {
 		t.Skipf("needs root and buildah: %s=1 asks for it", judgeMark)
@@ -79,8 +79,8 @@ func (j *judge) path(name string) string { return filepath.Join(j.dir, name) }
 // the next start succeeds.
 const startFault = "sealing memfd copy: Device or resource busy"
 
-// buildah runs buildah and returns what it prints. It tries three times to get
-// past startFault.
+// buildah runs buildah and returns its output. It makes up to three attempts because of
+// startFault.
 func (j *judge) buildah(args ...string) (string, error) {
 	for try := 1; ; try++ {
 		cmd := exec.Command("buildah", append([]string{"--root", j.path("root"), "--runroot", j.path("run"), "--storage-driver", "vfs"}, args...)...)
@@ -92,7 +92,7 @@ func (j *judge) buildah(args ...string) (string, error) {
 	}
 }
 
-// build makes an image with "buildah bud".
+// build builds an image with "buildah bud".
 func (j *judge) build(file, ctx string, flags []string, as string) (v1.Image, string, error) {
 	archive := j.path(as + ".tar")
 	if err := os.Remove(archive); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -121,7 +121,7 @@ func (j *judge) judge(t *testing.T, c *tableCase, served string) {
 		if err == nil {
 			out, err = j.buildah("pull", "docker-archive:"+j.path("base.tar"))
 		}
-		if err != nil { // what is built on it fails too
+		if err != nil { // dependent images would fail too
 			c.judged(t, failed, out)
 			return
 		}
@@ -129,7 +129,7 @@ func (j *judge) judge(t *testing.T, c *tableCase, served string) {
 	}
 	ctx := c.context(t, dir)
 	flags := c.flags(ctx, served)
-	c.options(t, ctx, flags) // makes the sockets
+	c.options(t, ctx, flags) // creates the sockets
 	file := filepath.Join(ctx, "Dockerfile")
 	got := failed
 	img, out, err := j.build(file, ctx, flags, "case")
@@ -139,16 +139,15 @@ func (j *judge) judge(t *testing.T, c *tableCase, served string) {
 	c.judged(t, got, out)
 }
 
-// failed is the outcome of a build that fails: builders may do so each in its
-// own words.
+// failed is the outcome of a failed build. Builders may differ in their messages.
 const failed = "fails\n"
 
-// varies stands for the lines of a difference that is another one each time, or
-// on each machine.
+// varies replaces the lines of a difference that changes from run to run or from machine
+// to machine.
 const varies = "? varies\n"
 
-// judged holds what buildah came to, to the table and the differences that the
-// case lists; out is what it said.
+// judged compares buildah's outcome with the table and with the listed differences of the
+// case. out is buildah's output.
 func (c *tableCase) judged(t *testing.T, got, out string) {
 	reason, listed := c.differs()
 	diff := lineDiff(c.own["want"], got)
@@ -171,15 +170,15 @@ func (c *tableCase) judged(t *testing.T, got, out string) {
 		}
 		c.set("differs", reason+diff)
 	case diff == "" && listed != "":
-		t.Errorf("buildah and the table agree; \"differs\" must go:\n%s", listed)
+		t.Errorf("buildah and the table agree; remove \"differs\":\n%s", listed)
 	case diff != listed:
-		t.Errorf("buildah differs (-table +buildah):\n%s\"differs\" lists:\n%s\nbuildah says:\n%s", diff, listed, out)
+		t.Errorf("buildah differs (-table +buildah):\n%s\"differs\" lists:\n%s\nbuildah prints:\n%s", diff, listed, out)
 	case diff != "" && (reason == "" || strings.HasPrefix(reason, "TODO")):
 		t.Errorf("\"differs\" gives no reason for\n%s", diff)
 	}
 }
 
-// differs is what a case says about buildah: the reason, and the lines that differ.
+// differs returns the listed differences of buildah: the reason, and the lines.
 func (c *tableCase) differs() (reason, lines string) {
 	for line := range strings.Lines(c.own["differs"]) {
 		if strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "+ ") || line == varies {

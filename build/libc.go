@@ -16,7 +16,7 @@ import (
 	"hpcc/unpack"
 )
 
-// maxLibc limits the bytes that are read of a C library; none has 4 MB.
+// maxLibc limits the bytes that are read of a C library. C libraries are below 4 MB.
 const maxLibc = 16 << 20
 
 // libcBanner matches the version text in every GNU C library (csu/version.c).

@@ -45,7 +45,7 @@ func isOctal(s string) bool {
 	return err == nil
 }
 
-// parseClause parses classes, operator and permissions; x tells whether X means x.
+// parseClause parses classes, operator and permissions; x reports whether X means x.
 func parseClause(c string) (func(m uint32, x bool) uint32, error) {
 	i := strings.IndexAny(c, "+-=")
 	if i < 0 || strings.Trim(c[:i], "ugoa") != "" || (strings.Trim(c[i+1:], "rwxXst") != "" && strings.Trim(c[i+1:], "ugo") != "") {

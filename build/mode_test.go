@@ -41,12 +41,12 @@ func TestParseMode(t *testing.T) {
 			continue
 		}
 		if got := f(test.old, test.dir); got != test.want {
-			t.Errorf("parseMode(%q) makes %v %v; want %v", test.in, test.old, got, test.want)
+			t.Errorf("parseMode(%q) changes %v to %v; want %v", test.in, test.old, got, test.want)
 		}
 	}
 	for _, bad := range []string{"", "8", "77777", "u", "u~x", "x+u", "u+q", "u+x,", "rwx", "-1", "u=gr"} {
 		if _, err := parseMode(bad); err == nil {
-			t.Errorf("parseMode(%q) is taken", bad)
+			t.Errorf("parseMode(%q) = nil error; want an error", bad)
 		}
 	}
 }

@@ -42,15 +42,15 @@ func (s *mountSet) close() {
 	}
 }
 
-// mountWords returns the part of a RUN's key from its mounts: their targets, and the
+// mountKeyParts returns the part of a RUN's key from its mounts: their targets, and the
 // content of bind mounts. Caches, secrets and sockets do not count (Dockerfile reference,
 // "RUN --mount").
-func (st *stage) mountWords(ctx context.Context, ms []*instructions.Mount) ([]string, error) {
-	var words []string
+func (st *stage) mountKeyParts(ctx context.Context, ms []*instructions.Mount) ([]string, error) {
+	var parts []string
 	for _, m := range ms {
-		words = append(words, "--mount", string(m.Type), st.mountTarget(m), m.Source, strconv.FormatBool(m.ReadOnly))
+		parts = append(parts, "--mount", string(m.Type), st.mountTarget(m), m.Source, strconv.FormatBool(m.ReadOnly))
 		if m.Type == instructions.MountTypeSecret && m.Env != nil {
-			words = append(words, *m.Env)
+			parts = append(parts, *m.Env)
 		}
 		if m.Type != instructions.MountTypeBind && (m.Type != instructions.MountTypeCache || m.From == "") {
 			continue
@@ -59,9 +59,9 @@ func (st *stage) mountWords(ctx context.Context, ms []*instructions.Mount) ([]st
 		if err != nil {
 			return nil, err
 		}
-		words = append(words, key)
+		parts = append(parts, key)
 	}
-	return words, nil
+	return parts, nil
 }
 
 // mountKey identifies the content of a mount, by the key of a stage or image or the digest

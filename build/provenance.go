@@ -135,7 +135,7 @@ func (in *Inputs) Provenance(o ProvenanceOptions) attest.Statement {
 	m.Completeness.ResolvedDependencies = !in.partly
 	m.Hermetic = !in.partly && !in.networks
 	if o.Max {
-		in.tellAll(def, m)
+		in.addRecipe(def, m)
 	} else {
 		m.Completeness.Request = !withhold(&def.ExternalParameters.Request)
 	}
@@ -154,8 +154,8 @@ func withhold(r *request) bool {
 	return held
 }
 
-// tellAll adds the Dockerfile and its steps, with line numbers.
-func (in *Inputs) tellAll(def *buildDefinition, m *metadata) {
+// addRecipe adds the Dockerfile and its steps, with line numbers.
+func (in *Inputs) addRecipe(def *buildDefinition, m *metadata) {
 	if len(in.steps) == 0 {
 		return // an environment has no Dockerfile
 	}

@@ -17,8 +17,9 @@ func provenanceText(t *testing.T, in *Inputs, o ProvenanceOptions) string {
 	return string(b)
 }
 
-// What must be told in each mode, and what in none.
-func TestProvenanceTells(t *testing.T) {
+// TestProvenanceContent checks the content of a provenance in both modes, and the absence
+// of private data.
+func TestProvenanceContent(t *testing.T) {
 	in := &Inputs{}
 	in.recipe(Options{
 		Context: "/home/someone/project", Dockerfile: "/home/someone/project/sub/My.Dockerfile", Target: "app", Platform: hostPlatform(),
@@ -51,7 +52,8 @@ func TestProvenanceTells(t *testing.T) {
 	}
 }
 
-// A Dockerfile outside of its context is told by its name alone.
+// TestProvenancePath checks that only the name of a Dockerfile outside of its context is
+// recorded.
 func TestProvenancePath(t *testing.T) {
 	for _, c := range []struct{ file, context, want string }{
 		{"", ".", "Dockerfile"}, {"-", ".", "Dockerfile"}, {"a/b", "a", "b"}, {"a/b/c", "a", "b/c"}, {"/x/y/F", "a", "F"}, {"../F", ".", "F"}, {"F", "https://h/r.git", "F"},

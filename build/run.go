@@ -56,15 +56,15 @@ func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, err
 	cwd := st.absolute(".")
 	mounts := instructions.GetMounts(c)
 	nameSockets(mounts)
-	words, err := st.mountWords(ctx, mounts)
+	parts, err := st.mountKeyParts(ctx, mounts)
 	if err != nil {
 		return false, err
 	}
 	if isolated {
-		words = append(words, "--network=none")
+		parts = append(parts, "--network=none")
 	}
-	words = append([]string{st.key, "RUN", cwd, st.config.Config.User, script, strings.Join(args, "\x00")}, words...)
-	key := digestOf(append(words, env...)...)
+	parts = append([]string{st.key, "RUN", cwd, st.config.Config.User, script, strings.Join(args, "\x00")}, parts...)
+	key := digestOf(append(parts, env...)...)
 	text := "RUN " + strings.Join(args, " ")
 	if named := pairs(st.buildArgs); len(named) > 0 {
 		text = fmt.Sprintf("RUN |%d %s %s", len(named), strings.Join(named, " "), strings.Join(args, " "))
@@ -185,17 +185,17 @@ func (st *stage) execute(ctx context.Context, dir string, p *command) error {
 // unknown to the kernel, so they are also applied to the programs' view.
 func (st *stage) notes() *fakeroot.Notes {
 	n := st.tree.notes
-	heard := &fakeroot.Notes{Owner: n.Owner, Mode: n.Mode, SetAttr: n.SetAttr, RemoveAttr: n.RemoveAttr}
-	heard.Lost = func() {
-		if !st.unheard.Swap(true) {
+	recorded := &fakeroot.Notes{Owner: n.Owner, Mode: n.Mode, SetAttr: n.SetAttr, RemoveAttr: n.RemoveAttr}
+	recorded.Lost = func() {
+		if !st.lostOwners.Swap(true) {
 			st.b.report(Event{Warning: "this host allows neither seccomp notification (Linux 5.0) nor ptrace: of a RUN, the " + ownersLost +
 				"; the image's history says so, and the step is not cached. Build on another host, or ask for ptrace"})
 		}
 	}
 	if n.InMemory() {
-		heard.GetAttr, heard.ListAttr = n.GetAttr, n.ListAttr
+		recorded.GetAttr, recorded.ListAttr = n.GetAttr, n.ListAttr
 	}
-	return heard
+	return recorded
 }
 
 // full returns a hint if the file system of steps is full: programs often do not report it.

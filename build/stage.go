@@ -25,22 +25,22 @@ import (
 
 // A stage is the state of one FROM during the build.
 type stage struct {
-	b         *builder
-	index     int
-	number    int // number of the current step
-	platform  *v1.Platform
-	base      v1.Image
-	config    *v1.ConfigFile
-	added     []mutate.Addendum // layers of this build on top of base
-	key       string            // digest of everything that determines the file system
-	tree      *tree
-	buildArgs map[string]string // ARGs that no later ENV of the same name has replaced
-	ownCmd    bool              // the stage has a CMD of its own
-	interval  time.Duration     // the health check's start interval, which v1.HealthConfig lacks
-	steps     []madeStep        // steps that changed the file system, including those of stages below
-	saved     time.Duration     // original duration of the current cached step
-	fetched   atomic.Bool       // something was downloaded
-	unheard   atomic.Bool       // the current step's changes of owners are lost
+	b          *builder
+	index      int
+	number     int // number of the current step
+	platform   *v1.Platform
+	base       v1.Image
+	config     *v1.ConfigFile
+	added      []mutate.Addendum // layers of this build on top of base
+	key        string            // digest of everything that determines the file system
+	tree       *tree
+	buildArgs  map[string]string // ARGs that no later ENV of the same name has replaced
+	ownCmd     bool              // the stage has a CMD of its own
+	interval   time.Duration     // the health check's start interval, which v1.HealthConfig lacks
+	steps      []keyedResult     // steps that changed the file system, including those of stages below
+	saved      time.Duration     // original duration of the current cached step
+	fetched    atomic.Bool       // something was downloaded
+	lostOwners atomic.Bool       // the current step's changes of owners are lost
 }
 
 // start initializes the stage with an image.
@@ -59,7 +59,7 @@ func (st *stage) start(img v1.Image, cfg *v1.ConfigFile) {
 func (st *stage) continueFrom(p *stage) {
 	st.base, st.config, st.key, st.interval = p.base, p.config.DeepCopy(), p.key, p.interval
 	st.added = append([]mutate.Addendum(nil), p.added...)
-	st.steps = append([]madeStep(nil), p.steps...)
+	st.steps = append([]keyedResult(nil), p.steps...)
 	maps.Copy(st.buildArgs, p.buildArgs)
 	st.tree = p.tree.fork()
 }
@@ -132,7 +132,7 @@ func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Ra
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	st.tell(Event{Text: text})
+	st.report(Event{Text: text})
 	begun := time.Now()
 	st.saved = 0
 	err := st.expand(c)
@@ -160,7 +160,7 @@ func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Ra
 	if cached {
 		e.Saved = max(0, st.saved-e.Took)
 	}
-	st.tell(e)
+	st.report(e)
 	return nil
 }
 

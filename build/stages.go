@@ -138,8 +138,8 @@ func written(c instructions.Command) string {
 	return c.Name()
 }
 
-// A making is a stage that is built once, by the first user.
-type making struct {
+// A stageBuild is a stage that is built once, by the first user.
+type stageBuild struct {
 	once  sync.Once
 	stage *stage
 	err   error
@@ -149,10 +149,10 @@ type making struct {
 // need it.
 func (b *builder) finished(ctx context.Context, i int) (*stage, error) {
 	b.mu.Lock()
-	m := b.made[i]
+	m := b.builds[i]
 	if m == nil {
-		m = &making{}
-		b.made[i] = m
+		m = &stageBuild{}
+		b.builds[i] = m
 	}
 	b.mu.Unlock()
 	m.once.Do(func() { m.stage, m.err = b.buildStage(ctx, i) })
@@ -169,13 +169,13 @@ func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 	}
 	st := &stage{b: b, index: i, number: b.first(i), buildArgs: map[string]string{}}
 	begun := time.Now()
-	st.tell(Event{Text: def.SourceCode})
+	st.report(Event{Text: def.SourceCode})
 	b.Inputs.did(i, def.SourceCode, def.Location, nil)
 	if err := b.from(ctx, st); err != nil {
 		st.fail(ctx, def.SourceCode, begun)
 		return nil, b.at(def.Location, def.SourceCode, err)
 	}
-	st.tell(Event{Text: def.SourceCode, Done: true, Cached: !st.fetched.Load(), Took: time.Since(begun)})
+	st.report(Event{Text: def.SourceCode, Done: true, Cached: !st.fetched.Load(), Took: time.Since(begun)})
 	triggers := st.config.Config.OnBuild
 	st.config.Config.OnBuild = nil
 	for _, t := range triggers {

@@ -21,9 +21,9 @@ const keyVersion = "hpcc step 6"
 
 // digestOf returns the key of a step: a digest of its strings, each with its length, so that
 // different lists never collide.
-func digestOf(words ...string) string {
+func digestOf(parts ...string) string {
 	h := sha256.New()
-	for _, w := range append([]string{keyVersion}, words...) {
+	for _, w := range append([]string{keyVersion}, parts...) {
 		_ = binary.Write(h, binary.LittleEndian, uint64(len(w)))
 		_, _ = io.WriteString(h, w)
 	}
@@ -37,8 +37,8 @@ type result struct {
 	Same    string           `json:"same,omitempty"`
 	Seconds float64          `json:"seconds,omitempty"` // duration of the step; missing in older records
 
-	inTree  bool // the stage's tree already has the change
-	unheard bool // owners were lost: another host could give a different layer
+	inTree     bool // the stage's tree already has the change
+	lostOwners bool // owners were lost: another host could give a different layer
 }
 
 // change executes an instruction that changes the file system. key must include all inputs.
@@ -92,18 +92,18 @@ func (st *stage) step(ctx context.Context, text, key string, make func() (result
 			}
 			res.Seconds = time.Since(begun).Round(time.Millisecond).Seconds()
 		}
-		if res.unheard {
-			st.key = digestOf(key, "unheard")
+		if res.lostOwners {
+			st.key = digestOf(key, "lostOwners")
 		} else if err := st.learn(key, res); err != nil {
 			return false, err
 		}
 	} else {
-		st.steps = append(st.steps, madeStep{key, res})
+		st.steps = append(st.steps, keyedResult{key, res})
 	}
 	if ok {
 		st.saved = time.Duration(min(max(0, res.Seconds), 1e9) * float64(time.Second)) // do not trust the record
 	}
-	if res.unheard {
+	if res.lostOwners {
 		defer st.mark()
 	}
 	if res.Layer == nil {
@@ -130,7 +130,7 @@ func (st *stage) learn(key string, res result) error {
 	if err != nil {
 		return fmt.Errorf("keeping the step in the cache: %w", err)
 	}
-	st.steps = append(st.steps, madeStep{key, res})
+	st.steps = append(st.steps, keyedResult{key, res})
 	return nil
 }
 
@@ -141,7 +141,7 @@ func (st *stage) same(ctx context.Context, defined string) (string, bool) {
 		res, ok = st.b.imported(ctx, defined)
 	}
 	if ok = ok && stepKey().MatchString(res.Same); ok {
-		st.steps = append(st.steps, madeStep{defined, res})
+		st.steps = append(st.steps, keyedResult{defined, res})
 	}
 	return res.Same, ok
 }
@@ -180,13 +180,13 @@ func (st *stage) capture(ctx context.Context, work func(dir string) error) (resu
 	if err != nil {
 		return result{}, err
 	}
-	st.unheard.Store(false)
+	st.lostOwners.Store(false)
 	if err := work(dir); err != nil {
 		st.tree.discard()
 		return result{}, err
 	}
 	res, err := st.keep(ctx, st.tree.commit)
-	res.inTree, res.unheard = true, st.unheard.Load()
+	res.inTree, res.lostOwners = true, st.lostOwners.Load()
 	return res, err
 }
 

@@ -20,7 +20,7 @@ func TestDigestOf(t *testing.T) {
 	for i, words := range [][]string{{}, {""}, {"", ""}, {"ab"}, {"a", "b"}, {"", "ab"}, {"ab", ""}, {"a", "b", ""}} {
 		d := digestOf(words...)
 		if j, ok := seen[d]; ok {
-			t.Errorf("word lists %d and %d have one key", i, j)
+			t.Errorf("lists %d and %d have the same key", i, j)
 		}
 		if again := digestOf(words...); again != d {
 			t.Errorf("digestOf(%q) = %s, then %s", words, d, again)
@@ -29,7 +29,7 @@ func TestDigestOf(t *testing.T) {
 	}
 }
 
-// The cache: what may change and what may not without a step being done again.
+// TestCacheKeys checks which changes make a step run again.
 func TestCacheKeys(t *testing.T) {
 	if !inside(t) {
 		return
@@ -42,20 +42,20 @@ func TestCacheKeys(t *testing.T) {
 		text   string
 		change func(p func(string) string) error
 		o      Options
-		want   string // the first words of the steps that are done again
+		want   string // instructions of the steps that run again
 		same   bool   // the image is the same
 	}{
 		{"nothing", text, nil, Options{}, "", true},
 		{"touched", text, func(p func(string) string) error { return os.Chtimes(p("d/a"), time.Now(), time.Now()) }, Options{}, "", true},
 		{"written again", text, func(p func(string) string) error { return os.WriteFile(p("d/a"), []byte("1"), 0o644) }, Options{}, "", true},
-		{"a file beside", text, func(p func(string) string) error { return os.WriteFile(p("z"), []byte("1"), 0o644) }, Options{}, "", true},
+		{"another file", text, func(p func(string) string) error { return os.WriteFile(p("z"), []byte("1"), 0o644) }, Options{}, "", true},
 		{"an ignored file", text, func(p func(string) string) error { return os.WriteFile(p("d/z.log"), []byte("1"), 0o644) }, Options{}, "", true},
 		{"a byte", text, func(p func(string) string) error { return os.WriteFile(p("d/a"), []byte("2"), 0o644) }, Options{}, all, false},
 		{"a mode", text, func(p func(string) string) error { return os.Chmod(p("d/a"), 0o755) }, Options{}, all, false},
 		{"a name", text, func(p func(string) string) error { return os.Rename(p("d/a"), p("d/b")) }, Options{}, all, false},
 		{"the archive", text, func(p func(string) string) error {
 			return os.WriteFile(p("a.tar"), archiveOf(t, "f in other"), 0o644)
-		}, Options{}, "ADD", true}, // the last stage has nothing of it
+		}, Options{}, "ADD", true}, // the last stage does not contain it
 		{"not unpacked", strings.Replace(text, "ADD a", "ADD --unpack=false a", 1), nil, Options{}, "ADD", true},
 		{"an argument", text, nil, Options{Args: map[string]string{"A": "1"}}, "COPY <<EOF ADD", true},
 		{"a label", strings.Replace(text, "ARG", "LABEL a=b\nARG", 1), nil, Options{}, "", true},
@@ -72,14 +72,14 @@ func TestCacheKeys(t *testing.T) {
 			c.o.Context = dir
 			first, worked := must(t, s, text, Options{Context: dir})
 			if got := heads(worked); got != all {
-				t.Fatalf("the first build does %q; want %q", got, all)
+				t.Fatalf("the first build runs %q; want %q", got, all)
 			}
 			if c.change != nil {
 				testenv.Check(t, c.change(func(n string) string { return filepath.Join(dir, n) }))
 			}
 			second, worked := must(t, s, c.text, c.o)
 			if got := heads(worked); got != c.want {
-				t.Errorf("does %q again; want %q", got, c.want)
+				t.Errorf("the steps %q run again; want %q", got, c.want)
 			}
 			if got := digest(t, first) == digest(t, second); got != c.same {
 				t.Errorf("the image is the same: %v; want %v\n%s\n--\n%s", got, c.same, content(t, first), content(t, second))
@@ -88,7 +88,7 @@ func TestCacheKeys(t *testing.T) {
 	}
 }
 
-// heads are the first words of steps: the instruction and what tells it apart.
+// heads returns a short name for each step: its instruction and a distinguishing argument.
 func heads(steps []string) string {
 	var out []string
 	for _, s := range steps {
@@ -104,7 +104,7 @@ func heads(steps []string) string {
 	return strings.Join(out, " ")
 }
 
-// Records that cannot be read and layers that are gone are not hits.
+// TestBrokenCache checks that unreadable records and missing layers are cache misses.
 func TestBrokenCache(t *testing.T) {
 	if !inside(t) {
 		return
@@ -114,7 +114,7 @@ func TestBrokenCache(t *testing.T) {
 		name string
 		harm string // what is overwritten, below the store
 		with string
-		want int // steps done again
+		want int // number of steps that run again
 	}{
 		{"empty records", "cache/build/*", "", 2},
 		{"records of another kind", "cache/build/*", "[1]", 2},
@@ -138,13 +138,14 @@ func TestBrokenCache(t *testing.T) {
 			}
 			again, worked := must(t, s, text, Options{Context: dir})
 			if len(worked) != c.want || digest(t, first) != digest(t, again) {
-				t.Errorf("does %q again, the image is the same: %v; want %d steps and the same image", worked, digest(t, first) == digest(t, again), c.want)
+				t.Errorf("the steps %q run again, the image is the same: %v; want %d steps and the same image", worked, digest(t, first) == digest(t, again), c.want)
 			}
 		})
 	}
 }
 
-// Where the kernel gives no overlay, steps work on copies; the image is the same.
+// TestOverlayAndCopies checks that steps work on copies where the kernel denies overlays,
+// with the same image.
 func TestOverlayAndCopies(t *testing.T) {
 	if os.Getenv(insideMark) == "" {
 		var digests []string
@@ -156,7 +157,7 @@ func TestOverlayAndCopies(t *testing.T) {
 			}
 		}
 		if len(digests) != 2 || digests[0] != digests[1] {
-			t.Errorf("the images are %q; want two that are the same", digests)
+			t.Errorf("the images have the digests %q; want two equal ones", digests)
 		}
 		return
 	}
@@ -178,7 +179,7 @@ RUN ["/bin/busybox", "sh", "-c", "busybox rm -r /x/s; echo again >/x/s; echo lin
 	os.Stdout.WriteString("\ndigest " + digest(t, img) + "\n")
 }
 
-// Two builds at once make the same image.
+// TestBuildsAtOnce checks that concurrent builds give the same image.
 func TestBuildsAtOnce(t *testing.T) {
 	if !inside(t) {
 		return
@@ -204,7 +205,7 @@ func TestBuildsAtOnce(t *testing.T) {
 	}
 }
 
-// What a build makes has the build's time, which is fixed or given.
+// TestTimes checks that new files have the build's time: a constant or SOURCE_DATE_EPOCH.
 func TestTimes(t *testing.T) {
 	if !inside(t) {
 		return

@@ -13,11 +13,11 @@ import (
 
 const (
 	tablePage = "../docs/dockerfile.md"
-	// What follows this line of the page comes from the table.
+	// tableMark is the line of the page after which the text comes from the table.
 	tableMark = "<!-- What follows comes from testdata/dockerfile: make docs -->\n"
 )
 
-// TestTableDocs holds the page about Dockerfiles to the table.
+// TestTableDocs compares the page about Dockerfiles with the table.
 func TestTableDocs(t *testing.T) {
 	page, err := os.ReadFile(tablePage)
 	testenv.Check(t, err)
@@ -29,11 +29,11 @@ func TestTableDocs(t *testing.T) {
 	if *update {
 		testenv.Check(t, os.WriteFile(tablePage, []byte(head+tableMark+want), 0o644))
 	} else if got != want {
-		t.Errorf("%s is not what the table says (-table +page); \"make docs\" writes it anew:\n%s", tablePage, lineDiff(want, got))
+		t.Errorf("%s differs from the table (-table +page); \"make docs\" updates it:\n%s", tablePage, lineDiff(want, got))
 	}
 }
 
-// tableText lists what the table covers, and where the judge differs.
+// tableText lists the features that the table covers, and the differences of buildah.
 func tableText(table []*topic) string {
 	var b strings.Builder
 	cases, failing, differing := 0, 0, 0

@@ -29,12 +29,12 @@ import (
 // defaultPath is the PATH that BuildKit gives an image without one.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// describe says what an image is: its configuration, then how its tree differs
-// from that of the base that it was made from. Times play no part.
+// describe returns an image's configuration, and the differences of its tree from that of
+// its base image, without times.
 func describe(t testing.TB, img v1.Image, bases map[string]v1.Image) string {
 	t.Helper()
 	below, shared := map[string]node{}, 0
-	for _, b := range bases { // "base" is made from busybox; the higher one counts
+	for _, b := range bases { // "base" is built from busybox; the one with more layers counts
 		if n := sharedLayers(t, img, b); n > shared {
 			var err error
 			below, err = flattened(b)
@@ -51,7 +51,7 @@ func describe(t testing.TB, img v1.Image, bases map[string]v1.Image) string {
 	return strings.Join(append(conf, describeTree(tree, below)...), "")
 }
 
-// sharedLayers is the number of layers of base if img stands on it, else 0.
+// sharedLayers returns the number of layers of base if img is built from it, else 0.
 func sharedLayers(t testing.TB, img, base v1.Image) int {
 	t.Helper()
 	a, err := img.ConfigFile()
@@ -65,16 +65,15 @@ func sharedLayers(t testing.TB, img, base v1.Image) int {
 	return len(under)
 }
 
-// A healthcheck has what go-containerregistry's type lacks.
+// A healthcheck is a health check with the fields that go-containerregistry's type lacks.
 type healthcheck struct {
 	Test                                          []string
 	Interval, Timeout, StartPeriod, StartInterval time.Duration
 	Retries                                       int
 }
 
-// describeConfig lists what an image's configuration holds, a line each. What
-// every image has is left out: PATH as BuildKit sets it, the directory / and
-// this machine's platform.
+// describeConfig lists the settings of an image's configuration, one on each line. It omits
+// the defaults: BuildKit's PATH, the directory / and this machine's platform.
 func describeConfig(raw []byte) ([]string, error) {
 	cfg, err := v1.ParseConfigFile(bytes.NewReader(raw))
 	if err != nil {
@@ -152,7 +151,7 @@ func (h *healthcheck) String() string {
 	return s
 }
 
-// oneWord shows a value as it is, or quoted where it would not be one line.
+// oneWord returns a value on one line, quoted if necessary.
 func oneWord(s string) string {
 	if q := fmt.Sprintf("%q", s); (q != `"`+s+`"` && !strings.Contains(s, `"`) && !strings.Contains(s, `\`)) || s != strings.TrimSpace(s) {
 		return q
@@ -174,12 +173,12 @@ type node struct {
 	mode     int64
 	uid, gid int
 	link     string
-	text     string // a file's bytes, or their digest where they are many
+	text     string // a file's bytes, or the digest of a large file
 }
 
 var trees sync.Map // of base images, by digest
 
-// flattened is the tree of a base image, which many cases share.
+// flattened returns the tree of a base image, which many cases share.
 func flattened(img v1.Image) (map[string]node, error) {
 	d, err := img.Digest()
 	if err != nil {
@@ -194,8 +193,7 @@ func flattened(img v1.Image) (map[string]node, error) {
 	return tree, err
 }
 
-// flatten puts an image's layers onto a tree, which has the first ones already
-// (image-spec, "layer").
+// flatten applies an image's layers, except the first ones, to a tree (image-spec, "layer").
 func flatten(tree map[string]node, img v1.Image, first int) error {
 	layers, err := img.Layers()
 	if err != nil {
@@ -217,13 +215,13 @@ func flatten(tree map[string]node, img v1.Image, first int) error {
 			return err
 		}
 		if id, err := l.DiffID(); err != nil || id.Hex != hex.EncodeToString(h.Sum(nil)) {
-			return fmt.Errorf("a layer is not what its diff id %v says (%v)", id, err)
+			return fmt.Errorf("a layer does not have its diff ID %v (%v)", id, err)
 		}
 	}
 	return nil
 }
 
-// applyNodes puts one layer onto a tree: what it removes goes first.
+// applyNodes applies one layer to a tree, whiteouts first.
 func applyNodes(tree map[string]node, tr *tar.Reader) error {
 	added := map[string]node{}
 	var names []string
@@ -280,7 +278,7 @@ func applyNodes(tree map[string]node, tr *tar.Reader) error {
 	return nil
 }
 
-// contentOf shows a file's content, or what stands for it.
+// contentOf returns a file's content, or the digest of a large file.
 func contentOf(r io.Reader) (string, error) {
 	b, err := io.ReadAll(r)
 	if len(b) > 400 {
@@ -289,7 +287,7 @@ func contentOf(r io.Reader) (string, error) {
 	return fmt.Sprintf("%q", b), err
 }
 
-// describeTree lists what a tree has and below has not, a line each, sorted.
+// describeTree lists the differences of a tree from below, sorted, one on each line.
 func describeTree(tree, below map[string]node) []string {
 	var out []string
 	for _, p := range slices.Sorted(maps.Keys(below)) {
@@ -324,7 +322,7 @@ func (n node) String() string {
 	return fmt.Sprintf(" of type %q %04o%s", n.kind, n.mode, own)
 }
 
-// checkAbsent: no part of the image holds what the case's "absent" lists.
+// checkAbsent checks that no part of the image contains a text in the case's "absent".
 func (c *tableCase) checkAbsent(t testing.TB, img v1.Image) {
 	t.Helper()
 	words := strings.Fields(c.own["absent"])
@@ -351,7 +349,7 @@ func (c *tableCase) checkAbsent(t testing.TB, img v1.Image) {
 	}
 }
 
-// applets are busybox's names in the base image.
+// applets are the names of busybox in the base image.
 const applets = "[ ash base64 cat chgrp chmod chown cp cut date dirname echo env expr false find grep head hostname id ip ln ls mkdir mknod mktemp mv nc pwd readlink rm rmdir sed seq sh sleep sort stat tail tar test touch tr true uname wc whoami"
 
 const passwd = "root:x:0:0:root:/root:/bin/sh\ndaemon:x:1:1:daemon:/:/bin/false\napp:x:1000:1001:an application:/home/app:/bin/sh\n"

@@ -25,8 +25,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// The table of Dockerfiles: testdata/dockerfile/README.md says how a case is
-// written.
+// testdata/dockerfile/README.md describes the format of the table of Dockerfiles.
 
 var (
 	update   = flag.Bool("update", false, "write the expectations of the table and docs/dockerfile.md anew")
@@ -35,7 +34,7 @@ var (
 
 const tableDir = "../testdata/dockerfile"
 
-// ownFiles are the files of a case that are not of its build context.
+// ownFiles are the files of a case that are not in its build context.
 var ownFiles = []string{"flags", "setup", "base", "want", "error", "absent", "differs"}
 
 // A topic is one file of the table.
@@ -45,17 +44,17 @@ type topic struct {
 	cases       []*tableCase
 }
 
-// A tableCase is one Dockerfile with what it makes.
+// A tableCase is one Dockerfile with its expected image or error.
 type tableCase struct {
 	topic *topic
 	name  string
-	own   map[string]string // by ownFiles
+	own   map[string]string // contents of ownFiles, by name
 	files []txtar.File      // the build context
 }
 
 func (c *tableCase) id() string { return c.topic.name + "/" + c.name }
 
-// set changes an own file, in place or at the end of the case; "" removes it.
+// set changes one of ownFiles, in place or at the end of the case; "" removes it.
 func (c *tableCase) set(file, text string) {
 	c.own[file] = text
 	fs := c.topic.archive.Files
@@ -113,7 +112,7 @@ func readTable(t testing.TB) []*topic {
 	return out
 }
 
-// chosen are the cases that -case asks for.
+// chosen returns the cases that -case selects.
 func chosen(t testing.TB, table []*topic) []*tableCase {
 	t.Helper()
 	re, err := regexp.Compile(*caseFlag)
@@ -129,7 +128,7 @@ func chosen(t testing.TB, table []*topic) []*tableCase {
 	return out
 }
 
-// context writes the case's build context below dir, and does its setup there.
+// context writes the case's build context below dir, and runs its setup in it.
 func (c *tableCase) context(t testing.TB, dir string) string {
 	t.Helper()
 	ctx := filepath.Join(dir, "context")
@@ -156,8 +155,8 @@ func (c *tableCase) context(t testing.TB, dir string) string {
 	return ctx
 }
 
-// flags are the words of the case's flags, one flag a line, with $CTX for the
-// build context and $SERVED for the server of it.
+// flags returns the case's command-line flags, which the case lists one on each line. $CTX
+// is the build context and $SERVED the server of it.
 func (c *tableCase) flags(ctx, served string) []string {
 	var out []string
 	if strings.Contains(c.dockerfile(), "$SERVED") {
@@ -180,7 +179,7 @@ func (c *tableCase) dockerfile() string {
 	return ""
 }
 
-// options reads flags as "hpcc build" has them.
+// options parses flags of "hpcc build".
 func (c *tableCase) options(t testing.TB, ctx string, words []string) Options {
 	t.Helper()
 	o := Options{Context: ctx, Dockerfile: filepath.Join(ctx, "Dockerfile"),
@@ -217,7 +216,7 @@ func (c *tableCase) options(t testing.TB, ctx string, words []string) Options {
 			id, s, err = ParseSecret(v)
 			o.Secrets[id] = s
 		default:
-			err = fmt.Errorf("flag %s is not known to the table", words[i])
+			err = fmt.Errorf("flag %s is not supported by the table", words[i])
 		}
 		testenv.Check(t, err)
 	}
@@ -247,7 +246,7 @@ func serveCases(t testing.TB, table []*topic) string {
 	return s.URL
 }
 
-// TestTable builds every Dockerfile of the table and compares what it makes.
+// TestTable builds every Dockerfile of the table and compares the image or the error.
 func TestTable(t *testing.T) {
 	table := readTable(t)
 	if os.Getenv(insideMark) == "" {
@@ -284,9 +283,8 @@ func writeTable(t testing.TB, table []*topic) {
 	}
 }
 
-// check builds one case. Those that fail have a store of their own, the others
-// share one, and with it the cache: whether a step is worked or comes from
-// there may make no difference.
+// check builds one case. Cases that fail have their own store. The others share a store,
+// and so its cache: the image must be the same whether a step runs or is cached.
 func (c *tableCase) check(t *testing.T, served string, s *store.Store) {
 	dir := t.TempDir()
 	own := c.own["error"] != "" || c.own["want"] == "" || c.own["base"] != ""
@@ -310,7 +308,7 @@ func (c *tableCase) check(t *testing.T, served string, s *store.Store) {
 		}
 	} else {
 		if err := validate.Image(img, validate.Fast); err != nil { // flatten reads the layers
-			t.Errorf("it is no valid image: %v", err)
+			t.Errorf("invalid image: %v", err)
 		}
 		got.want = describe(t, img, bases)
 		c.checkAbsent(t, img)
@@ -321,17 +319,17 @@ func (c *tableCase) check(t *testing.T, served string, s *store.Store) {
 		return
 	}
 	if d := lineDiff(c.own["error"], got.err); d != "" {
-		t.Errorf("its error is not as expected (-want +got):\n%s", d)
+		t.Errorf("the error differs (-want +got):\n%s", d)
 	}
 	if d := lineDiff(c.own["want"], got.want); d != "" {
-		t.Errorf("the image is not as expected (-want +got):\n%s", d)
+		t.Errorf("the image differs (-want +got):\n%s", d)
 	}
 }
 
-// An outcome is what a build came to: one of the two.
+// An outcome is the result of a build: the image or the error.
 type outcome struct{ want, err string }
 
-// bases puts the base images of a case into the store.
+// bases adds the base images of a case to the store.
 func (c *tableCase) bases(t testing.TB, s *store.Store) map[string]v1.Image {
 	t.Helper()
 	bases := map[string]v1.Image{"busybox": busybox(t)}
@@ -348,7 +346,7 @@ func (c *tableCase) bases(t testing.TB, s *store.Store) map[string]v1.Image {
 	return bases
 }
 
-// listing names what a store holds, but for the trees of base images.
+// listing lists the files of a store, except the trees of base images.
 func listing(t testing.TB, s *store.Store) string {
 	t.Helper()
 	var out []string
@@ -365,7 +363,7 @@ func listing(t testing.TB, s *store.Store) string {
 	return strings.Join(out, "\n")
 }
 
-// checkPlace: an error names the file, and where there is one, the line.
+// checkPlace checks that an error names the file, and the line if it has one.
 func (c *tableCase) checkPlace(t testing.TB, err error) {
 	t.Helper()
 	var le *LineError
@@ -374,8 +372,7 @@ func (c *tableCase) checkPlace(t testing.TB, err error) {
 	}
 }
 
-// checkFailed: a Dockerfile that cannot be built leaves nothing: only steps that
-// were done before the faulty one may be kept.
+// checkFailed checks that a failed build leaves only the cached steps before the failed one.
 func (c *tableCase) checkFailed(t testing.TB, s *store.Store, before string) {
 	t.Helper()
 	if left, err := os.ReadDir(filepath.Join(s.Dir(), "tmp")); err != nil || len(left) > 0 {
@@ -390,7 +387,7 @@ func (c *tableCase) checkFailed(t testing.TB, s *store.Store, before string) {
 	}
 }
 
-// lineDiff lists what two texts of lines do not share, "" when they are equal.
+// lineDiff lists the lines that only one of two texts has, or "" if the texts are equal.
 func lineDiff(want, got string) string {
 	if want == got {
 		return ""

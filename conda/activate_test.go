@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// activated is an activation of an environment with a few files.
+// activated returns an activation of an environment with a few files.
 func activated() *activation {
 	kinds := map[string]fileKind{"share/gdal": directory, "share/gdal/x.csv": regularFile, "ssl": directory, "ssl/cacert.pem": regularFile, "lib64": symbolicLink}
 	return &activation{prefix: "/opt/conda", is: func(p string) fileKind { return kinds[p] }, exported: map[string]bool{"CONDA_PREFIX": true, "PATH": true},
@@ -56,12 +56,12 @@ func TestActivate(t *testing.T) {
 			got = a.got()
 		}
 		if got != want && !(strings.HasPrefix(want, "line") && strings.HasPrefix(got, want)) {
-			t.Errorf("%s\ncomes to %q; want %q", script, got, want)
+			t.Errorf("%s\nsets %q; want %q", script, got, want)
 		}
 	}
 }
 
-// What is beyond: told with its line, and nothing is changed.
+// TestActivateBeyond reports unsupported commands with their line, and changes no variable.
 func TestActivateBeyond(t *testing.T) {
 	for script, want := range map[string]string{
 		"sed x":                                `runs "sed"`,
@@ -110,12 +110,12 @@ func TestActivateBeyond(t *testing.T) {
 			t.Errorf("%.60s\nerror %v; want %q", script, err, want)
 		}
 		if got := a.got(); got != "" || len(a.vars) != 2 {
-			t.Errorf("%.60s\nleaves %q", script, got)
+			t.Errorf("%.60s\nsets %q in spite of the error", script, got)
 		}
 	}
 }
 
-// FuzzActivate: no script takes long, or ends otherwise than with variables or an error.
+// FuzzActivate runs any script: it ends soon, with variables or an error.
 func FuzzActivate(f *testing.F) {
 	f.Add("export A=${B:-x}\nif [[ -d $CONDA_PREFIX/share ]]; then A+=1; fi")
 	f.Add("for a in x y; do case $a in x*) export B=$a;; esac; done")

@@ -17,7 +17,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// sysrootPkg is a sysroot package with files below <triplet>/sysroot.
+// sysrootPkg returns a sysroot package with files below <triplet>/sysroot.
 func sysrootPkg(version string, files ...testFile) *testPkg {
 	p := &testPkg{name: "sysroot_linux-64", version: version, subdir: "noarch", noarch: "generic", depends: []string{"kernel-headers_linux-64", "tzdata"},
 		files: []testFile{{path: "bin/x86_64-conda-linux-gnu.cfg", text: "--sysroot"}}}
@@ -28,8 +28,8 @@ func sysrootPkg(version string, files ...testFile) *testPkg {
 	return p
 }
 
-// Layouts that sysroots had, by their recipes: what is the same in all of them,
-// and what is not.
+// The layouts of sysroots in the history of their recipes: the common files, and the
+// different ones.
 var sysrootLayouts = map[string][]testFile{
 	"2.17": {{path: "lib64/ld-2.17.so", text: "LOADER", mode: 0o755}, {path: "lib64/ld-linux-x86-64.so.2", link: "ld-2.17.so"}, {path: "lib64/libc.so.6", text: "LIBC"}, {path: "lib", link: "lib64"},
 		{path: "sbin/ldconfig", text: "LDCONFIG", mode: 0o755}, {path: "usr/bin/getconf", text: "GETCONF", mode: 0o755}, {path: "usr/lib", link: "lib64"},
@@ -59,7 +59,7 @@ func baseChannel() []*testPkg {
 	}
 }
 
-// hosts is conda-forge's sysroot that has no C library and uses the host's.
+// hosts returns conda-forge's sysroot without a C library, which uses the host's.
 func hosts() *testPkg {
 	return &testPkg{name: "sysroot_linux-64", version: "9999", subdir: "noarch", noarch: "generic", depends: []string{"__linux"}, record: map[string]any{"track_features": "host"},
 		files: []testFile{{path: "bin/.sysroot_linux-64-post-link.sh", text: "ln -s /usr"}}}
@@ -102,7 +102,7 @@ func TestBase(t *testing.T) {
 			t.Errorf("%s: the loader is %q", version, loader.Data)
 		}
 		if l := r.files["usr/bin/ld.so"]; l.Header != nil && r.files[path.Join("usr/bin", l.Linkname)].Data != "LOADER" {
-			t.Errorf("%s: ld.so leads to %s", version, l.Linkname)
+			t.Errorf("%s: ld.so links to %s", version, l.Linkname)
 		}
 		for name, e := range r.files {
 			if slices.Contains([]string{"STATIC", "START", "HEADER", "ARCHIVE", "ID", "DE", "include", "all:", "--sysroot"}, e.Data) || strings.Contains(name, "sysroot/") {
@@ -124,7 +124,7 @@ func TestBase(t *testing.T) {
 	}
 }
 
-// TestBaseDigest holds bases in two stores, from two channels, to one digest.
+// TestBaseDigest checks that bases in two stores, from two channels, have the same digest.
 func TestBaseDigest(t *testing.T) {
 	var before string
 	for range 2 {
@@ -138,7 +138,7 @@ func TestBaseDigest(t *testing.T) {
 	}
 }
 
-// TestBaseWithout is a channel with the least that a base can be made of.
+// TestBaseWithout builds a base from a channel with only the necessary packages.
 func TestBaseWithout(t *testing.T) {
 	r, err := installBase(t, condatest.NewStore(t), "", append(baseChannel()[:2], sysrootPkg("2.39", sysrootLayouts["2.39"]...))...)
 	testenv.Check(t, err)
@@ -146,16 +146,16 @@ func TestBaseWithout(t *testing.T) {
 		t.Errorf("env is %q", e.Data)
 	}
 	if _, ok := r.files["etc/ssl/cert.pem"]; ok {
-		t.Error("there are certificates")
+		t.Error("the base has certificates")
 	}
 	for _, n := range []string{"coreutils", "ca-certificates", "tzdata"} {
 		if !strings.Contains(r.notes(), "the channels have no "+n) {
-			t.Errorf("notes %q say nothing of %s", r.notes(), n)
+			t.Errorf("notes %q do not name %s", r.notes(), n)
 		}
 	}
 }
 
-// TestEnvScript runs what stands for env where a channel has no coreutils.
+// TestEnvScript runs the replacement of env for channels without coreutils.
 func TestEnvScript(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -181,7 +181,7 @@ func TestEnvScript(t *testing.T) {
 	}
 }
 
-// FuzzSysroot holds the places of files, and where links lead, below the prefix.
+// FuzzSysroot checks that files and link targets stay below the prefix.
 func FuzzSysroot(f *testing.F) {
 	for _, files := range sysrootLayouts {
 		for _, x := range files {
@@ -233,8 +233,8 @@ func TestBaseRefused(t *testing.T) {
 	refused(t, nil, "no channel", err, "name one with --channel")
 }
 
-// TestSysrootLinks are links that lead nowhere an image has: they are left out, or
-// stay what they are within the image.
+// TestSysrootLinks checks links whose target is outside the image: they are omitted, or keep
+// a target inside the image.
 func TestSysrootLinks(t *testing.T) {
 	files := append(slices.Clone(sysrootLayouts["2.39"]),
 		testFile{path: "usr/lib64/out", link: "../../../../../../etc/shadow"}, testFile{path: "usr/lib64/self", link: "self"}, testFile{path: "usr/lib64/dir", link: "../lib64"},
@@ -244,7 +244,7 @@ func TestSysrootLinks(t *testing.T) {
 	for name, want := range map[string]string{"out": "", "self": "", "dir": "", "header": "", "abs": "/etc/hosts", "other": "../share/zoneinfo/UTC"} {
 		e, ok := r.files["usr/lib/"+name]
 		if ok != (want != "") || (ok && e.Linkname != want) {
-			t.Errorf("%s leads to %+v; want %q", name, e.Header, want)
+			t.Errorf("%s is %+v; want a link to %q", name, e.Header, want)
 		}
 	}
 }

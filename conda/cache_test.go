@@ -15,7 +15,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// kept lists the indexes in a cache.
+// keptFiles lists the indexes in a cache.
 func keptFiles(t testing.TB, dir string) []string {
 	t.Helper()
 	out, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -23,8 +23,8 @@ func keptFiles(t testing.TB, dir string) []string {
 	return out
 }
 
-// An index is fetched once, asked for with conditions after that, fetched again
-// when it changed, and also when its file in the cache was spoiled.
+// TestIndexCache fetches an index once, then with conditional requests. It fetches it again
+// if it changed, or if its file in the cache is damaged.
 func TestIndexCache(t *testing.T) {
 	dir := newChannel(t, &testPkg{name: "a", version: "1"})
 	var mu sync.Mutex
@@ -55,7 +55,7 @@ func TestIndexCache(t *testing.T) {
 	check := func(what string, err error, whole, unchanged int) {
 		t.Helper()
 		if err != nil || sent["whole"] != whole || sent["unchanged"] != unchanged {
-			t.Errorf("%s: %v, sent %v; want %d whole, %d unchanged", what, err, sent, whole, unchanged)
+			t.Errorf("%s: %v, sent %v; want %d full, %d unchanged", what, err, sent, whole, unchanged)
 		}
 	}
 	check("first", resolve("1"), 1, 0)
@@ -75,17 +75,17 @@ func TestIndexCache(t *testing.T) {
 		}
 		check(fmt.Sprint("spoiled ", n), resolve("2"), 3+n, 1)
 	}
-	// What cannot be read is not kept.
+	// An unreadable index is not cached.
 	testenv.Write(t, filepath.Join(dir, "linux-64/repodata.json"), []byte(`{"packages": {`))
 	tag = "three"
 	if err := resolve("2"); err == nil {
-		t.Error("half an index was taken")
+		t.Error("a truncated index was accepted")
 	}
 	channelAt(t, dir, &testPkg{name: "a", version: "2"})
 	check("mended", resolve("2"), 8, 1)
 }
 
-// A solve asks for an index once, however many waves of names it takes.
+// TestIndexAskedOnce requests an index once, even if the solver needs several rounds of names.
 func TestIndexAskedOnce(t *testing.T) {
 	dir := newChannel(t, &testPkg{name: "a", version: "2", depends: []string{"b"}}, &testPkg{name: "b", depends: []string{"c"}}, &testPkg{name: "c", depends: []string{"d"}}, &testPkg{name: "d"})
 	web := condatest.Serve(t, dir, nil)
@@ -96,12 +96,12 @@ func TestIndexAskedOnce(t *testing.T) {
 	}
 	for _, f := range []string{"/linux-64/repodata.json", "/linux-64/repodata.json.zst", "/noarch/repodata.json"} {
 		if n := web.Count(f); n > 1 {
-			t.Errorf("%s was asked for %d times", f, n)
+			t.Errorf("%s was requested %d times", f, n)
 		}
 	}
 }
 
-// Many at once share a cache.
+// TestIndexCacheTogether shares a cache between concurrent resolutions.
 func TestIndexCacheTogether(t *testing.T) {
 	web := condatest.Serve(t, newChannel(t, &testPkg{name: "a"}), nil)
 	keep := t.TempDir()
@@ -121,7 +121,7 @@ func TestIndexCacheTogether(t *testing.T) {
 	}
 }
 
-// A download of an index that is broken off leaves nothing.
+// TestIndexCacheEnds checks that an interrupted download of an index leaves no files.
 func TestIndexCacheEnds(t *testing.T) {
 	hold := make(chan struct{})
 	web := condatest.Serve(t, t.TempDir(), func(w http.ResponseWriter, r *http.Request, _ int) bool {

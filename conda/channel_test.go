@@ -28,10 +28,9 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// This file writes packages and channels, as conda-build would, and as it never
-// would.
+// This file writes packages and channels, in the form of conda-build and in invalid forms.
 
-// A testPkg is a package to write. The zero value of all but its name is usual.
+// A testPkg is a package to write. Only the name is required.
 type testPkg struct {
 	name, version, build string // "": 1.0, 0
 	subdir               string // "": linux-64
@@ -44,15 +43,15 @@ type testPkg struct {
 	files                []testFile
 	entryPoints          []string
 	legacy               bool              // info/files and not info/paths.json
-	info                 map[string]string // files below info/; "-" leaves one out
+	info                 map[string]string // files below info/; "-" omits one
 	members              func([]zipMember) []zipMember
-	record               map[string]any // of the index; nil values are left out
+	record               map[string]any // fields in the index; nil values are omitted
 }
 
-// A testFile is one file of a package, and what info/paths.json says of it.
+// A testFile is one file of a package, with its entry in info/paths.json.
 type testFile struct {
 	path, text       string
-	link, hard       string // what a symbolic or hard link leads to
+	link, hard       string // target of a symbolic or hard link
 	dir              bool
 	mode             int64 // 0: 0644
 	prefix           string
@@ -68,7 +67,7 @@ type zipMember struct {
 	method uint16
 }
 
-// born is when all files of the packages were made.
+// born is the modification time of all files of the packages.
 var born = time.Date(2023, 4, 5, 6, 7, 8, 0, time.UTC)
 
 func (p *testPkg) fill() {
@@ -84,7 +83,7 @@ func (p *testPkg) fill() {
 
 func (p *testPkg) dist() string { return p.name + "-" + p.version + "-" + p.build }
 
-// line is the package's line of an export.
+// line returns the package's line of an export.
 func (p *testPkg) line() string { p.fill(); return p.name + "=" + p.version + "=" + p.build + "\n" }
 
 func export(pkgs ...*testPkg) string {
@@ -103,7 +102,7 @@ func mustJSON(v any) []byte {
 	return b
 }
 
-// index is info/index.json.
+// index returns the content of info/index.json.
 func (p *testPkg) index() map[string]any {
 	m := map[string]any{"name": p.name, "version": p.version, "build": p.build, "build_number": p.number, "subdir": p.subdir,
 		"depends": append([]string{}, p.depends...), "timestamp": p.timestamp, "license": "MIT"}
@@ -116,7 +115,7 @@ func (p *testPkg) index() map[string]any {
 	return m
 }
 
-// infoFiles are the files below info/.
+// infoFiles returns the files below info/.
 func (p *testPkg) infoFiles() map[string]string {
 	out := map[string]string{"index.json": string(mustJSON(p.index())), "about.json": "{}"}
 	if p.entryPoints != nil {
@@ -218,7 +217,7 @@ func tarOf(fill ...func(*tar.Writer) error) []byte {
 	return b.Bytes()
 }
 
-// packer makes zstd of bytes.
+// packer returns an encoder for zstd.
 var packer = sync.OnceValue(func() *zstd.Encoder {
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {
@@ -229,7 +228,7 @@ var packer = sync.OnceValue(func() *zstd.Encoder {
 
 func zst(b []byte) []byte { return packer().EncodeAll(b, nil) }
 
-// bytes is the package's archive.
+// bytes returns the package's archive.
 func (p *testPkg) bytes(t testing.TB) []byte {
 	t.Helper()
 	p.fill()
@@ -257,7 +256,7 @@ func (p *testPkg) bytes(t testing.TB) []byte {
 	return b.Bytes()
 }
 
-// bz2 packs with the program bzip2: Go can only unpack.
+// bz2 compresses with the program bzip2, because Go can only decompress.
 func bz2(t testing.TB, b []byte) []byte {
 	t.Helper()
 	testenv.NeedProgram(t, "bzip2")
@@ -317,11 +316,11 @@ type result struct {
 	plan   *Plan
 	env    *Environment
 	layers []v1.Layer
-	files  map[string]condatest.Entry // without the slash at the head
+	files  map[string]condatest.Entry // by path, without the leading slash
 }
 
-// install reads, resolves and installs an export. text may hold "CHANNEL" for
-// the first channel.
+// install reads, resolves and installs an export. "CHANNEL" in text is replaced with the
+// first channel.
 func install(t testing.TB, s *store.Store, text string, o Options) (*result, error) {
 	t.Helper()
 	if o.Subdir == "" {
@@ -351,7 +350,7 @@ func carryOut(t testing.TB, s *store.Store, plan *Plan, o Options) (*result, err
 	return &result{plan, env, layers, condatest.ReadLayers(t, layers)}, nil
 }
 
-// mustInstall installs packages from a channel of their own.
+// mustInstall installs packages from a new channel.
 func mustInstall(t testing.TB, pkgs ...*testPkg) *result {
 	t.Helper()
 	r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
@@ -359,13 +358,12 @@ func mustInstall(t testing.TB, pkgs ...*testPkg) *result {
 	return r
 }
 
-// notes are all notes of a result.
+// notes returns all notes of a result.
 func (r *result) notes() string {
 	return strings.Join(append(slices.Clone(r.plan.Notes), r.env.Notes...), "\n")
 }
 
-// clean checks that nothing is half-made in a store: no work is left, and a
-// package in the cache is whole.
+// clean checks that a store has no unfinished work, and only complete packages in its cache.
 func clean(t testing.TB, s *store.Store) {
 	t.Helper()
 	left, err := os.ReadDir(filepath.Join(s.Dir(), "tmp"))
@@ -381,12 +379,12 @@ func clean(t testing.TB, s *store.Store) {
 		digest, _, _ := strings.Cut(filepath.Base(b), "-")
 		m := md5.Sum(data)
 		if condatest.SHA256(data) != digest && hex.EncodeToString(m[:]) != digest {
-			t.Errorf("%s is not what its name says", b)
+			t.Errorf("the digest of %s differs from its name", b)
 		}
 	}
 }
 
-// cache lists the packages that the store keeps.
+// cache lists the packages in the store's cache.
 func cache(t testing.TB, s *store.Store) []string {
 	t.Helper()
 	out, err := filepath.Glob(filepath.Join(s.Dir(), "cache/conda/*"))
@@ -394,7 +392,7 @@ func cache(t testing.TB, s *store.Store) []string {
 	return out
 }
 
-// refused checks an error, and that nothing half-made is left.
+// refused checks an error, and that the store is clean.
 func refused(t testing.TB, s *store.Store, name string, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) {

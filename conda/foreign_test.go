@@ -9,7 +9,8 @@ import (
 	"hpcc/testdata/condatest"
 )
 
-// Exports of other systems: what these alone have is named, with its line and what to do.
+// TestForeignExport reports packages that only another system has, with the line and a
+// remedy.
 func TestForeignExport(t *testing.T) {
 	py, lib := &testPkg{name: "python", version: "3.11.4"}, &testPkg{name: "lib"}
 	dir := newChannel(t, py, lib)
@@ -36,7 +37,7 @@ func TestForeignExport(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	// What Linux has too is not a reason to refuse.
+	// Packages that Linux has too are accepted.
 	r, err := install(t, condatest.NewStore(t), "# platform: win-64\npython=3.11.4=h_win\nlib=1.0=0\n", Options{Channels: []string{dir}})
 	if err != nil || len(r.plan.pkgs) != 2 {
 		t.Errorf("an export of Windows with packages that Linux has: %v", err)

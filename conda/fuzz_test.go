@@ -19,7 +19,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// FuzzPaths reads what packages say of their files.
+// FuzzPaths parses the file lists of packages.
 func FuzzPaths(f *testing.F) {
 	p := &testPkg{name: "p", files: []testFile{{path: "bin/x", text: holder, prefix: holder}, {path: "lib/l", link: "x"}, {path: "d", dir: true}}}
 	f.Add(p.infoFiles()["paths.json"], "", "", `{"noarch":{"type":"python","entry_points":["x = a.b:c.d"]}}`)
@@ -64,8 +64,8 @@ func FuzzPaths(f *testing.F) {
 	})
 }
 
-// FuzzReplaceBinary: nothing moves, no string keeps the placeholder, what is
-// around the strings stays.
+// FuzzReplaceBinary checks that a replacement keeps all offsets, removes every placeholder,
+// and changes no other bytes.
 func FuzzReplaceBinary(f *testing.F) {
 	f.Add([]byte("\x7fELF\x00/placeholder/lib\x00rest"), "/placeholder", "/opt")
 	f.Add([]byte("/placeholder:/placeholder/placeholder"), "/placeholder", "/placeholder")
@@ -89,7 +89,7 @@ func FuzzReplaceBinary(f *testing.F) {
 		if len(got) != len(data) {
 			t.Fatalf("%d bytes became %d", len(data), len(got))
 		}
-		// String by string, as an independent reading of the rule.
+		// String by string, as an independent implementation of the rule.
 		at := 0
 		for _, s := range bytes.Split(data, []byte{0}) {
 			want := bytes.ReplaceAll(s, []byte(placeholder), []byte(prefix))
@@ -98,14 +98,14 @@ func FuzzReplaceBinary(f *testing.F) {
 				t.Fatalf("string %q became %q; want %q", s, g, want)
 			}
 			if end < len(got) && got[end] != 0 {
-				t.Fatalf("the end of string %q was written over", s)
+				t.Fatalf("the bytes after string %q were overwritten", s)
 			}
 			at = end + 1
 		}
 	})
 }
 
-// FuzzPackage walks archives: .tar.bz2 by how they begin, else .conda.
+// FuzzPackage walks archives: .tar.bz2 if they begin like one, else .conda.
 func FuzzPackage(f *testing.F) {
 	for _, p := range []*testPkg{
 		{name: "p"}, {name: "p", legacy: true, files: []testFile{{path: "x", text: "1"}}},
@@ -142,8 +142,7 @@ func FuzzPackage(f *testing.F) {
 	})
 }
 
-// FuzzInstall installs the files of an archive as a list says, and reads the
-// layer.
+// FuzzInstall installs the files of an archive according to a list, and reads the layer.
 func FuzzInstall(f *testing.F) {
 	p := &testPkg{name: "p", files: []testFile{
 		{path: "bin/x", text: holder, prefix: holder, mode: 0o755}, {path: "lib/l", link: "/etc"}, {path: "d", dir: true}, {path: "h", hard: "bin/x", text: holder, prefix: holder},
@@ -184,7 +183,7 @@ func FuzzInstall(f *testing.F) {
 				t.Fatalf("%q is not in the prefix", name)
 			}
 			if strings.HasPrefix(name, "opt/conda/conda-meta/") && name != "opt/conda/conda-meta/p-1.0-0.json" {
-				t.Fatalf("%q is planted", name)
+				t.Fatalf("%q was smuggled into the layer", name)
 			}
 			if target := got[e.Linkname]; e.Typeflag == tar.TypeLink && (target.Header == nil || (target.Typeflag != tar.TypeReg && target.Typeflag != tar.TypeLink)) {
 				t.Fatalf("%q is a hard link to %q", name, e.Linkname)
@@ -193,7 +192,7 @@ func FuzzInstall(f *testing.F) {
 	})
 }
 
-// slowScan reads an index with encoding/json alone.
+// slowScan reads an index with only encoding/json.
 func slowScan(in []byte, wanted map[string]bool) (map[string][]string, error) {
 	d := json.NewDecoder(bytes.NewReader(in))
 	open := func() error {
@@ -241,7 +240,7 @@ func slowScan(in []byte, wanted map[string]bool) (map[string][]string, error) {
 	return out, err
 }
 
-// FuzzScan holds the scanner to encoding/json: what that reads, this reads, and
+// FuzzScan compares the scanner with encoding/json: it accepts at least the same input, and
 // finds the same records.
 func FuzzScan(f *testing.F) {
 	const rec = `{"name":"a","version":"1.0","build":"0"}`
@@ -282,7 +281,7 @@ func FuzzScan(f *testing.F) {
 		})
 		want, slow := slowScan(in, wanted)
 		if slow != nil {
-			return // this one may read more than JSON, never less
+			return // the scanner may accept more than JSON
 		}
 		if err != nil {
 			t.Fatalf("scanning %q: %v; encoding/json reads it", in, err)
@@ -293,7 +292,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// FuzzShard reads shards, and the file that names them.
+// FuzzShard parses shards, and the index of shards.
 func FuzzShard(f *testing.F) {
 	r := map[string]any{"name": "a", "version": "1", "build": "0", "build_number": 0, "depends": []any{"b >=1"}, "md5": make([]byte, 16), "sha256": make([]byte, 32), "size": 1}
 	f.Add(packed(f, map[string]any{"packages": map[string]any{"a-1-0.tar.bz2": r}, "packages.conda": map[string]any{"a-1-0.conda": r}, "removed": []any{}}))

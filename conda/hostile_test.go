@@ -17,32 +17,32 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// evil is a package with one file, changed.
+// evil returns a package with one file, after a change.
 func evil(change func(p *testPkg)) *testPkg {
 	p := &testPkg{name: "evil", files: []testFile{{path: "share/x", text: "x"}}}
 	change(p)
 	return p
 }
 
-// files makes a package of these.
+// files returns a package with these files.
 func files(f ...testFile) *testPkg { return evil(func(p *testPkg) { p.files = f }) }
 
-// members makes a package whose parts are changed.
+// members returns a package with changed archive members.
 func members(change func(m []zipMember) []zipMember) *testPkg {
 	return evil(func(p *testPkg) { p.members = change })
 }
 
-// info makes a package with one file below info/ changed.
+// info returns a package with one changed file below info/.
 func info(name, text string) *testPkg {
 	return evil(func(p *testPkg) { p.info = map[string]string{name: text} })
 }
 
-// named gives a file another name in the archive than in info/paths.json.
+// named returns a package with a file whose name in the archive differs from info/paths.json.
 func named(listed, stored string) *testPkg {
 	return files(testFile{path: listed, text: "x", header: func(h *tar.Header) { h.Name = stored }})
 }
 
-// typed gives a file a type.
+// typed returns a package with a file of this type.
 func typed(kind byte, dir bool) *testPkg {
 	return files(testFile{path: "share/x", dir: dir, header: func(h *tar.Header) {
 		if h.Typeflag, h.Size = kind, 0; kind == tar.TypeSymlink {
@@ -122,9 +122,9 @@ func TestHostile(t *testing.T) {
 		{"zip without info", members(func(m []zipMember) []zipMember { return m[:2] }), "has no metadata.json, info or pkg member"},
 		{"zip without metadata", members(func(m []zipMember) []zipMember { return m[1:] }), "has no metadata.json, info or pkg member"},
 		{"zip of format 3", members(func(m []zipMember) []zipMember { m[0].data = []byte(`{"conda_pkg_format_version":3}`); return m }), "version 3"},
-		{"zip with metadata that is none", members(func(m []zipMember) []zipMember { m[0].data = []byte("<"); return m }), "reading metadata.json"},
+		{"zip with invalid metadata", members(func(m []zipMember) []zipMember { m[0].data = []byte("<"); return m }), "reading metadata.json"},
 		{"pkg part cut off", members(func(m []zipMember) []zipMember { m[1].data = m[1].data[:len(m[1].data)-8]; return m }), "pkg-evil-1.0-0.tar.zst: "},
-		{"pkg part that is no zstd", members(func(m []zipMember) []zipMember { m[1].data = []byte("plain text"); return m }), "pkg-evil-1.0-0.tar.zst: "},
+		{"pkg part that is not zstd", members(func(m []zipMember) []zipMember { m[1].data = []byte("plain text"); return m }), "pkg-evil-1.0-0.tar.zst: "},
 		{"info twice", members(func(m []zipMember) []zipMember {
 			p := &testPkg{name: "evil"}
 			p.fill()
@@ -153,7 +153,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// The same in the old format, which is read by other code.
+// TestHostileOldFormat does the same with the old format, which other code reads.
 func TestHostileOldFormat(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -191,7 +191,7 @@ func TestHostileOldFormat(t *testing.T) {
 	}
 }
 
-// One package's link is not another's directory.
+// TestBelowLinkOfOther refuses files below the link of another package.
 func TestBelowLinkOfOther(t *testing.T) {
 	a := &testPkg{name: "a", files: []testFile{{path: "lib64", link: "/etc"}}}
 	b := &testPkg{name: "b", files: []testFile{{path: "lib64/passwd", text: "x"}}}
@@ -203,7 +203,7 @@ func TestBelowLinkOfOther(t *testing.T) {
 	}
 }
 
-// A python that names a place outside the prefix for its modules is not followed.
+// TestSitePackagesOutside ignores a directory for modules outside the prefix.
 func TestSitePackagesOutside(t *testing.T) {
 	for _, site := range []string{"../../etc", "/etc"} {
 		py := python("3.11.4")
@@ -251,8 +251,8 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// What nothing but its own size bounds: a list without sizes, or one that lies as the
-// archive does. The bound is of its file, so that no bomb costs more than minutes.
+// TestBombsBound limits packages without sizes, or with wrong sizes in both the list and the
+// archive. The limit depends on the archive's size, so that a bomb takes at most minutes.
 func TestBombsBound(t *testing.T) {
 	huge := int64(60 << 30)
 	legacy := &meta{paths: map[string]*pathEntry{"share/x": {}}}
@@ -262,7 +262,7 @@ func TestBombsBound(t *testing.T) {
 			t.Errorf("unpacked(%d) without sizes = %d; want %d", c.size, got, c.want)
 		}
 		if got, most := lying.unpacked(c.size), min(c.want, huge+slack+4096); got > most {
-			t.Errorf("unpacked(%d) of one that says 60 GB = %d; want %d at most", c.size, got, most)
+			t.Errorf("unpacked(%d) of a list with 60 GB = %d; want at most %d", c.size, got, most)
 		}
 	}
 	small := int64(10)
@@ -272,7 +272,7 @@ func TestBombsBound(t *testing.T) {
 	}
 }
 
-// A zip file that is nothing but a directory.
+// TestZipDirectory refuses a zip file whose directory fills it.
 func TestZipDirectory(t *testing.T) {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -293,7 +293,7 @@ func TestZipDirectory(t *testing.T) {
 	}
 }
 
-// block is one entry of an archive, byte for byte: Go writes no sparse files.
+// block returns one entry of a tar archive. Go's writer does not support sparse files.
 func block(name string, kind byte, body string) string {
 	h := make([]byte, 512)
 	copy(h, name)
@@ -307,7 +307,8 @@ func block(name string, kind byte, body string) string {
 	return string(h) + body + strings.Repeat("\x00", -len(body)&511)
 }
 
-// The holes of a sparse file cost nothing in an archive, and all of a disk.
+// TestSparseBomb refuses sparse files: their holes take no space in an archive, but could
+// fill a disk.
 func TestSparseBomb(t *testing.T) {
 	const size = "99511627776"
 	pax := ""
@@ -371,7 +372,7 @@ func TestIndex(t *testing.T) {
 		{"base_url elsewhere, said later", `{"packages":{"a-1.0-0.conda":` + rec("") + `},"info":{"base_url":"https://e.example/x"}}`, "https://e.example/x/a-1.0-0.conda"},
 		{"base_url beside", `{"info":{"base_url":"../other/"},"packages":{"a-1.0-0.conda":` + rec("") + `}}`, "CH/other/a-1.0-0.conda"},
 		{"escaped names", `{"p\u0061ckages":{"\u0061-1.0-0.conda":` + rec("") + `}}`, "CH/linux-64/a-1.0-0.conda"},
-		{"names that are paths, or none", `{"packages":{"../a-1.0-0.conda":` + rec("") + `,"x/a-1.0-0.conda":{},"a-1.0":{},"-":0,"":1,"a-1.0-0.conda":` + rec("") + `}}`, "CH/linux-64/a-1.0-0.conda"},
+		{"names that are paths, or empty", `{"packages":{"../a-1.0-0.conda":` + rec("") + `,"x/a-1.0-0.conda":{},"a-1.0":{},"-":0,"":1,"a-1.0-0.conda":` + rec("") + `}}`, "CH/linux-64/a-1.0-0.conda"},
 		{"a subdir of its own", `{"packages":{"a-1.0-0.conda":` + rec(`,"subdir":"x\ny"`) + `}}`, "CH/linux-64/a-1.0-0.conda"},
 		{"blanks", " {\n\t\"packages\" :\r\n{ \"a-1.0-0.conda\" : " + rec("") + " } , \"x\" : [ 1 , \"]}\\\"\" , { } ] , \"y\": -1.5e3 }", "CH/linux-64/a-1.0-0.conda"},
 	} {
@@ -388,7 +389,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// pieces gives its bytes n at a time.
+// pieces is a reader that returns n bytes at a time.
 type pieces struct {
 	b []byte
 	n int

@@ -35,14 +35,14 @@ func TestHTTP(t *testing.T) {
 	}
 	for path, want := range map[string]int{"/linux-64/repodata.json.zst": 1, "/linux-64/repodata.json": 1, "/noarch/repodata.json": 1, "/linux-64/small-1.0-0.conda": 2} {
 		if got := web.Count(path); got != want {
-			t.Errorf("%s was asked for %d times; want %d", path, got, want)
+			t.Errorf("%s was requested %d times; want %d", path, got, want)
 		}
 	}
-	// Once more: the package is in the store.
+	// A second time, with the package in the store.
 	_, err = install(t, s, export(&p), Options{Channels: []string{web.URL}})
 	testenv.Check(t, err)
 	if got := web.Count("/linux-64/small-1.0-0.conda"); got != 2 {
-		t.Errorf("the package was asked for %d times; want 2", got)
+		t.Errorf("the package was requested %d times; want 2", got)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestHTTPPackedIndex(t *testing.T) {
 	}
 }
 
-// answers makes a server's answer for one suffix.
+// answers returns a server's answer for paths with this suffix.
 func answers(suffix string, do func(w http.ResponseWriter)) func(http.ResponseWriter, *http.Request, int) bool {
 	return func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		if !strings.HasSuffix(r.URL.Path, suffix) {
@@ -113,11 +113,11 @@ func TestWrongDigests(t *testing.T) {
 	}{
 		{"sha256", map[string]any{"sha256": shaA}, "expected " + shaA},
 		{"md5", map[string]any{"md5": md5A, "sha256": nil}, "expected " + md5A},
-		{"md5 beside a right sha256", map[string]any{"md5": md5A}, "expected " + md5A},
+		{"wrong md5 with a correct sha256", map[string]any{"md5": md5A}, "expected " + md5A},
 		{"size", map[string]any{"size": 10}, "response larger than 10 bytes"},
 		{"larger size", map[string]any{"size": 1 << 40}, "expected 1099511627776"},
 		{"sha256 that is a path", map[string]any{"sha256": "../../../etc"}, "invalid md5 "},
-		{"md5 that is none", map[string]any{"md5": strings.Repeat("x", 32)}, "invalid md5 "},
+		{"invalid md5", map[string]any{"md5": strings.Repeat("x", 32)}, "invalid md5 "},
 	} {
 		p := small
 		p.record = c.record
@@ -136,7 +136,7 @@ func TestWrongDigests(t *testing.T) {
 	}
 }
 
-// A package in the cache is used again, and one that was cut off is not.
+// TestCache reuses a package in the cache, but not a truncated one.
 func TestCache(t *testing.T) {
 	md5of := func(r *result) string { return r.plan.pkgs[0].MD5 }
 	p := small
@@ -146,7 +146,7 @@ func TestCache(t *testing.T) {
 	url := "@EXPLICIT\nCHANNEL/linux-64/small-1.0-0.conda"
 	for _, c := range []struct {
 		name, in string
-		fetches  int // after three installations, one of them with the file spoiled
+		fetches  int // in three installations, one of them with a damaged file
 	}{
 		{"list", export(&p), 2},
 		{"explicit, sha256", url + "#" + first.plan.pkgs[0].SHA256, 2},
@@ -203,7 +203,7 @@ func TestCacheModes(t *testing.T) {
 	}
 }
 
-// Credentials reach the server and nothing else.
+// TestCredentials sends credentials only to the server.
 func TestCredentials(t *testing.T) {
 	p := small
 	dir := newChannel(t, &p)
@@ -235,16 +235,17 @@ func TestCredentials(t *testing.T) {
 	_, err = fetch.Open(gone, channel+"/x", false)
 	all += fmt.Sprint(err)
 	if !strings.Contains(all, web.URL+"/linux-64/small-1.0-0.conda") {
-		t.Error("the record does not have the URL")
+		t.Error("the record lacks the URL")
 	}
 	for _, secret := range []string{"s3cret", "tok-en"} {
 		if i := strings.Index(all, secret); i >= 0 {
-			t.Errorf("%q is told: …%s…", secret, all[max(0, i-100):min(len(all), i+100)])
+			t.Errorf("%q is disclosed: …%s…", secret, all[max(0, i-100):min(len(all), i+100)])
 		}
 	}
 }
 
-// A private channel: the login is that of its URL, else of netrc for its host.
+// TestChannelLogin logs in to a private channel with the login in its URL, or else in netrc
+// for its host.
 func TestChannelLogin(t *testing.T) {
 	dir := newChannel(t, &testPkg{name: "a", version: "1"})
 	web := condatest.Serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
@@ -259,7 +260,7 @@ func TestChannelLogin(t *testing.T) {
 	t.Setenv("NETRC", file)
 	for _, c := range []struct{ login, netrc, want string }{
 		{"", "", "401 Unauthorized; add credentials for the host to ~/.netrc"},
-		{"", "machine other login me password s3cret\ndefault login me password s3cret\n", "401"}, // a default is for nobody in particular
+		{"", "machine other login me password s3cret\ndefault login me password s3cret\n", "401"}, // a default login is not sent
 		{"", "machine 127.0.0.1 login me password s3cret\n", ""},
 		{"me:s3cret@", "machine 127.0.0.1 login me password wrong\n", ""},
 		{"me:wr0ng@", "", "401"},

@@ -103,7 +103,7 @@ func (p *pkg) install(ctx context.Context, w *layer.Writer) error {
 		return err
 	}
 	if len(p.outward) > 0 {
-		p.tell("%d links of %s point outside of the environment: %s", len(p.outward), p.rec.Name, input.List(p.outward))
+		p.note("%d links of %s point outside of the environment: %s", len(p.outward), p.rec.Name, input.List(p.outward))
 	}
 	return p.record(w, append(order, points...))
 }
@@ -174,7 +174,7 @@ func (p *pkg) put(w *layer.Writer, e *pathEntry, h *tar.Header, r io.Reader) (*i
 		return nil, fmt.Errorf("size mismatch: %d bytes, info/paths.json lists %d", h.Size, *e.Size)
 	}
 	if h.Mode&0o6000 != 0 {
-		p.tell("%s of %s: removed the setuid or setgid bit", dst, p.rec.Name)
+		p.note("%s of %s: removed the setuid or setgid bit", dst, p.rec.Name)
 	}
 	if e.Placeholder != "" || wanted(dst) {
 		return x, p.putReplaced(w, e, x, out, h.Size, r)

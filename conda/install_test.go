@@ -20,7 +20,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// holder is a placeholder as conda-build makes it.
+// holder is a placeholder in the form of conda-build's.
 var holder = "/home/builder/placehold" + strings.Repeat("_placehold", 23)
 
 func TestInstall(t *testing.T) {
@@ -63,7 +63,7 @@ func TestInstall(t *testing.T) {
 	} {
 		e, ok := r.files[c.path]
 		if !ok {
-			t.Errorf("%s is not there", c.path)
+			t.Errorf("%s is missing", c.path)
 			continue
 		}
 		if e.Typeflag != c.kind || e.Mode != c.mode || e.Data+e.Linkname != c.data || !e.ModTime.Equal(c.when) {
@@ -74,7 +74,7 @@ func TestInstall(t *testing.T) {
 		t.Error("a file that the package does not list is installed")
 	}
 	if n := r.notes(); !strings.Contains(n, "2 links of shapes point outside of the environment: lib/abs to /etc/hostname, lib/up to ../../../../../etc") {
-		t.Errorf("Notes = %q; want the two links that lead out", n)
+		t.Errorf("Notes = %q; want the two links that leave the prefix", n)
 	}
 	if r.env.Path != "/opt/conda/bin" || !slices.Equal(r.env.Env, []string{"CONDA_DEFAULT_ENV=/opt/conda", "CONDA_PREFIX=/opt/conda", "CONDA_SHLVL=1"}) {
 		t.Errorf("Environment = %+v", r.env)
@@ -96,7 +96,7 @@ func TestInstallBothFormats(t *testing.T) {
 	}
 }
 
-// python is a package that is python as far as the installer sees.
+// python returns a package that the installer treats as python.
 func python(version string) *testPkg {
 	f := []testFile{{path: "bin/python" + pip.Minor(version), text: "ELF", mode: 0o755}}
 	return &testPkg{name: "python", version: version, build: "h1_0_cpython", depends: []string{"pip"}, files: f}
@@ -130,19 +130,19 @@ func TestNoarchPython(t *testing.T) {
 			t.Errorf("%s: bin/pip has mode %o, time %v", c.name, e.Mode, e.ModTime)
 		}
 		if e := r.files["opt/conda/"+c.site+"/pip/hard"]; e.Linkname != "opt/conda/"+c.site+"/pip/__init__.py" {
-			t.Errorf("%s: the hard link leads to %q", c.name, e.Linkname)
+			t.Errorf("%s: the target of the hard link is %q", c.name, e.Linkname)
 		}
 		for name := range r.files {
 			if strings.Contains(name, "conda/site-packages") || strings.Contains(name, "python-scripts") {
-				t.Errorf("%s: %s is there", c.name, name)
+				t.Errorf("%s: %s was installed", c.name, name)
 			}
 		}
 	}
-	// A package may say that it is noarch in info/link.json alone.
+	// A package may be noarch according to info/link.json only.
 	quiet := *pip
 	quiet.noarch = ""
 	if r := mustInstall(t, &quiet, python("3.11.4")); r.files["opt/conda/lib/python3.11/site-packages/pip/__init__.py"].Data != "1" {
-		t.Error("info/link.json is not heard")
+		t.Error("info/link.json was ignored")
 	}
 	s := condatest.NewStore(t)
 	_, err := install(t, s, export(pip), Options{Channels: []string{newChannel(t, pip)}})
@@ -159,7 +159,7 @@ func TestCommandsOfOneName(t *testing.T) {
 	q := &testPkg{name: "q", files: []testFile{{path: "bin/x", text: "q's"}}, depends: []string{"p"}}
 	r = mustInstall(t, p, q, python("3.11.4"))
 	if got := r.files["opt/conda/bin/x"].Data; got != "q's" {
-		t.Errorf("bin/x = %q; want that of the package installed last", got)
+		t.Errorf("bin/x = %q; want the file of the package installed last", got)
 	}
 	if m := record1(t, r, "p-1.0-0"); slices.Contains(m.Files, "bin/x") {
 		t.Errorf("files of p = %q", m.Files)
@@ -188,7 +188,7 @@ func TestLegacy(t *testing.T) {
 		}
 	}
 	if r.files["opt/conda/lib/link"].Linkname != "bin.so" {
-		t.Error("the link is not there")
+		t.Error("the link is missing")
 	}
 	if _, ok := r.files["opt/conda/lib/extra"]; ok {
 		t.Error("a file that info/files does not list is installed")
@@ -209,7 +209,7 @@ func TestParsePrefix(t *testing.T) {
 	}
 }
 
-// wide is text with zeros before and after each character.
+// wide returns text with zeros before and after each character.
 func wide(s string, before, after int) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
@@ -247,7 +247,7 @@ func TestPrefixes(t *testing.T) {
 			t.Errorf("%s: the file has %d bytes; it had %d", c.name, e.Size, len(c.in))
 		}
 	}
-	// A prefix of the user's.
+	// A prefix chosen by the user.
 	p := &testPkg{name: "x", files: []testFile{{path: "f", text: holder + "/x\x00", prefix: holder, binary: true}}}
 	dir := newChannel(t, p)
 	r, err := install(t, condatest.NewStore(t), export(p), Options{Channels: []string{dir}, Prefix: "/env"})
@@ -271,7 +271,7 @@ func TestFixShebang(t *testing.T) {
 		{"options", "#! " + long + "/python3  -u  -s\nx\n#!" + long, "#!/usr/bin/env python3  -u  -s\nx\n#!" + long},
 		{"escaped blank", "#!" + long + "/a\\ b/python3 -u\n", "#!/usr/bin/env python3 -u\n"},
 		{"no newline", "#!" + long + "/perl", "#!/usr/bin/env perl"},
-		{"a long line that is none", long + long + "\n", long + long + "\n"},
+		{"a long first line without #!", long + long + "\n", long + long + "\n"},
 		{"long and without an interpreter", "#!x" + long + "\n", "#!x" + long + "\n"},
 	} {
 		if got := string(fixShebang([]byte(c.in))); got != c.want {
@@ -280,8 +280,8 @@ func TestFixShebang(t *testing.T) {
 	}
 }
 
-// A file whose source was changed by its installation would be taken for
-// current: python compares times.
+// TestStalePyc omits compiled files whose source the installation changed: python compares
+// times, and would use them.
 func TestStalePyc(t *testing.T) {
 	p := &testPkg{name: "x", files: []testFile{
 		{path: "lib/a.py", text: holder, prefix: holder}, {path: "lib/__pycache__/a.cpython-311.pyc", text: "1"}, {path: "lib/__pycache__/a.cpython-311.opt-1.pyc", hard: "lib/__pycache__/a.cpython-311.pyc", text: "1"}, {path: "lib/a.pyc", text: "2"}, {path: "lib/a.pyo", text: "3"},
@@ -291,7 +291,7 @@ func TestStalePyc(t *testing.T) {
 	r := mustInstall(t, p)
 	for path, want := range map[string]bool{"a.py": true, "__pycache__/a.cpython-311.pyc": false, "__pycache__/a.cpython-311.opt-1.pyc": false, "a.pyc": false, "a.pyo": false, "b.py": true, "__pycache__/b.cpython-311.pyc": true, "ab.pyc": true} {
 		if _, ok := r.files["opt/conda/lib/"+path]; ok != want {
-			t.Errorf("%s: there %v; want %v", path, ok, want)
+			t.Errorf("%s: installed %v; want %v", path, ok, want)
 		}
 	}
 }
@@ -308,17 +308,17 @@ func TestClobber(t *testing.T) {
 		}
 	}
 	if e := r.files["opt/conda/share/name"]; e.Header == nil || e.Typeflag != tar.TypeReg {
-		t.Error("a hard link to a file that another package replaces is not a file of its own")
+		t.Error("a hard link to a file that another package replaces did not become a separate file")
 	}
 	if e := r.files["opt/conda/share/dir"]; e.Header == nil || e.Typeflag != tar.TypeDir {
-		t.Error("share/dir is gone")
+		t.Error("share/dir is missing")
 	}
 	for _, want := range []string{"2 paths are in both a and b; the latter's are used: share/kind, share/second", "2 paths are in both a and c; the latter's are used: share/both, share/gone", "1 paths are in both c and b; the latter's are used: share/both"} {
 		if !strings.Contains(r.notes(), want) {
 			t.Errorf("Notes = %q; want %q", r.notes(), want)
 		}
 	}
-	// What was left out is not recorded as installed.
+	// Omitted files are not recorded as installed.
 	if m := record1(t, r, "a-1.0-0"); slices.Contains(m.Files, "share/both") || !slices.Contains(m.Files, "share/name") {
 		t.Errorf("files of a = %q", m.Files)
 	}
@@ -415,7 +415,8 @@ func TestCondaMeta(t *testing.T) {
 	}
 }
 
-// Nothing of this machine is in an image: no directory of a channel, store or user.
+// TestNoHostPaths checks that an image contains no path of this machine: no directory of a
+// channel, store or user.
 func TestNoHostPaths(t *testing.T) {
 	p := &testPkg{name: "x", files: []testFile{{path: "share/x", text: "x"}}}
 	dir := newChannel(t, p)

@@ -282,7 +282,7 @@ func (in *installer) settle() error {
 		}
 	}
 	for k, list := range clashes {
-		in.tell("%d paths are in both %s and %s; the latter's are used: %s", len(list), k[0], k[1], input.List(list))
+		in.note("%d paths are in both %s and %s; the latter's are used: %s", len(list), k[0], k[1], input.List(list))
 	}
 	return nil
 }
@@ -320,8 +320,8 @@ func (p *pkg) aim(claim func(p *pkg, dst string, dir bool)) (err error) {
 	return nil
 }
 
-// tell adds a note for people.
-func (in *installer) tell(format string, args ...any) {
+// note adds a note for the user.
+func (in *installer) note(format string, args ...any) {
 	in.env.Notes = append(in.env.Notes, fmt.Sprintf(format, args...))
 }
 
@@ -355,16 +355,16 @@ func (in *installer) finishEnv() {
 	for _, n := range in.below(varsDir, ".json") { // the last file that sets a variable wins
 		var m map[string]string
 		if err := json.Unmarshal(in.files[n], &m); err != nil {
-			in.tell("%s: not an object of strings: left out", n)
+			in.note("%s: not an object of strings: left out", n)
 			continue
 		}
 		for k, v := range m {
 			if !exports.IsVariable(k, v) {
-				in.tell("%s: %q is not a variable name: left out", n, input.Text(k))
+				in.note("%s: %q is not a variable name: left out", n, input.Text(k))
 				continue
 			}
 			if k == "PATH" {
-				in.tell("%s: PATH would replace the image's: left out", n)
+				in.note("%s: PATH would replace the image's: left out", n)
 				continue
 			}
 			a.vars[k] = v
@@ -375,7 +375,7 @@ func (in *installer) finishEnv() {
 	}
 	for _, n := range in.below(scriptsDir, ".sh") {
 		if err := a.source(string(in.files[n])); err != nil {
-			in.tell("%s is not run when the image is: %v; a program that needs it begins with \". %s/%s\"", n, err, prefix, n)
+			in.note("%s is not run when the image is: %v; a program that needs it begins with \". %s/%s\"", n, err, prefix, n)
 		}
 	}
 	in.env.Path = strings.TrimSuffix(a.vars["PATH"], ":"+restOfPath)

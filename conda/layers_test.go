@@ -15,8 +15,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// many are packages with files, links, placeholders, clobbered paths and entry
-// points, enough to fill all shared layers.
+// many returns packages with files, links, placeholders, clobbered paths and entry points,
+// enough to fill all shared layers.
 func many() []*testPkg {
 	out := []*testPkg{python("3.11.4")}
 	for i := range 30 {
@@ -49,7 +49,7 @@ func TestDeterminism(t *testing.T) {
 		for n, dir := range []string{here, there, here, there} {
 			goruntime.GOMAXPROCS([]int{1, 4}[n/2])
 			s := condatest.NewStore(t)
-			for range 2 { // cold, and from its cache
+			for range 2 { // without and with the cache
 				r, err := install(t, s, in[n%2], Options{Channels: []string{dir}})
 				testenv.Check(t, err)
 				digests, notes := condatest.LayerDigests(t, r.layers), strings.Join(r.env.Notes, "\n")
@@ -64,7 +64,7 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// newLayers counts the layers that are not among those before.
+// newLayers returns the number of layers in after that before lacks.
 func newLayers(t testing.TB, before, after []v1.Layer) (n int) {
 	t.Helper()
 	old := condatest.LayerDigests(t, before)
@@ -76,7 +76,8 @@ func newLayers(t testing.TB, before, after []v1.Layer) (n int) {
 	return n
 }
 
-// One small package more changes the layer that it shares, and the history.
+// TestLayersStay checks that an additional small package changes only its shared layer and
+// the history.
 func TestLayersStay(t *testing.T) {
 	pkgs := many()
 	extra := &testPkg{name: "extra", files: []testFile{{path: "share/extra", text: "e"}}}
@@ -90,7 +91,8 @@ func TestLayersStay(t *testing.T) {
 	}
 }
 
-// Where it is asked for, a package is the same layer in all environments.
+// TestPackageLayers checks that with PackageLayers a package is the same layer in all
+// environments.
 func TestPackageLayers(t *testing.T) {
 	pkgs := many()[1:]
 	for _, p := range pkgs {
@@ -103,13 +105,13 @@ func TestPackageLayers(t *testing.T) {
 	all, err := install(t, condatest.NewStore(t), export(append(slices.Clone(pkgs), py)...), o)
 	testenv.Check(t, err)
 	if len(all.layers) != len(pkgs)+2 {
-		t.Errorf("%d layers of %d packages; want one of each, and the history", len(all.layers), len(pkgs)+1)
+		t.Errorf("%d layers for %d packages; want one for each, and the history", len(all.layers), len(pkgs)+1)
 	}
 	for _, some := range [][]*testPkg{{pkgs[0], py}, {py, pkgs[7], pkgs[3], pkgs[12]}} {
 		r, err := install(t, condatest.NewStore(t), export(some...), o)
 		testenv.Check(t, err)
 		if n := newLayers(t, all.layers, r.layers); len(r.layers) != len(some)+1 || n != 1 {
-			t.Errorf("%d of %d layers are others; want the history alone", n, len(r.layers))
+			t.Errorf("%d of %d layers differ; want only the history", n, len(r.layers))
 		}
 	}
 }
@@ -141,7 +143,7 @@ func TestExplicit(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		// The packages say what comes after what.
+		// The order follows from the packages' dependencies.
 		if got := strings.Join(r.plan.Names(), " "); got != "lib-1.0-0 app-1.0-0 pure-1.0-0" {
 			t.Errorf("%s: Names = %q", c.name, got)
 		}
@@ -149,7 +151,7 @@ func TestExplicit(t *testing.T) {
 			t.Errorf("%s: share/x = %q", c.name, got)
 		}
 		if h := r.files["opt/conda/conda-meta/history"].Data; record1(t, r, "pure-1.0-0").Subdir != "noarch" || !strings.Contains(h, "/noarch::pure-1.0-0\n") {
-			t.Errorf("%s: pure is not of noarch: %s", c.name, h)
+			t.Errorf("%s: pure is not recorded as noarch: %s", c.name, h)
 		}
 		note := ""
 		if n := 3 - strings.Count(c.in, "#"); n > 0 {
@@ -176,7 +178,7 @@ func TestExplicit(t *testing.T) {
 	}
 }
 
-// A package that says it is for another platform is refused wherever it lies.
+// TestExplicitPlatform refuses a package for another platform, regardless of its directory.
 func TestExplicitPlatform(t *testing.T) {
 	p := &testPkg{name: "p", subdir: "linux-ppc64le"}
 	b := p.bytes(t)

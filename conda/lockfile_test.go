@@ -14,7 +14,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// What is written is read again, without credentials, for each platform.
+// TestWriteLock reads a written lock file again for each platform. It contains no
+// credentials.
 func TestWriteLock(t *testing.T) {
 	e := &exports.Export{File: "env.yml", Variables: map[string]string{"A": "b c", "Z": ""}}
 	plan := &Plan{Subdir: "linux-64", export: e, channels: []string{"https://me:pw@c.example/t/tok-en/lab"}, pkgs: []*solve.Record{
@@ -28,17 +29,17 @@ func TestWriteLock(t *testing.T) {
 		{Name: "named", Version: "1", SHA256: shaA, Address: "https://i.example/named-1-py3-none-any.whl", Asked: true, Direct: true},
 	})
 	if got := strings.Join(amd.Hidden, " "); got != "a needed" {
-		t.Errorf("addresses with credentials are those of %q; want a and needed", got)
+		t.Errorf("addresses with credentials: %q; want a and needed", got)
 	}
 	plan.Subdir, plan.pkgs = "linux-aarch64", plan.pkgs[:1]
 	arm := plan.Lock(nil)
 	var b, again bytes.Buffer
 	testenv.Check(t, exports.WriteLock(&b, "env.yml", []exports.Locked{amd, arm}))
 	if err := exports.WriteLock(&again, "env.yml", []exports.Locked{amd, arm}); err != nil || again.String() != b.String() {
-		t.Errorf("written twice it differs, %v", err)
+		t.Errorf("a second lock file differs, %v", err)
 	}
 	if strings.Contains(b.String(), "pw") || strings.Contains(b.String(), "tok-en") {
-		t.Errorf("it tells a credential:\n%s", b.String())
+		t.Errorf("it contains a credential:\n%s", b.String())
 	}
 	for subdir, want := range map[string]string{
 		"linux-64": "[https://other.example/noarch/b-2-0.conda https://c.example/lab/linux-64/a-1%211.0-h_1.conda] " +
@@ -62,7 +63,7 @@ func TestWriteLock(t *testing.T) {
 	}
 }
 
-// What stands in custom_metadata is not trusted.
+// TestLockCustom validates custom_metadata.
 func TestLockCustom(t *testing.T) {
 	const head = "version: 1\nmetadata:\n  custom_metadata:\n    hpcc-variables: '%s'\npackage:\n- {name: a, manager: conda, platform: linux-64, url: https://h/linux-64/a-1-0.conda}\n"
 	if e, err := exports.Read(strings.NewReader(strings.Replace(fmt.Sprintf(head, `[]`), "hpcc-variables", "hpcc-built", 1)), "l.yml", exports.ReadOptions{}); err == nil || !strings.Contains(err.Error(), "l.yml:4: hpcc-built is not an object") {
@@ -75,7 +76,8 @@ func TestLockCustom(t *testing.T) {
 	}
 }
 
-// What would be fetched: sizes, what is here, and wheels beside what conda brings.
+// TestDownloads lists downloads with their sizes, without cached packages, and with the
+// wheels that conda packages do not provide.
 func TestDownloads(t *testing.T) {
 	python, six := pythonPkg(), testPkg{name: "six", version: "1.16", depends: []string{"python"}}
 	channel := newChannel(t, python, &six)
@@ -101,7 +103,7 @@ func TestDownloads(t *testing.T) {
 	if _, _, err := plan.Layers(t.Context(), s, o); err != nil {
 		t.Fatal(err)
 	}
-	// A wheel of a directory without a digest is read there again.
+	// A wheel in a directory without a digest is read again.
 	if got, want := state(), "python 3.11.4 true true\nsix 1.16 true true\ndemo 1 true false\n"; got != want {
 		t.Errorf("after the installation: %s; want %s", got, want)
 	}

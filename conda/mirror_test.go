@@ -42,7 +42,7 @@ func TestMirrors(t *testing.T) {
 			continue
 		}
 		clean(t, s)
-		// What is recorded does not say which of them answered.
+		// The record does not name the mirror that answered.
 		if got := condatest.LayerDigests(t, r.layers); digests != "" && got != digests {
 			t.Errorf("%s: layers %s, without mirrors %s", c.name, got, digests)
 		} else {
@@ -56,24 +56,24 @@ func TestMirrors(t *testing.T) {
 	o := Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, condatest.FileURL(good)}}}
 	r, err := install(t, condatest.NewStore(t), text, o)
 	testenv.Check(t, err)
-	if n := asked.Load(); n < 1 || n > 4 { // at most once for what was asked at the same time
-		t.Errorf("a server that does not work was asked %d times", n)
+	if n := asked.Load(); n < 1 || n > 4 { // at most once for each concurrent request
+		t.Errorf("a failing server was asked %d times", n)
 	}
 	if l := r.plan.Lock(nil); l.Channels[0] != broken.URL || !strings.HasPrefix(l.Packages[0].URL, broken.URL) {
 		t.Errorf("the lock has %q %q", l.Channels, l.Packages[0].URL)
 	}
 
 	_, err = install(t, condatest.NewStore(t), text, Options{Channels: []string{condatest.FileURL(nowhere)}, Mirrors: [][]string{{condatest.FileURL(nowhere), condatest.FileURL(nowhere) + "2"}}})
-	refused(t, nil, "none has it", err, "has no index for linux-64")
+	refused(t, nil, "no mirror has it", err, "has no index for linux-64")
 	_, err = install(t, condatest.NewStore(t), text, Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, broken.URL + "/other"}}})
-	refused(t, nil, "none answers", err, "/other/")
+	refused(t, nil, "no mirror answers", err, "/other/")
 	s := condatest.NewStore(t)
 	_, err = install(t, s, text, Options{Channels: []string{condatest.FileURL(lying)}, Mirrors: [][]string{{condatest.FileURL(lying), condatest.FileURL(lagging)}}})
 	refused(t, s, "no mirror has the bytes", err, "size mismatch: 100 bytes, expected")
 }
 
-// Lists of URLs with digests, as lock files are, are had from a channel's other places,
-// whichever of them they name.
+// TestMirrorsOfLists downloads URLs with digests, as in lock files, from the other mirrors of
+// their channel.
 func TestMirrorsOfLists(t *testing.T) {
 	a := &testPkg{name: "a", files: []testFile{{path: "share/a", text: "A"}}}
 	good, nowhere, lying := newChannel(t, a), filepath.Join(t.TempDir(), "nowhere"), newChannel(t, a)
@@ -93,7 +93,7 @@ func TestMirrorsOfLists(t *testing.T) {
 		{"a label", nowhere + "/label/x", "#sha256:" + condatest.SHA256(b), []string{filepath.Dir(good), nowhere + "/label"}, "no such file"},
 		{"of another channel", nowhere, "#sha256:" + condatest.SHA256(b), []string{good, nowhere + "2"}, "no such file"},
 		{"without a digest", nowhere, "", []string{nowhere, good}, "no such file"},
-		{"none has the bytes", lying, "#sha256:" + condatest.SHA256(b), []string{lying, nowhere}, "sha256 mismatch: "},
+		{"no mirror has the bytes", lying, "#sha256:" + condatest.SHA256(b), []string{lying, nowhere}, "sha256 mismatch: "},
 	} {
 		var group []string
 		for _, m := range c.mirrors {

@@ -22,7 +22,7 @@ type Move struct {
 	Why  string // for people; "" if the fate suffices
 }
 
-// A Fate says how close the chosen package is to the exported one.
+// A Fate states how close the chosen package is to the exported one.
 type Fate string
 
 const (
@@ -104,7 +104,7 @@ func (m *move) solve(ctx context.Context) ([]*solve.Record, []Move, error) {
 	if err := m.refuse(); err != nil {
 		return nil, nil, err
 	}
-	if err := m.wish(); err != nil {
+	if err := m.constrain(); err != nil {
 		return nil, nil, err
 	}
 	p := m.problem
@@ -116,9 +116,9 @@ func (m *move) solve(ctx context.Context) ([]*solve.Record, []Move, error) {
 	return pkgs, m.table(pkgs), nil
 }
 
-// wish adds constraints for the required packages. python comes first, since most packages
+// constrain adds constraints for the required packages. python comes first, since most packages
 // depend on it.
-func (m *move) wish() error {
+func (m *move) constrain() error {
 	p := m.problem
 	for _, e := range m.export.Entries {
 		name := m.alias[e.Name]

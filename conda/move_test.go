@@ -19,7 +19,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// exportOf makes an export of recorded packages, and finds what they say of themselves.
+// exportOf returns an export of recorded packages, and their records.
 func exportOf(t testing.TB, subdir string, pkgs []string) (*exports.Export, map[string]*solve.Record) {
 	t.Helper()
 	e := read(t, "# platform: "+subdir+"\n"+strings.Join(pkgs, "\n"))
@@ -48,7 +48,7 @@ func recorded(t testing.TB) (cases []solved) {
 	return cases
 }
 
-// moved is a table as text, a row on a line.
+// moved returns a table as text, one row on each line.
 func moved(rows []Move) string {
 	var b strings.Builder
 	for _, r := range rows {
@@ -57,7 +57,8 @@ func moved(rows []Move) string {
 	return strings.ReplaceAll(b.String(), "  \n", "\n")
 }
 
-// An environment of 41 real packages of amd64 goes to ppc64le: each row.
+// TestMove moves an environment of 41 real packages from amd64 to ppc64le, and compares each
+// row.
 func TestMove(t *testing.T) {
 	e, source := exportOf(t, "linux-64", recorded(t)[2].Conda)
 	m := &move{export: e, source: source, fetch: index2021(t, "linux-ppc64le"), options: Options{Subdir: "linux-ppc64le", Channels: []string{"https://repo.anaconda.com/pkgs/main"}}}
@@ -81,8 +82,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// All recorded environments of amd64 go to ppc64le, or it is said why they do
-// not; also where nobody knows what the export's own packages need.
+// TestMoves moves all recorded environments from amd64 to ppc64le, or reports why that is
+// not possible, also if the dependencies of the export's packages are unknown.
 func TestMoves(t *testing.T) {
 	want := map[string]string{
 		"python=3.8 numpy, known":                   "map[added:2 exact:8 missing:1 other version:3 same version:11 substituted:6]",
@@ -122,11 +123,11 @@ func TestMoves(t *testing.T) {
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("not seen: %v", want)
+		t.Errorf("missing rows: %v", want)
 	}
 }
 
-// In a channel that has some things no longer, what is nearest is taken and told.
+// TestResolveSolves uses the nearest packages of a channel that lacks some, and reports them.
 func TestResolveSolves(t *testing.T) {
 	dir := newChannel(t, &testPkg{name: "python", version: "3.11.4"}, &testPkg{name: "python", version: "3.12.1"},
 		&testPkg{name: "lib", version: "1.2.4", build: "py311_0", depends: []string{"python 3.11.*", "new >=1"}}, &testPkg{name: "lib", version: "1.3.0", build: "py311_0", depends: []string{"python 3.11.*"}},
@@ -153,7 +154,7 @@ func TestResolveSolves(t *testing.T) {
 	}
 }
 
-// readSolved reads a file that solve/testdata/main2021.py made.
+// readSolved reads a file that solve/testdata/main2021.py wrote.
 func readSolved(t testing.TB, name string, into any) {
 	t.Helper()
 	b, err := os.ReadFile("solve/testdata/main2021-" + name + ".json.zst")
@@ -164,7 +165,7 @@ func readSolved(t testing.TB, name string, into any) {
 	testenv.Check(t, json.NewDecoder(z).Decode(into))
 }
 
-// index2021 is Anaconda's channel "main" as it was in September 2021, for one platform.
+// index2021 returns Anaconda's channel "main" of September 2021, for one platform.
 func index2021(t testing.TB, subdir string) solve.Fetcher {
 	t.Helper()
 	byName := map[string][]*solve.Record{}
@@ -189,13 +190,13 @@ func index2021(t testing.TB, subdir string) solve.Fetcher {
 	}
 }
 
-// isAnswer tells what is wrong with an answer: wishes and requirements that are
-// not met, two packages of one name. It has the rules from the specs alone.
+// isAnswer returns an error for an invalid solution: an unmet spec or requirement, or two
+// packages of one name. It applies only the specs, independently of the solver.
 func isAnswer(p *solve.Problem, pkgs []*solve.Record) error {
 	have := map[string]*solve.Record{}
 	for _, r := range slices.Concat(pkgs, p.Virtual) {
 		if have[r.Name] != nil {
-			return fmt.Errorf("%s is there twice", r.Name)
+			return fmt.Errorf("duplicate package %s", r.Name)
 		}
 		have[r.Name] = r
 	}
@@ -208,14 +209,14 @@ func isAnswer(p *solve.Problem, pkgs []*solve.Record) error {
 	}
 	for _, s := range p.Wants {
 		if !met(s, true) {
-			return fmt.Errorf("the wish %s is not met", s)
+			return fmt.Errorf("unmet spec %s", s)
 		}
 	}
 	for _, r := range pkgs {
 		for i, text := range slices.Concat(r.Depends, r.Constrains) {
 			s, err := solve.ParseSpec(text)
 			if err != nil || !met(s, i < len(r.Depends)) {
-				return fmt.Errorf("%s-%s-%s: %s is not met", r.Name, r.Version, r.Build, text)
+				return fmt.Errorf("%s-%s-%s: unmet requirement %s", r.Name, r.Version, r.Build, text)
 			}
 		}
 	}

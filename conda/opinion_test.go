@@ -20,8 +20,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A judgement is what testdata/install/judge.py, which installs packages by conda's
-// documents and has no code in common with hpcc, made of packages.
+// A judgement is the result of testdata/install/judge.py, which installs packages according
+// to conda's documentation, with no code in common with hpcc.
 type judgement struct {
 	Files   map[string][3]string            // by path below the prefix: kind, mode, link's target or sha256
 	Records map[string]map[string][3]string // by package and path: type, sha256 before, sha256 in the prefix
@@ -29,8 +29,8 @@ type judgement struct {
 	Order   []string
 }
 
-// judge has the second opinion on packages at /opt/conda. Without it the test is
-// skipped, and fails in CI.
+// judge returns the judgement on packages at /opt/conda. If judge.py cannot run, it skips the
+// test, or fails it in CI.
 func judge(t testing.TB, packages ...string) *judgement {
 	t.Helper()
 	err := exec.Command("/usr/bin/python3", "-c", "import conda_package_streaming.extract").Run()
@@ -41,7 +41,7 @@ func judge(t testing.TB, packages ...string) *judgement {
 	return j
 }
 
-// A difference between hpcc and the judge that is meant. One that does not occur
+// A difference is an intended difference between hpcc and the judge. One that does not occur
 // fails the test.
 type difference struct {
 	paths string // a regular expression
@@ -49,14 +49,14 @@ type difference struct {
 	why   string
 }
 
-// always are the differences of every environment.
+// always lists the differences of every environment.
 var always = []difference{
 	{`^conda-meta(/.*)?$`, "hpcc alone", "the judge says what it installed in another way; its records are compared"},
 }
 
 var notCompiled = difference{`/__pycache__/[^/]+\.cpython-311\.pyc$`, "judge alone", "noarch packages are not compiled: the target's python is not run, which may be another machine's"}
 
-// compare holds what hpcc installed to the judge's opinion, file by file.
+// compare compares the files that hpcc installed with the judgement.
 func (j *judgement) compare(t *testing.T, r *result, known ...difference) {
 	t.Helper()
 	seen := make([]int, len(known))
@@ -101,7 +101,7 @@ func (j *judgement) compare(t *testing.T, r *result, known ...difference) {
 	t.Logf("%d files, directories and links of %d packages were compared", len(all), len(j.Order))
 }
 
-// asJudged is a file of a layer as the judge describes files.
+// asJudged returns the judge's description of a file in a layer.
 func asJudged(files map[string]condatest.Entry, name string) [3]string {
 	e := files[name]
 	mode := fmt.Sprintf("%o", e.Mode)
@@ -134,7 +134,7 @@ func (j *judgement) compareRecords(t *testing.T, r *result, differ func(path, wh
 	}
 }
 
-// shapesOf are packages with all that packages can have.
+// shapesOf returns packages with all features of packages.
 func shapesOf() []*testPkg {
 	long := "#!" + holder + "/libexec/" + strings.Repeat("deep/", 30) + "python3.11 -s\nx\n"
 	return []*testPkg{python("3.11.4"),
@@ -161,8 +161,8 @@ func shapesOf() []*testPkg {
 	}
 }
 
-// Made packages: clobbered paths, hard and absolute links, prefixes in all encodings,
-// old formats, link scripts.
+// TestOpinion installs generated packages: clobbered paths, hard and absolute links, prefixes
+// in all encodings, old formats, link scripts.
 func TestOpinion(t *testing.T) {
 	pkgs := shapesOf()
 	dir := newChannel(t, pkgs...)
@@ -171,10 +171,10 @@ func TestOpinion(t *testing.T) {
 	j := judge(t, packageFiles(dir, r)...)
 	j.compare(t, r, append(slices.Clone(always), notCompiled,
 		difference{`^lib/python3.11/site-packages(/pure)?/__pycache__$`, "judge alone", "no compiled files in it"},
-		difference{`^bin/su$`, "mode", "setuid bits are taken away, and that is told"},
+		difference{`^bin/su$`, "mode", "setuid bits are removed, with a note"},
 		difference{`^lib/python3.11/site-packages/__pycache__/s\.cpython-311\.pyc$`, "record", "compiled from a source that has another content now: left out"},
 		difference{`^lib/python3.11/site-packages/pure/__pycache__/.*\.pyc$`, "record", "not compiled"},
-		difference{`^share/made-by-script$`, "judge alone", "link scripts are not run, and that is told"},
+		difference{`^share/made-by-script$`, "judge alone", "link scripts are not run, with a note"},
 		difference{`^share/(both|kind|third)$`, "record", "a path is in the record of the package alone whose file is there"},
 	)...)
 	if got, want := strings.Join(r.plan.Names(), " "), strings.Join(j.Order, " "); got != want {
@@ -182,7 +182,7 @@ func TestOpinion(t *testing.T) {
 	}
 }
 
-// packageFiles are the files of a channel that a plan installed.
+// packageFiles returns the archives in a channel that a plan installed.
 func packageFiles(dir string, r *result) (files []string) {
 	for _, p := range r.plan.pkgs {
 		files = append(files, filepath.Join(dir, p.Subdir, p.FileName))
@@ -190,8 +190,8 @@ func packageFiles(dir string, r *result) (files []string) {
 	return files
 }
 
-// The environment of real programs that testdata/channel makes, for both machines,
-// the second from the first one's export.
+// TestOpinionChannel installs the environment of real programs from testdata/channel, for two
+// architectures, the second from the export of the first.
 func TestOpinionChannel(t *testing.T) {
 	testenv.Slow(t)
 	dir := os.Getenv("HPCC_TEST_CHANNEL")
@@ -213,8 +213,8 @@ func TestOpinionChannel(t *testing.T) {
 	}
 }
 
-// Real packages, held to the judge's opinion and, file by file, to what they say of
-// themselves in info/paths.json. What machine they are for makes no difference.
+// TestOpinionReal compares real packages of any architecture with the judgement and, file by
+// file, with their own info/paths.json.
 func TestOpinionReal(t *testing.T) {
 	real := func(pattern string) []string {
 		files, err := filepath.Glob("testdata/packages/" + pattern)
@@ -234,7 +234,7 @@ func TestOpinionReal(t *testing.T) {
 	for _, c := range []struct {
 		subdir string
 		files  []string
-		least  int // files that are held to their packages' word
+		least  int // number of files that are compared with info/paths.json
 		more   []difference
 	}{
 		{"linux-64", slices.Concat(real("*_package-*"), real("sample_*"), real("small-*"), real("clobber-*"), real("cph_*"), []string{pyFile, withLinks(t, linux, "libz.so.1.2.11")}), 30, []difference{notCompiled,
@@ -253,12 +253,12 @@ func TestOpinionReal(t *testing.T) {
 			checked += ownWord(t, r, dist, list.Paths)
 		}
 		if checked != c.least {
-			t.Errorf("%d files were held to their packages' word; want %d", checked, c.least)
+			t.Errorf("%d files were compared with info/paths.json; want %d", checked, c.least)
 		}
 	}
 }
 
-// explicitOf is an export of files.
+// explicitOf returns an export of files.
 func explicitOf(t *testing.T, files ...string) string {
 	t.Helper()
 	out := "@EXPLICIT\n"
@@ -270,7 +270,7 @@ func explicitOf(t *testing.T, files ...string) string {
 	return out
 }
 
-// withLinks puts back the links of a package that lost where they lead.
+// withLinks restores the lost link targets of a package.
 func withLinks(t *testing.T, file, to string) string {
 	t.Helper()
 	z, err := zip.OpenReader(file)
@@ -311,9 +311,9 @@ func withLinks(t *testing.T, file, to string) string {
 	return mended
 }
 
-// ownWord holds the files of one package to its info/paths.json: kinds, sizes and
-// digests, those of files with a placeholder before its replacement (conda-meta has
-// them) and after it. It counts the files.
+// ownWord compares the files of one package with its info/paths.json: types, sizes and
+// digests. Files with a placeholder are compared before its replacement (from conda-meta)
+// and after it. It returns the number of files.
 func ownWord(t *testing.T, r *result, dist string, paths []pathEntry) (n int) {
 	t.Helper()
 	recorded := map[string]installed{}
@@ -328,22 +328,22 @@ func ownWord(t *testing.T, r *result, dist string, paths []pathEntry) (n int) {
 		f := r.files["opt/conda/"+dst]
 		x, ok := recorded[dst]
 		if !ok && dst == "bin/clobber-test-file" && dist == "clobber-a-1.0-0" {
-			continue // clobber-b's is there
+			continue // replaced by clobber-b's
 		}
 		if f.Header == nil || !ok || x.Type != e.Type || x.SHA256 != e.SHA256 || *x.Size != *e.Size {
-			t.Errorf("%s of %s is recorded as %+v; info/paths.json says %+v", dst, dist, x, e)
+			t.Errorf("%s of %s is recorded as %+v; info/paths.json has %+v", dst, dist, x, e)
 			continue
 		}
 		n++
 		switch now := condatest.SHA256([]byte(f.Data)); {
-		case e.Type == "softlink": // size and digest are of what it leads to
+		case e.Type == "softlink": // size and digest are those of the target
 			if to := recorded[filepath.Join(filepath.Dir(dst), f.Linkname)]; f.Typeflag != tar.TypeSymlink || (to.Type == "hardlink" && to.SHA256 != e.SHA256) {
 				t.Errorf("%s of %s is %q -> %q", dst, dist, f.Typeflag, f.Linkname)
 			}
 		case now != x.SHA256InPrefix:
-			t.Errorf("%s of %s has sha256 %s; its record says %s", dst, dist, now, x.SHA256InPrefix)
+			t.Errorf("%s of %s has sha256 %s; its record has %s", dst, dist, now, x.SHA256InPrefix)
 		case e.Placeholder == "" && (now != e.SHA256 || int64(len(f.Data)) != *e.Size):
-			t.Errorf("%s of %s has sha256 %s; info/paths.json says %s", dst, dist, now, e.SHA256)
+			t.Errorf("%s of %s has sha256 %s; info/paths.json has %s", dst, dist, now, e.SHA256)
 		case e.Placeholder != "" && (now == e.SHA256 || strings.Contains(f.Data, e.Placeholder) || !strings.Contains(f.Data, "/opt/conda")):
 			t.Errorf("%s of %s has the placeholder, or not the prefix", dst, dist)
 		}

@@ -12,7 +12,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// pythonPkg is a python that wheels can be chosen for.
+// pythonPkg returns a python package for which wheels can be chosen.
 func pythonPkg() *testPkg {
 	return &testPkg{name: "python", version: "3.11.4", files: []testFile{{path: "bin/python3.11", text: "ELF"}, {path: "lib/python3.11/lib-dynload/x.cpython-311-x86_64-linux-gnu.so", text: "ELF"}}}
 }
@@ -34,7 +34,8 @@ func installPip(t *testing.T, text, name string, o Options) (map[string]condates
 	return condatest.ReadLayers(t, layers), env, nil
 }
 
-// Packages of pip stand above those of conda, from every format that names them.
+// TestExportWithPip installs pip packages above those of conda, from every format that lists
+// them.
 func TestExportWithPip(t *testing.T) {
 	python, six := pythonPkg(), testPkg{name: "six", version: "1.16", noarch: "python", files: []testFile{{path: "site-packages/six-1.16.dist-info/METADATA", text: "x"}}}
 	channel := newChannel(t, python, &six)
@@ -67,7 +68,8 @@ func TestExportWithPip(t *testing.T) {
 	}
 }
 
-// What cannot be installed says which line, and why.
+// TestExportWithPipRefused reports the line and the reason of packages that cannot be
+// installed.
 func TestExportWithPipRefused(t *testing.T) {
 	python, six := pythonPkg(), testPkg{name: "six", version: "1.16"}
 	channel := newChannel(t, python, &six)
@@ -91,7 +93,7 @@ func TestExportWithPipRefused(t *testing.T) {
 	}
 }
 
-// The C library that counts is python's own.
+// TestPipLink uses the C library of python itself.
 func TestPipLink(t *testing.T) {
 	alpine := func() (Libc, error) { return Libc{Musl: "1.1"}, nil }
 	debian := func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }
@@ -117,7 +119,7 @@ func TestPipLink(t *testing.T) {
 	}
 }
 
-// linkedWith names the C library that wheels are chosen for.
+// linkedWith returns the C library for which wheels are chosen.
 func linkedWith(t pip.Target) string {
 	if t.Musl != "" {
 		return "musl " + t.Musl

@@ -46,7 +46,7 @@ func (in *installer) postLink(ctx context.Context, o Options, below []v1.Layer) 
 	var words, scripts []string
 	for _, p := range in.packages {
 		if s := p.linkScript("pre"); in.isScript(s) {
-			in.tell("%s of %s is not run: conda alone runs such scripts, where it has the package unpacked, and will give them up", s, p.rec.Name)
+			in.note("%s of %s is not run: conda alone runs such scripts, where it has the package unpacked, and will give them up", s, p.rec.Name)
 		}
 		if s := p.linkScript("post"); in.isScript(s) {
 			words = append(words, p.rec.Name, p.rec.Version, strconv.Itoa(p.meta.index.BuildNumber))
@@ -70,7 +70,7 @@ func (in *installer) postLink(ctx context.Context, o Options, below []v1.Layer) 
 		why = "its changes to the image could not be verified"
 	}
 	for _, s := range scripts {
-		in.tell("%s is not run: %s", s, why)
+		in.note("%s is not run: %s", s, why)
 	}
 	return nil, nil
 }

@@ -144,7 +144,7 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 	case e.Explicit:
 		err = p.explicit(e, o)
 	case len(e.Wishes()) > 0:
-		err = p.wished(ctx, e, o)
+		err = p.solve(ctx, e, o)
 	default:
 		err = p.lookup(ctx, e, o)
 	}
@@ -303,8 +303,8 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 	return p.move(ctx, e, o, channels)
 }
 
-// wished solves for the specs of an export, together with its entries.
-func (p *Plan) wished(ctx context.Context, e *exports.Export, o Options) error {
+// solve solves for the specs of an export, together with its entries.
+func (p *Plan) solve(ctx context.Context, e *exports.Export, o Options) error {
 	if len(o.Channels) == 0 {
 		return &exports.LineError{File: e.File, Line: e.Wishes()[0].Line, Err: errors.New("the file names no channel; name one with --channel")}
 	}

@@ -26,7 +26,7 @@ func read(t testing.TB, text string) *exports.Export {
 	return e
 }
 
-// found is what was taken for one package: its file and the channel's directory.
+// found returns the chosen file of one package, and the channel's directory.
 func found(p *Plan, name string) string {
 	for _, r := range p.pkgs {
 		if r.Name == name {
@@ -93,7 +93,7 @@ func TestLookupMissing(t *testing.T) {
 	_, err := Resolve(t.Context(), read(t, in), Options{Channels: []string{dir}, Subdir: "linux-64"})
 	var le *exports.LineError
 	if !errors.As(err, &le) || le.Line != 3 {
-		t.Fatalf("Resolve = %v; want a LineError of line 3", err)
+		t.Fatalf("Resolve = %v; want a LineError for line 3", err)
 	}
 	for _, want := range []string{"env.txt:3: 5 of 7 packages are not in the channels for linux-64", "none=1=0 (no package of that name)",
 		"b=1.0=0 (available versions: 1.1, 1.2)", "c=1.0=h2_0 (available builds: h1_0)", "a2=1 (no package", "d=1.0 (available builds: py312_0)"} {
@@ -275,7 +275,7 @@ func TestExpandURL(t *testing.T) {
 	}
 }
 
-// What has no channel is refused with its lines.
+// TestExportRefused reports entries without a channel, with their lines.
 func TestExportRefused(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"--pre\ntorch[a]==2.1.2\n", "f:2: pip packages need python from a conda channel; name a channel with --channel"},

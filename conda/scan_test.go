@@ -12,8 +12,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// bigIndex writes an index of n records, as large as conda-forge's of 2023 with
-// 300,000.
+// bigIndex writes an index of n records. With 300,000 records it is as large as conda-forge's
+// of 2023.
 func bigIndex(b *testing.B, n int) string {
 	b.Helper()
 	file := filepath.Join(b.TempDir(), "linux-64/repodata.json")

@@ -21,7 +21,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// shard writes a channel's indexes again, sharded, and removes the others.
+// shard replaces a channel's indexes with sharded ones.
 func shard(t testing.TB, dir string, info map[string]any) {
 	t.Helper()
 	for _, sub := range []string{"linux-64", "noarch"} {
@@ -57,7 +57,7 @@ func shard(t testing.TB, dir string, info map[string]any) {
 	}
 }
 
-// repodata is an index: the records of .tar.bz2 and of .conda by file name.
+// repodata parses an index: the records of .tar.bz2 and of .conda by file name.
 func repodata(t testing.TB, b []byte) map[string]map[string]map[string]any {
 	t.Helper()
 	all := map[string]json.RawMessage{}
@@ -87,8 +87,8 @@ func shardedChannel(t testing.TB) string {
 	return dir
 }
 
-// A channel that has nothing but shards: only those that are wanted are
-// fetched, and only once; the packages come from where the index says.
+// TestShards uses a channel with only a sharded index: it fetches the needed shards once, and
+// the packages from the index's base URL.
 func TestShards(t *testing.T) {
 	dir := shardedChannel(t)
 	want := []string{"a-1-0", "b-2-0", "n-1.0-0"}
@@ -125,7 +125,7 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// What a sharded index cannot be, and what is done without it.
+// TestShardsHostile refuses invalid sharded indexes, or falls back to the plain index.
 func TestShardsHostile(t *testing.T) {
 	good := map[string]any{"base_url": "", "shards_base_url": "shards"}
 	for name, c := range map[string]struct {
@@ -184,7 +184,7 @@ func eachShard(dir string, do func(string) error) error {
 	return err
 }
 
-// A server that says how long an index is good is not asked before.
+// TestMaxAge sends no request while an index is fresh according to Cache-Control.
 func TestMaxAge(t *testing.T) {
 	for _, c := range []struct {
 		header string

@@ -66,7 +66,7 @@ func chooseSysroot(all []*solve.Record, version, subdir string) (*solve.Record, 
 	return nil, fmt.Errorf("glibc %s is not in the channels for %s; available: %s (omit the version for the newest)", version, subdir, input.List(there))
 }
 
-// layOut sets the destinations of the files of a sysroot below /usr. Of several sources for
+// layOut sets the destinations of the files of a sysroot below /usr. If several sources have
 // one destination, files win over links, then the first in the list.
 func (p *pkg) layOut(subdir string) error {
 	p.places = map[string]string{}
@@ -91,7 +91,7 @@ func (p *pkg) layOut(subdir string) error {
 
 // sysrootPlace returns the destination of a sysroot file below /usr, or "" for files that
 // are left out: compiler inputs, translations, documentation and configuration that hpcc
-// writes itself. Of the locales only C.utf8 is kept; the archive of all has 200 MB.
+// writes itself. It keeps only the locale C.utf8, because the archive of all locales has 200 MB.
 func sysrootPlace(src string) string {
 	triplet, file, ok := strings.Cut(src, "/sysroot/")
 	if !ok || strings.Contains(triplet, "/") {

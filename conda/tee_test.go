@@ -11,7 +11,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Each layer that is made is told with its tar, once, and those that are found are not.
+// TestTee passes the tar of each written layer to the tee once, and cached layers never.
 func TestTee(t *testing.T) {
 	pkgs := many()
 	s, log := condatest.NewStore(t), &condatest.TeeLog{Tars: map[v1.Hash]string{}}
@@ -19,7 +19,7 @@ func TestTee(t *testing.T) {
 	r, err := install(t, s, export(pkgs...), o)
 	testenv.Check(t, err)
 	if log.Begun != len(r.layers) || len(log.Tars) != len(r.layers) || log.None != 0 {
-		t.Errorf("told of %d layers, %d with an end, %d of nothing; there are %d", log.Begun, len(log.Tars), log.None, len(r.layers))
+		t.Errorf("the tee got %d layers, %d complete, %d without a name; want %d complete", log.Begun, len(log.Tars), log.None, len(r.layers))
 	}
 	for _, l := range r.layers {
 		id, err := l.DiffID()
@@ -29,21 +29,21 @@ func TestTee(t *testing.T) {
 		b, err := io.ReadAll(f)
 		f.Close()
 		if err != nil || string(b) != log.Tars[id] {
-			t.Errorf("layer %s has %d bytes (%v), told were %d", id, len(b), err, len(log.Tars[id]))
+			t.Errorf("layer %s has %d bytes (%v), the tee got %d", id, len(b), err, len(log.Tars[id]))
 		}
 	}
 	log.Begun = 0
 	if _, err := install(t, s, export(pkgs...), o); err != nil || log.Begun != 1 { // the history
-		t.Errorf("of layers that are there %d were told, %v; want one", log.Begun, err)
+		t.Errorf("the tee got %d layers although all but one are cached, %v; want one", log.Begun, err)
 	}
 }
 
-// A layer that fails has an end too, and no name.
+// TestTeeFails ends the tee of a failed layer without a name.
 func TestTeeFails(t *testing.T) {
 	p := &testPkg{name: "a", files: []testFile{{path: "share/x", text: "x"}, {path: "share/y", text: "y", list: map[string]any{"sha256": strings.Repeat("0", 64)}}}}
 	log := &condatest.TeeLog{Tars: map[v1.Hash]string{}}
 	_, err := install(t, condatest.NewStore(t), export(p), Options{Channels: []string{newChannel(t, p)}, Tee: log.Tee})
 	if err == nil || log.Begun != 1 || log.None != 1 || len(log.Tars) != 0 {
-		t.Errorf("begun %d, of nothing %d, whole %d, error %v; want one of nothing", log.Begun, log.None, len(log.Tars), err)
+		t.Errorf("begun %d, without a name %d, complete %d, error %v; want one without a name", log.Begun, log.None, len(log.Tars), err)
 	}
 }

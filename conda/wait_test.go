@@ -17,10 +17,10 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestServerFaults has every kind of transfer meet the faults of servers: for
-// good, which has to end with a reason, and until the server recovers.
+// TestServerFaults runs every kind of transfer with faults of servers: permanent ones, which
+// must end with a reason, and temporary ones.
 func TestServerFaults(t *testing.T) {
-	noise := make([]byte, 80<<10) // that does not pack to less
+	noise := make([]byte, 80<<10) // incompressible
 	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
 	p := testPkg{name: "large", files: []testFile{{path: "share/large", text: string(noise)}}}
 	plain := newChannel(t, &p)
@@ -53,9 +53,9 @@ func TestServerFaults(t *testing.T) {
 				server := hostile.Serve(files, false)
 				defer server.Close()
 				var mu sync.Mutex
-				told := ""
+				messages := ""
 				patience := wait.Patience{Header: fault.Limit(), Idle: fault.Limit(),
-					Attempts: 3, Backoff: time.Millisecond, Notice: func(line string) { mu.Lock(); defer mu.Unlock(); told += line + "\n" }}
+					Attempts: 3, Backoff: time.Millisecond, Notice: func(line string) { mu.Lock(); defer mu.Unlock(); messages += line + "\n" }}
 				ctx := wait.With(t.Context(), patience)
 				do := func() error {
 					s := condatest.NewStore(t)
@@ -85,7 +85,7 @@ func TestServerFaults(t *testing.T) {
 				if met := server.Set(fault, 2, match); met < 3 {
 					t.Errorf("no recovery: the server was asked %d times; want at least 3 (%v)", met, err)
 				}
-				patience.Attempts = 20 // also for a machine that is slow by itself
+				patience.Attempts = 20 // for slow machines
 				ctx = wait.With(t.Context(), patience)
 				if err := do(); err != nil {
 					t.Errorf("after recovery: %v", err)
@@ -99,15 +99,15 @@ func TestServerFaults(t *testing.T) {
 				if fault == hostile.Busy {
 					want = strings.TrimPrefix(server.URL, "http://") + " asks to wait 1s (429), attempt 2 of 3"
 				}
-				if !strings.Contains(told, want) {
-					t.Errorf("the user was told %q; want %q", told, want)
+				if !strings.Contains(messages, want) {
+					t.Errorf("messages to the user: %q; want %q", messages, want)
 				}
 			})
 		}
 	}
 }
 
-// TestMirrorInTime: a place that does not answer is left for the next after two attempts.
+// TestMirrorInTime switches to the next mirror after two attempts without an answer.
 func TestMirrorInTime(t *testing.T) {
 	p := small
 	dir := newChannel(t, &p)
@@ -122,6 +122,6 @@ func TestMirrorInTime(t *testing.T) {
 	}
 	testenv.Check(t, err)
 	if met := bad.Set("", 0, nil); met == 0 || met > 8 { // two attempts for each of four files at most
-		t.Errorf("the silent place was asked %d times", met)
+		t.Errorf("the silent mirror was asked %d times", met)
 	}
 }

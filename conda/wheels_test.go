@@ -13,9 +13,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A lock file says what sources were built with; nobody is asked again.
-
-// A conda environment says itself what it provides.
+// TestPipOnConda derives the target of wheels from the conda environment.
 func TestPipOnConda(t *testing.T) {
 	site := "lib/python3.11/site-packages/"
 	python := testPkg{name: "python", version: "3.11.4", files: []testFile{{path: "bin/python3.11", text: "ELF"}}}
@@ -39,14 +37,14 @@ func TestPipOnConda(t *testing.T) {
 	o := pip.Options{Indexes: pip.Indexes{FindLinks: []string{wheels}, NoIndex: true}, Closed: true}
 	chosen, err := pip.Resolve(t.Context(), in.store, rows, target, o)
 	testenv.Check(t, err)
-	_, told, err := chosen.Layers(t.Context(), in.store, o)
+	_, given, err := chosen.Layers(t.Context(), in.store, o)
 	testenv.Check(t, err)
 	notes := []string{"1 pip packages are part of conda packages: torch", "1 paths are in both the conda package tool and clash; the latter's are used: bin/tool"}
-	if got := append(chosen.Notes, told...); strings.Join(got, "\n") != strings.Join(notes, "\n") {
+	if got := append(chosen.Notes, given...); strings.Join(got, "\n") != strings.Join(notes, "\n") {
 		t.Errorf("notes = %q; want %q", got, notes)
 	}
 	in.packages = in.packages[:0]
-	if err := aimPip(&target, in); err != nil || target.Paths == nil { // the python of before stays
+	if err := aimPip(&target, in); err != nil || target.Paths == nil { // the earlier python is kept
 		t.Errorf("an environment without packages: %v", err)
 	}
 	if err := aimPip(&pip.Target{}, in); err == nil || !strings.Contains(err.Error(), "need a python") {
@@ -54,7 +52,8 @@ func TestPipOnConda(t *testing.T) {
 	}
 }
 
-// A package that was built from sources is locked with the wheels that it was built with.
+// TestLockBuilt locks a package that was built from sources together with the wheels of its
+// build environment.
 func TestLockBuilt(t *testing.T) {
 	with := pip.Wheel{Name: "setuptools", Version: "66", SHA256: shaA, Address: "https://i.example/setuptools-66-py3-none-any.whl"}
 	lock := (&Plan{Subdir: "linux-64", export: &exports.Export{}}).Lock([]pip.Wheel{{Name: "a", Version: "1", SHA256: shaA, Address: "https://i.example/a-1.tar.gz", BuiltWith: []pip.Wheel{with}}})
@@ -62,6 +61,6 @@ func TestLockBuilt(t *testing.T) {
 	testenv.Check(t, exports.WriteLock(&text, "x", []exports.Locked{lock}))
 	e, err := exports.Read(&text, "conda-lock.yml", exports.ReadOptions{Subdir: "linux-64"})
 	if err != nil || len(e.Pip) != 1 || fmt.Sprint(e.Pip[0].BuildWith) != "[setuptools @ "+with.Address+"#sha256="+shaA+"]" || e.Pip[0].URL != "https://i.example/a-1.tar.gz" {
-		t.Errorf("read again it is %+v, %v", e, err)
+		t.Errorf("after writing and reading: %+v, %v", e, err)
 	}
 }

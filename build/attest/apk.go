@@ -8,8 +8,8 @@ import (
 )
 
 // apk reads apk's database: a letter, a colon and a value on each line, and an
-// empty line behind each package (apk-tools, "installed"). Letters of files and
-// directories do not matter here.
+// empty line after each package (apk-tools, "installed"). It skips the letters of files
+// and directories.
 func (in *inventory) apk(p string, f *os.File) error {
 	sc := bufio.NewScanner(io.LimitReader(f, maxRecord))
 	sc.Buffer(nil, maxField)

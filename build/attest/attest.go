@@ -3,7 +3,7 @@
 //
 //	tree ─► records of dpkg, rpm, apk, conda, pip ─► Document ─► Statement ─► Index
 //
-// It runs nothing of the image. A tree is hostile input: no link leads out of it, and
+// It runs no program of the image. A tree is hostile input: no link leads out of it, and
 // records are read up to a limit. Files that were copied by hand are not listed. The same
 // image has the same documents and the same index: statements contain no times and no image
 // names. They are not signed.

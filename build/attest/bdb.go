@@ -7,13 +7,12 @@ import (
 	"io"
 )
 
-// The layout of a hash of Berkeley DB (its dbinc/db_page.h): a page that
-// describes it, pages of keys and values in turn, and pages of values too long
-// for them.
+// The layout of a hash of Berkeley DB (its dbinc/db_page.h): a metadata page,
+// pages of alternating keys and values, and overflow pages of long values.
 const (
 	bdbHashMagic                            = 0x061561
 	bdbUnsorted, bdbOverflow, bdbSorted     = 2, 7, 13 // types of pages
-	bdbInline, bdbElsewhere                 = 1, 3     // types of items
+	bdbInline, bdbOffPage                   = 1, 3     // types of items
 	bdbPageNext, bdbPageCount, bdbPageBytes = 16, 20, 22
 	bdbPageType, bdbPageData                = 25, 26
 )
@@ -24,21 +23,22 @@ type bdbHash struct {
 	order  binary.ByteOrder
 	size   int   // of a page
 	budget int64 // bytes of values that may still be read
-	pages  int64 // that may still be read for them: none belongs to two
+	pages  int64 // overflow pages that may still be read: no two values share one
 }
 
 // bdbBlobs calls each with the header of every package in a database of rpm
-// before 4.16. A hostile file makes us read no more bytes of values than it has.
+// before 4.16. It reads at most as many bytes of values as the file has, even of a
+// hostile file.
 func bdbBlobs(r io.ReaderAt, size int64, each func([]byte) error) error {
 	head := make([]byte, 72)
 	if _, err := r.ReadAt(head, 0); err != nil {
-		return errors.New("it is no Berkeley DB")
+		return errors.New("not a Berkeley DB file")
 	}
 	db := &bdbHash{r: r, order: binary.LittleEndian, budget: size}
 	if binary.BigEndian.Uint32(head[12:]) == bdbHashMagic {
 		db.order = binary.BigEndian
 	} else if db.order.Uint32(head[12:]) != bdbHashMagic {
-		return errors.New("it is no hash of Berkeley DB")
+		return errors.New("not a hash of Berkeley DB")
 	}
 	if db.size = int(db.order.Uint32(head[20:])); db.size < 512 || db.size > 65536 {
 		return fmt.Errorf("the Berkeley DB is damaged: pages of %d bytes", db.size)
@@ -67,9 +67,9 @@ func (db *bdbHash) page(n uint32) ([]byte, error) {
 	return b, nil
 }
 
-// values reads the values of a page of keys and values. Items grow from the
-// page's end, so that one ends where the one before it begins. The key 0 has
-// the number of the last package, not one.
+// values reads the values of a page of keys and values. Items are stored from the page's
+// end: each ends where the previous one begins. The key 0 holds the number of the last
+// package instead of a package.
 func (db *bdbHash) values(page []byte, each func([]byte) error) error {
 	count := int(db.order.Uint16(page[bdbPageCount:]))
 	if bdbPageData+2*count > len(page) {
@@ -105,13 +105,13 @@ func (db *bdbHash) values(page []byte, each func([]byte) error) error {
 	return nil
 }
 
-// value is what an item holds, or what it says stands elsewhere; nil for items
-// that rpm has not.
+// value returns the value of an item, from the item itself or from overflow pages. It
+// returns nil for types of items that rpm does not use.
 func (db *bdbHash) value(item []byte) ([]byte, error) {
 	switch {
 	case item[0] == bdbInline:
 		return item[1:], nil
-	case item[0] != bdbElsewhere || len(item) < 12:
+	case item[0] != bdbOffPage || len(item) < 12:
 		return nil, nil
 	}
 	size := int64(db.order.Uint32(item[8:]))

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// conda reads the record that conda keeps of an installed package in
-// conda-meta.
+// conda reads conda's record of an installed package, a file in conda-meta.
 func (in *inventory) conda(p string, f *os.File) error {
 	var r struct {
 		Name, Version, Build, Channel, Subdir, URL, FN, MD5, SHA256 string
@@ -34,8 +33,8 @@ func (in *inventory) conda(p string, f *os.File) error {
 	return nil
 }
 
-// channelName is a channel as people call it: its name where it is one of the
-// usual host, else its address. A directory of some machine is not a name.
+// channelName returns the short name of a channel of anaconda.org, or else its address. A
+// local directory has no name.
 func channelName(channel, subdir string) string {
 	u, err := url.Parse(channel)
 	if err != nil || u.Scheme == "file" || strings.HasPrefix(channel, "<") || strings.HasPrefix(channel, "/") {

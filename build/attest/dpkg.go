@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// maxField is the longest line of a control file that is read, in bytes.
+// maxField limits a line of a control file, in bytes.
 const maxField = 1 << 20
 
-// stanzas reads a control file (deb822(5)): fields of one line, and whether
-// they go on does not matter here. Names of fields come in lower case.
+// stanzas reads a control file (deb822(5)). It returns the first line of each field, with
+// the field's name in lower case.
 func stanzas(r io.Reader, each func(map[string]string)) error {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, maxField)
@@ -45,8 +45,8 @@ func stanzas(r io.Reader, each func(map[string]string)) error {
 	return sc.Err()
 }
 
-// dpkg reads dpkg's status, or one of distroless' files for a package each,
-// which have no field Status.
+// dpkg reads dpkg's status file, or a file of status.d in a distroless image, which holds
+// one package and has no field Status.
 func (in *inventory) dpkg(p string, f *os.File) error {
 	return stanzas(io.LimitReader(f, maxRecord), func(c map[string]string) {
 		if state, ok := c["status"]; ok && !dpkgInstalled(state) {
@@ -65,7 +65,7 @@ func (in *inventory) dpkg(p string, f *os.File) error {
 	})
 }
 
-// dpkgInstalled says whether a package in this state has its files in place
+// dpkgInstalled reports whether the files of a package in this state are installed
 // (dpkg(1), "Package states").
 func dpkgInstalled(status string) bool {
 	words := strings.Fields(status)

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Index puts images of one name for several platforms under one index, together with the
-// statements about each. about is nil if there are none.
+// Index returns an index of the images of one name for several platforms, together with
+// the statements about each. A nil about means no statements.
 func Index(imgs []v1.Image, about [][]Statement) (v1.ImageIndex, error) {
 	idx := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, img := range imgs {
@@ -33,7 +33,7 @@ func Index(imgs []v1.Image, about [][]Statement) (v1.ImageIndex, error) {
 	return idx, nil
 }
 
-// noLayers returns an image of OCI's types without layers.
+// noLayers returns an image without layers, with the media types of OCI.
 func noLayers() v1.Image {
 	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 }

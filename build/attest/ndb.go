@@ -8,9 +8,9 @@ import (
 )
 
 // The layout of rpm's ndb (rpm, lib/backend/ndb/rpmpkg.c), little-endian. The
-// file begins with pages of slots, 16 bytes each, the first two of which are
-// the file's head. A slot in use says where a package's header is, in blocks of
-// 16 bytes; there it has a head of its own.
+// file begins with pages of slots of 16 bytes each. The first two slots are the file's
+// head. A used slot has the position of a package's header, in blocks of 16 bytes. The
+// header begins with a head of its own.
 const (
 	ndbPage, ndbSlot       = 4096, 16
 	ndbMagic               = 'R' | 'p'<<8 | 'm'<<16 | 'P'<<24
@@ -19,12 +19,12 @@ const (
 	ndbHeadSize, ndbBlobAt = 32, 16
 )
 
-// ndbBlobs calls each with the header of every package of an ndb database. A
-// hostile file makes us read no more bytes than it has.
+// ndbBlobs calls each with the header of every package of an ndb database. It reads at
+// most as many bytes as the file has, even of a hostile file.
 func ndbBlobs(r io.ReaderAt, size int64, each func([]byte) error) error {
 	head := make([]byte, ndbHeadSize)
 	if _, err := r.ReadAt(head, 0); err != nil || binary.LittleEndian.Uint32(head) != ndbMagic {
-		return errors.New("it is no ndb database of rpm")
+		return errors.New("not an ndb database of rpm")
 	}
 	budget := size
 	slots := int64(binary.LittleEndian.Uint32(head[12:])) * ndbPage

@@ -38,8 +38,8 @@ func PURL(kind, namespace, name, version string, qualifiers ...string) string {
 	return b.String()
 }
 
-// purlEscape percent-encodes all but the characters that the specification
-// wants as they are.
+// purlEscape percent-encodes a text, except the characters that the specification
+// leaves unencoded.
 func purlEscape(s string) string {
 	const hexDigits = "0123456789ABCDEF"
 	var b strings.Builder

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// python reads what an installed Python distribution says of itself: METADATA
-// of a .dist-info directory, PKG-INFO of an .egg-info (Python packaging, "Core
-// metadata", "Recording installed projects").
+// python reads the metadata of an installed Python distribution: METADATA of a .dist-info
+// directory, PKG-INFO of an .egg-info (Python packaging, "Core metadata", "Recording
+// installed projects").
 func (in *inventory) python(p string, f *os.File) error {
 	first := true
 	err := stanzas(headOnly(io.LimitReader(f, maxRecord)), func(c map[string]string) {
@@ -36,8 +36,8 @@ func (in *inventory) python(p string, f *os.File) error {
 	return err
 }
 
-// headOnly ends at the first empty line, behind which comes a description in
-// any form.
+// headOnly returns a reader that ends at the first empty line. A description in any form
+// follows that line.
 func headOnly(r io.Reader) io.Reader { return &headReader{r: r, last: '\n'} }
 
 type headReader struct {
@@ -63,9 +63,9 @@ func (h *headReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// origin reads where a distribution came from that is not from an index
-// (Python packaging, "Recording the direct URL origin"): the address with its
-// commit, and the digests of the archive.
+// origin returns the origin of a distribution that is not from an index (Python packaging,
+// "Recording the direct URL origin"): the address with its commit, and the digests of the
+// archive.
 func (in *inventory) origin(p string) (address string, sums map[string]string) {
 	f, err := openRegular(in.root, p)
 	if err != nil {
@@ -99,8 +99,8 @@ func parseDirectURL(r io.Reader) (address string, sums map[string]string) {
 	return address, digests("SHA256", d.Archive.Hashes["sha256"], "MD5", d.Archive.Hashes["md5"])
 }
 
-// digests keeps of ALGORITHM, VALUE, ... those that are digests: hexadecimal,
-// of the algorithm's length.
+// digests returns the valid digests of a list ALGORITHM, VALUE, ...: hexadecimal values of
+// the algorithm's length.
 func digests(list ...string) map[string]string {
 	length := map[string]int{"SHA256": 64, "MD5": 32}
 	var out map[string]string

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// maxHeader bounds a package's header in a database of rpm, in bytes; it is
-// rpm's own limit.
+// maxHeader limits a package's header in a database of rpm, in bytes. It is rpm's own
+// limit.
 const maxHeader = 256 << 20
 
 // rpm reads a database of rpm: sqlite (Fedora 33 and RHEL 9 on), ndb (SUSE) or
@@ -27,7 +27,7 @@ func (in *inventory) rpm(p string, f *os.File) error {
 		h, err := parseHeader(blob)
 		if err != nil {
 			in.note(p, err)
-			return nil // the others may be whole
+			return nil // the other headers may be intact
 		}
 		in.rpmPackage(p, h)
 		return nil
@@ -53,8 +53,8 @@ func (in *inventory) rpm(p string, f *os.File) error {
 	return rpmSQLite(f, fi.Size(), wal, wi.Size(), each)
 }
 
-// rpmSQLite reads the headers of a database in sqlite: the table Packages has
-// them in its second column.
+// rpmSQLite reads the headers of a database in sqlite. They are in the second column of
+// the table Packages.
 func rpmSQLite(r io.ReaderAt, size int64, wal io.ReaderAt, walSize int64, each func([]byte) error) error {
 	db, err := openSQLite(r, size, wal, walSize)
 	if err != nil {
@@ -82,9 +82,9 @@ type rpmHeader struct {
 	number map[uint32]uint32
 }
 
-// parseHeader reads a header as the databases keep it: the numbers of entries
-// and of bytes of data, the entries (tag, type, offset, count), the data (rpm,
-// "Header format"). All numbers are big-endian.
+// parseHeader parses a header as stored in the databases: the number of entries, the size
+// of the data, the entries (tag, type, offset, count), the data (rpm, "Header format").
+// All numbers are big-endian.
 func parseHeader(b []byte) (h rpmHeader, err error) {
 	if len(b) < 8 {
 		return h, errors.New("a header is cut short")
@@ -121,7 +121,7 @@ func parseHeader(b []byte) (h rpmHeader, err error) {
 func (in *inventory) rpmPackage(p string, h rpmHeader) {
 	name := h.text[rpmName]
 	if name == "gpg-pubkey" {
-		return // a key to check packages with, no software
+		return // a key that verifies packages is not software
 	}
 	version, epoch := h.text[rpmVersion]+"-"+h.text[rpmRelease], ""
 	full := version

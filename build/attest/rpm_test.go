@@ -15,10 +15,10 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// The databases in testdata/rpm hold packages that rpmbuild made; Berkeley DB's
-// db_load and SQLite wrote them, the latter with a write-ahead log that removes
-// one package and adds two. The lists beside them are "rpm -qa". Those that are
-// called small are seeds of fuzzing.
+// The databases in testdata/rpm hold packages that rpmbuild built. Berkeley DB's db_load
+// and SQLite wrote them, the latter with a write-ahead log that removes one package and
+// adds two. The .txt files are the output of "rpm -qa". The small databases are seeds
+// for fuzzing.
 
 // unzipped reads a file of testdata/rpm.
 func unzipped(t testing.TB, name string) []byte {
@@ -33,7 +33,7 @@ func unzipped(t testing.TB, name string) []byte {
 	return b
 }
 
-// listed are the packages of a tree that holds these files, as rpm -qa has them.
+// listed returns the packages of a tree with these files, in the format of rpm -qa.
 func listed(t *testing.T, files map[string][]byte) ([]string, *inventory) {
 	t.Helper()
 	dir := t.TempDir()
@@ -86,7 +86,7 @@ func TestRPMDatabases(t *testing.T) {
 	}
 }
 
-// headers are those in the Berkeley DB, the longest first.
+// headers returns the headers in the Berkeley DB, the longest first.
 func headers(t testing.TB) (out [][]byte) {
 	t.Helper()
 	db := unzipped(t, "Packages")
@@ -122,7 +122,7 @@ func ndbFile(blobs [][]byte) []byte {
 	return out
 }
 
-// A log whose last transaction was not completed counts up to the one before.
+// TestSQLiteLogCutShort truncates a log: its complete transactions count.
 func TestSQLiteLogCutShort(t *testing.T) {
 	db, wal := unzipped(t, "rpmdb.sqlite"), unzipped(t, "rpmdb.sqlite-wal")
 	for cut := len(wal) - 1; cut > 0; cut -= 97 {
@@ -133,7 +133,7 @@ func TestSQLiteLogCutShort(t *testing.T) {
 		}); err != nil {
 			t.Fatalf("log of %d bytes: %v", cut, err)
 		}
-		if n != 20 && n != 19 { // as it was, or with the one package removed
+		if n != 20 && n != 19 { // before the log, or with the one package removed
 			t.Fatalf("log of %d bytes: %d packages", cut, n)
 		}
 	}
@@ -162,7 +162,7 @@ func TestRPMPackage(t *testing.T) {
 	}
 }
 
-// A database that is not a database is a note, and the rest of the image is read.
+// TestRPMDamaged reports a damaged database as a note, and reads the rest of the image.
 func TestRPMDamaged(t *testing.T) {
 	files := map[string][]byte{"var/lib/dpkg/status": []byte("Package: a\nStatus: install ok installed\nVersion: 1\n")}
 	for i, name := range []string{"rpmdb.sqlite", "Packages", "Packages.db"} {
@@ -213,7 +213,7 @@ func FuzzRPMBerkeley(f *testing.F) {
 			_, _ = parseHeader(b)
 			return nil
 		})
-		if total > 2*len(db) { // values in pages, and those elsewhere
+		if total > 2*len(db) { // values in pages, and in overflow pages
 			t.Errorf("%d bytes of values from %d", total, len(db))
 		}
 	})

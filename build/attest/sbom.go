@@ -20,8 +20,8 @@ import (
 
 // Scan returns the packages that package managers have recorded in dir, the tree
 // that the image was unpacked to. It finds the records of conda, pip, dpkg, rpm and apk
-// anywhere in the tree. The document depends on the image's digest, its files and created
-// alone. Notes are the records that could not be read; the document contains them, too.
+// anywhere in the tree. The document depends only on the image's digest, its files and
+// created. The notes name records that could not be read; the document contains them too.
 func Scan(ctx context.Context, dir string, image v1.Hash, created time.Time) (doc *Document, notes []string, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -38,15 +38,15 @@ func Scan(ctx context.Context, dir string, image v1.Hash, created time.Time) (do
 	return spdx(image, created, in.list, in.notes), in.notes, nil
 }
 
-// Bounds on what an image may make us read.
+// Limits on the records of an image.
 const (
-	maxRecord   = 64 << 20 // bytes of one record of packages, databases of rpm aside
+	maxRecord   = 64 << 20 // bytes of one record of packages, except databases of rpm
 	maxSoftware = 500_000  // packages
 	maxNotes    = 20
 )
 
-// An inventory is the packages of a tree, as they are found. Everything is
-// opened inside the root: links lead nowhere else.
+// An inventory collects the packages of a tree. It opens all files inside the root: no
+// link leads out of it.
 type inventory struct {
 	root  *os.Root
 	os    osRelease
@@ -54,9 +54,9 @@ type inventory struct {
 	notes []string
 }
 
-// walk looks through the whole tree: environments of conda and Python stand
-// anywhere. Links to directories are not followed; what they lead to is found
-// where it is.
+// walk searches the full tree, because environments of conda and Python can be in any
+// directory. It does not follow links to directories: the walk reaches their targets
+// anyway.
 func (in *inventory) walk(ctx context.Context) error {
 	return fs.WalkDir(in.root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
@@ -86,8 +86,8 @@ func (in *inventory) walk(ctx context.Context) error {
 	})
 }
 
-// skip says which directories hold nothing that is installed: the kernel's,
-// ours, and conda's cache of unpacked packages.
+// skip reports whether a directory holds no installed packages: the kernel's, hpcc's own,
+// and conda's cache of unpacked packages.
 func (in *inventory) skip(p string) bool {
 	switch p {
 	case "proc", "sys", "dev", ".hpcc":
@@ -103,7 +103,7 @@ func (in *inventory) skip(p string) bool {
 // A recordReader reads one record of packages.
 type recordReader func(in *inventory, p string, f *os.File) error
 
-// reader is who reads the file with this path; nil for most files.
+// reader returns the function that reads the file with this path, or nil for most files.
 func reader(p string) recordReader {
 	dir, base := path.Dir(p), path.Base(p)
 	switch {
@@ -136,9 +136,8 @@ func (in *inventory) read(p string, read recordReader) error {
 	return read(in, p, f)
 }
 
-// openRegular opens a file of the tree that is not a device and nothing to wait
-// for. A link leads to where it would in the image, an absolute one too, which
-// [os.Root] refuses.
+// openRegular opens a regular file of the tree, and returns an error for devices and
+// FIFOs. It resolves links as in the image, also absolute ones, which [os.Root] refuses.
 func openRegular(root *os.Root, p string) (*os.File, error) {
 	top, err := root.Open(".")
 	if err != nil {
@@ -156,7 +155,7 @@ func openRegular(root *os.Root, p string) (*os.File, error) {
 	return pathrs.Reopen(handle, unix.O_RDONLY|unix.O_CLOEXEC)
 }
 
-// add takes a package whose name and version are fit to be shown.
+// add adds a package if its name and version are valid text.
 func (in *inventory) add(s software) {
 	if s.name == "" || len(s.name)+len(s.version) > 1024 || strings.ContainsFunc(s.name+s.version, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		in.note(s.record, fmt.Errorf("a package without a proper name or version: %q %q", short(s.name), short(s.version)))
@@ -165,7 +164,7 @@ func (in *inventory) add(s software) {
 	in.list = append(in.list, s)
 }
 
-// note keeps what could not be read.
+// note records that the file p could not be read.
 func (in *inventory) note(p string, err error) {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -179,7 +178,7 @@ func (in *inventory) note(p string, err error) {
 	}
 }
 
-// osRelease is what the image says of its system (os-release(5)).
+// osRelease identifies the image's distribution (os-release(5)).
 type osRelease struct{ id, version, codename string }
 
 func readOS(root *os.Root) (o osRelease) {
@@ -210,7 +209,7 @@ func parseOS(r io.Reader) (o osRelease) {
 	return o
 }
 
-// distro is the qualifier of package URLs that scanners look systems up by.
+// distro returns the qualifier of package URLs by which scanners find the distribution.
 func (o osRelease) distro() string {
 	switch {
 	case o.id == "":
@@ -223,8 +222,7 @@ func (o osRelease) distro() string {
 	return o.id
 }
 
-// vendor is the namespace of package URLs, with what to say when the image has
-// no os-release.
+// vendor returns the namespace of package URLs, or unknown if the image has no os-release.
 func (o osRelease) vendor(unknown string) string {
 	if o.id == "" {
 		return unknown
@@ -232,8 +230,8 @@ func (o osRelease) vendor(unknown string) string {
 	return o.id
 }
 
-// upstream names the source of a package for scanners, whose advisories are
-// often by source.
+// upstream returns the source package and its version for scanners, because many
+// advisories name the source package.
 func upstream(source, version string) string {
 	if source != "" && version != "" {
 		return source + "@" + version

@@ -54,7 +54,7 @@ func TestLicenseExpression(t *testing.T) {
 
 const debianRelease = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nVERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\nID=debian\n"
 
-// packagesOf are the documents' packages of a tree with these files, by name.
+// packagesOf returns the packages in the document of a tree with these files, by name.
 func packagesOf(t *testing.T, files map[string]string) (map[string]spdxPackage, []string) {
 	t.Helper()
 	raw := map[string][]byte{}
@@ -162,7 +162,7 @@ func TestSBOMConda(t *testing.T) {
 	}
 }
 
-// A link leads to where it would in the image.
+// TestSBOMLinks resolves links as in the image.
 func TestSBOMLinks(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"site-packages/a.dist-info", "site-packages/b.dist-info", "cache"} {
@@ -175,7 +175,7 @@ func TestSBOMLinks(t *testing.T) {
 	}
 }
 
-// Links lead nowhere outside, and what is not a file is not waited for.
+// TestSBOMHostile follows no link out of the tree, and does not wait for a FIFO.
 func TestSBOMHostile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "status")
 	testenv.Check(t, os.WriteFile(outside, []byte("Package: secret\nStatus: install ok installed\nVersion: 1\n"), 0o644))
@@ -190,7 +190,7 @@ func TestSBOMHostile(t *testing.T) {
 	}
 }
 
-// linkedInventory is the inventory of a tree to which symbolic links are added.
+// linkedInventory returns the inventory of a tree, after adding symbolic links to it.
 func linkedInventory(t *testing.T, dir string, links map[string]string) *inventory {
 	t.Helper()
 	for from, to := range links {
@@ -204,8 +204,8 @@ func linkedInventory(t *testing.T, dir string, links map[string]string) *invento
 	return in
 }
 
-// The document is by the rules of SPDX 2.3's JSON: identifiers, references,
-// required fields; and SPDX's own reader takes it.
+// TestSPDXDocument checks the document against the rules of SPDX 2.3 for JSON (identifiers,
+// references, required fields) and with SPDX's own parser.
 func TestSPDXDocument(t *testing.T) {
 	image := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("c", 64)}
 	list := []software{
@@ -268,7 +268,7 @@ func FuzzCondaMeta(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { fuzzRecord(t, b, (*inventory).conda) })
 }
 
-// fuzzRecord reads a record and writes what it gave.
+// fuzzRecord reads a record and encodes the document of its packages.
 func fuzzRecord(t *testing.T, b []byte, read recordReader) {
 	dir := t.TempDir()
 	testenv.Check(t, os.WriteFile(filepath.Join(dir, "record"), b, 0o644))

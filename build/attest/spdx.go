@@ -13,23 +13,23 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// software is one installed package as its package manager's records have it.
+// software is one installed package, from the records of its package manager.
 type software struct {
 	kind       string // of package URL: deb, rpm, apk, pypi, conda
 	name       string
 	version    string
 	purl       string
-	license    string // as the records say, whatever its form
-	supplier   string // NAME <ADDRESS>: who distributes it
-	originator string // who made it
-	vendor     string // an organization that distributes it, where the records know it for one
+	license    string // as recorded, in any form
+	supplier   string // distributor, NAME <ADDRESS>
+	originator string // author
+	vendor     string // distributor, if the records name an organization
 	home       string
-	download   string            // where it came from
+	download   string            // address of the package file
 	sums       map[string]string // of the package file, by SPDX's names of algorithms
 	record     string            // path of the record in the image
 }
 
-// A Document is an inventory of packages in the form of SPDX 2.3, to be written as JSON.
+// A Document is an inventory of packages in SPDX 2.3, to be encoded as JSON.
 type Document struct {
 	SPDXID            string             `json:"SPDXID"`
 	Version           string             `json:"spdxVersion"`
@@ -85,13 +85,13 @@ type spdxRelationship struct {
 
 const noAssertion = "NOASSERTION"
 
-// spdx writes the document of an image's packages. Only the image and the
-// time make one document differ from another of the same packages.
+// spdx returns the document of an image's packages. Documents of the same packages differ
+// only in the image and the time.
 func spdx(image v1.Hash, created time.Time, list []software, notes []string) *Document {
 	const document, root = "SPDXRef-DOCUMENT", "SPDXRef-Image"
 	doc := &Document{
 		SPDXID: document, Version: "SPDX-2.3", DataLicense: "CC0-1.0", Name: image.String(),
-		// The form for those without a web site of their own (SPDX 2.3, 6.5).
+		// The form for authors without a web site (SPDX 2.3, 6.5).
 		DocumentNamespace: "https://spdx.org/spdxdocs/image-" + image.Algorithm + "-" + image.Hex,
 		Comment:           strings.Join(notes, "; "),
 		CreationInfo:      spdxCreation{created.UTC().Format(time.RFC3339), []string{"Tool: hpcc"}},
@@ -103,7 +103,7 @@ func spdx(image v1.Hash, created time.Time, list []software, notes []string) *Do
 	for _, s := range list {
 		p := s.spdx()
 		if seen[p.SPDXID] {
-			continue // the same package in the same record
+			continue // a duplicate in the same record
 		}
 		seen[p.SPDXID] = true
 		doc.Packages = append(doc.Packages, p)
@@ -136,7 +136,7 @@ func (s software) spdx() spdxPackage {
 	return p
 }
 
-// id names the package in the document: letters, digits, "." and "-".
+// id returns the package's identifier in the document: letters, digits, "." and "-".
 func (s software) id() string {
 	plain := strings.Map(func(r rune) rune {
 		if (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9') || r == '.' {
@@ -148,9 +148,9 @@ func (s software) id() string {
 	return fmt.Sprintf("SPDXRef-Package-%s-%.80s-%s", s.kind, plain, hex.EncodeToString(sum[:6]))
 }
 
-// agent writes NAME <ADDRESS> as SPDX has people and organizations. Which one
-// it is, the records do not say: maintainers of distributions that call
-// themselves a group are taken for one.
+// agent returns NAME <ADDRESS> in SPDX's form for a person or an organization. Records do
+// not distinguish them: a maintainer whose name is that of a group counts as an
+// organization.
 func agent(s string) string {
 	s = short(strings.TrimSpace(s))
 	if s == "" {
@@ -168,8 +168,7 @@ func agent(s string) string {
 	return "Person: " + s
 }
 
-// webAddress is a URL that a document may show: without credentials; "" for
-// what is none.
+// webAddress returns a URL without its credentials, or "" if the text is not a URL.
 func webAddress(s string) string {
 	for _, scheme := range []string{"https://", "http://", "git+https://", "git+http://", "git+ssh://"} {
 		if strings.HasPrefix(s, scheme) && !strings.ContainsAny(s, " \t\r\n<>\"") && len(s) < 4096 {
@@ -179,7 +178,7 @@ func webAddress(s string) string {
 	return ""
 }
 
-// short returns a text of the image on one line of at most 100 characters.
+// short returns a text of the image on one line, truncated to 100 characters.
 func short(s string) string {
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "�")), " ")
 	if r := []rune(s); len(r) > 100 {

@@ -8,21 +8,21 @@ import (
 	"io"
 )
 
-// A sqliteDB reads tables of a database file of SQLite 3, and nothing else of
-// it (SQLite, "Database File Format"): enough for what rpm keeps, without the
-// megabytes and the start-up time of an engine. The file may be hostile: a page
-// of the tree is read once, and no more bytes of rows than the file has.
+// A sqliteDB reads tables of a database file of SQLite 3 (SQLite, "Database File Format").
+// It reads nothing else: rpm's records need no more, and an SQL engine would add megabytes
+// and start-up time. The file may be hostile: each page of a tree is read once, and at
+// most as many bytes of rows as the file has.
 type sqliteDB struct {
 	file   io.ReaderAt
 	wal    io.ReaderAt
-	frames map[uint32]int64 // offsets in wal of pages that are newer there
+	frames map[uint32]int64 // offsets in wal of the pages that it replaces
 	size   int              // of a page
 	usable int              // of a page
 	pages  uint32
 	budget int64 // bytes of rows that may still be read
 }
 
-// A sqliteValue is a column of a row: a number, or text or a blob.
+// A sqliteValue is a column of a row: a number, a text or a blob.
 type sqliteValue struct {
 	number int64
 	bytes  []byte
@@ -30,12 +30,11 @@ type sqliteValue struct {
 
 var errSQLite = errors.New("the sqlite database is damaged")
 
-// openSQLite opens a database of size bytes with its write-ahead log, nil when
-// there is none.
+// openSQLite opens a database of size bytes. wal is its write-ahead log, or nil.
 func openSQLite(file io.ReaderAt, size int64, wal io.ReaderAt, walSize int64) (*sqliteDB, error) {
 	head := make([]byte, 100)
 	if _, err := file.ReadAt(head, 0); err != nil || !bytes.HasPrefix(head, []byte("SQLite format 3\x00")) {
-		return nil, errors.New("it is no sqlite database")
+		return nil, errors.New("not a sqlite database")
 	}
 	db := &sqliteDB{file: file, wal: wal, frames: map[uint32]int64{}, size: int(binary.BigEndian.Uint16(head[16:])), budget: size + walSize}
 	if db.size == 1 {
@@ -56,20 +55,20 @@ func openSQLite(file io.ReaderAt, size int64, wal io.ReaderAt, walSize int64) (*
 	return db, nil
 }
 
-// readLog finds the pages of the write-ahead log, up to the last transaction
-// that was completed: frames count as long as their salts are the log's and
-// their sums, which go on from frame to frame, are right.
+// readLog finds the pages of the write-ahead log, up to its last complete transaction. A
+// frame is valid if it has the log's salts, and if the running checksum over all frames
+// up to it is correct.
 func (db *sqliteDB) readLog(size int64) error {
 	head := make([]byte, 32)
 	if _, err := db.wal.ReadAt(head, 0); err != nil {
-		return nil // not begun
+		return nil // empty
 	}
 	order := binary.ByteOrder(binary.LittleEndian)
 	switch magic := binary.BigEndian.Uint32(head); {
 	case magic == 0x377f0683:
 		order = binary.BigEndian
 	case magic != 0x377f0682:
-		return nil // not begun, or wiped
+		return nil // not yet written, or wiped
 	}
 	if binary.BigEndian.Uint32(head[8:]) != uint32(db.size) {
 		return fmt.Errorf("%w: its log has pages of another size", errSQLite)
@@ -112,10 +111,10 @@ func (s *walSum) add(order binary.ByteOrder, b []byte) {
 	}
 }
 
-// page reads a page; the first is number 1.
+// page reads a page. The first page has the number 1.
 func (db *sqliteDB) page(n uint32) ([]byte, error) {
 	if n == 0 || n > db.pages {
-		return nil, fmt.Errorf("%w: there is no page %d of %d", errSQLite, n, db.pages)
+		return nil, fmt.Errorf("%w: page %d is not one of its %d pages", errSQLite, n, db.pages)
 	}
 	b := make([]byte, db.size)
 	r, at := db.file, int64(n-1)*int64(db.size)
@@ -128,8 +127,8 @@ func (db *sqliteDB) page(n uint32) ([]byte, error) {
 	return b[:db.usable], nil
 }
 
-// table calls each with every row of a table; there is none in a database
-// without the table.
+// table calls each with every row of a table. It does nothing if the database does not
+// have the table.
 func (db *sqliteDB) table(name string, each func([]sqliteValue) error) error {
 	var root uint32
 	err := db.walk(1, 0, map[uint32]bool{}, func(row []sqliteValue) error { // sqlite_schema: type, name, tbl_name, rootpage, sql
@@ -144,11 +143,11 @@ func (db *sqliteDB) table(name string, each func([]sqliteValue) error) error {
 	return db.walk(root, 0, map[uint32]bool{}, each)
 }
 
-// maxSQLiteDepth bounds a tree; SQLite's own are at most 20 deep.
+// maxSQLiteDepth limits the depth of a tree. SQLite's own limit is 20.
 const maxSQLiteDepth = 32
 
-// walk visits the rows below a page of a table's tree. No page is visited
-// twice, so that links of hostile files lead to an end.
+// walk visits the rows below a page of a table's tree. It visits each page once, so that it
+// ends on a hostile file too.
 func (db *sqliteDB) walk(n uint32, depth int, seen map[uint32]bool, each func([]sqliteValue) error) error {
 	if seen[n] || depth > maxSQLiteDepth {
 		return fmt.Errorf("%w: page %d is linked twice, or too deep", errSQLite, n)
@@ -170,7 +169,7 @@ func (db *sqliteDB) walk(n uint32, depth int, seen map[uint32]bool, each func([]
 	case 13: // leaf
 		pointers = head[8:]
 	default:
-		return fmt.Errorf("%w: page %d is no part of a table", errSQLite, n)
+		return fmt.Errorf("%w: page %d does not belong to a table", errSQLite, n)
 	}
 	if 2*cells > len(pointers) {
 		return fmt.Errorf("%w: page %d has %d cells", errSQLite, n, cells)
@@ -195,8 +194,8 @@ func (db *sqliteDB) walk(n uint32, depth int, seen map[uint32]bool, each func([]
 	return nil
 }
 
-// row reads a cell of a leaf: the size of the row, its number, its bytes, of
-// which those that do not fit lie in a chain of pages.
+// row reads a cell of a leaf: the row's size, its number and its bytes. Bytes that do not
+// fit into the cell are in a chain of pages.
 func (db *sqliteDB) row(cell []byte, each func([]sqliteValue) error) error {
 	size, n := sqliteVarint(cell)
 	_, m := sqliteVarint(cell[n:])
@@ -236,7 +235,7 @@ func (db *sqliteDB) row(cell []byte, each func([]sqliteValue) error) error {
 	return each(values)
 }
 
-// sqliteRecord reads the columns of a row ("Record Format").
+// sqliteRecord parses the columns of a row ("Record Format").
 func sqliteRecord(b []byte) ([]sqliteValue, error) {
 	size, n := sqliteVarint(b)
 	if n == 0 || size > uint64(len(b)) || size < uint64(n) {
@@ -275,8 +274,8 @@ func sqliteRecord(b []byte) ([]sqliteValue, error) {
 	return out, nil
 }
 
-// sqliteVarint reads a number of one to nine bytes and says how many; 0 when b
-// ends before it does.
+// sqliteVarint parses a number of one to nine bytes and returns its length, or 0 if b is
+// too short.
 func sqliteVarint(b []byte) (v uint64, n int) {
 	for i, c := range b {
 		if i == 8 {

@@ -15,7 +15,7 @@ import (
 const (
 	maxExpanded  = 1 << 20  // bytes of variables in one word
 	maxVariables = 16 << 20 // bytes of all variables of a stage
-	maxNesting   = 32       // of ${A:-${B:-…}}
+	maxNesting   = 32       // levels of ${A:-${B:-…}}
 )
 
 // replacements limits words that replace text in variables (${A//old/new}), by nesting

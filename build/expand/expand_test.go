@@ -15,7 +15,7 @@ func TestWordBounds(t *testing.T) {
 	for _, c := range []struct{ name, word, want, err string }{
 		{"large value", "$BIG", big, ""},
 		{"replacement", "v${V//./_}-${V/1/${V#1.}}", "v1_2_3-2.3.2.3", ""},
-		{"replacement beside a long text", strings.Repeat("x", 1<<20) + "${V//./_}", strings.Repeat("x", 1<<20) + "1_2_3", ""},
+		{"replacement after a long text", strings.Repeat("x", 1<<20) + "${V//./_}", strings.Repeat("x", 1<<20) + "1_2_3", ""},
 		{"default that is a path", "${E:-/usr/lib}", "/usr/lib", ""},
 		{"deep", nested(maxNesting), "x", ""},
 		{"twice", "$BIG$BIG", "", "come to more than 1048576 bytes"},

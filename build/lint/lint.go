@@ -3,7 +3,7 @@
 //
 //	Dockerfile ─► BuildKit's parser (some rules) ─► Check (the others) ─► warnings
 //
-// Check walks over the instructions as a build would, and executes none. As in
+// Check walks over the instructions like a build, without executing them. As in
 // BuildKit, names and FROM are checked in the whole file, instructions only in the
 // stages that are built; triggers of a base image do not belong to the file.
 // BuildKit's InvalidBaseImagePlatform is missing: hpcc build reports such a base as an
@@ -28,9 +28,9 @@ import (
 	"hpcc/build/expand"
 )
 
-// A Warning is what a check found.
+// A Warning reports a line that breaks a rule.
 type Warning struct {
-	Line int    // of the Dockerfile; 0 if the rule names none
+	Line int    // of the Dockerfile; 0 if the rule names no line
 	Rule string // the rule's name, as "# check=skip=" takes it
 	URL  string // where the rule is explained
 	Text string
@@ -53,7 +53,7 @@ type suspect struct {
 	rules *linter.Linter
 }
 
-// A File is a parsed Dockerfile and what a build knows of it beforehand.
+// A File is a parsed Dockerfile with the values that a build computes before it runs.
 type File struct {
 	Stages []instructions.Stage
 	Needed map[int]bool // the stages whose instructions are checked
@@ -64,7 +64,7 @@ type File struct {
 	// arguments. Nil ones could not be computed; the build reports why.
 	Globals, Defaults map[string]string
 	Parent            func(stage int) (parent int, ok bool) // the stage that a stage begins with
-	Base              func(stage int) Base                  // what a stage begins with that has no parent
+	Base              func(stage int) Base                  // the image below a stage that has no parent
 	Ignore            *patternmatcher.PatternMatcher        // of .dockerignore; nil ignores nothing
 	IsRemote          func(source string) bool              // ADD fetches this source
 }
@@ -77,7 +77,7 @@ type Base struct {
 	Config func() *v1.Config
 }
 
-// New returns a linter with options as the directive "# check=" has them.
+// New returns a linter. The options have the syntax of the directive "# check=".
 func New(options string) (*Linter, error) {
 	l := &Linter{taken: map[Warning]bool{}, scopes: map[int]*scope{}, suspects: map[int][]suspect{}}
 	config, err := linter.ParseLintOptions(options)
@@ -95,14 +95,14 @@ func New(options string) (*Linter, error) {
 	return l, nil
 }
 
-// Rules returns the rules for BuildKit's parser of instructions, which checks some.
+// Rules returns the rules for BuildKit's parser of instructions, which checks some of them.
 func (l *Linter) Rules() *linter.Linter { return l.rules }
 
 // Fatal reports whether the options make warnings errors.
 func (l *Linter) Fatal() bool { return l.rules.ReturnAsError }
 
 // Take returns the warnings that were found since the last call, in the order of their
-// lines. It returns equal warnings, such as those of two words of one instruction, once.
+// lines. It returns equal warnings, such as two for one instruction, only once.
 func (l *Linter) Take() []Warning {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +116,7 @@ func (l *Linter) Take() []Warning {
 	return found
 }
 
-// Lines takes over what the parser of lines found.
+// Lines adds the warnings of the parser of lines.
 func (l *Linter) Lines(warnings []parser.Warning) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +187,7 @@ func env(vars map[string]string) shell.EnvGetter {
 	return shell.EnvsFromSlice(list)
 }
 
-// checkNames finds stages of one name and of names that mean something else.
+// checkNames finds stages with equal names, and with names that are reserved.
 func (c *checking) checkNames() {
 	seen := map[string]bool{}
 	for _, st := range c.file.Stages {
@@ -201,16 +201,16 @@ func (c *checking) checkNames() {
 	}
 }
 
-// checkCasing finds instructions that are not written as most of them are.
+// checkCasing finds instructions whose case differs from that of the majority.
 func (c *checking) checkCasing() {
-	type word struct {
+	type keyword struct {
 		text string
 		at   []parser.Range
 	}
-	var words []word
+	var keywords []keyword
 	lower, upper := 0, 0
 	add := func(text string, at []parser.Range) {
-		words = append(words, word{text, at})
+		keywords = append(keywords, keyword{text, at})
 		switch text {
 		case strings.ToLower(text):
 			lower++
@@ -228,9 +228,9 @@ func (c *checking) checkCasing() {
 	if lower > upper {
 		want, fold = "lowercase", strings.ToLower
 	}
-	for _, w := range words {
-		if fold(w.text) != w.text {
-			c.rules.Run(&linter.RuleConsistentInstructionCasing, w.at, linter.RuleConsistentInstructionCasing.Format(w.text, want))
+	for _, k := range keywords {
+		if fold(k.text) != k.text {
+			c.rules.Run(&linter.RuleConsistentInstructionCasing, k.at, linter.RuleConsistentInstructionCasing.Format(k.text, want))
 		}
 	}
 }
@@ -274,7 +274,7 @@ func (c *checking) checkFroms() {
 	}
 }
 
-// namesPlatform says whether a stage's name shows that it is of one platform.
+// namesPlatform reports whether a stage's name contains the system or architecture of a platform.
 func namesPlatform(stage, platform string) bool {
 	parts := strings.Split(platform, "/")
 	for _, part := range parts[:min(2, len(parts))] {
@@ -285,8 +285,8 @@ func namesPlatform(stage, platform string) bool {
 	return false
 }
 
-// checkDefault finds a base that is none without --build-arg. One without
-// variables is not the defaults' fault.
+// checkDefault finds a base whose name is valid only with --build-arg. A base without
+// variables does not depend on the defaults.
 func (c *checking) checkDefault(st instructions.Stage, lex *shell.Lex, defaults map[string]string) {
 	m, err := expand.Word(lex, st.BaseName, env(defaults))
 	if err != nil || !strings.Contains(st.BaseName, "$") {

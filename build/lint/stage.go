@@ -17,12 +17,12 @@ import (
 	"hpcc/build/expand"
 )
 
-// The checks of instructions: a walk over each stage that knows what a build
-// would know at that place.
+// This file checks the instructions: it walks over each stage with the variables that a
+// build would have at each instruction.
 
-// A scope is what the instructions of a stage can see of those before them.
+// A scope holds the settings that the instructions of a stage inherit from earlier ones.
 type scope struct {
-	vars     map[string]string // ENV and ARG, filled in
+	vars     map[string]string // ENV and ARG, expanded
 	declared map[string]bool   // ARG, also without a value
 	shell    bool              // SHELL was given
 	workdir  bool              // WORKDIR was given
@@ -36,7 +36,7 @@ func (s *scope) clone() *scope {
 	return &c
 }
 
-// Get looks a variable up (shell.EnvGetter). PATH is always there.
+// Get looks up a variable (shell.EnvGetter). PATH is always set.
 func (s *scope) Get(key string) (string, bool) {
 	if v, ok := s.vars[key]; ok {
 		return v, true
@@ -83,7 +83,7 @@ type stageCheck struct {
 	index int
 	rules *linter.Linter // for the instruction under way
 	lex   *shell.Lex
-	once  map[string][]parser.Range // where CMD and the like stood last
+	once  map[string][]parser.Range // the last CMD, ENTRYPOINT and HEALTHCHECK
 }
 
 // checkStage walks over a stage.
@@ -91,17 +91,17 @@ func (c *checking) checkStage(i int) {
 	w := &stageCheck{scope: c.scopeOf(i), checking: c, index: i, lex: shell.NewLex(c.file.Escape), once: map[string][]parser.Range{}}
 	for _, cmd := range c.file.Stages[i].Commands {
 		w.rules = c.rules.WithMergedConfigFromComments(cmd.Comments())
-		w.words(cmd)
+		w.checkVariables(cmd)
 		w.command(cmd)
 	}
 	c.scopes[i] = w.scope
 }
 
-// words checks the variables in all words of an instruction that are filled in,
-// and leaves them as they are.
-func (w *stageCheck) words(c instructions.Command) {
+// checkVariables checks the variables in all words of an instruction that a build expands. It
+// leaves the words unchanged.
+func (w *stageCheck) checkVariables(c instructions.Command) {
 	if _, isArg := c.(*instructions.ArgCommand); isArg {
-		return // its default may not count
+		return // a build argument may replace its default
 	}
 	if e, ok := c.(instructions.SupportsSingleWordExpansion); ok {
 		_ = e.Expand(func(word string) (string, error) { w.variables(w.lex, word, c); return word, nil })
@@ -135,7 +135,7 @@ func undefined(rules *linter.Linter, at []parser.Range, v string, known []string
 	rules.Run(&linter.RuleUndefinedVar, at, linter.RuleUndefinedVar.Format(v, like))
 }
 
-// fill fills the variables of a word in; a word that cannot be stays.
+// fill expands the variables in a word. It returns a word with a mistake unchanged.
 func (w *stageCheck) fill(word string) string {
 	if out, err := expand.Word(w.lex, word, w.scope); err == nil {
 		return out.Result
@@ -143,7 +143,7 @@ func (w *stageCheck) fill(word string) string {
 	return word
 }
 
-// command checks one instruction and notes what it changes for those after it.
+// command checks one instruction and records its effect on later ones.
 func (w *stageCheck) command(c instructions.Command) {
 	at := c.Location()
 	switch c := c.(type) {
@@ -213,8 +213,8 @@ func (w *stageCheck) legacy(c instructions.Command, kv instructions.KeyValuePair
 	}
 }
 
-// Words of a variable's name that make it look like a secret, and those that
-// make it harmless.
+// A variable whose name contains one of secretWords looks like a secret, unless it also
+// contains one of harmlessWords.
 var (
 	secretWords   = []string{"apikey", "auth", "credential", "credentials", "key", "password", "pword", "passwd", "secret", "token"}
 	harmlessWords = []string{"public", "file", "version"}
@@ -233,7 +233,7 @@ func (w *stageCheck) secret(instruction, key string, at []parser.Range) {
 	}
 }
 
-// usedOnce tells of the instruction before c that counts no more.
+// usedOnce warns about an earlier instruction that c replaces.
 func (w *stageCheck) usedOnce(c instructions.Command) {
 	kind := strings.ToUpper(c.Name())
 	if before := w.once[kind]; before != nil {
@@ -270,8 +270,8 @@ func (w *stageCheck) expose(c *instructions.ExposeCommand) {
 	}
 }
 
-// ignored finds sources that .dockerignore leaves out. With exceptions in it
-// nothing can be said: some file below may be one.
+// ignored finds sources that .dockerignore excludes. It skips a .dockerignore with
+// exceptions, because a file below an excluded directory may be one.
 func (w *stageCheck) ignored(instruction string, sources []string, at []parser.Range) {
 	ignore := w.file.Ignore
 	if ignore == nil || ignore.Exclusions() {

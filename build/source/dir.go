@@ -175,7 +175,7 @@ type Set struct {
 
 // Find resolves the sources of COPY. Patterns are those of Go's path/filepath.Match, for
 // each path component.
-func (c *Dir) Find(words []string, exclude []string, parents bool) ([]Set, error) {
+func (c *Dir) Find(sources []string, exclude []string, parents bool) ([]Set, error) {
 	var skip *patternmatcher.PatternMatcher
 	if len(exclude) > 0 {
 		var err error
@@ -184,7 +184,7 @@ func (c *Dir) Find(words []string, exclude []string, parents bool) ([]Set, error
 		}
 	}
 	var out []Set
-	for _, w := range words {
+	for _, w := range sources {
 		names, err := c.glob(w, parents)
 		if err != nil {
 			return nil, err

@@ -11,7 +11,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// found lists what "COPY words… /" would copy from a directory.
+// found lists the files that "COPY SOURCE… /" copies from a directory.
 func found(t *testing.T, dir string, words ...string) (string, error) {
 	t.Helper()
 	c, err := Open(dir, filepath.Join(dir, "Dockerfile"))
@@ -40,8 +40,8 @@ func found(t *testing.T, dir string, words ...string) (string, error) {
 	return strings.Join(out, " "), nil
 }
 
-// TestIgnoreUnread: a list that is not read whole leaves nothing out, and may
-// be there to keep a secret.
+// TestIgnoreUnread reports a list that cannot be read in full, because it may exclude a
+// secret.
 func TestIgnoreUnread(t *testing.T) {
 	dir := t.TempDir()
 	list := filepath.Join(dir, ".dockerignore")
@@ -63,8 +63,7 @@ func TestIgnoreUnread(t *testing.T) {
 	}
 }
 
-// TestGlobOnce: two patterns for any directory name a file once, however often
-// they could.
+// TestGlobOnce lists a file once, even if several matches of "**" lead to it.
 func TestGlobOnce(t *testing.T) {
 	dir := t.TempDir()
 	deep := filepath.Join(dir, strings.Repeat("d/", 40))
@@ -75,7 +74,7 @@ func TestGlobOnce(t *testing.T) {
 	}
 }
 
-// The rules of .dockerignore: the Dockerfile reference, ".dockerignore file".
+// TestIgnored checks the rules of .dockerignore (Dockerfile reference, ".dockerignore file").
 func TestIgnored(t *testing.T) {
 	const all = "a.log a.txt d/ d/b.log d/b.txt d/e/ d/e/c.log d/e/c.txt"
 	for _, c := range []struct{ name, ignore, want string }{
@@ -100,7 +99,7 @@ func TestIgnored(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := testenv.Files(t, "a.log", "", "a.txt", "", "d/b.log", "", "d/b.txt", "", "d/e/c.log", "", "d/e/c.txt", "")
 			for _, name := range []string{".dockerignore", "Dockerfile.dockerignore"} {
-				// The second is of this Dockerfile alone and goes before the other.
+				// The second name applies to this Dockerfile only and has precedence.
 				testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(c.ignore+"\n.dockerignore\n*.dockerignore\n"), 0o644))
 				if got, err := found(t, dir, "."); err != nil || got != c.want {
 					t.Errorf("with %s %q: %q, %v; want %q", name, c.ignore, got, err, c.want)
@@ -165,7 +164,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// The digest of what is copied is that of names, kinds, modes and bytes.
+// TestSourceDigest computes digests from names, types, modes and bytes only.
 func TestSourceDigest(t *testing.T) {
 	tree := []string{"d/a", "text", "d/b/c", "x\n1\n", "d/b/e", "", "d/empty/", ""}
 	sum := func(dir string) string {
@@ -186,7 +185,7 @@ func TestSourceDigest(t *testing.T) {
 	}{
 		{"nothing", func(p func(string) string) error { return nil }, true},
 		{"times", func(p func(string) string) error { return os.Chtimes(p("a"), time.Unix(9, 9), time.Unix(9, 9)) }, true},
-		{"a file beside", func(p func(string) string) error { return os.WriteFile(p("../z"), nil, 0o644) }, true},
+		{"a sibling file", func(p func(string) string) error { return os.WriteFile(p("../z"), nil, 0o644) }, true},
 		{"the same again", func(p func(string) string) error {
 			os.Remove(p("a"))
 			return os.WriteFile(p("a"), []byte("text"), 0o644)
@@ -221,12 +220,12 @@ func TestSourceDigest(t *testing.T) {
 	os.Symlink("a", filepath.Join(dir, "d/l"))
 	os.Symlink("b", filepath.Join(one, "d/l"))
 	if sum(dir) == sum(one) {
-		t.Error("links to two places have one digest")
+		t.Error("links with different targets have the same digest")
 	}
 }
 
-// TestHiddenFiles: files that hold secrets are in no context, whatever
-// .dockerignore says and by whatever name the context is opened.
+// TestHiddenFiles excludes files with secrets from a context, for every .dockerignore and
+// every name of the context.
 func TestHiddenFiles(t *testing.T) {
 	dir := testenv.Files(t, "creds.yaml", "", "d/p[w]*", "", "a", "", ".dockerignore", "!creds.yaml\n!d\n")
 	link := filepath.Join(t.TempDir(), "link")

@@ -112,7 +112,7 @@ func Clone(ctx context.Context, work, word string, keepGit bool) (dir, commit, s
 	if err == nil {
 		var fi os.FileInfo
 		if fi, err = os.Stat(top); err == nil && !fi.IsDir() {
-			err = fmt.Errorf("%q in it is no directory", sub)
+			err = fmt.Errorf("%q is not a directory of it", sub)
 		}
 	}
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// notices collects what users are told.
+// notices collects the messages to the user.
 type notices struct {
 	mu   sync.Mutex
 	text string
@@ -38,8 +38,8 @@ func (n *notices) String() string {
 	return n.text
 }
 
-// TestFetchFaults has ADD of an address meet the faults of servers, for good and
-// until the server recovers.
+// TestFetchFaults downloads from servers with permanent faults, and from servers that
+// recover.
 func TestFetchFaults(t *testing.T) {
 	dir := t.TempDir()
 	content := make([]byte, 80<<10)
@@ -51,8 +51,8 @@ func TestFetchFaults(t *testing.T) {
 			t.Parallel()
 			server := hostile.Serve(http.FileServer(http.Dir(dir)), false)
 			defer server.Close()
-			told := &notices{}
-			p := wait.Patience{Header: fault.Limit(), Idle: fault.Limit(), Attempts: 3, Backoff: time.Millisecond, Notice: told.add}
+			messages := &notices{}
+			p := wait.Patience{Header: fault.Limit(), Idle: fault.Limit(), Attempts: 3, Backoff: time.Millisecond, Notice: messages.add}
 			ctx := wait.With(t.Context(), p)
 			fetch := func() (string, error) {
 				to := filepath.Join(t.TempDir(), "to")
@@ -68,19 +68,19 @@ func TestFetchFaults(t *testing.T) {
 			if met := server.Set(fault, 2, any); met != 3 {
 				t.Errorf("no recovery: the server was asked %d times; want 3", met)
 			}
-			p.Attempts = 20 // also for a machine that is slow by itself
+			p.Attempts = 20 // for slow machines
 			ctx = wait.With(t.Context(), p)
 			if got, err := fetch(); err != nil || got != string(content) {
 				t.Errorf("after recovery: %d bytes, %v", len(got), err)
 			}
-			if !strings.Contains(told.String(), "attempt 2 of 3") {
-				t.Errorf("the user was told %q", told)
+			if !strings.Contains(messages.String(), "attempt 2 of 3") {
+				t.Errorf("messages to the user: %q", messages)
 			}
 		})
 	}
 }
 
-// gitRepository makes a repository and serves it as files.
+// gitRepository creates a repository and serves it as files.
 func gitRepository(t *testing.T) *hostile.Server {
 	t.Helper()
 	testenv.NeedProgram(t, "git")
@@ -95,15 +95,15 @@ git clone -q --bare work repo.git; git -C repo.git update-server-info`)
 	return hostile.Serve(http.FileServer(http.Dir(dir)), false)
 }
 
-// TestGitFaults has a repository meet the faults of servers.
+// TestGitFaults clones from servers with faults.
 func TestGitFaults(t *testing.T) {
 	for _, fault := range hostile.Faults() {
 		t.Run(string(fault), func(t *testing.T) {
 			t.Parallel()
 			server := gitRepository(t)
 			defer server.Close()
-			told := &notices{}
-			ctx := wait.With(t.Context(), wait.Patience{Idle: time.Second, Attempts: 2, Backoff: time.Millisecond, Notice: told.add})
+			messages := &notices{}
+			ctx := wait.With(t.Context(), wait.Patience{Idle: time.Second, Attempts: 2, Backoff: time.Millisecond, Notice: messages.add})
 			clone := func() error {
 				dir := t.TempDir()
 				if _, err := git(ctx, dir, "init", "-q"); err != nil {
@@ -122,8 +122,8 @@ func TestGitFaults(t *testing.T) {
 			if err == nil || strings.Contains(err.Error(), "context") || strings.Contains(err.Error(), "signal") || time.Since(begun) > time.Minute {
 				t.Errorf("no recovery: %v after %v", err, time.Since(begun))
 			}
-			if !strings.Contains(told.String(), "attempt 2 of 2") {
-				t.Errorf("%v; the user was told %q", err, told)
+			if !strings.Contains(messages.String(), "attempt 2 of 2") {
+				t.Errorf("%v; messages to the user: %q", err, messages)
 			}
 			server.Set(fault, 1, first)
 			if err := clone(); err != nil {
@@ -133,12 +133,13 @@ func TestGitFaults(t *testing.T) {
 	}
 }
 
-// TestGitSilent: protocols for which git has no time limit end too, and with the context.
+// TestGitSilent stops protocols for which git has no timeout, after the idle limit and when
+// the context ends.
 func TestGitSilent(t *testing.T) {
 	gitRepository(t).Close() // for git itself
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testenv.Check(t, err)
-	defer l.Close() // it accepts by the kernel, and nobody answers
+	defer l.Close() // the kernel accepts connections, and nobody answers
 	repository := "git://" + l.Addr().String() + "/x.git"
 	dir := t.TempDir()
 	ctx := wait.With(t.Context(), wait.Patience{Idle: 300 * time.Millisecond, Attempts: 2, Backoff: time.Millisecond})
@@ -155,9 +156,9 @@ func TestGitSilent(t *testing.T) {
 	}
 }
 
-// TestGitMessages: progress is not part of what went wrong.
+// TestGitMessages removes progress from git's error messages.
 func TestGitMessages(t *testing.T) {
-	w := &gitWords{heard: func() {}}
+	w := &gitOutput{onMessage: func() {}}
 	for _, s := range []string{"remote: Counting objects:  50% (1/2)\rremote: Counting objects: 100% (2/2)\rremote: Counting objects: 100% (2/2), done.\n",
 		"Receiving objects:  50% (1/2)\rfatal: early EOF\n", "fatal: fetch-pack: invalid index-pack output\n"} {
 		_, _ = w.Write([]byte(s))
@@ -176,7 +177,7 @@ func TestIsRemote(t *testing.T) {
 	}
 }
 
-// newStore makes an empty store.
+// newStore creates an empty store.
 func newStore(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.Open(filepath.Join(t.TempDir(), "store"))

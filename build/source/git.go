@@ -104,10 +104,10 @@ func gitTransfer(ctx context.Context, dir string, args ...string) error {
 	defer cancel(nil)
 	timer := time.AfterFunc(limit, func() { cancel(silent) })
 	defer timer.Stop()
-	said := &gitWords{heard: func() { timer.Reset(limit) }}
+	output := &gitOutput{onMessage: func() { timer.Reset(limit) }}
 	cmd := gitCommand(own, dir, append([]string{"fetch", "--progress"}, args...)...)
 	cmd.Env = append(cmd.Env, gitSSH(own, dir)...)
-	cmd.Stderr = said
+	cmd.Stderr = output
 	err := cmd.Run()
 	switch {
 	case err == nil || errors.Is(err, exec.ErrWaitDelay):
@@ -117,7 +117,7 @@ func gitTransfer(ctx context.Context, dir string, args ...string) error {
 	case context.Cause(own) == error(silent):
 		return silent
 	}
-	if text := said.message(); text != "" {
+	if text := output.message(); text != "" {
 		err = errors.New(text)
 	}
 	if transient().MatchString(err.Error()) {
@@ -131,19 +131,19 @@ var transient = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)returned error: (408|429|5\d\d)|HTTP (408|429|5\d\d)|operation too slow|timed? ?out|connection reset|early EOF|unexpected disconnect|hung up|transfer closed|broken pipe|RPC failed|empty reply|kex_exchange_identification`)
 })
 
-// maxGitWords limits the collected messages of git, in bytes.
-const maxGitWords = 64 << 10
+// maxGitOutput limits the collected messages of git, in bytes.
+const maxGitOutput = 64 << 10
 
-// gitWords collects git's messages, without its progress.
-type gitWords struct {
-	heard func()
-	text  bytes.Buffer
+// gitOutput collects git's messages and its progress.
+type gitOutput struct {
+	onMessage func()
+	text      bytes.Buffer
 }
 
 // Write implements [io.Writer].
-func (w *gitWords) Write(p []byte) (int, error) {
-	w.heard()
-	if w.text.Len() > maxGitWords {
+func (w *gitOutput) Write(p []byte) (int, error) {
+	w.onMessage()
+	if w.text.Len() > maxGitOutput {
 		w.text.Next(w.text.Len() / 2) // the reason comes last
 	}
 	w.text.Write(p)
@@ -155,7 +155,7 @@ const maxGitMessage = 300
 
 // message returns the reason, or everything except progress. Progress lines end with a
 // carriage return, the last of each kind with "done.".
-func (w *gitWords) message() string {
+func (w *gitOutput) message() string {
 	var reasons, rest []string
 	for l := range strings.Lines(w.text.String()) {
 		l = strings.TrimRight(l, "\r\n ")

@@ -11,8 +11,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// sumOf returns the digest of a directory's files as a new build finds it, and
-// how many of them the store knew.
+// sumOf returns the digest of a directory's files in a new build, and the number of files
+// whose digests the store had.
 func sumOf(t *testing.T, s *store.Store, dir string) (digest string, known int) {
 	t.Helper()
 	c, err := Open(dir, "")
@@ -31,8 +31,8 @@ func sumOf(t *testing.T, s *store.Store, dir string) (digest string, known int) 
 	return digest, known
 }
 
-// Files are read again when they were changed, and only then: also when size
-// and modification time are what they were.
+// TestSums reads changed files again, even with the same size and modification time, and
+// no others.
 func TestSums(t *testing.T) {
 	s := newStore(t)
 	dir := testenv.Files(t, "a", "one", "sub/b", "two", "sub/c", "three")
@@ -54,9 +54,9 @@ func TestSums(t *testing.T) {
 	if changed == first || known != 2 {
 		t.Errorf("after a change: same digest %v, %d files known; want another one and 2", changed == first, known)
 	}
-	// Read right after it was written: another write might leave no trace.
+	// A file that was just written: another write within a clock tick might leave ctime unchanged.
 	if _, known := sumOf(t, s, dir); known != 2 {
-		t.Errorf("a file of this very moment is remembered: %d known", known)
+		t.Errorf("the digest of a file that was just written is cached: %d known", known)
 	}
 	settle()
 	sumOf(t, s, dir)
@@ -65,11 +65,11 @@ func TestSums(t *testing.T) {
 	}
 	elsewhere := testenv.Files(t, "a", "eno", "sub/b", "two", "sub/c", "three")
 	if d, _ := sumOf(t, s, elsewhere); d != changed {
-		t.Error("the same files elsewhere have another digest")
+		t.Error("the same files in another directory have another digest")
 	}
 }
 
-// A damaged record is as none.
+// FuzzParseSums parses damaged records: they count as empty.
 func FuzzParseSums(f *testing.F) {
 	f.Add([]byte(sumsHead))
 	f.Add(append([]byte(sumsHead), append([]byte{1, 'a'}, bytes.Repeat([]byte{7}, 64)...)...))

@@ -20,14 +20,14 @@ import (
 	"hpcc/store/disk"
 )
 
-// Walk returns what is to be copied for one name.
+// Walk returns the files to copy for one name.
 func (c *Dir) Walk(name string, skip *patternmatcher.PatternMatcher) (Set, error) {
 	set := Set{Name: path.Base(name), sums: c.sums}
 	full, err := securejoin.SecureJoin(c.Dir, name)
 	if err != nil {
 		return set, fmt.Errorf("finding %q in %s: %w", name, c.Of, err)
 	}
-	if rel, err := filepath.Rel(c.Dir, full); err == nil && slices.Contains(c.hidden, filepath.ToSlash(rel)) { // by a link, too
+	if rel, err := filepath.Rel(c.Dir, full); err == nil && slices.Contains(c.hidden, filepath.ToSlash(rel)) { // also through a link
 		return set, fmt.Errorf("copying %q from %s: it holds secrets that are for no image", name, c.Of)
 	}
 	top := Item{Path: full}
@@ -75,7 +75,7 @@ func (c *Dir) Walk(name string, skip *patternmatcher.PatternMatcher) (Set, error
 	return set, nil
 }
 
-// look finds out about the item, a name in an open directory.
+// look reads the type, mode, size and link target of the item, a name in an open directory.
 func (it *Item) look(dir int, name string) error {
 	var st unix.Stat_t
 	for {
@@ -103,9 +103,9 @@ func (it *Item) look(dir int, name string) error {
 	return nil
 }
 
-// A walker lists what lies below a directory, several directories, and files
-// of one, at the same time: on the file systems of clusters each question is a
-// message to a server.
+// A walker lists the files below a directory. It reads several directories, and several
+// files of one directory, at the same time, because each system call on a shared file
+// system is a message to a server.
 type walker struct {
 	context *Dir
 	base    string // the directory's path in the context
@@ -113,24 +113,24 @@ type walker struct {
 	top     string // the directory's path on the host
 	group   errgroup.Group
 	count   atomic.Int64 // of names
-	mu      sync.Mutex   // patterns compile themselves when they are first used
+	mu      sync.Mutex   // guards the patterns, which compile on first use
 }
 
 const (
 	walkers  = 8   // directories at a time, and parts of one
-	walkPart = 512 // names that one of them looks at
+	walkPart = 512 // names per part
 )
 
-// A dirList is what is in a directory, by name.
+// A dirList lists the files of a directory, by name.
 type dirList struct{ found []foundFile }
 
 type foundFile struct {
 	Item
-	gone  bool     // left out; what is below may be an exception
+	gone  bool     // excluded; files below may be exceptions
 	below *dirList // of a directory
 }
 
-// appendTo adds what was found to items, directories before what is in them.
+// appendTo appends the files to items, directories before their contents.
 func (l *dirList) appendTo(items []Item) []Item {
 	for i := range l.found {
 		f := &l.found[i]
@@ -144,7 +144,7 @@ func (l *dirList) appendTo(items []Item) []Item {
 	return items
 }
 
-// list fills the listing of the directory dir and those below it.
+// list fills into with the files of the directory dir and of all directories below it.
 func (w *walker) list(dir string, into *dirList) error {
 	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -176,7 +176,7 @@ func (w *walker) list(dir string, into *dirList) error {
 	return nil
 }
 
-// look finds out about the files of the open directory d.
+// look visits the named files of the open directory d.
 func (w *walker) look(d *os.File, names []string, into []foundFile) error {
 	var g errgroup.Group
 	g.SetLimit(disk.AtOnce(walkers, 3))
@@ -199,8 +199,8 @@ func (w *walker) look(d *os.File, names []string, into []foundFile) error {
 	return g.Wait()
 }
 
-// visit finds out about one file of the open directory dir. What is left out
-// and hides no exception is not looked at.
+// visit fills f for one file of the open directory dir. It does not read the state of an
+// excluded file that cannot contain exceptions.
 func (w *walker) visit(fd int, dir, name string, f *foundFile) error {
 	f.Path = strings.TrimSuffix(dir, "/") + "/" + name
 	f.Rel = strings.TrimPrefix(f.Path[len(w.top):], "/")
@@ -215,7 +215,7 @@ func (w *walker) visit(fd int, dir, name string, f *foundFile) error {
 	return nil
 }
 
-// leftOut says whether .dockerignore or --exclude leaves the file out.
+// leftOut reports whether .dockerignore or --exclude excludes the file.
 func (w *walker) leftOut(rel string) (bool, error) {
 	if w.context.Ignore == nil && w.skip == nil {
 		return false, nil
@@ -229,12 +229,12 @@ func (w *walker) leftOut(rel string) (bool, error) {
 	return gone, err
 }
 
-// exceptions says whether what is left out may have below it what is not.
+// exceptions reports whether an excluded directory may contain files to copy.
 func (w *walker) exceptions() bool {
 	return (w.context.Ignore != nil && w.context.Ignore.Exclusions()) || (w.skip != nil && w.skip.Exclusions())
 }
 
-// FromBits returns a mode of chmod(2) as Go has it.
+// FromBits converts the mode bits of chmod(2) to a Go mode.
 func FromBits(b uint32) fs.FileMode {
 	m := fs.FileMode(b & 0o777)
 	for _, f := range modeFlags {

@@ -135,7 +135,7 @@ func (b *builder) make(ctx context.Context, p *pick, s *sources) (*builtWheel, e
 		var w *builtWheel
 		w, more, err = b.take(ctx, layer)
 		if err == nil && w == nil && (asked || len(more) == 0) {
-			err = errors.New("the build backend made no wheel")
+			err = errors.New("the build backend produced no wheel")
 		}
 		if err != nil {
 			return nil, err
@@ -266,7 +266,7 @@ func (b *builder) take(ctx context.Context, layer v1.Layer) (*builtWheel, []stri
 			}
 			return err
 		case w != nil:
-			return errors.New("the build made a second file")
+			return errors.New("the build wrote a second file")
 		}
 		w, err = b.keep(ctx, path.Base(name), r)
 		return err

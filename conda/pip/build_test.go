@@ -259,8 +259,8 @@ func TestBuildTakes(t *testing.T) {
 		files []tar.Header // Linkname holds the content
 		want  string
 	}{
-		"two":         {[]tar.Header{{Name: "a-1-py3-none-any.whl", Linkname: good}, {Name: "a-2-py3-none-any.whl", Linkname: good}}, "the build made a second file"},
-		"a link":      {[]tar.Header{{Name: "a-1-py3-none-any.whl", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}}, "made no wheel"},
+		"two":         {[]tar.Header{{Name: "a-1-py3-none-any.whl", Linkname: good}, {Name: "a-2-py3-none-any.whl", Linkname: good}}, "the build wrote a second file"},
+		"a link":      {[]tar.Header{{Name: "a-1-py3-none-any.whl", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}}, "produced no wheel"},
 		"no wheel":    {[]tar.Header{{Name: "a-1.tar.gz", Linkname: "x"}}, "the file name is not NAME-VERSION"},
 		"no archive":  {[]tar.Header{{Name: "a-1-py3-none-any.whl", Linkname: "x"}}, "opening the wheel"},
 		"no list":     {[]tar.Header{{Name: "requires.json", Linkname: "{}"}}, "cannot unmarshal"},
@@ -350,13 +350,13 @@ func TestBuildRefused(t *testing.T) {
 		{"no rust", testSdist{}, failed("error: can't find Rust compiler"), "it needs Rust; add it", nil},
 		{"an import", testSdist{}, failed("ModuleNotFoundError: No module named 'numpy'"), "it imports numpy, which its build requirements do not list", nil},
 		{"a download", testSdist{}, failed("[Errno -3] Temporary failure in name resolution"), "a build has no network", nil},
-		{"nothing", testSdist{}, nil, "the build backend made no wheel", nil},
+		{"nothing", testSdist{}, nil, "the build backend produced no wheel", nil},
 		{"another package", testSdist{}, nil, "the wheel is of b 1", wheelOf("b", "1")},
 		{"another version", testSdist{}, nil, "the wheel is of a 2", wheelOf("a", "2")},
 		{"another machine", testSdist{}, nil, "the wheel is for cp311-cp311-linux_ppc64le, the environment is for", &condatest.Wheel{Name: "a", Version: "1", Tag: "cp311-cp311-linux_ppc64le"}},
 		{"a lie in it", testSdist{}, nil, "RECORD lists", &condatest.Wheel{Name: "a", Version: "1", Record: func(rows string) string { return rows + "x.py,sha256=x,1\n" }}},
 		{"a circle", testSdist{project: "[build-system]\nrequires=['a']"}, nil, "building a: circular build requirements through a;", nil},
-		{"a requirement that is not there", testSdist{project: "[build-system]\nrequires=['nonsuch']"}, nil, "the requirements to build a: 1 pip packages cannot be installed: nonsuch: there is no package nonsuch", nil},
+		{"a missing requirement", testSdist{project: "[build-system]\nrequires=['nonsuch']"}, nil, "the requirements to build a: 1 pip packages cannot be installed: nonsuch: there is no package nonsuch", nil},
 		{"a requirement by address", testSdist{project: "[build-system]\nrequires=['x @ https://h/x-1-py3-none-any.whl']"}, nil, "build requirement x @ https://h/x-1-py3-none-any.whl: not a version from an index", nil},
 	} {
 		c.sdist.name, c.sdist.version, c.sdist.makes = "a", "1", c.making
@@ -373,20 +373,20 @@ func TestHostileSources(t *testing.T) {
 		sdist testSdist
 		want  string
 	}{
-		"climbing":        {testSdist{files: []tar.Header{{Name: "TOP/../../x"}}}, `entry "a-1/../../x": path leaves`},
-		"absolute":        {testSdist{files: []tar.Header{{Name: "/etc/x"}}}, "path leaves"},
-		"climbing in zip": {testSdist{kind: ".zip", files: []tar.Header{{Name: "TOP/../../x"}}}, "path leaves"},
-		"beside its top":  {testSdist{files: []tar.Header{{Name: "b/x"}}}, `entry "b/x": it is outside of the top directory "a-1"`},
-		"a device":        {testSdist{files: []tar.Header{{Name: "TOP/x", Typeflag: tar.TypeChar}}}, "not a file, directory or link"},
-		"a hard link out": {testSdist{files: []tar.Header{{Name: "TOP/x", Typeflag: tar.TypeLink, Linkname: "../etc/passwd"}}}, "path leaves"},
-		"a hard link on":  {testSdist{files: []tar.Header{{Name: "TOP/x", Typeflag: tar.TypeLink, Linkname: "a-1/y"}}}, "target is not an earlier file"},
-		"twice":           {testSdist{files: []tar.Header{{Name: "TOP/setup.py"}}}, "duplicate entry"},
-		"a bomb":          {testSdist{files: []tar.Header{{Name: "TOP/x", Size: maxSources + 1}}}, "unpacks to more than"},
-		"cut off":         {testSdist{files: []tar.Header{{Name: "TOP/x", Size: 5000}}}, "unexpected EOF"},
-		"a large project": {testSdist{project: strings.Repeat("#", maxPyproject+1)}, "larger than 262144 bytes"},
-		"no TOML":         {testSdist{project: "[build-system\n"}, "reading pyproject.toml: line 2: "},
-		"an odd backend":  {testSdist{project: "[build-system]\nrequires=[]\nbuild-backend='os; x'"}, `build-backend "os; x": not the name of a Python object`},
-		"an odd path":     {testSdist{project: "[build-system]\nrequires=[]\nbuild-backend='x'\nbackend-path=['../..']"}, `backend-path "../..": path leaves`},
+		"climbing":                  {testSdist{files: []tar.Header{{Name: "TOP/../../x"}}}, `entry "a-1/../../x": path leaves`},
+		"absolute":                  {testSdist{files: []tar.Header{{Name: "/etc/x"}}}, "path leaves"},
+		"climbing in zip":           {testSdist{kind: ".zip", files: []tar.Header{{Name: "TOP/../../x"}}}, "path leaves"},
+		"outside its top directory": {testSdist{files: []tar.Header{{Name: "b/x"}}}, `entry "b/x": it is outside of the top directory "a-1"`},
+		"a device":                  {testSdist{files: []tar.Header{{Name: "TOP/x", Typeflag: tar.TypeChar}}}, "not a file, directory or link"},
+		"a hard link out":           {testSdist{files: []tar.Header{{Name: "TOP/x", Typeflag: tar.TypeLink, Linkname: "../etc/passwd"}}}, "path leaves"},
+		"a hard link on":            {testSdist{files: []tar.Header{{Name: "TOP/x", Typeflag: tar.TypeLink, Linkname: "a-1/y"}}}, "target is not an earlier file"},
+		"twice":                     {testSdist{files: []tar.Header{{Name: "TOP/setup.py"}}}, "duplicate entry"},
+		"a bomb":                    {testSdist{files: []tar.Header{{Name: "TOP/x", Size: maxSources + 1}}}, "unpacks to more than"},
+		"cut off":                   {testSdist{files: []tar.Header{{Name: "TOP/x", Size: 5000}}}, "unexpected EOF"},
+		"a large project":           {testSdist{project: strings.Repeat("#", maxPyproject+1)}, "larger than 262144 bytes"},
+		"no TOML":                   {testSdist{project: "[build-system\n"}, "reading pyproject.toml: line 2: "},
+		"an odd backend":            {testSdist{project: "[build-system]\nrequires=[]\nbuild-backend='os; x'"}, `build-backend "os; x": not the name of a Python object`},
+		"an odd path":               {testSdist{project: "[build-system]\nrequires=[]\nbuild-backend='x'\nbackend-path=['../..']"}, `backend-path "../..": path leaves`},
 	} {
 		c.sdist.name, c.sdist.version = "a", "1"
 		b := &testBuild{}

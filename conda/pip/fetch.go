@@ -153,9 +153,9 @@ func (f *fetcher) metadata(ctx context.Context, p *pick) (*distMeta, error) {
 			return nil, err
 		}
 	case p.file.metadata != "":
-		b, err = f.besides(ctx, p.file)
+		b, err = f.published(ctx, p.file)
 	default:
-		b, err = f.inside(ctx, p)
+		b, err = f.embedded(ctx, p)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading what %s needs: %w", p.file.name, err)
@@ -183,7 +183,8 @@ type badMetadata struct {
 func (e *badMetadata) Error() string { return e.file + " cannot be used: " + e.err.Error() }
 func (e *badMetadata) Unwrap() error { return e.err }
 
-func (f *fetcher) besides(ctx context.Context, file *indexFile) ([]byte, error) {
+// published downloads the file's .metadata file from the index and verifies its digest.
+func (f *fetcher) published(ctx context.Context, file *indexFile) ([]byte, error) {
 	a, err := f.web.Get(ctx, file.url+".metadata", "", false)
 	if err != nil {
 		return nil, err
@@ -203,7 +204,8 @@ func (f *fetcher) besides(ctx context.Context, file *indexFile) ([]byte, error) 
 	return b, nil
 }
 
-func (f *fetcher) inside(ctx context.Context, p *pick) ([]byte, error) {
+// embedded reads METADATA in the wheel itself.
+func (f *fetcher) embedded(ctx context.Context, p *pick) ([]byte, error) {
 	name, _, err := f.archive(ctx, p, func(int64) {})
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ type installation struct {
 }
 
 // Layers fetches the wheels, verifies them and writes layers to put above those of
-// the conda packages. notes tells people what was left out. The same plan gives the
+// the conda packages. notes report omitted files. The same plan gives the
 // same layers.
 func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) (layers []v1.Layer, notes []string, err error) {
 	in, err := p.open(ctx, o)

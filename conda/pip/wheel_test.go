@@ -224,7 +224,7 @@ func TestHostile(t *testing.T) {
 			w.Zip = func(l []condatest.WheelFile) []condatest.WheelFile { l[1].Text = "#!python\n2"; return l }
 		}), "digest mismatch: sha256="},
 		{"other size", record(",2\n", ",3\n"), "size mismatch: 2 bytes, RECORD lists 3"},
-		{"size that is none", record(",2\n", ",-2\n"), "invalid size"},
+		{"invalid size", record(",2\n", ",-2\n"), "invalid size"},
 		{"no digest", record("evil.py,sha256=", "evil.py,,2\nx,sha256="), "RECORD"},
 		{"weak digest", record("evil.py,sha256=", "evil.py,md5="), `unsupported digest "md5" in RECORD`},
 		{"RECORD of two fields", record("evil.py,", "evil.py\nx,"), "row with 1 fields"},
@@ -241,8 +241,8 @@ func TestHostile(t *testing.T) {
 			l[1].Text = "Metadata-Version: 3.0\nName: evil\nVersion: 1.0\n"
 			return l
 		}), "Metadata-Version"},
-		{"METADATA that is none", archive(func(l []condatest.WheelFile) []condatest.WheelFile { l[1].Text = "<html>"; return l }), `unsupported Metadata-Version ""`},
-		{"dependency that is none", evil(func(w *condatest.Wheel) { w.Meta = "Requires-Dist: a b c\n" }), "Requires-Dist"},
+		{"invalid METADATA", archive(func(l []condatest.WheelFile) []condatest.WheelFile { l[1].Text = "<html>"; return l }), `unsupported Metadata-Version ""`},
+		{"invalid dependency", evil(func(w *condatest.Wheel) { w.Meta = "Requires-Dist: a b c\n" }), "Requires-Dist"},
 		{"format of the future", archive(func(l []condatest.WheelFile) []condatest.WheelFile { l[2].Text = "Wheel-Version: 2.0\n"; return l }), "unsupported Wheel-Version"},
 		{"entry point with a path", evil(func(w *condatest.Wheel) { w.Points = "[console_scripts]\n../x = a:b\n" }), "invalid command, module or function name"},
 		{"entry point with code", evil(func(w *condatest.Wheel) { w.Points = "[console_scripts]\nx = a:b; import os\n" }), "invalid command, module or function name"},

@@ -32,8 +32,8 @@ func (l *pool) explain(ctx context.Context, core []*edge) error {
 	if err != nil {
 		return err
 	}
-	t := &telling{pool: l, core: core, alive: map[string][]*candidate{}}
-	return t.tell()
+	t := &explanation{pool: l, core: core, alive: map[string][]*candidate{}}
+	return t.unsolvable()
 }
 
 // smallest removes edges while the rest still conflicts. It tries wants last.
@@ -62,14 +62,14 @@ func (l *pool) smallest(ctx context.Context, core []*edge) ([]*edge, error) {
 	return core, nil
 }
 
-// A telling is an explanation under construction.
-type telling struct {
+// An explanation collects the lines of an error for conflicting requirements.
+type explanation struct {
 	pool  *pool
 	core  []*edge
 	alive map[string][]*candidate // the candidates of each name that the requirements so far allow
 }
 
-func (t *telling) tell() error {
+func (t *explanation) unsolvable() error {
 	e := &Unsolvable{}
 	var wants, rest, dead []string
 	for _, x := range t.core {
@@ -115,7 +115,7 @@ func (t *telling) tell() error {
 }
 
 // contested lists the versions of names that several packages require and no want names.
-func (t *telling) contested() (lines []string) {
+func (t *explanation) contested() (lines []string) {
 	count := map[string]int{}
 	for _, x := range t.core {
 		count[x.to]++
@@ -137,7 +137,7 @@ func (t *telling) contested() (lines []string) {
 }
 
 // narrow keeps the packages of a name that satisfy ok.
-func (t *telling) narrow(name string, ok func(*candidate) bool) {
+func (t *explanation) narrow(name string, ok func(*candidate) bool) {
 	left, known := t.alive[name]
 	if !known {
 		left = t.pool.ready(name).candidates
@@ -153,7 +153,7 @@ func (t *telling) narrow(name string, ok func(*candidate) bool) {
 
 // inOrder sorts the requirements by their distance from the wants, and narrows the
 // candidates of each name.
-func (t *telling) inOrder() []*edge {
+func (t *explanation) inOrder() []*edge {
 	var names []string // still to visit
 	for _, x := range t.core {
 		if x.want > 0 {
@@ -185,7 +185,7 @@ func (t *telling) inOrder() []*edge {
 }
 
 // reach narrows a name to what another name requires.
-func (t *telling) reach(x *edge) {
+func (t *explanation) reach(x *edge) {
 	passes := map[int]bool{}
 	for _, d := range t.demands(x) {
 		for i, ok := range d.ok {
@@ -196,7 +196,7 @@ func (t *telling) reach(x *edge) {
 }
 
 // demands returns the demands of an edge by the remaining candidates of its name.
-func (t *telling) demands(x *edge) []*demand {
+func (t *explanation) demands(x *edge) []*demand {
 	left, known := t.alive[x.from]
 	var out []*demand
 	for _, d := range x.demands {
@@ -210,7 +210,7 @@ func (t *telling) demands(x *edge) []*demand {
 
 // edge describes what packages of one name require of another. ends reports that nothing
 // satisfies the requirement.
-func (t *telling) edge(x *edge) (line string, ends bool) {
+func (t *explanation) edge(x *edge) (line string, ends bool) {
 	var texts []string
 	var last *match
 	var who []*candidate
@@ -245,7 +245,7 @@ func (t *telling) edge(x *edge) (line string, ends bool) {
 }
 
 // none lists the alternatives if a match finds nothing.
-func (t *telling) none(m *match) string {
+func (t *explanation) none(m *match) string {
 	p, s := t.pool.problem, m.spec
 	in := "in the channels"
 	if len(p.Channels) > 0 {

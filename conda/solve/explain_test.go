@@ -8,7 +8,7 @@ import (
 
 const main = "https://repo.anaconda.com/pkgs/main"
 
-// Real problems without an answer, and what is said of them.
+// TestExplainReal checks the explanations of real problems without a solution.
 func TestExplainReal(t *testing.T) {
 	for _, c := range []struct {
 		subdir, wants string
@@ -22,7 +22,7 @@ func TestExplainReal(t *testing.T) {
 		{"linux-64", "tensorflow", []string{"tensorflow cannot be installed for linux-64:", "tensorflow 2.4.1 to 2.6.0 needs tensorflow-base 2.6.0 mkl_py39h3d85931_0 | 2.6.0 mkl_py38h3d85931_0 | 2.6.0 mkl_py37h3d85931_0 | 18 more",
 			"tensorflow-base 2.6.0 needs gast 0.4.0; gast 0.4.0 has no build for linux-64 in " + main + "; the newest is 0.5.2"}},
 	} {
-		p := &Problem{Subdir: c.subdir, Channels: []string{main}, Pip: true, Wants: wishes(t, strings.Split(c.wants, " & ")...), Virtual: machine()}
+		p := &Problem{Subdir: c.subdir, Channels: []string{main}, Pip: true, Wants: specs(t, strings.Split(c.wants, " & ")...), Virtual: machine()}
 		_, err := p.Solve(t.Context(), main2021(t, c.subdir))
 		if want := strings.Join(c.want, "\n  "); err == nil || err.Error() != want {
 			t.Errorf("%s on %s: %v\nwant %s", c.wants, c.subdir, err, want)
@@ -30,8 +30,8 @@ func TestExplainReal(t *testing.T) {
 	}
 }
 
-// Every problem of the recorded ones that has no answer is explained in two to
-// six lines, or in one when it is about one wish alone.
+// TestExplainShort checks that each recorded problem without a solution is explained in two
+// to six lines, or in one line if a single request causes it.
 func TestExplainShort(t *testing.T) {
 	n := 0
 	var cases []answer
@@ -40,7 +40,7 @@ func TestExplainShort(t *testing.T) {
 		if c.Conda != nil {
 			continue
 		}
-		p := &Problem{Subdir: c.Subdir, Channels: []string{main}, Wants: wishes(t, c.Specs...), Virtual: machine()}
+		p := &Problem{Subdir: c.Subdir, Channels: []string{main}, Wants: specs(t, c.Specs...), Virtual: machine()}
 		_, err := p.Solve(t.Context(), main2021(t, c.Subdir))
 		var u *Unsolvable
 		if !errors.As(err, &u) || len(u.lines) > maxLines || len(u.lines) < 1 {
@@ -49,7 +49,7 @@ func TestExplainShort(t *testing.T) {
 		n++
 	}
 	if n != 7 {
-		t.Errorf("%d cases without an answer; want 7", n)
+		t.Errorf("%d cases without a solution; want 7", n)
 	}
 }
 
@@ -72,11 +72,11 @@ func TestExplain(t *testing.T) {
 			"a cannot be installed for linux-64:\n  a 1 needs __cuda of any version; the image is not said to have it (--with-cuda VERSION says so)"},
 		{"unreadable", "a", []*Record{little(t, "a 1; b[when=c]"), little(t, "a 1..2")},
 			"no package of a for linux-64 in https://one and https://two can be used: unsupported versions or requirements"},
-		{"two wishes", "a & b", []*Record{little(t, "a 1; c 1"), little(t, "b 1; c 2"), little(t, "c 1"), little(t, "c 2"), little(t, "d 1")},
+		{"two requests", "a & b", []*Record{little(t, "a 1; c 1"), little(t, "b 1; c 2"), little(t, "c 1"), little(t, "c 2"), little(t, "d 1")},
 			"a and b cannot be installed together for linux-64:\n  a 1 needs c 1\n  b 1 needs c 2\n  available versions of c: 1, 2"},
 		{"against itself", "a <1 & a >2", []*Record{little(t, "a 0.5"), little(t, "a 3")}, "a <1 and a >2 cannot be installed together for linux-64:"},
 	} {
-		p := &Problem{Subdir: "linux-64", Channels: []string{"https://one", "https://two"}, Wants: wishes(t, strings.Split(c.wants, " & ")...), Virtual: machine()}
+		p := &Problem{Subdir: "linux-64", Channels: []string{"https://one", "https://two"}, Wants: specs(t, strings.Split(c.wants, " & ")...), Virtual: machine()}
 		_, err := p.SolveWith(t.Context(), c.records)
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)

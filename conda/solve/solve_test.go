@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// little is a record of a test: "name version build; needs & needs; constrains".
+// little parses a record: "name version build; needs & needs; constrains".
 func little(t testing.TB, text string) *Record {
 	t.Helper()
 	f := strings.Split(text+";;", ";")
@@ -29,8 +29,8 @@ func little(t testing.TB, text string) *Record {
 	return r
 }
 
-// Random problems of a few packages: the answer is one by the rules, and there
-// is none only if trying all choices finds none.
+// TestSolveAgainstBruteForce solves small random problems. A solution must be valid, and a
+// problem without one must have none among all combinations.
 func TestSolveAgainstBruteForce(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 9))
 	solved, failed := 0, 0
@@ -45,13 +45,13 @@ func TestSolveAgainstBruteForce(t *testing.T) {
 				t.Fatalf("problem %d: %v\n%s", n, bad, problemText(p, records))
 			}
 		case !errors.As(err, &u) || possible:
-			t.Fatalf("problem %d: %v, but there is an answer\n%s", n, err, problemText(p, records))
+			t.Fatalf("problem %d: %v, but there is a solution\n%s", n, err, problemText(p, records))
 		default:
 			failed++
 		}
 	}
 	if solved < 600 || failed < 600 {
-		t.Errorf("%d problems with an answer and %d without: the test sees too few of one kind", solved, failed)
+		t.Errorf("%d problems with a solution and %d without: too few of one kind", solved, failed)
 	}
 }
 
@@ -76,12 +76,12 @@ func randomProblem(t testing.TB, random *rand.Rand) (*Problem, []*Record) {
 	}
 	p := &Problem{}
 	for range 1 + random.IntN(3) {
-		p.Wants = append(p.Wants, wishes(t, asked())...)
+		p.Wants = append(p.Wants, specs(t, asked())...)
 	}
 	return p, records
 }
 
-// tryAll tries all choices of one package or none of each name.
+// tryAll reports whether any combination of at most one package per name is a solution.
 func tryAll(p *Problem, records []*Record) bool {
 	var pkgs []*Record
 	var try func(i int) bool
@@ -116,8 +116,8 @@ func problemText(p *Problem, records []*Record) string {
 	return b.String()
 }
 
-// A problem that has no answer and in which choosing and going back would take
-// for ever: each of many names has many versions, of which none go together.
+// TestNoBlowUp solves a problem without a solution for which plain backtracking would not
+// end: each of many names has many versions, all of which conflict.
 func TestNoBlowUp(t *testing.T) {
 	var records []*Record
 	const names, versions = 30, 30
@@ -135,23 +135,23 @@ func TestNoBlowUp(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	p := &Problem{Wants: wishes(t, "n0")}
+	p := &Problem{Wants: specs(t, "n0")}
 	_, err := p.SolveWith(ctx, records)
 	var u *Unsolvable
 	if !errors.As(err, &u) {
-		t.Errorf("solve = %v; want no answer", err)
+		t.Errorf("solve = %v; want an error without a solution", err)
 	}
 }
 
 func TestSolveEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := (&Problem{Wants: wishes(t, "a")}).SolveWith(ctx, []*Record{little(t, "a 1")}); !errors.Is(err, context.Canceled) {
-		t.Errorf("solve = %v; want that it was cancelled", err)
+	if _, err := (&Problem{Wants: specs(t, "a")}).SolveWith(ctx, []*Record{little(t, "a 1")}); !errors.Is(err, context.Canceled) {
+		t.Errorf("solve = %v; want a cancelled search", err)
 	}
 }
 
-// What is preferred, by what decides.
+// TestPreference checks each rule of preference.
 func TestPreference(t *testing.T) {
 	in := func(channel, text string) *Record {
 		r := little(t, text)
@@ -174,29 +174,29 @@ func TestPreference(t *testing.T) {
 		{"version", Problem{}, []*Record{little(t, "a 1.9"), little(t, "a 1.10"), little(t, "a 1.10rc1")}, "a=1.10=0"},
 		{"first channel, strict", Problem{}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=1=0"},
 		{"first channel, flexible", Problem{Flexible: true}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=1=0"},
-		{"flexible, where the first does not do", Problem{Flexible: true, Wants: wishes(t, "a >1")}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
+		{"flexible, where the first does not do", Problem{Flexible: true, Wants: specs(t, "a >1")}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
 		{"a channel by the export", Problem{From: map[string]string{"a": "two"}}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
-		{"a channel by name", Problem{Wants: wishes(t, "two::a")}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
+		{"a channel by name", Problem{Wants: specs(t, "two::a")}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
 		{"build number before the date", Problem{}, []*Record{made("a 1 x", 1, 5), made("a 1 y", 0, 9)}, "a=1=x"},
 		{"date", Problem{}, []*Record{made("a 1 x", 1, 5), made("a 1 y", 1, 9)}, "a=1=y"},
 		{"no features", Problem{}, []*Record{made("a 2 x", 0, 0, "slow"), made("a 1 y", 0, 0)}, "a=1=y"},
 		{"higher dependency before the date", Problem{}, []*Record{made("a 1 x; b 1", 0, 9), made("a 1 y; b 2", 0, 5), little(t, "b 1"), little(t, "b 2")}, "a=1=y b=2=0"},
 		{"fewer packages before the date", Problem{}, []*Record{made("a 1 x; b", 0, 9), made("a 1 y; c", 0, 5), little(t, "b 1; d"), little(t, "c 1"), little(t, "d 1")}, "a=1=y c=1=0"},
 		{"the newer archive", Problem{}, []*Record{old, little(t, "a 1 x")}, "a=1=x .conda"},
-		{"the first wish", Problem{Wants: wishes(t, "a", "b")}, []*Record{little(t, "a 1"), little(t, "a 2; b 1"), little(t, "b 1"), little(t, "b 2")}, "a=2=0 b=1=0"},
-		{"the second wish", Problem{Wants: wishes(t, "b", "a")}, []*Record{little(t, "a 1"), little(t, "a 2; b 1"), little(t, "b 1"), little(t, "b 2")}, "a=1=0 b=2=0"},
+		{"the first request", Problem{Wants: specs(t, "a", "b")}, []*Record{little(t, "a 1"), little(t, "a 2; b 1"), little(t, "b 1"), little(t, "b 2")}, "a=2=0 b=1=0"},
+		{"the second request", Problem{Wants: specs(t, "b", "a")}, []*Record{little(t, "a 1"), little(t, "a 2; b 1"), little(t, "b 1"), little(t, "b 2")}, "a=1=0 b=2=0"},
 		{"kept", Problem{Keep: map[string]Kept{"a": {Version: "1.2"}}}, []*Record{little(t, "a 1.3"), little(t, "a 1.2"), little(t, "a 1.1")}, "a=1.2=0"},
 		{"kept build", Problem{Keep: map[string]Kept{"a": {Version: "1", Build: "x"}}}, []*Record{made("a 1 x", 0, 0), made("a 1 y", 1, 0)}, "a=1=x"},
 		{"build for the kept python", Problem{Keep: map[string]Kept{"a": {Version: "1", Build: "z", Python: "3.9"}}}, []*Record{made("a 1 py39_0", 0, 0), made("a 1 py310_0", 1, 0)}, "a=1=py39_0"},
 		{"nearest, same line", Problem{Keep: map[string]Kept{"a": {Version: "1.2.5"}}}, []*Record{little(t, "a 2.0"), little(t, "a 1.3"), little(t, "a 1.2.1"), little(t, "a 1.1")}, "a=1.2.1=0"},
 		{"nearest, by distance", Problem{Keep: map[string]Kept{"a": {Version: "1.5"}}}, []*Record{little(t, "a 2.0"), little(t, "a 1.8"), little(t, "a 1.4"), little(t, "a 1.1")}, "a=1.4=0"},
 		{"nearest, the higher", Problem{Keep: map[string]Kept{"a": {Version: "1.5"}}}, []*Record{little(t, "a 1.4"), little(t, "a 1.6")}, "a=1.6=0"},
-		{"pip with python", Problem{Pip: true, Wants: wishes(t, "python")}, []*Record{little(t, "python 3"), little(t, "pip 1; python")}, "pip=1=0 python=3=0"},
-		{"no pip with an export's python", Problem{Wants: wishes(t, "python")}, []*Record{little(t, "python 3"), little(t, "pip 1; python")}, "python=3=0"},
-		{"also, if it fits", Problem{Wants: wishes(t, "a"), Also: []string{"b", "c"}}, []*Record{little(t, "a 1;;b >1"), little(t, "b 1"), little(t, "c 1")}, "a=1=0 c=1=0"},
+		{"pip with python", Problem{Pip: true, Wants: specs(t, "python")}, []*Record{little(t, "python 3"), little(t, "pip 1; python")}, "pip=1=0 python=3=0"},
+		{"no pip with an export's python", Problem{Wants: specs(t, "python")}, []*Record{little(t, "python 3"), little(t, "pip 1; python")}, "python=3=0"},
+		{"also, if it fits", Problem{Wants: specs(t, "a"), Also: []string{"b", "c"}}, []*Record{little(t, "a 1;;b >1"), little(t, "b 1"), little(t, "c 1")}, "a=1=0 c=1=0"},
 	} {
 		if c.p.Wants == nil {
-			c.p.Wants = wishes(t, "a")
+			c.p.Wants = specs(t, "a")
 		}
 		pkgs, err := c.p.SolveWith(t.Context(), c.records)
 		var got []string
@@ -214,8 +214,8 @@ func TestPreference(t *testing.T) {
 	}
 }
 
-// Whatever an index says, there is an answer that is one, or an explanation of
-// a few lines, and both come again.
+// FuzzSolve solves problems from any index: the result is a valid solution or a short
+// explanation, and a second run gives the same.
 func FuzzSolve(f *testing.F) {
 	f.Add("a", "a 1; b >=1 & __glibc; c 2\nb 1.5 h_0\nb 2 h_1; a <1\nc 1")
 	f.Add("a 1|2\nb", "a 1; b[version='>=1',build=x*]\nb 1 x; a\nb 1 y; a 9")

@@ -16,7 +16,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// unpackTest reads a file that testdata/main2021.py made.
+// unpackTest reads a file that testdata/main2021.py wrote.
 func unpackTest(t testing.TB, name string, into any) {
 	t.Helper()
 	b, err := os.ReadFile("testdata/main2021-" + name + ".json.zst")
@@ -27,7 +27,7 @@ func unpackTest(t testing.TB, name string, into any) {
 	testenv.Check(t, json.NewDecoder(z).Decode(into))
 }
 
-// main2021 is Anaconda's channel "main" as it was in September 2021, for one platform.
+// main2021 returns Anaconda's channel "main" of September 2021, for one platform.
 func main2021(t testing.TB, subdir string) Fetcher {
 	t.Helper()
 	byName := map[string][]*Record{}
@@ -52,13 +52,13 @@ func main2021(t testing.TB, subdir string) Fetcher {
 	}
 }
 
-// machine is the virtual packages of a machine of the time.
+// machine returns the virtual packages of a machine of 2021.
 func machine() []*Record {
 	return []*Record{{Name: "__glibc", Version: "2.28", Build: "0"}, {Name: "__linux", Version: "5.10", Build: "0"}, {Name: "__unix", Version: "0", Build: "0"}}
 }
 
-// wishes parses specs of a test.
-func wishes(t testing.TB, texts ...string) (out []*Spec) {
+// specs parses the specs of a test.
+func specs(t testing.TB, texts ...string) (out []*Spec) {
 	t.Helper()
 	for _, text := range texts {
 		s, err := ParseSpec(text)
@@ -68,13 +68,13 @@ func wishes(t testing.TB, texts ...string) (out []*Spec) {
 	return out
 }
 
-// valid tells what is wrong with an answer: wishes and requirements that are
-// not met, two packages of one name. It has the rules from the specs alone.
+// valid returns an error for an invalid solution: an unmet spec or requirement, or two
+// packages of one name. It applies only the specs, independently of the solver.
 func valid(p *Problem, pkgs []*Record) error {
 	have := map[string]*Record{}
 	for _, r := range slices.Concat(pkgs, p.Virtual) {
 		if have[r.Name] != nil {
-			return fmt.Errorf("%s is there twice", r.Name)
+			return fmt.Errorf("duplicate package %s", r.Name)
 		}
 		have[r.Name] = r
 	}
@@ -88,14 +88,14 @@ func valid(p *Problem, pkgs []*Record) error {
 	}
 	for _, s := range p.Wants {
 		if !met(s, true) {
-			return fmt.Errorf("the wish %s is not met", s)
+			return fmt.Errorf("unmet spec %s", s)
 		}
 	}
 	for _, r := range pkgs {
 		for i, text := range slices.Concat(r.Depends, r.Constrains) {
 			s, err := ParseSpec(text)
 			if err != nil || !met(s, i < len(r.Depends)) {
-				return fmt.Errorf("%s-%s-%s: %s is not met", r.Name, r.Version, r.Build, text)
+				return fmt.Errorf("%s-%s-%s: unmet requirement %s", r.Name, r.Version, r.Build, text)
 			}
 		}
 	}
@@ -108,7 +108,7 @@ type answer struct {
 	Conda, Mamba, Rattler []string
 }
 
-// versionsOf is name=version of name=version=build, in order.
+// versionsOf converts name=version=build to name=version, sorted.
 func versionsOf(list []string) (out []string) {
 	for _, s := range list {
 		f := strings.SplitN(s, "=", 3)
@@ -118,7 +118,7 @@ func versionsOf(list []string) (out []string) {
 	return out
 }
 
-// missing is what a has and b has not.
+// missing returns the elements of a that b lacks.
 func missing(a, b []string) (out []string) {
 	for _, s := range a {
 		if !slices.Contains(b, s) {
@@ -128,9 +128,9 @@ func missing(a, b []string) (out []string) {
 	return out
 }
 
-// The recorded wishes come out as conda has them, build by build, and fail where
-// conda fails. mamba and rattler have the same names and versions but for what
-// is listed: rattler brings no pip, mamba takes a newer pillow build with more around it.
+// TestAnswers compares the solutions of recorded problems with conda's, build by build, also
+// where conda fails. mamba and rattler have the same names and versions, except the listed
+// ones: rattler adds no pip, and mamba chooses a newer pillow with more dependencies.
 func TestAnswers(t *testing.T) {
 	var cases []answer
 	unpackTest(t, "answers", &cases)
@@ -139,7 +139,7 @@ func TestAnswers(t *testing.T) {
 	}
 	for _, c := range cases {
 		name := c.Subdir + " " + strings.Join(c.Specs, " ")
-		p := &Problem{Subdir: c.Subdir, Pip: true, Wants: wishes(t, c.Specs...), Virtual: machine()}
+		p := &Problem{Subdir: c.Subdir, Pip: true, Wants: specs(t, c.Specs...), Virtual: machine()}
 		pkgs, err := p.Solve(t.Context(), main2021(t, c.Subdir))
 		if (err == nil) != (c.Conda != nil) || (err == nil) != (c.Mamba != nil) || (err == nil) != (c.Rattler != nil) {
 			t.Errorf("%s: solve = %v; conda has %d packages", name, err, len(c.Conda))
@@ -172,8 +172,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// pillow is where mamba and rattler choose the later of two builds of pillow
-// and conda the one with fewer packages around it.
+// pillow lists the differences where mamba and rattler choose the later of two builds of
+// pillow, and conda the one with fewer dependencies.
 var pillow = map[string]string{
 	"mamba linux-64 dask numba":                                       "[openjpeg=2.4.0] [giflib=5.2.1 libwebp=1.2.0]",
 	"rattler linux-64 dask numba":                                     "[openjpeg=2.4.0] [giflib=5.2.1 libwebp=1.2.0]",

@@ -13,7 +13,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// mustVersion parses a version of a test.
+// mustVersion parses a valid version.
 func mustVersion(t testing.TB, s string) version {
 	t.Helper()
 	v, err := parseVersion(s)
@@ -21,8 +21,8 @@ func mustVersion(t testing.TB, s string) version {
 	return v
 }
 
-// realVersions reads the versions of real channels in conda's order; equal ones
-// have one rank. testdata/versions.py tells how they were ordered.
+// realVersions reads the versions of real channels in conda's order. Equal versions have
+// the same rank. testdata/versions.py sorted them.
 func realVersions(t testing.TB) (all []version, ranks []int) {
 	t.Helper()
 	f, err := os.Open("testdata/versions.txt.gz")
@@ -45,8 +45,8 @@ func realVersions(t testing.TB) (all []version, ranks []int) {
 	return all, ranks
 }
 
-// All real versions order as conda orders them: each against its neighbours and
-// against a hundred others.
+// TestRealVersions compares the order of all real versions with conda's: each with its
+// neighbours and with a hundred others.
 func TestRealVersions(t *testing.T) {
 	all, ranks := realVersions(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -61,7 +61,7 @@ func TestRealVersions(t *testing.T) {
 		}
 		if got := all[i].compare(all[j]); got != want && wrong < 20 {
 			wrong++
-			t.Errorf("%q compared to %q = %d; conda says %d", all[i].text, all[j].text, got, want)
+			t.Errorf("%q compared to %q = %d; conda has %d", all[i].text, all[j].text, got, want)
 		}
 	}
 	for i := range all {
@@ -79,12 +79,12 @@ func TestRealVersions(t *testing.T) {
 	slices.SortFunc(shuffled, version.compare)
 	for i, v := range shuffled {
 		if v.compare(all[i]) != 0 {
-			t.Fatalf("sorted: %q at place %d; conda has %q there", v.text, i, all[i].text)
+			t.Fatalf("sorted: %q at index %d; conda has %q", v.text, i, all[i].text)
 		}
 	}
 }
 
-// Versions in ascending order; those of one line are equal.
+// TestVersionOrder compares versions in ascending order; those of one line are equal.
 func TestVersionOrder(t *testing.T) {
 	lines := [][]string{
 		{"0.4", "0.4.0", "0.4.0.0", " 0.4 "}, {"0.4.1.rc", "0.4.1.RC", "0.4.1-rc"}, {"0.4.1"}, {"0.5a1"}, {"0.5b3"}, {"0.5c1", "0.5C1"}, {"0.5"}, {"0.9.6"}, {"0.960923"}, {"1.0", "1"},
@@ -128,8 +128,7 @@ func TestStartsWith(t *testing.T) {
 	}
 }
 
-// Any two texts that are versions are ordered one way or the other, and the
-// order does not depend on spelling.
+// FuzzVersion compares any versions: the order is total, and does not depend on spelling.
 func FuzzVersion(f *testing.F) {
 	for _, s := range []string{"1.0", "1!2.3rc1+cu118", "0.4.1.dev", "1.1_", "2021-04-05", "1.*", "post"} {
 		f.Add(s, "1.0.0", "1a")
@@ -148,7 +147,7 @@ func FuzzVersion(f *testing.F) {
 			t.Errorf("%q <= %q <= %q, but the first is above the last", x, y, z)
 		}
 		if a.compare(mustVersion(t, strings.ToUpper(x))) != 0 || !a.startsWith(a) {
-			t.Errorf("%q is not itself", x)
+			t.Errorf("%q does not equal itself", x)
 		}
 		if b.compare(a) == 0 && len(a.local) == 0 && !b.startsWith(a) {
 			t.Errorf("%q does not start with its equal %q", y, x)

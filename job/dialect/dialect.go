@@ -2,9 +2,9 @@
 //
 //	package of a batch system ─► Dialect ─► translate (reads scripts), jobscript (writes them)
 //
-// A batch system gives its tables and functions as one [Dialect] value. The option readers
-// fill in a Job by way of a [Reader], which keeps a row for each option. The package knows
-// no batch system itself.
+// Each batch system has one [Dialect] value with its tables and functions. Setters of
+// options fill in a Job through a [Reader], which keeps a report row for each option. The
+// package itself is independent of batch systems.
 package dialect
 
 import (
@@ -15,56 +15,56 @@ import (
 	"hpcc/job/quantity"
 )
 
-// A Dialect is how one batch system has jobs written. A system whose scripts hpcc does not
-// read leaves the first part empty.
+// A Dialect describes the scripts and commands of one batch system. The first part is empty
+// if hpcc does not read the system's scripts.
 type Dialect struct {
 	Target job.Target
-	Title  string // name in text
+	Title  string // name in messages
 
 	// What translate needs to read its scripts and submit commands.
-	Prefix       string // of the line of a directive; "" if hpcc reads none
-	Command      string // that submits
-	Anywhere     bool   // directives count in the whole file, not only before the first command
+	Prefix       string // prefix of directives; "" if hpcc reads no scripts of this system
+	Command      string // submit command
+	Anywhere     bool   // directives count in the full file, not only before the first command
 	OptionsOnly  bool   // a line is a directive only if an option follows the prefix
-	TakesProgram bool   // Command takes a program; a script comes on its standard input
-	ExactArgv    bool   // Command takes "--" and an argv that no shell reads
+	TakesProgram bool   // Command takes a program, and reads a script from standard input
+	ExactArgv    bool   // Command takes "--" and an argv that no shell expands
 	Options      Options
 	Resources    map[string]Setter // of the option -l, by name
 	Launchers    map[string]Launcher
-	StepLauncher string          // the launcher whose processes get a job's warning signal; "" if the script does
-	Defaults     func(r *Reader) // applies what the batch system does without options
-	Finish       func(r *Reader) // combines options that mean something only together
+	StepLauncher string          // the launcher whose processes get a job's warning signal; "": the script gets it
+	Defaults     func(r *Reader) // applies the batch system's defaults
+	Finish       func(r *Reader) // evaluates combinations of options
 
-	// What jobscript needs so that its scripts find their variables elsewhere.
+	// What jobscript needs to provide the variables of its scripts under other batch systems.
 	Variables    []job.Variable
-	VariableText string // regular expression of the names of variables that it sets
+	VariableText string // regular expression for the names of variables that it sets
 
 	// What translate needs to write for it.
 	Verdicts   map[field.Field]field.Verdict
-	Shape      func(j *job.Job, rows field.Rows) // counts as the batch system does; nil: [NodeMemory] per node
+	Shape      func(j *job.Job, rows field.Rows) // converts counts to the batch system's units; nil: [NodeMemory]
 	ExportsAll bool                              // jobs get the environment of the submitting shell
-	NoExports  bool                              // jobs get none of it
+	NoExports  bool                              // jobs get no variable of it
 
 	// What jobscript needs to write for it.
-	JobID       string   // bash word for the native ID of the running job
-	Hosts       string   // bash that fills hpcc_hosts and hpcc_tasks; "": one host
-	Hides       []string // prefixes that it reads as directives also in an embedded script
+	JobID       string   // bash expression for the native ID of the running job
+	Hosts       string   // bash code that sets hpcc_hosts and hpcc_tasks; "": one host
+	Hides       []string // prefixes that it reads as directives even in an embedded script
 	Signals     bool     // it sends the warning signal itself
-	OwnsIndices bool     // the array of a script keeps its indices
+	OwnsIndices bool     // keeps the indices of a script's array
 }
 
-// A Setter reads the value of an option into the job. An error refuses the option.
+// A Setter parses the value of an option into the job. An error refuses the option.
 type Setter func(r *Reader, value string) error
 
-// Options are the options of a command, each under its names with blanks between them. An
-// option with a nil Setter exists only in this batch system.
+// Options are the options of a command. The keys are an option's names, separated by blanks.
+// An option with a nil Setter exists only in this batch system.
 type Options struct {
 	Values   map[string]Setter // with one argument
 	Pairs    map[string]Setter // with two arguments
 	Flags    map[string]Setter // without an argument
-	Optional map[string]Setter // --name=VALUE or nothing
+	Optional map[string]Setter // --name or --name=VALUE
 	Glued    bool              // -n8 is -n 8
-	Abbrev   bool              // long options may be shortened (getopt_long(3))
+	Abbrev   bool              // long options may be abbreviated (getopt_long(3))
 }
 
 // A Launcher starts the processes of a job within a script.
@@ -93,7 +93,7 @@ func (o Options) all(yield func(option) bool) {
 	}
 }
 
-// look finds an option by its name. An abbreviation of several options is unknown.
+// look finds an option by its name. It returns nil for an ambiguous abbreviation.
 func (o Options) look(name string) *option {
 	var found *option
 	ambiguous := false
@@ -116,8 +116,8 @@ func (o Options) look(name string) *option {
 	return found
 }
 
-// split finds the option that an argument names: as it is, with =VALUE, or with the value
-// glued to a single letter.
+// split finds the option of an argument: the name alone, with =VALUE, or a single letter
+// followed by the value.
 func (o Options) split(arg string) (x *option, name, value string, glued bool) {
 	if x := o.look(arg); x != nil {
 		return x, arg, "", false
@@ -141,8 +141,8 @@ func (o Options) Knows(name string) bool {
 	return o.look(name) != nil
 }
 
-// Next reads the option at the head of an argv. It returns its name, its first argument and
-// the number of elements that it takes, which is 0 if the option is unknown.
+// Next parses the first option of an argv. It returns its name, its first argument and the
+// number of elements that it uses, which is 0 if the option is unknown.
 func (o Options) Next(argv []string) (name, value string, n int) {
 	x, name, value, glued := o.split(argv[0])
 	if x == nil {
@@ -157,7 +157,7 @@ func (o Options) Next(argv []string) (name, value string, n int) {
 	return name, value, n
 }
 
-// Marks reports whether a line is a directive, wherever it stands.
+// Marks reports whether a line is a directive, regardless of its position.
 func (d *Dialect) Marks(line string) bool {
 	rest, ok := strings.CutPrefix(line, d.Prefix)
 	if !ok || rest == "" {
@@ -166,8 +166,8 @@ func (d *Dialect) Marks(line string) bool {
 	return strings.HasPrefix(strings.TrimLeft(rest, " \t"), "-") || (!d.OptionsOnly && (rest[0] == ' ' || rest[0] == '\t'))
 }
 
-// A directive is the text behind the prefix of a line. late is the line of the first command
-// if the directive stands behind it and does not count.
+// A directive is the text after the prefix of a line. late is the line of the first command
+// if the directive follows it and so does not count.
 type directive struct {
 	line int
 	text string
@@ -195,12 +195,13 @@ func (d *Dialect) find(lines []string) []directive {
 	return out
 }
 
-// NodeMemory turns memory of each processor into memory of each node.
+// NodeMemory converts memory per processor to memory per node.
 func NodeMemory(j *job.Job, rows field.Rows) {
 	SumMemory(j, rows, j.ProcessesPerNode(), "on each node")
 }
 
-// SumMemory turns memory of each processor into memory of a number of processes.
+// SumMemory converts memory per processor to the memory of a number of processes. where
+// completes the row's text.
 func SumMemory(j *job.Job, rows field.Rows, processes int, where string) {
 	if j.MemoryPerCPU == 0 {
 		return

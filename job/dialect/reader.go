@@ -17,18 +17,18 @@ import (
 // A Reader fills in a job from the options of a script or a submit command.
 type Reader struct {
 	*Dialect
-	To              *Dialect // of the target
-	Dir, Home, User string   // where the job is submitted from, and the user's home and name
+	To              *Dialect // the target's
+	Dir, Home, User string   // the submit directory, the user's home and name
 
 	Job  *job.Job
 	Rows field.Rows
-	Row  *field.Row // of the option that is being read
+	Row  *field.Row // row of the current option
 
 	N                   numbers
-	Join                bool     // standard error goes to the output
-	Wrap                string   // a command that stands for a script
+	Join                bool     // standard error goes to the output file
+	Wrap                string   // a command that replaces the script
 	Binary              bool     // the submit command names a program, not a script
-	Shell               []string // that an option names
+	Shell               []string // argv of the shell that an option names
 	outputSet, errorSet bool
 }
 
@@ -40,14 +40,14 @@ type numbers struct {
 	ArrayLimit                                          int
 	Soft                                                int64 // seconds
 	PerCPU                                              bool  // slots are processors of one process
-	AllMemory                                           bool  // of the nodes
-	Scatter                                             bool  // each chunk on a node of its own
+	AllMemory                                           bool  // the nodes' full memory
+	Scatter                                             bool  // each chunk on a separate node
 }
 
 // errNoValue refuses an option without its argument.
 var errNoValue = errors.New("it lacks its value")
 
-// Script reads the directives of a script.
+// Script parses the directives of a script.
 func (r *Reader) Script(text string) {
 	if strings.Contains(text, "\r\n") {
 		r.Add(0, "(line ends)").Become(field.Changed, "CRLF became LF, with which alone the shell reads the script")
@@ -64,12 +64,12 @@ func (r *Reader) Add(line int, text string) *field.Row {
 	return r.Row
 }
 
-// Changed notes in the row of the option what differs.
+// Changed marks the current option as changed, and adds the difference to its row.
 func (r *Reader) Changed(format string, a ...any) {
 	r.Row.Become(field.Changed, fmt.Sprintf(format, a...))
 }
 
-// Own reports whether the target is the batch system that the script was written for.
+// Own reports whether the target is the batch system of the script.
 func (r *Reader) Own() bool { return r.To.Target == r.Target }
 
 // Native keeps an option that only this batch system has if it is the target, and refuses it
@@ -83,9 +83,9 @@ func (r *Reader) Native(text string) error {
 	return nil
 }
 
-// directive reads the options of one line. Arguments that are not options are refused.
+// directive parses the options of one line. It refuses arguments that are not options.
 func (r *Reader) directive(d directive) {
-	words, err := shellword.Split(d.text, false)
+	args, err := shellword.Split(d.text, false)
 	text := r.Prefix + " " + strings.TrimSpace(d.text)
 	switch {
 	case d.late > 0:
@@ -96,47 +96,47 @@ func (r *Reader) directive(d directive) {
 		r.Add(d.line, text).Become(field.Refused, err.Error())
 		return
 	}
-	for _, w := range r.Read(d.line, d.text, words) {
+	for _, w := range r.Read(d.line, d.text, args) {
 		r.Add(d.line, w.Text).Become(field.Refused, "it is not an option")
 	}
 }
 
-// Read takes options from the front of words and returns the rest, which begins at the first
-// word that is not an option. line is 0 for a submit command.
-func (r *Reader) Read(line int, text string, words []shellword.Word) []shellword.Word {
-	for len(words) > 0 {
-		w := words[0]
+// Read parses options from the start of args and returns the rest, which begins at the first
+// argument that is not an option. line is 0 for a submit command.
+func (r *Reader) Read(line int, text string, args []shellword.Word) []shellword.Word {
+	for len(args) > 0 {
+		w := args[0]
 		if !strings.HasPrefix(w.Text, "-") || w.Text == "-" || w.Text == "--" {
-			return words
+			return args
 		}
 		o, _, value, glued := r.Options.split(w.Text)
 		if o == nil {
 			r.Add(line, w.Text).Become(field.Refused, "hpcc does not know this option of "+r.Title)
-			words = words[1:]
-			for len(words) > 0 && !strings.HasPrefix(words[0].Text, "-") && line > 0 { // its values, in a directive
-				r.Row.Text += " " + words[0].Text
-				words = words[1:]
+			args = args[1:]
+			for len(args) > 0 && !strings.HasPrefix(args[0].Text, "-") && line > 0 { // its values, in a directive
+				r.Row.Text += " " + args[0].Text
+				args = args[1:]
 			}
 			continue
 		}
 		n := 1
 		if !glued && o.args > 0 {
-			n += min(o.args, len(words)-1)
+			n += min(o.args, len(args)-1)
 			var values []string
-			for _, v := range words[1:n] {
+			for _, v := range args[1:n] {
 				values = append(values, v.Text)
 			}
 			value = strings.Join(values, " ")
 		}
-		r.Add(line, strings.TrimSpace(text[w.Start:words[n-1].End]))
-		r.option(o, value, words[:n])
-		words = words[n:]
+		r.Add(line, strings.TrimSpace(text[w.Start:args[n-1].End]))
+		r.option(o, value, args[:n])
+		args = args[n:]
 	}
 	return nil
 }
 
-// option reads one option. An error of its Setter refuses the row.
-func (r *Reader) option(o *option, value string, words []shellword.Word) {
+// option applies one option. An error of its Setter refuses the row.
+func (r *Reader) option(o *option, value string, args []shellword.Word) {
 	before := *r.Job
 	var err error
 	switch {
@@ -149,7 +149,7 @@ func (r *Reader) option(o *option, value string, words []shellword.Word) {
 	default:
 		err = o.set(r, value)
 	}
-	if r.Row.Line == 0 && slices.ContainsFunc(words, func(w shellword.Word) bool { return w.Live }) {
+	if r.Row.Line == 0 && slices.ContainsFunc(args, func(w shellword.Word) bool { return w.Live }) {
 		err = errors.New("the shell would have put a value in here, which hpcc does not know: write it out")
 	}
 	if err != nil {
@@ -161,11 +161,11 @@ func (r *Reader) option(o *option, value string, words []shellword.Word) {
 	}
 }
 
-// scalars are fields of which the last value counts.
+// scalars are the fields whose last value counts.
 var scalars = []field.Field{field.Name, field.Array, field.Nodes, field.Tasks, field.TasksPerNode, field.CPUs, field.Memory, field.GPUs, field.Time, field.Queue, field.Account,
 	field.Output, field.Error, field.Mail, field.Dir, field.Signal, field.Requeue, field.MailOn, field.Begin, field.QoS}
 
-// supersede marks the directives of the script that the option of the command line overrules.
+// supersede marks the directives of the script that an option on the command line overrides.
 func (r *Reader) supersede() {
 	for _, row := range r.Rows {
 		if row.Line > 0 && row.Fate != field.Refused && slices.ContainsFunc(scalars, func(f field.Field) bool { return r.Row.Has(f) && row.Has(f) }) {
@@ -174,7 +174,7 @@ func (r *Reader) supersede() {
 	}
 }
 
-// Tell finishes the rows of a field that are not refused. An error refuses a row.
+// Tell calls finish for each row of a field that is not refused. An error refuses the row.
 func (r *Reader) Tell(f field.Field, finish func(row *field.Row) error) {
 	for _, row := range r.Rows {
 		if row.Fate == field.Refused || !row.Has(f) {
@@ -187,13 +187,13 @@ func (r *Reader) Tell(f field.Field, finish func(row *field.Row) error) {
 	}
 }
 
-// A Pattern is how a batch system writes what it fills into file names.
+// A Pattern describes a batch system's placeholders in file names.
 type Pattern struct {
 	Sign    string   // the first byte of its placeholders
-	Letters []string // pairs of its and hpcc's placeholders
+	Letters []string // its placeholders, each followed by hpcc's
 }
 
-// foreign lists the placeholders in a name that only the batch system fills in.
+// foreign lists the placeholders in a name that only the batch system supports.
 func (p Pattern) foreign(name string) []string {
 	var out []string
 	switch p.Sign {
@@ -211,10 +211,10 @@ var (
 	letterDollar  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$[A-Za-z_]+`) })
 )
 
-// Output reads the name of an output file. f is [field.Output] or [field.Error].
+// Output parses the name of an output file. f is [field.Output] or [field.Error].
 func (r *Reader) Output(v string, f field.Field, p Pattern) error {
 	if strings.ContainsAny(v, "\n\r\x00\"{}") {
-		return fmt.Errorf("file %q: holds a sign that directives cannot", message.Short(v))
+		return fmt.Errorf("file %q: contains characters that directives cannot hold", message.Short(v))
 	}
 	letters := slices.Clone(p.Letters)
 	if user := map[string]string{"%": "%u", "$": "$USER"}[p.Sign]; user != "" && r.User != "" {
@@ -248,7 +248,7 @@ func (r *Reader) SetFile(f field.Field, name string) {
 	}
 }
 
-// Body sets the body of the script: the file, or the command that stands for it.
+// Body sets the body of the script: the file, or the command that replaces it.
 func (r *Reader) Body(text string) {
 	s := r.Job.Script
 	if r.Wrap != "" || text == "" {
@@ -260,12 +260,12 @@ func (r *Reader) Body(text string) {
 		}
 	}
 	first, _, _ := strings.Cut(s.Body, "\n")
-	if words, ok := strings.CutPrefix(first, "#!"); ok {
-		s.Shell = strings.Fields(words)
+	if args, ok := strings.CutPrefix(first, "#!"); ok {
+		s.Shell = strings.Fields(args)
 	}
 }
 
-// End does what needs all options, and then reports the defaults.
+// End evaluates combinations of options, and then applies the defaults.
 func (r *Reader) End() {
 	r.Finish(r)
 	r.name()
@@ -278,7 +278,7 @@ func (r *Reader) End() {
 	}
 }
 
-// name gives the job a name that all targets take.
+// name gives the job a name that all targets accept.
 func (r *Reader) name() {
 	if r.Job.Name == "" {
 		r.Job.Name = job.CleanName(job.BaseName(r.Job.Script.Name))
@@ -302,8 +302,8 @@ func (r *Reader) DirSet() bool {
 	return slices.ContainsFunc(r.Rows, func(row *field.Row) bool { return row.Has(field.Dir) && row.Fate != field.Refused })
 }
 
-// ExportsAll reports the default of a batch system that hands the environment over. The
-// default of a target that does the same needs no option.
+// ExportAll reports the default of a batch system that exports the environment to jobs. A
+// target with the same default needs no option.
 func (r *Reader) ExportAll() {
 	j := r.Job
 	if len(j.Export) == 1 && j.Export[0] == "ALL" && r.To.ExportsAll {
@@ -314,7 +314,7 @@ func (r *Reader) ExportAll() {
 	}
 }
 
-// OutputDefaults names the files as qsub does, with standard error apart.
+// OutputDefaults sets the file names of qsub, with a separate file for standard error.
 func (r *Reader) OutputDefaults() {
 	j := r.Job
 	out, errs := "{name}.o{job}", "{name}.e{job}"
@@ -340,8 +340,8 @@ func (r *Reader) OutputDefaults() {
 	}
 }
 
-// ExportNone reports the default of a batch system that hands nothing over; flag is its
-// option for the whole environment.
+// ExportNone reports the default of a batch system that exports no variables to jobs. flag
+// is its option for the full environment.
 func (r *Reader) ExportNone(flag string) {
 	j := r.Job
 	if len(j.Export) > 0 || r.To.NoExports || r.To.Target == job.Local {

@@ -14,7 +14,7 @@ import (
 	"hpcc/job/message"
 )
 
-// Number reads a positive amount. Of a range it is the smallest.
+// Number parses a positive number. It returns the lower bound of a range.
 func (r *Reader) Number(s string, separators string) (int, error) {
 	first := s
 	if i := strings.IndexAny(s, separators); separators != "" && i > 0 {
@@ -28,7 +28,8 @@ func (r *Reader) Number(s string, separators string) (int, error) {
 	return n, nil
 }
 
-// Set is an option that sets one field: a text, a number, or, without an argument, true.
+// Set returns the Setter of an option for one field: a text, a number, or, without an
+// argument, true.
 func Set(f field.Field) Setter {
 	return func(r *Reader, v string) (err error) {
 		r.Row.Fills(f)
@@ -39,7 +40,7 @@ func Set(f field.Field) Setter {
 			*p = true
 		case *string:
 			if f != field.Name && !job.WordText().MatchString(v) {
-				return fmt.Errorf("%q holds characters that directives cannot", message.Short(v))
+				return fmt.Errorf("%q contains characters that directives cannot hold", message.Short(v))
 			}
 			*p = v
 		}
@@ -47,7 +48,8 @@ func Set(f field.Field) Setter {
 	}
 }
 
-// SetRequeue is an option without an argument that sets whether a lost job runs again.
+// SetRequeue returns the Setter of an option without an argument that sets whether a lost
+// job runs again.
 func SetRequeue(to string) Setter {
 	return func(r *Reader, _ string) error {
 		r.Job.Requeue = to
@@ -56,13 +58,13 @@ func SetRequeue(to string) Setter {
 	}
 }
 
-// Outside reads an option that is about submitting, not about the job.
+// Outside is the Setter of an option that concerns the submission, not the job.
 func (r *Reader) Outside(string) error {
 	r.Changed("it says how to submit the job; \"hpcc submit\" has flags of its own for that")
 	return nil
 }
 
-// Refuse is an option that hpcc cannot follow.
+// Refuse returns the Setter of an option that hpcc does not support.
 func Refuse(why string) Setter { return func(*Reader, string) error { return errors.New(why) } }
 
 // List splits a list and drops empty items.
@@ -70,7 +72,7 @@ func List(s, separators string) []string {
 	return strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(separators, c) })
 }
 
-// CommaList splits at commas outside of quotation marks, and removes the marks.
+// CommaList splits a list at commas outside of quotation marks, and removes the marks.
 func CommaList(s string) []string {
 	var out []string
 	var item strings.Builder
@@ -91,11 +93,11 @@ func CommaList(s string) []string {
 	return append(out, item.String())
 }
 
-// Directory sets where the job starts. A relative path is below the directory from which the
-// job is submitted.
+// Directory sets the directory in which the job starts. A relative path is relative to the
+// submit directory.
 func (r *Reader) Directory(v string) error {
 	if v == "" || strings.ContainsAny(v, "\n\r\x00\"") {
-		return fmt.Errorf("directory %q: holds a sign that directives cannot", message.Short(v))
+		return fmt.Errorf("directory %q: contains characters that directives cannot hold", message.Short(v))
 	}
 	if v[0] != '/' {
 		v = strings.TrimSuffix(r.Dir, "/") + "/" + v
@@ -110,7 +112,7 @@ func (r *Reader) Directory(v string) error {
 func (r *Reader) After(kind string, ids []string) error {
 	for _, id := range ids {
 		if !job.WordText().MatchString(id) {
-			return fmt.Errorf("%q is not an id of a job", message.Short(id))
+			return fmt.Errorf("%q is not a job ID", message.Short(id))
 		}
 	}
 	at := map[string]struct {
@@ -126,7 +128,7 @@ func (r *Reader) After(kind string, ids []string) error {
 	return nil
 }
 
-// MailOn adds events that mail is wanted at.
+// MailOn adds events that send a mail.
 func (r *Reader) MailOn(events ...string) {
 	for _, e := range events {
 		if !slices.Contains(r.Job.MailOn, e) {
@@ -135,7 +137,7 @@ func (r *Reader) MailOn(events ...string) {
 	}
 }
 
-// Environment reads NAME=VALUE and names of variables to hand over.
+// Environment parses NAME=VALUE, and names of variables to export.
 func (r *Reader) Environment(list []string) error {
 	for _, e := range list {
 		name, _, value := strings.Cut(e, "=")
@@ -153,12 +155,12 @@ func (r *Reader) Environment(list []string) error {
 	return nil
 }
 
-// The rest is common to the batch systems whose command is qsub.
+// The following functions are shared by the batch systems whose command is qsub.
 
 // HostName matches the name of a host.
 var HostName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`) })
 
-// YesNo reads y or n.
+// YesNo parses y or n.
 func YesNo(v string) (bool, error) {
 	switch v {
 	case "y", "yes":
@@ -169,7 +171,7 @@ func YesNo(v string) (bool, error) {
 	return false, fmt.Errorf("%q is neither y nor n", message.Short(v))
 }
 
-// Requeue reads y or n.
+// Requeue parses y or n.
 func (r *Reader) Requeue(v string) error {
 	on, err := YesNo(v)
 	r.Job.Requeue = map[bool]string{true: "yes", false: "no"}[on]
@@ -187,7 +189,7 @@ func (r *Reader) Inside(dir string, f field.Field) string {
 	return name
 }
 
-// MailLetters reads the events of -m: b, e and a; n is never.
+// MailLetters parses the events of -m: b, e and a; n means no mail.
 func (r *Reader) MailLetters(v string) error {
 	r.Job.MailOn = nil
 	for _, c := range v {
@@ -203,7 +205,7 @@ func (r *Reader) MailLetters(v string) error {
 	return nil
 }
 
-// FirstAddress keeps one mail address of several.
+// FirstAddress keeps the first mail address of a list.
 func (r *Reader) FirstAddress(v string) error {
 	list := List(v, ",")
 	if len(list) == 0 {
@@ -217,7 +219,7 @@ func (r *Reader) FirstAddress(v string) error {
 
 var moment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\d\d\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?:\.00)?$`) })
 
-// DateTime reads the time of -a, CCYYMMDDhhmm[.SS].
+// DateTime parses the time of -a, CCYYMMDDhhmm[.SS].
 func (r *Reader) DateTime(v string) error {
 	r.Row.Fills(field.Begin)
 	m := moment().FindStringSubmatch(v)
@@ -228,8 +230,8 @@ func (r *Reader) DateTime(v string) error {
 	return nil
 }
 
-// ResourceList reads the resources of -l, NAME=VALUE with commas between them. What cannot be
-// followed is left out of the row, unless nothing else is in it.
+// ResourceList parses the resources of -l, NAME=VALUE separated by commas. It refuses the
+// option if every resource fails; otherwise the row lists the resources that do.
 func (r *Reader) ResourceList(v string, read func(name, value, item string) error) error {
 	var odd []string
 	for _, item := range List(v, ",") {

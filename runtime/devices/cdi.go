@@ -76,12 +76,12 @@ func checkEdits(e *cdi.ContainerEdits) error {
 		}
 	}
 	for _, n := range e.DeviceNodes {
-		if n == nil || !isPlace(n.Path) || (n.HostPath != "" && !isPlace(n.HostPath)) {
+		if n == nil || !isMountPoint(n.Path) || (n.HostPath != "" && !isMountPoint(n.HostPath)) {
 			return fmt.Errorf("device node %+v needs absolute paths", n)
 		}
 	}
 	for _, m := range e.Mounts {
-		if m == nil || !isPlace(m.ContainerPath) || (isBind(m) && !isPlace(m.HostPath)) {
+		if m == nil || !isMountPoint(m.ContainerPath) || (isBind(m) && !isMountPoint(m.HostPath)) {
 			return fmt.Errorf("mount %+v needs an absolute containerPath and, for a bind, hostPath", m)
 		}
 	}
@@ -96,9 +96,9 @@ func checkEdits(e *cdi.ContainerEdits) error {
 	return nil
 }
 
-// isPlace reports whether p is a valid mount point: absolute, without "..", and not the
+// isMountPoint reports whether p is a valid path for a mount: absolute, without "..", and not the
 // root.
-func isPlace(p string) bool {
+func isMountPoint(p string) bool {
 	return filepath.IsAbs(p) && filepath.Clean(p) != "/" && !strings.Contains(p+"/", "/../") && !strings.Contains(p, "\x00") && len(p) < maxPath
 }
 
@@ -191,7 +191,7 @@ func (r *cdiRegistry) find(name string) ([]*cdiDevice, error) {
 	if len(found) > 0 {
 		return found, nil
 	}
-	why := "there are none"
+	why := "they define no devices"
 	if len(r.order) > 0 {
 		why = "there are " + strings.Join(r.order, ", ")
 	}
@@ -372,7 +372,7 @@ func (h *hardware) readHooks(edits []*cdi.ContainerEdits) (*cdiHooks, error) {
 			case "create-symlinks":
 				for _, l := range hookValues(k.Args, "link") {
 					target, link, ok := strings.Cut(l, "::")
-					if !ok || target == "" || !isPlace(link) {
+					if !ok || target == "" || !isMountPoint(link) {
 						return nil, fmt.Errorf("hook create-symlinks: %q is not TARGET::LINK", l)
 					}
 					x.links = append(x.links, [2]string{target, filepath.Clean(link)})

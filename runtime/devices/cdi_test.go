@@ -11,7 +11,7 @@ import (
 	"hpcc/runtime"
 )
 
-// yamlSpec is a spec as nvidia-ctk writes it. %[1]s is the driver's root.
+// yamlSpec is a spec in the form of nvidia-ctk. %[1]s is the driver's root.
 const yamlSpec = `---
 cdiVersion: 0.5.0
 kind: nvidia.com/gpu
@@ -64,7 +64,7 @@ containerEdits:
 // jsonSpec is a minimal spec. Its verbs are the version, the kind and the device's edits.
 const jsonSpec = `{"cdiVersion": %q, "kind": %q, "devices": [{"name": "d0", "containerEdits": {%s}}, {"name": "d1", "containerEdits": {"env": ["D1=yes"]}}]}`
 
-// A device whose spec has everything that NVIDIA's tool writes works in an image.
+// TestCDI runs a program with a device whose spec has all fields that NVIDIA's tool writes.
 func TestCDI(t *testing.T) {
 	noChoice(t)
 	root, driver, dir := glibcRoot(t), fakeDriver(t), t.TempDir()
@@ -114,7 +114,7 @@ func TestCDIRefusals(t *testing.T) {
 		{"a kind without class", fmt.Sprintf(jsonSpec, "0.6.0", "v.com", ""), "kind"},
 		{"no devices", `{"cdiVersion": "0.6.0", "kind": "v.com/c"}`, "no devices"},
 		{"a name twice", `{"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": [{"name": "a"}, {"name": "a"}]}`, "twice"},
-		{"a name that is none", `{"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": [{"name": "a b"}]}`, "a b"},
+		{"an invalid name", `{"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": [{"name": "a b"}]}`, "a b"},
 		{"a variable without value", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"env": ["X"]`), "NAME=VALUE"},
 		{"a mount that climbs", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"mounts": [{"hostPath": "/x", "containerPath": "/a/../../etc"}]`), "absolute containerPath"},
 		{"nodes of nothing", `{"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": [{"name": "a", "containerEdits": {"deviceNodes": [null]}}]}`, "absolute paths"},
@@ -137,7 +137,7 @@ func TestCDIRefusals(t *testing.T) {
 	}
 }
 
-// Names are found in all directories, and problems are reported.
+// TestCDIDevices finds names in all directories, and reports problems.
 func TestCDIDevices(t *testing.T) {
 	low, high, data := t.TempDir(), t.TempDir(), t.TempDir()
 	node := filepath.Join(data, "node")
@@ -198,7 +198,7 @@ func TestCDIDevices(t *testing.T) {
 	}
 }
 
-// A spec for another driver does not stop --gpu.
+// TestStaleCDI checks that a spec for another driver does not stop --gpu.
 func TestStaleCDI(t *testing.T) {
 	noChoice(t)
 	driver, dir := fakeDriver(t), t.TempDir()
@@ -223,12 +223,12 @@ func FuzzParseCDI(f *testing.F) {
 		for _, d := range s.Devices {
 			for _, e := range cdiEdits([]*cdiDevice{{name: d.Name, spec: s, dev: &d}}) {
 				for _, m := range e.Mounts {
-					if !isPlace(m.ContainerPath) {
+					if !isMountPoint(m.ContainerPath) {
 						t.Errorf("a mount at %q", m.ContainerPath)
 					}
 				}
 				for _, n := range e.DeviceNodes {
-					if !isPlace(n.Path) {
+					if !isMountPoint(n.Path) {
 						t.Errorf("a node at %q", n.Path)
 					}
 				}

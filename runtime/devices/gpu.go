@@ -222,7 +222,7 @@ func (h *hardware) addMPS() {
 	if dir == "" {
 		dir = "/tmp/nvidia-mps"
 	}
-	if dir = filepath.Clean(dir); isPlace(dir) && isDir(dir) {
+	if dir = filepath.Clean(dir); isMountPoint(dir) && isDir(dir) {
 		h.show(dir, dir)
 	}
 }

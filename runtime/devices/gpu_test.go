@@ -56,12 +56,12 @@ func TestParseLDCache(t *testing.T) {
 			t.Errorf("old table %v: %v, %v; want %s", old, got, err, want)
 		}
 	}
-	lies := ldCache(false, [2]string{"liba.so", "/liba.so"})
-	binary.NativeEndian.PutUint32(lies[20:], 1<<31)
+	wrong := ldCache(false, [2]string{"liba.so", "/liba.so"})
+	binary.NativeEndian.PutUint32(wrong[20:], 1<<31)
 	far := ldCache(false, [2]string{"liba.so", "/liba.so"})
 	binary.NativeEndian.PutUint32(far[newHeader+8:], 1<<30)
 	for name, b := range map[string][]byte{
-		"nothing": nil, "other words": []byte("glibc-ld.so.cache9.9"), "a count that lies": lies, "a text outside": far,
+		"empty": nil, "another format": []byte("glibc-ld.so.cache9.9"), "a wrong count": wrong, "a text outside": far,
 		"a relative path": ldCache(false, [2]string{"liba.so", "lib/liba.so"}), "a name with a slash": ldCache(false, [2]string{"../liba.so", "/liba.so"}),
 		"an old table without end": []byte(oldMagic + "\x00\xff\xff\xff\xff"),
 	} {
@@ -221,14 +221,14 @@ func listing(s *specs.Spec, dir string) []string {
 	return out
 }
 
-// The zero value reads nothing, not even the run.
+// TestNoDevices checks that the zero value reads nothing, not even the run.
 func TestNoDevices(t *testing.T) {
 	if notes, err := (Request{}).Add(nil); notes != nil || err != nil {
 		t.Errorf("%q, %v", notes, err)
 	}
 }
 
-// The driver is found through its cache, and a program of the image loads it.
+// TestDriver finds the driver through its cache, and loads it in a program of the image.
 func TestDriver(t *testing.T) {
 	noChoice(t)
 	root, driver := glibcRoot(t), fakeDriver(t)
@@ -257,7 +257,7 @@ func TestDriver(t *testing.T) {
 	}
 }
 
-// Errors come with a remedy.
+// TestDriverRefusals checks that errors name a remedy.
 func TestDriverRefusals(t *testing.T) {
 	noChoice(t)
 	driver := fakeDriver(t)
@@ -304,7 +304,7 @@ func TestDriverRefusals(t *testing.T) {
 	}
 }
 
-// The scheduler's choice reaches CUDA, whatever the image sets.
+// TestChosenGPUs passes the scheduler's choice to CUDA, regardless of the image's settings.
 func TestChosenGPUs(t *testing.T) {
 	noChoice(t)
 	for _, c := range []struct{ nvidia, cuda, want string }{
@@ -319,7 +319,7 @@ func TestChosenGPUs(t *testing.T) {
 			if v == "" {
 				os.Unsetenv(n)
 			} else {
-				os.Setenv(n, v) // noChoice puts it back
+				os.Setenv(n, v) // noChoice restores it
 			}
 		}
 		h := &hardware{spec: &specs.Spec{Process: &specs.Process{Env: []string{"NVIDIA_VISIBLE_DEVICES=image", "CUDA_VISIBLE_DEVICES=7"}}}}
@@ -330,7 +330,7 @@ func TestChosenGPUs(t *testing.T) {
 	}
 }
 
-// A private /dev gets the nodes; the host's already has them.
+// TestVisible checks that only a private /dev needs the nodes: the host's already has them.
 func TestVisible(t *testing.T) {
 	ms := []specs.Mount{bind("/dev", "/dev"), bind("/data", "/mnt"), {Type: "tmpfs", Destination: "/tmp"}}
 	for p, want := range map[string]bool{"/dev/nvidia0": true, "/dev": true, "/devil": false, "/mnt/x": false, "/tmp/x": false, "/opt": false} {
@@ -343,8 +343,8 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// The host's libraries are found whatever the user sets. Without host libraries the
-// environment stays unchanged.
+// TestSearch checks that programs find the host's libraries with any settings of the user.
+// Without host libraries the environment does not change.
 func TestSearch(t *testing.T) {
 	s := &specs.Spec{Process: &specs.Process{Env: []string{"PATH=/bin", "LD_LIBRARY_PATH=/mine"}}}
 	Search(s)

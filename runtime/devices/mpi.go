@@ -39,7 +39,7 @@ func (h *hardware) addMPI(profile string) error {
 	}
 	h.addNodes("", fabricNodes)
 	for _, name := range launcherFiles {
-		if p := os.Getenv(name); isPlace(p) && exists(p) {
+		if p := os.Getenv(name); isMountPoint(p) && exists(p) {
 			h.show(filepath.Clean(p), filepath.Clean(p))
 		}
 	}

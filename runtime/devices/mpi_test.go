@@ -13,7 +13,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// The launcher's files are bound unless they are visible already.
+// TestMPILauncher binds the launcher's files unless they are already visible.
 func TestMPILauncher(t *testing.T) {
 	noChoice(t)
 	far, err := filepath.EvalSymlinks(t.TempDir())
@@ -38,7 +38,7 @@ func TestMPILauncher(t *testing.T) {
 	}
 }
 
-// The host's MPI comes with its dependencies, and without a second C library.
+// TestHostMPI adds the host's MPI with its dependencies, but without a second C library.
 func TestHostMPI(t *testing.T) {
 	noChoice(t)
 	prefix := t.TempDir()
@@ -46,7 +46,7 @@ func TestHostMPI(t *testing.T) {
 	compile(t, filepath.Join(lib, "libfabricx.so.1"), "int fi(void) { return 7; }", "-shared", "-fPIC", "-Wl,-soname,libfabricx.so.1")
 	compile(t, filepath.Join(lib, "libmpi.so.12.3"), "int fi(void); int cuInit(unsigned f) { return fi(); }", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.12", filepath.Join(lib, "libfabricx.so.1"))
 	os.Symlink("libmpi.so.12.3", filepath.Join(lib, "libmpi.so.12"))
-	// One of its components, which it would load by path, has another dependency.
+	// A component, which the library loads by path, has another dependency.
 	compile(t, filepath.Join(lib, "libpmixx.so.2"), "int px;", "-shared", "-fPIC", "-Wl,-soname,libpmixx.so.2")
 	compile(t, filepath.Join(lib, "openmpi/mca_x.so"), "extern int px; int *x(void) { return &px; }", "-shared", "-fPIC", filepath.Join(lib, "libpmixx.so.2"))
 	root := glibcRoot(t)
@@ -64,6 +64,6 @@ func TestHostMPI(t *testing.T) {
 	}
 	testenv.Check(t, os.Remove(filepath.Join(lib, "libfabricx.so.1")))
 	if _, err := (Request{MPI: "host"}).Add(driverSpec(t, root, runtime.ImageConfig{})); err == nil || !strings.Contains(err.Error(), "dependency libfabricx.so.1 was not found") {
-		t.Errorf("a library that is not there: %v", err)
+		t.Errorf("a missing library: %v", err)
 	}
 }

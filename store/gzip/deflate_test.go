@@ -11,8 +11,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// inflateAfter reads what was packed behind data that the reader has, with Go's own
-// decoder. A deflater does not mark the last block: that is added.
+// inflateAfter decompresses packed with Go's own decoder, after the data before. It appends
+// the final block that a deflater does not write.
 func inflateAfter(t *testing.T, before, packed []byte) []byte {
 	t.Helper()
 	end := bitWriter{}
@@ -26,24 +26,24 @@ func TestDeflate(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	d := &deflater{}
 	for _, kind := range sampleKinds {
-		// Around a part, and around where no match begins any more.
+		// Around the size of a part, and around the start of the tail without matches.
 		for _, size := range []int{1, 2, tail, tail + 1, 20, maxMatch + 2, 5000, partBytes - 1, partBytes, partBytes + 1, 2*partBytes + 77} {
 			for _, from := range []int{0, 1, tail, tail + 1, 300, windowSize} {
 				data := sample(r, kind, from+size)
 				packed := d.block(nil, data, from)
 				if got := inflateAfter(t, data[:from], packed); !bytes.Equal(got, data[from:]) {
-					t.Fatalf("%d bytes of %s behind %d: %d others are read", size, kind, from, len(got))
+					t.Fatalf("%d bytes of %s after %d: decompressed to %d different ones", size, kind, from, len(got))
 				}
-				if most := size + 5*(size>>16+4) + 5; len(packed) > most { // stored (RFC 1951, 3.2.4), part by part, and the end
-					t.Errorf("%d bytes of %s behind %d: %d packed, stored they were %d", size, kind, from, len(packed), most)
+				if most := size + 5*(size>>16+4) + 5; len(packed) > most { // stored blocks (RFC 1951, 3.2.4) for each part, and the end
+					t.Errorf("%d bytes of %s after %d: compressed to %d, but stored blocks need %d", size, kind, from, len(packed), most)
 				}
 			}
 		}
 	}
 }
 
-// Packing must be worth it: what repeats itself, at once or in the bytes before,
-// is not written twice.
+// TestDeflateFinds checks that the deflater finds repetitions, in the block and in the bytes
+// before it.
 func TestDeflateFinds(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	d := &deflater{}
@@ -62,13 +62,13 @@ func TestDeflateFinds(t *testing.T) {
 		"sixteen of 256 letters": {letters, 0, 51_000},
 	} {
 		if n := len(d.block(nil, c.data, c.from)); n > c.most {
-			t.Errorf("%s: %d bytes packed, at most %d are needed", what, n, c.most)
+			t.Errorf("%s: compressed to %d bytes; want at most %d", what, n, c.most)
 		}
 	}
 }
 
-// Codes are complete, no word is too long, and they are hardly longer than
-// information theory asks for.
+// TestMakeCode checks that codes are complete, that no code word is too long, and that the
+// average length is close to the entropy.
 func TestMakeCode(t *testing.T) {
 	r := rand.New(rand.NewSource(2))
 	for range 2000 {
@@ -89,7 +89,7 @@ func TestMakeCode(t *testing.T) {
 				entropy += float64(count[i]) * math.Log2(sum/float64(count[i]))
 			}
 			if (w.len() == 0 && count[i] > 0) || w.len() > maxWord {
-				t.Fatalf("symbol %d, %d times: a word of %d bits", i, count[i], w.len())
+				t.Fatalf("symbol %d with frequency %d has a code word of %d bits", i, count[i], w.len())
 			}
 			if w.len() > 0 {
 				space += 1 << (maxWord - w.len())
@@ -100,7 +100,7 @@ func TestMakeCode(t *testing.T) {
 			t.Fatalf("%v: the code is not complete: %d of %d", count, space, 1<<maxWord)
 		}
 		if used > 1 && size > entropy+sum {
-			t.Fatalf("%v: %.0f bits, where %.0f hold the information", count, size, entropy)
+			t.Fatalf("%v: %.0f bits; the entropy is %.0f", count, size, entropy)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func FuzzDeflate(f *testing.F) {
 		data = append(data, bytes.Repeat(data[at:], int(times%64))...)
 		packed := d.block(nil, data, at)
 		if got := inflateAfter(t, data[:at], packed); !bytes.Equal(got, data[at:]) {
-			t.Fatalf("%d bytes behind %d: %d others are read", len(data)-at, at, len(got))
+			t.Fatalf("%d bytes after %d: decompressed to %d different ones", len(data)-at, at, len(got))
 		}
 	})
 }

@@ -23,7 +23,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// sample is n bytes of one of several kinds.
+// sample returns n bytes of one kind of data.
 func sample(r *rand.Rand, kind string, n int) []byte {
 	out := make([]byte, 0, n+300)
 	for len(out) < n {
@@ -47,7 +47,7 @@ func sample(r *rand.Rand, kind string, n int) []byte {
 				}
 			}
 			out = append(out, byte(r.Int()))
-		case "far": // matches about as far back as there may be any
+		case "far": // matches near the maximum distance
 			if d := windowSize + 4 - r.Intn(9); len(out) > d && r.Intn(4) > 0 {
 				out = append(out, out[len(out)-d:len(out)-d+3+r.Intn(min(d-3, 300))]...)
 			}
@@ -59,7 +59,7 @@ func sample(r *rand.Rand, kind string, n int) []byte {
 
 var sampleKinds = []string{"zeros", "random", "text", "skewed", "near", "far"}
 
-// packers are encoders that we can call.
+// packers are the available Go encoders.
 var packers = map[string]func(io.Writer, int) (io.WriteCloser, error){
 	"compress/flate": func(w io.Writer, level int) (io.WriteCloser, error) { return stdgzip.NewWriterLevel(w, level) },
 	"klauspost":      func(w io.Writer, level int) (io.WriteCloser, error) { return gzip.NewWriterLevel(w, level) },
@@ -90,7 +90,7 @@ func TestGunzipEncoders(t *testing.T) {
 	}
 }
 
-// The programs that make the layers of the world, as far as they are there.
+// TestGunzipPrograms decompresses the output of common programs, if they are installed.
 func TestGunzipPrograms(t *testing.T) {
 	r := rand.New(rand.NewSource(2))
 	for _, line := range []string{"gzip -c -1", "gzip -c -9", "pigz -c -1 -b 32", "pigz -c -6 -i", "pigz -c -11", "zopfli -c --i1", "libdeflate-gzip -c -1", "libdeflate-gzip -c -12", "igzip -c -0", "igzip -c -3"} {
@@ -111,7 +111,7 @@ func TestGunzipPrograms(t *testing.T) {
 	}
 }
 
-// checkGunzip reads packed in several ways.
+// checkGunzip decompresses packed with reads of several sizes.
 func checkGunzip(t *testing.T, what string, packed, want []byte) {
 	t.Helper()
 	for _, how := range []struct {
@@ -133,7 +133,7 @@ func checkGunzip(t *testing.T, what string, packed, want []byte) {
 	}
 }
 
-// gunzipAll reads all with reads of one size.
+// gunzipAll reads all data with reads of one size.
 func gunzipAll(r io.Reader, size int) ([]byte, error) {
 	z, err := NewReader(r)
 	if err != nil {
@@ -151,7 +151,7 @@ func gunzipAll(r io.Reader, size int) ([]byte, error) {
 	}
 }
 
-// stdGunzip is the second opinion.
+// stdGunzip decompresses with the standard library.
 func stdGunzip(b []byte) ([]byte, error) {
 	z, err := stdgzip.NewReader(bytes.NewReader(b))
 	if err != nil {
@@ -160,7 +160,7 @@ func stdGunzip(b []byte) ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// sameAsStd checks that both decoders give the same or both refuse.
+// sameAsStd checks that both decoders return the same bytes, or both an error.
 func sameAsStd(t *testing.T, packed []byte) {
 	t.Helper()
 	want, wantErr := stdGunzip(packed)
@@ -172,8 +172,8 @@ func sameAsStd(t *testing.T, packed []byte) {
 	}
 }
 
-// member is one gzip member with the given header flags, what they announce, and
-// a raw stream.
+// member returns a gzip member with the given header flags, the optional fields for them,
+// and a raw stream.
 func member(flags byte, announced string, raw, data []byte) []byte {
 	b := append([]byte{0x1f, 0x8b, 8, flags, 0, 0, 0, 0, 0, 255}, announced...)
 	if flags&flagHeaderCRC != 0 {
@@ -183,20 +183,20 @@ func member(flags byte, announced string, raw, data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(data)), uint32(len(data)))
 }
 
-// bitWriter writes streams that no encoder writes: "value/bits" in turn, codes
-// from their highest bit when written in binary ("b0101").
-func bitStream(t testing.TB, words string) []byte {
+// bitStream returns a stream that no encoder writes, from a list of VALUE/BITS and of codes
+// in binary ("b0101"), which begin with their highest bit.
+func bitStream(t testing.TB, items string) []byte {
 	var out []byte
 	var acc uint64
 	var n uint
-	for _, w := range strings.Fields(words) {
+	for _, item := range strings.Fields(items) {
 		var v, k uint
-		if code, ok := strings.CutPrefix(w, "b"); ok {
+		if code, ok := strings.CutPrefix(item, "b"); ok {
 			for i, c := range code {
 				v |= uint(c-'0') << i
 			}
 			k = uint(len(code))
-		} else if _, err := fmt.Sscanf(w, "%d/%d", &v, &k); err != nil {
+		} else if _, err := fmt.Sscanf(item, "%d/%d", &v, &k); err != nil {
 			t.Fatal(err)
 		}
 		acc |= uint64(v) << n
@@ -211,8 +211,8 @@ func bitStream(t testing.TB, words string) []byte {
 	return out
 }
 
-// lengthsOf packs code lengths plainly: a packing code of 16 words of four bits,
-// one for each length.
+// lengthsOf encodes code lengths without compression: with a third code of 16 code words of
+// four bits, one for each length.
 func lengthsOf(lit, dist []int) string {
 	s := fmt.Sprintf("1/1 2/2 %d/5 %d/5 15/4", len(lit)-257, len(dist)-1)
 	for _, sym := range preOrder {
@@ -228,7 +228,8 @@ func lengthsOf(lit, dist []int) string {
 	return s
 }
 
-// Streams that no encoder writes, most of them refused: as compress/gzip has it.
+// TestGunzipOddities decodes streams that no encoder writes, most of them invalid, like
+// compress/gzip.
 func TestGunzipOddities(t *testing.T) {
 	lit := func(set map[int]int) []int {
 		n := 257
@@ -243,7 +244,7 @@ func TestGunzipOddities(t *testing.T) {
 	}
 	abc := []byte("abc")
 	for name, c := range map[string]struct {
-		words string
+		items string
 		data  []byte
 	}{
 		"empty fixed":                  {"1/1 1/2 b0000000", nil},
@@ -281,12 +282,12 @@ func TestGunzipOddities(t *testing.T) {
 		"a stream in two of its bytes": {"0/1 0/2 0/5 0/16 65535/16 1/1 1/2 b0000000", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			raw := bitStream(t, c.words)
+			raw := bitStream(t, c.items)
 			want, err := io.ReadAll(flate.NewReader(bytes.NewReader(raw)))
 			if err == nil && !bytes.Equal(want, c.data) {
-				t.Errorf("compress/flate gives %q; the table says %q", want, c.data)
+				t.Errorf("compress/flate gives %q; the table has %q", want, c.data)
 			}
-			// What follows the stream is its checksum: a refusal is the stream's own.
+			// The checksum is valid, so an error is about the stream.
 			sameAsStd(t, member(0, "", raw, want))
 			sameAsStd(t, member(0, "", append([]byte{0, 0, 0, 255, 255}, raw...), want))
 		})
@@ -312,7 +313,7 @@ func TestGunzipContainer(t *testing.T) {
 		"two members":            {append(bytes.Clone(one), member(flagName, "b\x00", []byte{75, 4, 0}, []byte("a"))...), true},
 		"a match across members": {append(member(0, "", []byte{75, 4, 0}, []byte("a")), member(0, "", bitStream(t, "1/1 1/2 b0000001 b00000 b0000000"), []byte("aaa"))...), false},
 		"trailing zeros":         {append(bytes.Clone(one), 0, 0, 0), false},
-		"trailing words":         {append(bytes.Clone(one), "garbage garbage"...), false},
+		"trailing text":          {append(bytes.Clone(one), "garbage garbage"...), false},
 		"a wrong checksum":       {append(bytes.Clone(one[:len(one)-8]), 1, 0, 0, 0, 0, 0, 0, 0), false},
 		"a wrong length":         {append(bytes.Clone(one[:len(one)-4]), 1, 0, 0, 0), false},
 		"nothing behind":         {one[:len(one)-8], false},
@@ -330,7 +331,7 @@ func TestGunzipContainer(t *testing.T) {
 	}
 }
 
-// A stream that was cut anywhere, or changed anywhere, is refused.
+// TestGunzipDamage refuses streams that are truncated or changed at any byte.
 func TestGunzipDamage(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	var packed bytes.Buffer
@@ -340,7 +341,7 @@ func TestGunzipDamage(t *testing.T) {
 	testenv.Check(t, z.Close())
 	for n := range packed.Len() {
 		if _, err := gunzipAll(bytes.NewReader(packed.Bytes()[:n]), 1<<20); err == nil {
-			t.Fatalf("the first %d of %d bytes are taken for the whole", n, packed.Len())
+			t.Fatalf("the first %d of %d bytes are accepted as the full file", n, packed.Len())
 		}
 		changed := bytes.Clone(packed.Bytes())
 		changed[n] ^= 1 << r.Intn(8)
@@ -348,7 +349,7 @@ func TestGunzipDamage(t *testing.T) {
 	}
 }
 
-// The source's own errors are what the reader says, and it says them again.
+// TestGunzipSourceError returns the errors of the source, repeatedly.
 func TestGunzipSourceError(t *testing.T) {
 	var packed bytes.Buffer
 	z := stdgzip.NewWriter(&packed)
@@ -365,11 +366,12 @@ func TestGunzipSourceError(t *testing.T) {
 	testenv.Check(t, err)
 	_, first := io.Copy(io.Discard, g)
 	if _, err := g.Read(make([]byte, 10)); err == nil || !errors.Is(err, first) {
-		t.Errorf("after %v the reader says %v", first, err)
+		t.Errorf("after %v the reader returns %v", first, err)
 	}
 }
 
-// A bomb of a thousandth of its size costs no memory but the decoder's own.
+// TestGunzipBomb decompresses a file of a thousandth of its size within the decoder's own
+// memory.
 func TestGunzipBomb(t *testing.T) {
 	testenv.Slow(t)
 	var packed bytes.Buffer
@@ -419,9 +421,8 @@ func FuzzGunzip(f *testing.F) {
 	})
 }
 
-// FuzzInflate gives streams a right trailer, so that what comes out of them
-// counts and not the checksum; then it goes on in the window of a large stored
-// block before them.
+// FuzzInflate adds a valid trailer to streams, so that their data counts and not the
+// checksum. Then it decodes them again after a large stored block, with its window.
 func FuzzInflate(f *testing.F) {
 	r := rand.New(rand.NewSource(5))
 	for _, kind := range sampleKinds {
@@ -489,7 +490,7 @@ func BenchmarkGunzip(b *testing.B) {
 	}
 }
 
-// BenchmarkWriter compresses what the file that HPCC_BENCH_GZIP names holds.
+// BenchmarkWriter compresses the content of the file that HPCC_BENCH_GZIP names.
 func BenchmarkWriter(b *testing.B) {
 	packed, err := os.ReadFile(os.Getenv("HPCC_BENCH_GZIP"))
 	if err != nil {
@@ -507,12 +508,12 @@ func BenchmarkWriter(b *testing.B) {
 	}
 }
 
-// Tables of any complete code give each word its own symbol.
+// TestBuildTable decodes each code word of random complete codes.
 func TestBuildTable(t *testing.T) {
 	seed := time.Now().UnixNano()
 	r := rand.New(rand.NewSource(seed))
 	for range 2000 {
-		// A complete code: words are split at random, the longest no further than 15 bits.
+		// A complete code: code words are split at random, up to 15 bits.
 		words := []string{"0", "1"}
 		for range r.Intn(284) {
 			i := r.Intn(len(words))
@@ -543,7 +544,7 @@ func TestBuildTable(t *testing.T) {
 					f.bits |= uint64(code>>(n-1-i)&1) << i
 				}
 				if e, err := f.symbol(f.lit[:], litBits); err != nil || int(e>>16&0x7fff) != sym&0x7fff || f.count != 0 {
-					t.Fatalf("seed %d: word %0*b is read as %d, %v; want %d; lengths %v", seed, n, code, e>>16&0x7fff, err, sym, lengths)
+					t.Fatalf("seed %d: code word %0*b is decoded as %d, %v; want %d; lengths %v", seed, n, code, e>>16&0x7fff, err, sym, lengths)
 				}
 				code++
 			}

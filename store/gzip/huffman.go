@@ -22,7 +22,7 @@ const maxCode = 15
 //	distance   as length
 //	subtable   isSpecial · isSub · index << 16 · bits of the subtable << 8 · bits of this one
 //	end        isSpecial · isEnd · its code's length
-//	no meaning isSpecial · its code's length, 0 where no word begins so
+//	unused     isSpecial · its code's length, 0 if no code word begins with these bits
 //
 // The lowest byte is the number of bits that the entry consumes.
 type entry = uint32

@@ -108,8 +108,8 @@ const (
 	flagComment   = 1 << 4
 )
 
-// maxString bounds the name and the comment in a header with their NUL, in
-// bytes, as compress/gzip does.
+// maxString limits the name and the comment in a header, including their NUL, in bytes. It
+// is the limit of compress/gzip.
 const maxString = 512
 
 // header reads a member's header. It returns [io.EOF] if there are no further members.

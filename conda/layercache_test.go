@@ -13,17 +13,17 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// madeKeys are the layers that a store remembers.
-func madeKeys(t testing.TB, s *store.Store) []string {
+// cachedKeys returns the keys of the layers in a store's cache.
+func cachedKeys(t testing.TB, s *store.Store) []string {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(s.Dir(), "cache/installed/*"))
 	testenv.Check(t, err)
 	return list
 }
 
-// One package changed: its layer alone is made, and the image is what a new store
-// would give.
-func TestMadeBefore(t *testing.T) {
+// TestLayerCache changes one package: only its layer is written, and the image equals that of
+// a new store.
+func TestLayerCache(t *testing.T) {
 	pkgs := many()
 	newer := &testPkg{name: pkgs[5].name, version: "2.0", files: []testFile{{path: "share/newer", text: "n"}}}
 	changed := slices.Clone(pkgs)
@@ -37,45 +37,46 @@ func TestMadeBefore(t *testing.T) {
 	}
 	s := condatest.NewStore(t)
 	first := must(s, o, pkgs...)
-	if n := len(madeKeys(t, s)); n != len(pkgs) {
-		t.Fatalf("%d layers are remembered; want %d", n, len(pkgs))
+	if n := len(cachedKeys(t, s)); n != len(pkgs) {
+		t.Fatalf("%d layers are cached; want %d", n, len(pkgs))
 	}
 	second, fresh := must(s, o, changed...), must(condatest.NewStore(t), o, changed...)
 	if a, b := condatest.LayerDigests(t, second.layers), condatest.LayerDigests(t, fresh.layers); a != b || second.notes() != fresh.notes() {
-		t.Errorf("with what was made before the layers are\n%s\nin a new store\n%s\nnotes %q and %q", a, b, second.notes(), fresh.notes())
+		t.Errorf("with the cache the layers are\n%s\nin a new store\n%s\nnotes %q and %q", a, b, second.notes(), fresh.notes())
 	}
-	// pkg5, and the one that took its path share/all before.
-	if n := len(madeKeys(t, s)) - len(pkgs); n < 1 || n > 2 {
-		t.Errorf("%d layers are made; want one or two", n)
+	// pkg5, and the package that provided its path share/all before.
+	if n := len(cachedKeys(t, s)) - len(pkgs); n < 1 || n > 2 {
+		t.Errorf("%d layers were written; want one or two", n)
 	}
-	// A layer that is gone, and a record that cannot be read.
-	for _, spoil := range []string{filepath.Join(s.Dir(), "blobs/sha256", strings.Fields(condatest.LayerDigests(t, first.layers))[3]), madeKeys(t, s)[0]} {
+	// A missing layer, and an unreadable record.
+	for _, spoil := range []string{filepath.Join(s.Dir(), "blobs/sha256", strings.Fields(condatest.LayerDigests(t, first.layers))[3]), cachedKeys(t, s)[0]} {
 		testenv.Check(t, os.WriteFile(spoil, []byte("{"), 0o644))
 		if again := must(s, o, pkgs...); condatest.LayerDigests(t, again.layers) != condatest.LayerDigests(t, first.layers) || !reflect.DeepEqual(again.files, first.files) {
-			t.Errorf("after %s was spoiled the layers are others", spoil)
+			t.Errorf("after damage to %s the layers differ", spoil)
 		}
 	}
-	// A record that lies is believed, but for NoCache: so the layer is not made.
+	// A wrong record is used, except with NoCache: this shows that the layer is not written.
 	var swap [2]string
-	for i, k := range madeKeys(t, s)[:2] {
+	for i, k := range cachedKeys(t, s)[:2] {
 		b, err := os.ReadFile(k)
 		testenv.Check(t, err)
 		swap[i] = string(b)
 	}
-	for i, k := range madeKeys(t, s)[:2] {
+	for i, k := range cachedKeys(t, s)[:2] {
 		testenv.Check(t, os.WriteFile(k, []byte(swap[1-i]), 0o644))
 	}
 	again, anew := must(s, o, pkgs...), must(s, Options{Channels: o.Channels, PackageLayers: true, NoCache: true}, pkgs...)
 	if condatest.LayerDigests(t, again.layers) == condatest.LayerDigests(t, first.layers) {
-		t.Error("layers are made again that were there")
+		t.Error("cached layers were written again")
 	}
 	if condatest.LayerDigests(t, anew.layers) != condatest.LayerDigests(t, first.layers) {
-		t.Error("with NoCache a record is believed")
+		t.Error("a record was used in spite of NoCache")
 	}
 }
 
-// What installing brings to light is remembered too: notes, variables, links.
-func TestMadeBeforeLearned(t *testing.T) {
+// TestLayerCacheNotes checks that the cache also holds the notes, variables and links of an
+// installation.
+func TestLayerCacheNotes(t *testing.T) {
 	p := &testPkg{name: "s", files: []testFile{
 		{path: "bin/.s-post-link.sh", text: "x"}, {path: "bin/su", text: "x", mode: 0o4755}, {path: "etc/conda/env_vars.d/s.json", text: `{"A": "1", "ROOT": "` + holder + `"}`, prefix: holder},
 		{path: "etc/conda/activate.d/s.sh", text: "export B=$A\n"}, {path: "lib64", link: "lib"}, {path: "etc/conda/activate.d/t.sh", text: "[ -d $CONDA_PREFIX/lib64 ] || export X=2"},

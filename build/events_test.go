@@ -23,7 +23,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// events builds a Dockerfile's text and returns all that it tells.
+// events builds a Dockerfile's text and returns the events of the build.
 func events(t *testing.T, s *store.Store, text string, o Options) []Event {
 	t.Helper()
 	var all []Event
@@ -32,7 +32,7 @@ func events(t *testing.T, s *store.Store, text string, o Options) []Event {
 		o.Context = t.TempDir()
 	}
 	o.Progress = func(e Event) {
-		e.Output = []byte(string(e.Output)) // it is ours for the time of the call
+		e.Output = []byte(string(e.Output)) // valid only until Progress returns
 		all = append(all, e)
 	}
 	if _, err := Dockerfile(context.Background(), s, o); err != nil {
@@ -41,7 +41,7 @@ func events(t *testing.T, s *store.Store, text string, o Options) []Event {
 	return all
 }
 
-// busyboxContext is a directory with a static busybox.
+// busyboxContext returns a directory with a static busybox.
 func busyboxContext(t *testing.T) string {
 	t.Helper()
 	p, err := testenv.Busybox()
@@ -51,15 +51,15 @@ func busyboxContext(t *testing.T) string {
 	return testenv.Files(t, "busybox", string(b))
 }
 
-// TestEvents: stages at the same time; what each step prints, takes and saved
-// is its own.
+// TestEvents builds stages in parallel: each step has its own output, duration and saved
+// time.
 func TestEvents(t *testing.T) {
 	if !inside(t) {
 		return
 	}
 	s := open(t)
 	o := Options{Context: busyboxContext(t)}
-	// No other step takes as long as the sleep, on a busy machine either.
+	// No other step takes as long as the sleep, even on a busy machine.
 	text := "FROM scratch AS base\nCOPY --chmod=755 busybox /bin/sh\nFROM base AS a\nRUN sleep 6; echo from a; echo >/a\nFROM base AS b\nRUN echo from b\nCOPY --from=a /a /\nFROM b\nENV A=1\n"
 	printed := map[int]string{}
 	took := map[string]time.Duration{}
@@ -77,7 +77,7 @@ func TestEvents(t *testing.T) {
 	}
 	for step, d := range took {
 		if slow := strings.Contains(step, "sleep"); slow != (d >= 6*time.Second) {
-			t.Errorf("step %q took %v: a step that waits for another stage has its own time only", step, d)
+			t.Errorf("step %q took %v: the wait for another stage must not count", step, d)
 		}
 	}
 	if len(took) != 9 {
@@ -88,7 +88,7 @@ func TestEvents(t *testing.T) {
 			continue
 		}
 		if !e.Cached {
-			t.Errorf("step %q is done again", e.Text)
+			t.Errorf("step %q runs again", e.Text)
 		}
 		if slow := strings.Contains(e.Text, "sleep"); slow != (e.Saved > 5900*time.Millisecond) {
 			t.Errorf("step %q saved %v", e.Text, e.Saved)
@@ -96,7 +96,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestFailedEvent: the step at fault is told, none that only stops with it.
+// TestFailedEvent reports the failed step as failed, and not the steps that it stops.
 func TestFailedEvent(t *testing.T) {
 	if !inside(t) {
 		return
@@ -113,11 +113,11 @@ func TestFailedEvent(t *testing.T) {
 		t.Errorf("building fails with %#v", err)
 	}
 	if got := strings.Join(failed, ","); got != "6 RUN sleep 0.3; echo oops; exit 3" {
-		t.Errorf("failed steps are told as %q", got)
+		t.Errorf("reported failed steps: %q", got)
 	}
 }
 
-// TestFetchedEvents: the bytes of a download are told, the last of them always.
+// TestFetchedEvents reports the bytes of a download, always including the last ones.
 func TestFetchedEvents(t *testing.T) {
 	if !inside(t) {
 		return
@@ -142,13 +142,13 @@ func TestFetchedEvents(t *testing.T) {
 			}
 		}
 		if last.Step != 2 || last.Size != c.size || n == 0 || n > 20 || (c.size > 0 && last.Fetched != size) {
-			t.Errorf("ADD %s tells %d times of bytes, at last %d of %d of step %d", c.path, n, last.Fetched, last.Size, last.Step)
+			t.Errorf("ADD %s reports bytes %d times, the last time %d of %d in step %d", c.path, n, last.Fetched, last.Size, last.Step)
 		}
 	}
 }
 
-// TestPulledBase: a base that is fetched is not a cached step, the second time it
-// is; variables are checked against it either way.
+// TestPulledBase checks that FROM is a cached step only if its image is in the store.
+// Variables are checked against the image in both cases.
 func TestPulledBase(t *testing.T) {
 	if !inside(t) {
 		return
@@ -177,27 +177,27 @@ func TestPulledBase(t *testing.T) {
 				fetched, size = e.Fetched, e.Size
 			}
 			if e.Done && e.Step == 1 && e.Cached != cached {
-				t.Errorf("FROM is told as cached: %v; want %v", e.Cached, cached)
+				t.Errorf("FROM is reported as cached: %v; want %v", e.Cached, cached)
 			}
 		}
 		if (cached && fetched > 0) || (!cached && (fetched < 400_000 || fetched != size)) {
-			t.Errorf("cached %v: %d of %d bytes are told", cached, fetched, size)
+			t.Errorf("cached %v: %d of %d bytes are reported", cached, fetched, size)
 		}
-		// Which variables the base sets is known only when it is there.
+		// The variables of the base are known only after the pull.
 		if want := "2: UndefinedVar: Usage of undefined variable '$NOBODYS'" + "2: UndefinedVar: Usage of undefined variable '$OF_BSE' (did you mean $OF_BASE?)"; warnings != want {
 			t.Errorf("cached %v: warnings are %q; want %q", cached, warnings, want)
 		}
 	}
 }
 
-// TestTellFailedPart: a part of a conda build that fails ends like any step.
-func TestTellFailedPart(t *testing.T) {
-	var told []Event
-	parts := &teller{total: 1, progress: func(e Event) { told = append(told, e) }}
+// TestFailedPart checks that a failed part of a conda build ends like a failed step.
+func TestFailedPart(t *testing.T) {
+	var events []Event
+	parts := &reporter{total: 1, progress: func(e Event) { events = append(events, e) }}
 	if err := parts.do("resolve", func() error { return io.EOF }); err == nil {
 		t.Error("do: no error")
 	}
-	if len(told) != 2 || told[0].Done || !told[1].Done || !told[1].Failed || told[1].Text != "resolve" {
-		t.Errorf("told %+v; want a beginning and a failed end", told)
+	if len(events) != 2 || events[0].Done || !events[1].Done || !events[1].Failed || events[1].Text != "resolve" {
+		t.Errorf("reported %+v; want a start and a failed end", events)
 	}
 }

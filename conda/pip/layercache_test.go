@@ -14,7 +14,7 @@ import (
 
 // Layers of wheels are reused when nothing that they depend on changed, and equal those
 // of a new store.
-func TestMadeBefore(t *testing.T) {
+func TestLayerCache(t *testing.T) {
 	other := condatest.Wheel{Name: "other", Version: "1", Files: []condatest.WheelFile{{Name: "other.py", Text: "x = 1\n"}, {Name: "demo/__init__.py", Text: "other's\n"}}}
 	dir := condatest.WheelDir(t, condatest.DemoWheel, other)
 	made := func(s *store.Store, rows string, target Target, change func(o *Options)) (digests string, made int) {

@@ -16,9 +16,9 @@ import (
 // Layers are cached by what they depend on, so that a build with one changed package
 // installs only that package.
 
-// madeFormat is part of every cache key. Raise it when the same package is installed as a
+// layerFormat is part of every cache key. Raise it when the same package is installed as a
 // different layer.
-const madeFormat = 2
+const layerFormat = 2
 
 // learned is the result of installing a package, besides its files.
 type learned struct {
@@ -27,8 +27,8 @@ type learned struct {
 	Files map[string][]byte `json:"files,omitempty"` // contents of the activation files
 }
 
-// tell adds a note for people.
-func (p *pkg) tell(format string, args ...any) {
+// note adds a note for the user.
+func (p *pkg) note(format string, args ...any) {
 	p.learned.Notes = append(p.learned.Notes, fmt.Sprintf(format, args...))
 }
 
@@ -45,7 +45,7 @@ func (in *installer) key(members []*pkg) (string, error) {
 		Subdir, Prefix, Python, Site string
 		Sysroot                      bool
 		Packages                     []part
-	}{Format: madeFormat, Subdir: in.plan.Subdir, Sysroot: in.plan.sysroot != nil, Prefix: in.plan.Prefix, Python: in.plan.python, Site: in.plan.site}
+	}{Format: layerFormat, Subdir: in.plan.Subdir, Sysroot: in.plan.sysroot != nil, Prefix: in.plan.Prefix, Python: in.plan.python, Site: in.plan.site}
 	for _, p := range members {
 		r := p.rec
 		k.Packages = append(k.Packages, part{r.Name, r.Version, r.Build, r.Channel(), fetch.Public(r.URL), r.FileName, r.MD5, r.SHA256, r.Size,
@@ -61,7 +61,7 @@ func (in *installer) install(ctx context.Context, members []*pkg, o Options) (v1
 		return nil, err
 	}
 	if !o.NoCache {
-		if l, ok := in.madeBefore(key, members); ok {
+		if l, ok := in.cachedLayer(key, members); ok {
 			in.wrote(o, members...)
 			return l, nil
 		}
@@ -85,8 +85,8 @@ func (in *installer) install(ctx context.Context, members []*pkg, o Options) (v1
 	return layer.Keep(in.store, key, info, all)
 }
 
-// madeBefore returns a complete layer from the store, and what was learned with it.
-func (in *installer) madeBefore(key string, members []*pkg) (v1.Layer, bool) {
+// cachedLayer returns a complete layer from the store, and what was learned with it.
+func (in *installer) cachedLayer(key string, members []*pkg) (v1.Layer, bool) {
 	l, raw, ok := layer.Find(in.store, key)
 	var all []learned
 	if !ok || json.Unmarshal(raw, &all) != nil || len(all) != len(members) {

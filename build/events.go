@@ -7,8 +7,8 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 )
 
-// tell reports an event of the current step.
-func (st *stage) tell(e Event) {
+// report reports an event of the current step.
+func (st *stage) report(e Event) {
 	b := st.b
 	b.mu.Lock()
 	e.Stage, e.Step, e.Total, e.Text = st.index, st.number, b.total, oneLine(e.Text)
@@ -19,7 +19,7 @@ func (st *stage) tell(e Event) {
 // fail reports that the current step failed.
 func (st *stage) fail(ctx context.Context, text string, begun time.Time) {
 	if ctx.Err() == nil {
-		st.tell(Event{Text: text, Done: true, Failed: true, Took: time.Since(begun)})
+		st.report(Event{Text: text, Done: true, Failed: true, Took: time.Since(begun)})
 	}
 }
 
@@ -43,7 +43,7 @@ func (st *stage) await(ctx context.Context, c instructions.Command) error {
 type printer struct{ st *stage }
 
 func (p printer) Write(text []byte) (int, error) {
-	p.st.tell(Event{Output: text})
+	p.st.report(Event{Output: text})
 	return len(text), nil
 }
 
@@ -51,17 +51,17 @@ func (p printer) Write(text []byte) (int, error) {
 func (st *stage) fetching() func(done, total int64) {
 	return seldom(func(done, total int64) {
 		st.fetched.Store(true)
-		st.tell(Event{Fetched: done, Size: total})
+		st.report(Event{Fetched: done, Size: total})
 	})
 }
 
 // seldom passes on the first and last call, and at most ten calls per second in between.
-func seldom(tell func(done, total int64)) func(done, total int64) {
+func seldom(report func(done, total int64)) func(done, total int64) {
 	var last time.Time
 	return func(done, total int64) {
 		if now := time.Now(); now.Sub(last) >= time.Second/10 || done == total {
 			last = now
-			tell(done, total)
+			report(done, total)
 		}
 	}
 }
