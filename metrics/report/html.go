@@ -4,7 +4,9 @@ import (
 	_ "embed"
 	"html/template"
 	"io"
+	"regexp"
 	"sync"
+	"unicode"
 )
 
 //go:embed page.html
@@ -12,8 +14,31 @@ var page string
 
 // parsed parses the page on first use, because other hpcc commands do not need it.
 var parsed = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("page").Funcs(template.FuncMap{"plain": plain, "sentence": sentence}).Parse(page))
+	return template.Must(template.New("page").Funcs(template.FuncMap{
+		"plain":    plain,
+		"sentence": func(s string) string { return unbroken(sentence(s)) },
+		"number":   numeric.MatchString,
+		"large":    func(c Chart) bool { return c.Width > 1.2*chartWidth },
+	}).Parse(page))
 })
+
+// numeric matches cells that begin with a number of the report. Browsers may break other cells
+// anywhere, because foreign names may be long.
+var numeric = regexp.MustCompile(`^(at least )?[+<]?[0-9.]+([ %:hmsd]|$)|^` + unknown + `$`)
+
+// unbroken joins numbers and their units with no-break spaces.
+func unbroken(s string) string {
+	out := []rune(s)
+	for i := 1; i+1 < len(out); i++ {
+		before, after := out[i-1], out[i+1]
+		unit := (unicode.IsDigit(before) || before == '%' || before == '×') && (unicode.IsLetter(after) || after == '×')
+		times := before == '×' && unicode.IsDigit(after)
+		if out[i] == ' ' && (unit || times || after == '–') {
+			out[i] = '\u00a0'
+		}
+	}
+	return string(out)
+}
 
 // A pageOf is the data of the page.
 type pageOf struct {

@@ -114,7 +114,7 @@ func (u unit) tick(v float64) string {
 	case u == inSeconds && v >= 120:
 		return digits(v/60) + " min"
 	}
-	return u.say(v, "")
+	return u.format(v, "")
 }
 
 // A frame is the area of a chart between its axes.
@@ -149,6 +149,10 @@ func (f *frame) draw(d *drawing) {
 		d.text("end", f.left-5, p.y+4, f.yUnit.tick(v))
 	}
 }
+
+// chartWidth is the usual width of a chart. Browsers scale charts to columns of half to twice
+// this width, in which their text stays readable.
+const chartWidth = 440
 
 // A Chart is a picture for the page: the content of an SVG with its width and height, and a
 // table with the same data.

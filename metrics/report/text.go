@@ -15,7 +15,10 @@ func (r *Report) Text(out io.Writer) error {
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "note: %s\n", sentence(n))
 	}
-	if len(r.Notes) > 0 {
+	for _, c := range r.Comparisons {
+		fmt.Fprintln(w, sentence(c.Headline))
+	}
+	if len(r.Notes)+len(r.Comparisons) > 0 {
 		fmt.Fprintln(w)
 	}
 	r.systemsTable().text(w)
@@ -29,8 +32,10 @@ func (r *Report) Text(out io.Writer) error {
 		t.text(w)
 	}
 	for _, c := range r.Comparisons {
-		fmt.Fprintf(w, "\n%s against %s:\n", c.Other, c.Base)
-		list(w, c.Text)
+		if len(c.Text) > 0 {
+			fmt.Fprintf(w, "\n%s against %s:\n", c.Other, c.Base)
+			list(w, c.Text)
+		}
 	}
 	for _, s := range r.Systems {
 		if len(s.Advice) > 0 {

@@ -1,0 +1,163 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+
+	"hpcc/testdata/testenv"
+)
+
+// browser returns the path of a browser of the Chromium family.
+func browser() (string, error) {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome-headless-shell"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("not installed (Debian: chromium)")
+}
+
+// host shows PAGE in a frame as wide as a phone, opens all its details, and replaces itself
+// with what it measured.
+const host = `<!DOCTYPE html>
+<iframe width="390" height="844" frameborder="0" srcdoc="PAGE"></iframe>
+<script>
+onload = () => {
+	const doc = document.querySelector("iframe").contentDocument, broken = [];
+	doc.querySelectorAll("details").forEach(d => d.open = true);
+	const texts = doc.createTreeWalker(doc.body, NodeFilter.SHOW_TEXT);
+	let numbers = 0;
+	for (let n; n = texts.nextNode();) {
+		if (n.parentElement.closest("svg")) continue;
+		for (const m of n.data.matchAll(/(?<![\w.@-])[0-9][0-9.:hms]*(?:%|\u00a0[A-Za-zµ×]+)?(?![\w-])/g)) {
+			const range = doc.createRange();
+			range.setStart(n, m.index);
+			range.setEnd(n, m.index + m[0].length);
+			const lines = new Set([...range.getClientRects()].map(r => Math.round(r.top)));
+			numbers++;
+			if (lines.size > 1) broken.push(m[0]);
+		}
+	}
+	document.body.textContent = JSON.stringify({width: doc.documentElement.scrollWidth, numbers, broken});
+};
+</script>`
+
+// TestPhone measures the golden page in a browser, 390 px wide: the page does not scroll
+// sideways, and no number is broken over two lines.
+func TestPhone(t *testing.T) {
+	testenv.Slow(t)
+	path, err := browser()
+	testenv.Need(t, "a browser", err)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "host.html")
+	page := html.EscapeString(rendered(t, two(t).HTML))
+	testenv.Check(t, os.WriteFile(file, []byte(strings.Replace(host, "PAGE", page, 1)), 0o600))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir="+filepath.Join(dir, "profile"), "--virtual-time-budget=10000", "--dump-dom", "file://"+file)
+	cmd.Env = append(os.Environ(), "HOME="+dir)
+	dom, err := cmd.Output()
+	testenv.Check(t, err)
+	var got struct {
+		Width, Numbers int
+		Broken         []string
+	}
+	if found := regexp.MustCompile(`\{.*\}`).Find(dom); json.Unmarshal(found, &got) != nil {
+		t.Fatalf("the browser printed\n%s", dom)
+	}
+	if got.Width != 390 || got.Numbers < 100 || len(got.Broken) > 0 {
+		t.Errorf("the page is %d px wide; of %d numbers, these are broken over two lines: %q", got.Width, got.Numbers, got.Broken)
+	}
+}
+
+func TestUnbroken(t *testing.T) {
+	for in, want := range map[string]string{
+		"8.70 GiB (8.60 – 8.81 GiB)": "8.70~GiB (8.60~– 8.81~GiB)",
+		"3.12 × longer (6 of 8)":     "3.12~×~longer (6~of 8)",
+		"b ÷ a: 1.98":                "b ÷ a: 1.98",
+		"–":                          "–",
+		"":                           "",
+	} {
+		if got := strings.ReplaceAll(unbroken(in), "\u00a0", "~"); got != want {
+			t.Errorf("unbroken(%q) = %q; want %q", in, got, want)
+		}
+	}
+}
+
+// TestAccessible: headings skip no level, header cells and scrolling boxes have names, and
+// numbers keep their units.
+func TestAccessible(t *testing.T) {
+	r := two(t)
+	r.Sections = []Section{{Title: "Section", Text: []string{"text"}, Table: &Table{Head: []string{"a"}, Rows: [][]string{{"1"}}}}}
+	doc, err := html.Parse(strings.NewReader(rendered(t, r.HTML)))
+	testenv.Check(t, err)
+	level, cells := 0, 0
+	separated := regexp.MustCompile(`\d ([KMGTP]i)?B\b|\d m?s\b|\d k?Wh\b`)
+	for n := range doc.Descendants() {
+		text := textOf(n)
+		switch n.DataAtom {
+		case atom.H1, atom.H2, atom.H3:
+			next := int(n.Data[1] - '0')
+			if next > level+1 || (next == 1) != (level == 0) {
+				t.Errorf("%q has level %d after level %d", text, next, level)
+			}
+			level = next
+		case atom.Th:
+			if text == "" {
+				t.Error("a header cell is empty")
+			}
+		case atom.Td:
+			cells++
+			if found := separated.FindString(text); found != "" {
+				t.Errorf("a line may end in %q of the cell %q", found, text)
+			}
+			if regexp.MustCompile(`^[0-9.]+\x{a0}`).MatchString(text) && attribute(n, "class") != "number" {
+				t.Errorf("the cell %q is not one of a number", text)
+			}
+		case atom.Div:
+			scrolls := n.FirstChild != nil && n.FirstChild.DataAtom == atom.Table
+			if scrolls && (attribute(n, "tabindex") != "0" || attribute(n, "aria-label") == "" || attribute(n, "role") == "") {
+				t.Error("the keyboard cannot scroll a table")
+			}
+		}
+	}
+	if level == 0 || cells < 50 {
+		t.Errorf("level %d, %d cells", level, cells)
+	}
+	for _, rule := range []string{".number { overflow-wrap: normal; }", "h1, h2, h3, h2 + p, thead { break-after: avoid; }", "figure, tr, li, .notes { break-inside: avoid; }", "max-width: 46rem"} {
+		if !strings.Contains(page, rule) {
+			t.Errorf("the style has no %q", rule)
+		}
+	}
+}
+
+// textOf returns the text of a node.
+func textOf(n *html.Node) string {
+	var b strings.Builder
+	for d := range n.Descendants() {
+		if d.Type == html.TextNode {
+			b.WriteString(d.Data)
+		}
+	}
+	return b.String()
+}
+
+func attribute(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
