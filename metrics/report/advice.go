@@ -12,7 +12,7 @@ const idleGPU = 0.1
 const (
 	muchContended = 0.1 // share of time
 	manySwitches  = 50  // involuntary context switches per second of processor time; a run alone has a few
-	allBusy       = 0.9 // share of the granted processors
+	allBusy       = 0.8 // share of the granted processors
 )
 
 // advise returns advice on resource requests. Callers add advice on processors, memory and
@@ -72,9 +72,9 @@ func (s *System) adviseProcessors() string {
 	case known && busy.Median >= allBusy:
 		return waited + ": ask for more processors, or start fewer threads"
 	case known:
-		return fmt.Sprintf("%s, and only %s of its processors were busy: other programs probably took them; try a node of its own (--exclusive)", waited, formatPercent(busy.Median))
+		return fmt.Sprintf("%s, and only %s of its processors were busy: other programs probably took them; try --exclusive, a node of its own", waited, formatPercent(busy.Median))
 	}
-	return waited + ": ask for more processors, or try a node of its own (--exclusive)"
+	return waited + ": ask for more processors, or try --exclusive, a node of its own"
 }
 
 // adviseGPUs returns advice on GPUs that were requested and not used. A GPU that idles while

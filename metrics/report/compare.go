@@ -35,6 +35,8 @@ const (
 // sameRatio is the largest ratio that counts as equal.
 const sameRatio = 1.03
 
+func nearOne(r float64) bool { return math.Abs(math.Log(r)) < math.Log(sameRatio) }
+
 // A match pairs two systems.
 type match struct {
 	report *Report
@@ -183,7 +185,7 @@ func (m *match) verdict() verdict {
 		return wallUnknown
 	case m.unlike:
 		return wallUnlike
-	case math.Abs(math.Log(r.Median)) < math.Log(sameRatio):
+	case nearOne(r.Median):
 		return wallSame
 	case len(ratios) > 1 && !many, len(ratios) < 2 && min(a.N, b.N) < enoughToTell:
 		return wallFew
@@ -253,14 +255,13 @@ func (m *match) votes() string {
 
 // factor formats a ratio as a factor of at least 1 with a word for its direction.
 func factor(r float64, more, less string) string {
-	text, word := significant(r), more
-	if r < 1 {
-		text, word = significant(1/r), less
+	switch {
+	case nearOne(r):
+		return "about the same"
+	case r < 1:
+		return significant(1/r) + " × " + less
 	}
-	if text == "1.00" {
-		return "the same"
-	}
-	return text + " × " + word
+	return significant(r) + " × " + more
 }
 
 // explain describes the comparison in sentences, and returns the probable causes of a

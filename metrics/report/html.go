@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"io"
 	"regexp"
+	"slices"
 	"sync"
 	"unicode"
 )
@@ -65,6 +66,9 @@ type namedTable struct {
 func (r *Report) HTML(out io.Writer) error {
 	p := &pageOf{Report: r, Title: r.title(), SystemsTable: r.systemsTable(), FiguresTable: r.figuresTable(true), PropertiesTable: r.propertiesTable(true),
 		Times: r.timeCharts(), Timelines: r.timelines()}
+	if len(r.Systems) == 1 && len(p.Times) > 0 { // side by side
+		p.Times = [][]Chart{slices.Concat(p.Times...)}
+	}
 	if c, ok := r.wallChart(); ok {
 		p.Wall = []Chart{c}
 	}

@@ -180,7 +180,7 @@ func (m mean) with(x float64) mean {
 // curve draws the result over one parameter, with a mark for each task and a line through
 // the means.
 func (s *Sweep) curve(param, result scale) Chart {
-	const left, top, width, height = 64.0, 14.0, 540.0, 240.0
+	const left, top, width, height = 84.0, 14.0, 540.0, 240.0
 	d := &drawing{}
 	position := func(v string, x float64) point { return point{left + width*param.of(v), top + height*(1-result.at(x))} }
 	at, text := result.ticks()

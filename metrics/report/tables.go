@@ -82,16 +82,15 @@ const unknown = "–"
 // quotient formats the ratio of a figure, with its direction.
 func (c *comparison) quotient(name string) string {
 	r, ok := c.Ratios[name]
-	text := significant(r)
 	switch {
 	case !ok:
 		return unknown
-	case text == "1.00":
-		return text + " (same)"
+	case nearOne(r):
+		return significant(r) + " (same)"
 	case r < 1:
-		return text + " (less)"
+		return significant(r) + " (less)"
 	}
-	return text + " (more)"
+	return significant(r) + " (more)"
 }
 
 // addTotals adds the totals of all runs.
