@@ -15,6 +15,10 @@ const (
 	allBusy       = 0.8 // share of the granted processors
 )
 
+// leastAdvised is the sum of wall clocks, in seconds, from which the use of processors and GPUs
+// says more about the program than about its start.
+const leastAdvised = 60
+
 // advise returns advice on resource requests. Callers add advice on processors, memory and
 // time, which follows from the records of jobs.
 func advise(s *System) (list []string) {
@@ -27,6 +31,9 @@ func advise(s *System) (list []string) {
 	if i := slices.IndexFunc(s.Tasks, (*Task).Confined); i >= 0 && s.Tasks[i].Ranks <= 1 {
 		h := &s.Tasks[i].Header
 		list = append(list, fmt.Sprintf("it asked for %s, and could use only %s: check its affinity and the quota of its cgroup", plural(h.Asked.CPUs, "processor", "processors"), digits(h.Limits.CPUs)))
+	}
+	if s.Figures[wallName].Sum < leastAdvised {
+		return list
 	}
 	if text := s.adviseProcessors(); text != "" {
 		list = append(list, text)

@@ -21,7 +21,9 @@ func (r *Report) Markdown(out io.Writer) error {
 	fmt.Fprint(w, "\n## Figures\n\n")
 	figures := r.figuresTable(false)
 	figures.markdown(w)
-	fmt.Fprintf(w, "\n%s\n", markdown(figures.Caption))
+	if figures.Caption != "" {
+		fmt.Fprintf(w, "\n%s\n", markdown(figures.Caption))
+	}
 	if t := r.propertiesTable(false); len(r.Systems) > 1 && len(t.Rows) > 0 {
 		fmt.Fprint(w, "\n## What differs\n\n")
 		t.markdown(w)

@@ -129,6 +129,10 @@ func TestContention(t *testing.T) {
 			t.Errorf("%s: contended %v, advice %q; want %v, %q", test.name, s.Contended(), got, test.contended, test.advice)
 		}
 	}
+	short := drawn(1, false, func(int) float64 { return 2 }).with(pressureName, 1)
+	if got := advise(short); len(got) > 0 {
+		t.Errorf("a run of 2 s is advised: %q", got)
+	}
 	r := compared(t, power, power, 1, func(_ int, h *metrics.Header, _ *metrics.Footer) { h.Limits.CPUs = 1 })
 	if want := "it asked for 4 processors, and could use only 1: check its affinity and the quota of its cgroup"; len(r.Systems[0].Advice) != 1 || r.Systems[0].Advice[0] != want {
 		t.Errorf("advice %q; want %q", r.Systems[0].Advice, want)

@@ -246,7 +246,7 @@ func TestIdleGPUs(t *testing.T) {
 	} {
 		s := &System{Endings: map[Ending]int{Done: len(test.runs)}}
 		for _, g := range test.runs {
-			x := &Task{Ending: Done, Header: metrics.Header{Asked: metrics.Asked{GPUs: test.asked}}, Footer: &metrics.Footer{GPUs: g}}
+			x := &Task{Ending: Done, Header: metrics.Header{Asked: metrics.Asked{GPUs: test.asked}}, Footer: &metrics.Footer{Wall: 60, GPUs: g}}
 			x.Figures = figures(&x.Header, x.Footer)
 			s.Tasks = append(s.Tasks, x)
 		}

@@ -136,8 +136,12 @@ func (s *System) cell(m measure, currency string) string {
 	return text
 }
 
+// figuresCaption explains the figures: their spread, their ratios, and the runs that count.
 func (r *Report) figuresCaption() string {
-	caption := fmt.Sprintf("Medians with quartiles; with the range for fewer than %d runs.", enoughForQuartiles)
+	caption := ""
+	if slices.ContainsFunc(r.Systems, func(s *System) bool { return s.included > 1 }) {
+		caption = fmt.Sprintf("Medians with quartiles; with the range for fewer than %d runs.", enoughForQuartiles)
+	}
 	if len(r.Comparisons) == 1 {
 		what := "quotients of the medians"
 		if n := r.Comparisons[0].Pairs; n > 0 {
@@ -155,7 +159,7 @@ func (r *Report) figuresCaption() string {
 			whose = nil
 		}
 	}
-	return caption
+	return strings.TrimSpace(caption)
 }
 
 // propertiesTable lists the properties of hosts and requests, all or only different ones.

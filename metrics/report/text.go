@@ -25,7 +25,9 @@ func (r *Report) Text(out io.Writer) error {
 	figures := r.figuresTable(false)
 	fmt.Fprintln(w)
 	figures.text(w)
-	fmt.Fprintln(w, figures.Caption)
+	if figures.Caption != "" {
+		fmt.Fprintln(w, figures.Caption)
+	}
 	if t := r.propertiesTable(false); len(r.Systems) > 1 && len(t.Rows) > 0 {
 		t.Head[0] = "what differs"
 		fmt.Fprintln(w)
