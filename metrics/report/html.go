@@ -6,8 +6,8 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
-	"unicode"
 )
 
 //go:embed page.html
@@ -15,30 +15,26 @@ var page string
 
 // parsed parses the page on first use, because other hpcc commands do not need it.
 var parsed = sync.OnceValue(func() *template.Template {
+	// Cells that begin with a number of the report. Browsers may break other cells anywhere,
+	// because foreign names may be long.
+	cell := regexp.MustCompile(`^(at least )?[+<]?[0-9.]+([ %:hmsd]|$)|^` + unknown + `$`)
 	return template.Must(template.New("page").Funcs(template.FuncMap{
 		"plain":    plain,
 		"sentence": func(s string) string { return unbroken(sentence(s)) },
-		"number":   numeric.MatchString,
+		"number":   cell.MatchString,
 		"large":    func(c Chart) bool { return c.Width > 1.2*chartWidth },
 	}).Parse(page))
 })
 
-// numeric matches cells that begin with a number of the report. Browsers may break other cells
-// anywhere, because foreign names may be long.
-var numeric = regexp.MustCompile(`^(at least )?[+<]?[0-9.]+([ %:hmsd]|$)|^` + unknown + `$`)
+// quantities matches a number with its unit, and what joins it with a word or with the end of
+// a range: "1.07 × less", "8.60 –".
+var quantities = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`[0-9]%?( (B|[KMGTP]iB|s|ms|µs|days|[kM]?Wh|CPU-[a-z]+)\b)?( –| × [a-z]+)?`)
+})
 
-// unbroken joins numbers and their units with no-break spaces.
+// unbroken joins the parts of quantities with no-break spaces.
 func unbroken(s string) string {
-	out := []rune(s)
-	for i := 1; i+1 < len(out); i++ {
-		before, after := out[i-1], out[i+1]
-		unit := (unicode.IsDigit(before) || before == '%' || before == '×') && (unicode.IsLetter(after) || after == '×')
-		times := before == '×' && unicode.IsDigit(after)
-		if out[i] == ' ' && (unit || times || after == '–') {
-			out[i] = '\u00a0'
-		}
-	}
-	return string(out)
+	return quantities().ReplaceAllStringFunc(s, func(q string) string { return strings.ReplaceAll(q, " ", "\u00a0") })
 }
 
 // A pageOf is the data of the page.

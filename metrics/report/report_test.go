@@ -172,6 +172,22 @@ func TestDays(t *testing.T) {
 	}
 }
 
+// TestTicks: the labels of axes have no superfluous zeros.
+func TestTicks(t *testing.T) {
+	for _, test := range []struct {
+		u    unit
+		v    float64
+		want string
+	}{
+		{inNumber, 0, "0"}, {inNumber, 0.5, "0.5"}, {inNumber, 10, "10"}, {inPercent, 0.25, "25%"}, {inBytes, 1 << 30, "1 GiB"}, {inSeconds, 0.5, "0.5 s"},
+		{inSeconds, 60, "1 min"}, {inSeconds, 90, "1.5 min"}, {inSeconds, 5400, "1.5 h"}, {inSeconds, 864000, "10 d"},
+	} {
+		if got := test.u.tick(test.v); got != test.want {
+			t.Errorf("the tick at %g in %d is %q; want %q", test.v, test.u, got, test.want)
+		}
+	}
+}
+
 // TestImages: each image is compared with all others, in any order.
 func TestImages(t *testing.T) {
 	for _, test := range []struct {
