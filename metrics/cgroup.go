@@ -276,7 +276,7 @@ func parseQuota(b []byte) float64 {
 }
 
 // shared reports whether the cgroups hold processes other than this one, self, its
-// ancestors, and ours. It also returns true if this process is in none of them.
+// ancestors, and ours. It also returns true if this process is not in them.
 func (c *cgroups) shared(self int, ours func(pid int) bool) bool {
 	for _, k := range []controller{c.memory, c.cpu} {
 		if k.dir == "" {

@@ -76,9 +76,9 @@ var hosts = map[string]map[string]string{
 func TestCgroups(t *testing.T) {
 	for name, files := range hosts {
 		c := findCgroups(testenv.Tree(t, files))
-		use := c.absolute() // as a recorder: before it asks for the limits
+		use := c.absolute() // like a recorder, before it asks for the limits
 		if use == nil {
-			t.Errorf("%s: nothing was found: %+v", name, c)
+			t.Errorf("%s: no counters: %+v", name, c)
 			continue
 		}
 		l := c.limits(Machine{CPUs: 64, Memory: 1 << 40})
@@ -101,14 +101,14 @@ func TestCgroups(t *testing.T) {
 			t.Errorf("%s: since now %+v", name, *again)
 		}
 		mine := func(pid int) bool { return pid == 1 || pid == 2 }
-		if got := c.shared(1, mine); got != (name == "container") { // where a process of another pid namespace is, too
+		if got := c.shared(1, mine); got != (name == "container") { // which also has a process of another pid namespace
 			t.Errorf("%s: shared %v", name, got)
 		}
 		if !c.shared(1, func(pid int) bool { return pid == 9 }) {
 			t.Errorf("%s: not shared with others", name)
 		}
 		if !c.shared(2, func(int) bool { return true }) && name != "v2" {
-			t.Errorf("%s: its own where it is not in it", name)
+			t.Errorf("%s: not shared, although this process is not in it", name)
 		}
 	}
 }

@@ -12,7 +12,7 @@ func (c *cgroups) begin() {
 	}
 }
 
-// use returns the counters since the start of the run, or nil if none can be read. It omits
+// use returns the counters since the start of the run, or nil if they cannot be read. It omits
 // counters of the whole machine.
 func (c *cgroups) use() *CgroupUse {
 	u := c.absolute()

@@ -27,8 +27,8 @@ type gpus struct {
 	latest map[int]gpuState
 	sums   map[int]*gpuSum
 	every  time.Duration // interval between reports
-	silent bool          // no more reports will come
-	heard  chan struct{} // closed after the first report, or if there will be none
+	silent bool          // there will be no more reports
+	ready  chan struct{} // closed after the first report, or if no report will come
 	once   sync.Once
 	stop   func() (cost float64) // ends the tool and returns its processor time; nil: no tool
 }
@@ -47,7 +47,7 @@ const maxGPUs = 256
 
 // watchGPUs starts a tool. env is the program's environment, which selects its GPUs.
 func watchGPUs(env []string) *gpus {
-	g := &gpus{latest: map[int]gpuState{}, sums: map[int]*gpuSum{}, heard: make(chan struct{})}
+	g := &gpus{latest: map[int]gpuState{}, sums: map[int]*gpuSum{}, ready: make(chan struct{})}
 	vars := func(name string) (string, bool) { return variable(env, name) }
 	if path, err := exec.LookPath("nvidia-smi"); err == nil {
 		if allowed, some := visible(vars, "CUDA_VISIBLE_DEVICES"); some {
@@ -60,7 +60,7 @@ func watchGPUs(env []string) *gpus {
 			return g
 		}
 	}
-	g.answered()
+	g.markReady()
 	return g
 }
 
@@ -82,29 +82,29 @@ func visible(vars func(string) (string, bool), names ...string) (allowed func(gp
 		if !ok {
 			continue
 		}
-		var words []string
+		var ids []string
 		for w := range strings.SplitSeq(list, ",") {
 			w = strings.TrimSpace(w)
-			if w == "" || strings.HasPrefix(w, "-") || w == "NoDevFiles" || len(words) == maxGPUs {
+			if w == "" || strings.HasPrefix(w, "-") || w == "NoDevFiles" || len(ids) == maxGPUs {
 				break
 			}
-			words = append(words, w)
+			ids = append(ids, w)
 		}
 		return func(s gpuState) bool {
-			return slices.ContainsFunc(words, func(w string) bool {
+			return slices.ContainsFunc(ids, func(w string) bool {
 				if n, err := strconv.Atoi(w); err == nil {
 					return n == s.Index
 				}
 				// A part of a GPU has an ID that samples lack: all GPUs may be meant.
 				return strings.HasPrefix(s.id, w) || strings.HasPrefix(w, "MIG-")
 			})
-		}, len(words) > 0
+		}, len(ids) > 0
 	}
 	return func(gpuState) bool { return true }, true
 }
 
-// answered marks the first report as received or impossible.
-func (g *gpus) answered() { g.once.Do(func() { close(g.heard) }) }
+// markReady marks the first report as received or impossible.
+func (g *gpus) markReady() { g.once.Do(func() { close(g.ready) }) }
 
 // take records a report on all GPUs or on one. again reports whether they were known before.
 func (g *gpus) take(states []gpuState, at time.Time) (again bool) {
@@ -130,7 +130,7 @@ func (g *gpus) take(states []gpuState, at time.Time) (again bool) {
 // add counts the use of a GPU between two reports, for at most holds, as the second one
 // reports it: tools report the time before the query.
 func (u *gpuSum) add(s GPUSample, at time.Time, holds time.Duration) {
-	seconds := min(max(1e-3, at.Sub(u.last).Seconds()), holds.Seconds()) // nearly none for the first report
+	seconds := min(max(1e-3, at.Sub(u.last).Seconds()), holds.Seconds()) // almost 0 for the first report
 	u.last = at
 	if !s.Unknown {
 		u.busy[int(s.Utilisation+0.5)] += seconds
@@ -171,8 +171,8 @@ func (g *gpus) pace(every time.Duration) {
 	g.every = every
 }
 
-// hush records that no more reports will come.
-func (g *gpus) hush() {
+// silence records that there will be no more reports.
+func (g *gpus) silence() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.silent = true
@@ -191,7 +191,7 @@ func (g *gpus) sorted() []gpuState {
 
 // uses returns the use of the GPUs over the run. It includes a GPU's description if the
 // header lacks it.
-func (g *gpus) uses(told *Machine) (out []GPUUse) {
+func (g *gpus) uses(header *Machine) (out []GPUUse) {
 	for _, s := range g.sorted() {
 		g.mu.Lock()
 		u := *g.sums[s.Index]
@@ -209,7 +209,7 @@ func (g *gpus) uses(told *Machine) (out []GPUUse) {
 			below += seconds
 		}
 		use.Mean = math.Round(use.Mean*100) / 100
-		if !told.hasGPU(s.Index) {
+		if !header.hasGPU(s.Index) {
 			use.GPU = &s.GPU
 		}
 		out = append(out, use)

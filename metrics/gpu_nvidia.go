@@ -37,7 +37,7 @@ type nvidia struct {
 func (g *gpus) followNvidia(path string, allowed func(gpuState) bool) {
 	n := &nvidia{gpus: g, path: path, allowed: allowed}
 	if n.start(nvidiaEvery) != nil {
-		g.answered()
+		g.markReady()
 		return
 	}
 	over, done := make(chan struct{}), make(chan struct{})
@@ -48,8 +48,8 @@ func (g *gpus) followNvidia(path string, allowed func(gpuState) bool) {
 	}
 	go func() {
 		n.follow(over)
-		g.hush()
-		g.answered()
+		g.silence()
+		g.markReady()
 		close(done)
 	}()
 }
@@ -124,7 +124,7 @@ func (g *gpus) readNvidia(lines *bufio.Reader, allowed func(gpuState) bool) {
 		}
 		if s, ok := parseNvidia(string(line)); ok && !long && allowed(s) {
 			if g.take([]gpuState{s}, time.Now()) { // all GPUs have been reported
-				g.answered()
+				g.markReady()
 			}
 		}
 	}

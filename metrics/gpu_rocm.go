@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// rocmWords are the arguments of rocm-smi. It has no continuous mode, so it is started
+// rocmArgs are the arguments of rocm-smi. It has no continuous mode, so it is started
 // repeatedly.
-var rocmWords = []string{"--showuse", "--showmeminfo", "vram", "--showpower", "--showproductname", "--showuniqueid", "--showdriverversion", "--json"}
+var rocmArgs = []string{"--showuse", "--showmeminfo", "vram", "--showpower", "--showproductname", "--showuniqueid", "--showdriverversion", "--json"}
 
 // The minimum interval between starts of rocm-smi, its maximum duration, and its maximum
 // output in bytes.
@@ -37,7 +37,7 @@ func (g *gpus) pollROCm(path string, allowed func(gpuState) bool) {
 	}
 	go func() {
 		defer close(done)
-		defer g.hush()
+		defer g.silence()
 		for failed := 0; ; {
 			began := time.Now()
 			states, cost := g.askROCm(ctx, path)
@@ -54,7 +54,7 @@ func (g *gpus) pollROCm(path string, allowed func(gpuState) bool) {
 				g.pace(wait + time.Since(began))
 			}
 			g.take(mine, time.Now())
-			g.answered()
+			g.markReady()
 			if failed == maxFailed {
 				return
 			}
@@ -71,7 +71,7 @@ func (g *gpus) pollROCm(path string, allowed func(gpuState) bool) {
 func (g *gpus) askROCm(ctx context.Context, path string) ([]gpuState, float64) {
 	ctx, cancel := context.WithTimeout(ctx, rocmLongest)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, rocmWords...)
+	cmd := exec.CommandContext(ctx, path, rocmArgs...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second

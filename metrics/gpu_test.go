@@ -89,25 +89,25 @@ func TestGPUUse(t *testing.T) {
 	}
 }
 
-// TestGPUAnswersHold: a tool's report expires if no further one follows.
-func TestGPUAnswersHold(t *testing.T) {
+// TestGPUReportsExpire: a tool's report expires if no further one follows.
+func TestGPUReportsExpire(t *testing.T) {
 	g := &gpus{latest: map[int]gpuState{}, sums: map[int]*gpuSum{}}
 	at := time.Now()
 	after := func(d time.Duration) int { return len(g.samples(at.Add(d))) }
 	g.pace(time.Second)
 	g.take([]gpuState{{now: GPUSample{Utilisation: 100, Power: 700}}}, at)
 	if after(8*time.Second) != 1 || after(9*time.Second) != 0 {
-		t.Error("an answer of a tool that answers every second holds for 8 s")
+		t.Error("a report of a tool with an interval of a second is valid for 8 s")
 	}
 	if g.pace(time.Minute); after(3*time.Minute) != 1 {
-		t.Error("one of a tool that answers every minute holds for three")
+		t.Error("a report of a tool with an interval of a minute is valid for 3 min")
 	}
 	g.take([]gpuState{{now: GPUSample{Utilisation: 100, Power: 700}}}, at.Add(10*time.Hour))
 	if u := g.uses(&Machine{}); u[0].Energy > 700*185+1 {
-		t.Errorf("%g J; want those of the time that is known", u[0].Energy)
+		t.Errorf("%g J; want those of the measured time", u[0].Energy)
 	}
-	if g.hush(); after(10*time.Hour) != 0 || len(g.list()) != 1 {
-		t.Error("of a tool that has ended no answer holds, and what the GPU is stays known")
+	if g.silence(); after(10*time.Hour) != 0 || len(g.list()) != 1 {
+		t.Error("after the end of the tool, want no samples, and the descriptions of GPUs")
 	}
 }
 
@@ -145,7 +145,7 @@ func TestMeasureGPUs(t *testing.T) {
 			for _, g := range r.Header.Machine.GPUs {
 				got += itoa(g.Index)
 			}
-			if uses := r.Footer.GPUs; got != c.gpus || len(uses) != len(c.gpus) || run.Unkept != nil {
+			if uses := r.Footer.GPUs; got != c.gpus || len(uses) != len(c.gpus) || run.RecordErr != nil {
 				t.Fatalf("GPUs %q, used %+v; want %q", got, uses, c.gpus)
 			}
 			if c.gpus != "" && ((r.Footer.GPUs[0].Memory == 0 && c.gpus != "01") || r.Samples[len(r.Samples)-1].GPUs == nil) {
@@ -155,17 +155,17 @@ func TestMeasureGPUs(t *testing.T) {
 	}
 }
 
-// TestMeasureGPUsThatAreToldLate: if a tool reports after the header was written, the footer
+// TestMeasureLateGPUs: if a tool reports after the header was written, the footer
 // has its data, and so do readers of the record.
-func TestMeasureGPUsThatAreToldLate(t *testing.T) {
-	begun, told := filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "told")
-	tool(t, "nvidia-smi", "until [ -e "+begun+" ]; do sleep 0.1; done; echo '0, GPU-a, NVIDIA H200, 143771, 570.1, [N/A], 1024, 120.50'; : >"+told+"; exec sleep 100")
-	r, run := measured(t, "until [ -s run.jsonl ]; do sleep 0.1; done; : >"+begun+"; until [ -e "+told+" ]; do sleep 0.1; done; sleep 1")
+func TestMeasureLateGPUs(t *testing.T) {
+	begun, reported := filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "reported")
+	tool(t, "nvidia-smi", "until [ -e "+begun+" ]; do sleep 0.1; done; echo '0, GPU-a, NVIDIA H200, 143771, 570.1, [N/A], 1024, 120.50'; : >"+reported+"; exec sleep 100")
+	r, run := measured(t, "until [ -s run.jsonl ]; do sleep 0.1; done; : >"+begun+"; until [ -e "+reported+" ]; do sleep 0.1; done; sleep 1")
 	if len(run.Footer.GPUs) != 1 || !run.Footer.GPUs[0].Unknown || !r.Footer.GPUs[0].Unknown {
 		t.Fatalf("%+v; want one GPU whose utilisation is unknown", run.Footer.GPUs)
 	}
 	if g := r.Header.Machine.GPUs; len(g) != 1 || g[0] != (GPU{0, "NVIDIA H200", 143771 << 20, "570.1"}) {
-		t.Errorf("the record says %+v", g)
+		t.Errorf("the record has %+v", g)
 	}
 }
 
@@ -191,10 +191,10 @@ func TestMeasureWithoutGPUsTool(t *testing.T) {
 	})
 }
 
-// TestROCmThatHangs: processes that the tool started end with it, and are not counted for
+// TestROCmHangs: processes that the tool started end with it, and are not counted for
 // the run.
-func TestROCmThatHangs(t *testing.T) {
-	children = newFamily()
+func TestROCmHangs(t *testing.T) {
+	children = newReaper()
 	children.adopt()
 	file := filepath.Join(t.TempDir(), "pid")
 	tool(t, "rocm-smi", "sleep 300 & echo $! >"+file+".new; mv "+file+".new "+file+"; wait")
@@ -219,7 +219,7 @@ func TestROCmThatHangs(t *testing.T) {
 	<-asked
 	pid, err := strconv.Atoi(strings.TrimSpace(string(must(t, file))))
 	testenv.Check(t, err)
-	left := tree.look(false)
+	left := tree.scan(false)
 	for n := 0; n < 500 && syscall.Kill(pid, 0) == nil; n++ {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -254,8 +254,8 @@ func FuzzGPUTools(f *testing.F) {
 	})
 }
 
-// TestProblemIsAskedAtTheEnd: Problem is called when the program has ended, not when the
-// tools have, which may be after a time limit that the program kept.
+// TestProblemIsAskedAtTheEnd: Problem is called when the program has ended. The tools may end
+// later, after a time limit that the program kept.
 func TestProblemIsAskedAtTheEnd(t *testing.T) {
 	pid := filepath.Join(t.TempDir(), "pid")
 	tool(t, "nvidia-smi", "echo $$ >"+pid+"; while :; do echo '0, GPU-a, NVIDIA H200, 143771, 570.1, 7, 1024, 120.50'; sleep 0.1; done")
@@ -264,14 +264,14 @@ func TestProblemIsAskedAtTheEnd(t *testing.T) {
 		b, _ := os.ReadFile(pid)
 		n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
 		measured = n > 0 && syscall.Kill(n, 0) == nil
-		return "its time was over"
+		return "time limit"
 	}
 	run, err := Measure(t.Context(), exec.Command("sh", "-c", "until [ -s "+pid+" ]; do sleep 0.05; done"), Options{File: filepath.Join(t.TempDir(), "r.jsonl"), Problem: problem})
-	if err != nil || !measured || run.Footer.Problem != "its time was over" {
-		t.Errorf("the tool went on when it was asked: %v; %+v, %v", measured, run.Footer, err)
+	if err != nil || !measured || run.Footer.Problem != "time limit" {
+		t.Errorf("measured %v; %+v, %v", measured, run.Footer, err)
 	}
 	run, err = Measure(t.Context(), exec.Command("/no/such"), Options{File: filepath.Join(t.TempDir(), "r.jsonl"), Problem: problem})
-	if err == nil || run.Footer.Problem != "its time was over" {
-		t.Errorf("of a program that did not start: %+v, %v", run.Footer, err)
+	if err == nil || run.Footer.Problem != "time limit" {
+		t.Errorf("a program that did not start: %+v, %v", run.Footer, err)
 	}
 }

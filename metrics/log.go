@@ -17,13 +17,13 @@ import (
 // system may be slow, shared or hanging, and no run waits for it. The first error ends the
 // writing, not the run.
 type log struct {
-	name   string
-	text   []byte // not passed to the writer yet
-	err    error  // why nothing is written
-	left   int    // number of dropped samples
-	handed time.Time
-	lines  chan []byte // to the writer; nil: there is none
-	wrote  chan error  // the writer's result after lines is closed
+	name    string
+	text    []byte // not yet passed to the writer
+	err     error  // why nothing is written
+	dropped int    // number of dropped samples
+	flushed time.Time
+	lines   chan []byte // to the writer; nil: there is none
+	wrote   chan error  // the writer's result after lines is closed
 }
 
 // open creates the file.
@@ -36,7 +36,7 @@ func (l *log) open(file string) {
 		return
 	}
 	l.name, l.lines, l.wrote = file, make(chan []byte, 1), make(chan error, 1)
-	go func() { l.wrote <- keep(f, file, l.lines) }()
+	go func() { l.wrote <- writeLines(f, file, l.lines) }()
 }
 
 // create creates a record file. It replaces only records and never blocks on a pipe. An
@@ -85,7 +85,7 @@ func empty(file string) (*os.File, error) {
 	_, err = retry(func() (int, error) { return 0, unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		f.Close()
-		return nil, fmt.Errorf("another run writes %s: give each a file of its own", file)
+		return nil, fmt.Errorf("another run writes to %s: each run needs its own file", file)
 	}
 	if err := f.Truncate(0); err != nil {
 		f.Close()
@@ -120,8 +120,8 @@ func replaceable(file string, fi fs.FileInfo) error {
 // headerHead is the start of every record that hpcc writes.
 const headerHead = `{"kind":"header",`
 
-// keep writes the lines and returns why the file of that name is incomplete.
-func keep(f *os.File, name string, lines <-chan []byte) (err error) {
+// writeLines writes the lines and returns why the file of that name is incomplete.
+func writeLines(f *os.File, name string, lines <-chan []byte) (err error) {
 	for text := range lines {
 		if err == nil {
 			_, err = f.Write(text)
@@ -145,9 +145,9 @@ func replaced(f *os.File, name string) error {
 	now, err := os.Stat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s was taken away while the program ran", name)
+		return fmt.Errorf("%s was removed while the program ran", name)
 	case err == nil && !os.SameFile(own, now):
-		return fmt.Errorf("%s is another run's by now: each needs a file of its own", name)
+		return fmt.Errorf("%s was replaced by another run: each run needs its own file", name)
 	}
 	return err
 }
@@ -173,8 +173,8 @@ func (l *log) first(v any) {
 	l.text = append(l.text, rest...)
 }
 
-// Lines are written at this many bytes, and samples are dropped at maxBehind if the writer
-// does not take them.
+// maxUnwritten is the number of bytes from which lines are written, and maxBehind the number
+// from which samples are dropped, because the writer does not accept them.
 const (
 	maxUnwritten = 64 << 10
 	maxBehind    = 1 << 20
@@ -182,13 +182,13 @@ const (
 
 // due reports whether lines of a run of that age should be written. The file may be watched.
 func (l *log) due(running time.Duration) bool {
-	return len(l.text) > maxUnwritten || time.Since(l.handed) > min(max(running/2, time.Second), longPause)
+	return len(l.text) > maxUnwritten || time.Since(l.flushed) > min(max(running/2, time.Second), longPause)
 }
 
 // sample adds a sample, unless the writer is too far behind.
 func (l *log) sample(s *Sample) {
 	if len(l.text) > maxBehind {
-		l.left++
+		l.dropped++
 		return
 	}
 	l.add(s)
@@ -196,7 +196,7 @@ func (l *log) sample(s *Sample) {
 
 // flush passes the lines to the writer once earlier ones are written.
 func (l *log) flush() {
-	l.handed = time.Now()
+	l.flushed = time.Now()
 	if l.lines == nil || len(l.text) == 0 {
 		return
 	}
@@ -213,8 +213,8 @@ const writeGrace = 5 * time.Second
 // close returns why the file is incomplete.
 func (l *log) close() error {
 	err := l.finish()
-	if err == nil && l.left > 0 {
-		err = fmt.Errorf("samples that were left out while %s took nothing: %d", l.name, l.left)
+	if err == nil && l.dropped > 0 {
+		err = fmt.Errorf("%d samples were dropped because writing to %s was slow", l.dropped, l.name)
 	}
 	return unwritten(err)
 }
@@ -234,7 +234,7 @@ func (l *log) finish() error {
 	select {
 	case l.lines <- l.text:
 	case <-late:
-		return fmt.Errorf("%s took nothing for %v", l.name, writeGrace)
+		return fmt.Errorf("%s accepted no data for %v", l.name, writeGrace)
 	}
 	close(l.lines)
 	select {

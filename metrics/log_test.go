@@ -39,9 +39,9 @@ func stoppedTerminal(t *testing.T) string {
 	return file
 }
 
-// TestMeasureWhereNothingIsTaken: a run ends with its program even if the record's file
+// TestMeasureHangingFile: a run ends with its program even if the record's file
 // system hangs.
-func TestMeasureWhereNothingIsTaken(t *testing.T) {
+func TestMeasureHangingFile(t *testing.T) {
 	file := stoppedTerminal(t)
 	over := make(chan Run)
 	go func() {
@@ -50,17 +50,17 @@ func TestMeasureWhereNothingIsTaken(t *testing.T) {
 	}()
 	select {
 	case run := <-over:
-		if !run.OK() || run.Unkept == nil || !strings.Contains(run.Unkept.Error(), file) || run.Footer == nil {
-			t.Errorf("%+v; want a program that ended well, and what was not kept", run)
+		if !run.OK() || run.RecordErr == nil || !strings.Contains(run.RecordErr.Error(), file) || run.Footer == nil {
+			t.Errorf("%+v; want a successful program and the error of its record", run)
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("the run waits for its record")
 	}
 }
 
-// TestMeasurePassesNothingOnAfterwards: a signal after the program was waited for is not
+// TestMeasureNoSignalsAfterEnd: a signal after the program was waited for is not
 // sent to a process that reuses its pid.
-func TestMeasurePassesNothingOnAfterwards(t *testing.T) {
+func TestMeasureNoSignalsAfterEnd(t *testing.T) {
 	own := make(chan os.Signal, 1)
 	signal.Notify(own, syscall.SIGUSR1)
 	defer signal.Stop(own)
@@ -70,7 +70,7 @@ func TestMeasurePassesNothingOnAfterwards(t *testing.T) {
 	problem := func() string {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGUSR1)
 		<-own
-		time.Sleep(50 * time.Millisecond) // for who would pass it on
+		time.Sleep(50 * time.Millisecond) // time to forward it
 		return ""
 	}
 	_, err := Measure(t.Context(), cmd, Options{File: filepath.Join(dir, "run.jsonl"), Problem: problem})
@@ -83,7 +83,7 @@ func TestMeasurePassesNothingOnAfterwards(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "got")); err == nil {
-		t.Error("the signal went to what the program left behind")
+		t.Error("the signal reached a process that the program left behind")
 	}
 }
 
@@ -99,24 +99,24 @@ func TestMeasureManyIntoOneFile(t *testing.T) {
 		l.add(Header{Kind: kindHeader, Version: recordVersion, Job: &JobOf{Task: i}})
 		l.flush()
 	}
-	told := 0
+	refused := 0
 	for i := range recs {
 		recs[i].out.add(Footer{Kind: kindFooter, Exit: i})
 		if err := recs[i].out.close(); err != nil {
-			told++
-			if !strings.Contains(err.Error(), "each needs a file of its own") {
+			refused++
+			if !strings.Contains(err.Error(), "each run needs its own file") {
 				t.Error(err)
 			}
 		}
 	}
 	r, err := ReadRecord(file, true)
-	if err != nil || r.Footer == nil || r.Footer.Exit != r.Header.Job.Task || told != ranks-1 {
-		t.Errorf("%+v, %v; %d of %d were told", r, err, told, ranks)
+	if err != nil || r.Footer == nil || r.Footer.Exit != r.Header.Job.Task || refused != ranks-1 {
+		t.Errorf("%+v, %v; %d of %d had an error", r, err, refused, ranks)
 	}
 }
 
-// TestLogWritesOver: a replaced record keeps its permissions and location.
-func TestLogWritesOver(t *testing.T) {
+// TestLogReplaces: a replaced record keeps its permissions and location.
+func TestLogReplaces(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "run.jsonl"), filepath.Join(dir, "link")
 	testenv.Check(t, os.WriteFile(file, []byte(head), 0o600))
@@ -150,16 +150,16 @@ func TestLogLeavesOutputAlone(t *testing.T) {
 	}
 }
 
-// TestLogThatStays: if a record cannot be removed, for example in a foreign directory, a
+// TestLogNotRemovable: if a record cannot be removed, for example in a foreign directory, a
 // second run does not touch it until the first has ended.
-func TestLogThatStays(t *testing.T) {
+func TestLogNotRemovable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
 	testenv.Check(t, os.WriteFile(file, []byte(head), 0o600))
 	first, err := empty(file)
 	testenv.Check(t, err)
 	_, err = first.WriteString("mine")
 	testenv.Check(t, err)
-	if _, err := empty(file); err == nil || !strings.Contains(err.Error(), "give each a file of its own") {
+	if _, err := empty(file); err == nil || !strings.Contains(err.Error(), "each run needs its own file") {
 		t.Errorf("a second one: %v", err)
 	}
 	if b, _ := os.ReadFile(file); string(b) != "mine" {
@@ -174,8 +174,8 @@ func TestLogThatStays(t *testing.T) {
 	}
 }
 
-// TestLogTellsOfSamples: dropped samples are reported.
-func TestLogTellsOfSamples(t *testing.T) {
+// TestLogReportsDroppedSamples: dropped samples are reported.
+func TestLogReportsDroppedSamples(t *testing.T) {
 	l := &log{name: "run.jsonl", lines: make(chan []byte), wrote: make(chan error, 1), text: make([]byte, maxBehind+1)}
 	for range 3 {
 		l.sample(&Sample{})
@@ -185,7 +185,7 @@ func TestLogTellsOfSamples(t *testing.T) {
 		}
 		l.wrote <- nil
 	}()
-	if err := l.close(); err == nil || !strings.Contains(err.Error(), "run.jsonl took nothing: 3") {
-		t.Errorf("%v; want that three were left out", err)
+	if err := l.close(); err == nil || !strings.Contains(err.Error(), "3 samples were dropped because writing to run.jsonl was slow") {
+		t.Errorf("%v; want three dropped samples", err)
 	}
 }

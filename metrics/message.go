@@ -37,14 +37,14 @@ func message(h Header, f Footer, most int) []byte {
 // message knows the job, so the job goes before measurements.
 var leastFirst = []func(*Header, *Footer){
 	func(h *Header, f *Footer) { h.Unknown, f.Unknown = nil, nil },
-	func(h *Header, _ *Footer) { h.Command = shortWords(h.Command, 400) },
+	func(h *Header, _ *Footer) { h.Command = shortArgs(h.Command, 400) },
 	func(h *Header, _ *Footer) { h.Job = nil },
 	func(h *Header, f *Footer) {
 		m := &h.Machine
 		m.Host, m.CPU, m.Kernel = cut(m.Host, 64), cut(m.CPU, 64), cut(m.Kernel, 64)
 		h.Limits.CgroupPath, h.Image, f.Problem = "", cut(h.Image, 128), cut(f.Problem, 256)
 	},
-	func(h *Header, _ *Footer) { h.Command = shortWords(h.Command, 80) },
+	func(h *Header, _ *Footer) { h.Command = shortArgs(h.Command, 80) },
 	func(h *Header, _ *Footer) {
 		list := make([]GPU, len(h.Machine.GPUs))
 		for i, g := range h.Machine.GPUs {
@@ -66,7 +66,7 @@ func bare(h *Header, f *Footer) (Header, Footer) {
 	least := Header{Kind: h.Kind, Version: h.Version, Start: h.Start, Digest: plain(h.Digest, 71), Asked: h.Asked,
 		Machine: Machine{Host: plain(m.Host, 64), Architecture: plain(m.Architecture, 16), CPUs: m.CPUs, Memory: m.Memory, Kernel: plain(m.Kernel, 32)},
 		Limits:  Limits{CPUs: h.Limits.CPUs, Memory: h.Limits.Memory, Cgroup: plain(h.Limits.Cgroup, 2), Shared: h.Limits.Shared}}
-	for _, w := range shortWords(h.Command, 40) {
+	for _, w := range shortArgs(h.Command, 40) {
 		least.Command = append(least.Command, plain(w, 40))
 	}
 	foot := *f
@@ -92,13 +92,13 @@ func cut(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "")
 }
 
-// shortWords returns the first arguments that fit into most bytes, with a mark if some are
+// shortArgs returns the first arguments that fit into most bytes, with an ellipsis if some are
 // missing.
-func shortWords(words []string, most int) []string {
-	for i, w := range words {
+func shortArgs(args []string, most int) []string {
+	for i, w := range args {
 		if most -= len(w) + 3; most < 0 {
-			return append(append([]string{}, words[:i]...), cut(w, max(0, most+len(w)))+"…")
+			return append(append([]string{}, args[:i]...), cut(w, max(0, most+len(w)))+"…")
 		}
 	}
-	return words
+	return args
 }

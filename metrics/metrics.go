@@ -29,40 +29,39 @@ type Run struct {
 	Signal string `json:"signal,omitempty"`
 	Usage  Usage  `json:"usage"`
 
-	// Footer is the end of the record, if one was made. Unkept is the reason why its file is
-	// incomplete.
-	Footer *Footer `json:"-"`
-	Unkept error   `json:"-"`
+	// Footer is the end of the record, if one was made. RecordErr is the reason why its file
+	// is incomplete.
+	Footer    *Footer `json:"-"`
+	RecordErr error   `json:"-"`
 }
 
 // Options control what [Measure] does besides running the program. The zero value only uses
 // the kernel's own counters.
 type Options struct {
-	// File is the record's file; empty: none. Only an existing record is overwritten. The
-	// program runs even if the file cannot be written: see [Run].
+	// File is the file to write the record to, or empty. An existing file is overwritten only
+	// if it is a record. The program runs even if the file cannot be written: see [Run].
 	File string
 	// Header holds the caller's part: Hpcc, Image, Digest, Config, Job, Asked, and Command if
 	// it is not the process's own. Measure fills in the rest.
 	Header Header
-	// Kin are environment variables, NAME=VALUE. Processes of this user with all of them also
-	// belong to the run, such as those that Slurm starts for srun. They are only sampled.
-	Kin []string
-	// Deaf disables forwarding of signals, because their sender also sends them to the
-	// program.
-	Deaf bool
-	// Begun, unless nil, is called with the started run. Its Unkept is the reason if there
-	// will be no record.
-	Begun func(Run)
-	// Told, unless nil, is called with the header and the current footer: at the start,
+	// Related holds environment variables, NAME=VALUE. Processes of this user with all of them
+	// also belong to the run, such as those that Slurm starts for srun. They are only sampled.
+	Related []string
+	// NoForward disables the forwarding of signals that their sender also sends to the program.
+	NoForward bool
+	// Started, unless nil, is called with the started run. Its RecordErr is set if there will
+	// be no record.
+	Started func(Run)
+	// Progress, unless nil, is called with the header and the current footer: at the start,
 	// whenever samples are written, and at the end with the final footer. It must not modify
 	// them.
-	Told func(*Header, *Footer)
+	Progress func(*Header, *Footer)
 	// Problem, unless nil, is called when the program has ended or could not start. It
 	// returns why hpcc ended it, for the footer, or "".
 	Problem func() string
 }
 
-func (o *Options) records() bool { return o.File != "" || o.Told != nil }
+func (o *Options) records() bool { return o.File != "" || o.Progress != nil }
 
 func (o *Options) problem() string {
 	if o.Problem == nil {
@@ -108,7 +107,7 @@ func (r *Run) Status() int {
 // meanwhile, or in this process's own group while programs have others.
 func Measure(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
 	signals := catch()
-	defer signals.drop()
+	defer signals.close()
 	r := Run{Command: cmd.Args, Start: time.Now()}
 	r.Host, _ = os.Hostname()
 	var rec *recorder
@@ -125,15 +124,15 @@ func Measure(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
 		rec.end(&r, o.problem(), err)
 		return r, err
 	}
-	go signals.pass(cmd, o.Deaf)
-	if o.Begun != nil {
-		r.Unkept = rec.unkept()
-		o.Begun(r)
+	go signals.pass(cmd, o.NoForward)
+	if o.Started != nil {
+		r.RecordErr = rec.recordErr()
+		o.Started(r)
 	}
 	rec.watch(cmd)
 	err = cmd.Wait()
 	r.End = time.Now()
-	signals.rest()
+	signals.stop()
 	if cmd.ProcessState != nil {
 		r.take(cmd.ProcessState)
 	}

@@ -53,7 +53,7 @@ func TestMeasurePassesSignalsOn(t *testing.T) {
 		cmd := exec.Command("sh", "-c", fmt.Sprintf("trap 'exit 3' %d; echo; n=0; while [ $n -lt 200 ]; do n=$((n+1)); sleep 0.05; done", sig))
 		out, err := cmd.StdoutPipe()
 		testenv.Check(t, err)
-		r, err := Measure(t.Context(), cmd, Options{Begun: func(Run) {
+		r, err := Measure(t.Context(), cmd, Options{Started: func(Run) {
 			out.Read(make([]byte, 1)) // the trap is set
 			syscall.Kill(os.Getpid(), sig)
 			time.Sleep(10 * time.Millisecond)
@@ -79,7 +79,7 @@ func TestSignalNames(t *testing.T) {
 
 func TestMeasureSaysWhatDoesNotStart(t *testing.T) {
 	if _, err := Measure(t.Context(), exec.Command("/nonexistent/program"), Options{}); err == nil {
-		t.Error("a program that is not there was run")
+		t.Error("a missing program was run")
 	}
 }
 
@@ -108,12 +108,12 @@ func TestMeasureKeepsARecord(t *testing.T) {
 		if f == nil || f.Exit != test.exit || f.Signal != test.signal || !strings.HasPrefix(f.Problem, test.problem) || (f.Problem != "" && test.problem == "") || f.End.Before(r.Header.Start) {
 			t.Errorf("%s: footer %+v", test.name, f)
 		}
-		if run.Footer == nil || run.Unkept != nil || run.Footer.Exit != test.exit {
-			t.Errorf("%s: run.Footer %+v, unkept %v", test.name, run.Footer, run.Unkept)
+		if run.Footer == nil || run.RecordErr != nil || run.Footer.Exit != test.exit {
+			t.Errorf("%s: run.Footer %+v, unkept %v", test.name, run.Footer, run.RecordErr)
 		}
 	}
 	r, err := Measure(t.Context(), exec.Command("true"), Options{File: "/nonexistent/dir/run.jsonl"})
-	if err != nil || !r.OK() || r.Footer == nil || r.Unkept == nil {
-		t.Errorf("without a place for its record: %+v, %v", r, err)
+	if err != nil || !r.OK() || r.Footer == nil || r.RecordErr == nil {
+		t.Errorf("with an invalid file: %+v, %v", r, err)
 	}
 }

@@ -23,9 +23,9 @@ const terminationLog = "/dev/termination-log"
 // the run. So some results survive if all of the container is killed at once, or the pod's
 // files are gone.
 func MeasurePod(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
-	words := &lastWords{file: terminationLog}
-	o.Deaf = underArgo()
-	o.Told = func(h *Header, f *Footer) { words.say(message(*h, *f, maxMessage)) }
+	last := &terminationMessage{file: terminationLog}
+	o.NoForward = underArgo()
+	o.Progress = func(h *Header, f *Footer) { last.write(message(*h, *f, maxMessage)) }
 	return Measure(ctx, cmd, o)
 }
 
@@ -37,16 +37,16 @@ func underArgo() bool {
 	return err == nil && path.Base(string(first)) == "argoexec"
 }
 
-// lastWords writes a container's termination message. If the program writes one itself, that
-// stays.
-type lastWords struct {
-	file string // "" after the file was handed over
-	said []byte
+// A terminationMessage writes a container's termination message. It does not replace a message
+// of the program.
+type terminationMessage struct {
+	file    string // "" after the file was handed over
+	written []byte
 }
 
-// say replaces the text. It writes once, padded to the previous length, because this process
+// write replaces the text. It writes once, padded to the previous length, because this process
 // may be killed at any time.
-func (l *lastWords) say(text []byte) {
+func (l *terminationMessage) write(text []byte) {
 	if l.file == "" || len(text) == 0 {
 		return
 	}
@@ -61,18 +61,18 @@ func (l *lastWords) say(text []byte) {
 		l.file = ""
 		return
 	}
-	if n := len(l.said) - len(text); n > 0 {
+	if n := len(l.written) - len(text); n > 0 {
 		text = append(text[:len(text):len(text)], bytes.Repeat([]byte{'\n'}, n)...)
 	}
 	if n, err := f.WriteAt(text, 0); err != nil {
 		text = text[:n]
 	}
-	l.said = text
+	l.written = text
 }
 
 // ours reports whether the file holds the last written text.
-func (l *lastWords) ours(f *os.File) bool {
-	now := make([]byte, len(l.said)+1)
+func (l *terminationMessage) ours(f *os.File) bool {
+	now := make([]byte, len(l.written)+1)
 	n, err := io.ReadFull(f, now)
-	return (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) && bytes.Equal(now[:n], l.said)
+	return (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) && bytes.Equal(now[:n], l.written)
 }

@@ -108,7 +108,7 @@ func TestUnwanted(t *testing.T) {
 		t.Errorf("%v; want a bound", err)
 	}
 	if r, err = readRecord(strings.NewReader(head+much+foot), false); err != nil || r.Footer == nil {
-		t.Errorf("%v; want what is wanted of it", err)
+		t.Errorf("%v; want no error without samples", err)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestWildNumbers(t *testing.T) {
 		t.Fatalf("%+v, %v; %+v, %v", r, err, tail, terr)
 	}
 	if r.Footer.Exit != -1 {
-		t.Errorf("it exited with %d", r.Footer.Exit)
+		t.Errorf("exit status %d", r.Footer.Exit)
 	}
 	r.Footer.Exit, tail.Footer.Exit = 0, 0
 	for _, v := range []any{r.Header, r.Samples, r.Footer, tail.Header, tail.Samples, tail.Footer} {
@@ -176,7 +176,7 @@ func FuzzReadRecord(f *testing.F) {
 		b, err := json.Marshal(r.Header)
 		testenv.Check(t, err)
 		if _, err := readRecord(strings.NewReader(string(b)), true); err != nil {
-			t.Errorf("what was read and written is not read: %v\n%s", err, b)
+			t.Errorf("cannot read the written record: %v\n%s", err, b)
 		}
 	})
 }

@@ -12,27 +12,27 @@ import (
 
 // A recorder writes the record of one run. A nil recorder writes none.
 type recorder struct {
-	options  Options
-	header   Header
-	begun    bool // the header was written
-	over     bool // the run has ended
-	out      log
-	cgroups  *cgroups
-	stalls   stalls
-	network  network
-	gpus     *gpus
-	tree     *tree // nil until the program runs
-	start    time.Time
-	spent    float64 // processor time of this process before the run
-	shared   bool    // other processes are in the cgroups
-	limit    int64   // memory limit in bytes; 0: none
-	brink    brink
-	inherit  int64   // bytes: the kernel starts the program's largest resident set with this process's
-	looking  float64 // processor time of samples
-	samples  int
-	rssAsked int64 // sum of resident sets at the last query of proportional ones
-	last     Sample
-	most     peaks
+	options      Options
+	header       Header
+	begun        bool // the header was written
+	over         bool // the run has ended
+	out          log
+	cgroups      *cgroups
+	stalls       stalls
+	network      network
+	gpus         *gpus
+	tree         *tree // nil until the program runs
+	start        time.Time
+	spent        float64 // processor time of this process before the run
+	shared       bool    // other processes are in the cgroups
+	limit        int64   // memory limit in bytes; 0: none
+	guard        memoryGuard
+	inheritedRSS int64   // bytes: the kernel starts the program's largest resident set with this process's
+	sampling     float64 // processor time of taking samples
+	samples      int
+	rssAsked     int64 // sum of resident sets at the last query of proportional ones
+	last         Sample
+	most         peaks
 }
 
 // peaks are the maxima of samples.
@@ -41,7 +41,7 @@ type peaks struct {
 	processes, threads int
 }
 
-// headerWait is how long the header waits for the GPUs' tools.
+// headerWait is how long the header waits for the tools of GPUs.
 const headerWait = 2 * time.Second
 
 // newRecorder records the state before a run.
@@ -65,7 +65,7 @@ func newRecorder(cmd *exec.Cmd, r *Run, o Options) *recorder {
 	rec.gpus = watchGPUs(env)
 	rec.out.open(o.File)
 	b, _ := rec.network.read.read("/proc/self/status")
-	rec.inherit = (field(b, "VmHWM") << 10) * 9 / 8 // with a margin, because it may grow until the program starts
+	rec.inheritedRSS = (field(b, "VmHWM") << 10) * 9 / 8 // with a margin, because it may grow until the program starts
 	return rec
 }
 
@@ -82,8 +82,8 @@ func startedUs(pid int) bool {
 	return false
 }
 
-// unkept returns why the file will stay empty.
-func (rec *recorder) unkept() error {
+// recordErr returns why the file will stay empty.
+func (rec *recorder) recordErr() error {
 	if rec == nil {
 		return nil
 	}
@@ -99,39 +99,39 @@ func (rec *recorder) watch(cmd *exec.Cmd) {
 	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
 		group = pid
 	}
-	rec.tree = newTree(pid, group, rec.options.Kin)
+	rec.tree = newTree(pid, group, rec.options.Related)
 	ended := make(chan struct{})
 	go func() { // leaves the status to cmd.Wait
 		_, _ = retry(func() (int, error) { return 0, unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) })
 		close(ended)
 	}()
 	rec.describe()
-	rec.brink.watch(rec.cgroups)
-	defer rec.brink.end()
+	rec.guard.watch(rec.cgroups)
+	defer rec.guard.end()
 	header := time.NewTimer(headerWait)
 	defer header.Stop()
-	heard := rec.gpus.heard
+	ready := rec.gpus.ready
 	next := time.NewTimer(0)
 	defer next.Stop()
 	for {
 		select {
 		case <-ended:
-			rec.look()
+			rec.sample()
 			return
-		case <-heard:
-			heard = nil
+		case <-ready:
+			ready = nil
 			rec.writeHeader()
 		case <-header.C:
 			rec.writeHeader()
 		case <-next.C:
-			if rec.brink.near() {
-				next.Reset(heldPause)
+			if rec.guard.near() {
+				next.Reset(postponePause)
 				continue
 			}
 			before := ownTime()
-			rec.look()
-			rec.looking += ownTime() - before
-			next.Reset(pause(time.Since(rec.start), rec.looking))
+			rec.sample()
+			rec.sampling += ownTime() - before
+			next.Reset(pause(time.Since(rec.start), rec.sampling))
 		}
 	}
 }
@@ -146,14 +146,14 @@ const (
 	allowance  = 0.01 // seconds
 )
 
-// pause returns the time until the next sample, given the processor time of all samples so
-// far in seconds.
-func pause(running time.Duration, looking float64) time.Duration {
+// pause returns the time until the next sample. sampling is the processor time of all samples so
+// far, in seconds.
+func pause(running time.Duration, sampling float64) time.Duration {
 	p := min(max(running/20, firstPause), longPause)
 	if running > 24*time.Hour {
 		p = dayPause
 	}
-	earliest := time.Duration((looking - allowance) / share * float64(time.Second))
+	earliest := time.Duration((sampling - allowance) / share * float64(time.Second))
 	return max(p, earliest-running)
 }
 
@@ -190,10 +190,10 @@ func (rec *recorder) writeHeader() {
 // write writes the collected lines.
 func (rec *recorder) write() {
 	rec.out.flush()
-	if rec.options.Told != nil && !rec.over {
+	if rec.options.Progress != nil && !rec.over {
 		now := &Run{Start: rec.start, End: time.Now()}
 		now.Usage = Usage{User: rec.last.CPU - rec.last.System, System: rec.last.System}
-		rec.options.Told(&rec.header, rec.footer(now))
+		rec.options.Progress(&rec.header, rec.footer(now))
 	}
 }
 
@@ -201,16 +201,16 @@ func (rec *recorder) write() {
 // expensive. There is an additional one whenever memory has grown.
 const pssEvery = 10
 
-// look takes a sample.
-func (rec *recorder) look() {
-	c := rec.tree.look(rec.samples%pssEvery == pssEvery-1)
+// sample takes a sample.
+func (rec *recorder) sample() {
+	c := rec.tree.scan(rec.samples%pssEvery == pssEvery-1)
 	if c.pss == 0 && c.rss > rec.rssAsked+rec.rssAsked/10 {
-		c = rec.tree.look(true)
+		c = rec.tree.scan(true)
 	}
 	if c.pss > 0 {
 		rec.rssAsked = c.rss
 	}
-	rec.network.look(rec.tree.program)
+	rec.network.update(rec.tree.program)
 	s := Sample{Kind: kindSample, At: round(time.Since(rec.start).Round(time.Millisecond).Seconds()), CPU: round(float64(c.user+c.system) * tick), System: round(float64(c.system) * tick),
 		RSS: c.rss, PSS: c.pss, Swap: c.swap, Processes: c.processes, Threads: c.threads, Read: c.in, Written: c.out,
 		NetIn: rec.network.in, NetOut: rec.network.out, Cgroup: rec.cgroups.use(), Pressure: rec.stalls.now(), GPUs: rec.gpus.samples(time.Now())}
@@ -265,9 +265,9 @@ func (rec *recorder) end(r *Run, problem string, err error) {
 	}
 	f.Cost = round(f.Cost + tool)
 	rec.out.add(f)
-	r.Footer, r.Unkept = f, rec.out.close()
-	if rec.options.Told != nil {
-		rec.options.Told(&rec.header, f)
+	r.Footer, r.RecordErr = f, rec.out.close()
+	if rec.options.Progress != nil {
+		rec.options.Progress(&rec.header, f)
 	}
 }
 
@@ -287,7 +287,7 @@ func (rec *recorder) sumUp(f *Footer, r *Run) {
 	f.Samples, f.Processes, f.Threads = rec.samples, rec.most.processes, rec.most.threads
 	f.Read, f.Written = max(s.Read, r.Usage.ReadBlocks*512), max(s.Written, r.Usage.WrittenBlocks*512)
 	f.NetIn, f.NetOut, f.Cgroup, f.Pressure = s.NetIn, s.NetOut, s.Cgroup, s.Pressure
-	if len(rec.options.Kin) > 0 { // nobody here waits for kin
+	if len(rec.options.Related) > 0 { // nobody here waits for related processes
 		f.Usage.User, f.Usage.System = max(f.Usage.User, round(s.CPU-s.System)), max(f.Usage.System, s.System)
 	}
 	f.Memory, f.MemoryFrom = rec.peak(r.Usage.MaxRSS)
@@ -304,7 +304,7 @@ func (rec *recorder) peak(largest int64) (int64, string) {
 	if p.pss == 0 {
 		sampled, from = p.rss, "rss"
 	}
-	if largest > max(sampled, rec.inherit) || sampled == 0 {
+	if largest > max(sampled, rec.inheritedRSS) || sampled == 0 {
 		return largest, "process"
 	}
 	return sampled, from

@@ -53,7 +53,7 @@ func TestMeasureCountsOrphans(t *testing.T) {
 // TestMeasureLeavesOtherChildren: this process's other children are neither counted nor
 // reaped: earlier ones, and those that it starts itself.
 func TestMeasureLeavesOtherChildren(t *testing.T) {
-	children = newFamily() // as in a process that has not measured yet
+	children = newReaper() // as in a process that has not measured yet
 	var others []*exec.Cmd
 	for i, start := range []func(*exec.Cmd) error{(*exec.Cmd).Start, Start, (*exec.Cmd).Start} {
 		other := exec.Command("sh", "-c", burn+"; exit 7")
@@ -92,15 +92,15 @@ func TestMeasureWithoutListsOfChildren(t *testing.T) {
 	var a, b census
 	for range 3000 {
 		tree.slow = false
-		a = tree.look(false)
+		a = tree.scan(false)
 		tree.slow = true
-		if b = tree.look(true); a.processes == 3 && b.processes == 3 {
+		if b = tree.scan(true); a.processes == 3 && b.processes == 3 {
 			break
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 	if a.processes != 3 || b.processes != 3 || a.threads != 3 || b.pss <= 0 || b.pss > b.rss {
-		t.Errorf("by lists %+v, by all of /proc %+v; want 3 processes", a, b)
+		t.Errorf("from the lists of children %+v, from /proc %+v; want 3 processes", a, b)
 	}
 }
 
@@ -109,15 +109,15 @@ func TestMeasureWithoutListsOfChildren(t *testing.T) {
 func TestMeasureEndsTheRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
 	begun := func(Run) { syscall.Kill(os.Getpid(), syscall.SIGTERM) }
-	run, err := Measure(t.Context(), exec.Command("sleep", "100"), Options{File: file, Begun: begun, Problem: func() string { return "told to" }})
+	run, err := Measure(t.Context(), exec.Command("sleep", "100"), Options{File: file, Started: begun, Problem: func() string { return "canceled" }})
 	r, rerr := ReadRecord(file, true)
-	if err != nil || rerr != nil || run.Signal != "SIGTERM" || r.Footer == nil || r.Footer.Signal != "SIGTERM" || r.Footer.Problem != "told to" {
+	if err != nil || rerr != nil || run.Signal != "SIGTERM" || r.Footer == nil || r.Footer.Signal != "SIGTERM" || r.Footer.Problem != "canceled" {
 		t.Errorf("%+v, %v; %+v, %v", run, err, r, rerr)
 	}
 }
 
-// TestMeasureToldBefore: a signal before the program's start prevents the start.
-func TestMeasureToldBefore(t *testing.T) {
+// TestMeasureSignalBeforeStart: a signal before the program's start prevents the start.
+func TestMeasureSignalBeforeStart(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("terminated signal received"))
 	file, ran := filepath.Join(t.TempDir(), "run.jsonl"), filepath.Join(t.TempDir(), "ran")
@@ -137,13 +137,13 @@ func TestMeasureOnAFullDisk(t *testing.T) {
 		t.Skip("there is no /dev/full")
 	}
 	run, err := Measure(t.Context(), exec.Command("true"), Options{File: "/dev/full"})
-	if err != nil || !run.OK() || run.Unkept == nil || !strings.Contains(run.Unkept.Error(), "no space left") || run.Footer == nil {
+	if err != nil || !run.OK() || run.RecordErr == nil || !strings.Contains(run.RecordErr.Error(), "no space left") || run.Footer == nil {
 		t.Errorf("%+v, %v", run, err)
 	}
 }
 
-// TestMeasureWritesOverRecordsOnly: a mistyped file name does not overwrite other files.
-func TestMeasureWritesOverRecordsOnly(t *testing.T) {
+// TestMeasureReplacesRecordsOnly: a mistyped file name does not overwrite other files.
+func TestMeasureReplacesRecordsOnly(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
 	testenv.Check(t, syscall.Mkfifo(fifo, 0o600))
@@ -151,8 +151,8 @@ func TestMeasureWritesOverRecordsOnly(t *testing.T) {
 	testenv.Check(t, os.WriteFile(other, []byte("print()\n"), 0o644))
 	for file, why := range map[string]string{fifo: "is a pipe", other: "is not a measured run"} {
 		var early error
-		run, err := Measure(t.Context(), exec.Command("true"), Options{File: file, Begun: func(r Run) { early = r.Unkept }})
-		if err != nil || !run.OK() || run.Unkept == nil || early == nil || !strings.Contains(early.Error(), why) {
+		run, err := Measure(t.Context(), exec.Command("true"), Options{File: file, Started: func(r Run) { early = r.RecordErr }})
+		if err != nil || !run.OK() || run.RecordErr == nil || early == nil || !strings.Contains(early.Error(), why) {
 			t.Errorf("%s: %+v, %v; at the start %v", file, run, err, early)
 		}
 	}
@@ -161,43 +161,43 @@ func TestMeasureWritesOverRecordsOnly(t *testing.T) {
 	}
 	record := filepath.Join(dir, "run.jsonl")
 	for range 2 {
-		if run, err := Measure(t.Context(), exec.Command("true"), Options{File: record}); err != nil || run.Unkept != nil {
-			t.Errorf("%v, %v", run.Unkept, err)
+		if run, err := Measure(t.Context(), exec.Command("true"), Options{File: record}); err != nil || run.RecordErr != nil {
+			t.Errorf("%v, %v", run.RecordErr, err)
 		}
 	}
 	if r, err := ReadRecord(record, true); err != nil || r.Footer == nil {
-		t.Errorf("written over: %+v, %v", r, err)
+		t.Errorf("replaced: %+v, %v", r, err)
 	}
 }
 
-// TestMeasureTells: Told is called at the start and the end of the run, but not for each
+// TestMeasureProgress: Progress is called at the start and the end of the run, but not for each
 // sample.
-func TestMeasureTells(t *testing.T) {
+func TestMeasureProgress(t *testing.T) {
 	var headers, ends []int
-	heard := filepath.Join(t.TempDir(), "heard")
-	told := func(h *Header, f *Footer) {
+	ready := filepath.Join(t.TempDir(), "ready")
+	progress := func(h *Header, f *Footer) {
 		headers, ends = append(headers, h.Machine.CPUs), append(ends, f.Exit)
-		if err := os.WriteFile(heard, nil, 0o644); err != nil {
+		if err := os.WriteFile(ready, nil, 0o644); err != nil {
 			t.Error(err)
 		}
 	}
-	run, err := Measure(t.Context(), exec.Command("sh", "-c", "while ! [ -e "+heard+" ]; do sleep 0.1; done; sleep 0.5; exit 3"), Options{Told: told})
+	run, err := Measure(t.Context(), exec.Command("sh", "-c", "while ! [ -e "+ready+" ]; do sleep 0.1; done; sleep 0.5; exit 3"), Options{Progress: progress})
 	if err != nil || len(ends) < 2 || len(ends) > 8 || headers[0] < 1 || ends[0] != 0 || ends[len(ends)-1] != 3 || run.Footer == nil {
-		t.Errorf("told of %v, %v; %v", headers, ends, err)
+		t.Errorf("headers %v, ends %v; %v", headers, ends, err)
 	}
 }
 
 func TestPause(t *testing.T) {
 	for _, c := range []struct {
-		running time.Duration
-		looking float64
-		want    time.Duration
+		running  time.Duration
+		sampling float64
+		want     time.Duration
 	}{
 		{0, 0, firstPause}, {20 * time.Second, 0.0001, time.Second}, {time.Hour, 0.001, longPause}, {25 * time.Hour, 0, dayPause},
 		{time.Second, 0.01, firstPause}, {time.Second, 0.02, time.Second}, {time.Hour, 0.01 + 18.5, 100 * time.Second},
 	} {
-		if got := pause(c.running, c.looking); got != c.want {
-			t.Errorf("pause(%v, %g) = %v; want %v", c.running, c.looking, got, c.want)
+		if got := pause(c.running, c.sampling); got != c.want {
+			t.Errorf("pause(%v, %g) = %v; want %v", c.running, c.sampling, got, c.want)
 		}
 	}
 }
@@ -214,10 +214,10 @@ func TestPeak(t *testing.T) {
 		{"own cgroup", recorder{last: Sample{Cgroup: &CgroupUse{Peak: 80}}, most: peaks{cache: 10, pss: 50}}, 60, 80, "cgroup"},
 		{"a shared one", recorder{shared: true, last: Sample{Cgroup: &CgroupUse{Peak: 80}}, most: peaks{pss: 50, rss: 70}}, 40, 50, "pss"},
 		{"one full of files", recorder{last: Sample{Cgroup: &CgroupUse{Peak: 80}}, most: peaks{cache: 11, pss: 50}}, 40, 50, "pss"},
-		{"one whose peak was before", recorder{last: Sample{Cgroup: &CgroupUse{}}, most: peaks{rss: 50}}, 40, 50, "rss"},
+		{"a peak before the run", recorder{last: Sample{Cgroup: &CgroupUse{}}, most: peaks{rss: 50}}, 40, 50, "rss"},
 		{"a peak between samples", recorder{most: peaks{pss: 50}}, 60, 60, "process"},
-		{"that of who started it", recorder{most: peaks{pss: 50}, inherit: 60}, 60, 50, "pss"},
-		{"no sample", recorder{inherit: 60}, 30, 30, "process"},
+		{"the starting process's peak", recorder{most: peaks{pss: 50}, inheritedRSS: 60}, 60, 50, "pss"},
+		{"no sample", recorder{inheritedRSS: 60}, 30, 30, "process"},
 	} {
 		if got, from := c.rec.peak(c.largest); got != c.want || from != c.from {
 			t.Errorf("%s: %d from %s; want %d from %s", c.name, got, from, c.want, c.from)
@@ -243,7 +243,7 @@ func TestMeasureNearTheLimit(t *testing.T) {
 		rec.header.Kind = kindHeader
 		file := filepath.Join(t.TempDir(), "run.jsonl")
 		rec.out.open(file)
-		rec.look()
+		rec.sample()
 		if rec.begun != c.written || (len(rec.out.text) == 0) != c.written {
 			t.Errorf("limit %d: header written %t, %d bytes wait; want it written: %t", c.limit, rec.begun, len(rec.out.text), c.written)
 		}

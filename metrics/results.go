@@ -330,7 +330,7 @@ func (r Results) readJSONLines(f io.ReaderAt, size int64) error {
 		}
 	}
 	if some && !found {
-		return errors.New("none of its last lines is a JSON object")
+		return errors.New("its last lines are not JSON objects")
 	}
 	return nil
 }

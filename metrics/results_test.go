@@ -26,14 +26,14 @@ func checkResults(t *testing.T, got Results, want map[string]Scalar) {
 	for name, w := range want {
 		g := got[name]
 		if g == nil {
-			t.Errorf("%s is not there; want %+v", name, w)
+			t.Errorf("%s is missing; want %+v", name, w)
 		} else if !same(g.Last, w.Last) || !same(g.Min, w.Min) || !same(g.Max, w.Max) || g.N != w.N {
 			t.Errorf("%s is %+v; want %+v", name, *g, w)
 		}
 	}
 	for name := range got {
 		if _, ok := want[name]; !ok {
-			t.Errorf("%s is there: %+v", name, *got[name])
+			t.Errorf("%s exists: %+v", name, *got[name])
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestEvents(t *testing.T) {
 			t.Fatalf("the first %d bytes: %v", n, err)
 		}
 		if n > len(b)-200 && r["loss"] == nil {
-			t.Fatalf("of the first %d bytes there is no loss", n)
+			t.Fatalf("the first %d bytes have no loss", n)
 		}
 	}
 	// a changed byte is detected
@@ -272,8 +272,8 @@ func TestResultsStayInside(t *testing.T) {
 	}
 }
 
-// TestResultsThatArePipes: reading does not block on a pipe.
-func TestResultsThatArePipes(t *testing.T) {
+// TestResultsPipe: reading does not block on a pipe.
+func TestResultsPipe(t *testing.T) {
 	root, dir := place(t, map[string]string{"1/metrics.jsonl": `{"loss":1}` + "\n"})
 	testenv.Check(t, syscall.Mkfifo(filepath.Join(dir, "1", "metrics.json"), 0o600))
 	over := make(chan error)
@@ -288,7 +288,7 @@ func TestResultsThatArePipes(t *testing.T) {
 			t.Errorf("%v; want \"not a regular file\"", err)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("who reads waits for one who writes")
+		t.Fatal("reading blocks on a pipe")
 	}
 }
 

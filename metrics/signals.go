@@ -79,7 +79,7 @@ func catch() *caught {
 	return c
 }
 
-// pass forwards received signals until rest.
+// pass forwards received signals until stop.
 func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
 	to, apart := cmd.Process.Pid, cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid
 	if apart {
@@ -103,12 +103,12 @@ func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
 	}
 }
 
-// rest ends forwarding, because the program was waited for and its pid may be reused.
-// Signals until drop are discarded: schedulers send them to the program and to this process,
+// stop ends forwarding, because the program was waited for and its pid may be reused.
+// Signals until close are discarded: schedulers send them to the program and to this process,
 // which only completes its record.
-func (c *caught) rest() { close(c.ended) }
+func (c *caught) stop() { close(c.ended) }
 
-func (c *caught) drop() { signal.Stop(c.signals) }
+func (c *caught) close() { signal.Stop(c.signals) }
 
 // inForeground reports whether typed signals go to this process's group, and so to the
 // program in it.

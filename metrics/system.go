@@ -87,9 +87,9 @@ func (n *network) begin() {
 	}
 }
 
-// look updates the counters. An ended or unreadable process has no interfaces, so nothing
+// update updates the counters. An ended or unreadable process has no interfaces, so nothing
 // changes.
-func (n *network) look(pid int) {
+func (n *network) update(pid int) {
 	b, err := n.read.read(procFile(pid, "net/dev"))
 	if err != nil || len(b) == 0 {
 		return

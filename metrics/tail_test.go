@@ -32,7 +32,7 @@ func grow(t *testing.T, file, text string) {
 	testenv.Check(t, err)
 }
 
-func (t *Tail) told() string {
+func (t *Tail) summary() string {
 	var b strings.Builder
 	if t.Header.Kind != "" {
 		b.WriteString("head")
@@ -74,26 +74,26 @@ func TestTailGrows(t *testing.T) {
 		if err := tail.Look(file); err != nil {
 			t.Fatalf("after %.20q: %v", c.add, err)
 		}
-		if got := tail.told(); got != c.want {
+		if got := tail.summary(); got != c.want {
 			t.Errorf("after %.20q: %q; want %q", c.add, got, c.want)
 		}
 		var fresh Tail
 		if err := fresh.Look(file); err != nil || (c.want != "" && fresh.Header.Start.IsZero()) {
-			t.Errorf("looked at for the first time after %.20q: %v", c.add, err)
+			t.Errorf("first read after %.20q: %v", c.add, err)
 		}
 		var b bytes.Buffer
 		err := WriteTail(&b, file)
 		far, rerr := ReadTail(&b)
 		if err != nil || rerr != nil {
-			t.Errorf("from afar after %.20q: %v, %v", c.add, err, rerr)
-		} else if got := far.told(); got != fresh.told() {
-			t.Errorf("from afar after %.20q: %q; want %q", c.add, got, fresh.told())
+			t.Errorf("copied after %.20q: %v, %v", c.add, err, rerr)
+		} else if got := far.summary(); got != fresh.summary() {
+			t.Errorf("copied after %.20q: %q; want %q", c.add, got, fresh.summary())
 		}
 	}
 	// another attempt
 	testenv.Check(t, os.WriteFile(file, []byte(head+sampleAt(7)), 0o644))
-	if err := tail.Look(file); err != nil || tail.told() != "head 7:14" {
-		t.Errorf("begun anew: %q, %v", tail.told(), err)
+	if err := tail.Look(file); err != nil || tail.summary() != "head 7:14" {
+		t.Errorf("restarted: %q, %v", tail.summary(), err)
 	}
 }
 
@@ -127,11 +127,11 @@ func FuzzTail(f *testing.F) {
 		if len(tail.Samples) > maxTail || tail.read > int64(len(text)) {
 			t.Fatalf("%d samples, %d bytes of %d read", len(tail.Samples), tail.read, len(text))
 		}
-		if oerr := once.look(bytes.NewReader(text), int64(len(text))); err == nil && oerr == nil && len(text) < tailBytes && tail.told() != once.told() {
-			t.Fatalf("in two looks %q, in one %q", tail.told(), once.told())
+		if oerr := once.look(bytes.NewReader(text), int64(len(text))); err == nil && oerr == nil && len(text) < tailBytes && tail.summary() != once.summary() {
+			t.Fatalf("in two steps %q, in one %q", tail.summary(), once.summary())
 		}
 		if r, rerr := readRecord(bytes.NewReader(text), true); rerr == nil && !r.Torn && text[0] == '{' && err != nil {
-			t.Fatalf("a record, of which the tail is none: %v", err)
+			t.Fatalf("a valid record has an invalid tail: %v", err)
 		}
 	})
 }

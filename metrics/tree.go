@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// A tree is the program with all its descendants, and the orphans among them, which become
-// children of this process. The lock of [family] protects it.
+// A tree is the program with all its descendants, including orphans, which become children of
+// this process. The lock of [reaper] protects it.
 type tree struct {
 	program int
 	group   int           // the program's own process group, or 0
@@ -14,9 +14,9 @@ type tree struct {
 	gone    counted       // usage of orphans that ended
 	usage   Usage         // the same, as counted by the kernel
 	last    counted
-	kin     kin
+	related relatedFinder
 	read    reader
-	slow    bool // without lists of children, all of /proc is searched
+	slow    bool // the kernel has no lists of children, so all of /proc is searched
 }
 
 // counted holds the counters that grow during a run.
@@ -43,13 +43,13 @@ type census struct {
 
 // newTree returns the tree of a running program.
 func newTree(program, group int, relatives []string) *tree {
-	t := &tree{program: program, group: group, seen: map[int]int64{}, kin: kin{variables: relatives}, slow: children.slow}
+	t := &tree{program: program, group: group, seen: map[int]int64{}, related: relatedFinder{variables: relatives}, slow: children.slow}
 	children.join(t)
 	return t
 }
 
-// look counts the tree and reaps the orphans that ended.
-func (t *tree) look(pss bool) census {
+// scan counts the tree and reaps the orphans that ended.
+func (t *tree) scan(pss bool) census {
 	children.mu.Lock()
 	defer children.mu.Unlock()
 	var c census
@@ -59,28 +59,28 @@ func (t *tree) look(pss bool) census {
 		all := t.read.parents()
 		below = func(pid int, _ int64) []int { return all[pid] }
 	}
-	walk := func(roots []int, found map[process]relative) {
+	walk := func(roots []int, found map[process]relatedProcess) {
 		for next := roots; len(next) > 0; next = next[1:] {
-			if _, twice := seen[next[0]]; twice { // it moved during the look
+			if _, twice := seen[next[0]]; twice { // it moved during the scan
 				continue
 			}
 			before := c.counted
 			if s, ok := t.visit(next[0], &c, pss); ok {
 				seen[next[0]] = s.start
 				if found != nil {
-					found[process{next[0], s.start}] = relative{c.less(before), process{s.parent, seen[s.parent]}}
+					found[process{next[0], s.start}] = relatedProcess{c.less(before), process{s.parent, seen[s.parent]}}
 				}
 				next = append(next, below(next[0], s.threads)...)
 			}
 		}
 	}
 	walk(append(children.of(t), t.program), nil)
-	relatives := map[process]relative{}
-	walk(t.kin.find(), relatives)
-	c.add(t.kin.counts(relatives))
+	relatives := map[process]relatedProcess{}
+	walk(t.related.find(), relatives)
+	c.add(t.related.counts(relatives))
 	t.seen = seen
 	c.add(t.gone)
-	// Processes that ended without being waited for, or during the look, must not reduce the
+	// Processes that ended without being waited for, or during the scan, must not reduce the
 	// counters.
 	t.last = counted{max(c.user, t.last.user), max(c.system, t.last.system), max(c.in, t.last.in), max(c.out, t.last.out)}
 	c.counted = t.last
@@ -126,7 +126,7 @@ func (r *reader) storage(pid int) [2]int64 {
 }
 
 // children returns the children of a process. Each thread has its own list. A process that
-// ends meanwhile may hide others, which the next look finds.
+// ends meanwhile may hide others, which the next scan finds.
 func (r *reader) children(pid int, threads int64) []int {
 	tasks := []string{strconv.Itoa(pid)}
 	if threads > 1 {

@@ -90,8 +90,8 @@ func (a *entryArgs) run(ctx context.Context) error {
 		return err
 	}
 	run, err := metrics.MeasurePod(ctx, child, metrics.Options{File: a.measure, Header: metrics.Header{Hpcc: version}})
-	if run.Unkept != nil {
-		say("warning: %v", run.Unkept)
+	if run.RecordErr != nil {
+		say("warning: %v", run.RecordErr)
 	}
 	if err != nil && child.Process == nil {
 		return n.NotBegun(child, err)

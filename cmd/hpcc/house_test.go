@@ -122,7 +122,7 @@ var ceilings = map[string]tally{
 	"job/invoke":     {Exports: 16},  // the ways to call a command, and their limits
 	"job/kube":       {Exports: 37},  // argo writes the same pods, and dispatch reads their records
 	"metrics":        {Exports: 31},  // the fields of a record, which report and job read
-	"metrics/report": {Exports: 25},  // the sources of a report, which cmd/hpcc gathers
+	"metrics/report": {Exports: 24},  // the sources of a report, which cmd/hpcc gathers
 	"runtime":        {Exports: 31},  // one for each way to start: run, RUN, oci, units
 	"store":          {Exports: 43},  // one for each verb of images and registries, and its errors
 	"store/gzip":     {Functions: 1}, // the loop of the inflater, which calls would slow

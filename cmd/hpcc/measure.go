@@ -77,18 +77,18 @@ func (a *runArgs) measured(ctx context.Context) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	told := false
 	begun := func(r metrics.Run) {
-		if told = r.Unkept != nil; told {
-			say("warning: %v", r.Unkept)
+		if told = r.RecordErr != nil; told {
+			say("warning: %v", r.RecordErr)
 			say("hint: give --measure another file; the program runs without a record")
 		}
 	}
-	run, err := metrics.Measure(ctx, cmd, metrics.Options{File: a.measure, Header: h, Begun: begun})
+	run, err := metrics.Measure(ctx, cmd, metrics.Options{File: a.measure, Header: h, Started: begun})
 	if err != nil {
 		return fmt.Errorf("running a measured program: %w", err)
 	}
-	if run.Unkept != nil {
+	if run.RecordErr != nil {
 		if !told {
-			say("warning: %v", run.Unkept)
+			say("warning: %v", run.RecordErr)
 		}
 	} else if term.IsTerminal(int(os.Stderr.Fd())) {
 		say("measured: %s", a.measure)

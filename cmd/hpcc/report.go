@@ -60,13 +60,13 @@ type reportArgs struct {
 	find      sourceFinder
 	options   report.Options
 	form      string // text, json, csv, markdown or html
-	html      string // the file of a page; - with the form html
+	html      string // file of the page; - with the form html
 	sweep     sweepArgs
-	sweepOnly bool // --sweep: parameters and results, and nothing else
+	sweepOnly bool // --sweep: only parameters and results
 }
 
 func parseReport(c *cli.Context) (*reportArgs, error) {
-	signal.Reset(os.Interrupt, syscall.SIGTERM) // they end it: reading may wait for file servers
+	signal.Reset(os.Interrupt, syscall.SIGTERM) // reading may wait for file servers, so they end the process
 	names, err := parseArguments(c, 1, maxSystems, "[NAME=]RUN...")
 	if err != nil {
 		return nil, err
@@ -107,10 +107,10 @@ func (a *reportArgs) run(ctx context.Context) error {
 	return a.write(r)
 }
 
-// maxSystems bounds how many systems one report has: what a page can show.
+// maxSystems bounds the systems of a report, so that a page can show them.
 const maxSystems = 20
 
-// parseReportForm returns the form in which the report is printed.
+// parseReportForm returns the output format.
 func parseReportForm(c *cli.Context) (form string, err error) {
 	form = "text"
 	for _, f := range []string{"json", "csv", "markdown"} {
@@ -124,16 +124,16 @@ func parseReportForm(c *cli.Context) (form string, err error) {
 	}
 	switch html := c.String("html"); {
 	case html == "-" && form != "text":
-		return "", usagef("--html - and --%s do not go together", form).hint("name a file: --html report.html")
+		return "", usagef("--html - and --%s cannot be used together", form).hint("name a file: --html report.html")
 	case html == "-":
 		form = "html"
 	case html == "" && c.IsSet("html"):
-		return "", usagef("--html wants the name of a file")
+		return "", usagef("--html needs the name of a file")
 	}
 	return form, nil
 }
 
-// write prints the report, and writes its page.
+// write prints the report and writes its page.
 func (a *reportArgs) write(r *report.Report) error {
 	if err := writePage(a.html, func(f *os.File) error { return r.HTML(f) }); err != nil {
 		return err
@@ -167,7 +167,7 @@ func writePage(file string, page func(*os.File) error) error {
 	return nil
 }
 
-// notePage says where the page is, behind the report.
+// notePage names the page's file after the report.
 func notePage(file string) {
 	if file != "" && file != "-" {
 		say("the page is in %s", file)
@@ -178,9 +178,9 @@ func notePage(file string) {
 func onReport(err error) error {
 	switch d := new(report.DigestError); {
 	case errors.As(err, &d):
-		return (&message{err: err}).hint("--different compares them all the same, and says so; builds of one Dockerfile for two architectures have one digest only where --platform named both")
+		return (&message{err: err}).hint("--different compares them all the same; builds of one Dockerfile for two architectures have one digest only if --platform named both")
 	case errors.Is(err, report.ErrNothing):
-		return (&message{err: err}).hint("\"hpcc run --measure\" and \"hpcc submit --measure\" leave records; jobs have them in their directories below the store's jobs/")
+		return (&message{err: err}).hint("\"hpcc run --measure\" and \"hpcc submit --measure\" leave records, those of jobs in the store's jobs/")
 	}
 	return err
 }
@@ -220,8 +220,10 @@ func readPrices(flag, file string) (*report.Prices, error) {
 }
 
 // requestAdvice advises how much to ask for, from a system whose runs have all ended and asked
-// for the same. The usage of runs that were killed for lack of a resource does not count, nor does
-// the usage of one process of several.
+// for the same. Processors count only the successful runs, because a failed one may have ended
+// early. There is no advice on a resource whose use says little about the needs: processors of
+// runs that waited for them or had fewer, memory and time if a run was killed for lack of them,
+// and what one process of several used.
 func requestAdvice(s *report.System) []string {
 	if s.Endings[report.Open]+s.Missing > 0 {
 		return nil
@@ -229,31 +231,48 @@ func requestAdvice(s *report.System) []string {
 	asked := s.Tasks[0].Header.Asked
 	u := &capacity.Use{CPUs: asked.CPUs, Memory: asked.Memory, Time: duration(asked.Time)}
 	var wall, cpu, longest float64
-	largest, first := false, false // memory of the largest process alone, processor time of the first
+	done, killed := false, false
 	for _, t := range s.Tasks {
 		if t.Header.Asked != asked {
-			return nil // what one used of much says nothing of one that asked for little
+			return nil // the use of one request says nothing about another
 		}
-		wall, longest = wall+t.Figures["wall_s"], max(longest, t.Figures["wall_s"])
-		c, told := t.Figures["cpu_s"]
-		cpu, u.CPUUnknown = cpu+c, u.CPUUnknown || (!told && t.Figures["wall_s"] > 0)
+		longest = max(longest, t.Figures["wall_s"])
 		u.PeakMemory = max(u.PeakMemory, int64(t.Figures["memory_peak_bytes"]))
-		alone := t.Footer.MemoryFrom == "" || t.Footer.MemoryFrom == "process"
-		largest = largest || (alone && (asked.CPUs > 1 || t.Ranks > 1))
-		first = first || (!t.Measured && t.Ranks > 1)
+		killed = killed || t.Footer.Signal == "SIGKILL"
+		if oneProcess(t) && (asked.CPUs > 1 || t.Ranks > 1) {
+			u.Memory = 0
+		}
+		first := !t.Measured && t.Ranks > 1 // its processor time is that of the first rank
+		if first || t.Confined() {
+			u.CPUs = 0
+		}
+		if t.Ending != report.Done {
+			continue
+		}
+		c, known := t.Figures["cpu_s"]
+		done, wall, cpu = true, wall+t.Figures["wall_s"], cpu+c
+		u.CPUUnknown = u.CPUUnknown || (!known && t.Figures["wall_s"] > 0)
+	}
+	if !done {
+		return nil
 	}
 	fits := min(1, mostSeconds/max(wall, cpu, 1)) // of both, so that as many processors are busy
 	u.Wall, u.CPUTime, u.Longest = duration(wall*fits), duration(cpu*fits), duration(longest)
-	if first || s.Figures["throttled"].Median >= report.MuchThrottled { // it would have used more
+	if s.Contended() {
 		u.CPUs = 0
 	}
-	if largest || s.Endings[report.NoMemory] > 0 {
+	if killed || s.Endings[report.NoMemory] > 0 {
 		u.Memory = 0
 	}
 	if s.Endings[report.TimeLimit] > 0 {
 		u.Time = 0
 	}
 	return u.Advise()
+}
+
+// oneProcess reports whether the peak of memory is that of the largest process alone.
+func oneProcess(t *report.Task) bool {
+	return t.Footer.MemoryFrom == "" || t.Footer.MemoryFrom == "process"
 }
 
 // mostSeconds is the largest number of seconds of a [time.Duration].
@@ -273,12 +292,12 @@ func sweepFlags() []cli.Flag {
 	)
 }
 
-// sweepArgs choose what of the tasks' results is reported.
+// sweepArgs select the results of tasks to report.
 type sweepArgs struct {
-	wanted  bool     // a flag asks for results; else those of jobs with parameters are shown
+	wanted  bool     // a flag asks for results; else jobs with parameters have them
 	best    string   // the result that ranks the tasks
-	metrics []string // results that are shown; none for some
-	results string   // where tasks left their results; "" for the usual places
+	metrics []string // results to show; empty: a few
+	results string   // pattern of the directories with results; empty: the usual ones
 	store   string
 }
 
@@ -301,7 +320,7 @@ func (a *sweepArgs) find(r *report.Report) (list []*report.Sweep, err error) {
 		list = append(list, s)
 	}
 	if len(list) == 0 && a.wanted {
-		return nil, (&message{err: errors.New("none of these jobs left results")}).hint("a task leaves metrics.json, metrics.jsonl or TensorBoard's event files in $HPCC_TASK_DIR, or where --results says; see \"Parameters\" in docs/jobs.md")
+		return nil, (&message{err: errors.New("none of these jobs left results")}).hint("write metrics.json, metrics.jsonl or TensorBoard event files to $HPCC_TASK_DIR, or name their directory with --results; see \"Parameters\" in docs/jobs.md")
 	}
 	return list, nil
 }
@@ -316,26 +335,26 @@ func (a *sweepArgs) onResult(err error) error {
 	if a.results != "" {
 		return m.hint("%s", noResultsAt(a.results))
 	}
-	return m.hint("a task leaves metrics.json, metrics.jsonl or TensorBoard's event files in $HPCC_TASK_DIR; --results PLACE names another directory")
+	return m.hint("write metrics.json, metrics.jsonl or TensorBoard event files to $HPCC_TASK_DIR, or name their directory with --results")
 }
 
 // noResultsAt is the hint for a --results without results.
-func noResultsAt(place string) string {
-	return fmt.Sprintf("--results %s matches no file of results; {task} and the names of parameters expand to their values, and the place is below the job's directory", place)
+func noResultsAt(pattern string) string {
+	return fmt.Sprintf("--results %s matches no file of results below the job's directory; {task} and {NAME} of a parameter expand to their values", pattern)
 }
 
-// checkPlace refuses an impossible place of results.
-func checkPlace(place string, params []string) error {
-	if slices.Contains(strings.Split(place, "/"), "..") {
-		return usagef("--results %q: .. leads out of the job's directory", place).hint("write the whole path of another one, without .., as in /path/to/{task}")
+// checkPattern refuses an invalid pattern of --results.
+func checkPattern(pattern string, params []string) error {
+	if slices.Contains(strings.Split(pattern, "/"), "..") {
+		return usagef("--results %q: .. leads out of the job's directory", pattern).hint("use an absolute path without .., such as /path/to/{task}")
 	}
 	var names, pairs []string
 	for _, n := range append([]string{"task", "name", "job"}, params...) {
 		names, pairs = append(names, "{"+n+"}"), append(pairs, "{"+n+"}", "")
 	}
-	_, rest, _ := strings.Cut(strings.NewReplacer(pairs...).Replace(place), "{")
+	_, rest, _ := strings.Cut(strings.NewReplacer(pairs...).Replace(pattern), "{")
 	if name, _, ok := strings.Cut(rest, "}"); ok {
-		return usagef("--results %q: {%s} is not a parameter", place, name).hint("there are %s", strings.Join(names, ", "))
+		return usagef("--results %q: {%s} is not a parameter", pattern, name).hint("use one of %s", strings.Join(names, ", "))
 	}
 	return nil
 }
@@ -371,7 +390,7 @@ func (a *sweepArgs) sweepOf(system *report.System) (*report.Sweep, error) {
 	if len(s.Params) == 0 && !a.wanted {
 		return nil, nil
 	}
-	if err := checkPlace(a.results, s.Params); err != nil {
+	if err := checkPattern(a.results, s.Params); err != nil {
 		return nil, err
 	}
 	warnings, err := readResults(a.results, sub, dir, s.Tasks)
@@ -387,7 +406,7 @@ func left(tasks []report.SweepTask) bool {
 	return slices.ContainsFunc(tasks, func(t report.SweepTask) bool { return t.Results != nil })
 }
 
-// sweepJob finds a job by its full id; it returns nil when the store does not have it.
+// sweepJob finds a job by its full ID. It returns nil if the store does not have it.
 func (a *sweepArgs) sweepJob(id string) (*dispatch.Submission, string, error) {
 	if id == "" || !filepath.IsLocal(id) || filepath.Base(id) != id {
 		return nil, "", nil
@@ -399,7 +418,7 @@ func (a *sweepArgs) sweepJob(id string) (*dispatch.Submission, string, error) {
 	dir := filepath.Join(s.Jobs(), id)
 	sub, err := dispatch.ReadJob(dir)
 	if err != nil {
-		return nil, "", nil // records that came from elsewhere
+		return nil, "", nil // a record of another store
 	}
 	return sub, dir, nil
 }
@@ -421,38 +440,38 @@ func paramNames(j *job.Job, tasks []report.SweepTask) (names []string) {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// usualPlaces are the directories below the job's where programs usually leave results. The first
+// usualDirs are the directories below the job's where programs usually leave results. The first
 // with results of any task counts for all tasks.
-var usualPlaces = []string{"results/{task}", "out/{task}", "output/{task}", "outputs/{task}", "runs/{task}", "logs/{task}", "task-{task}", "task_{task}", "{task}"}
+var usualDirs = []string{"results/{task}", "out/{task}", "output/{task}", "outputs/{task}", "runs/{task}", "logs/{task}", "task-{task}", "task_{task}", "{task}"}
 
-// A resultsPlace is where a task's results may be: below a directory that no link leads out of.
-type resultsPlace struct {
+// A resultsDir locates the results of tasks below a directory. Symbolic links cannot lead out of it.
+type resultsDir struct {
 	root    *os.Root
-	pattern string // filled in for each task
+	pattern string // of paths, for one task each
 	own     bool   // it is HPCC_TASK_DIR
-	shared  bool   // other jobs may leave theirs there, too
+	shared  bool   // other jobs may write to it
 }
 
-// findPlace finds where the tasks of a job left their results: in the user's directory, else in
-// HPCC_TASK_DIR, else in a usual place.
-func findPlace(pattern string, sub *dispatch.Submission, dir string, tasks []report.SweepTask) (p resultsPlace, err error) {
+// findResults locates the results of a job's tasks: in the directory that the user names, else in
+// HPCC_TASK_DIR, else in a usual directory.
+func findResults(pattern string, sub *dispatch.Submission, dir string, tasks []report.SweepTask) (p resultsDir, err error) {
 	if pattern != "" {
-		if p, err = openPlace(sub.Job.Dir, pattern); err != nil {
-			err = (&message{err: err}).hint("--results names a place below the job's directory, %s, or a whole path", sub.Job.Dir)
+		if p, err = openResults(sub.Job.Dir, pattern); err != nil {
+			err = (&message{err: err}).hint("use a path below the job's directory, %s, or an absolute path", sub.Job.Dir)
 		}
 		return p, err
 	}
-	own, err := openPlace(dir, "task.{task}")
+	own, err := openResults(dir, "task.{task}")
 	own.own = true
 	if err != nil || own.any(sub, tasks) {
 		return own, err
 	}
-	shared, err := openPlace(sub.Job.Dir, "") // which somebody else's may be, who does not show it
+	shared, err := openResults(sub.Job.Dir, "") // it may be another user's, and unreadable
 	if err != nil || len(tasks) < 2 {
 		return own, nil
 	}
 	shared.shared = true
-	for _, shared.pattern = range usualPlaces {
+	for _, shared.pattern = range usualDirs {
 		if shared.any(sub, tasks) {
 			own.root.Close()
 			say("note: the results are those in %s below %s", shared.pattern, sub.Job.Dir)
@@ -463,8 +482,8 @@ func findPlace(pattern string, sub *dispatch.Submission, dir string, tasks []rep
 	return own, nil
 }
 
-// openPlace opens the directory of a pattern: the job's, or the fixed part of an absolute pattern.
-func openPlace(dir, pattern string) (resultsPlace, error) {
+// openResults opens the directory of a pattern: the job's, or the fixed part of an absolute pattern.
+func openResults(dir, pattern string) (resultsDir, error) {
 	if filepath.IsAbs(pattern) {
 		fixed, _, _ := strings.Cut(pattern, "{")
 		fixed = fixed[:strings.LastIndexByte(fixed, '/')+1]
@@ -472,37 +491,37 @@ func openPlace(dir, pattern string) (resultsPlace, error) {
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return resultsPlace{}, fmt.Errorf("opening the place of results: %w", err)
+		return resultsDir{}, fmt.Errorf("opening the directory of results: %w", err)
 	}
-	return resultsPlace{root: root, pattern: cmp.Or(pattern, ".")}, nil
+	return resultsDir{root: root, pattern: cmp.Or(pattern, ".")}, nil
 }
 
-// of is the place of one task.
-func (p resultsPlace) of(sub *dispatch.Submission, t *report.SweepTask) string {
+// path returns the path of one task's results.
+func (p resultsDir) path(sub *dispatch.Submission, t *report.SweepTask) string {
 	one := job.Task{Index: t.Index, Params: t.Params}
 	return one.File(one.Fill([]string{p.pattern})[0], sub.Job.Name, sub.ID)
 }
 
-// slack is how far the clocks of nodes and of file servers may be apart.
+// slack bounds the difference between the clocks of nodes and file servers.
 const slack = 10 * time.Second
 
 // read reads the results of one task. In a directory that jobs share, only results count that were
 // written while the task ran. Results of earlier attempts do not count.
-func (p resultsPlace) read(sub *dispatch.Submission, t *report.SweepTask) (metrics.Results, error) {
+func (p resultsDir) read(sub *dispatch.Submission, t *report.SweepTask) (metrics.Results, error) {
 	var written func(time.Time) bool
 	if p.shared || (p.own && t.Attempt > 0) {
 		written = func(at time.Time) bool {
 			return at.After(t.Start.Add(-slack)) && (p.own || t.End.IsZero() || at.Before(t.End.Add(slack)))
 		}
 	}
-	return metrics.ReadResults(p.root, p.of(sub, t), written)
+	return metrics.ReadResults(p.root, p.path(sub, t), written)
 }
 
-// tried is how many tasks are searched for results in a usual place.
-const tried = 8
+// maxProbed is the number of tasks that are searched for results in a usual directory.
+const maxProbed = 8
 
 // any reports whether one of the first successful tasks has results.
-func (p resultsPlace) any(sub *dispatch.Submission, tasks []report.SweepTask) bool {
+func (p resultsDir) any(sub *dispatch.Submission, tasks []report.SweepTask) bool {
 	n := 0
 	for i := range tasks {
 		if tasks[i].Ending != report.Done && n > 0 {
@@ -511,19 +530,20 @@ func (p resultsPlace) any(sub *dispatch.Submission, tasks []report.SweepTask) bo
 		if r, err := p.read(sub, &tasks[i]); r != nil || (err != nil && !p.shared) {
 			return true
 		}
-		if n++; n == tried {
+		if n++; n == maxProbed {
 			break
 		}
 	}
 	return false
 }
 
-// readers is how many tasks' results are read at once: shared file systems answer late, and many at a time.
+// readers is the number of tasks whose results are read at once, because shared file systems are
+// slow but serve many requests in parallel.
 const readers = 16
 
-// readResults reads the results of the tasks, and returns warnings of unreadable ones.
+// readResults reads the results of the tasks. It returns warnings about unreadable ones.
 func readResults(pattern string, sub *dispatch.Submission, dir string, tasks []report.SweepTask) (warnings []string, err error) {
-	p, err := findPlace(pattern, sub, dir, tasks)
+	p, err := findResults(pattern, sub, dir, tasks)
 	if err != nil {
 		return nil, err
 	}
@@ -546,7 +566,7 @@ func readResults(pattern string, sub *dispatch.Submission, dir string, tasks []r
 	return warnings, nil
 }
 
-// writeSweeps is "hpcc report --sweep": parameters and results, and nothing else.
+// writeSweeps writes the output of "hpcc report --sweep": only parameters and results.
 func (a *reportArgs) writeSweeps(sweeps []*report.Sweep) error {
 	var list report.Sections
 	for _, s := range sweeps {

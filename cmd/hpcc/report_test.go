@@ -14,7 +14,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestRequestAdvice: of large jobs as of small ones, and none where the records are of one process of several.
+// TestRequestAdvice: large and small jobs get advice, unless their records have one process of several.
 func TestRequestAdvice(t *testing.T) {
 	const hour, gib = 3600.0, 1 << 30
 	for _, test := range []struct {
@@ -46,7 +46,7 @@ func TestRequestAdvice(t *testing.T) {
 	}
 }
 
-// TestNoRequestAdvice: of processor time that is not known of one run, and of runs that asked for different things.
+// TestNoRequestAdvice: there is no advice if a run lacks its processor time, or the requests differ.
 func TestNoRequestAdvice(t *testing.T) {
 	const hour = 3600.0
 	run := func(cpus int, figures map[string]float64) *report.Task {
@@ -58,10 +58,10 @@ func TestNoRequestAdvice(t *testing.T) {
 		tasks []*report.Task
 		want  string
 	}{
-		{"the same, little of it used", []*report.Task{run(8, used(hour, hour)), run(8, used(hour, hour))}, "1.0 of 8 processors were busy: ask for 1"},
+		{"equal requests, little used", []*report.Task{run(8, used(hour, hour)), run(8, used(hour, hour))}, "1.0 of 8 processors were busy: ask for 1"},
 		{"unknown of one", []*report.Task{run(8, used(hour, hour)), run(8, map[string]float64{"wall_s": hour})}, ""},
 		{"one that took no time", []*report.Task{run(8, used(hour, hour)), run(8, map[string]float64{"wall_s": 0})}, "1.0 of 8 processors were busy: ask for 1"},
-		{"a long one of 1, and one of 16, both busy", []*report.Task{run(1, used(15*hour, 15*hour)), run(16, used(hour, 16*hour))}, ""},
+		{"a long run on 1, and a short one on 16, both busy", []*report.Task{run(1, used(15*hour, 15*hour)), run(16, used(hour, 16*hour))}, ""},
 	} {
 		if got := strings.Join(requestAdvice(&report.System{Tasks: test.tasks}), "\n"); got != test.want {
 			t.Errorf("%s: %q; want %q", test.name, got, test.want)
@@ -69,8 +69,38 @@ func TestNoRequestAdvice(t *testing.T) {
 	}
 }
 
-// TestRecordsBelow: only records count for the bound, a link is followed where it is the root, and a directory that
-// cannot be read is a warning.
+// TestAdviceOfRuns: runs that waited for processors, could use fewer than they asked for, or failed
+// early do not show that fewer are enough.
+func TestAdviceOfRuns(t *testing.T) {
+	const hour = 3600.0
+	const fewer = "1.0 of 8 processors were busy: ask for 1"
+	for _, test := range []struct {
+		name   string
+		change func(h *metrics.Header, f *metrics.Footer)
+		want   string
+	}{
+		{"idle processors", func(*metrics.Header, *metrics.Footer) {}, fewer},
+		{"little pressure", func(_ *metrics.Header, f *metrics.Footer) { f.Pressure = &metrics.Pressure{CPU: 0.02 * hour} }, fewer},
+		{"full pressure", func(_ *metrics.Header, f *metrics.Footer) { f.Pressure = &metrics.Pressure{CPU: hour, Machine: true} }, ""},
+		{"throttled", func(_ *metrics.Header, f *metrics.Footer) { f.Cgroup = &metrics.CgroupUse{Throttled: hour} }, ""},
+		{"preempted, on a kernel without pressure", func(_ *metrics.Header, f *metrics.Footer) { f.Usage.Switches = 100 * hour }, ""},
+		{"confined to one", func(h *metrics.Header, _ *metrics.Footer) { h.Limits.CPUs = 1 }, ""},
+		{"failed at once", func(h *metrics.Header, f *metrics.Footer) { h.Asked.Time, f.Exit, f.Wall = 24*hour, 1, 2 }, ""},
+	} {
+		var known metrics.Record
+		known.Header.Asked.CPUs = 8
+		known.Footer = &metrics.Footer{Wall: hour, Usage: metrics.Usage{User: hour}}
+		test.change(&known.Header, known.Footer)
+		r, err := report.Read([]report.Source{{Name: "a", Runs: []report.Run{{Known: known}}}}, report.Options{})
+		testenv.Check(t, err)
+		if got := strings.Join(requestAdvice(r.Systems[0]), "\n"); got != test.want {
+			t.Errorf("%s: %q; want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// TestRecordsBelow: only records count towards the limit, a link is followed if it is the root, and
+// an unreadable directory is a warning.
 func TestRecordsBelow(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run1")
 	testenv.Check(t, os.Mkdir(dir, 0o755))
@@ -80,17 +110,17 @@ func TestRecordsBelow(t *testing.T) {
 	latest := filepath.Join(filepath.Dir(dir), "latest")
 	testenv.Check(t, os.Symlink("run1", latest))
 	if _, files, err := recordsBelow(latest, 4); err != nil || len(files[latest]) != 2 {
-		t.Errorf("%v, %v; want two measured runs, and of four records no complaint", files, err)
+		t.Errorf("%v, %v; want two measured runs and no error for four records", files, err)
 	}
 	if _, _, err := recordsBelow(dir, 3); err == nil || err.(*message).advice == "" {
-		t.Errorf("%v; want a refusal that says what to do", err)
+		t.Errorf("%v; want an error with a hint", err)
 	}
 	if src, err := runsBelow(latest, false); err != nil || src.Name != "latest" || len(src.Runs) != 2 || len(src.Warnings) == 0 {
 		t.Errorf("%+v, %v", src, err)
 	}
 	src := report.Source{}
 	if runsIn(&src, filepath.Join(dir, "x"), nil, false); len(src.Warnings) == 0 || !strings.Contains(src.Warnings[0], "reading the job's records") {
-		t.Errorf("%q; want a warning of what is not a directory", src.Warnings)
+		t.Errorf("%q; want a warning that this is not a directory", src.Warnings)
 	}
 }
 
@@ -102,7 +132,7 @@ func TestResultsOfAttempts(t *testing.T) {
 	testenv.Check(t, os.WriteFile(file, []byte(`{"loss": 1}`), 0o600))
 	now := time.Now()
 	testenv.Check(t, os.Chtimes(file, now, now.Add(-time.Hour)))
-	p, err := openPlace(dir, "task.{task}")
+	p, err := openResults(dir, "task.{task}")
 	testenv.Check(t, err)
 	defer p.root.Close()
 	p.own = true
@@ -114,21 +144,21 @@ func TestResultsOfAttempts(t *testing.T) {
 	}
 }
 
-// TestHiddenPlace: a job's directory that cannot be opened, as somebody else's may be, has no results, and that is no
-// error where nobody named it.
+// TestHiddenPlace: a job's directory that cannot be opened has no results. It is an error only if
+// the command line names it.
 func TestHiddenPlace(t *testing.T) {
 	hidden := filepath.Join(t.TempDir(), "hidden")
-	if err := os.WriteFile(hidden, nil, 0o600); err != nil { // of one without rights root would open it
+	if err := os.WriteFile(hidden, nil, 0o600); err != nil { // root could open a directory without permissions
 		t.Fatal(err)
 	}
 	sub := &dispatch.Submission{Job: &job.Job{Dir: hidden}}
 	tasks := []report.SweepTask{{Index: 1}, {Index: 2}}
-	p, err := findPlace("", sub, t.TempDir(), tasks)
+	p, err := findResults("", sub, t.TempDir(), tasks)
 	if err != nil || !p.own {
 		t.Fatalf("%+v, %v; want the task's own directory", p, err)
 	}
 	p.root.Close()
-	if _, err := findPlace("out/{task}", sub, t.TempDir(), tasks); err == nil {
-		t.Error("a place that was named and cannot be opened is no error")
+	if _, err := findResults("out/{task}", sub, t.TempDir(), tasks); err == nil {
+		t.Error("there is no error for a named directory that cannot be opened")
 	}
 }

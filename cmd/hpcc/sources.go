@@ -205,7 +205,7 @@ func runsIn(src *report.Source, dir string, files []string, attempts bool) {
 func runOf(measured map[string]string, name string, sub *dispatch.Submission, t *job.Task) report.Run {
 	run := report.Run{File: measured[name], Known: known(sub, t)}
 	if sub != nil {
-		run.Ranks = max(sub.Job.Tasks, sub.Job.TasksPerNode*max(sub.Job.Nodes, 1))
+		run.Ranks = sub.Job.Slots() / max(sub.Job.CPUs, 1)
 	}
 	delete(measured, name)
 	return run

@@ -159,7 +159,7 @@ func (a *taskArgs) measured(s *store.Store, t *job.Task, argv []string) metrics.
 		h.Job.Name, h.Job.Target = a.runner.Name, string(from)
 	}
 	o := metrics.Options{File: filepath.Join(a.runner.Dir, t.Measured()), Header: h}
-	o.Kin = dispatch.OnNode().Launched(argv, os.Getenv)
+	o.Related = dispatch.OnNode().Launched(argv, os.Getenv)
 	return o
 }
 

@@ -81,8 +81,8 @@ func measure(n *foreign.User, args []string, file string) (int, error) {
 		return 0, err
 	}
 	run, err := metrics.MeasurePod(context.Background(), child, metrics.Options{File: file, Header: metrics.Header{Hpcc: version}})
-	if run.Unkept != nil {
-		fmt.Fprintf(os.Stderr, "hpcc: warning: %s\n", usertext.Printable(run.Unkept.Error()))
+	if run.RecordErr != nil {
+		fmt.Fprintf(os.Stderr, "hpcc: warning: %s\n", usertext.Printable(run.RecordErr.Error()))
 	}
 	if err != nil && child.Process == nil {
 		err = n.NotBegun(child, err)

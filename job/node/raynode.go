@@ -255,7 +255,7 @@ func (n *rayNode) drive(ctx context.Context, head *rayProcess) int {
 	cmd := n.command([]string{"RAY_ADDRESS=" + n.Address, "ip_head=" + n.Address, "redis_password=5241590000000000"}, n.plan.Program)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	over, why := make(chan struct{}), make(chan string, 1)
-	run, err := metrics.Measure(ctx, cmd, metrics.Options{Begun: func(metrics.Run) {
+	run, err := metrics.Measure(ctx, cmd, metrics.Options{Started: func(metrics.Run) {
 		go func() {
 			reason := n.ends(ctx, head, over)
 			why <- reason

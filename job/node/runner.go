@@ -180,7 +180,7 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 	}
 	stopWarning := func() bool { return false }
 	defer func() { stopWarning() }()
-	o.Begun = func(metrics.Run) {
+	o.Started = func(metrics.Run) {
 		t.PID = cmd.Process.Pid
 		r.keep(t)
 		if end, ok := limited.Deadline(); ok && r.Warning.Signal != "" {
@@ -196,8 +196,8 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 	}
 	run, err := metrics.Measure(ctx, cmd, o)
 	t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal
-	if run.Unkept != nil {
-		r.Logf("warning: task %d: %v", t.Index, run.Unkept)
+	if run.RecordErr != nil {
+		r.Logf("warning: task %d: %v", t.Index, run.RecordErr)
 	}
 	if late != "" {
 		if !r.Interactive {

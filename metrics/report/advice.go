@@ -1,40 +1,116 @@
 package report
 
-import "fmt"
-
-// MuchThrottled is the share of throttled time from which more processors are advised.
-const MuchThrottled = 0.1
+import (
+	"fmt"
+	"slices"
+)
 
 // idleGPU is the share of busy time from which a GPU counts as used.
 const idleGPU = 0.1
+
+// Thresholds for contention: runs that wait for processors use fewer than they could.
+const (
+	muchContended = 0.1 // share of time
+	manySwitches  = 50  // involuntary context switches per second of processor time; a run alone has a few
+	allBusy       = 0.8 // share of the granted processors
+)
+
+// leastAdvised is the sum of wall clocks, in seconds, from which the use of processors and GPUs
+// says more about the program than about its start.
+const leastAdvised = 60
 
 // advise returns advice on resource requests. Callers add advice on processors, memory and
 // time, which follows from the records of jobs.
 func advise(s *System) (list []string) {
 	if n := s.Endings[NoMemory]; n > 0 {
-		list = append(list, fmt.Sprintf("%s killed for want of memory%s: ask for more", counted(n, "run was", "runs were"), of(s.memoryAsked(), " that had asked for %s")))
+		list = append(list, fmt.Sprintf("%s killed for lack of memory%s: ask for more", plural(n, "run was", "runs were"), inBrackets(s.memoryAsked())))
 	}
 	if n := s.Endings[TimeLimit]; n > 0 {
-		list = append(list, fmt.Sprintf("%s not done at the time limit%s: ask for more", counted(n, "run was", "runs were"), s.timeAsked()))
+		list = append(list, fmt.Sprintf("%s at the time limit%s: ask for more time", plural(n, "run was ended", "runs were ended"), inBrackets(s.timeAsked())))
 	}
-	if x, ok := s.Figures["throttled"]; ok && x.Median >= MuchThrottled {
-		list = append(list, fmt.Sprintf("throttled %s of the time in which it could run: ask for more processors, or start fewer threads", sayPercent(x.Median)))
+	if i := slices.IndexFunc(s.Tasks, (*Task).Confined); i >= 0 && s.Tasks[i].Ranks <= 1 {
+		h := &s.Tasks[i].Header
+		list = append(list, fmt.Sprintf("it asked for %s, and could use only %s: check its affinity and the quota of its cgroup", plural(h.Asked.CPUs, "processor", "processors"), digits(h.Limits.CPUs)))
 	}
-	used, asked := s.usedGPUs()
-	if g, ok := s.Figures["gpu_efficiency"]; asked > 0 && ok && g.Median < idleGPU {
-		list = append(list, fmt.Sprintf("its GPUs were busy %s of the time: without --gpus, or with fewer, others could use them", sayPercent(g.Median)))
-	} else if used > 0 && used < asked {
-		list = append(list, fmt.Sprintf("no run used more than %d of %d GPUs: --gpus %d would do", used, asked, used))
+	if s.Figures[wallName].Sum < leastAdvised {
+		return list
+	}
+	if text := s.adviseProcessors(); text != "" {
+		list = append(list, text)
+	}
+	if text := s.adviseGPUs(); text != "" {
+		list = append(list, text)
 	}
 	return list
 }
 
-// of inserts s into format, unless s is empty.
-func of(s, format string) string {
+// Contended reports whether a quarter of the runs waited for processors: throttled, under CPU
+// pressure, or, if their kernel does not count that, often preempted. Their use of processors
+// then says little about their needs.
+func (s *System) Contended() bool {
+	if s.Figures[throttledName].Q3 >= muchContended {
+		return true
+	}
+	if p, ok := s.figure(pressureName); ok {
+		return p.Q3 >= muchContended
+	}
+	busy, known := s.figure(cpusName)
+	return known && busy.Median > 0 && s.Figures[switchesName].Q3/busy.Median >= manySwitches
+}
+
+// Confined reports whether the run could use fewer processors than it had asked for.
+func (t *Task) Confined() bool {
+	l := &t.Header.Limits
+	return l.CPUs > 0 && l.CPUs < float64(t.Header.Asked.CPUs)
+}
+
+// adviseProcessors returns advice for runs that waited for processors.
+func (s *System) adviseProcessors() string {
+	if x, ok := s.figure(throttledName); ok && x.Median >= muchContended {
+		return fmt.Sprintf("throttled %s of the time in which it could run: ask for more processors, or start fewer threads", formatPercent(x.Median))
+	}
+	x, ok := s.figure(pressureName)
+	if !ok || x.Median < muchWaiting {
+		return ""
+	}
+	waited := fmt.Sprintf("threads waited for a processor %s of the time", formatPercent(x.Median))
+	busy, known := s.figure(busyName)
+	switch {
+	case known && busy.Median >= allBusy:
+		return waited + ": ask for more processors, or start fewer threads"
+	case known:
+		return fmt.Sprintf("%s, and only %s of its processors were busy: other programs probably took them; try --exclusive, a node of its own", waited, formatPercent(busy.Median))
+	}
+	return waited + ": ask for more processors, or try --exclusive, a node of its own"
+}
+
+// adviseGPUs returns advice on GPUs that were requested and not used. A GPU that idles while
+// the rest of the run waits may be needed.
+func (s *System) adviseGPUs() string {
+	used, asked := s.usedGPUs()
+	if asked == 0 || s.Endings[Done] == 0 {
+		return ""
+	}
+	g, ok := s.figure(gpuName)
+	switch idle := ok && g.Median < idleGPU; {
+	case idle && s.Contended():
+		return fmt.Sprintf("its GPUs were busy %s of the time, but it waited for processors: solve that first", formatPercent(g.Median))
+	case idle && s.Figures[storageName].Median >= muchWaiting:
+		return fmt.Sprintf("its GPUs were busy %s of the time, but it waited for storage: solve that first", formatPercent(g.Median))
+	case idle:
+		return fmt.Sprintf("its GPUs were busy %s of the time: ask for fewer, or for none", formatPercent(g.Median))
+	case used > 0 && used < asked:
+		return fmt.Sprintf("no run used more than %d of %d GPUs: --gpus %d is enough", used, asked, used)
+	}
+	return ""
+}
+
+// inBrackets returns " (s)", or "" if s is empty.
+func inBrackets(s string) string {
 	if s == "" {
 		return ""
 	}
-	return fmt.Sprintf(format, s)
+	return " (" + s + ")"
 }
 
 // memoryAsked returns the largest memory request or limit of the runs that were killed for
@@ -49,6 +125,7 @@ func (s *System) memoryAsked() string {
 	return amount(n)
 }
 
+// timeAsked returns the longest time limit of the runs that reached theirs.
 func (s *System) timeAsked() string {
 	longest := 0.0
 	for _, t := range s.Tasks {
@@ -59,7 +136,7 @@ func (s *System) timeAsked() string {
 	if longest == 0 {
 		return ""
 	}
-	return " of " + saySeconds(longest)
+	return formatSeconds(longest)
 }
 
 // usedGPUs returns the largest number of GPUs that a run used and that one requested. used

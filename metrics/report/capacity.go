@@ -70,6 +70,6 @@ func (c *Capacity) Chart() Chart {
 		d.line("curve apart "+colour(k), at, top+height+32, at+30, top+height+32)
 		d.text("start", at+36, top+height+36, l.Name)
 	}
-	return Chart{Title: "Given out by " + c.Name, About: "A line for each thing that the nodes have: the part of it that jobs had, on average over each step.",
+	return Chart{Title: "Allocated by " + c.Name, About: "A line for each resource: the share that jobs had, averaged over each step.",
 		Width: left + width + 12, Height: top + height + 42, Body: d.done(), Table: table}
 }

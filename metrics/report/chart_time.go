@@ -75,8 +75,8 @@ const farLimit = 4
 
 // chart draws one system's series.
 func (a *series) chart(title string, u unit, s *System, i int, longest, top float64) Chart {
-	const width, height = 360, 190
-	f := frame{left: 58, top: 18, width: width - 58 - 14, height: height - 18 - 22, x: ticks(longest, inSeconds), y: ticks(top, u), xUnit: inSeconds, yUnit: u}
+	const width, height = chartWidth, 210
+	f := frame{left: 62, top: 18, width: width - 62 - 14, height: height - 18 - 22, x: ticks(longest, inSeconds), y: ticks(top, u), xUnit: inSeconds, yUnit: u}
 	if u == inPercent {
 		f.y = []float64{0, 0.25, 0.5, 0.75, 1}
 	}
@@ -85,9 +85,9 @@ func (a *series) chart(title string, u unit, s *System, i int, longest, top floa
 	f.draw(d)
 	about, far := "", ""
 	for _, l := range a.limits {
-		about += fmt.Sprintf(" %s: %s.", l.name, u.say(l.value, ""))
+		about += fmt.Sprintf(" %s: %s.", l.name, u.format(l.value, ""))
 		if l.value > f.y[len(f.y)-1] {
-			far += fmt.Sprintf("%s %s ↑ ", l.name, u.say(l.value, ""))
+			far += fmt.Sprintf("%s %s ↑ ", l.name, u.format(l.value, ""))
 			continue
 		}
 		p := f.at(0, l.value)
@@ -103,12 +103,12 @@ func (a *series) chart(title string, u unit, s *System, i int, longest, top floa
 	}
 	d.curve("curve "+colour(i), points)
 	run := s.chosen.Header.Job
-	what := "its run in the middle"
+	what := "its run"
 	if run != nil && len(s.Tasks) > 1 {
 		what = fmt.Sprintf("task %d", run.Task)
 	}
 	return Chart{Title: fmt.Sprintf("%s: %s, %s", title, s.Name, what),
-		About: fmt.Sprintf("%s over the %s of the run.%s", title, saySeconds(a.points[len(a.points)-1].x), about),
+		About: fmt.Sprintf("%s over the %s of the run.%s", title, formatSeconds(a.points[len(a.points)-1].x), about),
 		Width: width, Height: height, Body: d.done(), Table: a.table(title, u)}
 }
 
@@ -118,7 +118,7 @@ func (a *series) table(title string, u unit) *Table {
 	const rows = 12
 	for k := range rows {
 		p := a.points[k*(len(a.points)-1)/(rows-1)]
-		row := []string{saySeconds(p.x), u.say(p.y, "")}
+		row := []string{formatSeconds(p.x), u.format(p.y, "")}
 		if n := len(t.Rows); n == 0 || t.Rows[n-1][0] != row[0] {
 			t.Rows = append(t.Rows, row)
 		}
@@ -194,7 +194,7 @@ func memorySeries(r *metrics.Record) (a series) {
 		at = s.At
 	}
 	if n := r.Header.Asked.Memory; n > 0 {
-		a.limits = append(a.limits, limit{"asked", float64(n)})
+		a.limits = append(a.limits, limit{"requested", float64(n)})
 	}
 	if n := r.Header.Limits.Memory; n > 0 && n != r.Header.Asked.Memory {
 		a.limits = append(a.limits, limit{"limit", float64(n)})

@@ -85,7 +85,7 @@ func (r *Report) timelines() (charts []Chart) {
 }
 
 func timeline(s *System, i int, bars []bar, longest float64) Chart {
-	const width, left, right = 520, 34, 20
+	const width, left, right = chartWidth, 34, 20
 	d := &drawing{}
 	f := frame{left: left, top: 6, width: width - left - right, x: ticks(longest, inSeconds), xUnit: inSeconds}
 	var table *Table // the table of runs serves as the table of bars
@@ -95,7 +95,7 @@ func timeline(s *System, i int, bars []bar, longest float64) Chart {
 			bad++
 		}
 	}
-	about := fmt.Sprintf("%s, of which %d did not go well, over %s.", counted(len(bars), "run", "runs"), bad, saySeconds(longest))
+	about := fmt.Sprintf("%s, %d of them failed, over %s.", plural(len(bars), "run", "runs"), bad, formatSeconds(longest))
 	if stacked := lanes(bars); len(bars) <= maxBars && len(stacked) <= maxLanes {
 		f.y = []float64{float64(len(stacked))}
 		thick := min(14, max(2.5, 180/float64(len(stacked))))
@@ -112,7 +112,7 @@ func timeline(s *System, i int, bars []bar, longest float64) Chart {
 				d.rect(class, x, y, max(f.at(b.to, 0).x-x-0.5, 0.8), thick-min(1, thick/4))
 			}
 		}
-		about = "A bar for each run, from its start to its end; the outlined ones did not go well. " + about
+		about = "A bar for each run, from its start to its end; failed runs are outlined. " + about
 	} else {
 		f.height = 120
 		running := atOnce(bars)
@@ -127,10 +127,10 @@ func timeline(s *System, i int, bars []bar, longest float64) Chart {
 			points[k] = f.at(p.x, p.y)
 		}
 		d.curve("curve "+colour(i), points)
-		about = "How many runs there were at a time. " + about
-		table = (&series{points: running}).table("runs at a time", inNumber)
+		about = "The number of concurrent runs. " + about
+		table = (&series{points: running}).table("concurrent runs", inNumber)
 	}
-	return Chart{Title: "When the runs of " + s.Name + " ran", About: about, Width: width, Height: int(f.top+f.height) + 20, Body: d.done(), Table: table}
+	return Chart{Title: "Runs of " + s.Name, About: about, Width: width, Height: int(f.top+f.height) + 20, Body: d.done(), Table: table}
 }
 
 // atOnce returns the number of concurrent runs, averaged over each step.

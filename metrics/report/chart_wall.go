@@ -11,7 +11,7 @@ const maxDots = 300
 // wallChart draws the distribution of the wall clock, with a strip and a box for each
 // system.
 func (r *Report) wallChart() (c Chart, ok bool) {
-	const width, row, left, right = 520, 54, 12, 20
+	const width, row, left, right = chartWidth, 54, 12, 20
 	longest := 0.0
 	for _, s := range r.Systems {
 		longest = max(longest, s.Figures[wallName].Max)
@@ -22,7 +22,7 @@ func (r *Report) wallChart() (c Chart, ok bool) {
 	f := frame{left: left, top: 6, width: width - left - right, height: float64(row * len(r.Systems)), x: ticks(longest, inSeconds), y: []float64{1}, xUnit: inSeconds}
 	d := &drawing{}
 	f.drawX(d)
-	table := &Table{Head: []string{"system", "runs", "least", "first quartile", "median", "third quartile", "most"}}
+	table := &Table{Head: []string{"system", "runs", "minimum", "first quartile", "median", "third quartile", "maximum"}}
 	for i, s := range r.Systems {
 		x := s.Figures[wallName]
 		y := f.top + float64(i*row)
@@ -33,12 +33,12 @@ func (r *Report) wallChart() (c Chart, ok bool) {
 		s.strip(d, &f, i, y+34)
 		cells := []string{s.Name, fmt.Sprint(x.N)}
 		for _, v := range []float64{x.Min, x.Q1, x.Median, x.Q3, x.Max} {
-			cells = append(cells, saySeconds(v))
+			cells = append(cells, formatSeconds(v))
 		}
 		table.Rows = append(table.Rows, cells)
 	}
 	return Chart{Title: "Wall clock of the runs",
-		About: "For each system a row: a mark for each run, a box from the first to the third quartile, and a bar at the median. The axis begins at 0.",
+		About: "A row for each system, with a mark for each run, a box from the first to the third quartile, and a bar at the median. The axis begins at 0.",
 		Width: width, Height: int(f.top+f.height) + 20, Body: d.done(), Table: table}, true
 }
 

@@ -4,16 +4,18 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // A comparison compares one system with the first.
 type comparison struct {
-	Base    string             `json:"base"`
-	Other   string             `json:"other"`
-	Pairs   int                `json:"pairs,omitempty"` // pairs of equivalent runs; 0: all runs were compared together
-	Ratios  map[string]float64 `json:"ratios"`          // other to base by measure: the median of the pairs' ratios, or the ratio of medians
-	Verdict verdict            `json:"verdict"`         // of the wall clock
-	Text    []string           `json:"text"`            // differences and their probable causes
+	Base     string             `json:"base"`
+	Other    string             `json:"other"`
+	Pairs    int                `json:"pairs,omitempty"` // pairs of equivalent runs; 0: all runs were compared together
+	Ratios   map[string]float64 `json:"ratios"`          // other to base by measure: the median of the pairs' ratios, or the ratio of medians
+	Verdict  verdict            `json:"verdict"`         // of the wall clock
+	Headline string             `json:"headline"`        // the verdict in one sentence
+	Text     []string           `json:"text"`            // differences and their probable causes
 }
 
 // A verdict is the result of comparing two wall clocks.
@@ -32,6 +34,8 @@ const (
 
 // sameRatio is the largest ratio that counts as equal.
 const sameRatio = 1.03
+
+func nearOne(r float64) bool { return math.Abs(math.Log(r)) < math.Log(sameRatio) }
 
 // A match pairs two systems.
 type match struct {
@@ -60,12 +64,13 @@ func compare(r *Report, base, other *System) comparison {
 		}
 	}
 	c.Verdict = m.verdict()
-	c.Text = m.explain(c.Verdict)
+	text, causes := m.explain(c.Verdict)
+	c.Headline, c.Text = m.headline(c.Verdict, causes), text
 	return c
 }
 
 // pair finds equivalent successful runs of both systems. With fewer than two pairs, it
-// returns none; if other runs exist, the systems are unlike.
+// returns nil; if other runs exist, the systems are unlike.
 func pair(a, b *System) (pairs [][2]group, unlike bool) {
 	all, mates := groups(a)
 	keys, own := groups(b)
@@ -120,12 +125,24 @@ func (g group) median(name string) float64 {
 	return spreadOf(values).Median
 }
 
-// ratios returns the sorted ratios of the pairs' medians of a figure.
+// mostOf is the share of pairs, or of runs, that must have a figure. A result from fewer
+// would describe only these.
+const mostOf = 0.75
+
+// enough reports whether n of total are sufficient for a result.
+func enough(n, total int) bool { return n > 0 && float64(n) >= mostOf*float64(total) }
+
+// ratios returns the sorted ratios of the pairs' medians of a figure. It returns nil if too
+// few pairs have values on both sides that can be divided.
 func (m *match) ratios(name string) (list []float64) {
+	least := measureOf(name).least
 	for _, p := range m.pairs {
-		if r, ok := ratioOf(p[0].median(name), p[1].median(name)); ok {
+		if r, ok := ratioOf(p[0].median(name), p[1].median(name), least); ok {
 			list = append(list, r)
 		}
+	}
+	if !enough(len(list), len(m.pairs)) {
+		return nil
 	}
 	slices.Sort(list)
 	return list
@@ -134,8 +151,9 @@ func (m *match) ratios(name string) (list []float64) {
 // ratio returns the ratio of a figure of the other system to the base. Without pairs only
 // the median is set.
 func (m *match) ratio(name string) (spread, bool) {
-	if ratios := m.ratios(name); len(ratios) > 1 {
-		return spreadOf(ratios), true
+	if len(m.pairs) > 0 {
+		ratios := m.ratios(name)
+		return spreadOf(ratios), len(ratios) > 0
 	}
 	r, ok := m.together(name)
 	return spread{Median: r}, ok
@@ -143,27 +161,33 @@ func (m *match) ratio(name string) (spread, bool) {
 
 // together returns the ratio of the medians of all runs, whether equivalent or not.
 func (m *match) together(name string) (float64, bool) {
-	return ratioOf(m.base.Figures[name].Median, m.other.Figures[name].Median)
+	a, known := m.base.figure(name)
+	b, also := m.other.figure(name)
+	if !known || !also {
+		return 0, false
+	}
+	return ratioOf(a.Median, b.Median, measureOf(name).least)
 }
 
-func ratioOf(base, other float64) (float64, bool) {
-	r := other / base
-	return r, base > 0 && other > 0 && r > 1/most && r < most
+// ratioOf divides two values. ok is false if one of them is below least.
+func ratioOf(base, other, least float64) (r float64, ok bool) {
+	r = other / base
+	return r, min(base, other) >= least && base > 0 && other > 0 && r > 1/most && r < most
 }
 
 func (m *match) verdict() verdict {
 	a, b := m.base.Figures[wallName], m.other.Figures[wallName]
 	r, ok := m.ratio(wallName)
 	ratios := m.ratios(wallName)
-	low, high, enough := sure(ratios)
+	low, high, many := medianInterval(ratios)
 	switch {
 	case !ok:
 		return wallUnknown
 	case m.unlike:
 		return wallUnlike
-	case math.Abs(math.Log(r.Median)) < math.Log(sameRatio):
+	case nearOne(r.Median):
 		return wallSame
-	case len(ratios) > 1 && !enough, len(ratios) < 2 && min(a.N, b.N) < enoughToTell:
+	case len(ratios) > 1 && !many, len(ratios) < 2 && min(a.N, b.N) < enoughToTell:
 		return wallFew
 	case len(ratios) > 1 && low <= 1 && high >= 1, len(ratios) < 2 && !a.apart(b):
 		return wallWithin
@@ -174,37 +198,89 @@ func (m *match) verdict() verdict {
 	return wallShorter
 }
 
-// explain describes the comparison in sentences.
-func (m *match) explain(v verdict) []string {
-	if v == wallUnknown {
-		return []string{"the wall clock of one of them is not known"}
-	}
-	text := []string{m.wallClock()}
+// headline returns the verdict in one sentence, with at most two causes.
+func (m *match) headline(v verdict, causes []cause) string {
+	base, other := m.base.Name, m.other.Name
+	r, _ := m.ratio(wallName)
 	switch v {
-	case wallSame:
-		text = append(text, "as good as the same")
-	case wallWithin:
-		text = append(text, "the difference may be chance: more runs may tell whether there is one")
+	case wallUnknown:
+		return fmt.Sprintf("%s and %s cannot be compared: the wall clock of one of them is unknown or below 1 ms", other, base)
 	case wallUnlike:
-		text = append(text, "the runs of one that went well did not do what those of the other did (they have fewer than two sets of parameters, or indices, in common): why is not looked for")
+		return fmt.Sprintf("%s and %s cannot be compared: fewer than two of their runs have the same parameters or index", other, base)
+	case wallSame:
+		return fmt.Sprintf("%s is as fast as %s: the wall clocks differ by less than %.0f%% (%s)", other, base, 100*(sameRatio-1), m.basis())
+	case wallWithin:
+		return fmt.Sprintf("%s may be as fast as %s: the difference is within the spread of the runs (%s)", other, base, m.votes())
 	case wallFew:
-		text = append(text, fmt.Sprintf("there are only %s: too few to tell the difference from chance", m.howMany()))
+		return fmt.Sprintf("%s seems %s than %s, but few runs may differ by chance (%s)", other, factor(r.Median, "slower", "faster"), base, m.votes())
 	}
-	if paired, all := m.sides(); paired*all < 0 && math.Abs(paired-all) >= math.Log(telling) {
-		text = append(text, fmt.Sprintf("all runs taken together say the opposite, × %s: one system has runs that the other has not, or more of some", times(math.Exp(all))))
+	text := fmt.Sprintf("%s is %s than %s (%s)", other, factor(r.Median, "slower", "faster"), base, m.votes())
+	var brief []string
+	for _, c := range causes {
+		if c.brief != "" && len(brief) < 2 {
+			brief = append(brief, c.brief)
+		}
 	}
-	if v != wallWithin && v != wallUnlike && (v != wallSame || m.apart()) {
-		text = append(text, m.causes()...)
+	if len(brief) > 0 {
+		text += ": " + strings.Join(brief, "; ")
 	}
-	return append(text, m.around()...)
+	return text
 }
 
-// howMany describes the data of the verdict.
-func (m *match) howMany() string {
-	if n := len(m.ratios(wallName)); n > 1 {
-		return counted(n, "pair of runs", "pairs of runs")
+// basis names the runs that the verdict is based on.
+func (m *match) basis() string {
+	if n := len(m.ratios(wallName)); n > 0 {
+		return plural(n, "pair", "pairs")
 	}
-	return fmt.Sprintf("%d and %s", m.base.Figures[wallName].N, counted(m.other.Figures[wallName].N, "run", "runs"))
+	return fmt.Sprintf("%s of %s and %d of %s", plural(m.other.Figures[wallName].N, "run", "runs"), m.other.Name, m.base.Figures[wallName].N, m.base.Name)
+}
+
+// votes returns the basis of the verdict, and how many of the pairs agree with it.
+func (m *match) votes() string {
+	ratios := m.ratios(wallName)
+	slower := 0
+	for _, r := range ratios {
+		if r > 1 {
+			slower++
+		}
+	}
+	switch {
+	case len(ratios) == 0:
+		return m.basis()
+	case 2*slower < len(ratios):
+		return fmt.Sprintf("faster in %d of %s", len(ratios)-slower, m.basis())
+	}
+	return fmt.Sprintf("slower in %d of %s", slower, m.basis())
+}
+
+// factor formats a ratio as a factor of at least 1 with a word for its direction.
+func factor(r float64, more, less string) string {
+	switch {
+	case nearOne(r):
+		return "about the same"
+	case r < 1:
+		return significant(1/r) + " × " + less
+	}
+	return significant(r) + " × " + more
+}
+
+// explain describes the comparison in sentences, and returns the probable causes of a
+// difference.
+func (m *match) explain(v verdict) (text []string, causes []cause) {
+	if v == wallUnknown {
+		return nil, nil
+	}
+	text = []string{m.wallClock()}
+	if paired, all := m.sides(); paired*all < 0 && math.Abs(paired-all) >= math.Log(telling) {
+		text = append(text, fmt.Sprintf("all runs together show the opposite, %s: one system has runs that the other lacks, or more of some", factor(math.Exp(all), "longer", "shorter")))
+	}
+	if v != wallWithin && v != wallUnlike && (v != wallSame || m.apart()) {
+		causes = m.causes()
+		for _, c := range causes {
+			text = append(text, c.text)
+		}
+	}
+	return append(text, m.around()...), causes
 }
 
 // sides returns the logarithms of the wall clock's ratio, by pairs and of all runs. Below
@@ -222,25 +298,20 @@ func (m *match) sides() (paired, all float64) {
 func (m *match) wallClock() string {
 	a, b := m.base.Figures[wallName], m.other.Figures[wallName]
 	r, _ := m.ratio(wallName)
-	text := fmt.Sprintf("wall clock: %s, %s on %s: × %s", saySeconds(b.Median), saySeconds(a.Median), m.base.Name, times(r.Median))
+	text := fmt.Sprintf("wall clock: %s, against %s on %s: %s", formatSeconds(b.Median), formatSeconds(a.Median), m.base.Name, factor(r.Median, "longer", "shorter"))
 	switch {
 	case r.N > 1:
 		low, high := r.middle()
 		what := "quartiles"
 		if r.N < enoughForQuartiles {
-			what = "between"
+			what = "range"
 		}
-		return text + fmt.Sprintf(" (median of %d pairs, %s × %s and × %s)", r.N, what, times(low), times(high))
+		return text + fmt.Sprintf(" (median of %d pairs; %s of %s: %s – %s)", r.N, what, m.quotient(), significant(low), significant(high))
 	case a.N > 1 || b.N > 1:
-		return text + fmt.Sprintf(" (medians of %d and %s)", b.N, counted(a.N, "run", "runs"))
+		return text + fmt.Sprintf(" (medians of %d and %s)", b.N, plural(a.N, "run", "runs"))
 	}
 	return text
 }
 
-// times formats a ratio.
-func times(r float64) string {
-	if r < 0.01 || r >= 100 {
-		return digits(r)
-	}
-	return fmt.Sprintf("%.2f", r)
-}
+// quotient names the ratio of the other system to the base.
+func (m *match) quotient() string { return m.other.Name + " ÷ " + m.base.Name }

@@ -11,16 +11,16 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// report reads two systems with n runs each.
-func compared(t *testing.T, a, b place, n int, change func(k int, h *metrics.Header, f *metrics.Footer)) *Report {
+// compared reads two systems with n runs each.
+func compared(t *testing.T, a, b simulated, n int, change func(k int, h *metrics.Header, f *metrics.Footer)) *Report {
 	t.Helper()
-	r, err := Read([]Source{{Name: "base", Runs: a.make(t, n, change)}, {Name: "other", Runs: b.make(t, n, change)}}, Options{})
+	r, err := Read([]Source{{Name: "base", Runs: a.write(t, n, change)}, {Name: "other", Runs: b.write(t, n, change)}}, Options{})
 	testenv.Check(t, err)
 	return r
 }
 
-// TestMemoryToldByOthers: comparing peaks from different sources adds a note.
-func TestMemoryToldByOthers(t *testing.T) {
+// TestPeakSources: comparing peaks from different sources adds a note.
+func TestPeakSources(t *testing.T) {
 	by := func(sources ...string) func(int, *metrics.Header, *metrics.Footer) {
 		return func(k int, _ *metrics.Header, f *metrics.Footer) { f.MemoryFrom = sources[k%len(sources)] }
 	}
@@ -28,13 +28,13 @@ func TestMemoryToldByOthers(t *testing.T) {
 		base, other []string
 		want        string
 	}{
-		{[]string{"pss", "process"}, []string{"cgroup", "pss"}, "memory was not told by the same: by cgroup, pss; on base by process, pss ("},
+		{[]string{"pss", "process"}, []string{"cgroup", "pss"}, "the peaks of memory have different sources: cgroup, pss on other, process, pss on base ("},
 		{[]string{"pss"}, []string{"pss"}, ""},
 	} {
-		r, err := Read([]Source{{Name: "base", Runs: power.make(t, 6, by(test.base...))}, {Name: "other", Runs: power.make(t, 6, by(test.other...))}}, Options{})
+		r, err := Read([]Source{{Name: "base", Runs: power.write(t, 6, by(test.base...))}, {Name: "other", Runs: power.write(t, 6, by(test.other...))}}, Options{})
 		testenv.Check(t, err)
 		text := strings.Join(r.Comparisons[0].Text, "\n")
-		if !strings.Contains(text, test.want) || (test.want == "" && strings.Contains(text, "told by")) {
+		if !strings.Contains(text, test.want) || (test.want == "" && strings.Contains(text, "different sources")) {
 			t.Errorf("%v against %v: %s; want %q", test.other, test.base, text, test.want)
 		}
 	}
@@ -46,30 +46,30 @@ func TestCauses(t *testing.T) {
 	plain.busy, plain.gpus = 0.95, 0
 	tests := []struct {
 		name    string
-		change  func(p *place)
+		change  func(p *simulated)
 		verdict verdict
 		says    []string
 	}{
-		{"nothing", func(p *place) {}, wallSame, []string{"as good as the same"}},
-		{"other architecture", func(p *place) { p.seconds *= 1.6; p.arch = "amd64" }, wallLonger, []string{"other took 1.60 × the processor time: probably its architecture, amd64 for ppc64le"}},
-		{"faster cores", func(p *place) { p.seconds /= 1.5; p.cpu = "POWER10" }, wallShorter, []string{"base took 1.50 × the processor time: probably slower cores, POWER9 (raw), altivec supported for POWER10"}},
-		{"nothing that is known", func(p *place) { p.seconds *= 1.5 }, wallLonger, []string{"nothing that is known of the hosts differs"}},
-		{"throttled", func(p *place) { p.busy, p.throttled = 0.5, 0.9 }, wallLonger, []string{"other kept 50% of its processors busy, base 95%", "probably throttling by its quota of processors: 31% of when it could run, 0% on base"}},
-		{"storage", func(p *place) { p.busy, p.io = 0.5, 0.4 }, wallLonger, []string{"probably waiting for storage: 40% of the time, 0% on base"}},
-		{"fewer processors", func(p *place) { p.granted = 2 }, wallLonger, []string{"other was granted 2 processors instead of 4"}},
-		{"more work on more processors", func(p *place) { p.seconds *= 1.5; p.granted = 6 }, wallSame, []string{"as good as the same", "nothing that is known of the hosts differs", "base was granted 4 processors instead of 6"}},
-		{"who knows what", func(p *place) { p.busy = 0.5 }, wallLonger, []string{"why the record does not tell: probably the network, locks"}},
+		{"nothing", func(p *simulated) {}, wallSame, nil},
+		{"other architecture", func(p *simulated) { p.seconds *= 1.6; p.arch = "amd64" }, wallLonger, []string{"other used 1.60 × the processor time: probably because of its architecture, amd64 instead of ppc64le"}},
+		{"faster cores", func(p *simulated) { p.seconds /= 1.5; p.cpu = "POWER10" }, wallShorter, []string{"base used 1.50 × the processor time: probably because of slower cores, POWER9 (raw), altivec supported instead of POWER10"}},
+		{"no known cause", func(p *simulated) { p.seconds *= 1.5 }, wallLonger, []string{"no known property of the hosts differs"}},
+		{"throttled", func(p *simulated) { p.busy, p.throttled = 0.5, 0.9 }, wallLonger, []string{"other kept 50% of its processors busy, base 95%", "probably throttled by its CPU quota: 31% of its runnable time, 0% on base"}},
+		{"storage", func(p *simulated) { p.busy, p.io = 0.5, 0.4 }, wallLonger, []string{"probably waiting for storage: 40% of the time, 0% on base"}},
+		{"fewer processors", func(p *simulated) { p.granted = 2 }, wallLonger, []string{"other was granted 2 processors instead of 4"}},
+		{"more work on more processors", func(p *simulated) { p.seconds *= 1.5; p.granted = 6 }, wallSame, []string{"no known property of the hosts differs", "base was granted 4 processors instead of 6"}},
+		{"no trace", func(p *simulated) { p.busy = 0.5 }, wallLonger, []string{"the records do not show the cause: probably the network, locks"}},
 	}
-	for _, test := range tests[5:7] { // the same the other way round: the base is the slow one
+	for _, test := range tests[5:7] { // the reverse: the base is the slow one
 		slow := plain
 		test.change(&slow)
 		c := compared(t, slow, plain, 6, nil).Comparisons[0]
 		want := strings.NewReplacer("other", "base", "base", "other").Replace(strings.Join(test.says, "\n"))
 		if text := strings.Join(c.Text, "\n"); c.Verdict != wallShorter || !strings.Contains(text, want) {
-			t.Errorf("%s, the other way round: %s; want %q:\n%s", test.name, c.Verdict, want, text)
+			t.Errorf("%s, reversed: %s; want %q:\n%s", test.name, c.Verdict, want, text)
 		}
 	}
-	all := []string{"architecture", "slower cores", "nothing that is known", "throttling", "waiting for storage", "was granted", "does not tell"}
+	all := []string{"architecture", "slower cores", "no known property", "throttled", "waiting for storage", "was granted", "do not show"}
 	for _, test := range tests {
 		other := plain
 		test.change(&other)
@@ -108,26 +108,26 @@ func TestClaims(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name         string
-		spoil        func(p *place)
+		spoil        func(p *simulated)
 		base         change
 		other        change
 		says, unsaid string
 	}{
-		{"slower with more", func(p *place) { p.granted, p.busy = 8, 0.25 }, as, as, "other kept 25% of its processors busy, base 95%", "was granted"},
-		{"faster with fewer", func(p *place) { p.granted = 2 }, as, as, "other was granted 2 processors instead of 4", "base was granted"},
-		{"pressure of one", func(p *place) { p.busy, p.io = 0.5, 0.4 }, func(_ int, _ *metrics.Header, f *metrics.Footer) { f.Pressure = nil }, as, "perhaps waiting for storage: 40% of the time, not known on base", "probably"},
-		{"pressure of all on the machine", func(p *place) { p.busy, p.io = 0.5, 0.4 }, func(_ int, _ *metrics.Header, f *metrics.Footer) { f.Pressure.Machine = true }, as, "perhaps waiting for storage: 40% of the time, 0% on base", "probably"},
-		{"pressure of both", func(p *place) { p.busy, p.io = 0.5, 0.4 }, as, as, "probably waiting for storage", "perhaps"},
-		{"one thread", func(p *place) { p.busy = 0.25 }, threads(8), threads(1), "it had 1 thread, 8 on base: it started fewer", "does not tell"},
-		{"threads enough", func(p *place) { p.busy = 0.25 }, threads(8), threads(6), "does not tell", "it started"},
-		{"a GPU that idled", func(p *place) { p.seconds *= 1.6 }, gpu(0), as, "nothing that is known of the hosts differs", "has GPUs"},
-		{"a GPU that did not", func(p *place) { p.seconds *= 1.6 }, gpu(50), as, "base has GPUs, which probably do a part of it", "nothing that is known"},
-		{"the kernel's part of one", func(p *place) { p.seconds *= 1.6 }, func(_ int, _ *metrics.Header, f *metrics.Footer) { f.Usage = metrics.Usage{} }, inKernel, "other took", "went to the kernel"},
-		{"the kernel's part of both", func(p *place) { p.seconds *= 1.6 }, as, inKernel, "of its processor time went to the kernel", "nothing that is known"},
+		{"slower with more", func(p *simulated) { p.granted, p.busy = 8, 0.25 }, as, as, "other kept 25% of its processors busy, base 95%", "was granted"},
+		{"faster with fewer", func(p *simulated) { p.granted = 2 }, as, as, "other was granted 2 processors instead of 4", "base was granted"},
+		{"pressure of one", func(p *simulated) { p.busy, p.io = 0.5, 0.4 }, func(_ int, _ *metrics.Header, f *metrics.Footer) { f.Pressure = nil }, as, "perhaps waiting for storage: 40% of the time, unknown on base", "probably"},
+		{"pressure of all on the machine", func(p *simulated) { p.busy, p.io = 0.5, 0.4 }, func(_ int, _ *metrics.Header, f *metrics.Footer) { f.Pressure.Machine = true }, as, "perhaps waiting for storage: 40% of the time, 0% on base", "probably"},
+		{"pressure of both", func(p *simulated) { p.busy, p.io = 0.5, 0.4 }, as, as, "probably waiting for storage", "perhaps"},
+		{"one thread", func(p *simulated) { p.busy = 0.25 }, threads(8), threads(1), "it started fewer threads: at most 1, against 8 on base", "do not show"},
+		{"threads enough", func(p *simulated) { p.busy = 0.25 }, threads(8), threads(6), "do not show", "it started"},
+		{"a GPU that idled", func(p *simulated) { p.seconds *= 1.6 }, gpu(0), as, "no known property of the hosts differs", "has GPUs"},
+		{"a GPU that did not", func(p *simulated) { p.seconds *= 1.6 }, gpu(50), as, "base has GPUs, which probably do part of the work", "no known property"},
+		{"the kernel's part of one", func(p *simulated) { p.seconds *= 1.6 }, func(_ int, _ *metrics.Header, f *metrics.Footer) { f.Usage = metrics.Usage{} }, inKernel, "other used", "in the kernel"},
+		{"the kernel's part of both", func(p *simulated) { p.seconds *= 1.6 }, as, inKernel, "of its processor time in the kernel", "no known property"},
 	} {
 		slow := plain
 		test.spoil(&slow)
-		r, err := Read([]Source{{Name: "base", Runs: plain.make(t, 6, test.base)}, {Name: "other", Runs: slow.make(t, 6, test.other)}}, Options{})
+		r, err := Read([]Source{{Name: "base", Runs: plain.write(t, 6, test.base)}, {Name: "other", Runs: slow.write(t, 6, test.other)}}, Options{})
 		testenv.Check(t, err)
 		text := strings.Join(r.Comparisons[0].Text, "\n")
 		if !strings.Contains(text, test.says) || strings.Contains(text, test.unsaid) || strings.Contains(text, "it waited\n") {
@@ -147,18 +147,20 @@ func TestMixedCauses(t *testing.T) {
 	}
 	a.count()
 	b.count()
+	a.Name, b.Name = "a", "b"
 	m := newMatch(&Report{Systems: []*System{a, b}}, a, b)
-	if text := m.causes(); len(text) != 1 || !strings.HasPrefix(text[0], "the pairs differ in why: in their middle processor time is × 1.00 and processors busy × 1.00, which do not come to × 4.00") {
-		t.Errorf("%q", text)
+	want := "the pairs have different causes: the medians of b ÷ a are 1.00 for processor time and 1.00 for busy processors, which do not explain 4.00 for the wall clock"
+	if list := m.causes(); len(list) != 1 || list[0].text != want {
+		t.Errorf("%q; want %q", list, want)
 	}
 }
 
 // TestSpread: possible chance is reported as such, without causes. Pairs reveal a difference
 // that the spread over parameters hides.
 func TestSpread(t *testing.T) {
-	wide := func(factor float64) func(place, bool) []Run {
-		return func(p place, paired bool) []Run {
-			return p.make(t, 9, func(k int, h *metrics.Header, f *metrics.Footer) {
+	wide := func(factor float64) func(simulated, bool) []Run {
+		return func(p simulated, paired bool) []Run {
+			return p.write(t, 9, func(k int, h *metrics.Header, f *metrics.Footer) {
 				f.Wall = float64(k*100) * factor
 				if !paired {
 					h.Job = nil
@@ -180,12 +182,12 @@ func TestSpread(t *testing.T) {
 	}
 	slow := power
 	slow.seconds *= 2
-	if c := compared(t, power, slow, 1, nil).Comparisons[0]; c.Verdict != wallFew || !strings.Contains(strings.Join(c.Text, "\n"), "only 1 and 1 run") {
-		t.Errorf("one run each: %s %q", c.Verdict, c.Text)
+	if c := compared(t, power, slow, 1, nil).Comparisons[0]; c.Verdict != wallFew || c.Headline != "other seems 2.00 × slower than base, but few runs may differ by chance (1 run of other and 1 of base)" {
+		t.Errorf("one run each: %s %q", c.Verdict, c.Headline)
 	}
 	none := func(k int, h *metrics.Header, f *metrics.Footer) { *f = metrics.Footer{Kind: "footer"} }
-	if c := compared(t, power, slow, 2, none).Comparisons[0]; c.Verdict != wallUnknown {
-		t.Errorf("no figures: %s %q", c.Verdict, c.Text)
+	if c := compared(t, power, slow, 2, none).Comparisons[0]; c.Verdict != wallUnknown || !strings.Contains(c.Headline, "cannot be compared") {
+		t.Errorf("no figures: %s %q", c.Verdict, c.Headline)
 	}
 }
 
@@ -279,21 +281,21 @@ func TestUnlike(t *testing.T) {
 		{"none", func(k int) string { return fmt.Sprint(-k) }, wallUnlike},
 		{"one", func(k int) string { return fmt.Sprint(7 - k*6) }, wallUnlike},
 	} {
-		r, err := Read([]Source{{Name: "a", Runs: power.make(t, 7, nil)}, {Name: "b", Runs: slow.make(t, 7, func(k int, h *metrics.Header, f *metrics.Footer) { h.Job.Params["seed"] = test.seed(k) })}}, Options{})
+		r, err := Read([]Source{{Name: "a", Runs: power.write(t, 7, nil)}, {Name: "b", Runs: slow.write(t, 7, func(k int, h *metrics.Header, f *metrics.Footer) { h.Job.Params["seed"] = test.seed(k) })}}, Options{})
 		testenv.Check(t, err)
 		c := r.Comparisons[0]
 		text := strings.Join(c.Text, "\n")
-		if unlike := c.Verdict == wallUnlike; c.Verdict != test.verdict || strings.Contains(text, "probably slower cores") == unlike || strings.Contains(text, "did not do what") != unlike {
-			t.Errorf("%s in common: %s\n%s", test.name, c.Verdict, text)
+		if unlike := c.Verdict == wallUnlike; c.Verdict != test.verdict || strings.Contains(text, "because of slower cores") == unlike || strings.Contains(c.Headline, "cannot be compared") != unlike {
+			t.Errorf("%s in common: %s %q\n%s", test.name, c.Verdict, c.Headline, text)
 		}
 	}
-	for _, n := range []int{1, 3} { // of one thing that both did, runs are repeats
+	for _, n := range []int{1, 3} { // runs of the only common task are repeats
 		a, b := drawn(n, false, func(int) float64 { return 1 }), drawn(n, false, func(int) float64 { return 2 })
 		for _, x := range append(a.Tasks, b.Tasks...) {
 			x.Header.Job = &metrics.JobOf{Task: 4, ID: fmt.Sprintf("%p", x)}
 		}
 		if pairs, unlike := pair(a, b); pairs != nil || unlike {
-			t.Errorf("%d runs of one thing: %v, unlike %v", n, pairs, unlike)
+			t.Errorf("%d runs of one task: %v, unlike %v", n, pairs, unlike)
 		}
 	}
 }
@@ -308,7 +310,7 @@ func TestSides(t *testing.T) {
 	b.count()
 	a.Name, b.Name = "a", "b"
 	c := compare(&Report{Systems: []*System{a, b}}, a, b)
-	if text := strings.Join(c.Text, "\n"); c.Verdict != wallLonger || c.Ratios[wallName] != 1.5 || !strings.Contains(text, "all runs taken together say the opposite, × 0.22") {
+	if text := strings.Join(c.Text, "\n"); c.Verdict != wallLonger || c.Ratios[wallName] != 1.5 || !strings.Contains(text, "all runs together show the opposite, 4.50 × shorter") {
 		t.Errorf("%s\n%s", c.Verdict, text)
 	}
 }
@@ -324,10 +326,10 @@ func TestCommands(t *testing.T) {
 		{func(k int, h *metrics.Header, f *metrics.Footer) {}, false},
 		{func(k int, h *metrics.Header, f *metrics.Footer) { h.Command = append(h.Command, "--epochs=2") }, true},
 	} {
-		r, err := Read([]Source{{Name: "a", Runs: power.make(t, 5, nil)}, {Name: "b", Runs: slow.make(t, 4, test.change)}}, Options{})
+		r, err := Read([]Source{{Name: "a", Runs: power.write(t, 5, nil)}, {Name: "b", Runs: slow.write(t, 4, test.change)}}, Options{})
 		testenv.Check(t, err)
 		if text := strings.Join(r.Comparisons[0].Text, "\n"); strings.Contains(text, "the commands differ: perhaps b had more to do") != test.differ {
-			t.Errorf("differ: %v; says\n%s", test.differ, text)
+			t.Errorf("differ: %v; the text is\n%s", test.differ, text)
 		}
 	}
 }
@@ -341,7 +343,7 @@ func TestUnknownProcessors(t *testing.T) {
 		f.Pressure = nil
 	})
 	text := strings.Join(r.Comparisons[0].Text, "\n")
-	if strings.Contains(text, "NaN") || !strings.Contains(text, "other kept fewer processors busy, of how many is not known") || strings.Contains(text, "waited") {
+	if strings.Contains(text, "NaN") || !strings.Contains(text, "other kept fewer processors busy; how many it had is unknown") || strings.Contains(text, "waited") {
 		t.Error(text)
 	}
 }
@@ -402,12 +404,12 @@ func TestUnits(t *testing.T) {
 		v    float64
 		want string
 	}{
-		{inSeconds, 0, "0 s"}, {inSeconds, 0.0123, "12.3 ms"}, {inSeconds, 9.999, "10.0 s"}, {inSeconds, 59.5, "59.5 s"}, {inSeconds, 99.96, "1m40s"}, {inSeconds, 125.4, "2m05s"}, {inSeconds, 3600, "1h00m"}, {inSeconds, 3599.6, "1h00m"}, {inSeconds, 864000, "10 days"}, {inSeconds, 1e17, "1157407407407 days"},
-		{inBytes, 0, "0 B"}, {inBytes, 999, "999 B"}, {inBytes, 1000, "0.977 KiB"}, {inBytes, 9 << 30, "9 GiB"}, {inBytes, 1.5 * (1 << 40), "1.50 TiB"},
-		{inPercent, 0, "0%"}, {inPercent, 0.0001, "<0.1%"}, {inPercent, 0.034, "3.4%"}, {inPercent, 0.999, "100%"},
-		{inMoney, 0.0227, "0.0227 EUR"}, {inMoney, 1234.5, "1234 EUR"}, {inEnergy, 2, "2 kWh"}, {inNumber, 3.456, "3.46"},
+		{inSeconds, 0, "0 s"}, {inSeconds, 1.5e-5, "15 µs"}, {inSeconds, 0.0123, "12.3 ms"}, {inSeconds, 9.999, "10.0 s"}, {inSeconds, 59.5, "59.5 s"}, {inSeconds, 59.97, "1m00s"}, {inSeconds, 99.96, "1m40s"}, {inSeconds, 125.4, "2m05s"}, {inSeconds, 3600, "1h00m"}, {inSeconds, 3599.6, "1h00m"}, {inSeconds, 864000, "10 days"}, {inSeconds, 1e17, "1157407407407 days"},
+		{inBytes, 0, "0 B"}, {inBytes, 999, "999 B"}, {inBytes, 1000, "1000 B"}, {inBytes, 1023.6, "1.00 KiB"}, {inBytes, 1023.9 * (1 << 20), "1.00 GiB"}, {inBytes, 9 << 30, "9 GiB"}, {inBytes, 1.5 * (1 << 40), "1.50 TiB"},
+		{inPercent, 0, "0%"}, {inPercent, 0.0001, "<0.1%"}, {inPercent, 0.034, "3.4%"}, {inPercent, 0.0997, "10%"}, {inPercent, 0.999, "100%"},
+		{inMoney, 0.0227, "0.0227 EUR"}, {inMoney, 1234.5, "1234 EUR"}, {inMoney, 0.2, "0.200 EUR"}, {inMoney, 0.0000215, "0.0000215 EUR"}, {inMoney, 1e-9, "<0.000001 EUR"}, {inEnergy, 2, "2 kWh"}, {inEnergy, 0.0122, "12.2 Wh"}, {inEnergy, 1500, "1.50 MWh"}, {inNumber, 3.456, "3.46"},
 	} {
-		if got := test.u.say(test.v, "EUR"); got != test.want {
+		if got := test.u.format(test.v, "EUR"); got != test.want {
 			t.Errorf("%g in %d is %q; want %q", test.v, test.u, got, test.want)
 		}
 	}
@@ -432,7 +434,7 @@ func TestAtOnce(t *testing.T) {
 	}
 	c := timeline(&System{}, 0, bars, 2500)
 	if c.Table == nil || len(c.Table.Rows) != 12 || !strings.HasPrefix(c.Table.Rows[5][1], "4") || strings.Contains(string(c.Body), "NaN") {
-		t.Errorf("the picture has the table %+v", c.Table)
+		t.Errorf("the chart has the table %+v", c.Table)
 	}
 }
 

@@ -103,7 +103,7 @@ func stamp(t time.Time) string {
 // harmless keeps spreadsheets from interpreting foreign text as a formula. It leaves numbers
 // unchanged and does not truncate, because readers of the table need all of it.
 func harmless(s string) string {
-	s = shown(s, math.MaxInt)
+	s = printable(s, math.MaxInt)
 	if s == "" || !strings.ContainsRune("=+-@", rune(s[0])) {
 		return s
 	}

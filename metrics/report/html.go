@@ -4,6 +4,9 @@ import (
 	_ "embed"
 	"html/template"
 	"io"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -12,8 +15,27 @@ var page string
 
 // parsed parses the page on first use, because other hpcc commands do not need it.
 var parsed = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("page").Funcs(template.FuncMap{"plain": plain, "sentence": sentence}).Parse(page))
+	// Cells that begin with a number of the report. Browsers may break other cells anywhere,
+	// because foreign names may be long.
+	cell := regexp.MustCompile(`^(at least )?[+<]?[0-9.]+([ %:hmsd]|$)|^` + unknown + `$`)
+	return template.Must(template.New("page").Funcs(template.FuncMap{
+		"plain":    plain,
+		"sentence": func(s string) string { return unbroken(sentence(s)) },
+		"number":   cell.MatchString,
+		"large":    func(c Chart) bool { return c.Width > 1.2*chartWidth },
+	}).Parse(page))
 })
+
+// quantities matches a number with its unit, and what joins it with a word or with the end of
+// a range: "1.07 × less", "8.60 –".
+var quantities = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`[0-9]%?( (B|[KMGTP]iB|s|ms|µs|days|[kM]?Wh|CPU-[a-z]+)\b)?( –| × [a-z]+)?`)
+})
+
+// unbroken joins the parts of quantities with no-break spaces.
+func unbroken(s string) string {
+	return quantities().ReplaceAllStringFunc(s, func(q string) string { return strings.ReplaceAll(q, " ", "\u00a0") })
+}
 
 // A pageOf is the data of the page.
 type pageOf struct {
@@ -40,6 +62,9 @@ type namedTable struct {
 func (r *Report) HTML(out io.Writer) error {
 	p := &pageOf{Report: r, Title: r.title(), SystemsTable: r.systemsTable(), FiguresTable: r.figuresTable(true), PropertiesTable: r.propertiesTable(true),
 		Times: r.timeCharts(), Timelines: r.timelines()}
+	if len(r.Systems) == 1 && len(p.Times) > 0 { // side by side
+		p.Times = [][]Chart{slices.Concat(p.Times...)}
+	}
 	if c, ok := r.wallChart(); ok {
 		p.Wall = []Chart{c}
 	}

@@ -11,8 +11,8 @@ import (
 // maxImages bounds the distinct images that are compared.
 const maxImages = 1024
 
-// ran is an image and the system of its first run.
-type ran struct {
+// A usedImage is an image and the system of its first run.
+type usedImage struct {
 	h      *metrics.Header
 	system string
 	class  int // class of images known to be equal, also through others
@@ -23,7 +23,7 @@ type ran struct {
 // equal.
 func (r *Report) images(allowed bool) error {
 	seen, at := imagesOf(r.Systems)
-	sure := map[int]bool{0: true} // classes known to be equal to the first or different from it
+	certain := map[int]bool{0: true} // classes known to be equal to the first or different from it
 	for i, b := range seen {
 		for _, a := range seen[:i] {
 			same, known := sameImage(a.h, b.h)
@@ -35,23 +35,23 @@ func (r *Report) images(allowed bool) error {
 			}
 			r.Different = true
 			if a.class == 0 || b.class == 0 {
-				sure[a.class], sure[b.class] = true, true
+				certain[a.class], certain[b.class] = true, true
 			}
 		}
 	}
 	for _, s := range r.Systems {
 		none := 0
 		for _, t := range s.Tasks {
-			if i, ok := at[imageKey(&t.Header)]; !ok || !sure[seen[i].class] {
+			if i, ok := at[imageKey(&t.Header)]; !ok || !certain[seen[i].class] {
 				none++
 			}
 		}
 		if none > 0 && len(r.Systems) > 1 {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s: the image of %d of %s is not known by its digest, and may be another one", s.Name, none, counted(len(s.Tasks), "run", "runs")))
+			r.Notes = append(r.Notes, fmt.Sprintf("%s: no image digest is known of %d of %s, which may have used another image", s.Name, none, plural(len(s.Tasks), "run", "runs")))
 		}
 	}
 	if r.Different {
-		r.Notes = append([]string{"the systems ran DIFFERENT IMAGES: what differs may be the program"}, r.Notes...)
+		r.Notes = append([]string{"the systems ran DIFFERENT IMAGES, so the programs may differ"}, r.Notes...)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func imageKey(h *metrics.Header) [2]string { return [2]string{h.Digest, h.Config
 
 // imagesOf returns the distinct images of runs with their classes, and their indexes in the
 // list.
-func imagesOf(systems []*System) (seen []ran, at map[[2]string]int) {
+func imagesOf(systems []*System) (seen []usedImage, at map[[2]string]int) {
 	at = map[[2]string]int{}
 	for _, s := range systems {
 		for _, t := range s.Tasks {
@@ -69,7 +69,7 @@ func imagesOf(systems []*System) (seen []ran, at map[[2]string]int) {
 				continue
 			}
 			at[imageKey(h)] = len(seen)
-			seen = append(seen, ran{h, s.Name, len(seen)})
+			seen = append(seen, usedImage{h, s.Name, len(seen)})
 			for _, x := range seen {
 				if same, _ := sameImage(x.h, h); same {
 					join(seen, x.class, seen[len(seen)-1].class)
@@ -81,7 +81,7 @@ func imagesOf(systems []*System) (seen []ran, at map[[2]string]int) {
 }
 
 // join merges two classes.
-func join(seen []ran, a, b int) {
+func join(seen []usedImage, a, b int) {
 	for i := range seen {
 		if seen[i].class == max(a, b) {
 			seen[i].class = min(a, b)

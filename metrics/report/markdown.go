@@ -14,17 +14,24 @@ func (r *Report) Markdown(out io.Writer) error {
 	for _, n := range append(append([]string{}, r.Notes...), r.Warnings...) {
 		fmt.Fprintf(w, "> %s\n>\n", markdown(n))
 	}
+	for _, c := range r.Comparisons {
+		fmt.Fprintf(w, "**%s**\n\n", markdown(c.Headline))
+	}
 	r.systemsTable().markdown(w)
 	fmt.Fprint(w, "\n## Figures\n\n")
 	figures := r.figuresTable(false)
 	figures.markdown(w)
-	fmt.Fprintf(w, "\n%s\n", markdown(figures.Caption))
+	if figures.Caption != "" {
+		fmt.Fprintf(w, "\n%s\n", markdown(figures.Caption))
+	}
 	if t := r.propertiesTable(false); len(r.Systems) > 1 && len(t.Rows) > 0 {
 		fmt.Fprint(w, "\n## What differs\n\n")
 		t.markdown(w)
 	}
 	for _, c := range r.Comparisons {
-		fmt.Fprintf(w, "\n## %s against %s\n\n", markdown(c.Other), markdown(c.Base))
+		if len(c.Text) > 0 {
+			fmt.Fprintf(w, "\n## %s against %s\n\n", markdown(c.Other), markdown(c.Base))
+		}
 		for _, l := range c.Text {
 			fmt.Fprintf(w, "* %s\n", markdown(l))
 		}
@@ -47,7 +54,7 @@ func (r *Report) title() string {
 	for _, s := range r.Systems {
 		names = append(names, s.Name)
 	}
-	return few(names)
+	return abbreviate(names)
 }
 
 func (t *Table) markdown(w io.Writer) {

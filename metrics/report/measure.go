@@ -11,7 +11,8 @@ type measure struct {
 	name   string // in JSON and CSV
 	title  string
 	unit   unit
-	detail bool // only in HTML, CSV and JSON
+	least  float64 // ratios of smaller values are noise: of counters with coarse steps, of shares near zero
+	detail bool    // only in HTML, CSV and JSON
 	of     figure
 }
 
@@ -23,40 +24,60 @@ const most = 1e18
 
 // Names of figures used by other figures.
 const (
-	wallName   = "wall_s"
-	cpuName    = "cpu_s"
-	cpusName   = "cpus_busy"
-	busyName   = "cpu_efficiency"
-	costName   = "cost"
-	energyName = "energy_kwh"
+	wallName      = "wall_s"
+	cpuName       = "cpu_s"
+	cpusName      = "cpus_busy"
+	busyName      = "cpu_efficiency"
+	gpuName       = "gpu_efficiency"
+	throttledName = "throttled"
+	pressureName  = "pressure_cpu"
+	storageName   = "pressure_io"
+	readName      = "read_bytes"
+	switchesName  = "switches_per_s"
+	costName      = "cost"
+	energyName    = "energy_kwh"
+)
+
+// The smallest values with meaningful ratios.
+const (
+	leastSeconds = 0.001
+	leastWait    = 1       // seconds
+	leastBytes   = 1 << 20 // transferred
+	leastShare   = 0.01
+	leastRate    = 1 // per second
 )
 
 // measures lists all measures in display order. Costs and energy need prices; see
 // [Prices.add].
 var measures = []measure{
-	{name: wallName, title: "wall clock", unit: inSeconds, of: wall},
-	{name: cpuName, title: "processor time", unit: inSeconds, of: cpuTime},
-	{name: cpusName, title: "processors busy", unit: inNumber, of: part(cpuTime, wall)},
-	{name: busyName, title: "busy, of processors granted", unit: inPercent, of: part(cpuTime, grantedTime)},
-	{name: "system_share", title: "processor time in the kernel", unit: inPercent, detail: true, of: part(systemTime, cpuTime)},
-	{name: "gpu_efficiency", title: "GPUs busy", unit: inPercent, of: gpuMean},
-	{name: "gpu_memory_bytes", title: "GPU memory, peak of one", unit: inBytes, of: gpuMemory},
-	{name: "memory_peak_bytes", title: "memory, peak", unit: inBytes, of: memory},
-	{name: "memory_of_asked", title: "of the memory asked for", unit: inPercent, of: part(memory, askedMemory)},
-	{name: "memory_of_limit", title: "of the limit of memory", unit: inPercent, of: part(memory, memoryLimit)},
-	{name: "read_bytes", title: "read from storage", unit: inBytes, of: read},
-	{name: "written_bytes", title: "written to storage", unit: inBytes, of: written},
-	{name: "net_in_bytes", title: "came by its network, anyone's", unit: inBytes, detail: true, of: netIn},
-	{name: "net_out_bytes", title: "left by its network, anyone's", unit: inBytes, detail: true, of: netOut},
-	{name: "throttled", title: "throttled, of when it could run", unit: inPercent, of: throttled},
-	{name: "pressure_cpu", title: "some waited for a processor", unit: inPercent, of: pressure(func(p *metrics.Pressure) float64 { return p.CPU })},
-	{name: "pressure_io", title: "some waited for storage", unit: inPercent, of: pressure(func(p *metrics.Pressure) float64 { return p.IO })},
-	{name: "pressure_memory", title: "some waited for memory", unit: inPercent, of: pressure(func(p *metrics.Pressure) float64 { return p.Memory })},
-	{name: "switches_per_s", title: "lost a processor to others, per second", unit: inNumber, detail: true, of: part(switches, wall)},
-	{name: "queue_s", title: "waited in the queue", unit: inSeconds, of: queued},
-	{name: "pull_s", title: "fetched its image", unit: inSeconds, of: pulled},
+	{name: wallName, title: "wall clock", unit: inSeconds, least: leastSeconds, of: wall},
+	{name: cpuName, title: "processor time", unit: inSeconds, least: leastSeconds, of: cpuTime},
+	{name: cpusName, title: "processors busy", unit: inNumber, least: leastShare, of: part(cpuTime, wall)},
+	{name: busyName, title: "CPU efficiency", unit: inPercent, least: leastShare, of: part(cpuTime, grantedTime)},
+	{name: "system_share", title: "processor time in the kernel", unit: inPercent, least: leastShare, detail: true, of: part(systemTime, cpuTime)},
+	{name: gpuName, title: "GPU utilisation", unit: inPercent, least: leastShare, of: gpuMean},
+	{name: "gpu_memory_bytes", title: "peak memory of a GPU", unit: inBytes, least: leastBytes, of: gpuMemory},
+	{name: "memory_peak_bytes", title: "peak memory", unit: inBytes, of: memory},
+	{name: "memory_of_asked", title: "peak memory ÷ requested", unit: inPercent, of: part(memory, askedMemory)},
+	{name: "memory_of_limit", title: "peak memory ÷ limit", unit: inPercent, of: part(memory, memoryLimit)},
+	{name: readName, title: "read from storage", unit: inBytes, least: leastBytes, of: read},
+	{name: "written_bytes", title: "written to storage", unit: inBytes, least: leastBytes, of: written},
+	{name: "net_in_bytes", title: "received by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: netIn},
+	{name: "net_out_bytes", title: "sent by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: netOut},
+	{name: throttledName, title: "throttled share of runnable time", unit: inPercent, least: leastShare, of: throttled},
+	{name: pressureName, title: "CPU pressure", unit: inPercent, least: leastShare, of: pressure(func(p *metrics.Pressure) float64 { return p.CPU })},
+	{name: storageName, title: "I/O pressure", unit: inPercent, least: leastShare, of: pressure(func(p *metrics.Pressure) float64 { return p.IO })},
+	{name: "pressure_memory", title: "memory pressure", unit: inPercent, least: leastShare, of: pressure(func(p *metrics.Pressure) float64 { return p.Memory })},
+	{name: switchesName, title: "involuntary context switches per second", unit: inNumber, least: leastRate, detail: true, of: part(switches, wall)},
+	{name: "queue_s", title: "queue wait", unit: inSeconds, least: leastWait, of: queued},
+	{name: "pull_s", title: "image pull", unit: inSeconds, least: leastWait, of: pulled},
 	{name: energyName, title: "energy", unit: inEnergy},
 	{name: costName, title: "cost", unit: inMoney},
+}
+
+// measureOf returns the measure with a name.
+func measureOf(name string) *measure {
+	return &measures[slices.IndexFunc(measures, func(m measure) bool { return m.name == name })]
 }
 
 // figures returns the known and valid figures of a run.
@@ -73,7 +94,7 @@ func figures(h *metrics.Header, f *metrics.Footer) map[string]float64 {
 	return m
 }
 
-// part returns a figure that is the share of of in whole.
+// part returns a figure that is the quotient of two figures.
 func part(of, whole figure) figure {
 	return func(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 		a, known := of(h, f)
@@ -234,8 +255,8 @@ func throttled(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	if f == nil || f.Cgroup == nil || h.Limits.Shared {
 		return 0, false
 	}
-	ran, _ := cpuTime(h, f)
-	all := f.Cgroup.Throttled + ran
+	usedImage, _ := cpuTime(h, f)
+	all := f.Cgroup.Throttled + usedImage
 	return f.Cgroup.Throttled / all, all > 0
 }
 

@@ -39,9 +39,9 @@ func (p *Prices) Check() (key []string, err error) {
 	case !amount(p.KWh):
 		return []string{"kwh"}, fmt.Errorf("kwh: %g is not a price", p.KWh)
 	case p.PUE != 0 && !(p.PUE >= 1 && p.PUE <= 100):
-		return []string{"pue"}, fmt.Errorf("pue: %g; a site draws at least what its nodes do, 1", p.PUE)
+		return []string{"pue"}, fmt.Errorf("pue: %g is not between 1 and 100", p.PUE)
 	case len(p.Node) == 0:
-		return []string{"node"}, errors.New("prices nothing: a table [node.NAME] has the price of an hour of nodes of system NAME, [node.\"gpu*\"] of hosts")
+		return []string{"node"}, errors.New("there is no price: a table [node.NAME] sets the price of the system NAME, [node.\"gpu*\"] that of hosts")
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Node)) {
 		n := p.Node[name]
@@ -89,8 +89,8 @@ const joules = 3.6e6
 
 // add adds a run's energy and cost to its figures.
 func (p *Prices) add(system string, t *Task) {
-	w, ran := t.Figures[wallName]
-	if p == nil || !ran {
+	w, known := t.Figures[wallName]
+	if p == nil || !known {
 		return
 	}
 	host := t.Header.Machine.Host
@@ -156,7 +156,7 @@ func (n *nodePrice) share(t *Task) (part float64, known bool) {
 // notes reports systems without a price.
 func (p *Prices) notes(systems []*System) (notes []string) {
 	for _, s := range systems {
-		none, whole, unasked, undrawn, hosts := 0, 0, 0, 0, map[string]bool{}
+		unpriced, unsized, unasked, undrawn, hosts := 0, 0, 0, 0, map[string]bool{}
 		for _, t := range s.Tasks {
 			if p.Draws != nil {
 				if _, ok := p.Draws.find(s.Name, t.Header.Machine.Host); !ok {
@@ -167,25 +167,25 @@ func (p *Prices) notes(systems []*System) (notes []string) {
 			_, known := n.share(t)
 			switch {
 			case !ok:
-				none++
+				unpriced++
 				hosts[plain(t.Header.Machine.Host)] = true
 			case !known && n.cpus(t) <= 0:
-				whole++
+				unsized++
 			case !known:
 				unasked++
 			}
 		}
-		if whole > 0 {
-			notes = append(notes, fmt.Sprintf("%s: neither the prices nor the records say how many processors a node has, so %s for a whole one: cpus = N says it", s.Name, counted(whole, "run pays", "runs pay")))
+		if unsized > 0 {
+			notes = append(notes, fmt.Sprintf("%s: the number of processors of a node is unknown, so %s for a full node; set cpus in the prices", s.Name, plural(unsized, "run pays", "runs pay")))
 		}
 		if unasked > 0 {
-			notes = append(notes, fmt.Sprintf("%s: neither the job nor its record says how many processors a run had, so %s for a whole node: --cpus of the job, or --measure, says it", s.Name, counted(unasked, "run pays", "runs pay")))
+			notes = append(notes, fmt.Sprintf("%s: the number of processors of a run is unknown, so %s for a full node; submit with --cpus or --measure", s.Name, plural(unasked, "run pays", "runs pay")))
 		}
 		if undrawn > 0 {
-			notes = append(notes, fmt.Sprintf("%s: what %s drew is not known: the tables of power name neither the system nor the host", s.Name, counted(undrawn, "run", "runs")))
+			notes = append(notes, fmt.Sprintf("%s: the energy of %s is unknown, because the power figures name neither the system nor the host", s.Name, plural(undrawn, "run", "runs")))
 		}
-		if none > 0 {
-			notes = append(notes, fmt.Sprintf("%s: the prices name neither the system nor %s, so %d of %s cost nothing here", s.Name, few(slices.Sorted(maps.Keys(hosts))), none, counted(len(s.Tasks), "run", "runs")))
+		if unpriced > 0 {
+			notes = append(notes, fmt.Sprintf("%s: the prices name neither the system nor %s, so %d of %s have no cost", s.Name, abbreviate(slices.Sorted(maps.Keys(hosts))), unpriced, plural(len(s.Tasks), "run", "runs")))
 		}
 	}
 	return notes

@@ -17,6 +17,12 @@ type property struct {
 	all [][]string // untruncated values, because long ones may differ only at the end
 }
 
+// Names of properties used by other texts.
+const (
+	peakSource    = "source of peak memory"
+	pressureScope = "scope of pressure"
+)
+
 // hostProperties are properties from a run's header. An empty value is unknown.
 var hostProperties = []struct {
 	name string
@@ -24,9 +30,9 @@ var hostProperties = []struct {
 }{
 	{"image", func(t *Task) string { return t.Header.Image }},
 	{"digest", func(t *Task) string { return t.Header.Digest }},
-	{"digest of its configuration", func(t *Task) string { return t.Header.Config }},
+	{"configuration digest", func(t *Task) string { return t.Header.Config }},
 	{"command", func(t *Task) string { return strings.Join(t.Header.Command, " ") }},
-	{"run by", func(t *Task) string {
+	{"target", func(t *Task) string {
 		if t.Header.Job == nil {
 			return ""
 		}
@@ -35,13 +41,13 @@ var hostProperties = []struct {
 	{"host", func(t *Task) string { return t.Header.Machine.Host }},
 	{"architecture", func(t *Task) string { return t.Header.Machine.Architecture }},
 	{"CPU", func(t *Task) string { return t.Header.Machine.CPU }},
-	{"processors of the host", func(t *Task) string { return number(float64(t.Header.Machine.CPUs)) }},
+	{"host processors", func(t *Task) string { return number(float64(t.Header.Machine.CPUs)) }},
 	{"processors granted", func(t *Task) string { return number(granted(&t.Header)) }},
-	{"processors asked for", func(t *Task) string { return number(float64(t.Header.Asked.CPUs)) }},
-	{"memory of the host", func(t *Task) string { return amount(t.Header.Machine.Memory) }},
-	{"limit of memory", func(t *Task) string { return amount(t.Header.Limits.Memory) }},
-	{"memory asked for", func(t *Task) string { return amount(t.Header.Asked.Memory) }},
-	{"memory counted by", func(t *Task) string {
+	{"processors requested", func(t *Task) string { return number(float64(t.Header.Asked.CPUs)) }},
+	{"host memory", func(t *Task) string { return amount(t.Header.Machine.Memory) }},
+	{"memory limit", func(t *Task) string { return amount(t.Header.Limits.Memory) }},
+	{"memory requested", func(t *Task) string { return amount(t.Header.Asked.Memory) }},
+	{peakSource, func(t *Task) string {
 		if t.Footer == nil || (t.Footer.Memory <= 0 && t.Footer.Usage.MaxRSS <= 0) {
 			return ""
 		}
@@ -72,11 +78,11 @@ var hostProperties = []struct {
 	}},
 	{"cgroup", func(t *Task) string {
 		if t.Header.Limits.Cgroup != "" && t.Header.Limits.Shared {
-			return t.Header.Limits.Cgroup + ", with others in it"
+			return t.Header.Limits.Cgroup + ", shared with other processes"
 		}
 		return t.Header.Limits.Cgroup
 	}},
-	{"pressure of", func(t *Task) string {
+	{pressureScope, func(t *Task) string {
 		switch {
 		case t.Footer == nil || t.Footer.Pressure == nil:
 			return ""
@@ -99,7 +105,7 @@ func amount(n int64) string {
 	if n <= 0 {
 		return ""
 	}
-	return sayBytes(float64(n))
+	return formatBytes(float64(n))
 }
 
 // maxValues bounds the reported values of a property for each system. All are compared.
@@ -108,7 +114,7 @@ const maxValues = 64
 // properties returns the properties that any run has.
 func properties(systems []*System) (list []property) {
 	for _, p := range hostProperties {
-		x, told := property{Name: p.name}, false
+		x, known := property{Name: p.name}, false
 		for _, s := range systems {
 			values := []string{}
 			seen := map[string]bool{}
@@ -119,14 +125,14 @@ func properties(systems []*System) (list []property) {
 				}
 			}
 			slices.Sort(values)
-			told = told || len(values) > 0
+			known = known || len(values) > 0
 			x.all, x.Counts = append(x.all, values), append(x.Counts, len(values))
 			x.Values = append(x.Values, plains(values[:min(len(values), maxValues)]))
 		}
 		for _, v := range x.all {
 			x.Differs = x.Differs || !slices.Equal(v, x.all[0])
 		}
-		if told {
+		if known {
 			list = append(list, x)
 		}
 	}
@@ -139,14 +145,14 @@ func (r *Report) property(name string, a, b *System) (x, y string, differs bool)
 	for _, p := range r.Properties {
 		if p.Name == name {
 			differs = len(p.all[i]) > 0 && len(p.all[j]) > 0 && !slices.Equal(p.all[i], p.all[j])
-			return few(p.all[i]), few(p.all[j]), differs
+			return abbreviate(p.all[i]), abbreviate(p.all[j]), differs
 		}
 	}
 	return "", "", false
 }
 
-// few lists some of many foreign texts.
-func few(list []string) string {
+// abbreviate lists some of many foreign texts.
+func abbreviate(list []string) string {
 	const most = 3
 	if len(list) <= most {
 		return strings.Join(plains(list), ", ")

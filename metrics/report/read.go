@@ -21,13 +21,13 @@ type DigestError struct {
 
 func (e *DigestError) Error() string {
 	if e.Systems[0] == e.Systems[1] {
-		return fmt.Sprintf("runs of %s are of different images: %s and %s", plain(e.Systems[0]), plain(e.Digests[0]), plain(e.Digests[1]))
+		return fmt.Sprintf("runs of %s used different images: %s and %s", plain(e.Systems[0]), plain(e.Digests[0]), plain(e.Digests[1]))
 	}
-	return fmt.Sprintf("%s and %s are of different images: %s and %s", plain(e.Systems[0]), plain(e.Systems[1]), plain(e.Digests[0]), plain(e.Digests[1]))
+	return fmt.Sprintf("%s and %s used different images: %s and %s", plain(e.Systems[0]), plain(e.Systems[1]), plain(e.Digests[0]), plain(e.Digests[1]))
 }
 
 // ErrNothing reports that a system has no readable run.
-var ErrNothing = errors.New("no run that can be read")
+var ErrNothing = errors.New("no readable run")
 
 // Read reads the files of the sources, some in parallel, and compares them. An unreadable
 // file is a warning, unless its system has no other run. Systems with different images are a
@@ -93,7 +93,7 @@ func readSystem(src *Source, prices *Prices) (*System, []string, error) {
 		return nil, nil, ErrNothing
 	}
 	if n := len(warnings); n > maxWarnings {
-		warnings = append(warnings[:maxWarnings], fmt.Sprintf("%s: %s of this kind", s.Name, counted(n-maxWarnings, "more warning", "more warnings")))
+		warnings = append(warnings[:maxWarnings], fmt.Sprintf("%s: %s of this kind", s.Name, plural(n-maxWarnings, "more warning", "more warnings")))
 	}
 	slices.SortStableFunc(s.Tasks, before)
 	for _, t := range s.Tasks {
@@ -166,8 +166,7 @@ func set[T comparable](to *T, v T) {
 	}
 }
 
-// count computes the figures of the successful runs, or of all ended runs if none was
-// successful.
+// count computes the figures of the successful runs, or of all ended runs if no run succeeded.
 func (s *System) count() {
 	of := func(want func(*Task) bool) (list []*Task) {
 		for _, t := range s.Tasks {
@@ -178,17 +177,18 @@ func (s *System) count() {
 		return list
 	}
 	list := of(func(t *Task) bool { return t.Ending == Done })
-	s.Counted = "those that went well"
+	s.Counted = "successful runs"
 	switch ended := len(s.Tasks) - s.Endings[Open]; {
 	case len(list) == len(s.Tasks):
 		s.Counted = allRuns
 	case len(list) == 0:
 		list = of(func(t *Task) bool { return t.Ending != Open })
-		s.Counted = "those that ended; none went well"
+		s.Counted = "ended runs; none succeeded"
 		if ended == 0 {
-			s.Counted = "none: none has ended"
+			s.Counted = "none; no run has ended"
 		}
 	}
+	s.included = len(list)
 	s.Figures = map[string]spread{}
 	for _, m := range measures {
 		var values []float64
@@ -206,21 +206,31 @@ func (s *System) count() {
 // allRuns describes the counted runs if all were successful.
 const allRuns = "all"
 
-// total returns the sum of a figure over all runs, including failed ones. ok is false if no
-// run has it.
-func (s *System) total(name string) (sum float64, ok bool) {
-	for _, t := range s.Tasks {
-		v, known := t.Figures[name]
-		sum, ok = sum+v, ok || known
+// figure returns a figure if most of the counted runs have it.
+func (s *System) figure(name string) (spread, bool) {
+	f := s.Figures[name]
+	if !enough(f.N, s.included) {
+		return spread{}, false
 	}
-	return sum, ok
+	return f, true
+}
+
+// total returns the sum of a figure over all runs, including failed ones, and the number of
+// runs that have it.
+func (s *System) total(name string) (sum float64, n int) {
+	for _, t := range s.Tasks {
+		if v, known := t.Figures[name]; known {
+			sum, n = sum+v, n+1
+		}
+	}
+	return sum, n
 }
 
 // maxChosen is the number of files in which samples are searched.
 const maxChosen = 16
 
 // choose reads the samples of the run whose wall clock is nearest to the median, for the
-// charts. A curve needs two samples; if no run has them, there are no charts.
+// charts. A curve needs two samples; without them the system has no charts.
 func (s *System) choose() {
 	median := s.Figures[wallName].Median
 	off := func(t *Task) float64 { return max(t.Figures[wallName]-median, median-t.Figures[wallName]) }

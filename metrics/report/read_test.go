@@ -23,7 +23,7 @@ func spoil(t *testing.T, run Run, text string) {
 
 // TestDamaged: invalid files are reported and skipped, unless nothing is left.
 func TestDamaged(t *testing.T) {
-	runs := power.make(t, 30, nil)
+	runs := power.write(t, 30, nil)
 	spoil(t, runs[0], "")
 	spoil(t, runs[1], "no record\n")
 	b, err := os.ReadFile(runs[2].File)
@@ -45,7 +45,7 @@ func TestDamaged(t *testing.T) {
 	for _, run := range runs[:30] {
 		spoil(t, run, "x")
 	}
-	r, err = Read([]Source{{Name: "good", Runs: power.make(t, 1, nil)}, {Name: "bad", Runs: runs}}, Options{})
+	r, err = Read([]Source{{Name: "good", Runs: power.write(t, 1, nil)}, {Name: "bad", Runs: runs}}, Options{})
 	if !errors.Is(err, ErrNothing) || !strings.Contains(err.Error(), "comparing bad: ") || !strings.Contains(err.Error(), ".jsonl:1: ") {
 		t.Errorf("nothing left: %v, %v", r, err)
 	}
@@ -55,7 +55,7 @@ func TestDamaged(t *testing.T) {
 	if _, err = Read([]Source{{Name: "none"}}, Options{}); !errors.Is(err, ErrNothing) {
 		t.Errorf("none at all: %v", err)
 	}
-	many := append(power.make(t, 1, nil), make([]Run, 0, 30)...)
+	many := append(power.write(t, 1, nil), make([]Run, 0, 30)...)
 	for k := range 30 {
 		many = append(many, Run{File: fmt.Sprint("/nonexistent/", k)})
 	}
@@ -66,11 +66,11 @@ func TestDamaged(t *testing.T) {
 
 // TestKnown: the job's record replaces a missing or incomplete file and completes it.
 func TestKnown(t *testing.T) {
-	known := metrics.Record{Header: metrics.Header{Start: begun, Image: "sci", Asked: metrics.Asked{CPUs: 8, Memory: 64 << 30}, Machine: metrics.Machine{Host: "n1"},
-		Job: &metrics.JobOf{ID: "j", Task: 3, Submitted: begun.Add(-time.Minute), Params: map[string]string{"lr": "1"}}},
-		Footer: &metrics.Footer{End: begun.Add(time.Minute), Exit: -1, Signal: "SIGTERM", Problem: "ended after its time limit of 1m0s", Usage: metrics.Usage{User: 50, System: 10, MaxRSS: 1 << 30}}}
+	known := metrics.Record{Header: metrics.Header{Start: started, Image: "sci", Asked: metrics.Asked{CPUs: 8, Memory: 64 << 30}, Machine: metrics.Machine{Host: "n1"},
+		Job: &metrics.JobOf{ID: "j", Task: 3, Submitted: started.Add(-time.Minute), Params: map[string]string{"lr": "1"}}},
+		Footer: &metrics.Footer{End: started.Add(time.Minute), Exit: -1, Signal: "SIGTERM", Problem: "ended after its time limit of 1m0s", Usage: metrics.Usage{User: 50, System: 10, MaxRSS: 1 << 30}}}
 	file := filepath.Join(t.TempDir(), "task.3.jsonl")
-	writeRecord(t, file, &metrics.Header{Kind: "header", Start: begun, Machine: metrics.Machine{Host: "node1"}, Limits: metrics.Limits{CPUs: 4}}, nil, nil)
+	writeRecord(t, file, &metrics.Header{Kind: "header", Start: started, Machine: metrics.Machine{Host: "node1"}, Limits: metrics.Limits{CPUs: 4}}, nil, nil)
 	for _, test := range []struct {
 		name    string
 		run     Run
@@ -93,7 +93,7 @@ func TestKnown(t *testing.T) {
 
 // TestJSON: members of later versions are preserved, and one object has everything.
 func TestJSON(t *testing.T) {
-	runs := power.make(t, 2, nil)
+	runs := power.write(t, 2, nil)
 	b, err := os.ReadFile(runs[0].File)
 	testenv.Check(t, err)
 	spoil(t, runs[0], strings.Replace(string(b), `"machine"`, `"later":{"x":[1,2]},"machine"`, 1))
@@ -174,7 +174,7 @@ func TestPrices(t *testing.T) {
 		p    Prices
 		want string
 	}{
-		{Prices{Node: one}, ""}, {Prices{}, "prices nothing"}, {Prices{KWh: -1, Node: one}, "kwh"}, {Prices{PUE: 0.5, Node: one}, "pue"}, {Prices{Node: map[string]nodePrice{"[": {}}}, "not a valid pattern"},
+		{Prices{Node: one}, ""}, {Prices{}, "there is no price"}, {Prices{KWh: -1, Node: one}, "kwh"}, {Prices{PUE: 0.5, Node: one}, "pue"}, {Prices{Node: map[string]nodePrice{"[": {}}}, "not a valid pattern"},
 		{Prices{Node: map[string]nodePrice{"a": {Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]nodePrice{"a": {MaxWatts: -1, GPUs: -1, CPUs: -1, Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]nodePrice{"a": {IdleWatts: 2, MaxWatts: 1}}}, "less than idle_watts"}, {Prices{Node: map[string]nodePrice{"a": {Hour: math.Inf(1)}}}, "out of range"},
 	} {
 		key, err := test.p.Check()
@@ -183,13 +183,13 @@ func TestPrices(t *testing.T) {
 		}
 	}
 	r, err := Read([]Source{{Name: "x", Runs: []Run{{Known: metrics.Record{Header: metrics.Header{Machine: metrics.Machine{Host: "gpu2"}}, Footer: &metrics.Footer{Wall: 3600}}}}}}, Options{Prices: p})
-	if err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "1 run pays for a whole one") || r.Systems[0].Figures[costName].Sum != 8+.5*.2 {
-		t.Errorf("%v %q %+v; want a note of what a node of unknown size costs", err, r.Notes, r.Systems[0].Figures)
+	if err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "1 run pays for a full node; set cpus") || r.Systems[0].Figures[costName].Sum != 8+.5*.2 {
+		t.Errorf("%v %q %+v; want a note on nodes of unknown size", err, r.Notes, r.Systems[0].Figures)
 	}
 	unasked := metrics.Record{Header: metrics.Header{Machine: metrics.Machine{Host: "gpu17", CPUs: 16}}, Footer: &metrics.Footer{Wall: 3600}}
 	r, err = Read([]Source{{Name: "x", Runs: []Run{{Known: unasked}}}}, Options{Prices: p})
-	if err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "1 run pays for a whole node: --cpus") || r.Systems[0].Figures[costName].Sum != 16 {
-		t.Errorf("%v %q %+v; want a note of what a run pays that asked for nothing", err, r.Notes, r.Systems[0].Figures)
+	if err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "1 run pays for a full node; submit with --cpus") || r.Systems[0].Figures[costName].Sum != 16 {
+		t.Errorf("%v %q %+v; want a note that a run without a request pays for a full node", err, r.Notes, r.Systems[0].Figures)
 	}
 	huge := metrics.Record{Header: unasked.Header, Footer: &metrics.Footer{Wall: 3600, GPUs: []metrics.GPUUse{{Energy: 1.7e308}, {Energy: 1.7e308}}}}
 	r, err = Read([]Source{{Name: "x", Runs: []Run{{Known: huge}}}}, Options{Prices: p})
@@ -197,8 +197,8 @@ func TestPrices(t *testing.T) {
 	if _, err := r.JSON(); err != nil {
 		t.Errorf("energy that cannot be: %v", err)
 	}
-	r, err = Read([]Source{{Name: "a", Runs: power.make(t, 2, nil)}}, Options{Prices: p})
-	if err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "2 of 2 runs cost nothing") {
+	r, err = Read([]Source{{Name: "a", Runs: power.write(t, 2, nil)}}, Options{Prices: p})
+	if err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "2 of 2 runs have no cost") {
 		t.Errorf("%v %q; want a note that nothing is priced", err, r.Notes)
 	}
 }
@@ -206,7 +206,7 @@ func TestPrices(t *testing.T) {
 func TestAdvice(t *testing.T) {
 	bad := pods
 	bad.busy, bad.gpus = 0.1, 1
-	r, err := Read([]Source{{Name: "a", Runs: bad.make(t, 4, func(k int, h *metrics.Header, f *metrics.Footer) {
+	r, err := Read([]Source{{Name: "a", Runs: bad.write(t, 4, func(k int, h *metrics.Header, f *metrics.Footer) {
 		f.GPUs[0].Mean = 3
 		if k == 1 {
 			f.Exit, f.Cgroup.OOMKills = 137, 1
@@ -216,8 +216,8 @@ func TestAdvice(t *testing.T) {
 		}
 	})}}, Options{})
 	testenv.Check(t, err)
-	want := "1 run was killed for want of memory that had asked for 12 GiB: ask for more\n1 run was not done at the time limit of 2h00m: ask for more\n" +
-		"throttled 61% of the time in which it could run: ask for more processors, or start fewer threads\nits GPUs were busy 3.0% of the time: without --gpus, or with fewer, others could use them"
+	want := "1 run was killed for lack of memory (12 GiB): ask for more\n1 run was ended at the time limit (2h00m): ask for more time\n" +
+		"throttled 61% of the time in which it could run: ask for more processors, or start fewer threads\nits GPUs were busy 3.0% of the time, but it waited for processors: solve that first"
 	if got := strings.Join(r.Systems[0].Advice, "\n"); got != want {
 		t.Errorf("advice:\n%s\nwant\n%s", got, want)
 	}
@@ -233,20 +233,20 @@ func TestIdleGPUs(t *testing.T) {
 		runs  [][]metrics.GPUUse
 		want  string
 	}{
-		{"one of two", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}}, "no run used more than 1 of 2 GPUs: --gpus 1 would do"},
-		{"another one each time", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}, {at(0, idle), at(1, busy)}}, "no run used more than 1 of 2 GPUs: --gpus 1 would do"},
+		{"one of two", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}}, "no run used more than 1 of 2 GPUs: --gpus 1 is enough"},
+		{"another one each time", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}, {at(0, idle), at(1, busy)}}, "no run used more than 1 of 2 GPUs: --gpus 1 is enough"},
 		{"four runs of one", 1, [][]metrics.GPUUse{{at(0, busy)}, {at(1, busy)}, {at(2, busy)}, {at(3, idle)}}, ""},
 		{"both once", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}, {at(0, busy), at(1, busy)}}, ""},
 		{"not asked for", 0, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}}, ""},
 		{"not asked for, and idle", 0, [][]metrics.GPUUse{{at(0, idle)}}, ""},
-		{"idle", 1, [][]metrics.GPUUse{{at(0, idle)}}, "its GPUs were busy 0% of the time: without --gpus, or with fewer, others could use them"},
-		{"one that nobody could tell of", 3, [][]metrics.GPUUse{{at(0, busy), {Index: 1, Memory: 2 << 30}, {Index: 2, Unknown: true}}}, "no run used more than 2 of 3 GPUs: --gpus 2 would do"},
+		{"idle", 1, [][]metrics.GPUUse{{at(0, idle)}}, "its GPUs were busy 0% of the time: ask for fewer, or for none"},
+		{"one of unknown use", 3, [][]metrics.GPUUse{{at(0, busy), {Index: 1, Memory: 2 << 30}, {Index: 2, Unknown: true}}}, "no run used more than 2 of 3 GPUs: --gpus 2 is enough"},
 		{"one busy of all that the node has", 1, [][]metrics.GPUUse{{at(0, idle), at(1, busy), at(2, idle), at(3, idle), at(4, idle), at(5, idle), at(6, idle), at(7, idle), at(8, idle)}}, ""},
-		{"one that does not tell", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}, nil}, ""},
+		{"one run without GPU figures", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}, nil}, ""},
 	} {
 		s := &System{Endings: map[Ending]int{Done: len(test.runs)}}
 		for _, g := range test.runs {
-			x := &Task{Ending: Done, Header: metrics.Header{Asked: metrics.Asked{GPUs: test.asked}}, Footer: &metrics.Footer{GPUs: g}}
+			x := &Task{Ending: Done, Header: metrics.Header{Asked: metrics.Asked{GPUs: test.asked}}, Footer: &metrics.Footer{Wall: 60, GPUs: g}}
 			x.Figures = figures(&x.Header, x.Footer)
 			s.Tasks = append(s.Tasks, x)
 		}
@@ -286,7 +286,7 @@ func TestGPUMean(t *testing.T) {
 func BenchmarkThousand(b *testing.B) {
 	long := power
 	long.samples = 600
-	runs := long.make(b, 1000, nil)
+	runs := long.write(b, 1000, nil)
 	for b.Loop() {
 		r, err := Read([]Source{{Name: "sweep", Runs: runs}}, Options{})
 		if err != nil || len(r.Systems[0].Tasks) != 1000 {

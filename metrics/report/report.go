@@ -66,7 +66,8 @@ type System struct {
 	Advice  []string          `json:"advice,omitempty"`
 	Tasks   []*Task           `json:"tasks"` // by index and attempt
 
-	chosen *metrics.Record // record of the median task, with its samples
+	included int             // number of runs that the figures include
+	chosen   *metrics.Record // record of the median task, with its samples
 }
 
 // A Section is an additional part of the report: text, charts and a table, all optional.

@@ -15,7 +15,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
 // prices are those of the golden report.
 var prices = &Prices{Currency: "EUR", KWh: 0.28, PUE: 1.3, Node: map[string]nodePrice{
@@ -34,9 +34,9 @@ func two(t testing.TB) *Report {
 			f.Exit = 3
 		}
 	}
-	r, err := Read([]Source{{Name: "power", Runs: power.make(t, 8, nil)}, {Name: "pods", Runs: pods.make(t, 8, spoil), Missing: 1}}, Options{Prices: prices})
+	r, err := Read([]Source{{Name: "power", Runs: power.write(t, 8, nil)}, {Name: "pods", Runs: pods.write(t, 8, spoil), Missing: 1}}, Options{Prices: prices})
 	testenv.Check(t, err)
-	for _, s := range r.Systems { // where they lie is not for golden files
+	for _, s := range r.Systems { // golden files have no temporary directories
 		for _, x := range s.Tasks {
 			x.File = filepath.Base(x.File)
 		}
@@ -55,7 +55,7 @@ func TestGolden(t *testing.T) {
 		}
 		want, err := os.ReadFile(file)
 		if err != nil || !bytes.Equal(b.Bytes(), want) {
-			t.Errorf("%s is another (%v); \"go test ./metrics/report -update\" writes it anew:\n%s", file, err, b.Bytes()[:min(b.Len(), 3000)])
+			t.Errorf("%s differs (%v); \"go test ./metrics/report -update\" updates it:\n%s", file, err, b.Bytes()[:min(b.Len(), 3000)])
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestGolden(t *testing.T) {
 func TestDigests(t *testing.T) {
 	other := pods
 	other.digest = "sha256:" + hex64("b")
-	sources := []Source{{Name: "a", Runs: power.make(t, 2, nil)}, {Name: "b", Runs: other.make(t, 2, nil)}}
+	sources := []Source{{Name: "a", Runs: power.write(t, 2, nil)}, {Name: "b", Runs: other.write(t, 2, nil)}}
 	_, err := Read(sources, Options{})
 	var d *DigestError
 	if !errors.As(err, &d) || !strings.Contains(err.Error(), power.digest) || !strings.Contains(err.Error(), other.digest) {
@@ -100,7 +100,7 @@ func TestLongValues(t *testing.T) {
 	}
 	for end, want := range map[string]bool{"--lr=1": false, "--lr=2": true} {
 		p := properties([]*System{run("--lr=1"), run(end)})
-		if v := p[0].Values[1][0]; p[0].Name != "command" || p[0].Differs != want || v != plain(v) || few(p[0].all[1]) != v {
+		if v := p[0].Values[1][0]; p[0].Name != "command" || p[0].Differs != want || v != plain(v) || abbreviate(p[0].all[1]) != v {
 			t.Errorf("%s: %+v; want that it differs: %v", end, p[0], want)
 		}
 	}
@@ -108,8 +108,8 @@ func TestLongValues(t *testing.T) {
 
 // TestNearest: the charts use a run with samples; a run without a start is not the first.
 func TestNearest(t *testing.T) {
-	runs := power.make(t, 5, func(k int, h *metrics.Header, f *metrics.Footer) { f.Wall = float64(100 * k) })
-	for _, k := range []int{2, 3} { // the median, and one beside it
+	runs := power.write(t, 5, func(k int, h *metrics.Header, f *metrics.Footer) { f.Wall = float64(100 * k) })
+	for _, k := range []int{2, 3} { // the median and its neighbour
 		b, err := os.ReadFile(runs[k].File)
 		testenv.Check(t, err)
 		lines := strings.SplitAfter(string(b), "\n")
@@ -126,7 +126,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// TestOneSample: a curve needs two samples, and without curves there is no heading for them.
+// TestOneSample: a curve needs two samples. Without curves the page has no heading for them.
 func TestOneSample(t *testing.T) {
 	cut := func(run Run, samples int) {
 		b, err := os.ReadFile(run.File)
@@ -134,13 +134,13 @@ func TestOneSample(t *testing.T) {
 		lines := strings.SplitAfter(string(b), "\n")
 		spoil(t, run, strings.Join(lines[:1+samples], "")+lines[len(lines)-2])
 	}
-	runs := power.make(t, 3, func(k int, h *metrics.Header, f *metrics.Footer) { f.Wall = float64(100 * k) })
+	runs := power.write(t, 3, func(k int, h *metrics.Header, f *metrics.Footer) { f.Wall = float64(100 * k) })
 	for _, test := range []struct{ samples, chosen int }{{2, 2}, {1, 1}} { // of the run in the middle
 		cut(runs[1], test.samples)
 		r, err := Read([]Source{{Name: "a", Runs: runs}}, Options{})
 		testenv.Check(t, err)
 		if got := r.Systems[0].chosen.Header.Job.Task; got != test.chosen {
-			t.Errorf("of %d samples in the middle: the curves are of task %d; want %d", test.samples, got, test.chosen)
+			t.Errorf("with %d samples in the median run, the curves are those of task %d; want %d", test.samples, got, test.chosen)
 		}
 	}
 	for _, run := range runs {
@@ -149,13 +149,13 @@ func TestOneSample(t *testing.T) {
 	r, err := Read([]Source{{Name: "a", Runs: runs}}, Options{})
 	testenv.Check(t, err)
 	if figures := r.timeCharts(); len(figures) > 0 || strings.Contains(rendered(t, r.HTML), "Over time") {
-		t.Errorf("pictures of one sample: %+v", figures)
+		t.Errorf("charts of one sample: %+v", figures)
 	}
 	for i := range r.Systems {
 		r.Systems[i].chosen = &metrics.Record{Samples: []metrics.Sample{{At: 1, CPU: 1}, {At: 1, CPU: 2}}} // of one moment
 	}
 	if figures := r.timeCharts(); len(figures) > 0 {
-		t.Errorf("pictures of one moment: %+v", figures)
+		t.Errorf("charts of one moment: %+v", figures)
 	}
 }
 
@@ -172,6 +172,22 @@ func TestDays(t *testing.T) {
 	}
 }
 
+// TestTicks: the labels of axes have no superfluous zeros.
+func TestTicks(t *testing.T) {
+	for _, test := range []struct {
+		u    unit
+		v    float64
+		want string
+	}{
+		{inNumber, 0, "0"}, {inNumber, 0.5, "0.5"}, {inNumber, 10, "10"}, {inPercent, 0.25, "25%"}, {inBytes, 1 << 30, "1 GiB"}, {inSeconds, 0.5, "0.5 s"},
+		{inSeconds, 60, "1 min"}, {inSeconds, 90, "1.5 min"}, {inSeconds, 5400, "1.5 h"}, {inSeconds, 864000, "10 d"},
+	} {
+		if got := test.u.tick(test.v); got != test.want {
+			t.Errorf("the tick at %g in %d is %q; want %q", test.v, test.u, got, test.want)
+		}
+	}
+}
+
 // TestImages: each image is compared with all others, in any order.
 func TestImages(t *testing.T) {
 	for _, test := range []struct {
@@ -182,7 +198,7 @@ func TestImages(t *testing.T) {
 		{[3][2]string{{"d", "c"}, {"e", "c"}, {"", "c"}}, false, 0},
 		{[3][2]string{{"d", ""}, {"", "c"}, {"", "x"}}, true, 0},
 		{[3][2]string{{"d", ""}, {"", "c"}, {"d", "x"}}, true, 0},
-		{[3][2]string{{"d", ""}, {"", "c"}, {"d", "c"}}, false, 0}, // one and the other are a third
+		{[3][2]string{{"d", ""}, {"", "c"}, {"d", "c"}}, false, 0}, // the third connects the other two
 		{[3][2]string{{"d", ""}, {"", "c"}, {"d", ""}}, false, 1},
 		{[3][2]string{{"", ""}, {"d", "c"}, {"d", "c"}}, false, 1},
 		{[3][2]string{{"d", "c"}, {"d", "x"}, {"", "x"}}, false, 0}, // for two architectures
@@ -209,7 +225,7 @@ func TestSameImage(t *testing.T) {
 	}{
 		{[2]string{"d", "c"}, [2]string{"d", "c"}, true, true},
 		{[2]string{"d", ""}, [2]string{"e", ""}, false, true},
-		{[2]string{"d", "c"}, [2]string{"e", "c"}, true, true}, // packed again
+		{[2]string{"d", "c"}, [2]string{"e", "c"}, true, true}, // recompressed
 		{[2]string{"d", "c"}, [2]string{"d", "x"}, true, true}, // for two architectures
 		{[2]string{"d", "c"}, [2]string{"", "c"}, true, true},  // a directory
 		{[2]string{"d", "c"}, [2]string{"", "x"}, false, true},

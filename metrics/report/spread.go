@@ -61,10 +61,10 @@ func (s spread) middle() (low, high float64) {
 // binomial one.
 const manyValues = 200
 
-// sure returns a confidence interval of at least 95 % for the median of the distribution of
+// medianInterval returns a confidence interval of at least 95 % for the median of the distribution of
 // the sorted values, by the sign test, which assumes no particular distribution. ok is false
 // for fewer than six values.
-func sure(sorted []float64) (low, high float64, ok bool) {
+func medianInterval(sorted []float64) (low, high float64, ok bool) {
 	n := len(sorted)
 	if n < enoughToTell {
 		return 0, 0, false

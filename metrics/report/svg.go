@@ -104,17 +104,28 @@ func roundStep(least float64, u unit) float64 {
 	return 10 * base
 }
 
-// tick formats the value of a tick.
+// tick formats the value of a tick, which is round.
 func (u unit) tick(v float64) string {
 	switch {
 	case u == inSeconds && v >= 86400:
-		return digits(v/86400) + " d"
+		return roundDigits(v/86400) + " d"
 	case u == inSeconds && v >= 3600:
-		return digits(v/3600) + " h"
-	case u == inSeconds && v >= 120:
-		return digits(v/60) + " min"
+		return roundDigits(v/3600) + " h"
+	case u == inSeconds && v >= 60:
+		return roundDigits(v/60) + " min"
 	}
-	return u.say(v, "")
+	number, unit, _ := strings.Cut(u.format(v, ""), " ")
+	return strings.TrimSpace(withoutZeros(number) + " " + unit)
+}
+
+func roundDigits(v float64) string { return withoutZeros(digits(v)) }
+
+// withoutZeros removes the zeros at the end of a decimal fraction.
+func withoutZeros(number string) string {
+	if !strings.Contains(number, ".") {
+		return number
+	}
+	return strings.TrimRight(strings.TrimRight(number, "0"), ".")
 }
 
 // A frame is the area of a chart between its axes.
@@ -149,6 +160,10 @@ func (f *frame) draw(d *drawing) {
 		d.text("end", f.left-5, p.y+4, f.yUnit.tick(v))
 	}
 }
+
+// chartWidth is the usual width of a chart. Browsers scale charts to columns of half to twice
+// this width, in which their text stays readable.
+const chartWidth = 440
 
 // A Chart is a picture for the page: the content of an SVG with its width and height, and a
 // table with the same data.

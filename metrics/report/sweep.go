@@ -43,14 +43,14 @@ type SweepTask struct {
 // NoResultError reports that no task has the result to rank by.
 type NoResultError struct {
 	Name  string
-	There []string // available results
+	There []string // names of the available results
 }
 
 func (e *NoResultError) Error() string {
 	if len(e.There) == 0 {
-		return fmt.Sprintf("no task has a result %q, or any other", e.Name)
+		return fmt.Sprintf("no task has a result %q, nor any other result", e.Name)
 	}
-	return fmt.Sprintf("no task has a result %q; there are %s", e.Name, few(e.There))
+	return fmt.Sprintf("no task has a result %q; there are %s", e.Name, abbreviate(e.There))
 }
 
 // Rank sorts the tasks by a result, the lowest first, or the highest first if best begins
@@ -218,7 +218,7 @@ func (s *Sweep) table(most int) *Table {
 		for _, c := range columns {
 			cell := ""
 			if x, ok := one.result(c); ok {
-				cell = sayResult(x)
+				cell = formatResult(x)
 			}
 			row = append(row, cell)
 		}
@@ -227,15 +227,15 @@ func (s *Sweep) table(most int) *Table {
 	return t
 }
 
-// sayResult formats a result for people.
-func sayResult(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
+// formatResult formats a result for people.
+func formatResult(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
 
 // order describes the ranking of the tasks.
 func (s *Sweep) order() string {
 	var text string
 	switch {
 	case s.Best == "":
-		return "the tasks stand in their own order: --best NAME, or --best +NAME, says by which result the best is found"
+		return "the tasks are in the order of their indices; --best NAME ranks them by a result, lowest first, and --best +NAME highest first"
 	case s.Highest:
 		text = fmt.Sprintf("best first: highest %s", s.Best)
 	default:
@@ -246,7 +246,7 @@ func (s *Sweep) order() string {
 		if s.Highest {
 			other = s.Best
 		}
-		text += fmt.Sprintf(", as its name lets guess; --best %s turns it round", other)
+		text += fmt.Sprintf(", guessed from its name; --best %s reverses the order", other)
 	}
 	return text
 }

@@ -17,12 +17,12 @@ const (
 
 // A scale maps the values of a parameter or a result to positions from 0 to 1.
 type scale struct {
-	name    string
-	steps   []string // values with individual positions, in order; nil: numbers between low and high
-	place   map[string]int
-	low     float64
-	high    float64
-	inPower bool // logarithmic
+	name     string
+	steps    []string // values with individual positions, in order; nil: numbers between low and high
+	position map[string]int
+	low      float64
+	high     float64
+	inPower  bool // logarithmic
 }
 
 // parameterScale gives each value its own position if there are few, or they are not
@@ -62,9 +62,9 @@ func (s *Sweep) parameterScale(name string) scale {
 
 // settle computes the positions of the steps.
 func (c *scale) settle() {
-	c.place = make(map[string]int, len(c.steps))
+	c.position = make(map[string]int, len(c.steps))
 	for i, v := range c.steps {
-		c.place[v] = i
+		c.position[v] = i
 	}
 }
 
@@ -76,8 +76,8 @@ func (s *Sweep) resultScale() (c scale, n int) {
 	return c, len(list)
 }
 
-// shown returns the result of a task in charts.
-func (s *Sweep) shown(t *SweepTask) (float64, bool) {
+// charted returns the result of a task in charts.
+func (s *Sweep) charted(t *SweepTask) (float64, bool) {
 	x, ok := t.result(s.Best)
 	return x, ok && t.Ending == Done && !math.IsNaN(x) && !math.IsInf(x, 0)
 }
@@ -117,7 +117,7 @@ func (c *scale) of(v string) float64 {
 	if len(c.steps) == 1 {
 		return 0.5
 	}
-	return float64(c.place[v]) / float64(len(c.steps)-1)
+	return float64(c.position[v]) / float64(len(c.steps)-1)
 }
 
 // ticks returns the labels of the scale with their positions.
@@ -180,9 +180,9 @@ func (m mean) with(x float64) mean {
 // curve draws the result over one parameter, with a mark for each task and a line through
 // the means.
 func (s *Sweep) curve(param, result scale) Chart {
-	const left, top, width, height = 64.0, 14.0, 540.0, 240.0
+	const left, top, width, height = 84.0, 14.0, 540.0, 240.0
 	d := &drawing{}
-	place := func(v string, x float64) point { return point{left + width*param.of(v), top + height*(1-result.at(x))} }
+	position := func(v string, x float64) point { return point{left + width*param.of(v), top + height*(1-result.at(x))} }
 	at, text := result.ticks()
 	for i := range at {
 		y := top + height*(1-at[i])
@@ -199,23 +199,23 @@ func (s *Sweep) curve(param, result scale) Chart {
 	means := map[string]mean{}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
-		if x, ok := s.shown(t); ok {
+		if x, ok := s.charted(t); ok {
 			v := t.Params[param.name]
 			means[v] = means[v].with(x)
 			if i < maxLines {
-				d.mark(0, place(v, x))
+				d.mark(0, position(v, x))
 			}
 		}
 	}
 	var line []point
 	for v, m := range means {
-		line = append(line, place(v, m.x))
+		line = append(line, position(v, m.x))
 	}
 	slices.SortFunc(line, func(a, b point) int { return cmp.Compare(a.x, b.x) })
 	d.curve("curve c0", thinned(line))
-	about := "A mark for each task that ended well, and a line through the means."
+	about := "A mark for each successful task, and a line through the means."
 	if len(s.Tasks) > maxLines {
-		about = fmt.Sprintf("A mark for each of the best %d tasks, and a line through the means of all that ended well.", maxLines)
+		about = fmt.Sprintf("A mark for each of the best %d tasks, and a line through the means of all successful tasks.", maxLines)
 	}
 	return Chart{Title: s.Best + " over " + param.name, About: about,
 		Width: left + width + 30, Height: top + height + 40, Body: d.done()}
@@ -245,7 +245,7 @@ func (s *Sweep) heat(across, down scale) Chart {
 		t := &s.Tasks[i]
 		k := key{t.Params[across.name], t.Params[down.name]}
 		tried[k] = true
-		if x, ok := s.shown(t); ok {
+		if x, ok := s.charted(t); ok {
 			means[k] = means[k].with(x)
 		}
 	}
@@ -275,15 +275,15 @@ func (s *Sweep) heat(across, down scale) Chart {
 			}
 		}
 	}
-	return Chart{Title: fmt.Sprintf("%s by %s and %s: the fuller a cell, the better", s.Best, across.name, down.name),
-		About: "A column and a row for each value. A cell has the mean of its tasks that ended well; one with a broken line has none.",
+	return Chart{Title: fmt.Sprintf("%s by %s and %s (the stronger the colour, the better)", s.Best, across.name, down.name),
+		About: "A column and a row for each value. A cell has the mean of its successful tasks; a dashed outline means that there are none.",
 		Width: int(left + cell.x*float64(len(across.steps)) + 10), Height: int(top + cell.y*float64(len(down.steps)) + 8), Body: d.done()}
 }
 
 // ranks returns the results in a chart, the best first.
 func (s *Sweep) ranks() (list []float64) {
 	for i := range s.Tasks {
-		if x, ok := s.shown(&s.Tasks[i]); ok {
+		if x, ok := s.charted(&s.Tasks[i]); ok {
 			list = append(list, x)
 		}
 	}
@@ -319,7 +319,7 @@ func (s *Sweep) parallel(params []scale, result scale) Chart {
 	tasks := s.Tasks[:min(len(s.Tasks), maxLines)]
 	for i := len(tasks) - 1; i >= 0; i-- { // the best on top
 		t := &tasks[i]
-		x, ok := s.shown(t)
+		x, ok := s.charted(t)
 		if !ok {
 			continue
 		}
@@ -341,8 +341,8 @@ func (s *Sweep) parallel(params []scale, result scale) Chart {
 			d.text("start", x+6, y+4, text[i])
 		}
 	}
-	return Chart{Title: "Parameters and " + s.Best + ": the fuller a line, the better; the best is broad",
-		About: "An axis for each parameter, and one for the result. Each line is a task that ended well.",
+	return Chart{Title: "Parameters and " + s.Best + " (the stronger the colour, the better; the best task is wide)",
+		About: "An axis for each parameter, and one for the result. Each line is a successful task.",
 		Width: int(left + apart*float64(len(params)) + 80), Height: top + height + 16, Body: d.done()}
 }
 

@@ -80,10 +80,10 @@ func TestRank(t *testing.T) {
 	}
 	none := (*NoResultError)(nil)
 	if err := (&Sweep{Tasks: tasks(), Columns: []string{"loss.min", "los"}}).Rank(""); !errors.As(err, &none) || none.Name != "los" {
-		t.Errorf("a column that nobody has: %v", err)
+		t.Errorf("an unknown column: %v", err)
 	}
 	if err := (&Sweep{Tasks: tasks()}).Rank("acc"); !errors.As(err, &none) || err.Error() != `no task has a result "acc"; there are loss` {
-		t.Errorf("a result that nobody has: %v", err)
+		t.Errorf("an unknown result: %v", err)
 	}
 }
 
@@ -115,14 +115,14 @@ func TestGuess(t *testing.T) {
 	}
 }
 
-// wellFormed checks that a picture's content is valid XML.
+// wellFormed checks that a chart's content is valid XML.
 func wellFormed(t *testing.T, body string) {
 	t.Helper()
 	for d := xml.NewDecoder(strings.NewReader("<svg>" + body + "</svg>")); ; {
 		if _, err := d.Token(); err == io.EOF {
 			return
 		} else if err != nil {
-			t.Fatalf("the picture is no XML: %v\n%s", err, body)
+			t.Fatalf("the chart is not XML: %v\n%s", err, body)
 		}
 	}
 }
@@ -136,28 +136,28 @@ func TestSweepCharts(t *testing.T) {
 	tests := []struct {
 		params string
 		title  string
-		count  map[string]int // of what stands in the picture
+		count  map[string]int // of parts of the chart
 	}{
 		{"lr", "loss over lr", map[string]int{"<circle": 3, "<polyline": 1}},
-		{"lr seed", "loss by lr and seed: the fuller a cell, the better", map[string]int{"fill-opacity": 9, ">1e-5<": 1}},
-		{"lr seed opt", "Parameters and loss: the fuller a line, the better; the best is broad", map[string]int{"<polyline": 18, `stroke-width="3"`: 1, ">adam<": 1}},
+		{"lr seed", "loss by lr and seed (the stronger the colour, the better)", map[string]int{"fill-opacity": 9, ">1e-5<": 1}},
+		{"lr seed opt", "Parameters and loss (the stronger the colour, the better; the best task is wide)", map[string]int{"<polyline": 18, `stroke-width="3"`: 1, ">adam<": 1}},
 	}
 	for _, test := range tests {
 		s := swept(lists, strings.Fields(test.params), loss)
 		testenv.Check(t, s.Rank(""))
 		c, ok := s.chart()
 		if !ok || c.Title != test.title {
-			t.Errorf("%s: the picture is %q; want %q", test.params, c.Title, test.title)
+			t.Errorf("%s: the chart is %q; want %q", test.params, c.Title, test.title)
 		}
 		wellFormed(t, string(c.Body))
 		for part, n := range test.count {
 			if got := strings.Count(string(c.Body), part); got != n {
-				t.Errorf("%s: %q stands there %d times; want %d", test.params, part, got, n)
+				t.Errorf("%s: %q occurs %d times; want %d", test.params, part, got, n)
 			}
 		}
 		for _, bad := range []string{"NaN", "Inf"} {
 			if strings.Contains(string(c.Body), bad) {
-				t.Errorf("%s: a place is %s", test.params, bad)
+				t.Errorf("%s: a position is %s", test.params, bad)
 			}
 		}
 	}
@@ -196,19 +196,19 @@ func TestHostileSweep(t *testing.T) {
 	}
 	testenv.Check(t, s.Rank(evil))
 	if sec := s.Section(false); len(sec.Charts) > 0 {
-		t.Error("a terminal is drawn a picture")
+		t.Error("a terminal gets a chart")
 	}
 	sec := s.Section(true)
 	for _, c := range sec.Charts {
 		wellFormed(t, string(c.Body))
 		if strings.Contains(string(c.Body), "NaN,") || strings.Contains(string(c.Body), "Inf,") {
-			t.Errorf("a place is no number: %s", c.Body)
+			t.Errorf("a position is not a number: %s", c.Body)
 		}
 	}
 	var page bytes.Buffer
 	testenv.Check(t, (Sections{sec}).HTML(&page, evil))
 	if len(sec.Charts) == 0 || strings.Contains(page.String(), "<script") {
-		t.Errorf("%d pictures, and on the page stands a script: %v", len(sec.Charts), strings.Contains(page.String(), "<script"))
+		t.Errorf("%d charts; the page has a script: %v", len(sec.Charts), strings.Contains(page.String(), "<script"))
 	}
 }
 
@@ -217,7 +217,7 @@ func TestHostileScale(t *testing.T) {
 	noNumber := regexp.MustCompile(`="[^"]*(NaN|Inf)`)
 	var equal scale
 	if equal.between([]float64{1e17, 1e17}); !(equal.low < 1e17 && 1e17 < equal.high) {
-		t.Errorf("two of 1e17 lie between %g and %g", equal.low, equal.high)
+		t.Errorf("the scale of 1e17 has the range %g to %g", equal.low, equal.high)
 	}
 	for _, results := range [][]float64{{1e17, 1e17}, {1e308, 1e308}, {math.MaxFloat64, -math.MaxFloat64}, {0, 5e-324}, {1e308, 1e-308}} {
 		for _, names := range []string{"x", "x y", "x y z"} {
@@ -229,7 +229,7 @@ func TestHostileScale(t *testing.T) {
 			testenv.Check(t, s.Rank("loss"))
 			c, ok := s.chart()
 			if bad := noNumber.FindString(string(c.Body)); !ok || bad != "" {
-				t.Errorf("%g over %s: a place is %s", results, names, bad)
+				t.Errorf("%g over %s: a position is %s", results, names, bad)
 			}
 			if strings.Contains(string(c.Body), "Inf<") {
 				t.Errorf("%g over %s: a tick is infinite", results, names)
@@ -238,7 +238,7 @@ func TestHostileScale(t *testing.T) {
 	}
 }
 
-// TestLargeSweep: a picture of many tasks is limited in size.
+// TestLargeSweep: a chart of many tasks is limited in size.
 func TestLargeSweep(t *testing.T) {
 	s := &Sweep{Params: []string{"x"}}
 	for i := range 3 * maxLines {
@@ -250,7 +250,7 @@ func TestLargeSweep(t *testing.T) {
 		t.Errorf("%d marks; want %d", n, maxLines)
 	}
 	if len(c.Body) > 400*maxLines {
-		t.Errorf("the picture has %d bytes", len(c.Body))
+		t.Errorf("the chart has %d bytes", len(c.Body))
 	}
 }
 

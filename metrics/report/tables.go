@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -15,7 +16,7 @@ func (r *Report) systemsTable() *Table {
 		hosts := ""
 		for _, p := range r.Properties {
 			if p.Name == "host" {
-				hosts = few(p.all[i])
+				hosts = abbreviate(p.all[i])
 			}
 		}
 		t.Rows = append(t.Rows, []string{s.Name, s.runs(), hosts, s.image()})
@@ -39,7 +40,7 @@ func (s *System) runs() string {
 		}
 	}
 	if s.Missing > 0 {
-		parts = append(parts, fmt.Sprintf("%d not begun or lost", s.Missing))
+		parts = append(parts, fmt.Sprintf("%d not started or lost", s.Missing))
 	}
 	if len(parts) == 1 && s.Endings[Done] > 0 {
 		return parts[0]
@@ -55,49 +56,63 @@ func (r *Report) figuresTable(detail bool) *Table {
 	}
 	ratio := len(r.Systems) == 2
 	if ratio {
-		t.Head = append(t.Head, "ratio to "+r.Systems[0].Name)
+		t.Head = append(t.Head, r.Systems[1].Name+" ÷ "+r.Systems[0].Name)
 	}
 	for _, m := range measures {
 		row, known := []string{m.title}, false
 		for _, s := range r.Systems {
 			f, ok := s.Figures[m.name]
-			known = known || (ok && (f.Max > 0 || m.name == "throttled"))
-			row = append(row, cell(m, f, r.Currency))
+			known = known || (ok && (f.Max > 0 || m.name == throttledName))
+			row = append(row, s.cell(m, r.Currency))
 		}
 		if !known || (m.detail && !detail) {
 			continue
 		}
 		if ratio {
-			if v, ok := r.Comparisons[0].Ratios[m.name]; ok {
-				row = append(row, "× "+times(v))
-			} else {
-				row = append(row, "")
-			}
+			row = append(row, r.Comparisons[0].quotient(m.name))
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return r.addTotals(t)
 }
 
+// unknown is the cell of a missing figure.
+const unknown = "–"
+
+// quotient formats the ratio of a figure, with its direction.
+func (c *comparison) quotient(name string) string {
+	r, ok := c.Ratios[name]
+	switch {
+	case !ok:
+		return unknown
+	case nearOne(r):
+		return significant(r) + " (same)"
+	case r < 1:
+		return significant(r) + " (less)"
+	}
+	return significant(r) + " (more)"
+}
+
 // addTotals adds the totals of all runs.
 func (r *Report) addTotals(t *Table) *Table {
 	for _, x := range []struct {
 		name, title string
-		say         func(float64) string
+		format      func(float64) string
 	}{
-		{cpuName, "all runs: processor time", func(v float64) string { return digits(v/3600) + " CPU-hours" }},
-		{energyName, "all runs: energy", func(v float64) string { return inEnergy.say(v, "") }},
-		{costName, "all runs: cost", func(v float64) string { return inMoney.say(v, r.Currency) }},
+		{cpuName, "all runs: processor time", formatCPUTime},
+		{energyName, "all runs: energy", formatEnergy},
+		{costName, "all runs: cost", func(v float64) string { return inMoney.format(v, r.Currency) }},
 	} {
 		row, known := []string{x.title}, false
 		for _, s := range r.Systems {
-			v, ok := s.total(x.name)
-			known = known || ok
-			if ok {
-				row = append(row, x.say(v))
-			} else {
-				row = append(row, "-")
+			cell := unknown
+			if sum, n := s.total(x.name); n > 0 {
+				known, cell = true, x.format(sum)
+				if n < len(s.Tasks) {
+					cell = fmt.Sprintf("at least %s (%d of %d runs)", cell, n, len(s.Tasks))
+				}
 			}
+			row = append(row, cell)
 		}
 		if known {
 			t.Rows = append(t.Rows, append(row, "")[:len(t.Head)])
@@ -106,32 +121,45 @@ func (r *Report) addTotals(t *Table) *Table {
 	return t
 }
 
-// cell formats a figure with its spread.
-func cell(m measure, f spread, currency string) string {
+// cell formats a figure with its spread, and with the number of runs that have it if others
+// lack it.
+func (s *System) cell(m measure, currency string) string {
+	f := s.Figures[m.name]
 	if f.N == 0 {
-		return "-"
+		return unknown
 	}
-	middle := m.unit.say(f.Median, currency)
 	low, high := f.middle()
-	if a, b := m.unit.say(low, currency), m.unit.say(high, currency); f.N > 1 && (a != middle || b != middle) {
-		return fmt.Sprintf("%s (%s – %s)", middle, a, b)
+	text := m.unit.formatRange(f.Median, low, high, currency)
+	if f.N < s.included {
+		text += fmt.Sprintf(", %d of %d runs", f.N, s.included)
 	}
-	return middle
+	return text
 }
 
+// figuresCaption explains the figures: their spread, their ratios, and the runs that count.
 func (r *Report) figuresCaption() string {
-	caption := "Medians, with quartiles; of fewer than 4 runs the least and the most."
+	caption := ""
+	if slices.ContainsFunc(r.Systems, func(s *System) bool { return s.included > 1 }) {
+		caption = fmt.Sprintf("Medians with quartiles; with the range for fewer than %d runs.", enoughForQuartiles)
+	}
+	if len(r.Comparisons) == 1 {
+		what := "quotients of the medians"
+		if n := r.Comparisons[0].Pairs; n > 0 {
+			what = fmt.Sprintf("medians over %d pairs of equal runs", n)
+		}
+		caption += fmt.Sprintf(" Ratios are %s; %s stands for too few runs with values that can be divided.", what, unknown)
+	}
 	var whose []string // systems with the same description
 	for i, s := range r.Systems {
 		whose = append(whose, s.Name)
 		if s.Counted == allRuns {
 			whose = nil
 		} else if i+1 == len(r.Systems) || r.Systems[i+1].Counted != s.Counted {
-			caption += fmt.Sprintf(" Runs of %s: %s.", strings.Join(whose, " and "), s.Counted)
+			caption += fmt.Sprintf(" Counted runs of %s: %s.", strings.Join(whose, " and "), s.Counted)
 			whose = nil
 		}
 	}
-	return caption
+	return strings.TrimSpace(caption)
 }
 
 // propertiesTable lists the properties of hosts and requests, all or only different ones.
@@ -151,9 +179,9 @@ func (r *Report) propertiesTable(all bool) *Table {
 		row := []string{name}
 		for _, v := range p.all {
 			if len(v) == 0 {
-				v = []string{"-"}
+				v = []string{unknown}
 			}
-			row = append(row, few(v))
+			row = append(row, abbreviate(v))
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -165,16 +193,20 @@ const maxRows = 1000
 
 // runsTable lists the runs of a system.
 func (r *Report) runsTable(s *System) *Table {
-	t := &Table{Head: []string{"task", "attempt", "ended", "host", "from the first start", "wall clock"}}
-	shown := []string{cpusName, "gpu_efficiency", "memory_peak_bytes", "queue_s", costName}
+	t := &Table{Head: []string{"task", "attempt", "ending", "host", "start", "wall clock"}}
+	wanted := []string{cpusName, gpuName, "memory_peak_bytes", "queue_s", costName}
 	var columns []measure
 	for _, m := range measures {
-		for _, name := range shown {
-			if _, ok := s.Figures[name]; ok && m.name == name {
-				columns = append(columns, m)
-				t.Head = append(t.Head, m.title)
-			}
+		if _, ok := s.Figures[m.name]; ok && slices.Contains(wanted, m.name) {
+			columns = append(columns, m)
+			t.Head = append(t.Head, m.title)
 		}
+	}
+	cell := func(x *Task, m measure) string {
+		if v, ok := x.Figures[m.name]; ok {
+			return m.unit.format(v, r.Currency)
+		}
+		return unknown
 	}
 	first := s.firstStart()
 	for i, x := range s.Tasks {
@@ -182,17 +214,10 @@ func (r *Report) runsTable(s *System) *Table {
 			t.Caption = fmt.Sprintf("The first %d of %d; CSV and JSON have all.", maxRows, len(s.Tasks))
 			break
 		}
-		row := []string{fmt.Sprint(x.index()), fmt.Sprint(x.attempt()), x.how(), plain(x.Header.Machine.Host), saySeconds(max(0, x.Header.Start.Sub(first).Seconds())), "-"}
-		if v, ok := x.Figures[wallName]; ok {
-			row[5] = saySeconds(v)
-		}
+		start := "+" + formatSeconds(max(0, x.Header.Start.Sub(first).Seconds()))
+		row := []string{fmt.Sprint(x.index()), fmt.Sprint(x.attempt()), x.how(), plain(x.Header.Machine.Host), start, cell(x, *measureOf(wallName))}
 		for _, m := range columns {
-			v, ok := x.Figures[m.name]
-			if ok {
-				row = append(row, m.unit.say(v, r.Currency))
-			} else {
-				row = append(row, "-")
-			}
+			row = append(row, cell(x, m))
 		}
 		t.Rows = append(t.Rows, row)
 	}

@@ -54,17 +54,17 @@ func ending(h *metrics.Header, f *metrics.Footer) Ending {
 		return Open
 	}
 	killed := f.Signal == "SIGKILL" || f.Exit == 137
-	told := killed || f.Signal == "SIGTERM" || f.Exit == 143
+	terminated := killed || f.Signal == "SIGTERM" || f.Exit == 143
 	memory := limitOr(h.Limits.Memory)
-	if asked := limitOr(h.Asked.Memory); float64(f.Memory) <= overLimit*asked {
-		memory = min(memory, asked)
+	if request := limitOr(h.Asked.Memory); float64(f.Memory) <= overLimit*request {
+		memory = min(memory, request)
 	}
 	switch {
 	case f.Exit == 0 && f.Signal == "" && f.Problem == "":
 		return Done
 	case f.Cgroup != nil && f.Cgroup.OOMKills > 0 && !h.Limits.Shared, strings.Contains(f.Problem, "more than its memory"):
 		return NoMemory
-	case strings.Contains(f.Problem, "time limit"), told && h.Asked.Time > 0 && f.Wall >= h.Asked.Time*nearLimit:
+	case strings.Contains(f.Problem, "time limit"), terminated && h.Asked.Time > 0 && f.Wall >= h.Asked.Time*nearLimit:
 		return TimeLimit
 	case killed && float64(f.Memory) > nearLimit*memory:
 		return NoMemory
@@ -76,7 +76,7 @@ func ending(h *metrics.Header, f *metrics.Footer) Ending {
 	return failed
 }
 
-// limitOr returns a limit, or infinity if there is none.
+// limitOr returns a limit, or infinity without one.
 func limitOr(n int64) float64 {
 	if n <= 0 {
 		return most

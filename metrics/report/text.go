@@ -15,22 +15,29 @@ func (r *Report) Text(out io.Writer) error {
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "note: %s\n", sentence(n))
 	}
-	if len(r.Notes) > 0 {
+	for _, c := range r.Comparisons {
+		fmt.Fprintln(w, sentence(c.Headline))
+	}
+	if len(r.Notes)+len(r.Comparisons) > 0 {
 		fmt.Fprintln(w)
 	}
 	r.systemsTable().text(w)
 	figures := r.figuresTable(false)
 	fmt.Fprintln(w)
 	figures.text(w)
-	fmt.Fprintln(w, figures.Caption)
+	if figures.Caption != "" {
+		fmt.Fprintln(w, figures.Caption)
+	}
 	if t := r.propertiesTable(false); len(r.Systems) > 1 && len(t.Rows) > 0 {
 		t.Head[0] = "what differs"
 		fmt.Fprintln(w)
 		t.text(w)
 	}
 	for _, c := range r.Comparisons {
-		fmt.Fprintf(w, "\n%s against %s:\n", c.Other, c.Base)
-		list(w, c.Text)
+		if len(c.Text) > 0 {
+			fmt.Fprintf(w, "\n%s against %s:\n", c.Other, c.Base)
+			list(w, c.Text)
+		}
 	}
 	for _, s := range r.Systems {
 		if len(s.Advice) > 0 {

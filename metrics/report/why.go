@@ -17,39 +17,46 @@ const (
 	tellingPart = 0.05
 )
 
+// A cause is a statement on a difference.
+type cause struct {
+	brief string // clause for the headline; empty if the statement names no cause
+	text  string // sentence with the figures
+}
+
 // causes explains the parts of the difference.
-func (m *match) causes() (text []string) {
+func (m *match) causes() (list []cause) {
 	work, known := m.ratio(cpuName)
 	busy, also := m.ratio(cpusName)
 	if !known || !also {
-		return []string{"why is not known: one of them has no processor time"}
+		return []cause{{text: "the cause is unknown: processor times are missing"}}
 	}
 	if wall, _ := m.ratio(wallName); math.Abs(math.Log(work.Median/busy.Median/wall.Median)) > math.Log(telling) {
-		what := "the runs"
+		whole := "the runs"
 		if len(m.pairs) > 0 {
-			what = "the pairs"
+			whole = "the pairs"
 		}
-		return []string{fmt.Sprintf("%s differ in why: in their middle processor time is × %s and processors busy × %s, which do not come to × %s", what, times(work.Median), times(busy.Median), times(wall.Median))}
+		return []cause{{text: fmt.Sprintf("%s have different causes: the medians of %s are %s for processor time and %s for busy processors, which do not explain %s for the wall clock",
+			whole, m.quotient(), significant(work.Median), significant(busy.Median), significant(wall.Median))}}
 	}
-	text = append(text, fmt.Sprintf("of that: processor time × %s (%s, %s), processors busy × %s (%s, %s)",
-		times(work.Median), m.say(cpuName, m.other), m.say(cpuName, m.base),
-		times(busy.Median), m.say(cpusName, m.other), m.say(cpusName, m.base)))
+	list = append(list, cause{text: fmt.Sprintf("processor time: %s (%s, against %s); busy processors: %s (%s, against %s)",
+		factor(work.Median, "more", "less"), m.format(cpuName, m.other), m.format(cpuName, m.base),
+		factor(busy.Median, "more", "fewer"), m.format(cpusName, m.other), m.format(cpusName, m.base))})
 	if m.report.Different {
-		text = append(text, "the images differ: it may be another program, and all below be of that")
+		list = append(list, cause{"the images differ", "the images differ, so the causes below may be those of different programs"})
 	}
 	switch {
 	case work.Median >= telling:
-		text = append(text, m.moreWork(m.other, m.base, work.Median)...)
+		list = append(list, m.moreWork(m.other, m.base, work.Median)...)
 	case work.Median <= 1/telling:
-		text = append(text, m.moreWork(m.base, m.other, 1/work.Median)...)
+		list = append(list, m.moreWork(m.base, m.other, 1/work.Median)...)
 	}
 	switch {
 	case busy.Median <= 1/telling:
-		text = append(text, m.moreWaiting(m.other, m.base)...)
+		list = append(list, m.moreWaiting(m.other, m.base)...)
 	case busy.Median >= telling:
-		text = append(text, m.moreWaiting(m.base, m.other)...)
+		list = append(list, m.moreWaiting(m.base, m.other)...)
 	}
-	return text
+	return list
 }
 
 // apart reports whether the parts of the wall clock differ, even if they compensate each
@@ -63,44 +70,54 @@ func (m *match) apart() bool {
 	return false
 }
 
-// say formats a figure's median.
-func (m *match) say(name string, s *System) string {
-	for _, x := range measures {
-		if f, ok := s.Figures[name]; ok && x.name == name {
-			return x.unit.say(f.Median, m.report.Currency)
-		}
+// format formats a figure's median.
+func (m *match) format(name string, s *System) string {
+	if f, ok := s.figure(name); ok {
+		return measureOf(name).unit.format(f.Median, m.report.Currency)
 	}
-	return "not known"
+	return "unknown"
+}
+
+// who names a system in the headline, whose subject is the other system.
+func (m *match) who(s *System) string {
+	if s == m.other {
+		return "it"
+	}
+	return s.Name
 }
 
 // moreWork explains why one system took more processor time.
-func (m *match) moreWork(slow, fast *System, factor float64) (text []string) {
-	because := func(format string, a ...any) { text = append(text, fmt.Sprintf(format, a...)) }
-	head := fmt.Sprintf("%s took %s × the processor time", slow.Name, times(factor))
+func (m *match) moreWork(slow, fast *System, more float64) (list []cause) {
+	who, head := m.who(slow), fmt.Sprintf("%s used %s × the processor time", slow.Name, significant(more))
+	because := func(brief, format string, a ...any) {
+		list = append(list, cause{brief, fmt.Sprintf(format, a...)})
+	}
 	a, b, arch := m.report.property("architecture", slow, fast)
 	c, d, cpu := m.report.property("CPU", slow, fast)
-	if g := fast.Figures["gpu_efficiency"]; g.Median >= idleGPU {
-		if _, also := slow.Figures["gpu_efficiency"]; !also {
-			because("%s: %s has GPUs, which probably do a part of it, and no GPU was seen on %s", head, fast.Name, slow.Name)
+	if g, ok := fast.figure(gpuName); ok && g.Median >= idleGPU {
+		if _, also := slow.Figures[gpuName]; !also {
+			because(who+" had no GPU", "%s: %s has GPUs, which probably do part of the work, and %s reports none", head, fast.Name, slow.Name)
 		}
 	}
 	switch {
 	case arch:
-		because("%s: probably its architecture, %s for %s", head, a, b)
+		because(who+" needed more processor time on another architecture", "%s: probably because of its architecture, %s instead of %s", head, a, b)
 	case cpu:
-		because("%s: probably slower cores, %s for %s", head, c, d)
+		because(who+" probably has slower cores", "%s: probably because of slower cores, %s instead of %s", head, c, d)
 	}
-	if s, f := slow.Figures["system_share"], fast.Figures["system_share"]; s.N > 0 && f.N > 0 && s.Median-f.Median >= tellingPart {
-		because("%s of its processor time went to the kernel, %s on %s: system calls, page faults and file systems probably cost more there",
-			m.say("system_share", slow), m.say("system_share", fast), fast.Name)
+	s, known := slow.figure("system_share")
+	f, also := fast.figure("system_share")
+	if known && also && s.Median-f.Median >= tellingPart {
+		because(who+" spent more processor time in the kernel", "%s spent %s of its processor time in the kernel, against %s on %s: probably in system calls, page faults or file systems",
+			slow.Name, m.format("system_share", slow), m.format("system_share", fast), fast.Name)
 	}
 	if m.otherCommands() {
-		because("the commands differ: perhaps %s had more to do", slow.Name)
+		because("", "the commands differ: perhaps %s had more to do", slow.Name)
 	}
-	if len(text) == 0 {
-		because("%s, and nothing that is known of the hosts differs: probably clock rates, memory, neighbours on the same cores, or more to do", head)
+	if len(list) == 0 {
+		because(who+" needed more processor time", "%s, and no known property of the hosts differs: probably clock rates, memory bandwidth, other programs on the same cores, or more to do", head)
 	}
-	return text
+	return list
 }
 
 // otherCommands reports whether the systems ran different commands. It compares pairs,
@@ -116,44 +133,53 @@ func (m *match) otherCommands() bool {
 }
 
 // moreWaiting explains why one system kept fewer processors busy.
-func (m *match) moreWaiting(slow, fast *System) (text []string) {
-	because := func(format string, a ...any) { text = append(text, fmt.Sprintf(format, a...)) }
+func (m *match) moreWaiting(slow, fast *System) (list []cause) {
+	who := m.who(slow)
+	because := func(brief, format string, a ...any) {
+		list = append(list, cause{brief, fmt.Sprintf(format, a...)})
+	}
 	of := func(t *Task) float64 { return granted(&t.Header) }
-	busy := slow.Figures[busyName].Median / fast.Figures[busyName].Median
+	s, known := slow.figure(busyName)
+	f, also := fast.figure(busyName)
 	if a, b := slow.median(of), fast.median(of); a > 0 && a < b {
 		noun := "processors"
 		if a == 1 {
 			noun = "processor"
 		}
-		because("%s was granted %s %s instead of %s", slow.Name, digits(a), noun, digits(b))
-		if !(busy <= 1/telling) { // it used them as well, or that is unknown
-			return text
+		clause := fmt.Sprintf("was granted %s %s instead of %s", digits(a), noun, digits(b))
+		because(who+" "+clause, "%s %s", slow.Name, clause)
+		if !known || !also || s.Median/f.Median > 1/telling { // it used them as well, or that is unknown
+			return list
 		}
 	}
-	if _, known := slow.Figures[busyName]; known {
-		because("%s kept %s of its processors busy, %s %s", slow.Name, m.say(busyName, slow), fast.Name, m.say(busyName, fast))
+	if known {
+		because("", "%s kept %s of its processors busy, %s %s", slow.Name, m.format(busyName, slow), fast.Name, m.format(busyName, fast))
 	} else {
-		because("%s kept fewer processors busy, of how many is not known", slow.Name)
+		because("", "%s kept fewer processors busy; how many it had is unknown", slow.Name)
 	}
-	before := len(text)
+	before := len(list)
 	if a, b := slow.median(threads), fast.median(threads); a > 0 && a < b && a < fast.Figures[cpusName].Median {
-		because("it had %s, %s on %s: it started fewer", counted(int(a), "thread", "threads"), digits(b), fast.Name)
+		because(who+" started fewer threads", "it started fewer threads: at most %s, against %s on %s", digits(a), digits(b), fast.Name)
 	}
-	text = append(text, m.waiting(slow, fast)...)
-	if s, f := slow.Figures["gpu_efficiency"], fast.Figures["gpu_efficiency"]; s.N > 0 && f.N > 0 && math.Abs(s.Median-f.Median) >= tellingPart {
+	list = append(list, m.waiting(slow, fast)...)
+	g, known := slow.figure(gpuName)
+	h, also := fast.figure(gpuName)
+	if known && also && math.Abs(g.Median-h.Median) >= tellingPart {
 		what := "waiting for its GPU"
-		if s.Median < f.Median {
-			what = "something before the GPU, which idled too"
+		if g.Median < h.Median {
+			what = "a step before the GPU, which idled too"
 		}
-		because("probably %s: GPUs busy %s, %s on %s", what, m.say("gpu_efficiency", slow), m.say("gpu_efficiency", fast), fast.Name)
+		because("", "probably %s: GPU utilisation %s, against %s on %s", what, m.format(gpuName, slow), m.format(gpuName, fast), fast.Name)
 	}
-	if more, ok := ratioOf(fast.Figures["read_bytes"].Median, slow.Figures["read_bytes"].Median); ok && more >= 2 && slow.Figures["read_bytes"].Median >= muchRead {
-		because("it read %s from storage, %s on %s: perhaps a cache that was cold", m.say("read_bytes", slow), m.say("read_bytes", fast), fast.Name)
+	in, known := slow.figure(readName)
+	less, also := fast.figure(readName)
+	if known && also && in.Median >= max(muchRead, 2*less.Median) {
+		because(who+" read more from storage", "it read %s from storage, against %s on %s: perhaps its page cache was cold", m.format(readName, slow), m.format(readName, fast), fast.Name)
 	}
-	if len(text) == before {
-		because("%s", m.unknown(slow))
+	if len(list) == before {
+		because("", "%s", m.unknown(slow))
 	}
-	return text
+	return list
 }
 
 // threads returns the maximum number of concurrent threads of a run, if known.
@@ -164,8 +190,8 @@ func threads(t *Task) float64 {
 	return float64(t.Footer.Threads)
 }
 
-// median returns the median over the successful runs, or over all if none was successful, or
-// 0 if unknown.
+// median returns the median of a number over the runs that the figures include, or 0 if
+// most of them lack it.
 func (s *System) median(of func(*Task) float64) float64 {
 	var values []float64
 	for _, t := range s.Tasks {
@@ -173,45 +199,62 @@ func (s *System) median(of func(*Task) float64) float64 {
 			values = append(values, v)
 		}
 	}
+	if !enough(len(values), s.included) {
+		return 0
+	}
 	return spreadOf(values).Median
 }
 
+// A wait is something that runs wait for.
+type wait struct {
+	name   string // of its figure
+	doing  string // with "was" before it
+	clause string // for the headline, after the system
+	of     string // what the figure is a share of
+}
+
+// waits lists the possible waits of a run.
+var waits = []wait{
+	{throttledName, "throttled by its CPU quota", "was throttled by its CPU quota", "its runnable time"},
+	{storageName, "waiting for storage", "waited for storage", "the time"},
+	{"pressure_memory", "short of memory", "was short of memory", "the time"},
+	{pressureName, "waiting for processors", "waited for processors", "the time"},
+}
+
 // waiting describes what the slower system waited for more. It is a guess if the faster
-// system lacks the data, or the pressures have different sources.
-func (m *match) waiting(slow, fast *System) (text []string) {
-	_, _, otherPressure := m.report.property("pressure of", slow, fast)
+// system lacks the data, or the pressures have different scopes.
+func (m *match) waiting(slow, fast *System) (list []cause) {
+	_, _, otherScope := m.report.property(pressureScope, slow, fast)
 	for _, w := range waits {
-		s, known := slow.Figures[w.name]
-		f, also := fast.Figures[w.name]
+		s, known := slow.figure(w.name)
+		f, also := fast.figure(w.name)
 		if !known || s.Median-f.Median < tellingPart {
 			continue
 		}
-		sure := "probably"
-		if !also || (otherPressure && w.name != "throttled") {
-			sure = "perhaps"
+		sure, brief := "probably", m.who(slow)+" "+w.clause
+		if !also || (otherScope && w.name != throttledName) {
+			sure, brief = "perhaps", ""
 		}
-		text = append(text, fmt.Sprintf("%s %s: %s of %s, %s on %s", sure, w.what, m.say(w.name, slow), w.of, m.say(w.name, fast), fast.Name))
+		list = append(list, cause{brief, fmt.Sprintf("%s %s: %s of %s, %s on %s", sure, w.doing, m.format(w.name, slow), w.of, m.format(w.name, fast), fast.Name)})
 	}
-	return text
+	return list
 }
 
 // unknown describes the result if no wait stands out.
 func (m *match) unknown(slow *System) string {
-	longest := ""
+	longest := wait{}
 	for _, w := range waits {
-		if slow.Figures[w.name].Median > slow.Figures[longest].Median && slow.Figures[w.name].Median >= muchWaiting {
-			longest = w.name
+		if f, ok := slow.figure(w.name); ok && f.Median >= muchWaiting && f.Median > slow.Figures[longest.name].Median {
+			longest = w
 		}
 	}
-	for _, w := range waits {
-		if w.name == longest {
-			return fmt.Sprintf("why does not stand out; both had %s: %s of %s, %s", w.what, m.say(w.name, m.other), w.of, m.say(w.name, m.base))
-		}
+	if w := longest; w.name != "" {
+		return fmt.Sprintf("no cause stands out; both were %s: %s of %s, and %s", w.doing, m.format(w.name, m.other), w.of, m.format(w.name, m.base))
 	}
-	if _, known := slow.Figures["pressure_io"]; !known {
-		return "why is not known: its host tells no pressure, and nothing else stands out"
+	if _, known := slow.figure(storageName); !known {
+		return "the cause is unknown: its host reports no pressure, and nothing else stands out"
 	}
-	return "why the record does not tell: probably the network, locks, or processes that wait for each other"
+	return "the records do not show the cause: probably the network, locks, or processes that wait for each other"
 }
 
 // muchWaiting is the share of time that is mentioned if both systems waited equally long.
@@ -220,28 +263,20 @@ const muchWaiting = 0.25
 // muchRead is the number of bytes read from storage that is mentioned.
 const muchRead = 64 << 20
 
-// waits lists the possible waits of a run.
-var waits = []struct{ name, what, of string }{
-	{"throttled", "throttling by its quota of processors", "when it could run"},
-	{"pressure_io", "waiting for storage", "the time"},
-	{"pressure_memory", "want of memory", "the time"},
-	{"pressure_cpu", "processors that others wanted too", "the time"},
-}
-
 // around describes differences outside the run itself: the waits before it, and its cost.
 func (m *match) around() (text []string) {
-	for _, x := range []struct{ name, what string }{{"queue_s", "before it began it waited in the queue"}, {"pull_s", "its image came in"}} {
-		a, known := m.base.Figures[x.name]
-		b, also := m.other.Figures[x.name]
-		if known && also && math.Abs(a.Median-b.Median) >= 1 && math.Abs(a.Median-b.Median) > tellingPart*m.base.Figures[wallName].Median {
-			text = append(text, fmt.Sprintf("%s: %s, %s on %s", x.what, saySeconds(b.Median), saySeconds(a.Median), m.base.Name))
+	for _, x := range []struct{ name, what string }{{"queue_s", "queue wait before it began"}, {"pull_s", "pull of its image"}} {
+		a, known := m.base.figure(x.name)
+		b, also := m.other.figure(x.name)
+		if known && also && math.Abs(a.Median-b.Median) >= leastWait && math.Abs(a.Median-b.Median) > tellingPart*m.base.Figures[wallName].Median {
+			text = append(text, fmt.Sprintf("%s: %s, against %s on %s", x.what, formatSeconds(b.Median), formatSeconds(a.Median), m.base.Name))
 		}
 	}
-	if a, b, differ := m.report.property("memory counted by", m.other, m.base); differ {
-		text = append(text, fmt.Sprintf("memory was not told by the same: by %s; on %s by %s (process: the largest one alone)", a, m.base.Name, b))
+	if a, b, differ := m.report.property(peakSource, m.other, m.base); differ {
+		text = append(text, fmt.Sprintf("the peaks of memory have different sources: %s on %s, %s on %s (process: the largest process alone)", a, m.other.Name, b, m.base.Name))
 	}
 	if r, ok := m.ratio(costName); ok {
-		text = append(text, fmt.Sprintf("a run costs %s, %s on %s: × %s", m.say(costName, m.other), m.say(costName, m.base), m.base.Name, times(r.Median)))
+		text = append(text, fmt.Sprintf("a run costs %s, against %s on %s: %s", m.format(costName, m.other), m.format(costName, m.base), m.base.Name, factor(r.Median, "more", "less")))
 	}
 	return text
 }

@@ -12,8 +12,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// brood returns the numbers of this process's living children and of its zombies.
-func brood(f *family) (living, zombies int) {
+// countChildren returns the numbers of this process's living children and of its zombies.
+func countChildren(f *reaper) (living, zombies int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, pid := range f.list() {
@@ -27,26 +27,26 @@ func brood(f *family) (living, zombies int) {
 	return living, zombies
 }
 
-func zombies(f *family) int {
-	_, n := brood(f)
+func zombies(f *reaper) int {
+	_, n := countChildren(f)
 	return n
 }
 
-// TestMeasureReapsBetweenLooks: orphans that end long before the next look are reaped and
+// TestMeasureReapsBetweenScans: orphans that end long before the next scan are reaped and
 // counted.
-func TestMeasureReapsBetweenLooks(t *testing.T) {
-	children = newFamily()
+func TestMeasureReapsBetweenScans(t *testing.T) {
+	children = newReaper()
 	children.adopt()
-	before, _ := brood(children)
+	before, _ := countChildren(children)
 	dir := t.TempDir()
 	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 50 ]; do i=$((i+1)); (timeout 5 true &); done; : >"+dir+"/forked; exec sleep 100")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	testenv.Check(t, children.start(cmd, false))
-	tree := newTree(cmd.Process.Pid, cmd.Process.Pid, nil) // at which nobody looks
+	tree := newTree(cmd.Process.Pid, cmd.Process.Pid, nil) // it is never scanned
 	for range 3000 {
 		time.Sleep(20 * time.Millisecond)
 		_, err := os.Stat(filepath.Join(dir, "forked"))
-		if living, zombies := brood(children); err == nil && living == before+1 && zombies == 0 { // all have ended but the program
+		if living, zombies := countChildren(children); err == nil && living == before+1 && zombies == 0 { // only the program is left
 			break
 		}
 	}
@@ -56,17 +56,17 @@ func TestMeasureReapsBetweenLooks(t *testing.T) {
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	cmd.Wait()
 	if children.leave(tree); tree.usage.MaxRSS == 0 {
-		t.Errorf("what they used is not known: %+v", tree.usage)
+		t.Errorf("the usage is %+v", tree.usage)
 	}
 }
 
 // TestMeasureCountsOrphansOnce: with several runs, an orphan in its own session is reaped
 // and counted at most once.
 func TestMeasureCountsOrphansOnce(t *testing.T) {
-	children = newFamily()
+	children = newReaper()
 	dir := t.TempDir()
 	const leave = "setsid sh -c 'echo $$ >pid; " + burn + "; " + burn + "; while ! [ -e left ]; do sleep 0.05; done; : >done' & " +
-		`while ! grep -q '"processes":[3-9]' 0; do sleep 0.05; done; exit 0` // a look has seen it
+		`while ! grep -q '"processes":[3-9]' 0; do sleep 0.05; done; exit 0` // a scan has seen it
 	scripts := []string{"(" + leave + "); : >left; while ! [ -e done ]; do sleep 0.05; done; while kill -0 $(cat pid); do sleep 0.05; done"}
 	for range 3 {
 		scripts = append(scripts, "exec sleep 1000")
@@ -81,7 +81,7 @@ func TestMeasureCountsOrphansOnce(t *testing.T) {
 					others <- cmd.Process.Pid
 				}
 			}
-			run, err := Measure(t.Context(), cmd, Options{File: filepath.Join(dir, strconv.Itoa(i)), Begun: begun})
+			run, err := Measure(t.Context(), cmd, Options{File: filepath.Join(dir, strconv.Itoa(i)), Started: begun})
 			if err != nil {
 				t.Error(err)
 			}
@@ -100,7 +100,7 @@ func TestMeasureCountsOrphansOnce(t *testing.T) {
 		}
 	}
 	if some != 1 {
-		t.Errorf("%d runs have the orphan; want that which left it", some)
+		t.Errorf("%d runs have the orphan; want only its own", some)
 	}
 	if n := zombies(children); n > 0 {
 		t.Errorf("%d zombies are left", n)
@@ -108,7 +108,7 @@ func TestMeasureCountsOrphansOnce(t *testing.T) {
 }
 
 // TestWhoseOrphans: an unseen orphan of any group belongs to the only run. With several
-// runs, it belongs to the run that had it or whose group it is in, or to none.
+// runs, it belongs to the run that has seen it or has its group, or to no run.
 func TestWhoseOrphans(t *testing.T) {
 	one := &tree{group: 1, seen: map[int]int64{7: 70}}
 	two := &tree{group: 2}
@@ -121,31 +121,30 @@ func TestWhoseOrphans(t *testing.T) {
 		want  *tree
 	}{
 		{"the only run", []*tree{one}, 1, process{8, 80}, 9, one},
-		{"another is about to begin", []*tree{one}, 2, process{8, 80}, 9, nil},
+		{"another run is starting", []*tree{one}, 2, process{8, 80}, 9, nil},
 		{"another group", []*tree{one, two}, 2, process{8, 80}, 9, nil},
 		{"its group", []*tree{one, two}, 2, process{8, 80}, 2, two},
 		{"seen", []*tree{two, one}, 2, process{7, 70}, 9, one},
-		{"its pid was seen", []*tree{two, one}, 2, process{7, 71}, 9, nil},
-		{"of what is no part of the only run", []*tree{one}, 1, process{8, 80}, 3, nil},
+		{"its pid was seen earlier", []*tree{two, one}, 2, process{7, 71}, 9, nil},
+		{"a group that belongs to no run", []*tree{one}, 1, process{8, 80}, 3, nil},
 		{"no run", nil, 0, process{8, 80}, 1, nil},
 	} {
-		f := newFamily()
-		f.trees, f.runs, f.beside = c.trees, c.runs, map[int]bool{3: true}
-		if got := f.whose(c.p, &stat{group: c.group}); got != c.want {
-			t.Errorf("%s: it is that of %+v; want %+v", c.name, got, c.want)
+		f := newReaper()
+		f.trees, f.runs, f.foreign = c.trees, c.runs, map[int]bool{3: true}
+		if got := f.runOf(c.p, &stat{group: c.group}); got != c.want {
+			t.Errorf("%s: its run is %+v; want %+v", c.name, got, c.want)
 		}
 	}
 }
 
-// TestStartHangs: while a child is being started, processes that may be that child are left
-// alone.
+// TestStartHangs: processes that may be a child that is being started are not reaped.
 func TestStartHangs(t *testing.T) {
-	children = newFamily()
+	children = newReaper()
 	children.adopt()
 	defer children.leave(nil)
 	cmd := exec.Command("sh", "-c", "exit 7")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	children.starting++ // it has begun, and Start has not returned
+	children.starting++ // Start has not returned
 	testenv.Check(t, cmd.Start())
 	for n := 0; n < 6000 && zombies(children) == 0; n++ {
 		time.Sleep(10 * time.Millisecond)

@@ -14,8 +14,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A place is a simulated system.
-type place struct {
+// simulated describes a system whose records the tests write.
+type simulated struct {
 	name, target, host, arch, cpu, kernel string
 	cpus, granted                         int
 	asked, limit                          int64
@@ -29,10 +29,10 @@ type place struct {
 	samples                               int
 }
 
-var power = place{name: "power", target: "slurm", host: "p9-%02d", arch: "ppc64le", cpu: "POWER9 (raw), altivec supported", kernel: "4.18.0-305.el8.ppc64le",
+var power = simulated{name: "power", target: "slurm", host: "p9-%02d", arch: "ppc64le", cpu: "POWER9 (raw), altivec supported", kernel: "4.18.0-305.el8.ppc64le",
 	cpus: 160, granted: 4, asked: 64 << 30, limit: 64 << 30, gpus: 1, seconds: 412, busy: 0.91, peak: 9 << 30, queue: 13 * time.Minute, digest: "sha256:" + hex64("a"), samples: 60}
 
-var pods = place{name: "pods", target: "openshift", host: "worker-%02d.example.org", arch: "amd64", cpu: "Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz", kernel: "5.14.0-427.el9.x86_64",
+var pods = simulated{name: "pods", target: "openshift", host: "worker-%02d.example.org", arch: "amd64", cpu: "Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz", kernel: "5.14.0-427.el9.x86_64",
 	cpus: 64, granted: 2, asked: 12 << 30, limit: 12 << 30, gpus: 1, seconds: 388, busy: 0.55, throttled: 0.31, io: 0.08, peak: 10 << 30, queue: 20 * time.Second, pull: 42 * time.Second, digest: "sha256:" + hex64("a"), samples: 60}
 
 func hex64(s string) string {
@@ -42,10 +42,10 @@ func hex64(s string) string {
 	return s[:64]
 }
 
-var begun = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+var started = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
-// make writes n records. change may modify each.
-func (p place) make(t testing.TB, n int, change func(k int, h *metrics.Header, f *metrics.Footer)) []Run {
+// write writes n records. change may modify each.
+func (p simulated) write(t testing.TB, n int, change func(k int, h *metrics.Header, f *metrics.Footer)) []Run {
 	t.Helper()
 	dir := t.TempDir()
 	rnd := rand.New(rand.NewPCG(uint64(len(p.name)), 7))
@@ -54,9 +54,9 @@ func (p place) make(t testing.TB, n int, change func(k int, h *metrics.Header, f
 		lr := []string{"0.1", "0.01", "0.001"}[k%3]
 		cpu := rounded(p.seconds * (0.9 + 0.1*float64(k%3)) * (0.97 + 0.06*rnd.Float64()))
 		wall := rounded(cpu / (float64(p.granted) * p.busy) * (0.98 + 0.04*rnd.Float64()))
-		start := begun.Add(p.queue + time.Duration(k/4)*span(wall*1.02))
+		start := started.Add(p.queue + time.Duration(k/4)*span(wall*1.02))
 		h := metrics.Header{Kind: "header", Version: 1, Hpcc: "0.1.0", Start: start, Command: []string{"python", "main.py", fmt.Sprintf("--id=%d", k), "--lr=" + lr}, Image: "sci", Digest: p.digest,
-			Job:     &metrics.JobOf{ID: p.name + "-261121-090000", Name: p.name, Target: p.target, Task: k, Params: map[string]string{"lr": lr, "seed": fmt.Sprint(k)}, Submitted: begun, Pulled: p.pull.Seconds()},
+			Job:     &metrics.JobOf{ID: p.name + "-261121-090000", Name: p.name, Target: p.target, Task: k, Params: map[string]string{"lr": lr, "seed": fmt.Sprint(k)}, Submitted: started, Pulled: p.pull.Seconds()},
 			Asked:   metrics.Asked{CPUs: p.granted, Memory: p.asked, GPUs: p.gpus, Time: 7200},
 			Machine: metrics.Machine{Host: fmt.Sprintf(p.host, 1+k%4), Architecture: p.arch, CPU: p.cpu, CPUs: p.cpus, Memory: 256 << 30, Kernel: p.kernel},
 			Limits:  metrics.Limits{CPUs: float64(p.granted), Memory: p.limit, Cgroup: "v2", CgroupPath: "/job"}}
@@ -75,7 +75,7 @@ func (p place) make(t testing.TB, n int, change func(k int, h *metrics.Header, f
 			change(k, &h, &f)
 		}
 		file := filepath.Join(dir, fmt.Sprintf("task.%d.jsonl", k))
-		writeRecord(t, file, &h, p.made(rnd, wall, cpu, peak), &f)
+		writeRecord(t, file, &h, p.sampled(rnd, wall, cpu, peak), &f)
 		runs = append(runs, Run{File: file})
 	}
 	return runs
@@ -88,8 +88,8 @@ func span(seconds float64) time.Duration {
 	return time.Duration(math.Round(seconds*1000)) * time.Millisecond
 }
 
-// made returns samples that end with the footer's values.
-func (p place) made(rnd *rand.Rand, wall, cpu float64, peak int64) (list []metrics.Sample) {
+// sampled returns samples that end with the footer's values.
+func (p simulated) sampled(rnd *rand.Rand, wall, cpu float64, peak int64) (list []metrics.Sample) {
 	at, used := 0.0, 0.0
 	for k := range p.samples {
 		part := float64(k+1) / float64(p.samples)

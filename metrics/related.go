@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kin are processes that belong to a run without being descendants of its program,
-// because a launcher started them through a daemon. What they use after the last look
-// is lost.
-type kin struct {
-	variables []string             // all must be in their environments; empty: no kin
-	strangers map[int]stranger     // processes that are not kin until they execute another program
-	known     map[process]relative // kin and their descendants at the last look
-	lost      counted              // usage of those that have ended
+// A relatedFinder finds processes that belong to a run without being descendants of its program,
+// because a launcher started them through a daemon. It misses what they use after the last
+// scan.
+type relatedFinder struct {
+	variables []string                   // all must be in their environments; empty: there are no such processes
+	others    map[int]otherProcess       // unrelated processes, unless they execute another program
+	known     map[process]relatedProcess // related processes and their descendants at the last scan
+	lost      counted                    // usage of those that have ended
 	read      reader
 }
 
@@ -26,36 +26,36 @@ type process struct {
 	start int64
 }
 
-// A relative is one of the kin or a descendant.
-type relative struct {
+// A relatedProcess is a related process or a descendant of one.
+type relatedProcess struct {
 	used   counted // including children that it waited for
 	parent process
 }
 
-// A stranger is identified by its start time and its program's name.
-type stranger struct {
+// An otherProcess is an unrelated process, with its start time and its program's name.
+type otherProcess struct {
 	start int64
 	name  [16]byte
 }
 
-// youth is how long a process may still become kin, in ticks: a daemon forks it, prepares
-// it, and then executes the program with its environment. Later changes are detected by the
-// program's name.
-const youth = int64(60 / tick)
+// settling is how long after its start a process may become related, in ticks: a daemon forks
+// it, prepares it, and then executes the program with its environment. Later changes are
+// detected by the program's name.
+const settling = int64(60 / tick)
 
 // ticksNow returns the current time in the unit of process start times.
 func ticksNow() int64 {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // 0: all count as young
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // on failure 0: all processes count as new
 	return t.Nano() / int64(tick*1e9)
 }
 
 // maxEnvironment bounds the part of an environment that is read, in bytes.
 const maxEnvironment = 128 << 10
 
-// find returns the running kin, except those whose parent is kin, which are counted below
-// it.
-func (k *kin) find() []int {
+// find returns the running related processes, except those whose parent is related: they are
+// counted as its descendants.
+func (k *relatedFinder) find() []int {
 	if len(k.variables) == 0 {
 		return nil
 	}
@@ -66,30 +66,30 @@ func (k *kin) find() []int {
 	names, _ := dir.Readdirnames(-1)
 	dir.Close()
 	parents := map[int]int{}
-	strangers, grown := make(map[int]stranger, len(names)), ticksNow()-youth
+	others, settled := make(map[int]otherProcess, len(names)), ticksNow()-settling
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
 		s, ok := k.read.stat(pid)
-		now := stranger{s.start, s.name}
-		switch known := k.strangers[pid] == now; {
+		now := otherProcess{s.start, s.name}
+		switch known := k.others[pid] == now; {
 		case !ok:
 		case known || !k.has(pid) || startedUs(pid):
-			if known || s.start < grown {
-				strangers[pid] = now
+			if known || s.start < settled {
+				others[pid] = now
 			}
 		default:
 			parents[pid] = s.parent
 		}
 	}
-	k.strangers = strangers
+	k.others = others
 	return tops(parents)
 }
 
-// tops returns the processes whose parents are not in the map, except children of this
-// process, which are in a tree or belong to another run.
+// tops returns the processes whose parents are not in the map. Children of this process are
+// omitted, because they are in a tree or belong to another run.
 func tops(parents map[int]int) (out []int) {
 	for pid, parent := range parents {
 		if _, below := parents[parent]; !below && parent != os.Getpid() {
@@ -101,7 +101,7 @@ func tops(parents map[int]int) (out []int) {
 
 // has reports whether a process has all the variables. Other users' environments cannot be
 // read.
-func (k *kin) has(pid int) bool {
+func (k *relatedFinder) has(pid int) bool {
 	b, err := k.read.readSome(procFile(pid, "environ"), maxEnvironment)
 	if err != nil {
 		return false
@@ -115,10 +115,10 @@ func (k *kin) has(pid int) bool {
 	return true
 }
 
-// counts records the relatives of a look and returns the usage of the others: those that
-// were missed, and those that have ended unless a living relative waited for them and
+// counts records the processes of a scan. It returns the usage of the others: of those that the
+// scan missed, and of those that have ended, unless a living process waited for them and
 // includes it.
-func (k *kin) counts(now map[process]relative) counted {
+func (k *relatedFinder) counts(now map[process]relatedProcess) counted {
 	missed := counted{}
 	for p, r := range k.known {
 		if _, found := now[p]; !found && k.lives(p) {
@@ -137,7 +137,7 @@ func (k *kin) counts(now map[process]relative) counted {
 }
 
 // below reports whether a process or one of its former ancestors is alive.
-func (k *kin) below(p process, living map[process]relative) bool {
+func (k *relatedFinder) below(p process, living map[process]relatedProcess) bool {
 	for range len(k.known) + 1 {
 		if _, ok := living[p]; ok {
 			return true
@@ -147,7 +147,7 @@ func (k *kin) below(p process, living map[process]relative) bool {
 	return false
 }
 
-func (k *kin) lives(p process) bool {
+func (k *relatedFinder) lives(p process) bool {
 	s, ok := k.read.stat(p.pid)
 	return ok && s.start == p.start && !s.zombie
 }

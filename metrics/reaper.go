@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A family holds the children of this process: those that it started and waits for itself,
-// and orphans of the measured programs, which it adopted.
-type family struct {
+// A reaper knows the children of this process: those that it started and waits for itself, and
+// adopted orphans of the measured programs, which it reaps.
+type reaper struct {
 	mu       sync.Mutex // also for the trees, because an orphan may belong to any of them
 	adopts   bool
 	own      map[process]bool  // started by this process, or before an exec
-	beside   map[int]bool      // process groups that are not part of any run
+	foreign  map[int]bool      // process groups that belong to no run
 	orphans  map[process]*tree // run that an orphan belongs to; nil: no current run
 	starting int               // children that are being started
 	runs     int               // current or starting runs
@@ -29,11 +29,11 @@ type family struct {
 	slow     bool // the kernel has no lists of children
 }
 
-// children is the only family, because the kernel has only one parent for each process.
-var children = newFamily()
+// children is the only reaper, because a process has only one parent.
+var children = newReaper()
 
-func newFamily() *family {
-	return &family{own: map[process]bool{}, beside: map[int]bool{}, orphans: map[process]*tree{}}
+func newReaper() *reaper {
+	return &reaper{own: map[process]bool{}, foreign: map[int]bool{}, orphans: map[process]*tree{}}
 }
 
 // Start starts a command that is not part of any run while [Measure] may be running. The
@@ -42,9 +42,9 @@ func newFamily() *family {
 func Start(cmd *exec.Cmd) error { return children.start(cmd, true) }
 
 // start starts a child of this process. Starting may hang, for example on a file system, so
-// no lock is held meanwhile, and unknown children are not mistaken for orphans. beside
-// reports that the child is not part of any run.
-func (f *family) start(cmd *exec.Cmd, beside bool) error {
+// no lock is held meanwhile, and unknown children are not mistaken for orphans. foreign
+// reports that the child belongs to no run.
+func (f *reaper) start(cmd *exec.Cmd, foreign bool) error {
 	f.mu.Lock()
 	f.starting++
 	f.mu.Unlock()
@@ -54,35 +54,35 @@ func (f *family) start(cmd *exec.Cmd, beside bool) error {
 	if f.starting--; err == nil {
 		pid := cmd.Process.Pid
 		f.forget()
-		f.keep(pid)
-		if delete(f.beside, pid); beside && cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
-			f.beside[pid] = true
+		f.addOwn(pid)
+		if delete(f.foreign, pid); foreign && cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
+			f.foreign[pid] = true
 		}
 	}
 	return err
 }
 
-// keep records a child as this process's own.
-func (f *family) keep(pid int) {
+// addOwn records a child as this process's own.
+func (f *reaper) addOwn(pid int) {
 	if s, ok := f.read.stat(pid); ok {
 		f.own[process{pid, s.start}] = true
 	}
 }
 
 // forget drops processes that have ended.
-func (f *family) forget() {
+func (f *reaper) forget() {
 	gone := func(p process) bool {
 		s, ok := f.read.stat(p.pid)
 		return !ok || s.start != p.start
 	}
 	maps.DeleteFunc(f.own, func(p process, _ bool) bool { return gone(p) })
 	maps.DeleteFunc(f.orphans, func(p process, _ *tree) bool { return gone(p) })
-	maps.DeleteFunc(f.beside, func(group int, _ bool) bool { return errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) })
+	maps.DeleteFunc(f.foreign, func(group int, _ bool) bool { return errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) })
 }
 
 // adopt makes this process the parent of orphans for one more run. Earlier processes do not
 // belong to the run.
-func (f *family) adopt() {
+func (f *reaper) adopt() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.runs++; f.adopts {
@@ -92,12 +92,12 @@ func (f *family) adopt() {
 	_, err := f.read.read("/proc/thread-self/children") // CONFIG_PROC_CHILDREN
 	f.adopts, f.slow = true, err != nil
 	for _, pid := range f.list() {
-		f.keep(pid)
+		f.addOwn(pid)
 	}
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // since Linux 3.4
 }
 
-func (f *family) list() []int {
+func (f *reaper) list() []int {
 	if f.slow {
 		return f.read.parents()[os.Getpid()]
 	}
@@ -105,7 +105,7 @@ func (f *family) list() []int {
 }
 
 // join counts orphans for a tree until leave.
-func (f *family) join(t *tree) {
+func (f *reaper) join(t *tree) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.trees = append(f.trees, t)
@@ -117,7 +117,7 @@ func (f *family) join(t *tree) {
 
 // leave ends a run and returns the usage of its ended orphans. t is nil if its program did
 // not run.
-func (f *family) leave(t *tree) Usage {
+func (f *reaper) leave(t *tree) Usage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.runs--; t == nil {
@@ -136,15 +136,15 @@ func (f *family) leave(t *tree) Usage {
 	return t.usage
 }
 
-// How long a zombie stays, and the minimum ratio of the pause to the time for reaping:
-// processes that end in quick succession are reaped together.
+// reapPause is how long a zombie may wait, and reapRest the minimum ratio of the pause to the
+// time for reaping. Processes that end in quick succession are reaped together.
 const (
 	reapPause = 100 * time.Millisecond
 	reapRest  = 200
 )
 
-// reap reaps orphans soon after they end, because the next look may be a minute away.
-func (f *family) reap(stop <-chan struct{}) {
+// reap reaps orphans soon after they end, because the next scan may be a minute away.
+func (f *reaper) reap(stop <-chan struct{}) {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
 	defer signal.Stop(ended)
@@ -169,7 +169,7 @@ func (f *family) reap(stop <-chan struct{}) {
 }
 
 // sweep finds new orphans and releases those that have ended.
-func (f *family) sweep() {
+func (f *reaper) sweep() {
 	apart := true
 	for _, t := range f.trees {
 		apart = apart && t.group != 0
@@ -184,7 +184,7 @@ func (f *family) sweep() {
 		}
 		t, known := f.orphans[p]
 		if !known {
-			if t = f.whose(p, &s); t == nil && f.starting > 0 {
+			if t = f.runOf(p, &s); t == nil && f.starting > 0 {
 				continue
 			}
 			f.orphans[p] = t
@@ -195,10 +195,10 @@ func (f *family) sweep() {
 	}
 }
 
-// whose returns the run of a new orphan: the run whose program it was seen below or whose
-// group it is in, or the only run. It returns nil if the run is ambiguous, or there is none.
-func (f *family) whose(p process, s *stat) *tree {
-	if f.beside[s.group] {
+// runOf returns the run of a new orphan: the run that has seen it as a descendant or has its
+// group, or the only run. It returns nil if the run is ambiguous or does not exist.
+func (f *reaper) runOf(p process, s *stat) *tree {
+	if f.foreign[s.group] {
 		return nil
 	}
 	for _, t := range f.trees {
@@ -213,10 +213,10 @@ func (f *family) whose(p process, s *stat) *tree {
 }
 
 // of returns a tree's living orphans.
-func (f *family) of(t *tree) (out []int) {
+func (f *reaper) of(t *tree) (out []int) {
 	f.sweep()
-	for p, whose := range f.orphans {
-		if whose == t {
+	for p, owner := range f.orphans {
+		if owner == t {
 			out = append(out, p.pid)
 		}
 	}
@@ -224,7 +224,7 @@ func (f *family) of(t *tree) (out []int) {
 }
 
 // release removes an orphan that ended and adds its usage to the tree.
-func (f *family) release(p process, t *tree) {
+func (f *reaper) release(p process, t *tree) {
 	io := f.read.storage(p.pid)
 	var u syscall.Rusage
 	n, err := retry(func() (int, error) { return syscall.Wait4(p.pid, nil, syscall.WNOHANG, &u) })

@@ -9,8 +9,9 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestBrink: no samples while the fullest cgroup has no memory left, but not forever.
-func TestBrink(t *testing.T) {
+// TestMemoryGuard: samples are postponed while the fullest cgroup has no memory left, but not
+// forever.
+func TestMemoryGuard(t *testing.T) {
 	for version, names := range map[int][2]string{1: {"memory.limit_in_bytes", "memory.usage_in_bytes"}, 2: {"memory.max", "memory.current"}} {
 		top := t.TempDir()
 		own := filepath.Join(top, "job", "task")
@@ -22,29 +23,29 @@ func TestBrink(t *testing.T) {
 		put(own, names[1], "0")
 		put(filepath.Dir(own), names[0], strconv.Itoa(1<<30))
 		put(filepath.Dir(own), names[1], strconv.Itoa(1<<30-8192))
-		var b brink
+		var b memoryGuard
 		b.watch(&cgroups{memory: controller{dir: own, top: top, version: version}})
-		for i := range maxHeld {
+		for i := range maxPostponed {
 			if !b.near() {
-				t.Fatalf("version %d: look %d at a full cgroup was not put off", version, i)
+				t.Fatalf("version %d: sample %d in a full cgroup was not postponed", version, i)
 			}
 		}
 		if b.near() {
-			t.Errorf("version %d: %d looks in a row were put off", version, maxHeld+1)
+			t.Errorf("version %d: %d consecutive samples were postponed", version, maxPostponed+1)
 		}
 		if !b.near() {
-			t.Errorf("version %d: the cgroup is still full", version)
+			t.Errorf("version %d: no sample was postponed, and the cgroup is still full", version)
 		}
-		put(filepath.Dir(own), names[1], strconv.Itoa(1<<30-2*brinkWidth))
+		put(filepath.Dir(own), names[1], strconv.Itoa(1<<30-2*guardWidth))
 		if b.near() {
-			t.Errorf("version %d: there is room again", version)
+			t.Errorf("version %d: a sample was postponed, and the cgroup is not full", version)
 		}
 		b.end()
 	}
-	var none brink
+	var none memoryGuard
 	none.watch(&cgroups{})
 	if none.near() {
-		t.Error("without a limit")
+		t.Error("a sample was postponed without a limit")
 	}
 	none.end()
 }
