@@ -62,7 +62,7 @@ func TestParseBind(t *testing.T) {
 		{in: ".:/", err: "root itself"},
 		{in: "/:", err: "destination is empty"},
 		{in: "/", err: "root itself"},
-		{in: "nosuch:/mnt", err: "no such file"},
+		{in: "nosuch:/mnt", err: "SRC does not exist"},
 		{in: ".:/mnt:rx", err: "unknown option rx"},
 		{in: ".:/mnt:ro:x", err: "too many colons"},
 	}
@@ -184,7 +184,7 @@ func TestSpecArgs(t *testing.T) {
 			t.Errorf("%s: Spec = %v, %v; want %q", test.name, s, err, test.want)
 		}
 	}
-	if _, err := Spec(filepath.Join(root, "nosuch"), ImageConfig{}, Options{Args: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := Spec(filepath.Join(root, "nosuch"), ImageConfig{}, Options{Args: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "SRC does not exist") {
 		t.Errorf("Spec of a missing directory: %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package expand
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
@@ -27,13 +26,9 @@ func TestWordBounds(t *testing.T) {
 		{"product of products", "${LONG//a/${V//./${V//./$LONG}}}", "", "come to more than"},
 		{"many products", strings.Repeat("${V//1/", 5) + strings.Repeat("}", 5), "", "nested deeper than 3"},
 	} {
-		begun := time.Now()
 		out, err := Word(shell.NewLex('\\'), c.word, shell.EnvsFromSlice(vars))
 		if (err == nil) != (c.err == "") || (err != nil && !strings.Contains(err.Error(), c.err)) || out.Result != c.want {
 			t.Errorf("%s: %d bytes, %v", c.name, len(out.Result), err)
-		}
-		if took := time.Since(begun); took > 10*time.Second {
-			t.Errorf("%s: took %v", c.name, took)
 		}
 	}
 }
