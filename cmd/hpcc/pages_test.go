@@ -49,6 +49,7 @@ func TestPages(t *testing.T) {
 			continue
 		}
 		t.Run(filepath.Base(page), func(t *testing.T) {
+			t.Parallel() // most examples wait for jobs
 			s := newSession(t, root, channel, wheels)
 			switch filepath.Base(page) {
 			case "biggan.md":
@@ -196,12 +197,16 @@ func pageChannel(t *testing.T) string {
 	return channel
 }
 
-// TestPageLinks checks the links between pages, with their headings, and the lengths of lines.
+// TestPageLinks checks the links between pages, with their headings, the lengths of lines, and
+// that README.md fits on three screens.
 func TestPageLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#: ]*)(#[^) ]*)?\)`)
 	for _, page := range allPages(t) {
 		text, err := os.ReadFile(page)
 		testenv.Check(t, err)
+		if n := strings.Count(string(text), "\n"); page == readme && n > 80 {
+			t.Errorf("%s has %d lines; at most 80", page, n)
+		}
 		for i, line := range strings.Split(string(text), "\n") {
 			for _, m := range link.FindAllStringSubmatch(line, -1) {
 				if err := checkLink(page, m[1], strings.TrimPrefix(m[2], "#")); err != nil {
@@ -244,4 +249,48 @@ func checkLink(from, to, anchor string) error {
 func headingAnchor(heading string) string {
 	kept := regexp.MustCompile(`[^\pL\pN _-]`).ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), "")
 	return strings.ReplaceAll(kept, " ", "-")
+}
+
+// TestPageNames finds tests, scripts and files that pages name and the repository lacks.
+func TestPageNames(t *testing.T) {
+	known := testNames(t)
+	test := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`")
+	script := regexp.MustCompile("`(\\w+\\.txtar)`")
+	file := regexp.MustCompile("`((?:testdata|cmd|build|conda|job|metrics|runtime|store|unpack)/[a-z0-9_./-]+)`")
+	for _, page := range allPages(t) {
+		text, err := os.ReadFile(page)
+		testenv.Check(t, err)
+		for _, m := range test.FindAllStringSubmatch(string(text), -1) {
+			if !known[m[1]] {
+				t.Errorf("%s: there is no test %s", page, m[1])
+			}
+		}
+		for _, m := range script.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join("../../testdata/script", m[1])); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+		for _, m := range file.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join("../..", m[1])); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+}
+
+// testNames returns the names of all tests and fuzz targets of the repository.
+func testNames(t *testing.T) map[string]bool {
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	names := map[string]bool{}
+	testenv.Check(t, filepath.WalkDir("../..", func(path string, _ os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range declared.FindAllStringSubmatch(string(text), -1) {
+			names[m[1]] = true
+		}
+		return err
+	}))
+	return names
 }
