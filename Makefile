@@ -45,7 +45,7 @@ demo: build
 
 # Measures hpcc and its peers in turn; those that are missing are named and left out.
 bench: build
-	testdata/bench/run.sh bin/hpcc docs/benchmarks.md
+	testdata/bench/run.sh bin/hpcc bin/benchmarks.md
 
 # docs/cli.md comes from the table of the command line, the map in docs/design.md from
 # the packages, a part of docs/dockerfile.md from that of Dockerfiles; tests compare them.

@@ -184,7 +184,7 @@ func TestSpecArgs(t *testing.T) {
 			t.Errorf("%s: Spec = %v, %v; want %q", test.name, s, err, test.want)
 		}
 	}
-	if _, err := Spec(filepath.Join(root, "nosuch"), ImageConfig{}, Options{Args: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "SRC does not exist") {
+	if _, err := Spec(filepath.Join(root, "nosuch"), ImageConfig{}, Options{Args: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("Spec of a missing directory: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func TestDocs(t *testing.T) {
 // cliPage writes the command line as Markdown.
 func cliPage(a *cli.App) string {
 	var b strings.Builder
-	b.WriteString("# Command line\n\nWritten by `make docs` from the program's table; `hpcc COMMAND --help-all` prints the same.\n\n" +
+	b.WriteString("# Command line\n\n    hpcc images --help\n    hpcc doctor --help\n\nWritten by `make docs` from the program's table; `hpcc COMMAND --help-all` prints the same.\n\n" +
 		"Flags come before arguments. Everything after IMAGE belongs to the program, with or without `--`.\n" +
 		"Results go to standard output, messages to standard error. The exit status is 0 for success, 1 for failure\n" +
 		"and 2 for wrong usage. `hpcc run` exits with the program's status, or with 125 if hpcc failed, 126 if the\n" +

@@ -363,7 +363,7 @@ func (c *countedWriter) Write(p []byte) (int, error) {
 func readSites() (*dispatch.Sites, error) {
 	s, err := dispatch.ReadSites(dispatch.SiteFiles())
 	if err != nil {
-		return nil, (&message{err: err, status: exitUsage}).hint("docs/jobs.md, \"Sites\", has an example")
+		return nil, (&message{err: err, status: exitUsage}).hint("\"hpcc sites --help\" has an example")
 	}
 	return s, nil
 }

@@ -39,6 +39,15 @@ compared with the first.
    hpcc report --html report.html before.jsonl after.jsonl
    hpcc report --price prices.toml --csv sweep > runs.csv
 
+A file for --price or --power:
+
+   currency = "EUR"
+   kwh = 0.28                  # price per kWh
+   [node.power]                # a system, or a pattern of host names
+   hour = 2.40                 # price per hour of a node
+   idle_watts = 400
+   max_watts = 900
+
 Exit status: 1 if nothing can be read, or if the images differ and --different is not given.`,
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
@@ -206,7 +215,7 @@ func readPrices(flag, file string) (*report.Prices, error) {
 		return nil, nil
 	}
 	bad := func(err error) error {
-		return (&message{err: fmt.Errorf("--%s: %w", flag, err), status: exitUsage}).hint("docs/report.md, \"Costs\", has an example")
+		return (&message{err: fmt.Errorf("--%s: %w", flag, err), status: exitUsage}).hint("\"hpcc report --help\" has an example")
 	}
 	p := &report.Prices{}
 	f, err := dispatch.ReadTables(file, p)
@@ -320,7 +329,7 @@ func (a *sweepArgs) find(r *report.Report) (list []*report.Sweep, err error) {
 		list = append(list, s)
 	}
 	if len(list) == 0 && a.wanted {
-		return nil, (&message{err: errors.New("none of these jobs left results")}).hint("write metrics.json, metrics.jsonl or TensorBoard event files to $HPCC_TASK_DIR, or name their directory with --results; see \"Parameters\" in docs/jobs.md")
+		return nil, (&message{err: errors.New("none of these jobs left results")}).hint("a task leaves metrics.json, metrics.jsonl or TensorBoard's event files in $HPCC_TASK_DIR, or in the directory of --results")
 	}
 	return list, nil
 }

@@ -28,7 +28,17 @@ names), and checks that each one answers. --install copies this program to a sit
 reaches.
 
    hpcc sites
-   hpcc sites --install satori`,
+   hpcc sites --install satori
+
+A file of sites:
+
+   default = "satori"          # for jobs without --on
+   [site.satori]
+   queue = "normal"            # for jobs without --queue
+   account = "proj"
+   [site.power]
+   ssh = "you@login.example.org"
+   dir = "runs"                # where jobs start, below the home directory`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "install", Usage: "install this program at site `NAME`"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per site"},
@@ -163,7 +173,7 @@ func (st siteState) text() string {
 func sitesFeature(ctx context.Context) probe.Feature {
 	sites, err := dispatch.ReadSites(dispatch.SiteFiles())
 	if err != nil {
-		return probe.Feature{State: probe.No, Why: err.Error(), Do: "correct the file; docs/jobs.md, \"Sites\", has an example"}
+		return probe.Feature{State: probe.No, Why: err.Error(), Do: "correct the file; \"hpcc sites --help\" has an example"}
 	}
 	if len(sites.Files) == 0 {
 		return probe.Feature{State: probe.OK, Why: "none: jobs go to the scheduler of this machine"}

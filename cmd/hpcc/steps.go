@@ -19,7 +19,7 @@ import (
 	"hpcc/build"
 )
 
-// steps tells how a build goes on, in one of three forms (docs/progress.md): a
+// steps tells how a build goes on, in one of three forms (docs/build.md): a
 // log has a line for each step as it ends, and what its program prints; a
 // terminal shows also the steps under way, drawn again in their place; programs
 // read an object for each event.

@@ -94,7 +94,7 @@ func (System) options(j *job.Job) (o, notes []string, err error) {
 		}
 	}
 	if j.Memory > 0 && len(j.Rules.Memory) == 0 {
-		notes = append(notes, "--mem asks for hosts with that much free memory (mem_free) and sets no limit; where the site wants another resource, \"memory\" in its file says so (docs/jobs.md), or --native \"-l h_vmem=4G\"")
+		notes = append(notes, "--mem asks for hosts with that much free memory (mem_free) and sets no limit; for another resource, set memory = [\"h_vmem\"] in site.toml, or use --native \"-l h_vmem=4G\"")
 	}
 	if j.GPUs > 0 {
 		n := int64(j.GPUs * max(nodes, 1))
