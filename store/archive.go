@@ -70,10 +70,12 @@ type loading struct {
 
 	progress    func(done, total int64) // may be nil
 	mu          sync.Mutex              // guards done and calls of progress
-	done, total int64
+	done, total int64                   // bytes of all passes
+	passes      int64                   // how often the data is read
 }
 
 func (l *loading) load(ctx context.Context) ([]string, error) {
+	l.passes = 1
 	fi, err := os.Stat(l.file)
 	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
 		err = pe.Err
@@ -100,7 +102,7 @@ func (l *loading) reached(done int64) {
 	defer l.mu.Unlock()
 	if l.progress != nil && done > l.done {
 		l.done = done
-		l.progress(done, max(done, l.total))
+		l.progress(done/l.passes, max(done, l.total)/l.passes)
 	}
 }
 
@@ -209,7 +211,8 @@ func inRoot(h *tar.Header) bool {
 
 // loadLayoutTar extracts the required files of a layout to a private directory.
 func (l *loading) loadLayoutTar(ctx context.Context) ([]string, error) {
-	l.total *= 2 // the file, then its blobs
+	l.passes = 2 // the file, then its blobs
+	l.total *= l.passes
 	tmp, err := l.s.TempDir()
 	if err != nil {
 		return nil, err
@@ -405,7 +408,12 @@ func (l *loading) takeBlob(ctx context.Context, open layout, d v1.Descriptor) er
 		return fmt.Errorf("opening blob %s: %w", d.Digest, err)
 	}
 	defer r.Close()
-	return l.s.writeBlob(ctx, l.counted(r, l.done), d.Digest, d.Size)
+	before := l.done
+	if err := l.s.writeBlob(ctx, l.counted(r, before), d.Digest, d.Size); err != nil {
+		return err
+	}
+	l.reached(before + d.Size) // the store may have had the blob
+	return nil
 }
 
 // loadDocker stores the images of a docker archive.

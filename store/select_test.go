@@ -149,7 +149,7 @@ func TestLoadProgress(t *testing.T) {
 			}
 			last = done
 		})
-		if err != nil || calls < 10 || last < 8<<20 {
+		if err != nil || calls < 10 || last < 4<<20 {
 			t.Errorf("%s: %v; %d calls up to %d", file, err, calls, last)
 		}
 	}

@@ -85,7 +85,7 @@ func transferText(done, total int64, took time.Duration) string {
 	text += ", " + size(int64(rate)) + "/s"
 	if done > 0 && done < total {
 		left := time.Duration(float64(total-done) / rate * float64(time.Second))
-		text += ", " + elapsed(left.Round(time.Second)) + " left"
+		text += ", " + max(left.Round(time.Second), time.Second).String() + " left"
 	}
 	return text
 }

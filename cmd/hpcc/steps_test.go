@@ -276,12 +276,25 @@ func TestTransferText(t *testing.T) {
 	}{
 		{5_000_000, 0, time.Millisecond, "5.0 MB"},
 		{5_000_000, 20_000_000, time.Millisecond, "5.0 MB of 20.0 MB (25%)"},
-		{5_000_000, 20_000_000, 5 * time.Second, "5.0 MB of 20.0 MB (25%), 1.0 MB/s, 15.0s left"},
+		{5_000_000, 20_000_000, 5 * time.Second, "5.0 MB of 20.0 MB (25%), 1.0 MB/s, 15s left"},
 		{20_000_000, 20_000_000, 5 * time.Second, "20.0 MB of 20.0 MB (100%), 4.0 MB/s"},
 		{0, 20_000_000, 5 * time.Second, "0 B of 20.0 MB (0%), 0 B/s"},
 	} {
 		if got := transferText(c.done, c.total, c.took); got != c.want {
 			t.Errorf("%d of %d in %v: %q; want %q", c.done, c.total, c.took, got, c.want)
 		}
+	}
+}
+
+// TestMeter checks the bar of a transfer, which begins again when packages are installed.
+func TestMeter(t *testing.T) {
+	s := &step{}
+	s.moved("download", 100e6, 100e6)
+	s.moved("install", 50e6, 100e6)
+	if got, want := s.transfer.meter(80), "[==========          ] install 50.0 MB of 100.0 MB (50%)"; got != want {
+		t.Errorf("%q; want %q", got, want)
+	}
+	if got, want := s.transfer.meter(40), "install 50.0 MB of 100.0 MB (50%)"; got != want {
+		t.Errorf("%q; want %q", got, want)
 	}
 }
