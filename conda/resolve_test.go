@@ -103,6 +103,22 @@ func TestLookupMissing(t *testing.T) {
 	}
 }
 
+// TestMisspelt lists all names that no channel has at once, with similar ones.
+func TestMisspelt(t *testing.T) {
+	dir := newChannel(t, &testPkg{name: "python", version: "3.11.4"}, &testPkg{name: "numpy"}, &testPkg{name: "scipy"})
+	for _, c := range []struct{ in, want string }{
+		{"dependencies:\n- python=3.11\n- numpi>=1\n- scipy\n- sipy\n- nothing-like-it\n",
+			"env.txt:3: 3 of 5 packages are not in the channels for linux-64: numpi>=1 (no package of that name; did you mean numpy?); " +
+				"line 5: sipy (no package of that name; did you mean scipy?); line 6: nothing-like-it (no package of that name)"},
+		{"# platform: linux-64\npython=3.11.4=0\nnumpyy=1.0=0\n", "env.txt:3: 1 of 2 packages are not in the channels for linux-64: numpyy=1.0=0 (no package of that name; did you mean numpy?)"},
+	} {
+		_, err := Resolve(t.Context(), read(t, c.in), Options{Channels: []string{dir}, Subdir: "linux-64"})
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%q:\n%v; want\n%s", c.in, err, c.want)
+		}
+	}
+}
+
 func TestResolveRefuses(t *testing.T) {
 	dir := newChannel(t, &testPkg{name: "a"})
 	for _, c := range []struct {
