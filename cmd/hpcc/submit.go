@@ -196,7 +196,10 @@ func (a *submitArgs) reportFit(ctx context.Context, j *job.Job, to dispatch.Clus
 
 const recordsNeed = "jobs keep their records in the store; set HPCC_STORE to a directory that you can write to"
 
-// printSubmitted prints the id of a submitted job.
+// manyFiles is the number of tasks above which submit warns about their output files.
+const manyFiles = 100
+
+// printSubmitted prints the ID of a submitted job.
 func (a *submitArgs) printSubmitted(sub *dispatch.Submission, where string) error {
 	var err error
 	switch {
@@ -213,6 +216,8 @@ func (a *submitArgs) printSubmitted(sub *dispatch.Submission, where string) erro
 	}
 	if sub.Job.Workflow != nil {
 		say("submitted workflow %s to %s; \"hpcc status %s\" shows its state", sub.Native, where, sub.ID)
+	} else if n := sub.Job.Count(); sub.Target == job.Local && sub.Site == "" && n > manyFiles && sub.Job.Output == "" {
+		say("%d tasks write a file each to %s; \"--output logs/{task}.out\" names a directory for them", n, sub.Job.Dir)
 	} else if sub.Target != job.Local || sub.Site != "" {
 		say("submitted job %s to %s, %s; \"hpcc status %s\" shows its state", sub.Native, where, counted(sub.Job.Count(), "task", "tasks"), sub.ID)
 	}
