@@ -404,7 +404,7 @@ func TestUnits(t *testing.T) {
 		v    float64
 		want string
 	}{
-		{inSeconds, 0, "0 s"}, {inSeconds, 1.5e-5, "15 µs"}, {inSeconds, 0.0123, "12.3 ms"}, {inSeconds, 9.999, "10.0 s"}, {inSeconds, 59.5, "59.5 s"}, {inSeconds, 59.97, "1m00s"}, {inSeconds, 99.96, "1m40s"}, {inSeconds, 125.4, "2m05s"}, {inSeconds, 3600, "1h00m"}, {inSeconds, 3599.6, "1h00m"}, {inSeconds, 864000, "10 days"}, {inSeconds, 1e17, "1157407407407 days"},
+		{inSeconds, 0, "0 s"}, {inSeconds, 1.5e-5, "15 µs"}, {inSeconds, 0.0123, "12.3 ms"}, {inSeconds, 0.561, "561 ms"}, {inSeconds, 0.9996, "1.00 s"}, {inSeconds, 9.999, "10.0 s"}, {inSeconds, 59.5, "59.5 s"}, {inSeconds, 59.97, "1m00s"}, {inSeconds, 99.96, "1m40s"}, {inSeconds, 125.4, "2m05s"}, {inSeconds, 3600, "1h00m"}, {inSeconds, 3599.6, "1h00m"}, {inSeconds, 864000, "10 days"}, {inSeconds, 1e17, "1157407407407 days"},
 		{inBytes, 0, "0 B"}, {inBytes, 999, "999 B"}, {inBytes, 1000, "1000 B"}, {inBytes, 1023.6, "1.00 KiB"}, {inBytes, 1023.9 * (1 << 20), "1.00 GiB"}, {inBytes, 9 << 30, "9 GiB"}, {inBytes, 1.5 * (1 << 40), "1.50 TiB"},
 		{inPercent, 0, "0%"}, {inPercent, 0.0001, "<0.1%"}, {inPercent, 0.034, "3.4%"}, {inPercent, 0.0997, "10%"}, {inPercent, 0.999, "100%"},
 		{inMoney, 0.0227, "0.0227 EUR"}, {inMoney, 1234.5, "1234 EUR"}, {inMoney, 0.2, "0.200 EUR"}, {inMoney, 0.0000215, "0.0000215 EUR"}, {inMoney, 1e-9, "<0.000001 EUR"}, {inEnergy, 2, "2 kWh"}, {inEnergy, 0.0122, "12.2 Wh"}, {inEnergy, 1500, "1.50 MWh"}, {inNumber, 3.456, "3.46"},
