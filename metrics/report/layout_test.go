@@ -106,7 +106,8 @@ func TestUnbroken(t *testing.T) {
 	for in, want := range map[string]string{
 		"8.70 GiB (8.60 – 8.81 GiB)": "8.70~GiB (8.60~– 8.81~GiB)",
 		"3.12 × longer (6 of 8)":     "3.12~×~longer (6 of 8)",
-		"lr=0.001 and 12 s, 2m01s –": "lr=0.001 and 12~s, 2m01s –",
+		"lr=0.001 and 12 s, 2m01s –": "lr=0.001 and 12~s, 2m01s~–",
+		"0.02 EUR (0.01 – 0.03 EUR)": "0.02~EUR (0.01~– 0.03~EUR)",
 		"b ÷ a: 1.98":                "b ÷ a: 1.98",
 		"–":                          "–",
 		"":                           "",
