@@ -177,8 +177,8 @@ func exists(file string) bool {
 	return file != "" && err == nil
 }
 
-// whole reports whether a cgroup is the root cgroup, whose counters are the machine's.
-func (k controller) whole() bool {
+// isRoot reports whether a cgroup is the root cgroup, whose counters are the machine's.
+func (k controller) isRoot() bool {
 	if k.version == 1 {
 		return exists(filepath.Join(k.dir, "release_agent"))
 	}
@@ -282,7 +282,7 @@ func (c *cgroups) shared(self int, ours func(pid int) bool) bool {
 		if k.dir == "" {
 			continue
 		}
-		if k.whole() {
+		if k.isRoot() {
 			return true
 		}
 		b, err := c.read.read(filepath.Join(k.dir, "cgroup.procs"))

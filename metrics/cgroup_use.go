@@ -37,7 +37,7 @@ func (c *cgroups) absolute() *CgroupUse {
 		controller
 		take func(controller, *CgroupUse)
 	}{{c.cpu, c.takeCPU}, {c.quota, c.takeThrottling}, {c.memory, c.takeMemory}, {c.io, c.takeIO}} {
-		if part.dir != "" && !part.whole() {
+		if part.dir != "" && !part.isRoot() {
 			part.take(part.controller, u)
 			known = true
 		}

@@ -253,21 +253,21 @@ func readRecord(in io.Reader, samples bool) (*Record, error) {
 	r := &Record{}
 	lines := bufio.NewReaderSize(in, 64<<10)
 	for n := 1; ; n++ {
-		line, whole, err := readLine(lines)
+		line, complete, err := readLine(lines)
 		if err != nil {
 			return nil, fmt.Errorf(":%d: %w", n, err)
 		}
-		if !whole && len(line) == 0 {
+		if !complete && len(line) == 0 {
 			break
 		}
 		if n > maxLines {
 			return nil, fmt.Errorf(":%d: more than %d lines", n, maxLines)
 		}
-		if len(bytes.TrimSpace(line)) == 0 || (!samples && whole && n > 1 && bytes.HasPrefix(line, sampleHead)) {
+		if len(bytes.TrimSpace(line)) == 0 || (!samples && complete && n > 1 && bytes.HasPrefix(line, sampleHead)) {
 			continue
 		}
 		if err := r.take(line, samples); err != nil {
-			if !whole { // truncated
+			if !complete { // truncated
 				r.Torn = true
 				break
 			}
@@ -298,8 +298,8 @@ func (m *Machine) hasGPU(index int) bool {
 	return slices.ContainsFunc(m.GPUs, func(g GPU) bool { return g.Index == index })
 }
 
-// readLine reads a line. whole reports that it has an end.
-func readLine(in *bufio.Reader) (line []byte, whole bool, err error) {
+// readLine reads a line. complete reports that it has an end.
+func readLine(in *bufio.Reader) (line []byte, complete bool, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
 		line = append(line, part...)

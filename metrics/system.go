@@ -18,7 +18,7 @@ type stalls struct {
 
 // begin records the state at the start of the run.
 func (s *stalls) begin(c *cgroups) {
-	if k := c.memory; k.version == 2 && !k.whole() && exists(filepath.Join(k.dir, "cpu.pressure")) {
+	if k := c.memory; k.version == 2 && !k.isRoot() && exists(filepath.Join(k.dir, "cpu.pressure")) {
 		s.dir = k.dir
 	}
 	if p := s.absolute(); p != nil {

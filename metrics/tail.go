@@ -39,13 +39,13 @@ func (t *Tail) Look(file string) error {
 	if inode != t.file || st.Size() < t.read {
 		*t = Tail{file: inode}
 	}
-	if err := t.look(f, st.Size()); err != nil {
+	if err := t.readFrom(f, st.Size()); err != nil {
 		return fmt.Errorf("reading a measured run: %s: %w", file, err)
 	}
 	return nil
 }
 
-func (t *Tail) look(f io.ReaderAt, size int64) error {
+func (t *Tail) readFrom(f io.ReaderAt, size int64) error {
 	if t.Header.Kind == "" {
 		n, err := t.begin(io.NewSectionReader(f, 0, size))
 		if n == 0 || err != nil {
@@ -80,8 +80,8 @@ func lastLines(f io.ReaderAt, from, size int64) (text []byte, end int64, err err
 
 // begin reads the header and returns its length, or 0 if it is incomplete.
 func (t *Tail) begin(in io.Reader) (int64, error) {
-	line, whole, err := readLine(bufio.NewReader(in))
-	if err != nil || !whole {
+	line, complete, err := readLine(bufio.NewReader(in))
+	if err != nil || !complete {
 		return 0, err
 	}
 	var h Header
@@ -151,7 +151,7 @@ func ReadTail(in io.Reader) (*Tail, error) {
 	t := &Tail{}
 	text, err := io.ReadAll(io.LimitReader(in, MaxTail))
 	if err == nil {
-		err = t.look(bytes.NewReader(text), int64(len(text)))
+		err = t.readFrom(bytes.NewReader(text), int64(len(text)))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the end of a measured run: %w", err)
@@ -167,8 +167,8 @@ func WriteTail(out io.Writer, file string) error {
 		return err
 	}
 	defer f.Close()
-	head, whole, err := readLine(bufio.NewReader(f))
-	if err != nil || !whole {
+	head, complete, err := readLine(bufio.NewReader(f))
+	if err != nil || !complete {
 		return err
 	}
 	text, _, err := lastLines(f, int64(len(head)), st.Size())

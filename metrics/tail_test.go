@@ -120,14 +120,14 @@ func FuzzTail(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, cut int) {
 		cut = min(max(cut, 0), len(text))
 		var tail, once Tail
-		err := tail.look(bytes.NewReader(text), int64(cut))
+		err := tail.readFrom(bytes.NewReader(text), int64(cut))
 		if err == nil {
-			err = tail.look(bytes.NewReader(text), int64(len(text)))
+			err = tail.readFrom(bytes.NewReader(text), int64(len(text)))
 		}
 		if len(tail.Samples) > maxTail || tail.read > int64(len(text)) {
 			t.Fatalf("%d samples, %d bytes of %d read", len(tail.Samples), tail.read, len(text))
 		}
-		if oerr := once.look(bytes.NewReader(text), int64(len(text))); err == nil && oerr == nil && len(text) < tailBytes && tail.summary() != once.summary() {
+		if oerr := once.readFrom(bytes.NewReader(text), int64(len(text))); err == nil && oerr == nil && len(text) < tailBytes && tail.summary() != once.summary() {
 			t.Fatalf("in two steps %q, in one %q", tail.summary(), once.summary())
 		}
 		if r, rerr := readRecord(bytes.NewReader(text), true); rerr == nil && !r.Torn && text[0] == '{' && err != nil {

@@ -337,7 +337,7 @@ func (a *sweepArgs) find(r *report.Report) (list []*report.Sweep, err error) {
 // onResult adds a hint to the error of a missing result.
 func (a *sweepArgs) onResult(err error) error {
 	missing := (*report.NoResultError)(nil)
-	if !errors.As(err, &missing) || len(missing.There) > 0 {
+	if !errors.As(err, &missing) || len(missing.Available) > 0 {
 		return err
 	}
 	m := &message{err: err}

@@ -268,7 +268,7 @@ func factor(r float64, more, less string) string {
 // difference.
 func (m *match) explain(v verdict) (text []string, causes []cause) {
 	if v == wallUnknown {
-		return nil, nil
+		return []string{}, nil // an empty list in JSON
 	}
 	text = []string{m.wallClock()}
 	if paired, all := m.sides(); paired*all < 0 && math.Abs(paired-all) >= math.Log(telling) {

@@ -29,7 +29,7 @@ var parsed = sync.OnceValue(func() *template.Template {
 // quantities matches a number with its unit, and what joins it with a word or with the end of
 // a range: "1.07 × less", "8.60 –".
 var quantities = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`[0-9]%?( (B|[KMGTP]iB|s|ms|µs|days|[kM]?Wh|CPU-[a-z]+)\b)?( –| × [a-z]+)?`)
+	return regexp.MustCompile(`[0-9][%hms]?( (B|[KMGTP]iB|s|ms|µs|days|[kM]?Wh|CPU-[a-z]+|[A-Z]{3})\b)?( –| × [a-z]+)?`)
 })
 
 // unbroken joins the parts of quantities with no-break spaces.

@@ -107,6 +107,8 @@ func roundStep(least float64, u unit) float64 {
 // tick formats the value of a tick, which is round.
 func (u unit) tick(v float64) string {
 	switch {
+	case u == inSeconds && v >= 0.1 && v < 1:
+		return roundDigits(v) + " s"
 	case u == inSeconds && v >= 86400:
 		return roundDigits(v/86400) + " d"
 	case u == inSeconds && v >= 3600:

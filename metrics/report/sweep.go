@@ -42,15 +42,15 @@ type SweepTask struct {
 
 // NoResultError reports that no task has the result to rank by.
 type NoResultError struct {
-	Name  string
-	There []string // names of the available results
+	Name      string
+	Available []string // names of the available results
 }
 
 func (e *NoResultError) Error() string {
-	if len(e.There) == 0 {
+	if len(e.Available) == 0 {
 		return fmt.Sprintf("no task has a result %q, nor any other result", e.Name)
 	}
-	return fmt.Sprintf("no task has a result %q; there are %s", e.Name, abbreviate(e.There))
+	return fmt.Sprintf("no task has a result %q; there are %s", e.Name, abbreviate(e.Available))
 }
 
 // Rank sorts the tasks by a result, the lowest first, or the highest first if best begins

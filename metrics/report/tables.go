@@ -149,14 +149,14 @@ func (r *Report) figuresCaption() string {
 		}
 		caption += fmt.Sprintf(" Ratios are %s; %s stands for too few runs with values that can be divided.", what, unknown)
 	}
-	var whose []string // systems with the same description
+	var names []string // systems with the same description
 	for i, s := range r.Systems {
-		whose = append(whose, s.Name)
+		names = append(names, s.Name)
 		if s.Counted == allRuns {
-			whose = nil
+			names = nil
 		} else if i+1 == len(r.Systems) || r.Systems[i+1].Counted != s.Counted {
-			caption += fmt.Sprintf(" Counted runs of %s: %s.", strings.Join(whose, " and "), s.Counted)
-			whose = nil
+			caption += fmt.Sprintf(" Counted runs of %s: %s.", strings.Join(names, " and "), s.Counted)
+			names = nil
 		}
 	}
 	return strings.TrimSpace(caption)

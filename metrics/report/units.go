@@ -59,7 +59,7 @@ func formatSeconds(v float64) string {
 		return "0 s"
 	case v < 0.001:
 		return digits(v*1e6) + " µs"
-	case v < 0.1:
+	case v < 0.9995:
 		return digits(v*1000) + " ms"
 	case v < minute-0.05:
 		return digits(v) + " s"

@@ -78,8 +78,8 @@ func (m *match) format(name string, s *System) string {
 	return "unknown"
 }
 
-// who names a system in the headline, whose subject is the other system.
-func (m *match) who(s *System) string {
+// subject names a system in the headline, which is about the other system.
+func (m *match) subject(s *System) string {
 	if s == m.other {
 		return "it"
 	}
@@ -88,7 +88,7 @@ func (m *match) who(s *System) string {
 
 // moreWork explains why one system took more processor time.
 func (m *match) moreWork(slow, fast *System, more float64) (list []cause) {
-	who, head := m.who(slow), fmt.Sprintf("%s used %s × the processor time", slow.Name, significant(more))
+	subject, head := m.subject(slow), fmt.Sprintf("%s used %s × the processor time", slow.Name, significant(more))
 	because := func(brief, format string, a ...any) {
 		list = append(list, cause{brief, fmt.Sprintf(format, a...)})
 	}
@@ -96,26 +96,26 @@ func (m *match) moreWork(slow, fast *System, more float64) (list []cause) {
 	c, d, cpu := m.report.property("CPU", slow, fast)
 	if g, ok := fast.figure(gpuName); ok && g.Median >= idleGPU {
 		if _, also := slow.Figures[gpuName]; !also {
-			because(who+" had no GPU", "%s: %s has GPUs, which probably do part of the work, and %s reports none", head, fast.Name, slow.Name)
+			because(subject+" had no GPU", "%s: %s has GPUs, which probably do part of the work, and %s reports none", head, fast.Name, slow.Name)
 		}
 	}
 	switch {
 	case arch:
-		because(who+" needed more processor time on another architecture", "%s: probably because of its architecture, %s instead of %s", head, a, b)
+		because(subject+" needed more processor time on another architecture", "%s: probably because of its architecture, %s instead of %s", head, a, b)
 	case cpu:
-		because(who+" probably has slower cores", "%s: probably because of slower cores, %s instead of %s", head, c, d)
+		because(subject+" probably has slower cores", "%s: probably because of slower cores, %s instead of %s", head, c, d)
 	}
 	s, known := slow.figure("system_share")
 	f, also := fast.figure("system_share")
 	if known && also && s.Median-f.Median >= tellingPart {
-		because(who+" spent more processor time in the kernel", "%s spent %s of its processor time in the kernel, against %s on %s: probably in system calls, page faults or file systems",
+		because(subject+" spent more processor time in the kernel", "%s spent %s of its processor time in the kernel, against %s on %s: probably in system calls, page faults or file systems",
 			slow.Name, m.format("system_share", slow), m.format("system_share", fast), fast.Name)
 	}
 	if m.otherCommands() {
 		because("", "the commands differ: perhaps %s had more to do", slow.Name)
 	}
 	if len(list) == 0 {
-		because(who+" needed more processor time", "%s, and no known property of the hosts differs: probably clock rates, memory bandwidth, other programs on the same cores, or more to do", head)
+		because(subject+" needed more processor time", "%s, and no known property of the hosts differs: probably clock rates, memory bandwidth, other programs on the same cores, or more to do", head)
 	}
 	return list
 }
@@ -134,7 +134,7 @@ func (m *match) otherCommands() bool {
 
 // moreWaiting explains why one system kept fewer processors busy.
 func (m *match) moreWaiting(slow, fast *System) (list []cause) {
-	who := m.who(slow)
+	subject := m.subject(slow)
 	because := func(brief, format string, a ...any) {
 		list = append(list, cause{brief, fmt.Sprintf(format, a...)})
 	}
@@ -147,7 +147,7 @@ func (m *match) moreWaiting(slow, fast *System) (list []cause) {
 			noun = "processor"
 		}
 		clause := fmt.Sprintf("was granted %s %s instead of %s", digits(a), noun, digits(b))
-		because(who+" "+clause, "%s %s", slow.Name, clause)
+		because(subject+" "+clause, "%s %s", slow.Name, clause)
 		if !known || !also || s.Median/f.Median > 1/telling { // it used them as well, or that is unknown
 			return list
 		}
@@ -159,7 +159,7 @@ func (m *match) moreWaiting(slow, fast *System) (list []cause) {
 	}
 	before := len(list)
 	if a, b := slow.median(threads), fast.median(threads); a > 0 && a < b && a < fast.Figures[cpusName].Median {
-		because(who+" started fewer threads", "it started fewer threads: at most %s, against %s on %s", digits(a), digits(b), fast.Name)
+		because(subject+" started fewer threads", "%s started fewer threads: at most %s, against %s on %s", slow.Name, digits(a), digits(b), fast.Name)
 	}
 	list = append(list, m.waiting(slow, fast)...)
 	g, known := slow.figure(gpuName)
@@ -174,7 +174,7 @@ func (m *match) moreWaiting(slow, fast *System) (list []cause) {
 	in, known := slow.figure(readName)
 	less, also := fast.figure(readName)
 	if known && also && in.Median >= max(muchRead, 2*less.Median) {
-		because(who+" read more from storage", "it read %s from storage, against %s on %s: perhaps its page cache was cold", m.format(readName, slow), m.format(readName, fast), fast.Name)
+		because(subject+" read more from storage", "%s read %s from storage, against %s on %s: perhaps its page cache was cold", slow.Name, m.format(readName, slow), m.format(readName, fast), fast.Name)
 	}
 	if len(list) == before {
 		because("", "%s", m.unknown(slow))
@@ -231,7 +231,7 @@ func (m *match) waiting(slow, fast *System) (list []cause) {
 		if !known || s.Median-f.Median < tellingPart {
 			continue
 		}
-		sure, brief := "probably", m.who(slow)+" "+w.clause
+		sure, brief := "probably", m.subject(slow)+" "+w.clause
 		if !also || (otherScope && w.name != throttledName) {
 			sure, brief = "perhaps", ""
 		}
