@@ -13,8 +13,8 @@ import (
 
 const (
 	tablePage = "../docs/dockerfile.md"
-	// tableMark is the line of the page after which the text comes from the table.
-	tableMark = "<!-- What follows comes from testdata/dockerfile: make docs -->\n"
+	// The text after this line of the page comes from the table.
+	tableMark = "<!-- The rest comes from testdata/dockerfile: make docs -->\n"
 )
 
 // TestTableDocs compares the page about Dockerfiles with the table.
@@ -53,8 +53,8 @@ func tableText(table []*topic) string {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "\n## What is covered\n\n%d Dockerfiles, %d of which cannot be built and must say why.\n\n| topic | cases |\n| --- | --- |\n%s", cases, failing, rows)
-	fmt.Fprintf(&b, "\n## Where buildah 1.28 differs\n\nIn %d cases; in the other %d it makes the same configuration and tree, or fails as well.\n\n", differing, cases-differing)
+	fmt.Fprintf(&b, "\n## Coverage\n\n%d Dockerfiles, %d of which must fail with a given error.\n\n| topic | cases |\n| --- | --- |\n%s", cases, failing, rows)
+	fmt.Fprintf(&b, "\n## Where buildah 1.28 differs\n\nbuildah differs in %d cases; in the other %d it makes the same configuration and tree, or fails too.\n\n", differing, cases-differing)
 	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
 		fmt.Fprintf(&b, "* %s\n  %s\n", reason, strings.Join(reasons[reason], ", "))
 	}

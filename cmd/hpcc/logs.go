@@ -127,6 +127,13 @@ func (a *logsArgs) run(ctx context.Context) error {
 	if len(l.want) != 1 {
 		return usagef("--follow follows one task").hint("hpcc logs -f %s TASK", a.id)
 	}
+	tasks, err := readTasks(filepath.Join(l.dir, l.sub.ID))
+	if err != nil {
+		return err
+	}
+	if err := l.checkWanted(tasks); err != nil {
+		return err
+	}
 	return l.follow(ctx, l.want[0])
 }
 

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,8 +22,9 @@ import (
 )
 
 const (
-	readme   = "../../README.md"
-	pagesDir = "../../docs"
+	readme    = "../../README.md"
+	pagesDir  = "../../docs"
+	noNetwork = "http://127.0.0.1:9" // a proxy that refuses connections
 )
 
 // generatedPages have lines that other programs write.
@@ -141,7 +145,8 @@ func newSession(t *testing.T, root, channel, wheels string) *session {
 	conda, err := filepath.Abs("../../testdata/pages/tools/conda")
 	testenv.Check(t, err)
 	testenv.Check(t, os.Symlink(conda, path("tools/conda")))
-	s := &session{dir: path("work"), env: []string{"HOME=" + path("home"), "TMPDIR=" + path("tmp"), "HPCC_STORE=" + path("store"), "PATH=" + bin + ":" + path("tools"), "USER=" + os.Getenv("USER")}}
+	s := &session{dir: path("work"), env: []string{"HOME=" + path("home"), "TMPDIR=" + path("tmp"), "HPCC_STORE=" + path("store"), "PATH=" + bin + ":" + path("tools"), "USER=" + os.Getenv("USER"),
+		"HTTP_PROXY=" + noNetwork, "HTTPS_PROXY=" + noNetwork}}
 	for _, name := range []string{"debian:12", "debian:12-slim", "base", "sci"} {
 		if out, err := s.run("hpcc load " + root + " " + name); err != nil {
 			t.Fatalf("loading %s: %v\n%s", name, err, out)
@@ -293,4 +298,28 @@ func testNames(t *testing.T) map[string]bool {
 		return err
 	}))
 	return names
+}
+
+// TestMessagesNamePages finds messages and help that point to pages of the repository, which
+// users of the binary do not have.
+func TestMessagesNamePages(t *testing.T) {
+	page := regexp.MustCompile(`docs/[a-z-]+\.md|README\.md|testdata/`)
+	for room := range floors {
+		files, err := filepath.Glob(filepath.Join("../..", room, "*.go"))
+		testenv.Check(t, err)
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			fset := token.NewFileSet()
+			parsed, err := parser.ParseFile(fset, file, nil, parser.SkipObjectResolution)
+			testenv.Check(t, err)
+			ast.Inspect(parsed, func(n ast.Node) bool {
+				if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING && page.MatchString(text.Value) {
+					t.Errorf("%s: the text names %s", fset.Position(text.Pos()), page.FindString(text.Value))
+				}
+				return true
+			})
+		}
+	}
 }
