@@ -105,7 +105,7 @@ func TestInstall(t *testing.T) {
 		{"opt/conda/bin/demo-x", 0o755, "#!/opt/conda/bin/python3.11\n# -*- coding: utf-8 -*-\nimport re\nimport sys\nfrom demo.sub import cls\nif __name__ == '__main__':\n    sys.argv[0] = re.sub(r'(-script\\.pyw|\\.exe)?$', '', sys.argv[0])\n    sys.exit(cls.run())\n"},
 	} {
 		if f, ok := r.files[c.path]; !ok || f.Data != c.text || f.Mode != c.mode {
-			t.Errorf("%s: there %v, mode %o, text %q; want mode %o, text %q", c.path, ok, f.Mode, f.Data, c.mode, c.text)
+			t.Errorf("%s: installed %v, mode %o, text %q; want mode %o, text %q", c.path, ok, f.Mode, f.Data, c.mode, c.text)
 		}
 	}
 	if f := r.files[site+"demo/run.sh"]; !f.ModTime.Equal(condatest.WheelTime) {
@@ -208,7 +208,7 @@ func TestHostile(t *testing.T) {
 		{"link", added(condatest.WheelFile{Name: "l", Text: "/etc/passwd", Mode: fs.ModeSymlink | 0o777}), "wheels cannot contain links or special files"},
 		{"fifo", added(condatest.WheelFile{Name: "f", Mode: fs.ModeNamedPipe | 0o644}), "wheels cannot contain links or special files"},
 		{"encrypted", added(condatest.WheelFile{Name: "f", Text: "x", Header: func(h *zip.FileHeader) { h.Flags |= 1 }}), "it is encrypted"},
-		{"two for one place", added(condatest.WheelFile{Name: "evil-1.0.data/purelib/evil.py", Text: "x"}), "have the same destination"},
+		{"two for one destination", added(condatest.WheelFile{Name: "evil-1.0.data/purelib/evil.py", Text: "x"}), "have the same destination"},
 		{"twice in the archive", archive(func(l []condatest.WheelFile) []condatest.WheelFile { return append(l, l[0]) }), "duplicate entry"},
 		{"below a file", added(condatest.WheelFile{Name: "evil.py/x", Text: "x"}), "which is not a directory in evil-1.0"},
 		{"two of dist-info", added(condatest.WheelFile{Name: "other-1.0.dist-info/METADATA", Text: "x"}), "more than one *.dist-info directory"},
