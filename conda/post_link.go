@@ -46,7 +46,7 @@ func (in *installer) postLink(ctx context.Context, o Options, below []v1.Layer) 
 	var args, scripts []string
 	for _, p := range in.packages {
 		if s := p.linkScript("pre"); in.isScript(s) {
-			in.note("%s of %s is not run: conda alone runs such scripts, where it has the package unpacked, and will give them up", s, p.rec.Name)
+			in.note("%s of %s is not run: pre-link scripts need the unpacked package, and conda has deprecated them", s, p.rec.Name)
 		}
 		if s := p.linkScript("post"); in.isScript(s) {
 			args = append(args, p.rec.Name, p.rec.Version, strconv.Itoa(p.meta.index.BuildNumber))
