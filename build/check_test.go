@@ -36,7 +36,7 @@ func checked(t *testing.T, s *store.Store, text string, o Options) (found []stri
 	return found, reported, err
 }
 
-// The good and bad examples correspond to those in BuildKit's documentation of its rules.
+// lintCases has good and bad examples that correspond to BuildKit's documentation of its rules.
 // The expected warnings are those of BuildKit's own tests.
 var lintCases = []struct {
 	name, text string

@@ -28,8 +28,8 @@ func sysrootPkg(version string, files ...testFile) *testPkg {
 	return p
 }
 
-// The layouts of sysroots in the history of their recipes: the common files, and the
-// different ones.
+// sysrootLayouts has the layouts of sysroots in the history of their recipes: the common
+// files, and the different ones.
 var sysrootLayouts = map[string][]testFile{
 	"2.17": {{path: "lib64/ld-2.17.so", text: "LOADER", mode: 0o755}, {path: "lib64/ld-linux-x86-64.so.2", link: "ld-2.17.so"}, {path: "lib64/libc.so.6", text: "LIBC"}, {path: "lib", link: "lib64"},
 		{path: "sbin/ldconfig", text: "LDCONFIG", mode: 0o755}, {path: "usr/bin/getconf", text: "GETCONF", mode: 0o755}, {path: "usr/lib", link: "lib64"},

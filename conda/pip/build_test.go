@@ -252,7 +252,7 @@ func TestBuildLocked(t *testing.T) {
 	}
 }
 
-// Output of a build step is not trusted, just as the sources are not.
+// TestBuildTakes refuses invalid output of a build step, which is as untrusted as the sources.
 func TestBuildTakes(t *testing.T) {
 	good := string(condatest.SimpleWheel("a", "1").Bytes(t))
 	for name, c := range map[string]struct {
@@ -290,7 +290,7 @@ func TestBuildTakes(t *testing.T) {
 	}
 }
 
-// Sources whose digest differs from the list's are not built, wherever they come from.
+// TestBuildDigest refuses to build sources whose digest differs from the list's.
 func TestBuildDigest(t *testing.T) {
 	dir := sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools)
 	wrong := " --hash=sha256:" + strings.Repeat("0", 64)
@@ -315,7 +315,7 @@ func TestBuildDigest(t *testing.T) {
 	}
 }
 
-// The times in a wheel built from sources are meaningless.
+// TestBuiltTimes ignores the times in a wheel built from sources.
 func TestBuiltTimes(t *testing.T) {
 	r, err := built(t, "a", sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools), true, &testBuild{})
 	testenv.Check(t, err)
@@ -329,7 +329,7 @@ func TestBuiltTimes(t *testing.T) {
 	}
 }
 
-// A failed build reports the cause and a remedy.
+// TestBuildRefused reports the cause of a failed build, and a remedy.
 func TestBuildRefused(t *testing.T) {
 	failed := func(log string) error { return &program.Error{Err: errors.New("it ended with 1"), Log: []byte(log)} }
 	for _, c := range []struct {
@@ -367,7 +367,7 @@ func TestBuildRefused(t *testing.T) {
 	}
 }
 
-// Hostile archives are refused before anything is built.
+// TestHostileSources refuses hostile archives before any build.
 func TestHostileSources(t *testing.T) {
 	for name, c := range map[string]struct {
 		sdist testSdist
@@ -405,8 +405,8 @@ func TestHostileSources(t *testing.T) {
 	}
 }
 
-// Links remain links. unpack follows them in a temporary tree and does not let them lead
-// out of it.
+// TestSourceLinks keeps links of sources as links. Package unpack follows them only inside
+// a temporary tree.
 func TestSourceLinks(t *testing.T) {
 	s := testSdist{name: "a", version: "1", files: []tar.Header{{Name: "TOP/l", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, {Name: "TOP/h", Typeflag: tar.TypeLink, Linkname: "a-1/setup.py"}, {Name: "TOP/d/", Typeflag: tar.TypeDir}}}
 	file := filepath.Join(t.TempDir(), s.file())
@@ -471,7 +471,7 @@ func FuzzBuildSystem(f *testing.F) {
 	})
 }
 
-// No path in a source archive leads out of its directory.
+// FuzzSources reads source archives: no path leads out of the directory.
 func FuzzSources(f *testing.F) {
 	seed := testSdist{name: "a", version: "1", project: "[build-system]\nrequires = []\n", files: []tar.Header{{Name: "TOP/l", Typeflag: tar.TypeSymlink, Linkname: "x"}}}
 	f.Add(seed.bytes(f), false)

@@ -12,7 +12,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Layers of wheels are reused when nothing that they depend on changed, and equal those
+// TestLayerCache reuses layers of wheels whose inputs did not change. The layers equal those
 // of a new store.
 func TestLayerCache(t *testing.T) {
 	other := condatest.Wheel{Name: "other", Version: "1", Files: []condatest.WheelFile{{Name: "other.py", Text: "x = 1\n"}, {Name: "demo/__init__.py", Text: "other's\n"}}}

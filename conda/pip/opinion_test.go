@@ -376,7 +376,8 @@ print(json.dumps([judge(m) for m in cases["markers"]]))
 	}
 }
 
-// The tags are those of the local python, in the same order, except for its C library.
+// TestTagsOpinion compares the tags and their order with the local python, except for its C
+// library.
 func TestTagsOpinion(t *testing.T) {
 	needPip(t)
 	type system struct {

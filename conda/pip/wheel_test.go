@@ -153,7 +153,7 @@ func checkRecord(t testing.TB, r *result, record string) {
 	}
 }
 
-// Two installations of one list give the same layers, on any machine.
+// TestSame checks that two installations of one list give the same layers, on any machine.
 func TestSame(t *testing.T) {
 	other := condatest.Wheel{Name: "other", Version: "1", Files: []condatest.WheelFile{{Name: "other.py", Text: "y = 1\n"}}}
 	var before []string
@@ -268,7 +268,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// A zip bomb is limited to the size in the archive's directory, which must match RECORD.
+// TestBomb limits a zip bomb to the size in the archive's directory, which must match RECORD.
 func TestBomb(t *testing.T) {
 	w := condatest.Wheel{Name: "bomb", Version: "1", Files: []condatest.WheelFile{{Name: "bomb.bin", Text: strings.Repeat("\x00", 8<<20)}}}
 	w.Record = func(rows string) string { return strings.Replace(rows, fmt.Sprint(8<<20), "5", 1) }
@@ -311,7 +311,7 @@ func TestBomb(t *testing.T) {
 	}
 }
 
-// Paths that several wheels or conda packages have.
+// TestClashes installs paths that several wheels or conda packages have.
 func TestClashes(t *testing.T) {
 	a := condatest.Wheel{Name: "a", Version: "1", Meta: "Requires-Dist: b\n", Files: []condatest.WheelFile{{Name: "ns/__init__.py", Text: "a"}, {Name: "a.py", Text: "a"}}}
 	b := condatest.Wheel{Name: "b", Version: "1", Files: []condatest.WheelFile{{Name: "ns/__init__.py", Text: "b"}, {Name: "b-1.data/data/bin/tool", Text: "b"}}}
@@ -343,8 +343,8 @@ func TestClashes(t *testing.T) {
 	}
 }
 
-// Scripts that older tools generated for an entry point are left out, of RECORD too, and
-// the installer writes its own files itself.
+// TestOwnFiles omits scripts that older tools generated for an entry point, also from RECORD.
+// The installer writes its own files itself.
 func TestOwnFiles(t *testing.T) {
 	w := condatest.Wheel{Name: "old", Version: "1", Points: "[console_scripts]\nold = old:main\n", Files: []condatest.WheelFile{
 		{Name: "old.py", Text: "x"},
