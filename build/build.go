@@ -352,11 +352,11 @@ func (b *builder) read() ([]byte, error) {
 
 // located adds file and line to an error of the parser.
 func (b *builder) located(err error) error {
-	place := parser.Range{Start: parser.Position{Line: 1}}
+	position := parser.Range{Start: parser.Position{Line: 1}}
 	var at *parser.LocationError
 	if errors.As(err, &at) && len(at.Locations) > 0 && len(at.Locations[0]) > 0 {
-		place = at.Locations[0][0]
-		place.Start.Line = max(1, place.Start.Line) // 0 for an empty file
+		position = at.Locations[0][0]
+		position.Start.Line = max(1, position.Start.Line) // 0 for an empty file
 	}
 	if errors.Is(err, io.EOF) || strings.Contains(err.Error(), "file with no instructions") {
 		err = errors.New("no instructions: a Dockerfile begins with FROM")
@@ -364,8 +364,8 @@ func (b *builder) located(err error) error {
 	if strings.Contains(err.Error(), "no build stage in current context") {
 		err = errors.New("no FROM before it: a Dockerfile begins with FROM")
 	}
-	text := strings.TrimPrefix(err.Error(), fmt.Sprintf("dockerfile parse error on line %d: ", place.Start.Line))
-	return b.lineError(place, "", errors.New(text))
+	text := strings.TrimPrefix(err.Error(), fmt.Sprintf("dockerfile parse error on line %d: ", position.Start.Line))
+	return b.lineError(position, "", errors.New(text))
 }
 
 // lineError returns an error with a position in the Dockerfile.
@@ -379,12 +379,12 @@ func (b *builder) at(loc []parser.Range, text string, err error) error {
 	if err == nil || errors.As(err, &le) || errors.Is(err, context.Canceled) {
 		return err
 	}
-	var place parser.Range
+	var position parser.Range
 	if len(loc) > 0 {
-		place = loc[0]
-		place.End = loc[len(loc)-1].End
+		position = loc[0]
+		position.End = loc[len(loc)-1].End
 	}
-	e := b.lineError(place, text, err)
+	e := b.lineError(position, text, err)
 	var failed *runError
 	if errors.As(err, &failed) {
 		e.Log = failed.log

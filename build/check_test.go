@@ -19,7 +19,7 @@ import (
 )
 
 // checked checks a Dockerfile's text and returns its warnings as LINE RULE.
-func checked(t *testing.T, s *store.Store, text string, o Options) (found []string, said string, err error) {
+func checked(t *testing.T, s *store.Store, text string, o Options) (found []string, reported string, err error) {
 	t.Helper()
 	if o.Context == "" {
 		o.Context = t.TempDir()
@@ -27,16 +27,16 @@ func checked(t *testing.T, s *store.Store, text string, o Options) (found []stri
 	o.Dockerfile, o.Stdin = "-", strings.NewReader(text)
 	o.Progress = func(e Event) {
 		found = append(found, fmt.Sprint(e.Line, " ", e.Rule))
-		said += e.Warning + "\n"
+		reported += e.Warning + "\n"
 	}
 	n, _, err := Check(context.Background(), s, o)
 	if n != len(found) {
 		t.Errorf("Check counts %d warnings and reports %d", n, len(found))
 	}
-	return found, said, err
+	return found, reported, err
 }
 
-// The good and bad examples correspond to those in BuildKit's documentation of its rules.
+// lintCases has good and bad examples that correspond to BuildKit's documentation of its rules.
 // The expected warnings are those of BuildKit's own tests.
 var lintCases = []struct {
 	name, text string
@@ -182,14 +182,14 @@ func TestLint(t *testing.T) {
 			if c.ignore != "" {
 				o.Context = testenv.Files(t, ".dockerignore", c.ignore)
 			}
-			found, said, err := checked(t, s, c.text, o)
+			found, reported, err := checked(t, s, c.text, o)
 			if err != nil {
 				t.Errorf("Check(%q): %v", c.text, err)
 			}
 			if got := strings.Join(found, ","); got != c.want {
-				t.Errorf("Check(%q) = %q; want %q\n%s", c.text, got, c.want, said)
+				t.Errorf("Check(%q) = %q; want %q\n%s", c.text, got, c.want, reported)
 			}
-			first, _, _ := strings.Cut(said, "\n")
+			first, _, _ := strings.Cut(reported, "\n")
 			if !strings.Contains(first, c.says) {
 				t.Errorf("Check(%q) warns %q; want %q in it", c.text, first, c.says)
 			}
@@ -275,24 +275,24 @@ func TestLintLeavesInstructions(t *testing.T) {
 
 // clean removes the addresses that %+v prints.
 func clean(s string) string {
-	words := strings.Fields(s)
-	for i, w := range words {
+	fields := strings.Fields(s)
+	for i, w := range fields {
 		if strings.Contains(w, "0xc0") {
-			words[i] = "ADDRESS"
+			fields[i] = "ADDRESS"
 		}
 	}
-	return strings.Join(words, " ")
+	return strings.Join(fields, " ")
 }
 
 // TestLintUnknownBase checks that a missing base image causes no warnings about variables,
 // and is reported.
 func TestLintUnknownBase(t *testing.T) {
-	var said []string
+	var reported []string
 	n, unknown, err := Check(context.Background(), open(t), Options{Dockerfile: "-", Context: t.TempDir(),
 		Stdin:    strings.NewReader("FROM python:3\nENV A=$PYTHON_VERSION B=$PATH\n"),
-		Progress: func(e Event) { said = append(said, e.Warning) }})
+		Progress: func(e Event) { reported = append(reported, e.Warning) }})
 	if err != nil || n != 0 || strings.Join(unknown, ",") != "python:3" {
-		t.Errorf("Check = %d %q, unknown %q, %v; want no warning and python:3 unknown", n, said, unknown, err)
+		t.Errorf("Check = %d %q, unknown %q, %v; want no warning and python:3 unknown", n, reported, unknown, err)
 	}
 }
 
@@ -314,29 +314,29 @@ func TestLintInBuild(t *testing.T) {
 		return
 	}
 	s := lintStore(t)
-	var said []string
+	var reported []string
 	o := Options{Dockerfile: "-", Context: t.TempDir(), Progress: func(e Event) {
 		switch {
 		case e.Rule != "":
-			said = append(said, fmt.Sprint(e.Line, " ", e.Rule))
+			reported = append(reported, fmt.Sprint(e.Line, " ", e.Rule))
 		case !e.Done:
-			said = append(said, e.Text)
+			reported = append(reported, e.Text)
 		}
 	}}
 	text := "FROM base as a\nENV A=$nothing B=$TRIGGERED\nFROM a\nCMD x\n"
 	o.Stdin = strings.NewReader(text)
 	_, err := Dockerfile(context.Background(), s, o)
 	testenv.Check(t, err)
-	if got, want := strings.Join(said[:4], ","), "1 FromAsCasing,2 UndefinedVar,4 JSONArgsRecommended,FROM base as a"; got != want {
+	if got, want := strings.Join(reported[:4], ","), "1 FromAsCasing,2 UndefinedVar,4 JSONArgsRecommended,FROM base as a"; got != want {
 		t.Errorf("a build reports %q; want %q", got, want)
 	}
-	said = nil
+	reported = nil
 	o.Stdin = strings.NewReader("# check=error=true\n" + text)
 	if _, err := Dockerfile(context.Background(), s, o); err == nil || !strings.Contains(err.Error(), ":2: FromAsCasing, ") {
 		t.Errorf("a build with check=error=true: %v", err)
 	}
-	if strings.Contains(strings.Join(said, ","), "FROM base") {
-		t.Errorf("a build with warnings as errors runs steps: %q", said)
+	if strings.Contains(strings.Join(reported, ","), "FROM base") {
+		t.Errorf("a build with warnings as errors runs steps: %q", reported)
 	}
 }
 

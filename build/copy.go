@@ -66,7 +66,7 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 	if job.sources, err = src.Find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
 		return false, err
 	}
-	return st.place(ctx, text, fmt.Sprint("COPY ", c.Parents), job)
+	return st.copyLocal(ctx, text, fmt.Sprint("COPY ", c.Parents), job)
 }
 
 // copyFrom executes COPY --from a stage or image. Its key includes the copied bytes, so a
@@ -181,7 +181,7 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 		job.sources = append(job.sources, found...)
 	}
 	text := "ADD " + strings.Join(append(append([]string{}, c.SourcePaths...), c.DestPath), " ")
-	return st.place(ctx, text, kind, job)
+	return st.copyLocal(ctx, text, kind, job)
 }
 
 // copyJob parses destination and mode.
@@ -198,8 +198,8 @@ func (st *stage) copyJob(sd instructions.SourcesAndDest, chmod string) (*copyJob
 	return j, nil
 }
 
-// place runs the step of a job with local sources. The key includes their bytes.
-func (st *stage) place(ctx context.Context, text, kind string, j *copyJob) (bool, error) {
+// copyLocal runs the step of a job with local sources. The key includes their bytes.
+func (st *stage) copyLocal(ctx context.Context, text, kind string, j *copyJob) (bool, error) {
 	parts, err := j.keyParts(st.b)
 	if err != nil {
 		return false, err
@@ -375,7 +375,7 @@ func (j *copyJob) keepDirs(b *builder, w *unpack.LayerWriter, s source.Set) erro
 		at = path.Join(at, name)
 		fi, err := os.Stat(from)
 		if err != nil || !fi.IsDir() {
-			continue // a link is there; create the directory like any other
+			continue // the image has a link; create the directory like any other
 		}
 		if err := j.putItem(b, w, source.Item{Path: from, Mode: fi.Mode()}, path.Join(j.dest, at)); err != nil {
 			return err

@@ -17,13 +17,13 @@ import (
 
 func TestDigestOf(t *testing.T) {
 	seen := map[string]int{}
-	for i, words := range [][]string{{}, {""}, {"", ""}, {"ab"}, {"a", "b"}, {"", "ab"}, {"ab", ""}, {"a", "b", ""}} {
-		d := digestOf(words...)
+	for i, parts := range [][]string{{}, {""}, {"", ""}, {"ab"}, {"a", "b"}, {"", "ab"}, {"ab", ""}, {"a", "b", ""}} {
+		d := digestOf(parts...)
 		if j, ok := seen[d]; ok {
 			t.Errorf("lists %d and %d have the same key", i, j)
 		}
-		if again := digestOf(words...); again != d {
-			t.Errorf("digestOf(%q) = %s, then %s", words, d, again)
+		if again := digestOf(parts...); again != d {
+			t.Errorf("digestOf(%q) = %s, then %s", parts, d, again)
 		}
 		seen[d] = i
 	}

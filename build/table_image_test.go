@@ -91,7 +91,7 @@ func describeConfig(raw []byte) ([]string, error) {
 			out = append(out, name+" "+value+"\n")
 		}
 	}
-	words := func(name string, list []string) {
+	texts := func(name string, list []string) {
 		if len(list) > 0 {
 			line(name, quoted(list))
 		}
@@ -109,8 +109,8 @@ func describeConfig(raw []byte) ([]string, error) {
 			line("Env", oneWord(kv))
 		}
 	}
-	words("Entrypoint", c.Entrypoint)
-	words("Cmd", c.Cmd)
+	texts("Entrypoint", c.Entrypoint)
+	texts("Cmd", c.Cmd)
 	if c.WorkingDir != "/" {
 		line("WorkingDir", oneWord(c.WorkingDir))
 	}
@@ -125,7 +125,7 @@ func describeConfig(raw []byte) ([]string, error) {
 		line("Volume", v)
 	}
 	line("StopSignal", c.StopSignal)
-	words("Shell", c.Shell)
+	texts("Shell", c.Shell)
 	if h := more.Config.Healthcheck; h != nil {
 		line("Healthcheck", h.String())
 	}
@@ -325,8 +325,8 @@ func (n node) String() string {
 // checkAbsent checks that no part of the image contains a text in the case's "absent".
 func (c *tableCase) checkAbsent(t testing.TB, img v1.Image) {
 	t.Helper()
-	words := strings.Fields(c.own["absent"])
-	if len(words) == 0 {
+	texts := strings.Fields(c.own["absent"])
+	if len(texts) == 0 {
 		return
 	}
 	var all bytes.Buffer
@@ -342,7 +342,7 @@ func (c *tableCase) checkAbsent(t testing.TB, img v1.Image) {
 		testenv.Check(t, err)
 		r.Close()
 	}
-	for _, w := range words {
+	for _, w := range texts {
 		if bytes.Contains(all.Bytes(), []byte(w)) {
 			t.Errorf("%q is in the image", w)
 		}

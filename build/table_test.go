@@ -180,7 +180,7 @@ func (c *tableCase) dockerfile() string {
 }
 
 // options parses flags of "hpcc build".
-func (c *tableCase) options(t testing.TB, ctx string, words []string) Options {
+func (c *tableCase) options(t testing.TB, ctx string, flags []string) Options {
 	t.Helper()
 	o := Options{Context: ctx, Dockerfile: filepath.Join(ctx, "Dockerfile"),
 		Args: map[string]string{}, Secrets: map[string]Secret{}, SSH: map[string]string{}, Contexts: map[string]string{}, Labels: map[string]string{}}
@@ -188,9 +188,9 @@ func (c *tableCase) options(t testing.TB, ctx string, words []string) Options {
 		k, v, _ := strings.Cut(v, "=")
 		m[k] = v
 	}
-	for i := 0; i+1 < len(words); i += 2 {
+	for i := 0; i+1 < len(flags); i += 2 {
 		var err error
-		switch v := words[i+1]; words[i] {
+		switch v := flags[i+1]; flags[i] {
 		case "--build-arg":
 			pair(o.Args, v)
 		case "--build-context":
@@ -216,7 +216,7 @@ func (c *tableCase) options(t testing.TB, ctx string, words []string) Options {
 			id, s, err = ParseSecret(v)
 			o.Secrets[id] = s
 		default:
-			err = fmt.Errorf("flag %s is not supported by the table", words[i])
+			err = fmt.Errorf("flag %s is not supported by the table", flags[i])
 		}
 		testenv.Check(t, err)
 	}

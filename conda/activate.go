@@ -246,16 +246,16 @@ func (a *activation) branch(c *syntax.IfClause) error {
 }
 
 func (a *activation) loop(c *syntax.ForClause) error {
-	words, ok := c.Loop.(*syntax.WordIter)
-	if !ok || c.Select || !words.InPos.IsValid() {
+	iter, ok := c.Loop.(*syntax.WordIter)
+	if !ok || c.Select || !iter.InPos.IsValid() {
 		return beyond(c, "loops over numbers or arguments")
 	}
-	list, err := a.fields(words.Items)
+	list, err := a.fields(iter.Items)
 	if err != nil {
 		return err
 	}
 	for _, w := range list {
-		if err := a.set(c, words.Name.Value, w); err != nil {
+		if err := a.set(c, iter.Name.Value, w); err != nil {
 			return err
 		}
 		if err := a.stmts(c.Do); err != nil {

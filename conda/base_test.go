@@ -28,8 +28,8 @@ func sysrootPkg(version string, files ...testFile) *testPkg {
 	return p
 }
 
-// The layouts of sysroots in the history of their recipes: the common files, and the
-// different ones.
+// sysrootLayouts has the layouts of sysroots in the history of their recipes: the common
+// files, and the different ones.
 var sysrootLayouts = map[string][]testFile{
 	"2.17": {{path: "lib64/ld-2.17.so", text: "LOADER", mode: 0o755}, {path: "lib64/ld-linux-x86-64.so.2", link: "ld-2.17.so"}, {path: "lib64/libc.so.6", text: "LIBC"}, {path: "lib", link: "lib64"},
 		{path: "sbin/ldconfig", text: "LDCONFIG", mode: 0o755}, {path: "usr/bin/getconf", text: "GETCONF", mode: 0o755}, {path: "usr/lib", link: "lib64"},
@@ -191,15 +191,15 @@ func FuzzSysroot(f *testing.F) {
 	f.Add("a/sysroot/lib/../../x", "../../../../../../etc/shadow")
 	f.Fuzz(func(t *testing.T, src, link string) {
 		src, err := input.CleanPath(src)
-		place := sysrootPlace(src)
-		if err != nil || place == "" {
+		dst := sysrootPath(src)
+		if err != nil || dst == "" {
 			return
 		}
-		if top, _, _ := strings.Cut(place, "/"); !filepath.IsLocal(place) || !slices.Contains([]string{"bin", "sbin", "lib", "libexec"}, top) {
-			t.Errorf("sysrootPlace(%q) = %q", src, place)
+		if top, _, _ := strings.Cut(dst, "/"); !filepath.IsLocal(dst) || !slices.Contains([]string{"bin", "sbin", "lib", "libexec"}, top) {
+			t.Errorf("sysrootPath(%q) = %q", src, dst)
 		}
-		p := &pkg{places: map[string]string{src: place}}
-		if to := p.relink(src, link); to != "" && !path.IsAbs(link) && !filepath.IsLocal(path.Join(path.Dir(place), to)) {
+		p := &pkg{dsts: map[string]string{src: dst}}
+		if to := p.relink(src, link); to != "" && !path.IsAbs(link) && !filepath.IsLocal(path.Join(path.Dir(dst), to)) {
 			t.Errorf("relink(%q, %q) = %q, which leads out of the prefix", src, link, to)
 		}
 	})

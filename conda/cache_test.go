@@ -42,7 +42,7 @@ func TestIndexCache(t *testing.T) {
 			w.WriteHeader(http.StatusNotModified)
 			return true
 		}
-		sent["whole"]++
+		sent["full"]++
 		b, _ := os.ReadFile(filepath.Join(dir, "linux-64/repodata.json"))
 		_, _ = w.Write(b)
 		return true
@@ -52,10 +52,10 @@ func TestIndexCache(t *testing.T) {
 		_, err := Resolve(t.Context(), read(t, "# platform: linux-64\na="+version+"=0"), Options{Channels: []string{web.URL}, Subdir: "linux-64", Cache: keep})
 		return err
 	}
-	check := func(what string, err error, whole, unchanged int) {
+	check := func(what string, err error, full, unchanged int) {
 		t.Helper()
-		if err != nil || sent["whole"] != whole || sent["unchanged"] != unchanged {
-			t.Errorf("%s: %v, sent %v; want %d full, %d unchanged", what, err, sent, whole, unchanged)
+		if err != nil || sent["full"] != full || sent["unchanged"] != unchanged {
+			t.Errorf("%s: %v, sent %v; want %d full, %d unchanged", what, err, sent, full, unchanged)
 		}
 	}
 	check("first", resolve("1"), 1, 0)

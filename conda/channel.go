@@ -62,9 +62,9 @@ func openChannel(s string) (channel, error) {
 	return channel{url: defaultAlias + s}, nil
 }
 
-// indexHere reads the records of the wanted names from one subdirectory at the channel's
+// fetchIndex reads the records of the wanted names from one subdirectory at the channel's
 // own URL.
-func (c channel) indexHere(ctx context.Context, subdir string, wanted map[string]bool) ([]*solve.Record, error) {
+func (c channel) fetchIndex(ctx context.Context, subdir string, wanted map[string]bool) ([]*solve.Record, error) {
 	base := c.url + "/" + subdir + "/"
 	rs, serr := c.sharded(ctx, subdir, wanted)
 	switch {

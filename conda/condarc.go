@@ -174,8 +174,8 @@ func (rc *Condarc) one(name string) string {
 		return name
 	}
 	for _, of := range slices.Backward(slices.Sorted(maps.Keys(rc.mirrored))) {
-		if places := rc.mirrored[of]; len(places) > 0 && (name == of || strings.HasPrefix(name, of+"/")) {
-			return strings.TrimRight(places[0], "/") + strings.TrimPrefix(name, of)
+		if mirrors := rc.mirrored[of]; len(mirrors) > 0 && (name == of || strings.HasPrefix(name, of+"/")) {
+			return strings.TrimRight(mirrors[0], "/") + strings.TrimPrefix(name, of)
 		}
 	}
 	at := rc.alias
@@ -195,8 +195,8 @@ func (rc *Condarc) one(name string) string {
 // that Locate returns.
 func (rc *Condarc) Mirrors() (out [][]string) {
 	for _, name := range slices.Sorted(maps.Keys(rc.mirrored)) {
-		if places := rc.mirrored[name]; len(places) > 1 {
-			out = append(out, mapped(places, func(u string) string { return strings.TrimRight(u, "/") }))
+		if mirrors := rc.mirrored[name]; len(mirrors) > 1 {
+			out = append(out, mapped(mirrors, func(u string) string { return strings.TrimRight(u, "/") }))
 		}
 	}
 	return out

@@ -27,8 +27,8 @@ type Download struct {
 func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list []Download, notes []string, err error) {
 	dir := layer.Archives(s)
 	for _, r := range p.pkgs {
-		_, _, here := r.Kept(dir)
-		list = append(list, Download{r.Name, r.Version, r.Build, fetch.Bare(r.URL), r.Size, here})
+		_, _, cached := r.Kept(dir)
+		list = append(list, Download{r.Name, r.Version, r.Build, fetch.Bare(r.URL), r.Size, cached})
 	}
 	e := p.export
 	if len(e.Pip) == 0 {
@@ -50,8 +50,8 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 		return nil, nil, err
 	}
 	for i, r := range wheels.Archives() {
-		_, _, here := r.Kept(dir)
-		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", fetch.Bare(r.URL), r.Size, here})
+		_, _, cached := r.Kept(dir)
+		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", fetch.Bare(r.URL), r.Size, cached})
 	}
 	return list, append(wheels.Notes, fmt.Sprintf("%s: the list of wheels may change when the conda packages are downloaded", e.File)), nil
 }

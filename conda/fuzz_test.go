@@ -197,7 +197,7 @@ func slowScan(in []byte, wanted map[string]bool) (map[string][]string, error) {
 	d := json.NewDecoder(bytes.NewReader(in))
 	open := func() error {
 		if t, err := d.Token(); err != nil || t != json.Delim('{') {
-			return errors.Join(err, errors.New("no object"))
+			return errors.Join(err, errors.New("not an object"))
 		}
 		return nil
 	}
@@ -219,7 +219,7 @@ func slowScan(in []byte, wanted map[string]bool) (map[string][]string, error) {
 		}
 		list := json.NewDecoder(bytes.NewReader(raw))
 		if t, err := list.Token(); err != nil || t != json.Delim('{') {
-			return nil, errors.Join(err, errors.New("no object"))
+			return nil, errors.Join(err, errors.New("not an object"))
 		}
 		for list.More() {
 			fn, err := list.Token()

@@ -28,8 +28,8 @@ const maxReplaced = 1 << 30
 // packages go to the installed python's directories, those of a sysroot to the system's.
 // It returns "" for files that are left out.
 func (p *pkg) target(src string) string {
-	if p.places != nil {
-		return p.places[src]
+	if p.dsts != nil {
+		return p.dsts[src]
 	}
 	if p.meta.index.NoarchKind() != "python" || p.in.plan.python == "" {
 		return src
@@ -152,7 +152,7 @@ func (p *pkg) put(w *layer.Writer, e *pathEntry, h *tar.Header, r io.Reader) (*i
 		}
 		x.Type = "softlink"
 		out.Linkname, out.Mode = h.Linkname, 0o777
-		if p.places != nil {
+		if p.dsts != nil {
 			if out.Linkname = p.relink(e.Path, h.Linkname); out.Linkname == "" {
 				return nil, nil
 			}

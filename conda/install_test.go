@@ -330,7 +330,7 @@ func TestNotRun(t *testing.T) {
 		{path: "bin/su", text: "x", mode: 0o4755},
 	}}
 	r := mustInstall(t, p)
-	want := []string{"bin/.s-post-link.sh of s is not run: its changes to the image could not be verified", "bin/.s-pre-link.sh of s is not run: conda alone runs such scripts, where it has the package unpacked, and will give them up",
+	want := []string{"bin/.s-post-link.sh of s is not run: its changes to the image could not be verified", "bin/.s-pre-link.sh of s is not run: pre-link scripts need the unpacked package, and conda has deprecated them",
 		"bin/su of s: removed the setuid or setgid bit", `etc/conda/activate.d/s.sh is not run when the image is: line 2 has a command substitution; a program that needs it begins with ". /opt/conda/etc/conda/activate.d/s.sh"`,
 		`etc/conda/activate.d/t.sh is not run when the image is: line 1 follows the link "lib64"; a program that needs it begins with ". /opt/conda/etc/conda/activate.d/t.sh"`}
 	if !slices.Equal(r.env.Notes, want) {

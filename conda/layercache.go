@@ -49,7 +49,7 @@ func (in *installer) key(members []*pkg) (string, error) {
 	for _, p := range members {
 		r := p.rec
 		k.Packages = append(k.Packages, part{r.Name, r.Version, r.Build, r.Channel(), fetch.Public(r.URL), r.FileName, r.MD5, r.SHA256, r.Size,
-			slices.Sorted(maps.Keys(p.lost)), slices.Sorted(maps.Keys(p.lostPoints)), p.places})
+			slices.Sorted(maps.Keys(p.lost)), slices.Sorted(maps.Keys(p.lostPoints)), p.dsts})
 	}
 	return layer.Key(k)
 }

@@ -148,7 +148,7 @@ type pkg struct {
 	// Files and entry points that a package installed later owns.
 	lost, lostPoints map[string]bool
 	points           []command
-	places           map[string]string // destinations of the files of a sysroot; nil for other packages
+	dsts             map[string]string // destinations of the files of a sysroot; nil for other packages
 	learned          learned
 	// During installation:
 	stale   map[string]bool       // compiled files that are left out

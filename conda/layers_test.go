@@ -36,8 +36,8 @@ func many() []*testPkg {
 func TestDeterminism(t *testing.T) {
 	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(0))
 	pkgs := many()
-	here, there := newChannel(t, pkgs...), filepath.Join(t.TempDir(), "elsewhere")
-	channelAt(t, there, pkgs...)
+	first, second := newChannel(t, pkgs...), filepath.Join(t.TempDir(), "elsewhere")
+	channelAt(t, second, pkgs...)
 	explicit := "@EXPLICIT\n"
 	for _, p := range slices.Backward(pkgs) {
 		explicit += "CHANNEL/" + p.subdir + "/" + p.dist() + ".conda\n"
@@ -46,7 +46,7 @@ func TestDeterminism(t *testing.T) {
 	slices.Reverse(reversed)
 	for _, in := range [][]string{{export(pkgs...), export(reversed...)}, {explicit, explicit}} {
 		var want, wantNotes string
-		for n, dir := range []string{here, there, here, there} {
+		for n, dir := range []string{first, second, first, second} {
 			goruntime.GOMAXPROCS([]int{1, 4}[n/2])
 			s := condatest.NewStore(t)
 			for range 2 { // without and with the cache

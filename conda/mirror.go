@@ -17,8 +17,8 @@ func (o Options) mirrorsOf(u string) *fetch.Mirrors {
 			continue
 		}
 		m := &fetch.Mirrors{}
-		for _, place := range group {
-			m.Places = append(m.Places, place+below)
+		for _, mirror := range group {
+			m.Places = append(m.Places, mirror+below)
 		}
 		return m
 	}
@@ -28,8 +28,8 @@ func (o Options) mirrorsOf(u string) *fetch.Mirrors {
 // mirrorsBeside returns u and its mirrors, u first, or nil if it has no mirrors.
 func (o Options) mirrorsBeside(u string) *fetch.Mirrors {
 	for _, group := range o.Mirrors {
-		for i, place := range group {
-			below, ok := strings.CutPrefix(u, place)
+		for i, mirror := range group {
+			below, ok := strings.CutPrefix(u, mirror)
 			if len(group) < 2 || !ok || (below != "" && !strings.HasPrefix(below, "/")) {
 				continue
 			}
@@ -47,17 +47,17 @@ func (o Options) mirrorsBeside(u string) *fetch.Mirrors {
 // first mirror that has it. A missing subdirectory has no records.
 func (c channel) index(ctx context.Context, subdir string, wanted map[string]bool) (rs []*solve.Record, err error) {
 	if c.mirrors == nil {
-		return c.indexHere(ctx, subdir, wanted)
+		return c.fetchIndex(ctx, subdir, wanted)
 	}
-	err = c.mirrors.Try(ctx, func(ctx context.Context, place string) (err error) {
-		here := c
-		here.url = place
-		if rs, err = here.indexHere(ctx, subdir, wanted); err != nil {
+	err = c.mirrors.Try(ctx, func(ctx context.Context, mirror string) (err error) {
+		at := c
+		at.url = mirror
+		if rs, err = at.fetchIndex(ctx, subdir, wanted); err != nil {
 			return err
 		}
 		for _, r := range rs {
 			r.Origin = c.url
-			if rest, ok := strings.CutPrefix(r.URL, place+"/"); ok { // an index can name another base
+			if rest, ok := strings.CutPrefix(r.URL, mirror+"/"); ok { // an index can name another base
 				r.URL, r.Mirrors = c.url+"/"+rest, c.mirrors
 			}
 		}

@@ -19,9 +19,9 @@ func TestMirrors(t *testing.T) {
 	good := newChannel(t, a, b)
 	file := "linux-64/" + a.dist() + a.format
 
-	lagging, lying := newChannel(t, a, b), newChannel(t, a, b)
-	testenv.Check(t, os.Remove(filepath.Join(lagging, file)))
-	testenv.Write(t, filepath.Join(lying, file), []byte(strings.Repeat("x", 100)))
+	outdated, wrong := newChannel(t, a, b), newChannel(t, a, b)
+	testenv.Check(t, os.Remove(filepath.Join(outdated, file)))
+	testenv.Write(t, filepath.Join(wrong, file), []byte(strings.Repeat("x", 100)))
 	var asked atomic.Int32
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
@@ -29,11 +29,11 @@ func TestMirrors(t *testing.T) {
 	}))
 	defer broken.Close()
 
-	nowhere := filepath.Join(t.TempDir(), "nowhere")
+	missing := filepath.Join(t.TempDir(), "missing")
 	digests := ""
 	for _, c := range []struct {
 		name, first string
-	}{{"all well", good}, {"not there", nowhere}, {"behind the others", lagging}, {"other bytes", lying}} {
+	}{{"all valid", good}, {"missing", missing}, {"outdated", outdated}, {"other bytes", wrong}} {
 		first := condatest.FileURL(c.first)
 		s := condatest.NewStore(t)
 		r, err := install(t, s, text, Options{Channels: []string{first}, Mirrors: [][]string{{"https://other.example", "https://other.example/2"}, {first, condatest.FileURL(good)}}})
@@ -63,12 +63,12 @@ func TestMirrors(t *testing.T) {
 		t.Errorf("the lock has %q %q", l.Channels, l.Packages[0].URL)
 	}
 
-	_, err = install(t, condatest.NewStore(t), text, Options{Channels: []string{condatest.FileURL(nowhere)}, Mirrors: [][]string{{condatest.FileURL(nowhere), condatest.FileURL(nowhere) + "2"}}})
+	_, err = install(t, condatest.NewStore(t), text, Options{Channels: []string{condatest.FileURL(missing)}, Mirrors: [][]string{{condatest.FileURL(missing), condatest.FileURL(missing) + "2"}}})
 	refused(t, nil, "no mirror has it", err, "has no index for linux-64")
 	_, err = install(t, condatest.NewStore(t), text, Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, broken.URL + "/other"}}})
 	refused(t, nil, "no mirror answers", err, "/other/")
 	s := condatest.NewStore(t)
-	_, err = install(t, s, text, Options{Channels: []string{condatest.FileURL(lying)}, Mirrors: [][]string{{condatest.FileURL(lying), condatest.FileURL(lagging)}}})
+	_, err = install(t, s, text, Options{Channels: []string{condatest.FileURL(wrong)}, Mirrors: [][]string{{condatest.FileURL(wrong), condatest.FileURL(outdated)}}})
 	refused(t, s, "no mirror has the bytes", err, "size mismatch: 100 bytes, expected")
 }
 
@@ -76,31 +76,31 @@ func TestMirrors(t *testing.T) {
 // their channel.
 func TestMirrorsOfLists(t *testing.T) {
 	a := &testPkg{name: "a", files: []testFile{{path: "share/a", text: "A"}}}
-	good, nowhere, lying := newChannel(t, a), filepath.Join(t.TempDir(), "nowhere"), newChannel(t, a)
+	good, missing, wrong := newChannel(t, a), filepath.Join(t.TempDir(), "missing"), newChannel(t, a)
 	file := "/linux-64/" + a.dist() + a.format
 	b, err := os.ReadFile(good + file)
 	testenv.Check(t, err)
-	testenv.Write(t, lying+file, []byte(strings.Repeat("x", len(b))))
+	testenv.Write(t, wrong+file, []byte(strings.Repeat("x", len(b))))
 	for _, c := range []struct {
-		name, place string
-		digest      string
-		mirrors     []string
-		err         string
+		name, mirror string
+		digest       string
+		mirrors      []string
+		err          string
 	}{
-		{"the first is not there", nowhere, "#sha256:" + condatest.SHA256(b), []string{nowhere, good}, ""},
-		{"the second is not there", nowhere, "#sha256:" + condatest.SHA256(b), []string{good, nowhere}, ""},
-		{"other bytes", lying, "#sha256:" + condatest.SHA256(b), []string{good, nowhere, lying}, ""},
-		{"a label", nowhere + "/label/x", "#sha256:" + condatest.SHA256(b), []string{filepath.Dir(good), nowhere + "/label"}, "no such file"},
-		{"of another channel", nowhere, "#sha256:" + condatest.SHA256(b), []string{good, nowhere + "2"}, "no such file"},
-		{"without a digest", nowhere, "", []string{nowhere, good}, "no such file"},
-		{"no mirror has the bytes", lying, "#sha256:" + condatest.SHA256(b), []string{lying, nowhere}, "sha256 mismatch: "},
+		{"the first is missing", missing, "#sha256:" + condatest.SHA256(b), []string{missing, good}, ""},
+		{"the second is missing", missing, "#sha256:" + condatest.SHA256(b), []string{good, missing}, ""},
+		{"other bytes", wrong, "#sha256:" + condatest.SHA256(b), []string{good, missing, wrong}, ""},
+		{"a label", missing + "/label/x", "#sha256:" + condatest.SHA256(b), []string{filepath.Dir(good), missing + "/label"}, "no such file"},
+		{"of another channel", missing, "#sha256:" + condatest.SHA256(b), []string{good, missing + "2"}, "no such file"},
+		{"without a digest", missing, "", []string{missing, good}, "no such file"},
+		{"no mirror has the bytes", wrong, "#sha256:" + condatest.SHA256(b), []string{wrong, missing}, "sha256 mismatch: "},
 	} {
 		var group []string
 		for _, m := range c.mirrors {
 			group = append(group, condatest.FileURL(m))
 		}
 		s := condatest.NewStore(t)
-		r, err := install(t, s, "@EXPLICIT\n"+condatest.FileURL(c.place)+file+c.digest+"\n", Options{Mirrors: [][]string{group}})
+		r, err := install(t, s, "@EXPLICIT\n"+condatest.FileURL(c.mirror)+file+c.digest+"\n", Options{Mirrors: [][]string{group}})
 		if c.err != "" {
 			refused(t, s, c.name, err, c.err)
 			continue
@@ -109,7 +109,7 @@ func TestMirrorsOfLists(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if l := r.plan.Lock(nil); l.Packages[0].URL != condatest.FileURL(c.place)+file {
+		if l := r.plan.Lock(nil); l.Packages[0].URL != condatest.FileURL(c.mirror)+file {
 			t.Errorf("%s: the lock has %s", c.name, l.Packages[0].URL)
 		}
 	}

@@ -79,12 +79,12 @@ func (j *judgement) compare(t *testing.T, r *result, known ...difference) {
 	all := maps.Clone(ours)
 	maps.Copy(all, j.Files)
 	for _, p := range slices.Sorted(maps.Keys(all)) {
-		a, here := ours[p]
-		b, there := j.Files[p]
+		a, installed := ours[p]
+		b, judged := j.Files[p]
 		switch {
-		case !there:
+		case !judged:
 			differ(p, "hpcc alone", a[0])
-		case !here:
+		case !installed:
 			differ(p, "judge alone", b[0])
 		case a[0] != b[0] || a[2] != b[2]:
 			differ(p, "content", fmt.Sprintf("%q; the judge has %q", a, b))
@@ -175,7 +175,7 @@ func TestOpinion(t *testing.T) {
 		difference{`^lib/python3.11/site-packages/__pycache__/s\.cpython-311\.pyc$`, "record", "compiled from a source that has another content now: left out"},
 		difference{`^lib/python3.11/site-packages/pure/__pycache__/.*\.pyc$`, "record", "not compiled"},
 		difference{`^share/made-by-script$`, "judge alone", "link scripts are not run, with a note"},
-		difference{`^share/(both|kind|third)$`, "record", "a path is in the record of the package alone whose file is there"},
+		difference{`^share/(both|kind|third)$`, "record", "a path is only in the record of the package whose file was installed"},
 	)...)
 	if got, want := strings.Join(r.plan.Names(), " "), strings.Join(j.Order, " "); got != want {
 		t.Errorf("installed in the order %s; the judge has %s", got, want)
@@ -239,7 +239,7 @@ func TestOpinionReal(t *testing.T) {
 	}{
 		{"linux-64", slices.Concat(real("*_package-*"), real("sample_*"), real("small-*"), real("clobber-*"), real("cph_*"), []string{pyFile, withLinks(t, linux, "libz.so.1.2.11")}), 30, []difference{notCompiled,
 			{`/__pycache__$`, "judge alone", "no compiled files in it"}, {`/__pycache__/sample\.cpython-311\.pyc$`, "record", "not compiled"},
-			{`^bin/clobber-test-file$`, "record", "a path is in the record of the package alone whose file is there"},
+			{`^bin/clobber-test-file$`, "record", "a path is only in the record of the package whose file was installed"},
 		}},
 		{"osx-64", append(real("mock-*.conda"), withLinks(t, mac, "libz.1.2.11.dylib")), 39, nil},
 		{"osx-64", real("mock-*.tar.bz2"), 32, nil},

@@ -43,13 +43,13 @@ const postLinkFailed = "hpcc: "
 // postLink runs the post-link scripts of all packages, dependencies first. It returns the
 // layer of their changes, or nil. If nothing can run, it notes the scripts instead.
 func (in *installer) postLink(ctx context.Context, o Options, below []v1.Layer) (v1.Layer, error) {
-	var words, scripts []string
+	var args, scripts []string
 	for _, p := range in.packages {
 		if s := p.linkScript("pre"); in.isScript(s) {
-			in.note("%s of %s is not run: conda alone runs such scripts, where it has the package unpacked, and will give them up", s, p.rec.Name)
+			in.note("%s of %s is not run: pre-link scripts need the unpacked package, and conda has deprecated them", s, p.rec.Name)
 		}
 		if s := p.linkScript("post"); in.isScript(s) {
-			words = append(words, p.rec.Name, p.rec.Version, strconv.Itoa(p.meta.index.BuildNumber))
+			args = append(args, p.rec.Name, p.rec.Version, strconv.Itoa(p.meta.index.BuildNumber))
 			scripts = append(scripts, fmt.Sprintf("%s of %s", s, p.rec.Name))
 		}
 	}
@@ -57,7 +57,7 @@ func (in *installer) postLink(ctx context.Context, o Options, below []v1.Layer) 
 	if o.Step != nil && len(scripts) > 0 {
 		l, err := o.Step(ctx, program.Step{
 			Text: fmt.Sprintf("run post-link scripts of %d packages", len(scripts)), Below: below,
-			Args: program.Activated(append([]string{"/bin/sh", "-c", postLinkDriver, "hpcc"}, words...)...),
+			Args: program.Activated(append([]string{"/bin/sh", "-c", postLinkDriver, "hpcc"}, args...)...),
 			Env:  append(append([]string{"PREFIX=" + in.plan.Prefix, "ROOT_PREFIX=" + in.plan.Prefix}, in.env.Env...), program.Env...),
 			Path: in.env.Path, Dir: in.plan.Prefix + "/bin",
 		})

@@ -152,11 +152,11 @@ func TestResolveRefuses(t *testing.T) {
 
 func TestOpenChannel(t *testing.T) {
 	t.Chdir(t.TempDir())
-	here, err := os.Getwd()
+	cwd, err := os.Getwd()
 	testenv.Check(t, err)
 	for _, c := range []struct{ in, want string }{
 		{"conda-forge", "https://conda.anaconda.org/conda-forge"}, {"conda-forge/label/dev", "https://conda.anaconda.org/conda-forge/label/dev"},
-		{"https://c.example/x/", "https://c.example/x"}, {"/srv/a b%20", "file:///srv/a%20b%2520"}, {"./c", "file://" + here + "/c"}, {"file:///c/", "file:///c"},
+		{"https://c.example/x/", "https://c.example/x"}, {"/srv/a b%20", "file:///srv/a%20b%2520"}, {"./c", "file://" + cwd + "/c"}, {"file:///c/", "file:///c"},
 	} {
 		if got, err := openChannel(c.in); err != nil || got.url != c.want {
 			t.Errorf("openChannel(%q) = %q, %v; want %q", c.in, got.url, err, c.want)

@@ -39,13 +39,13 @@ var glibcVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 // any. It prefers packages without track_features, which only guide the solver.
 func chooseSysroot(all []*solve.Record, version, subdir string) (*solve.Record, error) {
 	var best *solve.Record
-	var there []string
+	var available []string
 	origin := ""
 	for _, r := range all {
 		if r.Name != sysrootName(subdir) || !glibcVersion().MatchString(r.Version) || (origin != "" && r.Origin != origin) {
 			continue
 		}
-		origin, there = r.Origin, append(there, r.Version)
+		origin, available = r.Origin, append(available, r.Version)
 		if version != "" && r.Version != version {
 			continue
 		}
@@ -60,26 +60,26 @@ func chooseSysroot(all []*solve.Record, version, subdir string) (*solve.Record, 
 	switch {
 	case best != nil:
 		return best, nil
-	case len(there) == 0:
+	case len(available) == 0:
 		return nil, fmt.Errorf("the channels have no C library for %s (%s); add --channel conda-forge, or name an image with --from", subdir, sysrootName(subdir))
 	}
-	return nil, fmt.Errorf("glibc %s is not in the channels for %s; available: %s (omit the version for the newest)", version, subdir, input.List(there))
+	return nil, fmt.Errorf("glibc %s is not in the channels for %s; available: %s (omit the version for the newest)", version, subdir, input.List(available))
 }
 
 // layOut sets the destinations of the files of a sysroot below /usr. If several sources have
 // one destination, files win over links, then the first in the list.
 func (p *pkg) layOut(subdir string) error {
-	p.places = map[string]string{}
+	p.dsts = map[string]string{}
 	from := map[string]string{}
 	link := func(src string) bool { return p.meta.paths[src].Type == "softlink" }
 	for _, src := range p.meta.order {
-		dst := sysrootPlace(src)
+		dst := sysrootPath(src)
 		other := from[dst]
 		if dst == "" || (other != "" && (link(src) || !link(other))) {
 			continue
 		}
-		delete(p.places, other)
-		p.places[src], from[dst] = dst, src
+		delete(p.dsts, other)
+		p.dsts[src], from[dst] = dst, src
 	}
 	for _, file := range []string{"libc.so.6", loaders[subdir]} {
 		if from["lib/"+file] == "" {
@@ -89,10 +89,10 @@ func (p *pkg) layOut(subdir string) error {
 	return nil
 }
 
-// sysrootPlace returns the destination of a sysroot file below /usr, or "" for files that
+// sysrootPath returns the destination of a sysroot file below /usr, or "" for files that
 // are left out: compiler inputs, translations, documentation and configuration that hpcc
 // writes itself. It keeps only the locale C.utf8, because the archive of all locales has 200 MB.
-func sysrootPlace(src string) string {
+func sysrootPath(src string) string {
 	triplet, file, ok := strings.Cut(src, "/sysroot/")
 	if !ok || strings.Contains(triplet, "/") {
 		return ""
@@ -121,13 +121,13 @@ func (p *pkg) relink(src, target string) string {
 	if path.IsAbs(target) { // absolute in the image
 		return target
 	}
-	dst, to := p.places[src], path.Join(path.Dir(src), target)
-	place := sysrootPlace(to)
-	if place == "" && !strings.Contains(to, "/sysroot/") && filepath.IsLocal(to) {
-		place = to // a file of another package
+	dst, to := p.dsts[src], path.Join(path.Dir(src), target)
+	linked := sysrootPath(to)
+	if linked == "" && !strings.Contains(to, "/sysroot/") && filepath.IsLocal(to) {
+		linked = to // a file of another package
 	}
-	rel, err := filepath.Rel(path.Dir(dst), place)
-	if place == "" || place == dst || err != nil {
+	rel, err := filepath.Rel(path.Dir(dst), linked)
+	if linked == "" || linked == dst || err != nil {
 		return ""
 	}
 	return rel

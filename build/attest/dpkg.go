@@ -68,6 +68,6 @@ func (in *inventory) dpkg(p string, f *os.File) error {
 // dpkgInstalled reports whether the files of a package in this state are installed
 // (dpkg(1), "Package states").
 func dpkgInstalled(status string) bool {
-	words := strings.Fields(status)
-	return len(words) == 3 && slices.Contains([]string{"installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending"}, words[2])
+	states := strings.Fields(status)
+	return len(states) == 3 && slices.Contains([]string{"installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending"}, states[2])
 }

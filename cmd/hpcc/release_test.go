@@ -16,8 +16,8 @@ import (
 )
 
 // TestRelease makes a release of the same sources in two directories, the second with
-// another umask, time zone and language: all files are the same, byte for byte. What they
-// hold is checked on the first.
+// another umask, time zone and language. It compares all files byte for byte, and checks
+// the content of the first release.
 func TestRelease(t *testing.T) {
 	testenv.Slow(t)
 	sums := func(dir, setting string) string {

@@ -104,7 +104,7 @@ func (b *testBuild) step(ctx context.Context, s program.Step) (v1.Layer, error) 
 		return nil, b.err
 	}
 	var order buildOrder
-	made, name, have := "", "", ""
+	output, name, have := "", "", ""
 	for p, e := range condatest.ReadLayers(b.t, s.With) {
 		rest, ok := strings.CutPrefix(p, ".hpcc-build/")
 		switch {
@@ -115,7 +115,7 @@ func (b *testBuild) step(ctx context.Context, s program.Step) (v1.Layer, error) 
 				b.t.Error(err)
 			}
 		case strings.HasPrefix(rest, "source/") && strings.HasSuffix(rest, ".whl"):
-			name, made = strings.TrimPrefix(rest, "source/"), e.Data
+			name, output = strings.TrimPrefix(rest, "source/"), e.Data
 		case strings.HasSuffix(rest, ".dist-info/METADATA"):
 			have += " " + strings.TrimSuffix(strings.TrimPrefix(rest, "env/lib/python3.11/site-packages/"), ".dist-info/METADATA")
 		case rest == "env/pyvenv.cfg" && !strings.HasPrefix(e.Data, "home = /opt/conda/bin\n"):
@@ -128,12 +128,12 @@ func (b *testBuild) step(ctx context.Context, s program.Step) (v1.Layer, error) 
 		if err != nil {
 			return nil, err
 		}
-		name, made = "requires.json", string(data)
+		name, output = "requires.json", string(data)
 	}
 	if name == "" {
 		return nil, nil
 	}
-	return layer.New(ctx, b.store, buildRoot, nil, func(w *layer.Writer) error { return w.File("out/"+name, 0o644, []byte(made), 0) })
+	return layer.New(ctx, b.store, buildRoot, nil, func(w *layer.Writer) error { return w.File("out/"+name, 0o644, []byte(output), 0) })
 }
 
 // sourceDir creates a directory of wheels and sources.
@@ -252,7 +252,7 @@ func TestBuildLocked(t *testing.T) {
 	}
 }
 
-// Output of a build step is not trusted, just as the sources are not.
+// TestBuildTakes refuses invalid output of a build step, which is as untrusted as the sources.
 func TestBuildTakes(t *testing.T) {
 	good := string(condatest.SimpleWheel("a", "1").Bytes(t))
 	for name, c := range map[string]struct {
@@ -265,7 +265,7 @@ func TestBuildTakes(t *testing.T) {
 		"no archive":  {[]tar.Header{{Name: "a-1-py3-none-any.whl", Linkname: "x"}}, "opening the wheel"},
 		"no list":     {[]tar.Header{{Name: "requires.json", Linkname: "{}"}}, "cannot unmarshal"},
 		"a long list": {[]tar.Header{{Name: "requires.json", Linkname: strings.Repeat(" ", maxPyproject+1)}}, "larger than"},
-		"odd words":   {[]tar.Header{{Name: "requires.json", Linkname: `["--index-url=https://evil"]`}}, "is an option, not a package"},
+		"an option":   {[]tar.Header{{Name: "requires.json", Linkname: `["--index-url=https://evil"]`}}, "is an option, not a package"},
 	} {
 		b := &testBuild{}
 		o := b.options(t, sourceDir(t, []testSdist{{name: "a", version: "1"}}, setuptools))
@@ -290,7 +290,7 @@ func TestBuildTakes(t *testing.T) {
 	}
 }
 
-// Sources whose digest differs from the list's are not built, wherever they come from.
+// TestBuildDigest refuses to build sources whose digest differs from the list's.
 func TestBuildDigest(t *testing.T) {
 	dir := sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools)
 	wrong := " --hash=sha256:" + strings.Repeat("0", 64)
@@ -315,7 +315,7 @@ func TestBuildDigest(t *testing.T) {
 	}
 }
 
-// The times in a wheel built from sources are meaningless.
+// TestBuiltTimes ignores the times in a wheel built from sources.
 func TestBuiltTimes(t *testing.T) {
 	r, err := built(t, "a", sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools), true, &testBuild{})
 	testenv.Check(t, err)
@@ -329,7 +329,7 @@ func TestBuiltTimes(t *testing.T) {
 	}
 }
 
-// A failed build reports the cause and a remedy.
+// TestBuildRefused reports the cause of a failed build, and a remedy.
 func TestBuildRefused(t *testing.T) {
 	failed := func(log string) error { return &program.Error{Err: errors.New("it ended with 1"), Log: []byte(log)} }
 	for _, c := range []struct {
@@ -337,7 +337,7 @@ func TestBuildRefused(t *testing.T) {
 		sdist  testSdist
 		err    error
 		want   string
-		making *condatest.Wheel
+		builds *condatest.Wheel
 	}{
 		{"a failure", testSdist{}, failed("oh dear\n"), "building a from its sources a-1.tar.gz: it ended with 1: see its output", nil},
 		{"no compiler", testSdist{}, failed("error: command 'gcc' failed: No such file or directory\n"), "it needs the compiler gcc; add gcc, gxx or gfortran", nil},
@@ -359,7 +359,7 @@ func TestBuildRefused(t *testing.T) {
 		{"a missing requirement", testSdist{project: "[build-system]\nrequires=['nonsuch']"}, nil, "the requirements to build a: 1 pip packages cannot be installed: nonsuch: there is no package nonsuch", nil},
 		{"a requirement by address", testSdist{project: "[build-system]\nrequires=['x @ https://h/x-1-py3-none-any.whl']"}, nil, "build requirement x @ https://h/x-1-py3-none-any.whl: not a version from an index", nil},
 	} {
-		c.sdist.name, c.sdist.version, c.sdist.makes = "a", "1", c.making
+		c.sdist.name, c.sdist.version, c.sdist.makes = "a", "1", c.builds
 		_, err := built(t, "a", sourceDir(t, []testSdist{c.sdist}, setuptools), true, &testBuild{err: c.err})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", c.name, err, c.want)
@@ -367,7 +367,7 @@ func TestBuildRefused(t *testing.T) {
 	}
 }
 
-// Hostile archives are refused before anything is built.
+// TestHostileSources refuses hostile archives before any build.
 func TestHostileSources(t *testing.T) {
 	for name, c := range map[string]struct {
 		sdist testSdist
@@ -405,8 +405,8 @@ func TestHostileSources(t *testing.T) {
 	}
 }
 
-// Links remain links. unpack follows them in a temporary tree and does not let them lead
-// out of it.
+// TestSourceLinks keeps links of sources as links. Package unpack follows them only inside
+// a temporary tree.
 func TestSourceLinks(t *testing.T) {
 	s := testSdist{name: "a", version: "1", files: []tar.Header{{Name: "TOP/l", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, {Name: "TOP/h", Typeflag: tar.TypeLink, Linkname: "a-1/setup.py"}, {Name: "TOP/d/", Typeflag: tar.TypeDir}}}
 	file := filepath.Join(t.TempDir(), s.file())
@@ -471,7 +471,7 @@ func FuzzBuildSystem(f *testing.F) {
 	})
 }
 
-// No path in a source archive leads out of its directory.
+// FuzzSources reads source archives: no path leads out of the directory.
 func FuzzSources(f *testing.F) {
 	seed := testSdist{name: "a", version: "1", project: "[build-system]\nrequires = []\n", files: []tar.Header{{Name: "TOP/l", Typeflag: tar.TypeSymlink, Linkname: "x"}}}
 	f.Add(seed.bytes(f), false)

@@ -125,14 +125,14 @@ func (r *resolver) reason(name string, wants []demand) (why, run string) {
 	}
 	files := r.files[name]
 	if len(files) == 0 {
-		var places []string
+		var sources []string
 		for _, x := range r.index.all() {
-			places = append(places, shown(x))
+			sources = append(sources, display(x))
 		}
-		if len(places) == 0 {
+		if len(sources) == 0 {
 			return fmt.Sprintf("nowhere to look for %s: no index is enabled; name a directory of wheels with --wheel-dir", name), ""
 		}
-		return fmt.Sprintf("there is no package %s in %s", name, strings.Join(places, ", ")), ""
+		return fmt.Sprintf("there is no package %s in %s", name, strings.Join(sources, ", ")), ""
 	}
 	var versions, faults []string
 	sources, yanked := "", ""

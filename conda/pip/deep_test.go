@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A deeply nested project file does not block hpcc.
+// TestDeepProject parses a deeply nested project file in bounded time.
 func TestDeepProject(t *testing.T) {
 	for name, text := range map[string]string{
 		"arrays": "a=" + strings.Repeat("[", 300_000),

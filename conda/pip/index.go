@@ -58,9 +58,9 @@ func (x Indexes) Before(file Indexes, dir string) Indexes {
 	x.Extra = slices.Concat(x.Extra, file.Extra)
 	x.FindLinks = slices.Clone(x.FindLinks)
 	for _, l := range file.FindLinks {
-		if beside := filepath.Join(dir, l); !strings.Contains(l, "://") && !filepath.IsAbs(l) {
-			if _, err := os.Stat(beside); err == nil {
-				l = beside
+		if path := filepath.Join(dir, l); !strings.Contains(l, "://") && !filepath.IsAbs(l) {
+			if _, err := os.Stat(path); err == nil {
+				l = path
 			}
 		}
 		x.FindLinks = append(x.FindLinks, l)
@@ -124,10 +124,10 @@ func openIndexes(ctx context.Context, x Indexes) (*indexSet, error) {
 		return nil, err
 	}
 	in := &indexSet{Indexes: x, web: web}
-	for _, place := range x.FindLinks {
-		list, err := in.findLinks(ctx, place)
+	for _, link := range x.FindLinks {
+		list, err := in.findLinks(ctx, link)
 		if err != nil {
-			return nil, fmt.Errorf("looking for wheels in %s: %w", shown(place), err)
+			return nil, fmt.Errorf("looking for wheels in %s: %w", display(link), err)
 		}
 		in.links = append(in.links, list...)
 	}
@@ -171,12 +171,12 @@ func (f *indexFile) sort(name string) bool {
 }
 
 // findLinks lists the files of a directory or page.
-func (x *indexSet) findLinks(ctx context.Context, place string) ([]indexFile, error) {
-	dir := place
-	if u, err := url.Parse(place); err == nil && u.Scheme == "file" {
+func (x *indexSet) findLinks(ctx context.Context, link string) ([]indexFile, error) {
+	dir := link
+	if u, err := url.Parse(link); err == nil && u.Scheme == "file" {
 		dir = u.Path
-	} else if strings.Contains(place, "://") {
-		return x.page(ctx, place)
+	} else if strings.Contains(link, "://") {
+		return x.page(ctx, link)
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -77,7 +77,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// A wrong digest in an index or a list is refused, for every kind of digest.
+// TestWrongHash refuses a wrong digest in an index or a list, for every kind of digest.
 func TestWrongHash(t *testing.T) {
 	w := condatest.SimpleWheel("x", "1")
 	good := condatest.SHA256(w.Bytes(t))
@@ -123,7 +123,7 @@ func TestWrongHash(t *testing.T) {
 	}
 }
 
-// Credentials are sent only to their own host, and messages do not contain them.
+// TestLogin sends credentials only to their own host, and keeps them out of messages.
 func TestLogin(t *testing.T) {
 	s := condatest.ServeIndex(t, false, condatest.SimpleWheel("x", "1"))
 	var seen []string
@@ -247,8 +247,8 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// Wheels come from several sources; for one version, the first source wins.
-func TestPlaces(t *testing.T) {
+// TestSources uses wheels from several sources: for one version, the first source wins.
+func TestSources(t *testing.T) {
 	main, extra := condatest.ServeIndex(t, false, condatest.SimpleWheel("x", "1"), condatest.SimpleWheel("y", "1")), condatest.ServeIndex(t, true, condatest.SimpleWheel("x", "2"), condatest.SimpleWheel("z", "1"))
 	dir := condatest.WheelDir(t, condatest.SimpleWheel("x", "1.5"), condatest.SimpleWheel("y", "1"))
 	o := from(main)
@@ -304,7 +304,7 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// An index that the user names overrides the file's. Wheels next to the file are found
+// TestIndexesBefore prefers the user's index to the file's. It finds wheels next to the file
 // from any working directory.
 func TestIndexesBefore(t *testing.T) {
 	dir := t.TempDir()

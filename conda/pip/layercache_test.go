@@ -12,12 +12,12 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Layers of wheels are reused when nothing that they depend on changed, and equal those
+// TestLayerCache reuses layers of wheels whose inputs did not change. The layers equal those
 // of a new store.
 func TestLayerCache(t *testing.T) {
 	other := condatest.Wheel{Name: "other", Version: "1", Files: []condatest.WheelFile{{Name: "other.py", Text: "x = 1\n"}, {Name: "demo/__init__.py", Text: "other's\n"}}}
 	dir := condatest.WheelDir(t, condatest.DemoWheel, other)
-	made := func(s *store.Store, rows string, target Target, change func(o *Options)) (digests string, made int) {
+	written := func(s *store.Store, rows string, target Target, change func(o *Options)) (digests string, written int) {
 		t.Helper()
 		log := &condatest.TeeLog{Tars: map[v1.Hash]string{}}
 		o := fromDir(dir)
@@ -32,17 +32,17 @@ func TestLayerCache(t *testing.T) {
 		return condatest.LayerDigests(t, layers), log.Begun
 	}
 	s, both := condatest.NewStore(t), "demo-pkg\nother\n"
-	first, n := made(s, both, pyTarget(nil), nil)
+	first, n := written(s, both, pyTarget(nil), nil)
 	if n != 2 {
 		t.Fatalf("%d layers were written; want 2", n)
 	}
 	for _, c := range []struct {
-		name   string
-		rows   string
-		target Target
-		change func(o *Options)
-		made   int
-		same   bool // equal to the first one
+		name    string
+		rows    string
+		target  Target
+		change  func(o *Options)
+		written int
+		same    bool // equal to the first one
 	}{
 		{"again", both, pyTarget(nil), nil, 0, true},
 		{"another order", "other\ndemo-pkg\n", pyTarget(nil), nil, 0, true},
@@ -50,14 +50,14 @@ func TestLayerCache(t *testing.T) {
 		{"without the one that took a path", "demo-pkg\n", pyTarget(nil), nil, 1, false},
 		{"another prefix", both, pyTarget(func(t *Target) { t.Prefix = "/srv/env" }), nil, 2, false},
 		{"another python", both, pyTarget(func(t *Target) { t.Python = "3.12.1" }), nil, 2, false},
-		{"another place", both, pyTarget(func(t *Target) { t.SitePackages = "lib/site" }), nil, 2, false},
+		{"another directory", both, pyTarget(func(t *Target) { t.SitePackages = "lib/site" }), nil, 2, false},
 		{"by its address", "demo-pkg @ file://" + dir + "/" + condatest.DemoWheel.File() + "\nother\n", pyTarget(nil), nil, 0, true},
 	} {
-		got, n := made(s, c.rows, c.target, c.change)
-		if n != c.made || (got == first) != c.same {
-			t.Errorf("%s: %d layers were written, equal to the first: %v; want %d, %v", c.name, n, got == first, c.made, c.same)
+		got, n := written(s, c.rows, c.target, c.change)
+		if n != c.written || (got == first) != c.same {
+			t.Errorf("%s: %d layers were written, equal to the first: %v; want %d, %v", c.name, n, got == first, c.written, c.same)
 		}
-		if want, _ := made(condatest.NewStore(t), c.rows, c.target, c.change); got != want {
+		if want, _ := written(condatest.NewStore(t), c.rows, c.target, c.change); got != want {
 			t.Errorf("%s: the layers are\n%s; in a new store\n%s", c.name, got, want)
 		}
 	}
@@ -66,7 +66,7 @@ func TestLayerCache(t *testing.T) {
 	changed.Files = slices.Clone(condatest.DemoWheel.Files)
 	changed.Files[0].Text = "changed\n"
 	testenv.Check(t, os.WriteFile(dir+"/"+changed.File(), changed.Bytes(t), 0o644))
-	if got, n := made(s, both, pyTarget(nil), nil); n != 1 || got == first {
+	if got, n := written(s, both, pyTarget(nil), nil); n != 1 || got == first {
 		t.Errorf("after a wheel changed: %d layers were written, equal to the first: %v", n, got == first)
 	}
 }

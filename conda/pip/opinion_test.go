@@ -154,11 +154,11 @@ func compareTrees(t *testing.T, ours, theirs map[string]treeFile) {
 	all := maps.Clone(ours)
 	maps.Copy(all, theirs)
 	for _, p := range slices.Sorted(maps.Keys(all)) {
-		a, here := ours[p]
-		b, there := theirs[p]
+		a, installed := ours[p]
+		b, byPip := theirs[p]
 		switch {
-		case !here || !there:
-			t.Errorf("%s: installed by hpcc %v, by pip %v", p, here, there)
+		case !installed || !byPip:
+			t.Errorf("%s: installed by hpcc %v, by pip %v", p, installed, byPip)
 		case a.mode != b.mode && !(p == "bin/no-mode" && a.mode == 0o755):
 			t.Errorf("%s has mode %o, pip's %o", p, a.mode, b.mode)
 		case a.data == b.data:
@@ -376,7 +376,8 @@ print(json.dumps([judge(m) for m in cases["markers"]]))
 	}
 }
 
-// The tags are those of the local python, in the same order, except for its C library.
+// TestTagsOpinion compares the tags and their order with the local python, except for its C
+// library.
 func TestTagsOpinion(t *testing.T) {
 	needPip(t)
 	type system struct {

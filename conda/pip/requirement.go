@@ -38,20 +38,20 @@ func (r Requirement) String() string {
 	}
 	switch {
 	case r.Editable:
-		s = "-e " + shown(r.URL)
+		s = "-e " + display(r.URL)
 	case r.URL != "" && s != "":
-		s += " @ " + shown(r.URL)
+		s += " @ " + display(r.URL)
 	case r.URL != "":
-		s = shown(r.URL)
+		s = display(r.URL)
 	default:
 		s += r.Specifier
 	}
 	return s
 }
 
-// shown returns a URL or path without credentials, for messages. It keeps the user of an
+// display returns a URL or path without credentials, for messages. It keeps the user of an
 // SSH URL, which is not a secret.
-func shown(u string) string {
+func display(u string) string {
 	if !strings.Contains(u, "://") {
 		return u
 	}

@@ -150,7 +150,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// An unsatisfiable requirement among many versions ends quickly: only packages in the
+// TestHopeless ends an unsatisfiable search among many versions soon: only packages in the
 // conflict are tried again.
 func TestHopeless(t *testing.T) {
 	var world []condatest.Wheel
@@ -181,7 +181,7 @@ func TestHopeless(t *testing.T) {
 	}
 }
 
-// All rows that cannot be installed are reported together, with their lines and a remedy.
+// TestRefused reports all rows that cannot be installed together, with lines and remedies.
 func TestRefused(t *testing.T) {
 	dir := condatest.WheelDir(t, condatest.SimpleWheel("good", "1"), condatest.Tagged(condatest.SimpleWheel("other", "1"), "cp39-cp39-win_amd64"), condatest.SimpleWheel("torch", "2.1.2"))
 	for _, f := range []string{"sources-1.0.tar.gz", "mixed-2.0.zip"} {

@@ -163,7 +163,7 @@ func (r *resolver) direction(w *demand, f *indexFile) bool {
 	case f.wheel == nil && sourceKind(f.name) == "":
 		r.refuse(row, "", "neither a wheel nor a source archive: the name must end with .whl, %s", strings.Join(sourceKinds, ", "))
 	case w.name == "":
-		r.refuse(row, "", "the package is unknown; write NAME @ %s", shown(row.URL))
+		r.refuse(row, "", "the package is unknown; write NAME @ %s", display(row.URL))
 	case dist != "" && NormalName(dist) != w.name:
 		r.refuse(row, "", "the wheel is of %s", dist)
 	case p.rank == 0:

@@ -105,7 +105,7 @@ func TestInstall(t *testing.T) {
 		{"opt/conda/bin/demo-x", 0o755, "#!/opt/conda/bin/python3.11\n# -*- coding: utf-8 -*-\nimport re\nimport sys\nfrom demo.sub import cls\nif __name__ == '__main__':\n    sys.argv[0] = re.sub(r'(-script\\.pyw|\\.exe)?$', '', sys.argv[0])\n    sys.exit(cls.run())\n"},
 	} {
 		if f, ok := r.files[c.path]; !ok || f.Data != c.text || f.Mode != c.mode {
-			t.Errorf("%s: there %v, mode %o, text %q; want mode %o, text %q", c.path, ok, f.Mode, f.Data, c.mode, c.text)
+			t.Errorf("%s: installed %v, mode %o, text %q; want mode %o, text %q", c.path, ok, f.Mode, f.Data, c.mode, c.text)
 		}
 	}
 	if f := r.files[site+"demo/run.sh"]; !f.ModTime.Equal(condatest.WheelTime) {
@@ -153,7 +153,7 @@ func checkRecord(t testing.TB, r *result, record string) {
 	}
 }
 
-// Two installations of one list give the same layers, on any machine.
+// TestSame checks that two installations of one list give the same layers, on any machine.
 func TestSame(t *testing.T) {
 	other := condatest.Wheel{Name: "other", Version: "1", Files: []condatest.WheelFile{{Name: "other.py", Text: "y = 1\n"}}}
 	var before []string
@@ -208,7 +208,7 @@ func TestHostile(t *testing.T) {
 		{"link", added(condatest.WheelFile{Name: "l", Text: "/etc/passwd", Mode: fs.ModeSymlink | 0o777}), "wheels cannot contain links or special files"},
 		{"fifo", added(condatest.WheelFile{Name: "f", Mode: fs.ModeNamedPipe | 0o644}), "wheels cannot contain links or special files"},
 		{"encrypted", added(condatest.WheelFile{Name: "f", Text: "x", Header: func(h *zip.FileHeader) { h.Flags |= 1 }}), "it is encrypted"},
-		{"two for one place", added(condatest.WheelFile{Name: "evil-1.0.data/purelib/evil.py", Text: "x"}), "have the same destination"},
+		{"two for one destination", added(condatest.WheelFile{Name: "evil-1.0.data/purelib/evil.py", Text: "x"}), "have the same destination"},
 		{"twice in the archive", archive(func(l []condatest.WheelFile) []condatest.WheelFile { return append(l, l[0]) }), "duplicate entry"},
 		{"below a file", added(condatest.WheelFile{Name: "evil.py/x", Text: "x"}), "which is not a directory in evil-1.0"},
 		{"two of dist-info", added(condatest.WheelFile{Name: "other-1.0.dist-info/METADATA", Text: "x"}), "more than one *.dist-info directory"},
@@ -268,7 +268,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// A zip bomb is limited to the size in the archive's directory, which must match RECORD.
+// TestBomb limits a zip bomb to the size in the archive's directory, which must match RECORD.
 func TestBomb(t *testing.T) {
 	w := condatest.Wheel{Name: "bomb", Version: "1", Files: []condatest.WheelFile{{Name: "bomb.bin", Text: strings.Repeat("\x00", 8<<20)}}}
 	w.Record = func(rows string) string { return strings.Replace(rows, fmt.Sprint(8<<20), "5", 1) }
@@ -311,7 +311,7 @@ func TestBomb(t *testing.T) {
 	}
 }
 
-// Paths that several wheels or conda packages have.
+// TestClashes installs paths that several wheels or conda packages have.
 func TestClashes(t *testing.T) {
 	a := condatest.Wheel{Name: "a", Version: "1", Meta: "Requires-Dist: b\n", Files: []condatest.WheelFile{{Name: "ns/__init__.py", Text: "a"}, {Name: "a.py", Text: "a"}}}
 	b := condatest.Wheel{Name: "b", Version: "1", Files: []condatest.WheelFile{{Name: "ns/__init__.py", Text: "b"}, {Name: "b-1.data/data/bin/tool", Text: "b"}}}
@@ -343,8 +343,8 @@ func TestClashes(t *testing.T) {
 	}
 }
 
-// Scripts that older tools generated for an entry point are left out, of RECORD too, and
-// the installer writes its own files itself.
+// TestOwnFiles omits scripts that older tools generated for an entry point, also from RECORD.
+// The installer writes its own files itself.
 func TestOwnFiles(t *testing.T) {
 	w := condatest.Wheel{Name: "old", Version: "1", Points: "[console_scripts]\nold = old:main\n", Files: []condatest.WheelFile{
 		{Name: "old.py", Text: "x"},

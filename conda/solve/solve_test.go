@@ -158,7 +158,7 @@ func TestPreference(t *testing.T) {
 		r.Origin = "https://" + channel
 		return r
 	}
-	made := func(text string, number int, timestamp int64, features ...string) *Record {
+	dated := func(text string, number int, timestamp int64, features ...string) *Record {
 		r := little(t, text)
 		r.BuildNumber, r.Timestamp, r.TrackFeatures = number, timestamp, features
 		return r
@@ -177,17 +177,17 @@ func TestPreference(t *testing.T) {
 		{"flexible, where the first does not do", Problem{Flexible: true, Wants: specs(t, "a >1")}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
 		{"a channel by the export", Problem{From: map[string]string{"a": "two"}}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
 		{"a channel by name", Problem{Wants: specs(t, "two::a")}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
-		{"build number before the date", Problem{}, []*Record{made("a 1 x", 1, 5), made("a 1 y", 0, 9)}, "a=1=x"},
-		{"date", Problem{}, []*Record{made("a 1 x", 1, 5), made("a 1 y", 1, 9)}, "a=1=y"},
-		{"no features", Problem{}, []*Record{made("a 2 x", 0, 0, "slow"), made("a 1 y", 0, 0)}, "a=1=y"},
-		{"higher dependency before the date", Problem{}, []*Record{made("a 1 x; b 1", 0, 9), made("a 1 y; b 2", 0, 5), little(t, "b 1"), little(t, "b 2")}, "a=1=y b=2=0"},
-		{"fewer packages before the date", Problem{}, []*Record{made("a 1 x; b", 0, 9), made("a 1 y; c", 0, 5), little(t, "b 1; d"), little(t, "c 1"), little(t, "d 1")}, "a=1=y c=1=0"},
+		{"build number before the date", Problem{}, []*Record{dated("a 1 x", 1, 5), dated("a 1 y", 0, 9)}, "a=1=x"},
+		{"date", Problem{}, []*Record{dated("a 1 x", 1, 5), dated("a 1 y", 1, 9)}, "a=1=y"},
+		{"no features", Problem{}, []*Record{dated("a 2 x", 0, 0, "slow"), dated("a 1 y", 0, 0)}, "a=1=y"},
+		{"higher dependency before the date", Problem{}, []*Record{dated("a 1 x; b 1", 0, 9), dated("a 1 y; b 2", 0, 5), little(t, "b 1"), little(t, "b 2")}, "a=1=y b=2=0"},
+		{"fewer packages before the date", Problem{}, []*Record{dated("a 1 x; b", 0, 9), dated("a 1 y; c", 0, 5), little(t, "b 1; d"), little(t, "c 1"), little(t, "d 1")}, "a=1=y c=1=0"},
 		{"the newer archive", Problem{}, []*Record{old, little(t, "a 1 x")}, "a=1=x .conda"},
 		{"the first request", Problem{Wants: specs(t, "a", "b")}, []*Record{little(t, "a 1"), little(t, "a 2; b 1"), little(t, "b 1"), little(t, "b 2")}, "a=2=0 b=1=0"},
 		{"the second request", Problem{Wants: specs(t, "b", "a")}, []*Record{little(t, "a 1"), little(t, "a 2; b 1"), little(t, "b 1"), little(t, "b 2")}, "a=1=0 b=2=0"},
 		{"kept", Problem{Keep: map[string]Kept{"a": {Version: "1.2"}}}, []*Record{little(t, "a 1.3"), little(t, "a 1.2"), little(t, "a 1.1")}, "a=1.2=0"},
-		{"kept build", Problem{Keep: map[string]Kept{"a": {Version: "1", Build: "x"}}}, []*Record{made("a 1 x", 0, 0), made("a 1 y", 1, 0)}, "a=1=x"},
-		{"build for the kept python", Problem{Keep: map[string]Kept{"a": {Version: "1", Build: "z", Python: "3.9"}}}, []*Record{made("a 1 py39_0", 0, 0), made("a 1 py310_0", 1, 0)}, "a=1=py39_0"},
+		{"kept build", Problem{Keep: map[string]Kept{"a": {Version: "1", Build: "x"}}}, []*Record{dated("a 1 x", 0, 0), dated("a 1 y", 1, 0)}, "a=1=x"},
+		{"build for the kept python", Problem{Keep: map[string]Kept{"a": {Version: "1", Build: "z", Python: "3.9"}}}, []*Record{dated("a 1 py39_0", 0, 0), dated("a 1 py310_0", 1, 0)}, "a=1=py39_0"},
 		{"nearest, same line", Problem{Keep: map[string]Kept{"a": {Version: "1.2.5"}}}, []*Record{little(t, "a 2.0"), little(t, "a 1.3"), little(t, "a 1.2.1"), little(t, "a 1.1")}, "a=1.2.1=0"},
 		{"nearest, by distance", Problem{Keep: map[string]Kept{"a": {Version: "1.5"}}}, []*Record{little(t, "a 2.0"), little(t, "a 1.8"), little(t, "a 1.4"), little(t, "a 1.1")}, "a=1.4=0"},
 		{"nearest, the higher", Problem{Keep: map[string]Kept{"a": {Version: "1.5"}}}, []*Record{little(t, "a 1.4"), little(t, "a 1.6")}, "a=1.6=0"},

@@ -162,14 +162,14 @@ func (h *hardware) addPlugins(lib string) []string {
 		h.show(prefix, prefix, "ro")
 		return []string{dir}
 	}
-	var shown []string
+	var bound []string
 	for _, p := range []string{dir + "/openmpi", dir + "/pmix2", "/usr/share/openmpi", "/usr/share/pmix2", "/etc/openmpi"} {
 		if isDir(p) && !h.inImage(p) {
 			h.show(p, p, "ro")
-			shown = append(shown, p)
+			bound = append(bound, p)
 		}
 	}
-	return shown
+	return bound
 }
 
 // maxComponents bounds how many files of a prefix are read. Open MPI has about two hundred

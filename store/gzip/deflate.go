@@ -103,10 +103,10 @@ func (d *deflater) parse(buf []byte, at, limit int) int {
 // a match, else -1. It then records s as their position.
 func (d *deflater) last(s int, v uint64) int {
 	h := v << (64 - 8*hashBytes) * 0x9E3779B185EBCA87
-	place := &d.table[h>>(64-hashBits)]
-	e := *place
-	*place = uint32(s)<<checkBits | uint32(h)>>(32-checkBits)
-	if c := int(e >> checkBits); (e^*place)&(1<<checkBits-1) == 0 && uint(s-c-1) < windowSize {
+	slot := &d.table[h>>(64-hashBits)]
+	e := *slot
+	*slot = uint32(s)<<checkBits | uint32(h)>>(32-checkBits)
+	if c := int(e >> checkBits); (e^*slot)&(1<<checkBits-1) == 0 && uint(s-c-1) < windowSize {
 		return c
 	}
 	return -1

@@ -24,7 +24,7 @@ const (
 
 var errCorrupt = errors.New("the deflate stream is corrupt")
 
-// The parts of a deflate stream.
+// part is the current part of a deflate stream.
 type part uint8
 
 const (

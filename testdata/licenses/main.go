@@ -42,7 +42,7 @@ func main() {
 	texts.print(os.Stdout)
 }
 
-// A linked package, with the fields of "go list -json" that matter here.
+// linked is a package, with the needed fields of "go list -json".
 type linked struct {
 	ImportPath, Dir, Root string
 	Standard              bool
@@ -52,7 +52,8 @@ type linked struct {
 	}
 }
 
-// texts holds the modules and files of each text: {"…terms…": {"example.org/m v1.0.0 LICENSE": true}}.
+// texts maps each licence text to the modules and files that have it, such as
+// "example.org/m v1.0.0 LICENSE".
 type texts map[string]map[string]bool
 
 // addLinked adds the texts of everything that is linked into packages on an architecture.
