@@ -21,6 +21,8 @@ type Use struct {
 	Nodes      int           `json:"nodes"`          // of a task
 	CPUTime    time.Duration `json:"cpu_time_ns"`
 	CPUUnknown bool          `json:"cpu_unknown,omitempty"` // the processor time of some tasks is unknown, for example of running ones
+	Contended  bool          `json:"contended,omitempty"`   // tasks waited for processors, so fewer are not enough
+	Failed     bool          `json:"failed,omitempty"`      // no task succeeded, so its usage is not what the job needs
 	Wall       time.Duration `json:"wall_ns"`               // of all tasks together, without lost ones
 	Longest    time.Duration `json:"longest_ns"`
 	Time       time.Duration `json:"time_ns,omitempty"` // requested time limit
@@ -37,17 +39,24 @@ type Usage struct {
 	Peak int64
 }
 
-// UsedBy returns the usage in a task's record: processor time, and the resident set of the largest process.
-func UsedBy(t *job.Task) (time.Duration, int64) {
+// manyPreemptions is the number of involuntary context switches per second of processor time
+// from which other programs wanted the same processors. A program alone has a few.
+const manyPreemptions = 50
+
+// UsedBy returns the usage in a task's record: processor time, the resident set of the largest
+// process, and whether the task was often preempted.
+func UsedBy(t *job.Task) (cpu time.Duration, peak int64, contended bool) {
 	var u struct {
-		User   float64 `json:"user_s"`
-		System float64 `json:"system_s"`
-		MaxRSS int64   `json:"max_rss_bytes"`
+		User     float64 `json:"user_s"`
+		System   float64 `json:"system_s"`
+		MaxRSS   int64   `json:"max_rss_bytes"`
+		Switches int64   `json:"involuntary_switches"`
 	}
 	if json.Unmarshal(t.Usage, &u) != nil || !(u.User >= 0 && u.System >= 0 && u.User+u.System < quantity.MaxTime.Seconds()) {
-		return 0, 0
+		return 0, 0, false
 	}
-	return time.Duration((u.User + u.System) * float64(time.Second)), u.MaxRSS
+	seconds := u.User + u.System
+	return time.Duration(seconds * float64(time.Second)), u.MaxRSS, float64(u.Switches) > manyPreemptions*seconds
 }
 
 // A request is too high if less than this part was used.
@@ -59,10 +68,14 @@ const (
 // leastWall is the run time from which the use of processors is significant.
 const leastWall = time.Minute
 
-// Advise returns sentences with sufficient requests, where they are much lower.
+// Advise returns sentences with sufficient requests, where they are much lower. It does not
+// advise fewer processors to a job that waited for processors, nor anything to one that failed.
 func (u *Use) Advise() []string {
 	var out []string
-	if busy := u.busy(); !u.CPUUnknown && u.CPUs > 1 && u.Wall >= leastWall && busy < fewCPUs*float64(u.CPUs) {
+	if u.Failed {
+		return nil
+	}
+	if busy := u.busy(); !u.CPUUnknown && !u.Contended && u.CPUs > 1 && u.Wall >= leastWall && busy < fewCPUs*float64(u.CPUs) {
 		out = append(out, fmt.Sprintf("%.1f of %d processors were busy: ask for %d", busy, u.CPUs, max(1, int(math.Ceil(busy)))))
 	}
 	if u.Memory > 0 && u.PeakMemory > 0 && u.PeakMemory < u.Memory/littleRest {

@@ -19,6 +19,14 @@ func TestAdvise(t *testing.T) {
 	if got := strings.Join(large.Advise(), "\n"); got != "9G of 64G of memory were used: --mem 14G would do" {
 		t.Errorf("advice of much memory is %q", got)
 	}
+	for name, no := range map[string]*Use{
+		"waited for processors": {CPUs: 8, CPUTime: time.Hour, Wall: time.Hour, Contended: true},
+		"failed":                {CPUs: 8, CPUTime: time.Hour, Wall: time.Hour, Failed: true, Memory: 64 << 30, PeakMemory: 1 << 30, Time: 24 * time.Hour, Longest: time.Minute},
+	} {
+		if got := no.Advise(); len(got) > 0 {
+			t.Errorf("a job that %s is advised: %q", name, got)
+		}
+	}
 	fair := &Use{CPUs: 2, CPUTime: 3 * time.Hour, Wall: 2 * time.Hour, Longest: time.Hour, Time: 2 * time.Hour, Memory: 4 << 30, PeakMemory: 3 << 30}
 	if got := fair.Advise(); len(got) > 0 {
 		t.Errorf("a fair request is advised: %q", got)

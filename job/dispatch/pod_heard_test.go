@@ -87,7 +87,7 @@ func TestHeardLater(t *testing.T) {
 		if c.ended == 0 {
 			continue
 		}
-		if used, _ := capacity.UsedBy(&st.Tasks[0]); used != c.used {
+		if used, _, _ := capacity.UsedBy(&st.Tasks[0]); used != c.used {
 			t.Errorf("%s: used %v; want %v", c.name, used, c.used)
 		}
 		before := *asked

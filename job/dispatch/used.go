@@ -63,9 +63,10 @@ func (s *Status) use(counted map[string]capacity.Usage, now time.Time) *capacity
 		wall := max(end.Sub(t.Start), 0)
 		u.Wall, u.Longest = u.Wall+wall, max(u.Longest, wall)
 		u.CPUUnknown = u.CPUUnknown || (wall > 0 && len(t.Usage) == 0)
-		cpu, peak := capacity.UsedBy(t)
-		u.CPUTime, u.PeakMemory = u.CPUTime+cpu, max(u.PeakMemory, peak)
+		cpu, peak, contended := capacity.UsedBy(t)
+		u.CPUTime, u.PeakMemory, u.Contended = u.CPUTime+cpu, max(u.PeakMemory, peak), u.Contended || contended
 	}
+	u.Failed = s.Done == 0
 	var sum capacity.Usage
 	for _, id := range s.natives() {
 		sum.Cpu, sum.Peak = sum.Cpu+counted[id].Cpu, max(sum.Peak, counted[id].Peak)

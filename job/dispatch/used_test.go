@@ -28,3 +28,23 @@ func TestLostWaste(t *testing.T) {
 		t.Errorf("a job that runs and whose scheduler counts wasted %+v", w)
 	}
 }
+
+// TestContendedUse recognises tasks that shared their processors, and jobs without a success.
+func TestContendedUse(t *testing.T) {
+	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		usage             string
+		done              int
+		contended, failed bool
+	}{
+		{`{"user_s":10,"system_s":0,"involuntary_switches":100}`, 1, false, false},
+		{`{"user_s":10,"system_s":0,"involuntary_switches":9000}`, 1, true, false},
+		{`{"user_s":10,"system_s":0,"involuntary_switches":100}`, 0, false, true},
+	} {
+		task := job.Task{Start: now.Add(-time.Hour), End: now, Usage: []byte(c.usage)}
+		st := &Status{Submission: &Submission{Job: &job.Job{CPUs: 8}}, Tasks: []job.Task{task}, Total: 1, Done: c.done}
+		if u := st.use(nil, now); u.Contended != c.contended || u.Failed != c.failed {
+			t.Errorf("%s, %d done: contended %v, failed %v", c.usage, c.done, u.Contended, u.Failed)
+		}
+	}
+}

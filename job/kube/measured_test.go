@@ -95,7 +95,7 @@ func TestMeasuredPods(t *testing.T) {
 		if err != nil || len(list) != 1 {
 			t.Fatal(list, err)
 		}
-		if cpu, _ := capacity.UsedBy(&list[0]); (cpu == 5*time.Second) != c.usage || (c.usage && string(footer["later"]) != "7") {
+		if cpu, _, _ := capacity.UsedBy(&list[0]); (cpu == 5*time.Second) != c.usage || (c.usage && string(footer["later"]) != "7") {
 			t.Errorf("%s: used %v; %s", c.name, cpu, text)
 		}
 	}
