@@ -370,7 +370,7 @@ func TestIndex(t *testing.T) {
 		{"packages", `{"packages":{"b-1-0.tar.bz2":{},"a-1.0-0.tar.bz2":` + rec(`,"noarch":true,"depends":null`) + `},"removed":["x"]}`, "CH/linux-64/a-1.0-0.tar.bz2"},
 		{"null lists and records", `{"packages":null,"info":null,"packages.conda":{"a-1.0-0.conda":` + rec("") + `,"a-1.1-0.conda":null}}`, "CH/linux-64/a-1.0-0.conda"},
 		{"base_url elsewhere, said later", `{"packages":{"a-1.0-0.conda":` + rec("") + `},"info":{"base_url":"https://e.example/x"}}`, "https://e.example/x/a-1.0-0.conda"},
-		{"base_url beside", `{"info":{"base_url":"../other/"},"packages":{"a-1.0-0.conda":` + rec("") + `}}`, "CH/other/a-1.0-0.conda"},
+		{"base_url of a sibling", `{"info":{"base_url":"../other/"},"packages":{"a-1.0-0.conda":` + rec("") + `}}`, "CH/other/a-1.0-0.conda"},
 		{"escaped names", `{"p\u0061ckages":{"\u0061-1.0-0.conda":` + rec("") + `}}`, "CH/linux-64/a-1.0-0.conda"},
 		{"names that are paths, or empty", `{"packages":{"../a-1.0-0.conda":` + rec("") + `,"x/a-1.0-0.conda":{},"a-1.0":{},"-":0,"":1,"a-1.0-0.conda":` + rec("") + `}}`, "CH/linux-64/a-1.0-0.conda"},
 		{"a subdir of its own", `{"packages":{"a-1.0-0.conda":` + rec(`,"subdir":"x\ny"`) + `}}`, "CH/linux-64/a-1.0-0.conda"},

@@ -117,7 +117,7 @@ func FuzzRead(f *testing.F) {
 		}
 		for _, kv := range apply(t, []string{"A=1"}, cs, true) {
 			if strings.IndexByte(kv, '=') < 1 || strings.ContainsRune(kv, 0) {
-				t.Errorf("%q is no variable", kv)
+				t.Errorf("%q is not a variable", kv)
 			}
 		}
 	})

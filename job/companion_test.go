@@ -8,7 +8,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestBeside: the words that a script has for a program beside a task are read
+// TestCompanion reads the arguments that a script has for a companion
 // again as they were.
 func TestBeside(t *testing.T) {
 	a, err := ParseArray("7,3-5")

@@ -28,7 +28,7 @@ func TestOddRecords(t *testing.T) {
 	}
 }
 
-// TestAttempts: of each task the last record and those before it; one that is broken is told of,
+// TestAttempts reads the last record of each task and those before it; a damaged one is reported,
 // and what is not a record is left alone.
 func TestAttempts(t *testing.T) {
 	dir := t.TempDir()

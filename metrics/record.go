@@ -17,7 +17,7 @@ import (
 )
 
 // recordVersion is the version of the written records. Older records are read completely,
-// newer ones as far as possible.
+// newer ones if possible.
 const recordVersion = 1
 
 // A Record holds the measurements of one run. Its file has JSON lines, each with its kind: a

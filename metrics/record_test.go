@@ -37,7 +37,7 @@ func TestReadRecord(t *testing.T) {
 		{"empty", "", 0, 0, 0, false, ":1: no header"},
 		{"no record", "hello\nworld\n", 0, 0, 0, false, ":1: invalid character"},
 		{"no header", sample, 0, 0, 0, false, ":1: no header"},
-		{"a line that is none", head + "oh\n" + foot, 0, 0, 0, false, ":2: invalid character"},
+		{"an invalid line", head + "oh\n" + foot, 0, 0, 0, false, ":2: invalid character"},
 		{"two headers", head + head, 0, 0, 0, false, ":2: a second header"},
 		{"two footers", head + foot + sample + foot, 0, 0, 0, false, ":4: a second footer"},
 		{"a wrong type", head + `{"kind":"footer","exit":"x"}` + "\n", 0, 0, 0, false, ":2: json: cannot unmarshal string"},

@@ -312,7 +312,7 @@ func pythonNumbers(b []byte) []byte {
 func (r Results) readJSONLines(f io.ReaderAt, size int64) error {
 	from := max(size-maxJSONTail, 0)
 	in := bufio.NewReaderSize(io.NewSectionReader(f, from, size-from), int(min(size-from+1, maxJSONLine)))
-	some, found, whole := false, false, from == 0
+	some, found, complete := false, false, from == 0
 	for {
 		line, err := in.ReadSlice('\n')
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, io.EOF) {
@@ -321,10 +321,10 @@ func (r Results) readJSONLines(f io.ReaderAt, size int64) error {
 		full := errors.Is(err, bufio.ErrBufferFull)
 		text := bytes.TrimSpace(line)
 		some = some || len(text) > 0
-		if whole && !full && len(text) > 0 && text[0] == '{' {
+		if complete && !full && len(text) > 0 && text[0] == '{' {
 			found = r.object(text) == nil || found
 		}
-		whole = !full // else the rest of the line follows
+		complete = !full // else the rest of the line follows
 		if errors.Is(err, io.EOF) {
 			break
 		}

@@ -31,7 +31,7 @@ func TestMountOrder(t *testing.T) {
 	}{
 		{"home and a place of its own", "/home/u", "/work", Options{}, "/tmp /home/u /work"},
 		{"in the home", "/home/u", "/home/u/x", Options{}, "/tmp /home/u"},
-		{"beside the home", "/home/u", "/home/user2", Options{}, "/tmp /home/u /home/user2"},
+		{"next to the home", "/home/u", "/home/user2", Options{}, "/tmp /home/u /home/user2"},
 		{"home below tmp", "/tmp/u", "/tmp/u/x", Options{}, "/tmp"},
 		{"in a private tmp", "/home/u", "/tmp/x", Options{PrivateTmp: true}, "!/tmp /home/u /tmp/x"},
 		{"home below a private tmp", "/tmp/u", "/tmp/u/x", Options{PrivateTmp: true}, "!/tmp /tmp/u"},

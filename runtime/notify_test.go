@@ -40,7 +40,7 @@ func (l *ledger) add(kind, file, link string, rest ...any) error {
 	return l.errs[kind]
 }
 
-// told is what was asked for so far.
+// told returns the requests so far.
 func (l *ledger) told() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +168,7 @@ func setAttributes() {
 		unix.Setxattr("l", "security.capability", []byte{1, 2}, 0),
 		unix.Fsetxattr(fd, "user.x", []byte("value"), 0),
 		unix.Lsetxattr("f", "user.x", nil, 0),
-		unix.Lsetxattr("l", "user.x", []byte("of a link: not told"), 0),
+		unix.Lsetxattr("l", "user.x", []byte("of a link: not reported"), 0),
 		unix.Removexattr("l", "user.x"),
 		unix.Fremovexattr(fd, "security.capability"),
 		unix.Fchmod(fd, 0o4755),

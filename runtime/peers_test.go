@@ -73,7 +73,7 @@ func TestGroup(t *testing.T) {
 	}
 	testenv.Check(t, g.begin(nil))
 	if err := g.enter(); err != nil || !g.alive() {
-		t.Errorf("who makes the namespaces is no member: %v", err)
+		t.Errorf("the creator of the namespaces is not a member: %v", err)
 	}
 	// Files of dead groups are removed; living groups and other files stay.
 	for _, name := range []string{groupFile(dir, "dead"), filepath.Join(dir, "else")} {

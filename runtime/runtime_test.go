@@ -270,7 +270,7 @@ func TestFakeRoot(t *testing.T) {
 		}
 		s.Annotations = nil
 		if out, _ := output(t, s, test.script); strings.Contains(out, "ok\n") || !strings.Contains(out, test.without) {
-			t.Errorf("%s: without the filter %q; the test tells nothing", test.name, out)
+			t.Errorf("%s: without the filter %q; the test proves nothing", test.name, out)
 		}
 	}
 }

@@ -239,10 +239,10 @@ func TestCredentialsStay(t *testing.T) {
 				}
 			}
 			if !asked.Load() {
-				t.Error("the registry itself was never told")
+				t.Error("the registry itself never got the credentials")
 			}
 			if other.heard(secretWord) || other.heard(basicSecret) {
-				t.Error("the other host was told")
+				t.Error("the other host got the credentials")
 			}
 		})
 	}
@@ -280,12 +280,12 @@ func TestIdentityTokenStays(t *testing.T) {
 		t.Errorf("MayPush: %v", err)
 	}
 	if !told.Load() {
-		t.Error("the token server itself was never told")
+		t.Error("the token server itself never got the credentials")
 	}
 	other.mu.Lock()
 	defer other.mu.Unlock()
 	if strings.Contains(strings.Join(other.told, " "), "refresh_token") {
-		t.Error("the other host was told")
+		t.Error("the other host got the credentials")
 	}
 }
 

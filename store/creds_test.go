@@ -62,7 +62,7 @@ func TestParseCredsRefuses(t *testing.T) {
 		{"odd name", "- {name: '" + S + " x', url: a.example}", "1: the entry has no name, or one with other signs"},
 		{"other name", "a:\n  name: b\n  url: x.example", "2: the entry has another name"},
 		{"no url", "- name: a\n  username: u", `1: registry "a" has no url`},
-		{"beside registries", "registries: []\npassword: " + S, `1: no other key`},
+		{"next to registries", "registries: []\npassword: " + S, `1: no other key`},
 		{"a word", S, "1: neither a list"},
 		{"an alias", "- {name: a, url: a.example, username: u, password: *" + S + "}", "invalid YAML"},
 		{"an anchor", "- name: a\n  url: a.example\n  password: &" + S + " x", "3: anchors"},

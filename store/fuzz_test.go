@@ -63,7 +63,7 @@ func FuzzManifests(f *testing.F) {
 			}
 		}
 		if list, _ := os.ReadDir(top); len(list) != 2 {
-			t.Errorf("beside the store: %v", list)
+			t.Errorf("next to the store: %v", list)
 		}
 		if left, _ := os.ReadDir(filepath.Join(s.dir, "tmp")); len(left) > 0 {
 			t.Errorf("left: %v", left)

@@ -28,12 +28,12 @@ func TestPushTells(t *testing.T) {
 	testenv.Check(t, err)
 	_, err = s.Put(ctx, "x", img)
 	testenv.Check(t, err)
-	var done, total int64 // not guarded: told by one goroutine, before the return
+	var done, total int64 // not guarded: called by one goroutine, before the return
 	o := Remote{Progress: func(d, n int64) { done, total = d, n }}
 	_, err = s.Push(ctx, "x", strings.TrimPrefix(server.URL, "http://")+"/x", o)
 	testenv.Check(t, err)
 	if done != total || total < 3<<20 {
-		t.Errorf("%d of %d bytes are told", done, total)
+		t.Errorf("%d of %d bytes are reported", done, total)
 	}
 	server.Close()
 	if _, err := s.Push(ctx, "x", strings.TrimPrefix(server.URL, "http://")+"/x", o); err == nil {

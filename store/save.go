@@ -236,13 +236,13 @@ func (s *Store) writeTar(ctx context.Context, key string, d v1.Descriptor, w io.
 
 // NewFile atomically writes a file of the user's, outside the store, and replaces an
 // existing one. Data and name are on disk when NewFile returns, so that the file survives a
-// power failure. Partial files are removed, also after the process was killed: see [Beside].
+// power failure. Partial files are removed, also after the process was killed: see [Sibling].
 func NewFile(file string, write func(f *os.File) error) error {
 	file, err := filepath.Abs(file)
 	if err != nil {
 		return err
 	}
-	tmp, err := Beside(file)
+	tmp, err := Sibling(file)
 	if err != nil {
 		return err
 	}

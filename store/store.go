@@ -209,10 +209,10 @@ func owner() (string, error) {
 	return fmt.Sprintf("%s.%d.%s.", strings.ReplaceAll(host, ".", "_"), os.Getpid(), started(os.Getpid())), err
 }
 
-// Beside creates a directory for work that is renamed to final later. It is outside the
-// store, on final's file system. The caller removes it. Beside first removes leftovers of
+// Sibling creates a directory for work that is renamed to final later. It is outside the
+// store, on final's file system. The caller removes it. Sibling first removes leftovers of
 // killed callers on this host for the same name.
-func Beside(final string) (string, error) {
+func Sibling(final string) (string, error) {
 	o, err := owner()
 	if err != nil {
 		return "", err

@@ -111,7 +111,7 @@ func TestRegistryFaults(t *testing.T) {
 					want = host + " asks to wait 1s (429), attempt 2 of 3"
 				}
 				if !strings.Contains(notices, want) {
-					t.Errorf("the user was told %q; want %q", notices, want)
+					t.Errorf("the notices are %q; want %q", notices, want)
 				}
 			})
 		}

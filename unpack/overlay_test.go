@@ -99,7 +99,7 @@ func change(root, line string) error {
 		}
 		return os.Chtimes(at(2), time.Unix(s, 0), time.Unix(s, 0))
 	}
-	return fmt.Errorf("%q is no change", line)
+	return fmt.Errorf("%q is not a change", line)
 }
 
 // overlayBase is the lower image in the tests of Upper.

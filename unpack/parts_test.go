@@ -166,7 +166,7 @@ func TestParts(t *testing.T) {
 		{"links for all", []string{"l dir file", "l file dir", "l link file", "l owned file"}, true},
 		{"what had owners", []string{"d owned", "l owned/l y"}, true},
 		{"hard links", []string{"f file 1", "h dir file", "h link file"}, true},
-		{"names that are no others", []string{"d dir", "f dir/..x 1", "d dir/...", "f dir/.../wh. 1"}, true},
+		{"names without others", []string{"d dir", "f dir/..x 1", "d dir/...", "f dir/.../wh. 1"}, true},
 		{"a whiteout", []string{"f .wh.file"}, false},
 		{"a whiteout further down", []string{"d dir", "f dir/.wh.old"}, false},
 		{"an opaque directory", []string{"d dir", "f dir/.wh..wh..opq"}, false},
@@ -214,7 +214,7 @@ func TestPartsBetween(t *testing.T) {
 		p := NewParts(storeOf(t))
 		writePart(t, p, middle, 512)
 		if len(p.made) != 1 {
-			t.Fatalf("%q is no part", line)
+			t.Fatalf("%q is not a part", line)
 		}
 		asOne(t, p, imageOf(t, below, middle, above), line)
 		p.Close()
@@ -274,7 +274,7 @@ func TestPartsRandom(t *testing.T) {
 		p.Close()
 	}
 	if parts*3 < layers {
-		t.Errorf("of %d layers %d were parts: too few to tell", layers, parts)
+		t.Errorf("of %d layers %d were parts: too few", layers, parts)
 	}
 	t.Logf("%d of %d layers were parts", parts, layers)
 }
@@ -298,7 +298,7 @@ func TestPartsLarge(t *testing.T) {
 		p := NewParts(storeOf(t))
 		writePart(t, p, l, piece)
 		if len(p.made) != 1 {
-			t.Errorf("in pieces of %d bytes it is no part", piece)
+			t.Errorf("in pieces of %d bytes it is not a part", piece)
 		}
 		asOne(t, p, imageOf(t, l), "large files")
 		p.Close()

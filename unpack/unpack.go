@@ -77,7 +77,7 @@ func toNewDir(dir string, fill func(root string) error) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	tmp, err := store.Beside(abs)
+	tmp, err := store.Sibling(abs)
 	if err != nil {
 		return err
 	}

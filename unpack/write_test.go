@@ -138,7 +138,7 @@ func TestLayerWriterArchive(t *testing.T) {
 	}
 }
 
-// Whatever the archive contains, its layer has clean names below the root and applies
+// The layer of any archive has clean names below the root and applies
 // without leaving the tree.
 func FuzzLayerWriterArchive(f *testing.F) {
 	for _, lines := range [][]string{{"d a", "l a/b ..", "f a/b/c x"}, {"l a /etc", "f a/passwd x"}, {"f x 1", "h y x", "d x"}, {"l l l", "f l/l x"}} {

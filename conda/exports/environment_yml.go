@@ -39,7 +39,7 @@ func (r *reader) environmentYAML(root *yaml.Node) {
 		case "category":
 			r.note(key.Line, "category %q is not used", input.Text(v.Value))
 		default:
-			r.note(key.Line, "%q is no key that hpcc knows, and is not used", input.Text(key.Value))
+			r.note(key.Line, "unknown key %q is not used", input.Text(key.Value))
 		}
 	}
 	if !known {
@@ -176,7 +176,7 @@ func (r *reader) selected(n *yaml.Node) bool {
 	holds, known := selector(c, r.target)
 	switch {
 	case !known:
-		r.note(n.Line, "%q is no selector that hpcc knows; %s is kept", input.Text(n.LineComment), input.Text(n.Value))
+		r.note(n.Line, "unknown selector %q; %s is kept", input.Text(n.LineComment), input.Text(n.Value))
 	case !holds:
 		r.note(n.Line, "%s is not for %s (%s) and is left out", input.Text(n.Value), r.target, input.Text(n.LineComment))
 	}

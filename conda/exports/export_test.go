@@ -186,7 +186,7 @@ func FuzzRead(f *testing.F) {
 			}
 			names[x.Name] = true
 		}
-		// What it read, written again, reads the same.
+		// Written and read again, the result is the same.
 		if e.Format == "conda list -e" && len(e.Entries) > 0 {
 			var b strings.Builder
 			for _, x := range e.Entries {

@@ -220,7 +220,7 @@ func TestFormatsRefuse(t *testing.T) {
 			}
 		}
 		if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: Read = %q tells a password", c.name, err)
+			t.Errorf("%s: Read = %q contains a password", c.name, err)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func TestReadManifests(t *testing.T) {
 	}
 }
 
-// TestReadManifestsAll has a file of several mistakes told at once, and of endless ones only some.
+// TestReadManifestsAll checks that several mistakes are reported at once, and only some of endless ones.
 func TestReadManifestsAll(t *testing.T) {
 	_, err := readManifests("w.yaml", []byte(wfHead+"  a: 1\n  b: 2\n  entrypoint: 5\n"))
 	var all *manifestError

@@ -69,7 +69,7 @@ func TestOpenArgoServer(t *testing.T) {
 				t.Errorf("openArgoServer: %s; want %s", got, tt.want)
 			}
 			if strings.Contains(got, "secret") || (err != nil && strings.Contains(got, "abc")) {
-				t.Errorf("openArgoServer tells a secret: %s", got)
+				t.Errorf("openArgoServer prints a secret: %s", got)
 			}
 		})
 	}

@@ -30,7 +30,7 @@ func TestJudge(t *testing.T) {
 		{"nobody waits", count(Now, time.Time{}), says(false, late), "", false, true, "later its"},
 		{"counted later than said", count(Later, late), says(false, soon), "", true, true, "later its"},
 		{"not counted when", count(Later, time.Time{}), says(false, soon), "", true, true, "later its"},
-		{"a dry run that tells no time", count(Later, soon), &Estimate{}, "", false, true, "later mine"},
+		{"a dry run without a time", count(Later, soon), &Estimate{}, "", false, true, "later mine"},
 		{"a dry run that says no", count(Now, time.Time{}), &Estimate{}, "", false, true, "later "},
 		{"no nodes while some are drained", count(Later, late), nil, "busy", false, true, "later mine"},
 		{"no nodes, ever", count(Never, time.Time{}), nil, "busy", false, true, "never "},

@@ -21,7 +21,7 @@ type Dialect struct {
 	Target job.Target
 	Title  string // name in messages
 
-	// What translate needs to read its scripts and submit commands.
+	// For translate, to read scripts and submit commands.
 	Prefix       string // prefix of directives; "" if hpcc reads no scripts of this system
 	Command      string // submit command
 	Anywhere     bool   // directives count in the full file, not only before the first command
@@ -35,17 +35,17 @@ type Dialect struct {
 	Defaults     func(r *Reader) // applies the batch system's defaults
 	Finish       func(r *Reader) // evaluates combinations of options
 
-	// What jobscript needs to provide the variables of its scripts under other batch systems.
+	// For jobscript, to provide the variables of its scripts under other batch systems.
 	Variables    []job.Variable
 	VariableText string // regular expression for the names of variables that it sets
 
-	// What translate needs to write for it.
+	// For translate, to write scripts.
 	Verdicts   map[field.Field]field.Verdict
 	Shape      func(j *job.Job, rows field.Rows) // converts counts to the batch system's units; nil: [NodeMemory]
 	ExportsAll bool                              // jobs get the environment of the submitting shell
 	NoExports  bool                              // jobs get no variable of it
 
-	// What jobscript needs to write for it.
+	// For jobscript, to write scripts.
 	JobID       string   // bash expression for the native ID of the running job
 	Hosts       string   // bash code that sets hpcc_hosts and hpcc_tasks; "": one host
 	Hides       []string // prefixes that it reads as directives even in an embedded script

@@ -350,7 +350,7 @@ func TestStatusOfALocalJobThatWasKilled(t *testing.T) {
 	}
 }
 
-// A job of a newer hpcc is told, and is not taken for one that is done.
+// A job of a newer hpcc is reported and does not count as done.
 func TestStatusOfAnUnknownTarget(t *testing.T) {
 	dir := t.TempDir()
 	s := &Submission{Cluster: Cluster{Target: "quantum"}, Native: "7", Job: jobtest.Plain()}
@@ -388,7 +388,7 @@ func TestStatusesTornRecord(t *testing.T) {
 	}
 }
 
-// A job.json that cannot be read hides no other job. Who names its job is told why.
+// An unreadable job.json hides no other job. A command that names its job reports why.
 func TestStatusesTornJob(t *testing.T) {
 	for what, damage := range map[string]func(b []byte) []byte{
 		"one bit":   func(b []byte) []byte { b[bytes.Index(b, []byte("submitted"))+14] ^= 1; return b },

@@ -140,7 +140,7 @@ func TestFindTask(t *testing.T) {
 	}
 }
 
-// TestRunningWaits: what is waited for is told, once, and an end by the user ends it.
+// TestRunningWaits checks that the reason for waiting is reported once, and that the user can end it.
 func TestRunningWaits(t *testing.T) {
 	dir := t.TempDir()
 	s := &Submission{ID: "j", Native: "elsewhere/1/1", Cluster: Cluster{Target: job.Local}, Job: &job.Job{}}
@@ -149,6 +149,6 @@ func TestRunningWaits(t *testing.T) {
 	reported := ""
 	_, err := s.Running(ctx, dir, AnyTask, func(w string) { reported += w })
 	if !errors.Is(err, context.DeadlineExceeded) || reported != "job j has not started; waiting" {
-		t.Errorf("%v, told %q", err, reported)
+		t.Errorf("%v, reported %q", err, reported)
 	}
 }

@@ -45,7 +45,7 @@ func (s *Submission) Service(dir string, t *job.Task, name string) (*Service, er
 		if err != nil {
 			return nil, fmt.Errorf("looking for %s in the output of task %d: %w", name, t.Index, err)
 		}
-		if u := toldURL(name, text); u != nil {
+		if u := reportedURL(name, text); u != nil {
 			port, _ := strconv.Atoi(u.Port())
 			return &Service{Port: port, URL: u.String(), Why: "the task's output"}, nil
 		}
@@ -100,8 +100,8 @@ var (
 	twoHosts = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\([!-~]+ or 127\.0\.0\.1\)`) })
 )
 
-// toldURL returns the last address of the program in a log, or nil.
-func toldURL(name string, log []byte) *url.URL {
+// reportedURL returns the last address of the program in a log, or nil.
+func reportedURL(name string, log []byte) *url.URL {
 	var found *url.URL
 	for line := range bytes.Lines(log) {
 		if !bytes.Contains(line, []byte("://")) {

@@ -12,7 +12,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-func TestToldURL(t *testing.T) {
+func TestReportedURL(t *testing.T) {
 	for _, tt := range []struct{ name, what, log, want string }{
 		{"jupyter", "lab", "[I 2024-05-01 12:00:00.000 ServerApp] http://n1:8888/lab?token=ab12\n[I 2024-05-01 12:00:00.000 ServerApp]     http://127.0.0.1:8888/lab?token=ab12\n", "http://127.0.0.1:8888/lab?token=ab12"},
 		{"jupyter", "notebook 6", "[I 12:00:00 NotebookApp] http://n1:8889/?token=ab12\n    Or copy and paste one of these URLs:\n        http://n1:8889/?token=ab12\n     or http://127.0.0.1:8889/?token=ab12\n", "http://127.0.0.1:8889/?token=ab12"},
@@ -22,12 +22,12 @@ func TestToldURL(t *testing.T) {
 		{"jupyter", "begun twice", "http://127.0.0.1:8888/lab?token=old\nhttp://127.0.0.1:8891/lab?token=new\n", "http://127.0.0.1:8891/lab?token=new"},
 		{"jupyter", "other addresses", "see http://localhost:3000/docs\nhttp://127.0.0.1:8888/lab?token=t\nhttp://proxy:8080/x\n", "http://127.0.0.1:8888/lab?token=t"},
 		{"jupyter", "none", "loading http://example.org/lab\n", ""},
-		{"jupyter", "a port that is none", "http://127.0.0.1:99999/lab?token=t\nhttp://u:p@127.0.0.1:80/lab?token=t\n", ""},
+		{"jupyter", "an invalid port", "http://127.0.0.1:99999/lab?token=t\nhttp://u:p@127.0.0.1:80/lab?token=t\n", ""},
 		{"tensorboard", "usual", "TensorBoard 2.15.1 at http://localhost:6007/ (Press CTRL+C to quit)\n", "http://localhost:6007/"},
 		{"tensorboard", "another", "served at http://localhost:6007/\n", ""},
 	} {
 		got := ""
-		if u := toldURL(tt.name, []byte(tt.log)); u != nil {
+		if u := reportedURL(tt.name, []byte(tt.log)); u != nil {
 			got = u.String()
 		}
 		if got != tt.want {
@@ -71,7 +71,7 @@ func FuzzService(f *testing.F) {
 	f.Add([]byte("http://(n1 or 127.0.0.1):8890/?token=a\nTensorBoard at http://[::1]:6006/\n"), "1 t 'a b' c")
 	f.Fuzz(func(t *testing.T, log []byte, line string) {
 		for _, name := range []string{job.Tensorboard, "jupyter"} {
-			u := toldURL(name, log)
+			u := reportedURL(name, log)
 			if u == nil {
 				continue
 			}

@@ -63,7 +63,7 @@ func TestSitesThatAreNotThere(t *testing.T) {
 	}
 }
 
-// What is wrong is told with its line and the key that may have been meant.
+// Mistakes are reported with their line and a similar key.
 func TestSitesRefused(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"defalt = \"a\"", `0.toml:1: unknown key "defalt" (did you mean "default"?)`},
@@ -119,7 +119,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// What schedulers leave to the site is in the scripts.
+// Settings that schedulers leave to the site are in the scripts.
 func TestRules(t *testing.T) {
 	for _, test := range []struct {
 		to    job.Target
@@ -145,7 +145,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// What a site said last is told when it does not answer, and a job that is in
+// If a site does not answer, its last answer is reported, and a job that is in
 // both places is the site's.
 func TestLastStatuses(t *testing.T) {
 	dir := t.TempDir()
@@ -173,7 +173,7 @@ func TestLastStatuses(t *testing.T) {
 		t.Errorf("Merge = %+v, %v; want three, the newest first", merged, err)
 	}
 	if _, err := Merge(nil, list, []string{"nothing"}); err == nil {
-		t.Error("Merge: an id that names none is no error")
+		t.Error("Merge: an unknown ID is not an error")
 	}
 	os.WriteFile(site.lastFile(dir), []byte("{}"), 0o644)
 	if list, _ := site.lastStatuses(dir); len(list) != 0 {

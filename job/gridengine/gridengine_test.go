@@ -11,7 +11,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// What a real Grid Engine (8.1.9) said is read.
+// The answers of a real Grid Engine (8.1.9) are read.
 func TestGridEngineQueue(t *testing.T) {
 	f, err := os.Open("testdata/qstat.xml")
 	testenv.Check(t, err)

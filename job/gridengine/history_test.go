@@ -73,7 +73,7 @@ func TestGridEngineGap(t *testing.T) {
 	}
 }
 
-// TestGridEngineBegins: an accounting that was begun anew tells nothing of the time before it, which is not idle.
+// TestGridEngineBegins: a restarted accounting does not cover the time before it, which is not idle.
 func TestGridEngineBegins(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("SGE_ROOT", root)

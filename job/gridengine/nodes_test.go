@@ -22,7 +22,7 @@ func TestGridEngineNodes(t *testing.T) {
 	for i := range nodes {
 		nodes[i].Settle(jobtest.ThatDay(t, "21:27:00"))
 	}
-	jobtest.CheckNodes(t, nodes, // 14 and 4 slots of the queue "spare" are taken; qhost tells of GPUs that are left
+	jobtest.CheckNodes(t, nodes, // 14 and 4 slots of the queue "spare" are taken; qhost reports the free GPUs
 		"n1 shared cpus 50/64 memory 20891M/24105M gpus 4/6 all.q,gpu,spare,cpu",
 		"n2 shared cpus 60/64 memory 20888M/24105M gpus 4/4 all.q,gpu,spare,cpu")
 	one, err := hosts(strings.NewReader(jobtest.Recorded(t, "qhost-qjF.xml")), "spare")

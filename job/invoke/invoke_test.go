@@ -9,6 +9,6 @@ func TestTimeFormat(t *testing.T) {
 	t.Setenv("SLURM_TIME_FORMAT", "relative")
 	out, err := Call(t.Context(), "/", "sh", "-c", "echo $SLURM_TIME_FORMAT")
 	if err != nil || string(out) != "standard\n" {
-		t.Errorf("a command is told the format %q, %v", out, err)
+		t.Errorf("a command gets the format %q, %v", out, err)
 	}
 }

@@ -24,9 +24,9 @@ import (
 func (k System) Forward(ctx context.Context, t *job.Task, port int) (*tunnel.Tunnel, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &podForwarder{ctx: ctx, pod: t.Native, port: port,
-		words: Argv(ctx, k.Target, "port-forward", "--address=127.0.0.1", "pod/"+t.Native, ":"+strconv.Itoa(port))}
+		command: Argv(ctx, k.Target, "port-forward", "--address=127.0.0.1", "pod/"+t.Native, ":"+strconv.Itoa(port))}
 	var err error
-	if w.now, err = startPodForward(ctx, w.words); err != nil {
+	if w.now, err = startPodForward(ctx, w.command); err != nil {
 		cancel()
 		return nil, fmt.Errorf("reaching pod %s, where task %d runs: %w", t.Native, t.Index, err)
 	}
@@ -42,10 +42,10 @@ func (k System) Forward(ctx context.Context, t *job.Task, port int) (*tunnel.Tun
 // A podForwarder keeps "kubectl port-forward" running. kubectl exits at the first connection that the
 // pod refuses, for example before the program listens; it is restarted while the pod runs.
 type podForwarder struct {
-	ctx   context.Context
-	words []string
-	pod   string
-	port  int
+	ctx     context.Context
+	command []string
+	pod     string
+	port    int
 
 	lock sync.Mutex
 	now  *podForward
@@ -79,7 +79,7 @@ func (w *podForwarder) live() (*podForward, error) {
 	case <-w.ctx.Done():
 	case <-time.After(batch.Poll - time.Since(w.now.begun)):
 	}
-	f, err := startPodForward(w.ctx, w.words)
+	f, err := startPodForward(w.ctx, w.command)
 	if w.err = err; err != nil {
 		return nil, err
 	}
@@ -128,8 +128,8 @@ type podForward struct {
 const podPatience = 60 * time.Second
 
 // startPodForward starts the command and returns once it listens.
-func startPodForward(ctx context.Context, words []string) (*podForward, error) {
-	cmd := invoke.Command(ctx, "/", words[0], words[1:]...)
+func startPodForward(ctx context.Context, command []string) (*podForward, error) {
+	cmd := invoke.Command(ctx, "/", command[0], command[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	messages := &tunnel.Tail{}
 	cmd.Stderr = messages

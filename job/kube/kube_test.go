@@ -80,7 +80,7 @@ func TestQuantity(t *testing.T) {
 	}
 }
 
-// pod is one of a job's, as the server tells of it: index, name, when it was made, and how its program ended; "" while it runs.
+// pod is one of a job's, as the server reports it: index, name, when it was made, and how its program ended; "" while it runs.
 func podOf(index, name string, made int, ended string) podState {
 	var p podState
 	p.Metadata.Name = name

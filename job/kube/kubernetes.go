@@ -200,8 +200,8 @@ func Notes(j *job.Job, to job.Target) []string {
 	return notes
 }
 
-// wholeSeconds rounds up to seconds, the unit of the API.
-func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+// fullSeconds rounds up to seconds, the unit of the API.
+func fullSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // History always returns a [capacity.NoHistory].
 func (System) History(context.Context, time.Time) (*capacity.History, error) {

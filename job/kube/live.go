@@ -40,7 +40,7 @@ func commandName(t job.Target) string {
 }
 
 // Argv returns the argv of the command with the flags that select the cluster.
-func Argv(ctx context.Context, t job.Target, words ...string) []string {
+func Argv(ctx context.Context, t job.Target, argv ...string) []string {
 	w := []string{commandName(t)}
 	if v := invoke.Getenv(ctx, ContextVariable); v != "" {
 		w = append(w, "--context="+v)
@@ -48,12 +48,12 @@ func Argv(ctx context.Context, t job.Target, words ...string) []string {
 	if v := invoke.Getenv(ctx, NamespaceVariable); v != "" {
 		w = append(w, "--namespace="+v)
 	}
-	return append(w, words...)
+	return append(w, argv...)
 }
 
 // kube runs the command.
-func (k System) kube(ctx context.Context, words ...string) ([]byte, error) {
-	w := Argv(ctx, k.Target, words...)
+func (k System) kube(ctx context.Context, argv ...string) ([]byte, error) {
+	w := Argv(ctx, k.Target, argv...)
 	out, err := invoke.Call(ctx, "/", w[0], w[1:]...)
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil, missing(w[0])

@@ -52,7 +52,7 @@ func NewPod(j *job.Job, to job.Target, nth string) PodSpec {
 		c.Ports = append(c.Ports, containerPort{o.Name, o.Number})
 	}
 	s := PodSpec{
-		RestartPolicy: "Never", ActiveDeadlineSeconds: wholeSeconds(j.Time), ServiceAccountName: p.ServiceAccount, SecurityContext: SecurityOf(j, to),
+		RestartPolicy: "Never", ActiveDeadlineSeconds: fullSeconds(j.Time), ServiceAccountName: p.ServiceAccount, SecurityContext: SecurityOf(j, to),
 		NodeSelector: nodeSelector(j), Affinity: affinityOf(j),
 		ShareProcessNamespace: true, // as process 1 the program would ignore SIGTERM and not reap its orphans; the pause container is process 1 instead
 	}

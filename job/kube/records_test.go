@@ -12,7 +12,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestLearn follows a task with a retry, then a rerun with one, as the cluster tells of them look by look.
+// TestLearn follows a task with a retry, then a rerun with one, as the cluster reports them query by query.
 func TestLearn(t *testing.T) {
 	dir := t.TempDir()
 	s := &batch.Submitted{ID: "j", Home: dir, Natives: []string{"j"}, Arrays: []job.Array{jobtest.Array(t, "3,5")}, Job: &job.Job{Name: "j", Array: jobtest.Array(t, "3,5")}}
@@ -107,7 +107,7 @@ func TestPodsOfNodesGoOn(t *testing.T) {
 		{"one has failed, another runs", false, []podState{a, b, c}, false, "c status 3"},
 		{"all have ended", false, []podState{a, podOf("1", "b", 2, "ok")}, true, "a status 0"},
 		{"Ray, whose program runs", true, []podState{podOf("0", "a", 1, ""), c}, false, "a running"},
-		{"Ray, whose program has ended, and workers are told to", true, []podState{a, b, c}, false, "a status 0"},
+		{"Ray, whose program has ended, and workers are asked to", true, []podState{a, b, c}, false, "a status 0"},
 		{"Ray, whose head has not begun", true, []podState{b}, false, ""},
 	} {
 		home := t.TempDir()

@@ -9,7 +9,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// What an LSF-compatible system said (volclava 2.2) is read.
+// The answers of an LSF-compatible system (volclava 2.2) are read.
 func TestLSFQueue(t *testing.T) {
 	for _, file := range []string{"bjobs-w.txt", "bjobs-aw.txt"} { // with and without what has ended
 		b, err := os.ReadFile("testdata/" + file)

@@ -32,7 +32,7 @@ func TestPBSStays(t *testing.T) {
 		"0.h alice 00:23:38-00:23:39 cpus 4 memory 200M gpus 2",
 		"1[1].h alice 00:23:38-00:23:39 cpus 1 memory 0M gpus 0")
 	if list, err := allocations(strings.NewReader("no json"), time.Time{}); err == nil {
-		t.Errorf("text that is no JSON gives %v", list)
+		t.Errorf("text that is not JSON gives %v", list)
 	}
 }
 

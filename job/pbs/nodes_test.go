@@ -25,7 +25,7 @@ func TestPBSNodes(t *testing.T) {
 	}
 	jobtest.CheckNodes(t, nodes, "n1 full cpus 0/4 memory 24105M/24105M gpus 2/4", "n2 idle cpus 4/4 memory 24105M/24105M gpus 4/4")
 	if !nodes[0].NoLimit {
-		t.Error("n1: its job has no walltime, and that is not told")
+		t.Error("n1: its job has no walltime, so its end is unknown")
 	}
 	// The JSON of the same moment says the same of what nodes have and what is assigned.
 	var list struct {

@@ -10,7 +10,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// What OpenPBS 23.06 said is read.
+// The answers of OpenPBS 23.06 are read.
 func TestPBSQueue(t *testing.T) {
 	for file, want := range map[string]map[string]batch.QueueState{
 		"qstat-f.json": {

@@ -41,7 +41,7 @@ func TestFits(t *testing.T) {
 	}{
 		{"one", job.Job{Time: time.Hour}, "now 00:00 n2"},
 		{"a node's processors", job.Job{CPUs: 4, Time: time.Hour}, "now 00:00 n3"},
-		{"beside what runs", job.Job{CPUs: 2, Memory: 2 << 30, Time: time.Hour}, "now 00:00 n2"},
+		{"next to running jobs", job.Job{CPUs: 2, Memory: 2 << 30, Time: time.Hour}, "now 00:00 n2"},
 		{"a short hole", job.Job{Nodes: 2, CPUs: 4, Time: 30 * time.Minute}, "now 00:00 n3,n4"},
 		{"longer than the hole", job.Job{Nodes: 2, CPUs: 4, Time: time.Hour}, `later 13:00 n1,n3 the free resources are reserved from 12:30:00, by job 9, and 1h are requested | --time 30m, --nodes 1`},
 		{"before maintenance", job.Job{CPUs: 4, Time: 9 * time.Hour}, "later 22:00 n1 the free resources are reserved from 20:00:00, by reservation maint, and 9h are requested | --time 8h"},

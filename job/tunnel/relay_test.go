@@ -231,7 +231,7 @@ func TestTunnelBackPressure(t *testing.T) {
 		c := dial(t, addr)
 		_, _ = c.Write([]byte("e"))
 		if b, err := io.ReadAll(c); err != nil || string(b) != "e" {
-			t.Fatalf("beside it: %q, %v", b, err)
+			t.Fatalf("next to it: %q, %v", b, err)
 		}
 	}
 }
@@ -316,7 +316,7 @@ func FuzzReceiveChunks(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var out bytes.Buffer
 		err := receiveChunks(&out, bytes.NewReader(in))
-		// What came out is what stood in whole chunks before the end.
+		// The output is that of the complete chunks before the end.
 		rest, want := in, []byte{}
 		complete := false
 		for len(rest) >= 2 {

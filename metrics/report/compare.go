@@ -85,7 +85,7 @@ func pair(a, b *System) (pairs [][2]group, unlike bool) {
 	return pairs, false
 }
 
-// groups returns the successful runs by their key, and the sorted keys. Of several attempts
+// groups returns the successful runs by their key, and the sorted keys. Among several attempts
 // of one task the last counts; the same task of another job is a repeat.
 func groups(s *System) (keys []string, byKey map[string]group) {
 	type task struct {
@@ -187,7 +187,7 @@ func (m *match) verdict() verdict {
 		return wallUnlike
 	case nearOne(r.Median):
 		return wallSame
-	case len(ratios) > 1 && !many, len(ratios) < 2 && min(a.N, b.N) < enoughToTell:
+	case len(ratios) > 1 && !many, len(ratios) < 2 && min(a.N, b.N) < enoughRuns:
 		return wallFew
 	case len(ratios) > 1 && low <= 1 && high >= 1, len(ratios) < 2 && !a.apart(b):
 		return wallWithin

@@ -21,7 +21,7 @@ type spread struct {
 // distinguished from chance.
 const (
 	enoughForQuartiles = 4
-	enoughToTell       = 6
+	enoughRuns         = 6
 )
 
 // spreadOf returns the spread of values, which it sorts.
@@ -66,7 +66,7 @@ const manyValues = 200
 // for fewer than six values.
 func medianInterval(sorted []float64) (low, high float64, ok bool) {
 	n := len(sorted)
-	if n < enoughToTell {
+	if n < enoughRuns {
 		return 0, 0, false
 	}
 	// The k-th from either end, with the largest k for which P(X < k) is at most 2.5 %: X ~

@@ -31,12 +31,12 @@ func (m *match) causes() (list []cause) {
 		return []cause{{text: "the cause is unknown: processor times are missing"}}
 	}
 	if wall, _ := m.ratio(wallName); math.Abs(math.Log(work.Median/busy.Median/wall.Median)) > math.Log(telling) {
-		whole := "the runs"
+		complete := "the runs"
 		if len(m.pairs) > 0 {
-			whole = "the pairs"
+			complete = "the pairs"
 		}
 		return []cause{{text: fmt.Sprintf("%s have different causes: the medians of %s are %s for processor time and %s for busy processors, which do not explain %s for the wall clock",
-			whole, m.quotient(), significant(work.Median), significant(busy.Median), significant(wall.Median))}}
+			complete, m.quotient(), significant(work.Median), significant(busy.Median), significant(wall.Median))}}
 	}
 	list = append(list, cause{text: fmt.Sprintf("processor time: %s (%s, against %s); busy processors: %s (%s, against %s)",
 		factor(work.Median, "more", "less"), m.format(cpuName, m.other), m.format(cpuName, m.base),

@@ -324,7 +324,7 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// Of many concurrent starts of a container one succeeds, and likewise for create.
+// If many starts of a container run concurrently, one succeeds, and likewise for create.
 func TestRaces(t *testing.T) {
 	b := newTestbed(t)
 	b.ok("create", b.create("r", "echo ran >>/shared/out"))

@@ -68,7 +68,7 @@ func (z *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// decode fills p as far as possible. On an error, p holds no data.
+// decode fills as much of p as possible. On an error, p holds no data.
 func (z *Reader) decode(p []byte) (int, error) {
 	for z.err == nil {
 		n, err := z.f.inflate(p)

@@ -145,7 +145,7 @@ func TestFaults(t *testing.T) {
 						line = host + " asks to wait 1s (429), attempt 2 of 3"
 					}
 					if all := strings.Join(notices, "\n"); !strings.Contains(all, line) || !strings.Contains(all, host) {
-						t.Errorf("the user was told %q; want %q", all, line)
+						t.Errorf("the notices are %q; want %q", all, line)
 					}
 				})
 			}

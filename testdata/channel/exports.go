@@ -79,7 +79,7 @@ const applets = "sh ls cat env echo id mkdir rm cp ln mv pwd true false test [ p
 
 // base writes a root directory with a C library and a static busybox under the
 // names that scripts call. Its links are relative, so that a program can be run
-// by an emulator that is told of the directory.
+// by an emulator that knows the directory.
 func (c *channel) base(m *machine) (err error) {
 	name := filepath.Join(c.dir, "base-"+m.subdir+".tar")
 	f, err := os.Create(name)

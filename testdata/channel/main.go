@@ -1,6 +1,6 @@
 // Command channel makes a conda channel, for the tests, of real programs: Debian's
 // packages of python, its standard library, numpy and the libraries they need, laid
-// out as conda packages are, for amd64 and ppc64el. What it makes runs.
+// out as conda packages are, for amd64 and ppc64el. The packages run.
 //
 //	go run ./testdata/channel -out /var/cache/hpcc-test/channel -cache /var/cache/hpcc-test/debs
 //
@@ -164,7 +164,7 @@ func replaceable(dir string) error {
 	return nil
 }
 
-// gather fetches the Debian packages of all machines. The version of python tells
+// gather fetches the Debian packages of all machines. The version of python determines
 // the names of other packages.
 func gather(o options) error {
 	return each(o.machines, func(m *machine) error {

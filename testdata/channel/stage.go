@@ -21,7 +21,7 @@ type node struct {
 }
 
 var (
-	// What a conda package does not have: documentation, the system's
+	// Files that a conda package lacks: documentation, the system's
 	// configuration, static libraries, and compiled python, which is another
 	// python's.
 	unwanted = regexp.MustCompile(`^(etc|var|usr/sbin|usr/bin/dh_.*|usr/lib/(valgrind|systemd|udev|binfmt\.d)|` +
@@ -90,7 +90,7 @@ func (t tree) isDir(p string) bool {
 	return false
 }
 
-// follow is the file that a link leads to, itself if it is none, nil for a directory.
+// follow returns the file that a link leads to, the file itself if it is not a link, or nil for a directory.
 func (t tree) follow(p string) *node {
 	for range 40 {
 		n := t[p]

@@ -42,7 +42,7 @@ func (c *channel) sysroots(m *machine) error {
 }
 
 // merged says whether a sysroot has all below usr, as glibc 2.39's does, or lib64
-// and sbin beside it, as that of 2.17: one machine has the one, the other the other.
+// and sbin next to it, as that of 2.17: one machine has the one, the other the other.
 func merged(m *machine) bool { return m.debian == "amd64" }
 
 // addSysroot takes a file of Debian's into a sysroot.

@@ -356,7 +356,7 @@ var DemoWheel = Wheel{
 	Points: "[console_scripts]\ndemo = demo:main\ndemo-x = demo.sub:cls.run [all]\n\n[gui_scripts]\ndemo-g=demo:main\n\n[other.group]\nany thing = goes\n",
 }
 
-// A TeeLog keeps what layers were told of.
+// A TeeLog records the layers that were announced.
 type TeeLog struct {
 	mu    sync.Mutex
 	Begun int

@@ -130,7 +130,7 @@ type table struct {
 }
 
 // name is the last part of a definition's; of two that share it the group before
-// it tells them apart.
+// it distinguishes them.
 func (t *table) name(definition string) (string, error) {
 	if n, ok := t.done[definition]; ok {
 		return n, nil

@@ -83,7 +83,7 @@ func (h *Server) Set(fault Fault, n int, match func(*http.Request) bool) int {
 	return count
 }
 
-// met says which fault a request meets; "" is none.
+// met returns the fault that a request meets, or "".
 func (h *Server) met(r *http.Request) Fault {
 	h.mu.Lock()
 	defer h.mu.Unlock()

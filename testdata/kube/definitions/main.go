@@ -4,7 +4,7 @@
 //
 // OPENAPI is openapi/openapi.json of the module github.com/openshift/api: OpenShift's
 // own server has these kinds, so that a plain Kubernetes refuses a field or a type that
-// they do not have. Each FILE is a definition in YAML. Of several versions the stored
+// they do not have. Each FILE is a definition in YAML. If there are several versions, the stored
 // one stays, and no descriptions: the server holds every schema several times, with
 // those it would need a gigabyte.
 package main

@@ -186,7 +186,7 @@ func tried(way string) error {
 		if err := unix.Unmount("/old", unix.MNT_DETACH); err != nil {
 			return err
 		}
-		// What was mounted at the root of the namespace is now this tmpfs.
+		// The root of the namespace is now this tmpfs.
 		if err := unix.Unmount("/", unix.MNT_DETACH); err != nil {
 			return err
 		}
