@@ -83,7 +83,7 @@ func TestDoctor(t *testing.T) {
 		{"noexec", "mount -t tmpfs -o noexec,size=4g,mode=755 t $S", "store", probe.No, "noexec", "HPCC_STORE", 0},
 		{"no attributes", "mount -t ramfs t $S", "store", probe.Limited, "no user attributes", "HPCC_STORE", 0},
 		{"no hard links", refuse("linkat", "EPERM"), "store", probe.Limited, "no hard links (operation not permitted)", "HPCC_STORE", 0},
-		{"no local storage", "mount --rbind /tmp /tmp; mount -o remount,bind,ro /tmp; mount -t tmpfs -o noexec t /dev/shm; unset TMPDIR XDG_RUNTIME_DIR", "node-local storage", probe.No, "no writable directory", "TMPDIR", 0},
+		{"no local storage", "mount --rbind /tmp /tmp; mount -o remount,bind,ro /tmp; mount -t tmpfs -o noexec t /dev/shm; unset TMPDIR XDG_RUNTIME_DIR", "node-local storage", probe.No, "no writable, executable, node-local directory", "TMPDIR", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			features, status := examined(t, c.script)

@@ -178,7 +178,7 @@ tar cf root.tar -C r --owner=7 --group=8 a b && hpcc load root.tar linked >/dev/
 			{"load", "--store", fresh, filepath.Join(dir, "root.tar"), "linked"}, // a new store: its version is linked too
 		} {
 			out, status, met := faults{calls: "linkat", err: errno}.under(t, nil, args...)
-			if status != 0 || len(met) == 0 || !strings.Contains(out, "copied 2 files in place of hard links, which the file system does not have") {
+			if status != 0 || len(met) == 0 || !strings.Contains(out, "copied 2 files in place of hard links, which the file system does not support") {
 				t.Errorf("%s, hpcc %v: status %d, met %v: %s", errno, args, status, met, out)
 			}
 		}
@@ -298,7 +298,7 @@ cannot submit --to local --wait base -- true; grep -q 'jobs keep their records' 
 	})
 	t.Run("without", func(t *testing.T) {
 		inNamespaces(t, strings.ReplaceAll(script, "$1", "flat")+`
-cannot run base -- true; grep -q -e '--stage unpacks it' $OUT/said || echo "FAULT run: $(cat $OUT/said)"
+cannot run base -- true; grep -q -e 'with --stage' $OUT/said || echo "FAULT run: $(cat $OUT/said)"
 `, "TOP="+top, "OUT="+t.TempDir(), "REF="+ref)
 	})
 	t.Run("not there", func(t *testing.T) {

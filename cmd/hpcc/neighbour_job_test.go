@@ -209,7 +209,7 @@ func TestNeighbourForwardSocket(t *testing.T) {
 			t.Fatal(errs)
 		}
 		_, errs, status := victim.run(t, dir, env, "timeout", "20", filepath.Join(bin, "hpcc"), "forward", id, socket+":"+port)
-		if status != 1 || !strings.Contains(errs, "belongs to another user; take another name") {
+		if status != 1 || !strings.Contains(errs, "belongs to another user; run \"hpcc forward --print\" again") {
 			t.Errorf(make+": status %d: %s", name, status, errs)
 		}
 		if again := printed(); again == socket {

@@ -67,8 +67,8 @@ func (a *pullArgs) run(ctx context.Context) error {
 	return err
 }
 
-// unpackTree unpacks the image's shared tree, so that the first run finds it, and
-// reports the parts of the image that an ordinary user cannot have.
+// unpackTree unpacks the image to the shared tree, so that the first run finds it, and reports
+// the files that it left out.
 func unpackTree(ctx context.Context, s *store.Store, img v1.Image, parts *unpack.Parts) error {
 	bar := progress("unpacking")
 	_, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Progress: bar.bytes, Parts: parts})
@@ -82,12 +82,12 @@ func unpackTree(ctx context.Context, s *store.Store, img v1.Image, parts *unpack
 // reportLeftOut reports the files of an image that the tree lacks.
 func reportLeftOut(rep unpack.Report) {
 	if rep.Devices > 0 {
-		say("left out %d device nodes, which a user cannot make; /dev is the host's", rep.Devices)
+		say("left out %d device nodes, which users cannot create; /dev is the host's", rep.Devices)
 	}
 	if rep.FIFOs > 0 {
-		say("left out %d FIFOs, which the file system does not have", rep.FIFOs)
+		say("left out %d FIFOs, which the file system does not support", rep.FIFOs)
 	}
 	if rep.Copies > 0 {
-		say("copied %d files in place of hard links, which the file system does not have", rep.Copies)
+		say("copied %d files in place of hard links, which the file system does not support", rep.Copies)
 	}
 }

@@ -236,11 +236,11 @@ func TestAround(t *testing.T) {
 		{"beyond", file.String(), 31, 31, ""},
 		{"no file", "", 1, 1, ""},
 	} {
-		if got := strings.Join(around(&build.LineError{Line: c.line, End: c.end, Source: []byte(c.source)}), ","); got != c.want {
+		if got := strings.Join(excerpt(&build.LineError{Line: c.line, End: c.end, Source: []byte(c.source)}), ","); got != c.want {
 			t.Errorf("%s: around = %q; want %q", c.name, got, c.want)
 		}
 	}
-	long := around(&build.LineError{Line: 3, End: 28, Source: []byte(file.String())})
+	long := excerpt(&build.LineError{Line: 3, End: 28, Source: []byte(file.String())})
 	if got, want := strings.Join(long[len(long)-5:], ","), "  * 14  L14,  *    ... 13 more lines,  * 28  L28,    29  L29,    30  L30"; got != want {
 		t.Errorf("around a long instruction ends %q; want %q", got, want)
 	}
