@@ -71,7 +71,7 @@ func TestEntryPart(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	out, err = exec.Command(alone, "entry", "--nothing").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "alone it knows: entry [--measure[=FILE]] [--] CMD") {
+	if err == nil || !strings.Contains(string(out), "usage: hpcc-entry entry [--measure[=FILE]] [--] CMD") {
 		t.Errorf("%v: %s", err, out)
 	}
 	// The full program alone, and the small one alone, are taken as they are.
