@@ -98,8 +98,8 @@ func flagUsage(f cli.Flag) string {
 	return text
 }
 
-// TestBigGANPage holds docs/biggan.md to testdata/biggan: files of it, alone or side by side. Those that hpcc
-// made are held to the commands by testdata/script/script_biggan.txtar.
+// TestBigGANPage checks that docs/biggan.md shows the files of testdata/biggan, alone or side by
+// side. testdata/script/script_biggan.txtar checks the files that hpcc wrote.
 func TestBigGANPage(t *testing.T) {
 	const dir, file = "../../testdata/biggan/", "../../docs/biggan.md"
 	read := func(name string) string {
