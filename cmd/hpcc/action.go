@@ -9,13 +9,13 @@ import (
 	"hpcc/runtime/process"
 )
 
-// A verb is a parsed command line that is ready to be carried out.
+// A verb is a parsed command line that is ready to run.
 type verb interface {
 	run(ctx context.Context) error
 }
 
-// action parses a command line into a verb and carries it out. Nothing below a
-// parser sees flags.
+// action returns an Action that parses a command line into a verb and runs it. Only parsers
+// see flags.
 func action[V verb](parse func(*cli.Context) (V, error)) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		v, err := parse(c)
@@ -26,23 +26,23 @@ func action[V verb](parse func(*cli.Context) (V, error)) cli.ActionFunc {
 	}
 }
 
-// programAction is action for a verb that becomes a program: a failure of hpcc has a
-// status that is not taken for the program's.
+// programAction is action for a verb that becomes a program. A failure of hpcc has status
+// 125, which differs from the program's own.
 func programAction[V verb](parse func(*cli.Context) (V, error)) cli.ActionFunc {
 	return func(c *cli.Context) error { return atStatus(process.ExitFailed, action(parse)(c)) }
 }
 
-// storeFlag lets every command that uses images name the store.
+// storeFlag is --store, for every command that uses images.
 func storeFlag() cli.Flag {
 	return &cli.StringFlag{Name: "store", EnvVars: []string{"HPCC_STORE"}, Usage: "keep images in `DIR` (default ~/.local/share/hpcc)"}
 }
 
-// platformFlag chooses one platform of an image.
+// platformFlag is --platform, which selects one platform of an image.
 func platformFlag() cli.Flag {
 	return &cli.StringFlag{Name: "platform", Usage: "select platform `OS/ARCH` (default: this machine's)"}
 }
 
-// parsePlatformFlag returns nil without the flag.
+// parsePlatformFlag returns the value of --platform, or nil if it is not set.
 func parsePlatformFlag(c *cli.Context) (*v1.Platform, error) {
 	if c.String("platform") == "" {
 		return nil, nil
@@ -62,8 +62,8 @@ func plainHTTPFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "plain-http", Usage: "use HTTP without TLS (loopback registries need no flag)"}
 }
 
-// parseArguments returns the arguments of a command. It refuses a wrong number of
-// them, and flags that stand after them: the parser would take those for arguments.
+// parseArguments returns the arguments of a command. It refuses a wrong number of arguments.
+// It also refuses flags after them, which the parser would take for arguments.
 func parseArguments(c *cli.Context, min, max int, usage string) ([]string, error) {
 	a := c.Args().Slice()
 	for _, x := range a {

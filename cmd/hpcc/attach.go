@@ -40,7 +40,7 @@ was not found.`,
 
 type attachArgs struct {
 	task       string   // JOB[.TASK]
-	argv       []string // none for a shell
+	argv       []string // empty for a shell
 	via, store string
 }
 
@@ -51,7 +51,7 @@ func parseAttach(c *cli.Context) (*attachArgs, error) {
 	return &attachArgs{task: c.Args().First(), argv: trimDashes(c.Args().Tail()), via: c.String("via"), store: c.String("store")}, nil
 }
 
-// trimDashes removes a leading --, behind which everything belongs to the program.
+// trimDashes removes a leading --.
 func trimDashes(argv []string) []string {
 	if len(argv) > 0 && argv[0] == "--" {
 		return argv[1:]
@@ -99,7 +99,7 @@ func (a *attachArgs) attach(ctx context.Context) error {
 	return execArgv(sub, t, w)
 }
 
-// execArgv becomes a command that reaches the task.
+// execArgv replaces hpcc by a command that reaches the task.
 func execArgv(sub *dispatch.Submission, t *job.Task, argv []string) error {
 	file, err := exec.LookPath(argv[0])
 	if err != nil {

@@ -74,9 +74,9 @@ type buildArgs struct {
 	store        string
 	platforms    []*v1.Platform // nil is this machine's
 	progress     string
-	check        bool // the Dockerfile only
-	dryRun, json bool // list the downloads of an environment only
-	dockerfile   bool // build a Dockerfile; if conda is set, on the environment
+	check        bool // only check the Dockerfile
+	dryRun, json bool // only list the downloads of an environment
+	dockerfile   bool // build a Dockerfile, on the environment if conda is set
 	image        build.Options
 	conda        *build.CondaOptions // nil without an environment
 	lock         string              // file to write
@@ -86,20 +86,20 @@ type buildArgs struct {
 	outputs      []output
 	iidFile      string
 	metadataFile string
-	cacheTo      string // reference in a registry; image.CacheTo says which steps go there
-	creds        string // file of registries, which no image may hold
+	cacheTo      string // reference in a registry; image.CacheTo selects the steps to export
+	creds        string // file of registries, which must not get into an image
 }
 
 func parseBuild(c *cli.Context) (*buildArgs, error) {
 	for _, w := range c.Args().Slice() {
-		if strings.HasPrefix(w, "mode=") { // docker's flag must have a value, ours may
-			return nil, usagef("%q stands alone", w).hint("write --provenance=%s", w)
+		if strings.HasPrefix(w, "mode=") { // docker accepts the value after a space
+			return nil, usagef("%q is not a context", w).hint("write --provenance=%s", w)
 		}
 	}
 	if c.Bool("json") && !c.Bool("dry-run") && c.Command.Name == "build" {
-		return nil, usagef("--json goes with --dry-run").hint("write --progress json for the steps of a build")
+		return nil, usagef("--json needs --dry-run").hint("use --progress json for the steps of a build")
 	}
-	words, err := parseArguments(c, 0, 1, "[CONTEXT]")
+	args, err := parseArguments(c, 0, 1, "[CONTEXT]")
 	if err != nil {
 		return nil, err
 	}
@@ -109,17 +109,17 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 		entry: c.Bool("entry"), iidFile: c.String("iidfile"), metadataFile: c.String("metadata-file"), creds: c.String("creds"),
 	}
 	if a.check && (c.IsSet("conda") || c.IsSet("conda-prefix")) {
-		return nil, usagef("--check looks at a Dockerfile alone").hint("leave --conda out")
+		return nil, usagef("--check only checks a Dockerfile").hint("leave --conda out")
 	}
 	if a.conda, err = parseConda(c); err != nil {
 		return nil, err
 	}
-	a.dockerfile = a.conda == nil || c.String("file") != "" || len(words) > 0
-	if err := checkContext(words); err != nil {
+	a.dockerfile = a.conda == nil || c.String("file") != "" || len(args) > 0
+	if err := checkContext(args); err != nil {
 		return nil, err
 	}
 	if len(a.tags) == 0 && !a.dryRun && !a.check {
-		return nil, usagef("the image needs a name").hint("hpcc %s -t NAME %s", c.Command.Name, strings.Join(words, " "))
+		return nil, usagef("the image needs a name").hint("hpcc %s -t NAME %s", c.Command.Name, strings.Join(args, " "))
 	}
 	if a.attest, err = parseAttestations(c); err != nil {
 		return nil, err
@@ -130,28 +130,26 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 	if err := parseResults(c, a); err != nil {
 		return nil, err
 	}
-	if a.image, err = parseImage(c, words); err != nil {
+	if a.image, err = parseImage(c, args); err != nil {
 		return nil, err
 	}
 	a.cacheTo, a.image.CacheTo, err = cacheTarget(c.String("cache-to"))
 	return a, err
 }
 
-// checkContext refuses a directory that does not exist. A context with a colon is an
-// address.
-func checkContext(words []string) error {
-	if len(words) == 0 || words[0] == "-" || strings.Contains(words[0], ":") {
+// checkContext refuses a directory that does not exist. A context with a colon is a URL.
+func checkContext(args []string) error {
+	if len(args) == 0 || args[0] == "-" || strings.Contains(args[0], ":") {
 		return nil
 	}
-	if _, err := os.Stat(words[0]); err != nil && !strings.HasSuffix(words[0], ".git") && !strings.HasPrefix(words[0], "github.com/") {
-		return usagef("context %s: no such directory", words[0]).hint("CONTEXT is a directory with the files of the image, a git repository, or -")
+	if _, err := os.Stat(args[0]); err != nil && !strings.HasSuffix(args[0], ".git") && !strings.HasPrefix(args[0], "github.com/") {
+		return usagef("context %s: no such directory", args[0]).hint("CONTEXT is a directory with the files of the image, a git repository, or -")
 	}
 	return nil
 }
 
-// parseResults reads the flags that name what is built. It refuses what would fail
-// only after the build: names that are not valid, and files in directories that do
-// not exist.
+// parseResults reads the flags that name the results of a build. It refuses names that are not
+// valid and files in missing directories, which would otherwise fail only after the build.
 func parseResults(c *cli.Context, a *buildArgs) (err error) {
 	if a.outputs, err = parseOutputs(c.StringSlice("output")); err != nil {
 		return err
@@ -172,7 +170,7 @@ func parseResults(c *cli.Context, a *buildArgs) (err error) {
 		if f == "" || f == "-" {
 			continue
 		}
-		if err := directoryOf(f); err != nil {
+		if err := checkDirectory(f); err != nil {
 			return err
 		}
 	}
@@ -180,16 +178,16 @@ func parseResults(c *cli.Context, a *buildArgs) (err error) {
 }
 
 // parseImage reads the flags of a build from a Dockerfile.
-func parseImage(c *cli.Context, words []string) (o build.Options, err error) {
+func parseImage(c *cli.Context, args []string) (o build.Options, err error) {
 	o = build.Options{
 		Compression: c.String("compression"), Dockerfile: c.String("file"), Target: c.String("target"),
 		NoCache: c.Bool("no-cache"), PlainHTTP: c.Bool("plain-http"),
 	}
-	if len(words) > 0 {
-		o.Context = words[0]
+	if len(args) > 0 {
+		o.Context = args[0]
 	}
 	if o.Compression != "gzip" && o.Compression != "zstd" {
-		return o, usagef("--compression %q: known are gzip and zstd", o.Compression).hint("leave it out, or write --compression zstd")
+		return o, usagef("--compression %q is not gzip or zstd", o.Compression).hint("leave it out, or write --compression zstd")
 	}
 	if o.Args, err = parseBuildArgs(c.StringSlice("build-arg")); err != nil {
 		return o, err
@@ -205,7 +203,7 @@ func parseImage(c *cli.Context, words []string) (o build.Options, err error) {
 	}
 	for name, v := range o.Contexts {
 		if fi, err := os.Stat(v); !strings.Contains(v, "://") && (err != nil || !fi.IsDir()) {
-			return o, usagef("--build-context %s=%s: there is no such directory", name, v).hint("write --build-context %s=DIR, or %s=docker-image://REF", name, name)
+			return o, usagef("--build-context %s=%s: no such directory", name, v).hint("write --build-context %s=DIR, or %s=docker-image://REF", name, name)
 		}
 	}
 	if o.Labels, err = parsePairs(c, "label"); err != nil {
@@ -246,30 +244,29 @@ func (a *buildArgs) build(ctx context.Context, to *deployment) error {
 			return err
 		}
 	}
-	var again bytes.Buffer // what was read of a Dockerfile on standard input
+	var again bytes.Buffer // copy of a Dockerfile on standard input
 	a.image.Stdin = wait.Stdin()
 	if a.image.Context != "-" {
 		a.image.Stdin = io.TeeReader(a.image.Stdin, &again)
 	}
 	err = b.run(ctx)
-	// A damaged layer was moved away: the step that made it is not in the cache any
-	// more. A build reads a finite number of layers.
+	// The store has moved a damaged layer away, so building again repeats the step that made it.
 	for n := 0; n < maxHealed && healable(err) && a.image.Context != "-"; n++ {
 		say("warning: %v", err)
-		say("building again: the step that made it is repeated")
+		say("repeating the step that made the layer")
 		a.image.Stdin = bytes.NewReader(again.Bytes())
 		err = b.run(ctx)
 	}
 	if err != nil {
-		return b.steps.failed(withSignal(ctx, onDisk(err, b.store.Dir())))
+		return b.steps.failed(withSignal(ctx, fullDiskHint(err, b.store.Dir())))
 	}
 	return nil
 }
 
-// maxHealed bounds how often one build is repeated for damaged layers.
+// maxHealed limits how often one build is repeated because of damaged layers.
 const maxHealed = 20
 
-// healable reports whether repeating a build replaces what it found damaged.
+// healable reports whether repeating a build replaces a damaged layer.
 func healable(err error) bool {
 	var damaged *store.DamagedError
 	return errors.As(err, &damaged) && damaged.Moved != ""
@@ -280,19 +277,19 @@ type builder struct {
 	*buildArgs
 	store   *store.Store
 	steps   *steps
-	entries [][]byte    // programs of --entry, by platform; nil without the flag
-	to      *deployment // nil: the image stays in the store
+	entries [][]byte    // programs for --entry, one per platform; nil without the flag
+	to      *deployment // nil to keep the image in the store only
 
 	images []v1.Image
 	inputs []*build.Inputs // of images
-	parts  *unpack.Parts   // layers that are unpacked already
+	parts  *unpack.Parts   // unpacked layers
 }
 
-// run builds for each platform, keeps the result and sends it where the flags say.
+// run builds the image for each platform, stores it and writes or pushes the requested results.
 func (b builder) run(ctx context.Context) error {
 	cache := b.image.CacheTo
 	if cache != nil {
-		cache = &build.Cache{Min: cache.Min} // a repeated build begins with an empty one
+		cache = &build.Cache{Min: cache.Min} // every attempt begins with an empty one
 	}
 	b.parts = unpack.NewParts(b.store)
 	defer b.parts.Close()
@@ -323,8 +320,8 @@ func (b builder) run(ctx context.Context) error {
 	return err
 }
 
-// platform builds for one platform. The lock is that of an environment; a dry run has
-// neither image nor lock.
+// platform builds the image for one platform. It also returns the lock of an environment. A dry
+// run returns neither.
 func (b *builder) platform(ctx context.Context, o build.Options) (img v1.Image, lock exports.Locked, err error) {
 	b.steps.forPlatform(o.Platform, len(b.platforms))
 	if b.dryRun {
@@ -340,10 +337,10 @@ func (b *builder) platform(ctx context.Context, o build.Options) (img v1.Image, 
 	return img, lock, err
 }
 
-// environment builds the environment of an image, and returns it with its lock.
+// environment builds the image of an environment, and also returns the lock.
 func (b *builder) environment(ctx context.Context, o build.Options) (v1.Image, exports.Locked, error) {
 	co := b.condaOptions(o)
-	// The layers of one platform's tree say nothing about another platform's.
+	// The unpacked layers are useful only for the tree of this machine's platform.
 	if len(b.platforms) == 1 || o.Platform.Architecture == goruntime.GOARCH {
 		co.Parts = b.parts
 	}
@@ -358,7 +355,7 @@ func (b *builder) environment(ctx context.Context, o build.Options) (v1.Image, e
 	return env.Image, env.Lock, nil
 }
 
-// planEnvironment prints what would be fetched for one platform.
+// planEnvironment prints the downloads for one platform.
 func (b *builder) planEnvironment(ctx context.Context, o build.Options) error {
 	env, err := build.PlanConda(ctx, b.store, b.condaOptions(o))
 	if err != nil {
@@ -368,7 +365,7 @@ func (b *builder) planEnvironment(ctx context.Context, o build.Options) error {
 	return printDownloads(os.Stdout, b.steps, env.Downloads, b.json)
 }
 
-// condaOptions are those of the command line for the platform of o.
+// condaOptions returns the options of the command line for the platform of o.
 func (b *builder) condaOptions(o build.Options) build.CondaOptions {
 	co := *b.conda
 	co.Platform, co.Inputs, co.Progress = o.Platform, o.Inputs, o.Progress
@@ -382,8 +379,8 @@ func parsePlatforms(list string) ([]*v1.Platform, error) {
 	}
 	var out []*v1.Platform
 	seen := map[string]bool{}
-	for _, word := range strings.Split(list, ",") {
-		p, err := parsePlatform(word)
+	for _, item := range strings.Split(list, ",") {
+		p, err := parsePlatform(item)
 		if err != nil {
 			return nil, err
 		}
@@ -396,8 +393,8 @@ func parsePlatforms(list string) ([]*v1.Platform, error) {
 	return out, nil
 }
 
-// checkDockerfile writes the warnings about a Dockerfile to standard output. It needs
-// neither a name nor namespaces.
+// checkDockerfile writes the warnings about a Dockerfile to standard output. It needs no tag and
+// no user namespace.
 func (a *buildArgs) checkDockerfile(ctx context.Context) error {
 	t, err := newSteps(a.progress)
 	if err != nil {
@@ -420,7 +417,7 @@ func (a *buildArgs) checkDockerfile(ctx context.Context) error {
 	}
 	slices.Sort(missing)
 	for _, image := range slices.Compact(missing) {
-		t.note(fmt.Sprintf("%s is not in the store: variables that it may set were not checked; %q fetches it", image, "hpcc pull "+image))
+		t.note(fmt.Sprintf("%s is not in the store, so its variables were not checked; %q fetches it", image, "hpcc pull "+image))
 	}
 	switch warnings {
 	case 0:
@@ -449,7 +446,7 @@ func parseBuildArgs(list []string) (map[string]string, error) {
 	return m, nil
 }
 
-// parsePairs reads a repeatable flag of NAME=VALUE.
+// parsePairs reads a repeatable flag with values of the form NAME=VALUE.
 func parsePairs(c *cli.Context, flag string) (map[string]string, error) {
 	m := map[string]string{}
 	for _, kv := range c.StringSlice(flag) {
@@ -475,7 +472,7 @@ func parseSecrets(list []string) (map[string]build.Secret, error) {
 	return m, nil
 }
 
-// parseAgents reads --ssh: an id, and the socket of its agent.
+// parseAgents reads --ssh and returns sockets of agents by ID.
 func parseAgents(list []string) (map[string]string, error) {
 	m := map[string]string{}
 	for _, arg := range list {
@@ -492,17 +489,16 @@ func parseAgents(list []string) (map[string]string, error) {
 	return m, nil
 }
 
-// cacheSources reads --cache-from: REF, or as docker build has it,
-// type=registry,ref=REF.
+// cacheSources reads --cache-from: REF, or type=registry,ref=REF as in docker build.
 func cacheSources(list []string) ([]string, error) {
 	var out []string
 	for _, arg := range list {
-		ref, words := cacheWords(arg)
+		ref, options := splitCache(arg)
 		if err := checkCache("--cache-from", arg, ref); err != nil {
 			return nil, err
 		}
-		for k, v := range words {
-			return nil, usagef("--cache-from %q: %s=%s is not known", arg, k, v).hint("write --cache-from REF")
+		for k, v := range options {
+			return nil, usagef("--cache-from %q: unknown option %s=%s", arg, k, v).hint("write --cache-from REF")
 		}
 		out = append(out, ref)
 	}
@@ -517,35 +513,35 @@ func checkCache(flag, arg, ref string) error {
 	return nil
 }
 
-// cacheTarget reads --cache-to; nil when it was not given.
+// cacheTarget reads --cache-to. c is nil without the flag.
 func cacheTarget(arg string) (ref string, c *build.Cache, err error) {
 	if arg == "" {
 		return "", nil, nil
 	}
-	ref, words := cacheWords(arg)
-	for k, v := range words {
+	ref, options := splitCache(arg)
+	for k, v := range options {
 		if k != "mode" || (v != "min" && v != "max") {
-			return "", nil, usagef("--cache-to %q: %s=%s is not known", arg, k, v).hint("write --cache-to REF or REF,mode=min")
+			return "", nil, usagef("--cache-to %q: unknown option %s=%s", arg, k, v).hint("write --cache-to REF or REF,mode=min")
 		}
 	}
 	if err := checkCache("--cache-to", arg, ref); err != nil {
 		return "", nil, err
 	}
-	return ref, &build.Cache{Min: words["mode"] == "min"}, nil
+	return ref, &build.Cache{Min: options["mode"] == "min"}, nil
 }
 
-// cacheWords splits REF,KEY=VALUE,… or type=registry,ref=REF,….
-func cacheWords(arg string) (ref string, words map[string]string) {
-	words = map[string]string{}
-	for _, word := range strings.Split(arg, ",") {
-		k, v, ok := strings.Cut(word, "=")
+// splitCache splits REF,KEY=VALUE,… or type=registry,ref=REF,… into a reference and options.
+func splitCache(arg string) (ref string, options map[string]string) {
+	options = map[string]string{}
+	for _, item := range strings.Split(arg, ",") {
+		k, v, ok := strings.Cut(item, "=")
 		switch {
 		case !ok || k == "ref":
-			ref = word[strings.Index(word, "=")+1:]
+			ref = item[strings.Index(item, "=")+1:]
 		case k == "type" && v == "registry":
 		default:
-			words[k] = v
+			options[k] = v
 		}
 	}
-	return ref, words
+	return ref, options
 }

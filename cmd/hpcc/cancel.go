@@ -30,7 +30,7 @@ func (a *cancelArgs) run(ctx context.Context) error {
 	return a.each(ctx, func(s *dispatch.Submission, dir string) error {
 		ended, err := s.Cancel(ctx, dir)
 		if err == nil && !ended {
-			say("job %s has ended before", s.ID)
+			say("job %s has already ended", s.ID)
 		}
 		return err
 	})

@@ -40,20 +40,20 @@ type checkArgs struct {
 	image     string
 	store     string
 	platform  *v1.Platform
-	openshift bool // else Kubernetes' "restricted"
+	openshift bool // check for OpenShift instead of Kubernetes' "restricted"
 	json      bool
 }
 
 func parseCheck(c *cli.Context) (*checkArgs, error) {
-	words, err := parseArguments(c, 1, 1, "--openshift|--restricted IMAGE")
+	args, err := parseArguments(c, 1, 1, "--openshift|--restricted IMAGE")
 	if err != nil {
 		return nil, err
 	}
 	if c.Bool("openshift") == c.Bool("restricted") {
-		return nil, usagef("check needs to know where the image is to run").hint("write --openshift or --restricted, one of them")
+		return nil, usagef("check needs either --openshift or --restricted").hint("hpcc check --openshift IMAGE")
 	}
 	p, err := parsePlatformFlag(c)
-	return &checkArgs{image: words[0], store: c.String("store"), platform: p, openshift: c.Bool("openshift"), json: c.Bool("json")}, err
+	return &checkArgs{image: args[0], store: c.String("store"), platform: p, openshift: c.Bool("openshift"), json: c.Bool("json")}, err
 }
 
 func (a *checkArgs) run(ctx context.Context) error {
@@ -77,7 +77,7 @@ func (a *checkArgs) run(ctx context.Context) error {
 	if errs > 1 {
 		reasons = fmt.Sprintf("%d reasons", errs)
 	}
-	return (&message{err: fmt.Errorf("%s: %s why it does not run %s", a.image, reasons, where)}).hint("put the lines at the end of the Dockerfile, for root: before the last USER, or after USER 0 and before USER 1001")
+	return (&message{err: fmt.Errorf("%s: %s why it does not run %s", a.image, reasons, where)}).hint("add the lines at the end of the Dockerfile as root: before the last USER, or between USER 0 and USER 1001")
 }
 
 // printFindings prints the findings, errors first, and returns the number of errors.
@@ -108,7 +108,8 @@ func printFindings(w io.Writer, found []check.Finding, asJSON bool) (errs int, e
 	return errs, nil
 }
 
-// findingText is one for people: what and why, and below it what cures it.
+// findingText formats a finding for people: the problem and the reason, then the lines that
+// correct it.
 func findingText(f check.Finding) string {
 	var b strings.Builder
 	rowf(&b, "%s: %s %s: %s\n", f.Level, f.Rule, f.Subject, f.Reason)

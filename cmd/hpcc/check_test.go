@@ -17,8 +17,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// cured DOCKERFILE FINDINGS OUT: write a Dockerfile with the lines that "hpcc check --json" said,
-// put where its hint says.
+// cured implements "cured DOCKERFILE FINDINGS OUT": it writes a Dockerfile with the lines that
+// "hpcc check --json" recommends, in the place that its hint names.
 func cured(ts *testscript.TestScript, _ bool, args []string) {
 	lines := strings.Split(strings.TrimSpace(ts.ReadFile(args[0])), "\n")
 	user := ""
@@ -55,14 +55,14 @@ func cured(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(strings.Join(lines, "\n")+"\n"), 0o644))
 }
 
-// What an image gets of a file of hpcc is the small program alone, and it runs.
+// TestEntryPart checks that images get only the small program of a file of hpcc, and that it runs.
 func TestEntryPart(t *testing.T) {
 	file, err := os.ReadFile(filepath.Join(bin, "hpcc"))
 	testenv.Check(t, err)
 	part, err := entryPart(file, goruntime.GOARCH)
 	testenv.Check(t, err)
 	if len(part) > 4<<20 || len(part) > len(file)/4 {
-		t.Errorf("it has %d bytes of %d", len(part), len(file))
+		t.Errorf("the part has %d of %d bytes", len(part), len(file))
 	}
 	alone := filepath.Join(t.TempDir(), "hpcc-entry")
 	testenv.Check(t, os.WriteFile(alone, part, 0o755))
@@ -71,10 +71,10 @@ func TestEntryPart(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	out, err = exec.Command(alone, "entry", "--nothing").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "alone it knows: entry [--measure[=FILE]] [--] CMD") {
+	if err == nil || !strings.Contains(string(out), "usage: hpcc-entry entry [--measure[=FILE]] [--] CMD") {
 		t.Errorf("%v: %s", err, out)
 	}
-	// The full program alone, and the small one alone, are taken as they are.
+	// Files that consist of only one of the two programs stay unchanged.
 	for _, name := range []string{filepath.Join(full, "hpcc"), alone} {
 		b, err := os.ReadFile(name)
 		testenv.Check(t, err)
@@ -84,7 +84,7 @@ func TestEntryPart(t *testing.T) {
 	}
 }
 
-// The two programs of the file say and do the same as an entry point.
+// TestEntryIsTheSame checks that both programs behave in the same way as an entry point.
 func TestEntryIsTheSame(t *testing.T) {
 	for _, line := range []string{"", "--", "--help", "-x echo", "--x=1 -- echo", "nosuch", "-- nosuch", "/etc", "-- /etc/passwd", "echo hi", "-- echo hi", "-- -- x", "-- -x", "sh -c exit\\x203", "-- env -i pwd"} {
 		args := []string{"entry"}
@@ -116,7 +116,7 @@ func FuzzEntryPart(f *testing.F) {
 			b[72], b[73] = byte(off), byte(off>>8)
 		}
 		if part, err := entryPart(b, "amd64"); err == nil && len(part) > len(b) {
-			t.Fatal("it has more than the file")
+			t.Fatal("the part is larger than the file")
 		}
 	})
 }

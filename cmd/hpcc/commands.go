@@ -20,6 +20,7 @@ func commands() []*cli.Command {
 	)
 }
 
+// inGroup puts commands into a group of the help.
 func inGroup(title string, list ...*cli.Command) []*cli.Command {
 	for _, c := range list {
 		c.Category = title

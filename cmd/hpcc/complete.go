@@ -21,7 +21,7 @@ func completeCommand() *cli.Command {
 // completeArgs is a command line that a user is typing.
 type completeArgs struct {
 	commands []*cli.Command
-	words    []string // behind hpcc; the last is the beginning of a word, and may be empty
+	words    []string // shell words after hpcc; the last is incomplete and may be empty
 }
 
 func parseComplete(c *cli.Context) (*completeArgs, error) {
@@ -49,8 +49,8 @@ func (a *completeArgs) run(context.Context) error {
 	return err
 }
 
-// candidates returns what the last word can be, a description behind a tab. files reports
-// whether it can be a file as well.
+// candidates returns the candidates for the last word, each with a description after a tab.
+// files reports whether it can also be a file.
 func (a *completeArgs) candidates() (list []string, files bool) {
 	if len(a.words) == 1 {
 		return a.commandNames(), false
@@ -94,12 +94,12 @@ func (a *completeArgs) commandNames() (list []string) {
 	return append(list, "help\tshow help", "version\tprint the version")
 }
 
-// runsProgram reports whether what follows the first argument belongs to a program.
+// runsProgram reports whether the arguments after the first belong to a program.
 func runsProgram(command string) bool {
 	return slices.Contains([]string{"run", "submit", "script", "attach", "entry"}, command)
 }
 
-// flagNamed returns the flag that a word names, nil if it names none.
+// flagNamed returns the flag that a word names, or nil.
 func flagNamed(c *cli.Command, word string) cli.Flag {
 	name, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
 	if !strings.HasPrefix(word, "-") || name == "" {
@@ -113,7 +113,7 @@ func flagNamed(c *cli.Command, word string) cli.Flag {
 	return nil
 }
 
-// takesWord reports whether the word behind a flag is its value.
+// takesWord reports whether the word after a flag is its value.
 func takesWord(f cli.Flag, word string) bool {
 	m := metavar(f)
 	return m != "" && m[0] == ' ' && !strings.Contains(word, "=")
@@ -153,7 +153,7 @@ func (a *completeArgs) values(flag string) (list []string, files bool) {
 	return nil, true
 }
 
-// arguments returns what argument n of a command can be.
+// arguments returns the candidates for argument n of a command.
 func (a *completeArgs) arguments(command string, n int) (list []string, files bool) {
 	first := n == 0
 	switch command {

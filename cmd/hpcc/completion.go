@@ -39,11 +39,11 @@ func (a *completionArgs) run(context.Context) error {
 	return err
 }
 
-// completionScripts ask "hpcc complete" for candidates, by shell. Its last line is ":files"
-// if the shell should complete names of files as well.
+// completionScripts holds the completion script of each shell. The scripts ask "hpcc complete"
+// for candidates. A last line ":files" asks the shell to complete file names as well.
 var completionScripts = map[string]string{
-	// Bash breaks words at colons and equal signs, which names of images hold, so the words
-	// come from the line, and a candidate loses what stands before the last break.
+	// Bash splits words at colons and equal signs, which image names contain. So this script
+	// splits the line itself, and cuts candidates to the part after the last of these characters.
 	"bash": `_hpcc() {
     local line=${COMP_LINE:0:COMP_POINT} cur=${COMP_WORDS[COMP_CWORD]} files= word candidate
     local -a words

@@ -13,8 +13,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestCompletion types the beginnings of words and tabs in real shells. A function in the
-// place of hpcc prints the command line that the shell made of them.
+// TestCompletion types incomplete words and tabs into real shells. A function replaces hpcc and
+// prints the command line that the shell completed.
 func TestCompletion(t *testing.T) {
 	home := t.TempDir()
 	images := filepath.Join(home, "store")
@@ -41,8 +41,8 @@ func TestCompletion(t *testing.T) {
 			cmd := exec.Command(c.shell[0], c.shell[1:]...)
 			cmd.Dir = home
 			cmd.Env = append(os.Environ(), "HOME="+home, "HPCC_STORE="+images, "TERM=xterm", "PATH="+bin+":"+os.Getenv("PATH"))
-			terminal := sitAt(t, cmd)
-			terminal.typed(c.setUp + "; echo rea''dy\n")
+			terminal := startOnTerminal(t, cmd)
+			terminal.typeText(c.setUp + "; echo rea''dy\n")
 			terminal.expect("ready")
 			for typed, want := range map[string]string{
 				"hpcc sub\t--to kub\tscie\t-- x":          "submit --to kubernetes science:2 -- x",
@@ -50,10 +50,10 @@ func TestCompletion(t *testing.T) {
 				"hpcc run --set-env conf\tscience:\t-- x": "run --set-env config.env science:2 -- x",
 				"hpcc comp\tfi\t":                         "completion fish",
 			} {
-				terminal.typed(typed + "\n")
+				terminal.typeText(typed + "\n")
 				terminal.expect("GOT:" + strings.ReplaceAll(want, ".", "[.]") + " *\r?\n")
 			}
-			terminal.typed("exit\n")
+			terminal.typeText("exit\n")
 			terminal.end()
 		})
 	}

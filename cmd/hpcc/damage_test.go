@@ -25,23 +25,23 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// damages are what a disk does to a file.
+// damages are the ways in which a disk damages a file.
 var damages = map[string]func(b []byte) []byte{
 	"one bit":   func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
 	"cut to 0":  func([]byte) []byte { return nil },
 	"all zeros": func(b []byte) []byte { return make([]byte, len(b)) },
 }
 
-// A damagedStore makes copies of a store with one damaged file.
+// A damagedStore creates copies of a store with one damaged file.
 type damagedStore struct {
 	top    string
 	app    v1.Hash // the manifest of the image app
-	config v1.Hash // and its configuration
-	ref    string  // where it was pushed
+	config v1.Hash // its configuration
+	ref    string  // the reference to which it was pushed
 	job    string
 }
 
-// newDamagedStore fills a store with everything that it can hold.
+// newDamagedStore fills a store with all kinds of files.
 func newDamagedStore(t *testing.T) *damagedStore {
 	t.Helper()
 	busy, err := testenv.Busybox()
@@ -130,7 +130,7 @@ func (d *damagedStore) files(t *testing.T) map[string]string {
 func (d *damagedStore) copy(t *testing.T, file string, damage func([]byte) []byte) (store string) {
 	t.Helper()
 	store = filepath.Join(t.TempDir(), "store")
-	// Hard links: nothing in a store is changed in place.
+	// Hard links suffice, because hpcc changes no file of a store in place.
 	if out, err := exec.Command("cp", "-al", filepath.Join(d.top, "store"), store).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -145,7 +145,7 @@ func (d *damagedStore) copy(t *testing.T, file string, damage func([]byte) []byt
 	return store
 }
 
-// hpcc runs a command and refuses what no command may do.
+// hpcc runs a command and fails the test if it crashes.
 func (d *damagedStore) hpcc(t *testing.T, store string, args ...string) (out string, status int) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "hpcc"), args...)
@@ -162,19 +162,19 @@ func (d *damagedStore) hpcc(t *testing.T, store string, args ...string) (out str
 	return out, status
 }
 
-// cure is what a message must name that reports a failure.
+// cure matches the advice that a message about a failure must contain.
 var cure = regexp.MustCompile(`hint: |echo 1 >|restore job.json|remove the file|hpcc rerun`)
 
-// A damageCheck is a command that reads the store. check judges what a command
-// that succeeded has made; flat removes the trees before.
+// A damageCheck is a command that reads the store. check verifies the result of a successful
+// command. flat removes the trees first.
 type damageCheck struct {
 	args  string
 	flat  bool
 	check func(t *testing.T, d *damagedStore, dir, registry string)
 }
 
-// imageChecks read images, jobChecks jobs. Those in front are run for every kind
-// of damage, the others for one bit: they read by the same functions.
+// imageChecks read images, and jobChecks read jobs. The first ones run for every kind of damage.
+// The others use the same functions to read, so they run for one flipped bit only.
 var (
 	imageChecks = []damageCheck{
 		{args: "run app -- /bin/true", flat: true}, {args: "save app DIR/app.tar", check: sameLayoutTar}, {args: "push app REGISTRY/app:1", check: samePushed},
@@ -193,12 +193,11 @@ var (
 	}
 )
 
-// imageFront and jobFront are how many checks stand in front.
+// imageFront and jobFront are the numbers of checks that run for every kind of damage.
 const imageFront, jobFront = 6, 4
 
-// One damaged file of each kind: every command heals it, names the cure, or does
-// not need it; what leaves the store is right or does not appear; and
-// "gc --verify" reports it.
+// TestDamagedStore damages one file of each kind. Every command must repair it, name the cure or
+// work without it. Output must be correct or absent, and "gc --verify" must report the file.
 func TestDamagedStore(t *testing.T) {
 	needs(t, "busybox", "userns")
 	d := newDamagedStore(t)
@@ -251,12 +250,11 @@ func (d *damagedStore) run(t *testing.T, c damageCheck, file string, damage func
 	}
 }
 
-// byHand are the kinds that no command makes again by itself.
+// byHand are the kinds of files that no command creates again.
 var byHand = map[string]bool{"version": true, "push note": true, "job": true, "script": true, "record of a task": true}
 
-// verified holds "gc --verify" to its promises: it finds the file, moves nothing
-// with --dry-run, and after it and the commands that make images the store is
-// whole again.
+// verified checks "gc --verify": it finds the file, and moves nothing with --dry-run. After it and
+// the commands that create the images, the store is complete again.
 func (d *damagedStore) verified(t *testing.T, kind, file string, damage func([]byte) []byte) {
 	t.Helper()
 	store := d.copy(t, file, damage)
@@ -280,7 +278,7 @@ func (d *damagedStore) verified(t *testing.T, kind, file string, damage func([]b
 	}
 }
 
-// sameImage judges an image with other code than hpcc's.
+// sameImage verifies an image with code that hpcc does not use.
 func sameImage(t *testing.T, d *damagedStore, what string, img v1.Image, err error) {
 	t.Helper()
 	if err == nil {

@@ -38,7 +38,7 @@ Registries come from ~/.config/hpcc/creds.yaml and ./creds.yaml:
 	}
 }
 
-// deployFlags are those of a build that makes an image for one registry.
+// deployFlags are the flags of a build that "hpcc deploy" shares.
 func deployFlags() []cli.Flag {
 	return slices.DeleteFunc(buildFlags(), func(f cli.Flag) bool {
 		return slices.Contains([]string{"check", "dry-run", "json"}, f.Names()[0])
@@ -47,11 +47,11 @@ func deployFlags() []cli.Flag {
 
 // deployArgs is the command line of "hpcc deploy".
 type deployArgs struct {
-	image    string     // of the store
-	build    *buildArgs // makes the image first; nil if it exists
+	image    string     // name in the store
+	build    *buildArgs // builds the image first; nil if it exists
 	store    string
-	registry string // name in creds
-	creds    string // file of registries; "" is the user's and the directory's
+	registry string // name in creds.yaml
+	creds    string // file of registries; "" for those of the user and of the directory
 	json     bool
 }
 
@@ -71,24 +71,24 @@ func parseDeploy(c *cli.Context) (*deployArgs, error) {
 	}
 	for _, f := range deployFlags() {
 		if n := f.Names()[0]; c.IsSet(n) && n != "store" {
-			return nil, usagef("--%s is for a build, and the image that it makes needs a name", n).hint("add -t NAME, or leave --%s out to send an image of the store", n)
+			return nil, usagef("--%s is for a build, which needs --tag", n).hint("add -t NAME, or leave --%s out to push an image of the store", n)
 		}
 	}
-	words, err := parseArguments(c, 1, 1, "IMAGE, or -t NAME [CONTEXT]")
+	args, err := parseArguments(c, 1, 1, "IMAGE, or -t NAME [CONTEXT]")
 	if err != nil {
 		return nil, err
 	}
-	a.image = words[0]
+	a.image = args[0]
 	return a, nil
 }
 
-// unnamedRegistry asks for --registry, and lists the registries.
+// unnamedRegistry returns the error for a missing --registry, with a list of the registries.
 func unnamedRegistry(creds string) error {
-	e := usagef("the registry needs a name")
+	e := usagef("deploy needs --registry")
 	if rs, err := store.ReadRegistries(creds); err == nil && len(rs.Files) > 0 {
-		return e.hint("-r NAME, of these in %s: %s", rs.Where(), strings.Join(rs.Names(), ", "))
+		return e.hint("add -r NAME with a registry of %s: %s", rs.Where(), strings.Join(rs.Names(), ", "))
 	}
-	return e.hint("-r NAME, of a creds.yaml; \"hpcc deploy --help\" shows one")
+	return e.hint("define a registry in creds.yaml and add -r NAME; \"hpcc deploy --help\" shows an example")
 }
 
 func (a *deployArgs) run(ctx context.Context) error {
@@ -102,7 +102,7 @@ func (a *deployArgs) run(ctx context.Context) error {
 	}
 	if _, err := s.Digest(a.image); err != nil {
 		if fi, serr := os.Stat(a.image); serr == nil && fi.IsDir() {
-			return usagef("%q is a directory to build from, and the image needs a name", a.image).hint("hpcc deploy -r %s -t NAME %s", a.registry, a.image)
+			return usagef("%q is a directory, and a build needs --tag", a.image).hint("hpcc deploy -r %s -t NAME %s", a.registry, a.image)
 		}
 		return err
 	}
@@ -112,12 +112,12 @@ func (a *deployArgs) run(ctx context.Context) error {
 	return d.send(ctx, s)
 }
 
-// secretFiles are files that no image shall hold: each creds.yaml that could be
-// meant, and the files of passwords that they name.
+// secretFiles returns the files that must not get into an image: each creds.yaml that hpcc may
+// read, and the password files that they name.
 func secretFiles(creds string) []string {
 	var secret []string
 	for _, f := range append(store.CredsPlaces(), creds, os.Getenv("HPCC_CREDS")) {
-		if fi, err := os.Stat(f); err != nil || !fi.Mode().IsRegular() { // COPY takes no others along
+		if fi, err := os.Stat(f); err != nil || !fi.Mode().IsRegular() { // COPY copies only regular files
 			continue
 		}
 		rs, err := store.ReadRegistries(f)
@@ -130,7 +130,7 @@ func secretFiles(creds string) []string {
 	return secret
 }
 
-// A deployment sends one image to a registry that creds.yaml knows by name.
+// A deployment pushes one image to a registry of creds.yaml.
 type deployment struct {
 	*deployArgs
 	to     *store.Registry
@@ -138,8 +138,7 @@ type deployment struct {
 	ref    string // reference of the image by tag; "" if nothing is pushed
 }
 
-// prepare finds the registry and asks it whether it would take the image, before
-// anything is built.
+// prepare finds the registry and checks that it accepts a push, before anything is built.
 func (d *deployment) prepare(ctx context.Context) error {
 	rs, err := store.ReadRegistries(d.creds)
 	if err != nil {
@@ -148,12 +147,12 @@ func (d *deployment) prepare(ctx context.Context) error {
 	if d.to, err = rs.Find(d.registry); err != nil {
 		e := usagef("--registry: %w", err)
 		if len(rs.Files) == 0 {
-			return e.hint("write it to ./creds.yaml or ~/.config/hpcc/creds.yaml; \"hpcc deploy --help\" shows one")
+			return e.hint("define it in ./creds.yaml or ~/.config/hpcc/creds.yaml; \"hpcc deploy --help\" shows an example")
 		}
-		return e.hint("add an entry, or take one of these; %q is this store alone", store.StaysLocal)
+		return e.hint("add an entry, or use one of these; %q is the local store", store.StaysLocal)
 	}
 	if file := rs.Exposed(); file != "" {
-		say("warning: %s holds a password, and others may read it: chmod 600 %s", file, file)
+		say("warning: %s contains a password, and other users may read it: run chmod 600 %s", file, file)
 	}
 	if slices.Contains(rs.Shadowed, d.to.Name) {
 		say("note: ./creds.yaml also has an entry %q; your own is used (--creds ./creds.yaml uses the other)", d.to.Name)
@@ -162,7 +161,7 @@ func (d *deployment) prepare(ctx context.Context) error {
 		return nil
 	}
 	if d.ref, err = d.to.Reference(d.image); err != nil {
-		return usagef("deploying %s: %w", d.image, err).hint("\"hpcc push %s REF\" sends it anywhere", d.image)
+		return usagef("deploying %s: %w", d.image, err).hint("\"hpcc push %s REF\" pushes it to any reference", d.image)
 	}
 	if d.remote, err = d.to.Remote(); err != nil {
 		return fmt.Errorf("deploying %s: %w", d.image, err)
@@ -174,7 +173,7 @@ func (d *deployment) prepare(ctx context.Context) error {
 	return nil
 }
 
-// A deployed image, for programs.
+// A deployed is the JSON object for a deployed image.
 type deployed struct {
 	Type      string `json:"type"` // "deployed"
 	Name      string `json:"name"` // in the store
@@ -182,11 +181,11 @@ type deployed struct {
 	Reference string `json:"reference"`     // by digest
 	Tag       string `json:"tag,omitempty"` // reference by tag; empty if nothing is pushed
 	Digest    string `json:"digest"`
-	Sent      int64  `json:"sent"`  // bytes that went over
-	Bytes     int64  `json:"bytes"` // of the whole image
+	Sent      int64  `json:"sent"`  // transferred bytes
+	Bytes     int64  `json:"bytes"` // size of the image
 }
 
-// send sends the image and prints where it lies.
+// send pushes the image and prints its reference.
 func (d *deployment) send(ctx context.Context, s *store.Store) error {
 	out := deployed{Type: "deployed", Name: d.image, Registry: d.to.Name, Tag: d.ref}
 	if d.ref == "" {
@@ -195,11 +194,11 @@ func (d *deployment) send(ctx context.Context, s *store.Store) error {
 			return err
 		}
 		out.Reference, out.Digest = store.ByDigest(d.image, digest), digest.String()
-		say("%s stays in this store: nothing was sent", d.image)
+		say("%s stays in the local store: nothing was pushed", d.image)
 	} else {
 		p, err := push(ctx, s, d.image, d.ref, d.remote)
 		if err != nil {
-			return (&message{err: err}).hint("the image is in the store: \"hpcc deploy -r %s %s\" sends it again", d.to.Name, d.image)
+			return (&message{err: err}).hint("the image is in the store; try again with \"hpcc deploy -r %s %s\"", d.to.Name, d.image)
 		}
 		out.Reference, out.Digest, out.Sent, out.Bytes = p.Reference, p.Digest.String(), p.Sent, p.Size
 	}

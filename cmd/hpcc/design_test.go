@@ -17,8 +17,7 @@ import (
 
 const designFile = "../../docs/design.md"
 
-// TestDesign holds docs/design.md to the code: its map of packages, its walks, and
-// its length.
+// TestDesign checks docs/design.md against the code: its map of packages, its walks and its length.
 func TestDesign(t *testing.T) {
 	page, err := os.ReadFile(designFile)
 	testenv.Check(t, err)
@@ -26,13 +25,13 @@ func TestDesign(t *testing.T) {
 	head, rest, ok := strings.Cut(string(page), begin)
 	_, tail, found := strings.Cut(rest, end)
 	if !ok || !found {
-		t.Fatalf("%s has no place for the map of packages", designFile)
+		t.Fatalf("%s has no markers for the map of packages", designFile)
 	}
 	got := head + begin + packageMap(t) + end + tail
 	if *update {
 		testenv.Check(t, os.WriteFile(designFile, []byte(got), 0o644))
 	} else if got != string(page) {
-		t.Errorf("the map in %s is not what the packages are; \"make docs\" writes it", designFile)
+		t.Errorf("the map of packages in %s is outdated; run \"make docs\"", designFile)
 	}
 	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 	if len(lines) > 400 {
@@ -56,7 +55,7 @@ func TestDesign(t *testing.T) {
 func packageMap(t *testing.T) string {
 	var b strings.Builder
 	var dirs []string
-	for dir := range floors {
+	for dir := range allowedImports {
 		dirs = append(dirs, dir)
 	}
 	slices.Sort(dirs)
@@ -89,7 +88,7 @@ func packageMap(t *testing.T) string {
 	return b.String()
 }
 
-// wrapped breaks a text into lines of at most 100 columns; indent begins those after the first.
+// wrapped breaks a text into lines of at most 100 columns. Lines after the first begin with indent.
 func wrapped(text, indent string) string {
 	var b strings.Builder
 	column := 0
@@ -107,8 +106,8 @@ func wrapped(text, indent string) string {
 	return b.String() + "\n"
 }
 
-// checkWalk holds a numbered walk to the code: at most 15 functions in at most 8
-// files; each exists, and an earlier one of the same or a higher package calls it.
+// checkWalk checks a numbered walk: it has at most 15 functions in at most 8 files. Each function
+// exists, and an earlier function of the same or a higher package calls it.
 func checkWalk(t *testing.T, walk string) {
 	steps := regexp.MustCompile("(?m)^ *([0-9]+)\\. `([a-z0-9/_]+\\.go)` `([A-Za-z.]+)`").FindAllStringSubmatch(walk, -1)
 	if len(steps) == 0 || len(steps) > 15 {
@@ -127,13 +126,13 @@ func checkWalk(t *testing.T, walk string) {
 			continue
 		}
 		short := name[strings.LastIndexByte(name, '.')+1:]
-		called := i == 0 || strings.HasPrefix(short, "parse") || short == "run" // package cmd/hpcc's action calls them
+		called := i == 0 || strings.HasPrefix(short, "parse") || short == "run" // action of cmd/hpcc calls these
 		for k := 0; k < i && !called; k++ {
 			above, here := filepath.Dir(steps[k][2]), filepath.Dir(file)
-			called = (above == here || slices.Contains(floors[above], here)) && regexp.MustCompile(`\b`+short+`\b`).MatchString(bodies[k])
+			called = (above == here || slices.Contains(allowedImports[above], here)) && regexp.MustCompile(`\b`+short+`\b`).MatchString(bodies[k])
 		}
 		if !called {
-			t.Errorf("%s. no function before it, of the same package or one above, calls %s", s[1], name)
+			t.Errorf("%s. no earlier function of the same or a higher package calls %s", s[1], name)
 		}
 	}
 	if len(files) > 8 {

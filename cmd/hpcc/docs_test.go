@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/cli.md anew")
 
-// TestDocs holds docs/cli.md to the table of the command line.
+// TestDocs checks that docs/cli.md matches the command line.
 func TestDocs(t *testing.T) {
 	const file = "../../docs/cli.md"
 	got := cliPage(app())
@@ -22,7 +22,7 @@ func TestDocs(t *testing.T) {
 		testenv.Check(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	if want, err := os.ReadFile(file); err != nil || got != string(want) {
-		t.Errorf("%s is not what the command line is (%v); \"make docs\" writes it anew", file, err)
+		t.Errorf("%s does not match the command line (%v); run \"make docs\"", file, err)
 	}
 }
 
@@ -79,8 +79,7 @@ func flagNames(f cli.Flag) string {
 	return strings.Join(names, ", ")
 }
 
-// flagUsage is what a flag means, its metavariable in code, with its default
-// and the variable that sets it.
+// flagUsage returns the usage of a flag in Markdown, with its default and its variable.
 func flagUsage(f cli.Flag) string {
 	d, ok := f.(cli.DocGenerationFlag)
 	if !ok {
@@ -99,8 +98,8 @@ func flagUsage(f cli.Flag) string {
 	return text
 }
 
-// TestBigGANPage holds docs/biggan.md to testdata/biggan: files of it, alone or side by side. Those that hpcc
-// made are held to the commands by testdata/script/script_biggan.txtar.
+// TestBigGANPage checks that docs/biggan.md shows the files of testdata/biggan, alone or side by
+// side. testdata/script/script_biggan.txtar checks the files that hpcc wrote.
 func TestBigGANPage(t *testing.T) {
 	const dir, file = "../../testdata/biggan/", "../../docs/biggan.md"
 	read := func(name string) string {
@@ -130,6 +129,6 @@ func TestBigGANPage(t *testing.T) {
 		testenv.Check(t, os.WriteFile(file, []byte(out.String()), 0o644))
 	}
 	if want, err := os.ReadFile(file); err != nil || out.String() != string(want) {
-		t.Errorf("%s is not what testdata/biggan has (%v); \"make docs\" writes it anew", file, err)
+		t.Errorf("%s does not match testdata/biggan (%v); run \"make docs\"", file, err)
 	}
 }

@@ -55,7 +55,7 @@ func (a *doctorArgs) run(ctx context.Context) error {
 			return err
 		}
 	}
-	// Work is done in tmp, or where the store would be made.
+	// Test the file system of tmp, or the one where the store would be created.
 	checks := append(probe.Checks(dir+"/tmp"), siteChecks(dir)...)
 	for _, host := range a.registries {
 		checks = append(checks, probe.Check{Name: "registry " + host, Look: func(ctx context.Context) probe.Feature { return registryFeature(ctx, host) }})
@@ -95,7 +95,7 @@ func writeFeature(w io.Writer, f probe.Feature) error {
 	return err
 }
 
-// writeFeatureJSON writes a feature for scripts: all names, always.
+// writeFeatureJSON writes a feature as a JSON object with all fields, even empty ones.
 func writeFeatureJSON(w io.Writer, f probe.Feature) error {
 	return json.NewEncoder(w).Encode(struct {
 		Type string `json:"type"`

@@ -18,8 +18,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// examined runs the real doctor in namespaces of its own, after a script has
-// made them such as the test wants. $S is an empty directory, the store's.
+// examined runs hpcc doctor in new namespaces after a script has prepared them. $S is the empty
+// directory of the store.
 func examined(t *testing.T, script string, env ...string) (features map[string]probe.Feature, status int) {
 	t.Helper()
 	needs(t, "userns")
@@ -43,26 +43,26 @@ func examined(t *testing.T, script string, env ...string) (features map[string]p
 		}
 		testenv.Check(t, dec.Decode(&f))
 		if f.Type != "feature" || f.Name == "" || f.Why == "" || (f.State != probe.OK && f.State != probe.Limited && f.State != probe.No) {
-			t.Errorf("doctor says %+v", f)
+			t.Errorf("doctor reports %+v", f)
 		}
 		features[f.Name] = f.Feature
 	}
 	return features, cmd.ProcessState.ExitCode()
 }
 
-// The doctor says of a host what its namespaces were made to lack, and nothing
-// is left in the store.
+// TestDoctor removes abilities from the namespaces of hpcc doctor. It must report each of them and
+// leave nothing in the store.
 func TestDoctor(t *testing.T) {
 	const off = "echo 0 >/proc/sys/user/max_%_namespaces"
 	needs(t, "strace")
-	refuse := func(call, err string) string { // a kernel that has only this answer to a call
+	refuse := func(call, err string) string { // every such system call fails with err
 		return `mkdir $S/../kernel; PATH=$S/../kernel:$PATH; printf '#!/bin/sh\nexec strace -f -qq -o /dev/null -e trace=` + call + ` -e inject=` + call + `:error=` + err + ` %s "$@"\n' "$(command -v hpcc)" >$S/../kernel/hpcc; chmod 755 $S/../kernel/hpcc`
 	}
 	for _, c := range []struct {
 		name, script string
 		feature      string
 		state        probe.State
-		why, help    string // parts of what it says, and of do or ask
+		why, help    string // substrings of Why, and of Do or Ask
 		status       int
 	}{
 		{"nothing lacks", "", "overlay", probe.OK, "store's file system", "", 0},
@@ -83,13 +83,13 @@ func TestDoctor(t *testing.T) {
 		{"noexec", "mount -t tmpfs -o noexec,size=4g,mode=755 t $S", "store", probe.No, "noexec", "HPCC_STORE", 0},
 		{"no attributes", "mount -t ramfs t $S", "store", probe.Limited, "no user attributes", "HPCC_STORE", 0},
 		{"no hard links", refuse("linkat", "EPERM"), "store", probe.Limited, "no hard links (operation not permitted)", "HPCC_STORE", 0},
-		{"no local storage", "mount --rbind /tmp /tmp; mount -o remount,bind,ro /tmp; mount -t tmpfs -o noexec t /dev/shm; unset TMPDIR XDG_RUNTIME_DIR", "node-local storage", probe.No, "no writable directory", "TMPDIR", 0},
+		{"no local storage", "mount --rbind /tmp /tmp; mount -o remount,bind,ro /tmp; mount -t tmpfs -o noexec t /dev/shm; unset TMPDIR XDG_RUNTIME_DIR", "node-local storage", probe.No, "no writable, executable, node-local directory", "TMPDIR", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			features, status := examined(t, c.script)
 			f, ok := features[c.feature]
 			if !ok || f.State != c.state || !strings.Contains(f.Why, c.why) || !strings.Contains(f.Do+f.Ask, c.help) {
-				t.Errorf("doctor says %+v; want %s with %q and %q", f, c.state, c.why, c.help)
+				t.Errorf("doctor reports %+v; want %s with %q and %q", f, c.state, c.why, c.help)
 			}
 			if status != c.status {
 				t.Errorf("exit status %d; want %d", status, c.status)
@@ -98,8 +98,8 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// A command that never ends costs the doctor its time limit and no more; what it
-// asks of a registry is asked only when it is named.
+// TestDoctorWaitsForNobody checks that a command that never ends delays the doctor by at most its
+// time limit, and that the doctor contacts only registries that are named.
 func TestDoctorWaitsForNobody(t *testing.T) {
 	commands := t.TempDir()
 	for name, text := range map[string]string{

@@ -2,5 +2,5 @@
 
 package main
 
-// embeddedEntry is empty where hpcc was not built by make.
+// embeddedEntry is empty in an hpcc that make did not build.
 const embeddedEntry = ""

@@ -16,7 +16,7 @@ import (
 	"hpcc/store"
 )
 
-// enterCommand is what "hpcc attach" starts on the task's node.
+// enterCommand returns the command that "hpcc attach" starts on the task's node.
 func enterCommand() *cli.Command {
 	return &cli.Command{
 		Name: "enter", Hidden: true, Usage: "run a program in the container of a task (started by hpcc attach)", ArgsUsage: "[--] [CMD [ARG...]]",
@@ -33,8 +33,8 @@ func enterCommand() *cli.Command {
 type enterArgs struct {
 	job   string
 	task  int
-	term  string   // kind of the terminal; "" for the task's own
-	argv  []string // none for a shell
+	term  string   // value of TERM; "" for the task's
+	argv  []string // empty for a shell
 	store string
 }
 
@@ -79,7 +79,7 @@ func (a *enterArgs) enter(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finding hpcc itself: %w", err)
 	}
-	// The task's own root is the image: its name may be another's by now.
+	// Use the task's root directory, because the name may refer to another image by now.
 	run := []string{"hpcc", "run", "--no-config", "--env-no-expand", "--set-env0", p.EnvFile(), "--join-pid", strconv.Itoa(p.PID), "--cd", p.Dir, "--entrypoint="}
 	if a.term != "" {
 		run = append(run, "--set-env", "TERM="+a.term)
@@ -88,7 +88,7 @@ func (a *enterArgs) enter(ctx context.Context) error {
 	return fmt.Errorf("executing hpcc again: %w", syscall.Exec(self, run, env))
 }
 
-// execLocal becomes a program of this node.
+// execLocal replaces hpcc by a program of this node.
 func execLocal(argv, env []string) error {
 	file, err := exec.LookPath(argv[0])
 	if err != nil {

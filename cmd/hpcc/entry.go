@@ -40,15 +40,15 @@ executable, 127 if it was not found.`,
 // entryArgs is the command line of "hpcc entry".
 type entryArgs struct {
 	argv    []string
-	measure string // file of the record; "" for none
-	tail    string // print the head and the end of this record, and run nothing
+	measure string // file of the record; "" to measure nothing
+	tail    string // print the start and the end of this record instead of running argv
 }
 
 func parseEntry(c *cli.Context) (*entryArgs, error) {
 	return &entryArgs{argv: c.Args().Slice(), measure: c.Generic("measure").(*fileFlag).file, tail: c.Generic("tail").(*fileFlag).file}, nil
 }
 
-// fileFlag is --flag and --flag=FILE.
+// fileFlag is the value of a flag that is given as --flag or --flag=FILE.
 type fileFlag struct{ usual, file string }
 
 func (f *fileFlag) IsBoolFlag() bool { return true }
@@ -60,7 +60,7 @@ func (f *fileFlag) Set(s string) error {
 	case "false":
 		f.file = ""
 	case "":
-		return errors.New("a file has a name")
+		return errors.New("the file name is empty")
 	}
 	return nil
 }

@@ -33,11 +33,12 @@ func entryFiles(platforms []*v1.Platform) ([][]byte, error) {
 	return out, nil
 }
 
-// maxEntryFile bounds a file of hpcc: releases have a quarter of that.
+// maxEntryFile is the maximum size of a file of hpcc, in bytes. Releases have a quarter of that.
 const maxEntryFile = 100 << 20
 
-// entryFile is the program that becomes an entry point on an architecture: that of
-// $HPCC_ENTRY_ARCH; else this one, or the release for the architecture beside it.
+// entryFile returns the program that becomes the entry point of images of an architecture. It
+// comes from $HPCC_ENTRY_ARCH, or else from this hpcc, or else from the release for the
+// architecture in the same directory.
 func entryFile(arch string) ([]byte, error) {
 	variable := "HPCC_ENTRY_" + strings.ToUpper(arch)
 	if arch == goruntime.GOARCH && os.Getenv(variable) == "" && embeddedEntry != "" {
@@ -47,17 +48,17 @@ func entryFile(arch string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding hpcc's own file: %w", err)
 	}
-	beside := filepath.Join(filepath.Dir(self), "hpcc-linux-"+arch)
-	name := cmp.Or(os.Getenv(variable), beside)
+	release := filepath.Join(filepath.Dir(self), "hpcc-linux-"+arch)
+	name := cmp.Or(os.Getenv(variable), release)
 	if arch == goruntime.GOARCH && os.Getenv(variable) == "" {
 		name = self
 	}
 	st, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, (&message{err: fmt.Errorf("--entry: found no hpcc for %s: %w", arch, err)}).hint("put the release for %s there, or set %s=FILE", arch, variable)
+		return nil, (&message{err: fmt.Errorf("--entry: found no hpcc for %s: %w", arch, err)}).hint("copy the release for %s to that path, or set %s=FILE", arch, variable)
 	}
 	if err == nil && (!st.Mode().IsRegular() || st.Size() > maxEntryFile) {
-		err = fmt.Errorf("%s: no regular file of at most %d bytes", name, maxEntryFile)
+		err = fmt.Errorf("%s: not a regular file of at most %d bytes", name, maxEntryFile)
 	}
 	var file []byte
 	if err == nil {
@@ -72,18 +73,18 @@ func entryFile(arch string) ([]byte, error) {
 	return file, nil
 }
 
-// machines are architectures of images in the words of ELF files.
-var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "ppc64le": elf.EM_PPC64}
+// elfMachines maps architectures of images to machines of ELF files.
+var elfMachines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "ppc64le": elf.EM_PPC64}
 
-// entryPart returns what an image needs of a file of hpcc: the small program that is
-// embedded in it (cmd/start), without sections; or all of a file that has none.
+// entryPart returns the part of a file of hpcc that an image needs: the small program that is
+// embedded in it (cmd/start), without sections, or the full file if it embeds no program.
 func entryPart(file []byte, arch string) ([]byte, error) {
 	f, err := elf.NewFile(bytes.NewReader(file))
 	if err != nil {
 		return nil, err
 	}
-	if f.Machine != machines[arch] || f.ByteOrder != binary.ByteOrder(binary.LittleEndian) || f.Class != elf.ELFCLASS64 {
-		return nil, fmt.Errorf("it is for %v, and not for %s", f.Machine, arch)
+	if f.Machine != elfMachines[arch] || f.ByteOrder != binary.ByteOrder(binary.LittleEndian) || f.Class != elf.ELFCLASS64 {
+		return nil, fmt.Errorf("the file is for %v, not for %s", f.Machine, arch)
 	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
@@ -98,31 +99,31 @@ func entryPart(file []byte, arch string) ([]byte, error) {
 			return file, nil
 		}
 		at += next
-		if part, err := loaded(file[at:]); err == nil {
+		if part, err := loadedPart(file[at:]); err == nil {
 			return part, nil
 		}
 	}
 }
 
-// Places in the header of an ELF file for 64 bits (elf(5)): of the section headers.
+// Offsets and sizes in the header of a 64-bit ELF file (elf(5)).
 const (
 	sectionsAt      = 40
-	sectionsCountAt = 60 // and behind it which of them has the names
+	sectionsCountAt = 60 // followed by the index of the section with the names
 	sameHeader      = 20 // e_ident, e_type and e_machine
 	elfHeader       = 64
 )
 
-// loaded is what the kernel loads of the program at the head of file.
-func loaded(file []byte) ([]byte, error) {
+// loadedPart returns the part that the kernel loads of the program at the head of file.
+func loadedPart(file []byte) ([]byte, error) {
 	if len(file) < elfHeader {
-		return nil, errors.New("the program in it is cut off")
+		return nil, errors.New("the embedded program is truncated")
 	}
 	head := bytes.Clone(file[:elfHeader])
 	binary.LittleEndian.PutUint64(head[sectionsAt:], 0)
 	binary.LittleEndian.PutUint32(head[sectionsCountAt:], 0)
 	f, err := elf.NewFile(bytes.NewReader(append(bytes.Clone(head), file[elfHeader:]...)))
 	if err != nil {
-		return nil, fmt.Errorf("the program in it: %w", err)
+		return nil, fmt.Errorf("reading the embedded program: %w", err)
 	}
 	var end uint64
 	for _, p := range f.Progs {
@@ -131,7 +132,7 @@ func loaded(file []byte) ([]byte, error) {
 		}
 	}
 	if end < elfHeader || end > uint64(len(file)) {
-		return nil, errors.New("the program in it is cut off")
+		return nil, errors.New("the embedded program is truncated")
 	}
 	return append(head, file[elfHeader:end]...), nil
 }

@@ -21,7 +21,7 @@ import (
 	"hpcc/store"
 )
 
-// condaFlags are the flags of builds from an export.
+// condaFlags are the flags of a build from a conda or pip export.
 func condaFlags() []cli.Flag {
 	return slices.Concat(inSection(condaSection,
 		&cli.StringFlag{Name: "conda", Usage: "install the packages of `EXPORT`, any export of conda or pip"},
@@ -59,34 +59,34 @@ func parseConda(c *cli.Context) (*build.CondaOptions, error) {
 	if o.File == "" && o.Live == "" {
 		for _, name := range []string{"channel", "channel-priority", "from", "prefix", "lock", "dry-run", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
 			if c.IsSet(name) {
-				return nil, usagef("--%s needs an export", name).hint("name one with --conda FILE")
+				return nil, usagef("--%s needs an export", name).hint("name an export with --conda FILE")
 			}
 		}
 		return nil, nil
 	}
 	switch p := c.String("channel-priority"); {
 	case o.File != "" && o.Live != "":
-		return nil, usagef("--conda and --conda-prefix: each is an environment of its own").hint("name one of them")
+		return nil, usagef("--conda and --conda-prefix contradict each other").hint("leave out one of them")
 	case p != "strict" && p != "flexible":
-		return nil, usagef("--channel-priority %q: known are strict and flexible", p).hint("leave it out, or write --channel-priority flexible")
+		return nil, usagef("--channel-priority %q is not strict or flexible", p).hint("leave it out, or write --channel-priority flexible")
 	case c.Bool("dry-run") && c.String("lock") != "":
-		return nil, usagef("--lock and --dry-run: a lock file says what was fetched").hint("leave out one of them")
+		return nil, usagef("--lock cannot be used with --dry-run, which installs nothing").hint("leave out one of them")
 	case o.Indexes.NoIndex && c.IsSet("index-url"):
 		return nil, usagef("--no-index and --index-url contradict each other").hint("leave out one of them")
 	}
 	if o.File != "" {
 		if _, err := os.Stat(o.File); errors.Is(err, fs.ErrNotExist) {
-			return nil, (&message{err: fmt.Errorf("export %s: no such file", o.File)}).hint("where the environment is, \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\" writes one")
+			return nil, (&message{err: fmt.Errorf("export %s: no such file", o.File)}).hint("on the machine of the environment, run \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\"")
 		}
 	}
 	if f := c.String("lock"); f != "" {
-		return o, directoryOf(f)
+		return o, checkDirectory(f)
 	}
 	return o, nil
 }
 
-// directoryOf refuses the name of a file in a directory that is not there.
-func directoryOf(file string) error {
+// checkDirectory refuses the name of a file in a missing directory.
+func checkDirectory(file string) error {
 	dir := filepath.Dir(file)
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
 		return usagef("writing %q: directory %q does not exist", file, dir).hint("mkdir -p %s", dir)
@@ -94,7 +94,7 @@ func directoryOf(file string) error {
 	return nil
 }
 
-// environment reports what was done with the packages of an export.
+// environment reports how the packages of an export were installed.
 func (t *steps) environment(env *build.Environment) {
 	for _, n := range env.Notes {
 		t.note(n)
@@ -102,8 +102,7 @@ func (t *steps) environment(env *build.Environment) {
 	t.moves(env.Moves)
 }
 
-// moves prints a row for each package that is not as the export has it, what
-// was lost first.
+// moves prints a row for each package that differs from the export, lost packages first.
 func (t *steps) moves(list []conda.Move) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,13 +140,13 @@ func (t *steps) moves(list []conda.Move) {
 	}
 }
 
-// printDownloads prints a table, or an object a line, and to people the sums.
+// printDownloads prints the downloads as a table or as JSON objects, and a note with the sums.
 func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool) error {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	head, column := "", ""
-	platform := strings.TrimSpace(t.platform) // "" where there is but one
+	platform := strings.TrimSpace(t.platform) // "" for a single platform
 	if platform != "" {
 		head, column = "PLATFORM\t", platform+"\t"
 	}
@@ -180,13 +179,13 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 	}
 	text := fmt.Sprintf("%s%d of %d packages would be fetched: %s of %s", t.platform, len(list)-cached, len(list), size(all-here), size(all))
 	if unknown > 0 {
-		text += fmt.Sprintf(", and %d whose size no index says", unknown)
+		text += fmt.Sprintf(", and %d of unknown size", unknown)
 	}
 	t.note(text)
 	return w.Flush()
 }
 
-// writeLock writes the lock file of an environment on all its platforms.
+// writeLock writes the lock file of an environment for all platforms.
 func (b *builder) writeLock(locks []exports.Locked) error {
 	source := filepath.Base(b.conda.File + b.conda.Live)
 	var hidden []string
@@ -199,12 +198,12 @@ func (b *builder) writeLock(locks []exports.Locked) error {
 	}
 	slices.Sort(hidden)
 	if hidden = slices.Compact(hidden); len(hidden) > 0 {
-		b.steps.note(fmt.Sprintf("%s: the addresses of %d packages had credentials, which are left out: put variables in their place, such as $TOKEN: %s", b.lock, len(hidden), strings.Join(hidden, " ")))
+		b.steps.note(fmt.Sprintf("%s: the addresses of %d packages had credentials, which are left out: add variables such as $TOKEN: %s", b.lock, len(hidden), strings.Join(hidden, " ")))
 	}
 	return nil
 }
 
-// dash stands for an empty cell of a table.
+// dash returns s, or "-" for an empty cell of a table.
 func dash(s string) string {
 	if s == "" {
 		return "-"

@@ -30,7 +30,7 @@ const (
 	exitSignal  = 128 // plus the number of the signal that ended hpcc, as in shells
 )
 
-// A message is an error with what the user should do next.
+// A message is an error with a hint for the user and an exit status.
 type message struct {
 	err    error
 	advice string
@@ -50,7 +50,7 @@ func usagef(format string, args ...any) *message {
 	return &message{err: fmt.Errorf(format, args...), status: exitUsage}
 }
 
-// usageError is called by the parser of flags.
+// usageError turns an error of the flag parser into a message. The parser calls it.
 func usageError(c *cli.Context, err error, _ bool) error {
 	if err := interruptedFlag(c); err != nil {
 		return err
@@ -62,29 +62,29 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	if c != nil && c.Command != nil && c.Command.Name != "" && c.Command.Name != "hpcc" {
 		name += " " + c.Command.Name
 	}
-	if m := notRead().FindStringSubmatch(err.Error()); m != nil { // in the words of package flag
+	if m := wrongType().FindStringSubmatch(err.Error()); m != nil {
 		if isDuration(c, m[2]) {
 			return usagef("--%s %s: not a duration (for example 90s, 30m, 168h)", m[2], m[1]).hint("%q shows the flags", name+" --help")
 		}
 		return usagef("--%s %s: not a whole number", m[2], m[1]).hint("%q shows the flags", name+" --help")
 	}
-	if m := refused().FindStringSubmatch(err.Error()); m != nil {
+	if m := wrongValue().FindStringSubmatch(err.Error()); m != nil {
 		return usagef("--%s: %s", m[1], m[2]).hint("%q shows the flags", name+" --help")
 	}
 	return usagef("%w", err).hint("%q shows the flags", name+" --help")
 }
 
-// refused matches the error of package flag around that of a flag's own type.
-var refused = sync.OnceValue(func() *regexp.Regexp {
+// wrongValue matches the error of package flag that wraps the error of a flag's own type.
+var wrongValue = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?s)^invalid (?:boolean )?value ".*?" for (?:flag )?-([\w-]+): (.*)$`)
 })
 
-// notRead matches the error of package flag for a value of the wrong type.
-var notRead = sync.OnceValue(func() *regexp.Regexp {
+// wrongType matches the error of package flag for a value of the wrong type.
+var wrongType = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^invalid value (".*") for flag -([a-z-]+): parse error$`)
 })
 
-// isDuration says whether a command's flag takes a time.
+// isDuration reports whether a flag of the command takes a duration.
 func isDuration(c *cli.Context, flag string) bool {
 	return c != nil && c.Command != nil && slices.ContainsFunc(c.Command.Flags, func(f cli.Flag) bool {
 		_, is := f.(*cli.DurationFlag)
@@ -92,18 +92,18 @@ func isDuration(c *cli.Context, flag string) bool {
 	})
 }
 
-// onDisk says, of an error that a full disk made, which one that is: a file
-// system is known by a directory on it.
-func onDisk(err error, dir string) error {
+// fullDiskHint adds a hint to an error that a full disk or quota caused. dir is a directory
+// on that file system.
+func fullDiskHint(err error, dir string) error {
 	if (!errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT)) || strings.Contains(err.Error(), "free space") {
 		return err
 	}
-	return (&message{err: err}).hint("free space on the file system of %s, or name a place on another; \"hpcc doctor\" shows what is left of the store's", dir)
+	return (&message{err: err}).hint("free space on the file system of %s, or use a directory on another one; \"hpcc doctor\" shows the free space of the store", dir)
 }
 
-// onReadOnly gives advice to an error that came from writing below a directory
-// that the user cannot write to.
-func onReadOnly(err error, dir, advice string) error {
+// readOnlyHint adds advice to an error that came from writing below dir, if the user cannot
+// write there.
+func readOnlyHint(err error, dir, advice string) error {
 	var pe *fs.PathError
 	if !errors.As(err, &pe) || !strings.HasPrefix(pe.Path, dir+"/") || (!errors.Is(err, syscall.EROFS) && !errors.Is(err, fs.ErrPermission)) {
 		return err
@@ -111,8 +111,8 @@ func onReadOnly(err error, dir, advice string) error {
 	return (&message{err: err}).hint("%s", advice)
 }
 
-// tellError says what went wrong, what to do next, and returns the exit status.
-func tellError(err error) int {
+// printError prints an error and its hint to standard error, and returns the exit status.
+func printError(err error) int {
 	if err == nil {
 		return 0
 	}
@@ -125,37 +125,36 @@ func tellError(err error) int {
 	if advice != "" {
 		text += fmt.Sprintf("hpcc: hint: %s\n", usertext.Printable(advice))
 	}
-	fmt.Fprint(os.Stderr, text) // in one piece: many tasks may write to one file
+	fmt.Fprint(os.Stderr, text) // a single write, because many tasks may share one file
 	return code
 }
 
-// A stopped is the error of a command that a signal ended.
-type stopped struct {
-	err   error // for people
-	cause error // a [context.Canceled]; it may name the signal
+// A canceledError is the error of a command that a signal ended.
+type canceledError struct {
+	err   error // the text
+	cause error // a [context.Canceled], which may name the signal
 }
 
-func (s *stopped) Error() string   { return s.err.Error() }
-func (s *stopped) Unwrap() []error { return []error{s.err, s.cause} }
+func (e *canceledError) Error() string   { return e.err.Error() }
+func (e *canceledError) Unwrap() []error { return []error{e.err, e.cause} }
 
-// withSignal adds to the error of a cancelled command the signal that cancelled it.
+// withSignal adds the signal to the error of a command that the signal cancelled.
 func withSignal(ctx context.Context, err error) error {
 	if ctx.Err() == nil || !errors.Is(err, context.Canceled) {
 		return err
 	}
-	return &stopped{err, context.Cause(ctx)}
+	return &canceledError{err, context.Cause(ctx)}
 }
 
-// exitStatus ends hpcc with a program's status, without a word of its own.
+// exitStatus is an error that ends hpcc with the status of a program and prints nothing.
 type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// adviceFor maps an error to what to do next and to the exit status: the only
-// place that knows either.
+// adviceFor maps an error to a hint and an exit status. No other function does.
 func adviceFor(err error) (advice string, status int) {
 	var signal wait.Interrupted
-	switch { // the user knows why
+	switch { // the user caused these, and needs no hint
 	case errors.As(err, &signal):
 		return "", exitSignal + int(signal.Signal)
 	case errors.Is(err, context.Canceled):
@@ -179,7 +178,7 @@ func adviceFor(err error) (advice string, status int) {
 		}
 	}
 	switch limit := usertext.LimitAdvice(err); {
-	case limit != "": // the cause of what else is advised, and not the command line's fault
+	case limit != "": // a resource limit is the cause, so neither the usage nor other advice applies
 		advice = limit
 		if status == exitUsage {
 			status = exitFailure
@@ -192,7 +191,7 @@ func adviceFor(err error) (advice string, status int) {
 	case errors.As(err, &damaged):
 		advice = cureFor(damaged)
 	case errors.As(err, &name):
-		advice = name.Cure + " makes it again"
+		advice = name.Cure + " creates it again"
 	case errors.As(err, &local):
 		advice = fmt.Sprintf("%q, or %q, sends it", "hpcc deploy -r NAME "+local.Name, "hpcc push "+local.Name+" REF")
 	case errors.As(err, &ns):
@@ -201,13 +200,13 @@ func adviceFor(err error) (advice string, status int) {
 	return advice, status
 }
 
-// cureFor says how a damaged blob is replaced.
+// cureFor returns a hint how to replace a damaged blob.
 func cureFor(e *store.DamagedError) string {
 	switch {
 	case len(e.Cures) == 0:
-		return "repeat what made it: the same hpcc build, load or pull; a layout or archive has to be copied again"
+		return "repeat the hpcc build, load or pull that created it; copy a layout or archive again"
 	case len(e.Cures) == 1:
 		return e.Cures[0] + " replaces it; hpcc gc --verify checks everything else"
 	}
-	return "each of these replaces it: " + strings.Join(e.Cures, "; ") + "; hpcc gc --verify checks everything else"
+	return "any of these commands replaces it: " + strings.Join(e.Cures, "; ") + "; hpcc gc --verify checks everything else"
 }

@@ -18,16 +18,16 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// faults are what a file system of some kind answers: system calls, as strace
-// names them, and an error from the N-th call of a thread on. N 0 is always.
+// faults describe a file system that fails: the system calls, as strace names them, and the error
+// that they return from the N-th call of a thread on. N 0 means every call.
 type faults struct {
 	calls, err string
 	from       int
-	once       bool // only that call
+	once       bool // fail only the N-th call
 }
 
-// under runs hpcc on such a file system. met are the calls that were answered
-// so, in strace's words: descriptors have their paths in angle brackets.
+// under runs hpcc on such a file system. met are the calls that failed, as strace prints them:
+// with the paths of descriptors in angle brackets.
 func (f faults) under(t *testing.T, env []string, args ...string) (out string, status int, met []string) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "log")
@@ -59,9 +59,9 @@ func (f faults) under(t *testing.T, env []string, args ...string) (out string, s
 	return text.String(), cmd.ProcessState.ExitCode(), met
 }
 
-// half lists what must not be in a store, whatever happened: files and trees that are
-// not whole, and work that nobody does.
-func half(store string) (found []string) {
+// debris lists files that must never be in a store: incomplete files and trees, and temporary files
+// that no process uses.
+func debris(store string) (found []string) {
 	temps, _ := filepath.Glob(filepath.Join(store, "tmp", "*"))
 	hidden, _ := filepath.Glob(filepath.Join(store, ".*"))
 	found = append(temps, hidden...)
@@ -94,9 +94,9 @@ func copyOf(t *testing.T, from, to string) {
 	}
 }
 
-// Whatever write the user's quota refuses, at once or as network file systems do
-// when a file is synced or closed: the error says so, nothing half-made has a
-// name, and when there is room again the same command works.
+// TestQuota lets each write of a command exceed the user's quota, at once or, as on network file
+// systems, when a file is synced or closed. The error must name the quota, and the command must
+// leave no incomplete files and work when there is space again.
 func TestQuota(t *testing.T) {
 	testenv.Slow(t)
 	needs(t, "busybox", "userns", "strace")
@@ -126,13 +126,13 @@ func TestQuota(t *testing.T) {
 					for _, a := range c.args {
 						args = append(args, strings.ReplaceAll(a, "S/", store+"/"))
 					}
-					f := faults{calls: call, err: "EDQUOT", from: n, once: call == "write"} // not all: messages are written too
+					f := faults{calls: call, err: "EDQUOT", from: n, once: call == "write"} // only once, because hpcc writes messages too
 					out, status, met := f.under(t, env, args...)
 					if len(met) == 0 {
 						break
 					}
 					if call == "write" && slices.ContainsFunc(met, func(m string) bool { return !strings.Contains(m, "<"+store+"/") }) {
-						continue // to a pipe or a connection, or of a message
+						continue // a write to a pipe or connection, or of a message
 					}
 					if status != 0 {
 						failed++
@@ -140,17 +140,17 @@ func TestQuota(t *testing.T) {
 							t.Errorf("call %d: status %d: %s", n, status, out)
 						}
 					}
-					if found := half(store); len(found) > 0 {
+					if found := debris(store); len(found) > 0 {
 						t.Errorf("call %d, %q: left %v", n, out, found)
 					}
 					cmd := hpcc(args...)
 					cmd.Env = append(os.Environ(), env...)
 					if again, err := cmd.CombinedOutput(); err != nil && status != 0 {
-						t.Errorf("call %d, %q: with room again: %v: %s", n, out, err, again)
+						t.Errorf("call %d, %q: with space again: %v: %s", n, out, err, again)
 					}
 				}
 				if failed == 0 {
-					t.Errorf("no %s failed the command: the test does not test", call)
+					t.Errorf("no %s failed the command, so the test is void", call)
 				}
 				t.Logf("failed %d times", failed)
 			})
@@ -158,8 +158,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// On a file system that has no hard links, or not these, a file is copied, as
-// its owner, mode and time are.
+// TestNoHardLinks checks that a file is copied with owner, mode and time if the file system refuses
+// a hard link.
 func TestNoHardLinks(t *testing.T) {
 	needs(t, "busybox", "userns", "strace")
 	store, _ := many(t)
@@ -175,16 +175,16 @@ tar cf root.tar -C r --owner=7 --group=8 a b && hpcc load root.tar linked >/dev/
 		fresh := filepath.Join(t.TempDir(), "store")
 		for _, args := range [][]string{
 			{"unpack", "linked", filepath.Join(dir, errno)},
-			{"load", "--store", fresh, filepath.Join(dir, "root.tar"), "linked"}, // a new store: its version is linked too
+			{"load", "--store", fresh, filepath.Join(dir, "root.tar"), "linked"}, // a new store also links its version file
 		} {
 			out, status, met := faults{calls: "linkat", err: errno}.under(t, nil, args...)
-			if status != 0 || len(met) == 0 || !strings.Contains(out, "copied 2 files in place of hard links, which the file system does not have") {
+			if status != 0 || len(met) == 0 || !strings.Contains(out, "copied 2 files in place of hard links, which the file system does not support") {
 				t.Errorf("%s, hpcc %v: status %d, met %v: %s", errno, args, status, met, out)
 			}
 		}
 		trees, _ := filepath.Glob(filepath.Join(fresh, "trees", "*"))
-		if len(trees) != 1 || len(half(fresh)) > 0 {
-			t.Fatalf("%s: trees %v; left %v", errno, trees, half(fresh))
+		if len(trees) != 1 || len(debris(fresh)) > 0 {
+			t.Fatalf("%s: trees %v; left %v", errno, trees, debris(fresh))
 		}
 		for _, tree := range []string{filepath.Join(dir, errno), trees[0]} {
 			see := `cd "$1"; stat -c '%n %h %a %Y' a/one b/two; cmp a/one b/two; readlink b/link2; stat -c '%Y' a/link b/link2 | uniq | wc -l`
@@ -197,12 +197,12 @@ tar cf root.tar -C r --owner=7 --group=8 a b && hpcc load root.tar linked >/dev/
 			}
 		}
 	}
-	if found := half(store); len(found) > 0 {
+	if found := debris(store); len(found) > 0 {
 		t.Errorf("left %v", found)
 	}
 }
 
-// ownerNote is the owner that a tree notes of a file, where its file system can.
+// ownerNote returns the owner that a tree records for a file, if its file system supports that.
 func ownerNote(t *testing.T, tree, name string) string {
 	t.Helper()
 	b := make([]byte, 100)
@@ -213,7 +213,7 @@ func ownerNote(t *testing.T, tree, name string) string {
 	return string(b[:max(0, n)])
 }
 
-// On a file system without symbolic links there can be no image: the error says why.
+// TestNoSymbolicLinks checks the error on a file system without symbolic links.
 func TestNoSymbolicLinks(t *testing.T) {
 	needs(t, "busybox", "userns", "strace")
 	many(t)
@@ -227,8 +227,8 @@ func TestNoSymbolicLinks(t *testing.T) {
 	}
 }
 
-// inNamespaces runs a script as root of namespaces of its own. FAULT in what it
-// says is a failure.
+// inNamespaces runs a script as root of new namespaces. The test fails if the output contains
+// FAULT.
 func inNamespaces(t *testing.T, script string, env ...string) string {
 	t.Helper()
 	cmd := exec.Command("unshare", "-Urm", "sh", "-ec", script)
@@ -241,8 +241,8 @@ func inNamespaces(t *testing.T, script string, env ...string) string {
 	return string(out)
 }
 
-// A store on a file system without extended attributes (ramfs): a build works on
-// copies, as an overlay there cannot replace a directory, and says what is lost.
+// TestNoAttributes puts the store on a file system without extended attributes (ramfs). A build
+// works on copies, because an overlay cannot replace a directory there, and warns about losses.
 func TestNoAttributes(t *testing.T) {
 	needs(t, "busybox", "userns")
 	many(t)
@@ -257,16 +257,16 @@ hpcc gc
 [ -z "$(ls ram/store/tmp)" ] || echo FAULT left: $(ls ram/store/tmp)
 `)
 	if strings.Contains(out, "warning") {
-		t.Errorf("nothing is lost where notes stand in a file, and yet: %s", out)
+		t.Errorf("owners in a file of notes are not lost, but the output is: %s", out)
 	}
 	if !strings.Contains(out, "\nnew\ntwo\nx\n") {
-		t.Errorf("the image is not as it should be: %s", out)
+		t.Errorf("the image is wrong: %s", out)
 	}
 }
 
-// What is in a read-only store can be listed, shown, run, unpacked and saved;
-// what would change it says that it cannot, and where else it could. A store that
-// is not there is empty for those who only ask, and is not made.
+// TestReadOnlyStore checks that images of a read-only store can be listed, shown, run, unpacked and
+// saved. Commands that change the store must fail with a hint. Commands that read a missing store
+// find it empty and do not create it.
 func TestReadOnlyStore(t *testing.T) {
 	needs(t, "busybox", "userns")
 	top := t.TempDir()
@@ -298,7 +298,7 @@ cannot submit --to local --wait base -- true; grep -q 'jobs keep their records' 
 	})
 	t.Run("without", func(t *testing.T) {
 		inNamespaces(t, strings.ReplaceAll(script, "$1", "flat")+`
-cannot run base -- true; grep -q -e '--stage unpacks it' $OUT/said || echo "FAULT run: $(cat $OUT/said)"
+cannot run base -- true; grep -q -e 'with --stage' $OUT/said || echo "FAULT run: $(cat $OUT/said)"
 `, "TOP="+top, "OUT="+t.TempDir(), "REF="+ref)
 	})
 	t.Run("not there", func(t *testing.T) {
@@ -318,8 +318,8 @@ done
 	})
 }
 
-// A name that is not an image's but a layout's in the current directory needs no
-// store; an image of that name comes first.
+// TestUnpackNameOfLayout checks that the name of a layout in the current directory needs no store,
+// and that an image of that name has priority.
 func TestUnpackNameOfLayout(t *testing.T) {
 	needs(t, "busybox", "userns")
 	store, _ := many(t)
@@ -341,7 +341,7 @@ func TestUnpackNameOfLayout(t *testing.T) {
 		t.Errorf("the tree holds %q, %v", b, err)
 	}
 	if exists(none) {
-		t.Errorf("a store was made")
+		t.Errorf("the command created a store")
 	}
 	other := exec.Command("sh", "-ec", "mkdir r && echo mine >r/mine && tar cf mine.tar -C r mine")
 	other.Dir = dir

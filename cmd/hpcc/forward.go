@@ -35,8 +35,7 @@ func forwardCommand() *cli.Command {
 	return &cli.Command{
 		Name: "forward", Usage: "forward a port of a task's node to this machine", ArgsUsage: forwardUsage,
 		Description: `Forwards a local port to a port of the node on which a task runs, through the scheduler or ssh.
-Waits until the task runs, and ends with it. "tensorboard", "jupyter" and the names of --port
-stand for their port.
+Waits until the task runs, and ends with it. NAME is "tensorboard", "jupyter" or a name of --port.
 
    hpcc forward main 8888
    hpcc forward main.3 jupyter
@@ -63,39 +62,39 @@ func viaFlag() cli.Flag {
 
 // A forwarding is the second argument of "hpcc forward".
 type forwarding struct {
-	port   int    // of the node; 0: that of service
-	name   string // tensorboard, jupyter; "" where the port is given
-	local  int    // port here; -1: the same, where nobody has it
-	socket string // path; "" for a port
+	port   int    // on the node; 0 for the port of the service
+	name   string // of the service, such as jupyter; "" if the port is given
+	local  int    // local port; 0 for any free port, -1 for the same port as on the node
+	socket string // path of the local socket; "" for a port
 }
 
 func parseForwarding(arg string) (f forwarding, err error) {
 	f.local = -1
-	here, there, both := strings.Cut(arg, ":")
+	local, remote, both := strings.Cut(arg, ":")
 	if i := strings.LastIndexByte(arg, ':'); strings.Contains(arg, "/") && i >= 0 {
-		here, there = arg[:i], arg[i+1:]
+		local, remote = arg[:i], arg[i+1:]
 	}
 	switch {
 	case !both:
-		there = here
-	case strings.Contains(here, "/"):
-		f.socket = here
-	case here == "0":
+		remote = local
+	case strings.Contains(local, "/"):
+		f.socket = local
+	case local == "0":
 		f.local = 0
 	default:
-		if f.local, err = parsePort(here); err != nil {
+		if f.local, err = parsePort(local); err != nil {
 			return f, err
 		}
 	}
-	if _, err := job.ParsePort(there + "=1"); err == nil { // a name, as --port has them
-		f.name = there
+	if _, err := job.ParsePort(remote + "=1"); err == nil { // a valid name for --port
+		f.name = remote
 		return f, nil
 	}
-	f.port, err = parsePort(there)
+	f.port, err = parsePort(remote)
 	return f, err
 }
 
-// resolve finds the number of a port that the job has a name for.
+// resolve replaces the name of a port of the job by its number.
 func (f *forwarding) resolve(j *job.Job) error {
 	if n := j.PortOf(f.name); n > 0 {
 		f.port, f.name = n, ""
@@ -107,13 +106,13 @@ func (f *forwarding) resolve(j *job.Job) error {
 	for _, p := range j.Pod.Ports {
 		names = p.Name + ", " + names
 	}
-	return usagef("%q is not a port", f.name).hint("a number from 1 to 65535, %s; LOCAL:PORT for another port here", names)
+	return usagef("%q is not a port", f.name).hint("use a number from 1 to 65535, %s; or LOCAL:PORT for another local port", names)
 }
 
 func parsePort(arg string) (int, error) {
 	n, err := strconv.Atoi(arg)
 	if err != nil || n < 1 || n > 65535 {
-		return 0, usagef("%q is not a port", arg).hint("a number from 1 to 65535, tensorboard or jupyter; LOCAL:PORT for another port here")
+		return 0, usagef("%q is not a port", arg).hint("use a number from 1 to 65535, tensorboard or jupyter; or LOCAL:PORT for another local port")
 	}
 	return n, nil
 }
@@ -122,7 +121,7 @@ type forwardArgs struct {
 	task       string // JOB[.TASK]
 	arg        string // PORT, NAME or LOCAL:PORT, as given
 	f          forwarding
-	print      bool // the line of ssh, and nothing else
+	print      bool // only print the ssh command
 	open, json bool
 	as         int // port on the laptop, with asSet
 	asSet      bool
@@ -141,7 +140,7 @@ func parseForward(c *cli.Context) (*forwardArgs, error) {
 	a := &forwardArgs{task: args[0], arg: args[1], f: f, print: c.Bool("print"), open: c.Bool("open"), json: c.Bool("json"), as: c.Int("as"), asSet: c.IsSet("as"),
 		via: c.String("via"), store: c.String("store")}
 	if a.open && (f.socket != "" || a.print) {
-		return nil, usagef("--open is for a port: a socket is its owner's alone")
+		return nil, usagef("--open is for ports: only the owner can connect to a socket")
 	}
 	return a, nil
 }
@@ -169,9 +168,9 @@ func (a *forwardArgs) run(ctx context.Context) error {
 	if a.print {
 		return a.printLine(program, s.Dir())
 	}
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 		var stop func()
-		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP) // the ssh that began this has gone
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP) // the ssh session has ended
 		defer stop()
 	}
 	t, err := sub.Running(ctx, s.Jobs(), index, sayLine)
@@ -181,8 +180,8 @@ func (a *forwardArgs) run(ctx context.Context) error {
 	service := &dispatch.Service{Port: f.port}
 	if f.name != "" {
 		service, err = sub.Service(s.Jobs(), t, f.name)
-		for err == nil && service.URL == "" && time.Since(t.Start) < addressPatience && ctx.Err() == nil {
-			time.Sleep(goesOn / 4)
+		for err == nil && service.URL == "" && time.Since(t.Start) < addressTimeout && ctx.Err() == nil {
+			time.Sleep(checkInterval / 4)
 			service, err = sub.Service(s.Jobs(), t, f.name)
 		}
 		if err != nil {
@@ -198,7 +197,7 @@ func (a *forwardArgs) run(ctx context.Context) error {
 	}
 	defer tunnel.Close()
 	if sub.Target.Pods() && !a.open {
-		say("warning: %s brings the port by a port of this machine that every user of it can connect to", tunnel.Way)
+		say("warning: %s listens on a port of this machine that every local user can connect to", tunnel.Way)
 	}
 	l, err := f.listen(service.Port)
 	if err != nil {
@@ -208,15 +207,15 @@ func (a *forwardArgs) run(ctx context.Context) error {
 	if err := a.announce(l, sub, t, service, tunnel); err != nil {
 		return err
 	}
-	looked := 0
-	goes := func() bool {
-		looked++
-		return sub.Goes(ctx, s.Jobs(), t, looked%asks == 0 && !tunnel.Ends)
+	checks := 0
+	runs := func() bool {
+		checks++
+		return sub.Goes(ctx, s.Jobs(), t, checks%askEvery == 0 && !tunnel.Ends)
 	}
-	return carry(ctx, l, &guard{open: a.open}, tunnel, goes, fmt.Sprintf("port %d of %s", service.Port, t.Host))
+	return carry(ctx, l, &guard{open: a.open}, tunnel, runs, fmt.Sprintf("port %d of %s", service.Port, t.Host))
 }
 
-// sayLine prints a message of a package.
+// sayLine prints a message that another package composed.
 func sayLine(text string) { say("%s", text) }
 
 // quietly drops an error that Ctrl-C caused.
@@ -227,7 +226,7 @@ func quietly(ctx context.Context, err error) error {
 	return err
 }
 
-// listen takes the port here that was asked for, or one that is free; or makes the socket.
+// listen listens on the socket, on the requested local port, or on a free one if that is taken.
 func (f *forwarding) listen(port int) (net.Listener, error) {
 	if f.socket != "" {
 		l, err := listenSocket(f.socket)
@@ -243,7 +242,7 @@ func (f *forwarding) listen(port int) (net.Listener, error) {
 	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES) {
 		why := err
 		if l, err = net.Listen("tcp", "127.0.0.1:0"); err == nil {
-			say("port %d here cannot be had (%v); taking port %d", port, errors.Unwrap(errors.Unwrap(why)), l.Addr().(*net.TCPAddr).Port)
+			say("local port %d is not available (%v); using port %d", port, errors.Unwrap(errors.Unwrap(why)), l.Addr().(*net.TCPAddr).Port)
 		}
 	}
 	if err != nil {
@@ -262,7 +261,7 @@ func (a *forwardArgs) announce(l net.Listener, sub *dispatch.Submission, t *job.
 	_, port, _ := net.SplitHostPort(at)
 	url := service.At(at)
 	ssh := fmt.Sprintf("ssh -N -L %s:%s %s", port, here, login())
-	say("port %d of %s, where task %d of job %s runs, is here: %s (by way of %s); Ctrl-C ends that", service.Port, t.Host, t.Index, sub.ID, here, tunnel.Way)
+	say("forwarding %s to port %d of %s for task %d of job %s (via %s); Ctrl-C ends it", here, service.Port, t.Host, t.Index, sub.ID, tunnel.Way)
 	if !a.asSet {
 		say("from a laptop: %s", ssh)
 	}
@@ -280,21 +279,22 @@ func (a *forwardArgs) announce(l net.Listener, sub *dispatch.Submission, t *job.
 	return err
 }
 
-// addressPatience is how long after its start a task's program may take to report its address.
-const addressPatience = 20 * time.Second
+// addressTimeout is the time after its start in which a task's program should report its address.
+const addressTimeout = 20 * time.Second
 
-// goesOn is the interval at which a forwarding checks that its task still runs. Every asks
-// checks, it asks the scheduler.
+// checkInterval is the interval between checks that the task still runs. Every askEvery checks,
+// hpcc asks the scheduler.
 const (
-	goesOn = 2 * time.Second
-	asks   = 8
+	checkInterval = 2 * time.Second
+	askEvery      = 8
 )
 
-// carry carries connections until the task has ended, or the user ends it.
-func carry(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel, goes func() bool, what string) error {
+// carry serves connections until the task has ended or the user ends hpcc. runs reports whether
+// the task still runs, and remote names the forwarded port.
+func carry(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel, runs func() bool, remote string) error {
 	problem := make(chan error, 1)
-	go func() { problem <- accept(ctx, l, g, tunnel, what) }()
-	look := time.NewTicker(goesOn)
+	go func() { problem <- accept(ctx, l, g, tunnel, remote) }()
+	look := time.NewTicker(checkInterval)
 	defer look.Stop()
 	for {
 		select {
@@ -303,13 +303,13 @@ func carry(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel,
 		case err := <-problem:
 			return fmt.Errorf("listening on this machine: %w", err)
 		case <-tunnel.Ended():
-			if goesStill(ctx, goes) {
-				return (&message{err: fmt.Errorf("the way to %s broke off: %s", what, cmp.Or(tunnel.Messages(), "its command ended"))}).hint(`"hpcc forward" again makes another`)
+			if stillRuns(ctx, runs) {
+				return (&message{err: fmt.Errorf("lost the connection to %s: %s", remote, cmp.Or(tunnel.Messages(), "its command ended"))}).hint(`run "hpcc forward" again`)
 			}
 			say("the task has ended")
 			return nil
 		case <-look.C:
-			if !goes() {
+			if !runs() {
 				say("the task has ended")
 				return nil
 			}
@@ -317,22 +317,23 @@ func carry(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel,
 	}
 }
 
-// goesStill reports whether a task still runs. A task that a scheduler ended gets time to record that.
-func goesStill(ctx context.Context, goes func() bool) bool {
+// stillRuns reports whether a task still runs. It leaves a task that a scheduler ended some time
+// to record its end.
+func stillRuns(ctx context.Context, runs func() bool) bool {
 	for range 4 {
-		if !goes() {
+		if !runs() {
 			return false
 		}
-		if pause(ctx, goesOn/2) != nil {
+		if pause(ctx, checkInterval/2) != nil {
 			return false
 		}
 	}
-	return goes()
+	return runs()
 }
 
-// printLine prints a command for a laptop, which logs in to this machine, forwards, and brings
-// the port to the laptop. Between the two lies a socket, which no other user can take or use.
-// dir is the store's.
+// printLine prints an ssh command for a laptop. It runs hpcc forward on this machine and forwards
+// the port to the laptop, through a socket that no other user can take or use. dir is the
+// directory of the store.
 func (a *forwardArgs) printLine(program, dir string) error {
 	f, port := &a.f, a.f.port
 	if f.name != "" {
@@ -355,13 +356,13 @@ func (a *forwardArgs) printLine(program, dir string) error {
 	if a.via != "" {
 		w = append(w, "--via", a.via)
 	}
-	// With a terminal, the end of ssh is heard there.
+	// A terminal (-tt) makes the remote command end with ssh.
 	_, err = fmt.Println(shellword.Join([]string{"ssh", "-tt", "-L", fmt.Sprintf("%d:%s", port, socket), login(), shellword.Join(append(w, a.task, socket+":"+remote))}))
 	return err
 }
 
-// login is this machine as one would name it to ssh: by the address that was used
-// to come here, where the host's name is none of the network.
+// login returns USER@HOST of this machine for ssh. If the host name has no domain, HOST is the
+// address by which the user logged in.
 func login() string {
 	host, _ := os.Hostname()
 	if f := strings.Fields(os.Getenv("SSH_CONNECTION")); len(f) == 4 && !strings.Contains(host, ".") {
@@ -375,11 +376,10 @@ func login() string {
 	return host
 }
 
-// The local end of "hpcc forward": a port of the loopback interface, of which
-// every connection is checked, or a socket in a directory that is checked.
+// The local end of "hpcc forward" is a port of the loopback interface, where hpcc checks every
+// connection, or a socket in a directory that hpcc has checked.
 
-// A socketListener listens on a socket in a directory that stays open. The
-// socket goes away with it.
+// A socketListener listens on a socket in a directory that stays open. Close removes the socket.
 type socketListener struct {
 	net.Listener
 	dir  *os.File
@@ -388,9 +388,8 @@ type socketListener struct {
 
 func (l *socketListener) Close() error { return errors.Join(l.Listener.Close(), l.dir.Close()) }
 
-// listenSocket listens on a socket that only this user can connect to. It makes
-// the socket's directory where there is none, and takes away a socket of this
-// user to which nobody listens any more.
+// listenSocket listens on a socket that only this user can connect to. It creates the socket's
+// directory if needed, and removes a stale socket of this user.
 func listenSocket(path string) (net.Listener, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -400,7 +399,7 @@ func listenSocket(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The directory is the one that was checked, whatever its name leads to by now.
+	// Use the checked directory, even if its name refers to another one by now.
 	at := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
 	l, err := bindSocket(at)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -416,13 +415,13 @@ func listenSocket(path string) (net.Listener, error) {
 }
 
 func bindSocket(at string) (net.Listener, error) {
-	old := syscall.Umask(0o177) // nobody else may connect, from the first moment on
+	old := syscall.Umask(0o177) // no other user may ever connect
 	defer syscall.Umask(old)
 	return net.Listen("unix", at)
 }
 
-// openSocketDir opens a directory in which no other user can replace what this
-// user makes. A missing one is made, for this user alone.
+// openSocketDir opens a directory in which no other user can replace files of this user. It
+// creates a missing one with mode 0700.
 func openSocketDir(name string) (*os.File, error) {
 	if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
@@ -444,7 +443,7 @@ func openSocketDir(name string) (*os.File, error) {
 	case !trustedOwner(fi):
 		err = foreignDir(name)
 	case fi.Mode()&0o022 != 0 && fi.Mode()&os.ModeSticky == 0:
-		err = fmt.Errorf("other users may write to directory %s, and could put a socket of theirs in its place; chmod go-w %s", name, name)
+		err = fmt.Errorf("other users may write to directory %s and could replace the socket; run chmod go-w %s", name, name)
 	}
 	if err != nil {
 		dir.Close()
@@ -454,7 +453,7 @@ func openSocketDir(name string) (*os.File, error) {
 }
 
 func foreignDir(name string) error {
-	return fmt.Errorf(`directory %s belongs to another user; take another name (a new "hpcc forward --print" has one)`, name)
+	return fmt.Errorf(`directory %s belongs to another user; run "hpcc forward --print" again for a new name`, name)
 }
 
 // trustedOwner reports whether a file belongs to this user or to root.
@@ -463,8 +462,8 @@ func trustedOwner(fi fs.FileInfo) bool {
 	return ok && (int(st.Uid) == os.Geteuid() || st.Uid == 0)
 }
 
-// removeStale removes a socket of this user to which nobody listens, as a
-// forwarding that was killed leaves it.
+// removeStale removes a socket of this user on which no process listens, such as one that a
+// killed hpcc forward left behind.
 func removeStale(dir *os.File, at string) error {
 	fi, err := os.Lstat(at)
 	if err != nil {
@@ -473,14 +472,14 @@ func removeStale(dir *os.File, at string) error {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	switch {
 	case fi.Mode()&os.ModeSocket == 0:
-		return errors.New("a file of that name is there already")
+		return errors.New("a file of that name exists")
 	case !ok || int(st.Uid) != os.Geteuid():
-		return errors.New(`a socket of another user has that name; take another name (a new "hpcc forward --print" has one)`)
+		return errors.New(`a socket of another user has that name; run "hpcc forward --print" again for a new name`)
 	}
 	c, err := net.DialTimeout("unix", at, time.Second)
 	if err == nil {
 		c.Close()
-		return errors.New("another hpcc forward listens there; end that one, or take another name")
+		return errors.New("another hpcc forward uses it; end that one, or use another name")
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
@@ -488,9 +487,8 @@ func removeStale(dir *os.File, at string) error {
 	return unix.Unlinkat(int(dir.Fd()), filepath.Base(at), 0)
 }
 
-// newSocketName returns a path for the socket of "hpcc forward --print", in a
-// directory that only this user can open: that of the login session, else a new
-// one in /tmp. Nobody can guess the name before it is used.
+// newSocketName returns a path for the socket of "hpcc forward --print", which nobody can guess.
+// It is in a directory that only this user can open: the session's, or else a new one in /tmp.
 func newSocketName() (string, error) {
 	name := func() string {
 		var b [8]byte
@@ -504,7 +502,7 @@ func newSocketName() (string, error) {
 		}
 	}
 	for {
-		dir := "/tmp/hpcc-forward-" + name() // a short path: a socket's may have 107 bytes
+		dir := "/tmp/hpcc-forward-" + name() // short, because the path of a socket has at most 107 bytes
 		err := os.Mkdir(dir, 0o700)
 		if err == nil {
 			return filepath.Join(dir, "socket"), nil
@@ -515,18 +513,18 @@ func newSocketName() (string, error) {
 	}
 }
 
-// refusalPause is the least time between two warnings of refused connections.
+// refusalPause is the minimum time between warnings about refused connections.
 const refusalPause = time.Minute
 
-// A guard lets connections of this user and of root in, and no others.
+// A guard admits only connections of this user and of root, unless it is open.
 type guard struct {
-	open    bool // all users
+	open    bool // admit all users
 	refused int  // since the last warning
 	warned  time.Time
 }
 
-// admits reports whether a connection may be carried. It warns of others, not
-// more often than once in refusalPause.
+// admits reports whether to serve a connection. It warns about refused ones at most once per
+// refusalPause.
 func (g *guard) admits(conn net.Conn) bool {
 	if g.open {
 		return true
@@ -547,14 +545,14 @@ func (g *guard) admits(conn net.Conn) bool {
 	return false
 }
 
-// accept carries each connection that the guard admits. A problem is told once,
-// until there is another, or none.
-func accept(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel, what string) error {
+// accept serves each connection that the guard admits. It prints a problem only when it differs
+// from that of the connection before.
+func accept(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel, remote string) error {
 	var lock sync.Mutex
-	told := ""
+	last := ""
 	for {
 		conn, err := l.Accept()
-		if errors.Is(err, syscall.EMFILE) && ctx.Err() == nil { // until connections end
+		if errors.Is(err, syscall.EMFILE) && ctx.Err() == nil { // retry when connections have ended
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
@@ -575,10 +573,10 @@ func accept(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel
 			}
 			lock.Lock()
 			defer lock.Unlock()
-			if text != told && text != "" {
-				say("%s: %s", what, text)
+			if text != last && text != "" {
+				say("%s: %s", remote, text)
 			}
-			told = text
+			last = text
 		}()
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// echoes: a server at port $ECHO of the loopback interface, which all test nodes
-// share. It answers each connection with what it read, when it has read all.
+// echoes implements "echoes": it starts a server at port $ECHO of the loopback interface, which all
+// test nodes share. The server reads each connection to the end and sends the data back.
 func echoes(ts *testscript.TestScript, _ bool, _ []string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
@@ -39,8 +39,8 @@ func echoes(ts *testscript.TestScript, _ bool, _ []string) {
 	}()
 }
 
-// exchange FILE|unix:PATH N BYTES: through the address in FILE, N connections at once send so many
-// bytes, end their side, and get the same back.
+// exchange implements "exchange FILE|unix:PATH N BYTES": N connections at once to the address in
+// FILE send BYTES bytes, close their side and expect the same data back.
 func exchange(ts *testscript.TestScript, _ bool, args []string) {
 	network, addr := "tcp", ""
 	if path, ok := strings.CutPrefix(args[0], "unix:"); ok {
@@ -80,7 +80,7 @@ func echoed(network, addr string, size int) error {
 	}()
 	got, err := io.ReadAll(c)
 	if err == nil && sha256.Sum256(got) != sha256.Sum256(sent) {
-		err = fmt.Errorf("%d bytes came back, of %d, or others", len(got), size)
+		err = fmt.Errorf("received %d bytes that differ from the %d bytes sent", len(got), size)
 	}
 	return err
 }
@@ -97,7 +97,7 @@ func TestReadForwarding(t *testing.T) {
 		"0":              "refused",
 		"65536":          "refused",
 		"-1":             "refused",
-		"x":              "{0 x -1 }", // it may be one of the job's
+		"x":              "{0 x -1 }", // may be the name of a port of the job
 		"debug-1":        "{0 debug-1 -1 }",
 		"Debug":          "refused",
 		"80:":            "refused",

@@ -20,13 +20,13 @@ import (
 	"hpcc/store/wait"
 )
 
-// dialects are the schedulers whose scripts --from reads, for help texts.
+// dialects lists the schedulers whose scripts --from reads, for help texts.
 const dialects = "slurm, lsf, gridengine, pbs"
 
-// targetNames are the values of --to.
+// targetNames lists the values of --to.
 const targetNames = dialects + ", kubernetes, openshift, argo, local"
 
-// fromFlags read a job that was written for a scheduler.
+// fromFlags are the flags that read a job script of a scheduler.
 func fromFlags() []cli.Flag {
 	return append([]cli.Flag{
 		&cli.StringSliceFlag{Name: "from", Usage: "translate job script `FILE` (- is standard input)"},
@@ -37,12 +37,12 @@ func fromFlags() []cli.Flag {
 	)...)
 }
 
-// fromArgs are the flags of a job that somebody wrote for a scheduler.
+// fromArgs holds the flags that read a job script of a scheduler.
 type fromArgs struct {
 	files   []string   // scripts or submit commands; - is standard input
-	dialect job.Target // "": by the directives
+	dialect job.Target // "" to detect it by the directives
 	report  string     // table, json or none
-	strict  bool       // a directive that is refused is an error
+	strict  bool       // fail if a directive cannot be translated
 }
 
 func parseFrom(c *cli.Context) fromArgs {
@@ -50,15 +50,15 @@ func parseFrom(c *cli.Context) fromArgs {
 		strict: c.Bool("strict") || (c.Command.Name == "submit" && !c.IsSet("strict"))}
 }
 
-// checkFrom refuses flags about a script where there is none.
+// checkFrom refuses flags for --from without --from.
 func (a *jobArgs) checkFrom() error {
 	if name := a.set.first(fromFlags()); name != "" && !a.set["from"] {
-		return usagef("--%s describes the script of --from, which is missing", name)
+		return usagef("--%s needs --from", name).hint("name a job script with --from FILE")
 	}
 	return nil
 }
 
-// readFrom translates what --from names; flags of the command line replace its directives.
+// readFrom translates the scripts of --from. Flags of the command line replace directives.
 func (a *jobArgs) readFrom(flags *job.Job, to *destination) (*job.Job, error) {
 	if len(a.from.files) > 1 {
 		return a.readSteps(flags, to)
@@ -71,7 +71,7 @@ func (a *jobArgs) readFrom(flags *job.Job, to *destination) (*job.Job, error) {
 	return a.fit(tr, flags, to, name)
 }
 
-// translate reads one script or submit command, and returns its name too.
+// translate translates one script or submit command, and also returns its name.
 func (a *jobArgs) translate(file string, to *destination) (*translate.Translation, string, error) {
 	dir, home := a.chdir, ""
 	if to.remote != nil {
@@ -85,7 +85,7 @@ func (a *jobArgs) translate(file string, to *destination) (*translate.Translatio
 	return tr, src.Name, err
 }
 
-// fit completes a translated job by the flags, and reduces it to what the target can do.
+// fit completes a translated job with the flags, and reduces it to what the target supports.
 func (a *jobArgs) fit(tr *translate.Translation, flags *job.Job, to *destination, name string) (*job.Job, error) {
 	j := tr.Job
 	j.Program, j.Store, j.Run, j.Image, j.Ray, j.Measure, j.Pod = flags.Program, flags.Store, flags.Run, flags.Image, flags.Ray, flags.Measure, flags.Pod
@@ -99,13 +99,13 @@ func (a *jobArgs) fit(tr *translate.Translation, flags *job.Job, to *destination
 	}
 	if n := tr.Lost(); n > 0 && a.from.strict {
 		return nil, (&message{err: fmt.Errorf("translating %s for %s: %s refused", name, to.Target, counted(n, "directive is", "directives are"))}).
-			hint("change them in the script, say them with flags, or take the job without them with --strict=false")
+			hint("change them in the script, replace them with flags, or leave them out with --strict=false")
 	}
 	return j, nil
 }
 
-// openSource opens a script or a submit command. Its job starts in dir or in home, which default
-// to the current directory and the user's home.
+// openSource opens a script or a submit command. The job starts in dir or in home, which
+// default to the current directory and the user's home directory.
 func openSource(name string, dialect job.Target, dir, home string) (translate.Source, error) {
 	s := translate.Source{Name: name, Dialect: dialect, Home: home}
 	var err error
@@ -131,12 +131,12 @@ func openSource(name string, dialect job.Target, dir, home string) (translate.So
 		s.Text, err = readBounded(name)
 	}
 	if err != nil {
-		return s, (&message{err: fmt.Errorf("--from: %w", err)}).hint("name a job script, - for standard input, or a whole command line: --from 'sbatch -n 4 job.sh'")
+		return s, (&message{err: fmt.Errorf("--from: %w", err)}).hint("name a job script, - for standard input, or a submit command: --from 'sbatch -n 4 job.sh'")
 	}
 	return s, nil
 }
 
-// maxInput bounds scripts and other files that a job takes with it, in bytes.
+// maxInput is the maximum size of scripts and other files of a job, in bytes.
 const maxInput = 16 << 20
 
 func readBounded(file string) ([]byte, error) {
@@ -148,7 +148,7 @@ func readBounded(file string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxInput))
 }
 
-// overrule replaces directives of the script by flags, except those named in except.
+// overrule replaces directives of the script with flags, except those named in except.
 func (a *jobArgs) overrule(tr *translate.Translation, flags *job.Job, except ...string) {
 	j := tr.Job
 	sweep := func() { j.Params, j.Array, j.ArraySize = flags.Params, flags.Array, flags.ArraySize }
@@ -204,7 +204,7 @@ func printFates(w io.Writer, tr *translate.Translation, form string) error {
 	return nil
 }
 
-// oneLine makes text of a script fit for a row of a table.
+// oneLine returns text of a script as a cell of at most 100 characters.
 func oneLine(s string) string {
 	s = cell(s)
 	if r := []rune(s); len(r) > 100 {
@@ -213,7 +213,7 @@ func oneLine(s string) string {
 	return s
 }
 
-// counted puts a number before its noun.
+// counted returns a number with its noun in the singular or plural.
 func counted(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

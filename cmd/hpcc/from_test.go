@@ -16,8 +16,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// translations are the scripts of job/dispatch/testdata/translate, written for a target
-// without what only some site has: queues, accounts, hosts, GPUs, jobs to wait for.
+// translations returns the scripts of job/dispatch/testdata/translate, rendered for a target. It
+// removes settings that exist only at some site: queues, accounts, hosts, GPUs and dependencies.
 func translations(t *testing.T, to job.Target) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("../../job/dispatch/testdata/translate/*.txtar")
@@ -54,13 +54,13 @@ func translations(t *testing.T, to job.Target) map[string]string {
 		out[name] = filepath.Join(dir, name)
 		testenv.Check(t, os.WriteFile(out[name], []byte(script), 0o644))
 	}
-	if len(out) < 100 { // the others are refused on purpose
+	if len(out) < 100 { // the other inputs must be refused
 		t.Fatalf("only %d of %d inputs became scripts for %s", len(out), len(files), to)
 	}
 	return out
 }
 
-// Slurm takes every script that is written for it.
+// TestTranslatedForSlurm checks that Slurm accepts every script that is rendered for it.
 func TestTranslatedForSlurm(t *testing.T) {
 	needs(t, "slurm")
 	for name, script := range translations(t, "slurm") {
@@ -72,7 +72,7 @@ func TestTranslatedForSlurm(t *testing.T) {
 	}
 }
 
-// Grid Engine takes every script that is written for it.
+// TestTranslatedForGridEngine checks that Grid Engine accepts every script that is rendered for it.
 func TestTranslatedForGridEngine(t *testing.T) {
 	needs(t, "gridengine")
 	for name, script := range translations(t, "gridengine") {

@@ -22,10 +22,9 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// fill runs a command on file systems with a little more room each time, until
-// it succeeds. $1 is the tmpfs's limit ("size" or "nr_inodes"), $2 the step, $3 the
-// most, then the command. $P is what the store holds before. It prints a line
-// beginning with FAULT for all that must not be.
+// fill runs a command on file systems with a little more free space each time, until it succeeds.
+// $1 is the limit of the tmpfs ("size" or "nr_inodes"), $2 the step, $3 the maximum; the command
+// follows. $P is the initial content of the store. Each failure prints a line with FAULT.
 const fill = `
 limit=$1 step=$2 most=$3; shift 3
 fault() { echo "FAULT $limit +$room: $*"; }
@@ -73,8 +72,8 @@ while :; do
 done
 `
 
-// Whatever write of a command finds the disk full, or no more files to be had:
-// the error says so, nothing half-made has a name, and with room it works.
+// TestFullDisk lets each write of a command meet a full disk or a limit of files. The error must
+// name the cause, and the command must leave no incomplete files and work with more space.
 func TestFullDisk(t *testing.T) {
 	testenv.Slow(t)
 	needs(t, "busybox", "userns")
@@ -83,8 +82,8 @@ func TestFullDisk(t *testing.T) {
 	ref := fillPlaces(t, top)
 	for _, c := range []struct {
 		name, before  string
-		keeps         string // 1: the image may be kept when only its tree found no room
-		bytes, inodes int    // steps: KiB and files
+		keeps         string // 1 if the image may stay when only its tree does not fit
+		bytes, inodes int    // steps, in KiB and in files
 		args          []string
 	}{
 		{"pull", "empty", "1", 160, 5, []string{"pull", ref, "img"}},
@@ -115,7 +114,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// fillPlaces makes what the commands work on, and the reference of an image.
+// fillPlaces creates the files that the commands need, and returns the reference of an image.
 func fillPlaces(t *testing.T, top string) (ref string) {
 	t.Helper()
 	busy, err := testenv.Busybox()

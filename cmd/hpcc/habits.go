@@ -7,8 +7,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Habits are the commands and flags of other tools, with the command or flag of hpcc that
-// does the same or the reason why it needs none.
+// Habits map commands and flags of other tools to a hint: the command or flag of hpcc that does
+// the same, or the reason why hpcc does not need one.
 var (
 	commandHabits = map[string]string{
 		"exec": `"hpcc run IMAGE -- CMD" runs a program`, "shell": `"hpcc run IMAGE -- bash" opens a shell`,
@@ -38,7 +38,7 @@ var (
 		"gres": "use --gpus N", "gpus-per-node": "use --gpus N", "job-name": "use --name NAME", "J": "use --name NAME", "A": "use --account NAME",
 		"dependency": "use --after JOB", "d": "use --after JOB", "mail-user": "use --mail ADDRESS", "o": "use --output FILE", "D": "use --chdir DIR",
 		"mem-per-cpu": "use --mem SIZE, which is per node", "l": "use --nodes N, --cpus N, --mem SIZE and --time TIME", "pe": "use --tasks N", "W": "use --time TIME",
-		"constraint": "use --native", "C": "use --native", "reservation": "use --native", "qos": "use --native", "wrap": "write the program behind IMAGE: hpcc submit IMAGE -- CMD",
+		"constraint": "use --native", "C": "use --native", "reservation": "use --native", "qos": "use --native", "wrap": "write the program after IMAGE: hpcc submit IMAGE -- CMD",
 	}
 )
 

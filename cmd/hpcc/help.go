@@ -64,9 +64,9 @@ var sections = []section{
 	{title: generalSection},
 }
 
-// describedCommands returns the commands with the sections of their flags. The library
-// renders the help of every flag that has a category at each start, which takes a quarter of
-// a millisecond, so the commands that app runs have none.
+// describedCommands returns the commands with their help and the sections of their flags. The
+// cli package renders the help of every flag with a category at each start, which takes a
+// quarter of a millisecond. Therefore app clears the sections of the commands that it runs.
 func describedCommands() []*cli.Command {
 	list := commands()
 	for _, c := range list {
@@ -75,7 +75,7 @@ func describedCommands() []*cli.Command {
 	return list
 }
 
-// describe returns the command or subcommand with the sections of its flags.
+// describe returns a command or subcommand with the sections of its flags.
 func describe(c *cli.Command) *cli.Command {
 	for _, d := range describedCommands() {
 		if d.Name == c.Name {
@@ -126,7 +126,7 @@ func helpFlags() []cli.Flag {
 	}
 }
 
-// The library's own flag would print its own help.
+// The help flag of the cli package would print the help of that package.
 func init() { cli.HelpFlag = nil }
 
 // withHelp makes a command print its help instead of acting when a flag asks for it.
@@ -151,8 +151,8 @@ func withHelp(c *cli.Command) {
 	}
 }
 
-// takeRequired returns the names of the flags that a command requires. The library would ask
-// for them before it looks for --help.
+// takeRequired returns the names of the required flags of a command and makes them optional. The
+// cli package would report them as missing before it looks for --help.
 func takeRequired(c *cli.Command) (names []string) {
 	for _, f := range c.Flags {
 		if s, ok := f.(*cli.StringFlag); ok && s.Required {
@@ -163,7 +163,7 @@ func takeRequired(c *cli.Command) (names []string) {
 	return names
 }
 
-// printHelp prints the help of a command, as wide as the terminal.
+// printHelp prints the help of a command in the width of the terminal, at most 100 columns.
 func printHelp(w io.Writer, c *cli.Command, all bool, target string) error {
 	columns, _ := terminalSize()
 	_, err := io.WriteString(w, commandHelp(describe(c), min(columns, 100), all, target))
@@ -260,7 +260,7 @@ func flagsOf(flags []cli.Flag, section string) (list []cli.Flag) {
 // flagColumns is the width of the names of flags in help.
 const flagColumns = 26
 
-// flagHelp returns the lines of a flag.
+// flagHelp returns the help of a flag.
 func flagHelp(f cli.Flag, columns int) string {
 	short, long := "    ", ""
 	for _, n := range f.Names() {

@@ -13,8 +13,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestHelp holds the help of every command to 80 columns, and what --help prints to two
-// screens of 24 lines.
+// TestHelp checks that the help of every command fits 80 columns, and that --help prints at most
+// two screens of 24 lines.
 func TestHelp(t *testing.T) {
 	check := func(what, text string, lines int) {
 		t.Helper()
@@ -38,7 +38,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestHelpSections finds flags in sections that help does not have.
+// TestHelpSections checks that help lists every visible flag, and that targets of sections have pods.
 func TestHelpSections(t *testing.T) {
 	for _, c := range describedCommands() {
 		listed := 0
@@ -65,8 +65,8 @@ func TestHelpSections(t *testing.T) {
 	}
 }
 
-// TestExamples checks that the examples in descriptions, in README.md and on the pages use
-// commands and flags that there are.
+// TestExamples checks that the examples in descriptions, in README.md and in docs use existing
+// commands and flags.
 func TestExamples(t *testing.T) {
 	a := app()
 	for _, c := range a.Commands {
@@ -89,7 +89,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// checkExample checks the commands of one line, up to the programs that they start.
+// checkExample checks the hpcc commands of one line, without the programs that they start.
 func checkExample(t *testing.T, where string, a *cli.App, line string) {
 	t.Helper()
 	for command := range strings.SplitSeq(strings.NewReplacer("; ", " && ", " · ", " && ").Replace(line), " && ") {

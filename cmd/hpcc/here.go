@@ -28,36 +28,37 @@ func parseHere(c *cli.Context) (*hereArgs, error) {
 }
 
 func (a *hereArgs) run(ctx context.Context) error {
-	g, err := a.greet(ctx)
+	g, err := a.describe(ctx)
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(g)
 }
 
-// protocol is the number of this language. What reads it refuses another one.
+// protocol is the version of the messages between hpcc on two machines. hpcc refuses messages
+// of another version.
 const protocol = 1
 
-// A greeting describes the machine on which hpcc runs.
-type greeting struct {
+// A siteInfo describes the machine on which hpcc runs, for hpcc on another machine.
+type siteInfo struct {
 	Type     string     `json:"type"` // "place"
 	Protocol int        `json:"protocol"`
 	Version  string     `json:"version"`
-	Arch     string     `json:"arch"` // as GOARCH has it
+	Arch     string     `json:"arch"` // a GOARCH
 	Home     string     `json:"home"`
 	Store    string     `json:"store"`
 	Program  string     `json:"program"`
-	Target   job.Target `json:"target"`          // of its default site, or the scheduler that answers
+	Target   job.Target `json:"target"`          // of the default site, or else the detected scheduler
 	Image    string     `json:"image,omitempty"` // the digest of --image, for this architecture
 }
 
-// greet describes this machine.
-func (a *hereArgs) greet(ctx context.Context) (*greeting, error) {
+// describe returns the description of this machine.
+func (a *hereArgs) describe(ctx context.Context) (*siteInfo, error) {
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
 		return nil, err
 	}
-	g := &greeting{Type: "place", Protocol: protocol, Version: version, Arch: goruntime.GOARCH, Store: s.Dir()}
+	g := &siteInfo{Type: "place", Protocol: protocol, Version: version, Arch: goruntime.GOARCH, Store: s.Dir()}
 	if g.Home, err = os.UserHomeDir(); err != nil {
 		return nil, err
 	}
@@ -75,8 +76,8 @@ func (a *hereArgs) greet(ctx context.Context) (*greeting, error) {
 	return g, nil
 }
 
-// defaultSite returns the default site of a machine to which a job came by ssh, unless
-// ssh reaches that site too: the job goes no farther.
+// defaultSite returns the default site of a machine that received a job over ssh, if the site is
+// local. A job is not sent on to a third machine.
 func defaultSite() (*dispatch.Site, error) {
 	sites, err := readSites()
 	if err != nil {

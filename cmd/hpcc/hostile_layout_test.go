@@ -13,7 +13,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Layouts and docker archives of the hostile set (hostile_set_test.go).
+// The layouts and docker archives of the hostile set (hostile_set_test.go).
 
 func hostileLayouts() []hostile {
 	good := entries("f a 1")
@@ -67,12 +67,12 @@ func hostileLayouts() []hostile {
 			d := l.image(layer, nil)
 			sum := sha256.Sum256(layer)
 			other := bytes.Clone(layer)
-			other[9] ^= 1 // the operating system, in the head
+			other[9] ^= 1 // the operating system in the gzip header
 			l.files["blobs/sha256/"+hex.EncodeToString(sum[:])] = other
 			return l.index(d)
 		}), "digest"},
 		{"no diff ids", spoiled(func(_, c map[string]any) { delete(c, "rootfs") }), "lists 1 layers, the configuration 0"},
-		{"diff ids that are none", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{"../@"}} }), "*"},
+		{"invalid diff ids", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{"../@"}} }), "*"},
 		{"too many diff ids", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{noDigest, noDigest}} }), "lists 1 layers, the configuration 2"},
 		{"configuration of garbage", config([]byte("garbage")), "configuration"},
 		{"configuration of 20 MB", config(bytes.Repeat([]byte(" "), 20<<20)), "larger than"},
@@ -90,7 +90,7 @@ func hostileLayouts() []hostile {
 		{"layer of an unknown type", spoiled(func(m, _ map[string]any) {
 			m["layers"] = []any{with(m["layers"].([]any)[0].(map[string]any), "mediaType", "text/html")}
 		}), "*"},
-		{"manifest whose layers are no list", spoiled(func(m, _ map[string]any) { m["layers"] = "all" }), "manifest"},
+		{"manifest whose layers are not a list", spoiled(func(m, _ map[string]any) { m["layers"] = "all" }), "manifest"},
 		{"hostile layer in a layout", layout(func(l *liar) []byte { return l.index(l.image(entries("l a ../@", "h b a/secret"), nil)) }), "layer sha256:"},
 		{"name that climbs", descriptor("annotations", map[string]string{"org.opencontainers.image.ref.name": "../../@/secret:1"}), "*"},
 		{"blob that is a link to outside", planted(func(blob string) error { return os.Symlink("../../../../victim/secret", blob) }), "*"},
@@ -111,7 +111,7 @@ func repeat(v any, n int) (out []any) {
 	return out
 }
 
-// planted is a good layout where the blob of the manifest is something else.
+// planted returns a valid layout in which plant replaces the blob of the manifest.
 func planted(plant func(blob string) error) func(*testing.T, string) {
 	return func(t *testing.T, path string) {
 		var digest string
@@ -136,7 +136,7 @@ func hostileDocker() []hostile {
 		{"docker: layer outside", docker(`[{"Config":"c.json","Layers":["../../@/secret"]}]`, config), "*"},
 		{"docker: layer that is a link to outside", docker(`[{"Config":"c.json","Layers":["l.tar"]}]`, config, "l l.tar ../../@/secret"), "*"},
 		{"docker: layer that is a link to itself", docker(`[{"Config":"c.json","Layers":["l.tar"]}]`, config, "l l.tar l.tar"), "*"},
-		{"docker: name that is none", docker(`[{"Config":"c.json","RepoTags":["../../@/x"],"Layers":[]}]`, config), "*"},
+		{"docker: invalid name", docker(`[{"Config":"c.json","RepoTags":["../../@/x"],"Layers":[]}]`, config), "*"},
 		{"docker: wrong diff id", docker(`[{"Config":"c.json","Layers":["l.tar"]}]`, config, "f l.tar "+string(bytes.Trim(entries("f a 1"), "\x00"))), "*"},
 		{"docker: more images than names", docker(`[{"Config":"c.json","Layers":[]},{"Config":"c.json","Layers":[]}]`, config), "*"},
 	}

@@ -17,19 +17,19 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// The hostile set: archives and layouts as an attacker would write them. Every
-// one is a file or directory that is given to "hpcc unpack" and "hpcc load".
+// The hostile set consists of archives and layouts that an attacker might write. Tests pass each
+// file or directory to "hpcc unpack" and "hpcc load".
 
-// A hostile is one of them. In lines, "../@" climbs to a directory that must not
-// be touched, from wherever the tree is, and ABS is its path.
+// A hostile is a member of the set. In lines, "../@" climbs from the tree to a directory that must
+// stay untouched, and ABS is the path of that directory.
 type hostile struct {
 	name  string
 	file  func(t *testing.T, path string) // writes it
-	error string                          // part of the message; "" it is harmless and unpacks, "*" either
+	error string                          // part of the message; "" for a harmless one, "*" for any result
 }
 
-// entries makes an archive of lines as in unpack's tests: "d path", "f path
-// content", "l path target", "h path target", "c path", "p path".
+// entries returns an archive from lines as in the tests of unpack: "d path", "f path content",
+// "l path target", "h path target", "c path", "p path".
 func entries(lines ...string) []byte {
 	var buf bytes.Buffer
 	tw := tar.NewWriter(&buf)
@@ -66,8 +66,8 @@ func entries(lines ...string) []byte {
 	return buf.Bytes()
 }
 
-// raw is one header as no writer would make it, with its data: name, type,
-// size field (12 bytes or less), link.
+// raw returns a header with arbitrary fields, followed by its data. The size field has at most 12
+// bytes.
 func raw(name string, kind byte, size, link string, data ...byte) []byte {
 	b := make([]byte, 512)
 	copy(b, name)
@@ -94,7 +94,7 @@ func pad(data []byte) []byte {
 	return append(data[:len(data):len(data)], make([]byte, (512-len(data)%512)%512)...)
 }
 
-// pax is an extended header of the kind 'x' (of the next member) or 'g' (of all).
+// pax returns an extended header of kind 'x' (for the next member) or 'g' (for all members).
 func pax(kind byte, records ...string) []byte {
 	var data []byte
 	for _, r := range records {
@@ -109,7 +109,7 @@ func pax(kind byte, records ...string) []byte {
 
 func joined(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
-// closed ends an archive of raw members.
+// closed returns a complete archive of raw members.
 func closed(parts ...[]byte) []byte { return append(joined(parts...), make([]byte, 1024)...) }
 
 func zipped(data []byte) []byte {
@@ -120,8 +120,8 @@ func zipped(data []byte) []byte {
 	return buf.Bytes()
 }
 
-// content writes data as it is; text writes an archive of lines, aimed; a NUL
-// byte ends a line, too.
+// content returns a function that writes data unchanged. text returns a function that writes an
+// archive of lines, aimed at the directory of "../@". A NUL byte also ends a line.
 func content(data []byte) func(*testing.T, string) {
 	return func(t *testing.T, path string) {
 		testenv.Check(t, os.WriteFile(path, data, 0o644))
@@ -140,7 +140,7 @@ func text(lines ...string) func(*testing.T, string) {
 	}
 }
 
-// lines makes lines of a pattern with %d.
+// lines returns n lines from a pattern with %d.
 func lines(n int, pattern string) (out []string) {
 	for i := range n {
 		out = append(out, strings.ReplaceAll(pattern, "%d", fmt.Sprint(i)))
@@ -148,7 +148,7 @@ func lines(n int, pattern string) (out []string) {
 	return out
 }
 
-// A liar writes an OCI layout in which anything may be wrong.
+// A liar writes an OCI layout in which any part may be wrong.
 type liar struct{ files map[string][]byte }
 
 func (l *liar) blob(data []byte) map[string]any {
@@ -173,7 +173,7 @@ const (
 	layerType    = "application/vnd.oci.image.layer.v1.tar"
 )
 
-// with copies a descriptor with other fields.
+// with returns a copy of a descriptor with changed fields.
 func with(d map[string]any, kv ...any) map[string]any {
 	out := map[string]any{}
 	for k, v := range d {
@@ -185,8 +185,8 @@ func with(d map[string]any, kv ...any) map[string]any {
 	return out
 }
 
-// image is a manifest's descriptor; change may spoil the manifest and its
-// configuration before they are written.
+// image returns the descriptor of a manifest. change may spoil the manifest and its configuration
+// before they are written.
 func (l *liar) image(layer []byte, change func(manifest, config map[string]any)) map[string]any {
 	d := with(l.blob(layer), "mediaType", layerType)
 	config := map[string]any{"os": "linux", "architecture": "amd64", "rootfs": map[string]any{"type": "layers", "diff_ids": []any{d["digest"]}}}
@@ -204,7 +204,8 @@ func (l *liar) index(manifests ...any) []byte {
 	return l.object(map[string]any{"schemaVersion": 2, "mediaType": indexType, "manifests": manifests})
 }
 
-// layout writes what make returns as index.json with the blobs as a directory.
+// layout returns a function that writes a layout with the blobs and with the result of make as
+// index.json.
 func layout(make func(l *liar) []byte) func(*testing.T, string) {
 	return func(t *testing.T, path string) {
 		l := &liar{map[string][]byte{"oci-layout": []byte(`{"imageLayoutVersion":"1.0.0"}`)}}
@@ -216,17 +217,17 @@ func layout(make func(l *liar) []byte) func(*testing.T, string) {
 	}
 }
 
-// spoiled is a layout with an image that is spoiled.
+// spoiled returns a layout with an image that change spoils.
 func spoiled(change func(manifest, config map[string]any)) func(*testing.T, string) {
 	return layout(func(l *liar) []byte { return l.index(l.image(entries("f a 1"), change)) })
 }
 
-// descriptor is a layout whose index says something else of the image.
+// descriptor returns a layout whose index has wrong fields for the image.
 func descriptor(kv ...any) func(*testing.T, string) {
 	return layout(func(l *liar) []byte { return l.index(with(l.image(entries("f a 1"), nil), kv...)) })
 }
 
-// docker is an archive of docker's with this manifest.json and further lines.
+// docker returns a docker archive with the given manifest.json and further lines.
 func docker(manifest string, lines ...string) func(*testing.T, string) {
 	return content(entries(append([]string{"f manifest.json " + manifest}, lines...)...))
 }
@@ -300,7 +301,7 @@ func hostileNames() []hostile {
 	}
 }
 
-// chain is n links, each to the one before.
+// chain returns n links, each to the one before.
 func chain(n int) (out []string) {
 	for i := range n {
 		out = append(out, fmt.Sprintf("l c%d c%d", i+1, i))

@@ -18,9 +18,9 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestHostile has the real binary unpack and load the hostile set under strace. No call may
-// make, change, rename or remove anything but below the destination and the store, and nothing
-// beside them changes, not even a time.
+// TestHostile runs hpcc unpack and hpcc load on the hostile set under strace. Calls may create,
+// change, rename or remove files only below the destination and the store. Other files must not
+// change, not even their times.
 func TestHostile(t *testing.T) {
 	needs(t, "strace")
 	set := hostileSet()
@@ -38,15 +38,15 @@ func TestHostile(t *testing.T) {
 				a.run(t, h, args)
 			}
 			if after := a.outside(t); !slices.Equal(before, after) {
-				t.Errorf("outside there was\n%q\nand is now\n%q", before, after)
+				t.Errorf("files outside were\n%q\nand are now\n%q", before, after)
 			}
-			a.judge(t)
+			a.checkCalls(t)
 		})
 	}
 }
 
-// An arena is a directory with the store, the place for trees, a hostile file
-// and what must not be touched.
+// An arena is a directory with the store, the destination of trees, a hostile file and files that
+// must stay untouched.
 type arena struct{ top, in, out, store, log string }
 
 func newArena(t *testing.T) *arena {
@@ -62,8 +62,7 @@ func newArena(t *testing.T) *arena {
 	return a
 }
 
-// outside lists all but the store, the destination and the log, with the time
-// of the last change of any kind.
+// outside lists all files except the store, the destination and the log, with their change times.
 func (a *arena) outside(t *testing.T) (out []string) {
 	t.Helper()
 	err := filepath.WalkDir(a.top, func(p string, d fs.DirEntry, err error) error {
@@ -84,10 +83,10 @@ func (a *arena) outside(t *testing.T) (out []string) {
 	return out
 }
 
-// run has hpcc meet the file, and looks at what it says and leaves.
+// run runs hpcc on the hostile file, and checks its output and the files that it leaves.
 func (a *arena) run(t *testing.T, h hostile, args []string) {
 	t.Helper()
-	// Nothing in the set needs a file of more than 256 MiB, nor 20 seconds.
+	// No member of the set needs a file of more than 256 MiB or more than 20 seconds.
 	shell := `ulimit -f 262144; exec strace -f -ff -ttt -y -s 4096 -e trace=file,fcntl -o "$0" timeout 20 "$@"`
 	cmd := exec.Command("sh", append([]string{"-c", shell, filepath.Join(a.log, args[0]), filepath.Join(bin, "hpcc")}, args...)...)
 	cmd.Env = []string{"HOME=" + a.top, "HPCC_STORE=" + a.store, "PATH=/usr/bin:/bin", "GOMEMLIMIT=256MiB"}
@@ -108,12 +107,12 @@ func (a *arena) run(t *testing.T, h hostile, args []string) {
 	case err != nil && exit.ExitCode() != 1:
 		t.Errorf("%s ends with %v after %v: %s", args[0], err, time.Since(begun), said)
 	case err != nil && h.error != "*" && !strings.Contains(said, h.error):
-		t.Errorf("%s says %q; want %q in it", args[0], said, h.error)
+		t.Errorf("%s prints %q; want %q in it", args[0], said, h.error)
 	case err != nil && strings.Contains(said, "unpacking layer") && !(strings.Contains(said, "sha256:") && (strings.Contains(said, "entr") || strings.Contains(said, "digest") || strings.Contains(said, "EOF") || strings.Contains(said, "checksum"))):
-		t.Errorf("%s says %q, and neither layer nor entry", args[0], said)
+		t.Errorf("%s prints %q, which names no layer and no entry", args[0], said)
 	}
 	if strings.ContainsAny(strings.ReplaceAll(said, "\n", ""), "\x00\x07\x1b\r") || len(said) > 4000 {
-		t.Errorf("%s says %.5000q", args[0], said)
+		t.Errorf("%s prints %.5000q", args[0], said)
 	}
 	if args[0] == "unpack" && err != nil && exists(filepath.Join(a.out, "tree")) {
 		t.Errorf("a failed unpack leaves a tree")
@@ -121,7 +120,7 @@ func (a *arena) run(t *testing.T, h hostile, args []string) {
 	if left, _ := filepath.Glob(filepath.Join(a.out, ".*")); len(left) > 0 {
 		t.Errorf("%s leaves %v", args[0], left)
 	}
-	for _, d := range []string{"tmp", "trees"} { // an image that came whole may be kept; it can be saved
+	for _, d := range []string{"tmp", "trees"} { // a complete image may stay
 		left, _ := os.ReadDir(filepath.Join(a.store, d))
 		if len(left) > 0 && (d == "tmp" || err != nil) {
 			t.Errorf("%s leaves %v in %s of the store", args[0], left, d)
@@ -129,14 +128,14 @@ func (a *arena) run(t *testing.T, h hostile, args []string) {
 	}
 }
 
-// A call in strace's words: its time, name, arguments and result.
+// call matches a line of strace: time, name, arguments and result.
 var call = regexp.MustCompile(`^([0-9.]+) (\w+)\((.*)\) += (\S.*)$`)
 
-// place is a path argument, with the directory that it is relative to.
-var place = regexp.MustCompile(`(?:(?:AT_FDCWD|\d+)<((?:[^>\\]|\\.)*)>, )?"((?:[^"\\]|\\.)*)"`)
+// pathArg matches a path argument with the directory that it is relative to.
+var pathArg = regexp.MustCompile(`(?:(?:AT_FDCWD|\d+)<((?:[^>\\]|\\.)*)>, )?"((?:[^"\\]|\\.)*)"`)
 
-// judge reads what strace saw.
-func (a *arena) judge(t *testing.T) {
+// checkCalls checks the system calls in the log of strace.
+func (a *arena) checkCalls(t *testing.T) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(a.log, "*"))
 	if err != nil || len(files) == 0 {
@@ -149,7 +148,7 @@ func (a *arena) judge(t *testing.T) {
 		lines = append(lines, strings.Split(string(b), "\n")...)
 	}
 	slices.Sort(lines)
-	opened := map[string]string{} // descriptors: /proc/self/fd/N stands for the file
+	opened := map[string]string{} // paths by descriptor, for /proc/self/fd/N
 	wrote := 0
 	for _, line := range lines {
 		m := call.FindStringSubmatch(line)
@@ -157,7 +156,7 @@ func (a *arena) judge(t *testing.T) {
 			continue
 		}
 		name, args, result := m[2], m[3], m[4]
-		if bare := nameless.FindStringSubmatch(args); bare != nil { // its path is longer than the kernel tells
+		if bare := nameless.FindStringSubmatch(args); bare != nil { // the path is too long for the kernel to report
 			at := opened["/proc/self/fd/"+bare[1]]
 			args = bare[1] + "<" + at + ">" + args[len(bare[1]):]
 			if name == "fcntl" && strings.Contains(args, "F_DUPFD") {
@@ -166,31 +165,31 @@ func (a *arena) judge(t *testing.T) {
 		}
 		if fd, path, ok := strings.Cut(result, "<"); ok {
 			opened["/proc/self/fd/"+fd] = strings.TrimSuffix(strings.TrimSuffix(path, ">"), " (deleted)")
-		} else if strings.HasPrefix(name, "open") { // longer than the kernel tells
-			opened["/proc/self/fd/"+result] = places("", args, "")[0]
+		} else if strings.HasPrefix(name, "open") { // too long for the kernel to report
+			opened["/proc/self/fd/"+result] = changedPaths("", args, "")[0]
 		}
 		if strings.HasPrefix(result, "-1") || !changes(name, args) {
 			continue
 		}
 		wrote++
-		for _, p := range places(name, args, result) {
+		for _, p := range changedPaths(name, args, result) {
 			if at, ok := opened[p]; ok {
 				p = at
 			}
-			if !a.mine(p) {
+			if !a.isAllowed(p) {
 				t.Errorf("outside the destination and the store: %s: %s", p, line)
 			}
 		}
 	}
 	if wrote == 0 {
-		t.Error("strace saw no change at all: the test does not test")
+		t.Error("strace saw no change, so the test is void")
 	}
 }
 
-// nameless is a descriptor without its path.
+// nameless matches a descriptor without its path.
 var nameless = regexp.MustCompile(`^(\d+),`)
 
-// changes says whether a call makes or changes anything.
+// changes reports whether a call creates or changes files.
 func changes(name, args string) bool {
 	switch name {
 	case "open", "openat", "openat2":
@@ -203,16 +202,15 @@ func changes(name, args string) bool {
 	return false
 }
 
-// places are the paths that a call changes. What was opened is named by the
-// kernel; of others the directory is, and a name in it is one part, which no link
-// can lead astray.
-func places(name, args, result string) (out []string) {
+// changedPaths returns the paths that a call changes. The kernel reports the path of an opened file,
+// and the directory of other files. A single name in that directory cannot be redirected by a link.
+func changedPaths(name, args, result string) (out []string) {
 	if _, path, ok := strings.Cut(strings.TrimSuffix(result, ">"), "<"); ok && strings.HasPrefix(name, "open") {
 		return []string{strings.TrimSuffix(path, " (deleted)")}
 	}
-	found := place.FindAllStringSubmatch(args, -1)
+	found := pathArg.FindAllStringSubmatch(args, -1)
 	if strings.HasPrefix(name, "symlink") {
-		found = found[1:] // what the link says is not a place
+		found = found[1:] // the target of the link is not a changed path
 	}
 	if strings.Contains(name, "xattr") {
 		found = found[:1]
@@ -237,13 +235,13 @@ func places(name, args, result string) (out []string) {
 	return out
 }
 
-// inTree finds what a whole path leads through below the top of a tree: nothing
-// but hpcc's own directory is fit for that.
+// inTree matches a full path that leads through a directory below the root of a tree. Only the
+// directory of hpcc is allowed there.
 var inTree = regexp.MustCompile(`/(?:root|new|old|tree|trees/[0-9a-f]{64})/([^/]+)(/|$)`)
 
-// mine says whether a path is the store's or the destination's, at a place where
-// hpcc has something to do.
-func (a *arena) mine(p string) bool {
+// isAllowed reports whether hpcc may change a path: in the store or the destination, where it has
+// files of its own.
+func (a *arena) isAllowed(p string) bool {
 	if p == "/dev/null" || p == "/dev/tty" {
 		return true
 	}

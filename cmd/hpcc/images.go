@@ -49,7 +49,7 @@ func (a *imagesArgs) run(context.Context) error {
 		if e.Problem != nil {
 			say("warning: image %s: %s", e.Name, cleaned(oneProblem(e.Problem)))
 		}
-		return e.Digest.Hex == "" // its name cannot be read
+		return e.Digest.Hex == "" // the reference is unreadable
 	})
 	if a.json {
 		enc := json.NewEncoder(os.Stdout)
@@ -77,7 +77,7 @@ func (a *imagesArgs) run(context.Context) error {
 	return w.Flush()
 }
 
-// oneProblem is an error on one line, with what to do about it.
+// oneProblem returns an error with its hint on one line.
 func oneProblem(err error) string {
 	advice, _ := adviceFor(err)
 	if advice != "" {

@@ -43,7 +43,7 @@ func parseInspect(c *cli.Context) (*inspectArgs, error) {
 	}
 	a := &inspectArgs{name: names[0], provenance: c.Bool("provenance"), sbom: c.Bool("sbom"), store: c.String("store")}
 	if a.provenance && a.sbom {
-		return nil, usagef("--provenance and --sbom together: each is a document of its own").hint("ask for one, then for the other")
+		return nil, usagef("--provenance and --sbom cannot be used together").hint("run hpcc inspect once for each")
 	}
 	a.platform, err = parsePlatformFlag(c)
 	return a, err
@@ -71,7 +71,7 @@ func (a *inspectArgs) run(context.Context) error {
 	return enc.Encode(about)
 }
 
-// image returns the fields that inspect prints of an image.
+// image returns the fields of an image that inspect prints.
 func (a *inspectArgs) image(s *store.Store) (map[string]any, error) {
 	img, err := s.Get(a.name, a.platform)
 	if err != nil {
@@ -111,7 +111,7 @@ func (a *inspectArgs) attestation(s *store.Store) (any, error) {
 	predicate, err := s.Attestation(a.name, a.platform, types...)
 	var none *store.NoAttestationError
 	if errors.As(err, &none) {
-		return nil, (&message{err: err}).hint("\"hpcc build %s\" attaches one", flag)
+		return nil, (&message{err: err}).hint("attach one with \"hpcc build %s\"", flag)
 	}
 	return predicate, err
 }

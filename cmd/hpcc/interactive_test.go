@@ -17,9 +17,9 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestInteractive sits at a terminal: on each target the program has its size
-// and is told of a new one, what is typed reaches it, Ctrl-C interrupts it and nothing else, and
-// its status is that of hpcc and of the record.
+// TestInteractive uses a terminal on each target. The program gets its size, changes of the size and
+// the typed text. Ctrl-C interrupts only the program. Its exit status is that of hpcc and of the
+// record.
 func TestInteractive(t *testing.T) {
 	needs(t, "busybox", "userns")
 	bb, err := testenv.Busybox()
@@ -47,43 +47,43 @@ func TestInteractive(t *testing.T) {
 			store := filepath.Join(dir, "store-"+target)
 			const program = `n=0; trap 'n=$((n+1)); echo "interrupt $n"' INT; echo "size $(stty size)"; read -r line; echo "read <$line>"; stty -echo
 sleep 30 & wait $!; [ $n = 1 ] || exit 9; read -r line; echo "size $(stty size)"; exit 7`
-			s := sit(t, store, "submit", "--to", target, "--interactive", "--name", "sit", root, "--", "sh", "-c", program)
+			s := startHpcc(t, store, "submit", "--to", target, "--interactive", "--name", "sit", root, "--", "sh", "-c", program)
 			s.expect(`size 24 91\s`)
-			s.typed("hello\n")
+			s.typeText("hello\n")
 			s.expect(`read <hello>`)
-			time.Sleep(time.Second) // sleep has begun
+			time.Sleep(time.Second) // until sleep runs
 			if out := hpccOut(t, store, "status", "sit-"); !strings.Contains(out, " running ") {
-				t.Errorf("while it runs: %s", out)
+				t.Errorf("status of the running job: %s", out)
 			}
-			s.typed("\x03")
+			s.typeText("\x03")
 			s.expect(`interrupt 1\s`)
 			testenv.Check(t, unix.IoctlSetWinsize(int(s.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: 132}))
 			time.Sleep(time.Second)
-			s.typed("\n")
+			s.typeText("\n")
 			s.expect(`size 50 132\s`)
 			if status := s.end(); status != 7 {
 				t.Errorf("status %d; want the program's, 7", status)
 			}
 			out := hpccOut(t, store, "status", "sit-")
 			if !regexp.MustCompile(`sit-\S+ +`+target+` +failed +1 +0 +1 +0 +0`).MatchString(out) || !strings.Contains(out, ": status 7") {
-				t.Errorf("afterwards: %s", out)
+				t.Errorf("status of the ended job: %s", out)
 			}
 
-			// hung up from elsewhere
-			s = sit(t, store, "submit", "--to", target, "--interactive", "--name", "hang", root, "--", "sh", "-c", "echo ready; sleep 300")
+			// Cancel the job from another process.
+			s = startHpcc(t, store, "submit", "--to", target, "--interactive", "--name", "hang", root, "--", "sh", "-c", "echo ready; sleep 300")
 			s.expect("ready")
 			hpccOut(t, store, "cancel", "hang-")
 			if status := s.end(); status == 0 {
 				t.Error("a job that was cancelled ended with status 0")
 			}
 			if out := hpccOut(t, store, "status", "hang-"); !strings.Contains(out, " cancelled ") {
-				t.Errorf("after it was cancelled: %s", out)
+				t.Errorf("status of the cancelled job: %s", out)
 			}
 		})
 	}
 }
 
-// hpccOut is what hpcc says.
+// hpccOut runs hpcc and returns its output.
 func hpccOut(t *testing.T, store string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "hpcc"), args...)
@@ -95,8 +95,8 @@ func hpccOut(t *testing.T, store string, args ...string) string {
 	return string(out)
 }
 
-// A sitter is somebody at a terminal at which hpcc runs.
-type sitter struct {
+// A terminalUser uses a terminal on which a command runs.
+type terminalUser struct {
 	t      *testing.T
 	master *os.File
 	cmd    *exec.Cmd
@@ -105,20 +105,21 @@ type sitter struct {
 	closed chan struct{}
 }
 
-func sit(t *testing.T, store string, args ...string) *sitter {
+// startHpcc starts hpcc on a new terminal.
+func startHpcc(t *testing.T, store string, args ...string) *terminalUser {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "hpcc"), args...)
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), "HPCC_STORE="+store, "TERM=xterm")
-	return sitAt(t, cmd)
+	return startOnTerminal(t, cmd)
 }
 
-// sitAt starts a command on a terminal.
-func sitAt(t *testing.T, cmd *exec.Cmd) *sitter {
+// startOnTerminal starts a command on a new terminal.
+func startOnTerminal(t *testing.T, cmd *exec.Cmd) *terminalUser {
 	t.Helper()
 	master, slave, err := openPTY(&unix.Winsize{Row: 24, Col: 91})
 	testenv.Check(t, err)
-	s := &sitter{t: t, master: master, cmd: cmd, closed: make(chan struct{})}
+	s := &terminalUser{t: t, master: master, cmd: cmd, closed: make(chan struct{})}
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = slave, slave, slave
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	testenv.Check(t, s.cmd.Start())
@@ -139,14 +140,15 @@ func sitAt(t *testing.T, cmd *exec.Cmd) *sitter {
 	return s
 }
 
-func (s *sitter) typed(text string) {
+// typeText types text on the terminal.
+func (s *terminalUser) typeText(text string) {
 	if _, err := s.master.WriteString(text); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// expect waits until the screen has something.
-func (s *sitter) expect(pattern string) {
+// expect waits until the screen matches a pattern.
+func (s *terminalUser) expect(pattern string) {
 	s.t.Helper()
 	re := regexp.MustCompile(pattern)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -162,8 +164,8 @@ func (s *sitter) expect(pattern string) {
 	s.t.Fatalf("no %q on the screen:\n%s", pattern, s.seen.String())
 }
 
-// end waits for the end of hpcc.
-func (s *sitter) end() int {
+// end waits for the end of the command and returns its exit status.
+func (s *terminalUser) end() int {
 	select {
 	case <-s.closed:
 	case <-time.After(time.Minute):

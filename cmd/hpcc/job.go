@@ -20,11 +20,11 @@ import (
 	"hpcc/store"
 )
 
-// The flags that state a job, which "hpcc submit" and "hpcc script" share.
+// The flags that define a job, which "hpcc submit" and "hpcc script" share.
 
 const jobUsage = "IMAGE [--] CMD [ARG...] | --from FILE [IMAGE [-- ARG...]]"
 
-// jobFlags state a job; they mean the same on every target.
+// jobFlags are the flags that define a job. They mean the same on every target.
 func jobFlags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		&cli.StringFlag{Name: "to", Usage: "use `TARGET`: " + targetNames},
@@ -66,12 +66,12 @@ func jobFlags() []cli.Flag {
 	})
 }
 
-// A flagSet has the names of the flags that the command line or the environment sets.
+// A flagSet holds the names of the flags that the command line or the environment sets.
 type flagSet map[string]bool
 
 func parseFlagSet(c *cli.Context) flagSet {
 	set := flagSet{}
-	for _, name := range c.LocalFlagNames() { // IsSet goes through all flags for each name
+	for _, name := range c.LocalFlagNames() { // IsSet would scan all flags for each name
 		set[name] = true
 	}
 	return set
@@ -87,18 +87,18 @@ func (s flagSet) first(flags []cli.Flag) string {
 	return ""
 }
 
-// jobArgs are the flags and arguments that state a job.
+// jobArgs are the flags and arguments that define a job.
 type jobArgs struct {
 	verb     string // submit or script
 	set      flagSet
 	store    string
 	at       siteChoice
-	takeOver bool     // the job comes from hpcc of another machine, on standard input
-	image    string   // as given; "" without
-	more     bool     // something stands behind the image
+	received bool     // the job comes from hpcc of another machine, on standard input
+	image    string   // as given; "" without an image
+	more     bool     // the image is followed by arguments
 	chdir    string   // as given
-	job      job.Job  // what the flags state; paths, image and program are filled in for the destination
-	runArgv  []string // the flags of "hpcc run", for the script; paths of binds as given
+	job      job.Job  // without paths, image and program, which resolve fills in
+	runArgv  []string // the flags of "hpcc run" for the script, with bind paths as given
 	inPod    podArgs
 	argo     argoArgs
 	from     fromArgs
@@ -120,9 +120,9 @@ func parseJob(c *cli.Context) (*jobArgs, error) {
 	}
 	if s := c.String("job"); s != "" {
 		if s != "-" || c.NArg() > 0 {
-			return nil, usagef("--job - takes a job from standard input, and nothing else")
+			return nil, usagef("--job - reads the job from standard input and takes no arguments")
 		}
-		a.takeOver = true
+		a.received = true
 		return a, nil
 	}
 	if a.set["workflow"] {
@@ -144,7 +144,7 @@ func parseJob(c *cli.Context) (*jobArgs, error) {
 		return nil, err
 	}
 	if j.Warning.Signal != "" && j.Time == 0 && !a.set["from"] {
-		return nil, usagef("--signal needs --time: the limit that it warns of")
+		return nil, usagef("--signal needs --time").hint("add the time limit that the signal warns of: --time 2h")
 	}
 	if err := checkPlaceholders(argv, j); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func parseJob(c *cli.Context) (*jobArgs, error) {
 	return a, nil
 }
 
-// checkOrder refuses flags behind IMAGE, which would be the name of the program.
+// checkOrder refuses flags after IMAGE, which would become the name of the program.
 func checkOrder(verb, image string, rest []string) error {
 	if len(rest) == 0 || rest[0] == "--" || !strings.HasPrefix(rest[0], "-") {
 		return nil
@@ -180,14 +180,14 @@ func checkPlaceholders(argv []string, j *job.Job) error {
 	for _, arg := range argv {
 		for _, m := range placeholder.FindAllStringSubmatch(arg, -1) {
 			if like, ok := suggest.Search(m[1], known, true); ok && len(m[1]) > 2 {
-				return usagef("%q: there is no placeholder %s", arg, m[0]).hint("did you mean {%s}?", like)
+				return usagef("%q: unknown placeholder %s", arg, m[0]).hint("did you mean {%s}?", like)
 			}
 		}
 	}
 	return nil
 }
 
-// parseJobFlags reads the flags that every target has.
+// parseJobFlags reads the flags that every target supports.
 func parseJobFlags(c *cli.Context) (*job.Job, error) {
 	j := &job.Job{
 		Name: c.String("name"), Nodes: c.Int("nodes"), Tasks: c.Int("tasks"), TasksPerNode: c.Int("tasks-per-node"), CPUs: c.Int("cpus"), GPUs: c.Int("gpus"),
@@ -228,13 +228,13 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 		return nil, usagef("--retry-on: %w", err)
 	}
 	if len(j.Retry.Endings) > 0 && j.Retry.Times == 0 {
-		return nil, usagef("--retry-on needs --retry N: how often")
+		return nil, usagef("--retry-on needs --retry N")
 	}
 	return j, nil
 }
 
-// parseParams reads --sweep and --params: an array of all of their tasks, unless
-// --array names some.
+// parseParams reads --sweep and --params. The array has a task for each combination or row,
+// unless --array selects some of them.
 func parseParams(c *cli.Context, j *job.Job) error {
 	var err error
 	if j.Params, err = job.ParseParams(c.StringSlice("sweep"), c.String("params"), ""); err != nil {
@@ -250,7 +250,7 @@ func parseParams(c *cli.Context, j *job.Job) error {
 	return err
 }
 
-// parseEnvChanges returns what the flags of a command change in the environment.
+// parseEnvChanges returns the changes of the environment that the flags of a command make.
 func parseEnvChanges(c *cli.Context) *envChanges {
 	for _, f := range c.Command.Flags {
 		if g, ok := f.(*cli.GenericFlag); ok {
@@ -264,7 +264,7 @@ func parseEnvChanges(c *cli.Context) *envChanges {
 
 // parseRunAgain returns the flags of "hpcc run" as the script of the job repeats them.
 func parseRunAgain(c *cli.Context, env *envChanges) []string {
-	argv := slices.Clone(env.words)
+	argv := slices.Clone(env.argv)
 	for _, f := range runFlags(new(envChanges)) {
 		name := f.Names()[0]
 		if !c.IsSet(name) {
@@ -275,8 +275,8 @@ func parseRunAgain(c *cli.Context, env *envChanges) []string {
 			switch {
 			case c.Bool(name):
 				argv = append(argv, "--"+name)
-			case name != "no-config": // its variable may be set, and empty
-				argv = append(argv, "--"+name+"=false") // against a file of defaults
+			case name != "no-config": // its variable may be set but empty
+				argv = append(argv, "--"+name+"=false") // overrides a file of defaults
 			}
 		case *cli.StringFlag:
 			argv = append(argv, "--"+name+"="+c.String(name))
@@ -298,14 +298,14 @@ func parseRunAgain(c *cli.Context, env *envChanges) []string {
 // A destination is where a job goes.
 type destination struct {
 	dispatch.Cluster
-	site   *dispatch.Site // without a name when there is none
-	remote *greeting      // of a site that ssh reaches; else nil
+	site   *dispatch.Site // an empty one without a site
+	remote *siteInfo      // of a remote site; nil for a local one
 }
 
-// resolve finds out where the job goes, and completes it for that destination.
+// resolve finds the destination of the job and completes the job for it.
 func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *destination, error) {
-	if a.takeOver {
-		return takeOver(ctx, a.store)
+	if a.received {
+		return receiveJob(ctx, a.store)
 	}
 	if a.set["workflow"] {
 		return a.resolveWorkflow(ctx)
@@ -326,12 +326,12 @@ func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *destination, error) {
 			return nil, nil, err
 		}
 	}
-	tell(to.site.Apply(j))
+	sayNotes(to.site.Apply(j))
 	return j, to, nil
 }
 
-// destination finds the site and its scheduler. A site that ssh reaches is asked
-// for its directories, its scheduler and the job's image.
+// destination finds the site and its scheduler. It asks a remote site for its directories, its
+// scheduler and the digest of the job's image.
 func (a *jobArgs) destination(ctx context.Context) (*destination, error) {
 	site, err := a.at.site()
 	if err != nil {
@@ -342,14 +342,14 @@ func (a *jobArgs) destination(ctx context.Context) (*destination, error) {
 		to.Cluster = a.at.cluster(ctx, site)
 		return to, nil
 	}
-	if to.remote, err = greetSite(ctx, site, a.image); err != nil {
+	if to.remote, err = describeSite(ctx, site, a.image); err != nil {
 		return nil, err
 	}
 	to.Cluster = dispatch.Cluster{Target: cmp.Or(a.at.to, site.Scheduler, to.remote.Target), Site: site.Name}
 	return to, nil
 }
 
-// fillPaths fills in the paths, all absolute: a job starts in another directory.
+// fillPaths fills in the paths, made absolute because a job starts in another directory.
 func (a *jobArgs) fillPaths(j *job.Job, to *destination) error {
 	if to.remote != nil {
 		if err := a.fillRemotePaths(j, to); err != nil {
@@ -379,7 +379,7 @@ func (a *jobArgs) fillPaths(j *job.Job, to *destination) error {
 	return nil
 }
 
-// fillProgram fills in where hpcc and the store are.
+// fillProgram fills in the paths of hpcc and of the store.
 func fillProgram(j *job.Job, dir string, site *dispatch.Site) error {
 	s, err := store.OpenToRead(dir)
 	if err != nil {
@@ -405,7 +405,7 @@ func jobEnv(list []string) ([]string, error) {
 		if !strings.Contains(e, "=") {
 			v, ok := os.LookupEnv(e)
 			if !ok {
-				return nil, usagef("--env %s: there is no such variable here", e).hint("export it first, or write --env %s=VALUE", e)
+				return nil, usagef("--env %s: no such variable in the environment", e).hint("export it first, or write --env %s=VALUE", e)
 			}
 			e += "=" + v
 		}
@@ -414,7 +414,7 @@ func jobEnv(list []string) ([]string, error) {
 	return env, nil
 }
 
-// absoluteSources makes the sources of binds and mounts absolute, from base on.
+// absoluteSources makes the sources of binds and mounts absolute, relative to base.
 func absoluteSources(base string, argv []string) []string {
 	abs := func(p string) string {
 		if p == "" || filepath.IsAbs(p) {
@@ -443,7 +443,7 @@ func absoluteSources(base string, argv []string) []string {
 	return argv
 }
 
-// jobName is the program's name, or its script's when the program is an interpreter.
+// jobName returns a job name from the program, or from its script if it is an interpreter.
 func jobName(args []string) string {
 	name := filepath.Base(args[0])
 	if len(args) > 1 && !strings.HasPrefix(args[1], "-") && slices.ContainsFunc([]string{"python", "bash", "sh", "Rscript", "julia", "perl", "ruby", "node"},

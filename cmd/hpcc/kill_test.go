@@ -24,8 +24,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestKilledAtAnyMoment kills a pull, a build and an unpack at random moments.
-// After each the same command works, and in the end gc leaves no debris.
+// TestKilledAtAnyMoment kills a pull, a build and an unpack at random moments. The same command must
+// work afterwards, and gc must remove all debris.
 func TestKilledAtAnyMoment(t *testing.T) {
 	testenv.Slow(t)
 	needs(t, "busybox", "userns")
@@ -37,7 +37,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		name  string
 		times int
 		args  func(n int) []string
-		undo  func(n int) // what makes the command do all its work again
+		undo  func(n int) // makes the command repeat all of its work
 	}{
 		{"pull", 17, func(int) []string { return []string{"pull", k.ref, "pulled"} }, func(int) {
 			k.must("rm", "pulled")
@@ -51,13 +51,13 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			os.RemoveAll(filepath.Join(k.dir, fmt.Sprint("tree", n)))
 		}},
 	} {
-		k.must(a.args(1000)...) // what comes first takes longer
+		k.must(a.args(1000)...) // the first run takes longer
 		a.undo(1000)
 		usual, killed, n := time.Hour, 0, 0
 		for i := range 3 {
 			begun := time.Now()
 			k.must(a.args(1001 + i)...)
-			usual = min(usual, time.Since(begun)*5/4) // to reach the end also when it takes longer
+			usual = min(usual, time.Since(begun)*5/4) // to include runs that take longer
 			a.undo(1001 + i)
 		}
 		for ; killed < a.times && n < 10*a.times; n++ {
@@ -65,23 +65,23 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			if k.kill(time.Duration(k.random.Int63n(int64(usual))), args) {
 				killed++
 			}
-			if tree := filepath.Join(k.dir, fmt.Sprint("tree", n)); exists(tree) { // it was killed after its work, or not at all
+			if tree := filepath.Join(k.dir, fmt.Sprint("tree", n)); exists(tree) { // the command was killed after its work, or not at all
 				if !exists(filepath.Join(tree, ".hpcc", "image.json")) {
 					t.Errorf("%s was killed and left half a tree", a.name)
 				}
 				a.undo(n)
 			}
-			out := k.must(args...) // works as if nothing had been
+			out := k.must(args...)
 			if a.name == "build" && n%10 == 0 {
 				if want := k.must(slices.Insert(args, 1, "--store", other)...); !strings.HasSuffix(want, lastLine(out)) {
-					t.Errorf("the build after a killed one says %q, in another store %q", out, want)
+					t.Errorf("the build after a killed one prints %q; want %q", out, want)
 				}
 			}
 			a.undo(n)
 		}
 		t.Logf("%s: killed %d of %d times (usual time %v)", a.name, killed, n, usual)
 		if killed < a.times {
-			t.Errorf("%s was killed only %d times of %d: the test does not test", a.name, killed, n)
+			t.Errorf("%s was killed only %d times of %d, so the test is void", a.name, killed, n)
 		}
 		if a.name == "pull" {
 			k.must("pull", k.ref, "pulled")
@@ -91,7 +91,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	k.clean()
 }
 
-// lastLine is the last line of an output: of a build the image's digest.
+// lastLine returns the last line of an output. For a build it is the image's digest.
 func lastLine(out string) string {
 	out = strings.TrimSuffix(out, "\n")
 	return out[strings.LastIndexByte(out, '\n')+1:] + "\n"
@@ -142,7 +142,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// must runs hpcc to a good end.
+// must runs hpcc, which must succeed, and returns its output.
 func (k *killer) must(args ...string) string {
 	k.t.Helper()
 	out, err := exec.Command(k.bin, args...).CombinedOutput()
@@ -152,8 +152,8 @@ func (k *killer) must(args ...string) string {
 	return string(out)
 }
 
-// kill runs hpcc and kills it, with all its children, after a while; false
-// means that it had ended before.
+// kill runs hpcc and kills it with all its children after a while. It returns false if hpcc ended
+// earlier.
 func (k *killer) kill(after time.Duration, args []string) bool {
 	cmd := exec.Command(k.bin, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -165,7 +165,7 @@ func (k *killer) kill(after time.Duration, args []string) bool {
 	return cmd.Wait() != nil
 }
 
-// clean checks that gc removes what the killed left, and then finds no more.
+// clean checks that gc removes all debris, and that a second gc finds none.
 func (k *killer) clean() {
 	if left, _ := filepath.Glob(filepath.Join(k.dir, ".*")); len(left) > 0 {
 		k.t.Errorf("unpack left %v", left)
@@ -179,15 +179,15 @@ func (k *killer) clean() {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	for _, tree := range trees { // every tree that is there is whole
+	for _, tree := range trees { // every tree must be complete
 		if _, err := os.Stat(filepath.Join(k.dir, "store", "trees", tree.Name(), ".hpcc", "image.json")); err != nil {
-			k.t.Errorf("a tree is not whole: %v", err)
+			k.t.Errorf("incomplete tree: %v", err)
 		}
 	}
 	if out := k.must("gc", "--age", "0s"); !strings.Contains(out, "0 blobs, 0 trees, 0 cache entries, 0 leftovers") {
-		k.t.Errorf("the second gc still finds something: %s", out)
+		k.t.Errorf("the second gc removes more: %s", out)
 	}
-	for _, name := range []string{"bb", "pulled", "built"} { // every blob of every image is there and has its digest
+	for _, name := range []string{"bb", "pulled", "built"} { // every blob of every image must exist and have its digest
 		k.must("save", name, filepath.Join(k.dir, name+".tar"))
 		k.must("load", "--store", filepath.Join(k.dir, "other"), filepath.Join(k.dir, name+".tar"))
 	}

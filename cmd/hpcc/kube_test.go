@@ -11,9 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// kubeNode tells whether HPCC_TEST_KUBE, which testdata/kube/up.sh prints, names a cluster
-// that runs pods. There is no other way to one: what a user's own KUBECONFIG names is never
-// touched.
+// kubeNode returns an error unless HPCC_TEST_KUBE, which testdata/kube/up.sh prints, names a cluster
+// that runs pods. Tests never use the cluster of the user's KUBECONFIG.
 func kubeNode() error {
 	cluster := os.Getenv("HPCC_TEST_KUBE")
 	if cluster == "" {
@@ -29,8 +28,8 @@ func kubeNode() error {
 	return nil
 }
 
-// kubeEnvironment gives a script kube_* the cluster of HPCC_TEST_KUBE: kubectl, and argo, with a
-// researcher's rights, and the addresses of what there is beside (testdata/kube/node.sh).
+// kubeEnvironment gives a script kube_* the cluster of HPCC_TEST_KUBE: kubectl and argo with the
+// rights of a researcher, and the addresses of companion services (testdata/kube/node.sh).
 func kubeEnvironment(e *testscript.Env) error {
 	cluster := os.Getenv("HPCC_TEST_KUBE")
 	if cluster == "" || !strings.HasPrefix(filepath.Base(e.WorkDir), "script-kube_") {

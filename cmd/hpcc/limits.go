@@ -14,9 +14,9 @@ import (
 	"hpcc/store/wait"
 )
 
-// watchCPU ends hpcc with a message shortly before it has used the CPU time that
-// the system allows (ulimit -t): at the limit the kernel would kill it without
-// one. Programs that hpcc starts have their own account of CPU time.
+// watchCPU ends hpcc with a message shortly before it reaches the limit of CPU time
+// (ulimit -t), where the kernel would kill it without one. The limit applies to each process,
+// so it does not count programs that hpcc starts.
 func watchCPU() {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_CPU, &l) != nil || l.Cur > 1<<30 { // 34 years; infinity
@@ -37,22 +37,22 @@ func watchCPU() {
 			}
 			time.Sleep(max(left/(2*cores), 2*time.Millisecond))
 		}
-		os.Exit(tellError((&message{err: fmt.Errorf("hpcc has used the %d s of CPU time that it may use", l.Cur)}).
-			hint("the limit of CPU time is %d s; raise it with \"ulimit -t unlimited\", or run this in a job", l.Cur)))
+		os.Exit(printError((&message{err: fmt.Errorf("hpcc has used the %d s of CPU time that are allowed", l.Cur)}).
+			hint("raise the limit with \"ulimit -t unlimited\", or run this in a job")))
 	}()
 }
 
-// timeoutVariable sets how long a server may be silent.
+// timeoutVariable sets the timeout for a silent server.
 const timeoutVariable = "HPCC_HTTP_TIMEOUT"
 
-// patient returns a context whose transfers report on standard error why they
-// wait, with the limits that the user set.
+// patient returns a context whose transfers wait as long as the user allows, and report on
+// standard error why they wait.
 func patient(ctx context.Context) context.Context {
 	p := wait.Within(0)
 	if text := os.Getenv(timeoutVariable); text != "" {
 		d, err := httpTimeout(text)
 		if err != nil {
-			say("%s: %v; servers may be silent for %v", timeoutVariable, err, p.Header)
+			say("%s: %v; using %v", timeoutVariable, err, p.Header)
 		} else {
 			p = wait.Within(d)
 		}
@@ -68,7 +68,7 @@ func patient(ctx context.Context) context.Context {
 	return wait.With(ctx, p)
 }
 
-// httpTimeout reads a duration; a number alone is seconds.
+// httpTimeout parses a duration. A number without a unit is in seconds.
 func httpTimeout(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if n, nerr := strconv.Atoi(text); nerr == nil {

@@ -16,8 +16,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// limitsDir is a directory with a store that has the images box and many, a
-// context, an archive and an image to load.
+// limitsDir returns a directory with a context, an archive, an image to load, and a store with the
+// images box and many.
 func limitsDir(t *testing.T) string {
 	t.Helper()
 	needs(t, "busybox", "userns")
@@ -42,14 +42,14 @@ func limitsDir(t *testing.T) string {
 	return dir
 }
 
-// limited runs a script of bash under limits, as "-n 30".
+// limited returns a command that runs a bash script under limits such as "-n 30".
 func limited(dir, limits, script string) *exec.Cmd {
 	if limits != "" {
 		script = "ulimit -S " + limits + " && ulimit -H " + limits + " || exit 99\n" + script
 	}
 	cmd := exec.Command("bash", "-c", script)
 	cmd.Dir = dir
-	for _, v := range os.Environ() { // a scheduler of this machine would take seconds to answer
+	for _, v := range os.Environ() { // hide the scheduler of this machine, which would take seconds to answer
 		if !strings.HasPrefix(v, "SLURM_CONF=") && !strings.HasPrefix(v, "SGE_") {
 			cmd.Env = append(cmd.Env, v)
 		}
@@ -65,8 +65,8 @@ var limitCommands = []string{
 	"script --to slurm box -- true", "sites", "doctor", "build --help", "--version",
 }
 
-// TestLimits starts every kind of command under limits that are too small for
-// it or for Go itself: each ends with a message that names the limit, or works.
+// TestLimits runs every kind of command under limits that are too small for it or for Go. Each must
+// work, or fail with a message that names the limit.
 func TestLimits(t *testing.T) {
 	dir := limitsDir(t)
 	t.Run("CPU time", func(t *testing.T) { limitOfTime(t, dir) })
@@ -75,13 +75,13 @@ func TestLimits(t *testing.T) {
 	t.Run("few files", func(t *testing.T) { manyUnderFewFiles(t, dir) })
 	for _, l := range []struct {
 		limits string
-		fail   string // commands that cannot work: a regular expression
+		fail   string // regular expression for commands that must fail
 		says   string
 	}{
 		{"-n 3", "run|build --no|load|save|unpack|submit|status", `open files is 3; raise it with "ulimit -n 1024"`},
 		{"-n 6", "run|build --no|load|save|unpack|submit|status|doctor", `open files is 6; raise it with "ulimit -n 1024"`},
 		{"-n 10", "run|submit", `open files is 10; raise it with "ulimit -n 1024"`},
-		// Removing a tree holds a descriptor for each level of it.
+		// Removing a tree needs a descriptor for each of its levels.
 		{"-n 30", "nothing", `open files is 30; raise it with "ulimit -n 1024"`},
 		{"-v 100000", ".", `address space is 100000 KiB; raise it with "ulimit -v unlimited"`},
 		{"-v 500000", ".", `address space is 500000 KiB; raise it with "ulimit -v unlimited"`},
@@ -109,14 +109,14 @@ func TestLimits(t *testing.T) {
 				own := c == "pull localhost:1/x" || c == "report none.json" || strings.HasPrefix(c, "check") || c == "doctor"
 				must := regexp.MustCompile("^(" + l.fail + ")").MatchString(c)
 				if l.fail == "." && regexp.MustCompile("^run (box|-W|--set-env)").MatchString(c) {
-					must = false // the program begins before the Go runtime, which would need more
+					must = false // the run executes before the Go runtime, which would need more
 				}
 				if regexp.MustCompile(`goroutine |runtime: |fatal error|panic|SIG`).MatchString(text) {
-					t.Errorf("%s: a trace:\n%s", c, text)
+					t.Errorf("%s: the output has a Go trace:\n%s", c, text)
 				}
 				switch {
 				case status == 0 && must && !own:
-					t.Errorf("%s works", c)
+					t.Errorf("%s succeeds", c)
 				case status == 0:
 				case status < 0 || status != map[bool]int{true: 125, false: 1}[strings.HasPrefix(c, "run")]:
 					t.Errorf("%s: %v\n%s", c, err, text)
@@ -130,7 +130,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// limitOfTime: hpcc says so before the kernel ends it at the limit of CPU time.
+// limitOfTime checks that hpcc prints a message before the kernel kills it at the limit of CPU time.
 func limitOfTime(t *testing.T, dir string) {
 	cmd := limited(dir, "", `truncate -s 20G big; ulimit -t 1; printf 'FROM box\nCOPY big /\n' >Big; hpcc build --no-cache -f Big -t big . 2>&1`)
 	out, _ := cmd.CombinedOutput()
@@ -139,8 +139,8 @@ func limitOfTime(t *testing.T, dir string) {
 	}
 }
 
-// limitsInherited: a program sees the limits of whoever started hpcc. Go
-// raises the soft limit of open files for itself.
+// limitsInherited checks that a program gets the limits of the caller, although Go raises the soft
+// limit of open files for hpcc.
 func limitsInherited(t *testing.T, dir string) {
 	const limits = "ulimit -S -n 100; ulimit -H -n 200; ulimit -S -s 4096; ulimit -S -t 3600; ulimit -S -f 8000000; ulimit -S -v 4000000; ulimit -c 0; ulimit -S -l 0; ulimit -S -u 4000\n"
 	out, err := limited(dir, "", limits+"cat /proc/self/limits").Output()
@@ -160,7 +160,7 @@ func limitsInherited(t *testing.T, dir string) {
 	}
 }
 
-// TestCrash: what would be a trace of Go becomes a message; the trace lies in a file.
+// TestCrash checks that hpcc prints a message instead of a Go trace, and writes the trace to a file.
 func TestCrash(t *testing.T) {
 	dir := t.TempDir()
 	cmd := limited(dir, "", "exec hpcc build -t x -f - .")
@@ -178,7 +178,7 @@ func TestCrash(t *testing.T) {
 	case <-ended:
 	case <-time.After(20 * time.Second):
 		_ = cmd.Process.Kill()
-		t.Fatal("hpcc does not end")
+		t.Fatal("hpcc does not exit")
 	}
 	m := regexp.MustCompile(`^hpcc: error: ended by SIGQUIT: quit\nhpcc: hint: the trace is in (/tmp/hpcc-crash-\S+)\n$`).FindStringSubmatch(stderr.String())
 	if m == nil || cmd.ProcessState.ExitCode() != 1 {
@@ -193,8 +193,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// closedStreams: commands with closed standard streams, and with results that
-// cannot be written.
+// closedStreams runs commands with closed standard streams, and with a standard output that fails.
 func closedStreams(t *testing.T, dir string) {
 	for _, c := range []string{"--version", "--help", "build --help", "help", "images", "status", "inspect box", "gc", "doctor --json", "save box -"} {
 		cmd := limited(dir, "", "exec hpcc "+c+" >/dev/full")
@@ -211,12 +210,12 @@ func closedStreams(t *testing.T, dir string) {
 		}
 	}
 	if err := limited(dir, "", "hpcc load closed.tar >/dev/null && hpcc run box -- true").Run(); err != nil {
-		t.Errorf("what was written with closed streams: %v", err)
+		t.Errorf("file that was written with closed streams: %v", err)
 	}
 }
 
-// manyUnderFewFiles: images with many layers and deep directories are
-// unpacked, copied and packed under a small limit of open files.
+// manyUnderFewFiles unpacks, copies and packs images with many layers and deep directories under a
+// small limit of open files.
 func manyUnderFewFiles(t *testing.T, dir string) {
 	out, err := limited(dir, "-n 30", `set -e
 		hpcc unpack many new >/dev/null

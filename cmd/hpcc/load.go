@@ -37,13 +37,13 @@ type loadArgs struct {
 }
 
 func parseLoad(c *cli.Context) (*loadArgs, error) {
-	words, err := parseArguments(c, 1, 2, "FILE [NAME]")
+	args, err := parseArguments(c, 1, 2, "FILE [NAME]")
 	if err != nil {
 		return nil, err
 	}
-	a := &loadArgs{file: words[0], store: c.String("store")}
-	if len(words) == 2 {
-		a.name = words[1]
+	a := &loadArgs{file: args[0], store: c.String("store")}
+	if len(args) == 2 {
+		a.name = args[1]
 	}
 	return a, nil
 }
@@ -77,8 +77,8 @@ func (a *loadArgs) run(ctx context.Context) error {
 	return nil
 }
 
-// spooled is the file of an argument; standard input is kept in the store's own
-// directory until done is called, since archives are read more than once.
+// spooled returns the file of an argument. It copies standard input to a temporary file of the
+// store, which done removes, because archives are read more than once.
 func spooled(s *store.Store, arg string) (file string, done func(), err error) {
 	if arg != "-" {
 		return arg, func() {}, nil
@@ -96,7 +96,7 @@ func spooled(s *store.Store, arg string) (file string, done func(), err error) {
 	}
 	if err != nil {
 		done()
-		return "", nil, onDisk(fmt.Errorf("reading standard input: %w", err), s.Dir())
+		return "", nil, fullDiskHint(fmt.Errorf("reading standard input: %w", err), s.Dir())
 	}
 	return file, done, nil
 }

@@ -46,10 +46,10 @@ func (a *loginArgs) run(ctx context.Context) error {
 	return store.Login(a.host, a.username, password)
 }
 
-// readPassword asks on a terminal, else takes the first line of standard input.
+// readPassword prompts on a terminal, or else reads the first line of standard input.
 func readPassword(ctx context.Context) (string, error) {
 	if fd := int(os.Stdin.Fd()); term.IsTerminal(fd) {
-		// The terminal's read does not end with the signals that main handles.
+		// The signals that main handles do not end the read from the terminal.
 		state, err := term.GetState(fd)
 		if err != nil {
 			return "", err
@@ -57,7 +57,7 @@ func readPassword(ctx context.Context) (string, error) {
 		defer context.AfterFunc(ctx, func() {
 			_ = term.Restore(fd, state)
 			fmt.Fprintln(os.Stderr)
-			os.Exit(tellError(context.Cause(ctx)))
+			os.Exit(printError(context.Cause(ctx)))
 		})()
 		fmt.Fprint(os.Stderr, "Password: ")
 		b, err := term.ReadPassword(fd)

@@ -29,26 +29,26 @@ var version = "0.1.0-dev"
 
 func main() {
 	if f := bare.Failed(); f != nil {
-		os.Exit(tellError(blame(f.Defaults, fmt.Errorf("running %s: %w", f.Image, runtime.Launch(f.Args, f.Env, f.Dir)))))
+		os.Exit(printError(blame(f.Defaults, fmt.Errorf("running %s: %w", f.Image, runtime.Launch(f.Args, f.Env, f.Dir)))))
 	}
 	if child, err := runtime.Init(oci.Child, probe.Child); child {
-		os.Exit(tellError(err))
+		os.Exit(printError(err))
 	}
 	watchCPU()
 	ctx, stop := wait.UntilSignal(context.Background())
 	a, help := app(), &helpWriter{}
 	a.Writer = help
-	err := a.RunContext(patient(ctx), joinBareSetEnv(ociWords(os.Args)))
+	err := a.RunContext(patient(ctx), joinBareSetEnv(ociArgv(os.Args)))
 	err = withSignal(ctx, err)
 	stop()
 	if err == nil {
 		err = help.err
 	}
-	os.Exit(tellError(err))
+	os.Exit(printError(err))
 }
 
-// A helpWriter writes help and version to standard output and keeps the first
-// error, which the library of the command line drops.
+// A helpWriter writes help and version to standard output and keeps the first error, which
+// the cli package drops.
 type helpWriter struct{ err error }
 
 func (w *helpWriter) Write(p []byte) (int, error) {
@@ -59,7 +59,7 @@ func (w *helpWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// app is the full command line: one table for parsing, help and docs/cli.md.
+// app returns the command line of hpcc: one table for parsing, help and docs/cli.md.
 func app() *cli.App {
 	a := &cli.App{
 		Name:                      "hpcc",
@@ -85,8 +85,8 @@ func app() *cli.App {
 	return a
 }
 
-// withoutCommand serves a command line that names none of the commands: "hpcc help",
-// "hpcc help COMMAND", "hpcc version", and mistakes.
+// withoutCommand handles a command line without a known command: "hpcc help", "hpcc help
+// COMMAND", "hpcc version" and mistakes.
 func withoutCommand(c *cli.Context) error {
 	switch name := c.Args().First(); {
 	case name == "version":

@@ -115,7 +115,7 @@ func manText(text string) string {
 	return b.String()
 }
 
-// troff escapes text.
+// troff escapes text for troff.
 func troff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {

@@ -23,15 +23,15 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// crowd is how many start at the same moment: HPCC_TEST_CROWD, else a hundred.
-func crowd() int {
+// crowdSize returns the number of simultaneous commands: HPCC_TEST_CROWD, or else 100.
+func crowdSize() int {
 	if n, err := strconv.Atoi(os.Getenv("HPCC_TEST_CROWD")); err == nil && n > 0 {
 		return n
 	}
 	return 100
 }
 
-// meet starts n commands and returns what those that failed have said.
+// meet runs n commands at the same time and returns the output of those that failed.
 func meet(n int, command func(i int) *exec.Cmd) (failed []string) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -51,7 +51,7 @@ func meet(n int, command func(i int) *exec.Cmd) (failed []string) {
 	return failed
 }
 
-// many is a store with an image "bb" and a root archive to load it from.
+// many returns a store with an image "bb" and the archive of its root file system.
 func many(t *testing.T) (store, root string) {
 	t.Helper()
 	needs(t, "busybox", "userns")
@@ -71,8 +71,8 @@ for i in $(seq 200); do echo $i >"$1/r/$i"; done; tar cf "$1/root.tar" -C "$1/r"
 
 func hpcc(args ...string) *exec.Cmd { return exec.Command(filepath.Join(bin, "hpcc"), args...) }
 
-// A crowd runs one image; the first time its tree is not there yet, and the
-// third time the store cannot be written.
+// TestManyRuns starts many runs of one image at once. For the first ones the tree does not exist yet,
+// and for the third ones the store is read-only.
 func TestManyRuns(t *testing.T) {
 	store, _ := many(t)
 	trees := filepath.Join(store, "trees")
@@ -84,10 +84,10 @@ func TestManyRuns(t *testing.T) {
 			exec.Command("chmod", "-R", "a-w", store).Run()
 		}
 		begun := time.Now()
-		failed := meet(crowd(), func(int) *exec.Cmd { return hpcc("run", "bb", "--", "cat", "/7") })
-		t.Logf("%d runs %s in %v", crowd(), when, time.Since(begun))
+		failed := meet(crowdSize(), func(int) *exec.Cmd { return hpcc("run", "bb", "--", "cat", "/7") })
+		t.Logf("%d runs %s in %v", crowdSize(), when, time.Since(begun))
 		if len(failed) > 0 {
-			t.Errorf("%s %d of %d fail: %s", when, len(failed), crowd(), failed[0])
+			t.Errorf("%s %d of %d fail: %s", when, len(failed), crowdSize(), failed[0])
 		}
 	}
 	exec.Command("chmod", "-R", "u+w", store).Run()
@@ -99,8 +99,8 @@ func TestManyRuns(t *testing.T) {
 	}
 }
 
-// Pulls of the same and of different images, with rm and gc between them: what
-// was pulled and not removed is whole.
+// TestManyPulls pulls the same and different images, with rm and gc at the same time. Images that
+// were not removed must be complete.
 func TestManyPulls(t *testing.T) {
 	store, _ := many(t)
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -113,7 +113,7 @@ func TestManyPulls(t *testing.T) {
 		testenv.Check(t, err)
 		testenv.Check(t, remote.Write(r, img, remote.WithContext(context.Background())))
 	}
-	failed := meet(crowd(), func(i int) *exec.Cmd {
+	failed := meet(crowdSize(), func(i int) *exec.Cmd {
 		ref := fmt.Sprintf("%s/img%d", host, i%10)
 		switch i % 20 {
 		case 7:
@@ -127,7 +127,7 @@ func TestManyPulls(t *testing.T) {
 		t.Error(f)
 	}
 	kept := 0
-	for i := range crowd() {
+	for i := range crowdSize() {
 		if i%20 == 7 || i%20 == 13 {
 			continue
 		}
@@ -143,8 +143,8 @@ func TestManyPulls(t *testing.T) {
 	}
 }
 
-// A tree that a program runs in survives "rm" and "gc --age 0", and goes when the
-// program has ended.
+// TestTreeInUse checks that "rm" and "gc --age 0" keep the tree of a running program, and that gc
+// removes it after the program has ended.
 func TestTreeInUse(t *testing.T) {
 	store, _ := many(t)
 	cmd := hpcc("run", "bb", "--", "sh", "-c", "echo started; read line; cat /7")
@@ -155,7 +155,7 @@ func TestTreeInUse(t *testing.T) {
 	testenv.Check(t, cmd.Start())
 	b := make([]byte, 100)
 	if n, err := out.Read(b); err != nil || string(b[:n]) != "started\n" {
-		t.Fatalf("the program says %q, %v", b[:n], err)
+		t.Fatalf("the program prints %q, %v", b[:n], err)
 	}
 	for _, args := range [][]string{{"rm", "bb"}, {"gc", "--age", "0"}} {
 		if said, err := hpcc(args...).CombinedOutput(); err != nil {
@@ -165,12 +165,12 @@ func TestTreeInUse(t *testing.T) {
 	fmt.Fprintln(in)
 	text, _ := io.ReadAll(out)
 	if err := cmd.Wait(); err != nil || string(text) != "7\n" {
-		t.Errorf("the program whose image was removed says %q, %v; want 7", text, err)
+		t.Errorf("the program whose image was removed prints %q, %v; want 7", text, err)
 	}
 	if said, err := hpcc("gc", "--age", "0").CombinedOutput(); err != nil {
 		t.Errorf("gc: %v: %s", err, said)
 	}
 	if left, _ := os.ReadDir(filepath.Join(store, "trees")); len(left) > 0 {
-		t.Errorf("gc leaves %v when nobody uses them", left)
+		t.Errorf("gc leaves unused trees %v", left)
 	}
 }

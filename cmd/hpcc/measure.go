@@ -27,7 +27,7 @@ import (
 	"hpcc/unpack"
 )
 
-// measureFlag is --measure and --measure=FILE.
+// measureFlag is the value of --measure and --measure=FILE.
 type measureFlag struct{ file string }
 
 func (f *measureFlag) IsBoolFlag() bool { return true }
@@ -39,7 +39,7 @@ func (f *measureFlag) Set(arg string) error {
 	case "false":
 		f.file = ""
 	case "true":
-		host, _ := os.Hostname() // several may write to one directory
+		host, _ := os.Hostname() // tasks of several hosts may write to one directory
 		host, _, _ = strings.Cut(host, ".")
 		f.file = fmt.Sprintf("hpcc-%s-%s-%d.jsonl", time.Now().Format("060102-150405"), filepath.Base(host), os.Getpid())
 	}
@@ -52,17 +52,17 @@ func measureFlagOfRun() cli.Flag {
 	return &cli.GenericFlag{Name: "measure", Value: &measureFlag{}, Usage: "write resource usage to `FILE` (default hpcc-DATE-HOST-PID.jsonl)"}
 }
 
-// measured runs the program as a child, by the same command line without --measure, and
-// ends as the program does.
+// measured runs the same command line without --measure as a child process, and ends with the
+// status or signal of the program.
 func (a *runArgs) measured(ctx context.Context) error {
 	argv, ok := unmeasured(os.Args)
 	if !ok {
 		return usagef("--measure comes after IMAGE").hint("hpcc run --measure IMAGE -- CMD")
 	}
-	if err := directoryOf(a.measure); err != nil {
+	if err := checkDirectory(a.measure); err != nil {
 		return err
 	}
-	h := metrics.Header{Hpcc: version, Command: a.options.Args, Job: jobAround(os.Getenv)}
+	h := metrics.Header{Hpcc: version, Command: a.options.Args, Job: enclosingJob(os.Getenv)}
 	if s, err := store.OpenToRead(a.root.store); err == nil {
 		nameImage(&h, s, a.root.image)
 	}
@@ -72,12 +72,12 @@ func (a *runArgs) measured(ctx context.Context) error {
 	cmd := exec.Command("/proc/self/exe", argv...)
 	cmd.Args[0] = "hpcc"
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// Who kills hpcc means the program. The kernel takes the thread that started it for its parent.
+	// Killing hpcc must kill the program too. The kernel ties Pdeathsig to the starting thread.
 	goruntime.LockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	told := false
+	warned := false // that the record cannot be kept
 	begun := func(r metrics.Run) {
-		if told = r.RecordErr != nil; told {
+		if warned = r.RecordErr != nil; warned {
 			say("warning: %v", r.RecordErr)
 			say("hint: give --measure another file; the program runs without a record")
 		}
@@ -87,7 +87,7 @@ func (a *runArgs) measured(ctx context.Context) error {
 		return fmt.Errorf("running a measured program: %w", err)
 	}
 	if run.RecordErr != nil {
-		if !told {
+		if !warned {
 			say("warning: %v", run.RecordErr)
 		}
 	} else if term.IsTerminal(int(os.Stderr.Fd())) {
@@ -105,7 +105,7 @@ func unmeasured(args []string) (argv []string, ok bool) {
 	i := slices.Index(args, "run") + 1
 	flags := runCommand().Flags
 	for n := 0; i < len(args); i += n {
-		if n = flagLength(args[i:], flags); n == 0 { // IMAGE, or what ends the flags
+		if n = flagLength(args[i:], flags); n == 0 { // IMAGE or --
 			break
 		}
 		name, _, _ := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
@@ -137,14 +137,14 @@ func flagLength(argv []string, flags []cli.Flag) int {
 			return 1
 		}
 	}
-	if strings.HasPrefix(name, "set-env") && argv[1][0:min(1, len(argv[1]))] == "-" { // it stands bare
+	if strings.HasPrefix(name, "set-env") && argv[1][0:min(1, len(argv[1]))] == "-" { // --set-env without a value
 		return 1
 	}
 	return 2
 }
 
-// jobAround returns the job that this process is part of, by its environment, or nil.
-func jobAround(getenv func(string) string) *metrics.JobOf {
+// enclosingJob returns the job that this process belongs to by its environment, or nil.
+func enclosingJob(getenv func(string) string) *metrics.JobOf {
 	ids, from := dispatch.OnNode().NativeIDs(getenv)
 	if len(ids) == 0 {
 		return nil
@@ -173,8 +173,8 @@ func nameImage(h *metrics.Header, s *store.Store, image string) {
 	h.Config = configDigest(filepath.Join(dir, unpack.ConfigFile))
 }
 
-// configDigest returns the digest of a tree's configuration, or "". It reads only a regular file
-// of a usual size.
+// configDigest returns the digest of a tree's configuration, or "". It reads regular files of
+// at most 16 MiB.
 func configDigest(file string) string {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -19,16 +19,16 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A testCgroup is one that a test made, of the version that the machine has.
+// A testCgroup is a cgroup that a test created, of the version of the machine.
 type testCgroup struct {
 	t    *testing.T
 	name string
 	two  bool
-	dirs map[string]string // by controller; of version 2 all are the same
+	dirs map[string]string // by controller; all the same for version 2
 }
 
-// newTestCgroup is for root, who alone may make one everywhere: CI runs these tests once more as that, and again
-// in testdata/vm. What is measured runs as nobody.
+// newTestCgroup creates a cgroup, which needs root. CI runs these tests as root and again in
+// testdata/vm. The measured programs run as nobody.
 func newTestCgroup(t *testing.T) *testCgroup {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -50,7 +50,7 @@ func newTestCgroup(t *testing.T) *testCgroup {
 	return g
 }
 
-// version is how a record calls it.
+// version returns the version as records name it.
 func (g *testCgroup) version() string {
 	if g.two {
 		return "v2"
@@ -58,7 +58,7 @@ func (g *testCgroup) version() string {
 	return "v1"
 }
 
-// enter are words that enter the cgroup as root and execute what follows as nobody.
+// enter returns an argv prefix that enters the cgroup as root and executes a command as nobody.
 func (g *testCgroup) enter() []string {
 	script := ""
 	for _, dir := range g.dirs {
@@ -67,7 +67,7 @@ func (g *testCgroup) enter() []string {
 	return []string{"sh", "-c", script + `exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all "$@"`, "sh"}
 }
 
-// limit sets what the file of the version takes.
+// limit writes value to the file one or two of a controller, for version 1 or 2.
 func (g *testCgroup) limit(controller, one, two, value string) {
 	file := one
 	if g.two {
@@ -82,13 +82,13 @@ func (g *testCgroup) limitMemory(bytes int64) {
 	g.limit("memory", "memory.limit_in_bytes", "memory.max", strconv.FormatInt(bytes, 10))
 }
 
-// limitCPU gives so many microseconds in each tenth of a second.
+// limitCPU limits the CPU time to µs microseconds in each tenth of a second.
 func (g *testCgroup) limitCPU(µs int) {
 	g.limit("cpu", "cpu.cfs_quota_us", "cpu.max", strconv.Itoa(µs))
 }
 
-// countStorage has the kernel count what the cgroup reads and writes where a directory is: of version 1 newer ones do
-// so only of disks for which it has a limit. The one set here no storage reaches.
+// countStorage makes the kernel count what the cgroup reads and writes on the storage of a directory.
+// For version 1, newer kernels count only disks with a limit, so it sets one that is never reached.
 func (g *testCgroup) countStorage(dir string) {
 	g.t.Helper()
 	err := errors.New("the directory of temporary files is in memory")
@@ -98,7 +98,7 @@ func (g *testCgroup) countStorage(dir string) {
 	testenv.Need(g.t, "files on a whole disk", err)
 }
 
-// limitStorage limits the bytes in a second, of version 1.
+// limitStorage limits the bytes per second, for version 1.
 func (g *testCgroup) limitStorage(dir string, bytes int64) error {
 	fi, err := os.Stat(dir)
 	if err != nil || g.two {
@@ -114,7 +114,7 @@ func (g *testCgroup) limitStorage(dir string, bytes int64) error {
 	return err
 }
 
-// files are where the kernel counts: processors, throttling, memory, storage.
+// files returns the files of the kernel's counters: processors, throttling, memory and storage.
 func (g *testCgroup) files() []string {
 	one := []string{"cpuacct/cpuacct.usage", "cpu/cpu.stat", "memory/memory.max_usage_in_bytes", "blkio/blkio.throttle.io_service_bytes"}
 	two := []string{"cpu/cpu.stat", "cpu/cpu.stat", "memory/memory.peak", "blkio/io.stat"}
@@ -127,10 +127,11 @@ func (g *testCgroup) files() []string {
 	return one
 }
 
-// A cgroupUse is what the kernel counted: seconds of processors and of throttling, bytes of the peak, read and written.
+// A cgroupUse holds counters of the kernel: seconds of CPU time and of throttling, and bytes of peak
+// memory, read and written.
 type cgroupUse struct{ cpu, throttled, peak, read, written float64 }
 
-// used reads the files, or copies of them in a directory.
+// used reads the counters from their files, or from copies in a directory.
 func (g *testCgroup) used(dir string) cgroupUse {
 	g.t.Helper()
 	figure := func(file int, pattern string) (sum float64) {
@@ -143,7 +144,7 @@ func (g *testCgroup) used(dir string) cgroupUse {
 			g.t.Fatal(err)
 		}
 		found := regexp.MustCompile(`(?m)`+pattern+`([0-9]+)`).FindAllSubmatch(b, -1)
-		if len(found) == 0 && !strings.Contains(name, "io") { // of storage: one line for each device that was used
+		if len(found) == 0 && !strings.Contains(name, "io") { // storage has a line for each used device
 			g.t.Fatalf("no %q in %s: %s", pattern, name, b)
 		}
 		for _, m := range found {
@@ -161,8 +162,8 @@ func (g *testCgroup) used(dir string) cgroupUse {
 	return cgroupUse{figure(0, "^") / 1e9, figure(1, "^throttled_time ") / 1e9, figure(2, "^"), figure(3, " Read "), figure(3, " Write ")}
 }
 
-// TestMeasureAgreesWithCgroup: in a cgroup of its own a run has that one's figures: no less than
-// it counted while the program ran, no more than it counted since hpcc entered it.
+// TestMeasureAgreesWithCgroup compares a run in its own cgroup with the counters of the cgroup. The
+// figures must be at least those of the program's run time, and at most those since hpcc entered.
 func TestMeasureAgreesWithCgroup(t *testing.T) {
 	needs(t, "userns")
 	for _, c := range uses(openDir(t)) {
@@ -170,14 +171,14 @@ func TestMeasureAgreesWithCgroup(t *testing.T) {
 			g := newTestCgroup(t)
 			g.limitMemory(1 << 30)
 			if c.written > 0 {
-				g.countStorage(c.words[2])
+				g.countStorage(c.argv[2])
 			}
-			r, before, after := g.measureCounted(c.words...)
+			r, before, after := g.measureCounted(c.argv...)
 			f := r.Footer
 			all := g.used("")
 			t.Logf("the cgroup: %+v, %+v, in all %+v", before, after, all)
 			if f.Cgroup == nil {
-				t.Fatal("nothing of the cgroup")
+				t.Fatal("the record has no cgroup")
 			}
 			g.between("processor time", f.Cgroup.CPU, after.cpu-before.cpu, all.cpu, 0.1)
 			g.between("read", float64(f.Cgroup.Read), after.read-before.read, all.read, 1<<20)
@@ -186,11 +187,11 @@ func TestMeasureAgreesWithCgroup(t *testing.T) {
 				t.Errorf("%d bytes read, %d written; want %g MiB of each", f.Cgroup.Read, f.Cgroup.Written, c.written)
 			}
 			amount := 0.0
-			if c.memory == 0 { // 2 % of what little it holds is less than the kernel hands out at once
+			if c.memory == 0 { // for little memory, 2 % is less than the kernel allocates at once
 				amount = 1 << 20
 			}
 			if !near(float64(f.Cgroup.Peak), all.peak, 0.02, amount) {
-				t.Errorf("the most memory: %d; the cgroup says %.0f", f.Cgroup.Peak, all.peak)
+				t.Errorf("peak memory: %d; the cgroup counts %.0f", f.Cgroup.Peak, all.peak)
 			}
 			if c.memory > 0 && (f.MemoryFrom != "cgroup" || f.Memory != f.Cgroup.Peak || float64(f.Memory) < c.memory*(1<<20)) {
 				t.Errorf("%d bytes from %s; want those of the cgroup, at least %g MiB", f.Memory, f.MemoryFrom, c.memory)
@@ -199,7 +200,7 @@ func TestMeasureAgreesWithCgroup(t *testing.T) {
 	}
 }
 
-// TestMeasureThrottled: a run has the limits of its cgroup, and how long those held it up.
+// TestMeasureThrottled checks that a record has the limits of its cgroup and the time of throttling.
 func TestMeasureThrottled(t *testing.T) {
 	needs(t, "userns")
 	g := newTestCgroup(t)
@@ -223,24 +224,25 @@ func TestMeasureThrottled(t *testing.T) {
 	}
 }
 
-// measureCounted measures words in the cgroup, and reads that one's files just before and after they run.
-func (g *testCgroup) measureCounted(words ...string) (r *metrics.Record, before, after cgroupUse) {
+// measureCounted measures a command in the cgroup, and reads the counters just before and after it.
+func (g *testCgroup) measureCounted(argv ...string) (r *metrics.Record, before, after cgroupUse) {
 	g.t.Helper()
 	dir := openDir(g.t)
 	script := fmt.Sprintf(`cd %s; mkdir before after; cp %[2]s before; "$@"; status=$?; cp %[2]s after; exit $status`, dir, strings.Join(slices.Compact(g.files()), " "))
-	r = measure(g.t, g.enter(), append([]string{"sh", "-c", script, "sh"}, words...)...)
+	r = measure(g.t, g.enter(), append([]string{"sh", "-c", script, "sh"}, argv...)...)
 	return r, g.used(filepath.Join(dir, "before")), g.used(filepath.Join(dir, "after"))
 }
 
-// between compares a figure with the least and the most that it can be, to a twentieth and an amount.
+// between checks that a figure is between least and most, with a tolerance of 5 % and an amount.
 func (g *testCgroup) between(what string, got, least, most, amount float64) {
 	g.t.Helper()
 	if got < 0.95*least-amount || got > 1.05*most+amount {
-		g.t.Errorf("%s: %.3f; the cgroup says %.3f while the program ran, %.3f in all", what, got, least, most)
+		g.t.Errorf("%s: %.3f; the cgroup counts %.3f while the program ran, %.3f in total", what, got, least, most)
 	}
 }
 
-// TestMeasureOutOfMemory: of a program that the kernel kills for its memory the record is whole, and says so.
+// TestMeasureOutOfMemory checks that the record of a program that the kernel killed for its memory is
+// complete and reports that.
 func TestMeasureOutOfMemory(t *testing.T) {
 	needs(t, "userns")
 	g := newTestCgroup(t)
@@ -251,9 +253,9 @@ func TestMeasureOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestMeasureKilledWhole: where the kernel ends all that is in the cgroup at once, as Kubernetes asks it to of version 2,
-// the record has no end, and what was known until then.
-func TestMeasureKilledWhole(t *testing.T) {
+// TestMeasureCgroupKilled checks the record if the kernel kills all processes of a cgroup at once, as
+// Kubernetes requests for version 2. The record has samples but no end.
+func TestMeasureCgroupKilled(t *testing.T) {
 	needs(t, "userns")
 	g := newTestCgroup(t)
 	if !g.two {
@@ -263,9 +265,9 @@ func TestMeasureKilledWhole(t *testing.T) {
 	g.limit("memory", "", "memory.oom.group", "1")
 	dir := openDir(t)
 	file := filepath.Join(dir, "run.jsonl")
-	words := append(g.enter(), filepath.Join(bin, "hpcc"), "entry", "--measure="+file, "--",
+	argv := append(g.enter(), filepath.Join(bin, "hpcc"), "entry", "--measure="+file, "--",
 		"sh", "-c", `until grep -q '"kind":"sample"' "$1"; do sleep 0.1; done; exec "$0" memory 300`, load, file)
-	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Fatalf("%v, %s; want an end by SIGKILL", err, out)
 	}

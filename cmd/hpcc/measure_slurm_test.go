@@ -14,7 +14,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestMeasureAgreesWithSlurm: what is measured of a job is what Slurm's own accounting says of it.
+// TestMeasureAgreesWithSlurm compares the measured figures of a job with Slurm's accounting.
 func TestMeasureAgreesWithSlurm(t *testing.T) {
 	testenv.Slow(t)
 	needs(t, "userns", "slurm")
@@ -22,10 +22,10 @@ func TestMeasureAgreesWithSlurm(t *testing.T) {
 	dir := t.TempDir()
 	for i, c := range uses(dir) {
 		t.Run(c.name, func(t *testing.T) {
-			// Slurm looks once a second: what the program used stays with the shell that waited for it until then
+			// Slurm samples once a second. Until then, the use counts for the shell that waited.
 			name := fmt.Sprintf("use%d", i)
 			hpccOut(t, store, append([]string{"submit", "--to", "slurm", "--wait", "--measure", "--name", name, "--mem", "600M", "--native", "--acctg-freq=1",
-				"/", "--", "sh", "-c", `export LOAD_RECORD=$HPCC_JOB_DIR/task.0.jsonl; "$@" && sleep 4`, "sh"}, c.words...)...)
+				"/", "--", "sh", "-c", `export LOAD_RECORD=$HPCC_JOB_DIR/task.0.jsonl; "$@" && sleep 4`, "sh"}, c.argv...)...)
 			records, err := filepath.Glob(filepath.Join(store, "jobs", name+"-*", "task.0.jsonl"))
 			if err != nil || len(records) != 1 {
 				t.Fatalf("%q, %v; want one record", records, err)
@@ -36,7 +36,7 @@ func TestMeasureAgreesWithSlurm(t *testing.T) {
 			}
 			f, want, most := r.Footer, accounted(t, r.Header.Job.Native["SLURM_JOB_ID"]), int64(0)
 			for _, s := range r.Samples {
-				most = max(most, s.RSS) // Slurm too adds the resident sets of processes
+				most = max(most, s.RSS) // Slurm also adds the resident sets of processes
 			}
 			t.Logf("%s; accounting %+v", footer(r), want)
 			if cpu := f.Usage.User + f.Usage.System; !near(cpu, want.cpu, 0.05, 0.3) {
@@ -45,7 +45,7 @@ func TestMeasureAgreesWithSlurm(t *testing.T) {
 			if c.memory > 0 && !near(float64(most), want.memory, 0.1, 48<<20) {
 				t.Errorf("%d bytes of memory; sacct says %.0f", most, want.memory)
 			}
-			// Slurm counts what programs read and write, wherever it is
+			// Slurm counts reads and writes of all files, not only of those on storage.
 			if c.written > 0 && onStorage(dir) && (!near(float64(f.Read), want.read, 0.02, 1<<20) || !near(float64(f.Written), want.written, 0.02, 1<<20)) {
 				t.Errorf("%d bytes read, %d written; sacct says %.0f, %.0f", f.Read, f.Written, want.read, want.written)
 			}
@@ -53,8 +53,8 @@ func TestMeasureAgreesWithSlurm(t *testing.T) {
 	}
 }
 
-// accounted is what Slurm's accounting says of the batch script of a job: seconds of processors; the most memory, what was
-// read and what was written, in bytes. It comes some time after the end.
+// accounted returns Slurm's accounting for the batch script of a job, which appears some time after
+// the end: seconds of CPU time, and bytes of peak memory, read and written.
 func accounted(t *testing.T, job string) (use struct{ cpu, memory, read, written float64 }) {
 	t.Helper()
 	var out []byte
@@ -78,6 +78,6 @@ func accounted(t *testing.T, job string) (use struct{ cpu, memory, read, written
 		use.memory, use.read, use.written = size(m[4]), size(m[5]), size(m[6])
 		return use
 	}
-	t.Fatalf("the accounting knows no end of job %s: %s", job, out)
+	t.Fatalf("the accounting does not report the end of job %s: %s", job, out)
 	return use
 }

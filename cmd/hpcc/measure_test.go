@@ -19,13 +19,13 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// measure runs words as "hpcc run --measure", in the host's own root, and reads the record. before
-// are words in front of hpcc's.
-func measure(t *testing.T, before []string, words ...string) *metrics.Record {
+// measure runs a command with "hpcc run --measure" in the host's root, and reads the record. before
+// is an argv prefix that starts hpcc.
+func measure(t *testing.T, before []string, argv ...string) *metrics.Record {
 	t.Helper()
 	dir := openDir(t)
 	file := filepath.Join(dir, "run.jsonl")
-	args := append(append(before, filepath.Join(bin, "hpcc"), "run", "--measure="+file, "--no-config", "/", "--"), words...)
+	args := append(append(before, filepath.Join(bin, "hpcc"), "run", "--measure="+file, "--no-config", "/", "--"), argv...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "LOAD_RECORD="+file) // see testdata/measure
 	out, err := cmd.CombinedOutput()
@@ -34,13 +34,13 @@ func measure(t *testing.T, before []string, words ...string) *metrics.Record {
 	}
 	r, err := metrics.ReadRecord(file, true)
 	if err != nil || r.Footer == nil {
-		t.Fatalf("%v: %v, %s", words, err, out)
+		t.Fatalf("%v: %v, %s", argv, err, out)
 	}
-	t.Logf("%v: %s", words, footer(r))
+	t.Logf("%v: %s", argv, footer(r))
 	return r
 }
 
-// openDir is a directory where everybody may write: who measures may be another user than the test's.
+// openDir returns a directory that every user may write to, because another user may measure.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,10 +55,10 @@ func footer(r *metrics.Record) string {
 	return string(b)
 }
 
-// near says whether two figures agree to a part and an amount.
+// near reports whether two figures agree within a fraction and an amount.
 func near(a, b, part, amount float64) bool { return math.Abs(a-b) <= part*b+amount }
 
-// timed is what /usr/bin/time -v wrote.
+// timed holds the output of /usr/bin/time -v.
 type timed struct{ cpu, largest, in, out float64 }
 
 func readTimed(t *testing.T, file string) timed {
@@ -77,8 +77,9 @@ func readTimed(t *testing.T, file string) timed {
 		value("File system inputs") * 512, value("File system outputs") * 512}
 }
 
-// readStart is the processor time, in seconds, that a process had used when it wrote its /proc/PID/stat: what it takes hpcc
-// to become the program, which a busy machine makes much, is the run's and not what time(1) counts.
+// readStart returns the CPU time, in seconds, that a process had used when it wrote its
+// /proc/PID/stat. The start of hpcc, which takes long on a busy machine, counts for the run but not
+// for time(1).
 func readStart(t *testing.T, file string) float64 {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -92,17 +93,17 @@ func readStart(t *testing.T, file string) float64 {
 	return (user + system) / 100
 }
 
-// A use is a program of testdata/measure, and what is known of it.
+// A use is a program of testdata/measure with its known resource use.
 type use struct {
 	name      string
-	words     []string
-	memory    float64 // MiB that all processes together held; 0: not looked at
-	processes int     // that were there at once, at least
-	started   int     // threads that begin meanwhile, about, where they are many
-	written   float64 // MiB, and as many read
+	argv      []string
+	memory    float64 // MiB of all processes together; 0 to skip the comparison
+	processes int     // minimum number of simultaneous processes
+	started   int     // approximate number of threads that start, if there are many
+	written   float64 // MiB written, and also read
 }
 
-// uses are the kinds of program whose figures are compared; the last writes into a directory.
+// uses returns the kinds of programs to compare. The last one writes into a directory.
 func uses(dir string) []use {
 	return []use{
 		{"processor", []string{load, "cpu", "0.6", "2"}, 0, 1, 0, 0},
@@ -113,8 +114,8 @@ func uses(dir string) []use {
 	}
 }
 
-// TestMeasureAgrees: what is measured of programs of known use is what /usr/bin/time
-// says of the very same execution. The tolerances stand in docs/measure.md.
+// TestMeasureAgrees compares the measured figures of programs with /usr/bin/time for the same
+// execution. docs/measure.md lists the tolerances.
 func TestMeasureAgrees(t *testing.T) {
 	testenv.Slow(t)
 	needs(t, "userns", "time")
@@ -122,7 +123,7 @@ func TestMeasureAgrees(t *testing.T) {
 	for _, c := range uses(dir) {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "time")
-			r := measure(t, nil, append([]string{"sh", "-c", `cat /proc/$$/stat >"$0.start"; exec "$@"`, file, "/usr/bin/time", "-v", "-o", file}, c.words...)...)
+			r := measure(t, nil, append([]string{"sh", "-c", `cat /proc/$$/stat >"$0.start"; exec "$@"`, file, "/usr/bin/time", "-v", "-o", file}, c.argv...)...)
 			f, want := r.Footer, readTimed(t, file)
 			want.cpu += readStart(t, file+".start")
 			if cpu := f.Usage.User + f.Usage.System; !near(cpu, want.cpu, 0.02, 0.05) {
@@ -150,25 +151,25 @@ func TestMeasureAgrees(t *testing.T) {
 	}
 }
 
-// onStorage says whether a directory's files are on storage, and not in memory.
+// onStorage reports whether the files of a directory are on storage and not in memory.
 func onStorage(dir string) bool {
 	var st syscall.Statfs_t
 	const tmpfs = 0x01021994
 	return syscall.Statfs(dir, &st) == nil && st.Type != tmpfs
 }
 
-// TestMeasureAgreesWithPerf compares with what perf stat says at its end: user and sys, and its counter of processor time. That
-// one begins after a thread does and ends before it: a twentieth less for programs that end at once, with or without hpcc. What
-// perf itself uses, which a busy machine makes much, is the run's, and in neither: the shell around it tells.
+// TestMeasureAgreesWithPerf compares with perf stat: its user and sys times, and its counter of CPU
+// time. The counter starts after a thread and ends before it, which is 5 % less for short programs.
+// The CPU time of perf itself counts for the run, but not for perf, so a shell measures it.
 func TestMeasureAgreesWithPerf(t *testing.T) {
 	testenv.Slow(t)
 	needs(t, "userns", "perf")
 	dir := t.TempDir()
-	const script = `LC_ALL=C "$@"; status=$?; times >"$0.times"; exit $status` // bash: in milliseconds
+	const script = `LC_ALL=C "$@"; status=$?; times >"$0.times"; exit $status` // bash prints milliseconds
 	for _, c := range uses(dir) {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "perf")
-			f := measure(t, nil, append([]string{"bash", "-c", script, file, "perf", "stat", "-o", file, "-e", "task-clock"}, c.words...)...).Footer
+			f := measure(t, nil, append([]string{"bash", "-c", script, file, "perf", "stat", "-o", file, "-e", "task-clock"}, c.argv...)...).Footer
 			b, err := os.ReadFile(file)
 			testenv.Check(t, err)
 			figure := func(pattern string) float64 {
@@ -185,7 +186,7 @@ func TestMeasureAgreesWithPerf(t *testing.T) {
 			clock := around + figure("msec task-clock")/1000
 			t.Logf("perf: %.3f s, counter %.3f, both with %.3f of the shell and perf itself", around+program, clock, around)
 			if around < -0.02 || around > 1 {
-				t.Errorf("the shell and perf used %.3f s themselves", around)
+				t.Errorf("the shell and perf itself used %.3f s", around)
 			}
 			if cpu := f.Usage.User + f.Usage.System; !near(cpu, around+program, 0.02, 0.05) || cpu < 0.95*clock-0.05 || cpu > 1.05*clock+0.05+0.0002*float64(c.started) {
 				t.Errorf("%.3f s of processor time; perf says %.3f, its counter %.3f", cpu, around+program, clock)
@@ -194,8 +195,8 @@ func TestMeasureAgreesWithPerf(t *testing.T) {
 	}
 }
 
-// readTimes returns the processor time, in seconds, that the shell's times wrote to a file: the
-// shell's own and its children's.
+// readTimes returns the CPU time, in seconds, of a shell and its children from a file that the
+// builtin times wrote.
 func readTimes(t *testing.T, file string) float64 {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -211,7 +212,7 @@ func readTimes(t *testing.T, file string) float64 {
 	return sum
 }
 
-// TestMeasureAtATerminal: what is typed reaches the program once, also where its input is not the
+// TestMeasureAtATerminal checks that Ctrl-C reaches the program once, even if its input is not the
 // terminal.
 func TestMeasureAtATerminal(t *testing.T) {
 	needs(t, "userns")
@@ -219,9 +220,9 @@ func TestMeasureAtATerminal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "run.jsonl")
 			line := filepath.Join(bin, "hpcc") + " run --no-config --measure=" + file + " / -- " + load + " interrupts 1.5 " + input
-			s := sit(t, t.TempDir(), "run", "--no-config", "/", "--", "sh", "-c", "exec "+line) // a shell that becomes hpcc
+			s := startHpcc(t, t.TempDir(), "run", "--no-config", "/", "--", "sh", "-c", "exec "+line) // hpcc replaces the shell
 			s.expect("ready")
-			s.typed("\x03")
+			s.typeText("\x03")
 			s.expect(`in all: 1\s`)
 			if status := s.end(); status != 7 {
 				t.Errorf("status %d; want the program's, 7", status)

@@ -14,7 +14,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// mistakesFile lists mistakes that users make, with the complete answers:
+// mistakesFile lists mistakes of users with the full answers of hpcc:
 //
 //	$ COMMAND
 //	lines of standard error
@@ -24,7 +24,7 @@ import (
 // answers; read them before you commit them.
 const mistakesFile = "../../testdata/mistakes.txt"
 
-// changing matches the parts of answers that differ between runs.
+// changing matches parts of messages that differ between runs.
 var changing = []struct {
 	re *regexp.Regexp
 	as string
@@ -33,8 +33,7 @@ var changing = []struct {
 	{regexp.MustCompile(`-\d{6}-\d{6}\b`), "-DATE"},
 }
 
-// TestMistakes makes each mistake and compares the answer: the place, the reason, what to do
-// next, and the exit status.
+// TestMistakes makes each mistake and compares the messages, the hint and the exit status.
 func TestMistakes(t *testing.T) {
 	for _, name := range []string{"busybox", "userns"} {
 		testenv.Need(t, name, facilities[name]())
@@ -70,7 +69,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// prepareMistakes makes a store with the image bb and the files that the mistakes name.
+// prepareMistakes creates a store with the image bb and the files that the mistakes name.
 func prepareMistakes(t *testing.T, dir string) {
 	t.Helper()
 	for name, text := range map[string]string{
@@ -99,7 +98,7 @@ func prepareMistakes(t *testing.T, dir string) {
 	}
 }
 
-// answerTo returns what a command prints to standard error, and its status.
+// answerTo returns the standard error and the exit status of a command.
 func answerTo(t *testing.T, dir, command string) string {
 	text, status := askMistake(t, dir, command)
 	for _, c := range changing {

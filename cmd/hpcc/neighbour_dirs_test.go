@@ -12,18 +12,18 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Tasks find each other although the attacker holds the name of their directory,
-// and meet where no other user can make entries.
+// TestNeighbourJoinNames checks that tasks find each other although the attacker has created their
+// directory, and that they use a directory that no other user can write to.
 func TestNeighbourJoinNames(t *testing.T) {
-	s := newStreet(t)
+	s := newSharedDir(t)
 	precious := s.preciousFile(t)
 	s.attack(t, `mkdir -m 777 "$1/like" && echo '[]' >"$1/like/tag-t"`, s.attacker.ownDirIn(t, s.dir))
 	name := "/dev/shm/hpcc-join-" + strconv.Itoa(int(s.victim.uid))
-	// Root gives all of them a /dev/shm of their own, so that nothing is left from other runs.
+	// Root mounts a new /dev/shm, so that other runs do not interfere.
 	const script = `mount -t tmpfs -o mode=1777 none /dev/shm
 		as() { u=$1; shift; setpriv --reuid=$u --regid=$u --clear-groups env -i HOME=/nonexistent HPCC_STORE="$PWD/store" PATH="$BIN:/usr/bin:/bin" "$@"; }
 		as $ATTACKER sh -ec "$TAKE" sh "$NAME" "$LIKE" "$PRECIOUS"
-		for i in 1 2; do as $VICTIM timeout 60 hpcc run --join-ct 3 --join-tag t house -- sh -c 'cat /which; readlink /proc/self/ns/user; sleep 1' & done; wait
+		for i in 1 2; do as $VICTIM timeout 60 hpcc run --join-ct 3 --join-tag t base -- sh -c 'cat /which; readlink /proc/self/ns/user; sleep 1' & done; wait
 		find /dev/shm -maxdepth 1 -user $VICTIM ! \( -type d -perm 700 \) -exec echo exposed {} \;`
 	for _, k := range taken {
 		t.Run(k.name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestNeighbourJoinNames(t *testing.T) {
 	}
 }
 
-// ownDirIn makes the directory "theirs" of the account in dir.
+// ownDirIn creates a directory of the account, named "theirs", in dir.
 func (a account) ownDirIn(t *testing.T, dir string) string {
 	t.Helper()
 	own := filepath.Join(dir, "theirs")
@@ -53,29 +53,29 @@ func (a account) ownDirIn(t *testing.T, dir string) string {
 	return own
 }
 
-// A state directory of containers is the user's own, or there is none: what the
-// attacker put at its name is not read, keeps no container from running, and is
-// not made by commands that only read.
+// TestNeighbourContainers puts files of the attacker at the name of the state directory of containers.
+// hpcc must not read them and must still run containers. Commands that only read must not create the
+// directory.
 func TestNeighbourContainers(t *testing.T) {
-	s := newStreet(t)
+	s := newSharedDir(t)
 	precious := s.preciousFile(t)
-	// A container with a hook that would be executed when it is deleted.
+	// The attacker's container has a hook that deleting it would execute.
 	s.attack(t, `mkdir -m 777 "$1/like" "$1/like/theirs" && cat >"$1/like/theirs/state.json" <<-E
 		{"ociVersion":"1.0.2","id":"theirs","status":"stopped","pid":99999999,"bundle":"/","processStartTime":1,"hooks":{"poststop":[{"path":"/bin/touch","args":["touch","$2/hooked"]}]}}
 		E`, s.attacker.ownDirIn(t, s.dir), filepath.Dir(precious))
 	s.asRoot(t, `mkdir work && chown "$1" work`, s.owner(s.victim))
-	if out := s.hpcc(t, nil, "unpack", "--bundle", "house", "work/bundle"); out.status != 0 {
+	if out := s.hpcc(t, nil, "unpack", "--bundle", "base", "work/bundle"); out.status != 0 {
 		t.Fatal(out.stderr)
 	}
 	s.asRoot(t, `sed -i 's#"/bin/sh"#"/bin/cat", "/which"#' work/bundle/config.json`)
 	name := "hpcc-oci-" + strconv.Itoa(int(s.victim.uid))
 	for i, k := range append(taken, struct{ name, script string }{"nothing", ":"}) {
 		t.Run(k.name, func(t *testing.T) {
-			place := s.path("tmp" + strconv.Itoa(i))
-			s.asRoot(t, `mkdir -m 1777 "$1"`, place)
-			s.attack(t, k.script, filepath.Join(place, name), s.path("theirs", "like"), precious)
-			env, before := []string{"TMPDIR=" + place}, s.listing(t, filepath.Dir(precious))
-			entries, err := os.ReadDir(place)
+			tmpDir := s.path("tmp" + strconv.Itoa(i))
+			s.asRoot(t, `mkdir -m 1777 "$1"`, tmpDir)
+			s.attack(t, k.script, filepath.Join(tmpDir, name), s.path("theirs", "like"), precious)
+			env, before := []string{"TMPDIR=" + tmpDir}, s.listing(t, filepath.Dir(precious))
+			entries, err := os.ReadDir(tmpDir)
 			testenv.Check(t, err)
 			if out := s.hpcc(t, env, "oci", "list"); out.status != 0 || out.stdout != "[]\n" {
 				t.Errorf("list: status %d, %s%s", out.status, out.stdout, out.stderr)
@@ -88,8 +88,8 @@ func TestNeighbourContainers(t *testing.T) {
 			if out := s.hpcc(t, env, "oci", "delete", "--force", "theirs"); out.status != 0 {
 				t.Errorf("delete --force: status %d, %s", out.status, out.stderr)
 			}
-			if now, err := os.ReadDir(place); err != nil || len(now) != len(entries) {
-				t.Errorf("commands that only read made a directory: %v, %v", now, err)
+			if now, err := os.ReadDir(tmpDir); err != nil || len(now) != len(entries) {
+				t.Errorf("commands that only read created a directory: %v, %v", now, err)
 			}
 			if out := s.hpcc(t, env, "oci", "run", "--bundle", "work/bundle", "mine"); out.status != 0 || out.stdout != "genuine\n" {
 				t.Errorf("run: status %d, %s%s", out.status, out.stdout, out.stderr)
@@ -104,10 +104,10 @@ func TestNeighbourContainers(t *testing.T) {
 	}
 }
 
-// Root, who asks for users' containers in Slurm, makes no directory, and neither
-// does a user whose --root others can exchange get anything done there.
+// TestNeighbourContainersRoot checks that root, which queries containers of users for Slurm, creates
+// no directory, and that hpcc refuses a --root that other users can replace.
 func TestNeighbourContainersRoot(t *testing.T) {
-	s := newStreet(t)
+	s := newSharedDir(t)
 	s.asRoot(t, `mkdir -m 1777 tmp`)
 	for _, verb := range [][]string{{"state", "x"}, {"kill", "x"}, {"delete", "--force", "x"}, {"list"}} {
 		cmd := exec.Command(filepath.Join(bin, "hpcc"), append([]string{"oci", "--root", s.path("tmp", "of-user")}, verb...)...)
@@ -117,7 +117,7 @@ func TestNeighbourContainersRoot(t *testing.T) {
 		}
 	}
 	if entries, err := os.ReadDir(s.path("tmp")); err != nil || len(entries) > 0 {
-		t.Errorf("root made %v, %v", entries, err)
+		t.Errorf("root created %v, %v", entries, err)
 	}
 	s.asRoot(t, `mkdir -m 770 group; chown "$1" group; mkdir -m 700 group/own; chown "$1" group/own`, s.owner(s.victim))
 	for _, verb := range []string{"list", "run"} {

@@ -21,8 +21,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// listen returns a listener whose socket belongs to the account, and the number of
-// connections that came to it. It answers each with the bytes that it reads.
+// listen starts a server whose socket belongs to the account, and returns the number of connections
+// that it accepted. The server sends received data back.
 func (a account) listen(t *testing.T, network, address string) (port string, came *atomic.Int64) {
 	t.Helper()
 	var l net.Listener
@@ -30,7 +30,7 @@ func (a account) listen(t *testing.T, network, address string) (port string, cam
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocks: the thread ends with the goroutine
+		runtime.LockOSThread() // without unlock, so that the thread ends with the goroutine
 		_ = unix.Setfsuid(int(a.uid))
 		l, err = net.Listen(network, address)
 	}()
@@ -55,14 +55,14 @@ func (a account) listen(t *testing.T, network, address string) (port string, cam
 	return port, came
 }
 
-// says connects to a port as the account, says a line and returns what comes back.
+// says connects to a port as the account, sends a line and returns the answer.
 func (a account) says(t *testing.T, port string) string {
 	t.Helper()
 	out, _, _ := a.run(t, "/", nil, "timeout", "20", "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/"+port+" && echo hello >&3 && head -n 1 <&3")
 	return out
 }
 
-// userJob is a job of the account on this machine that runs until the test ends.
+// userJob submits a job of the account on this machine, which runs until the test ends.
 func (a account) userJob(t *testing.T, dir string, env []string) (id string) {
 	t.Helper()
 	script := filepath.Join(dir, "job.sh")
@@ -76,7 +76,7 @@ func (a account) userJob(t *testing.T, dir string, env []string) (id string) {
 	return id
 }
 
-// A forwarded is a running "hpcc forward".
+// A forwarded is a running "hpcc forward" with its address.
 type forwarded struct {
 	address string
 	errs    bytes.Buffer
@@ -102,7 +102,7 @@ func (a account) forward(t *testing.T, dir string, env []string, args ...string)
 	return f
 }
 
-// end ends the forwarding and returns what it said.
+// end ends the forwarding and returns its messages.
 func (f *forwarded) end() string {
 	if f.cmd.ProcessState == nil {
 		_ = f.cmd.Process.Signal(syscall.SIGTERM)
@@ -113,8 +113,8 @@ func (f *forwarded) end() string {
 
 func (f *forwarded) port() string { return f.address[strings.LastIndexByte(f.address, ':')+1:] }
 
-// TestNeighbourForward: another user of the machine reaches nothing by a
-// forwarded port, and gets nothing of what its owner sends.
+// TestNeighbourForward checks that another user of the machine cannot use a forwarded port, and
+// cannot receive data of its owner.
 func TestNeighbourForward(t *testing.T) {
 	victim, attacker := neighbours(t)
 	dir := victim.ownDir(t)
@@ -131,13 +131,13 @@ func TestNeighbourForward(t *testing.T) {
 			t.Fatalf("another user's connection: %q", got)
 		}
 	}
-	// One that is closed at once belongs to nobody when hpcc looks.
+	// A connection that is already closed has no owner when hpcc checks it.
 	attacker.run(t, "/", nil, "bash", "-c", "for i in $(seq 300); do echo POST >/dev/tcp/127.0.0.1/"+f.port()+"; done 2>/dev/null")
 	if got := victim.says(t, f.port()); got != "hello\n" {
 		t.Errorf("the owner's connection after 320 of another user: %q", got)
 	}
 	if n := came.Load(); n != 2 {
-		t.Errorf("%d connections came to the program; the owner made 2", n)
+		t.Errorf("the program accepted %d connections; the owner made 2", n)
 	}
 	said := f.end()
 	if n := strings.Count(said, "warning: refused a connection"); n < 1 || n > 3 || !strings.Contains(said, attacker.name) {
@@ -149,18 +149,18 @@ func TestNeighbourForward(t *testing.T) {
 	}
 	f.end()
 
-	// The port on the node is another user's: nothing is sent there.
+	// hpcc must send nothing if the port on the node belongs to another user.
 	for _, where := range []string{"127.0.0.1:0", "0.0.0.0:0", "[::]:0", "[::1]:0"} {
 		squatted, came := attacker.listen(t, "tcp", where)
 		f := victim.forward(t, dir, env, id, "0:"+squatted)
 		if got := victim.says(t, f.port()); got != "" || came.Load() != 0 {
-			t.Errorf("another user listens at %s: it got %d connections, and the owner %q", where, came.Load(), got)
+			t.Errorf("another user listens at %s: that user got %d connections, and the owner %q", where, came.Load(), got)
 		}
 		if said := f.end(); !strings.Contains(said, "belongs to "+attacker.name) {
 			t.Errorf("another user listens at %s: %s", where, said)
 		}
 	}
-	// Nor is it in the way of the owner's program at another address.
+	// A port of another user must not block the owner's program at another address.
 	attacker.listen(t, "tcp6", "[::]:"+port)
 	f = victim.forward(t, dir, env, id, "0:"+port)
 	if got := victim.says(t, f.port()); got != "hello\n" {
@@ -169,8 +169,8 @@ func TestNeighbourForward(t *testing.T) {
 	f.end()
 }
 
-// TestNeighbourForwardSocket: nobody else can open, take or block the socket of
-// "hpcc forward --print".
+// TestNeighbourForwardSocket checks that no other user can open, take or block the socket of "hpcc
+// forward --print".
 func TestNeighbourForwardSocket(t *testing.T) {
 	victim, attacker := neighbours(t)
 	dir := victim.ownDir(t)
@@ -189,7 +189,7 @@ func TestNeighbourForwardSocket(t *testing.T) {
 	}
 	socket := printed()
 	if _, _, status := attacker.run(t, "/", nil, "sh", "-c", "ls "+filepath.Dir(socket)+" || touch "+socket+" || mv "+filepath.Dir(socket)+" /tmp/hpcc-away || rmdir "+filepath.Dir(socket)); status == 0 {
-		t.Error("another user has a way into the socket's directory")
+		t.Error("another user can enter the socket's directory")
 	}
 	f := victim.forward(t, dir, env, "--as", "9", id, socket+":"+port)
 	connect := `exec python3 -c "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.sendall(b'hello\n'); print(s.recv(6).decode(), end='')" "$1"`
@@ -201,7 +201,7 @@ func TestNeighbourForwardSocket(t *testing.T) {
 	}
 	f.end()
 
-	// The name is another user's by now, as after a clean-up of /tmp.
+	// Another user takes the name, as is possible after a clean-up of /tmp.
 	testenv.Check(t, os.RemoveAll(filepath.Dir(socket)))
 	for _, make := range []string{"mkdir -m 777 %s", "ln -s " + dir + " %s", "touch %s", "mkfifo %s"} {
 		name := filepath.Dir(socket)
@@ -209,22 +209,22 @@ func TestNeighbourForwardSocket(t *testing.T) {
 			t.Fatal(errs)
 		}
 		_, errs, status := victim.run(t, dir, env, "timeout", "20", filepath.Join(bin, "hpcc"), "forward", id, socket+":"+port)
-		if status != 1 || !strings.Contains(errs, "belongs to another user; take another name") {
+		if status != 1 || !strings.Contains(errs, "belongs to another user; run \"hpcc forward --print\" again") {
 			t.Errorf(make+": status %d: %s", name, status, errs)
 		}
 		if again := printed(); again == socket {
-			t.Errorf("a new line has the name that is taken, %s", again)
+			t.Errorf("a new --print uses the taken name %s", again)
 		}
 		testenv.Check(t, os.RemoveAll(name))
 	}
 }
 
-// TestNeighbourValues: the values of --env and --set-env reach the program, and
-// no other user by files, /proc or the scheduler's own commands.
+// TestNeighbourValues checks that the values of --env and --set-env reach the program, and that no
+// other user can read them from files, /proc or the scheduler's commands.
 func TestNeighbourValues(t *testing.T) {
 	for name, c := range map[string]struct {
 		facility string
-		spy      string // commands of another user; $ID is the scheduler's
+		spy      string // commands of another user; $ID is the native job ID
 	}{
 		"local": {"busybox", "true"},
 		"slurm": {"slurm", "scontrol show job -dd $ID; scontrol write batch_script $ID -; squeue -o %all; sacct -j $ID --format=ALL -P; sacct -j $ID --batch-script; sacct -j $ID --env-vars; grep -rs $P " +
@@ -244,7 +244,7 @@ func spyOnJob(t *testing.T, victim, attacker account, target, spy string) {
 	dir := victim.ownDir(t)
 	box, err := testenv.Busybox()
 	testenv.Check(t, err)
-	// As open as a careless user has it.
+	// A careless user opens the directory to all users.
 	testenv.Check(t, os.Chmod(dir, 0o755))
 	env := []string{"HPCC_STORE=" + filepath.Join(dir, "store"), "TOKEN=s3cret-t"}
 	for _, k := range []string{"SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT"} {
@@ -274,7 +274,7 @@ func spyOnJob(t *testing.T, victim, attacker account, target, spy string) {
 		t.Errorf("another user sees …%s…", seen[max(0, i-300):min(len(seen), i+100)])
 	}
 	if !strings.Contains(seen, "hpcc task --job") {
-		t.Error("another user does not see the command lines of the job, in which values could stand: the test shows nothing")
+		t.Error("another user cannot see the command lines of the job, so the test is void")
 	}
 	if strings.Contains(seen, "/"+id+"/job.json") {
 		t.Error("another user can list the job's directory")
@@ -285,18 +285,18 @@ func spyOnJob(t *testing.T, victim, attacker account, target, spy string) {
 	}
 	said, err := os.ReadFile(filepath.Join(dir, "said"))
 	if want := "s3cret-a|s3cret-t|s3cret-b|s3cret:s3cret-a\n"; err != nil || string(said) != want {
-		t.Errorf("the program had %q (%v); want %q", said, err, want)
+		t.Errorf("the program got %q (%v); want %q", said, err, want)
 	}
 }
 
-// jsonWord returns the text of a key of an object in one line.
+// jsonWord returns the string value of a key of a JSON object.
 func jsonWord(line, key string) string {
 	_, rest, _ := strings.Cut(line, `"`+key+`":"`)
 	word, _, _ := strings.Cut(rest, `"`)
 	return word
 }
 
-// waitUntil waits for something to become true.
+// waitUntil waits until f returns true.
 func waitUntil(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !f(); time.Sleep(300 * time.Millisecond) {

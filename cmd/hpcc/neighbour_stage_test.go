@@ -17,41 +17,41 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A street is a directory in which a victim has a store with the image "house",
-// whose file /which says "genuine".
-type street struct {
+// A sharedDir is a directory that two users can enter. The victim has a store in it with the image
+// "base", whose file /which contains "genuine".
+type sharedDir struct {
 	victim, attacker account
-	dir              string // root's; both users can enter it
+	dir              string // owned by root
 }
 
-func newStreet(t *testing.T) *street {
+func newSharedDir(t *testing.T) *sharedDir {
 	t.Helper()
 	victim, attacker := neighbours(t)
 	busy, err := testenv.Busybox()
 	testenv.Check(t, err)
-	dir, err := os.MkdirTemp("/tmp", "hpcc-street-")
+	dir, err := os.MkdirTemp("/tmp", "hpcc-shared-")
 	testenv.Check(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := &street{victim, attacker, dir}
+	s := &sharedDir{victim, attacker, dir}
 	s.asRoot(t, `chmod 755 . && mkdir -p root/bin store && cp "$1" root/bin/busybox && echo genuine >root/which
 		for n in sh cat readlink sleep true; do ln -s busybox root/bin/$n; done
-		tar --owner=0 --group=0 -cf house.tar -C root . && chown "$2" store`, busy, s.owner(victim))
-	if out := s.hpcc(t, nil, "load", "house.tar", "house"); out.status != 0 {
+		tar --owner=0 --group=0 -cf base.tar -C root . && chown "$2" store`, busy, s.owner(victim))
+	if out := s.hpcc(t, nil, "load", "base.tar", "base"); out.status != 0 {
 		t.Fatalf("loading the image: %s", out.stderr)
 	}
 	return s
 }
 
-// owner returns UID:GID, as chown(1) takes it.
-func (s *street) owner(a account) string { return fmt.Sprintf("%d:%d", a.uid, a.gid) }
+// owner returns UID:GID for chown(1).
+func (s *sharedDir) owner(a account) string { return fmt.Sprintf("%d:%d", a.uid, a.gid) }
 
-// path returns a path in the street.
-func (s *street) path(elem ...string) string {
+// path returns a path in the directory.
+func (s *sharedDir) path(elem ...string) string {
 	return filepath.Join(append([]string{s.dir}, elem...)...)
 }
 
-// asRoot runs a script in the street as root.
-func (s *street) asRoot(t *testing.T, script string, args ...string) {
+// asRoot runs a script in the directory as root.
+func (s *sharedDir) asRoot(t *testing.T, script string, args ...string) {
 	t.Helper()
 	cmd := exec.Command("sh", append([]string{"-ec", script, "sh"}, args...)...)
 	cmd.Dir = s.dir
@@ -60,8 +60,8 @@ func (s *street) asRoot(t *testing.T, script string, args ...string) {
 	}
 }
 
-// attack runs a script in the street as the attacker.
-func (s *street) attack(t *testing.T, script string, args ...string) {
+// attack runs a script in the directory as the attacker.
+func (s *sharedDir) attack(t *testing.T, script string, args ...string) {
 	t.Helper()
 	if _, stderr, status := s.attacker.run(t, s.dir, nil, append([]string{"sh", "-ec", script, "sh"}, args...)...); status != 0 {
 		t.Fatalf("the attacker's %q: status %d: %s", script, status, stderr)
@@ -73,30 +73,30 @@ type result struct {
 	status         int
 }
 
-// hpcc runs hpcc as the victim, for two minutes at most.
-func (s *street) hpcc(t *testing.T, env []string, args ...string) (r result) {
+// hpcc runs hpcc as the victim, for at most two minutes.
+func (s *sharedDir) hpcc(t *testing.T, env []string, args ...string) (r result) {
 	t.Helper()
 	env = append([]string{"HPCC_STORE=" + s.path("store")}, env...)
 	r.stdout, r.stderr, r.status = s.victim.run(t, s.dir, env, append([]string{"timeout", "120", "hpcc"}, args...)...)
 	return r
 }
 
-// stages copies the house to a stage in the directory "genuine", and makes "evil"
-// of it: the same stage, the attacker's, in which /which says "evil". It returns the stage's name.
-func (s *street) stages(t *testing.T) string {
+// stages copies the image to a stage in the directory "genuine". It copies that stage to "evil",
+// which belongs to the attacker, where /which contains "evil". It returns the stage's name.
+func (s *sharedDir) stages(t *testing.T) string {
 	t.Helper()
 	name := "hpcc-" + strconv.Itoa(int(s.victim.uid))
 	s.asRoot(t, `install -d -o "${1%:*}" -g "${1#*:}" genuine`, s.owner(s.victim))
-	if out := s.hpcc(t, []string{"HPCC_STAGE=" + s.path("genuine")}, "run", "house", "--", "cat", "/which"); out.stdout != "genuine\n" || !strings.Contains(out.stderr, "copying") {
+	if out := s.hpcc(t, []string{"HPCC_STAGE=" + s.path("genuine")}, "run", "base", "--", "cat", "/which"); out.stdout != "genuine\n" || !strings.Contains(out.stderr, "copying") {
 		t.Fatalf("the first staged run: status %d, %q, %s", out.status, out.stdout, out.stderr)
 	}
 	s.asRoot(t, `mkdir evil; cp -a "genuine/$1" evil/; for f in evil/*/trees/*/which; do echo evil >$f; done; chown -R "$2" evil; chmod 755 evil evil/*`, name, s.owner(s.attacker))
 	return name
 }
 
-// exchange has the attacker, as a member of groups, exchange two paths as fast as
-// possible. stop ends that and returns how often it succeeded.
-func (s *street) exchange(t *testing.T, groups []uint32, a, b string) (stop func() int) {
+// exchange lets the attacker, as a member of groups, exchange two paths as fast as possible. stop
+// ends this and returns the number of exchanges.
+func (s *sharedDir) exchange(t *testing.T, groups []uint32, a, b string) (stop func() int) {
 	t.Helper()
 	self := s.path("attacker")
 	if _, err := os.Stat(self); err != nil {
@@ -119,7 +119,7 @@ func (s *street) exchange(t *testing.T, groups []uint32, a, b string) (stop func
 	}
 }
 
-// TestExchangeHelper is the attacker of the tests below.
+// TestExchangeHelper is the process of the attacker in the tests below.
 func TestExchangeHelper(t *testing.T) {
 	a, b, ok := strings.Cut(os.Getenv("HPCC_TEST_EXCHANGE"), ":")
 	if !ok {
@@ -143,20 +143,20 @@ func TestExchangeHelper(t *testing.T) {
 	}
 }
 
-// stageRounds is how many runs the attacker tries to get at, in all situations together.
+// stageRounds is the number of runs that the attacker attacks, in all situations together.
 const stageRounds = 2000
 
-// An attacker who can rename something on the way to the stage, and does so all
-// the time, has nothing executed or read.
+// TestNeighbourStageRace lets an attacker rename directories on the path of the stage all the time.
+// hpcc must not execute or read files of the attacker.
 func TestNeighbourStageRace(t *testing.T) {
-	s := newStreet(t)
+	s := newSharedDir(t)
 	name := s.stages(t)
 	group := []uint32{s.victim.gid}
 	victim, attacker := s.owner(s.victim), s.owner(s.attacker)
 	situations := []struct {
-		name, script string // with the stage's name, the victim and the attacker as arguments
+		name, script string // arguments: the stage's name, the victim and the attacker
 		stage        string // $HPCC_STAGE
-		a, b         string // to be exchanged
+		a, b         string // paths to exchange
 	}{
 		{"a member of the group", `mkdir group; cp -a genuine/$1 group/; cp -a evil/$1 group/evil; chown $2 group; chmod 2770 group`, "group", "group/" + name, "group/evil"},
 		{"the owner of the directory", `mkdir theirs; cp -a genuine/$1 theirs/; cp -a evil/$1 theirs/evil; chown $3 theirs; chmod 755 theirs`, "theirs", "theirs/" + name, "theirs/evil"},
@@ -168,9 +168,9 @@ func TestNeighbourStageRace(t *testing.T) {
 			s.asRoot(t, c.script, name, victim, attacker)
 			stop := s.exchange(t, group, s.path(c.a), s.path(c.b))
 			for i := range stageRounds / len(situations) {
-				out := s.hpcc(t, []string{"HPCC_STAGE=" + s.path(c.stage)}, "run", "house", "--", "cat", "/which")
+				out := s.hpcc(t, []string{"HPCC_STAGE=" + s.path(c.stage)}, "run", "base", "--", "cat", "/which")
 				if out.stdout != "genuine\n" || out.status != 0 {
-					t.Errorf("round %d: status %d, /which says %q; %s", i, out.status, out.stdout, out.stderr)
+					t.Errorf("round %d: status %d, /which contains %q; %s", i, out.status, out.stdout, out.stderr)
 					break
 				}
 			}
@@ -181,8 +181,8 @@ func TestNeighbourStageRace(t *testing.T) {
 	}
 }
 
-// taken are ways in which an attacker can hold a name. The scripts get the name, a
-// directory of the attacker's that is like what belongs there, and a file of the victim's.
+// taken are ways in which an attacker can occupy a name. The arguments of the scripts are the name, a
+// directory of the attacker that imitates the expected one, and a file of the victim.
 var taken = []struct{ name, script string }{
 	{"directory", `mkdir -m 777 "$1"`},
 	{"closed directory", `mkdir -m 700 "$1"`},
@@ -195,23 +195,23 @@ var taken = []struct{ name, script string }{
 	{"link to itself", `ln -s "$1" "$1"`},
 }
 
-// A name that the attacker holds before the victim comes keeps nobody from staging.
+// TestNeighbourStageNames checks that staging works if the attacker occupies its name first.
 func TestNeighbourStageNames(t *testing.T) {
-	s := newStreet(t)
+	s := newSharedDir(t)
 	name := s.stages(t)
 	precious := s.preciousFile(t)
 	for i, k := range taken {
 		t.Run(k.name, func(t *testing.T) {
-			place := s.path("tmp" + strconv.Itoa(i))
-			s.asRoot(t, `mkdir -m 1777 "$1"`, place)
-			s.attack(t, k.script, filepath.Join(place, name), s.path("evil", name), precious)
+			tmpDir := s.path("tmp" + strconv.Itoa(i))
+			s.asRoot(t, `mkdir -m 1777 "$1"`, tmpDir)
+			s.attack(t, k.script, filepath.Join(tmpDir, name), s.path("evil", name), precious)
 			before := s.listing(t, filepath.Dir(precious))
-			env := []string{"HPCC_STAGE=" + place}
-			stop := s.exchange(t, nil, filepath.Join(place, name), s.path("evil", name))
+			env := []string{"HPCC_STAGE=" + tmpDir}
+			stop := s.exchange(t, nil, filepath.Join(tmpDir, name), s.path("evil", name))
 			for _, copied := range []bool{true, false} {
-				out := s.hpcc(t, env, "run", "house", "--", "cat", "/which")
-				if out.stdout != "genuine\n" || out.status != 0 || strings.Contains(out.stderr, "copying house to "+place) != copied {
-					t.Errorf("status %d, /which says %q; copied: want %v, %s", out.status, out.stdout, copied, out.stderr)
+				out := s.hpcc(t, env, "run", "base", "--", "cat", "/which")
+				if out.stdout != "genuine\n" || out.status != 0 || strings.Contains(out.stderr, "copying base to "+tmpDir) != copied {
+					t.Errorf("status %d, /which contains %q; copied: want %v, %s", out.status, out.stdout, copied, out.stderr)
 				}
 			}
 			stop()
@@ -225,17 +225,17 @@ func TestNeighbourStageNames(t *testing.T) {
 	}
 }
 
-// A SquashFS file runs although the job's directory for temporary files is the
-// attacker's: nothing is put there.
+// TestNeighbourStageFile runs a SquashFS file while TMPDIR belongs to the attacker. hpcc must write
+// nothing to it.
 func TestNeighbourStageFile(t *testing.T) {
-	s := newStreet(t)
+	s := newSharedDir(t)
 	name := s.stages(t)
 	s.asRoot(t, `mkdir theirs; cp -a "evil/$1" theirs/; chown "$2" theirs; chmod 1777 theirs; mkdir work; chown "$3" work`, name, s.owner(s.attacker), s.owner(s.victim))
-	if out := s.hpcc(t, nil, "save", "house", "work/house.sqfs"); out.status != 0 {
+	if out := s.hpcc(t, nil, "save", "base", "work/base.sqfs"); out.status != 0 {
 		t.Fatal(out.stderr)
 	}
 	before := s.listing(t, s.path("theirs"))
-	for _, args := range [][]string{{"run", "work/house.sqfs", "--", "cat", "/which"}, {"run", "--stage", "--cd", "/", "work/house.sqfs", "--", "cat", "/which"}} {
+	for _, args := range [][]string{{"run", "work/base.sqfs", "--", "cat", "/which"}, {"run", "--stage", "--cd", "/", "work/base.sqfs", "--", "cat", "/which"}} {
 		if out := s.hpcc(t, []string{"TMPDIR=" + s.path("theirs")}, args...); out.status != 0 || out.stdout != "genuine\n" || !strings.Contains(out.stderr, "belongs to user") {
 			t.Errorf("hpcc %s: status %d, %s%s", strings.Join(args, " "), out.status, out.stdout, out.stderr)
 		}
@@ -245,15 +245,15 @@ func TestNeighbourStageFile(t *testing.T) {
 	}
 }
 
-// preciousFile makes a file of the victim's in a directory that is closed to others.
-func (s *street) preciousFile(t *testing.T) string {
+// preciousFile creates a file of the victim in a private directory.
+func (s *sharedDir) preciousFile(t *testing.T) string {
 	t.Helper()
 	s.asRoot(t, `mkdir -m 700 home; echo precious >home/file; chmod 600 home/file; chown -R "$1" home`, s.owner(s.victim))
 	return s.path("home", "file")
 }
 
 // listing describes the files in a directory, with their content.
-func (s *street) listing(t *testing.T, dir string) string {
+func (s *sharedDir) listing(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	testenv.Check(t, err)

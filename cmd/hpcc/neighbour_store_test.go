@@ -13,15 +13,15 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A store of one user serves others of the group: they run and read, what would
-// change it says why not, and the owner notices nothing.
+// TestNeighbourSharedStore checks that members of a group can run and read images of another user's
+// store, that changes fail with a reason, and that the owner can still use the store.
 func TestNeighbourSharedStore(t *testing.T) {
-	s := newStreet(t)
+	s := newSharedDir(t)
 	s.asRoot(t, `mkdir scratch && chown "$1" scratch`, s.owner(s.attacker))
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
-	if out := s.hpcc(t, nil, "push", "house", host+"/house"); out.status != 0 {
+	if out := s.hpcc(t, nil, "push", "base", host+"/base"); out.status != 0 {
 		t.Fatal(out.stderr)
 	}
 	colleague := func(env []string, args ...string) (r result) {
@@ -38,52 +38,53 @@ func TestNeighbourSharedStore(t *testing.T) {
 		env    []string
 		args   []string
 		status int
-		text   string // on either stream
+		text   string // in standard output or standard error
 	}{
-		{nil, []string{"run", "house", "--", "cat", "/which"}, 0, "genuine"},
-		{[]string{"HPCC_STAGE=" + s.path("scratch")}, []string{"run", "house", "--", "cat", "/which"}, 0, "genuine"},
-		{nil, []string{"images"}, 0, "house"},
-		{nil, []string{"inspect", "house"}, 0, "architecture"},
-		{nil, []string{"save", "house", "scratch/house.tar"}, 0, ""},
-		{nil, []string{"load", "house.tar", "mine"}, 1, "set HPCC_STORE to a directory that you can write to"},
-		{nil, []string{"pull", host + "/house"}, 1, "set HPCC_STORE to a directory that you can write to"},
-		{[]string{"HPCC_STORE=" + s.path("scratch", "store")}, []string{"pull", host + "/house"}, 0, ""},
-		{nil, []string{"rm", "house"}, 1, "permission denied"},
+		{nil, []string{"run", "base", "--", "cat", "/which"}, 0, "genuine"},
+		{[]string{"HPCC_STAGE=" + s.path("scratch")}, []string{"run", "base", "--", "cat", "/which"}, 0, "genuine"},
+		{nil, []string{"images"}, 0, "base"},
+		{nil, []string{"inspect", "base"}, 0, "architecture"},
+		{nil, []string{"save", "base", "scratch/base.tar"}, 0, ""},
+		{nil, []string{"load", "base.tar", "mine"}, 1, "set HPCC_STORE to a directory that you can write to"},
+		{nil, []string{"pull", host + "/base"}, 1, "set HPCC_STORE to a directory that you can write to"},
+		{[]string{"HPCC_STORE=" + s.path("scratch", "store")}, []string{"pull", host + "/base"}, 0, ""},
+		{nil, []string{"rm", "base"}, 1, "permission denied"},
 		{nil, []string{"gc", "--age", "0"}, 0, ""},
-		{[]string{"HPCC_STORE=" + s.path("scratch", "store")}, []string{"load", "scratch/house.tar", "mine"}, 0, "mine"},
+		{[]string{"HPCC_STORE=" + s.path("scratch", "store")}, []string{"load", "scratch/base.tar", "mine"}, 0, "mine"},
 		{[]string{"HPCC_STORE=" + s.path("scratch", "store")}, []string{"run", "mine", "--", "cat", "/which"}, 0, "genuine"},
 	} {
 		if out := colleague(c.env, c.args...); out.status != c.status || !strings.Contains(out.stdout+out.stderr, c.text) {
 			t.Errorf("the colleague's hpcc %s: status %d, %s%s; want %d with %q", strings.Join(c.args, " "), out.status, out.stdout, out.stderr, c.status, c.text)
 		}
 	}
-	for _, args := range [][]string{{"load", "house.tar", "second"}, {"run", "second", "--", "cat", "/which"}, {"run", "house", "--", "cat", "/which"}, {"rm", "second"}, {"gc", "--age", "0"}, {"images"}} {
+	for _, args := range [][]string{{"load", "base.tar", "second"}, {"run", "second", "--", "cat", "/which"}, {"run", "base", "--", "cat", "/which"}, {"rm", "second"}, {"gc", "--age", "0"}, {"images"}} {
 		if out := s.hpcc(t, nil, args...); out.status != 0 {
 			t.Errorf("the owner's hpcc %s: status %d, %s", strings.Join(args, " "), out.status, out.stderr)
 		}
 	}
 }
 
-// A store that the attacker made in /tmp, where the victim was to make one, is refused.
+// TestNeighbourStoreInTheWay checks that hpcc refuses a store in /tmp that the attacker created.
 func TestNeighbourStoreInTheWay(t *testing.T) {
-	s := newStreet(t)
+	s := newSharedDir(t)
 	s.asRoot(t, `mkdir -m 1777 tmp; cp -a store tmp/store; chown -R "$1" tmp/store`, s.owner(s.attacker))
-	for _, args := range [][]string{{"images"}, {"load", "house.tar", "mine"}, {"run", "--stage", "house", "--", "cat", "/which"}} {
+	for _, args := range [][]string{{"images"}, {"load", "base.tar", "mine"}, {"run", "--stage", "base", "--", "cat", "/which"}} {
 		if out := s.hpcc(t, []string{"HPCC_STORE=" + s.path("tmp", "store")}, args...); out.status == 0 || !strings.Contains(out.stderr, "another user created it in") {
 			t.Errorf("hpcc %s: status %d, %s%s", strings.Join(args, " "), out.status, out.stdout, out.stderr)
 		}
 	}
 }
 
-// A store that others can write to is refused by every command, with the cure.
+// TestNeighbourOpenStore checks that every command refuses a store that other users can write to, and
+// that the hint works.
 func TestNeighbourOpenStore(t *testing.T) {
-	s := newStreet(t)
-	commands := [][]string{{"run", "house", "--", "cat", "/which"}, {"run", "--cd", "/", "house", "--", "cat", "/which"}, {"run", "-b", s.dir, "house", "--", "cat", "/which"}, {"images"}, {"load", "house.tar", "again"}, {"gc"}}
+	s := newSharedDir(t)
+	commands := [][]string{{"run", "base", "--", "cat", "/which"}, {"run", "--cd", "/", "base", "--", "cat", "/which"}, {"run", "-b", s.dir, "base", "--", "cat", "/which"}, {"images"}, {"load", "base.tar", "again"}, {"gc"}}
 	for _, c := range []struct {
 		path string
 		mode os.FileMode
 		text string
-		from int // the first command that refuses
+		from int // index of the first command that refuses
 	}{
 		{"store", 0o775, "its group can write to it (mode 775) and change what is run from it; run \"chmod go-w " + s.path("store"), 0},
 		{"store", 0o777, "everybody can write to it (mode 777)", 0},
@@ -100,11 +101,11 @@ func TestNeighbourOpenStore(t *testing.T) {
 			}
 		}
 		if out := s.hpcc(t, nil, "doctor"); !strings.Contains(strings.Join(strings.Fields(out.stdout), " "), "refused") {
-			t.Errorf("%s with mode %v: doctor says\n%s", c.path, c.mode, out.stdout)
+			t.Errorf("%s with mode %v: doctor prints\n%s", c.path, c.mode, out.stdout)
 		}
 		testenv.Check(t, os.Chmod(path, fi.Mode()))
-		if out := s.hpcc(t, nil, "run", "house", "--", "cat", "/which"); out.stdout != "genuine\n" {
-			t.Errorf("after the cure: status %d, %s%s", out.status, out.stdout, out.stderr)
+		if out := s.hpcc(t, nil, "run", "base", "--", "cat", "/which"); out.stdout != "genuine\n" {
+			t.Errorf("after following the hint: status %d, %s%s", out.status, out.stdout, out.stderr)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// An account is an ordinary user of this machine. Tests that run as root start
-// programs as two of them: one uses hpcc, the other one attacks.
+// An account is an ordinary user of this machine. Tests that run as root start programs as two
+// accounts: the victim uses hpcc, and the attacker attacks.
 type account struct {
 	name     string
 	uid, gid uint32

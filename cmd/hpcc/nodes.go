@@ -66,9 +66,9 @@ type nodesArgs struct {
 	queue   string
 	json    bool
 	store   string
-	mine    bool          // compare what jobs asked for with what they used
-	ids     []string      // with mine: of jobs; none for all
-	report  bool          // how much was given out over time
+	mine    bool          // compare requests of jobs with their use
+	ids     []string      // with mine: IDs of jobs; empty for all
+	report  bool          // report the allocation over time
 	since   time.Duration // with report
 	html    string        // with report: the file of a page; - for standard output
 	fits    string        // a script, a submit command or a job; "" without --fits
@@ -78,7 +78,7 @@ type nodesArgs struct {
 func parseNodes(c *cli.Context) (*nodesArgs, error) {
 	a := &nodesArgs{local: c.Bool("here"), queue: c.String("queue"), json: c.Bool("json"), store: c.String("store"), mine: c.Bool("mine"),
 		report: c.Bool("report"), html: c.String("html"), fits: c.String("fits"), dialect: job.Target(c.String("dialect"))}
-	most, usage, exclude, verb := 0, "no arguments but with --mine", []string(nil), ""
+	most, usage, exclude, verb := 0, "no arguments without --mine", []string(nil), ""
 	switch {
 	case a.report:
 		exclude, verb = []string{"queue", "fits", "mine", "dialect"}, "report"
@@ -103,7 +103,7 @@ func parseNodes(c *cli.Context) (*nodesArgs, error) {
 			return nil, err
 		}
 		if a.html == "-" && a.json {
-			return nil, usagef("--html - and --json do not go together").hint("name a file: --html report.html")
+			return nil, usagef("--html - and --json cannot be used together").hint("name a file: --html report.html")
 		}
 	case a.mine:
 	case c.IsSet("since") || c.IsSet("html"):
@@ -111,7 +111,7 @@ func parseNodes(c *cli.Context) (*nodesArgs, error) {
 	case c.IsSet("fits") && a.fits == "":
 		return nil, usagef("--fits is empty").hint("name a job script, a submit command or a job")
 	case c.IsSet("fits") && c.IsSet("queue"):
-		return nil, usagef("--queue chooses nodes to list; the job says its queue itself")
+		return nil, usagef("--queue and --fits cannot be used together").hint("set the queue in the job")
 	}
 	return a, nil
 }
@@ -133,15 +133,15 @@ func (a *nodesArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tell(notes)
+	sayNotes(notes)
 	if a.json {
 		return printObjects(rows)
 	}
 	return nodesTable(os.Stdout, rows, time.Now())
 }
 
-// nodesTable shows a line for each node that takes jobs, and below how many do not,
-// by reason. Where there are several sites a column names them.
+// nodesTable prints a row for each node that accepts jobs, and then a line for each reason why
+// other nodes do not. With several clusters, a column names them.
 func nodesTable(out io.Writer, list []nodeRow, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	several := slices.ContainsFunc(list, func(r nodeRow) bool { return r.Site != list[0].Site || r.Target != list[0].Target })
@@ -179,7 +179,7 @@ func nodesTable(out io.Writer, list []nodeRow, now time.Time) error {
 	return nil
 }
 
-// until says how long a node stays in its state.
+// until describes how long a node stays in its state.
 func until(n *capacity.Node, now time.Time) string {
 	switch {
 	case !n.FreeUntil.IsZero():
@@ -219,7 +219,7 @@ func names(list []string) string {
 	return text
 }
 
-// A nodeRow is a node, and where it is.
+// A nodeRow is a node with its cluster.
 type nodeRow struct {
 	Type   string     `json:"type"` // "node"
 	Target job.Target `json:"target"`
@@ -227,8 +227,8 @@ type nodeRow struct {
 	capacity.Node
 }
 
-// clusters returns the cluster of --to or --on, else that of this machine and those of its
-// sites; and the sites that ssh reaches.
+// clusters returns the cluster of --to or --on. Without these flags it returns the cluster of
+// this machine, those of local sites, and the remote sites.
 func (a *nodesArgs) clusters(ctx context.Context) (here []dispatch.Cluster, remote []*dispatch.Site, err error) {
 	if a.at != (siteChoice{}) {
 		site, err := a.at.site()
@@ -260,8 +260,8 @@ func (a *nodesArgs) clusters(ctx context.Context) (here []dispatch.Cluster, remo
 	return here, remote, nil
 }
 
-// askAll asks clusters and sites at the same time. It warns of those that do not answer, and
-// fails if none does.
+// askAll asks clusters and sites at the same time. It warns about those that do not answer, and
+// fails if no cluster or site answers.
 func askAll[T any](here []dispatch.Cluster, remote []*dispatch.Site, askCluster func(dispatch.Cluster) (T, error), askSite func(*dispatch.Site) (T, error)) (answers []T, err error) {
 	all, failed := make([]T, len(here)+len(remote)), make([]error, len(here)+len(remote))
 	var g sync.WaitGroup
@@ -311,13 +311,13 @@ func (a *nodesArgs) nodes(ctx context.Context, here []dispatch.Cluster, remote [
 	return rows, notes, err
 }
 
-// siteNodes asks hpcc of a site that ssh reaches.
+// siteNodes asks hpcc at a remote site for its nodes.
 func siteNodes(ctx context.Context, t *dispatch.Site, queue string) ([]nodeRow, error) {
 	argv := []string{"nodes", "--here", "--json"}
 	if queue != "" {
 		argv = append(argv, "--queue="+queue)
 	}
-	out, err := t.Ask(ctx, onTerminal(), greetTime, argv...)
+	out, err := t.Ask(ctx, onTerminal(), answerTimeout, argv...)
 	if err != nil {
 		return nil, siteHint(err, t)
 	}
@@ -326,7 +326,7 @@ func siteNodes(ctx context.Context, t *dispatch.Site, queue string) ([]nodeRow, 
 		var r nodeRow
 		err := json.Unmarshal(line, &r)
 		if err == nil && (r.Type != "node" || strings.ContainsFunc(r.Name, func(c rune) bool { return c < ' ' })) {
-			err = errors.New("it is not a node")
+			err = errors.New("not a node")
 		}
 		r.Site = t.Name
 		rows = append(rows, r)
@@ -335,7 +335,7 @@ func siteNodes(ctx context.Context, t *dispatch.Site, queue string) ([]nodeRow, 
 	return rows, err
 }
 
-// eachObject decodes what hpcc of a site printed about its nodes: objects of JSON.
+// eachObject calls take for each JSON object that hpcc at a site printed.
 func eachObject(t *dispatch.Site, out []byte, take func(line []byte) error) error {
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var line json.RawMessage
@@ -347,12 +347,12 @@ func eachObject(t *dispatch.Site, out []byte, take func(line []byte) error) erro
 			err = take(line)
 		}
 		if err != nil {
-			return fmt.Errorf("site %s: reading what its hpcc says of nodes: %w", t.Name, err)
+			return fmt.Errorf("site %s: reading the answer of its hpcc: %w", t.Name, err)
 		}
 	}
 }
 
-// printFits is "hpcc nodes --fits", of a script or of a submitted job.
+// printFits runs "hpcc nodes --fits" for a script or a submitted job.
 func (a *nodesArgs) printFits(ctx context.Context) error {
 	name := a.fits
 	site, err := a.at.site()
@@ -360,7 +360,7 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 	case err != nil:
 		return err
 	case site.SSH != "":
-		return usagef("--fits asks a scheduler of this machine, and site %s is reached by ssh", site.Name).hint("ssh %s hpcc nodes --fits …", site.SSH)
+		return usagef("--fits is not available for site %s, which is reached by ssh", site.Name).hint("ssh %s hpcc nodes --fits …", site.SSH)
 	}
 	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || dispatch.Translator().IsSubmitCommand(name) {
 		to := a.at.cluster(ctx, site)
@@ -380,7 +380,7 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 	}
 	sub, err := dispatch.Find(s.Jobs(), name)
 	if err != nil {
-		return (&message{err: fmt.Errorf("--fits %s: neither a file nor a job: %w", name, err)}).hint("\"hpcc submit --dry-run\" takes the flags of a job")
+		return (&message{err: fmt.Errorf("--fits %s: neither a file nor a job: %w", name, err)}).hint("for a new job, use \"hpcc submit --dry-run\"")
 	}
 	if t := a.at.to; t != "" && t != sub.Target {
 		return usagef("--to %s: job %s was submitted to %s", t, sub.ID, sub.Target)
@@ -392,7 +392,8 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 	return printFit(f, a.json)
 }
 
-// openScript reads a script as "hpcc submit --from" does, and notes what is lost.
+// openScript reads a script as "hpcc submit --from" does, and prints how many directives are
+// lost.
 func (a *nodesArgs) openScript(name string, t job.Target) (*job.Job, error) {
 	src, err := openSource(name, a.dialect, "", "")
 	if err != nil {
@@ -407,15 +408,15 @@ func (a *nodesArgs) openScript(name string, t job.Target) (*job.Job, error) {
 	}
 	tr.Fit()
 	if n := tr.Lost(); n > 0 {
-		say("note: %s refused for %s, and the job is looked at without; \"hpcc script --from %s\" tells which", counted(n, "directive is", "directives are"), t, name)
+		say("note: %s ignored, because %s does not support it; \"hpcc script --from %s\" shows which", counted(n, "directive is", "directives are"), t, name)
 	}
 	if _, err := os.Stat(tr.Job.Dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("directory %q of the job: not there", tr.Job.Dir)
+		return nil, fmt.Errorf("directory %q of the job does not exist", tr.Job.Dir)
 	}
 	return tr.Job, nil
 }
 
-// printFit prints where and when a job would start; one that never would is a failure.
+// printFit prints where and when a job would start. It fails if the job would never start.
 func printFit(f *capacity.Fit, asJSON bool) error {
 	if asJSON {
 		if err := json.NewEncoder(os.Stdout).Encode(struct {
@@ -434,16 +435,16 @@ func printFit(f *capacity.Fit, asJSON bool) error {
 		if len(f.Instead) > 0 {
 			rowf(os.Stdout, "now with: %s\n", strings.Join(f.Instead, ", or "))
 		}
-		say("so says %s", f.By)
+		say("source: %s", f.By)
 	}
-	tell(f.Notes)
+	sayNotes(f.Notes)
 	if f.When == capacity.Never {
 		return exitStatus(exitFailure)
 	}
 	return nil
 }
 
-// fitLine is the answer in one line.
+// fitLine formats the answer in one line.
 func fitLine(f *capacity.Fit, now time.Time) string {
 	where := ""
 	if len(f.Nodes) > 0 {
@@ -457,12 +458,12 @@ func fitLine(f *capacity.Fit, now time.Time) string {
 	case f.When == capacity.Never:
 		return "never starts: " + f.Why
 	case f.Start.IsZero():
-		return "starts later; when is not known: jobs that run have no limits that are known, others go first, or nodes are off"
+		return "starts later, at an unknown time: running jobs have no known time limits, other jobs go first, or nodes are off"
 	}
 	return "starts at " + moment(f.Start, now) + where
 }
 
-// printUses is "hpcc nodes --mine": what jobs asked for, and what they used of it.
+// printUses runs "hpcc nodes --mine": it prints the requests of jobs and their use.
 func (a *nodesArgs) printUses(ctx context.Context) error {
 	s, err := store.OpenToRead(a.store)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"hpcc/store"
 )
 
-// A clusterReport is how much of one cluster was given out.
+// A clusterReport reports how much of one cluster was allocated.
 type clusterReport struct {
 	Type   string     `json:"type"` // "utilisation"
 	Target job.Target `json:"target"`
@@ -28,10 +28,10 @@ type clusterReport struct {
 	*capacity.Utilisation
 }
 
-// name is what people call the cluster.
+// name returns the name of the site, or else of the scheduler.
 func (r *clusterReport) name() string { return cmp.Or(r.Site, string(r.Target)) }
 
-// A jobWaste is what one of the user's jobs held and did not use.
+// A jobWaste reports resources that one of the user's jobs held and did not use.
 type jobWaste struct {
 	Type string `json:"type"` // "waste"
 	Site string `json:"site,omitempty"`
@@ -40,7 +40,7 @@ type jobWaste struct {
 	GPU gpuWaste `json:"gpu,omitzero"`
 }
 
-// gpuWaste is in GPU-hours. Unmeasured GPUs are unknown.
+// gpuWaste is in GPU-hours. It excludes unmeasured GPUs, whose use is unknown.
 type gpuWaste struct {
 	Measured float64 `json:"hours_measured"`
 	Idle     float64 `json:"hours_idle"`  // of those measured
@@ -54,7 +54,7 @@ type capacityReport struct {
 	Jobs     []*jobWaste
 }
 
-// printReport is "hpcc nodes --report".
+// printReport runs "hpcc nodes --report".
 func (a *nodesArgs) printReport(ctx context.Context) error {
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
@@ -82,7 +82,8 @@ func (a *nodesArgs) printReport(ctx context.Context) error {
 	return r.print(a.html, a.json)
 }
 
-// print prints the report, and writes its page to the file html; - is standard output.
+// print prints the report and writes the page of --html. A page on standard output replaces the
+// report.
 func (r *capacityReport) print(html string, asJSON bool) error {
 	page := func(f *os.File) error { return r.sections(true).HTML(f, "Allocated and idle") }
 	if html == "-" {
@@ -108,7 +109,7 @@ func (r *capacityReport) clusters(ctx context.Context, dir string, here []dispat
 		x.Clusters = []*clusterReport{{"utilisation", to.Target, to.Site, u}}
 		return x, err
 	}, func(t *dispatch.Site) (x capacityReport, err error) {
-		out, err := t.Ask(ctx, onTerminal(), greetTime, "nodes", "--report", "--here", "--json", "--since="+r.To.Sub(r.From).String())
+		out, err := t.Ask(ctx, onTerminal(), answerTimeout, "nodes", "--report", "--here", "--json", "--since="+r.To.Sub(r.From).String())
 		if err != nil {
 			return x, siteHint(err, t)
 		}
@@ -120,7 +121,7 @@ func (r *capacityReport) clusters(ctx context.Context, dir string, here []dispat
 	return err
 }
 
-// take adds one object that hpcc of a site printed.
+// take adds one object that hpcc at a site printed.
 func (r *capacityReport) take(line []byte, site string) error {
 	var of struct{ Type string }
 	if err := json.Unmarshal(line, &of); err != nil {
@@ -142,8 +143,8 @@ func (r *capacityReport) take(line []byte, site string) error {
 	return fmt.Errorf("%q is not a section of the report", of.Type)
 }
 
-// jobs adds the user's own jobs that ended in the report's time span, or still run. A target
-// limits it to the jobs of that target.
+// jobs adds the user's jobs that ended in the period of the report or still run. to limits it to
+// jobs of that target, unless it is "".
 func (r *capacityReport) jobs(ctx context.Context, dir string, to job.Target) (warnings []string, err error) {
 	uses, warnings, err := dispatch.Uses(ctx, dir, nil)
 	if err != nil {
@@ -162,8 +163,8 @@ func (r *capacityReport) jobs(ctx context.Context, dir string, to job.Target) (w
 	return warnings, nil
 }
 
-// gpusOf adds up what the records of a job's tasks say of their GPUs, of the last attempts, which are what the
-// job held them for. A record that cannot be read says nothing.
+// gpusOf sums up the GPU use in the records of a job's tasks. It counts last attempts only, and
+// skips unreadable records.
 func gpusOf(dir string) gpuWaste {
 	files, _ := filepath.Glob(filepath.Join(dir, "task.*.jsonl"))
 	var sum metrics.GPUTime
@@ -185,7 +186,7 @@ func gpusOf(dir string) gpuWaste {
 	return w
 }
 
-// sections are the report for people: on a page with charts in the place of bars.
+// sections returns the report for people. A page has charts in place of bars.
 func (r *capacityReport) sections(page bool) report.Sections {
 	var list report.Sections
 	for _, c := range r.Clusters {
@@ -198,11 +199,11 @@ func (r *capacityReport) sections(page bool) report.Sections {
 	return slices.DeleteFunc(list, func(s report.Section) bool { return s.Table == nil })
 }
 
-// section shows one cluster: a line for each thing that it gives out.
+// section returns the section of one cluster, with a row for each resource.
 func (r *clusterReport) section(page bool) report.Section {
-	s := report.Section{Title: r.name() + ": what was given out", Text: r.remarks()}
-	s.Table = &report.Table{Head: []string{"of", "there is", "mean", "peak", "now"},
-		Caption: fmt.Sprintf("%s to %s; means and peaks are of steps of %s", r.From.Local().Format("2006-01-02 15:04"), r.To.Local().Format("2006-01-02 15:04"), spanWord(r.Step))}
+	s := report.Section{Title: r.name() + ": allocated resources", Text: r.remarks()}
+	s.Table = &report.Table{Head: []string{"resource", "total", "mean", "peak", "now"},
+		Caption: fmt.Sprintf("%s to %s; means and peaks of intervals of %s", r.From.Local().Format("2006-01-02 15:04"), r.To.Local().Format("2006-01-02 15:04"), spanWord(r.Step))}
 	picture := report.Capacity{Name: r.name(), To: r.To}
 	for _, l := range r.Levels {
 		picture.Steps = append(picture.Steps, l.From)
@@ -219,7 +220,7 @@ func (r *clusterReport) section(page bool) report.Section {
 			cells = append(cells, row.bars())
 		}
 		s.Table.Rows = append(s.Table.Rows, cells)
-		if row.told {
+		if row.known {
 			picture.Lines = append(picture.Lines, report.CapacityLine{Name: row.name, Parts: row.parts()})
 		}
 	}
@@ -229,7 +230,7 @@ func (r *clusterReport) section(page bool) report.Section {
 	return s
 }
 
-// spanWord formats a step: 3h, 15m, 10s.
+// spanWord formats an interval: 3h, 15m, 10s.
 func spanWord(d time.Duration) string {
 	for _, u := range []struct {
 		size time.Duration
@@ -242,23 +243,23 @@ func spanWord(d time.Duration) string {
 	return d.String()
 }
 
-// A row is one kind of thing that a cluster gives out.
+// A capacityRow is one resource of a cluster.
 type capacityRow struct {
 	name                string
 	of, mean, peak, now float64
-	told                bool   // what jobs have of it is told
-	text                string // how much there is
+	known               bool   // the scheduler reports how much of it jobs have
+	text                string // the total, formatted
 	levels              []float64
 }
 
-// rows are processors, memory and GPUs.
+// rows returns the processors, memory and GPUs of a cluster.
 func (r *clusterReport) rows() []capacityRow {
 	row := func(name, text string, of func(capacity.Amounts) float64) capacityRow {
 		c := capacityRow{name: name, of: of(r.Capacity), mean: of(r.Mean), peak: of(r.Peak), now: of(r.Now), text: text}
 		for _, l := range r.Levels {
 			c.levels = append(c.levels, of(l.Amounts))
 		}
-		c.told = !slices.Contains(r.Untold, name) && (c.peak > 0 || r.Jobs == 0 || (name == "GPUs" && c.now == 0))
+		c.known = !slices.Contains(r.Untold, name) && (c.peak > 0 || r.Jobs == 0 || (name == "GPUs" && c.now == 0))
 		return c
 	}
 	return []capacityRow{
@@ -268,10 +269,10 @@ func (r *clusterReport) rows() []capacityRow {
 	}
 }
 
-// part formats an amount of the row in percent. An unknown amount is not zero.
+// part formats an amount of the resource in percent, or as unknown.
 func (c *capacityRow) part(x float64) string {
-	if !c.told {
-		return "not told"
+	if !c.known {
+		return "unknown"
 	}
 	return percent(x, c.of)
 }
@@ -284,9 +285,9 @@ func (c *capacityRow) parts() (list []float64) {
 	return list
 }
 
-// bars draws the levels.
+// bars draws the levels over time, one character for each.
 func (c *capacityRow) bars() string {
-	if !c.told {
+	if !c.known {
 		return ""
 	}
 	const marks = "▁▂▃▄▅▆▇█"
@@ -296,25 +297,25 @@ func (c *capacityRow) bars() string {
 			b.WriteByte('.')
 			continue
 		}
-		k := int(min(8*l/c.of, 7)) // a wild level is not a whole number
+		k := int(min(8*l/c.of, 7)) // limit the float, because a huge one does not convert to int
 		b.WriteString(string([]rune(marks)[k]))
 	}
 	return b.String()
 }
 
-// remarks say what the figures are of, and what they leave out.
+// remarks returns notes on the source of the figures and on what they leave out.
 func (r *clusterReport) remarks() []string {
 	var out []string
 	if r.Own {
-		out = append(out, fmt.Sprintf("these are %s that you submitted with hpcc: %s", counted(r.Jobs, "task", "tasks"), r.Why))
+		out = append(out, fmt.Sprintf("only %s that you submitted with hpcc: %s", counted(r.Jobs, "task", "tasks"), r.Why))
 	} else {
-		out = append(out, fmt.Sprintf("%s of %s, says %s", counted(r.Jobs, "job", "jobs"), counted(r.Users, "user", "users"), r.By))
+		out = append(out, fmt.Sprintf("%s of %s; source: %s", counted(r.Jobs, "job", "jobs"), counted(r.Users, "user", "users"), r.By))
 	}
 	if h := r.Hidden(); h != "" {
 		out = append(out, h)
 	}
 	if r.Off > 0 {
-		out = append(out, fmt.Sprintf("%d of %s no jobs now; what they have counts", r.Off, counted(r.Nodes, "node takes", "nodes take")))
+		out = append(out, fmt.Sprintf("%d of %s unavailable now; the totals include them", r.Off, counted(r.Nodes, "node is", "nodes are")))
 	}
 	for _, n := range r.Notes {
 		out = append(out, "note: "+oneLine(n))
@@ -322,10 +323,10 @@ func (r *clusterReport) remarks() []string {
 	return out
 }
 
-// maxJobRows is how many jobs or kinds of nodes a table has.
+// maxJobRows is the maximum number of rows of a table of jobs or nodes.
 const maxJobRows = 20
 
-// more says how many rows a table left out.
+// more returns a caption for the rows that a table leaves out, if any.
 func more(n int) string {
 	if n <= maxJobRows {
 		return ""
@@ -333,8 +334,8 @@ func more(n int) string {
 	return fmt.Sprintf("and %d more; --json has all", n-maxJobRows)
 }
 
-// gpusSection lists the jobs that held GPUs: first those with the longest idle GPUs, last those
-// with unmeasured GPUs.
+// gpusSection lists the jobs that held GPUs, those with the most idle GPU-hours first and those
+// with unmeasured GPUs last.
 func (r *capacityReport) gpusSection() report.Section {
 	list := slices.DeleteFunc(slices.Clone(r.Jobs), func(w *jobWaste) bool { return w.GPUs == 0 })
 	if len(list) == 0 {
@@ -343,7 +344,7 @@ func (r *capacityReport) gpusSection() report.Section {
 	slices.SortStableFunc(list, func(a, b *jobWaste) int {
 		return cmp.Or(-cmp.Compare(a.GPU.Idle, b.GPU.Idle), -cmp.Compare(a.GPU.Measured, b.GPU.Measured), -cmp.Compare(a.AskedGPU, b.AskedGPU))
 	})
-	s := report.Section{Title: "GPUs that your jobs held", Text: []string{fmt.Sprintf("in GPU-hours; idle is below %d%% of use, and known only where a job ran with --measure", metrics.IdleGPU)}}
+	s := report.Section{Title: "GPUs that your jobs held", Text: []string{fmt.Sprintf("in GPU-hours; idle means a use below %d%%, which is known only for jobs with --measure", metrics.IdleGPU)}}
 	s.Table = &report.Table{Head: []string{"job", "state", "held", "measured", "idle", "busy"}, Caption: more(len(list))}
 	for _, j := range list[:min(len(list), maxJobRows)] {
 		idle, busy := "unknown", "unknown"
@@ -355,12 +356,12 @@ func (r *capacityReport) gpusSection() report.Section {
 	return s
 }
 
-// wasteSection lists the jobs that kept most from others.
+// wasteSection lists the jobs that left most of their allocation unused.
 func (r *capacityReport) wasteSection() report.Section {
 	if len(r.Jobs) == 0 {
 		return report.Section{}
 	}
-	s := report.Section{Title: "What your jobs were allocated and did not use", Text: []string{"worst first; of memory at least so much, as if the most that was used had been used all the time"}}
+	s := report.Section{Title: "Allocated to your jobs but not used", Text: []string{"worst first; unused memory is a lower bound, computed from the peak of each task"}}
 	s.Table = &report.Table{Head: []string{"job", "target", "state", "tasks", "CPU-hours", "unused", "GiB-hours", "unused"}, Caption: more(len(r.Jobs))}
 	for _, j := range r.Jobs[:min(len(r.Jobs), maxJobRows)] {
 		idle := hours(j.WastedCPU)
@@ -392,8 +393,8 @@ func (r *clusterReport) freeSection(now time.Time) report.Section {
 	if r.Target.Pods() || r.Target == job.Local || len(r.Windows) == 0 {
 		return report.Section{}
 	}
-	s := report.Section{Title: r.name() + ": what starts now", Text: []string{"flags of \"hpcc submit\" that a job on one of these nodes may have at most; what it asks for, it has until then"}}
-	s.Table = &report.Table{Head: []string{"nodes", "queues", "at most", "taken again"}, Caption: more(len(r.Windows))}
+	s := report.Section{Title: r.name() + ": what starts now", Text: []string{"the largest flags of \"hpcc submit\" for a job that starts on one of these nodes now"}}
+	s.Table = &report.Table{Head: []string{"nodes", "queues", "at most", "free until"}, Caption: more(len(r.Windows))}
 	for _, h := range r.Windows[:min(len(r.Windows), maxJobRows)] {
 		until := ""
 		if !h.Until.IsZero() {

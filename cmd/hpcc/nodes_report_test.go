@@ -9,25 +9,25 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestBars: a level that no cluster has, as a site may tell it, is drawn as full.
+// TestBars checks that an impossible level, as a site may report it, is drawn as full.
 func TestBars(t *testing.T) {
-	r := capacityRow{of: 4, told: true, levels: []float64{0, 0.1, 2, 4, 1e300}}
+	r := capacityRow{of: 4, known: true, levels: []float64{0, 0.1, 2, 4, 1e300}}
 	if got := r.bars(); got != ".▁▅██" {
 		t.Errorf("the bars are %q", got)
 	}
 }
 
-// TestUntold: of what an accounting says nothing there is no mean of zero.
+// TestUntold checks that a mean is unknown, not zero, if the accounting does not report it.
 func TestUntold(t *testing.T) {
 	r := clusterReport{Utilisation: &capacity.Utilisation{Capacity: capacity.Amounts{GPUs: 8}, Jobs: 1, Untold: []string{"memory", "GPUs"}}}
 	for _, row := range r.rows() {
-		if told := row.part(0) != "not told"; row.name == "GPUs" && told {
-			t.Errorf("a mean of %s is told", row.name)
+		if got := row.part(0); row.name == "GPUs" && got != "unknown" {
+			t.Errorf("the mean of %s is %q; want unknown", row.name, got)
 		}
 	}
 }
 
-// TestGPUsOfAttempts: what an attempt before the last had of a GPU is not in what the job held.
+// TestGPUsOfAttempts checks that only the last attempt of a task counts for the use of GPUs.
 func TestGPUsOfAttempts(t *testing.T) {
 	dir := t.TempDir()
 	text := `{"kind":"header","command":["x"]}` + "\n" + `{"kind":"sample","t":3600,"gpus":[{"index":0,"utilisation":0}]}` + "\n"

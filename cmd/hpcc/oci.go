@@ -22,12 +22,12 @@ import (
 	"hpcc/store/owndir"
 )
 
-// ociName is the name of a link to hpcc under which it is an OCI runtime:
-// engines start "RUNTIME create …" and have no place for a word before "create".
+// ociName is the name of a link to hpcc that makes it an OCI runtime. Container engines run
+// "RUNTIME create …", so they cannot run "hpcc oci create …".
 const ociName = "hpcc-oci"
 
-// ociCommand is hpcc as a runtime below engines. The command line is that of
-// runc, which they all know.
+// ociCommand returns the command that serves container engines as an OCI runtime. Its command
+// line is that of runc, which all engines support.
 func ociCommand() *cli.Command {
 	return &cli.Command{
 		Name: "oci", Usage: "serve Slurm or Podman as OCI runtime", ArgsUsage: "COMMAND [ARG...]",
@@ -48,7 +48,7 @@ can use hpcc. A link to hpcc named hpcc-oci does the same without the word "oci"
 		Subcommands: ociCommands(),
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return parseOCILog(c).failed(usagef("oci %s: hpcc keeps no control group or checkpoint, so it has no such command", c.Args().First()).hint(`"hpcc oci --help" lists the commands`))
+				return parseOCILog(c).failed(usagef("oci %s: unknown command; hpcc has no control groups and no checkpoints", c.Args().First()).hint(`"hpcc oci --help" lists the commands`))
 			}
 			return printHelp(c.App.Writer, c.Command, false, "")
 		},
@@ -69,20 +69,20 @@ func ociCommands() []*cli.Command {
 	force := &cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill the container first if it runs"}
 	return []*cli.Command{
 		ociSub("state", "print a container's state as JSON", "ID", 1, nil, func(k *oci.Containers, a *ociArgs) error {
-			s, err := k.State(a.words[0])
+			s, err := k.State(a.args[0])
 			if err != nil {
 				return err
 			}
 			return printJSON(s)
 		}),
 		ociSub("create", "create a container", "ID", 1, bundle, func(k *oci.Containers, a *ociArgs) error {
-			return k.Create(a.words[0], a.create)
+			return k.Create(a.args[0], a.create)
 		}),
 		ociSub("start", "start the program of a created container", "ID", 1, nil, func(k *oci.Containers, a *ociArgs) error {
-			return k.Start(a.words[0])
+			return k.Start(a.args[0])
 		}),
 		ociSub("run", "create a container and replace hpcc by its program", "ID", 1, bundle, func(k *oci.Containers, a *ociArgs) error {
-			return atStatus(process.ExitFailed, k.Run(a.words[0], a.create))
+			return atStatus(process.ExitFailed, k.Run(a.args[0], a.create))
 		}),
 		ociSub("exec", "run another program in a container", "ID", 1, []cli.Flag{
 			&cli.StringFlag{Name: "process", Aliases: []string{"p"}, Required: true, Usage: "run the process that `FILE` specifies"},
@@ -92,17 +92,17 @@ func ociCommands() []*cli.Command {
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "return when the program has started"},
 			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "ignored: --process specifies it"},
 		}, func(k *oci.Containers, a *ociArgs) error {
-			return k.Exec(a.words[0], a.exec)
+			return k.Exec(a.args[0], a.exec)
 		}),
 		ociSub("kill", "send a signal (default TERM) to a container", "ID [SIGNAL]", 2, []cli.Flag{all}, func(k *oci.Containers, a *ociArgs) error {
-			sig, err := signalOf(append(a.words, "TERM")[1])
+			sig, err := signalOf(append(a.args, "TERM")[1])
 			if err != nil {
 				return err
 			}
-			return k.Kill(a.words[0], sig, a.all)
+			return k.Kill(a.args[0], sig, a.all)
 		}),
 		ociSub("delete", "delete a container that has ended", "ID", 1, []cli.Flag{force}, func(k *oci.Containers, a *ociArgs) error {
-			return k.Delete(a.words[0], a.force)
+			return k.Delete(a.args[0], a.force)
 		}),
 		ociSub("list", "print the state of every container as JSON", "", 0, []cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "json", Usage: "accept `json` only"},
@@ -119,27 +119,28 @@ func ociCommands() []*cli.Command {
 	}
 }
 
-// ociSub is one command. The last of its arguments may be missing if max allows.
-func ociSub(name, usage, words string, max int, flags []cli.Flag, do func(*oci.Containers, *ociArgs) error) *cli.Command {
+// ociSub returns one command with one to max arguments, or without arguments if max is 0. do
+// runs it.
+func ociSub(name, usage, args string, max int, flags []cli.Flag, do func(*oci.Containers, *ociArgs) error) *cli.Command {
 	return &cli.Command{
-		Name: name, Usage: usage, ArgsUsage: words, Flags: flags, OnUsageError: usageError, HideHelpCommand: true,
+		Name: name, Usage: usage, ArgsUsage: args, Flags: flags, OnUsageError: usageError, HideHelpCommand: true,
 		Action: action(func(c *cli.Context) (*ociArgs, error) {
 			a := parseOCI(c, name)
 			a.do = do
-			if len(a.words) > max || (max > 0 && len(a.words) == 0) {
-				return nil, a.log.failed(usagef("oci %s takes %s", name, cmp.Or(words, "no words")).hint(`"hpcc oci %s --help" lists its flags`, name))
+			if len(a.args) > max || (max > 0 && len(a.args) == 0) {
+				return nil, a.log.failed(usagef("oci %s takes %s", name, cmp.Or(args, "no arguments")).hint(`"hpcc oci %s --help" lists its flags`, name))
 			}
 			return a, nil
 		}),
 	}
 }
 
-// ociArgs is the command line of "hpcc oci COMMAND". Flags that a command does not
-// have are zero.
+// ociArgs is the command line of "hpcc oci COMMAND". Flags that the command does not have are
+// zero.
 type ociArgs struct {
 	command    string
-	words      []string // the ID, and for kill the signal
-	root       string   // the state directory; "" is the usual one
+	args       []string // the ID, and for kill the signal
+	root       string   // the state directory; "" for the default
 	log        ociLog
 	create     oci.CreateOptions
 	exec       oci.ExecOptions
@@ -149,7 +150,7 @@ type ociArgs struct {
 
 func parseOCI(c *cli.Context, command string) *ociArgs {
 	return &ociArgs{
-		command: command, words: c.Args().Slice(), root: c.String("root"), log: parseOCILog(c), all: c.Bool("all"), force: c.Bool("force"),
+		command: command, args: c.Args().Slice(), root: c.String("root"), log: parseOCILog(c), all: c.Bool("all"), force: c.Bool("force"),
 		create: oci.CreateOptions{Bundle: c.String("bundle"), PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds")},
 		exec: oci.ExecOptions{Process: c.String("process"), PidFile: c.String("pid-file"),
 			ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds"), Detach: c.Bool("detach")},
@@ -173,8 +174,8 @@ func (a *ociArgs) run(context.Context) error {
 	return a.log.failed(a.do(k, a))
 }
 
-// withoutState carries out a command on a state directory that does not exist: only
-// create and run make one.
+// withoutState runs a command on a state directory that does not exist. Only create and run
+// create one.
 func (a *ociArgs) withoutState() error {
 	switch {
 	case a.command == "list":
@@ -184,21 +185,20 @@ func (a *ociArgs) withoutState() error {
 	case a.command == "delete" && a.force:
 		return nil
 	}
-	return fmt.Errorf("%w: %q", oci.ErrNotExist, a.words[0])
+	return fmt.Errorf("%w: %q", oci.ErrNotExist, a.args[0])
 }
 
-// stateDir returns the directory that keeps the containers' states: the one asked
-// for, else one that goes with the user's session, else one in the directory for
-// temporary files. It must be the user's own, and nobody else may be able to exchange it:
-// the records in it name processes to signal and programs to execute as hooks.
-// If it does not exist and create is not set, the error is [fs.ErrNotExist].
-func stateDir(asked string, create bool) (string, error) {
-	d := asked
+// stateDir returns the directory for the states of containers: root, or else one of the user's
+// session, or else one in the temporary directory. It must belong to the user, and no other user
+// may be able to replace it, because its records name processes to signal and hooks to execute.
+// If it does not exist and create is false, the error is [fs.ErrNotExist].
+func stateDir(root string, create bool) (string, error) {
+	d := root
 	if x := os.Getenv("XDG_RUNTIME_DIR"); d == "" && filepath.IsAbs(x) {
 		d = filepath.Join(x, "hpcc")
 	}
 	refused := func(err error) error {
-		return (&message{err: fmt.Errorf("opening the state directory: %w", err)}).hint("set XDG_RUNTIME_DIR to a directory of your own, or give --root DIR")
+		return (&message{err: fmt.Errorf("opening the state directory: %w", err)}).hint("set XDG_RUNTIME_DIR to a directory of your own, or use --root DIR")
 	}
 	if d == "" {
 		place, err := owndir.Place(os.TempDir())
@@ -233,14 +233,14 @@ func stateDir(asked string, create bool) (string, error) {
 		return "", refused(err)
 	}
 	if st.Mode().Perm()&0o022 != 0 || int(st.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
-		return "", refused(fmt.Errorf("others than this user can write to %q", d))
+		return "", refused(fmt.Errorf("other users can write to %q", d))
 	}
 	return physical, nil
 }
 
-// becomeOwner gives root's rights up for those of a directory's owner: Slurm
-// asks about a user's containers, kills and deletes them as root, and what the
-// user wrote there must not have root signal or remove what is not the user's.
+// becomeOwner switches from root to the owner of a directory. Slurm queries, kills and deletes
+// the containers of a user as root. The user's records must not make root signal or remove
+// anything else.
 func becomeOwner(s *syscall.Stat_t) error {
 	err := syscall.Setgroups(nil)
 	if err == nil {
@@ -255,9 +255,9 @@ func becomeOwner(s *syscall.Stat_t) error {
 	return nil
 }
 
-// An ociLog is the file where engines look for errors.
+// An ociLog is the file in which container engines look for errors.
 type ociLog struct {
-	file string // "" for none
+	file string // "" for no log
 	json bool
 }
 
@@ -265,7 +265,7 @@ func parseOCILog(c *cli.Context) ociLog {
 	return ociLog{file: c.String("log"), json: c.String("log-format") == "json"}
 }
 
-// failed writes an error to the log too, and returns it.
+// failed writes an error to the log and returns it.
 func (l ociLog) failed(err error) error {
 	if err == nil {
 		return nil
@@ -273,7 +273,7 @@ func (l ociLog) failed(err error) error {
 	return errors.Join(err, l.write("error", err.Error()))
 }
 
-// write adds a line as logrus has them, which runc and crun write.
+// write adds a line in the format of logrus, which runc and crun use.
 func (l ociLog) write(level, text string) error {
 	if l.file == "" {
 		return nil
@@ -295,7 +295,7 @@ func (l ociLog) write(level, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// signalOf reads a signal: a number, or a name with or without SIG.
+// signalOf parses a signal: a number, or a name with or without SIG.
 func signalOf(s string) (unix.Signal, error) {
 	if n, err := strconv.Atoi(s); err == nil && n >= 0 && n <= 64 {
 		return unix.Signal(n), nil
@@ -307,6 +307,7 @@ func signalOf(s string) (unix.Signal, error) {
 	return 0, usagef("unknown signal %q", s).hint("write a name (TERM) or a number (15)")
 }
 
+// printJSON prints v as indented JSON.
 func printJSON(v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err == nil {
@@ -315,47 +316,47 @@ func printJSON(v any) error {
 	return err
 }
 
-// ociWords gives the command line of an OCI runtime the form that the parser
-// takes: "hpcc oci" at its head, and flags before the other words, which
-// engines' configurations do not keep to ("run ID -b BUNDLE").
-func ociWords(words []string) []string {
-	if len(words) > 0 && filepath.Base(words[0]) == ociName {
-		words = append([]string{"hpcc", "oci"}, words[1:]...)
-		if len(words) == 3 && (words[2] == "--version" || words[2] == "-v") {
+// ociArgv converts the command line of an OCI runtime to one that the parser accepts. It adds
+// "hpcc oci", and moves flags before the other arguments, because engines write them anywhere
+// ("run ID -b BUNDLE").
+func ociArgv(args []string) []string {
+	if len(args) > 0 && filepath.Base(args[0]) == ociName {
+		args = append([]string{"hpcc", "oci"}, args[1:]...)
+		if len(args) == 3 && (args[2] == "--version" || args[2] == "-v") {
 			return []string{"hpcc", "--version"}
 		}
 	}
-	if len(words) < 2 || words[1] != "oci" {
-		return words
+	if len(args) < 2 || args[1] != "oci" {
+		return args
 	}
-	at, oci := skipFlags(words, 2, ociCommand().Flags), ociCommands()
+	at, oci := skipFlags(args, 2, ociCommand().Flags), ociCommands()
 	for _, sub := range oci {
-		if at >= len(words) || sub.Name != words[at] {
+		if at >= len(args) || sub.Name != args[at] {
 			continue
 		}
 		var flags, rest []string
-		for i := at + 1; i < len(words); {
-			n := skipFlags(words, i, sub.Flags)
-			if flags = append(flags, words[i:n]...); n < len(words) {
-				rest = append(rest, words[n])
+		for i := at + 1; i < len(args); {
+			n := skipFlags(args, i, sub.Flags)
+			if flags = append(flags, args[i:n]...); n < len(args) {
+				rest = append(rest, args[n])
 			}
 			i = n + 1
 		}
-		return append(append(words[:at+1:at+1], flags...), rest...)
+		return append(append(args[:at+1:at+1], flags...), rest...)
 	}
-	return words
+	return args
 }
 
-// skipFlags returns the index of the first word from i on that is neither a
-// flag nor its value.
-func skipFlags(words []string, i int, flags []cli.Flag) int {
-	for i < len(words) && len(words[i]) > 1 && words[i][0] == '-' {
-		name := strings.TrimLeft(words[i], "-")
+// skipFlags returns the index of the first argument from i on that is neither a flag nor the
+// value of a flag.
+func skipFlags(args []string, i int, flags []cli.Flag) int {
+	for i < len(args) && len(args[i]) > 1 && args[i][0] == '-' {
+		name := strings.TrimLeft(args[i], "-")
 		i++
 		for _, f := range flags {
 			_, alone := f.(*cli.BoolFlag)
 			for _, n := range f.Names() {
-				if n == name && !alone && i < len(words) {
+				if n == name && !alone && i < len(args) {
 					i++
 				}
 			}

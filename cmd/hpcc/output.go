@@ -22,7 +22,7 @@ import (
 	"hpcc/unpack"
 )
 
-// outputFlags say what becomes of an image that was built.
+// outputFlags are the flags for the results of a build besides the image in the store.
 func outputFlags() []cli.Flag {
 	return inSection(outputSection,
 		&cli.StringSliceFlag{Name: "output", Aliases: []string{"o"}, Usage: "also write the image as `type=TYPE,dest=FILE` (oci, docker, tar, dir)"},
@@ -32,7 +32,7 @@ func outputFlags() []cli.Flag {
 	)
 }
 
-// An output is one --output.
+// An output is the value of one --output.
 type output struct{ kind, dest string }
 
 func parseOutputs(list []string) ([]output, error) {
@@ -63,8 +63,8 @@ func parseOutputs(list []string) ([]output, error) {
 	return out, nil
 }
 
-// keep stores the image, or the index of the images of several platforms, under its names,
-// unpacks it, writes the outputs and deploys it.
+// keep stores the image, or the index of the images of several platforms, under its names. It
+// unpacks the image, writes the outputs and deploys the image.
 func (b *builder) keep(ctx context.Context) error {
 	for i := range b.images {
 		if len(b.annotations) > 0 {
@@ -108,8 +108,8 @@ func (b *builder) keep(ctx context.Context) error {
 	return err
 }
 
-// put keeps an image alone, for every tool can read that; an index where
-// there are several platforms, or attestations that need one.
+// put stores a single image as such, which every tool can read. It stores an index for several
+// platforms or for attestations, which need one.
 func (b *builder) put(ctx context.Context) (v1.Hash, error) {
 	if len(b.images) == 1 && !b.attest.any() {
 		return b.store.Put(ctx, b.tags[0], b.images[0])
@@ -132,7 +132,7 @@ func (b *builder) put(ctx context.Context) (v1.Hash, error) {
 	return b.store.PutIndex(ctx, b.tags[0], idx)
 }
 
-// writeDigests writes the files that say what was built.
+// writeDigests writes the files of --iidfile and --metadata-file.
 func (b *builder) writeDigests(img v1.Image, digest v1.Hash) error {
 	if b.iidFile != "" {
 		if err := os.WriteFile(b.iidFile, []byte(digest.String()), 0o644); err != nil {
@@ -157,7 +157,7 @@ func (b *builder) writeDigests(img v1.Image, digest v1.Hash) error {
 	return nil
 }
 
-// write writes an image of the store, called tag there, to the output.
+// write writes an image of the store to the output. tag is its name in the store.
 func (o output) write(ctx context.Context, s *store.Store, tag string, img v1.Image) error {
 	switch o.kind {
 	case "oci":
@@ -171,8 +171,8 @@ func (o output) write(ctx context.Context, s *store.Store, tag string, img v1.Im
 	return o.tar(ctx, s, img)
 }
 
-// tar writes the image's files as one archive, owners included: what the tree
-// differs from an empty one.
+// tar writes the image's files with their owners as one archive: the difference between the
+// tree and an empty one.
 func (o output) tar(ctx context.Context, s *store.Store, img v1.Image) error {
 	tree, err := checkedTree(ctx, s, img)
 	if err != nil {
@@ -196,15 +196,16 @@ func (o output) tar(ctx context.Context, s *store.Store, img v1.Image) error {
 	return nil
 }
 
-// attestations are what the command line wants attested of an image.
+// attestations are the attestations of an image that the command line requests.
 type attestations struct {
-	provenance *build.ProvenanceOptions // nil: none
+	provenance *build.ProvenanceOptions // nil for no provenance
 	sbom       bool
 }
 
 func (a *attestations) any() bool { return a.provenance != nil || a.sbom }
 
-// attestFlags are docker's, whose --provenance and --sbom are short for --attest.
+// attestFlags are the flags for attestations. As in docker, --provenance and --sbom are short
+// for --attest.
 func attestFlags() []cli.Flag {
 	return inSection(attestSection,
 		&cli.GenericFlag{Name: "provenance", Value: &attestFlag{set: (*attestations).setProvenance}, DefaultText: "none",
@@ -215,7 +216,7 @@ func attestFlags() []cli.Flag {
 	)
 }
 
-// An attestFlag can stand alone or have a value behind "=".
+// An attestFlag is the value of --provenance or --sbom, which is optional and follows "=".
 type attestFlag struct {
 	set   func(*attestations, string) error
 	value string // "" if the flag was not given
@@ -271,17 +272,17 @@ func parseAttestations(c *cli.Context) (a attestations, err error) {
 		}
 	}
 	for _, arg := range c.StringSlice("attest") {
-		words := strings.Split(arg, ",")
-		disabled := slices.Contains(words, "disabled=true")
+		items := strings.Split(arg, ",")
+		disabled := slices.Contains(items, "disabled=true")
 		kind := ""
-		words = slices.DeleteFunc(words, func(w string) bool {
+		items = slices.DeleteFunc(items, func(w string) bool {
 			t, ok := strings.CutPrefix(w, "type=")
 			if ok {
 				kind = t
 			}
 			return ok || w == "disabled=false" || w == "disabled=true"
 		})
-		value := strings.Join(words, ",")
+		value := strings.Join(items, ",")
 		switch {
 		case disabled:
 			value = "false"
@@ -294,7 +295,7 @@ func parseAttestations(c *cli.Context) (a attestations, err error) {
 		case "sbom":
 			err = a.setSBOM(value)
 		default:
-			err = usagef("its type is neither provenance nor sbom")
+			err = usagef("the type is not provenance or sbom")
 		}
 		if err != nil {
 			return a, usagef("--attest %q: %w", arg, err).hint("write --attest type=provenance,mode=max or --attest type=sbom")
@@ -303,7 +304,7 @@ func parseAttestations(c *cli.Context) (a attestations, err error) {
 	return a, nil
 }
 
-// statements are what is attested of an image that was built from inputs.
+// statements returns the attestations of an image that was built from inputs.
 func (a *attestations) statements(ctx context.Context, s *store.Store, img v1.Image, inputs *build.Inputs, parts *unpack.Parts) ([]attest.Statement, error) {
 	var out []attest.Statement
 	if a.sbom {

@@ -18,7 +18,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// wrongMembers are objects of which one member, at whatever depth, has a value of another type than in t.
+// wrongMembers returns objects in which one member, at any depth, has another type than in t.
 func wrongMembers(t reflect.Type) (out []map[string]any) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -48,8 +48,8 @@ func wrongMembers(t reflect.Type) (out []map[string]any) {
 	return out
 }
 
-// TestPodRecordReads: what is kept of what programs leave in their pods is what package
-// metrics reads.
+// TestPodRecordReads checks that package metrics can read the records that hpcc keeps of pods, even
+// if the programs in the pods left invalid ones.
 func TestPodRecordReads(t *testing.T) {
 	line := func(kind string, members map[string]any) string {
 		b, _ := json.Marshal(members)
@@ -83,7 +83,7 @@ func TestPodRecordReads(t *testing.T) {
 	}
 }
 
-// podsThatLeft is the directory of a job, each of whose pods left a message, after a look at them.
+// podsThatLeft returns the directory of a job whose pods each left a message, after hpcc queried them.
 func podsThatLeft(t *testing.T, messages []string) (home string) {
 	t.Helper()
 	jobs, bin := t.TempDir(), t.TempDir()

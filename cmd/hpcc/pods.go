@@ -27,7 +27,7 @@ import (
 
 // Flags for the targets that run the image themselves: Kubernetes, OpenShift and Argo.
 
-// podFlags say what targets want to know that run the image themselves.
+// podFlags are the flags of jobs that run as pods.
 func podFlags() []cli.Flag {
 	return inSection(podSection,
 		&cli.StringFlag{Name: "context", EnvVars: []string{kube.ContextVariable}, Usage: "use kubectl context `NAME`"},
@@ -45,10 +45,10 @@ func podFlags() []cli.Flag {
 	)
 }
 
-// podArgs are the flags for targets that run the image themselves.
+// podArgs holds the flags of jobs that run as pods.
 type podArgs struct {
 	context, namespace string
-	pod                job.Pod // its image, user and environment are filled in for the job
+	pod                job.Pod // without image, user and environment, which resolve fills in
 	gpuType            string
 	uid                int
 	built              bool // --with: the cluster has the image, or builds it
@@ -92,22 +92,23 @@ func parseEach[T any](c *cli.Context, flag string, parse func(string) (T, error)
 	return list, nil
 }
 
-// fillPod fills in the settings of pods, from flags of their own and those of run. It refuses
-// flags of run that need hpcc on the node, and flags for pods where the target has none.
+// fillPod fills in the settings of pods, from their own flags and the flags of "hpcc run". It
+// refuses flags of "hpcc run" that need hpcc on the node. For a target without pods it refuses
+// the flags of pods.
 func (a *jobArgs) fillPod(j *job.Job, to *destination) error {
-	j.GPUType = a.inPod.gpuType // which some batch systems take too
+	j.GPUType = a.inPod.gpuType // some batch systems use it too
 	if err := a.setServer(to); err != nil {
 		return err
 	}
 	if !to.Target.Pods() {
 		for _, f := range podFlags() {
 			if n := f.Names()[0]; n != "gpu-type" && n != "context" && n != "namespace" && a.set[n] {
-				return usagef("--%s is for kubernetes, openshift and argo, and the job goes to %s", n, to.Target).hint("leave it out, or say --to kubernetes")
+				return usagef("--%s is for kubernetes, openshift and argo, and the job goes to %s", n, to.Target).hint("leave it out, or use --to kubernetes")
 			}
 		}
 		return a.fillDebug(j, to)
 	}
-	if len(a.from.files) < 2 { // readSteps has the names of several
+	if len(a.from.files) < 2 { // readSteps handles the artifacts of several scripts
 		for _, x := range a.argo.artifacts {
 			if x.Step != "" {
 				return usagef("--artifact %s/%s: the job has no steps; write %s:%s", x.Step, x.Name, x.Name, x.Path)
@@ -130,7 +131,7 @@ func (in *podArgs) setContext(to *destination) {
 }
 
 // setEnv sets a variable for the scheduler's commands, unless value is empty. It copies the
-// variables, which sites share.
+// environment first, because sites share it.
 func (to *destination) setEnv(name, value string) {
 	if value == "" {
 		return
@@ -141,35 +142,35 @@ func (to *destination) setEnv(name, value string) {
 	to.Env = env
 }
 
-// notInPods maps flags of run that need the host to what to do instead.
+// notInPods maps flags of "hpcc run" that need the host to a hint for pods.
 var notInPods = map[string]string{
 	"bind":       "mount a persistent volume claim with --volume CLAIM:PATH, or COPY files into the image",
 	"mount":      "mount a persistent volume claim with --volume CLAIM:PATH",
 	"home":       "mount a persistent volume claim with --volume CLAIM:PATH",
-	"device":     "ask for GPUs with --gpus",
+	"device":     "request GPUs with --gpus",
 	"seccomp":    "pods run as ordinary users; do in the Dockerfile what needs root",
-	"network":    "the cluster's network policies say whom a pod may speak to",
-	"join-pid":   "name the processes with --tasks",
-	"runtime":    "the cluster chooses it",
-	"entrypoint": "write the program behind the image",
-	"gid":        "pods are in group 0, as OpenShift has it",
+	"network":    "use a network policy of the cluster",
+	"join-pid":   "start several processes with --tasks",
+	"runtime":    "leave it out: the cluster chooses the runtime",
+	"entrypoint": "write the program after IMAGE",
+	"gid":        "leave it out: pods run in group 0, as on OpenShift",
 }
 
-// fillRunInPod translates the flags of run. Pods have what the flags that are not in notInPods
-// ask for: their own /tmp and process namespace, files that can be written, no home directory.
+// fillRunInPod translates the flags of "hpcc run". Every pod already has what the flags outside
+// notInPods request: its own /tmp and process namespace, writable files and no home directory.
 func (a *jobArgs) fillRunInPod(j *job.Job, to *destination) error {
 	for _, f := range runFlags(new(envChanges)) {
 		n := f.Names()[0]
 		if do := notInPods[n]; do != "" && a.set[n] {
-			return usagef("--%s is of this machine, and pods of %s have nothing of it", n, to.Target).hint("%s", do)
+			return usagef("--%s cannot be used for pods of %s", n, to.Target).hint("%s", do)
 		}
 	}
 	in := &a.inPod
-	if slices.ContainsFunc(in.env.words, func(w string) bool { return strings.HasPrefix(w, "--set-env") && strings.Contains(w, "{task}") }) {
-		return usagef("--set-env with {task} in the file's name: pods do not see the file").hint("use --params FILE.csv, of which each task gets its row")
+	if slices.ContainsFunc(in.env.argv, func(w string) bool { return strings.HasPrefix(w, "--set-env") && strings.Contains(w, "{task}") }) {
+		return usagef("--set-env with {task} in the file name: pods cannot read files of this machine").hint("use --params FILE.csv, which gives each task one row")
 	}
 	if dir := in.pod.Dir; dir != "" && !filepath.IsAbs(dir) {
-		return usagef("--cd %q: in a pod it has to be absolute", dir).hint("pods start in the WORKDIR of the image without it")
+		return usagef("--cd %q: not an absolute path, which pods need", dir).hint("leave it out to start in the image's WORKDIR")
 	}
 	img, err := a.findPodImage(j)
 	if err != nil {
@@ -178,14 +179,14 @@ func (a *jobArgs) fillRunInPod(j *job.Job, to *destination) error {
 	return a.fillImageConfig(j, to, img)
 }
 
-// findPodImage finds the image that the nodes pull, and returns its configuration, or nil where
-// this machine does not have it.
+// findPodImage finds the image that the nodes pull. It returns the image's configuration, or
+// nil if this machine does not have the image.
 func (a *jobArgs) findPodImage(j *job.Job) (*v1.ConfigFile, error) {
 	if j.Image == "" || a.inPod.built {
 		return nil, nil
 	}
 	if isPath(j.Image) || namesSquashFS(j.Image) {
-		return nil, usagef("image %s is a file of this machine, which pods do not see", j.Image).hint("\"hpcc load\" takes it into the store, \"hpcc deploy -r REGISTRY\" pushes it")
+		return nil, usagef("image %s is a file of this machine, which pods cannot read", j.Image).hint("load it with \"hpcc load\", and push it with \"hpcc deploy -r REGISTRY\"")
 	}
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
@@ -199,7 +200,7 @@ func (a *jobArgs) findPodImage(j *job.Job) (*v1.ConfigFile, error) {
 	}
 	if img == nil || err != nil {
 		if !namesRegistry(j.Image) {
-			return nil, (&message{err: fmt.Errorf("image %s: it is not in the store, and names no registry", j.Image)}).hint("\"hpcc images\" lists those of the store; write the registry's name before it: registry.example.org/%s", j.Image)
+			return nil, (&message{err: fmt.Errorf("image %s is not in the store, and its name has no registry", j.Image)}).hint("\"hpcc images\" lists the store; or add the registry to the name: registry.example.org/%s", j.Image)
 		}
 		return nil, nil
 	}
@@ -220,24 +221,24 @@ func (a *jobArgs) findPodImage(j *job.Job) (*v1.ConfigFile, error) {
 		j.Pod.Image = ref
 	case !errors.As(err, &lost):
 		return nil, err
-	case namesRegistry(j.Image) && lost.Last == "": // pulled from there: its tag stands for all architectures
+	case namesRegistry(j.Image) && lost.Last == "": // pulled from that registry; the tag covers all architectures
 	case j.Pod.Pull == "Never":
 	case a.verb == "submit":
-		return nil, (&message{err: fmt.Errorf("image %s: the nodes of the cluster cannot pull it: %w", j.Image, err)}).hint("\"hpcc deploy -r REGISTRY %s\" pushes it; --pull never, when somebody has loaded it on the nodes", j.Image)
+		return nil, (&message{err: fmt.Errorf("image %s: the nodes of the cluster cannot pull it: %w", j.Image, err)}).hint("push it with \"hpcc deploy -r REGISTRY %s\", or use --pull never if the nodes have it", j.Image)
 	default:
-		say("note: image %s: %v; \"hpcc deploy -r REGISTRY %s\" pushes it, and its digest stands here then", j.Image, err, j.Image)
+		say("note: image %s: %v; push it with \"hpcc deploy -r REGISTRY %s\" to get its digest into the job", j.Image, err, j.Image)
 	}
 	return cfg, nil
 }
 
-// namesRegistry says whether a name of an image begins with that of a registry.
+// namesRegistry reports whether the name of an image begins with a registry.
 func namesRegistry(image string) bool {
 	host, _, ok := strings.Cut(image, "/")
 	return ok && (strings.ContainsAny(host, ".:") || host == "localhost")
 }
 
-// fillImageConfig takes over the image's configuration: --set-env changes its variables, its entry
-// point stands before the program, and its user must not be root.
+// fillImageConfig applies the image's configuration to the job. --set-env changes the image's
+// variables, its entry point precedes the program, and its user must not be root.
 func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFile) error {
 	var has []string
 	env, uid, uidSet := a.inPod.env, int64(a.inPod.uid), a.set["uid"]
@@ -245,7 +246,7 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 		has, j.Pod.Entrypoint = cfg.Config.Env, cfg.Config.Entrypoint
 		user, _, _ := strings.Cut(cfg.Config.User, ":")
 		if n, err := strconv.ParseInt(user, 10, 64); err == nil && n > 0 && !uidSet {
-			uid = -1 // the image's own will do
+			uid = -1 // keep the image's user
 		}
 	}
 	if j.Measure {
@@ -255,16 +256,16 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 	}
 	switch {
 	case uidSet && uid <= 0:
-		return usagef("--uid %d: pods do not run as root", uid).hint("leave it out: an image that would run as root runs as %d", job.OrdinaryUser)
+		return usagef("--uid %d: pods do not run as root", uid).hint("leave it out: hpcc runs images of root as user %d", job.OrdinaryUser)
 	case to.Target == job.OpenShift && uidSet:
-		return usagef("--uid: OpenShift gives each project user ids of its own, and refuses others").hint("leave it out; \"hpcc check --openshift %s\" says whether the image runs as any", j.Image)
+		return usagef("--uid: OpenShift assigns user IDs to each project and refuses others").hint("leave it out; \"hpcc check --openshift %s\" checks that the image runs with any user ID", j.Image)
 	case j.Pod.AnyUID && uidSet:
 		return usagef("--uid and --any-uid contradict each other")
 	case uid >= 0 && !j.Pod.AnyUID:
 		j.Pod.UID = cmp.Or(uid, job.OrdinaryUser)
 	}
 	if cfg == nil && to.Target == job.Argo && j.Image != "" {
-		say("note: Argo starts programs itself, and image %s is not in the store: if it has an ENTRYPOINT, write that before the program", j.Image)
+		say("note: image %s is not in the store: if it has an ENTRYPOINT, write that before the program, because Argo ignores it", j.Image)
 	}
 	after, err := envfile.Apply(slices.Clone(has), env.list, !env.noExpand)
 	if err != nil {
@@ -278,7 +279,7 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 	for _, e := range has {
 		k, _, _ := strings.Cut(e, "=")
 		if !slices.ContainsFunc(after, func(a string) bool { return strings.HasPrefix(a, k+"=") }) {
-			j.Pod.Env = append(j.Pod.Env, k+"=") // the cluster cannot take a variable away
+			j.Pod.Env = append(j.Pod.Env, k+"=") // a pod can only overwrite a variable of the image
 		}
 	}
 	j.Pod.Env = append(j.Pod.Env, userVariables(j, slices.Concat(has, j.Pod.Env, j.Env))...)
@@ -287,23 +288,25 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 	return nil
 }
 
-// fillMeasurer fills in the argv of the program that measures a pod's, which "hpcc build --entry" puts into images.
+// fillMeasurer fills in the argv of "hpcc entry --measure", which measures the program in a pod.
+// "hpcc build --entry" puts hpcc entry into images.
 func (a *jobArgs) fillMeasurer(j *job.Job, cfg *v1.ConfigFile) error {
 	program := []string{build.EntryFile, "entry"}
 	has := j.Pod.Entrypoint
 	switch {
 	case j.Image == "" || a.inPod.built:
-		return usagef("--measure: the image is not known").hint("name it behind the flags")
+		return usagef("--measure: the image is not known").hint("write IMAGE after the flags")
 	case cfg == nil:
-		say("note: image %s is not in the store: it needs the program of \"hpcc build --entry\", and another ENTRYPOINT that it has stands before the program of the job only when you write it there", j.Image)
+		say("note: image %s is not in the store: build it with \"hpcc build --entry\"; if it has another ENTRYPOINT, write that before the program", j.Image)
 	case len(has) < len(program) || !slices.Equal(has[:len(program)], program):
-		return (&message{err: fmt.Errorf("--measure: image %s lacks the program that measures in pods", j.Image)}).hint("hpcc build --entry -t %s … puts it there", j.Image)
+		return (&message{err: fmt.Errorf("--measure: image %s lacks the program that measures in pods", j.Image)}).hint("add it with hpcc build --entry -t %s …", j.Image)
 	}
 	j.Pod.Measurer.Argv = slices.Concat(program, []string{"--measure", "--"}, behindFlags(has[min(len(has), len(program)):]))
 	return nil
 }
 
-// behindFlags returns the argv of "hpcc entry" behind its own flags: an image may measure already.
+// behindFlags returns the argv of "hpcc entry" without its own flags, because an image may
+// already measure.
 func behindFlags(argv []string) []string {
 	for i, w := range argv {
 		switch {
@@ -316,8 +319,8 @@ func behindFlags(argv []string) []string {
 	return nil
 }
 
-// userVariables returns a name and a home for a user without a passwd entry: getpwuid fails, and / is
-// not writable. An image with "hpcc entry" sets them itself.
+// userVariables returns a name and a home for a user without a passwd entry, for whom getpwuid
+// fails and / is not writable. An image with "hpcc entry" sets them itself.
 func userVariables(j *job.Job, has []string) []string {
 	if len(j.Pod.Entrypoint) > 1 && j.Pod.Entrypoint[1] == "entry" {
 		return nil
@@ -332,20 +335,20 @@ func userVariables(j *job.Job, has []string) []string {
 	return out
 }
 
-// noteMissingFile warns of a program's file on this machine, which pods do not have.
+// noteMissingFile warns if an argument names a file of this machine, which pods do not have.
 func noteMissingFile(j *job.Job) {
 	for _, w := range j.Args {
 		if strings.HasPrefix(w, "-") || filepath.IsAbs(w) || !strings.Contains(w, ".") {
 			continue
 		}
 		if fi, err := os.Stat(filepath.Join(j.Dir, w)); err == nil && fi.Mode().IsRegular() {
-			say("note: %s stands in %s, of which pods have nothing: COPY it into the image, or mount a volume with --volume CLAIM:PATH and --cd PATH", w, j.Dir)
+			say("note: %s is a file in %s, which pods cannot read: COPY it into the image, or mount a volume with --volume CLAIM:PATH and --cd PATH", w, j.Dir)
 			return
 		}
 	}
 }
 
-// argoFlags say where Argo is, and what only its workflows have.
+// argoFlags are the flags for the Argo server and for features of its workflows.
 func argoFlags() []cli.Flag {
 	return inSection(argoSection,
 		&cli.StringFlag{Name: "server", EnvVars: []string{argo.ServerVariable}, Usage: "submit to the Argo server at `URL` (default: through kubectl)"},
@@ -359,15 +362,15 @@ func argoFlags() []cli.Flag {
 	)
 }
 
-// argoArgs say where the Argo server is, and what only its workflows have.
+// argoArgs holds the flags for the Argo server and for features of its workflows.
 type argoArgs struct {
 	server, tokenFile, caFile string
 	unverified                bool
 	workflow                  string // a file, or template/NAME
 	parameters                []string
-	object                    string // --params of a workflow: JSON, or a file of it
+	object                    string // --params of a workflow: a JSON object, or a file with one
 	artifacts                 []job.Artifact
-	debug                     bool // programs wait for a debugger
+	debug                     bool // let programs wait for a debugger
 }
 
 func parseArgo(c *cli.Context) (argoArgs, error) {
@@ -376,13 +379,13 @@ func parseArgo(c *cli.Context) (argoArgs, error) {
 		workflow: c.String("workflow"), parameters: c.StringSlice("parameter"), object: c.String("params"), artifacts: artifacts, debug: c.Bool("debug")}, err
 }
 
-// setServer records in the destination where Argo is, and refuses flags for Argo alone
-// where the job goes to another target.
+// setServer records the Argo server in the destination. For another target it refuses flags of
+// Argo.
 func (a *jobArgs) setServer(to *destination) error {
 	if to.Target != job.Argo {
 		for _, name := range []string{"workflow", "parameter", "artifact"} {
 			if a.set[name] {
-				return usagef("--%s is for argo, and the job goes to %s", name, to.Target).hint("say --to argo")
+				return usagef("--%s is for argo, and the job goes to %s", name, to.Target).hint("use --to argo")
 			}
 		}
 		return nil
@@ -412,7 +415,7 @@ func (a *jobArgs) setServer(to *destination) error {
 	return nil
 }
 
-// pinCluster records which cluster kubectl speaks to, where kubectl submits the job.
+// pinCluster records the current cluster of kubectl, if kubectl submits the job.
 func pinCluster(ctx context.Context, to *destination) error {
 	if !to.Target.Pods() || to.Env[argo.ServerVariable] != "" {
 		return nil
@@ -420,13 +423,13 @@ func pinCluster(ctx context.Context, to *destination) error {
 	return to.Pin(ctx)
 }
 
-// checkWorkflow refuses what cannot be used with --workflow, and sends it to Argo.
+// checkWorkflow refuses flags that contradict --workflow, and selects Argo as the target.
 func (a *jobArgs) checkWorkflow(arguments int) error {
 	if arguments > 0 || a.set["from"] {
 		return usagef("--workflow cannot be combined with an image, a program or --from")
 	}
 	if a.job.Measure {
-		return usagef("--measure: who wrote the workflow says what its pods run").hint("command: [%s, entry, --measure, --, …] in a template, of an image of \"hpcc build --entry\"", build.EntryFile)
+		return usagef("--measure cannot change the commands of a workflow").hint("write command: [%s, entry, --measure, --, …] in a template, with an image of \"hpcc build --entry\"", build.EntryFile)
 	}
 	if !a.set["to"] && !a.set["on"] {
 		a.at.to = job.Argo
@@ -434,7 +437,7 @@ func (a *jobArgs) checkWorkflow(arguments int) error {
 	return nil
 }
 
-// resolveWorkflow is resolve with --workflow.
+// resolveWorkflow does what resolve does, for --workflow.
 func (a *jobArgs) resolveWorkflow(ctx context.Context) (*job.Job, *destination, error) {
 	to, err := a.destination(ctx)
 	if err != nil {
@@ -494,7 +497,7 @@ func (a *jobArgs) openWorkflow(ctx context.Context, to *destination) (*argo.File
 	}
 	if n := w.Namespace(); n != "" {
 		if have := a.inPod.namespace; have != "" && have != n {
-			return nil, usagef("--namespace %s: %s says namespace %s", have, file, n).hint("take one of them away")
+			return nil, usagef("--namespace %s: %s sets namespace %s", have, file, n).hint("remove one of them")
 		}
 		to.setEnv(kube.NamespaceVariable, n)
 	}
@@ -508,17 +511,18 @@ func (a *jobArgs) openWorkflow(ctx context.Context, to *destination) (*argo.File
 	return w, nil
 }
 
-func noteDebug(who string) {
-	say("note: %s for a debugger: \"hpcc forward JOB %s\" brings its port here, and the image needs debugpy", who, job.DebugPort.Name)
+// noteDebug prints how to reach the debugger that the subject, a clause, waits for.
+func noteDebug(subject string) {
+	say("note: %s for a debugger: forward its port with \"hpcc forward JOB %s\"; the image needs debugpy", subject, job.DebugPort.Name)
 }
 
-// fillDebug has the job's program wait for a debugger.
+// fillDebug makes the job's program wait for a debugger.
 func (a *jobArgs) fillDebug(j *job.Job, to *destination) error {
 	if !a.argo.debug {
 		return nil
 	}
 	if !to.Target.Pods() {
-		return usagef("--debug is for kubernetes, openshift and argo, and the job goes to %s", to.Target).hint("\"hpcc attach\" enters a task that runs")
+		return usagef("--debug is for kubernetes, openshift and argo, and the job goes to %s", to.Target).hint("enter a running task with \"hpcc attach\"")
 	}
 	if err := j.Debug(); err != nil {
 		return usagef("--debug: %w", err)
@@ -527,11 +531,11 @@ func (a *jobArgs) fillDebug(j *job.Job, to *destination) error {
 	return nil
 }
 
-// readSteps makes one workflow of several scripts.
+// readSteps combines several scripts into one workflow.
 func (a *jobArgs) readSteps(flags *job.Job, to *destination) (*job.Job, error) {
 	files := a.from.files
 	if to.Target != job.Argo {
-		return nil, usagef("--from names %d scripts, and only argo makes one job of several", len(files)).hint("say --to argo, or hand them in one by one with --after")
+		return nil, usagef("--from names %d scripts, and only argo runs several as one job", len(files)).hint("use --to argo, or submit them one by one with --after")
 	}
 	var list []*translate.Translation
 	var names []string
@@ -547,7 +551,7 @@ func (a *jobArgs) readSteps(flags *job.Job, to *destination) (*job.Job, error) {
 	for _, after := range flags.After {
 		step, other, _ := strings.Cut(after, ":")
 		if other == "" || strings.Contains(other, ":") || !slices.Contains(names, step) {
-			return nil, usagef("--after %s: of several scripts, say which waits for which", after).hint("--after STEP:OTHER, of %s", strings.Join(names, ", "))
+			return nil, usagef("--after %s: several scripts need STEP:OTHER", after).hint("write --after STEP:OTHER with steps of: %s", strings.Join(names, ", "))
 		}
 		before[step] = append(before[step], other)
 	}

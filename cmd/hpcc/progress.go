@@ -10,12 +10,13 @@ import (
 	"hpcc/runtime/usertext"
 )
 
-// say writes a message for people. Foreign text in it is made harmless.
+// say prints a message to standard error. It escapes control characters, because messages
+// contain text of other programs.
 func say(format string, a ...any) {
 	fmt.Fprintf(os.Stderr, "hpcc: %s\n", usertext.Printable(fmt.Sprintf(format, a...)))
 }
 
-// size writes a number of bytes for people, in powers of 1000.
+// size formats a number of bytes in powers of 1000.
 func size(n int64) string {
 	for _, u := range []struct {
 		unit string
@@ -40,6 +41,7 @@ type bar struct {
 	quiet bool
 }
 
+// progress returns a bar for a task that begins now.
 func progress(what string) *bar {
 	now := time.Now()
 	return &bar{what: what, tty: term.IsTerminal(int(os.Stderr.Fd())), begun: now, drawn: now}
@@ -90,6 +92,7 @@ func transferText(done, total int64, took time.Duration) string {
 	return text
 }
 
+// end removes the bar from the terminal.
 func (b *bar) end() {
 	if b.tty && b.shown {
 		fmt.Fprint(os.Stderr, "\r\x1b[K")

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pty COLUMNSxROWS COMMAND [ARG...]: runs a command on a terminal of its own.
-// What stands there in the end, times replaced, becomes the file "screen".
+// pty implements "pty COLUMNSxROWS COMMAND [ARG...]": it runs a command on a new terminal. It writes
+// the final text of the screen, with times replaced, to the file "screen".
 func pty(ts *testscript.TestScript, neg bool, args []string) {
 	var size unix.Winsize
 	if _, err := fmt.Sscanf(args[0], "%dx%d", &size.Col, &size.Row); err != nil {
@@ -37,7 +37,7 @@ func pty(ts *testscript.TestScript, neg bool, args []string) {
 	slave.Close()
 	ts.Check(err)
 	s := &screen{columns: int(size.Col), rows: int(size.Row), wrong: func(format string, a ...any) { ts.Logf(format, a...); err = fmt.Errorf(format, a...) }}
-	_, _ = io.Copy(s, master) // ends with EIO when nobody has the terminal any more
+	_, _ = io.Copy(s, master) // ends with EIO when all processes have closed the terminal
 	ts.Check(err)
 	err = cmd.Wait()
 	ts.Logf("%s", s.text())
@@ -47,7 +47,7 @@ func pty(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// openPTY makes a terminal, as posix_openpt and its relatives do.
+// openPTY creates a terminal, as posix_openpt(3) does.
 func openPTY(size *unix.Winsize) (master, slave *os.File, err error) {
 	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		return nil, nil, err

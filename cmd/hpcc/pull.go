@@ -67,8 +67,8 @@ func (a *pullArgs) run(ctx context.Context) error {
 	return err
 }
 
-// unpackTree unpacks the image's shared tree, so that the first run finds it, and
-// reports the parts of the image that an ordinary user cannot have.
+// unpackTree unpacks the image to the shared tree, so that the first run finds it, and reports
+// the files that it left out.
 func unpackTree(ctx context.Context, s *store.Store, img v1.Image, parts *unpack.Parts) error {
 	bar := progress("unpacking")
 	_, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Progress: bar.bytes, Parts: parts})

@@ -31,7 +31,7 @@ func parsePush(c *cli.Context) (*pushArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without REF the name is the reference.
+	// REF defaults to NAME.
 	return &pushArgs{name: a[0], ref: a[len(a)-1], to: store.Remote{PlainHTTP: c.Bool("plain-http")}, store: c.String("store")}, nil
 }
 
@@ -58,10 +58,10 @@ func push(ctx context.Context, s *store.Store, name, ref string, to store.Remote
 		return nil, err
 	}
 	if p.NotNoted != nil {
-		say("warning: the store cannot record where %s was pushed, so name its reference for \"hpcc submit --to kubernetes\": %v", name, p.NotNoted)
+		say("warning: the store cannot record where %s was pushed; use the full reference in \"hpcc submit --to kubernetes\": %v", name, p.NotNoted)
 	}
 	if had := p.Size - p.Sent; had > 0 {
-		say("sent %s of %s; the registry had the rest", size(p.Sent), size(p.Size))
+		say("sent %s of %s; the registry already had the rest", size(p.Sent), size(p.Size))
 	} else {
 		say("sent %s", size(p.Sent))
 	}

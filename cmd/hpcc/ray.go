@@ -11,8 +11,8 @@ import (
 	"hpcc/job/node"
 )
 
-// rayCommand is what the task of a --ray job runs, in two parts: once for the job, which has
-// the scheduler's launcher start the second, with --dir, once on each node.
+// rayCommand returns the command that the task of a --ray job runs. The task runs it once for
+// the job. It then lets the scheduler's launcher start it again, with --dir, on each node.
 func rayCommand() *cli.Command {
 	return &cli.Command{
 		Name: "ray", Hidden: true, Usage: "run a program as the driver of a Ray cluster (started by job scripts)", ArgsUsage: "-- CMD [ARG...]",
@@ -34,8 +34,8 @@ func rayCommand() *cli.Command {
 type rayArgs struct {
 	to   job.Target
 	plan node.RayPlan
-	dir  string // of the Ray that this node joins; "" to start one
-	rank int    // -1: as the launcher says
+	dir  string // meeting directory of the Ray cluster that this node joins; "" to start one
+	rank int    // of this node; -1 for the launcher's
 	peer string
 }
 
@@ -48,11 +48,11 @@ func parseRay(c *cli.Context) (*rayArgs, error) {
 		return a, nil
 	}
 	if os.Getenv("HPCC_JOB_DIR") == "" {
-		return nil, usagef("ray is what the scripts of jobs call").hint("hpcc submit --ray --nodes 2 IMAGE -- python main.py")
+		return nil, usagef("ray is for job scripts only").hint("hpcc submit --ray --nodes 2 IMAGE -- python main.py")
 	}
 	argv, n := trimDashes(c.Args().Slice()), c.Int("image-words")
 	if n < 2 || n >= len(argv) {
-		return nil, usagef("--image-words %d: there are %d arguments", n, len(argv))
+		return nil, usagef("--image-words %d does not fit %d arguments", n, len(argv))
 	}
 	a.plan = node.RayPlan{Nodes: c.Int("nodes"), CPUs: c.Int("cpus"), GPUs: c.Int("gpus"), Memory: c.Int64("mem"), Image: argv[:n], Program: argv[n:]}
 	return a, nil

@@ -10,7 +10,7 @@ import (
 	"hpcc/job/tunnel"
 )
 
-// relayCommand is the node's end of a tunnel.
+// relayCommand returns the command that serves the node's end of a tunnel.
 func relayCommand() *cli.Command {
 	return &cli.Command{
 		Name: "relay", Hidden: true, Usage: "connect standard streams with a local port (started by hpcc forward)", ArgsUsage: "PORT",
@@ -33,7 +33,7 @@ func (a *relayArgs) run(ctx context.Context) error {
 	return tunnel.Relay(ctx, stdio{os.Stdin, os.Stdout}, a.port)
 }
 
-// stdio are the standard streams as one.
+// stdio joins the standard streams to one io.ReadWriteCloser.
 type stdio struct{ in, out *os.File }
 
 func (s stdio) Read(p []byte) (int, error)  { return s.in.Read(p) }

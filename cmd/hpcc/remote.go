@@ -27,29 +27,29 @@ import (
 	"hpcc/store/wait"
 )
 
-// How hpcc of one machine speaks to that of another, over ssh: "hpcc here" describes
-// the machine, and "hpcc submit --job -" takes a job as JSON, so that no shell reads
-// its arguments. Everything else is the commands that people use.
+// hpcc reaches hpcc on another machine over ssh. "hpcc here" describes that machine, and
+// "hpcc submit --job -" reads a job as JSON, so that no shell interprets its arguments.
+// Everything else uses the public commands.
 
-// A handover is a job for hpcc of another machine.
-type handover struct {
-	Protocol int          `json:"protocol"`
-	Version  string       `json:"version"`
-	Target   job.Target   `json:"target"`
-	Job      *job.Job     `json:"job"`
-	Files    []handedFile `json:"files,omitempty"` // that its words name
+// A jobMessage is a job for hpcc on another machine.
+type jobMessage struct {
+	Protocol int        `json:"protocol"`
+	Version  string     `json:"version"`
+	Target   job.Target `json:"target"`
+	Job      *job.Job   `json:"job"`
+	Files    []jobFile  `json:"files,omitempty"` // files that the arguments of the job name
 }
 
-// A handedFile is a file of this machine.
-type handedFile struct {
-	Name string `json:"name"` // absolute, as the job has it
+// A jobFile is a file of this machine that a job needs.
+type jobFile struct {
+	Name string `json:"name"` // absolute path, as in the job
 	Data []byte `json:"data"`
 }
 
-// maxHandover bounds a job with its files, in bytes of JSON.
-const maxHandover = 256 << 20
+// maxJobMessage is the maximum size of a job with its files, in bytes of JSON.
+const maxJobMessage = 256 << 20
 
-// digestOf is the digest of an image; "" when the store does not have it.
+// digestOf returns the digest of an image, or "" if the store does not have it.
 func digestOf(s *store.Store, name string, p *v1.Platform) string {
 	img, err := s.Get(name, p)
 	if err != nil {
@@ -62,22 +62,22 @@ func digestOf(s *store.Store, name string, p *v1.Platform) string {
 	return d.String()
 }
 
-// How long a site may take to answer.
+// Timeouts for the answer of a site.
 const (
-	greetTime  = 30 * time.Second
-	typingTime = 3 * time.Minute // where somebody may have to type a password
+	answerTimeout   = 30 * time.Second
+	passwordTimeout = 3 * time.Minute // when the user may have to type a password
 )
 
-// answerTime is how long a site may take when the user may be at a terminal.
+// answerTime returns the timeout for the answer of a site. It is longer on a terminal.
 func answerTime() time.Duration {
 	if onTerminal() {
-		return typingTime
+		return passwordTimeout
 	}
-	return greetTime
+	return answerTimeout
 }
 
-// greetSite asks a site for its directories and its scheduler. A refusal says what to do.
-func greetSite(ctx context.Context, site *dispatch.Site, image string) (*greeting, error) {
+// describeSite asks a site for its directories, its scheduler and the digest of an image.
+func describeSite(ctx context.Context, site *dispatch.Site, image string) (*siteInfo, error) {
 	argv := []string{"here"}
 	if image != "" {
 		argv = append(argv, "--image="+image)
@@ -86,12 +86,12 @@ func greetSite(ctx context.Context, site *dispatch.Site, image string) (*greetin
 	if err != nil {
 		return nil, siteHint(err, site)
 	}
-	g := &greeting{}
+	g := &siteInfo{}
 	if err := json.Unmarshal(out, g); err != nil || g.Protocol != protocol || !filepath.IsAbs(g.Home) {
-		return nil, (&message{err: fmt.Errorf("site %s: its hpcc is of another kind than this one (%s)", site.Name, version)}).hint("hpcc sites --install %s", site.Name)
+		return nil, (&message{err: fmt.Errorf("site %s: its hpcc does not understand this version (%s)", site.Name, version)}).hint("hpcc sites --install %s", site.Name)
 	}
 	if g.Version != version {
-		say("site %s has hpcc %s, this is %s; \"hpcc sites --install %s\" makes them the same", site.Name, g.Version, version, site.Name)
+		say("site %s has hpcc %s, this is %s; \"hpcc sites --install %s\" installs this version", site.Name, g.Version, version, site.Name)
 	}
 	return g, nil
 }
@@ -101,19 +101,19 @@ func siteHint(err error, site *dispatch.Site) error {
 	var none *dispatch.NoProgramError
 	switch {
 	case errors.As(err, &none):
-		return (&message{err: err}).hint("hpcc sites --install %s puts this one there", site.Name)
+		return (&message{err: err}).hint("hpcc sites --install %s installs it", site.Name)
 	case strings.Contains(err.Error(), "unknown command") || strings.Contains(err.Error(), "unknown flag"):
-		return (&message{err: err}).hint("its hpcc is an older one; hpcc sites --install %s", site.Name)
+		return (&message{err: err}).hint("the site has an older hpcc; update it with hpcc sites --install %s", site.Name)
 	}
 	return err
 }
 
-// dir is where a job with a --chdir starts at a site that ssh reaches.
+// dir returns the directory in which a job with --chdir starts at a remote site.
 func (to *destination) dir(chdir string) string {
 	return pathBelow(pathBelow(to.remote.Home, to.site.Dir), chdir)
 }
 
-// pathBelow resolves a path of the site, relative to dir.
+// pathBelow resolves a path at the site, relative to dir.
 func pathBelow(dir, p string) string {
 	p = strings.TrimPrefix(p, "~/")
 	if path.IsAbs(p) {
@@ -122,11 +122,11 @@ func pathBelow(dir, p string) string {
 	return path.Join(dir, p)
 }
 
-// fillRemotePaths fills in the paths of a job for a site that ssh reaches.
+// fillRemotePaths fills in the paths of a job for a remote site.
 func (a *jobArgs) fillRemotePaths(j *job.Job, to *destination) error {
 	j.Store, j.Program, j.Dir = to.remote.Store, to.remote.Program, to.dir(a.chdir)
 	if j.Image = a.image; namesSquashFS(j.Image) {
-		return usagef("%s is a file of this machine, not of site %s", j.Image, to.site.Name).hint("hpcc load %s NAME, and submit NAME: images are sent", j.Image)
+		return usagef("%s is a file of this machine, not of site %s", j.Image, to.site.Name).hint("load it with hpcc load %s NAME and submit NAME: hpcc sends images of the store", j.Image)
 	}
 	if isPath(j.Image) {
 		j.Image = pathBelow(j.Dir, j.Image)
@@ -134,9 +134,9 @@ func (a *jobArgs) fillRemotePaths(j *job.Job, to *destination) error {
 	return nil
 }
 
-// stateJob encodes a job for hpcc of the site, with the files of this machine that it names.
-func stateJob(j *job.Job, to *destination) (*bytes.Buffer, error) {
-	h := handover{Protocol: protocol, Version: version, Target: to.Target, Job: j}
+// encodeJob encodes a job for hpcc at the site, with the files of this machine that it names.
+func encodeJob(j *job.Job, to *destination) (*bytes.Buffer, error) {
+	h := jobMessage{Protocol: protocol, Version: version, Target: to.Target, Job: j}
 	var names []string
 	for _, w := range j.Run {
 		for _, flag := range []string{"--set-env=", "--set-env0="} {
@@ -150,33 +150,33 @@ func stateJob(j *job.Job, to *destination) (*bytes.Buffer, error) {
 	}
 	for _, name := range names {
 		if strings.ContainsAny(name, "{}") {
-			return nil, usagef("%s: files that are named after the task are not sent to site %s", name, to.site.Name).hint("put them there, and have the program read them")
+			return nil, usagef("%s: files that are named after the task are not sent to site %s", name, to.site.Name).hint("copy them to the site and let the program read them")
 		}
 		b, err := readBounded(name)
 		if err != nil {
-			return nil, fmt.Errorf("reading what goes to site %s: %w", to.site.Name, err)
+			return nil, fmt.Errorf("reading a file for site %s: %w", to.site.Name, err)
 		}
 		if len(b) == maxInput {
-			return nil, fmt.Errorf("%s: has more than %s, which is the most that is sent with a job", name, size(maxInput))
+			return nil, fmt.Errorf("%s: larger than %s, the limit for files that are sent with a job", name, size(maxInput))
 		}
-		h.Files = append(h.Files, handedFile{name, b})
+		h.Files = append(h.Files, jobFile{name, b})
 	}
 	var b bytes.Buffer
 	return &b, json.NewEncoder(&b).Encode(h)
 }
 
-// takeOver reads a job of another machine's hpcc from standard input, and completes it
-// for this machine. dir is the store's.
-func takeOver(ctx context.Context, dir string) (*job.Job, *destination, error) {
-	d := json.NewDecoder(io.LimitReader(wait.Stdin(), maxHandover))
+// receiveJob reads a job from standard input, as hpcc on another machine encoded it, and
+// completes it for this machine. dir is the directory of the store.
+func receiveJob(ctx context.Context, dir string) (*job.Job, *destination, error) {
+	d := json.NewDecoder(io.LimitReader(wait.Stdin(), maxJobMessage))
 	d.DisallowUnknownFields()
-	var h handover
+	var h jobMessage
 	err := d.Decode(&h)
 	if err == nil && (h.Protocol != protocol || h.Job == nil) {
-		err = fmt.Errorf("it is of kind %d, this hpcc takes %d", h.Protocol, protocol)
+		err = fmt.Errorf("protocol version %d, not %d", h.Protocol, protocol)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading a job of another machine's hpcc (%s; this is %s): %w", h.Version, version, err)
+		return nil, nil, fmt.Errorf("reading a job from hpcc %s on another machine (this is %s): %w", h.Version, version, err)
 	}
 	site, err := defaultSite()
 	if err != nil {
@@ -210,15 +210,15 @@ func takeOver(ctx context.Context, dir string) (*job.Job, *destination, error) {
 	if err := j.Params.Reopen(); err != nil {
 		return nil, nil, err
 	}
-	tell(to.site.Apply(j))
+	sayNotes(to.site.Apply(j))
 	return j, to, nil
 }
 
-// submitRemote submits a job at a site that ssh reaches.
+// submitRemote submits a job at a remote site.
 func (a *submitArgs) submitRemote(ctx context.Context, j *job.Job, to *destination) error {
 	for _, name := range []string{"dry-run", "backfill", "time-min"} {
 		if a.set[name] {
-			return usagef("--%s asks the scheduler of this machine, and site %s is reached by ssh", name, to.site.Name).hint("ssh %s hpcc submit --%s …", to.site.SSH, name)
+			return usagef("--%s is not available for site %s, which is reached by ssh", name, to.site.Name).hint("ssh %s hpcc submit --%s …", to.site.SSH, name)
 		}
 	}
 	s, err := store.Open(a.store)
@@ -237,7 +237,7 @@ func (a *submitArgs) submitRemote(ctx context.Context, j *job.Job, to *destinati
 	}
 	var sub dispatch.Submission
 	if err := json.Unmarshal(out, &sub); err != nil || sub.ID == "" || sub.Job == nil {
-		return fmt.Errorf("site %s: its hpcc answered %q, which is not a job; \"hpcc status --on %s\" shows whether it is there", to.site.Name, out[:min(len(out), 100)], to.site.Name)
+		return fmt.Errorf("site %s: its hpcc answered %q, which is not a job; \"hpcc status --on %s\" shows whether it was submitted", to.site.Name, out[:min(len(out), 100)], to.site.Name)
 	}
 	sub.Site = to.site.Name
 	if err := to.site.Sent(s.Jobs(), &sub); err != nil {
@@ -249,9 +249,9 @@ func (a *submitArgs) submitRemote(ctx context.Context, j *job.Job, to *destinati
 	return passOn(ctx, to.site, "wait", sub.ID)
 }
 
-// askRemote gives a job to a command of the site's hpcc, and returns its output.
+// askRemote passes a job to a command of hpcc at the site and returns the output.
 func askRemote(ctx context.Context, j *job.Job, to *destination, argv ...string) ([]byte, error) {
-	text, err := stateJob(j, to)
+	text, err := encodeJob(j, to)
 	if err != nil {
 		return nil, err
 	}
@@ -262,8 +262,8 @@ func askRemote(ctx context.Context, j *job.Job, to *destination, argv ...string)
 	return out.Bytes(), err
 }
 
-// remoteError returns the error of a site's command that ended with err, after it has printed
-// its own message.
+// remoteError converts the error of a command at a site. That command has already printed its
+// own message.
 func remoteError(err error, site *dispatch.Site) error {
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		return nil
@@ -278,12 +278,12 @@ func remoteError(err error, site *dispatch.Site) error {
 	return err
 }
 
-// onTerminal reports whether a user could answer a question of ssh.
+// onTerminal reports whether the user can answer a prompt of ssh.
 func onTerminal() bool {
 	return term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd()))
 }
 
-// interactRemote runs the script of an interactive job at the site, with this terminal.
+// interactRemote runs the script of an interactive job at the site on this terminal.
 func interactRemote(ctx context.Context, j *job.Job, to *destination) error {
 	script, err := askRemote(ctx, j, to, "script", "--job", "-", "--keep")
 	if err != nil {
@@ -293,20 +293,20 @@ func interactRemote(ctx context.Context, j *job.Job, to *destination) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err = cmd.Run()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.Exited() { // the program's own, or ssh's, which has said why
+	if errors.As(err, &exit) && exit.Exited() { // of the program, or of ssh, which has printed the reason
 		return exitStatus(exit.ExitCode())
 	}
 	return remoteError(err, to.site)
 }
 
-// passOn runs a command of the site's hpcc, and returns its exit status.
+// passOn runs a command of hpcc at the site and returns its exit status.
 func passOn(ctx context.Context, site *dispatch.Site, argv ...string) error {
 	cmd := site.Command(ctx, onTerminal(), argv...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return remoteError(cmd.Run(), site)
 }
 
-// sendImage sends the job's image to the site, unless the site has the same one.
+// sendImage sends the job's image to the site, unless the site has an image of that digest.
 func sendImage(ctx context.Context, s *store.Store, j *job.Job, to *destination) error {
 	if j.Image == "" || isPath(j.Image) {
 		return nil
@@ -317,7 +317,7 @@ func sendImage(ctx context.Context, s *store.Store, j *job.Job, to *destination)
 		return nil
 	case here == "":
 		_, err := s.Get(j.Image, &v1.Platform{OS: "linux", Architecture: to.remote.Arch})
-		return (&message{err: fmt.Errorf("site %s has no image %q, and here: %w", to.site.Name, j.Image, err)}).hint("build or pull it with --platform linux/%s", to.remote.Arch)
+		return (&message{err: fmt.Errorf("site %s does not have image %q, and this machine cannot send it: %w", to.site.Name, j.Image, err)}).hint("build or pull it with --platform linux/%s", to.remote.Arch)
 	}
 	b := progress("sending " + j.Image + " to " + to.site.Name)
 	defer b.end()
@@ -333,7 +333,7 @@ func sendImage(ctx context.Context, s *store.Store, j *job.Job, to *destination)
 	sent := s.SaveTo(ctx, j.Image, &countedWriter{w: pipe, report: func(n int64) { b.bytes(n, 0) }})
 	pipe.Close()
 	err = cmd.Wait()
-	if sent != nil && !errors.Is(sent, syscall.EPIPE) { // the other end failed because of it
+	if sent != nil && !errors.Is(sent, syscall.EPIPE) { // a broken pipe means that the command at the site failed
 		return sent
 	}
 	if err := remoteError(err, to.site); err != nil {
@@ -345,7 +345,7 @@ func sendImage(ctx context.Context, s *store.Store, j *job.Job, to *destination)
 	return sent
 }
 
-// A countedWriter reports how much was written.
+// A countedWriter reports the number of bytes written so far.
 type countedWriter struct {
 	w      io.Writer
 	n      int64
@@ -359,7 +359,7 @@ func (c *countedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// readSites reads the files of sites.
+// readSites reads the files that define sites.
 func readSites() (*dispatch.Sites, error) {
 	s, err := dispatch.ReadSites(dispatch.SiteFiles())
 	if err != nil {
@@ -368,7 +368,7 @@ func readSites() (*dispatch.Sites, error) {
 	return s, nil
 }
 
-// A siteChoice is --on and --to.
+// A siteChoice holds --on and --to.
 type siteChoice struct {
 	on string     // the name of a site; "" for the default
 	to job.Target // "" for the site's scheduler
@@ -386,8 +386,8 @@ func parseSiteChoice(c *cli.Context) (siteChoice, error) {
 	return w, nil
 }
 
-// site finds the site of --on, or the default of the files, unless --to asks for
-// another scheduler; without one it returns an empty site.
+// site returns the site of --on, or else the default site, unless --to names another
+// scheduler. Without either it returns an empty site.
 func (w siteChoice) site() (*dispatch.Site, error) {
 	sites, err := readSites()
 	if err != nil {
@@ -411,7 +411,7 @@ func (w siteChoice) site() (*dispatch.Site, error) {
 	return t, nil
 }
 
-// cluster returns the cluster of a site of this machine, with the scheduler of --to.
+// cluster returns the cluster of a local site, with the scheduler of --to.
 func (w siteChoice) cluster(ctx context.Context, site *dispatch.Site) dispatch.Cluster {
 	if w.to != "" {
 		return dispatch.Cluster{Target: w.to, Site: site.Name, Env: site.Env}
@@ -419,12 +419,12 @@ func (w siteChoice) cluster(ctx context.Context, site *dispatch.Site) dispatch.C
 	return site.Cluster(ctx)
 }
 
-// onFlag names the site whose jobs a command is about.
+// onFlag is --on, which limits a command to the jobs of one site.
 func onFlag() cli.Flag {
 	return &cli.StringFlag{Name: "on", Usage: "ask only site `NAME`"}
 }
 
-// A jobScope says where jobs are looked for.
+// A jobScope limits where a command looks for jobs.
 type jobScope struct {
 	on    string // the name of a site; "" for all
 	local bool   // --here: ask no site over ssh
@@ -432,8 +432,8 @@ type jobScope struct {
 
 func parseJobScope(c *cli.Context) jobScope { return jobScope{c.String("on"), c.Bool("here")} }
 
-// remote returns the sites that ssh reaches, or that of --on alone. here reports whether
-// the jobs of this machine are looked for as well.
+// remote returns the remote sites, or only the site of --on. here reports whether the jobs of
+// this machine are in the scope.
 func (w jobScope) remote() (sites []*dispatch.Site, here bool, err error) {
 	if w.local {
 		return nil, true, nil
@@ -455,11 +455,11 @@ func (w jobScope) remote() (sites []*dispatch.Site, here bool, err error) {
 	return []*dispatch.Site{t}, false, nil
 }
 
-// eachJob is the command line of a verb that does the same to several jobs.
+// eachJob is the command line of a verb that handles several jobs in the same way.
 type eachJob struct {
 	verb     string
 	ids      []string
-	switches []string // for hpcc of a site
+	switches []string // flags for hpcc at a site
 	in       jobScope
 	store    string
 }
@@ -472,7 +472,7 @@ func parseEachJob(c *cli.Context, switches ...string) (*eachJob, error) {
 	return &eachJob{verb: c.Command.Name, ids: ids, switches: parseSwitches(c, switches...), in: parseJobScope(c), store: c.String("store")}, nil
 }
 
-// parseSwitches returns the named boolean flags that the command line sets, as arguments.
+// parseSwitches returns, as arguments, the named boolean flags that the command line sets.
 func parseSwitches(c *cli.Context, names ...string) (argv []string) {
 	for _, n := range names {
 		if c.Bool(n) {
@@ -482,8 +482,8 @@ func parseSwitches(c *cli.Context, names ...string) (argv []string) {
 	return argv
 }
 
-// each finds all jobs before it calls do for the first. hpcc of a site that ssh reaches
-// does the same verb to the jobs there.
+// each finds all jobs before it calls do for the first one. For jobs of a remote site, hpcc at
+// the site runs the same verb.
 func (a *eachJob) each(ctx context.Context, do func(s *dispatch.Submission, dir string) error) error {
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
@@ -505,7 +505,7 @@ func (a *eachJob) each(ctx context.Context, do func(s *dispatch.Submission, dir 
 		} else if _, err = readTasks(filepath.Join(s.Jobs(), f.ID)); err == nil {
 			err = do(f.Submission, s.Jobs())
 		}
-		if errors.As(err, &ended) { // hpcc of the site has printed why; the other jobs have their turn
+		if errors.As(err, &ended) { // hpcc at the site has printed the reason; go on with the other jobs
 			continue
 		}
 		if err != nil {
@@ -518,7 +518,7 @@ func (a *eachJob) each(ctx context.Context, do func(s *dispatch.Submission, dir 
 	return nil
 }
 
-// readTasks reads the records of a job, and warns of unreadable ones.
+// readTasks reads the task records of a job and warns about unreadable ones.
 func readTasks(home string) ([]job.Task, error) {
 	tasks, err := job.Tasks(home)
 	var bad *job.RecordsError
@@ -529,14 +529,14 @@ func readTasks(home string) ([]job.Task, error) {
 	return tasks, err
 }
 
-// A foundJob is a job of this machine, or the id of one of a site.
+// A foundJob is a job of this machine, or the ID of a job of a site.
 type foundJob struct {
 	*dispatch.Submission
 	site *dispatch.Site
 	id   string
 }
 
-// find finds a job by its id or the beginning of it. dir is the directory of all jobs.
+// find finds a job by its ID, a prefix of it or its name. dir is the directory of all jobs.
 func (w jobScope) find(ctx context.Context, dir, id string) (foundJob, error) {
 	sites, here, err := w.remote()
 	if err != nil {
@@ -562,8 +562,8 @@ func (w jobScope) find(ctx context.Context, dir, id string) (foundJob, error) {
 	return foundJob{site: site, id: full}, err
 }
 
-// findTask finds JOB or JOB.TASK of this machine for a verb. If a site that ssh reaches has
-// the job, its error has the command to run there.
+// findTask finds JOB or JOB.TASK of this machine for a verb. If a remote site has the job, the
+// error contains the command to run there.
 func findTask(ctx context.Context, verb, dir, name string) (*dispatch.Submission, int, error) {
 	sub, index, err := dispatch.FindTask(dir, name)
 	if !errors.As(err, new(*dispatch.NoJobError)) {
@@ -578,7 +578,7 @@ func findTask(ctx context.Context, verb, dir, name string) (*dispatch.Submission
 		id = name[:i]
 	}
 	if site, _, oerr := dispatch.Owner(ctx, dir, sites, id); oerr == nil && site != nil {
-		return nil, 0, (&message{err: fmt.Errorf("job %s is of site %s, whose nodes are reached from there", id, site.Name)}).hint("ssh -t %s hpcc %s …", site.SSH, verb)
+		return nil, 0, (&message{err: fmt.Errorf("job %s belongs to site %s, whose nodes are reachable only from that site", id, site.Name)}).hint("ssh -t %s hpcc %s …", site.SSH, verb)
 	}
 	return nil, 0, err
 }

@@ -53,14 +53,14 @@ func (a *rerunArgs) rerunJob(ctx context.Context, s *dispatch.Submission, dir st
 	if err != nil {
 		return fmt.Errorf("running tasks of job %s again: %w", s.ID, err)
 	}
-	tell(notes)
+	sayNotes(notes)
 	if a.json {
 		err = json.NewEncoder(os.Stdout).Encode(map[string]any{"type": "job", "id": s.ID, "native": s.Reruns[len(s.Reruns)-1].Native, "target": s.Target, "tasks": len(tasks)})
 	} else {
 		_, err = fmt.Println(s.ID)
 	}
 	if s.Job.Workflow != nil {
-		say("job %s: %s again, and what waits for them", s.ID, counted(len(tasks), "step runs", "steps run"))
+		say("job %s: %s again, and the steps that depend on them", s.ID, counted(len(tasks), "step runs", "steps run"))
 	} else {
 		say("job %s: %d of %s run again: %s", s.ID, len(tasks), counted(s.Job.Count(), "task", "tasks"), indices(tasks))
 	}

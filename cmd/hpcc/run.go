@@ -43,7 +43,7 @@ was not found.`,
 	}
 }
 
-// runCommandFlags returns the flags of run itself: those of a job's program, and what only
+// runCommandFlags returns the flags of "hpcc run": the flags that jobs share, and those that only
 // a run on this machine has.
 func runCommandFlags() []cli.Flag {
 	env := new(envChanges)
@@ -51,14 +51,13 @@ func runCommandFlags() []cli.Flag {
 	inSection("", flagsOf(flags, containerSection)...)
 	docker := []cli.Flag{
 		&cli.GenericFlag{Name: "env", Aliases: []string{"e"}, Value: &envFlag{e: env, name: "set-env", parse: env.setOne}, Usage: "set `NAME=VALUE`; NAME alone copies a variable of the caller"},
-		&cli.BoolFlag{Name: "rm", Hidden: true, Usage: "accepted: nothing remains of a run"},
+		&cli.BoolFlag{Name: "rm", Hidden: true, Usage: "ignored: hpcc run leaves nothing behind"},
 	}
 	return slices.Concat(docker, flags, []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, otherRuntimeFlag(), storeFlag()))
 }
 
-// atStatus gives an error of a command that runs a program the status for "hpcc
-// failed", so that it cannot be taken for the program's. An error keeps a status that
-// says more than that hpcc failed or was used wrongly.
+// atStatus gives an error of a command that runs a program a status that differs from the
+// program's. An error keeps its own status if that is more specific than failure or wrong usage.
 func atStatus(status int, err error) error {
 	var m *message
 	var re *process.Error
@@ -76,19 +75,19 @@ func atStatus(status int, err error) error {
 	return &message{err: err, status: status}
 }
 
-// ownFlags are those that only hpcc's own way to run a program knows.
+// ownFlags are the flags that other OCI runtimes do not support.
 var ownFlags = []string{"write-fake", "uid", "gid", "seccomp", "network", "hostname", "pid", "join", "join-ct", "join-tag", "join-pid"}
 
-// runArgs is the command line of "hpcc run", with the files of defaults below it.
+// runArgs is the command line of "hpcc run", completed by the files of defaults.
 type runArgs struct {
 	root       rootArgs
 	options    runtime.Options
-	entrypoint *string // instead of the image's ENTRYPOINT and CMD; nil keeps them
+	entrypoint *string // replaces the image's ENTRYPOINT and CMD; nil keeps them
 	env        []envfile.Change
-	keepDollar bool // $NAME in the values of env stays
+	keepDollar bool // do not expand $NAME in the values of env
 	devices    devices.Request
-	other      string // name of another OCI runtime; "" is hpcc's own
-	measure    string // file; the child process that is measured reads all other flags
+	other      string // name of another OCI runtime; "" for hpcc itself
+	measure    string // file of the record; the measured child process parses the other flags
 	defaults   []runconf.Line
 }
 
@@ -116,7 +115,7 @@ func parseRun(c *cli.Context) (*runArgs, error) {
 	if c.IsSet("runtime") {
 		for _, name := range ownFlags {
 			if w.given(name) {
-				return nil, usagef("--%s cannot be used with --runtime", name).hint("leave --runtime out; hpcc then runs the program itself")
+				return nil, usagef("--%s cannot be used with --runtime", name).hint("leave --runtime out to run the program with hpcc itself")
 			}
 		}
 	}
@@ -151,7 +150,7 @@ func (a *runArgs) run(ctx context.Context) error {
 	}
 	spec, err := a.spec(root, img)
 	if err == nil && a.other != "" {
-		return handOver(a.other, spec)
+		return runOther(a.other, spec)
 	}
 	if err == nil {
 		err = runtime.Exec(spec)
@@ -176,7 +175,7 @@ func (a *runArgs) checkWrite() error {
 	return usagef("%s is not an image directory", a.root.image).hint("-w is --write; --workdir DIR sets the working directory")
 }
 
-// spec returns what the runtime executes: the program, its environment and devices.
+// spec returns the specification of the container: the program, its environment and devices.
 func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
 	if a.entrypoint != nil {
 		img.Config.Entrypoint = nil
@@ -190,7 +189,7 @@ func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
 		return nil, err
 	}
 	notes, err := a.devices.Add(spec)
-	tell(notes)
+	sayNotes(notes)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +202,7 @@ func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// without removes a variable.
+// without removes a variable from an environment, in place.
 func without(env []string, name string) []string {
 	out := env[:0]
 	for _, e := range env {
@@ -214,8 +213,7 @@ func without(env []string, name string) []string {
 	return out
 }
 
-// isPath says whether IMAGE names a directory: it has a slash at its head
-// ("/x", "./x", "../x") or is one and no image has that name.
+// isPath reports whether IMAGE is written as a path: "/x", "./x", "../x", "." or "..".
 func isPath(image string) bool {
 	return filepath.IsAbs(image) || image == "." || image == ".." ||
 		strings.HasPrefix(image, "./") || strings.HasPrefix(image, "../")
@@ -225,8 +223,8 @@ func otherRuntimeFlag() cli.Flag {
 	return &cli.StringFlag{Name: "runtime", Usage: "use OCI runtime `NAME` (crun, runc) instead"}
 }
 
-// handOver runs the spec by another runtime.
-func handOver(name string, s *specs.Spec) error {
+// runOther runs the specification with another OCI runtime.
+func runOther(name string, s *specs.Spec) error {
 	dir, err := stateDir("", true)
 	if err == nil {
 		err = runtime.HandOver(name, filepath.Join(dir, "bundles"), s)

@@ -21,8 +21,8 @@ import (
 	"hpcc/store/wait"
 )
 
-// runFlags are the flags of run, which the words for a job have too. A name or
-// letter that ch-run has too means the same.
+// runFlags are the flags that "hpcc run" and jobs share. Names and letters that ch-run also
+// has mean the same.
 func runFlags(env *envChanges) []cli.Flag {
 	return slices.Concat(inSection(containerSection, env.flags()...), inSection(containerSection,
 		&cli.StringFlag{Name: "cd", Aliases: []string{"c", "workdir"}, Usage: "start in directory `DIR` of the image"},
@@ -52,12 +52,12 @@ func runFlags(env *envChanges) []cli.Flag {
 	), inSection(isolationSection, stageFlag()))
 }
 
-// runSources are the flags of one run: those of the command line, and below them
-// those of the files of defaults. Of a flag that has one value the command
-// line's wins; of a repeatable one all count, the command line's last.
+// runSources are the flags of one run, from the command line and from the files of defaults.
+// The command line wins for a flag with one value. All values of a repeatable flag count, the
+// command line's last.
 type runSources struct {
 	line     *cli.Context
-	defaults *defaults // nil: there are none
+	defaults *defaults // nil without defaults
 }
 
 // parseRunSources reads the files of defaults and refuses flags that contradict
@@ -81,8 +81,8 @@ func parseRunSources(c *cli.Context) (*runSources, error) {
 	return w, err
 }
 
-// source is the command line or the defaults, whichever says something about a
-// flag; rivals are flags that, on the command line, silence the defaults.
+// source returns the command line if it sets a flag, or else the defaults. A rival flag on
+// the command line also overrides the defaults.
 func (w *runSources) source(name string, rivals ...string) *cli.Context {
 	if w.line.IsSet(name) || w.defaults == nil {
 		return w.line
@@ -110,7 +110,7 @@ func (w *runSources) list(name string) []string {
 	return append(slices.Clone(w.defaults.context.StringSlice(name)), w.line.StringSlice(name)...)
 }
 
-// env are the changes of the environment, the defaults' first.
+// env returns the changes of the environment, the defaults first.
 func (w *runSources) env() []envfile.Change {
 	line := envOf(w.line).list
 	if w.defaults == nil {
@@ -119,7 +119,7 @@ func (w *runSources) env() []envfile.Change {
 	return append(slices.Clone(envOf(w.defaults.context).list), line...)
 }
 
-// blame adds to an error the line of the defaults that it may come from.
+// blame adds a hint to an error that a line of the defaults may have caused.
 func blame(lines []runconf.Line, err error) error {
 	l := runconf.Blame(lines, err)
 	if l == nil {
@@ -132,10 +132,10 @@ func blame(lines []runconf.Line, err error) error {
 	return m.hint("%s", l.Hint())
 }
 
-// maxID is the largest id that user_namespaces(7) maps.
+// maxID is the largest ID that user_namespaces(7) maps.
 const maxID = 1<<32 - 2
 
-// options are the runtime's, for a program with these arguments.
+// options returns the options of the runtime for a program with these arguments.
 func (w *runSources) options(args []string) (runtime.Options, error) {
 	o := runtime.Options{
 		Args: args, Dir: w.text("cd"), Binds: w.list("bind"), Mounts: w.list("mount"),
@@ -152,7 +152,7 @@ func (w *runSources) options(args []string) (runtime.Options, error) {
 	}{{"uid", &o.UID}, {"gid", &o.GID}} {
 		n := w.source(id.name).Int(id.name)
 		if n < 0 || n > maxID {
-			return o, usagef("--%s %d: ids go from 0 to %d", id.name, n, maxID)
+			return o, usagef("--%s %d: not an ID from 0 to %d", id.name, n, maxID)
 		}
 		if w.given(id.name) || o.FakeRoot {
 			*id.to = &n
@@ -163,16 +163,16 @@ func (w *runSources) options(args []string) (runtime.Options, error) {
 	case "none":
 		o.NoNetwork = true
 	default:
-		return o, usagef("--network %q is not host or none", n).hint("hpcc cannot create networks, which needs an administrator")
+		return o, usagef("--network %q is not host or none", n).hint("leave it out: only an administrator can create networks")
 	}
 	if h := o.Hostname; w.given("hostname") && (h == "" || len(h) > 64 || strings.ContainsAny(h, "/ \t\n")) {
-		return o, usagef("--hostname %q is not a valid host name", h).hint("at most 64 letters, digits, dots and hyphens")
+		return o, usagef("--hostname %q is not a valid host name", h).hint("use at most 64 letters, digits, dots and hyphens")
 	}
 	return o, w.join(&o)
 }
 
-// join fills in which tasks share namespaces. The flags are the command line's
-// alone: what a file says is read too late.
+// join fills in which tasks share namespaces. It reads the command line only, because files
+// of defaults are read too late.
 func (w *runSources) join(o *runtime.Options) error {
 	c := w.line
 	if o.JoinPID = c.Int("join-pid"); c.IsSet("join-pid") {
@@ -195,14 +195,14 @@ func (w *runSources) join(o *runtime.Options) error {
 	}
 	if c.IsSet("join-tag") {
 		if tag = c.String("join-tag"); tag == "" {
-			return usagef("--join-tag is empty").hint("give the tasks of one job the same word")
+			return usagef("--join-tag is empty").hint("give all tasks of the job the same tag")
 		}
 	}
 	o.JoinTag, o.JoinCount = tag, count
 	return nil
 }
 
-// sizeFlag is the value of -W, which may stand without one.
+// sizeFlag is the value of -W, which is optional.
 type sizeFlag struct{ size string }
 
 func (f *sizeFlag) Set(arg string) error {
@@ -217,17 +217,17 @@ func (f *sizeFlag) Set(arg string) error {
 func (f *sizeFlag) String() string   { return f.size }
 func (f *sizeFlag) IsBoolFlag() bool { return true }
 
-// commandLineOnly are flags that defaults may not have: they would change images
-// unasked, or come too late.
+// commandLineOnly are flags that files of defaults may not set: they would change images
+// unnoticed, or are read too late.
 var commandLineOnly = []string{"write", "join", "join-ct", "join-tag", "join-pid", "no-config", "entrypoint", "stage"}
 
-// defaults are the flags of all files.
+// defaults are the flags of all files of defaults.
 type defaults struct {
 	lines   []runconf.Line
 	context *cli.Context
 }
 
-// readDefaults reads the files that there are; nil when none says anything.
+// readDefaults reads the files of defaults. It returns nil if they set no flags.
 func readDefaults() (*defaults, error) {
 	lines, err := runconf.Read()
 	if err != nil {
@@ -235,7 +235,7 @@ func readDefaults() (*defaults, error) {
 		if closed := new(fs.PathError); !errors.As(err, &closed) {
 			m.status = exitUsage
 		}
-		return nil, m.hint("--no-config ignores the files of defaults")
+		return nil, m.hint("ignore the files of defaults with --no-config")
 	}
 	if len(lines) == 0 {
 		return nil, nil
@@ -244,7 +244,7 @@ func readDefaults() (*defaults, error) {
 	var all []string
 	for _, l := range lines {
 		if err := checkDefaults(l.Argv); err != nil {
-			return nil, usagef("%s:%d: %w", l.File, l.Number, err).hint(`write flags of "hpcc run" there; --no-config ignores the file`)
+			return nil, usagef("%s:%d: %w", l.File, l.Number, err).hint(`write only flags of "hpcc run" in it, or ignore it with --no-config`)
 		}
 		all = append(all, l.Argv...)
 	}
@@ -252,28 +252,28 @@ func readDefaults() (*defaults, error) {
 	return d, err
 }
 
-// checkDefaults refuses words that are not flags of run alone.
-func checkDefaults(words []string) error {
-	if !strings.HasPrefix(words[0], "-") {
-		return fmt.Errorf("%q is not a flag", words[0])
+// checkDefaults refuses arguments that are not flags of "hpcc run".
+func checkDefaults(argv []string) error {
+	if !strings.HasPrefix(argv[0], "-") {
+		return fmt.Errorf("%q is not a flag", argv[0])
 	}
-	c, err := parseRunFlags(words)
+	c, err := parseRunFlags(argv)
 	if err != nil {
 		return err
 	}
 	if c.Args().Present() {
-		return fmt.Errorf("%q belongs to no flag", c.Args().First())
+		return fmt.Errorf("%q is not the value of a flag", c.Args().First())
 	}
 	for _, name := range commandLineOnly {
-		if c.IsSet(name) && (name != "no-config" || c.Bool(name)) { // its variable may be set, and empty
-			return fmt.Errorf("--%s may stand on the command line only", name)
+		if c.IsSet(name) && (name != "no-config" || c.Bool(name)) { // its variable may be set but empty
+			return fmt.Errorf("--%s is allowed on the command line only", name)
 		}
 	}
 	return nil
 }
 
-// parseRunFlags parses words by the table of run's flags.
-func parseRunFlags(words []string) (*cli.Context, error) {
+// parseRunFlags parses arguments as flags of "hpcc run".
+func parseRunFlags(argv []string) (*cli.Context, error) {
 	var parsed *cli.Context
 	a := &cli.App{
 		Name: "run", Flags: runFlags(new(envChanges)), HideHelp: true, HideVersion: true, DisableSliceFlagSeparator: true, Writer: io.Discard, ErrWriter: io.Discard,
@@ -281,21 +281,20 @@ func parseRunFlags(words []string) (*cli.Context, error) {
 		ExitErrHandler: func(*cli.Context, error) {},
 		Action:         func(c *cli.Context) error { parsed = c; return nil },
 	}
-	err := a.Run(append([]string{"run"}, words...))
+	err := a.Run(append([]string{"run"}, argv...))
 	if err == nil && parsed == nil {
-		err = errors.New("no flags of run")
+		err = errors.New("not flags of hpcc run")
 	}
 	return parsed, err
 }
 
-// envChanges collects --set-env, --set-env0 and --unset-env in the order of
-// the command line, which is the order they apply in. words keeps what was
-// typed, for a job script that says it again.
+// envChanges collects --set-env, --set-env0 and --unset-env in the order of the command line,
+// in which they apply.
 type envChanges struct {
 	list     []envfile.Change
-	words    []string
+	argv     []string // the flags as given, for a job script that repeats them
 	noExpand bool
-	later    bool // for a job: files may be named after the task, and are read when it runs
+	later    bool // the program of a job reads files whose names contain {task}
 }
 
 func (e *envChanges) flags() []cli.Flag {
@@ -310,7 +309,7 @@ func (e *envChanges) flags() []cli.Flag {
 	}
 }
 
-// envOf returns the changes that a command line with these flags asks for.
+// envOf returns the changes of the environment that a command line asks for.
 func envOf(c *cli.Context) *envChanges { return c.Generic("set-env").(*envFlag).e }
 
 // setFile reads one argument of --set-env: an assignment if it has a "=", else a file. The
@@ -365,7 +364,7 @@ func (e *envChanges) unset(glob string) error {
 	return err
 }
 
-// envFlag is one of the flags above as the parser wants it.
+// envFlag is the parser's value of one of the flags above.
 type envFlag struct {
 	e     *envChanges
 	name  string
@@ -375,11 +374,11 @@ type envFlag struct {
 
 func (f *envFlag) Set(arg string) error {
 	if arg != bareSetEnv {
-		word := arg
+		value := arg
 		if f.name != "unset-env" && !strings.Contains(arg, "=") {
-			word, _ = filepath.Abs(arg) // a job starts in another directory
+			value, _ = filepath.Abs(arg) // a job starts in another directory
 		}
-		f.e.words = append(f.e.words, "--"+f.name+"="+word)
+		f.e.argv = append(f.e.argv, "--"+f.name+"="+value)
 	}
 	f.err = f.parse(arg)
 	return f.err
@@ -387,8 +386,8 @@ func (f *envFlag) Set(arg string) error {
 
 func (f *envFlag) String() string { return "" }
 
-// interruptedFlag returns the error of an environment flag of a command if a
-// signal ended the wait for its file: the parser of flags keeps only the text.
+// interruptedFlag returns the error of an environment flag if a signal ended the wait for its
+// file. The flag parser keeps only the text of that error.
 func interruptedFlag(c *cli.Context) error {
 	if c == nil || c.Command == nil {
 		return nil
@@ -405,13 +404,13 @@ func interruptedFlag(c *cli.Context) error {
 	return nil
 }
 
-// bareSetEnv is what a --set-env without an argument becomes.
+// bareSetEnv is the argument of a --set-env that was given none.
 const bareSetEnv = "\x00"
 
-// joinBareSetEnv decides whether the word after "--set-env" is its argument.
-// Old ch-run took one always, the newer takes one only after "=": when a
-// single word is left before "--", it is the image and --set-env stands bare, as
-// it does before another flag.
+// joinBareSetEnv decides whether the argument after "--set-env" is the flag's value. Old
+// ch-run always took a value; newer ch-run takes one only after "=". If a single argument is
+// left before "--", it is the image, and --set-env has no value. It also has none before
+// another flag.
 func joinBareSetEnv(args []string) []string {
 	end := slices.Index(args, "--")
 	if end < 0 {
@@ -426,7 +425,7 @@ func joinBareSetEnv(args []string) []string {
 	return out
 }
 
-// deviceFlags name the hardware that a run is given.
+// deviceFlags are the flags for the hardware that a run uses.
 func deviceFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "gpu", Usage: "make the GPUs and their driver libraries available"},
@@ -435,7 +434,7 @@ func deviceFlags() []cli.Flag {
 	}
 }
 
-// devices returns what the flags of deviceFlags ask for.
+// devices returns the hardware that the flags of deviceFlags request.
 func (w *runSources) devices() devices.Request {
 	return devices.Request{
 		GPU: w.yes("gpu"), Names: w.list("device"), MPI: w.text("mpi"),

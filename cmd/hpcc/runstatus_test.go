@@ -9,7 +9,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// smallTree makes the tree of a small image, and what TestRunRefusals needs beside it.
+// smallTree creates the tree of a small image and the other files that TestRunRefusals needs.
 func smallTree(t *testing.T) (dir, tree string) {
 	t.Helper()
 	needs(t, "busybox", "userns")
@@ -22,8 +22,8 @@ mkdir -p broken/.hpcc conf/hpcc badconf/hpcc; echo '{' >broken/.hpcc/image.json;
 	return dir, filepath.Join(dir, "root")
 }
 
-// Whatever hpcc itself cannot do in "hpcc run" ends with status 125, with a message;
-// 126 and 127 say that the program is not executable or not there.
+// TestRunRefusals checks the exit status of "hpcc run": 125 with a message if hpcc fails, 126 if the
+// program is not executable, and 127 if it does not exist.
 func TestRunRefusals(t *testing.T) {
 	dir, tree := smallTree(t)
 	for _, c := range []struct {
@@ -62,8 +62,8 @@ func TestRunRefusals(t *testing.T) {
 	}
 }
 
-// Limits, closed standard streams and inherited descriptors are the program's as
-// under ch-run.
+// TestInheritedIsAsUnderChRun checks that a program inherits limits, closed standard streams and
+// descriptors as under ch-run.
 func TestInheritedIsAsUnderChRun(t *testing.T) {
 	needs(t, "ch-run")
 	dir, tree := smallTree(t)
@@ -88,7 +88,7 @@ func TestInheritedIsAsUnderChRun(t *testing.T) {
 			}
 		}
 	}
-	// What is closed stays closed.
+	// A closed stream stays closed.
 	for _, program := range []string{bin, full} {
 		cmd := exec.Command("sh", "-c", `"$@" <&- >&- 2>&-; echo $?`, "sh", filepath.Join(program, "hpcc"), "run", tree, "--", "/bin/sh", "-c", "for n in 0 1 2; do [ ! -e /proc/self/fd/$n ] || exit 1; done")
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "0\n" {

@@ -33,27 +33,27 @@ standard output. FILE.tar.gz is compressed. A FILE that ends in .docker.tar beco
 
 type saveArgs struct {
 	name, file string
-	platform   *v1.Platform // of a SquashFS file
+	platform   *v1.Platform // for a SquashFS file
 	store      string
 }
 
 func parseSave(c *cli.Context) (*saveArgs, error) {
-	words, err := parseArguments(c, 2, 2, "NAME FILE")
+	args, err := parseArguments(c, 2, 2, "NAME FILE")
 	if err != nil {
 		return nil, err
 	}
-	a := &saveArgs{name: words[0], file: words[1], store: c.String("store")}
+	a := &saveArgs{name: args[0], file: args[1], store: c.String("store")}
 	switch {
-	case a.file != "-" && directoryOf(strings.TrimSuffix(a.file, "/")) != nil:
-		err = directoryOf(strings.TrimSuffix(a.file, "/"))
+	case a.file != "-" && checkDirectory(strings.TrimSuffix(a.file, "/")) != nil:
+		err = checkDirectory(strings.TrimSuffix(a.file, "/"))
 	case filepath.Ext(a.file) == ".sif":
 		err = usagef("%s: hpcc does not write SIF files", a.file).hint("hpcc save %s FILE.tar, then apptainer build %s oci-archive:FILE.tar", a.name, a.file)
 	case a.isSquashFS():
 		a.platform, err = parsePlatformFlag(c)
 	case c.String("platform") != "":
-		err = usagef("--platform is for FILE.sqfs; other files hold all platforms of an image").hint("leave it out")
+		err = usagef("--platform needs FILE.sqfs; other files contain all platforms of an image").hint("leave it out")
 	case a.file == "-" && term.IsTerminal(int(os.Stdout.Fd())):
-		err = usagef("- is standard output, and that is a terminal").hint("hpcc save %s FILE.tar, or | ssh HOST hpcc load -", a.name)
+		err = usagef("standard output is a terminal").hint("hpcc save %s FILE.tar, or pipe the output to ssh HOST hpcc load -", a.name)
 	}
 	return a, err
 }
@@ -78,10 +78,11 @@ func (a *saveArgs) run(ctx context.Context) error {
 	default:
 		err = s.Save(ctx, a.name, a.file)
 	}
-	return onDisk(err, a.file)
+	return fullDiskHint(err, a.file)
 }
 
-// saveCompressed writes an image as a compressed tar. Its layers are compressed already.
+// saveCompressed writes an image as a compressed tar, at the fastest level because the layers
+// are already compressed.
 func saveCompressed(ctx context.Context, s *store.Store, name string, w io.Writer) error {
 	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
@@ -103,7 +104,7 @@ func (a *saveArgs) squashFS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s, err = store.Open(a.store); err != nil { // the tree is unpacked in the store
+	if s, err = store.Open(a.store); err != nil { // checkedTree may unpack the tree into the store
 		return err
 	}
 	tree, err := checkedTree(ctx, s, img)

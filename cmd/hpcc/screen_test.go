@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// A screen is a small terminal: it knows what the view writes and refuses all
-// else. Lines that scroll off stay above, as on a terminal.
+// A screen is a small terminal. It supports only the sequences that the view writes. Lines that
+// scroll off the screen are kept.
 type screen struct {
 	mu            sync.Mutex
-	wrong         func(format string, a ...any) // told of what no terminal should get
+	wrong         func(format string, a ...any) // called for unsupported sequences
 	columns, rows int
-	lines         []string // padded with nothing; a wide character is itself
-	y             int      // of the cursor, in lines
-	x             int      // in cells
+	lines         []string // without padding; a wide character is one rune
+	y             int      // index of the cursor line
+	x             int      // cursor column, in cells
 	noWrap        bool
-	dims          int // how often text was dimmed
+	dims          int // number of dimmed texts
 	rest          string
 }
 
@@ -36,7 +36,7 @@ func (s *screen) Write(p []byte) (int, error) {
 			in = in[len(m[0]):]
 			continue
 		}
-		if !utf8.FullRuneInString(in) || (strings.HasPrefix(in, "\x1b") && len(in) < 8) { // the next write has the rest
+		if !utf8.FullRuneInString(in) || (strings.HasPrefix(in, "\x1b") && len(in) < 8) { // the next write contains the rest
 			s.rest = in
 			break
 		}
@@ -75,7 +75,7 @@ func (s *screen) control(kind, number string) {
 	}
 }
 
-// line makes the line of the cursor.
+// line adds lines up to that of the cursor.
 func (s *screen) line() {
 	for len(s.lines) <= s.y {
 		s.lines = append(s.lines, "")
@@ -100,12 +100,12 @@ func (s *screen) put(r rune) {
 			s.y, s.x = s.y+1, 0
 			s.line()
 		}
-		s.lines[s.y] = prefix(s.lines[s.y], s.x) + string(r) // nothing is ever written before text
+		s.lines[s.y] = prefix(s.lines[s.y], s.x) + string(r) // the view never overwrites the middle of a line
 		s.x += cells(r)
 	}
 }
 
-// prefix is the first n cells of a line.
+// prefix returns the first n cells of a line.
 func prefix(line string, n int) string {
 	for i, r := range line {
 		if n -= cells(r); n < 0 {
@@ -115,8 +115,7 @@ func prefix(line string, n int) string {
 	return line
 }
 
-// resize makes the screen of another width: lines that are too wide now wrap,
-// as terminals do it.
+// resize changes the width of the screen. Lines that are now too wide wrap, as on terminals.
 func (s *screen) resize(columns int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +134,7 @@ func (s *screen) resize(columns int) {
 	s.lines, s.columns = lines, columns
 }
 
-// text is all that stands, without times.
+// text returns all lines, with times replaced.
 func (s *screen) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,7 +34,8 @@ directive; with IMAGE, the script runs in it. Other flags replace what FILE says
 	}
 }
 
-// aroundFlags choose the objects that "hpcc script --to openshift" writes before the job.
+// aroundFlags are the flags for the objects that "hpcc script --to openshift" writes before the
+// job.
 func aroundFlags() []cli.Flag {
 	return inSection(openShiftSection,
 		&cli.StringFlag{Name: "with", Usage: "write more `OBJECTS` for openshift: build, deploy"},
@@ -49,8 +50,8 @@ func aroundFlags() []cli.Flag {
 type scriptArgs struct {
 	*jobArgs
 	keep   bool
-	with   string      // the objects of OpenShift that stand before the job; "" for the job alone
-	around kube.Around // these objects
+	with   string      // names of OpenShift objects to write before the job; "" for only the job
+	around kube.Around // the objects of with
 }
 
 func parseScript(c *cli.Context) (*scriptArgs, error) {
@@ -78,7 +79,7 @@ func (a *scriptArgs) parseAround(c *cli.Context) (err error) {
 	}
 	b := kube.Build{Git: c.String("git"), ContextDir: c.String("context-dir"), Dockerfile: c.String("dockerfile"), Args: c.StringSlice("build-arg"), Arch: c.String("arch")}
 	if *a.around.Build = b; b.ContextDir != "" && b.Git == "" {
-		return usagef("--context-dir is a directory of the repository of --git")
+		return usagef("--context-dir needs --git").hint("name the repository with --git URL")
 	}
 	return nil
 }
@@ -89,7 +90,7 @@ func (a *scriptArgs) run(ctx context.Context) error {
 		return err
 	}
 	if a.with != "" && to.Target != job.OpenShift {
-		return usagef("--with %s is of openshift, and the job goes to %s", a.with, to.Target).hint("say --to openshift")
+		return usagef("--with %s is for openshift, and the job goes to %s", a.with, to.Target).hint("use --to openshift")
 	}
 	if to.remote != nil {
 		text, err := askRemote(ctx, j, to, "script", "--job", "-")
@@ -112,16 +113,15 @@ func (a *scriptArgs) run(ctx context.Context) error {
 		return err
 	}
 	if j.CarriesValues() && !to.Target.Pods() {
-		notes = append(notes, "the script holds the values of --env and --set-env, and other users can see the scripts of a scheduler's jobs; \"hpcc submit\" keeps them in a private file")
+		notes = append(notes, "the script contains the values of --env and --set-env, and other users can read scripts of a scheduler's jobs; \"hpcc submit\" keeps the values in a private file")
 	}
-	tell(notes)
+	sayNotes(notes)
 	_, err = os.Stdout.WriteString(text)
 	return err
 }
 
-// keepScript writes the script of an interactive job into the store and prints
-// commands that run it. The command line that hpcc of another machine gives to ssh then
-// holds no value of the job.
+// keepScript writes the script of an interactive job into the store and prints commands that
+// run it. The command line of ssh on the other machine then contains no values of the job.
 func (a *scriptArgs) keepScript(j *job.Job, to *destination) error {
 	s, err := store.Open(a.store)
 	if err != nil {
@@ -129,9 +129,9 @@ func (a *scriptArgs) keepScript(j *job.Job, to *destination) error {
 	}
 	sub, script, notes, err := dispatch.Keep(s.Jobs(), j, to.Cluster)
 	if err != nil {
-		return onReadOnly(err, s.Jobs(), recordsNeed)
+		return readOnlyHint(err, s.Jobs(), recordsNeed)
 	}
-	tell(notes)
+	sayNotes(notes)
 	remove := append([]string{script}, sub.Job.ValueFiles()...)
 	_, err = fmt.Printf("bash %s; status=$?\nrm -f -- %s\nrmdir %s 2>/dev/null\nexit $status\n",
 		shellword.Join([]string{script, sub.ID}), shellword.Join(remove), shellword.Join([]string{filepath.Dir(script)}))

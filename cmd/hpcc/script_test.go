@@ -25,12 +25,12 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// bin is the directory of hpcc as "make build" makes it. full has one whose runs all
-// begin with the Go runtime, and which has no program for images. load is a program
-// of known use (testdata/measure).
+// bin is the directory of hpcc as "make build" builds it. full is the directory of an hpcc whose runs
+// always start with the Go runtime, and which does not embed the program for images. load is a
+// program with known resource use (testdata/measure).
 var bin, full, load string
 
-// atOnce is how many scripts run at once at least: many wait for a cluster most of the time.
+// atOnce is the minimum number of parallel scripts. Many scripts mostly wait for a cluster.
 const atOnce = 4
 
 func TestMain(m *testing.M) {
@@ -39,9 +39,8 @@ func TestMain(m *testing.M) {
 	testenv.Run(withPrograms{m})
 }
 
-// withPrograms builds hpcc as "make build" does, and then runs the tests. With
-// HPCC_TEST_BUILT it builds in that directory, and only once, for tests on machines
-// that take long (testdata/vm).
+// withPrograms builds hpcc as "make build" does, and then runs the tests. HPCC_TEST_BUILT names a
+// directory in which it builds only once, for slow machines (testdata/vm).
 type withPrograms struct{ *testing.M }
 
 func (w withPrograms) Run() int {
@@ -92,12 +91,11 @@ func buildAll(dir string) {
 	}
 }
 
-// facilities are what scripts may ask for by condition, with how to tell
-// whether the machine has it. A script that lacks one is skipped with the
-// reason; in CI it fails.
+// facilities maps the conditions of scripts to functions that check whether the machine meets them. A
+// script with an unmet condition is skipped with the reason; in CI it fails.
 var facilities = map[string]func() error{
 	"busybox": func() error { _, err := testenv.Busybox(); return err },
-	"home": func() error { // the user's own, where most users have it
+	"home": func() error { // the home directory is below /home, as for most users
 		me, err := user.Current()
 		if err == nil && filepath.Dir(me.HomeDir) != "/home" {
 			err = fmt.Errorf("the home directory %s is not directly below /home", me.HomeDir)
@@ -113,7 +111,7 @@ var facilities = map[string]func() error{
 	},
 	"registry": func() error {
 		if os.Getenv("HPCC_TEST_REGISTRY") == "" {
-			return fmt.Errorf("HPCC_TEST_REGISTRY names no registry (HOST:PORT)")
+			return fmt.Errorf("HPCC_TEST_REGISTRY does not name a registry (HOST:PORT)")
 		}
 		return nil
 	},
@@ -134,7 +132,7 @@ var facilities = map[string]func() error{
 		_, err := os.Stat(os.Getenv("HPCC_TEST_MPI"))
 		return err
 	},
-	"pmix": func() error { // srun starts tasks of Open MPI
+	"pmix": func() error { // srun can start tasks of Open MPI
 		out, err := exec.Command("srun", "--mpi=list").CombinedOutput()
 		if err == nil && !strings.Contains(string(out), "pmix") {
 			err = fmt.Errorf("srun has no pmix: %s", out)
@@ -171,11 +169,11 @@ var facilities = map[string]func() error{
 		return nil
 	},
 	"kube": kubeNode,
-	"slurm-oci": func() error { // that Slurm runs containers, see testdata/slurm/up.sh
+	"slurm-oci": func() error { // Slurm can run containers; see testdata/slurm/up.sh
 		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "oci.conf"))
 		return err
 	},
-	"own-slurm": func() error { // that a user can start one: testdata/slurm/up.sh
+	"own-slurm": func() error { // a user can start a Slurm; see testdata/slurm/up.sh
 		for _, daemon := range []string{"slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd"} {
 			if _, err := exec.LookPath(daemon); err != nil {
 				return err
@@ -197,7 +195,7 @@ var facilities = map[string]func() error{
 		_, err := os.Stat(filepath.Join(os.Getenv("HPCC_TEST_CHANNEL"), "requirements.txt"))
 		return err
 	},
-	"setuptools": func() error { // wheels of what builds wheels, as Debian has them
+	"setuptools": func() error { // wheels of the tools that build wheels, from Debian
 		found, err := filepath.Glob("/usr/share/python-wheels/setuptools-*.whl")
 		if err == nil && len(found) == 0 {
 			err = errors.New("there is no /usr/share/python-wheels/setuptools-*.whl: install Debian's python3-setuptools-whl and python3-wheel-whl")
@@ -205,7 +203,7 @@ var facilities = map[string]func() error{
 		return err
 	},
 	"qemu": func() error { _, err := exec.LookPath("qemu-ppc64le-static"); return err },
-	"foreign": func() error { // programs of other machines, without help of the host
+	"foreign": func() error { // a private binfmt_misc can run programs of other architectures
 		if _, err := exec.LookPath("qemu-ppc64le-static"); err != nil {
 			return err
 		}
@@ -243,7 +241,7 @@ var facilities = map[string]func() error{
 	"umoci":  func() error { _, err := exec.LookPath("umoci"); return err },
 }
 
-// needs skips a test for want of a facility; in CI it fails.
+// needs skips a test if a facility is missing; in CI it fails the test.
 func needs(t *testing.T, names ...string) {
 	t.Helper()
 	for _, n := range names {
@@ -281,7 +279,7 @@ func TestScripts(t *testing.T) {
 			}
 			e.Setenv("TESTDATA", testdata)
 			e.Setenv("LACKS", filepath.Join(filepath.Dir(bin), "lacks")) // testdata/lacks
-			e.Setenv("HPCC_SITE", filepath.Join(e.WorkDir, "site.toml")) // not the machine's
+			e.Setenv("HPCC_SITE", filepath.Join(e.WorkDir, "site.toml")) // instead of the machine's
 			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755)
 		},
 		Condition: condition,
@@ -292,8 +290,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// condition answers "[busybox]" and the like. A script writes "[!busybox] skip";
-// in CI a facility that is missing fails the script with the reason instead.
+// condition evaluates conditions such as "[busybox]" for lines such as "[!busybox] skip". In CI, a
+// missing facility fails the script with the reason.
 func condition(name string) (bool, error) {
 	have, ok := facilities[name]
 	if !ok {
@@ -306,7 +304,7 @@ func condition(name string) (bool, error) {
 	return err == nil, nil
 }
 
-// busyroot DIR: a root directory with busybox under its usual names.
+// busyroot implements "busyroot DIR": it creates a root directory with busybox and its links.
 func busyroot(ts *testscript.TestScript, _ bool, args []string) {
 	bb, err := testenv.Busybox()
 	ts.Check(err)
@@ -320,7 +318,7 @@ func busyroot(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// later COMMAND [ARG...]: run a command when the script has ended, however it did.
+// later implements "later COMMAND [ARG...]": it runs a command after the end of the script.
 func later(ts *testscript.TestScript, _ bool, args []string) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
@@ -335,19 +333,19 @@ func later(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// serve DIR: show a directory by http, at $SERVED, while the script runs.
+// serve implements "serve DIR": it serves a directory over HTTP at $SERVED during the script.
 func serve(ts *testscript.TestScript, _ bool, args []string) {
 	s := httptest.NewServer(http.FileServer(http.Dir(ts.MkAbs(args[0]))))
 	ts.Defer(s.Close)
 	ts.Setenv("SERVED", s.URL)
 }
 
-// capture NAME: keep the trimmed standard output of the last command as $NAME.
+// capture implements "capture NAME": it sets $NAME to the trimmed output of the last command.
 func capture(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 }
 
-// rayroot DIR: put the stand-in for Ray into a root directory.
+// rayroot implements "rayroot DIR": it adds the stand-in for Ray to a root directory.
 func rayroot(ts *testscript.TestScript, _ bool, args []string) {
 	dir := filepath.Join(ts.MkAbs(args[0]), "bin")
 	cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "ray"), "../../testdata/ray")
@@ -358,8 +356,8 @@ func rayroot(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.Symlink("ray", filepath.Join(dir, "python3")))
 }
 
-// freePortsCommand is freeports NAME: find a port for a Slurm of testdata/slurm/up.sh, which takes
-// some above it as well, and keep it as $NAME. No other script gets them, though nobody listens there yet.
+// freePortsCommand implements "freeports NAME": it sets $NAME to a port for a Slurm of
+// testdata/slurm/up.sh, which also uses some ports above it. No other script gets these ports.
 func freePortsCommand(ts *testscript.TestScript, _ bool, args []string) {
 	givenPorts.Lock()
 	defer givenPorts.Unlock()
@@ -385,7 +383,7 @@ next:
 	ts.Fatalf("no free ports")
 }
 
-// givenPorts are those that scripts have.
+// givenPorts are the ports that scripts have reserved.
 var givenPorts = struct {
 	sync.Mutex
 	all map[int]bool

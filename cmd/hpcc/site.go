@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// siteChecks are those of what lies around the machine: file systems,
-// schedulers, the network's entrances.
+// siteChecks returns the checks of the site around this host: file systems, schedulers,
+// proxies and limits.
 func siteChecks(dir string) []probe.Check {
 	return []probe.Check{
 		{Name: "store", Look: func(context.Context) probe.Feature { return storeFeature(dir) }},
@@ -34,13 +34,14 @@ func siteChecks(dir string) []probe.Check {
 	}
 }
 
-// What is little and what is too little for an image.
+// Below low, doctor warns that a file system is nearly full. Below min, it has no space for an
+// image.
 const (
-	littleSpace, noSpace   = 2 << 30, 16 << 20 // bytes
-	littleInodes, noInodes = 20_000, 200
+	lowSpace, minSpace   = 2 << 30, 16 << 20 // bytes
+	lowInodes, minInodes = 20_000, 200
 )
 
-// storeFeature judges the file system where images are kept.
+// storeFeature checks the file system of the store.
 func storeFeature(dir string) probe.Feature {
 	p, err := disk.LookAt(dir + "/tmp")
 	if err != nil {
@@ -51,44 +52,44 @@ func storeFeature(dir string) probe.Feature {
 		return probe.Feature{State: probe.No, Why: fmt.Sprintf("%s: refused: %s", dir, why), Do: do}
 	}
 	_, exposed, _ := owndir.Walk(dir)
-	f := probe.Feature{State: probe.OK, Why: dir + ": " + placeText(p)}
+	f := probe.Feature{State: probe.OK, Why: dir + ": " + fileSystemText(p)}
 	const elsewhere = "set HPCC_STORE to a directory on another file system"
 	is := func(s probe.State, do string, format string, a ...any) probe.Feature {
 		f.State, f.Do, f.Why = s, do, fmt.Sprintf(format, a...)+"; "+f.Why
 		return f
 	}
 	switch {
-	case crowded(p):
-		return is(probe.No, "free space there, run \"hpcc gc\", or "+elsewhere, "full: what is there runs, nothing can be pulled or built")
+	case isFull(p):
+		return is(probe.No, "free space on it, run \"hpcc gc\", or "+elsewhere, "full: existing images run, but pull and build fail")
 	case p.Write != nil:
-		return is(probe.No, elsewhere, "not writable (%v): what is there runs, nothing can be pulled or built", p.Write)
+		return is(probe.No, elsewhere, "not writable (%v): existing images run, but pull and build fail", p.Write)
 	case p.NoExec:
 		return is(probe.No, elsewhere, "mounted noexec: no program of an image can be executed")
 	case p.Owner != os.Geteuid():
-		return is(probe.Limited, "use hpcc as an ordinary user", "files that you make belong to uid %d: the server squashes your id", p.Owner)
+		return is(probe.Limited, "use hpcc as an ordinary user", "files that you create belong to user ID %d: the server squashes your ID", p.Owner)
 	case p.HardLink != nil:
-		return is(probe.Limited, elsewhere, "no hard links (%v): of images that have some each is a file of its own", p.HardLink)
+		return is(probe.Limited, elsewhere, "no hard links (%v): each hard link of an image takes the space of a file", p.HardLink)
 	case p.XAttr != nil:
-		return is(probe.Limited, elsewhere, "no user attributes (%v): builds copy the tree for each step, and keep no owners, set-id bits and capabilities", p.XAttr)
-	case (p.Total > 0 && p.Free < littleSpace) || (p.Inodes > 0 && p.FreeInodes < littleInodes) || (p.QuotaLimit > 0 && p.QuotaLimit < p.QuotaUsed+littleSpace):
+		return is(probe.Limited, elsewhere, "no user attributes (%v): builds copy the tree for each step, and lose owners, set-ID bits and capabilities", p.XAttr)
+	case (p.Total > 0 && p.Free < lowSpace) || (p.Inodes > 0 && p.FreeInodes < lowInodes) || (p.QuotaLimit > 0 && p.QuotaLimit < p.QuotaUsed+lowSpace):
 		return is(probe.Limited, "run \"hpcc gc\" or "+elsewhere, "nearly full")
 	case len(exposed) > 0:
-		return is(probe.Limited, "set HPCC_STORE to a directory that only you can change, unless you trust them", "%v", exposed[0])
+		return is(probe.Limited, "set HPCC_STORE to a directory that only you can change, unless you trust these users", "%v", exposed[0])
 	}
 	if p.Type == "nfs" || p.Type == "lustre" {
-		f.Why += "; root-squash does no harm: everything is written as you"
+		f.Why += "; root squash does not matter: hpcc writes as you"
 	}
 	return f
 }
 
-// crowded says whether no image finds room. A file system that counts nothing,
-// such as one in memory without a limit, says 0 of 0.
-func crowded(p disk.Place) bool {
-	return errors.Is(p.Write, syscall.ENOSPC) || errors.Is(p.Write, syscall.EDQUOT) || (!p.ReadOnly && ((p.Total > 0 && p.Free < noSpace) || (p.Inodes > 0 && p.FreeInodes < noInodes)))
+// isFull reports whether a file system has no space for an image. A file system without a
+// limit, such as some in memory, reports 0 of 0.
+func isFull(p disk.Place) bool {
+	return errors.Is(p.Write, syscall.ENOSPC) || errors.Is(p.Write, syscall.EDQUOT) || (!p.ReadOnly && ((p.Total > 0 && p.Free < minSpace) || (p.Inodes > 0 && p.FreeInodes < minInodes)))
 }
 
-// placeText says what a file system is and what is left of it.
-func placeText(p disk.Place) string {
+// fileSystemText describes a file system and its free space.
+func fileSystemText(p disk.Place) string {
 	t := p.Type
 	if p.Shared {
 		t += ", shared"
@@ -114,7 +115,7 @@ func placeText(p disk.Place) string {
 	return t
 }
 
-// localFeature looks for storage of this node alone.
+// localFeature looks for node-local storage.
 func localFeature() probe.Feature {
 	var why, exposed []string
 	stage := os.Getenv("HPCC_STAGE")
@@ -128,7 +129,7 @@ func localFeature() probe.Feature {
 			continue
 		}
 		p, err := disk.LookAt(d.dir)
-		if err != nil || p.Write != nil || p.Shared || p.NoExec || p.Dir != d.dir || crowded(p) {
+		if err != nil || p.Write != nil || p.Shared || p.NoExec || p.Dir != d.dir || isFull(p) {
 			continue
 		}
 		name := d.dir
@@ -139,10 +140,10 @@ func localFeature() probe.Feature {
 			exposed = append(exposed, fmt.Sprintf("%s is not used: %v", name, err))
 			continue
 		}
-		why = append(why, name+" ("+placeText(p)+")")
+		why = append(why, name+" ("+fileSystemText(p)+")")
 	}
 	if len(why) == 0 {
-		none := "no writable directory of this node alone that allows programs (TMPDIR, XDG_RUNTIME_DIR, /tmp, /dev/shm)"
+		none := "no writable, executable, node-local directory (TMPDIR, XDG_RUNTIME_DIR, /tmp, /dev/shm)"
 		return probe.Feature{State: probe.No, Why: strings.Join(append(exposed, none), "; "),
 			Do: "set TMPDIR to the node's own disk", Ask: "is there a local disk on the nodes, mounted without noexec?"}
 	}
@@ -152,7 +153,7 @@ func localFeature() probe.Feature {
 	return probe.Feature{State: probe.OK, Why: strings.Join(why, "; ")}
 }
 
-// schedulersFeature says which schedulers are here and which of them answer.
+// schedulersFeature reports the schedulers of this host and whether they answer.
 func schedulersFeature(ctx context.Context) probe.Feature {
 	var why []string
 	f := probe.Feature{State: probe.OK}
@@ -167,12 +168,12 @@ func schedulersFeature(ctx context.Context) probe.Feature {
 		why = append(why, text)
 	}
 	if f.Why = strings.Join(why, "; "); f.Why == "" {
-		return probe.Feature{State: probe.No, Why: "none on PATH; jobs run here (--target local)"}
+		return probe.Feature{State: probe.No, Why: "not found on PATH; jobs run on this host (--to local)"}
 	}
 	return f
 }
 
-// proxiesFeature says which way downloads go. Passwords in addresses are not shown.
+// proxiesFeature reports the proxies for downloads, without passwords.
 func proxiesFeature() probe.Feature {
 	var why []string
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"} {
@@ -188,12 +189,13 @@ func proxiesFeature() probe.Feature {
 		why = append(why, name+"="+v)
 	}
 	if len(why) == 0 {
-		return probe.Feature{State: probe.OK, Why: "none set: downloads go straight out"}
+		return probe.Feature{State: probe.OK, Why: "not set: downloads use direct connections"}
 	}
 	return probe.Feature{State: probe.OK, Why: strings.Join(why, " ")}
 }
 
-// gitFeature looks for what contexts from repositories and RUN --mount=type=ssh use.
+// gitFeature looks for the programs that build contexts from repositories and RUN
+// --mount=type=ssh need.
 func gitFeature() probe.Feature {
 	var missing []string
 	for _, n := range []string{"git", "ssh"} {
@@ -204,7 +206,7 @@ func gitFeature() probe.Feature {
 	agent := "no ssh agent (SSH_AUTH_SOCK)"
 	if s := os.Getenv("SSH_AUTH_SOCK"); s != "" {
 		if _, err := os.Stat(s); err != nil {
-			agent = "SSH_AUTH_SOCK leads nowhere"
+			agent = "SSH_AUTH_SOCK names a missing socket"
 		} else {
 			agent = "an ssh agent"
 		}
@@ -215,17 +217,17 @@ func gitFeature() probe.Feature {
 	return probe.Feature{State: probe.OK, Why: "git and ssh are on PATH; " + agent}
 }
 
-// registryFeature asks whether a registry answers.
+// registryFeature checks whether a registry answers.
 func registryFeature(ctx context.Context, host string) probe.Feature {
 	if err := store.Ping(ctx, host); err != nil {
-		return probe.Feature{State: probe.No, Why: err.Error(), Do: "pull on a machine that reaches it, then hpcc save and hpcc load; or set HTTPS_PROXY", Ask: "may this node open connections to " + host + "?"}
+		return probe.Feature{State: probe.No, Why: err.Error(), Do: "pull on a machine that reaches it, then use hpcc save and hpcc load; or set HTTPS_PROXY", Ask: "may this node open connections to " + host + "?"}
 	}
 	return probe.Feature{State: probe.OK, Why: "it answers"}
 }
 
 // limitsFeature reports resource limits that are too small for some commands.
 func limitsFeature() probe.Feature {
-	f := probe.Feature{State: probe.OK, Why: "none that hpcc meets"}
+	f := probe.Feature{State: probe.OK, Why: "high enough for hpcc"}
 	small := ""
 	for _, l := range []struct {
 		resource    int

@@ -80,14 +80,14 @@ type siteState struct {
 	Scheduler string `json:"scheduler"`
 	SSH       string `json:"ssh,omitempty"`
 	File      string `json:"file"`
-	Version   string `json:"version,omitempty"` // of hpcc there
+	Version   string `json:"version,omitempty"` // of hpcc at the site
 	Problem   string `json:"problem,omitempty"`
 }
 
-// How long a site may take to answer.
+// Timeouts for the answer of a site.
 const (
 	siteTime   = 10 * time.Second
-	doctorTime = 2 * time.Second // beside checks of milliseconds
+	doctorTime = 2 * time.Second // short, because the other checks take milliseconds
 )
 
 // siteStates asks all sites at the same time.
@@ -105,6 +105,7 @@ func siteStates(ctx context.Context, sites *dispatch.Sites, limit time.Duration)
 	return states
 }
 
+// lookAtSite asks one site for its state.
 func lookAtSite(ctx context.Context, t *dispatch.Site, limit time.Duration) siteState {
 	st := siteState{Type: "site", Name: t.Name, Scheduler: string(t.Scheduler), SSH: t.SSH, File: t.File}
 	if t.SSH == "" {
@@ -114,10 +115,10 @@ func lookAtSite(ctx context.Context, t *dispatch.Site, limit time.Duration) site
 		}
 		return st
 	}
-	var g greeting
+	var g siteInfo
 	out, err := t.Ask(ctx, false, limit, "here")
 	if err == nil && (json.Unmarshal(out, &g) != nil || g.Protocol != protocol) {
-		err = errors.New("its hpcc is of another kind than this one")
+		err = errors.New("its hpcc does not understand this version")
 	}
 	if err != nil {
 		st.Problem = strings.TrimPrefix(err.Error(), "site "+t.Name+": ")
@@ -146,7 +147,7 @@ func (a *sitesArgs) list(ctx context.Context, sites *dispatch.Sites) error {
 	return w.Flush()
 }
 
-// by is how jobs come to the site.
+// by describes how jobs reach the site.
 func (st siteState) by() string {
 	if st.SSH != "" {
 		return "ssh " + st.SSH
@@ -154,14 +155,14 @@ func (st siteState) by() string {
 	return "this machine"
 }
 
-// text is the site's state for people.
+// text describes the state of the site.
 func (st siteState) text() string {
 	text := "answers"
 	switch {
 	case st.Problem != "":
 		text = oneLine(st.Problem)
 	case st.Version != "" && st.Version != version:
-		text = "answers; hpcc " + st.Version + " there"
+		text = "answers; has hpcc " + st.Version
 	}
 	if st.Default {
 		text = "default, " + text
@@ -169,14 +170,14 @@ func (st siteState) text() string {
 	return text
 }
 
-// sitesFeature is what "hpcc doctor" says of sites.
+// sitesFeature returns the check of the sites for "hpcc doctor".
 func sitesFeature(ctx context.Context) probe.Feature {
 	sites, err := dispatch.ReadSites(dispatch.SiteFiles())
 	if err != nil {
 		return probe.Feature{State: probe.No, Why: err.Error(), Do: "correct the file; \"hpcc sites --help\" has an example"}
 	}
 	if len(sites.Files) == 0 {
-		return probe.Feature{State: probe.OK, Why: "none: jobs go to the scheduler of this machine"}
+		return probe.Feature{State: probe.OK, Why: "not configured: jobs go to the scheduler of this machine"}
 	}
 	f := probe.Feature{State: probe.OK, Why: strings.Join(sites.Files, ", ")}
 	for _, st := range siteStates(ctx, sites, doctorTime) {
@@ -188,10 +189,10 @@ func sitesFeature(ctx context.Context) probe.Feature {
 	return f
 }
 
-// installTime bounds the copying of hpcc, about 40 MB, to a site.
+// installTime is the timeout for copying hpcc, about 40 MB, to a site.
 const installTime = 10 * time.Minute
 
-// install copies this program to a site: under another name, which is renamed when it is complete.
+// install copies this program to a site. The site renames the file when it is complete.
 func install(ctx context.Context, t *dispatch.Site) error {
 	if t.SSH == "" {
 		return usagef("--install: site %s is on this machine", t.Name)
@@ -205,7 +206,7 @@ func install(ctx context.Context, t *dispatch.Site) error {
 	arch := map[string]string{"Linux x86_64": "amd64", "Linux aarch64": "arm64", "Linux ppc64le": "ppc64le"}[machine]
 	if arch != goruntime.GOARCH {
 		return (&message{err: fmt.Errorf("site %s is %s, and this hpcc is for linux/%s", t.Name, machine, goruntime.GOARCH)}).
-			hint("take hpcc-linux-%s of a release (or of \"make release\") there", arch)
+			hint("copy hpcc-linux-%s of a release (or of \"make release\") to the site", arch)
 	}
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -216,15 +217,15 @@ func install(ctx context.Context, t *dispatch.Site) error {
 	if file == "" || !strings.Contains(file, "/") {
 		file = "~/.local/bin/hpcc"
 	}
-	said, err := ssh(ctx, t, self, dispatch.Receive(file))
+	answer, err := ssh(ctx, t, self, dispatch.Receive(file))
 	if err != nil {
 		return err
 	}
-	say("site %s has %s now", t.Name, said)
+	say("site %s now has %s", t.Name, answer)
 	return nil
 }
 
-// ssh runs a script there and returns what it says, one line.
+// ssh runs a script at the site and returns its output, which is one line.
 func ssh(ctx context.Context, t *dispatch.Site, stdin *os.File, script string) (string, error) {
 	var out bytes.Buffer
 	cmd := t.Shell(ctx, onTerminal(), false, script)

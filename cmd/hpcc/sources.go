@@ -17,28 +17,28 @@ import (
 	"hpcc/store"
 )
 
-// Bounds of what a directory of runs may hold.
+// Limits for a directory of runs.
 const (
 	maxRunDepth   = 8
-	maxRunRecords = 400_000 // with directories; a measured task has two
+	maxRunRecords = 400_000 // files and directories; a measured task has two files
 )
 
-// recordEnd is how files of measured runs end.
+// recordEnd is the extension of files of measured runs.
 const recordEnd = ".jsonl"
 
-// A sourceFinder finds the measured runs that arguments of a report name.
+// A sourceFinder finds the measured runs that the arguments of "hpcc report" name.
 type sourceFinder struct {
 	scope    jobScope
 	store    string
-	attempts bool // count earlier attempts of tasks, too
+	attempts bool // include earlier attempts of tasks
 }
 
-// all finds the systems [NAME=]RUN.
-func (f sourceFinder) all(ctx context.Context, words []string) (list []report.Source, err error) {
+// all finds the systems of arguments of the form [NAME=]RUN.
+func (f sourceFinder) all(ctx context.Context, args []string) (list []report.Source, err error) {
 	used := map[string]int{}
-	for _, w := range words {
-		name, what := splitSystem(w)
-		s, err := f.one(ctx, what)
+	for _, arg := range args {
+		name, run := splitSystem(arg)
+		s, err := f.one(ctx, run)
 		if err != nil {
 			return nil, err
 		}
@@ -53,31 +53,31 @@ func (f sourceFinder) all(ctx context.Context, words []string) (list []report.So
 	return list, nil
 }
 
-// splitSystem takes NAME=RUN apart. A file whose name has the sign is itself.
-func splitSystem(word string) (name, what string) {
-	name, what, ok := strings.Cut(word, "=")
-	if _, err := os.Lstat(word); err == nil || !ok || name == "" || what == "" || strings.Contains(name, "/") {
-		return "", word
+// splitSystem splits NAME=RUN. The name of an existing file is always a RUN.
+func splitSystem(arg string) (name, run string) {
+	name, run, ok := strings.Cut(arg, "=")
+	if _, err := os.Lstat(arg); err == nil || !ok || name == "" || run == "" || strings.Contains(name, "/") {
+		return "", arg
 	}
-	return name, what
+	return name, run
 }
 
-// one finds one system: a file, a directory, or a job.
-func (f sourceFinder) one(ctx context.Context, what string) (report.Source, error) {
-	fi, err := os.Stat(what)
+// one finds the runs of one system: a file, a directory or a job.
+func (f sourceFinder) one(ctx context.Context, run string) (report.Source, error) {
+	fi, err := os.Stat(run)
 	switch {
 	case err == nil && fi.IsDir():
-		return runsBelow(what, f.attempts)
+		return runsBelow(run, f.attempts)
 	case err == nil:
-		return report.Source{Name: strings.TrimSuffix(filepath.Base(what), recordEnd), Runs: []report.Run{{File: what}}}, nil
-	case strings.ContainsRune(what, '/') || strings.HasSuffix(what, recordEnd):
+		return report.Source{Name: strings.TrimSuffix(filepath.Base(run), recordEnd), Runs: []report.Run{{File: run}}}, nil
+	case strings.ContainsRune(run, '/') || strings.HasSuffix(run, recordEnd):
 		return report.Source{}, fmt.Errorf("reading a measured run: %w", err)
 	}
-	return f.ofJob(ctx, what)
+	return f.ofJob(ctx, run)
 }
 
-// ofJob finds a job as "hpcc status" does; targets that keep their records are asked
-// for them.
+// ofJob finds the runs of a job. It fetches records that the target keeps, as "hpcc status"
+// does.
 func (f sourceFinder) ofJob(ctx context.Context, id string) (src report.Source, err error) {
 	s, err := store.OpenToRead(f.store)
 	if err != nil {
@@ -91,9 +91,9 @@ func (f sourceFinder) ofJob(ctx context.Context, id string) (src report.Source, 
 		return src, err
 	}
 	if found.site != nil {
-		return src, (&message{err: fmt.Errorf("job %s is of site %s, whose records are there", found.id, found.site.Name)}).hint("ssh %s hpcc report %s, or copy its directory here from below the store's jobs/", found.site.SSH, found.id)
+		return src, (&message{err: fmt.Errorf("job %s belongs to site %s, which keeps its records", found.id, found.site.Name)}).hint("ssh %s hpcc report %s, or copy the directory of the job from jobs/ of that store", found.site.SSH, found.id)
 	}
-	// Its error is of a record that cannot be read, which is told of below.
+	// The error is about unreadable records, which runsBelow reports as well.
 	list, warnings, _ := dispatch.Statuses(ctx, s.Jobs(), []string{found.ID})
 	warn(warnings)
 	src, err = runsBelow(filepath.Join(s.Jobs(), found.ID), f.attempts)
@@ -105,8 +105,8 @@ func (f sourceFinder) ofJob(ctx context.Context, id string) (src report.Source, 
 	return src, err
 }
 
-// runsBelow finds the measured runs, and the records of tasks, in a directory and
-// those below it. It follows no links but that which the directory itself may be.
+// runsBelow finds the measured runs and the task records in a directory tree. root may be a
+// symbolic link; links below it are not followed.
 func runsBelow(root string, attempts bool) (src report.Source, err error) {
 	abs, err := filepath.Abs(root)
 	if err != nil {
@@ -123,11 +123,11 @@ func runsBelow(root string, attempts bool) (src report.Source, err error) {
 	return src, nil
 }
 
-// recordsBelow lists directories, and the files of measured runs in each. One that cannot
-// be read is listed: who reads its records finds that out.
+// recordsBelow lists the directories of a tree and the files of measured runs in each. It
+// lists unreadable directories too, so that reading their records reports the error.
 func recordsBelow(root string, most int) (dirs []string, files map[string][]string, err error) {
 	if !strings.HasSuffix(root, "/") {
-		root += "/" // of a link what it names
+		root += "/" // walk the target of a symbolic link
 	}
 	files = map[string][]string{}
 	n := 0
@@ -143,7 +143,7 @@ func recordsBelow(root string, most int) (dirs []string, files map[string][]stri
 			if rel, _ := filepath.Rel(root, path); strings.Count(rel, "/") >= maxRunDepth {
 				return fs.SkipDir
 			}
-			if _, attempt, ok := job.TaskOf(e.Name()); ok && attempt < 0 && path != root { // its results
+			if _, attempt, ok := job.TaskOf(e.Name()); ok && attempt < 0 && path != root { // the directory of the task's results
 				return fs.SkipDir
 			}
 			dirs = append(dirs, path)
@@ -153,20 +153,20 @@ func recordsBelow(root string, most int) (dirs []string, files map[string][]stri
 			return nil
 		}
 		if n++; n > most {
-			return (&message{err: fmt.Errorf("looking for measured runs: %s has more than %d records and directories", root, most)}).hint("name directories below it, each as a system, or one job")
+			return (&message{err: fmt.Errorf("looking for measured runs: %s has more than %d records and directories", root, most)}).hint("name subdirectories, each as a system, or a single job")
 		}
 		return nil
 	})
 	return dirs, files, err
 }
 
-// isTask says whether a file is of a task, by its name without the ending.
+// isTask reports whether a file name without its extension is the name of a task record.
 func isTask(name string) bool {
 	_, _, ok := job.TaskOf(name)
 	return ok
 }
 
-// runsIn joins the measured runs of one directory with its records of tasks.
+// runsIn joins the measured runs and the task records of one directory.
 func runsIn(src *report.Source, dir string, files []string, attempts bool) {
 	last, earlier, bad, err := job.Attempts(dir, attempts)
 	if err != nil {
@@ -193,17 +193,17 @@ func runsIn(src *report.Source, dir string, files []string, attempts bool) {
 	for _, t := range earlier {
 		src.Runs = append(src.Runs, runOf(measured, fmt.Sprintf("task.%d.%d", t.Index, t.Attempt), sub, &t))
 	}
-	for _, f := range files { // those without a record
+	for _, f := range files { // runs without a task record
 		if name := strings.TrimSuffix(filepath.Base(f), recordEnd); measured[name] != "" {
 			src.Runs = append(src.Runs, report.Run{File: f})
 		}
 	}
 }
 
-// runOf is the run of a task's record, with its measured run where there is one; that
-// is then taken.
+// runOf returns the run of a task record, with its measured run if there is one, which it
+// removes from measured.
 func runOf(measured map[string]string, name string, sub *dispatch.Submission, t *job.Task) report.Run {
-	run := report.Run{File: measured[name], Known: known(sub, t)}
+	run := report.Run{File: measured[name], Known: recordOf(sub, t)}
 	if sub != nil {
 		run.Ranks = sub.Job.Slots() / max(sub.Job.CPUs, 1)
 	}
@@ -211,9 +211,8 @@ func runOf(measured map[string]string, name string, sub *dispatch.Submission, t 
 	return run
 }
 
-// known is what a job and the record of one of its tasks say, in the words of a
-// measured run.
-func known(sub *dispatch.Submission, t *job.Task) metrics.Record {
+// recordOf converts a job and one of its task records to the record of a measured run.
+func recordOf(sub *dispatch.Submission, t *job.Task) metrics.Record {
 	r := metrics.Record{Header: metrics.Header{Start: t.Start, Machine: metrics.Machine{Host: t.Host},
 		Job: &metrics.JobOf{Task: t.Index, Attempt: t.Attempt, Params: t.Params}}}
 	if sub != nil {

@@ -21,18 +21,18 @@ import (
 	"hpcc/unpack"
 )
 
-// stageFlag asks for a copy of the image on this node.
+// stageFlag is --stage, which copies the image to this node.
 func stageFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "stage", Usage: "copy the image to the node's local storage first"}
 }
 
-// parseStage reports whether the image is to be copied to this node.
+// parseStage reports whether a flag or variable asks to copy the image to this node.
 func parseStage(c *cli.Context) bool {
 	env := os.Getenv("HPCC_STAGE")
 	return c.Bool("stage") || (env != "" && env != "0")
 }
 
-// rootArgs name the image of a run, and how the run uses it.
+// rootArgs name the image of a run and how the run uses it.
 type rootArgs struct {
 	image string // a name, a directory or a SquashFS file
 	store string
@@ -40,8 +40,8 @@ type rootArgs struct {
 	stage bool // copy the image to this node
 }
 
-// namesSquashFS says whether IMAGE is the name of a SquashFS file. It is asked
-// at every start, so it looks at no disk unless it is.
+// namesSquashFS reports whether IMAGE is the name of a SquashFS file. Every start calls it, so
+// it reads the disk only if the extension matches.
 func namesSquashFS(image string) bool {
 	switch filepath.Ext(image) {
 	case ".sqfs", ".squashfs", ".sfs":
@@ -51,33 +51,33 @@ func namesSquashFS(image string) bool {
 	return false
 }
 
-// directory returns the root directory of the run: of a name or path, of its copy
-// on this node, or of a mounted file.
+// directory returns the root directory of the run: the directory of the image, its copy on
+// this node, or a mounted SquashFS file.
 func (r *rootArgs) directory(ctx context.Context) (string, error) {
 	file := namesSquashFS(r.image)
 	if !file && !r.stage {
 		return r.imageDir(ctx)
 	}
 	if r.write {
-		return "", usagef("--write would change what others run from").hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", r.image)
+		return "", usagef("--write would change a copy that other runs use").hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", r.image)
 	}
 	s, err := openStage(true)
 	if err != nil {
-		return r.unstaged(ctx, file, err)
+		return r.withoutStage(ctx, file, err)
 	}
 	if file {
 		return squashRoot(ctx, s, r.image, r.stage)
 	}
 	dir, err := r.stagedCopy(ctx, s)
-	if noRoom(err) {
+	if outOfSpace(err) {
 		say("%v; running from the original", err)
 		return r.imageDir(ctx)
 	}
 	return dir, err
 }
 
-// imageDir returns the directory of the image: a path, or the tree of a name, which
-// is unpacked if it does not exist yet.
+// imageDir returns the directory of the image: a path, or the tree of a name, which it unpacks
+// if the tree does not exist yet.
 func (r *rootArgs) imageDir(ctx context.Context) (string, error) {
 	image := r.image
 	if isPath(image) {
@@ -107,15 +107,14 @@ func (r *rootArgs) imageDir(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if err := unpackTree(ctx, s, img, nil); err != nil {
-			return "", onReadOnly(err, s.Dir(), "--stage unpacks it to storage of this node instead")
+			return "", readOnlyHint(err, s.Dir(), "unpack it to node-local storage with --stage")
 		}
 		return s.TreeOf(image)
 	}
 	return "", err
 }
 
-// openStage opens the node's directory for copies, where nobody but root and the
-// user can exchange anything.
+// openStage opens the node's directory for copies, which only root and the user can change.
 func openStage(create bool) (*store.Stage, error) {
 	place, err := runtime.StagePlace()
 	if err != nil {
@@ -124,10 +123,9 @@ func openStage(create bool) (*store.Stage, error) {
 	return store.OpenStage(place, create)
 }
 
-// unstaged is directory on a node that has no directory for copies that the user
-// can trust. The run begins from the original. A file that cannot be mounted
-// is unpacked into the user's store.
-func (r *rootArgs) unstaged(ctx context.Context, file bool, why error) (string, error) {
+// withoutStage returns the root directory of the run on a node without a trusted directory for
+// copies. It uses the original. It unpacks a file that cannot be mounted into the user's store.
+func (r *rootArgs) withoutStage(ctx context.Context, file bool, why error) (string, error) {
 	say("warning: copying nothing to this node: %v", why)
 	say("hint: set HPCC_STAGE to a directory of this node that only you can write to")
 	fi, err := os.Stat(r.image)
@@ -144,13 +142,13 @@ func (r *rootArgs) unstaged(ctx context.Context, file bool, why error) (string, 
 	return r.stagedCopy(ctx, store.InStore(own))
 }
 
-// noRoom says whether a copy failed for want of space.
-func noRoom(err error) bool {
+// outOfSpace reports whether a copy failed because a disk or quota is full.
+func outOfSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// squashRoot mounts a SquashFS file, or its copy on this node; where the user may
-// not mount, the file is unpacked on this node.
+// squashRoot mounts a SquashFS file, or its copy on this node. If the user may not mount, it
+// unpacks the file on this node.
 func squashRoot(ctx context.Context, s *store.Stage, file string, stage bool) (string, error) {
 	key, err := disk.FileKey(file)
 	if err != nil {
@@ -172,7 +170,7 @@ func squashRoot(ctx context.Context, s *store.Stage, file string, stage bool) (s
 	return dir, nil
 }
 
-// squashMount mounts a file, or its copy.
+// squashMount mounts a SquashFS file, or its copy if stage is set.
 func squashMount(ctx context.Context, s *store.Stage, file, key string, stage bool) (string, error) {
 	at, err := s.Empty(ctx)
 	if err != nil {
@@ -180,18 +178,18 @@ func squashMount(ctx context.Context, s *store.Stage, file, key string, stage bo
 	}
 	if stage {
 		if err := runtime.CanMountSquashFS(); err != nil {
-			return "", err // before the file is copied for nothing
+			return "", err // do not copy a file that cannot be mounted
 		}
 		fi, err := os.Stat(file)
 		if err != nil {
 			return "", err
 		}
 		dir, err := s.Copy(ctx, "file-"+key, fi.Size(), func(dir string) error {
-			tellCopy(s, file)
+			reportCopy(s, file)
 			return disk.CopyFile(file, filepath.Join(dir, "image.sqfs"))
 		})
 		switch {
-		case noRoom(err):
+		case outOfSpace(err):
 			say("%v; running from the original", err)
 		case err != nil:
 			return "", err
@@ -205,13 +203,13 @@ func squashMount(ctx context.Context, s *store.Stage, file, key string, stage bo
 	return at, runtime.MountSquashFS(file, at)
 }
 
-// tellCopy says that this process makes the copy that others wait for.
-func tellCopy(s *store.Stage, image string) {
+// reportCopy prints that this process makes the copy that others wait for.
+func reportCopy(s *store.Stage, image string) {
 	say("copying %s to %s, once for this node", image, s.Dir())
 }
 
-// stagedCopy returns the copy of the image's tree on this node. A name is unpacked from its
-// layers, a few large files; a directory is copied; an archive is unpacked.
+// stagedCopy returns the copy of the image's tree on this node. It unpacks a name from its
+// layers, which are a few large files, copies a directory, and unpacks an archive.
 func (r *rootArgs) stagedCopy(ctx context.Context, s *store.Stage) (string, error) {
 	image := r.image
 	fi, serr := os.Stat(image)
@@ -224,7 +222,7 @@ func (r *rootArgs) stagedCopy(ctx context.Context, s *store.Stage) (string, erro
 			return "", err
 		}
 		return s.Copy(ctx, key, fi.Size(), func(dir string) error {
-			tellCopy(s, image)
+			reportCopy(s, image)
 			img, err := sourceImage(ctx, r.store, image, nil)
 			if err != nil {
 				return err
@@ -254,27 +252,27 @@ func (r *rootArgs) stagedCopy(ctx context.Context, s *store.Stage) (string, erro
 		packed += l.Size
 	}
 	return s.Copy(ctx, d.Hex, packed, func(dir string) error {
-		tellCopy(s, image)
+		reportCopy(s, image)
 		_, err := unpack.Fill(ctx, img, dir, unpack.Options{})
 		return err
 	})
 }
 
-// stagedTree is the copy of a directory. Its key follows the directory itself:
-// a change below is not noticed, as with trees that are in use.
+// stagedTree returns the copy of a directory. The key depends on the directory itself, so
+// changes below it go unnoticed, as with trees that are in use.
 func stagedTree(ctx context.Context, s *store.Stage, dir string) (string, error) {
 	key, err := disk.FileKey(dir)
 	if err != nil {
 		return "", err
 	}
 	return s.Copy(ctx, key, 0, func(to string) error {
-		tellCopy(s, dir)
+		reportCopy(s, dir)
 		return unpack.CopyTree(ctx, dir, to)
 	})
 }
 
-// loadSquashFS keeps the image in a SquashFS file: one layer, and the
-// configuration that is in it, if there is one.
+// loadSquashFS stores the image of a SquashFS file: one layer, and the configuration that the
+// file contains, if any.
 func loadSquashFS(ctx context.Context, s *store.Store, file, name string) (string, error) {
 	if name == "" {
 		base := filepath.Base(file)
@@ -290,14 +288,14 @@ func loadSquashFS(ctx context.Context, s *store.Store, file, name string) (strin
 	}
 	if config != nil {
 		if img, err = withConfig(img, config); err != nil {
-			return "", fmt.Errorf("loading %s: its configuration: %w", file, err)
+			return "", fmt.Errorf("loading %s: reading its configuration: %w", file, err)
 		}
 	}
 	_, err = s.PutLoaded(ctx, name, img, file)
 	return name, err
 }
 
-// withConfig gives an image another's configuration; its own layers stay.
+// withConfig returns an image with another configuration and its own layers.
 func withConfig(img v1.Image, config []byte) (v1.Image, error) {
 	want, err := v1.ParseConfigFile(bytes.NewReader(config))
 	if err != nil {
@@ -311,9 +309,9 @@ func withConfig(img v1.Image, config []byte) (v1.Image, error) {
 	return mutate.ConfigFile(img, want)
 }
 
-// checkedTree is the tree of an image, compared with its layers, for what leaves
-// the store: a tree is trusted to run from, not to be copied. One that differs is
-// moved away and made again.
+// checkedTree returns the tree of an image after comparing it with the layers, for use outside
+// the store: a tree is trusted for runs, but not for copies. It moves a tree that differs away
+// and unpacks the image again.
 func checkedTree(ctx context.Context, s *store.Store, img v1.Image) (string, error) {
 	for again := false; ; again = true {
 		tree, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Owners: true})
@@ -331,7 +329,7 @@ func checkedTree(ctx context.Context, s *store.Store, img v1.Image) (string, err
 		}
 		moved := s.Discard(filepath.Join("trees", filepath.Base(tree)))
 		if moved == "" {
-			return "", (&message{err: err}).hint("hpcc gc --verify, by somebody who can write to the store, moves it away")
+			return "", (&message{err: err}).hint("ask somebody who can write to the store to run hpcc gc --verify, which moves it away")
 		}
 		say("warning: %v; moved to %s and unpacked again", err, moved)
 	}

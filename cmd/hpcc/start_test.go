@@ -12,8 +12,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A start before the Go runtime begins (cmd/start/bare) prints and does what the full
-// program does, whatever the flags; and the flags of jobs are served by it.
+// TestStartIsTheSame compares starts before the Go runtime (cmd/start/bare) with the full program, for
+// many flags. It also checks that the flags of jobs do not need the Go runtime.
 func TestStartIsTheSame(t *testing.T) {
 	needs(t, "busybox", "userns")
 	busy, err := testenv.Busybox()
@@ -48,7 +48,7 @@ func TestStartIsTheSame(t *testing.T) {
 	if status, out, _ := run(bin, "load", "image.tar", "bb"); status != 0 {
 		t.Fatal(out)
 	}
-	// Of a name with more than its shortest spelling, and of one for no platform.
+	// An image whose name is not in its shortest form, and one without a platform.
 	if status, out, _ := run(bin, "load", "image.tar", "lab/bb:1.0"); status != 0 {
 		t.Fatal(out)
 	}
@@ -64,7 +64,7 @@ func TestStartIsTheSame(t *testing.T) {
 		}
 		t.Logf("hpcc run %s, with defaults %q: began with the Go runtime: %v", line, defaults, began)
 		if fast && began {
-			t.Errorf("hpcc run %s, with defaults %q: began with the Go runtime, and should not", line, defaults)
+			t.Errorf("hpcc run %s, with defaults %q: started the Go runtime, and should not", line, defaults)
 		}
 	}
 	for _, line := range []string{
@@ -100,7 +100,7 @@ func TestStartIsTheSame(t *testing.T) {
 	} {
 		compare(line, "", false)
 	}
-	// Files of defaults below the command line.
+	// Files of defaults, which the command line overrides.
 	conf := filepath.Join(dir, "job", ".config", "hpcc", "run.conf")
 	testenv.Check(t, os.MkdirAll(filepath.Dir(conf), 0o755))
 	for _, defaults := range []string{

@@ -19,16 +19,15 @@ import (
 	"hpcc/build"
 )
 
-// steps tells how a build goes on, in one of three forms (docs/build.md): a
-// log has a line for each step as it ends, and what its program prints; a
-// terminal shows also the steps under way, drawn again in their place; programs
-// read an object for each event.
+// steps reports the progress of a build in one of three forms (docs/build.md). A log has
+// a line for each step that ended, and the output of its program. A terminal also shows the
+// running steps, redrawn in place. Programs read a JSON object for each event.
 type steps struct {
-	mu       sync.Mutex // the view is drawn between events as well
+	mu       sync.Mutex // the view is also drawn between events
 	out      io.Writer
-	json     *json.Encoder // nil unless in the form for programs
+	json     *json.Encoder // nil unless for programs
 	view     *view         // nil unless on a terminal
-	platform string        // stands before the numbers where there are several
+	platform string        // prefix of the step numbers of one of several platforms
 	running  []*step       // in the order in which they began
 	warned   map[string]bool
 	begun    time.Time
@@ -37,7 +36,7 @@ type steps struct {
 	saved    time.Duration
 }
 
-// A step is one that is under way.
+// A step is a running step.
 type step struct {
 	stage, number int
 	head          string // [3/7] RUN make
@@ -108,7 +107,7 @@ func (t *steps) event(e build.Event) {
 	}
 }
 
-// step finds the step that an event is of, or begins it.
+// step returns the running step of an event, which it begins if needed.
 func (t *steps) step(e build.Event) *step {
 	for _, s := range t.running {
 		if s.stage == e.Stage && s.number == e.Step {
@@ -123,7 +122,7 @@ func (t *steps) step(e build.Event) *step {
 	return s
 }
 
-// label is what a step's lines begin with.
+// label returns the prefix of the lines of a step.
 func (t *steps) label(number, total int) string {
 	return fmt.Sprintf("[%s%d/%d]", t.platform, number, total)
 }
@@ -164,7 +163,7 @@ func (t *steps) done(s *step, e build.Event) {
 	t.print(lines...)
 }
 
-// line is a whole line that a step's program printed.
+// line reports a complete line of output of a step's program.
 func (t *steps) line(s *step, text string) {
 	if t.json != nil {
 		t.object("output", s, "line", text)
@@ -174,14 +173,14 @@ func (t *steps) line(s *step, text string) {
 	}
 }
 
-// forPlatform begins a platform, of several.
+// forPlatform begins the build for a platform, one of the given number.
 func (t *steps) forPlatform(p *v1.Platform, of int) {
 	if t.platform = ""; of > 1 {
 		t.platform = p.String() + " "
 	}
 }
 
-// warning prints a warning once, for all platforms.
+// warning prints a warning once for all platforms.
 func (t *steps) warning(e build.Event) {
 	if t.warned[e.Warning] {
 		return
@@ -217,7 +216,7 @@ func (t *steps) note(text string) {
 	t.print("hpcc: note: " + cleaned(text))
 }
 
-// print writes lines that stay, above the view.
+// print writes lines above the view, where they stay.
 func (t *steps) print(lines ...string) {
 	var b bytes.Buffer
 	drawn := t.view != nil && t.view.erase(&b)
@@ -230,8 +229,8 @@ func (t *steps) print(lines ...string) {
 	_, _ = t.out.Write(b.Bytes())
 }
 
-// object writes an object for programs: its type, the time in seconds since the
-// beginning, the step that it is of, and names with values.
+// object writes a JSON object: its type, the seconds since the build began, its step, and
+// alternating names and values.
 func (t *steps) object(kind string, s *step, values ...any) {
 	if t.json == nil {
 		return
@@ -246,7 +245,7 @@ func (t *steps) object(kind string, s *step, values ...any) {
 	_ = t.json.Encode(m)
 }
 
-// end stops drawing.
+// end reports unfinished lines and stops drawing.
 func (t *steps) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -282,8 +281,8 @@ func (t *steps) unpacking() (report func(done, total int64), end func()) {
 	}, func() {}
 }
 
-// built ends a successful build with the time that it took, and the time that the cache
-// saved.
+// built ends a successful build. It prints the time that the build took and the time that the
+// cache saved.
 func (t *steps) built() {
 	t.end()
 	took := time.Since(t.begun)
@@ -303,7 +302,7 @@ func (t *steps) built() {
 func (t *steps) failed(err error) error {
 	t.end()
 	if errors.Is(err, context.Canceled) {
-		err = &stopped{errors.New("the build was interrupted; the steps that ended are in the cache"), err}
+		err = &canceledError{errors.New("the build was interrupted; the steps that ended are in the cache"), err}
 	}
 	var le *build.LineError
 	located := errors.As(err, &le)
@@ -317,19 +316,19 @@ func (t *steps) failed(err error) error {
 		return exitStatus(status)
 	}
 	if located {
-		t.print(around(le)...)
+		t.print(excerpt(le)...)
 	}
 	return err
 }
 
-// How much of the Dockerfile is shown with an error, in lines.
+// Lines of the Dockerfile that are shown with an error.
 const (
 	linesAround = 2
-	linesMarked = 12 // of a long instruction
+	linesMarked = 12 // the head of a long instruction
 )
 
-// around lists the lines of an error, marked, with some before and after.
-func around(e *build.LineError) []string {
+// excerpt returns the lines of an error, marked, with some lines before and after.
+func excerpt(e *build.LineError) []string {
 	lines := strings.Split(strings.TrimRight(string(e.Source), "\n"), "\n")
 	if e.Line < 1 || e.Line > len(lines) || len(e.Source) == 0 {
 		return nil
@@ -351,7 +350,7 @@ func around(e *build.LineError) []string {
 	return out
 }
 
-// elapsed writes a time for people.
+// elapsed formats a duration for people.
 func elapsed(d time.Duration) string {
 	if d < 100*time.Second {
 		return fmt.Sprintf("%.1fs", d.Seconds())
@@ -363,22 +362,22 @@ func elapsed(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
 }
 
-// seconds writes a time for programs.
+// seconds returns a duration for programs, in seconds.
 func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
 
-// Bounds of what is kept of a program's output.
+// Bounds of the output of a program that a transcript keeps.
 const (
 	keptLines = 20
-	longLine  = 64 << 10
+	longLine  = 64 << 10 // bytes
 )
 
-// A transcript makes clean lines of what a program prints.
+// A transcript splits the output of a program into clean lines.
 type transcript struct {
-	rest []byte   // of a line that has not ended
+	rest []byte   // the beginning of a line that has not ended
 	last []string // the newest lines
 }
 
-// add takes what was printed and returns the lines that it ends.
+// add appends output and returns the lines that it completes.
 func (t *transcript) add(p []byte) (lines []string) {
 	t.rest = append(t.rest, p...)
 	for {
@@ -406,7 +405,7 @@ func (t *transcript) flush() []string {
 	return t.add([]byte("\n"))
 }
 
-// newest are the n newest lines, the one that has not ended among them.
+// newest returns the n newest lines, including one that has not ended.
 func (t *transcript) newest(n int) []string {
 	lines := t.last
 	if now := cleaned(string(t.rest)); strings.TrimSpace(now) != "" {

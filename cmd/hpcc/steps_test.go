@@ -12,7 +12,7 @@ import (
 	"hpcc/build"
 )
 
-// watched is a view on a small screen that is drawn only when the test says so.
+// watched returns steps with a view on a small screen, which only the test redraws.
 func watched(t *testing.T, columns, rows int) (*steps, *screen) {
 	s := &screen{wrong: t.Errorf, columns: columns, rows: rows}
 	v := &view{color: true, size: func() (int, int) { return s.columns, s.rows }, tick: time.NewTicker(time.Hour), quit: make(chan struct{})}
@@ -68,7 +68,7 @@ func TestView(t *testing.T) {
   three
   字 20%`)
 	st.event(build.Event{Warning: "Dockerfile:1: Rule: words"})
-	st.event(build.Event{Warning: "Dockerfile:1: Rule: words"}) // of another platform
+	st.event(build.Event{Warning: "Dockerfile:1: Rule: words"}) // repeated for another platform
 	st.event(ends(1, 2, "RUN make"))
 	st.built()
 	show(t, st, s, `
@@ -79,8 +79,8 @@ hpcc: built in TIME; 1 of 2 steps cached
 , saved TIME`)
 }
 
-// TestViewNarrow: a terminal that becomes narrower while a build runs, and wide
-// characters at its edge.
+// TestViewNarrow checks a terminal that becomes narrower during a build, and wide characters at its
+// edge.
 func TestViewNarrow(t *testing.T) {
 	st, s := watched(t, 60, 20)
 	long := "RUN " + strings.Repeat("漢字", 30)
@@ -104,7 +104,7 @@ func TestViewNarrow(t *testing.T) {
 	show(t, st, s, "[1/4] RUN "+strings.Repeat("漢字", 4)+"… (TIME)")
 }
 
-// TestViewLow: more steps at the same time than the terminal has rows.
+// TestViewLow checks a build with more simultaneous steps than the terminal has rows.
 func TestViewLow(t *testing.T) {
 	for rows := 1; rows < 30; rows++ {
 		st, s := watched(t, 40, rows)
@@ -123,8 +123,8 @@ func TestViewLow(t *testing.T) {
 	}
 }
 
-// TestViewFailed: the step that failed stays, with the last that it printed;
-// others vanish.
+// TestViewFailed checks that the failed step stays on the screen with the end of its output, and that
+// others are erased.
 func TestViewFailed(t *testing.T) {
 	st, s := watched(t, 60, 20)
 	st.event(begins(0, 1, "RUN a"))
@@ -182,7 +182,7 @@ func TestObjects(t *testing.T) {
 	}
 	err := st.failed(&build.LineError{File: "D", Line: 4, Text: "RUN b", Err: errors.New("bad")})
 	if status, ok := err.(exitStatus); !ok || status != exitFailure {
-		t.Errorf("failed = %v; want exit status 1 without words", err)
+		t.Errorf("failed = %v; want exit status 1 without a message", err)
 	}
 	st.built()
 	want := []map[string]any{
@@ -217,7 +217,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-func TestAround(t *testing.T) {
+func TestExcerpt(t *testing.T) {
 	var file strings.Builder
 	for i := 1; i <= 30; i++ {
 		fmt.Fprintf(&file, "L%d\n", i)
@@ -236,17 +236,17 @@ func TestAround(t *testing.T) {
 		{"beyond", file.String(), 31, 31, ""},
 		{"no file", "", 1, 1, ""},
 	} {
-		if got := strings.Join(around(&build.LineError{Line: c.line, End: c.end, Source: []byte(c.source)}), ","); got != c.want {
-			t.Errorf("%s: around = %q; want %q", c.name, got, c.want)
+		if got := strings.Join(excerpt(&build.LineError{Line: c.line, End: c.end, Source: []byte(c.source)}), ","); got != c.want {
+			t.Errorf("%s: excerpt = %q; want %q", c.name, got, c.want)
 		}
 	}
-	long := around(&build.LineError{Line: 3, End: 28, Source: []byte(file.String())})
+	long := excerpt(&build.LineError{Line: 3, End: 28, Source: []byte(file.String())})
 	if got, want := strings.Join(long[len(long)-5:], ","), "  * 14  L14,  *    ... 13 more lines,  * 28  L28,    29  L29,    30  L30"; got != want {
-		t.Errorf("around a long instruction ends %q; want %q", got, want)
+		t.Errorf("the excerpt of a long instruction ends %q; want %q", got, want)
 	}
 }
 
-// TestViewTicks: the view is drawn between events as well, and not after the end.
+// TestViewTicks checks that the view is redrawn between events, and not after the end.
 func TestViewTicks(t *testing.T) {
 	s := &screen{wrong: t.Errorf, columns: 40, rows: 12}
 	st := &steps{out: s, view: newView(false), warned: map[string]bool{}, begun: time.Now()}

@@ -56,7 +56,7 @@ type submitArgs struct {
 	wait, json       bool
 	record           bool // print the record, for hpcc of another machine
 	dryRun, backfill bool
-	timeMin          time.Duration // the least that backfill may choose; 0: a quarter of --time
+	timeMin          time.Duration // the least that --backfill may choose; 0 for a quarter of --time
 }
 
 func parseSubmit(c *cli.Context) (*submitArgs, error) {
@@ -94,7 +94,7 @@ func (a *submitArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Unpacked once now, rather than on every node at the same time.
+	// Unpack the image now, or every node would at the same time.
 	if j.Image != "" && !namesSquashFS(j.Image) && !to.Target.Pods() {
 		at := rootArgs{image: j.Image, store: a.store, write: a.write}
 		dir, err := at.imageDir(ctx)
@@ -113,9 +113,9 @@ func (a *submitArgs) run(ctx context.Context) error {
 	}
 	sub, notes, err := dispatch.Submit(ctx, s.Jobs(), j, to.Cluster, a.wait)
 	if err != nil {
-		return onReadOnly(err, s.Jobs(), recordsNeed)
+		return readOnlyHint(err, s.Jobs(), recordsNeed)
 	}
-	tell(notes)
+	sayNotes(notes)
 	if err := a.printSubmitted(sub, to.String()); err != nil || !a.wait {
 		return err
 	}
@@ -125,8 +125,8 @@ func (a *submitArgs) run(ctx context.Context) error {
 // programFlags are the flags that can change which program a name means.
 var programFlags = []string{"from", "workflow", "entrypoint", "set-env", "set-env0", "unset-env", "clean-env", "env", "bind", "mount", "device", "mpi", "gpu", "ray"}
 
-// checkProgram refuses a job whose program is in no directory of the image's PATH, before
-// every task of it fails. It knows nothing of programs that flags or an ENTRYPOINT choose.
+// checkProgram refuses a job whose program is not in the image's PATH, because every task would
+// fail. It skips jobs whose program depends on flags or on an ENTRYPOINT.
 func (a *submitArgs) checkProgram(dir string, argv []string) error {
 	for _, name := range programFlags {
 		if a.set[name] {
@@ -153,7 +153,7 @@ func (a *submitArgs) checkProgram(dir string, argv []string) error {
 		if _, err := os.Stat(inside); err == nil {
 			return nil
 		}
-		if _, err := os.Stat(filepath.Join(d, argv[0])); err == nil && strings.HasPrefix(d, home) { // it is bound
+		if _, err := os.Stat(filepath.Join(d, argv[0])); err == nil && strings.HasPrefix(d, home) { // the home directory is bound
 			return nil
 		}
 	}
@@ -164,7 +164,7 @@ func (a *submitArgs) checkProgram(dir string, argv []string) error {
 func (a *submitArgs) fitTime(ctx context.Context, j *job.Job, to dispatch.Cluster) error {
 	if !a.backfill {
 		if a.set["time-min"] {
-			return usagef("--time-min needs --backfill").hint("Slurm itself takes it with --native --time-min=1:00:00")
+			return usagef("--time-min needs --backfill").hint("to pass it to Slurm, write --native --time-min=1:00:00")
 		}
 		return nil
 	}
@@ -224,7 +224,7 @@ func (a *submitArgs) printSubmitted(sub *dispatch.Submission, where string) erro
 	return err
 }
 
-// verdict is the end of a job that was waited for.
+// verdict returns an error if a job that has ended did not succeed.
 func verdict(ctx context.Context, dir, id string) error {
 	list, warnings, err := dispatch.Statuses(ctx, dir, []string{id})
 	if err != nil {
@@ -237,13 +237,13 @@ func verdict(ctx context.Context, dir, id string) error {
 	}
 	text := fmt.Sprintf("%d of %s did not succeed", st.Total-st.Done, counted(st.Total, "task", "tasks"))
 	if st.Stopped > 0 {
-		text += fmt.Sprintf(", of which %d because it was cancelled", st.Stopped)
+		text += fmt.Sprintf(", %d of them because the job was cancelled", st.Stopped)
 	}
 	if n := len(st.Failed); n > 0 {
 		text += ": " + indices(st.Failed)
 		for _, t := range st.Tasks {
 			if !t.OK() && t.Output != "" {
-				return (&message{err: fmt.Errorf("job %s: %s", id, text)}).hint("the output of task %d is in %s", t.Index, t.Output)
+				return (&message{err: fmt.Errorf("job %s: %s", id, text)}).hint("see the output of task %d in %s", t.Index, t.Output)
 			}
 		}
 	}
@@ -260,7 +260,8 @@ func indices(list []int) string {
 	return text
 }
 
-// nativeIDs gives the schedulers' ids of jobs that the user names by ours.
+// nativeIDs converts IDs of hpcc to the IDs of the scheduler. It keeps numbers, which already
+// are such IDs.
 func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) {
 	var out []string
 	for _, id := range ids {
@@ -279,15 +280,14 @@ func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) 
 	return out, nil
 }
 
-// interactive runs the very script that "hpcc script --interactive" prints, with
-// hpcc's terminal, and ends with the program's status. A job that never began, because the
-// scheduler refused it, leaves nothing behind.
+// interactive runs the script that "hpcc script --interactive" prints on this terminal, and ends
+// with the program's status. It removes the record of a job that the scheduler refused.
 func interactive(ctx context.Context, dir string, j *job.Job, to dispatch.Cluster) error {
 	sub, script, notes, err := dispatch.Interact(dir, j, to)
 	if err != nil {
-		return onReadOnly(err, dir, recordsNeed)
+		return readOnlyHint(err, dir, recordsNeed)
 	}
-	tell(notes)
+	sayNotes(notes)
 	cmd := exec.Command("bash", script, sub.ID)
 	cmd.Env = to.Environ()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -306,7 +306,8 @@ func interactive(ctx context.Context, dir string, j *job.Job, to dispatch.Cluste
 	return exitStatus(run.Status())
 }
 
-func tell(notes []string) {
+// sayNotes prints notes to standard error.
+func sayNotes(notes []string) {
 	for _, n := range notes {
 		say("note: %s", n)
 	}

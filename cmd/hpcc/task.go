@@ -20,8 +20,8 @@ import (
 	"hpcc/store/wait"
 )
 
-// taskCommand is what job scripts call. It runs the program after "--", measures it
-// and keeps the record of the task; its exit status is the program's.
+// taskCommand returns the command that job scripts call. It runs the program after "--",
+// measures it and keeps the record of the task. The exit status is the program's.
 func taskCommand() *cli.Command {
 	return &cli.Command{
 		Name: "task", Hidden: true, Usage: "run a task of a job and record it (started by job scripts)", ArgsUsage: "-- CMD [ARG...]",
@@ -60,13 +60,13 @@ type taskArgs struct {
 	store    string
 	runner   node.Runner
 	array    job.Array
-	index    int // of the one task, with one
-	one      bool
+	index    int  // of the task to run, if one is set
+	one      bool // run a single task of the array
 	parallel int
-	needs    []string // the scheduler's ids of jobs that must have succeeded
+	needs    []string // native IDs of jobs that must have succeeded
 	measure  bool
-	image    string      // of the program; "" of one on the host
-	asked    job.Request // for each task
+	image    string    // of the program; "" for a program of the host
+	asked    job.Request // the request for each task
 }
 
 func parseTask(c *cli.Context) (*taskArgs, error) {
@@ -138,13 +138,13 @@ func (a *taskArgs) run(ctx context.Context) error {
 		return nil
 	}
 	k, err := strconv.Atoi(os.Getenv("HPCC_TASK_ID"))
-	if err != nil { // no array
+	if err != nil { // not an array job
 		return exitStatus(r.Run(ctx, 0))
 	}
 	return exitStatus(r.RunNative(ctx, k))
 }
 
-// measured says how an attempt of a task is measured.
+// measured returns the options to measure an attempt of a task.
 func (a *taskArgs) measured(s *store.Store, t *job.Task, argv []string) metrics.Options {
 	h := metrics.Header{Hpcc: version, Command: programOf(argv, a.image), Asked: metrics.Asked{
 		CPUs: a.asked.CPUs, Memory: a.asked.Memory, GPUs: a.asked.GPUs, Time: a.asked.Time.Seconds()}}
@@ -163,7 +163,7 @@ func (a *taskArgs) measured(s *store.Store, t *job.Task, argv []string) metrics.
 	return o
 }
 
-// programOf returns the argv of the program, without that of "hpcc run" before it.
+// programOf returns the argv of the program without the arguments of "hpcc run" before it.
 func programOf(argv []string, image string) []string {
 	for i := range argv {
 		if image != "" && i+2 < len(argv) && argv[i] == image && argv[i+1] == "--" {

@@ -17,12 +17,11 @@ import (
 	"hpcc/runtime/usertext"
 )
 
-// What others print reaches the terminal as text only, cut to its width: a
-// program in a build may be hostile, and a line that wraps breaks a view that
-// is drawn again in its place.
+// Output of other programs reaches the terminal as plain text, cut to its width. A program in
+// a build may be hostile, and a line that wraps breaks a view that is redrawn in place.
 
-// cleaned is a line without control characters and escape sequences. Tabs
-// become spaces; of a line that was written over, the last writing counts.
+// cleaned returns a line without control characters and escape sequences. Tabs become
+// spaces. After a carriage return only the text behind the last one counts.
 func cleaned(line string) string {
 	line = strings.TrimRight(line, "\r\n")
 	line = line[strings.LastIndexByte(line, '\r')+1:]
@@ -45,9 +44,9 @@ func cleaned(line string) string {
 			b.WriteString(strings.Repeat(" ", spaces))
 			column += spaces
 		case unicode.IsControl(r), r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x2028, r == 0x2029:
-			// the middle ones turn the direction of what follows
+			// drop controls, direction marks, and line and paragraph separators
 		default:
-			b.WriteRune(r) // U+FFFD stands for bytes that are not UTF-8
+			b.WriteRune(r) // U+FFFD for bytes that are not UTF-8
 			column += cells(r)
 		}
 		line = line[n:]
@@ -55,9 +54,8 @@ func cleaned(line string) string {
 	return b.String()
 }
 
-// rowf formats a row of a table, or another line of a result. Strings among the
-// arguments come from records, servers and schedulers: what could steer the
-// terminal, end the line or begin another column is escaped.
+// rowf formats a row of a table, or another line of a result. String arguments come from
+// records, servers and schedulers, so it escapes control characters, line ends and tabs.
 func rowf(w io.Writer, format string, args ...any) (int, error) {
 	for i, a := range args {
 		switch v := a.(type) {
@@ -73,7 +71,7 @@ func rowf(w io.Writer, format string, args ...any) (int, error) {
 	return fmt.Fprintf(w, format, args...)
 }
 
-// printObjects prints each element of a list as one object, on a line of its own.
+// printObjects prints each element of a list as a JSON object on its own line.
 func printObjects[T any](list []T) error {
 	enc := json.NewEncoder(os.Stdout)
 	for _, v := range list {
@@ -84,17 +82,16 @@ func printObjects[T any](list []T) error {
 	return nil
 }
 
-// columns are cells of a row that end with tabs, and need no more cleaning.
+// columns are cells of a row that end with tabs and are already escaped.
 type columns string
 
-// cell is text on one line and in one column.
+// cell returns text that fits one line and one column of a table.
 func cell(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(usertext.Printable(text))
 }
 
-// sequence is the length of the escape sequence that s begins with (ECMA-48): a
-// control sequence, a control string up to its end, or an escape and the
-// characters that belong to it.
+// sequence returns the length of the escape sequence at the head of s (ECMA-48): a control
+// sequence, a control string up to its end, or ESC and the characters that belong to it.
 func sequence(s string) int {
 	r, n := utf8.DecodeRuneInString(s)
 	if r == 0x1b {
@@ -134,8 +131,8 @@ func sequence(s string) int {
 	return n
 }
 
-// wide are the characters that take two cells of a terminal: those of East
-// Asian width W or F (Unicode Standard Annex 11), neighbours taken together.
+// wide holds the ranges of characters that take two cells of a terminal: East Asian width W
+// or F (Unicode Standard Annex 11), with neighbouring ranges merged.
 var wide = [][2]rune{{0x1100, 0x115f}, {0x231a, 0x231b}, {0x2329, 0x232a}, {0x23e9, 0x23f3}, {0x25fd, 0x25fe}, {0x2614, 0x2615},
 	{0x2630, 0x2637}, {0x2648, 0x2653}, {0x267f, 0x267f}, {0x268a, 0x268f}, {0x2693, 0x2693}, {0x26a1, 0x26a1}, {0x26aa, 0x26ab},
 	{0x26bd, 0x26be}, {0x26c4, 0x26c5}, {0x26ce, 0x26ce}, {0x26d4, 0x26d4}, {0x26ea, 0x26ea}, {0x26f2, 0x26f5}, {0x26fa, 0x26fd},
@@ -145,7 +142,7 @@ var wide = [][2]rune{{0x1100, 0x115f}, {0x231a, 0x231b}, {0x2329, 0x232a}, {0x23
 	{0x1f0cf, 0x1f0cf}, {0x1f18e, 0x1f19a}, {0x1f1e6, 0x1f265}, {0x1f300, 0x1f64f}, {0x1f680, 0x1f6ff}, {0x1f7e0, 0x1f7f0},
 	{0x1f90c, 0x1f9ff}, {0x1fa70, 0x1faff}, {0x20000, 0x3fffd}}
 
-// cells is how many cells of a terminal a character takes.
+// cells returns how many cells of a terminal a character takes.
 func cells(r rune) int {
 	switch {
 	case r < 0x300:
@@ -164,7 +161,7 @@ func cells(r rune) int {
 	return 1
 }
 
-// width is how many cells a clean text takes.
+// width returns how many cells a clean text takes.
 func width(s string) int {
 	n := 0
 	for _, r := range s {
@@ -173,9 +170,9 @@ func width(s string) int {
 	return n
 }
 
-// fit cuts a clean text to n cells; one that is cut ends in an ellipsis.
+// fit cuts a clean text to n cells. A text that is cut ends in an ellipsis.
 func fit(s string, n int) string {
-	if len(s) <= n || width(s) <= n { // no character has more cells than bytes
+	if len(s) <= n || width(s) <= n { // a character has at most as many cells as bytes
 		return s
 	}
 	if n < 1 {
@@ -190,8 +187,8 @@ func fit(s string, n int) string {
 	return s
 }
 
-// repaint replaces the drawn lines of a terminal by new ones, and returns their number. It
-// leaves out lines that the terminal has no room for.
+// repaint replaces the drawn lines of a terminal with new ones, and returns their number. It
+// leaves out lines that do not fit.
 func repaint(drawn int, text string) (int, error) {
 	columns, rows := terminalSize()
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
@@ -209,7 +206,7 @@ func repaint(drawn int, text string) (int, error) {
 	return len(lines), err
 }
 
-// terminalSize is that of standard output, or a usual one.
+// terminalSize returns the size of the terminal on standard output, or 80 columns and 24 rows.
 func terminalSize() (columns, rows int) {
 	columns, rows, err := term.GetSize(int(os.Stdout.Fd()))
 	if err != nil || columns < 2 || rows < 3 {
@@ -225,26 +222,25 @@ func warn(warnings []string) {
 	}
 }
 
-// A view shows the steps under way at the bottom of a terminal, below what
-// stays. No line of it wraps: lines are cut to the terminal's width, and the
-// terminal is told not to wrap, as it may be narrower already than it says.
-// Terminals wrap what stands there when they become narrower: the rows that it
-// takes now are counted.
+// A view shows the running steps at the bottom of a terminal, below the lines that stay. It
+// cuts lines to the terminal's width and also switches wrapping off, because the terminal may
+// have become narrower since. Terminals wrap existing lines when they become narrower, so
+// erase counts the rows that they take now.
 type view struct {
 	size  func() (columns, rows int)
 	color bool
-	drawn []int // widths of the lines that stand there
+	drawn []int // widths of the lines on the screen
 	tick  *time.Ticker
 	quit  chan struct{}
 }
 
-// Private mode 7 of DEC's terminals: wrap at the right margin.
+// The escape sequences for DEC private mode 7: wrap at the right margin.
 const (
 	noWrap = "\x1b[?7l"
 	wrap   = "\x1b[?7h"
 )
 
-// redrawEvery is how often the view is drawn when nothing ends.
+// redrawEvery is the interval between redraws while no step ends.
 const redrawEvery = 100 * time.Millisecond
 
 func newView(color bool) *view {
@@ -257,15 +253,15 @@ func newView(color bool) *view {
 	}}
 }
 
-// columns is how wide a line may be: terminals differ in what they do after
-// writing to the last column.
+// columns returns the maximum width of a line. It spares the last column, where terminals
+// behave differently.
 func (v *view) columns() int {
 	w, _ := v.size()
 	return max(w-1, 1)
 }
 
-// start draws from time to time, until stop. A build whose steps are all cached
-// ends before the first time and draws nothing.
+// start redraws the view at intervals until stop. A build whose steps are all cached ends
+// before the first interval and draws nothing.
 func (v *view) start(t *steps) {
 	if v.tick != nil {
 		return
@@ -287,7 +283,7 @@ func (v *view) start(t *steps) {
 	}(v.tick, v.quit)
 }
 
-// refresh draws what is so now.
+// refresh redraws the view.
 func (v *view) refresh(t *steps) {
 	var b bytes.Buffer
 	v.erase(&b)
@@ -303,7 +299,7 @@ func (v *view) stop() {
 	}
 }
 
-// erase takes the view away, and says whether there was one.
+// erase removes the view from the screen, and reports whether it was drawn.
 func (v *view) erase(b *bytes.Buffer) bool {
 	if len(v.drawn) == 0 {
 		return false
@@ -318,19 +314,19 @@ func (v *view) erase(b *bytes.Buffer) bool {
 	return true
 }
 
-// draw writes the steps under way.
+// draw writes the running steps.
 func (v *view) draw(b *bytes.Buffer, running []*step) {
 	columns := v.columns()
 	_, rows := v.size()
-	rows-- // the cursor stands below
+	rows-- // the cursor is below the view
 	b.WriteString(noWrap)
 	defer b.WriteString(wrap)
 	shown, room := running, rows
 	if len(running) > rows {
-		room = max(0, rows-1) // one for how many there are more
+		room = max(0, rows-1) // the last row counts the other steps
 		shown = running[:room]
 	}
-	below := 4 // lines of output for each
+	below := 4 // lines of output per step
 	if len(shown) > 0 {
 		below = min(below, room/len(shown)-1)
 	}

@@ -53,8 +53,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// FuzzCleaned: whatever is printed, only characters that stand come through,
-// and a line is never wider than asked for.
+// FuzzCleaned checks that only printable characters remain, and that a line is never wider than
+// requested.
 func FuzzCleaned(f *testing.F) {
 	for _, s := range []string{"plain", "\x1b[31mred", "a\x1b]0;t\ab", "\u009b1m", "\xff\x1b", "\r\r\n", "漢\t字", "\x1b\x1b[["} {
 		f.Add(s, 10)

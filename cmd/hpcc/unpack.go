@@ -42,11 +42,11 @@ type unpackArgs struct {
 	platform    *v1.Platform
 	store       string
 	bundle      bool
-	options     runtime.Options // of the bundle
+	options     runtime.Options // for the bundle
 }
 
 func parseUnpack(c *cli.Context) (*unpackArgs, error) {
-	words, err := parseArguments(c, 2, 2, "SOURCE DIR")
+	args, err := parseArguments(c, 2, 2, "SOURCE DIR")
 	if err != nil {
 		return nil, err
 	}
@@ -54,18 +54,18 @@ func parseUnpack(c *cli.Context) (*unpackArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &unpackArgs{source: words[0], dir: words[1], platform: p, store: c.String("store"), bundle: c.Bool("bundle"),
+	return &unpackArgs{source: args[0], dir: args[1], platform: p, store: c.String("store"), bundle: c.Bool("bundle"),
 		options: runtime.Options{Binds: c.StringSlice("bind"), Dir: c.String("cd"), Write: c.Bool("write")}}, nil
 }
 
 func (a *unpackArgs) run(ctx context.Context) error {
 	if a.bundle {
-		return onDisk(a.writeBundle(ctx), a.dir)
+		return fullDiskHint(a.writeBundle(ctx), a.dir)
 	}
-	return onDisk(a.unpackTo(ctx, a.dir), a.dir)
+	return fullDiskHint(a.unpackTo(ctx, a.dir), a.dir)
 }
 
-// unpackTo unpacks an image by name, or the one in a file or layout.
+// unpackTo unpacks a named image, or the image of a file or layout.
 func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
 	if namesSquashFS(a.source) || (isPath(a.source) && squashfs.Is(a.source)) {
 		if a.platform != nil {
@@ -86,11 +86,11 @@ func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
 	return err
 }
 
-// writeBundle writes a bundle. Its configuration comes last: a directory
-// without one is not a bundle yet.
+// writeBundle writes an OCI bundle. It writes the configuration last, because a directory
+// without it is not a bundle.
 func (a *unpackArgs) writeBundle(ctx context.Context) error {
 	if _, err := os.Lstat(filepath.Join(a.dir, runtime.ConfigName)); err == nil {
-		return (&message{err: fmt.Errorf("writing bundle %q: there is one already", a.dir)}).hint("name another directory, or remove that one")
+		return (&message{err: fmt.Errorf("writing bundle %q: the directory already has one", a.dir)}).hint("name another directory, or remove that one")
 	}
 	_, missing := os.Lstat(a.dir)
 	if err := os.MkdirAll(a.dir, 0o755); err != nil {
@@ -114,7 +114,7 @@ func (a *unpackArgs) writeBundle(ctx context.Context) error {
 	return runtime.WriteBundle(a.dir, spec)
 }
 
-// namedImage returns the image of a name in a store; a nil platform is this machine's.
+// namedImage returns an image of a store by name. A nil platform selects this machine's.
 func namedImage(storeDir, name string, p *v1.Platform) (v1.Image, error) {
 	s, err := store.OpenToRead(storeDir)
 	if err != nil {
@@ -123,9 +123,9 @@ func namedImage(storeDir, name string, p *v1.Platform) (v1.Image, error) {
 	return s.Get(name, p)
 }
 
-// sourceImage is an image by name, in an OCI layout, where it stays, or from
-// another file, whose blobs are taken into the store. The name of a file need not
-// be one that an image could have.
+// sourceImage returns a named image, the image of an OCI layout, or the image of another file.
+// It reads a layout in place, and copies the blobs of other files into the store. A file name
+// need not be a valid image name.
 func sourceImage(ctx context.Context, storeDir, src string, p *v1.Platform) (v1.Image, error) {
 	if !isPath(src) {
 		img, err := namedImage(storeDir, src, p)
@@ -147,8 +147,8 @@ func sourceImage(ctx context.Context, storeDir, src string, p *v1.Platform) (v1.
 	if err != nil {
 		return nil, err
 	}
-	// Under a name of its own, and not for long: the user asked for a tree, and
-	// may have an image of the file's name. The blobs go with the next gc.
+	// Use a temporary name, because an image may have the name of the file. The next gc
+	// deletes the blobs.
 	own := fmt.Sprintf("hpcc-unpack-%d", os.Getpid())
 	if squashfs.Is(src) {
 		_, err = loadSquashFS(ctx, s, src, own)

@@ -13,21 +13,21 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A usual is a situation in which a run starts.
+// A usual is a common situation of a run.
 type usual struct {
 	name  string
-	flags []string // before the image; D stands for the directory of the test
-	make  string   // a shell script that prepares it, in the directory of the test
-	image string   // "" is ./root
-	cwd   string   // below the directory of the test
-	env   []string // D stands for that directory
-	words []string // nil is a script that looks around
-	// streams is what a shell makes of the standard streams.
+	flags []string // before the image; D is replaced by the directory of the test
+	make  string   // shell script that prepares the directory of the test
+	image string   // "" for ./root
+	cwd   string   // relative to the directory of the test
+	env   []string // D is replaced as in flags
+	argv  []string // nil for the script look
+	// streams are redirections of the standard streams for a shell.
 	streams string
-	goes    bool // without the Go runtime
+	fast    bool // the run does not need the Go runtime
 }
 
-// look tells all that a program can see of how it was started.
+// look is a script that prints all properties of its process.
 const look = `env; echo cwd: $(pwd -P); id; umask; cat /etc/passwd /etc/group
 	for d in / /etc "$HOME"; do ls -ln $d; done | sed 's/^\([^ ]*\) *[0-9]* *\([0-9]*\) *\([0-9]*\) .* \([^ ]*\)$/\1 \2 \3 \4/'
 	cut -d' ' -f 4- /proc/self/mountinfo | sed 's/ - \([^ ]*\) .*/ \1/; s/ \(shared\|master\|propagate_from\):[0-9]*//g' | sort
@@ -46,106 +46,106 @@ func mayHaveGPU() bool {
 }
 
 var usuals = []usual{
-	{name: "plain", goes: true},
-	{name: "by name", image: "bb", goes: true},
-	{name: "by the absolute path", image: "D/root", goes: true},
-	{name: "a directory without dot", image: "root", goes: true},
-	{name: "a directory, and no store", image: "root", env: []string{"HPCC_STORE=D/nostore"}, goes: true},
-	{name: "a directory that has an image's name", make: "mkdir bb", image: "bb", goes: true},
-	{name: "few names in /etc", make: "rm root/etc/e*", goes: true},
-	{name: "few names, links and directories among them", make: "rm root/etc/e*; ln -s e9 root/etc/link; mkdir -m 750 root/etc/dir; touch root/etc/dir/f", goes: true},
-	{name: "all mount points", make: "touch root/etc/hosts root/etc/resolv.conf root/etc/passwd root/etc/group", goes: true},
-	{name: "no /etc", make: "rm -r root/etc", goes: true},
+	{name: "plain", fast: true},
+	{name: "by name", image: "bb", fast: true},
+	{name: "by the absolute path", image: "D/root", fast: true},
+	{name: "a directory without dot", image: "root", fast: true},
+	{name: "a directory, and no store", image: "root", env: []string{"HPCC_STORE=D/nostore"}, fast: true},
+	{name: "a directory that has an image's name", make: "mkdir bb", image: "bb", fast: true},
+	{name: "few names in /etc", make: "rm root/etc/e*", fast: true},
+	{name: "few names, links and directories among them", make: "rm root/etc/e*; ln -s e9 root/etc/link; mkdir -m 750 root/etc/dir; touch root/etc/dir/f", fast: true},
+	{name: "all mount points", make: "touch root/etc/hosts root/etc/resolv.conf root/etc/passwd root/etc/group", fast: true},
+	{name: "no /etc", make: "rm -r root/etc", fast: true},
 	{name: "/etc is a link", make: "mv root/etc root/e; ln -s e root/etc"},
 	{name: "a link among mount points", make: "touch root/etc/h; ln -s h root/etc/hosts"},
 	{name: "a directory for a file", make: "mkdir root/etc/hosts"},
-	{name: "no /proc", make: "rmdir root/proc", goes: true},
-	{name: "own lines in passwd", make: `echo "me:x:$(id -u):$(id -g):Me:/h:/bin/x" >root/etc/passwd; echo "us:x:$(id -g):" >root/etc/group`, goes: true},
-	{name: "passwd without end", make: `printf 'root:x:0:0::/:/bin/sh\r\nx:x' >root/etc/passwd; printf 'g:x:0:' >root/etc/group`, goes: true},
+	{name: "no /proc", make: "rmdir root/proc", fast: true},
+	{name: "own lines in passwd", make: `echo "me:x:$(id -u):$(id -g):Me:/h:/bin/x" >root/etc/passwd; echo "us:x:$(id -g):" >root/etc/group`, fast: true},
+	{name: "passwd without end", make: `printf 'root:x:0:0::/:/bin/sh\r\nx:x' >root/etc/passwd; printf 'g:x:0:' >root/etc/group`, fast: true},
 	{name: "passwd is a link to outside", make: "ln -s /etc/passwd root/etc/passwd"},
-	{name: "home by an odd path", make: "mkdir a", env: []string{"HOME=D/a/../home"}, goes: true},
-	{name: "home is missing in the image", make: "mkdir root/home", env: []string{"HOME=/home/HOST"}, goes: true},
-	{name: "homes are missing in the image", env: []string{"HOME=/home/HOST"}, goes: true},
-	{name: "no home", env: []string{"HOME="}, goes: true},
-	{name: "home is not there", env: []string{"HOME=/nohome/me"}, goes: true},
-	{name: "home is a link", make: "mkdir there; ln -s there link", env: []string{"HOME=D/link"}, goes: true},
-	{name: "below home", cwd: "home/a/b", make: "mkdir -p home/a/b", goes: true},
-	{name: "by another path", cwd: "link/sub", make: "mkdir -p there/sub; ln -s there link", env: []string{"PWD=D/link/sub"}, goes: true},
-	{name: "PWD of elsewhere", env: []string{"PWD=/etc"}, goes: true},
-	{name: "in a directory of the host that the image lacks", cwd: "/var/lib", goes: true},
-	{name: "in one that the image has, empty", cwd: "/var/lib", make: "mkdir -p root/var/lib", goes: true},
-	{name: "in one that the image has, with files", cwd: "/var/lib", make: "mkdir -p root/var/lib/x", goes: true},
-	{name: "in the root", cwd: "/", goes: true},
+	{name: "home by an odd path", make: "mkdir a", env: []string{"HOME=D/a/../home"}, fast: true},
+	{name: "home is missing in the image", make: "mkdir root/home", env: []string{"HOME=/home/HOST"}, fast: true},
+	{name: "homes are missing in the image", env: []string{"HOME=/home/HOST"}, fast: true},
+	{name: "no home", env: []string{"HOME="}, fast: true},
+	{name: "home does not exist", env: []string{"HOME=/nohome/me"}, fast: true},
+	{name: "home is a link", make: "mkdir there; ln -s there link", env: []string{"HOME=D/link"}, fast: true},
+	{name: "below home", cwd: "home/a/b", make: "mkdir -p home/a/b", fast: true},
+	{name: "by another path", cwd: "link/sub", make: "mkdir -p there/sub; ln -s there link", env: []string{"PWD=D/link/sub"}, fast: true},
+	{name: "PWD of elsewhere", env: []string{"PWD=/etc"}, fast: true},
+	{name: "in a directory of the host that the image lacks", cwd: "/var/lib", fast: true},
+	{name: "in an empty directory of the image", cwd: "/var/lib", make: "mkdir -p root/var/lib", fast: true},
+	{name: "in a directory of the image with files", cwd: "/var/lib", make: "mkdir -p root/var/lib/x", fast: true},
+	{name: "in the root", cwd: "/", fast: true},
 	{name: "in /usr", cwd: "/usr"},
-	{name: "below /usr", cwd: "/usr/share", make: "mkdir -p root/usr/share", goes: true},
-	{name: "variables", env: []string{"PATH=/x", "LD_LIBRARY_PATH=/l", "LD_PRELOAD=", "TMPDIR=/var/tmp", "HPCC_RUNNING=0", "A=1", "A=2", "odd", "B==x"}, goes: true},
-	{name: "TMPDIR that is shown", env: []string{"TMPDIR=/tmp"}, goes: true},
-	{name: "TMPDIR with a slash", env: []string{"TMPDIR=/tmp/"}, goes: true},
-	{name: "the image's variables", make: `config '"Env":["PATH=/sbin:/bin","A=image","HPCC_RUNNING=7","odd","=x","E="],"User":"me","WorkingDir":"/etc"'`, env: []string{"A=1"}, goes: true},
-	{name: "the image's directory", cwd: "/var/lib", make: `mkdir -p root/var/lib/x; config '"WorkingDir":"/etc"'`, goes: true},
-	{name: "the image's directory, relative", cwd: "/var/lib", make: `mkdir -p root/var/lib/x; config '"WorkingDir":"etc"'`, goes: true},
+	{name: "below /usr", cwd: "/usr/share", make: "mkdir -p root/usr/share", fast: true},
+	{name: "variables", env: []string{"PATH=/x", "LD_LIBRARY_PATH=/l", "LD_PRELOAD=", "TMPDIR=/var/tmp", "HPCC_RUNNING=0", "A=1", "A=2", "odd", "B==x"}, fast: true},
+	{name: "TMPDIR that is bound", env: []string{"TMPDIR=/tmp"}, fast: true},
+	{name: "TMPDIR with a slash", env: []string{"TMPDIR=/tmp/"}, fast: true},
+	{name: "the image's variables", make: `config '"Env":["PATH=/sbin:/bin","A=image","HPCC_RUNNING=7","odd","=x","E="],"User":"me","WorkingDir":"/etc"'`, env: []string{"A=1"}, fast: true},
+	{name: "the image's directory", cwd: "/var/lib", make: `mkdir -p root/var/lib/x; config '"WorkingDir":"/etc"'`, fast: true},
+	{name: "the image's directory, relative", cwd: "/var/lib", make: `mkdir -p root/var/lib/x; config '"WorkingDir":"etc"'`, fast: true},
 	{name: "the image's directory is missing", cwd: "/var/lib", make: `mkdir -p root/var/lib/x; config '"WorkingDir":"/nowhere"'`},
-	{name: "entry point", make: `config '"Entrypoint":["/bin/sh","-c","echo \"$0\" \"$@\"","first"],"Cmd":["a","b c"]'`, words: []string{}, goes: true},
-	{name: "entry point, and words", make: `config '"Entrypoint":["/bin/echo","first"],"Cmd":["a"]'`, words: []string{"--", "--", "x"}, goes: true},
-	{name: "command", make: `config '"Cmd":["/bin/echo","b c"]'`, words: []string{}, goes: true},
-	{name: "no command", words: []string{}},
+	{name: "entry point", make: `config '"Entrypoint":["/bin/sh","-c","echo \"$0\" \"$@\"","first"],"Cmd":["a","b c"]'`, argv: []string{}, fast: true},
+	{name: "entry point, and arguments", make: `config '"Entrypoint":["/bin/echo","first"],"Cmd":["a"]'`, argv: []string{"--", "--", "x"}, fast: true},
+	{name: "command", make: `config '"Cmd":["/bin/echo","b c"]'`, argv: []string{}, fast: true},
+	{name: "no command", argv: []string{}},
 	{name: "another machine's", make: `mkdir root/.hpcc; echo '{"architecture":"s390x"}' >root/.hpcc/image.json`},
 	{name: "a broken configuration", make: `mkdir root/.hpcc; echo '{"architecture":' >root/.hpcc/image.json`},
 	{name: "a configuration that is a directory", make: `mkdir -p root/.hpcc/image.json`},
-	{name: "not there", words: []string{"nosuch", "x"}},
-	{name: "not there, by path", words: []string{"/nosuch"}},
-	{name: "not executable", words: []string{"/etc/e9"}},
-	{name: "no program", make: "echo nothing >root/bin/text; chmod 755 root/bin/text", words: []string{"text"}},
-	{name: "found behind one that is none", make: `mkdir -p root/a/sh root/b; echo x >root/b/sh; config '"Env":["PATH=/none:/a:/b:/bin"]'`, goes: true},
-	{name: "status", words: []string{"sh", "-c", "exit 7"}, goes: true},
-	{name: "no standard input", streams: "<&-", goes: true},
-	{name: "defaults", make: `mkdir -p home/.config/hpcc; echo "--set-env A=conf" >home/.config/hpcc/run.conf`, goes: true},
-	{name: "defaults elsewhere", make: `mkdir -p x/hpcc; echo "--set-env A=conf" >x/hpcc/run.conf`, env: []string{"XDG_CONFIG_HOME=D/x"}, goes: true},
-	{name: "defaults with quotes and variables", make: `mkdir -p home/.config/hpcc m; printf '# site\n-b "$HOME/../m:/mnt/m:ro" --set-env "A=$USER x"\r\n' >home/.config/hpcc/run.conf`, flags: []string{"--set-env", "B=$A"}, goes: true},
-	{name: "no standard streams", streams: "<&- >&-", goes: true},
-	{name: "descriptors", streams: "3</dev/null 7>/dev/null 9<.", goes: true},
-	{name: "PWD that is not there", env: []string{"PWD=/nowhere"}, goes: true},
-	{name: "a name with a host and a tag", image: "host.example:5000/lab/bb:latest", goes: true},
-	{name: "below a directory that the image lacks", cwd: "/var/lib", make: "mkdir root/var; touch root/var/f", goes: true},
-	{name: "nothing of the host is in the root", make: "rmdir root/proc root/sys root/dev root/tmp; rm -r root/etc", cwd: "/var/lib", goes: true},
-	{name: "many names in the root", cwd: "/var/lib", make: "for i in $(seq 30); do mkdir root/r$i; done; ln -s r1 root/rl", goes: true},
-	{name: "the image's PATH", make: `config '"Env":["PATH=/sbin:/bin"]'`, env: []string{"PATH=/x:/y"}, goes: true},
-	{name: "the caller's PATH", env: []string{"PATH=/x:/bin:/y"}, goes: true},
-	{name: "a configuration with escapes", make: `config '"Env":["A=\\u003e\\u0026 \\"ä\\"\\t"],"Cmd":["/bin/sh"]'`, goes: true},
-	{name: "a user with another name in HOME", make: `config '"Env":["HOME=/h","USER=image"]'`, goes: true},
-	{name: "the directory of a task", make: "mkdir -p task/t; mkdir root/var", env: []string{"HPCC_TASK_DIR=/var/lib/"}, goes: true},
-	{name: "--cd", flags: []string{"--cd", "/etc/"}, goes: true},
-	{name: "--cd, relative", flags: []string{"-c=home/../home/"}, goes: true},
+	{name: "not there", argv: []string{"nosuch", "x"}},
+	{name: "not there, by path", argv: []string{"/nosuch"}},
+	{name: "not executable", argv: []string{"/etc/e9"}},
+	{name: "not a program", make: "echo nothing >root/bin/text; chmod 755 root/bin/text", argv: []string{"text"}},
+	{name: "found after a file that is not executable", make: `mkdir -p root/a/sh root/b; echo x >root/b/sh; config '"Env":["PATH=/none:/a:/b:/bin"]'`, fast: true},
+	{name: "status", argv: []string{"sh", "-c", "exit 7"}, fast: true},
+	{name: "no standard input", streams: "<&-", fast: true},
+	{name: "defaults", make: `mkdir -p home/.config/hpcc; echo "--set-env A=conf" >home/.config/hpcc/run.conf`, fast: true},
+	{name: "defaults elsewhere", make: `mkdir -p x/hpcc; echo "--set-env A=conf" >x/hpcc/run.conf`, env: []string{"XDG_CONFIG_HOME=D/x"}, fast: true},
+	{name: "defaults with quotes and variables", make: `mkdir -p home/.config/hpcc m; printf '# site\n-b "$HOME/../m:/mnt/m:ro" --set-env "A=$USER x"\r\n' >home/.config/hpcc/run.conf`, flags: []string{"--set-env", "B=$A"}, fast: true},
+	{name: "no standard streams", streams: "<&- >&-", fast: true},
+	{name: "descriptors", streams: "3</dev/null 7>/dev/null 9<.", fast: true},
+	{name: "PWD of a missing directory", env: []string{"PWD=/nowhere"}, fast: true},
+	{name: "a name with a host and a tag", image: "host.example:5000/lab/bb:latest", fast: true},
+	{name: "below a directory that the image lacks", cwd: "/var/lib", make: "mkdir root/var; touch root/var/f", fast: true},
+	{name: "nothing of the host is in the root", make: "rmdir root/proc root/sys root/dev root/tmp; rm -r root/etc", cwd: "/var/lib", fast: true},
+	{name: "many names in the root", cwd: "/var/lib", make: "for i in $(seq 30); do mkdir root/r$i; done; ln -s r1 root/rl", fast: true},
+	{name: "the image's PATH", make: `config '"Env":["PATH=/sbin:/bin"]'`, env: []string{"PATH=/x:/y"}, fast: true},
+	{name: "the caller's PATH", env: []string{"PATH=/x:/bin:/y"}, fast: true},
+	{name: "a configuration with escapes", make: `config '"Env":["A=\\u003e\\u0026 \\"ä\\"\\t"],"Cmd":["/bin/sh"]'`, fast: true},
+	{name: "a user with another name in HOME", make: `config '"Env":["HOME=/h","USER=image"]'`, fast: true},
+	{name: "the directory of a task", make: "mkdir -p task/t; mkdir root/var", env: []string{"HPCC_TASK_DIR=/var/lib/"}, fast: true},
+	{name: "--cd", flags: []string{"--cd", "/etc/"}, fast: true},
+	{name: "--cd, relative", flags: []string{"-c=home/../home/"}, fast: true},
 	{name: "-b", make: "mkdir data; touch data/f root/there", flags: []string{"-b", "data:/mnt/x", "-b=D/data/:/a/b/../c", "-b", "data/f:/there:ro"}},
-	{name: "-b to paths that the image lacks", make: "mkdir data; touch data/f", flags: []string{"-b", "data:/mnt/x/y", "-b=D/data/:/a/b:ro", "-b", "data/f:/etc/new/f:ro", "-b", "data/f:/f:rw"}, goes: true},
+	{name: "-b to paths that the image lacks", make: "mkdir data; touch data/f", flags: []string{"-b", "data:/mnt/x/y", "-b=D/data/:/a/b:ro", "-b", "data/f:/etc/new/f:ro", "-b", "data/f:/f:rw"}, fast: true},
 	{name: "-b over the image", make: "mkdir data; touch data/f root/there", flags: []string{"-b", "data:/etc", "-b", "data/f:/there", "-b", "./data:/etc/data"}},
-	{name: "-b of a path", make: "mkdir data", flags: []string{"-b", "data", "-b", "/var/lib/"}, goes: true},
+	{name: "-b of a path", make: "mkdir data", flags: []string{"-b", "data", "-b", "/var/lib/"}, fast: true},
 	{name: "-b of a link", make: "mkdir data; ln -s data link", flags: []string{"-b", "D/link"}},
-	{name: "-b of a path above", cwd: "a/b", make: "mkdir -p a/b data", flags: []string{"-b", "../../data:/mnt"}, goes: true},
+	{name: "-b of a path above", cwd: "a/b", make: "mkdir -p a/b data", flags: []string{"-b", "../../data:/mnt"}, fast: true},
 	{name: "-b of /usr", flags: []string{"-b", "/usr:/mnt"}},
 	{name: "-b below the home", make: "mkdir data", flags: []string{"-b", "data:D/home/new"}},
-	{name: "-b in /tmp of its own", make: "mkdir data; touch data/f", flags: []string{"-t", "-b", "data:/tmp/x", "-b", "data/f:/tmp/d/f"}, goes: true},
-	{name: "--set-env", make: `printf '# x\nA=1\r\nB=$A:${A}b:$NO\nPATH=/opt/bin:$PATH\nHPCC_RUNNING=7\n' >a.env; printf 'N=a\nb\0' >zero.env`, flags: []string{"--set-env", "a.env", "--set-env=C=$B", "--set-env0", "zero.env", "--unset-env", "?"}, goes: true},
-	{name: "--set-env, no expansion", make: `echo 'A=$HOME' >a.env`, flags: []string{"--env-no-expand", "--set-env=a.env", "--set-env", "HOME=/elsewhere"}, goes: true},
+	{name: "-b in /tmp of its own", make: "mkdir data; touch data/f", flags: []string{"-t", "-b", "data:/tmp/x", "-b", "data/f:/tmp/d/f"}, fast: true},
+	{name: "--set-env", make: `printf '# x\nA=1\r\nB=$A:${A}b:$NO\nPATH=/opt/bin:$PATH\nHPCC_RUNNING=7\n' >a.env; printf 'N=a\nb\0' >zero.env`, flags: []string{"--set-env", "a.env", "--set-env=C=$B", "--set-env0", "zero.env", "--unset-env", "?"}, fast: true},
+	{name: "--set-env, no expansion", make: `echo 'A=$HOME' >a.env`, flags: []string{"--env-no-expand", "--set-env=a.env", "--set-env", "HOME=/elsewhere"}, fast: true},
 	{name: "--set-env of a pipe", flags: []string{"--set-env", "/dev/stdin"}, streams: "<<E\nA=piped\nE\n"},
-	{name: "-W", flags: []string{"-W"}, goes: true},
-	{name: "-W and binds", make: "mkdir data", flags: []string{"-W=5m", "-b", "D/data:/a/b", "-t"}, cwd: "/var/lib", goes: true},
-	{name: "--no-home", make: "mkdir home/sub; mkdir root/root", flags: []string{"--no-home"}, cwd: "home/sub", goes: true},
-	{name: "--no-home with an image's user", make: `config '"User":"me:1"'; echo 'me:x:7:7::/there:/bin/sh' >root/etc/passwd`, flags: []string{"--no-home", "-t"}, goes: true},
-	{name: "--clean-env", env: []string{"A=1", "TERM=t", "PATH=/x"}, flags: []string{"--clean-env"}, goes: true},
-	{name: "--no-passwd", flags: []string{"--no-passwd"}, goes: true},
-	{name: "--entrypoint", make: `config '"Entrypoint":["/bin/false"],"Cmd":["b"]'`, flags: []string{"--entrypoint", "/bin/echo"}, goes: true},
-	{name: "--gpu", flags: []string{"--gpu"}, goes: !mayHaveGPU()},
-	{name: "all that a job has", image: "bb", make: "mkdir dir data; echo A=1 >config.env", flags: []string{"--set-env", "D/config.env", "--set-env=B=2", "--cd", "D/dir", "-b", "D/data:/mnt", "-W"}, cwd: "/var/lib", goes: true},
+	{name: "-W", flags: []string{"-W"}, fast: true},
+	{name: "-W and binds", make: "mkdir data", flags: []string{"-W=5m", "-b", "D/data:/a/b", "-t"}, cwd: "/var/lib", fast: true},
+	{name: "--no-home", make: "mkdir home/sub; mkdir root/root", flags: []string{"--no-home"}, cwd: "home/sub", fast: true},
+	{name: "--no-home with an image's user", make: `config '"User":"me:1"'; echo 'me:x:7:7::/there:/bin/sh' >root/etc/passwd`, flags: []string{"--no-home", "-t"}, fast: true},
+	{name: "--clean-env", env: []string{"A=1", "TERM=t", "PATH=/x"}, flags: []string{"--clean-env"}, fast: true},
+	{name: "--no-passwd", flags: []string{"--no-passwd"}, fast: true},
+	{name: "--entrypoint", make: `config '"Entrypoint":["/bin/false"],"Cmd":["b"]'`, flags: []string{"--entrypoint", "/bin/echo"}, fast: true},
+	{name: "--gpu", flags: []string{"--gpu"}, fast: !mayHaveGPU()},
+	{name: "all that a job has", image: "bb", make: "mkdir dir data; echo A=1 >config.env", flags: []string{"--set-env", "D/config.env", "--set-env=B=2", "--cd", "D/dir", "-b", "D/data:/mnt", "-W"}, cwd: "/var/lib", fast: true},
 	{name: "no such image", image: "nothere"},
 	{name: "no such directory", image: "./nothere"},
 	{name: "a file", image: "./file", make: "echo >file"},
-	{name: "odd names", image: "./odd dir", make: "cp -a root 'odd dir'", goes: true},
-	{name: "a locked directory", make: "mkdir -p closed/in; cp -a root closed/in; chmod 311 closed", image: "D/closed/in/root", goes: true},
+	{name: "odd names", image: "./odd dir", make: "cp -a root 'odd dir'", fast: true},
+	{name: "a locked directory", make: "mkdir -p closed/in; cp -a root closed/in; chmod 311 closed", image: "D/closed/in/root", fast: true},
 }
 
-// A run that begins before the Go runtime does is what the full program makes of the
-// same command line; and the situations of jobs are served by it.
+// TestUsualIsTheSame compares runs before the Go runtime with the full program for the same command
+// line. It also checks which situations do not need the Go runtime.
 func TestUsualIsTheSame(t *testing.T) {
 	needs(t, "busybox", "userns")
 	busy, err := testenv.Busybox()
@@ -169,7 +169,7 @@ func TestUsualIsTheSame(t *testing.T) {
 			shell(t, dir, `cp -a "$0/." .`, all)
 			shell(t, dir, `config() { mkdir -p root/.hpcc && echo "{\"config\":{$1}}" >root/.hpcc/image.json; }; `+u.make)
 			t.Cleanup(func() { shell(t, dir, "chmod -R u+rwX .") })
-			image, words := here(u.image), u.words
+			image, words := here(u.image), u.argv
 			var flags []string
 			for _, f := range u.flags {
 				flags = append(flags, here(f))
@@ -192,7 +192,7 @@ func TestUsualIsTheSame(t *testing.T) {
 				if u.streams != "" {
 					cmd = exec.Command("sh", append([]string{"-c", `exec "$0" "$@" ` + u.streams}, cmd.Args...)...)
 				}
-				// inittrace: the Go runtime tells of each package that it begins.
+				// inittrace: the Go runtime reports each package that it initialises.
 				cmd.Dir, cmd.Env = cwd, []string{"GODEBUG=inittrace=1"}
 				home := "HOME=" + filepath.Join(dir, "home")
 				for _, e := range append([]string{"HPCC_STORE=D/store", "USER=me"}, u.env...) {
@@ -215,16 +215,16 @@ func TestUsualIsTheSame(t *testing.T) {
 			if status != want || out != text {
 				t.Errorf("status %d; the full program: %d; %s", status, want, differ(out, text))
 			}
-			t.Logf("began with the Go runtime: %v", began)
-			if began == u.goes {
-				t.Errorf("began with the Go runtime: %v; want %v", began, !u.goes)
+			t.Logf("started the Go runtime: %v", began)
+			if began == u.fast {
+				t.Errorf("started the Go runtime: %v; want %v", began, !u.fast)
 			}
 		})
 	}
 }
 
-// withoutTrace removes the lines of GODEBUG=inittrace=1, and reports whether there
-// were any: whether the Go runtime began.
+// withoutTrace removes the lines of GODEBUG=inittrace=1. began reports whether there were any, which
+// means that the Go runtime started.
 func withoutTrace(output string) (rest string, began bool) {
 	var out strings.Builder
 	for line := range strings.Lines(output) {
@@ -237,7 +237,7 @@ func withoutTrace(output string) (rest string, began bool) {
 	return out.String(), began
 }
 
-// shell runs a script with $0 and so on.
+// shell runs a script with arguments, beginning with $0.
 func shell(t *testing.T, dir, script string, args ...string) {
 	t.Helper()
 	cmd := exec.Command("sh", append([]string{"-ec", script}, args...)...)
@@ -247,7 +247,7 @@ func shell(t *testing.T, dir, script string, args ...string) {
 	}
 }
 
-// differ lists lines that stand in one text only.
+// differ lists lines that are in only one of two texts.
 func differ(a, b string) string {
 	var out strings.Builder
 	for i, pair := range [][2]string{{a, b}, {b, a}} {

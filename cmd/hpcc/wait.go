@@ -37,7 +37,7 @@ func (a *waitArgs) run(ctx context.Context) error {
 		return nil
 	})
 	if errors.As(err, new(exitStatus)) && errors.Join(bad...) != nil {
-		err = nil // the mere status of a site would hide the messages about jobs of this machine
+		err = nil // the exit status of a site would hide the messages about jobs of this machine
 	}
 	return errors.Join(append(bad, err)...)
 }

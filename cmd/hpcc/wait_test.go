@@ -20,11 +20,11 @@ import (
 	faulty "hpcc/testdata/hostile"
 )
 
-// servers are the hostile servers of scripts, by $SERVED.
+// servers are the misbehaving servers of scripts, by $SERVED.
 type servers map[string]*faulty.Server
 
-// hostile DIR [tls]: serve a directory at $SERVED, and a registry at $HOST, which
-// "fault" has misbehave. SSL_CERT_FILE is set to trust it.
+// serve implements "hostile DIR [tls]": it serves a directory at $SERVED and a registry at $HOST,
+// which "fault" makes misbehave. SSL_CERT_FILE makes hpcc trust them.
 func (all servers) serve(ts *testscript.TestScript, _ bool, args []string) {
 	files, reg := http.FileServer(http.Dir(ts.MkAbs(args[0]))), registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	s := faulty.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +45,7 @@ func (all servers) serve(ts *testscript.TestScript, _ bool, args []string) {
 	all[s.URL] = s
 }
 
-// fault NAME N REGEXP: the next N requests (-1: all) of which "METHOD PATH" matches
+// fault implements "fault NAME N REGEXP": the next N requests (-1: all) whose "METHOD PATH" matches
 // meet a fault.
 func (all servers) fault(ts *testscript.TestScript, _ bool, args []string) {
 	n, err := strconv.Atoi(args[1])
@@ -56,9 +56,9 @@ func (all servers) fault(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// interrupt SECONDS STATUS COMMAND [ARG...] starts hpcc COMMAND with a standard input that stays
-// empty, and ends it after some seconds: with SIGTERM if STATUS is 143, else with SIGINT. It
-// fails unless the command ends within ten seconds with that status.
+// interrupt implements "interrupt SECONDS STATUS COMMAND [ARG...]": it starts hpcc COMMAND with a
+// standard input that stays empty, and ends it after SECONDS: with SIGTERM if STATUS is 143, else with
+// SIGINT. It fails unless the command ends within ten seconds with that status.
 func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	after, err := strconv.ParseFloat(args[0], 64)
 	ts.Check(err)

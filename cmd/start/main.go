@@ -1,9 +1,9 @@
-// How many processors the cgroup allows does not matter before a start is over.
+// A start does not need the number of processors that the cgroup allows.
 //go:debug containermaxprocs=0
 
-// Command start is "hpcc entry" alone, the entry point of images: it begins
-// quickly and is a seventh of hpcc. The file of hpcc has it embedded, and "hpcc
-// build --entry" puts it into images.
+// Command start is "hpcc entry" as a program of its own, for use as the entry point of images. It
+// starts faster than hpcc and has a seventh of its size. hpcc embeds it, and "hpcc build --entry"
+// puts it into images.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"hpcc/runtime/usertext"
 )
 
-// version is set by the linker, as that of cmd/hpcc.
+// version is set by the linker to the version of cmd/hpcc.
 var version = "0.1.0-dev"
 
 func main() {
@@ -29,12 +29,12 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "entry" {
 		enter(os.Args[2:])
 	}
-	fmt.Fprintln(os.Stderr, "hpcc: error: this program is a part of hpcc; alone it knows: entry [--measure[=FILE]] [--] CMD [ARG...]")
+	fmt.Fprintln(os.Stderr, "hpcc: error: this program is the entry point of images; usage: hpcc-entry entry [--measure[=FILE]] [--] CMD [ARG...]")
 	os.Exit(process.ExitFailed)
 }
 
-// enter is "hpcc entry". It returns if the arguments name no program, or have a
-// flag that only the full hpcc knows.
+// enter runs "hpcc entry". It returns if the arguments do not name a program or have an unknown
+// flag.
 func enter(args []string) {
 	measured, tail := "", ""
 	for ; len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "--"; args = args[1:] {
@@ -74,7 +74,7 @@ func enter(args []string) {
 	end(0, n.Become(args))
 }
 
-// measure is the parent of a program that is measured; it returns the program's status.
+// measure runs the program as a child process, measures it and returns its status.
 func measure(n *foreign.User, args []string, file string) (int, error) {
 	child, err := n.Child(args)
 	if err != nil {
@@ -90,7 +90,7 @@ func measure(n *foreign.User, args []string, file string) (int, error) {
 	return run.Status(), err
 }
 
-// end ends hpcc, with a status where nothing went wrong.
+// end prints err and exits, or exits with status if err is nil.
 func end(status int, err error) {
 	if err == nil {
 		os.Exit(status)

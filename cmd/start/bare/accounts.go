@@ -2,8 +2,8 @@ package bare
 
 import "golang.org/x/sys/unix"
 
-// planAccounts writes the passwd and group files that the program should see,
-// as accounts of package runtime does.
+// planAccounts composes the passwd and group files for the program, as package runtime/accounts
+// does.
 func (r *run) planAccounts() bool {
 	if r.yes(noPasswd) {
 		return true
@@ -57,8 +57,7 @@ func (r *run) planAccounts() bool {
 	return true
 }
 
-// imageHome is the home directory of the image's USER, as imageHome of package
-// runtime finds it.
+// imageHome returns the home directory of the image's USER, by the rules of package runtime.
 func (r *run) imageHome() (string, bool) {
 	root, e := openAt(unix.AT_FDCWD, r.root, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if e != 0 {
@@ -85,10 +84,10 @@ func (r *run) imageHome() (string, bool) {
 	return "/", ok
 }
 
-// fit says whether s can be a field of a passwd line as it is.
+// fit reports whether s can be a field of a passwd line.
 func fit(s string) bool { return plain(s) && !contains(s, ':') }
 
-// withLine is file with one more line, of these parts.
+// withLine returns file with one more line, which consists of parts.
 func (r *run) withLine(file string, parts ...string) string {
 	n := len(file) + 2
 	for _, p := range parts {
@@ -110,7 +109,7 @@ func (r *run) withLine(file string, parts ...string) string {
 	return text(b[:n+1])
 }
 
-// readInside reads a regular file of the image, "" where there is none.
+// readInside reads a regular file of the image. It returns "" for a missing file.
 func (r *run) readInside(root int, name zstring) (string, bool) {
 	fd, e := openBelow(root, name, unix.O_RDONLY|unix.O_NONBLOCK, unix.RESOLVE_NO_MAGICLINKS)
 	if e == unix.ENOENT {
@@ -119,7 +118,7 @@ func (r *run) readInside(root int, name zstring) (string, bool) {
 	if e != 0 {
 		return "", false
 	}
-	if kind(fd, none, unix.AT_EMPTY_PATH) != unix.S_IFREG {
+	if kind(fd, emptyString, unix.AT_EMPTY_PATH) != unix.S_IFREG {
 		closeFD(fd)
 		return "", false
 	}
@@ -143,7 +142,7 @@ func find(file, value string, n int) string {
 	return ""
 }
 
-// fields is how many fields a line has.
+// fields returns the number of fields of a line.
 func fields(line string) int {
 	n := 1
 	for i := range len(line) {
@@ -154,7 +153,7 @@ func fields(line string) int {
 	return n
 }
 
-// nth is a line's field n.
+// nth returns field n of a line, counted from 0.
 func nth(line string, n int) string {
 	for range n {
 		_, line = cut(line, ':')

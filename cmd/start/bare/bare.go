@@ -1,14 +1,15 @@
-// Package bare makes a run of hpcc, "hpcc run [FLAG...] IMAGE [--] CMD", before
-// the Go runtime begins: that takes as long as all the rest of a start, for
-// threads, a heap and signal handlers that the program soon loses.
+// Package bare executes "hpcc run [FLAG...] IMAGE [--] CMD" before the Go runtime starts. The Go
+// runtime takes as long as the rest of a start, for threads, a heap and signal handlers that the
+// program soon loses.
 //
-// hpcc_start, the entry point of hpcc, calls begin on the process's one thread.
-// It has a stack and static memory, but no heap, goroutines or panics: nothing
-// here may allocate (a test reads the machine code), and everything is bounded.
-// Package runtime decides what a run means, in Spec and Exec; this package
-// repeats it for the flags and situations that jobs use. It declines everything
-// else, mistakes included: it takes back what it did, and the Go program begins
-// as if nothing had happened. A test of cmd/hpcc compares the two.
+// hpcc_start, the ELF entry point of hpcc, calls begin on the only thread of the process. There is
+// a stack and static memory, but no heap, no goroutines and no panics. So no function of this
+// package may allocate, which a test checks in the machine code, and all data has fixed bounds.
+//
+// Package runtime defines what a run does, in Spec and Exec. This package implements the same for
+// the flags and situations that jobs use. It declines everything else, including invalid command
+// lines: it undoes its changes, and the Go program starts as usual. A test of cmd/hpcc compares
+// both implementations.
 package bare
 
 import (
@@ -20,73 +21,73 @@ import (
 	"hpcc/runtime/runconf"
 )
 
-// Results of begin. The entry point leaves them to package runtime as its
-// "entered"; another value is 1 + errno where the kernel refused namespaces.
+// Results of begin, which the entry point passes to package runtime as "entered". Any other value
+// is 1 + errno if the kernel refused namespaces.
 const (
-	declined = 0  // nothing was done
-	mapped   = -2 // this process is in its namespaces and has its ids
-	settled  = -3 // and in its root; the program could not be executed
+	declined = 0  // nothing has changed
+	mapped   = -2 // this process is in its namespaces and has its IDs
+	settled  = -3 // this process is also in its root, but could not execute the program
 )
 
-// Bounds of what is kept in static memory. A run that needs more is declined.
+// Bounds of the static memory. A run that needs more is declined.
 const (
-	maxWords  = 4096
+	maxArgs   = 4096
 	maxMounts = 32
 	maxMemory = 2 << 20
 )
 
-// A run is all that is known of the one that this process is to be.
+// A run holds all data of the run that this process executes.
 type run struct {
-	words [maxWords]zstring // argv
+	argv  [maxArgs]zstring // argv
 	argc  int
-	first int // index in words of the program's first argument
+	first int // index in argv of the program's first argument
 	vars  variables
 
-	file, line settings // of the files of defaults, and of the command line
+	file, line settings // flags of the files of defaults, and of the command line
 	defaults   [maxFlags]defaultLine
 	ndefaults  int
-	lineWords  [maxFlags]zstring
-	nlineWords int
+	lineArgs   [maxFlags]zstring
+	nlineArgs  int
 
-	image    zstring // IMAGE as it was written
+	image    zstring // IMAGE as given
 	user     string  // $USER
 	userHome string  // the user's home directory; "" if unknown
-	home     string  // the same, "" if it is not shown
-	cwd      zstring // the current directory by its physical path
-	start    zstring // where the program starts
-	root     zstring // the image's directory
+	home     string  // the same, or "" if it is not bound
+	cwd      zstring // physical path of the current directory
+	start    zstring // directory in which the program starts
+	root     zstring // directory of the image
 	conf     config
-	args     [maxWords + 1]*byte
+	args     [maxArgs + 1]*byte
 	nargs    int
 	env      [maxVariables + 1]*byte
 
 	uid, gid      uintptr
-	passwd, group string // generated; "": the image's will do
-	fake          string // how much memory changes of the root may take; "": it is read-only
+	passwd, group string // generated files; "" to keep the image's
+	fake          string // limit of memory for changes of the root; "" for a read-only root
 
 	mounts  [maxMounts]mount
 	nmounts int
-	scratch int // a tmpfs without a name, or -1
-	top     int // the new root
-	stacked int // mounts on base, to be taken back
+	scratch int // descriptor of a tmpfs without a path, or -1
+	top     int // descriptor of the new root
+	stacked int // number of mounts on base, which begin undoes on failure
 	covers  [maxMounts]int
 	ncovers int
 
-	memory [maxMemory]byte
-	used   int
-	full   bool // memory did not suffice: what was made of it is wrong
-	within bool // the root was changed
-	table  [2 * maxVariables]uint16
-	buffer [64 << 10]byte
+	memory  [maxMemory]byte
+	used    int
+	full    bool // memory was too small, so strings in it are incomplete
+	entered bool // this process is in the new root
+	table   [2 * maxVariables]uint16
+	buffer  [64 << 10]byte
 }
 
-// static is the run of this process: there is no heap that could hold it.
+// static is the run of this process. It is static because there is no heap.
 var static run
 
-var _ = begin // start_*.s call it
+var _ = begin // called by start_*.s
 
-// begin makes the run for which the kernel put argv and the environment at sp.
-// It returns only when there is something left to do for Go.
+// begin executes the run whose argv and environment the kernel put at sp. It returns only if the
+// Go program has to continue.
 func begin(sp unsafe.Pointer) int {
 	r := &static
 	if !r.read(sp) || !r.isRun() {
@@ -104,9 +105,9 @@ func begin(sp unsafe.Pointer) int {
 			unmount(base)
 		}
 		r.closeMounts()
-		return mapped // what else was opened stays so until the next execution
+		return mapped // other descriptors stay open until execve
 	}
-	r.within = true
+	r.entered = true
 	r.execute()
 	return settled
 }
@@ -115,27 +116,26 @@ func begin(sp unsafe.Pointer) int {
 type Failure struct {
 	Image     string
 	Args, Env []string
-	Dir       string // where the program was to start
+	Dir       string // directory in which the program should start
 	Defaults  []runconf.Line
 }
 
-// Failed returns the run that this process has become, if its program could not
-// be executed; otherwise nil.
+// Failed returns the run of this process if its program could not be executed, or else nil.
 func Failed() *Failure {
 	r := &static
-	if !r.within {
+	if !r.entered {
 		return nil
 	}
 	f := &Failure{Image: r.image.text(), Dir: r.start.text()}
 	for _, p := range r.args[:r.nargs] {
-		f.Args = append(f.Args, pointed(p).text())
+		f.Args = append(f.Args, cString(p).text())
 	}
 	for i := range r.vars.n {
 		f.Env = append(f.Env, r.vars.list[i].text())
 	}
 	for _, d := range r.defaults[:r.ndefaults] {
 		l := runconf.Line{File: d.file.text(), Number: d.number}
-		for _, w := range r.lineWords[d.first:d.end] {
+		for _, w := range r.lineArgs[d.first:d.end] {
 			l.Argv = append(l.Argv, w.text())
 		}
 		f.Defaults = append(f.Defaults, l)
@@ -143,15 +143,15 @@ func Failed() *Failure {
 	return f
 }
 
-// namespaces makes a user namespace with the caller's ids, and a mount namespace.
-// It returns 1, or 1 + errno.
+// namespaces creates a user namespace with the caller's IDs and a mount namespace. It returns 1 on
+// success, or else 1 + errno.
 func (r *run) namespaces() int {
 	call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	if _, e := call(unix.SYS_UNSHARE, unix.CLONE_NEWUSER|unix.CLONE_NEWNS, 0, 0, 0, 0); e != 0 {
 		return 1 + int(e)
 	}
 	uid, gid := r.decimal(r.uid), r.decimal(r.gid)
-	// As for mapEarly of package runtime: some hosts give the namespace no rights.
+	// Some hosts give the namespace no capabilities; see mapEarly of package runtime.
 	if !write("/proc/self/setgroups\x00", "deny", 0) ||
 		!write("/proc/self/uid_map\x00", r.join(uid, " ", uid, " 1").text(), 0) ||
 		!write("/proc/self/gid_map\x00", r.join(gid, " ", gid, " 1").text(), 0) {
@@ -160,12 +160,12 @@ func (r *run) namespaces() int {
 	return 1
 }
 
-// execute begins the program. It returns when that failed.
+// execute executes the program. It returns only on failure.
 func (r *run) execute() {
 	if _, e := call(unix.SYS_CHDIR, r.start.at(), 0, 0, 0, 0); e != 0 {
 		return
 	}
-	program := pointed(r.args[0])
+	program := cString(r.args[0])
 	if contains(program.text(), '/') {
 		r.exec(program)
 		return

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// call makes a system call. The stack must not move under what it points to.
+// call makes a system call. It is nosplit because arguments may point to the stack, which must not
+// move.
 //
 //go:nosplit
 func call(nr, a, b, c, d, e uintptr) (uintptr, syscall.Errno) {
@@ -15,14 +16,14 @@ func call(nr, a, b, c, d, e uintptr) (uintptr, syscall.Errno) {
 	return r, errno
 }
 
-// openAt opens what lies at path below dir, AT_FDCWD being the current directory.
+// openAt opens path relative to the directory dir, or to the current directory for AT_FDCWD.
 func openAt(dir int, path zstring, flags, mode uintptr) (int, syscall.Errno) {
 	fd, e := call(unix.SYS_OPENAT, uintptr(dir), path.at(), flags|unix.O_CLOEXEC, mode, 0)
 	return int(fd), e
 }
 
-// openBelow opens (O_PATH, or flags) path inside the directory dir, which no
-// link leads out of; with unix.RESOLVE_NO_SYMLINKS it has none (openat2(2)).
+// openBelow opens path inside the directory dir, which symbolic links cannot leave. resolve may
+// add unix.RESOLVE_NO_SYMLINKS to refuse links (openat2(2)).
 func openBelow(dir int, path zstring, flags, resolve uint64) (int, syscall.Errno) {
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | resolve}
 	fd, e := call(unix.SYS_OPENAT2, uintptr(dir), path.at(), uintptr(unsafe.Pointer(&how)), unix.SizeofOpenHow, 0)
@@ -31,7 +32,7 @@ func openBelow(dir int, path zstring, flags, resolve uint64) (int, syscall.Errno
 
 func closeFD(fd int) { call(unix.SYS_CLOSE, uintptr(fd), 0, 0, 0, 0) }
 
-// read fills b from fd. It fails where there is more.
+// read reads fd to the end. It fails if the content does not fit into b with a byte to spare.
 func read(fd int, b []byte) (data []byte, ok bool) {
 	n := 0
 	for n < len(b) {
@@ -50,7 +51,7 @@ func read(fd int, b []byte) (data []byte, ok bool) {
 	return nil, false
 }
 
-// write writes a small file in one call.
+// write writes a small file with one system call.
 func write(file zstring, data string, flags uintptr) bool {
 	fd, e := openAt(unix.AT_FDCWD, file, unix.O_WRONLY|flags, 0o644)
 	if e != 0 {
@@ -66,11 +67,10 @@ func access(path zstring, mode uintptr) bool {
 	return e == 0
 }
 
-// atCWD is unix.AT_FDCWD as a variable: a negative constant does not convert.
+// atCWD is unix.AT_FDCWD as a variable, because a negative constant does not convert to uintptr.
 var atCWD = unix.AT_FDCWD
 
-// kind is what lies at path below dir (S_IFMT of its mode); 0: nothing that
-// could be looked at.
+// kind returns the file type of path relative to dir (S_IFMT of its mode), or 0 on an error.
 func kind(dir int, path zstring, flags uintptr) uint32 {
 	mode, _ := modeOf(dir, path, flags)
 	return mode & unix.S_IFMT
@@ -84,7 +84,7 @@ func modeOf(dir int, path zstring, flags uintptr) (uint32, syscall.Errno) {
 	return uint32(st.Mode), 0
 }
 
-// mountAt mounts source at the directory or file target.
+// mountAt mounts source at target, a directory or file.
 func mountAt(source, target, fstype zstring, flags uintptr, data zstring) bool {
 	_, e := call(unix.SYS_MOUNT, source.at(), target.at(), fstype.at(), flags, data.at())
 	return e == 0

@@ -1,13 +1,13 @@
 package bare
 
-// A config is what a run needs of an image's configuration (ImageConfig of
-// package runtime).
+// A config holds the parts of an image's configuration that a run needs (ImageConfig of package
+// runtime).
 type config struct {
 	architecture, dir, user  string
 	env, entrypoint, command list
 }
 
-// maxList bounds a list of the configuration.
+// maxList is the maximum length of a list of the configuration.
 const maxList = 128
 
 type list struct {
@@ -15,20 +15,19 @@ type list struct {
 	n  int
 }
 
-// A reader reads JSON. What it is not sure to read as encoding/json does is
-// wrong to it: names that differ from the known ones in case, names that come
-// twice, and, in strings that are needed, control characters and escaped
-// characters beyond ASCII.
+// A reader parses JSON. It fails on all input that encoding/json might read differently: names
+// that differ from known names only in case, repeated names, and control characters or escaped
+// characters beyond ASCII in strings that a config holds.
 type reader struct {
-	run   *run // has the memory
+	run   *run // provides memory
 	rest  string
 	wrong bool
 }
 
-// maxDepth bounds lists in lists.
+// maxDepth is the maximum depth of nested values.
 const maxDepth = 32
 
-// read reads a configuration.
+// read parses a configuration file, with the memory of a run.
 func (c *config) read(memory *run, file string) bool {
 	r := reader{run: memory, rest: file}
 	var seen [2]bool
@@ -36,7 +35,7 @@ func (c *config) read(memory *run, file string) bool {
 	for more := !r.have('}'); more; more = r.more('}') {
 		switch r.name("architecture", "config") {
 		case 0:
-			c.architecture = r.once(&seen[0]).word()
+			c.architecture = r.once(&seen[0]).stringValue()
 		case 1:
 			r.once(&seen[1])
 			if !r.null() {
@@ -60,9 +59,9 @@ func (c *config) readConfig(r *reader) {
 		}
 		switch n {
 		case 0:
-			c.user = r.word()
+			c.user = r.stringValue()
 		case 1:
-			c.dir = r.word()
+			c.dir = r.stringValue()
 		case 2:
 			r.list(&c.env)
 		case 3:
@@ -81,7 +80,7 @@ func (r *reader) space() {
 	}
 }
 
-// have takes c when it is next.
+// have consumes c if it is the next character.
 func (r *reader) have(c byte) bool {
 	r.space()
 	if r.wrong || r.rest == "" || r.rest[0] != c {
@@ -97,7 +96,7 @@ func (r *reader) want(c byte) {
 	}
 }
 
-// more says whether another member follows in what end closes.
+// more reports whether another member follows in the object or list that end closes.
 func (r *reader) more(end byte) bool {
 	if r.have(end) {
 		return false
@@ -106,14 +105,14 @@ func (r *reader) more(end byte) bool {
 	return !r.wrong
 }
 
-// once notes that a member came; a second time is wrong.
+// once marks a member as seen. It fails the second time.
 func (r *reader) once(seen *bool) *reader {
 	r.wrong = r.wrong || *seen
 	*seen = true
 	return r
 }
 
-// name takes a member's name, and says which of the known ones it is; -1: none.
+// name consumes the name of a member. It returns the index of a known name, or -1.
 func (r *reader) name(known ...string) int {
 	s := r.plainString()
 	for i := range len(s) {
@@ -131,7 +130,7 @@ func (r *reader) name(known ...string) int {
 	return -1
 }
 
-// foldEqual says whether a and b, of one length and of ASCII, differ in case at most.
+// foldEqual reports whether two ASCII strings of equal length are equal except for case.
 func foldEqual(a, b string) bool {
 	for i := range len(a) {
 		x, y := a[i], b[i]
@@ -142,7 +141,7 @@ func foldEqual(a, b string) bool {
 	return true
 }
 
-// null takes a null, which leaves a member as it was.
+// null consumes a null, which leaves a member unchanged.
 func (r *reader) null() bool {
 	r.space()
 	if !hasPrefix(r.rest, "null") {
@@ -152,8 +151,8 @@ func (r *reader) null() bool {
 	return true
 }
 
-// word takes a string that is needed.
-func (r *reader) word() string {
+// stringValue consumes a string or null and returns the string.
+func (r *reader) stringValue() string {
 	if r.null() {
 		return ""
 	}
@@ -184,8 +183,8 @@ func (r *reader) plainString() string {
 	return r.run.since(begin).text()
 }
 
-// escaped returns the character of ASCII that an escape without its backslash
-// stands for, 0 if it stands for another one.
+// escaped returns the ASCII character of an escape sequence without its backslash, or 0 for other
+// characters.
 func escaped(s string) byte {
 	switch s[0] {
 	case 'b':
@@ -215,7 +214,7 @@ func escaped(s string) byte {
 	return s[0]
 }
 
-// list takes a list of strings that are needed.
+// list consumes a list of strings or null.
 func (r *reader) list(l *list) {
 	if r.null() {
 		return
@@ -231,7 +230,7 @@ func (r *reader) list(l *list) {
 	}
 }
 
-// str takes a string and returns what stands between its quotes.
+// str consumes a string and returns the text between its quotes.
 func (r *reader) str() string {
 	r.want('"')
 	if r.wrong {
@@ -259,7 +258,7 @@ func (r *reader) str() string {
 	return ""
 }
 
-// escape is how many bytes the escape at the head of s has; 0: it is none.
+// escape returns the length of the escape sequence at the head of s, or 0 if it is not valid.
 func escape(s string) int {
 	if len(s) < 2 {
 		return 0
@@ -281,7 +280,7 @@ func escape(s string) int {
 	return 6
 }
 
-// skip takes a value of any kind, in depth others.
+// skip consumes any value at the given depth.
 func (r *reader) skip(depth int) {
 	r.space()
 	if r.wrong || r.rest == "" || depth > maxDepth {
@@ -307,7 +306,7 @@ func (r *reader) skip(depth int) {
 	}
 }
 
-// literal takes a number without fraction and exponent, true, false or null.
+// literal consumes true, false, null, or a number without fraction and exponent.
 func (r *reader) literal() {
 	for _, word := range [...]string{"true", "false", "null"} {
 		if hasPrefix(r.rest, word) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// image is as package runtime reads it.
+// image has the fields that package runtime reads.
 type image struct {
 	Architecture string `json:"architecture"`
 	Config       struct {
@@ -16,7 +16,7 @@ type image struct {
 	} `json:"config"`
 }
 
-// same holds what read makes of a file to what encoding/json makes of it.
+// same compares the result of read for a file with that of encoding/json.
 func same(t *testing.T, file string) (ok bool) {
 	t.Helper()
 	var c config
@@ -35,7 +35,7 @@ func same(t *testing.T, file string) (ok bool) {
 	return true
 }
 
-// Files of images as they are met are read; what may mean something else is left to Go.
+// configs are configurations. ok is false for those that read must leave to the Go program.
 var configs = []struct {
 	file string
 	ok   bool

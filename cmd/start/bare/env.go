@@ -2,16 +2,15 @@ package bare
 
 import "golang.org/x/sys/unix"
 
-// A change is a step from one environment to the next: one --set-env, --set-env0
-// or --unset-env (package envfile).
+// A change of the environment is one --set-env, --set-env0 or --unset-env (package envfile).
 type change struct {
 	flag    int
 	literal bool // text is NAME=VALUE, or a pattern; otherwise the content of a file
 	text    string
 }
 
-// readEnvFile reads a regular file. Others, such as pipes, could not be read again
-// when the run is declined, so they are not even opened.
+// readEnvFile reads a regular file. It does not open other files, such as pipes, which could not
+// be read again if the run is declined.
 func (r *run) readEnvFile(name string) (string, bool) {
 	file := r.join(name)
 	if kind(unix.AT_FDCWD, file, 0) != unix.S_IFREG {
@@ -21,8 +20,8 @@ func (r *run) readEnvFile(name string) (string, bool) {
 	return s, e == 0
 }
 
-// changeEnv makes the changes of one source. It returns false where a file or an
-// assignment has a mistake.
+// changeEnv makes the changes of one source. It returns false if a file or an assignment is not
+// valid.
 func (r *run) changeEnv(s *settings, expand bool) bool {
 	for i := range s.nchanges {
 		c := &s.changes[i]
@@ -40,8 +39,8 @@ func (r *run) changeEnv(s *settings, expand bool) bool {
 	return true
 }
 
-// assignAll makes the assignments of a file, of lines or of records that end with
-// a zero byte.
+// assignAll makes the assignments of a file that consists of lines, or of records that end with a
+// zero byte.
 func (r *run) assignAll(file string, nul, expand bool) bool {
 	end, extra := byte('\n'), byte('\r')
 	if nul {
@@ -83,8 +82,8 @@ func (r *run) assign(assignment string, expand bool) bool {
 	return r.vars.set(r.since(begin)) && !r.full
 }
 
-// putItems puts a list separated by colons, in which items that begin with "$" are
-// expanded. An item that expands to nothing goes with one colon.
+// putItems puts a list that is separated by colons. It expands items that begin with "$", and
+// removes an item that expands to nothing together with one colon.
 func (r *run) putItems(list string) {
 	for some := false; ; {
 		item, rest := cut(list, ':')
@@ -108,8 +107,8 @@ func (r *run) putItems(list string) {
 	}
 }
 
-// expand returns the value of the variable NAME, "{NAME}tail" or "NAME/tail", and
-// the tail; "" where the variable is unset or empty.
+// expand returns the value of the variable and the tail of an item of the form NAME, "{NAME}tail"
+// or "NAME/tail". The value is "" if the variable is unset or empty.
 func (r *run) expand(item string) (value, tail string) {
 	if v := r.vars.value(item); v != "" {
 		return v, ""
@@ -133,8 +132,8 @@ func (r *run) expand(item string) (value, tail string) {
 	return r.vars.value(name), tail
 }
 
-// simplePattern reports whether matches knows a pattern: others of fnmatch(3) have
-// brackets, parentheses or backslashes.
+// simplePattern reports whether matches supports a pattern. Patterns of fnmatch(3) with brackets,
+// parentheses or backslashes are not supported.
 func simplePattern(s string) bool {
 	return !contains(s, '[') && !contains(s, '(') && !contains(s, '\\') && len(s) <= 4096
 }

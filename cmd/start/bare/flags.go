@@ -8,7 +8,7 @@ const (
 	maxBinds = 16
 )
 
-// The flags that are understood, as indices of flags.
+// The supported flags, as indices of flags.
 const (
 	setEnv = iota
 	setEnv0
@@ -29,7 +29,7 @@ const (
 	nflags
 )
 
-// A flag has two spellings, and takes an argument always, never, or optionally.
+// A flag has one or two spellings, and an argument always, never or optionally.
 type flag struct {
 	long, short string
 	argument    byte
@@ -56,7 +56,7 @@ const defaultFake = "12%"
 // settings are the flags of one source: the command line or the files of defaults.
 type settings struct {
 	isFile   bool
-	used     [nflags]byte // 1: by its long name, 2: by its letter
+	used     [nflags]byte // 0, or the spelling: 1 for the long name, 2 for the letter
 	value    [nflags]string
 	binds    [maxBinds]string
 	nbinds   int
@@ -67,14 +67,14 @@ type settings struct {
 // has reports whether a flag was given.
 func (s *settings) has(flag int) bool { return s.used[flag] != 0 }
 
-// isRun reports whether argv is that of "hpcc run" and all its flags are
-// understood, and notes them.
+// isRun reports whether argv is a command line of "hpcc run" with only supported flags, and
+// records them.
 func (r *run) isRun() bool {
-	if r.argc < 3 || r.words[1] != "run\x00" {
+	if r.argc < 3 || r.argv[1] != "run\x00" {
 		return false
 	}
-	// Under its other names, hpcc is called by itself (package runtime) and as "hpcc oci".
-	name := r.words[0].text()
+	// hpcc runs under other names when package runtime starts it and as "hpcc oci".
+	name := r.argv[0].text()
 	if hasPrefix(name, "hpcc-") || hasPrefix(name, "hpcc+") || hasSuffix(name, "hpcc-oci") {
 		return false
 	}
@@ -83,12 +83,12 @@ func (r *run) isRun() bool {
 			return false
 		}
 	}
-	rest, ok := r.parse(&r.line, r.words[2:r.argc])
+	rest, ok := r.parse(&r.line, r.argv[2:r.argc])
 	if !ok || len(rest) == 0 || rest[0] == "\x00" || (r.line.has(home) && r.line.has(noHome)) {
 		return false
 	}
 	r.image, rest = rest[0], rest[1:]
-	// The directory for copies is checked before there are namespaces: entry.go of package runtime.
+	// The directory for copies must be checked before namespaces exist (runtime/entry.go).
 	if image := r.image.text(); hasSuffix(image, ".sqfs") || hasSuffix(image, ".squashfs") || hasSuffix(image, ".sfs") {
 		return false
 	}
@@ -99,21 +99,21 @@ func (r *run) isRun() bool {
 	return true
 }
 
-// parse notes the flags at the head of words and returns the rest.
-func (r *run) parse(s *settings, words []zstring) (rest []zstring, ok bool) {
-	for len(words) > 0 && len(words[0]) > len("-\x00") && words[0][0] == '-' {
-		word := words[0].text()
-		words = words[1:]
-		if word == "--" {
-			return words, !s.isFile
+// parse records the flags at the head of args and returns the rest.
+func (r *run) parse(s *settings, args []zstring) (rest []zstring, ok bool) {
+	for len(args) > 0 && len(args[0]) > len("-\x00") && args[0][0] == '-' {
+		arg := args[0].text()
+		args = args[1:]
+		if arg == "--" {
+			return args, !s.isFile
 		}
-		spelling, value := cut(word[1:], '=')
-		joined := len(spelling) < len(word)-1
+		spelling, value := cut(arg[1:], '=')
+		joined := len(spelling) < len(arg)-1
 		if hasPrefix(spelling, "-") {
 			spelling = spelling[1:]
 		}
 		i, letter := lookUp(spelling)
-		if i < 0 || s.used[i] == 3-letter { // two spellings of one flag are a mistake
+		if i < 0 || s.used[i] == 3-letter { // both spellings of one flag are an error
 			return nil, false
 		}
 		s.used[i] = letter
@@ -130,24 +130,24 @@ func (r *run) parse(s *settings, words []zstring) (rest []zstring, ok bool) {
 			if joined {
 				break
 			}
-			// joinBareSetEnv of cmd/hpcc: before "IMAGE --", --set-env has no argument.
-			if (i == setEnv || i == setEnv0) && len(words) > 1 && words[1] == "--\x00" && !s.isFile {
+			// Before "IMAGE --", --set-env has no argument; see joinBareSetEnv of cmd/hpcc.
+			if (i == setEnv || i == setEnv0) && len(args) > 1 && args[1] == "--\x00" && !s.isFile {
 				continue
 			}
-			if len(words) == 0 || hasPrefix(words[0].text(), "-") {
+			if len(args) == 0 || hasPrefix(args[0].text(), "-") {
 				return nil, false
 			}
-			value, words = words[0].text(), words[1:]
+			value, args = args[0].text(), args[1:]
 		}
 		if !r.set(s, i, value) {
 			return nil, false
 		}
 	}
-	return words, true
+	return args, true
 }
 
-// lookUp returns the index of a flag, and 1 for its long name or 2 for its letter;
-// the index is -1 if the flag is not understood.
+// lookUp returns the index of a flag, and 1 for its long name or 2 for its letter. The index is -1
+// for an unsupported flag.
 func lookUp(spelling string) (i int, letter byte) {
 	for i := range flags {
 		switch {
@@ -160,7 +160,7 @@ func lookUp(spelling string) (i int, letter byte) {
 	return -1, 0
 }
 
-// set notes one flag. It returns false where the flag or its value is not understood.
+// set records one flag. It returns false if the flag or its value is not supported.
 func (r *run) set(s *settings, flag int, value string) bool {
 	s.value[flag] = value
 	switch flag {
@@ -198,7 +198,7 @@ func (r *run) set(s *settings, flag int, value string) bool {
 	return true
 }
 
-// isSize reports whether s is a size as package runtime takes it, and short.
+// isSize reports whether s is a size that package runtime accepts, with less than 10 digits.
 func isSize(s string) bool {
 	n, digits := 0, 0
 	for digits < len(s) && s[digits] >= '0' && s[digits] <= '9' {
@@ -209,8 +209,8 @@ func isSize(s string) bool {
 	return digits < 10 && n > 0 && (unit == "" || (unit == "%" && n <= 100) || (len(unit) == 1 && contains("kmgKMG", unit[0])))
 }
 
-// given returns the source that a flag is taken from: the command line, unless
-// only a file of defaults has it.
+// given returns the source of a flag: the command line if it has the flag, or else the files of
+// defaults.
 func (r *run) given(flag int) *settings {
 	if r.line.has(flag) {
 		return &r.line
@@ -221,10 +221,10 @@ func (r *run) given(flag int) *settings {
 // yes reports whether a flag without an argument was given.
 func (r *run) yes(flag int) bool { return r.given(flag).has(flag) }
 
-// value returns a flag's argument, "" without one.
+// value returns the argument of a flag, or "".
 func (r *run) value(flag int) string { return r.given(flag).value[flag] }
 
-// readDefaults reads the flags of the files of defaults (Defaults of package runtime).
+// readDefaults reads the flags of the files of defaults (package runtime/runconf).
 func (r *run) readDefaults() bool {
 	r.file.isFile = true
 	if r.line.has(noConfig) {
@@ -243,8 +243,8 @@ func (r *run) readDefaults() bool {
 	return r.readDefaultsOf(r.join(dir, "/hpcc/run.conf"), true)
 }
 
-// readDefaultsOf reads one file. The user's own may be closed to the user: homes
-// of others are met under sudo.
+// readDefaultsOf reads one file. The user's own file may be unreadable, because sudo can keep the
+// HOME of another user.
 func (r *run) readDefaultsOf(name zstring, own bool) bool {
 	mode, e := modeOf(unix.AT_FDCWD, name, 0)
 	if e == unix.ENOENT || e == unix.ENOTDIR || (e == unix.EACCES && own) {
@@ -263,32 +263,32 @@ func (r *run) readDefaultsOf(name zstring, own bool) bool {
 		for line != "" && line[len(line)-1] == '\r' {
 			line = line[:len(line)-1]
 		}
-		first := r.nlineWords
+		first := r.nlineArgs
 		if !r.split(line) {
 			return false
 		}
-		words := r.lineWords[first:r.nlineWords]
-		if len(words) == 0 {
+		args := r.lineArgs[first:r.nlineArgs]
+		if len(args) == 0 {
 			continue
 		}
-		if rest, ok := r.parse(&r.file, words); !ok || len(rest) > 0 {
+		if rest, ok := r.parse(&r.file, args); !ok || len(rest) > 0 {
 			return false
 		}
-		r.defaults[r.ndefaults] = defaultLine{name, number, first, r.nlineWords} // a line has a word, so there is room
+		r.defaults[r.ndefaults] = defaultLine{name, number, first, r.nlineArgs} // cannot overflow, because a line has at least one argument
 		r.ndefaults++
 	}
 	return true
 }
 
-// A defaultLine is a line of a file of defaults, with its words' indices in lineWords.
+// A defaultLine is a line of a file of defaults, with the range of its arguments in lineArgs.
 type defaultLine struct {
 	file       zstring
 	number     int
 	first, end int
 }
 
-// split splits a line as splitWords of package runtime does, and adds the words to
-// lineWords. It returns false where that finds a mistake.
+// split splits a line as splitWords of package runtime/runconf does, and adds the arguments to
+// lineArgs. It returns false if the line is not valid.
 func (r *run) split(line string) (ok bool) {
 	begin, within := r.used, false
 	for line != "" {
@@ -296,7 +296,7 @@ func (r *run) split(line string) (ok bool) {
 		line = line[1:]
 		switch {
 		case c == ' ' || c == '\t' || (c == '#' && !within):
-			if within && !r.addWord(begin) {
+			if within && !r.addArg(begin) {
 				return false
 			}
 			begin, within = r.used, false
@@ -326,20 +326,20 @@ func (r *run) split(line string) (ok bool) {
 		}
 		within = true
 	}
-	return (!within || r.addWord(begin)) && !r.full
+	return (!within || r.addArg(begin)) && !r.full
 }
 
-// addWord adds what was put from begin on to lineWords.
-func (r *run) addWord(begin int) bool {
-	if r.nlineWords == len(r.lineWords) {
+// addArg adds the text that was put since begin to lineArgs.
+func (r *run) addArg(begin int) bool {
+	if r.nlineArgs == len(r.lineArgs) {
 		return false
 	}
-	r.lineWords[r.nlineWords] = r.since(begin)
-	r.nlineWords++
+	r.lineArgs[r.nlineArgs] = r.since(begin)
+	r.nlineArgs++
 	return true
 }
 
-// quoted puts the text up to the closing quote and returns what follows that.
+// quoted puts the text up to the closing quote and returns the text after it.
 func (r *run) quoted(line string) (rest string, ok bool) {
 	for line != "" {
 		c := line[0]
@@ -358,7 +358,8 @@ func (r *run) quoted(line string) (rest string, ok bool) {
 	return "", false
 }
 
-// char puts the character c, or what it stands for with some of the rest.
+// char puts the character c, or the escape or variable that begins with it, and returns the text
+// after it.
 func (r *run) char(c byte, rest string) (after string, ok bool) {
 	switch {
 	case c == '\\' && rest != "":
@@ -378,13 +379,13 @@ func (r *run) char(c byte, rest string) (after string, ok bool) {
 	return rest, true
 }
 
-// putVariable puts a variable's value; false if it is not set.
+// putVariable puts the value of a variable. It returns false if the variable is not set.
 func (r *run) putVariable(name string) bool {
 	r.put(r.vars.value(name))
 	return r.vars.find(name) >= 0
 }
 
-// nameLength is how many bytes at the head of s are the name of a shell variable.
+// nameLength returns the length of the shell variable name at the head of s.
 func nameLength(s string) int {
 	n := 0
 	for n < len(s) && (s[n] == '_' || (s[n]|0x20 >= 'a' && s[n]|0x20 <= 'z') || (n > 0 && s[n] >= '0' && s[n] <= '9')) {

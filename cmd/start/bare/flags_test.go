@@ -40,8 +40,7 @@ func stack(args, env []string, ids [4]uintptr) unsafe.Pointer {
 	return unsafe.Pointer(&block[0])
 }
 
-// What isRun makes of a command line: the image, and the program with its
-// arguments; or nothing, where it declines.
+// TestIsRun checks which command lines isRun accepts, and the image and argv that it finds.
 func TestIsRun(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -94,7 +93,7 @@ func TestIsRun(t *testing.T) {
 		if r.read(stack(strings.Fields(c.line), []string{"HOME=/home/me", c.env}, c.ids)) && r.isRun() {
 			got = r.image.text()
 			for i := r.first; i < r.argc; i++ {
-				got += " " + r.words[i].text()
+				got += " " + r.argv[i].text()
 			}
 		}
 		if got != c.want {
@@ -102,17 +101,17 @@ func TestIsRun(t *testing.T) {
 		}
 	}
 	r := new(run)
-	if r.read(stack(make([]string, maxWords+1), nil, user)) {
-		t.Error("more arguments than there is room for were read")
+	if r.read(stack(make([]string, maxArgs+1), nil, user)) {
+		t.Error("read accepted too many arguments")
 	}
 	if r = new(run); r.read(stack([]string{"hpcc"}, many(maxVariables), user)) {
-		t.Error("more variables than there is room for were read")
+		t.Error("read accepted too many variables")
 	}
 }
 
-// The lines of a file of defaults are split as package runtime splits them.
+// TestSplit checks that lines of a file of defaults are split by the rules of runtime/runconf.
 func TestSplit(t *testing.T) {
-	for _, c := range []struct{ line, want string }{ // "|" between words; "!" is a mistake
+	for _, c := range []struct{ line, want string }{ // want: arguments with "|" between them, or "!" for an invalid line
 		{"", ""}, {"  # x", ""}, {"--cd /a  -b\t/c#d # e", "--cd|/a|-b|/c#d"}, {`'a b' "c d"`, "a b|c d"}, {"''", ""}, {"a''b", "ab"},
 		{"'a", "!"}, {`"a`, "!"}, {`a\ b \\ \`, `a b|\|\`}, {`"a\"b\$c\d\\"`, `a"b$c\d\`}, {"$HOME ${HOME}x $HOMEx", "!"}, {"$HOME/x ${HOME}x", "/home/me/x|/home/mex"},
 		{"$NO", "!"}, {"${HOME", "!"}, {"${}", "!"}, {"${a-b}", "!"}, {"$ $1 '$HOME'", "$|$1|$HOME"}, {"~ ~/x ~x a=~/b ''~", "~|/home/me/x|~x|a=/home/me/b|/home/me"}, {`"$HOME"#`, "/home/me#"},
@@ -124,7 +123,7 @@ func TestSplit(t *testing.T) {
 		got := "!"
 		if r.split(c.line) {
 			var list []string
-			for _, w := range r.lineWords[:r.nlineWords] {
+			for _, w := range r.lineArgs[:r.nlineArgs] {
 				list = append(list, w.text())
 			}
 			got = strings.Join(list, "|")
@@ -135,8 +134,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// environment is what a file of --set-env makes of an environment; ok is false
-// where it is declined.
+// environment returns an environment after the changes of a file of --set-env. ok is false if the
+// file is declined.
 func environment(env []string, file string, nul, expand bool) (out []string, ok bool) {
 	r := new(run)
 	if !r.read(stack([]string{"hpcc"}, env, [4]uintptr{})) || !r.assignAll(file, nul, expand) {
@@ -156,7 +155,7 @@ func sameEnvironment(t *testing.T, file string, nul, expand bool) {
 	changes, err := envfile.Read(strings.NewReader(file), "f", envfile.Options{NUL: nul})
 	if !ok {
 		if err == nil {
-			t.Errorf("%q is declined, and has no mistake", file)
+			t.Errorf("%q is declined but valid", file)
 		}
 		return
 	}
@@ -182,7 +181,7 @@ func TestEnvFile(t *testing.T) {
 		}
 	}
 	if _, ok := environment(nil, "A=$B:"+strings.Repeat("x", maxMemory), false, true); ok {
-		t.Error("a value for which memory does not suffice was taken")
+		t.Error("a value that is larger than the memory was accepted")
 	}
 }
 
@@ -193,7 +192,7 @@ func FuzzEnvFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file string, nul, expand bool) { sameEnvironment(t, file, nul, expand) })
 }
 
-// Patterns of --unset-env that are understood mean what package envfile takes them for.
+// FuzzPattern compares supported patterns of --unset-env with package envfile.
 func FuzzPattern(f *testing.F) {
 	for _, p := range []string{"A", "*", "A_*", "?", "*a*b?c*", "**", "]", "!*", "ä?"} {
 		f.Add(p, "A_b")
@@ -212,7 +211,7 @@ func FuzzPattern(f *testing.F) {
 	})
 }
 
-// many makes n variables of different names.
+// many returns n variables with different names.
 func many(n int) []string {
 	var out []string
 	for i := range n {
@@ -221,7 +220,7 @@ func many(n int) []string {
 	return out
 }
 
-// The environment is as package os has it: of two of one name the first counts.
+// TestVariables checks that the first of two variables with the same name counts, as in package os.
 func TestVariables(t *testing.T) {
 	r := new(run)
 	if !r.read(stack([]string{"hpcc"}, []string{"A=1", "", "B=2", "A=3", "odd", "odd", "=C:", "=D:", "AB=4"}, [4]uintptr{})) {

@@ -11,13 +11,12 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// allowed are the functions of Go's own that need neither heap nor goroutine.
-// Those that panic, and those that make a stack larger, are never reached: they
-// would end the process.
+// allowed matches functions of Go that need neither heap nor goroutine. Functions that panic or
+// grow the stack are allowed because they are never reached; they would end the process.
 var allowed = regexp.MustCompile(`^(runtime\.(memmove|memequal|cmpstring|memclrNoHeapPointers|duffzero|duffcopy|panic(Index|Slice|Bounds|shift|divide|unsafe).*|morestack.*|gcWriteBarrier.*|wbZero|wbMove)|internal/bytealg\..*|internal/runtime/syscall(/linux)?\.Syscall6|syscall\.RawSyscall6)(\.abi0|<1>)?$`)
 
-// What runs before the Go runtime calls nothing that needs it: the machine code
-// of everything that begin reaches says so.
+// TestNothingNeedsTheRuntime checks in the machine code that begin reaches no function that needs
+// the Go runtime.
 func TestNothingNeedsTheRuntime(t *testing.T) {
 	testenv.Slow(t)
 	for _, arch := range []string{"amd64", "arm64", "ppc64le"} {
@@ -49,18 +48,18 @@ func needsNothing(t *testing.T, arch string) {
 		for i, word := range f {
 			if to, ok := strings.CutSuffix(f[len(f)-1], "(SB)"); word == "CALL" || (word == "JMP" && ok && to != in) {
 				if !ok {
-					to = "what " + f[i+1] + " holds"
+					to = "the address in " + f[i+1]
 				}
 				calls[in] = append(calls[in], to)
 			}
 		}
 	}
-	// What hpcc_start calls, and what hpcc_entry.
+	// hpcc_start calls the first, hpcc_entry the second.
 	todo := []string{module + "/cmd/start/bare.begin", module + "/runtime.begin"}
 	from := map[string]string{}
 	for _, begin := range todo {
 		if len(calls[begin]) == 0 {
-			t.Fatalf("%s calls nothing: the disassembly is not understood", begin)
+			t.Fatalf("%s calls nothing: cannot parse the disassembly", begin)
 		}
 		from[begin] = ""
 	}
@@ -75,7 +74,7 @@ func needsNothing(t *testing.T, arch string) {
 				for at := todo[0]; at != ""; at = from[at] {
 					path = at + " > " + path
 				}
-				t.Errorf("%s: this needs the Go runtime, which has not begun", path)
+				t.Errorf("%s: needs the Go runtime, which has not started", path)
 				continue
 			}
 			todo = append(todo, to)

@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A zstring ends with a zero byte, as the kernel wants it.
+// A zstring is a string that ends with a zero byte, as system calls need it.
 type zstring string
 
-const none zstring = "\x00"
+const emptyString zstring = "\x00"
 
-// text is z without the zero.
+// text returns z without the zero byte.
 func (z zstring) text() string { return string(z[:len(z)-1]) }
 
-// at is z's address.
+// at returns the address of z.
 func (z zstring) at() uintptr { return uintptr(unsafe.Pointer(unsafe.StringData(string(z)))) }
 
-// pointed is the string that ends with the first zero at or behind p.
-func pointed(p *byte) zstring {
+// cString returns the string at p up to and including its zero byte.
+func cString(p *byte) zstring {
 	n := 0
 	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
 		n++
@@ -28,7 +28,7 @@ func pointed(p *byte) zstring {
 	return zstring(unsafe.String(p, n+1))
 }
 
-// take returns n bytes of the static memory; nil when that has no more.
+// take returns n bytes of the static memory, or nil if it is used up.
 func (r *run) take(n int) []byte {
 	if n > len(r.memory)-r.used {
 		r.full = true
@@ -39,7 +39,7 @@ func (r *run) take(n int) []byte {
 	return b
 }
 
-// join puts parts behind each other.
+// join concatenates parts.
 func (r *run) join(parts ...string) zstring {
 	n := 1
 	for _, p := range parts {
@@ -57,21 +57,20 @@ func (r *run) join(parts ...string) zstring {
 	return zstring(unsafe.String(&b[0], len(b)))
 }
 
-// put adds s to what was taken last: several calls, and since, build a string.
+// put appends s to the last put. Several calls build a string, which since returns.
 func (r *run) put(s string) { copy(r.take(len(s)), s) }
 
-// since returns what was put from begin on.
+// since returns the text that was put since begin, an earlier value of used.
 func (r *run) since(begin int) zstring {
 	b := r.take(1)
 	if b == nil {
-		return none
+		return emptyString
 	}
 	b[0] = 0
 	return zstring(text(r.memory[begin:r.used]))
 }
 
-// absolute returns a path as filepath.Abs does, by the physical path of the
-// current directory.
+// absolute returns a path as filepath.Abs does, relative to the physical current directory.
 func (r *run) absolute(path string) zstring {
 	if hasPrefix(path, "/") {
 		return r.tidy(path)
@@ -79,7 +78,7 @@ func (r *run) absolute(path string) zstring {
 	return r.tidy(r.join(r.cwd.text(), "/", path).text())
 }
 
-// tidy returns an absolute path as filepath.Clean does.
+// tidy cleans an absolute path as filepath.Clean does.
 func (r *run) tidy(path string) zstring {
 	begin := r.used
 	for path != "" {
@@ -104,8 +103,7 @@ func (r *run) tidy(path string) zstring {
 	return r.since(begin)
 }
 
-// Bounds of a file that is read, in bytes. The host's own list of users is larger
-// than others on some sites.
+// Maximum sizes of files, in bytes. /etc/passwd of the host is larger on some sites.
 const (
 	maxFile   = 64 << 10
 	maxPasswd = 512 << 10
@@ -122,7 +120,7 @@ func (r *run) readFile(name zstring, limit int) (string, syscall.Errno) {
 	return s, e
 }
 
-// readAll reads what fd has left into the static memory, at most limit bytes.
+// readAll reads the rest of fd into the static memory. It fails beyond limit bytes.
 func (r *run) readAll(fd, limit int) (string, syscall.Errno) {
 	b, ok := read(fd, r.memory[r.used:min(r.used+limit, len(r.memory))])
 	if !ok {
@@ -132,7 +130,7 @@ func (r *run) readAll(fd, limit int) (string, syscall.Errno) {
 	return text(b), 0
 }
 
-// decimal writes n.
+// decimal formats n in base 10.
 func (r *run) decimal(n uintptr) string { return r.digits(n, 10) }
 
 func (r *run) digits(n, base uintptr) string {
@@ -150,10 +148,10 @@ func (r *run) digits(n, base uintptr) string {
 	}
 }
 
-// text is b as a string; b must not change.
+// text returns b as a string without copying, so b must not change.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// cut returns what stands before and behind the first c; s and "" without one.
+// cut returns the text before and after the first c, or s and "" if s does not contain c.
 func cut(s string, c byte) (before, after string) {
 	for i := range len(s) {
 		if s[i] == c {
@@ -176,8 +174,8 @@ func hasPrefix(s, head string) bool { return len(s) >= len(head) && s[:len(head)
 
 func hasSuffix(s, tail string) bool { return len(s) >= len(tail) && s[len(s)-len(tail):] == tail }
 
-// plain reports whether s has only printable characters of ASCII and others of
-// UTF-8: of the rest package runtime may make something else.
+// plain reports whether s is valid UTF-8 without ASCII control characters. Package runtime may
+// treat other strings differently.
 func plain(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] == 0x7f {
@@ -187,7 +185,7 @@ func plain(s string) bool {
 	return utf8.ValidString(s)
 }
 
-// inside says whether path is dir or below it; both are clean.
+// inside reports whether path is dir or below it. Both must be clean.
 func inside(path, dir string) bool {
 	if dir == "/" || path == dir {
 		return true

@@ -12,17 +12,16 @@ import (
 	"hpcc/store/ready"
 )
 
-// A mount shows a file or directory of the host at a path inside, or is a private
-// tmpfs.
+// A mount binds a file or directory of the host at a path of the container, or is a private tmpfs.
 type mount struct {
 	at, source zstring
 	readOnly   bool
 	tmpfs      bool
-	from       int // source, opened
+	from       int // descriptor of source
 }
 
-// plan works out the run, as Spec of package runtime does. Nothing is changed, and
-// what is opened is closed again.
+// plan computes all settings of the run, as Spec of package runtime does. It changes nothing and
+// leaves no descriptor open.
 func (r *run) plan() bool {
 	r.user = r.vars.value("USER")
 	return r.findDirectory() && r.readDefaults() && r.findHome() && r.findRoot() && r.readConfig() && r.planMounts() && r.planStart() &&
@@ -40,7 +39,7 @@ func (r *run) findDirectory() bool {
 	return access(r.cwd, unix.X_OK)
 }
 
-// findHome finds the user's home directory, and whether it is shown.
+// findHome finds the user's home directory and decides whether to bind it.
 func (r *run) findHome() bool {
 	dir := r.vars.value("HOME")
 	if dir == "" {
@@ -65,7 +64,7 @@ func (r *run) findHome() bool {
 	return true
 }
 
-// hasNoHome reports whether the home directory shall not be shown.
+// hasNoHome reports whether flags exclude the home directory.
 func (r *run) hasNoHome() bool {
 	return r.line.has(noHome) || (r.file.has(noHome) && !r.line.has(home))
 }
@@ -87,7 +86,7 @@ func (r *run) findRoot() bool {
 	if e == unix.ENOENT && e2 == unix.ENOENT {
 		return r.directory()
 	}
-	// Package store refuses a store that others may write to, with the cure.
+	// Package store refuses a store that other users may write to, with a hint.
 	if e != 0 || version != ready.Version || e2 != 0 || mode&ready.Shared != 0 {
 		return false
 	}
@@ -103,7 +102,7 @@ func (r *run) findRoot() bool {
 	return ok
 }
 
-// refFile is the store's file for an image's canonical name (escape of package store).
+// refFile returns the store's file for a canonical image name (escape of package store).
 func (r *run) refFile(dir, name string) zstring {
 	begin := r.used
 	r.put(dir)
@@ -121,8 +120,7 @@ func (r *run) refFile(dir, name string) zstring {
 	return r.since(begin)
 }
 
-// storeDir returns the store's directory (Default of package ready), "" where that
-// is not known.
+// storeDir returns the store's directory (Default of package ready), or "" if it is unknown.
 func (r *run) storeDir() string {
 	dir := r.line.value[store]
 	if dir == "" {
@@ -140,13 +138,13 @@ func (r *run) storeDir() string {
 	return ""
 }
 
-// directory takes IMAGE for that of a directory, since no image has that name.
+// directory uses IMAGE as the path of a directory, because no image has that name.
 func (r *run) directory() bool {
 	r.root = r.image
 	return !ready.DigestLike(r.image.text()) && kind(unix.AT_FDCWD, r.image, 0) == unix.S_IFDIR
 }
 
-// readConfig reads the image's configuration; a directory without one was made otherwise.
+// readConfig reads the image's configuration. A directory that hpcc did not create has none.
 func (r *run) readConfig() bool {
 	s, e := r.readFile(r.join(r.root.text(), "/.hpcc/image.json"), maxFile)
 	if e != unix.ENOENT && (e != 0 || !r.conf.read(r, s) || (r.conf.architecture != "" && r.conf.architecture != goruntime.GOARCH)) {
@@ -161,7 +159,7 @@ func (r *run) readConfig() bool {
 	return true
 }
 
-// physical is the path of what lies at path, with all links resolved.
+// physical resolves all symbolic links of a path.
 func (r *run) physical(path zstring) (zstring, bool) {
 	fd, e := openAt(unix.AT_FDCWD, path, unix.O_PATH, 0)
 	if e != 0 {
@@ -180,37 +178,36 @@ func (r *run) fdPath(fd int) zstring {
 	return r.join("/proc/self/fd/", r.decimal(uintptr(fd)))
 }
 
-// planMounts lists the default mounts, then the user's own.
+// planMounts lists the default mounts and then the user's.
 func (r *run) planMounts() bool {
-	ok := r.show("/proc\x00") && r.show("/sys\x00") && r.show("/dev\x00")
+	ok := r.addBind("/proc\x00") && r.addBind("/sys\x00") && r.addBind("/dev\x00")
 	if r.yes(privateTmp) {
 		ok = ok && r.add(mount{at: "/tmp\x00", tmpfs: true})
 	} else {
-		ok = ok && r.show("/tmp\x00")
+		ok = ok && r.addBind("/tmp\x00")
 	}
 	for _, file := range [...]zstring{"/etc/hosts\x00", "/etc/resolv.conf\x00"} {
-		ok = ok && (kind(unix.AT_FDCWD, file, 0) == 0 || r.show(file))
+		ok = ok && (kind(unix.AT_FDCWD, file, 0) == 0 || r.addBind(file))
 	}
-	if home := r.join(r.home); ok && r.home != "" && !r.shown(home) {
-		ok = r.show(home)
+	if home := r.join(r.home); ok && r.home != "" && !r.isBound(home) {
+		ok = r.addBind(home)
 		if physical, found := r.physical(home); found {
-			ok = ok && r.showVacant(physical)
+			ok = ok && r.addVacant(physical)
 		}
 	}
-	if !r.hidesHome() {
-		ok = ok && r.showVacant(r.cwd)
+	if !r.inHiddenHome() {
+		ok = ok && r.addVacant(r.cwd)
 	}
 	if dir := r.vars.value("HPCC_TASK_DIR"); ok && hasPrefix(dir, "/") {
 		if at := r.tidy(dir); kind(unix.AT_FDCWD, at, 0) == unix.S_IFDIR {
-			ok = r.showVacant(at)
+			ok = r.addVacant(at)
 		}
 	}
 	return ok && r.planBinds(&r.file) && r.planBinds(&r.line)
 }
 
-// hidesHome reports whether the current directory lies in a home directory that
-// shall not be shown.
-func (r *run) hidesHome() bool {
+// inHiddenHome reports whether the current directory is in a home directory that flags exclude.
+func (r *run) inHiddenHome() bool {
 	if r.userHome == "" || !r.hasNoHome() {
 		return false
 	}
@@ -218,20 +215,19 @@ func (r *run) hidesHome() bool {
 	return inside(r.cwd.text(), r.userHome) || (ok && inside(r.cwd.text(), physical.text()))
 }
 
-// show shows path of the host at the same path inside.
-func (r *run) show(path zstring) bool { return r.add(mount{at: path, source: path}) }
+// addBind binds a path of the host at the same path of the container.
+func (r *run) addBind(path zstring) bool { return r.add(mount{at: path, source: path}) }
 
-// showVacant shows a path of the host, unless it is shown or would hide something
-// of the image.
-func (r *run) showVacant(path zstring) bool {
-	if path == "/\x00" || r.shown(path) {
+// addVacant binds a path of the host, unless it is already bound or would hide files of the image.
+func (r *run) addVacant(path zstring) bool {
+	if path == "/\x00" || r.isBound(path) {
 		return true
 	}
 	empty, ok := r.vacant(path)
-	return ok && (!empty || r.show(path))
+	return ok && (!empty || r.addBind(path))
 }
 
-// add notes a mount. What base lies in is declined: the new root would show up there.
+// add records a mount. It refuses a source that contains base, where the new root would appear.
 func (r *run) add(m mount) bool {
 	if r.nmounts == len(r.mounts) || (m.source != "" && inside(base.text(), m.source.text())) {
 		return false
@@ -241,8 +237,8 @@ func (r *run) add(m mount) bool {
 	return true
 }
 
-// shown reports whether path lies in what is shown at its own path.
-func (r *run) shown(path zstring) bool {
+// isBound reports whether path is in a bind of the host at the same path.
+func (r *run) isBound(path zstring) bool {
 	for i := range r.nmounts {
 		if m := &r.mounts[i]; m.source == m.at && inside(path.text(), m.at.text()) {
 			return true
@@ -251,8 +247,8 @@ func (r *run) shown(path zstring) bool {
 	return false
 }
 
-// vacant reports whether a mount at path would hide nothing of the image; not ok
-// where that cannot be seen.
+// vacant reports whether a mount at path would hide no file of the image. ok is false if the
+// directory cannot be read.
 func (r *run) vacant(path zstring) (empty, ok bool) {
 	fd, e := openAt(unix.AT_FDCWD, r.join(r.root.text(), path.text()), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if e == unix.ENOENT {
@@ -301,11 +297,11 @@ func (r *run) planBinds(s *settings) bool {
 	return true
 }
 
-// planStart says where the program starts: in the caller's directory where it
-// is shown, else in the image's; --cd is relative to that.
+// planStart computes the directory in which the program starts: the caller's if it is bound, or
+// else the image's WORKDIR. --cd is relative to it.
 func (r *run) planStart() bool {
 	from := r.tidy(r.conf.dir)
-	if r.shown(r.cwd) {
+	if r.isBound(r.cwd) {
 		from = r.cwd
 	}
 	if dir := r.value(cd); hasPrefix(dir, "/") {
@@ -316,13 +312,13 @@ func (r *run) planStart() bool {
 	return true
 }
 
-// planArgs puts the image's arguments and those of the command line together.
+// planArgs joins the arguments of the image and of the command line.
 func (r *run) planArgs() bool {
 	for i := range r.conf.entrypoint.n {
 		r.arg(r.join(r.conf.entrypoint.of[i]))
 	}
 	for i := r.first; i < r.argc; i++ {
-		r.arg(r.words[i])
+		r.arg(r.argv[i])
 	}
 	if r.first == r.argc {
 		for i := range r.conf.command.n {
@@ -339,8 +335,7 @@ func (r *run) arg(word zstring) {
 	}
 }
 
-// planEnv puts the image's variables over the caller's, and makes the changes that
-// the flags ask for.
+// planEnv replaces the caller's variables with the image's, and makes the changes of the flags.
 func (r *run) planEnv() bool {
 	v := &r.vars
 	path, tmp := v.value("PATH"), v.value("TMPDIR")
@@ -357,7 +352,7 @@ func (r *run) planEnv() bool {
 	for _, name := range [...]string{"PATH", "HOME", "HPCC_RUNNING", "HPCC_FOREIGN", "LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"} {
 		v.remove(name)
 	}
-	if !hasPrefix(tmp, "/") || !r.shown(r.tidy(tmp)) {
+	if !hasPrefix(tmp, "/") || !r.isBound(r.tidy(tmp)) {
 		v.remove("TMPDIR")
 	}
 	home := r.home
@@ -388,7 +383,7 @@ func (r *run) planEnv() bool {
 	return true
 }
 
-// callerPath is the caller's PATH as the program gets it.
+// callerPath returns the caller's PATH with /bin, or the standard PATH if it is empty.
 func (r *run) callerPath(path string) string {
 	if path == "" {
 		return runtime.StandardPath
@@ -402,9 +397,8 @@ func (r *run) callerPath(path string) string {
 	return r.join(path, ":/bin").text()
 }
 
-// planGPU ends this process with the message for a machine without GPUs, if the
-// run asks for them. A machine that has some, or has descriptions of devices, is
-// declined.
+// planGPU handles --gpu. It declines a machine with GPUs or CDI specifications. On other machines
+// it ends this process with an error.
 func (r *run) planGPU() bool {
 	if !r.yes(gpu) {
 		return true

@@ -9,17 +9,17 @@ import (
 	"hpcc/runtime/process"
 )
 
-// base is where the new root is put together (package runtime, mount.go).
+// base is the mount point of the new root (package runtime/rootfs).
 const base zstring = "/usr\x00"
 
-// fewEntries is how many bind mounts cost as much as an overlay (ranch.go there).
+// fewEntries is the number of bind mounts that cost as much as an overlay (runtime/rootfs).
 const fewEntries = 16
 
-// enter makes the image, with the mounts that were planned, the root of this
-// process, as enterRoot of package runtime does.
+// enter makes the image, with the planned mounts, the root of this process, as enterRoot of package
+// runtime does.
 func (r *run) enter() bool {
 	image, e := openAt(unix.AT_FDCWD, r.root, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if e != 0 || !r.openSources() || !mountAt(none, "/\x00", none, unix.MS_REC|unix.MS_SLAVE, none) || !r.mountAccounts() {
+	if e != 0 || !r.openSources() || !mountAt(emptyString, "/\x00", emptyString, unix.MS_REC|unix.MS_SLAVE, emptyString) || !r.mountAccounts() {
 		return false
 	}
 	if !r.mountImage(image) {
@@ -47,7 +47,7 @@ func (r *run) enter() bool {
 	return r.pivot()
 }
 
-// openSources opens what the mounts show, before anything is covered.
+// openSources opens the sources of the mounts before other mounts cover them.
 func (r *run) openSources() bool {
 	for i := range r.nmounts {
 		m := &r.mounts[i]
@@ -62,12 +62,12 @@ func (r *run) openSources() bool {
 	return true
 }
 
-// mountImage mounts the image's directory on base; for --write-fake, below an
-// overlay that keeps changes in memory (forgetful of package runtime).
+// mountImage mounts the image's directory on base. For --write-fake it adds an overlay that keeps
+// changes in memory (forgetful of package runtime).
 func (r *run) mountImage(image int) bool {
 	r.fake = r.value(writeFake)
 	if r.fake == "" {
-		ok := mountAt(r.fdPath(image), base, none, unix.MS_BIND|unix.MS_REC, none)
+		ok := mountAt(r.fdPath(image), base, emptyString, unix.MS_BIND|unix.MS_REC, emptyString)
 		r.stacked++
 		return ok
 	}
@@ -75,7 +75,7 @@ func (r *run) mountImage(image int) bool {
 		return false
 	}
 	r.stacked++
-	mode, e := modeOf(image, none, unix.AT_EMPTY_PATH)
+	mode, e := modeOf(image, emptyString, unix.AT_EMPTY_PATH)
 	if e != 0 || !r.create(atCWD, "/usr/upper\x00", true) || !r.create(atCWD, "/usr/work\x00", true) {
 		return false
 	}
@@ -89,7 +89,7 @@ func (r *run) mountImage(image int) bool {
 	return true
 }
 
-// mountAccounts puts the generated files on a tmpfs that the image covers next.
+// mountAccounts writes the generated files to a tmpfs on base, which the image covers later.
 func (r *run) mountAccounts() bool {
 	r.scratch = -1
 	if r.passwd == "" && r.group == "" {
@@ -109,7 +109,7 @@ func (r *run) mountAccounts() bool {
 		(r.group == "" || r.generate("/usr/group\x00", "/etc/group\x00", r.group))
 }
 
-// generate writes a file and adds the mount that shows it.
+// generate writes a file and adds the mount that binds it at a path of the container.
 func (r *run) generate(file, at zstring, data string) bool {
 	if !write(file, data, unix.O_CREAT) || r.nmounts == len(r.mounts) {
 		return false
@@ -120,12 +120,12 @@ func (r *run) generate(file, at zstring, data string) bool {
 	return e == 0
 }
 
-// mount makes one mount inside.
+// mount makes mount i in the new root.
 func (r *run) mount(i int) bool {
 	m := &r.mounts[i]
-	at, e := r.place(m.at)
-	if e == unix.ENOENT && r.makeRoom(i) {
-		at, e = r.place(m.at)
+	at, e := r.openInside(m.at)
+	if e == unix.ENOENT && r.makeMountPoint(i) {
+		at, e = r.openInside(m.at)
 	}
 	if e != 0 {
 		return false
@@ -133,14 +133,14 @@ func (r *run) mount(i int) bool {
 	var ok bool
 	if m.tmpfs {
 		ok = mountAt("tmpfs\x00", r.fdPath(at), "tmpfs\x00", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777\x00")
-	} else { // the kernel, too, mounts no file on a directory
-		ok = mountAt(r.fdPath(m.from), r.fdPath(at), none, unix.MS_BIND|unix.MS_REC, none)
+	} else { // the kernel refuses to mount a file on a directory
+		ok = mountAt(r.fdPath(m.from), r.fdPath(at), emptyString, unix.MS_BIND|unix.MS_REC, emptyString)
 	}
 	closeFD(at)
 	if !ok || !m.readOnly {
 		return ok
 	}
-	if at, e = r.place(m.at); e != 0 { // what covers it now
+	if at, e = r.openInside(m.at); e != 0 { // the new mount, which covers it now
 		return false
 	}
 	ok = r.readOnly(at)
@@ -148,18 +148,18 @@ func (r *run) mount(i int) bool {
 	return ok
 }
 
-// isDir reports whether the mount is at a directory.
+// isDir reports whether the mount needs a directory as mount point.
 func (m *mount) isDir() bool {
-	return m.tmpfs || kind(m.from, none, unix.AT_EMPTY_PATH) == unix.S_IFDIR
+	return m.tmpfs || kind(m.from, emptyString, unix.AT_EMPTY_PATH) == unix.S_IFDIR
 }
 
-// place opens a path inside that leads through no links.
-func (r *run) place(path zstring) (int, syscall.Errno) {
+// openInside opens a path of the new root. It refuses symbolic links.
+func (r *run) openInside(path zstring) (int, syscall.Errno) {
 	return openBelow(r.top, path, unix.O_PATH, unix.RESOLVE_NO_SYMLINKS)
 }
 
-// makeRoom adds the names that the mount point of mount i lacks.
-func (r *run) makeRoom(i int) bool {
+// makeMountPoint creates the missing directories or file for the mount point of mount i.
+func (r *run) makeMountPoint(i int) bool {
 	path := r.mounts[i].at.text()
 	for end := 1; end <= len(path); end++ {
 		if end < len(path) && path[end] != '/' {
@@ -169,7 +169,7 @@ func (r *run) makeRoom(i int) bool {
 		if dir == "" {
 			dir = "/"
 		}
-		at, e := r.place(r.join(path[:end]))
+		at, e := r.openInside(r.join(path[:end]))
 		if e == 0 {
 			closeFD(at)
 			continue
@@ -181,23 +181,23 @@ func (r *run) makeRoom(i int) bool {
 	return true
 }
 
-// addName adds a name to the directory dir inside, for the mount point of mount i.
+// addName creates a name in the directory dir of the new root, for the mount point of mount i.
 func (r *run) addName(i int, dir string, name zstring, isDir bool) bool {
-	if r.ofHost(dir, i) { // what the host shows is not ours to cover
+	if r.isHostPath(dir, i) { // never cover directories of the host
 		return false
 	}
-	cur, e := r.place(r.join(dir))
+	cur, e := r.openInside(r.join(dir))
 	if e != 0 {
 		return false
 	}
-	if r.create(cur, name, isDir) { // in a cover, a tmpfs, or a root that may be changed
+	if r.create(cur, name, isDir) { // in a cover, a tmpfs or a writable root
 		closeFD(cur)
 		return true
 	}
 	if r.fake != "" {
 		return false
 	}
-	mode, e := modeOf(cur, none, unix.AT_EMPTY_PATH)
+	mode, e := modeOf(cur, emptyString, unix.AT_EMPTY_PATH)
 	l, ok := r.list(cur)
 	if e != 0 || !ok || mode&unix.S_IFMT != unix.S_IFDIR {
 		return false
@@ -217,9 +217,9 @@ func (r *run) addName(i int, dir string, name zstring, isDir bool) bool {
 	return r.cover(cur, r.join(dir), mode, l, false) && r.create(r.covers[r.ncovers-1], name, isDir)
 }
 
-// ofHost reports whether what lies at a path inside is the host's own, once the
-// first n mounts are made.
-func (r *run) ofHost(path string, n int) bool {
+// isHostPath reports whether a path of the new root belongs to the host, with only the first n
+// mounts made.
+func (r *run) isHostPath(path string, n int) bool {
 	for n--; n >= 0; n-- {
 		if m := &r.mounts[n]; inside(path, m.at.text()) {
 			return !m.tmpfs
@@ -228,9 +228,8 @@ func (r *run) ofHost(path string, n int) bool {
 	return false
 }
 
-// coverRoot covers the root with a tmpfs, if that lacks the first name of a mount
-// point. It does so before anything is mounted: later, every mount would have to
-// be shown again.
+// coverRoot covers the root with a tmpfs if the first name of a mount point is missing in it. This
+// must precede the other mounts, which would otherwise have to be bound again.
 func (r *run) coverRoot() bool {
 	missing := false
 	for i := range r.nmounts {
@@ -241,7 +240,7 @@ func (r *run) coverRoot() bool {
 	if !missing {
 		return true
 	}
-	mode, e := modeOf(r.top, none, unix.AT_EMPTY_PATH)
+	mode, e := modeOf(r.top, emptyString, unix.AT_EMPTY_PATH)
 	l, ok := r.list(r.top)
 	if e != 0 || !ok || !r.cover(r.top, "/\x00", mode, l, true) {
 		return false
@@ -249,7 +248,7 @@ func (r *run) coverRoot() bool {
 	return true
 }
 
-// parent splits a clean path; dir is "" for names in the root.
+// parent splits a clean path into directory and name. dir is "" for names in the root.
 func parent(path zstring) (dir, name string) {
 	p := path.text()
 	i := len(p) - 1
@@ -259,7 +258,7 @@ func parent(path zstring) (dir, name string) {
 	return p[:i], p[i+1:]
 }
 
-// create makes an empty file or directory to mount on.
+// create creates an empty file or directory as a mount point.
 func (r *run) create(at int, name zstring, dir bool) bool {
 	if dir {
 		_, e := call(unix.SYS_MKDIRAT, uintptr(at), name.at(), 0o755, 0, 0)
@@ -272,16 +271,15 @@ func (r *run) create(at int, name zstring, dir bool) bool {
 	return e == 0
 }
 
-// overlay shows the directory cur with a name, and all mount points in it, that it
-// lacks.
+// overlay covers the directory cur with an overlay that adds a name and all missing mount points.
 func (r *run) overlay(cur int, dir string, name zstring, isDir bool, mode uint32) bool {
-	layer := r.join("layer", r.decimal(uintptr(r.used))) // unique: memory is never given back
+	layer := r.join("layer", r.decimal(uintptr(r.used))) // unique, because memory is never freed
 	mode = mode&0o777 | 0o700
 	if !r.create(r.scratch, layer, true) {
 		return false
 	}
 	at, e := openAt(r.scratch, layer, unix.O_PATH, 0)
-	// mkdir would have masked the mode, which the overlay shows.
+	// Set the mode, which the overlay shows, because mkdir applied the umask.
 	if _, e2 := call(unix.SYS_FCHMODAT, uintptr(r.scratch), layer.at(), uintptr(mode), 0, 0); e != 0 || e2 != 0 {
 		return false
 	}
@@ -302,11 +300,11 @@ func (r *run) overlay(cur int, dir string, name zstring, isDir bool, mode uint32
 	return mountAt("overlay\x00", r.fdPath(cur), "overlay\x00", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, data)
 }
 
-// holdsMounts says whether something is mounted below the image's directory
-// dir, which an overlay would not show.
+// holdsMounts reports whether there are mounts below the image's directory dir, which an overlay
+// would hide.
 func (r *run) holdsMounts(dir string) bool {
 	for i := range len(dir) {
-		if contains(" \t\n\\", dir[i]) { // mountinfo has them in octal
+		if contains(" \t\n\\", dir[i]) { // mountinfo escapes these characters
 			return true
 		}
 	}
@@ -328,8 +326,8 @@ func (r *run) holdsMounts(dir string) bool {
 	return false
 }
 
-// cover covers the directory cur, at a path inside, with a tmpfs that shows the
-// same names. In the root, names at which something is mounted next stay empty.
+// cover covers the directory cur, at a path of the new root, with a tmpfs that binds all of its
+// entries. In the root, it leaves mount points of the planned mounts empty.
 func (r *run) cover(cur int, path zstring, mode uint32, l listing, root bool) bool {
 	data := r.join("size=4m,mode=", r.digits(uintptr(mode&0o777|0o700), 8))
 	if r.ncovers == len(r.covers) || !mountAt("tmpfs\x00", r.fdPath(cur), "tmpfs\x00", unix.MS_NOSUID|unix.MS_NODEV, data) {
@@ -342,7 +340,7 @@ func (r *run) cover(cur int, path zstring, mode uint32, l listing, root bool) bo
 		top, e = openAt(unix.AT_FDCWD, base, unix.O_PATH|unix.O_DIRECTORY, 0)
 		r.top = top
 	} else {
-		top, e = r.place(path)
+		top, e = r.openInside(path)
 	}
 	if e != 0 {
 		return false
@@ -356,7 +354,7 @@ func (r *run) cover(cur int, path zstring, mode uint32, l listing, root bool) bo
 			return true
 		}
 		file := r.join(d.name)
-		if d.kind == unix.DT_UNKNOWN { // some file systems do not tell
+		if d.kind == unix.DT_UNKNOWN { // some file systems do not report types
 			d.kind = byte(kind(cur, file, unix.AT_SYMLINK_NOFOLLOW) >> 12) // IFTODT of dirent.h
 		}
 		ok := false
@@ -366,7 +364,7 @@ func (r *run) cover(cur int, path zstring, mode uint32, l listing, root bool) bo
 		case unix.DT_UNKNOWN:
 		default:
 			ok = r.create(top, file, d.kind == unix.DT_DIR) && ((root && r.isMountPoint(file)) ||
-				mountAt(r.join(from, "/", d.name), r.join(to, "/", d.name), none, unix.MS_BIND|unix.MS_REC, none))
+				mountAt(r.join(from, "/", d.name), r.join(to, "/", d.name), emptyString, unix.MS_BIND|unix.MS_REC, emptyString))
 		}
 		if !ok {
 			return false
@@ -374,7 +372,7 @@ func (r *run) cover(cur int, path zstring, mode uint32, l listing, root bool) bo
 	}
 }
 
-// isMountPoint reports whether something is to be mounted at a name in the root.
+// isMountPoint reports whether a planned mount is at a name in the root.
 func (r *run) isMountPoint(name zstring) bool {
 	for i := range r.nmounts {
 		if r.mounts[i].at.text()[1:] == name.text() {
@@ -397,23 +395,23 @@ func (r *run) copyLink(from, to int, name zstring) bool {
 	return e == 0
 }
 
-// readOnly makes the mount that fd stands on read-only, with the flags that it
-// has: in a user namespace they are locked (mount_namespaces(7)).
+// readOnly makes the mount of fd read-only. It repeats the mount's other flags, which are locked
+// in a user namespace (mount_namespaces(7)).
 func (r *run) readOnly(fd int) bool {
 	var st unix.Statfs_t
 	if _, e := call(unix.SYS_FSTATFS, uintptr(fd), uintptr(unsafe.Pointer(&st)), 0, 0, 0); e != 0 {
 		return false
 	}
-	const same = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME // as ST_…
+	const same = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME // these have the values of ST_…
 	flags := uintptr(st.Flags) & same
 	if st.Flags&unix.ST_RELATIME != 0 {
 		flags |= unix.MS_RELATIME
 	}
-	return mountAt(none, r.fdPath(fd), none, flags|unix.MS_RDONLY|unix.MS_BIND|unix.MS_REMOUNT, none)
+	return mountAt(emptyString, r.fdPath(fd), emptyString, flags|unix.MS_RDONLY|unix.MS_BIND|unix.MS_REMOUNT, emptyString)
 }
 
-// pivot makes the new root the root and drops the old one. The mounts are not
-// to be taken back any more when the root was changed.
+// pivot changes the root of this process to the new one and unmounts the old one. If it returns
+// true, the mounts cannot be undone any more.
 func (r *run) pivot() bool {
 	if _, e := call(unix.SYS_FCHDIR, uintptr(r.top), 0, 0, 0, 0); e != 0 {
 		return false
@@ -423,7 +421,7 @@ func (r *run) pivot() bool {
 		call(unix.SYS_CHDIR, r.cwd.at(), 0, 0, 0, 0)
 		return false
 	}
-	if !unmount(here) { // it cannot be undone, and the host's tree must not stay
+	if !unmount(here) { // the host's tree must not stay visible
 		const message = "hpcc: error: leaving the old root: the kernel refuses\n"
 		call(unix.SYS_WRITE, 2, uintptr(unsafe.Pointer(unsafe.StringData(message))), uintptr(len(message)), 0, 0)
 		call(unix.SYS_EXIT_GROUP, process.ExitFailed, 0, 0, 0, 0)
@@ -431,10 +429,10 @@ func (r *run) pivot() bool {
 	return true
 }
 
-// A listing is what is left of a directory's entries.
+// A listing holds the remaining entries of a directory.
 type listing struct {
 	rest []byte
-	ok   bool // they are all
+	ok   bool // the buffer held all entries
 }
 
 type entry struct {
@@ -442,7 +440,7 @@ type entry struct {
 	kind byte
 }
 
-// list lists the directory cur, opened as a path.
+// list lists the directory cur, a descriptor opened with O_PATH.
 func (r *run) list(cur int) (l listing, ok bool) {
 	fd, e := openAt(cur, ".\x00", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if e != 0 {
@@ -453,7 +451,7 @@ func (r *run) list(cur int) (l listing, ok bool) {
 	return l, l.ok
 }
 
-// listing reads the directory fd, as far as the buffer holds it.
+// listing reads the entries of the directory fd that fit into the buffer.
 func (r *run) listing(fd int) listing {
 	var l listing
 	n := 0
@@ -469,11 +467,11 @@ func (r *run) listing(fd int) listing {
 	return l
 }
 
-// next takes one entry, which is neither "." nor "..".
+// next consumes one entry and skips "." and "..".
 func (l *listing) next() (entry, bool) {
 	for len(l.rest) > 0 {
 		d := (*unix.Dirent)(unsafe.Pointer(&l.rest[0]))
-		e := entry{pointed((*byte)(unsafe.Pointer(&d.Name[0]))).text(), d.Type}
+		e := entry{cString((*byte)(unsafe.Pointer(&d.Name[0]))).text(), d.Type}
 		l.rest = l.rest[min(int(d.Reclen), len(l.rest)):]
 		if e.name != "." && e.name != ".." {
 			return e, true

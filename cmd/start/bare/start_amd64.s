@@ -1,7 +1,7 @@
 #include "textflag.h"
 
-// hpcc_start is the ELF entry point of cmd/start. It begins as hpcc_entry does
-// (runtime/entry_amd64.s), which has the turn when begin declines.
+// hpcc_start is the ELF entry point of hpcc. It starts like hpcc_entry (runtime/entry_amd64.s),
+// which it continues with when begin declines.
 TEXT hpcc_start(SB),NOSPLIT|NOFRAME,$0
 	CALL	hpcc_thread(SB)
 	MOVQ	SP, AX

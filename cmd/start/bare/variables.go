@@ -4,16 +4,16 @@ import (
 	"unsafe"
 )
 
-// maxVariables bounds the environment.
+// maxVariables is the maximum number of variables.
 const maxVariables = 2048
 
-// variables are an environment: the first of each name, as package os has it.
+// variables are an environment with the first variable of each name, as in package os.
 type variables struct {
 	list [maxVariables]zstring
 	n    int
 }
 
-// find returns the index of a variable that has a value, -1 without one.
+// find returns the index of a variable that has a value, or -1.
 func (v *variables) find(name string) int {
 	for i := range v.n {
 		if s := v.list[i].text(); len(s) > len(name) && s[len(name)] == '=' && s[:len(name)] == name {
@@ -23,7 +23,7 @@ func (v *variables) find(name string) int {
 	return -1
 }
 
-// value returns that of a variable, "" without one.
+// value returns the value of a variable, or "".
 func (v *variables) value(name string) string {
 	i := v.find(name)
 	if i < 0 {
@@ -32,7 +32,7 @@ func (v *variables) value(name string) string {
 	return v.list[i].text()[len(name)+1:]
 }
 
-// set replaces a variable where it stands, or adds it; false if there are too many.
+// set replaces or adds a variable. It returns false if there are too many.
 func (v *variables) set(variable zstring) bool {
 	name, _ := cut(variable.text(), '=')
 	if i := v.find(name); i >= 0 {
@@ -54,8 +54,8 @@ func (v *variables) add(variable zstring) bool {
 // remove removes a variable.
 func (v *variables) remove(name string) { v.keep(name, false) }
 
-// keep removes the variables whose names match a pattern, in which "*" stands for
-// any characters and "?" for one; or all others, if matching is set.
+// keep keeps the variables whose match with a pattern equals matching. In the pattern, "*"
+// matches any characters and "?" one character.
 func (v *variables) keep(pattern string, matching bool) {
 	n := 0
 	for i := range v.n {
@@ -69,7 +69,7 @@ func (v *variables) keep(pattern string, matching bool) {
 
 // matches reports whether s matches a pattern of literal characters, "*" and "?".
 func matches(pattern, s string) bool {
-	star, again := -1, 0 // the last "*", and where it was last tried to end
+	star, again := -1, 0 // the last "*", and the end of its current match
 	i, j := 0, 0
 	for j < len(s) {
 		switch {
@@ -92,9 +92,9 @@ func matches(pattern, s string) bool {
 	return i == len(pattern)
 }
 
-// read takes argv, variables and ids from where the kernel put them (System V
-// ABI, "Initial Process Stack"); not ok when they are too many, or when the file
-// is setuid, which package runtime refuses.
+// read reads argv, variables and IDs from the initial stack (System V ABI, "Initial Process
+// Stack"). It returns false if there are too many, or if the file is setuid, which package runtime
+// refuses.
 func (r *run) read(sp unsafe.Pointer) bool {
 	next := func() uintptr {
 		v := *(*uintptr)(sp)
@@ -102,16 +102,16 @@ func (r *run) read(sp unsafe.Pointer) bool {
 		return v
 	}
 	n := int(next())
-	if n > maxWords {
+	if n > maxArgs {
 		return false
 	}
 	for ; r.argc < n; r.argc++ {
-		r.words[r.argc] = pointed(*(**byte)(sp))
+		r.argv[r.argc] = cString(*(**byte)(sp))
 		next()
 	}
 	next()
 	for *(**byte)(sp) != nil {
-		if !r.variable(pointed(*(**byte)(sp))) {
+		if !r.variable(cString(*(**byte)(sp))) {
 			return false
 		}
 		next()
@@ -132,7 +132,7 @@ func (r *run) read(sp unsafe.Pointer) bool {
 	return ids[uid] == r.uid && ids[gid] == r.gid
 }
 
-// variable notes one of the environment, unless one of that name came before.
+// variable records a variable of the environment, unless an earlier one has that name.
 func (r *run) variable(v zstring) bool {
 	name, _ := cut(v.text(), '=')
 	if v == "\x00" {

@@ -21,8 +21,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// floors are the rooms and which of our rooms each may import.
-var floors = map[string][]string{
+// allowedImports lists the packages of hpcc that each package may import.
+var allowedImports = map[string][]string{
 	"build":            {"build/attest", "build/expand", "build/lint", "build/source", "conda", "conda/exports", "conda/layer", "conda/pip", "conda/program", "envfile", "runtime", "runtime/check", "runtime/fakeroot", "runtime/process", "store", "store/disk", "store/wait", "unpack"},
 	"build/attest":     {"store"},
 	"build/expand":     {},
@@ -66,7 +66,7 @@ var floors = map[string][]string{
 	"metrics/report":   {"metrics"},
 	"runtime":          {"envfile", "runtime/accounts", "runtime/fakeroot", "runtime/process", "runtime/rawfile", "runtime/rootfs", "store/owndir"},
 	"runtime/accounts": {"runtime/rawfile"},
-	"runtime/check":    {"envfile", "runtime", "runtime/foreign", "unpack"}, // it reads layers: as high as build
+	"runtime/check":    {"envfile", "runtime", "runtime/foreign", "unpack"}, // it reads layers, like build
 	"runtime/devices":  {"envfile", "runtime", "runtime/process", "runtime/rootfs"},
 	"runtime/fakeroot": {"runtime/process", "runtime/rawfile", "runtime/rootfs"},
 	"runtime/foreign":  {"envfile", "runtime", "runtime/accounts", "runtime/process", "runtime/rawfile"},
@@ -89,8 +89,8 @@ var floors = map[string][]string{
 	"unpack/squashfs":  {},
 }
 
-// The limits of the code. Where it is above one, ceilings has its present number,
-// which may only go down.
+// The limits of the code. For a package above a limit, ceilings holds its number, which may only
+// go down.
 const (
 	maxFile     = 800 // lines of a file
 	maxFunction = 80  // lines of a function
@@ -98,17 +98,17 @@ const (
 	maxExports  = 15  // names at the top level of a package
 )
 
-// A tally counts what the limits are for.
+// A tally holds the counts of a package that the limits apply to.
 type tally struct {
-	Files     int // of the package, without those of verbs
-	Exports   int // of the package
-	Functions int // that are longer than maxFunction
+	Files     int // files, without those of verbs
+	Exports   int // exported names
+	Functions int // functions that are longer than maxFunction
 	Mixed     int // conditions that mix && and || without parentheses
 	Contexts  int // functions that take a *cli.Context, besides parsers
 }
 
-// ceilings are the numbers above the limits, by room, and what a room has so many for. A
-// number at or below its limit is 0 here.
+// ceilings holds the counts above the limits by package, with the reason. A count at or below its
+// limit is 0.
 var ceilings = map[string]tally{
 	"build":          {Exports: 17},  // a build, its check and events; the conda half of one
 	"cmd/hpcc":       {Contexts: 15}, // completion, help, defaults of flags
@@ -130,7 +130,7 @@ var ceilings = map[string]tally{
 	"unpack":         {Exports: 32},  // trees, layers, notes of owners: to and from each other
 }
 
-// schedulers are the words that belong into the package of one scheduler, job/NAME.
+// schedulers matches the names and commands of a scheduler, which belong in its package job/NAME.
 var schedulers = map[string]*regexp.Regexp{
 	"slurm":      regexp.MustCompile(`(?i)slurm|sbatch|squeue|sacct|\bscontrol|scancel`),
 	"lsf":        regexp.MustCompile(`(?i)\blsf|\blsb_|bsub\b|bjobs|bkill`),
@@ -138,9 +138,9 @@ var schedulers = map[string]*regexp.Regexp{
 	"pbs":        regexp.MustCompile(`(?i)\bpbs|pbsnodes`),
 }
 
-// strangers are the files outside of a scheduler's package that may name it, by scheduler,
-// and why. Tests may name all of them.
-var strangers = func() map[string]map[string]string {
+// schedulerExceptions lists, by scheduler, the other files that may name it, with the reason. Tests
+// may name all schedulers.
+var schedulerExceptions = func() map[string]map[string]string {
 	all := map[string]string{
 		"job/dispatch/registry.go": "the registry",
 		"job/kube/podspec.go":      "programs in pods find their index under every scheduler's name",
@@ -177,7 +177,7 @@ var strangers = func() map[string]map[string]string {
 	}
 }()
 
-// module returns the path in go.mod. It is read when a test needs it: other tests run
+// module returns the module path of go.mod. It reads the file on demand, because other tests run
 // this program in other directories.
 var module = sync.OnceValue(func() string {
 	b, err := os.ReadFile("../../go.mod")
@@ -188,38 +188,39 @@ var module = sync.OnceValue(func() string {
 	return strings.TrimPrefix(first, "module ")
 })
 
-// TestModulePath renames the module in a copy: hpcc builds, and the guard holds it to
-// the same rules.
+// TestModulePath renames the module in a copy of the repository, builds hpcc and runs the guard.
 func TestModulePath(t *testing.T) {
 	testenv.Slow(t)
 	dir := t.TempDir()
 	shell(t, "../..", `tar cf - --exclude=./.git --exclude=./bin --exclude=./dist . | tar xf - -C "$0"`, dir)
 	shell(t, dir, `make -s module-path NEW=example.org/lab.hpc/hpcc && ! grep -rl --include=*.go '"`+module()+`/runtime"' . &&
-		make -s build && bin/hpcc --version && go vet ./testdata/modulepath && cd cmd/hpcc && go test -run 'TestHouse|TestStartImports' .`)
+		make -s build && bin/hpcc --version && go vet ./testdata/modulepath && cd cmd/hpcc && go test -run 'TestGuard|TestStartImports' .`)
 }
 
-func TestHouse(t *testing.T) {
+// TestGuard checks imports, sizes and exported names of all packages.
+func TestGuard(t *testing.T) {
 	root := "../.."
 	entries, err := os.ReadDir(root)
 	testenv.Check(t, err)
 	for _, e := range entries {
-		if _, ok := floors[e.Name()]; e.IsDir() && !ok && !strings.Contains(" .git .ci bin dist docs testdata cmd ", " "+e.Name()+" ") {
-			t.Errorf("%s/ is no room of the design", e.Name())
+		if _, ok := allowedImports[e.Name()]; e.IsDir() && !ok && !strings.Contains(" .git .ci bin dist docs testdata cmd ", " "+e.Name()+" ") {
+			t.Errorf("%s/ is not a package of the design; see allowedImports", e.Name())
 		}
 	}
-	for room, allowed := range floors {
-		files, err := filepath.Glob(filepath.Join(root, room, "*.go"))
+	for pkg, allowed := range allowedImports {
+		files, err := filepath.Glob(filepath.Join(root, pkg, "*.go"))
 		testenv.Check(t, err)
 		var got tally
 		for _, f := range files {
-			checkFile(t, room, allowed, f, &got)
+			checkFile(t, pkg, allowed, f, &got)
 		}
-		compareTally(t, room, got)
+		compareTally(t, pkg, got)
 	}
 }
 
-// TestHouseSchedulers holds the names of schedulers to their packages and to strangers.
-func TestHouseSchedulers(t *testing.T) {
+// TestGuardSchedulers checks that only the packages of schedulers and schedulerExceptions name
+// schedulers.
+func TestGuardSchedulers(t *testing.T) {
 	named := map[string]map[string]bool{}
 	root := "../.."
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -228,44 +229,44 @@ func TestHouseSchedulers(t *testing.T) {
 			return err
 		}
 		b, err := os.ReadFile(path)
-		for name, words := range schedulers {
-			if filepath.Dir(file) == "job/"+name || !words.Match(b) {
+		for name, pattern := range schedulers {
+			if filepath.Dir(file) == "job/"+name || !pattern.Match(b) {
 				continue
 			}
 			if named[name] == nil {
 				named[name] = map[string]bool{}
 			}
-			if named[name][file] = true; strangers[name][file] == "" {
-				t.Errorf("%s names %s; move that to job/%s, or give the reason in strangers", file, name, name)
+			if named[name][file] = true; schedulerExceptions[name][file] == "" {
+				t.Errorf("%s names %s; move the code to job/%s, or add the reason to schedulerExceptions", file, name, name)
 			}
 		}
 		return err
 	})
 	testenv.Check(t, err)
-	for name, files := range strangers {
+	for name, files := range schedulerExceptions {
 		for file := range files {
 			if !named[name][file] {
-				t.Errorf("%s does not name %s; take it out of strangers", file, name)
+				t.Errorf("%s does not name %s; remove it from schedulerExceptions", file, name)
 			}
 		}
 	}
 }
 
-// compareTally holds a room to its ceilings, and the ceilings to the room.
-func compareTally(t *testing.T, room string, got tally) {
+// compareTally checks that the tally of a package above its limits equals its ceilings.
+func compareTally(t *testing.T, pkg string, got tally) {
 	if got.Files <= maxFiles {
 		got.Files = 0
 	}
 	if got.Exports <= maxExports {
 		got.Exports = 0
 	}
-	if got != ceilings[room] {
-		t.Errorf("room %s has %+v; its ceilings are %+v, and they may only go down", room, got, ceilings[room])
+	if got != ceilings[pkg] {
+		t.Errorf("package %s has %+v; its ceilings are %+v and may only go down", pkg, got, ceilings[pkg])
 	}
 }
 
-// TestStartImports keeps out of the start of a run what would make it wait:
-// packages that prepare tables and expressions before main, and what pulls them in.
+// TestStartImports checks that cmd/start does not import packages that slow down its start, such as
+// those that compile expressions before main.
 func TestStartImports(t *testing.T) {
 	cmd := exec.Command("go", "list", "-tags", "start", "-deps", "../start")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -280,8 +281,8 @@ func TestStartImports(t *testing.T) {
 	}
 }
 
-// checkFile holds one file to the floors and the limits, and adds it to the room's tally.
-func checkFile(t *testing.T, room string, allowed []string, file string, got *tally) {
+// checkFile checks imports and limits of one file, and adds it to the tally of the package.
+func checkFile(t *testing.T, pkg string, allowed []string, file string, got *tally) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, file, nil, parser.SkipObjectResolution)
 	testenv.Check(t, err)
@@ -294,17 +295,17 @@ func checkFile(t *testing.T, room string, allowed []string, file string, got *ta
 			continue
 		}
 		if dep, ours := strings.CutPrefix(path, module()+"/"); ours && !strings.Contains(" "+strings.Join(allowed, " ")+" ", " "+dep+" ") {
-			t.Errorf("%s: room %s may not import %s", file, room, dep)
+			t.Errorf("%s: package %s may not import %s", file, pkg, dep)
 		}
-		if path == "github.com/urfave/cli/v2" && room != "cmd/hpcc" {
-			t.Errorf("%s: only cmd/hpcc knows the command line", file)
+		if path == "github.com/urfave/cli/v2" && pkg != "cmd/hpcc" {
+			t.Errorf("%s: only cmd/hpcc may import the cli package", file)
 		}
 	}
 	got.Mixed += mixedConditions(f)
 	if strings.HasSuffix(file, "_test.go") {
 		return
 	}
-	if !isVerb(room, file) {
+	if !isVerb(pkg, file) {
 		got.Files++
 	}
 	got.Contexts += contextTakers(f)
@@ -321,11 +322,11 @@ func checkFile(t *testing.T, room string, allowed []string, file string, got *ta
 	}
 }
 
-// isVerb reports whether a file holds a verb of the command line and has its name.
-// cmd/hpcc has one for each, so these do not count as its files.
-func isVerb(room, file string) bool {
+// isVerb reports whether a file of cmd/hpcc implements the verb of its name. These files do not
+// count.
+func isVerb(pkg, file string) bool {
 	name := strings.TrimSuffix(filepath.Base(file), ".go")
-	return room == "cmd/hpcc" && slices.ContainsFunc(commands(), func(c *cli.Command) bool { return c.Name == name })
+	return pkg == "cmd/hpcc" && slices.ContainsFunc(commands(), func(c *cli.Command) bool { return c.Name == name })
 }
 
 // exported returns the names that a declaration adds to the top level of its package.
@@ -355,7 +356,7 @@ func exported(d ast.Decl) (names []string) {
 	return names
 }
 
-// mixedConditions counts the && in an || and the || in an && without parentheses.
+// mixedConditions counts conditions that mix && and || without parentheses.
 func mixedConditions(f *ast.File) (n int) {
 	logical := func(e ast.Expr) (token.Token, *ast.BinaryExpr) {
 		if b, ok := e.(*ast.BinaryExpr); ok && (b.Op == token.LAND || b.Op == token.LOR) {
@@ -380,8 +381,8 @@ func mixedConditions(f *ast.File) (n int) {
 	return n
 }
 
-// checkResults refuses an exported function whose result has an unexported type: who
-// calls it could not name what it gets, nor read about it.
+// checkResults refuses an exported function that returns an unexported type, which callers cannot
+// name and godoc does not show.
 func checkResults(t *testing.T, file string, fn *ast.FuncDecl) {
 	if !fn.Name.IsExported() || fn.Type.Results == nil {
 		return
@@ -407,8 +408,8 @@ func checkResults(t *testing.T, file string, fn *ast.FuncDecl) {
 	}
 }
 
-// contextTakers counts the functions that take a *cli.Context, without those that
-// parse the command line: their names begin with "parse".
+// contextTakers counts the functions that take a *cli.Context, except those whose names begin with
+// "parse".
 func contextTakers(f *ast.File) (n int) {
 	ast.Inspect(f, func(node ast.Node) bool {
 		switch fn := node.(type) {
