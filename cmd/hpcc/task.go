@@ -65,7 +65,7 @@ type taskArgs struct {
 	parallel int
 	needs    []string // native IDs of jobs that must have succeeded
 	measure  bool
-	image    string    // of the program; "" for a program of the host
+	image    string      // of the program; "" for a program of the host
 	asked    job.Request // the request for each task
 }
 
