@@ -10,7 +10,7 @@ import (
 )
 
 // Help is printed from the table of the command line. --help lists the flags that most users
-// need, --help --to TARGET those of the target as well, and --help-all lists every flag.
+// need. With --to TARGET it also lists those of the target. --help-all lists every flag.
 
 // A section is a heading of flags in the help of a command. A flag's category names its
 // section; flags without a category come first.
@@ -193,7 +193,7 @@ func appHelp(a *cli.App) string {
 }
 
 // commandHelp returns the help of a command in lines of at most the given columns. all lists
-// every flag; otherwise target, the value of --to, selects the sections of targets.
+// every flag. Otherwise target, the value of --to, selects the sections of targets.
 func commandHelp(c *cli.Command, columns int, all bool, target string) string {
 	var b strings.Builder
 	name := c.HelpName

@@ -295,7 +295,7 @@ func parseRunAgain(c *cli.Context, env *envChanges) []string {
 	return argv
 }
 
-// A destination is where a job goes.
+// A destination is the cluster and site of a job.
 type destination struct {
 	dispatch.Cluster
 	site   *dispatch.Site // an empty one without a site
