@@ -205,7 +205,7 @@ func commandHelp(c *cli.Command, columns int, all bool, target string) string {
 	if text == "" {
 		text = strings.ToUpper(c.Usage[:1]) + c.Usage[1:] + "."
 	}
-	b.WriteString("\n" + reflowed(text, columns))
+	b.WriteString("\n" + reflow(text, columns))
 	left := false
 	for _, s := range sections {
 		list := flagsOf(c.Flags, s.title)
@@ -321,8 +321,8 @@ func flagText(f cli.Flag) string {
 	return text
 }
 
-// reflowed fills paragraphs to the given columns. Indented lines are examples and stay.
-func reflowed(text string, columns int) string {
+// reflow fills paragraphs to the given columns. Indented lines are examples and stay.
+func reflow(text string, columns int) string {
 	var b strings.Builder
 	var paragraph []string
 	flush := func() {

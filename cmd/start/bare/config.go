@@ -176,7 +176,7 @@ func (r *reader) plainString() string {
 			r.wrong = r.wrong || c == 0
 			i += n - 1
 		}
-		if b := r.run.take(1); b != nil {
+		if b := r.run.alloc(1); b != nil {
 			b[0] = c
 		}
 	}
