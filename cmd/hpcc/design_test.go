@@ -82,14 +82,14 @@ func packageMap(t *testing.T) string {
 		if len(names) > 1 || names[0] != filepath.Base(dir) {
 			text += " [" + strings.Join(names, " ") + "]"
 		}
-		b.WriteString(wrapped(text, "    "))
+		b.WriteString(wrapLines(text, "    "))
 	}
 	b.WriteString("```\n")
 	return b.String()
 }
 
-// wrapped breaks a text into lines of at most 100 columns. Lines after the first begin with indent.
-func wrapped(text, indent string) string {
+// wrapLines breaks a text into lines of at most 100 columns. Lines after the first begin with indent.
+func wrapLines(text, indent string) string {
 	var b strings.Builder
 	column := 0
 	for i, w := range strings.Fields(text) {

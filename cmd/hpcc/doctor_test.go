@@ -99,7 +99,7 @@ func TestDoctor(t *testing.T) {
 }
 
 // TestDoctorWaitsForNobody checks that a command that never ends delays the doctor by at most its
-// time limit, and that the doctor contacts only registries that are named.
+// time limit. The doctor must contact only registries that are named.
 func TestDoctorWaitsForNobody(t *testing.T) {
 	commands := t.TempDir()
 	for name, text := range map[string]string{

@@ -67,7 +67,7 @@ func (a *enterArgs) enter(ctx context.Context) error {
 	}
 	env := p.Env
 	if a.term != "" {
-		env = append(without(env, "TERM"), "TERM="+a.term)
+		env = append(withoutVariable(env, "TERM"), "TERM="+a.term)
 	}
 	if !p.Contained { // the task has the host's files
 		if err := os.Chdir(p.Dir); err != nil {

@@ -76,8 +76,8 @@ func entryFile(arch string) ([]byte, error) {
 // elfMachines maps architectures of images to machines of ELF files.
 var elfMachines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "ppc64le": elf.EM_PPC64}
 
-// entryPart returns the part of a file of hpcc that an image needs: the small program that is
-// embedded in it (cmd/start), without sections, or the full file if it embeds no program.
+// entryPart returns the part of a file of hpcc that an image needs. It is the embedded small
+// program (cmd/start) without sections, or the full file if it embeds no program.
 func entryPart(file []byte, arch string) ([]byte, error) {
 	f, err := elf.NewFile(bytes.NewReader(file))
 	if err != nil {

@@ -94,9 +94,9 @@ func copyOf(t *testing.T, from, to string) {
 	}
 }
 
-// TestQuota lets each write of a command exceed the user's quota, at once or, as on network file
-// systems, when a file is synced or closed. The error must name the quota, and the command must
-// leave no incomplete files and work when there is space again.
+// TestQuota lets each write of a command exceed the user's quota. Network file systems report that
+// only when a file is synced or closed. The error must name the quota, and the command must leave
+// no incomplete files and work when there is space again.
 func TestQuota(t *testing.T) {
 	testenv.Slow(t)
 	needs(t, "busybox", "userns", "strace")

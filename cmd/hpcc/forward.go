@@ -332,7 +332,7 @@ func stillRuns(ctx context.Context, runs func() bool) bool {
 }
 
 // printLine prints an ssh command for a laptop. It runs hpcc forward on this machine and forwards
-// the port to the laptop, through a socket that no other user can take or use. dir is the
+// the port to the laptop. Both meet at a socket that no other user can take or use. dir is the
 // directory of the store.
 func (a *forwardArgs) printLine(program, dir string) error {
 	f, port := &a.f, a.f.port
@@ -376,8 +376,8 @@ func login() string {
 	return host
 }
 
-// The local end of "hpcc forward" is a port of the loopback interface, where hpcc checks every
-// connection, or a socket in a directory that hpcc has checked.
+// The local end of "hpcc forward" is a port of the loopback interface or a socket. hpcc checks
+// every connection to the port, and the directory of the socket.
 
 // A socketListener listens on a socket in a directory that stays open. Close removes the socket.
 type socketListener struct {

@@ -199,7 +199,7 @@ func printFates(w io.Writer, tr *translate.Translation, form string) error {
 		}
 		return t.Flush()
 	default:
-		return usagef("--report %q: give table, json or none", form)
+		return usagef("--report %q is not table, json or none", form)
 	}
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Habits map commands and flags of other tools to a hint: the command or flag of hpcc that does
-// the same, or the reason why hpcc does not need one.
+// Habits map commands and flags of other tools to a hint. The hint names the command or flag of
+// hpcc that does the same, or the reason why hpcc does not need one.
 var (
 	commandHabits = map[string]string{
 		"exec": `"hpcc run IMAGE -- CMD" runs a program`, "shell": `"hpcc run IMAGE -- bash" opens a shell`,

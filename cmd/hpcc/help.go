@@ -10,7 +10,7 @@ import (
 )
 
 // Help is printed from the table of the command line. --help lists the flags that most users
-// need, --help --to TARGET those of the target as well, and --help-all lists every flag.
+// need. With --to TARGET it also lists those of the target. --help-all lists every flag.
 
 // A section is a heading of flags in the help of a command. A flag's category names its
 // section; flags without a category come first.
@@ -193,7 +193,7 @@ func appHelp(a *cli.App) string {
 }
 
 // commandHelp returns the help of a command in lines of at most the given columns. all lists
-// every flag; otherwise target, the value of --to, selects the sections of targets.
+// every flag. Otherwise target, the value of --to, selects the sections of targets.
 func commandHelp(c *cli.Command, columns int, all bool, target string) string {
 	var b strings.Builder
 	name := c.HelpName
@@ -205,7 +205,7 @@ func commandHelp(c *cli.Command, columns int, all bool, target string) string {
 	if text == "" {
 		text = strings.ToUpper(c.Usage[:1]) + c.Usage[1:] + "."
 	}
-	b.WriteString("\n" + reflowed(text, columns))
+	b.WriteString("\n" + reflow(text, columns))
 	left := false
 	for _, s := range sections {
 		list := flagsOf(c.Flags, s.title)
@@ -321,8 +321,8 @@ func flagText(f cli.Flag) string {
 	return text
 }
 
-// reflowed fills paragraphs to the given columns. Indented lines are examples and stay.
-func reflowed(text string, columns int) string {
+// reflow fills paragraphs to the given columns. Indented lines are examples and stay.
+func reflow(text string, columns int) string {
 	var b strings.Builder
 	var paragraph []string
 	flush := func() {

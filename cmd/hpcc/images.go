@@ -47,7 +47,7 @@ func (a *imagesArgs) run(context.Context) error {
 	}
 	list = slices.DeleteFunc(list, func(e store.Entry) bool {
 		if e.Problem != nil {
-			say("warning: image %s: %s", e.Name, cleaned(oneProblem(e.Problem)))
+			say("warning: image %s: %s", e.Name, cleaned(problemLine(e.Problem)))
 		}
 		return e.Digest.Hex == "" // the reference is unreadable
 	})
@@ -77,8 +77,8 @@ func (a *imagesArgs) run(context.Context) error {
 	return w.Flush()
 }
 
-// oneProblem returns an error with its hint on one line.
-func oneProblem(err error) string {
+// problemLine returns an error with its hint on one line.
+func problemLine(err error) string {
 	advice, _ := adviceFor(err)
 	if advice != "" {
 		advice = "; " + advice

@@ -107,7 +107,7 @@ type jobArgs struct {
 func parseJob(c *cli.Context) (*jobArgs, error) {
 	env := parseEnvChanges(c)
 	a := &jobArgs{verb: c.Command.Name, set: parseFlagSet(c), store: c.String("store"), image: c.Args().First(), more: c.NArg() > 1, chdir: c.String("chdir"),
-		runArgv: parseRunAgain(c, env), from: parseFrom(c)}
+		runArgv: parseRunArgv(c, env), from: parseFrom(c)}
 	var err error
 	if a.at, err = parseSiteChoice(c); err != nil {
 		return nil, err
@@ -262,8 +262,8 @@ func parseEnvChanges(c *cli.Context) *envChanges {
 	return &envChanges{}
 }
 
-// parseRunAgain returns the flags of "hpcc run" as the script of the job repeats them.
-func parseRunAgain(c *cli.Context, env *envChanges) []string {
+// parseRunArgv returns the flags of "hpcc run" as the script of the job repeats them.
+func parseRunArgv(c *cli.Context, env *envChanges) []string {
 	argv := slices.Clone(env.argv)
 	for _, f := range runFlags(new(envChanges)) {
 		name := f.Names()[0]
@@ -295,7 +295,7 @@ func parseRunAgain(c *cli.Context, env *envChanges) []string {
 	return argv
 }
 
-// A destination is where a job goes.
+// A destination is the cluster and site of a job.
 type destination struct {
 	dispatch.Cluster
 	site   *dispatch.Site // an empty one without a site

@@ -53,7 +53,7 @@ func (a *loadArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	file, done, err := spooled(s, a.file)
+	file, done, err := spool(s, a.file)
 	if err != nil {
 		return err
 	}
@@ -77,9 +77,9 @@ func (a *loadArgs) run(ctx context.Context) error {
 	return nil
 }
 
-// spooled returns the file of an argument. It copies standard input to a temporary file of the
+// spool returns the file of an argument. It copies standard input to a temporary file of the
 // store, which done removes, because archives are read more than once.
-func spooled(s *store.Store, arg string) (file string, done func(), err error) {
+func spool(s *store.Store, arg string) (file string, done func(), err error) {
 	if arg != "-" {
 		return arg, func() {}, nil
 	}

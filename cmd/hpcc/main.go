@@ -2,8 +2,8 @@
 // to directory trees, runs programs in them as an ordinary user, and writes and submits the
 // native job of each scheduler.
 //
-// Only this package knows the command line. Each command parses its flags and arguments into
-// one struct of values, calls other packages with it, and turns their errors into messages,
+// Only this package handles the command line. Each command parses its flags and arguments into
+// one struct of values and calls other packages with it. It turns their errors into messages,
 // hints and exit statuses. Messages go to standard error with the prefix "hpcc:", results to
 // standard output.
 package main

@@ -31,8 +31,8 @@ func crowdSize() int {
 	return 100
 }
 
-// meet runs n commands at the same time and returns the output of those that failed.
-func meet(n int, command func(i int) *exec.Cmd) (failed []string) {
+// runAtOnce runs n commands at the same time and returns the output of those that failed.
+func runAtOnce(n int, command func(i int) *exec.Cmd) (failed []string) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for i := range n {
@@ -84,7 +84,7 @@ func TestManyRuns(t *testing.T) {
 			exec.Command("chmod", "-R", "a-w", store).Run()
 		}
 		begun := time.Now()
-		failed := meet(crowdSize(), func(int) *exec.Cmd { return hpcc("run", "bb", "--", "cat", "/7") })
+		failed := runAtOnce(crowdSize(), func(int) *exec.Cmd { return hpcc("run", "bb", "--", "cat", "/7") })
 		t.Logf("%d runs %s in %v", crowdSize(), when, time.Since(begun))
 		if len(failed) > 0 {
 			t.Errorf("%s %d of %d fail: %s", when, len(failed), crowdSize(), failed[0])
@@ -113,7 +113,7 @@ func TestManyPulls(t *testing.T) {
 		testenv.Check(t, err)
 		testenv.Check(t, remote.Write(r, img, remote.WithContext(context.Background())))
 	}
-	failed := meet(crowdSize(), func(i int) *exec.Cmd {
+	failed := runAtOnce(crowdSize(), func(i int) *exec.Cmd {
 		ref := fmt.Sprintf("%s/img%d", host, i%10)
 		switch i % 20 {
 		case 7:

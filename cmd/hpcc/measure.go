@@ -55,7 +55,7 @@ func measureFlagOfRun() cli.Flag {
 // measured runs the same command line without --measure as a child process, and ends with the
 // status or signal of the program.
 func (a *runArgs) measured(ctx context.Context) error {
-	argv, ok := unmeasured(os.Args)
+	argv, ok := withoutMeasure(os.Args)
 	if !ok {
 		return usagef("--measure comes after IMAGE").hint("hpcc run --measure IMAGE -- CMD")
 	}
@@ -99,9 +99,9 @@ func (a *runArgs) measured(ctx context.Context) error {
 	return exitStatus(run.Status())
 }
 
-// unmeasured returns the argv of "hpcc run" behind hpcc's name without --measure. ok is false
+// withoutMeasure returns the argv of "hpcc run" behind hpcc's name without --measure. ok is false
 // if --measure is not among the flags before IMAGE.
-func unmeasured(args []string) (argv []string, ok bool) {
+func withoutMeasure(args []string) (argv []string, ok bool) {
 	i := slices.Index(args, "run") + 1
 	flags := runCommand().Flags
 	for n := 0; i < len(args); i += n {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestNeighbourJoinNames checks that tasks find each other although the attacker has created their
-// directory, and that they use a directory that no other user can write to.
+// directory. They must use a directory that no other user can write to.
 func TestNeighbourJoinNames(t *testing.T) {
 	s := newSharedDir(t)
 	precious := s.preciousFile(t)

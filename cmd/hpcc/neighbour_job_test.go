@@ -55,8 +55,8 @@ func (a account) listen(t *testing.T, network, address string) (port string, cam
 	return port, came
 }
 
-// says connects to a port as the account, sends a line and returns the answer.
-func (a account) says(t *testing.T, port string) string {
+// send connects to a port as the account, sends a line and returns the answer.
+func (a account) send(t *testing.T, port string) string {
 	t.Helper()
 	out, _, _ := a.run(t, "/", nil, "timeout", "20", "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/"+port+" && echo hello >&3 && head -n 1 <&3")
 	return out
@@ -123,17 +123,17 @@ func TestNeighbourForward(t *testing.T) {
 
 	port, came := victim.listen(t, "tcp", "127.0.0.1:0")
 	f := victim.forward(t, dir, env, id, "0:"+port)
-	if got := victim.says(t, f.port()); got != "hello\n" {
+	if got := victim.send(t, f.port()); got != "hello\n" {
 		t.Errorf("the owner's own connection: %q; %s", got, f.errs.String())
 	}
 	for range 20 {
-		if got := attacker.says(t, f.port()); got != "" {
+		if got := attacker.send(t, f.port()); got != "" {
 			t.Fatalf("another user's connection: %q", got)
 		}
 	}
 	// A connection that is already closed has no owner when hpcc checks it.
 	attacker.run(t, "/", nil, "bash", "-c", "for i in $(seq 300); do echo POST >/dev/tcp/127.0.0.1/"+f.port()+"; done 2>/dev/null")
-	if got := victim.says(t, f.port()); got != "hello\n" {
+	if got := victim.send(t, f.port()); got != "hello\n" {
 		t.Errorf("the owner's connection after 320 of another user: %q", got)
 	}
 	if n := came.Load(); n != 2 {
@@ -144,7 +144,7 @@ func TestNeighbourForward(t *testing.T) {
 		t.Errorf("%d warnings of refused connections: %s", n, said)
 	}
 	f = victim.forward(t, dir, env, "--open", id, "0:"+port)
-	if got := attacker.says(t, f.port()); got != "hello\n" {
+	if got := attacker.send(t, f.port()); got != "hello\n" {
 		t.Errorf("with --open, another user's connection: %q; %s", got, f.errs.String())
 	}
 	f.end()
@@ -153,7 +153,7 @@ func TestNeighbourForward(t *testing.T) {
 	for _, where := range []string{"127.0.0.1:0", "0.0.0.0:0", "[::]:0", "[::1]:0"} {
 		squatted, came := attacker.listen(t, "tcp", where)
 		f := victim.forward(t, dir, env, id, "0:"+squatted)
-		if got := victim.says(t, f.port()); got != "" || came.Load() != 0 {
+		if got := victim.send(t, f.port()); got != "" || came.Load() != 0 {
 			t.Errorf("another user listens at %s: that user got %d connections, and the owner %q", where, came.Load(), got)
 		}
 		if said := f.end(); !strings.Contains(said, "belongs to "+attacker.name) {
@@ -163,7 +163,7 @@ func TestNeighbourForward(t *testing.T) {
 	// A port of another user must not block the owner's program at another address.
 	attacker.listen(t, "tcp6", "[::]:"+port)
 	f = victim.forward(t, dir, env, id, "0:"+port)
-	if got := victim.says(t, f.port()); got != "hello\n" {
+	if got := victim.send(t, f.port()); got != "hello\n" {
 		t.Errorf("another user listens at the same port of [::]: %q; %s", got, f.errs.String())
 	}
 	f.end()
@@ -219,8 +219,8 @@ func TestNeighbourForwardSocket(t *testing.T) {
 	}
 }
 
-// TestNeighbourValues checks that the values of --env and --set-env reach the program, and that no
-// other user can read them from files, /proc or the scheduler's commands.
+// TestNeighbourValues checks that the values of --env and --set-env reach the program. No other user
+// may be able to read them from files, /proc or the scheduler's commands.
 func TestNeighbourValues(t *testing.T) {
 	for name, c := range map[string]struct {
 		facility string

@@ -14,7 +14,7 @@ import (
 )
 
 // TestNeighbourSharedStore checks that members of a group can run and read images of another user's
-// store, that changes fail with a reason, and that the owner can still use the store.
+// store. Changes must fail with a reason, and the owner must still be able to use the store.
 func TestNeighbourSharedStore(t *testing.T) {
 	s := newSharedDir(t)
 	s.asRoot(t, `mkdir scratch && chown "$1" scratch`, s.owner(s.attacker))

@@ -408,7 +408,7 @@ func (a *nodesArgs) openScript(name string, t job.Target) (*job.Job, error) {
 	}
 	tr.Fit()
 	if n := tr.Lost(); n > 0 {
-		say("note: %s ignored, because %s does not support it; \"hpcc script --from %s\" shows which", counted(n, "directive is", "directives are"), t, name)
+		say("note: %s not supported by %s and will be ignored; \"hpcc script --from %s\" shows which", counted(n, "directive is", "directives are"), t, name)
 	}
 	if _, err := os.Stat(tr.Job.Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("directory %q of the job does not exist", tr.Job.Dir)

@@ -203,7 +203,7 @@ func (r *capacityReport) sections(page bool) report.Sections {
 func (r *clusterReport) section(page bool) report.Section {
 	s := report.Section{Title: r.name() + ": allocated resources", Text: r.remarks()}
 	s.Table = &report.Table{Head: []string{"resource", "total", "mean", "peak", "now"},
-		Caption: fmt.Sprintf("%s to %s; means and peaks of intervals of %s", r.From.Local().Format("2006-01-02 15:04"), r.To.Local().Format("2006-01-02 15:04"), spanWord(r.Step))}
+		Caption: fmt.Sprintf("%s to %s; means and peaks of intervals of %s", r.From.Local().Format("2006-01-02 15:04"), r.To.Local().Format("2006-01-02 15:04"), formatInterval(r.Step))}
 	picture := report.Capacity{Name: r.name(), To: r.To}
 	for _, l := range r.Levels {
 		picture.Steps = append(picture.Steps, l.From)
@@ -230,8 +230,8 @@ func (r *clusterReport) section(page bool) report.Section {
 	return s
 }
 
-// spanWord formats an interval: 3h, 15m, 10s.
-func spanWord(d time.Duration) string {
+// formatInterval formats an interval: 3h, 15m, 10s.
+func formatInterval(d time.Duration) string {
 	for _, u := range []struct {
 		size time.Duration
 		name string

@@ -189,8 +189,8 @@ func (a *ociArgs) withoutState() error {
 }
 
 // stateDir returns the directory for the states of containers: root, or else one of the user's
-// session, or else one in the temporary directory. It must belong to the user, and no other user
-// may be able to replace it, because its records name processes to signal and hooks to execute.
+// session, or else one in the temporary directory. Its records name processes to signal and hooks
+// to execute. So it must belong to the user, and no other user may be able to replace it.
 // If it does not exist and create is false, the error is [fs.ErrNotExist].
 func stateDir(root string, create bool) (string, error) {
 	d := root

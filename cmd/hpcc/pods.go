@@ -75,7 +75,7 @@ func parsePod(c *cli.Context, env *envChanges) (in podArgs, err error) {
 	}
 	var ok bool
 	if p.Pull, ok = map[string]string{"": "", "always": "Always", "missing": "IfNotPresent", "never": "Never"}[c.String("pull")]; !ok {
-		return in, usagef("--pull %q: give always, missing or never", c.String("pull"))
+		return in, usagef("--pull %q is not always, missing or never", c.String("pull"))
 	}
 	return in, nil
 }

@@ -193,17 +193,17 @@ func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	vars, err := envfile.Apply(without(spec.Process.Env, "HPCC_RUNNING"), a.env, !a.keepDollar)
+	vars, err := envfile.Apply(withoutVariable(spec.Process.Env, "HPCC_RUNNING"), a.env, !a.keepDollar)
 	if err != nil {
 		return nil, err
 	}
-	spec.Process.Env = append(without(vars, "HPCC_RUNNING"), "HPCC_RUNNING=1")
+	spec.Process.Env = append(withoutVariable(vars, "HPCC_RUNNING"), "HPCC_RUNNING=1")
 	devices.Search(spec)
 	return spec, nil
 }
 
-// without removes a variable from an environment, in place.
-func without(env []string, name string) []string {
+// withoutVariable removes a variable from an environment, in place.
+func withoutVariable(env []string, name string) []string {
 	out := env[:0]
 	for _, e := range env {
 		if !strings.HasPrefix(e, name+"=") {

@@ -187,7 +187,7 @@ func (w *runSources) join(o *runtime.Options) error {
 	tag, count, err := runtime.Peers(os.Getenv)
 	if c.IsSet("join-ct") {
 		if count, err = c.Int("join-ct"), nil; count < 1 {
-			return usagef("--join-ct %d: at least 1", count)
+			return usagef("--join-ct %d: not a positive number", count)
 		}
 	}
 	if err != nil {

@@ -25,9 +25,9 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// bin is the directory of hpcc as "make build" builds it. full is the directory of an hpcc whose runs
-// always start with the Go runtime, and which does not embed the program for images. load is a
-// program with known resource use (testdata/measure).
+// The programs of the tests: bin is the directory of hpcc as "make build" builds it. The hpcc in full
+// always starts the Go runtime and does not embed the program for images. load is a program with
+// known resource use (testdata/measure).
 var bin, full, load string
 
 // atOnce is the minimum number of parallel scripts. Many scripts mostly wait for a cluster.

@@ -97,7 +97,7 @@ func siteStates(ctx context.Context, sites *dispatch.Sites, limit time.Duration)
 	var g sync.WaitGroup
 	for i, t := range all {
 		g.Go(func() {
-			states[i] = lookAtSite(ctx, t, limit)
+			states[i] = querySite(ctx, t, limit)
 			states[i].Default = t.Name == sites.Default
 		})
 	}
@@ -105,8 +105,8 @@ func siteStates(ctx context.Context, sites *dispatch.Sites, limit time.Duration)
 	return states
 }
 
-// lookAtSite asks one site for its state.
-func lookAtSite(ctx context.Context, t *dispatch.Site, limit time.Duration) siteState {
+// querySite asks one site for its state.
+func querySite(ctx context.Context, t *dispatch.Site, limit time.Duration) siteState {
 	st := siteState{Type: "site", Name: t.Name, Scheduler: string(t.Scheduler), SSH: t.SSH, File: t.File}
 	if t.SSH == "" {
 		to, err := t.Answers(ctx, limit)

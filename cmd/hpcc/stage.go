@@ -309,9 +309,9 @@ func withConfig(img v1.Image, config []byte) (v1.Image, error) {
 	return mutate.ConfigFile(img, want)
 }
 
-// checkedTree returns the tree of an image after comparing it with the layers, for use outside
-// the store: a tree is trusted for runs, but not for copies. It moves a tree that differs away
-// and unpacks the image again.
+// checkedTree returns the tree of an image after comparing it with the layers. Runs trust a tree,
+// but copies that leave the store do not. It moves a tree that differs away and unpacks the image
+// again.
 func checkedTree(ctx context.Context, s *store.Store, img v1.Image) (string, error) {
 	for again := false; ; again = true {
 		tree, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Owners: true})

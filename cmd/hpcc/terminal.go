@@ -90,8 +90,8 @@ func cell(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(usertext.Printable(text))
 }
 
-// sequence returns the length of the escape sequence at the head of s (ECMA-48): a control
-// sequence, a control string up to its end, or ESC and the characters that belong to it.
+// sequence returns the length of the escape sequence at the head of s (ECMA-48). It can be a
+// control sequence, a control string, or ESC with the characters that belong to it.
 func sequence(s string) int {
 	r, n := utf8.DecodeRuneInString(s)
 	if r == 0x1b {

@@ -28,13 +28,13 @@ func (r *run) planAccounts() bool {
 		if host, e := r.readFile("/etc/passwd\x00", maxPasswd); e != 0 {
 			return false
 		} else if line := find(host, u, 2); fields(line) > 4 {
-			name = nth(line, 0)
-			gecos, _ = cut(nth(line, 4), ',')
+			name = fieldOf(line, 0)
+			gecos, _ = cut(fieldOf(line, 4), ',')
 		}
 		if passwd == "" {
 			passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
 		}
-		if !fit(name) || !fit(gecos) || !fit(home) || find(passwd, u, 2) != "" {
+		if !isField(name) || !isField(gecos) || !isField(home) || find(passwd, u, 2) != "" {
 			return false
 		}
 		r.passwd = r.withLine(passwd, name, ":x:", u, ":", g, ":", gecos, ":", home, ":/bin/sh")
@@ -44,12 +44,12 @@ func (r *run) planAccounts() bool {
 		if host, e := r.readFile("/etc/group\x00", maxPasswd); e != 0 {
 			return false
 		} else if line := find(host, g, 2); line != "" {
-			name = nth(line, 0)
+			name = fieldOf(line, 0)
 		}
 		if group == "" {
 			group = "root:x:0:\nnogroup:x:65534:\n"
 		}
-		if !fit(name) || find(group, g, 2) != "" {
+		if !isField(name) || find(group, g, 2) != "" {
 			return false
 		}
 		r.group = r.withLine(group, name, ":x:", g, ":")
@@ -75,8 +75,8 @@ func (r *run) imageHome() (string, bool) {
 			field = 0
 		}
 	}
-	if line := find(passwd, user, field); fields(line) > 5 && hasPrefix(nth(line, 5), "/") {
-		return nth(line, 5), ok
+	if line := find(passwd, user, field); fields(line) > 5 && hasPrefix(fieldOf(line, 5), "/") {
+		return fieldOf(line, 5), ok
 	}
 	if (user == "root" || user == "0") && kind(unix.AT_FDCWD, r.join(r.root.text(), "/root"), 0) == unix.S_IFDIR {
 		return "/root", ok
@@ -84,8 +84,8 @@ func (r *run) imageHome() (string, bool) {
 	return "/", ok
 }
 
-// fit reports whether s can be a field of a passwd line.
-func fit(s string) bool { return plain(s) && !contains(s, ':') }
+// isField reports whether s can be a field of a passwd line.
+func isField(s string) bool { return plain(s) && !contains(s, ':') }
 
 // withLine returns file with one more line, which consists of parts.
 func (r *run) withLine(file string, parts ...string) string {
@@ -93,7 +93,7 @@ func (r *run) withLine(file string, parts ...string) string {
 	for _, p := range parts {
 		n += len(p)
 	}
-	b := r.take(n)
+	b := r.alloc(n)
 	if b == nil {
 		return ""
 	}
@@ -135,7 +135,7 @@ func find(file, value string, n int) string {
 		for line != "" && line[len(line)-1] == '\r' {
 			line = line[:len(line)-1]
 		}
-		if fields(line) > n && nth(line, n) == value {
+		if fields(line) > n && fieldOf(line, n) == value {
 			return line
 		}
 	}
@@ -153,8 +153,8 @@ func fields(line string) int {
 	return n
 }
 
-// nth returns field n of a line, counted from 0.
-func nth(line string, n int) string {
+// fieldOf returns field n of a line, counted from 0.
+func fieldOf(line string, n int) string {
 	for range n {
 		_, line = cut(line, ':')
 	}

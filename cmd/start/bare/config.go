@@ -15,9 +15,9 @@ type list struct {
 	n  int
 }
 
-// A reader parses JSON. It fails on all input that encoding/json might read differently: names
-// that differ from known names only in case, repeated names, and control characters or escaped
-// characters beyond ASCII in strings that a config holds.
+// A reader parses JSON. It fails on all input that encoding/json might read differently. Such
+// input has names that differ from known ones only in case, or repeated names. Strings that a
+// config holds may not contain control characters or escaped characters beyond ASCII.
 type reader struct {
 	run   *run // provides memory
 	rest  string
@@ -176,7 +176,7 @@ func (r *reader) plainString() string {
 			r.wrong = r.wrong || c == 0
 			i += n - 1
 		}
-		if b := r.run.take(1); b != nil {
+		if b := r.run.alloc(1); b != nil {
 			b[0] = c
 		}
 	}

@@ -16,8 +16,8 @@ type image struct {
 	} `json:"config"`
 }
 
-// same compares the result of read for a file with that of encoding/json.
-func same(t *testing.T, file string) (ok bool) {
+// compare compares the result of read for a file with that of encoding/json.
+func compare(t *testing.T, file string) (ok bool) {
 	t.Helper()
 	var c config
 	if !c.read(new(run), file) {
@@ -64,7 +64,7 @@ var configs = []struct {
 
 func TestConfig(t *testing.T) {
 	for _, c := range configs {
-		if ok := same(t, c.file); ok != c.ok {
+		if ok := compare(t, c.file); ok != c.ok {
 			t.Errorf("read %q: %v; want %v", c.file, ok, c.ok)
 		}
 	}
@@ -74,5 +74,5 @@ func FuzzConfig(f *testing.F) {
 	for _, c := range configs {
 		f.Add(c.file)
 	}
-	f.Fuzz(func(t *testing.T, file string) { same(t, file) })
+	f.Fuzz(func(t *testing.T, file string) { compare(t, file) })
 }

@@ -373,7 +373,7 @@ func (r *run) char(c byte, rest string) (after string, ok bool) {
 		n := nameLength(rest)
 		return rest[n:], r.putVariable(rest[:n])
 	}
-	if b := r.take(1); b != nil {
+	if b := r.alloc(1); b != nil {
 		b[0] = c
 	}
 	return rest, true

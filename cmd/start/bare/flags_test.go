@@ -291,7 +291,7 @@ func TestFind(t *testing.T) {
 		t.Error("join, decimal or digits")
 	}
 	for !r.full {
-		r.take(maxMemory / 3)
+		r.alloc(maxMemory / 3)
 	}
 	if r.used > maxMemory {
 		t.Error("more was taken than there is")

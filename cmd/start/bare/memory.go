@@ -28,8 +28,8 @@ func cString(p *byte) zstring {
 	return zstring(unsafe.String(p, n+1))
 }
 
-// take returns n bytes of the static memory, or nil if it is used up.
-func (r *run) take(n int) []byte {
+// alloc returns n bytes of the static memory, or nil if it is used up.
+func (r *run) alloc(n int) []byte {
 	if n > len(r.memory)-r.used {
 		r.full = true
 		return nil
@@ -45,7 +45,7 @@ func (r *run) join(parts ...string) zstring {
 	for _, p := range parts {
 		n += len(p)
 	}
-	b := r.take(n)
+	b := r.alloc(n)
 	if b == nil {
 		return "\x00"
 	}
@@ -58,11 +58,11 @@ func (r *run) join(parts ...string) zstring {
 }
 
 // put appends s to the last put. Several calls build a string, which since returns.
-func (r *run) put(s string) { copy(r.take(len(s)), s) }
+func (r *run) put(s string) { copy(r.alloc(len(s)), s) }
 
 // since returns the text that was put since begin, an earlier value of used.
 func (r *run) since(begin int) zstring {
-	b := r.take(1)
+	b := r.alloc(1)
 	if b == nil {
 		return emptyString
 	}
@@ -73,13 +73,13 @@ func (r *run) since(begin int) zstring {
 // absolute returns a path as filepath.Abs does, relative to the physical current directory.
 func (r *run) absolute(path string) zstring {
 	if hasPrefix(path, "/") {
-		return r.tidy(path)
+		return r.clean(path)
 	}
-	return r.tidy(r.join(r.cwd.text(), "/", path).text())
+	return r.clean(r.join(r.cwd.text(), "/", path).text())
 }
 
-// tidy cleans an absolute path as filepath.Clean does.
-func (r *run) tidy(path string) zstring {
+// clean cleans an absolute path as filepath.Clean does.
+func (r *run) clean(path string) zstring {
 	begin := r.used
 	for path != "" {
 		var part string
@@ -134,7 +134,7 @@ func (r *run) readAll(fd, limit int) (string, syscall.Errno) {
 func (r *run) decimal(n uintptr) string { return r.digits(n, 10) }
 
 func (r *run) digits(n, base uintptr) string {
-	b := r.take(22)
+	b := r.alloc(22)
 	if b == nil {
 		return ""
 	}

@@ -48,11 +48,11 @@ func (r *run) findHome() bool {
 			return false
 		}
 		if line := find(passwd, r.decimal(r.uid), 2); fields(line) > 5 {
-			dir = nth(line, 5)
+			dir = fieldOf(line, 5)
 		}
 	}
 	if hasPrefix(dir, "/") {
-		dir = r.tidy(dir).text()
+		dir = r.clean(dir).text()
 	}
 	if !hasPrefix(dir, "/") || dir == "/" {
 		return true
@@ -199,7 +199,7 @@ func (r *run) planMounts() bool {
 		ok = ok && r.addVacant(r.cwd)
 	}
 	if dir := r.vars.value("HPCC_TASK_DIR"); ok && hasPrefix(dir, "/") {
-		if at := r.tidy(dir); kind(unix.AT_FDCWD, at, 0) == unix.S_IFDIR {
+		if at := r.clean(dir); kind(unix.AT_FDCWD, at, 0) == unix.S_IFDIR {
 			ok = r.addVacant(at)
 		}
 	}
@@ -288,7 +288,7 @@ func (r *run) planBinds(s *settings) bool {
 				return false
 			}
 		}
-		at := r.tidy(target)
+		at := r.clean(target)
 		physical, ok := r.physical(r.absolute(source))
 		if !ok || at == "/\x00" || !r.add(mount{at: at, source: physical, readOnly: option == "ro"}) {
 			return false
@@ -300,14 +300,14 @@ func (r *run) planBinds(s *settings) bool {
 // planStart computes the directory in which the program starts: the caller's if it is bound, or
 // else the image's WORKDIR. --cd is relative to it.
 func (r *run) planStart() bool {
-	from := r.tidy(r.conf.dir)
+	from := r.clean(r.conf.dir)
 	if r.isBound(r.cwd) {
 		from = r.cwd
 	}
 	if dir := r.value(cd); hasPrefix(dir, "/") {
-		r.start = r.tidy(dir)
+		r.start = r.clean(dir)
 	} else {
-		r.start = r.tidy(r.join(from.text(), "/", dir).text())
+		r.start = r.clean(r.join(from.text(), "/", dir).text())
 	}
 	return true
 }
@@ -352,7 +352,7 @@ func (r *run) planEnv() bool {
 	for _, name := range [...]string{"PATH", "HOME", "HPCC_RUNNING", "HPCC_FOREIGN", "LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"} {
 		v.remove(name)
 	}
-	if !hasPrefix(tmp, "/") || !r.isBound(r.tidy(tmp)) {
+	if !hasPrefix(tmp, "/") || !r.isBound(r.clean(tmp)) {
 		v.remove("TMPDIR")
 	}
 	home := r.home

@@ -383,7 +383,7 @@ func (r *run) isMountPoint(name zstring) bool {
 }
 
 func (r *run) copyLink(from, to int, name zstring) bool {
-	b := r.take(unix.PathMax)
+	b := r.alloc(unix.PathMax)
 	if b == nil {
 		return false
 	}
