@@ -59,7 +59,7 @@ func apply(t *testing.T, memory, again bool, hs ...*tar.Header) (dir string, not
 	tr, err := openTree(dir, notes)
 	testenv.Check(t, err)
 	defer tr.close()
-	tr.made = map[string]bool{}
+	tr.created = map[string]bool{}
 	for range map[bool]int{false: 1, true: 2}[again] {
 		for _, h := range hs {
 			h.ModTime = time.Unix(1, 0)

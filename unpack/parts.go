@@ -32,13 +32,13 @@ type Parts struct {
 	store *store.Store
 	mu    sync.Mutex
 	dir   string           // directory of the parts; empty until the first one
-	made  map[string]*tree // by the diff IDs of their layers
+	trees map[string]*tree // by the diff IDs of their layers
 	pool  blockPool
 }
 
 // NewParts returns an empty set of parts. The caller must close it.
 func NewParts(s *store.Store) *Parts {
-	return &Parts{store: s, made: map[string]*tree{}, pool: make(blockPool, blocksAhead*goruntime.GOMAXPROCS(0))}
+	return &Parts{store: s, trees: map[string]*tree{}, pool: make(blockPool, blocksAhead*goruntime.GOMAXPROCS(0))}
 }
 
 // Close removes the unused parts.
@@ -48,7 +48,7 @@ func (p *Parts) Close() {
 	if p.dir != "" {
 		_ = disk.RemoveAll(p.dir)
 	}
-	p.dir, p.made = "", nil
+	p.dir, p.trees = "", nil
 }
 
 // newTree creates an empty directory for a part.
@@ -90,8 +90,8 @@ func (p *Parts) take(l v1.Layer) *tree {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.made[id.String()]
-	delete(p.made, id.String())
+	t := p.trees[id.String()]
+	delete(p.trees, id.String())
 	return t
 }
 
@@ -162,8 +162,8 @@ func (x *Part) End(diffID v1.Hash) {
 	}
 	x.parts.mu.Lock()
 	defer x.parts.mu.Unlock()
-	if x.parts.made != nil {
-		x.parts.made[diffID.String()] = t
+	if x.parts.trees != nil {
+		x.parts.trees[diffID.String()] = t
 	}
 }
 
@@ -174,7 +174,7 @@ func (x *Part) unpack() (*tree, error) {
 		return nil, err
 	}
 	defer t.close()
-	t.content, t.made = x.content, map[string]bool{}
+	t.content, t.created = x.content, map[string]bool{}
 	tr := tar.NewReader(x.content)
 	err = eachEntry(x.ctx, tr, func(h *tar.Header) error {
 		if err := t.standsAlone(h); err != nil {
@@ -185,7 +185,7 @@ func (x *Part) unpack() (*tree, error) {
 	if err == nil {
 		_, err = io.Copy(io.Discard, x.content) // the bytes after the archive's end
 	}
-	t.content, t.made, t.buf = nil, nil, nil
+	t.content, t.created, t.buf = nil, nil, nil
 	return t, err
 }
 
@@ -208,13 +208,13 @@ func (t *tree) standsAlone(h *tar.Header) error {
 		return errors.New("it refers to other entries")
 	case dir != "." && !described:
 		return errors.New("its directory is not described")
-	case t.made[name]:
+	case t.created[name]:
 		return errors.New("it already exists")
 	case h.Uid|h.Gid != 0 || (h.Typeflag != tar.TypeSymlink && !plain(h)):
 		return errors.New("it needs a note")
 	}
 	if h.Typeflag == tar.TypeLink {
-		if target, err := cleanName(h.Linkname); err != nil || !t.made[target] {
+		if target, err := cleanName(h.Linkname); err != nil || !t.created[target] {
 			return errors.New("it is a link to another layer's file")
 		}
 	}

@@ -194,11 +194,11 @@ func TestParts(t *testing.T) {
 			p := NewParts(storeOf(t))
 			defer p.Close()
 			writePart(t, p, l, 1000)
-			if got := len(p.made) == 1; got != c.part {
+			if got := len(p.trees) == 1; got != c.part {
 				t.Errorf("it is a part: %v; want %v", got, c.part)
 			}
 			asOne(t, p, imageOf(t, base, l), strings.Join(c.lines, "\n"))
-			if len(p.made) != 0 {
+			if len(p.trees) != 0 {
 				t.Error("the part is there for another tree")
 			}
 		})
@@ -213,7 +213,7 @@ func TestPartsBetween(t *testing.T) {
 		middle := layerOf(t, line)
 		p := NewParts(storeOf(t))
 		writePart(t, p, middle, 512)
-		if len(p.made) != 1 {
+		if len(p.trees) != 1 {
 			t.Fatalf("%q is not a part", line)
 		}
 		asOne(t, p, imageOf(t, below, middle, above), line)
@@ -227,7 +227,7 @@ func TestPartsOfOthers(t *testing.T) {
 		l := retouched(t, layerOf(t, lines...), func(h *tar.Header) { h.Gid = 5 })
 		p := NewParts(storeOf(t))
 		writePart(t, p, l, 512)
-		if len(p.made) != 0 {
+		if len(p.trees) != 0 {
 			t.Errorf("%q of group 5 is a part", lines)
 		}
 		p.Close()
@@ -269,7 +269,7 @@ func TestPartsRandom(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		parts += len(p.made)
+		parts += len(p.trees)
 		asOne(t, p, imageOf(t, ls...), strings.Join(text, "\n--\n"))
 		p.Close()
 	}
@@ -297,7 +297,7 @@ func TestPartsLarge(t *testing.T) {
 		l := static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer)
 		p := NewParts(storeOf(t))
 		writePart(t, p, l, piece)
-		if len(p.made) != 1 {
+		if len(p.trees) != 1 {
 			t.Errorf("in pieces of %d bytes it is not a part", piece)
 		}
 		asOne(t, p, imageOf(t, l), "large files")
@@ -330,7 +330,7 @@ func TestPartsGivenUp(t *testing.T) {
 		if _, err := x.Write(c.tar); err != nil {
 			t.Errorf("%s: Write: %v", c.name, err)
 		}
-		if x.End(c.id); len(p.made) != 0 {
+		if x.End(c.id); len(p.trees) != 0 {
 			t.Errorf("%s: it is a part", c.name)
 		}
 		dir := p.dir

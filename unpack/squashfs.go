@@ -36,7 +36,7 @@ func FillSquashFS(ctx context.Context, file, dir string) (Report, error) {
 		return Report{}, err
 	}
 	defer t.close()
-	t.made = map[string]bool{}
+	t.created = map[string]bool{}
 	config, err := eachInSquashFS(ctx, file, t.entry)
 	if err == nil {
 		err = t.finish()

@@ -36,8 +36,8 @@ type tree struct {
 	time     map[string]dirTime    // times of directories; set last, because every new file changes them
 	removed  map[string]int        // removed directories, with the number of their removal
 	removals int                   // number of removals of directories so far
-	made     map[string]bool       // names that the current layer created
-	above    map[string]bool       // parent directories of made; nil until madeBelow is called
+	created  map[string]bool       // names that the current layer created
+	above    map[string]bool       // parent directories of created; nil until createdBelow is called
 	rep      Report
 	notes    *Notes
 	buf      []byte // for the bytes of files
@@ -313,7 +313,7 @@ func (t *tree) whiteout(dir, base string) error {
 	if name == configDir {
 		return nil
 	}
-	if t.made[name] {
+	if t.created[name] {
 		return t.hideLower(name)
 	}
 	if ok, err := t.hasDir(dir); err != nil || !ok {
@@ -349,7 +349,7 @@ func (t *tree) hideLower(p string) error {
 		if child == configDir {
 			continue
 		}
-		if t.made[child] || t.madeBelow(child) {
+		if t.created[child] || t.createdBelow(child) {
 			err = t.hideLower(child)
 		} else {
 			err = t.remove(child)
@@ -363,7 +363,7 @@ func (t *tree) hideLower(p string) error {
 
 // mark records that the current layer created the name.
 func (t *tree) mark(name string) {
-	t.made[name] = true
+	t.created[name] = true
 	if t.above != nil {
 		t.markAbove(name)
 	}
@@ -375,12 +375,12 @@ func (t *tree) markAbove(name string) {
 	}
 }
 
-// madeBelow reports whether this layer created something below p without describing p
+// createdBelow reports whether this layer created something below p without describing p
 // itself.
-func (t *tree) madeBelow(p string) bool {
+func (t *tree) createdBelow(p string) bool {
 	if t.above == nil {
 		t.above = map[string]bool{}
-		for m := range t.made {
+		for m := range t.created {
 			t.markAbove(m)
 		}
 	}

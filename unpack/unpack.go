@@ -317,7 +317,7 @@ func (c *content) checkAs(l v1.Layer) error {
 
 // entries applies the members of one layer's archive.
 func (t *tree) entries(ctx context.Context, tr *tar.Reader) error {
-	t.made, t.above, t.sparse = map[string]bool{}, nil, 0
+	t.created, t.above, t.sparse = map[string]bool{}, nil, 0
 	return eachEntry(ctx, tr, func(h *tar.Header) error { return t.entry(h, tr) })
 }
 

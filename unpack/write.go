@@ -29,19 +29,19 @@ type LayerWriter struct {
 	// OwnAll gives Owner to the members of an archive as well.
 	OwnAll bool
 
-	tw    *tar.Writer
-	tree  string
-	notes *Notes
-	root  string // links do not lead out of it; "." except for archives
-	stamp time.Time
-	made  map[string]made
-	dirs  map[string]string // requested directory → resolved directory
-	n     int
-	buf   []byte // buffer for content
+	tw      *tar.Writer
+	tree    string
+	notes   *Notes
+	root    string // links do not lead out of it; "." except for archives
+	stamp   time.Time
+	entries map[string]layerEntry
+	dirs    map[string]string // requested directory → resolved directory
+	n       int
+	buf     []byte // buffer for content
 }
 
-// made describes a path of the layer so far.
-type made struct {
+// A layerEntry is a path that the layer has so far.
+type layerEntry struct {
 	kind fs.FileMode
 	link string
 	new  bool // a directory that does not exist in the tree
@@ -50,7 +50,7 @@ type made struct {
 // NewLayerWriter starts a layer for the tree in that directory, with its notes. Directories
 // that change because they get new entries have the time stamp.
 func NewLayerWriter(w io.Writer, tree string, notes *Notes, stamp time.Time) *LayerWriter {
-	return &LayerWriter{DirMode: 0o755, tw: tar.NewWriter(w), tree: tree, notes: notes, root: ".", stamp: stamp, made: map[string]made{}, dirs: map[string]string{}, buf: make([]byte, 64<<10)}
+	return &LayerWriter{DirMode: 0o755, tw: tar.NewWriter(w), tree: tree, notes: notes, root: ".", stamp: stamp, entries: map[string]layerEntry{}, dirs: map[string]string{}, buf: make([]byte, 64<<10)}
 }
 
 // Close ends the layer and returns the number of entries.
@@ -102,19 +102,19 @@ func (w *LayerWriter) Resolve(p string) (string, fs.FileMode, error) {
 }
 
 // look returns what exists at a path whose directory contains no links.
-func (w *LayerWriter) look(p string) (made, error) {
-	if m, ok := w.made[p]; ok {
+func (w *LayerWriter) look(p string) (layerEntry, error) {
+	if m, ok := w.entries[p]; ok {
 		return m, nil
 	}
-	if w.made[path.Dir(p)].new {
-		return made{}, fs.ErrNotExist
+	if w.entries[path.Dir(p)].new {
+		return layerEntry{}, fs.ErrNotExist
 	}
 	full := filepath.Join(w.tree, p)
 	fi, err := os.Lstat(full)
 	if err != nil {
-		return made{}, err
+		return layerEntry{}, err
 	}
-	m := made{kind: fi.Mode().Type()}
+	m := layerEntry{kind: fi.Mode().Type()}
 	if m.kind == fs.ModeSymlink {
 		m.link, err = os.Readlink(full)
 	}
@@ -143,7 +143,7 @@ func (w *LayerWriter) dir(p string) (string, error) {
 // above records the directories down to and including p that the layer does not have yet.
 // Directories of the tree are recorded unchanged.
 func (w *LayerWriter) above(p string) error {
-	m, ok := w.made[p]
+	m, ok := w.entries[p]
 	switch {
 	case p == "." || (ok && m.kind == fs.ModeDir):
 		return nil
@@ -219,7 +219,7 @@ func (w *LayerWriter) Put(h *tar.Header, content io.Reader) error {
 // emit writes an entry under its final name. isNew reports that the tree does not contain
 // it.
 func (w *LayerWriter) emit(h *tar.Header, content io.Reader, isNew bool) error {
-	m := made{kind: h.FileInfo().Mode().Type()}
+	m := layerEntry{kind: h.FileInfo().Mode().Type()}
 	p := h.Name
 	switch h.Typeflag {
 	case tar.TypeDir:
@@ -230,7 +230,7 @@ func (w *LayerWriter) emit(h *tar.Header, content io.Reader, isNew bool) error {
 	case tar.TypeLink:
 		m.kind = 0
 	}
-	w.made[p] = m
+	w.entries[p] = m
 	if m.kind == fs.ModeSymlink {
 		clear(w.dirs)
 	}
@@ -326,7 +326,7 @@ func (w *LayerWriter) linked(target string) (string, error) {
 		return "", err
 	}
 	to := path.Join(in, path.Base(name))
-	if m, ok := w.made[to]; !ok || m.kind == fs.ModeDir {
+	if m, ok := w.entries[to]; !ok || m.kind == fs.ModeDir {
 		return "", fmt.Errorf("hard link target %.200q is not an earlier member of the archive", target)
 	}
 	return to, nil

@@ -65,7 +65,7 @@ func (s *Submission) ways(t *job.Task, via string, terminal bool) ([]way, error)
 // sshPatience is the connection timeout of ssh to a node, in seconds.
 const sshPatience = 10
 
-// sshArgv returns the argv that runs words by ssh without asking for a password. The
+// sshArgv returns the argv that runs a command by ssh without asking for a password. The
 // user's shell on the host reads them as one quoted line.
 func sshArgv(host string, terminal bool, argv []string) []string {
 	tty := "-T"
@@ -75,7 +75,7 @@ func sshArgv(host string, terminal bool, argv []string) []string {
 	return []string{"ssh", tty, "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", sshPatience), "--", host, "exec " + shellword.Join(argv)}
 }
 
-// EnterCommand returns the argv that runs words on a task's node by the first route that
+// EnterCommand returns the argv that runs a command on a task's node by the first route that
 // works, with this process's streams; terminal reports whether they are a terminal.
 func (s *Submission) EnterCommand(ctx context.Context, t *job.Task, argv []string, via string, terminal bool) ([]string, error) {
 	ways, err := s.ways(t, via, terminal)

@@ -13,7 +13,7 @@ import (
 // it uses the records below dir, else the scheduler's accounting. Schedulers that start a
 // job after any end of its dependencies need it.
 func Succeeded(ctx context.Context, dir string, ids []string) error {
-	subs, _, err := submissions(dir) // the scheduler knows about unreadable ones
+	subs, _, err := submissions(dir) // the scheduler reports on unreadable ones
 	if err != nil {
 		return err
 	}
