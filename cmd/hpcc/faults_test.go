@@ -178,7 +178,7 @@ tar cf root.tar -C r --owner=7 --group=8 a b && hpcc load root.tar linked >/dev/
 			{"load", "--store", fresh, filepath.Join(dir, "root.tar"), "linked"}, // a new store also links its version file
 		} {
 			out, status, met := faults{calls: "linkat", err: errno}.under(t, nil, args...)
-			if status != 0 || len(met) == 0 || !strings.Contains(out, "copied 2 files in place of hard links, which the file system does not support") {
+			if status != 0 || len(met) == 0 || !strings.Contains(out, "copied 2 files instead of making hard links, which the file system does not support") {
 				t.Errorf("%s, hpcc %v: status %d, met %v: %s", errno, args, status, met, out)
 			}
 		}
