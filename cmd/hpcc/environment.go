@@ -153,17 +153,17 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 	if !asJSON {
 		fmt.Fprintln(w, head+"PACKAGE\tVERSION\tBUILD\tSIZE\tFROM")
 	}
-	var all, here int64
+	var total, inCache int64
 	unknown, cached := 0, 0
 	for _, d := range list {
-		all += d.Size
+		total += d.Size
 		from, bytes := d.URL, size(d.Size)
 		if d.Size == 0 {
 			unknown++
 			bytes = "-"
 		}
 		if d.Here {
-			here, cached, from = here+d.Size, cached+1, "(cached)"
+			inCache, cached, from = inCache+d.Size, cached+1, "(cached)"
 		}
 		if !asJSON {
 			rowf(w, "%s%s\t%s\t%s\t%s\t%s\n", columns(column), d.Name, dash(d.Version), dash(d.Build), bytes, from)
@@ -177,7 +177,7 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 			return err
 		}
 	}
-	text := fmt.Sprintf("%s%d of %d packages would be fetched: %s of %s", t.platform, len(list)-cached, len(list), size(all-here), size(all))
+	text := fmt.Sprintf("%s%d of %d packages would be fetched: %s of %s", t.platform, len(list)-cached, len(list), size(total-inCache), size(total))
 	if unknown > 0 {
 		text += fmt.Sprintf(", and %d of unknown size", unknown)
 	}

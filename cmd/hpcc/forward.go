@@ -253,27 +253,27 @@ func (f *forwarding) listen(port int) (net.Listener, error) {
 
 // announce prints the address of the port, on this machine and on a laptop.
 func (a *forwardArgs) announce(l net.Listener, sub *dispatch.Submission, t *job.Task, service *dispatch.Service, tunnel *tunnel.Tunnel) error {
-	here, at := l.Addr().String(), l.Addr().String()
+	local, at := l.Addr().String(), l.Addr().String()
 	if s, ok := l.(*socketListener); ok {
-		here = s.path
+		local = s.path
 		at = fmt.Sprintf("127.0.0.1:%d", cmp.Or(a.as, service.Port))
 	}
 	_, port, _ := net.SplitHostPort(at)
 	url := service.At(at)
-	ssh := fmt.Sprintf("ssh -N -L %s:%s %s", port, here, login())
-	say("forwarding %s to port %d of %s for task %d of job %s (via %s); Ctrl-C ends it", here, service.Port, t.Host, t.Index, sub.ID, tunnel.Way)
+	ssh := fmt.Sprintf("ssh -N -L %s:%s %s", port, local, login())
+	say("forwarding %s to port %d of %s for task %d of job %s (via %s); Ctrl-C ends it", local, service.Port, t.Host, t.Index, sub.ID, tunnel.Way)
 	if !a.asSet {
 		say("from a laptop: %s", ssh)
 	}
 	if a.json {
 		return json.NewEncoder(os.Stdout).Encode(map[string]any{"type": "forward", "job": sub.ID, "task": t.Index, "host": t.Host, "port": service.Port,
-			"local": here, "url": url, "ssh": ssh, "via": tunnel.Way})
+			"local": local, "url": url, "ssh": ssh, "via": tunnel.Way})
 	}
 	if url == "" && a.asSet {
 		url = at
 	}
 	if url == "" {
-		url = here
+		url = local
 	}
 	_, err := fmt.Println(url)
 	return err

@@ -311,11 +311,11 @@ func sendImage(ctx context.Context, s *store.Store, j *job.Job, to *destination)
 	if j.Image == "" || isPath(j.Image) {
 		return nil
 	}
-	here := digestOf(s, j.Image, &v1.Platform{OS: "linux", Architecture: to.remote.Arch})
+	local := digestOf(s, j.Image, &v1.Platform{OS: "linux", Architecture: to.remote.Arch})
 	switch {
-	case here == to.remote.Image && here != "", here == "" && to.remote.Image != "":
+	case local == to.remote.Image && local != "", local == "" && to.remote.Image != "":
 		return nil
-	case here == "":
+	case local == "":
 		_, err := s.Get(j.Image, &v1.Platform{OS: "linux", Architecture: to.remote.Arch})
 		return (&message{err: fmt.Errorf("site %s does not have image %q, and this machine cannot send it: %w", to.site.Name, j.Image, err)}).hint("build or pull it with --platform linux/%s", to.remote.Arch)
 	}
@@ -432,9 +432,9 @@ type jobScope struct {
 
 func parseJobScope(c *cli.Context) jobScope { return jobScope{c.String("on"), c.Bool("here")} }
 
-// remote returns the remote sites, or only the site of --on. here reports whether the jobs of
+// remote returns the remote sites, or only the site of --on. includeLocal reports whether the jobs of
 // this machine are in the scope.
-func (w jobScope) remote() (sites []*dispatch.Site, here bool, err error) {
+func (w jobScope) remote() (sites []*dispatch.Site, includeLocal bool, err error) {
 	if w.local {
 		return nil, true, nil
 	}
@@ -538,12 +538,12 @@ type foundJob struct {
 
 // find finds a job by its ID, a prefix of it or its name. dir is the directory of all jobs.
 func (w jobScope) find(ctx context.Context, dir, id string) (foundJob, error) {
-	sites, here, err := w.remote()
+	sites, includeLocal, err := w.remote()
 	if err != nil {
 		return foundJob{}, err
 	}
 	none := error(&dispatch.NoJobError{ID: id})
-	if here {
+	if includeLocal {
 		sub, err := dispatch.Find(dir, id)
 		if err == nil {
 			if n := sub.Namesakes(); n > 1 {

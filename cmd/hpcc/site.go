@@ -54,27 +54,27 @@ func storeFeature(dir string) probe.Feature {
 	_, exposed, _ := owndir.Walk(dir)
 	f := probe.Feature{State: probe.OK, Why: dir + ": " + fileSystemText(p)}
 	const elsewhere = "set HPCC_STORE to a directory on another file system"
-	is := func(s probe.State, do string, format string, a ...any) probe.Feature {
+	feature := func(s probe.State, do string, format string, a ...any) probe.Feature {
 		f.State, f.Do, f.Why = s, do, fmt.Sprintf(format, a...)+"; "+f.Why
 		return f
 	}
 	switch {
 	case isFull(p):
-		return is(probe.No, "free space on it, run \"hpcc gc\", or "+elsewhere, "full: existing images run, but pull and build fail")
+		return feature(probe.No, "free space on it, run \"hpcc gc\", or "+elsewhere, "full: existing images run, but pull and build fail")
 	case p.Write != nil:
-		return is(probe.No, elsewhere, "not writable (%v): existing images run, but pull and build fail", p.Write)
+		return feature(probe.No, elsewhere, "not writable (%v): existing images run, but pull and build fail", p.Write)
 	case p.NoExec:
-		return is(probe.No, elsewhere, "mounted noexec: no program of an image can be executed")
+		return feature(probe.No, elsewhere, "mounted noexec: no program of an image can be executed")
 	case p.Owner != os.Geteuid():
-		return is(probe.Limited, "use hpcc as an ordinary user", "files that you create belong to user ID %d: the server squashes your ID", p.Owner)
+		return feature(probe.Limited, "use hpcc as an ordinary user", "files that you create belong to user ID %d: the server squashes your ID", p.Owner)
 	case p.HardLink != nil:
-		return is(probe.Limited, elsewhere, "no hard links (%v): each hard link of an image takes the space of a file", p.HardLink)
+		return feature(probe.Limited, elsewhere, "no hard links (%v): each hard link of an image takes the space of a file", p.HardLink)
 	case p.XAttr != nil:
-		return is(probe.Limited, elsewhere, "no user attributes (%v): builds copy the tree for each step, and lose owners, set-ID bits and capabilities", p.XAttr)
+		return feature(probe.Limited, elsewhere, "no user attributes (%v): builds copy the tree for each step, and lose owners, set-ID bits and capabilities", p.XAttr)
 	case (p.Total > 0 && p.Free < lowSpace) || (p.Inodes > 0 && p.FreeInodes < lowInodes) || (p.QuotaLimit > 0 && p.QuotaLimit < p.QuotaUsed+lowSpace):
-		return is(probe.Limited, "run \"hpcc gc\" or "+elsewhere, "nearly full")
+		return feature(probe.Limited, "run \"hpcc gc\" or "+elsewhere, "nearly full")
 	case len(exposed) > 0:
-		return is(probe.Limited, "set HPCC_STORE to a directory that only you can change, unless you trust these users", "%v", exposed[0])
+		return feature(probe.Limited, "set HPCC_STORE to a directory that only you can change, unless you trust these users", "%v", exposed[0])
 	}
 	if p.Type == "nfs" || p.Type == "lustre" {
 		f.Why += "; root squash does not matter: hpcc writes as you"

@@ -109,7 +109,7 @@ const (
 	maxPasswd = 512 << 10
 )
 
-// readFile reads a file of at most limit bytes.
+// readFile reads a file of less than limit bytes.
 func (r *run) readFile(name zstring, limit int) (string, syscall.Errno) {
 	fd, e := openAt(unix.AT_FDCWD, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if e != 0 {
@@ -120,7 +120,7 @@ func (r *run) readFile(name zstring, limit int) (string, syscall.Errno) {
 	return s, e
 }
 
-// readAll reads the rest of fd into the static memory. It fails beyond limit bytes.
+// readAll reads the rest of fd into the static memory. It fails at limit bytes.
 func (r *run) readAll(fd, limit int) (string, syscall.Errno) {
 	b, ok := read(fd, r.memory[r.used:min(r.used+limit, len(r.memory))])
 	if !ok {
