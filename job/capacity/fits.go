@@ -145,8 +145,8 @@ func (x *Need) wanted(n *Node) bool {
 		(x.kind == "" || slices.Contains(strings.Split(n.GPUType, ","), x.kind))
 }
 
-// room returns how many units fit into free resources of a node.
-func (x *Need) room(n *Node, h Hold) int {
+// unitsOn returns how many units fit into free resources of a node.
+func (x *Need) unitsOn(n *Node, h Hold) int {
 	if h.Memory < x.Memory || h.Gpus < x.Gpus || h.Cpus < x.Cpus || (x.exclusive && h.Cpus < n.CPUs) {
 		return 0
 	}
@@ -213,7 +213,7 @@ func (x *Need) place(nodes []*Node, at time.Time, limit time.Duration) []string 
 	left := x.Units
 	var where []string
 	for _, n := range nodes {
-		if k := x.room(n, n.free(at, limit)); k > 0 {
+		if k := x.unitsOn(n, n.free(at, limit)); k > 0 {
 			where = append(where, n.Name)
 			if left -= k; left <= 0 {
 				return where
@@ -242,10 +242,10 @@ func (x *Need) later(nodes []*Node, now time.Time) (time.Time, []string) {
 			}
 		}
 		slices.SortFunc(moments, time.Time.Compare)
-		last := x.room(n, n.free(now, x.Limit))
+		last := x.unitsOn(n, n.free(now, x.Limit))
 		changes = append(changes, change{now, i, last})
 		for _, t := range slices.CompactFunc(moments, time.Time.Equal) {
-			if k := x.room(n, n.free(t, x.Limit)); k != last {
+			if k := x.unitsOn(n, n.free(t, x.Limit)); k != last {
 				changes = append(changes, change{t, i, k})
 				last = k
 			}

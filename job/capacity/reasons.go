@@ -74,29 +74,29 @@ func (x *Need) never(nodes []*Node, all int) string {
 			return fmt.Sprintf("the job needs %s with %s, and only %d have that", message.Count(want, "node"), what.text(what.asked), have)
 		}
 	}
-	room := 0
+	fitting := 0
 	for _, n := range nodes {
-		room += x.room(n, n.all())
+		fitting += x.unitsOn(n, n.all())
 	}
 	switch {
-	case room >= x.Units:
+	case fitting >= x.Units:
 		return ""
-	case room == 0:
+	case fitting == 0:
 		return "no node has all of this together: " + x.unit()
 	case x.nodes:
-		return fmt.Sprintf("the job needs %s with %s, and only %d have that", message.Count(x.Units, "node"), x.unit(), room)
+		return fmt.Sprintf("the job needs %s with %s, and only %d have that", message.Count(x.Units, "node"), x.unit(), fitting)
 	}
-	return fmt.Sprintf("the job needs %s with %s each, and all nodes together have room for %d", process(x.Units), x.unit(), room)
+	return fmt.Sprintf("the job needs %s with %s each, and all nodes together have room for %d", process(x.Units), x.unit(), fitting)
 }
 
 // lacks returns why the need is not met now.
 func (x *Need) lacks(nodes []*Node, now time.Time) string {
-	if end, by := x.hole(nodes, now); !end.IsZero() {
+	if end, by := x.reservedFrom(nodes, now); !end.IsZero() {
 		return fmt.Sprintf("the free resources are reserved from %s, by %s, and %s are requested", end.Format(time.TimeOnly), by, quantity.FormatTime(x.Limit))
 	}
 	have := 0
 	for _, n := range nodes {
-		have += x.room(n, n.free(now, x.Limit))
+		have += x.unitsOn(n, n.free(now, x.Limit))
 	}
 	what := process(x.Units)
 	if x.nodes {
@@ -114,7 +114,7 @@ func (x *Need) instead(nodes []*Node, now time.Time) []string {
 	part, most := 0, Hold{}
 	for _, n := range nodes {
 		f := n.free(now, x.Limit)
-		part += x.room(n, f)
+		part += x.unitsOn(n, f)
 		if f.Gpus >= x.Gpus && f.Memory >= x.Memory && !x.exclusive {
 			most.Cpus = max(most.Cpus, f.Cpus)
 		}
@@ -140,19 +140,19 @@ func (x *Need) instead(nodes []*Node, now time.Time) []string {
 // longest returns how long the need could be met from now on, in whole minutes; 0 if it cannot be met now, or
 // has no end.
 func (x *Need) longest(nodes []*Node, now time.Time) time.Duration {
-	end, _ := x.hole(nodes, now)
+	end, _ := x.reservedFrom(nodes, now)
 	if end.IsZero() {
 		return 0
 	}
 	return end.Sub(now).Truncate(time.Minute)
 }
 
-// hole returns until when the need could be met from now on, and what takes the nodes then; zero if it cannot be
+// reservedFrom returns until when the need could be met from now on, and what takes the nodes then; zero if it cannot be
 // met now, or has no end.
-func (x *Need) hole(nodes []*Node, now time.Time) (end time.Time, by string) {
+func (x *Need) reservedFrom(nodes []*Node, now time.Time) (end time.Time, by string) {
 	able := make([]*Node, 0, len(nodes))
 	for _, n := range nodes {
-		if x.room(n, n.free(now, 0)) > 0 {
+		if x.unitsOn(n, n.free(now, 0)) > 0 {
 			able = append(able, n)
 		}
 	}
@@ -165,7 +165,7 @@ func (x *Need) hole(nodes []*Node, now time.Time) (end time.Time, by string) {
 	slices.SortStableFunc(able, func(a, b *Node) int { return until(b).Compare(until(a)) })
 	left := x.Units
 	for _, n := range able {
-		if left -= x.room(n, n.free(now, 0)); left <= 0 {
+		if left -= x.unitsOn(n, n.free(now, 0)); left <= 0 {
 			return n.FreeUntil, n.For
 		}
 	}

@@ -207,6 +207,6 @@ func SumMemory(j *job.Job, rows field.Rows, processes int, where string) {
 		return
 	}
 	n := j.MemoryPerCPU * int64(max(j.CPUs, 1)*processes)
-	rows.Say(field.Changed, quantity.FormatMemory(n)+" "+where, field.Memory)
+	rows.SetFate(field.Changed, quantity.FormatMemory(n)+" "+where, field.Memory)
 	j.Memory, j.MemoryPerCPU = n, 0
 }

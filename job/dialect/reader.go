@@ -174,8 +174,8 @@ func (r *Reader) supersede() {
 	}
 }
 
-// Tell calls finish for each row of a field that is not refused. An error refuses the row.
-func (r *Reader) Tell(f field.Field, finish func(row *field.Row) error) {
+// FinishRows calls finish for each row of a field that is not refused. An error refuses the row.
+func (r *Reader) FinishRows(f field.Field, finish func(row *field.Row) error) {
 	for _, row := range r.Rows {
 		if row.Fate == field.Refused || !row.Has(f) {
 			continue
@@ -329,7 +329,7 @@ func (r *Reader) OutputDefaults() {
 	switch {
 	case r.Join && r.errorSet:
 		j.Error = ""
-		r.Tell(field.Error, func(row *field.Row) error {
+		r.FinishRows(field.Error, func(row *field.Row) error {
 			row.Become(field.Changed, "-j joins it with the output")
 			return nil
 		})

@@ -111,8 +111,8 @@ func (r *Row) Overrule(f Field, how string) {
 // Rows are the report of a translation, in the order of the script.
 type Rows []*Row
 
-// Say gives a fate to the rows of some fields that are not refused.
-func (rows Rows) Say(f Fate, how string, fields ...Field) {
+// SetFate sets the fate of the rows of some fields that are not refused.
+func (rows Rows) SetFate(f Fate, how string, fields ...Field) {
 	for _, r := range rows {
 		if r.Fate != Refused && r.Has(fields...) {
 			r.Become(f, how)

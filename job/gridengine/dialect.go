@@ -45,7 +45,7 @@ var scripts = dialect.Dialect{
 func shape(j *job.Job, rows field.Rows) {
 	if j.Nodes > 1 || (j.TasksPerNode > 1 && j.Nodes != 1) {
 		n, nodes := j.Processes(), max(j.Nodes, 1)
-		rows.Say(field.Changed, fmt.Sprintf("%d processes: the parallel environment says how they spread over nodes", n), field.Nodes, field.Tasks, field.TasksPerNode)
+		rows.SetFate(field.Changed, fmt.Sprintf("%d processes: the parallel environment says how they spread over nodes", n), field.Nodes, field.Tasks, field.TasksPerNode)
 		j.Tasks, j.Nodes, j.TasksPerNode = n, 0, 0
 		j.GPUs, j.Memory = j.GPUs*nodes, j.Memory*int64(nodes) // of all nodes, to be shared out to slots
 	}
@@ -302,12 +302,12 @@ func finish(r *dialect.Reader) {
 	if r.N.ArrayLimit > 0 && !j.Array.IsZero() {
 		j.Array.Limit = r.N.ArrayLimit
 	} else if r.N.ArrayLimit > 0 {
-		r.Tell(field.Array, func(*field.Row) error { return fmt.Errorf("without -t there is no array") })
+		r.FinishRows(field.Array, func(*field.Row) error { return fmt.Errorf("without -t there is no array") })
 	}
 	if n := r.N.GPUsPerSlot; n > 0 {
 		slots := max(r.N.Slots, 1)
 		j.GPUs = n * slots
-		r.Tell(field.GPUs, func(row *field.Row) error {
+		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			if slots > 1 {
 				row.Become(field.Changed, fmt.Sprintf("%d for each of %d slots are %d in all", n, slots, j.GPUs))
 			}
@@ -315,7 +315,7 @@ func finish(r *dialect.Reader) {
 		})
 	}
 	if s := time.Duration(r.N.Soft) * time.Second; s > 0 {
-		r.Tell(field.Signal, func(row *field.Row) error {
+		r.FinishRows(field.Signal, func(row *field.Row) error {
 			switch {
 			case j.Time == 0:
 				return fmt.Errorf("without h_rt hpcc cannot say how long before the end it is")

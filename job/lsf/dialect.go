@@ -355,24 +355,24 @@ func finish(r *dialect.Reader) {
 			j.Tasks = 1
 		}
 		j.Nodes = (j.Tasks + k - 1) / k
-		r.Tell(field.Tasks, func(row *field.Row) error {
+		r.FinishRows(field.Tasks, func(row *field.Row) error {
 			row.Become("", fmt.Sprintf("%d slots over %d hosts, at most %d on each", j.Tasks, j.Nodes, k))
 			return nil
 		})
 	}
 	if n := r.N.GPUsPerTask; n > 0 {
 		j.GPUs = n * j.ProcessesPerNode()
-		r.Tell(field.GPUs, func(row *field.Row) error {
+		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			row.Become(field.Changed, fmt.Sprintf("%d on each host, for %d processes there", j.GPUs, j.ProcessesPerNode()))
 			return nil
 		})
 	}
 	finishMemory(r)
 	if j.Warning.Signal == "" && j.Warning.Lead > 0 {
-		r.Tell(field.Signal, func(*field.Row) error { j.Warning.Lead = 0; return fmt.Errorf("without -wa there is no signal") })
+		r.FinishRows(field.Signal, func(*field.Row) error { j.Warning.Lead = 0; return fmt.Errorf("without -wa there is no signal") })
 	}
 	if j.Warning.Signal != "" && j.Warning.Lead == 0 {
-		r.Tell(field.Signal, func(*field.Row) error { j.Warning.Signal = ""; return fmt.Errorf("without -wt it is not said when") })
+		r.FinishRows(field.Signal, func(*field.Row) error { j.Warning.Signal = ""; return fmt.Errorf("without -wt it is not said when") })
 	}
 }
 
@@ -393,7 +393,7 @@ func finishMemory(r *dialect.Reader) {
 		return
 	}
 	reserved := j.Memory > 0 || n.PerTask > 0 || n.PerJob > 0
-	r.Tell(field.Memory, func(row *field.Row) error {
+	r.FinishRows(field.Memory, func(row *field.Row) error {
 		if !strings.HasPrefix(row.Text, "-M") {
 			return nil
 		}

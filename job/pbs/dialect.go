@@ -44,7 +44,7 @@ func shape(j *job.Job, rows field.Rows) {
 	if j.Nodes > 1 && j.Tasks > 0 && j.Tasks != j.Nodes*j.ProcessesPerNode() {
 		j.TasksPerNode = j.ProcessesPerNode()
 		j.Tasks = j.Nodes * j.TasksPerNode
-		rows.Say(field.Changed, fmt.Sprintf("PBS gives each node as many: %d", j.TasksPerNode), field.Tasks)
+		rows.SetFate(field.Changed, fmt.Sprintf("PBS gives each node as many: %d", j.TasksPerNode), field.Tasks)
 	}
 }
 
@@ -354,7 +354,7 @@ func finish(r *dialect.Reader) {
 	}
 	if n.PerJob > 0 && j.Memory == 0 {
 		j.Memory = n.PerJob / int64(max(j.Nodes, 1))
-		r.Tell(field.Memory, func(row *field.Row) error {
+		r.FinishRows(field.Memory, func(row *field.Row) error {
 			if j.Nodes > 1 {
 				row.Become(field.Changed, fmt.Sprintf("of the whole job: %s on each of %d nodes", quantity.FormatMemory(j.Memory), j.Nodes))
 			}
@@ -363,7 +363,7 @@ func finish(r *dialect.Reader) {
 	}
 	if n.PerTask > 0 && j.Memory == 0 {
 		j.MemoryPerCPU = (n.PerTask + int64(max(j.CPUs, 1)) - 1) / int64(max(j.CPUs, 1))
-		r.Tell(field.Memory, func(row *field.Row) error {
+		r.FinishRows(field.Memory, func(row *field.Row) error {
 			row.Become(field.Changed, fmt.Sprintf("%s for each processor", quantity.FormatMemory(j.MemoryPerCPU)))
 			return nil
 		})
@@ -393,7 +393,7 @@ func finishChunks(r *dialect.Reader) {
 		}
 	}
 	if how != "" {
-		r.Tell(field.TasksPerNode, func(row *field.Row) error { row.Become(field.Changed, how); return nil })
+		r.FinishRows(field.TasksPerNode, func(row *field.Row) error { row.Become(field.Changed, how); return nil })
 	}
 }
 

@@ -350,7 +350,7 @@ func finish(r *dialect.Reader) {
 	j := r.Job
 	nodes, perNode := max(j.Nodes, 1), j.ProcessesPerNode()
 	if n := r.N.GPUsInAll; n > 0 {
-		r.Tell(field.GPUs, func(row *field.Row) error {
+		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			if n%nodes != 0 {
 				return fmt.Errorf("%d GPUs over %d nodes: hpcc counts them per node", n, nodes)
 			}
@@ -360,14 +360,14 @@ func finish(r *dialect.Reader) {
 		})
 	}
 	if n := r.N.GPUsPerTask; n > 0 {
-		r.Tell(field.GPUs, func(row *field.Row) error {
+		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			j.GPUs = n * perNode
 			row.Become(field.Changed, fmt.Sprintf("%d on each node, for %d processes there", j.GPUs, perNode))
 			return nil
 		})
 	}
 	if r.N.AllMemory && !j.Exclusive {
-		r.Tell(field.Memory, func(*field.Row) error { return r.Native("--mem=0") })
+		r.FinishRows(field.Memory, func(*field.Row) error { return r.Native("--mem=0") })
 	}
 }
 

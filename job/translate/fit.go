@@ -16,7 +16,7 @@ import (
 func (t *Translation) shape() {
 	j := t.Job
 	if n := job.Label(j.Name); t.To.Pods() && n != j.Name {
-		t.Rows.Say(field.Changed, n+", a label of the DNS", field.Name)
+		t.Rows.SetFate(field.Changed, n+", a label of the DNS", field.Name)
 	}
 	t.order()
 	if t.to.Shape != nil {

@@ -234,7 +234,7 @@ func (t *Translation) Fit() {
 	t.shape()
 	if t.To != t.Dialect && t.To != job.Local && !t.To.Pods() {
 		for _, f := range []field.Field{field.Queue, field.Account} {
-			t.Rows.Say(field.Kept, "where the target has one of that name", f)
+			t.Rows.SetFate(field.Kept, "where the target has one of that name", f)
 		}
 	}
 	for _, f := range slices.Sorted(maps.Keys(t.to.Verdicts)) {
@@ -248,7 +248,7 @@ func (t *Translation) Fit() {
 		if v.Fate == field.Refused {
 			t.Rows.Refuse(v.How, f)
 		} else {
-			t.Rows.Say(v.Fate, v.How, f)
+			t.Rows.SetFate(v.Fate, v.How, f)
 		}
 		if v.Fate == field.Refused || v.Drop {
 			f.Clear(t.Job)
@@ -268,7 +268,7 @@ func (t *Translation) Fit() {
 func (t *Translation) apart(f field.Field, file *string) {
 	if s := *file; !t.Job.Array.IsZero() && s != "" && s != "/dev/null" && !strings.Contains(s, job.Placeholder) && !strings.Contains(s, "%") {
 		*file = s + "." + job.Placeholder
-		t.Rows.Say(field.Changed, "tasks would write over each other: "+*file, f)
+		t.Rows.SetFate(field.Changed, "tasks would write over each other: "+*file, f)
 	}
 }
 
