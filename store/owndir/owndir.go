@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -200,51 +201,130 @@ func NodeLocal() string {
 // Another user can create the name first. The directory is then called name.RANDOM, which
 // nobody can predict, and later calls find it by its owner.
 func Open(place, name string, create bool) (string, error) {
-	dir := filepath.Join(place, name)
-	if own(dir) {
+	n := names{place: place, name: name}
+	dir, err := n.find()
+	if dir != "" {
 		return dir, nil
 	}
-	other, unlisted := renamed(dir)
-	if other != "" {
-		return other, nil
-	}
+	path := filepath.Join(place, name)
 	if !create {
-		return "", &fs.PathError{Op: "opening", Path: dir, Err: fs.ErrNotExist}
+		return "", &fs.PathError{Op: "opening", Path: path, Err: fs.ErrNotExist}
 	}
-	err := os.Mkdir(dir, 0o700)
-	if err == nil || own(dir) { // another process of this user may have created it first
+	mkdir := os.Mkdir(path, 0o700)
+	if mkdir == nil || own(path) { // another process of this user may have created it first
+		return path, nil
+	}
+	if !errors.Is(mkdir, fs.ErrExist) {
+		return "", mkdir
+	}
+	if err != nil { // later calls would not find the other name
+		return "", fmt.Errorf("%q is not a directory of yours that is closed to others, and no other one can be found: %w", path, err)
+	}
+	return n.agree()
+}
+
+// names finds and creates the directory for a name that another user may hold.
+//
+// All processes of the user must get the same directory, although nobody can predict its
+// name. Each process therefore makes a candidate, and locks all the candidates that it sees.
+// The process that holds them all, and sees no other, makes its own the user's directory.
+//
+// Two processes never hold all at the same time: each has made its candidate before it looks
+// for others, so that the second to look sees both.
+type names struct {
+	place, name string
+}
+
+// candidate separates the name and the random part of a candidate.
+const candidate = ".new-"
+
+// agreePatience is how long other processes may hold their locks; they need microseconds.
+var agreePatience = 10 * time.Second
+
+// find returns the user's directory under the name or another one, or "".
+func (n names) find() (string, error) {
+	if dir := filepath.Join(n.place, n.name); own(dir) {
 		return dir, nil
 	}
-	if !errors.Is(err, fs.ErrExist) {
+	chosen, _, err := n.list()
+	return chosen, err
+}
+
+// list returns the user's directory with a name that nobody can predict, or "", and all
+// candidates, sorted.
+func (n names) list() (chosen string, candidates []string, err error) {
+	entries, err := os.ReadDir(n.place)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, e := range entries {
+		dir := filepath.Join(n.place, e.Name())
+		switch {
+		case !strings.HasPrefix(e.Name(), n.name+".") || !own(dir):
+		case strings.HasPrefix(e.Name(), n.name+candidate):
+			candidates = append(candidates, dir)
+		case chosen == "":
+			chosen = dir
+		}
+	}
+	return chosen, candidates, nil
+}
+
+// agree returns the directory that all processes of the user agree on.
+func (n names) agree() (string, error) {
+	mine, err := os.MkdirTemp(n.place, n.name+candidate)
+	if err != nil {
 		return "", err
 	}
-	if unlisted != nil { // later calls would not find the other name
-		return "", fmt.Errorf("%q is not a directory of yours that is closed to others, and no other one can be found: %w", dir, unlisted)
+	defer os.Remove(mine)
+	until := time.Now().Add(agreePatience)
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		dir, err := n.choose(mine)
+		if dir != "" || err != nil {
+			return dir, err
+		}
+		if time.Now().After(until) {
+			return "", fmt.Errorf("creating a directory for %q: other processes of yours have been doing so for %v; is one stopped? Remove the empty directories %q", filepath.Join(n.place, n.name), agreePatience, n.name+candidate+"*")
+		}
+		time.Sleep(pause)
 	}
-	if _, err := os.MkdirTemp(place, name+"."); err != nil {
+}
+
+// choose makes mine the user's directory and returns its new name, or returns the directory
+// that exists. It returns "" if another process is choosing.
+func (n names) choose(mine string) (string, error) {
+	_, candidates, err := n.list()
+	if err != nil {
 		return "", err
 	}
-	// Several processes of this user may have just created one. All later calls find the
-	// same; an unused one is harmless.
-	return renamed(dir)
+	for _, c := range candidates {
+		fd, err := unix.Open(c, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if errors.Is(err, fs.ErrNotExist) { // its process is done
+			continue
+		}
+		if err != nil {
+			return "", &fs.PathError{Op: "opening", Path: c, Err: err}
+		}
+		defer unix.Close(fd)
+		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err == unix.EWOULDBLOCK || err == unix.EINTR {
+			return "", nil
+		} else if err != nil {
+			return "", &fs.PathError{Op: "locking", Path: c, Err: err}
+		}
+	}
+	if dir := filepath.Join(n.place, n.name); own(dir) {
+		return dir, nil
+	}
+	chosen, now, err := n.list()
+	if chosen != "" || err != nil || !slices.Equal(candidates, now) {
+		return chosen, err
+	}
+	chosen = filepath.Join(n.place, n.name+"."+strings.TrimPrefix(filepath.Base(mine), n.name+candidate))
+	return chosen, os.Rename(mine, chosen)
 }
 
 // own reports whether dir is a directory of this user that is closed to others.
 func own(dir string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid() && st.Mode&0o077 == 0
-}
-
-// renamed returns the first directory that Open created under another name, or "".
-func renamed(dir string) (string, error) {
-	entries, err := os.ReadDir(filepath.Dir(dir)) // sorted by name
-	if err != nil {
-		return "", err
-	}
-	for _, e := range entries {
-		if other := filepath.Join(filepath.Dir(dir), e.Name()); strings.HasPrefix(e.Name(), filepath.Base(dir)+".") && own(other) {
-			return other, nil
-		}
-	}
-	return "", nil
 }

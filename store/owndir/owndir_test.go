@@ -5,9 +5,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hpcc/testdata/testenv"
 )
@@ -93,15 +98,9 @@ func TestOpen(t *testing.T) {
 		if _, err := Open(place, name, false); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("Open of a %s that is in the way: %v", name, err)
 		}
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				if dir, err := Open(place, name, true); err != nil || !own(dir) {
-					t.Errorf("Open with a %s in the way = %q, %v", name, dir, err)
-				}
-			})
+		if dir, err := Open(place, name, true); err != nil || !own(dir) {
+			t.Errorf("Open with a %s in the way = %q, %v", name, dir, err)
 		}
-		wg.Wait()
 		again, err := Open(place, name, false)
 		if err != nil || !strings.HasPrefix(again, filepath.Join(place, name)+".") {
 			t.Errorf("Open with a %s in the way = %q, %v", name, again, err)
@@ -120,4 +119,58 @@ func TestOpen(t *testing.T) {
 		t.Errorf("Open in a directory that cannot be written = %q", got)
 	}
 	_ = os.Chmod(place, 0o700)
+}
+
+// TestOpenAtOnce checks that all processes that create the directory at the same time get the
+// same one, although another user holds the name.
+func TestOpenAtOnce(t *testing.T) {
+	place := plain(t)
+	testenv.Check(t, os.Mkdir(filepath.Join(place, "left.new-1"), 0o700)) // by a process that was killed
+	for i := range 200 {
+		name := "taken" + strconv.Itoa(i)
+		if i%10 == 0 {
+			name = "left"
+		}
+		testenv.Check(t, os.WriteFile(filepath.Join(place, name), nil, 0o600))
+		var got [8]string
+		var wg sync.WaitGroup
+		for j := range got {
+			wg.Go(func() {
+				dir, err := Open(place, name, true)
+				if err != nil || !own(dir) || strings.Contains(dir, candidate) {
+					t.Errorf("Open = %q, %v", dir, err)
+				}
+				got[j] = dir
+			})
+		}
+		wg.Wait()
+		if len(slices.Compact(slices.Clone(got[:]))) > 1 {
+			t.Fatalf("processes use different directories for %q: %q", name, got)
+		}
+		left, err := filepath.Glob(filepath.Join(place, name+".*"))
+		testenv.Check(t, err)
+		if name != "left" && len(left) != 1 {
+			t.Errorf("%q remain; want one directory", left)
+		}
+		testenv.Check(t, os.RemoveAll(got[0]))
+	}
+}
+
+// TestOpenStopped checks that a process that stopped while it chose a directory does not stop
+// the others for ever, and that their message says what to do.
+func TestOpenStopped(t *testing.T) {
+	place := plain(t)
+	testenv.Check(t, os.WriteFile(filepath.Join(place, "x"), nil, 0o600))
+	stopped, err := os.Open(mkdir(t, filepath.Join(place, "x.new-1"), 0o700))
+	testenv.Check(t, err)
+	defer stopped.Close()
+	testenv.Check(t, unix.Flock(int(stopped.Fd()), unix.LOCK_EX))
+	defer func(d time.Duration) { agreePatience = d }(agreePatience)
+	agreePatience = 20 * time.Millisecond
+	if dir, err := Open(place, "x", true); err == nil || !strings.Contains(err.Error(), "x.new-*") {
+		t.Errorf("Open = %q, %v", dir, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(place, "x.*")); len(left) != 1 {
+		t.Errorf("Open left %q", left)
+	}
 }
