@@ -24,7 +24,7 @@ build:
 
 # What a change needs before each commit: minutes. docs/development.md lists what it covers.
 test:
-	$(GO) test -short -count=1 -timeout 20m $(RACE) $(WIDE) ./...
+	$(GO) test -short -count=1 -timeout 60m $(RACE) $(WIDE) ./...
 
 # With the whole-system tests that take long.
 test-all:
