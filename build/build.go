@@ -306,7 +306,7 @@ func (b *builder) parse() error {
 		return b.located(err)
 	}
 	b.escape = res.EscapeToken
-	b.lint.Lines(res.Warnings)
+	b.lint.AddParserWarnings(res.Warnings)
 	if b.stages, b.metaArgs, err = instructions.Parse(res.AST, b.lint.Rules()); err != nil {
 		return b.located(err)
 	}
