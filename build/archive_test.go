@@ -18,7 +18,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// archiveOf returns a tar archive from lines in the format of [testenv.Tar].
+// archiveOf returns a tar archive of the entries in lines, in the format of [testenv.Tar].
 func archiveOf(t testing.TB, lines ...string) []byte {
 	return testenv.Tar(t, time.Unix(1e9, 0), lines...)
 }
@@ -44,7 +44,8 @@ func zstded(t testing.TB, b []byte) []byte {
 const bzipped = "QlpoOTFBWSZTWUaNndkAAHP7hMkAAERAAH+AAADhIZ4AAACACCAAVDKNQyGE09QyegkpkRoNA0NBb6uDuhBaQCRtrM3ecikEkDKA" +
 	"17dvEFWJ7cgdw/dUXlX2jAx1QdBWvYYGBC7aDxm2JIGRdyRThQkEaNndkA=="
 
-// TestAdd unpacks archives, which ADD recognises by their content, and copies other files.
+// TestAdd checks that ADD unpacks archives, which it recognises by their content, and copies
+// other files.
 func TestAdd(t *testing.T) {
 	if !inside(t) {
 		return
@@ -56,7 +57,7 @@ func TestAdd(t *testing.T) {
 		name string
 		data []byte
 		text string
-		want string // the image
+		want string // content of the image; "gzip" is the unchanged archive
 		err  string
 	}{
 		{"tar", plain, "ADD x /d/", "d/ 755\nd/f 644 in tar", ""},
@@ -64,24 +65,24 @@ func TestAdd(t *testing.T) {
 		{"zstd", zstded(t, plain), "ADD x /d/", "d/ 755\nd/f 644 in tar", ""},
 		{"bzip2", bz, "ADD x /d/", "d/ 755\nd/f 644 in tar", ""},
 		{"to a directory without slash", plain, "ADD x /d", "d/ 755\nd/f 644 in tar", ""},
-		{"not asked", plain[:3], "ADD x /d/", "d/ 755\nd/x 644 " + string(plain[:3]), ""},
+		{"not an archive", plain[:3], "ADD x /d/", "d/ 755\nd/x 644 " + string(plain[:3]), ""},
 		{"COPY", []byte("text"), "COPY x /d/", "d/ 755\nd/x 644 text", ""},
 		{"text", []byte("text"), "ADD x /d", "d 644 text", ""},
 		{"empty", nil, "ADD x /d/", "d/ 755\nd/x 644 ", ""},
 		{"gzip of text", gzipped(t, []byte("text")), "ADD x /d/", "gzip", ""},
-		{"kept", gzipped(t, plain), "ADD --unpack=false x /d/", "gzip", ""},
-		{"two", plain, "ADD x x /d/", "d/ 755\nd/f 644 in tar", ""},
-		{"cut off", plain[:515], "ADD x /d/", "", ":2: ADD x /d/: "},
-		{"cut off gzip", gzipped(t, archiveOf(t, "f f "+strings.Repeat("text", 1e5), "f g"))[:200], "ADD x /d/", "", ":2: ADD x /d/: "},
+		{"--unpack=false", gzipped(t, plain), "ADD --unpack=false x /d/", "gzip", ""},
+		{"two archives", plain, "ADD x x /d/", "d/ 755\nd/f 644 in tar", ""},
+		{"truncated", plain[:515], "ADD x /d/", "", ":2: ADD x /d/: "},
+		{"truncated gzip", gzipped(t, archiveOf(t, "f f "+strings.Repeat("text", 1e5), "f g"))[:200], "ADD x /d/", "", ":2: ADD x /d/: "},
 		{"onto a file", plain, "COPY x /d\nADD x /d", "", "file"},
 		{"xz", append([]byte("\xfd7zXZ\x00"), plain...), "ADD x /d/", "", "xz"},
-		{"xz kept", append([]byte("\xfd7zXZ\x00"), "text"...), "ADD --unpack=false x /d/", "d/ 755\nd/x 644 \xfd7zXZ\x00text", ""},
+		{"xz and --unpack=false", append([]byte("\xfd7zXZ\x00"), "text"...), "ADD --unpack=false x /d/", "d/ 755\nd/x 644 \xfd7zXZ\x00text", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			img, _, err := built(t, open(t), "FROM scratch\n"+c.text+"\n", Options{Context: testenv.Files(t, "x", string(c.data))})
+			img, _, err := buildText(t, newStore(t), "FROM scratch\n"+c.text+"\n", Options{Context: testenv.Files(t, "x", string(c.data))})
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Errorf("%s: %v; want %q", c.text, err, c.err)
+					t.Errorf("%s: %v; want an error with %q", c.text, err, c.err)
 				}
 				return
 			}
@@ -91,28 +92,28 @@ func TestAdd(t *testing.T) {
 			got := content(t, img)
 			if c.want == "gzip" {
 				if !strings.HasPrefix(got, "d/ 755\nd/x 644 \x1f\x8b") {
-					t.Errorf("%s gives %q; want the unchanged file", c.text, got)
+					t.Errorf("%s: image %q; want the unchanged file", c.text, got)
 				}
 			} else if got != c.want {
-				t.Errorf("%s gives %q; want %q", c.text, got, c.want)
+				t.Errorf("%s: image %q; want %q", c.text, got, c.want)
 			}
 		})
 	}
 }
 
-// TestArchiveWindow rejects a zstd archive that requests too much memory, and does not
-// copy it as a plain file.
+// TestArchiveWindow checks that a zstd archive that requires too much memory is an error, and
+// is not copied as a plain file.
 func TestArchiveWindow(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "wide.tar.zst")
 	wide := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, (38 - 10) << 3, 1, 0, 0} // a window of 2^38 bytes, an empty block
 	testenv.Check(t, os.WriteFile(file, wide, 0o644))
 	if r, ok, err := source.Archive(file); ok || !errors.Is(err, zstd.ErrWindowSizeExceeded) {
-		t.Errorf("archive = %v, %v, %v; want an error", r, ok, err)
+		t.Errorf("Archive = %v, %v, %v; want %v", r, ok, err, zstd.ErrWindowSizeExceeded)
 	}
 }
 
-// TestHostileArchives unpacks archives that try to write outside the image: the host's
-// files do not change.
+// TestHostileArchives unpacks archives that try to write outside the image, and checks that
+// the host's files do not change.
 func TestHostileArchives(t *testing.T) {
 	if !inside(t) {
 		return
@@ -125,8 +126,8 @@ func TestHostileArchives(t *testing.T) {
 	} {
 		for _, to := range []string{"/", "/d/e/"} {
 			dir := testenv.Files(t, "context/x", string(archiveOf(t, lines...)), "victim/secret", "kept")
-			s := open(t)
-			_, _, err := built(t, s, "FROM scratch\nADD x "+to+"\n", Options{Context: filepath.Join(dir, "context")})
+			s := newStore(t)
+			_, _, err := buildText(t, s, "FROM scratch\nADD x "+to+"\n", Options{Context: filepath.Join(dir, "context")})
 			if err != nil && !strings.Contains(err.Error(), ":2: ADD x") {
 				t.Errorf("%q: %v; want an error with the line", lines, err)
 			}
@@ -141,14 +142,14 @@ func TestHostileArchives(t *testing.T) {
 				t.Fatalf("%q: /tmp was written to (case %d)", lines, i)
 			}
 			if left, _ := os.ReadDir(filepath.Join(s.Dir(), "tmp")); len(left) > 0 {
-				t.Errorf("%q: the store keeps %v", lines, left)
+				t.Errorf("%q: the build leaves temporary files %v", lines, left)
 			}
 		}
 	}
 }
 
-// TestHereDocuments keeps quotes in here-documents, and expands variables unless the
-// delimiter is quoted.
+// TestHereDocuments checks that here-documents keep quotes, and that variables are expanded
+// unless the delimiter is quoted.
 func TestHereDocuments(t *testing.T) {
 	if !inside(t) {
 		return
@@ -168,27 +169,27 @@ func TestHereDocuments(t *testing.T) {
 		if !strings.Contains(text, "FROM") {
 			text = "FROM scratch\nARG A=1\n" + text
 		}
-		img, _ := must(t, open(t), text, Options{Context: testenv.Files(t, "x", "file")})
+		img, _ := mustBuild(t, newStore(t), text, Options{Context: testenv.Files(t, "x", "file")})
 		if got := content(t, img); got != c.want {
-			t.Errorf("%q gives %q; want %q", c.text, got, c.want)
+			t.Errorf("%q: image %q; want %q", c.text, got, c.want)
 		}
 	}
 }
 
-// TestTriggerCopiesFromStage builds a stage that only a trigger copies from.
+// TestTriggerCopiesFromStage checks that a stage is built if only a trigger copies from it.
 func TestTriggerCopiesFromStage(t *testing.T) {
 	if !inside(t) {
 		return
 	}
-	s := open(t)
+	s := newStore(t)
 	triggering(t, s, "base", "COPY --from=files /x /y")
-	img, _ := must(t, s, "FROM scratch AS below\nFROM below AS files\nCOPY x /x\nFROM base\n", Options{Context: testenv.Files(t, "x", "file")})
+	img, _ := mustBuild(t, s, "FROM scratch AS below\nFROM below AS files\nCOPY x /x\nFROM base\n", Options{Context: testenv.Files(t, "x", "file")})
 	if got := content(t, img); got != "y 644 file" {
-		t.Errorf("the image has %q; want y", got)
+		t.Errorf("the image contains %q; want y", got)
 	}
 }
 
-// TestCopyThroughLinks follows links of the image inside the image only.
+// TestCopyThroughLinks checks that links of the image are followed only inside the image.
 func TestCopyThroughLinks(t *testing.T) {
 	if !inside(t) {
 		return
@@ -211,12 +212,12 @@ func TestCopyThroughLinks(t *testing.T) {
 		{"COPY --from=0 /out /y", ""},
 	} {
 		dir := testenv.Files(t, "links", string(links), "f", "text", "d/x", "text", "t", string(archiveOf(t, "f a text")))
-		img, _, err := built(t, open(t), "FROM scratch\nADD links /\nFROM scratch\nADD links /\n"+c.text+"\n", Options{Context: dir})
+		img, _, err := buildText(t, newStore(t), "FROM scratch\nADD links /\nFROM scratch\nADD links /\n"+c.text+"\n", Options{Context: dir})
 		if err != nil && c.want != "" {
 			t.Errorf("%s: %v", c.text, err)
 		}
 		if err == nil && !strings.Contains("\n"+content(t, img), "\n"+c.want) {
-			t.Errorf("%s gives\n%s\nwant %q", c.text, content(t, img), c.want)
+			t.Errorf("%s: image\n%s\nwant %q", c.text, content(t, img), c.want)
 		}
 		if names, _ := filepath.Glob(victim + "/*"); len(names) != 1 {
 			t.Errorf("%s: the build created %v outside the image", c.text, names)

@@ -138,7 +138,7 @@ type builder struct {
 	opened    map[string]*source.Dir // contexts by name
 	imports   imports
 	stamp     time.Time // modification time of files that the build creates
-	begun     time.Time
+	started   time.Time
 	work      string // private directory of this build, in the store's tmp
 	total     int
 	// platformAsked is the platform that the caller requested; nil: the local platform.
@@ -201,7 +201,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 
 // begin starts a build and fills in its options.
 func begin(s *store.Store, o Options) (*builder, error) {
-	b := &builder{Options: o, store: s, builds: map[int]*stageBuild{}, opened: map[string]*source.Dir{}, begun: time.Now(), platformAsked: o.Platform}
+	b := &builder{Options: o, store: s, builds: map[int]*stageBuild{}, opened: map[string]*source.Dir{}, started: time.Now(), platformAsked: o.Platform}
 	if b.Context == "" {
 		b.Context = "."
 	}
@@ -306,7 +306,7 @@ func (b *builder) parse() error {
 		return b.located(err)
 	}
 	b.escape = res.EscapeToken
-	b.lint.Lines(res.Warnings)
+	b.lint.AddParserWarnings(res.Warnings)
 	if b.stages, b.metaArgs, err = instructions.Parse(res.AST, b.lint.Rules()); err != nil {
 		return b.located(err)
 	}

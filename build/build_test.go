@@ -25,7 +25,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestMain runs the tests, or becomes a program of RUN: builds execute this test binary.
+// TestMain runs the tests. Builds execute this test binary again to start the program of RUN;
+// in that process, TestMain becomes the program.
 func TestMain(m *testing.M) {
 	if child, err := runtime.Init(); child {
 		fmt.Fprintln(os.Stderr, err)
@@ -34,11 +35,12 @@ func TestMain(m *testing.M) {
 	testenv.Run(m)
 }
 
-// insideMark is set in the environment of a test binary that is root of its own namespaces.
+// insideMark is an environment variable. It is set if the test binary runs as root of its own
+// namespaces.
 const insideMark = "HPCC_TEST_INSIDE"
 
-// inside runs the current test again like a build, as root of its own user and mount
-// namespace. It returns true in that second run.
+// inside runs the current test again like a build, as root of a new user and mount namespace.
+// It returns true in that second run.
 func inside(t *testing.T) bool {
 	if os.Getenv(insideMark) != "" {
 		return true
@@ -48,11 +50,11 @@ func inside(t *testing.T) bool {
 	return false
 }
 
-// cloneForBuild are the flags of the namespaces of a build.
+// cloneForBuild are the clone(2) flags of the namespaces of a build.
 const cloneForBuild = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
 
-// runInside runs the current test again in new namespaces and returns its output. Without
-// a mount namespace, builds cannot mount an overlay, and copy instead.
+// runInside runs the current test again in new namespaces and returns its output. Without a
+// mount namespace, builds cannot mount overlays, so they copy trees instead.
 func runInside(t *testing.T, namespaces uintptr, flags ...string) string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", append([]string{"-test.run=^" + t.Name() + "$", "-test.v"}, flags...)...)
@@ -66,22 +68,22 @@ func runInside(t *testing.T, namespaces uintptr, flags ...string) string {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	testenv.Need(t, "user namespaces", cmd.Start())
 	if err := cmd.Wait(); err != nil {
-		t.Fatalf("inside: %v\n%s", err, &out)
+		t.Fatalf("running the test in new namespaces: %v\n%s", err, &out)
 	}
 	return out.String()
 }
 
-// open creates an empty store.
-func open(t testing.TB) *store.Store {
+// newStore returns an empty store.
+func newStore(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.Open(filepath.Join(t.TempDir(), "store"))
 	testenv.Check(t, err)
 	return s
 }
 
-// built builds a Dockerfile's text. o.Context "" is an empty directory. It
-// returns the steps that were not cached.
-func built(t testing.TB, s *store.Store, text string, o Options) (img v1.Image, worked []string, err error) {
+// buildText builds a Dockerfile from its text. If o.Context is "", the build context is empty.
+// buildText returns the image, and the steps that were executed because they were not cached.
+func buildText(t testing.TB, s *store.Store, text string, o Options) (img v1.Image, executed []string, err error) {
 	t.Helper()
 	o.Dockerfile, o.Stdin = "-", strings.NewReader(text)
 	if o.Context == "" {
@@ -89,24 +91,24 @@ func built(t testing.TB, s *store.Store, text string, o Options) (img v1.Image, 
 	}
 	o.Progress = func(e Event) {
 		if e.Done && !e.Cached {
-			worked = append(worked, e.Text)
+			executed = append(executed, e.Text)
 		}
 	}
 	img, err = Dockerfile(context.Background(), s, o)
-	return img, worked, err
+	return img, executed, err
 }
 
-// must builds a Dockerfile that has no mistakes, and validates the image.
-func must(t testing.TB, s *store.Store, text string, o Options) (v1.Image, []string) {
+// mustBuild is buildText for a Dockerfile without mistakes. It also validates the image.
+func mustBuild(t testing.TB, s *store.Store, text string, o Options) (v1.Image, []string) {
 	t.Helper()
-	img, worked, err := built(t, s, text, o)
+	img, executed, err := buildText(t, s, text, o)
 	if err != nil {
 		t.Fatalf("building\n%s\n%v", text, err)
 	}
 	if err := validate.Image(img); err != nil {
-		t.Fatalf("building\n%s\ngives an invalid image: %v", text, err)
+		t.Fatalf("building\n%s\nproduced an invalid image: %v", text, err)
 	}
-	return img, worked
+	return img, executed
 }
 
 func digest(t testing.TB, img v1.Image) string {
@@ -123,8 +125,8 @@ func config(t testing.TB, img v1.Image) v1.Config {
 	return c.Config
 }
 
-// content lists an image's files with mutate.Extract: "name mode text", "name/
-// mode", or "name -> target".
+// content lists the files of an image with mutate.Extract: "name mode text", "name/ mode" or
+// "name -> target".
 func content(t testing.TB, img v1.Image) string {
 	t.Helper()
 	r := mutate.Extract(img)
@@ -152,7 +154,7 @@ func content(t testing.TB, img v1.Image) string {
 
 // TestLineErrors checks that errors in a Dockerfile name the file, the line and the cause.
 func TestLineErrors(t *testing.T) {
-	s := open(t)
+	s := newStore(t)
 	for _, c := range []struct {
 		name, text string
 		line       int
@@ -163,14 +165,14 @@ func TestLineErrors(t *testing.T) {
 		{"no FROM", "LABEL a=b\n", 1, "FROM"},
 		{"FROM with two arguments", "FROM a b\n", 1, "FROM"},
 		{"empty base", "ARG B\nFROM $B\n", 2, "--build-arg"},
-		{"stage names itself", "FROM scratch AS a\nCOPY --from=a /x /y\n", 2, "is the stage itself"},
+		{"stage copies from itself", "FROM scratch AS a\nCOPY --from=a /x /y\n", 2, "is the stage itself"},
 		{"stage comes later", "FROM scratch AS a\nCOPY --from=b /x /y\nFROM scratch AS b\nFROM a\n", 2, "no earlier stage"},
 		{"number comes later", "FROM scratch AS a\nCOPY --from=1 /x /y\nFROM scratch\nFROM a\n", 2, "no earlier stage"},
 		{"ENV without value", "FROM scratch\nENV A\n", 2, "ENV"},
 		{"required variable", "FROM scratch\nLABEL a=\"${X:?must be given}\"\n", 2, "must be given"},
-		{"open brace", "FROM scratch\nLABEL a=${X\n", 2, ""},
+		{"unclosed brace", "FROM scratch\nLABEL a=${X\n", 2, ""},
 		{"port", "FROM scratch\nEXPOSE 99999\n", 2, "99999"},
-		{"port with a tail", "FROM scratch\nEXPOSE 80-90x\n", 2, "80-90x"},
+		{"invalid port range", "FROM scratch\nEXPOSE 80-90x\n", 2, "80-90x"},
 		{"protocol", "FROM scratch\nEXPOSE 80/icmp\n", 2, "icmp"},
 		{"mode", "FROM scratch\nCOPY --chmod=u~x . /\n", 2, "not an octal mode"},
 		{"checksum of a file", "FROM scratch\nADD --checksum=sha256:0000000000000000000000000000000000000000000000000000000000000000 x /x\n", 2, "--checksum needs a URL"},
@@ -178,28 +180,29 @@ func TestLineErrors(t *testing.T) {
 		{"mount without a target", "FROM scratch\nRUN --mount=type=tmpfs true\n", 2, "target"},
 		{"network", "FROM scratch\nRUN --network=moon true\n", 2, "moon"},
 		{"no such file", "FROM scratch\nCOPY nothere /\n", 2, "no such file"},
-		{"climbing", "FROM scratch\nCOPY a/../../x /\n", 2, "leads out of the build context"},
+		{"path outside the context", "FROM scratch\nCOPY a/../../x /\n", 2, "leads out of the build context"},
 		{"platform", "FROM --platform=a/b/c/d scratch\n", 1, "--platform=a/b/c/d"},
-		{"open heredoc", "FROM scratch\nCOPY <<EOF /x\ntext\n", 2, "heredoc"},
+		{"unterminated heredoc", "FROM scratch\nCOPY <<EOF /x\ntext\n", 2, "heredoc"},
 		{"ONBUILD ONBUILD", "FROM scratch\nONBUILD ONBUILD LABEL a=b\n", 2, "ONBUILD"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, _, err := built(t, s, c.text, Options{})
+			_, _, err := buildText(t, s, c.text, Options{})
 			var le *LineError
 			if !errors.As(err, &le) {
 				t.Fatalf("building %q: %v; want a LineError", c.text, err)
 			}
 			head := fmt.Sprintf("Dockerfile (standard input):%d: ", c.line)
 			if !strings.HasPrefix(err.Error(), head) || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("building %q: %q; want %q and %q", c.text, err, head, c.want)
+				t.Errorf("building %q: %q; want an error that begins with %q and contains %q", c.text, err, head, c.want)
 			}
 		})
 	}
 	if left, err := os.ReadDir(filepath.Join(s.Dir(), "tmp")); err != nil || len(left) > 0 {
-		t.Errorf("failed builds leave %v, %v", left, err)
+		t.Errorf("failed builds leave temporary files %v (%v)", left, err)
 	}
 }
 
+// TestFileNames checks that errors name the Dockerfile as the user did.
 func TestFileNames(t *testing.T) {
 	dir := testenv.Files(t, "ctx/sub/mine", "FROM scratch\nBOGUS\n", "ctx/Dockerfile", "BOGUS\n", "ctx/big", strings.Repeat("#\n", maxDockerfile/2)+"#\n")
 	t.Chdir(dir)
@@ -210,9 +213,9 @@ func TestFileNames(t *testing.T) {
 		{"directory", "ctx/sub", "reading ctx/sub: "},
 		{"too large", "ctx/big", "reading ctx/big: larger than"},
 	} {
-		_, err := Dockerfile(context.Background(), open(t), Options{Dockerfile: c.file, Context: "ctx"})
+		_, err := Dockerfile(context.Background(), newStore(t), Options{Dockerfile: c.file, Context: "ctx"})
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
-			t.Errorf("%s: %v; want %q", c.name, err, c.want)
+			t.Errorf("%s: %v; want an error that begins with %q", c.name, err, c.want)
 		}
 	}
 }
@@ -222,7 +225,7 @@ func TestTarget(t *testing.T) {
 	for _, c := range []struct{ target, want, err string }{
 		{"one", "1", ""}, {"two", "2", ""}, {"TWO", "2", ""}, {"1", "2", ""}, {"four", "", `no stage "four"; the stages are one, two, 2`}, {"3", "", "no stage"}, {"-1", "", "no stage"},
 	} {
-		img, _, err := built(t, open(t), text, Options{Target: c.target})
+		img, _, err := buildText(t, newStore(t), text, Options{Target: c.target})
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("target %q: %v; want %q", c.target, err, c.err)
@@ -245,12 +248,12 @@ func TestSourceDate(t *testing.T) {
 	}{{"", 315532800, false}, {"0", 0, false}, {"1700000000", 1700000000, false}, {"today", 0, true}, {"12abc", 0, true}} {
 		got, err := sourceDate(c.in)
 		if (err != nil) != c.bad || (err == nil && got.Unix() != c.want) {
-			t.Errorf("SOURCE_DATE_EPOCH=%q gives %v, %v; want %d", c.in, got, err, c.want)
+			t.Errorf("sourceDate(%q) = %v, %v; want %d, error: %v", c.in, got, err, c.want, c.bad)
 		}
 	}
 }
 
-// FuzzDockerfile parses any text without a panic. Errors name the file.
+// FuzzDockerfile checks that parsing any text does not panic, and that errors name the file.
 func FuzzDockerfile(f *testing.F) {
 	for _, text := range []string{"FROM scratch\nLABEL a=b\n", "ARG A=1\nFROM ${A:-x} AS b\nENV A=$A B=${A%%x}\nEXPOSE $A 80-90/udp\n", "# escape=`\nFROM a`\nb\n",
 		"FROM scratch\nCOPY <<EOF <<-'X' /a/\n$A\nEOF\n\ttext\n\tX\n", "FROM scratch\nONBUILD RUN --mount=type=bind x\nHEALTHCHECK --interval=1s CMD x\nSHELL [\"a\"]\nUSER $X\n",
@@ -284,7 +287,7 @@ func FuzzDockerfile(f *testing.F) {
 			}
 		}
 		if err != nil && !strings.HasPrefix(err.Error(), b.file+":") && !strings.HasPrefix(err.Error(), "reading "+b.file) {
-			t.Errorf("%q: %q does not name the file", text, err)
+			t.Errorf("%q: the error %q does not name the file", text, err)
 		}
 	})
 }

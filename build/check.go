@@ -45,7 +45,7 @@ func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknow
 	if b.lint == nil { // nothing was read
 		return 0, nil, err
 	}
-	return warnings, b.lint.Unknown(), err
+	return warnings, b.lint.UnknownBases(), err
 }
 
 // startLint creates the linter, with the options in the build argument or the directive.
@@ -94,7 +94,7 @@ func (b *builder) check() {
 
 // checkBase checks a stage after its base was resolved.
 func (b *builder) checkBase(st *stage) error {
-	if !b.lint.Suspicious(st.index) {
+	if !b.lint.NeedsBaseCheck(st.index) {
 		return nil
 	}
 	b.lint.CheckBase(st.index, st.vars())

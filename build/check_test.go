@@ -161,7 +161,7 @@ var lintCases = []struct {
 // lintStore returns a store with the base images of lintCases.
 func lintStore(t *testing.T) *store.Store {
 	t.Helper()
-	s := open(t)
+	s := newStore(t)
 	for name, c := range map[string]v1.Config{
 		"base":    {Env: []string{"PATH=/bin", "PYTHON_VERSION=3"}, OnBuild: []string{"ARG TRIGGERED=1"}},
 		"shelled": {Shell: []string{"/bin/bash", "-c"}},
@@ -288,7 +288,7 @@ func clean(s string) string {
 // and is reported.
 func TestLintUnknownBase(t *testing.T) {
 	var reported []string
-	n, unknown, err := Check(context.Background(), open(t), Options{Dockerfile: "-", Context: t.TempDir(),
+	n, unknown, err := Check(context.Background(), newStore(t), Options{Dockerfile: "-", Context: t.TempDir(),
 		Stdin:    strings.NewReader("FROM python:3\nENV A=$PYTHON_VERSION B=$PATH\n"),
 		Progress: func(e Event) { reported = append(reported, e.Warning) }})
 	if err != nil || n != 0 || strings.Join(unknown, ",") != "python:3" {
@@ -301,7 +301,7 @@ func TestLintNothing(t *testing.T) {
 	for dir, want := range map[string]string{
 		t.TempDir(): "opening Dockerfile ", filepath.Join(t.TempDir(), "nowhere"): "opening the build context",
 	} {
-		if n, _, err := Check(context.Background(), open(t), Options{Context: dir}); n != 0 || err == nil || !strings.Contains(err.Error(), want) {
+		if n, _, err := Check(context.Background(), newStore(t), Options{Context: dir}); n != 0 || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Check of context %s = %d, %v; want an error with %q", dir, n, err, want)
 		}
 	}
@@ -345,7 +345,7 @@ func FuzzCheck(f *testing.F) {
 	for _, c := range lintCases {
 		f.Add(c.text)
 	}
-	s, dir := open(f), f.TempDir()
+	s, dir := newStore(f), f.TempDir()
 	f.Fuzz(func(t *testing.T, text string) {
 		_, _, err := Check(context.Background(), s, Options{Dockerfile: "-", Context: dir, Stdin: strings.NewReader(text), Progress: func(e Event) {
 			if !strings.HasPrefix(e.Warning, "Dockerfile (standard input):") || e.Rule == "" {

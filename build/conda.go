@@ -107,7 +107,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 	if err != nil {
 		return nil, err
 	}
-	return &Environment{Image: img, Lock: w.below.keep(plan.Lock(env.Wheels)), Moves: plan.Moves, Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, env.Notes)}, nil
+	return &Environment{Image: img, Lock: w.below.lock(plan.Lock(env.Wheels)), Moves: plan.Moves, Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, env.Notes)}, nil
 }
 
 // PlanConda returns what Conda would install and download. It reads the base image only if
@@ -296,14 +296,14 @@ func (t *reporter) installed(done, total int64) {
 
 func (t *reporter) do(text string, work func() error) error {
 	defer t.begin()()
-	begun := time.Now()
+	started := time.Now()
 	e := Event{Step: t.step, Total: t.total, Text: text}
 	if t.progress != nil {
 		t.progress(e)
 	}
 	err := work()
 	e.Total = t.total
-	e.Done, e.Failed, e.Took = true, err != nil, time.Since(begun)
+	e.Done, e.Failed, e.Took = true, err != nil, time.Since(started)
 	if t.progress != nil && !errors.Is(err, context.Canceled) {
 		t.progress(e)
 	}

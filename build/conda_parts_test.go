@@ -60,7 +60,7 @@ func condaPackage(t testing.TB, dir, name string, files map[string]string) strin
 // TestCondaParts builds the tree of an environment without reading its layers again. The
 // tree equals the unpacked layers.
 func TestCondaParts(t *testing.T) {
-	s, dir := open(t), t.TempDir()
+	s, dir := newStore(t), t.TempDir()
 	list := filepath.Join(dir, "list.txt")
 	text := "@EXPLICIT\n"
 	for i := range 5 {

@@ -62,21 +62,21 @@ func (r *condaRunner) step(ctx context.Context, x program.Step) (v1.Layer, error
 	defer r.begin()()
 	st.number, r.builder.total = r.reporter.step, r.reporter.total
 	st.report(Event{Text: x.Text})
-	begun := time.Now()
+	started := time.Now()
 	err = r.prepare(ctx, st, x)
 	cached := false
 	if err == nil {
 		cached, err = st.change(ctx, x.Text, st.key, func(dir string) error { return r.execute(ctx, st, dir, x) })
 	}
 	if err != nil {
-		st.fail(ctx, x.Text, begun)
+		st.fail(ctx, x.Text, started)
 		var failed *runError
 		if errors.As(err, &failed) {
 			err = &program.Error{Err: err, Log: failed.log}
 		}
 		return nil, err
 	}
-	e := Event{Text: x.Text, Done: true, Cached: cached, Took: time.Since(begun)}
+	e := Event{Text: x.Text, Done: true, Cached: cached, Took: time.Since(started)}
 	if cached {
 		e.Saved = max(0, st.saved-e.Took)
 	}
@@ -93,7 +93,7 @@ func (r *condaRunner) execute(ctx context.Context, st *stage, dir string, x prog
 	if err != nil {
 		return program.ErrCannotRun
 	}
-	st.tree.by = userOf(dir, "")
+	st.tree.changedBy = userOf(dir, "")
 	env := slices.Clone(st.config.Config.Env)
 	env = envfile.Set(env, "PATH", x.Path+":"+cmp.Or(envfile.Lookup(env, "PATH"), runtime.StandardPath))
 	for _, kv := range append([]string{fmt.Sprintf("%s=%d", epochArg, st.b.stamp.Unix())}, x.Env...) {
@@ -145,7 +145,7 @@ func (r *condaRunner) prepare(ctx context.Context, st *stage, x program.Step) er
 	if _, ok := st.cached(st.key); ok {
 		return nil
 	}
-	_, done, err := r.ground.tree.look(ctx)
+	_, done, err := r.ground.tree.readOnlyView(ctx)
 	done()
 	st.tree = r.ground.tree.fork()
 	st.tree.pending = append(st.tree.pending, x.With...)

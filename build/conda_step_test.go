@@ -37,7 +37,8 @@ func oneFile(t testing.TB, s *store.Store, name, text string) v1.Layer {
 	return l
 }
 
-// stepsOn returns the function that runs steps on a base image, and collects their events.
+// stepsOn returns a function that runs steps on a base image. The function appends its events
+// to events.
 func stepsOn(t testing.TB, s *store.Store, base v1.Image, events *[]Event) program.StepFunc {
 	t.Helper()
 	_, err := s.Put(t.Context(), "base", base)
@@ -46,13 +47,13 @@ func stepsOn(t testing.TB, s *store.Store, base v1.Image, events *[]Event) progr
 	w.Platform = hostPlatform()
 	step, why, err := w.runner(s)
 	if err != nil || step == nil {
-		t.Fatalf("no steps: %s, %v", why, err)
+		t.Fatalf("no program can run on the base image: %s, %v", why, err)
 	}
 	t.Cleanup(func() { w.close() })
 	return step
 }
 
-// entries lists the name, time and text of each file in a layer.
+// entries lists the name, time and text of each file in a layer, or "nothing" if it is nil.
 func entries(t testing.TB, l v1.Layer) string {
 	t.Helper()
 	if l == nil {
@@ -74,8 +75,8 @@ func entries(t testing.TB, l v1.Layer) string {
 	}
 }
 
-// TestCondaStep runs steps as root of an environment. The changes of a step become a layer,
-// with and without an overlay, and the same step runs once.
+// TestCondaStep runs steps as root. It checks that the changes of a step become a layer, with
+// and without an overlay, and that the same step runs only once.
 func TestCondaStep(t *testing.T) {
 	if os.Getenv(insideMark) == "" {
 		for _, ns := range []uintptr{syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS, syscall.CLONE_NEWUSER} {
@@ -83,7 +84,7 @@ func TestCondaStep(t *testing.T) {
 		}
 		return
 	}
-	s := open(t)
+	s := newStore(t)
 	img, err := mutate.Config(busybox(t), v1.Config{Env: []string{defaultPath, "OF_BASE=1"}, User: "app"})
 	testenv.Check(t, err)
 	var events []Event
@@ -99,7 +100,7 @@ func TestCondaStep(t *testing.T) {
 			t.Errorf("the layer is %q; want %q", got, want)
 		}
 		if last := events[len(events)-1]; last.Text != "do it" || !last.Done || last.Cached != cached || last.Total < 4 {
-			t.Errorf("cached %v: reported %+v", cached, last)
+			t.Errorf("the last event is %+v; want the end of the step, cached: %v", last, cached)
 		}
 	}
 	for what, change := range map[string]func(x *program.Step){
@@ -111,31 +112,31 @@ func TestCondaStep(t *testing.T) {
 		y := x
 		change(&y)
 		if l, err := step(t.Context(), y); err != nil || entries(t, l) == want {
-			t.Errorf("a step with another %q has the same key (%v)", what, err)
+			t.Errorf("a step that differs in %q has the same result, or fails: %v", what, err)
 		}
 	}
 	x.Args = []string{"/bin/sh", "-c", "cat /tool/run >/dev/null; true"}
 	if l, err := step(t.Context(), x); err != nil || l != nil {
-		t.Errorf("a step that changes nothing gives %s, %v", entries(t, l), err)
+		t.Errorf("a step that changes nothing returns the layer %s, %v; want none", entries(t, l), err)
 	}
 	x.Args = []string{"/bin/sh", "-c", "echo oh dear; echo >/env/made; exit 3"}
 	var failed *program.Error
 	if _, err := step(t.Context(), x); !errors.As(err, &failed) || string(failed.Log) != "oh dear\n" || !strings.Contains(err.Error(), "exit status 3") {
-		t.Errorf("a step that fails gives %v", err)
+		t.Errorf("a step that fails: %v; want exit status 3 and its output", err)
 	}
 }
 
-// TestCondaStepCannot reports why no program can run.
-func TestCondaStepCannot(t *testing.T) {
+// TestCondaStepUnavailable checks the reasons that are reported if no program can run.
+func TestCondaStepUnavailable(t *testing.T) {
 	if !inside(t) {
 		return
 	}
-	s := open(t)
+	s := newStore(t)
 	bare, err := mutate.AppendLayers(emptyImage(), oneFile(t, s, "x", "1"))
 	testenv.Check(t, err)
 	var events []Event
 	if _, err := stepsOn(t, s, bare, &events)(context.Background(), program.Step{Text: "x", Args: []string{"/bin/sh"}, Dir: "/"}); !errors.Is(err, program.ErrCannotRun) {
-		t.Errorf("an image without a shell: %v", err)
+		t.Errorf("an image without a shell: %v; want %v", err, program.ErrCannotRun)
 	}
 	for want, change := range map[string]func(w *condaWork){
 		"--no-run was given":               func(w *condaWork) { w.NoRun = true },
@@ -147,7 +148,7 @@ func TestCondaStepCannot(t *testing.T) {
 		w.Platform = hostPlatform()
 		change(w)
 		if step, why, err := w.runner(s); err != nil || step != nil || !strings.Contains(why, want) {
-			t.Errorf("%q: %v, %v", why, step != nil, err)
+			t.Errorf("the reason is %q (%v), programs can run: %v; want %q", why, err, step != nil, want)
 		}
 	}
 }

@@ -17,22 +17,24 @@ import (
 	"hpcc/store"
 )
 
-// fromChannel reports whether a base image is built from the channels' packages, and its
-// version of glibc: "conda" is the newest, "conda:2.28" that version. An image of that name
-// is docker.io/library/conda.
+// fromChannel reports whether --from selects a base image that is built from conda packages,
+// and its version of glibc: "conda" selects the newest version ("") and "conda:2.28" selects
+// 2.28. The image conda of Docker Hub is still available as docker.io/library/conda.
 func fromChannel(from string) (version string, ok bool) {
 	name, version, _ := strings.Cut(from, ":")
 	return version, name == "conda"
 }
 
-// A channelBase is a base image built from packages.
+// A channelBase is a base image that is built from conda packages.
 type channelBase struct {
-	options CondaOptions
-	conda   conda.Options
-	plan    func() (*conda.Plan, error) // computed once
-	noted   []string                    // notes of the image, set by image
+	options    CondaOptions
+	conda      conda.Options
+	plan       func() (*conda.Plan, error) // computed once
+	imageNotes []string                    // set by image
 }
 
+// newChannelBase returns the base image for an export, with a version of glibc; "" is the
+// newest.
 func newChannelBase(ctx context.Context, e *exports.Export, version string, o CondaOptions, co conda.Options) *channelBase {
 	co.Channels = o.baseChannels
 	return &channelBase{options: o, conda: co, plan: sync.OnceValues(func() (*conda.Plan, error) {
@@ -49,8 +51,8 @@ func (b *channelBase) libc() (conda.Libc, error) {
 	return conda.Libc{Glibc: plan.Glibc()}, nil
 }
 
-// image builds the image. Its layers depend only on the packages, so all environments with
-// this base share them.
+// image builds the base image. Its layers depend only on the packages, so all environments
+// with this base share them.
 func (b *channelBase) image(ctx context.Context, s *store.Store) (v1.Image, error) {
 	when, err := sourceDate(os.Getenv(epochArg))
 	if err != nil {
@@ -64,7 +66,7 @@ func (b *channelBase) image(ctx context.Context, s *store.Store) (v1.Image, erro
 	if err != nil {
 		return nil, err
 	}
-	b.noted = env.Notes
+	b.imageNotes = env.Notes
 	var add []mutate.Addendum
 	for _, l := range layers {
 		add = append(add, mutate.Addendum{Layer: l, History: v1.History{Created: v1.Time{Time: when},
@@ -79,12 +81,12 @@ func (b *channelBase) image(ctx context.Context, s *store.Store) (v1.Image, erro
 		img, err = mutate.Append(img, add...)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("assembling the image: %w", err)
+		return nil, fmt.Errorf("assembling the base image: %w", err)
 	}
 	return img, nil
 }
 
-// downloads returns what image would download. A nil base has no downloads.
+// downloads returns the archives that image would download. A nil base has none.
 func (b *channelBase) downloads(ctx context.Context, s *store.Store) ([]conda.Download, error) {
 	if b == nil {
 		return nil, nil
@@ -97,8 +99,8 @@ func (b *channelBase) downloads(ctx context.Context, s *store.Store) ([]conda.Do
 	return list, err
 }
 
-// keep adds the base to the content of a lock file.
-func (b *channelBase) keep(l exports.Locked) exports.Locked {
+// lock adds the packages of the base to the content of a lock file.
+func (b *channelBase) lock(l exports.Locked) exports.Locked {
 	if b != nil {
 		if plan, err := b.plan(); err == nil {
 			plan.LockBase(&l)
@@ -107,7 +109,7 @@ func (b *channelBase) keep(l exports.Locked) exports.Locked {
 	return l
 }
 
-// packages returns the planned packages.
+// packages returns the planned packages, or nil if the base is nil or cannot be planned.
 func (b *channelBase) packages() []conda.Package {
 	if b == nil {
 		return nil
@@ -119,7 +121,7 @@ func (b *channelBase) packages() []conda.Package {
 	return plan.Packages()
 }
 
-// notes returns the notes on the base.
+// notes returns the notes about the base: those of its plan, and of its image if it was built.
 func (b *channelBase) notes() []string {
 	if b == nil {
 		return nil
@@ -128,5 +130,5 @@ func (b *channelBase) notes() []string {
 	if err != nil {
 		return nil
 	}
-	return slices.Concat(plan.Notes, b.noted)
+	return slices.Concat(plan.Notes, b.imageNotes)
 }

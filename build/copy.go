@@ -252,7 +252,7 @@ func (st *stage) otherTree(ctx context.Context, from string) (string, func() (st
 		if err != nil {
 			return "", nil, err
 		}
-		return other.key, func() (string, func(), error) { return other.tree.look(ctx) }, nil
+		return other.key, func() (string, func(), error) { return other.tree.readOnlyView(ctx) }, nil
 	}
 	img, err := st.b.baseImage(ctx, from, st.platform, st.fetching())
 	if err != nil && !strings.ContainsAny(from, "/:@") {

@@ -20,7 +20,7 @@ func TestCopyOntoLinkToHost(t *testing.T) {
 	dir := testenv.Files(t, "links/", "", "d/sub/f", "text")
 	testenv.Check(t, os.Symlink(host, filepath.Join(dir, "links/sub")))
 	testenv.Check(t, os.Chmod(filepath.Join(dir, "d/sub"), 0o711))
-	if _, _, err := built(t, open(t), "FROM scratch\nCOPY links /to\nCOPY d /to\n", Options{Context: dir}); err == nil || !strings.Contains(err.Error(), "/to/sub is a link") {
+	if _, _, err := buildText(t, newStore(t), "FROM scratch\nCOPY links /to\nCOPY d /to\n", Options{Context: dir}); err == nil || !strings.Contains(err.Error(), "/to/sub is a link") {
 		t.Errorf("copying to a link whose target is not a directory of the image: %v", err)
 	}
 	fi, err := os.Stat(host)
@@ -37,19 +37,19 @@ func TestLinkedStepIsKept(t *testing.T) {
 	if !inside(t) {
 		return
 	}
-	s := open(t)
+	s := newStore(t)
 	dir := testenv.Files(t, "a", "1", "b", "2")
 	const text = "FROM scratch\nCOPY a /a\nCOPY --link b /d/b\nCOPY b /c\n"
-	must(t, s, text, Options{Context: dir})
+	mustBuild(t, s, text, Options{Context: dir})
 	testenv.Check(t, os.WriteFile(filepath.Join(dir, "a"), []byte("other"), 0o644))
-	img, worked := must(t, s, text, Options{Context: dir})
-	if got := strings.Join(worked, "; "); got != "COPY a /a; COPY b /c" {
+	img, executed := mustBuild(t, s, text, Options{Context: dir})
+	if got := strings.Join(executed, "; "); got != "COPY a /a; COPY b /c" {
 		t.Errorf("after a change in an earlier layer, the steps %q run again; want those without --link", got)
 	}
 	if got, want := content(t, img), "a 644 other\nc 644 2\nd/ 755\nd/b 644 2"; got != want {
 		t.Errorf("the image holds %q; want %q", got, want)
 	}
-	fresh, _ := must(t, open(t), text, Options{Context: dir})
+	fresh, _ := mustBuild(t, newStore(t), text, Options{Context: dir})
 	if digest(t, img) != digest(t, fresh) {
 		t.Error("the image with the cached layer has another digest")
 	}

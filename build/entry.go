@@ -27,14 +27,14 @@ import (
 	"hpcc/unpack"
 )
 
-// EntryFile is the path of the program of [Options.Entry] in the image.
+// EntryFile is the path in the image of the entry program, which is [Options.Entry].
 const EntryFile = "/usr/local/bin/hpcc-entry"
 
 // entryArgs are prepended to the image's ENTRYPOINT.
 var entryArgs = []string{EntryFile, "entry", "--"}
 
-// withEntry returns an image with the program of [Options.Entry] as entry point, like
-// [Dockerfile]. It uses only the options that do not concern the Dockerfile.
+// withEntry returns img with the entry program as its entry point, like [Dockerfile]. It
+// ignores the options that concern the Dockerfile.
 func withEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1.Image, error) {
 	b, err := begin(s, o)
 	if err != nil {
@@ -64,19 +64,19 @@ func withEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1
 	return st.image()
 }
 
-// entryStep is an implicit last step of the Dockerfile.
+// entryStep runs the implicit last step of a Dockerfile, which adds the entry program.
 func (st *stage) entryStep(ctx context.Context) error {
 	text := "hpcc entry"
 	st.number++
 	st.report(Event{Text: text})
-	begun := time.Now()
+	started := time.Now()
 	st.saved = 0
 	cached, err := st.addEntry(ctx)
 	if err != nil {
-		st.fail(ctx, text, begun)
+		st.fail(ctx, text, started)
 		return fmt.Errorf("adding %s: %w", EntryFile, err)
 	}
-	e := Event{Text: text, Done: true, Cached: cached, Took: time.Since(begun)}
+	e := Event{Text: text, Done: true, Cached: cached, Took: time.Since(started)}
 	if cached {
 		e.Saved = max(0, st.saved-e.Took)
 	}
@@ -84,8 +84,9 @@ func (st *stage) entryStep(ctx context.Context) error {
 	return nil
 }
 
-// addEntry adds the layer and sets the entry point. If the image already has the entry
-// point, it only replaces the program.
+// addEntry adds a layer with the entry program, and sets the entry point. If the image already
+// has this entry point, it only replaces the program. cached reports whether the layer comes
+// from the cache.
 func (st *stage) addEntry(ctx context.Context) (cached bool, err error) {
 	cfg := &st.config.Config
 	user, err := st.numericUser(ctx, cfg.User)
@@ -102,25 +103,27 @@ func (st *stage) addEntry(ctx context.Context) (cached bool, err error) {
 		}
 		for _, d := range dirs {
 			if err := st.b.shareDir(dir, d, userOf(dir, cfg.User).UID, w); err != nil {
-				return fmt.Errorf("making %s group 0's: %w", d, err)
+				return fmt.Errorf("giving group 0 access to %s: %w", d, err)
 			}
 		}
 		return nil
 	})
-	if begins := entryArgs[:2]; err == nil && !slices.Equal(cfg.Entrypoint[:min(len(cfg.Entrypoint), len(begins))], begins) { // flags may follow
+	command := entryArgs[:2] // flags may follow
+	hasEntry := slices.Equal(cfg.Entrypoint[:min(len(cfg.Entrypoint), len(command))], command)
+	if err == nil && !hasEntry {
 		cfg.Entrypoint = append(slices.Clone(entryArgs), cfg.Entrypoint...)
 	}
 	return cached, err
 }
 
-// entryDigest returns the digest of the program.
+// entryDigest returns the digest of an entry program, "sha256:HEX".
 func entryDigest(program []byte) string {
 	sum := sha256.Sum256(program)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// numericUser returns an image's USER in numbers, which must not be root. A user without a
-// group is in group 0, which owns the directories (shareDir).
+// numericUser returns an image's USER as UID:GID. It replaces root, and an empty USER, with
+// [check.AnyUser]. A user without a group gets group 0, which owns the directories (shareDir).
 func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
 	name, group, _ := strings.Cut(user, ":")
 	if n, err := accountNumber(name); name == "" || (err == nil && n == 0) {
@@ -136,7 +139,7 @@ func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
 	if b, err := st.b.store.Cached("build", key); err == nil && numeric(string(b)) && !st.b.NoCache {
 		return string(b), nil
 	}
-	dir, done, err := st.tree.look(ctx)
+	dir, done, err := st.tree.readOnlyView(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -151,12 +154,12 @@ func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
 	if group == "" {
 		o.gid = 0
 	}
-	number := fmt.Sprintf("%d:%d", o.uid, o.gid)
-	return number, st.b.store.Cache("build", key, []byte(number))
+	ids := fmt.Sprintf("%d:%d", o.uid, o.gid)
+	return ids, st.b.store.Cache("build", key, []byte(ids))
 }
 
-// entryDirs returns the directories that the image's program may need to write to: working
-// directory, home and volumes.
+// entryDirs returns the directories that the image's program may need to write to: volumes,
+// the working directory and the home directory.
 func entryDirs(cfg *v1.Config) []string {
 	found := append(slices.Sorted(maps.Keys(cfg.Volumes)), cfg.WorkingDir, envfile.Lookup(cfg.Env, "HOME"))
 	var out []string
@@ -168,12 +171,12 @@ func entryDirs(cfg *v1.Config) []string {
 	return out
 }
 
-// maxShared limits the entries that shareDir visits.
+// maxShared limits the number of files and directories that shareDir visits.
 const maxShared = 1_000_000
 
-// shareDir gives group 0 the owner's rights to a directory tree, in a layer, like chgrp -R 0
-// and chmod -R g=u. It skips files that group 0 can read, to avoid copying them into the
-// layer. If the directory is missing, it creates it, owned by uid.
+// shareDir writes a layer that gives group 0 the owner's rights to a directory tree, like
+// chgrp -R 0 and chmod -R g=u. It skips files that group 0 can read, to avoid copying them
+// into the layer. If the directory is missing, shareDir creates it, owned by uid.
 func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) error {
 	at, kind, err := w.Resolve(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -192,7 +195,7 @@ func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) err
 			return err
 		}
 		if seen++; seen > maxShared {
-			return fmt.Errorf("more than %d entries; name another WORKDIR, or write RUN chmod -R g=u %s and build without --entry", maxShared, dir)
+			return fmt.Errorf("more than %d files; use another WORKDIR, or add RUN chmod -R g=u %s to the Dockerfile and build without --entry", maxShared, dir)
 		}
 		fi, err := e.Info()
 		if err != nil || (!fi.IsDir() && !fi.Mode().IsRegular()) {
@@ -213,7 +216,9 @@ func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) err
 			return nil
 		}
 		h.Name, h.Gid, h.Mode, h.Uname, h.Gname = rel, 0, shared, "", ""
-		if h.ModTime = h.ModTime.Truncate(time.Second); fi.IsDir() || !h.ModTime.Before(b.begun.Add(-time.Second)) { // created by this build: see tree.commit
+		h.ModTime = h.ModTime.Truncate(time.Second)
+		fromThisBuild := !h.ModTime.Before(b.started.Add(-time.Second)) // see tree.commit
+		if fi.IsDir() || fromThisBuild {
 			h.ModTime = b.stamp
 		}
 		if fi.IsDir() {

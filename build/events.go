@@ -17,9 +17,9 @@ func (st *stage) report(e Event) {
 }
 
 // fail reports that the current step failed.
-func (st *stage) fail(ctx context.Context, text string, begun time.Time) {
+func (st *stage) fail(ctx context.Context, text string, started time.Time) {
 	if ctx.Err() == nil {
-		st.report(Event{Text: text, Done: true, Failed: true, Took: time.Since(begun)})
+		st.report(Event{Text: text, Done: true, Failed: true, Took: time.Since(started)})
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// events builds a Dockerfile's text and returns the events of the build.
+// events builds a Dockerfile from its text and returns the events of the build.
 func events(t *testing.T, s *store.Store, text string, o Options) []Event {
 	t.Helper()
 	var all []Event
@@ -41,7 +41,7 @@ func events(t *testing.T, s *store.Store, text string, o Options) []Event {
 	return all
 }
 
-// busyboxContext returns a directory with a static busybox.
+// busyboxContext returns a build context that contains a static busybox.
 func busyboxContext(t *testing.T) string {
 	t.Helper()
 	p, err := testenv.Busybox()
@@ -51,13 +51,13 @@ func busyboxContext(t *testing.T) string {
 	return testenv.Files(t, "busybox", string(b))
 }
 
-// TestEvents builds stages in parallel: each step has its own output, duration and saved
-// time.
+// TestEvents builds stages in parallel. It checks that each step reports its own output,
+// duration and saved time.
 func TestEvents(t *testing.T) {
 	if !inside(t) {
 		return
 	}
-	s := open(t)
+	s := newStore(t)
 	o := Options{Context: busyboxContext(t)}
 	// No other step takes as long as the sleep, even on a busy machine.
 	text := "FROM scratch AS base\nCOPY --chmod=755 busybox /bin/sh\nFROM base AS a\nRUN sleep 6; echo from a; echo >/a\nFROM base AS b\nRUN echo from b\nCOPY --from=a /a /\nFROM b\nENV A=1\n"
@@ -73,11 +73,11 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	if printed[4] != "from a\n" || printed[6] != "from b\n" {
-		t.Errorf("steps 4 and 6 print %q and %q", printed[4], printed[6])
+		t.Errorf("steps 4 and 6 print %q and %q; want \"from a\" and \"from b\"", printed[4], printed[6])
 	}
 	for step, d := range took {
 		if slow := strings.Contains(step, "sleep"); slow != (d >= 6*time.Second) {
-			t.Errorf("step %q took %v: the wait for another stage must not count", step, d)
+			t.Errorf("step %q took %v; only the sleep takes 6 s or more, and waiting for a stage does not count", step, d)
 		}
 	}
 	if len(took) != 9 {
@@ -91,33 +91,35 @@ func TestEvents(t *testing.T) {
 			t.Errorf("step %q runs again", e.Text)
 		}
 		if slow := strings.Contains(e.Text, "sleep"); slow != (e.Saved > 5900*time.Millisecond) {
-			t.Errorf("step %q saved %v", e.Text, e.Saved)
+			t.Errorf("step %q saved %v; want more than 5.9 s for the sleep only", e.Text, e.Saved)
 		}
 	}
 }
 
-// TestFailedEvent reports the failed step as failed, and not the steps that it stops.
+// TestFailedEvent checks that the failed step is reported as failed, and that the steps that
+// are cancelled because of it are not.
 func TestFailedEvent(t *testing.T) {
 	if !inside(t) {
 		return
 	}
 	var failed []string
 	text := "FROM scratch AS a\nCOPY --chmod=755 busybox /bin/sh\nRUN sleep 20\nFROM scratch AS b\nCOPY --chmod=755 busybox /bin/sh\nRUN sleep 0.3; echo oops; exit 3\nFROM a\nCOPY --from=b / /\n"
-	_, err := Dockerfile(context.Background(), open(t), Options{Context: busyboxContext(t), Dockerfile: "-", Stdin: strings.NewReader(text), Progress: func(e Event) {
+	_, err := Dockerfile(context.Background(), newStore(t), Options{Context: busyboxContext(t), Dockerfile: "-", Stdin: strings.NewReader(text), Progress: func(e Event) {
 		if e.Failed {
 			failed = append(failed, fmt.Sprint(e.Step, " ", e.Text))
 		}
 	}})
 	le, ok := err.(*LineError)
 	if !ok || le.Line != 6 || le.End != 6 || string(le.Source) != text || string(le.Log) != "oops\n" {
-		t.Errorf("building fails with %#v", err)
+		t.Errorf("building: %#v; want a LineError of line 6 with the output oops", err)
 	}
 	if got := strings.Join(failed, ","); got != "6 RUN sleep 0.3; echo oops; exit 3" {
-		t.Errorf("reported failed steps: %q", got)
+		t.Errorf("the failed steps are %q; want step 6 only", got)
 	}
 }
 
-// TestFetchedEvents reports the bytes of a download, always including the last ones.
+// TestFetchedEvents checks that events report the bytes of a download, including the last
+// ones, and that there are not too many events.
 func TestFetchedEvents(t *testing.T) {
 	if !inside(t) {
 		return
@@ -136,7 +138,7 @@ func TestFetchedEvents(t *testing.T) {
 	}{{"/known", size}, {"/unknown", 0}} {
 		var last Event
 		n := 0
-		for _, e := range events(t, open(t), "FROM scratch\nADD "+server.URL+c.path+" /f\n", Options{}) {
+		for _, e := range events(t, newStore(t), "FROM scratch\nADD "+server.URL+c.path+" /f\n", Options{}) {
 			if e.Fetched > 0 {
 				last, n = e, n+1
 			}
@@ -166,7 +168,7 @@ func TestPulledBase(t *testing.T) {
 		err = remote.Write(ref, img)
 	}
 	testenv.Check(t, err)
-	s := open(t)
+	s := newStore(t)
 	for _, cached := range []bool{false, true} {
 		var fetched, size int64
 		var warnings string
@@ -181,7 +183,7 @@ func TestPulledBase(t *testing.T) {
 			}
 		}
 		if (cached && fetched > 0) || (!cached && (fetched < 400_000 || fetched != size)) {
-			t.Errorf("cached %v: %d of %d bytes are reported", cached, fetched, size)
+			t.Errorf("cached %v: events report %d of %d bytes", cached, fetched, size)
 		}
 		// The variables of the base are known only after the pull.
 		if want := "2: UndefinedVar: Usage of undefined variable '$NOBODYS'" + "2: UndefinedVar: Usage of undefined variable '$OF_BSE' (did you mean $OF_BASE?)"; warnings != want {

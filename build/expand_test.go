@@ -62,7 +62,7 @@ func TestVariables(t *testing.T) {
 		{"escape directive", "# escape=`\nFROM scratch\nENV S=1\nLABEL got=`$S\\$S", nil, `$S\1`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			img, _ := must(t, open(t), c.text, Options{Args: c.args})
+			img, _ := mustBuild(t, newStore(t), c.text, Options{Args: c.args})
 			if got := config(t, img).Labels["got"]; got != c.want {
 				t.Errorf("got=%q; want %q", got, c.want)
 			}
@@ -86,7 +86,7 @@ ENTRYPOINT ["/e", "$P"]
 ONBUILD LABEL a=$P
 LABEL a=1 b="2 $P"
 LABEL a=3`
-	img, _ := must(t, open(t), text, Options{})
+	img, _ := mustBuild(t, newStore(t), text, Options{})
 	c := config(t, img)
 	for _, x := range []struct{ name, got, want string }{
 		{"Env", strings.Join(c.Env, " "), defaultPath + " P=81 U=me V=/a"},
@@ -125,7 +125,7 @@ func TestEntrypointAndCmd(t *testing.T) {
 		{"FROM a\nCMD [\"c\"]", "c"},
 		{"FROM a", "base"},
 	} {
-		img, _ := must(t, open(t), "FROM scratch AS a\nCMD [\"base\"]\n"+c.text, Options{})
+		img, _ := mustBuild(t, newStore(t), "FROM scratch AS a\nCMD [\"base\"]\n"+c.text, Options{})
 		if got := strings.Join(config(t, img).Cmd, " "); got != c.want {
 			t.Errorf("%q has CMD %q; want %q", c.text, got, c.want)
 		}
@@ -143,7 +143,7 @@ func triggering(t *testing.T, s *store.Store, name string, triggers ...string) {
 }
 
 func TestTriggers(t *testing.T) {
-	s := open(t)
+	s := newStore(t)
 	triggering(t, s, "base", "ARG V=1", "LABEL got=$V", "ENV E=2")
 	for _, c := range []struct {
 		name, text, want string // want: labels "got" and "own"
@@ -154,7 +154,7 @@ func TestTriggers(t *testing.T) {
 		{"of a stage, not for itself", "FROM scratch AS a\nONBUILD LABEL own=y\nLABEL got=x", "x/"},
 		{"of a stage, once", "FROM scratch AS a\nONBUILD LABEL own=y\nFROM a AS b\nLABEL own=z\nFROM b", "/z"},
 	} {
-		img, _ := must(t, s, c.text, Options{})
+		img, _ := mustBuild(t, s, c.text, Options{})
 		l := config(t, img).Labels
 		if got := l["got"] + "/" + l["own"]; got != c.want {
 			t.Errorf("%s: labels %q; want %q", c.name, got, c.want)
@@ -165,7 +165,7 @@ func TestTriggers(t *testing.T) {
 	}
 	for _, trigger := range []string{"ONBUILD LABEL a=b", "BOGUS", "FROM scratch", "", "# nothing", "RUN --mount=type=ssh x", "COPY --from=nothere:1@ a b"} {
 		triggering(t, s, "bad", trigger)
-		_, _, err := built(t, s, "\nFROM bad\n", Options{})
+		_, _, err := buildText(t, s, "\nFROM bad\n", Options{})
 		var le *LineError
 		if !errors.As(err, &le) || le.Line != 2 {
 			t.Errorf("trigger %q: %v; want an error in line 2", trigger, err)

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 )
 
-// HEALTHCHECK --start-interval (Docker 25) is missing in v1.HealthConfig. It is added to
-// the configuration last, and read from the configuration of a base.
+// v1.HealthConfig lacks HEALTHCHECK --start-interval (Docker 25). The build reads it from the
+// JSON of a base image's configuration, and adds it to the JSON of the finished configuration.
 
 // startInterval returns the start interval of an image's health check, or 0.
 func startInterval(img v1.Image) (time.Duration, error) {
@@ -27,7 +27,7 @@ func startInterval(img v1.Image) (time.Duration, error) {
 	return c.Config.Healthcheck.StartInterval, err
 }
 
-// withStartInterval adds a start interval to the image's health check.
+// withStartInterval returns the image with a start interval added to its health check.
 func withStartInterval(img v1.Image, d time.Duration) (v1.Image, error) {
 	if d == 0 {
 		return img, nil
@@ -66,7 +66,7 @@ func withStartInterval(img v1.Image, d time.Duration) (v1.Image, error) {
 	return &rawConfig{Image: img, raw: raw, manifest: m.DeepCopy()}, nil
 }
 
-// A rawConfig is an image with a replaced configuration, used byte for byte.
+// A rawConfig is an image whose configuration is replaced by raw, byte for byte.
 type rawConfig struct {
 	v1.Image
 	raw      []byte

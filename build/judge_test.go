@@ -114,7 +114,7 @@ func (j *judge) build(file, ctx string, flags []string, as string) (v1.Image, st
 func (j *judge) judge(t *testing.T, c *tableCase, served string) {
 	dir := t.TempDir()
 	bases := map[string]v1.Image{"busybox": busybox(t)}
-	if text := c.own["base"]; text != "" {
+	if text := c.special["base"]; text != "" {
 		file := filepath.Join(dir, "base")
 		testenv.Check(t, os.WriteFile(file, []byte(text), 0o644))
 		img, out, err := j.build(file, dir, nil, "base")
@@ -150,8 +150,8 @@ const varies = "? varies\n"
 // case. out is buildah's output.
 func (c *tableCase) judged(t *testing.T, got, out string) {
 	reason, listed := c.differs()
-	diff := lineDiff(c.own["want"], got)
-	switch fails := c.own["error"] != ""; {
+	diff := lineDiff(c.special["want"], got)
+	switch fails := c.special["error"] != ""; {
 	case fails && got == failed:
 		diff = ""
 	case fails:
@@ -180,7 +180,7 @@ func (c *tableCase) judged(t *testing.T, got, out string) {
 
 // differs returns the listed differences of buildah: the reason, and the lines.
 func (c *tableCase) differs() (reason, lines string) {
-	for line := range strings.Lines(c.own["differs"]) {
+	for line := range strings.Lines(c.special["differs"]) {
 		if strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "+ ") || line == varies {
 			lines += line
 		} else {

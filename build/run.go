@@ -75,7 +75,7 @@ func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, err
 		if err != nil {
 			return err
 		}
-		st.tree.by = userOf(dir, st.config.Config.User)
+		st.tree.changedBy = userOf(dir, st.config.Config.User)
 		return st.execute(ctx, dir, &command{args: args, script: script, cwd: cwd, env: env, isolated: isolated, mounts: set})
 	})
 }

@@ -133,7 +133,7 @@ func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Ra
 		return err
 	}
 	st.report(Event{Text: text})
-	begun := time.Now()
+	started := time.Now()
 	st.saved = 0
 	err := st.expand(c)
 	st.b.Inputs.did(st.index, text, loc, c)
@@ -153,10 +153,10 @@ func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Ra
 		}
 	}
 	if err != nil {
-		st.fail(ctx, text, begun)
+		st.fail(ctx, text, started)
 		return st.b.at(loc, text, err)
 	}
-	e := Event{Text: text, Done: true, Cached: cached, Took: time.Since(begun)}
+	e := Event{Text: text, Done: true, Cached: cached, Took: time.Since(started)}
 	if cached {
 		e.Saved = max(0, st.saved-e.Took)
 	}

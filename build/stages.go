@@ -168,14 +168,14 @@ func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 		}
 	}
 	st := &stage{b: b, index: i, number: b.first(i), buildArgs: map[string]string{}}
-	begun := time.Now()
+	started := time.Now()
 	st.report(Event{Text: def.SourceCode})
 	b.Inputs.did(i, def.SourceCode, def.Location, nil)
 	if err := b.from(ctx, st); err != nil {
-		st.fail(ctx, def.SourceCode, begun)
+		st.fail(ctx, def.SourceCode, started)
 		return nil, b.at(def.Location, def.SourceCode, err)
 	}
-	st.report(Event{Text: def.SourceCode, Done: true, Cached: !st.fetched.Load(), Took: time.Since(begun)})
+	st.report(Event{Text: def.SourceCode, Done: true, Cached: !st.fetched.Load(), Took: time.Since(started)})
 	triggers := st.config.Config.OnBuild
 	st.config.Config.OnBuild = nil
 	for _, t := range triggers {

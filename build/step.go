@@ -51,7 +51,7 @@ func (st *stage) change(ctx context.Context, text, key string, work func(dir str
 // on the tree in dir. The files are added to the tree only when a later step needs them.
 func (st *stage) write(ctx context.Context, text, key string, fill func(dir string, w *unpack.LayerWriter) error) (bool, error) {
 	return st.step(ctx, text, key, func() (result, error) {
-		dir, done, err := st.tree.look(ctx)
+		dir, done, err := st.tree.readOnlyView(ctx)
 		if err != nil {
 			return result{}, err
 		}
@@ -86,11 +86,11 @@ func (st *stage) step(ctx context.Context, text, key string, make func() (result
 	}
 	if !ok {
 		if res, ok = st.b.imported(ctx, key); !ok {
-			begun := time.Now()
+			started := time.Now()
 			if res, err = make(); err != nil {
 				return false, err
 			}
-			res.Seconds = time.Since(begun).Round(time.Millisecond).Seconds()
+			res.Seconds = time.Since(started).Round(time.Millisecond).Seconds()
 		}
 		if res.lostOwners {
 			st.key = digestOf(key, "lostOwners")

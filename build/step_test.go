@@ -67,18 +67,18 @@ func TestCacheKeys(t *testing.T) {
 		{"no cache", text, nil, Options{NoCache: true}, all, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := open(t)
+			s := newStore(t)
 			dir := testenv.Files(t, "d/a", "1", "d/s/b", "2", "a.tar", string(tarball), ".dockerignore", "**/*.log\n")
 			c.o.Context = dir
-			first, worked := must(t, s, text, Options{Context: dir})
-			if got := heads(worked); got != all {
+			first, executed := mustBuild(t, s, text, Options{Context: dir})
+			if got := heads(executed); got != all {
 				t.Fatalf("the first build runs %q; want %q", got, all)
 			}
 			if c.change != nil {
 				testenv.Check(t, c.change(func(n string) string { return filepath.Join(dir, n) }))
 			}
-			second, worked := must(t, s, c.text, c.o)
-			if got := heads(worked); got != c.want {
+			second, executed := mustBuild(t, s, c.text, c.o)
+			if got := heads(executed); got != c.want {
 				t.Errorf("the steps %q run again; want %q", got, c.want)
 			}
 			if got := digest(t, first) == digest(t, second); got != c.same {
@@ -124,8 +124,8 @@ func TestBrokenCache(t *testing.T) {
 		{"records gone", "cache/build/*", "-", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, dir := open(t), testenv.Files(t, "a", "1")
-			first, _ := must(t, s, text, Options{Context: dir})
+			s, dir := newStore(t), testenv.Files(t, "a", "1")
+			first, _ := mustBuild(t, s, text, Options{Context: dir})
 			harmed, err := filepath.Glob(filepath.Join(s.Dir(), c.harm))
 			if err != nil || len(harmed) != 2 {
 				t.Fatalf("%s is %v, %v; want 2", c.harm, harmed, err)
@@ -136,9 +136,9 @@ func TestBrokenCache(t *testing.T) {
 					testenv.Check(t, s.Cache("build", filepath.Base(p), []byte(c.with)))
 				}
 			}
-			again, worked := must(t, s, text, Options{Context: dir})
-			if len(worked) != c.want || digest(t, first) != digest(t, again) {
-				t.Errorf("the steps %q run again, the image is the same: %v; want %d steps and the same image", worked, digest(t, first) == digest(t, again), c.want)
+			again, executed := mustBuild(t, s, text, Options{Context: dir})
+			if len(executed) != c.want || digest(t, first) != digest(t, again) {
+				t.Errorf("the steps %q run again, the image is the same: %v; want %d steps and the same image", executed, digest(t, first) == digest(t, again), c.want)
 			}
 		})
 	}
@@ -174,7 +174,7 @@ RUN ["/bin/busybox", "sh", "-c", "cd /x && busybox rm -r s c && busybox mkdir s 
 RUN ["/bin/busybox", "sh", "-c", "busybox rm -r /x/s; echo again >/x/s; echo linked >>/x/hard; echo linked >>/x/other"]
 `
 	}
-	img, _ := must(t, open(t), text, Options{Context: dir})
+	img, _ := mustBuild(t, newStore(t), text, Options{Context: dir})
 	t.Logf("\n%s", content(t, img))
 	os.Stdout.WriteString("\ndigest " + digest(t, img) + "\n")
 }
@@ -184,11 +184,11 @@ func TestBuildsAtOnce(t *testing.T) {
 	if !inside(t) {
 		return
 	}
-	s, dir := open(t), testenv.Files(t, "a", "1")
+	s, dir := newStore(t), testenv.Files(t, "a", "1")
 	digests := make(chan string)
 	for range 4 {
 		go func() {
-			img, _, err := built(t, s, "FROM scratch\nCOPY a /\nWORKDIR /w\n", Options{Context: dir})
+			img, _, err := buildText(t, s, "FROM scratch\nCOPY a /\nWORKDIR /w\n", Options{Context: dir})
 			if err != nil {
 				digests <- err.Error()
 				return
@@ -215,7 +215,7 @@ func TestTimes(t *testing.T) {
 		want  int64
 	}{{"", 315532800}, {"1700000000", 1700000000}} {
 		t.Setenv("SOURCE_DATE_EPOCH", c.epoch)
-		img, _ := must(t, open(t), "FROM scratch AS one\nCOPY d /x\nWORKDIR /w\nCOPY <<EOF /doc\nEOF\nFROM scratch\nCOPY --from=one / /\n",
+		img, _ := mustBuild(t, newStore(t), "FROM scratch AS one\nCOPY d /x\nWORKDIR /w\nCOPY <<EOF /doc\nEOF\nFROM scratch\nCOPY --from=one / /\n",
 			Options{Context: testenv.Files(t, "d/a", "1", "d/e/f", "2")})
 		r := mutate.Extract(img)
 		for tr := tar.NewReader(r); ; {

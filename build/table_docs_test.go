@@ -43,7 +43,7 @@ func tableText(table []*topic) string {
 		fmt.Fprintf(rows, "| [%s](../testdata/dockerfile/%s.txtar) | %d |\n", tp.title, tp.name, len(tp.cases))
 		cases += len(tp.cases)
 		for _, c := range tp.cases {
-			if c.own["error"] != "" {
+			if c.special["error"] != "" {
 				failing++
 			}
 			if reason, lines := c.differs(); lines != "" {

@@ -29,12 +29,12 @@ import (
 // defaultPath is the PATH that BuildKit gives an image without one.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// describe returns an image's configuration, and the differences of its tree from that of
-// its base image, without times.
+// describe returns an image's configuration, and the differences between its tree and that of
+// its base image. It ignores times.
 func describe(t testing.TB, img v1.Image, bases map[string]v1.Image) string {
 	t.Helper()
 	below, shared := map[string]node{}, 0
-	for _, b := range bases { // "base" is built from busybox; the one with more layers counts
+	for _, b := range bases { // "base" is built from busybox; use the base with more layers
 		if n := sharedLayers(t, img, b); n > shared {
 			var err error
 			below, err = flattened(b)
@@ -51,7 +51,7 @@ func describe(t testing.TB, img v1.Image, bases map[string]v1.Image) string {
 	return strings.Join(append(conf, describeTree(tree, below)...), "")
 }
 
-// sharedLayers returns the number of layers of base if img is built from it, else 0.
+// sharedLayers returns the number of layers of base if img is built on it, or else 0.
 func sharedLayers(t testing.TB, img, base v1.Image) int {
 	t.Helper()
 	a, err := img.ConfigFile()
@@ -65,15 +65,15 @@ func sharedLayers(t testing.TB, img, base v1.Image) int {
 	return len(under)
 }
 
-// A healthcheck is a health check with the fields that go-containerregistry's type lacks.
+// A healthcheck is a health check, including the fields that go-containerregistry's type lacks.
 type healthcheck struct {
 	Test                                          []string
 	Interval, Timeout, StartPeriod, StartInterval time.Duration
 	Retries                                       int
 }
 
-// describeConfig lists the settings of an image's configuration, one on each line. It omits
-// the defaults: BuildKit's PATH, the directory / and this machine's platform.
+// describeConfig lists the settings of an image's configuration, one per line. It omits the
+// defaults: BuildKit's PATH, the working directory / and this machine's platform.
 func describeConfig(raw []byte) ([]string, error) {
 	cfg, err := v1.ParseConfigFile(bytes.NewReader(raw))
 	if err != nil {
@@ -91,13 +91,13 @@ func describeConfig(raw []byte) ([]string, error) {
 			out = append(out, name+" "+value+"\n")
 		}
 	}
-	texts := func(name string, list []string) {
+	lineOfList := func(name string, list []string) {
 		if len(list) > 0 {
 			line(name, quoted(list))
 		}
 	}
 	if p := (v1.Platform{OS: cfg.OS, Architecture: cfg.Architecture, Variant: cfg.Variant}); p.String() != hostPlatform().String() {
-		line("Platform", oneWord(p.String()))
+		line("Platform", singleLine(p.String()))
 	}
 	line("Author", cfg.Author)
 	c := cfg.Config
@@ -106,17 +106,17 @@ func describeConfig(raw []byte) ([]string, error) {
 	}
 	for _, kv := range c.Env {
 		if kv != defaultPath {
-			line("Env", oneWord(kv))
+			line("Env", singleLine(kv))
 		}
 	}
-	texts("Entrypoint", c.Entrypoint)
-	texts("Cmd", c.Cmd)
+	lineOfList("Entrypoint", c.Entrypoint)
+	lineOfList("Cmd", c.Cmd)
 	if c.WorkingDir != "/" {
-		line("WorkingDir", oneWord(c.WorkingDir))
+		line("WorkingDir", singleLine(c.WorkingDir))
 	}
-	line("User", oneWord(c.User))
+	line("User", singleLine(c.User))
 	for _, k := range slices.Sorted(maps.Keys(c.Labels)) {
-		line("Label", oneWord(k+"="+c.Labels[k]))
+		line("Label", singleLine(k+"="+c.Labels[k]))
 	}
 	for _, p := range slices.Sorted(maps.Keys(c.ExposedPorts)) {
 		line("Expose", p)
@@ -125,12 +125,12 @@ func describeConfig(raw []byte) ([]string, error) {
 		line("Volume", v)
 	}
 	line("StopSignal", c.StopSignal)
-	texts("Shell", c.Shell)
+	lineOfList("Shell", c.Shell)
 	if h := more.Config.Healthcheck; h != nil {
 		line("Healthcheck", h.String())
 	}
 	for _, b := range c.OnBuild {
-		line("OnBuild", oneWord(b))
+		line("OnBuild", singleLine(b))
 	}
 	return out, nil
 }
@@ -151,14 +151,18 @@ func (h *healthcheck) String() string {
 	return s
 }
 
-// oneWord returns a value on one line, quoted if necessary.
-func oneWord(s string) string {
-	if q := fmt.Sprintf("%q", s); (q != `"`+s+`"` && !strings.Contains(s, `"`) && !strings.Contains(s, `\`)) || s != strings.TrimSpace(s) {
+// singleLine returns a value on one line. It quotes a value with blanks at an end, or with
+// unprintable characters but no quotes and no backslashes.
+func singleLine(s string) string {
+	q := fmt.Sprintf("%q", s)
+	hasUnprintable := q != `"`+s+`"` && !strings.ContainsAny(s, `"\`)
+	if hasUnprintable || s != strings.TrimSpace(s) {
 		return q
 	}
 	return s
 }
 
+// quoted returns a list as JSON.
 func quoted(list []string) string {
 	b := &bytes.Buffer{}
 	e := json.NewEncoder(b)
@@ -169,11 +173,11 @@ func quoted(list []string) string {
 
 // A node is one file of an image's tree.
 type node struct {
-	kind     byte // of tar: TypeReg, TypeDir, TypeSymlink, …
+	kind     byte // type of tar: TypeReg, TypeDir, TypeSymlink, …
 	mode     int64
 	uid, gid int
-	link     string
-	text     string // a file's bytes, or the digest of a large file
+	link     string // target of a link
+	text     string // content of a file, see contentOf
 }
 
 var trees sync.Map // of base images, by digest
@@ -193,7 +197,8 @@ func flattened(img v1.Image) (map[string]node, error) {
 	return tree, err
 }
 
-// flatten applies an image's layers, except the first ones, to a tree (image-spec, "layer").
+// flatten applies an image's layers, starting with the layer first, to a tree (image-spec,
+// "layer").
 func flatten(tree map[string]node, img v1.Image, first int) error {
 	layers, err := img.Layers()
 	if err != nil {
@@ -215,7 +220,7 @@ func flatten(tree map[string]node, img v1.Image, first int) error {
 			return err
 		}
 		if id, err := l.DiffID(); err != nil || id.Hex != hex.EncodeToString(h.Sum(nil)) {
-			return fmt.Errorf("a layer does not have its diff ID %v (%v)", id, err)
+			return fmt.Errorf("the content of a layer does not match its diff ID %v (%v)", id, err)
 		}
 	}
 	return nil
@@ -225,7 +230,7 @@ func flatten(tree map[string]node, img v1.Image, first int) error {
 func applyNodes(tree map[string]node, tr *tar.Reader) error {
 	added := map[string]node{}
 	var names []string
-	removed := func(p string, self bool) {
+	remove := func(p string, self bool) {
 		for q := range tree {
 			if (q == p && self) || strings.HasPrefix(q, p+"/") {
 				delete(tree, q)
@@ -246,10 +251,10 @@ func applyNodes(tree map[string]node, tr *tar.Reader) error {
 		case p == "/":
 			continue
 		case base == ".wh..wh..opq":
-			removed(path.Clean(dir), false)
+			remove(path.Clean(dir), false)
 			continue
 		case strings.HasPrefix(base, ".wh."):
-			removed(path.Join(dir, strings.TrimPrefix(base, ".wh.")), true)
+			remove(path.Join(dir, strings.TrimPrefix(base, ".wh.")), true)
 			continue
 		}
 		n := node{kind: h.Typeflag, mode: h.Mode & 0o7777, uid: h.Uid, gid: h.Gid, link: h.Linkname}
@@ -271,14 +276,14 @@ func applyNodes(tree map[string]node, tr *tar.Reader) error {
 	}
 	for _, p := range names {
 		if added[p].kind != tar.TypeDir {
-			removed(p, false)
+			remove(p, false)
 		}
 		tree[p] = added[p]
 	}
 	return nil
 }
 
-// contentOf returns a file's content, or the digest of a large file.
+// contentOf returns the quoted content of a file, or its size and digest if it is large.
 func contentOf(r io.Reader) (string, error) {
 	b, err := io.ReadAll(r)
 	if len(b) > 400 {
@@ -287,7 +292,7 @@ func contentOf(r io.Reader) (string, error) {
 	return fmt.Sprintf("%q", b), err
 }
 
-// describeTree lists the differences of a tree from below, sorted, one on each line.
+// describeTree lists the differences between a tree and the tree below, sorted, one per line.
 func describeTree(tree, below map[string]node) []string {
 	var out []string
 	for _, p := range slices.Sorted(maps.Keys(below)) {
@@ -307,25 +312,25 @@ func describeTree(tree, below map[string]node) []string {
 }
 
 func (n node) String() string {
-	own := ""
+	owner := ""
 	if n.uid|n.gid != 0 {
-		own = fmt.Sprintf(" %d:%d", n.uid, n.gid)
+		owner = fmt.Sprintf(" %d:%d", n.uid, n.gid)
 	}
 	switch n.kind {
 	case tar.TypeDir:
-		return fmt.Sprintf("/ %04o%s", n.mode, own)
+		return fmt.Sprintf("/ %04o%s", n.mode, owner)
 	case tar.TypeReg:
-		return fmt.Sprintf(" %04o%s %s", n.mode, own, n.text)
+		return fmt.Sprintf(" %04o%s %s", n.mode, owner, n.text)
 	case tar.TypeSymlink:
-		return fmt.Sprintf(" -> %s%s", n.link, own)
+		return fmt.Sprintf(" -> %s%s", n.link, owner)
 	}
-	return fmt.Sprintf(" of type %q %04o%s", n.kind, n.mode, own)
+	return fmt.Sprintf(" of type %q %04o%s", n.kind, n.mode, owner)
 }
 
-// checkAbsent checks that no part of the image contains a text in the case's "absent".
+// checkAbsent checks that no part of the image contains a word in the case's file absent.
 func (c *tableCase) checkAbsent(t testing.TB, img v1.Image) {
 	t.Helper()
-	texts := strings.Fields(c.own["absent"])
+	texts := strings.Fields(c.special["absent"])
 	if len(texts) == 0 {
 		return
 	}
@@ -344,19 +349,19 @@ func (c *tableCase) checkAbsent(t testing.TB, img v1.Image) {
 	}
 	for _, w := range texts {
 		if bytes.Contains(all.Bytes(), []byte(w)) {
-			t.Errorf("%q is in the image", w)
+			t.Errorf("the image contains %q", w)
 		}
 	}
 }
 
-// applets are the names of busybox in the base image.
+// applets are the commands that busybox provides in the base image.
 const applets = "[ ash base64 cat chgrp chmod chown cp cut date dirname echo env expr false find grep head hostname id ip ln ls mkdir mknod mktemp mv nc pwd readlink rm rmdir sed seq sh sleep sort stat tail tar test touch tr true uname wc whoami"
 
 const passwd = "root:x:0:0:root:/root:/bin/sh\ndaemon:x:1:1:daemon:/:/bin/false\napp:x:1000:1001:an application:/home/app:/bin/sh\n"
 const group = "root:x:0:\ndaemon:x:1:\nwheel:x:10:root\nstaff:x:50:app\napp:x:1001:\n"
 
-// busybox is the base image of the table: a static busybox, some users and
-// groups, a few directories. Its configuration holds nothing but PATH.
+// busybox returns the base image of the table: a static busybox, some users and groups, and a
+// few directories. Its configuration sets only PATH and the working directory.
 func busybox(t testing.TB) v1.Image {
 	t.Helper()
 	img, err := busyboxImage()
@@ -394,7 +399,7 @@ var busyboxImage = sync.OnceValues(func() (v1.Image, error) {
 		put(tar.TypeSymlink, "bin/"+a, 0o777, 0, "busybox", nil)
 	}
 	put(tar.TypeSymlink, "usr/bin/env", 0o777, 0, "../../bin/busybox", nil)
-	for _, f := range []string{"hostname", "hosts", "resolv.conf"} { // builders mount theirs on them
+	for _, f := range []string{"hostname", "hosts", "resolv.conf"} { // builders mount their own files on these
 		put(tar.TypeReg, "etc/"+f, 0o644, 0, "", nil)
 	}
 	put(tar.TypeReg, "etc/passwd", 0o644, 0, "", []byte(passwd))

@@ -28,14 +28,14 @@ import (
 // testdata/dockerfile/README.md describes the format of the table of Dockerfiles.
 
 var (
-	update   = flag.Bool("update", false, "write the expectations of the table and docs/dockerfile.md anew")
-	caseFlag = flag.String("case", "", "only the cases of the table whose TOPIC/NAME matches this expression")
+	update   = flag.Bool("update", false, "rewrite the expectations in the table and in docs/dockerfile.md")
+	caseFlag = flag.String("case", "", "run only the table cases whose TOPIC/NAME matches this regular expression")
 )
 
 const tableDir = "../testdata/dockerfile"
 
-// ownFiles are the files of a case that are not in its build context.
-var ownFiles = []string{"flags", "setup", "base", "want", "error", "absent", "differs"}
+// specialFiles are the files of a case that do not belong to its build context.
+var specialFiles = []string{"flags", "setup", "base", "want", "error", "absent", "differs"}
 
 // A topic is one file of the table.
 type topic struct {
@@ -46,17 +46,18 @@ type topic struct {
 
 // A tableCase is one Dockerfile with its expected image or error.
 type tableCase struct {
-	topic *topic
-	name  string
-	own   map[string]string // contents of ownFiles, by name
-	files []txtar.File      // the build context
+	topic   *topic
+	name    string
+	special map[string]string // contents of specialFiles, by name
+	files   []txtar.File      // the build context
 }
 
 func (c *tableCase) id() string { return c.topic.name + "/" + c.name }
 
-// set changes one of ownFiles, in place or at the end of the case; "" removes it.
+// set changes one of specialFiles, in place or at the end of the case. The text "" removes the
+// file.
 func (c *tableCase) set(file, text string) {
-	c.own[file] = text
+	c.special[file] = text
 	fs := c.topic.archive.Files
 	full := c.name + "/" + file
 	at := slices.IndexFunc(fs, func(f txtar.File) bool { return f.Name == full })
@@ -76,12 +77,12 @@ func (c *tableCase) set(file, text string) {
 	c.topic.archive.Files = fs
 }
 
-// readTable reads all topics.
+// readTable reads all topics of the table.
 func readTable(t testing.TB) []*topic {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(tableDir, "*.txtar"))
 	if err != nil || len(names) == 0 {
-		t.Fatalf("finding the table: %v, %v", names, err)
+		t.Fatalf("finding the files of the table: %v, %v", names, err)
 	}
 	var out []*topic
 	for _, name := range names {
@@ -97,12 +98,12 @@ func readTable(t testing.TB) []*topic {
 			}
 			c := byName[name]
 			if c == nil {
-				c = &tableCase{topic: tp, name: name, own: map[string]string{}}
+				c = &tableCase{topic: tp, name: name, special: map[string]string{}}
 				byName[name] = c
 				tp.cases = append(tp.cases, c)
 			}
-			if slices.Contains(ownFiles, rest) {
-				c.own[rest] = string(f.Data)
+			if slices.Contains(specialFiles, rest) {
+				c.special[rest] = string(f.Data)
 			} else {
 				c.files = append(c.files, txtar.File{Name: rest, Data: f.Data})
 			}
@@ -128,7 +129,7 @@ func chosen(t testing.TB, table []*topic) []*tableCase {
 	return out
 }
 
-// context writes the case's build context below dir, and runs its setup in it.
+// context writes the build context of the case below dir, and runs the script setup in it.
 func (c *tableCase) context(t testing.TB, dir string) string {
 	t.Helper()
 	ctx := filepath.Join(dir, "context")
@@ -144,9 +145,9 @@ func (c *tableCase) context(t testing.TB, dir string) string {
 		}
 		testenv.Check(t, err)
 	}
-	if c.own["setup"] != "" {
+	if c.special["setup"] != "" {
 		cmd := exec.Command("sh", "-eu")
-		cmd.Dir, cmd.Stdin = ctx, strings.NewReader("umask 022\n"+c.own["setup"])
+		cmd.Dir, cmd.Stdin = ctx, strings.NewReader("umask 022\n"+c.special["setup"])
 		cmd.Env = append(os.Environ(), "LC_ALL=C")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("setup: %v\n%s", err, out)
@@ -155,14 +156,15 @@ func (c *tableCase) context(t testing.TB, dir string) string {
 	return ctx
 }
 
-// flags returns the case's command-line flags, which the case lists one on each line. $CTX
-// is the build context and $SERVED the server of it.
+// flags returns the command-line flags of the case, which its file flags lists one per line.
+// $CTX is the directory ctx of the build context. If the Dockerfile uses $SERVED, the build
+// argument SERVED is the URL of the case's files.
 func (c *tableCase) flags(ctx, served string) []string {
 	var out []string
 	if strings.Contains(c.dockerfile(), "$SERVED") {
 		out = append(out, "--build-arg", "SERVED="+served+"/"+c.id())
 	}
-	for _, line := range strings.Split(strings.TrimSpace(c.own["flags"]), "\n") {
+	for _, line := range strings.Split(strings.TrimSpace(c.special["flags"]), "\n") {
 		if flag, value, ok := strings.Cut(line, " "); ok {
 			out = append(out, flag, strings.ReplaceAll(value, "$CTX", ctx))
 		}
@@ -179,7 +181,7 @@ func (c *tableCase) dockerfile() string {
 	return ""
 }
 
-// options parses flags of "hpcc build".
+// options converts flags of "hpcc build" to Options. It also creates the sockets of --ssh.
 func (c *tableCase) options(t testing.TB, ctx string, flags []string) Options {
 	t.Helper()
 	o := Options{Context: ctx, Dockerfile: filepath.Join(ctx, "Dockerfile"),
@@ -223,7 +225,8 @@ func (c *tableCase) options(t testing.TB, ctx string, flags []string) Options {
 	return o
 }
 
-// serveCases answers GET /TOPIC/CASE/FILE with the file of the case.
+// serveCases starts a server that answers GET /TOPIC/CASE/FILE with the file of the case. It
+// returns the URL of the server.
 func serveCases(t testing.TB, table []*topic) string {
 	t.Helper()
 	files := map[string][]byte{}
@@ -246,7 +249,8 @@ func serveCases(t testing.TB, table []*topic) string {
 	return s.URL
 }
 
-// TestTable builds every Dockerfile of the table and compares the image or the error.
+// TestTable builds every Dockerfile in the table, and compares the image or the error with
+// the expected one.
 func TestTable(t *testing.T) {
 	table := readTable(t)
 	if os.Getenv(insideMark) == "" {
@@ -262,7 +266,7 @@ func TestTable(t *testing.T) {
 		t.Log(runInside(t, cloneForBuild, "-case="+*caseFlag, fmt.Sprintf("-update=%v", *update)))
 		return
 	}
-	served, shared := serveCases(t, table), open(t)
+	served, shared := serveCases(t, table), newStore(t)
 	t.Run("cases", func(t *testing.T) {
 		for _, c := range chosen(t, table) {
 			t.Run(c.id(), func(t *testing.T) {
@@ -276,6 +280,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// writeTable writes the topics to their files.
 func writeTable(t testing.TB, table []*topic) {
 	t.Helper()
 	for _, tp := range table {
@@ -283,18 +288,19 @@ func writeTable(t testing.TB, table []*topic) {
 	}
 }
 
-// check builds one case. Cases that fail have their own store. The others share a store,
-// and so its cache: the image must be the same whether a step runs or is cached.
+// check builds one case. Cases that fail, or that have a base, use a separate store. The others
+// share a store and its cache, because the image must be the same whether a step runs or is
+// cached.
 func (c *tableCase) check(t *testing.T, served string, s *store.Store) {
 	dir := t.TempDir()
-	own := c.own["error"] != "" || c.own["want"] == "" || c.own["base"] != ""
-	if own {
-		s = open(t)
+	separate := c.special["error"] != "" || c.special["want"] == "" || c.special["base"] != ""
+	if separate {
+		s = newStore(t)
 	}
 	bases := c.bases(t, s)
 	ctx := c.context(t, dir)
 	before := ""
-	if own {
+	if separate {
 		before = listing(t, s)
 	}
 	img, err := Dockerfile(context.Background(), s, c.options(t, ctx, c.flags(ctx, served)))
@@ -303,43 +309,43 @@ func (c *tableCase) check(t *testing.T, served string, s *store.Store) {
 		got.err = strings.ReplaceAll(err.Error(), ctx+"/", "") + "\n"
 		got.err = strings.ReplaceAll(got.err, served, "SERVED")
 		got.err = regexp.MustCompile(`layer sha256:[0-9a-f]+`).ReplaceAllString(got.err, "layer")
-		if c.checkPlace(t, err); own {
+		if c.checkLocation(t, err); separate {
 			c.checkFailed(t, s, before)
 		}
 	} else {
 		if err := validate.Image(img, validate.Fast); err != nil { // flatten reads the layers
 			t.Errorf("invalid image: %v", err)
 		}
-		got.want = describe(t, img, bases)
+		got.image = describe(t, img, bases)
 		c.checkAbsent(t, img)
 	}
 	if *update {
-		c.set("want", got.want)
+		c.set("want", got.image)
 		c.set("error", got.err)
 		return
 	}
-	if d := lineDiff(c.own["error"], got.err); d != "" {
+	if d := lineDiff(c.special["error"], got.err); d != "" {
 		t.Errorf("the error differs (-want +got):\n%s", d)
 	}
-	if d := lineDiff(c.own["want"], got.want); d != "" {
+	if d := lineDiff(c.special["want"], got.image); d != "" {
 		t.Errorf("the image differs (-want +got):\n%s", d)
 	}
 }
 
-// An outcome is the result of a build: the image or the error.
-type outcome struct{ want, err string }
+// An outcome is the result of a build: the description of the image, or the error.
+type outcome struct{ image, err string }
 
-// bases adds the base images of a case to the store.
+// bases adds the base images of the case to the store, and returns them by name.
 func (c *tableCase) bases(t testing.TB, s *store.Store) map[string]v1.Image {
 	t.Helper()
 	bases := map[string]v1.Image{"busybox": busybox(t)}
-	if !strings.Contains(c.dockerfile()+c.own["base"]+c.own["flags"], "busy") {
+	if !strings.Contains(c.dockerfile()+c.special["base"]+c.special["flags"], "busy") {
 		return bases
 	}
 	_, err := s.Put(context.Background(), "busybox", bases["busybox"])
 	testenv.Check(t, err)
-	if text := c.own["base"]; text != "" {
-		bases["base"], _ = must(t, s, text, Options{})
+	if text := c.special["base"]; text != "" {
+		bases["base"], _ = mustBuild(t, s, text, Options{})
 		_, err := s.Put(context.Background(), "base", bases["base"])
 		testenv.Check(t, err)
 	}
@@ -363,12 +369,13 @@ func listing(t testing.TB, s *store.Store) string {
 	return strings.Join(out, "\n")
 }
 
-// checkPlace checks that an error names the file, and the line if it has one.
-func (c *tableCase) checkPlace(t testing.TB, err error) {
+// checkLocation checks that an error is a LineError, or at least names the Dockerfile or
+// .dockerignore.
+func (c *tableCase) checkLocation(t testing.TB, err error) {
 	t.Helper()
 	var le *LineError
 	if !errors.As(err, &le) && !strings.Contains(err.Error(), "Dockerfile") && !strings.Contains(err.Error(), ".dockerignore") {
-		t.Errorf("the error %q does not name the Dockerfile", err)
+		t.Errorf("the error %q names neither the Dockerfile nor .dockerignore", err)
 	}
 }
 
@@ -376,7 +383,7 @@ func (c *tableCase) checkPlace(t testing.TB, err error) {
 func (c *tableCase) checkFailed(t testing.TB, s *store.Store, before string) {
 	t.Helper()
 	if left, err := os.ReadDir(filepath.Join(s.Dir(), "tmp")); err != nil || len(left) > 0 {
-		t.Errorf("the failed build leaves %v, %v in tmp", left, err)
+		t.Errorf("the failed build leaves temporary files %v (%v)", left, err)
 	}
 	steps := regexp.MustCompile(`(?im)^\s*(RUN|COPY|ADD|WORKDIR)\b`).FindAllStringIndex(c.dockerfile(), -1)
 	if len(steps) > 1 {
@@ -387,7 +394,7 @@ func (c *tableCase) checkFailed(t testing.TB, s *store.Store, before string) {
 	}
 }
 
-// lineDiff lists the lines that only one of two texts has, or "" if the texts are equal.
+// lineDiff returns the lines that are in only one of two texts, or "" if the texts are equal.
 func lineDiff(want, got string) string {
 	if want == got {
 		return ""

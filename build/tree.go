@@ -19,37 +19,37 @@ import (
 	"hpcc/unpack"
 )
 
-// A tree is the file system of a stage, assembled only when a step needs it: the base
-// image's tree, which is shared and read-only, below the changes of each step. Cached
-// steps wait in pending until then.
+// A tree is the file system of a stage: the tree of the base image, which is shared and
+// read-only, below the changes of each step. It is assembled only when a step needs it. Until
+// then, the layers of cached steps wait in pending.
 //
-// Changes are overlayfs upper directories if the kernel (5.11) and the file system
-// (extended attributes) support that. Otherwise each step works on a copy, and the copies
-// are compared.
+// If the kernel (5.11) and the file system (extended attributes) support it, changes are
+// overlayfs upper directories. Otherwise each step works on a copy, which is then compared
+// with the original.
 type tree struct {
-	mu      sync.Mutex // for the tree of a finished stage, which other stages read
-	b       *builder
-	image   v1.Image // the base
-	layers  []string // directories, lowest first; in copy mode only the current state
-	pending []v1.Layer
-	copies  bool
-	merged  string // the open view, or ""
-	upper   string
-	notes   *unpack.Notes // of the view
-	by      *unpack.User  // user whose program changes the view; nil: the build copies files into it
+	mu        sync.Mutex // guards the tree of a finished stage, which other stages read
+	b         *builder
+	image     v1.Image // base image
+	layers    []string // directories, lowest first; in copy mode only the current state
+	pending   []v1.Layer
+	copyMode  bool          // steps work on copies, not on overlays
+	merged    string        // directory of the open view, or ""
+	upper     string        // upper directory of the open view; "" in copy mode
+	notes     *unpack.Notes // notes of the open view
+	changedBy *unpack.User  // user whose program changes the view; nil: the build copies files into it
 }
 
-// fork returns a tree that starts with the state of t.
+// fork returns a new tree with the current state of t.
 func (t *tree) fork() *tree {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return &tree{b: t.b, image: t.image, layers: append([]string(nil), t.layers...),
-		pending: append([]v1.Layer(nil), t.pending...), copies: t.copies}
+		pending: append([]v1.Layer(nil), t.pending...), copyMode: t.copyMode}
 }
 
-// look returns a read-only view of a finished stage's tree, for concurrent use. The first
-// call applies the pending steps.
-func (t *tree) look(ctx context.Context) (dir string, done func(), err error) {
+// readOnlyView returns a directory with the tree of a finished stage. It is safe for concurrent
+// use. The first call applies the pending steps. The caller must call done after use.
+func (t *tree) readOnlyView(ctx context.Context) (dir string, done func(), err error) {
 	t.mu.Lock()
 	if len(t.layers) == 0 || len(t.pending) > 0 {
 		_, err = t.view(ctx)
@@ -63,13 +63,13 @@ func (t *tree) look(ctx context.Context) (dir string, done func(), err error) {
 	if len(layers) == 1 { // needs no mount
 		return layers[0], func() {}, nil
 	}
-	own := t.fork()
-	dir, err = own.view(ctx)
-	return dir, own.discard, err
+	forked := t.fork()
+	dir, err = forked.view(ctx)
+	return dir, forked.discard, err
 }
 
-// view returns a directory with the current state, which may be changed. The caller must
-// then call commit or discard.
+// view returns a directory with the current state, for a step to change. The caller must then
+// call commit or discard.
 func (t *tree) view(ctx context.Context) (string, error) {
 	if len(t.layers) == 0 {
 		base, err := t.base(ctx)
@@ -97,7 +97,7 @@ func (t *tree) view(ctx context.Context) (string, error) {
 	return t.open()
 }
 
-// base returns the directory of the base image, or an empty one for scratch.
+// base returns the directory of the base image, or an empty directory for scratch.
 func (t *tree) base(ctx context.Context) (string, error) {
 	if ls, err := t.image.Layers(); err == nil && len(ls) == 0 {
 		return os.MkdirTemp(t.b.work, "scratch-")
@@ -106,17 +106,18 @@ func (t *tree) base(ctx context.Context) (string, error) {
 	return dir, err
 }
 
-// open creates the view.
+// open opens a view of the layers: an overlay or, in copy mode, a copy.
 func (t *tree) open() (string, error) {
 	dir, err := os.MkdirTemp(t.b.work, "step-")
 	if err != nil {
 		return "", err
 	}
-	t.merged, t.upper, t.by = filepath.Join(dir, "merged"), filepath.Join(dir, "upper"), nil
-	// An overlay can be mounted without attributes, but then removing a directory of a
-	// lower layer fails with EIO, and notes of lower files are not copied with them.
-	t.copies = t.copies || !unpack.HasAttributes(t.b.work, t.layers[0])
-	if !t.copies {
+	t.merged, t.upper, t.changedBy = filepath.Join(dir, "merged"), filepath.Join(dir, "upper"), nil
+	// The kernel mounts an overlay without extended attributes, but then removing a
+	// directory of a lower layer fails with EIO, and the notes of lower files, which are
+	// extended attributes, are not copied with the files.
+	t.copyMode = t.copyMode || !unpack.HasAttributes(t.b.work, t.layers[0])
+	if !t.copyMode {
 		err := t.overlay(dir)
 		if err == nil {
 			t.notes = &unpack.Notes{}
@@ -125,7 +126,7 @@ func (t *tree) open() (string, error) {
 		if len(t.layers) > 1 {
 			return "", fmt.Errorf("mounting an overlay of %d steps: %w", len(t.layers), err)
 		}
-		t.copies = true
+		t.copyMode = true
 	}
 	t.merged, t.upper = filepath.Join(dir, "copy"), ""
 	if t.notes, err = copyTree(t.layers[0], t.merged); err != nil {
@@ -134,7 +135,7 @@ func (t *tree) open() (string, error) {
 	return t.merged, nil
 }
 
-// overlay mounts the layers with a new upper directory.
+// overlay mounts the layers and a new upper directory in dir.
 func (t *tree) overlay(dir string) error {
 	work := filepath.Join(dir, "work")
 	for _, d := range []string{t.merged, t.upper, work} {
@@ -142,8 +143,8 @@ func (t *tree) overlay(dir string) error {
 			return err
 		}
 	}
-	// Paths by descriptor are short, so that many fit into the one page of mount(2)
-	// options, and have no commas or colons.
+	// Paths by descriptor are short, so that many fit into the page of mount(2) options. They
+	// contain no commas or colons.
 	var fds []int
 	defer func() {
 		for _, fd := range fds {
@@ -172,13 +173,13 @@ func (t *tree) overlay(dir string) error {
 	return unix.Mount("overlay", t.merged, "overlay", 0, data)
 }
 
-// commit writes the changes since view as a layer (an uncompressed tar), makes them part
-// of the tree, and returns the number of entries.
+// commit writes the changes in the open view as a layer (an uncompressed tar), makes them
+// part of the tree, and returns the number of entries in the layer.
 func (t *tree) commit(w io.Writer) (int, error) {
-	o := unpack.DiffOptions{Newest: t.b.begun.Add(-time.Second), Stamp: t.b.stamp, Skip: []string{".hpcc"}, By: t.by, Notes: t.notes}
+	o := unpack.DiffOptions{Newest: t.b.started.Add(-time.Second), Stamp: t.b.stamp, Skip: []string{".hpcc"}, By: t.changedBy, Notes: t.notes}
 	var n int
 	var err error
-	if t.copies {
+	if t.copyMode {
 		n, err = unpack.Compare(w, t.layers[0], t.merged, o)
 	} else {
 		n, err = unpack.Upper(w, t.layers, t.upper, o)
@@ -196,7 +197,7 @@ func (t *tree) keep() error {
 		t.discard()
 		return err
 	}
-	if t.copies {
+	if t.copyMode {
 		t.layers = []string{t.merged}
 	} else {
 		_ = unix.Unmount(t.merged, unix.MNT_DETACH)
@@ -216,6 +217,7 @@ func (t *tree) discard() {
 	t.merged, t.upper, t.notes = "", "", nil
 }
 
+// close discards an open view.
 func (t *tree) close() {
 	if t != nil {
 		t.discard()
@@ -225,11 +227,11 @@ func (t *tree) close() {
 // modeBits are the mode bits that chmod(2) sets.
 const modeBits = os.ModePerm | os.ModeSetuid | os.ModeSetgid | os.ModeSticky
 
-// copyTree copies a directory tree with modes, times, links and FIFOs, and returns the
-// notes of the copy. Hard links become separate files, as in an overlay when one of them
-// is changed, so that both modes give the same layer.
+// copyTree copies a directory tree with modes, times, links and FIFOs, and returns the notes
+// of the copy. Hard links become separate files. An overlay also separates a hard link that
+// is changed, so that both modes produce the same layer.
 func copyTree(from, to string) (*unpack.Notes, error) {
-	theirs, err := unpack.OpenNotes(from)
+	fromNotes, err := unpack.OpenNotes(from)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +241,7 @@ func copyTree(from, to string) (*unpack.Notes, error) {
 		time     time.Time
 	}
 	var dirs []stamp
-	var notes *unpack.Notes
+	var toNotes *unpack.Notes
 	err = filepath.Walk(from, func(p string, fi os.FileInfo, err error) error {
 		if err != nil {
 			return err
@@ -252,8 +254,8 @@ func copyTree(from, to string) (*unpack.Notes, error) {
 		if fi.IsDir() {
 			dirs = append(dirs, stamp{p, dst, fi.Mode() & modeBits, fi.ModTime()})
 			err := os.Mkdir(dst, 0o700)
-			if notes == nil {
-				notes = unpack.NewNotes(dst)
+			if toNotes == nil {
+				toNotes = unpack.NewNotes(dst)
 			}
 			return err
 		}
@@ -262,7 +264,7 @@ func copyTree(from, to string) (*unpack.Notes, error) {
 			if err := copyFile(p, dst, fi.Mode()&modeBits, fi.ModTime()); err != nil {
 				return err
 			}
-			return theirs.CopyTo(p, notes, dst)
+			return fromNotes.CopyTo(p, toNotes, dst)
 		case fs.ModeSymlink:
 			target, err := os.Readlink(p)
 			if err != nil {
@@ -276,7 +278,7 @@ func copyTree(from, to string) (*unpack.Notes, error) {
 	})
 	for _, d := range slices.Backward(dirs) {
 		if err == nil {
-			err = theirs.CopyTo(d.from, notes, d.to)
+			err = fromNotes.CopyTo(d.from, toNotes, d.to)
 		}
 		if err == nil {
 			err = os.Chmod(d.to, d.mode)
@@ -285,10 +287,10 @@ func copyTree(from, to string) (*unpack.Notes, error) {
 			err = os.Chtimes(d.to, d.time, d.time)
 		}
 	}
-	return notes, err
+	return toNotes, err
 }
 
-// copyFIFO creates a FIFO with the same attributes.
+// copyFIFO creates a FIFO with the mode and time of fi.
 func copyFIFO(to string, fi os.FileInfo) error {
 	err := unix.Mkfifo(to, 0o600)
 	if err == nil {
@@ -300,7 +302,7 @@ func copyFIFO(to string, fi os.FileInfo) error {
 	return err
 }
 
-// copyFile copies one regular file to a new file.
+// copyFile copies a regular file to a new file with this mode and time.
 func copyFile(from, to string, mode os.FileMode, mtime time.Time) error {
 	err := disk.CopyFile(from, to)
 	if err == nil {

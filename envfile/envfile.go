@@ -1,16 +1,16 @@
-// Package envfile reads the files of "--set-env": lines of NAME=VALUE.
+// Package envfile parses the files of --set-env, which contain lines NAME=VALUE.
 //
-// The rules are those of Charliecloud's ch-run, so that files written for it
-// mean the same here. A line is split at its first "=". Everything before is
-// the name and everything after the value, byte for byte: blanks, "#", double
-// quotes and backslashes are kept. One pair of single quotes around a whole
-// value is taken off. Then the value is split at colons, and an item "$NAME"
-// becomes that variable's value; when it is unset or empty, the item vanishes
-// with one colon, so that "/opt/bin:$PATH" never ends in a colon.
+// It follows the rules of Charliecloud's ch-run, so that files written for ch-run
+// have the same effect with hpcc. A line is split at its first "=". The text before
+// it is the name, and the text after it is the value. Both are used unchanged: blanks,
+// "#", double quotes and backslashes have no special meaning. If single quotes enclose
+// the value, they are removed. Then the value is split at colons, and each item "$NAME"
+// is replaced by the value of that variable. If the variable is unset or empty, the item
+// is removed together with one colon, so that "/opt/bin:$PATH" never ends in a colon.
 //
-// Three things are read here that ch-run refuses or loses: a line that begins
-// with "#" is a comment; CR LF ends a line; and "${NAME}" or "$NAME/rest" at the
-// head of an item expand instead of vanishing.
+// The package accepts three forms that ch-run rejects or drops: comments, which are lines
+// that begin with "#"; lines that end with CR LF; and items that begin with "${NAME}" or
+// "$NAME/", which are expanded.
 package envfile
 
 import (
@@ -21,32 +21,31 @@ import (
 	"strings"
 )
 
-// maxSize is the largest file that is read, in bytes.
+// maxSize limits the size of a file, in bytes.
 const maxSize = 16 << 20
 
-// Bounds of what expansion comes to, in bytes. The kernel takes 128 KiB a
-// variable where pages have 4 KiB, and 2 MiB where they have 64 KiB.
+// Limits on the results of expansion, in bytes. The kernel limits a variable to 128 KiB
+// with pages of 4 KiB, and to 2 MiB with pages of 64 KiB.
 const (
 	maxValue = 2 << 20
 	maxEnv   = 16 << 20
 )
 
-// A Change is one step from one environment to the next: a variable to set, or
-// a pattern of names to remove.
+// A Change sets one variable, or removes all variables whose names match a pattern.
 type Change struct {
 	name, value string
 	unset       bool   // name is a pattern
 	exact       bool   // value is not expanded
-	at          string // FILE:LINE, "" for one of the command line
+	at          string // FILE:LINE, or "" for a change from the command line
 }
 
-// Options say how a file is written. The zero value is lines.
+// Options describe the format of a file. The zero value describes a file of lines.
 type Options struct {
-	NUL bool // records end with a NUL byte and may hold newlines ("--set-env0")
+	NUL bool // records end with a NUL byte and may contain newlines (--set-env0)
 }
 
-// Read reads the assignments of r. Errors name file and line, or record, counted
-// from 1 over all of them.
+// Read parses the assignments in r. Errors name the file and the number of the line or
+// record. Numbers start at 1 and include comments and empty lines.
 func Read(r io.Reader, file string, o Options) ([]Change, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxSize+1))
 	if err != nil {
@@ -89,18 +88,20 @@ func Read(r io.Reader, file string, o Options) ([]Change, error) {
 	return out, nil
 }
 
-// Literal reads one assignment of the command line, "--set-env=NAME=VALUE".
+// Literal parses one assignment from the command line, --set-env=NAME=VALUE.
 func Literal(arg string) (Change, error) { return parse(arg) }
 
-// Exact sets a variable to a value that is not expanded and keeps its quotes.
+// Exact returns a change that sets a variable to value, without expansion and without
+// removing quotes.
 func Exact(name, value string) (Change, error) {
 	c, err := parse(name + "=" + value)
 	c.value, c.exact = value, true
 	return c, err
 }
 
-// Unset removes the variables whose names match glob: "*", "?", "[a-z]" and the
-// extended patterns "@(a|b)", "?(a)", "*(a)", "+(a)", "!(a)" of fnmatch(3).
+// Unset returns a change that removes the variables whose names match glob. A glob
+// contains "*", "?", "[a-z]" and the extended patterns "@(a|b)", "?(a)", "*(a)", "+(a)"
+// and "!(a)" of fnmatch(3).
 func Unset(glob string) (Change, error) {
 	if glob == "" {
 		return Change{}, errors.New("the pattern is empty")
@@ -111,7 +112,7 @@ func Unset(glob string) (Change, error) {
 	return Change{name: glob, unset: true}, nil
 }
 
-// parse splits NAME=VALUE.
+// parse parses NAME=VALUE.
 func parse(line string) (Change, error) {
 	name, value, ok := strings.Cut(line, "=")
 	if !ok {
@@ -121,7 +122,7 @@ func parse(line string) (Change, error) {
 		return Change{}, fmt.Errorf("%q has no name before its \"=\"", shorten(line))
 	}
 	if strings.ContainsRune(name, 0) || strings.ContainsRune(value, 0) {
-		return Change{}, fmt.Errorf("variable %q holds a NUL byte, which no environment can", shorten(name))
+		return Change{}, fmt.Errorf("variable %q contains a NUL byte, which an environment cannot contain", shorten(name))
 	}
 	if len(value) >= 2 && value[0] == '\'' && value[len(value)-1] == '\'' {
 		value = value[1 : len(value)-1]
@@ -129,6 +130,7 @@ func parse(line string) (Change, error) {
 	return Change{name: name, value: value}, nil
 }
 
+// shorten truncates s to 60 bytes, for messages.
 func shorten(s string) string {
 	if len(s) > 60 {
 		return s[:60] + "…"
@@ -136,10 +138,10 @@ func shorten(s string) string {
 	return s
 }
 
-// Apply makes the changes in order and returns the new environment; env is not
-// changed. Values are expanded with the environment as it is at that point,
-// unless expand is false. A value of more than 2 MiB, or an environment of more
-// than 16 MiB, is an error that names the line: A=$B:$B doubles.
+// Apply applies the changes in order and returns the new environment. It does not modify
+// env. If expand is true, it expands each value with the environment that the preceding
+// changes give. A value is limited to 2 MiB and the environment to 16 MiB, because lines
+// such as A=$B:$B double a value. The error names the line that exceeds a limit.
 func Apply(env []string, changes []Change, expand bool) ([]string, error) {
 	out := append([]string(nil), env...)
 	size := 0
@@ -162,10 +164,10 @@ func Apply(env []string, changes []Change, expand bool) ([]string, error) {
 		if expand && !c.exact {
 			var ok bool
 			if value, ok = expandItems(value, out); !ok {
-				return nil, c.tooLarge("a value", maxValue)
+				return nil, c.tooLarge("the value", maxValue)
 			}
 		}
-		if size += len(c.name) + len(value); size > maxEnv { // those that are replaced count too
+		if size += len(c.name) + len(value); size > maxEnv { // replaced values count too
 			return nil, c.tooLarge("the environment", maxEnv)
 		}
 		out = Set(out, c.name, value)
@@ -173,15 +175,17 @@ func Apply(env []string, changes []Change, expand bool) ([]string, error) {
 	return out, nil
 }
 
-func (c *Change) tooLarge(what string, most int) error {
-	err := fmt.Errorf("variable %q: %s may come to %d bytes at most", shorten(c.name), what, most)
+// tooLarge returns an error: subject, the value or the environment, exceeds limit bytes.
+func (c *Change) tooLarge(subject string, limit int) error {
+	err := fmt.Errorf("setting variable %q: %s would be larger than %d bytes", shorten(c.name), subject, limit)
 	if c.at != "" {
 		err = fmt.Errorf("%s: %w", c.at, err)
 	}
 	return err
 }
 
-// Set sets a variable of an environment, a list of NAME=VALUE, where it stands, or adds it.
+// Set sets a variable in env, a list of NAME=VALUE. It replaces an existing variable in
+// place, or else appends the variable.
 func Set(env []string, name, value string) []string {
 	for i, kv := range env {
 		if strings.HasPrefix(kv, name+"=") {
@@ -192,7 +196,7 @@ func Set(env []string, name, value string) []string {
 	return append(env, name+"="+value)
 }
 
-// Lookup returns the value of a variable of an environment, or "".
+// Lookup returns the value of a variable in env, or "" if the variable is not set.
 func Lookup(env []string, name string) string {
 	for _, kv := range env {
 		if v, ok := strings.CutPrefix(kv, name+"="); ok {
@@ -202,19 +206,19 @@ func Lookup(env []string, name string) string {
 	return ""
 }
 
-// expandItems replaces the items of a colon-separated list that begin with "$".
-// Results are not expanded again. It is not ok when they come to more than maxValue.
+// expandItems expands the items of a colon-separated list that begin with "$". It does not
+// expand the results again. It returns false if the result exceeds maxValue.
 func expandItems(value string, env []string) (expanded string, ok bool) {
 	if !strings.Contains(value, "$") {
 		return value, true
 	}
 	var out strings.Builder
-	first := true // nothing stands before the next item's colon
+	first := true // no item was written yet
 	for item := range strings.SplitSeq(value, ":") {
 		text := item
 		if len(item) > 1 && item[0] == '$' {
 			if text = expandItem(item, env); text == "" {
-				// The item goes with the colon before it; the first one, with the colon after it.
+				// The item is removed with the colon before it; the first item, with the colon after it.
 				continue
 			}
 		}
@@ -230,7 +234,8 @@ func expandItems(value string, env []string) (expanded string, ok bool) {
 	return out.String(), true
 }
 
-// expandItem expands "$NAME", "${NAME}rest" and "$NAME/rest".
+// expandItem expands "$NAME", "${NAME}rest" and "$NAME/rest". It returns "" if the variable
+// is unset or empty.
 func expandItem(item string, env []string) string {
 	name := item[1:]
 	if v := Lookup(env, name); v != "" {
@@ -252,7 +257,7 @@ func expandItem(item string, env []string) string {
 	return ""
 }
 
-// isName says whether s can be a shell's variable.
+// isName reports whether s is a valid name of a shell variable.
 func isName(s string) bool {
 	for i, r := range s {
 		switch {

@@ -27,7 +27,7 @@ func TestExpansion(t *testing.T) {
 		}
 		got := apply(t, env, cs, true)
 		if g := Lookup(got, "A"); g != c.want {
-			t.Errorf("%q gives %q; want %q", c.line, g, c.want)
+			t.Errorf("%q sets A to %q; want %q", c.line, g, c.want)
 		}
 	}
 }
@@ -46,7 +46,7 @@ func TestOrderAndComments(t *testing.T) {
 	cs, err := Read(strings.NewReader("# comment\r\na=1\r\nb=$a:2\r\n\r\na=3\n"), "f", Options{})
 	testenv.Check(t, err)
 	if got := strings.Join(apply(t, []string{"x=0"}, cs, true), "|"); got != "x=0|a=3|b=1:2" {
-		t.Errorf("got %q", got)
+		t.Errorf("environment %q; want x=0, a=3, b=1:2", got)
 	}
 	if got := Lookup(apply(t, nil, cs, false), "b"); got != "$a:2" {
 		t.Errorf("without expansion b = %q; want %q", got, "$a:2")
@@ -57,16 +57,16 @@ func TestNULRecords(t *testing.T) {
 	cs, err := Read(strings.NewReader("A=1\n2\x00B='x'\n\x00"), "f", Options{NUL: true})
 	testenv.Check(t, err)
 	if got := strings.Join(apply(t, nil, cs, true), "|"); got != "A=1\n2|B=x" {
-		t.Errorf("got %q", got)
+		t.Errorf("environment %q; want A=1\\n2 and B=x", got)
 	}
 }
 
-func TestErrorsNameTheLine(t *testing.T) {
+func TestReadErrors(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"A=1\nFOO bar\n", `f:2: "FOO bar" has no "="`},
 		{"=bar", `f:1: "=bar" has no name`},
 		{"A=1\n  \n", `f:2: "  " has no "="`},
-		{"A=b\x00c\n", `f:1: variable "A" holds a NUL byte`},
+		{"A=b\x00c\n", `f:1: variable "A" contains a NUL byte`},
 	} {
 		_, err := Read(strings.NewReader(c.text), "f", Options{})
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
@@ -98,7 +98,8 @@ func TestUnset(t *testing.T) {
 	}
 }
 
-// No pattern may take exponential time.
+// TestUnsetIsPolynomial matches patterns that would take exponential time with plain
+// backtracking.
 func TestUnsetIsPolynomial(t *testing.T) {
 	match("*(*(*(*(a))))b", strings.Repeat("a", 60))
 	match(strings.Repeat("*a", 20)+"b", strings.Repeat("a", 200))
@@ -141,7 +142,8 @@ func apply(t *testing.T, env []string, cs []Change, expand bool) []string {
 	return out
 }
 
-// Values that double with each line are refused, with the line.
+// TestDoubling checks that Apply rejects values that double with each line, and names the
+// line.
 func TestDoubling(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("A0=aaaaaaaaaa\n")
@@ -150,22 +152,22 @@ func TestDoubling(t *testing.T) {
 	}
 	many := "A=" + strings.Repeat("a", 1<<20) + "\n" + strings.Repeat("B=$A\n", 100)
 	for text, want := range map[string]string{
-		b.String(): `doubling.env:19: variable "A18": a value may come to 2097152 bytes at most`,
-		many:       `doubling.env:16: variable "B": the environment may come to 16777216 bytes at most`,
+		b.String(): `doubling.env:19: setting variable "A18": the value would be larger than 2097152 bytes`,
+		many:       `doubling.env:16: setting variable "B": the environment would be larger than 16777216 bytes`,
 	} {
 		cs, err := Read(strings.NewReader(text), "doubling.env", Options{})
 		testenv.Check(t, err)
 		if _, err := Apply(nil, cs, true); err == nil || err.Error() != want {
-			t.Errorf("%v; want %s", err, want)
+			t.Errorf("Apply: %v; want %s", err, want)
 		}
 		if _, err := Apply(nil, cs, false); err != nil {
-			t.Error(err)
+			t.Errorf("Apply without expansion: %v", err)
 		}
 	}
-	// A long list is read in one pass.
+	// Expanding a long list takes linear time.
 	cs, err := Read(strings.NewReader("L="+strings.Repeat("$NONE:", 1<<20)+"end"), "long.env", Options{})
 	testenv.Check(t, err)
 	if got := apply(t, nil, cs, true); got[0] != "L=end" {
-		t.Errorf("%.60q", got[0])
+		t.Errorf("a list of unset variables: %.60q; want L=end", got[0])
 	}
 }

@@ -1,22 +1,23 @@
 package envfile
 
-// maxPattern bounds a pattern: matching keeps a table of pattern by name.
+// maxPattern limits the length of a pattern in bytes, because a matcher needs memory for
+// every combination of a part of the pattern and a part of the name.
 const maxPattern = 4096
 
-// match says whether name matches the pattern as fnmatch(3) with FNM_EXTMATCH.
+// match reports whether name matches the pattern, like fnmatch(3) with FNM_EXTMATCH.
 func match(pattern, name string) bool {
 	m := matcher{p: pattern, s: name, seen: map[[4]int]bool{}}
 	return m.seq(0, len(pattern), 0, len(name))
 }
 
-// A matcher remembers which part of the pattern was tried on which part of the
-// name: every pair is looked at once, so that no pattern takes exponential time.
+// A matcher compares parts of a pattern with parts of a name. It stores the results, so
+// that it compares each pair of parts only once and no pattern takes exponential time.
 type matcher struct {
-	p, s string
-	seen map[[4]int]bool // answers
+	p, s string          // the pattern and the name
+	seen map[[4]int]bool // results of seq, by its arguments
 }
 
-// seq matches p[i:j] against all of s[a:b].
+// seq reports whether p[i:j] matches the entire string s[a:b].
 func (m *matcher) seq(i, j, a, b int) bool {
 	key := [4]int{i, j, a, b}
 	if r, ok := m.seen[key]; ok {
@@ -28,6 +29,7 @@ func (m *matcher) seq(i, j, a, b int) bool {
 	return r
 }
 
+// try is seq without stored results.
 func (m *matcher) try(i, j, a, b int) bool {
 	if i == j {
 		return a == b
@@ -55,7 +57,8 @@ func (m *matcher) try(i, j, a, b int) bool {
 	return a < b && c == m.s[a] && m.seq(i+1, j, a+1, b)
 }
 
-// group matches KIND(alternatives) at p[i:end], with ")" at end, then the rest.
+// group reports whether the group KIND(ALTERNATIVES) followed by the pattern p[end+1:j]
+// matches the entire string s[a:b]. The alternatives are p[i:end], and p[end] is ")".
 func (m *matcher) group(kind byte, i, end, j, a, b int) bool {
 	if (kind == '?' || kind == '*') && m.seq(end+1, j, a, b) {
 		return true
@@ -74,7 +77,7 @@ func (m *matcher) group(kind byte, i, end, j, a, b int) bool {
 		if m.seq(end+1, j, mid, b) {
 			return true
 		}
-		// Another round of the same group; it must have taken something.
+		// Repeat the group, if it matched at least one byte.
 		if (kind == '*' || kind == '+') && mid > a && m.seq(i-2, j, mid, b) {
 			return true
 		}
@@ -82,7 +85,7 @@ func (m *matcher) group(kind byte, i, end, j, a, b int) bool {
 	return false
 }
 
-// any matches one of the alternatives p[i:end] against all of s[a:b].
+// any reports whether one of the alternatives p[i:end] matches the entire string s[a:b].
 func (m *matcher) any(i, end, a, b int) bool {
 	start, depth := i, 0
 	for k := i; k <= end; k++ {
@@ -103,7 +106,8 @@ func (m *matcher) any(i, end, a, b int) bool {
 	return false
 }
 
-// closing finds the ")" of the "(" at i, 0 when there is none.
+// closing returns the index in p[:j] of the ")" that closes the "(" at i, or 0 if there is
+// none.
 func (m *matcher) closing(i, j int) int {
 	depth := 0
 	for k := i; k < j; k++ {
@@ -121,7 +125,9 @@ func (m *matcher) closing(i, j int) int {
 	return 0
 }
 
-// class reads "[...]" at i: the index after it (0: not a class) and its test.
+// class parses a bracket expression "[…]" at i. It returns the index after it, and a
+// function that reports whether the expression matches a byte. If no bracket expression
+// begins at i, end is 0.
 func (m *matcher) class(i, j int) (end int, ok func(byte) bool) {
 	k := i + 1
 	not := k < j && (m.p[k] == '!' || m.p[k] == '^')

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// apk reads apk's database: a letter, a colon and a value on each line, and an
-// empty line after each package (apk-tools, "installed"). It skips the letters of files
-// and directories.
+// apk reads apk's database of installed packages (apk-tools, "installed"). Each line has a
+// letter, a colon and a value, and an empty line follows each package. It skips the lines
+// about files and directories.
 func (in *inventory) apk(p string, f *os.File) error {
 	sc := bufio.NewScanner(io.LimitReader(f, maxRecord))
 	sc.Buffer(nil, maxField)
@@ -33,14 +33,14 @@ func (in *inventory) apk(p string, f *os.File) error {
 	return sc.Err()
 }
 
-func (in *inventory) apkPackage(p string, c map[byte]string) software {
-	name, version, origin := c['P'], c['V'], c['o']
+func (in *inventory) apkPackage(p string, f map[byte]string) software {
+	name, version, origin := f['P'], f['V'], f['o']
 	if origin == name {
 		origin = ""
 	}
 	return software{
-		kind: "apk", name: name, version: version, license: c['L'], supplier: c['m'], home: c['U'], record: p,
+		kind: "apk", name: name, version: version, license: f['L'], supplier: f['m'], home: f['U'], record: p,
 		purl: PURL("apk", in.os.vendor("alpine"), strings.ToLower(name), version,
-			"arch", c['A'], "distro", in.os.distro(), "upstream", upstream(origin, "")),
+			"arch", f['A'], "distro", in.os.distro(), "upstream", upstream(origin, "")),
 	}
 }

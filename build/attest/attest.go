@@ -4,9 +4,9 @@
 //	tree ─► records of dpkg, rpm, apk, conda, pip ─► Document ─► Statement ─► Index
 //
 // It runs no program of the image. A tree is hostile input: no link leads out of it, and
-// records are read up to a limit. Files that were copied by hand are not listed. The same
-// image has the same documents and the same index: statements contain no times and no image
-// names. They are not signed.
+// records are read up to a limit. Files that no package manager installed are not listed.
+// Statements contain no times and no image names, so the same image always has the same
+// documents and the same index. They are not signed.
 package attest
 
 import (
@@ -33,14 +33,14 @@ type Statement struct {
 	Predicate any    // the document, to be encoded as JSON
 }
 
-// attestation returns the manifest with the statements about the image with this digest,
-// for an index (BuildKit, "Image attestation storage"). Its configuration names no
-// platform, so that it is never run.
-func attestation(image v1.Hash, about []Statement) (v1.Image, error) {
+// attestation returns a manifest for an index, with the statements about the image with
+// this digest (BuildKit, "Image attestation storage"). The platform in its configuration
+// is unknown/unknown, so that no runtime selects it.
+func attestation(image v1.Hash, statements []Statement) (v1.Image, error) {
 	img := noLayers()
 	var add []mutate.Addendum
 	cfg := &v1.ConfigFile{OS: "unknown", Architecture: "unknown", RootFS: v1.RootFS{Type: "layers"}}
-	for _, st := range about {
+	for _, st := range statements {
 		// The subject has no name, so that the attestation does not depend on the image's
 		// name.
 		var b bytes.Buffer
@@ -70,12 +70,12 @@ func attestation(image v1.Hash, about []Statement) (v1.Image, error) {
 }
 
 // attach adds the statements about an image to an index, after its images.
-func attach(idx v1.ImageIndex, image v1.Image, about []Statement) (v1.ImageIndex, error) {
+func attach(idx v1.ImageIndex, image v1.Image, statements []Statement) (v1.ImageIndex, error) {
 	d, err := image.Digest()
 	if err != nil {
 		return nil, err
 	}
-	att, err := attestation(d, about)
+	att, err := attestation(d, statements)
 	if err != nil {
 		return nil, fmt.Errorf("writing the attestations of %s: %w", d, err)
 	}

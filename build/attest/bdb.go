@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// The layout of a hash of Berkeley DB (its dbinc/db_page.h): a metadata page,
-// pages of alternating keys and values, and overflow pages of long values.
+// The layout of a hash database of Berkeley DB (its dbinc/db_page.h): a metadata page,
+// pages of alternating keys and values, and overflow pages for long values.
 const (
 	bdbHashMagic                            = 0x061561
 	bdbUnsorted, bdbOverflow, bdbSorted     = 2, 7, 13 // types of pages
@@ -17,31 +17,31 @@ const (
 	bdbPageType, bdbPageData                = 25, 26
 )
 
-// A bdbHash reads the values of a hash of Berkeley DB.
+// A bdbHash reads the values of a hash database of Berkeley DB.
 type bdbHash struct {
 	r      io.ReaderAt
 	order  binary.ByteOrder
 	size   int   // of a page
 	budget int64 // bytes of values that may still be read
-	pages  int64 // overflow pages that may still be read: no two values share one
+	pages  int64 // overflow pages that may still be read; values do not share pages
 }
 
-// bdbBlobs calls each with the header of every package in a database of rpm
-// before 4.16. It reads at most as many bytes of values as the file has, even of a
-// hostile file.
+// bdbBlobs calls each with the header of every package in the Berkeley DB database that rpm
+// used before version 4.16. It reads at most as many bytes of values as the file has, even
+// if the file is hostile.
 func bdbBlobs(r io.ReaderAt, size int64, each func([]byte) error) error {
 	head := make([]byte, 72)
 	if _, err := r.ReadAt(head, 0); err != nil {
-		return errors.New("not a Berkeley DB file")
+		return errors.New("not a Berkeley DB database")
 	}
 	db := &bdbHash{r: r, order: binary.LittleEndian, budget: size}
 	if binary.BigEndian.Uint32(head[12:]) == bdbHashMagic {
 		db.order = binary.BigEndian
 	} else if db.order.Uint32(head[12:]) != bdbHashMagic {
-		return errors.New("not a hash of Berkeley DB")
+		return errors.New("not a hash database of Berkeley DB")
 	}
 	if db.size = int(db.order.Uint32(head[20:])); db.size < 512 || db.size > 65536 {
-		return fmt.Errorf("the Berkeley DB is damaged: pages of %d bytes", db.size)
+		return fmt.Errorf("the Berkeley DB database is damaged: its page size is %d bytes", db.size)
 	}
 	db.pages = size / int64(db.size)
 	for n := int64(1); n < size/int64(db.size); n++ {
@@ -67,29 +67,29 @@ func (db *bdbHash) page(n uint32) ([]byte, error) {
 	return b, nil
 }
 
-// values reads the values of a page of keys and values. Items are stored from the page's
-// end: each ends where the previous one begins. The key 0 holds the number of the last
-// package instead of a package.
+// values calls each with the values of a page of keys and values. Items are stored from the
+// end of the page: each item ends where the previous one begins. The value of key 0 is the
+// number of the last package, not a package.
 func (db *bdbHash) values(page []byte, each func([]byte) error) error {
 	count := int(db.order.Uint16(page[bdbPageCount:]))
 	if bdbPageData+2*count > len(page) {
-		return fmt.Errorf("the Berkeley DB is damaged: %d items in a page", count)
+		return fmt.Errorf("the Berkeley DB database is damaged: a page has %d items", count)
 	}
 	start := func(i int) int { return int(db.order.Uint16(page[bdbPageData+2*i:])) }
 	end := len(page)
-	var last []byte
+	var key []byte
 	for i := range count {
 		at := start(i)
 		if at >= end || at < bdbPageData+2*count {
-			return errors.New("the Berkeley DB is damaged: an item lies outside its page")
+			return errors.New("the Berkeley DB database is damaged: an item lies outside its page")
 		}
 		item := page[at:end]
 		end = at
 		if i%2 == 0 {
-			last = item[1:]
+			key = item[1:]
 			continue
 		}
-		if len(last) == 4 && db.order.Uint32(last) == 0 {
+		if len(key) == 4 && db.order.Uint32(key) == 0 {
 			continue
 		}
 		b, err := db.value(item)
@@ -116,12 +116,12 @@ func (db *bdbHash) value(item []byte) ([]byte, error) {
 	}
 	size := int64(db.order.Uint32(item[8:]))
 	if db.budget -= size; db.budget < 0 || size > maxHeader {
-		return nil, fmt.Errorf("the Berkeley DB is damaged: a value of %d bytes", size)
+		return nil, fmt.Errorf("the Berkeley DB database is damaged: a value of %d bytes is too large", size)
 	}
 	b := make([]byte, 0, size)
 	for next := db.order.Uint32(item[4:]); int64(len(b)) < size; {
 		if db.pages--; db.pages < 0 {
-			return nil, errors.New("the Berkeley DB is damaged: values share pages")
+			return nil, errors.New("the Berkeley DB database is damaged: values share pages")
 		}
 		page, err := db.page(next)
 		if err != nil {
@@ -129,7 +129,7 @@ func (db *bdbHash) value(item []byte) ([]byte, error) {
 		}
 		n := int(db.order.Uint16(page[bdbPageBytes:]))
 		if page[bdbPageType] != bdbOverflow || n == 0 || bdbPageData+n > len(page) || int64(len(b)+n) > size {
-			return nil, fmt.Errorf("the Berkeley DB is damaged: page %d", next)
+			return nil, fmt.Errorf("the Berkeley DB database is damaged: page %d is not a valid overflow page", next)
 		}
 		b = append(b, page[bdbPageData:bdbPageData+n]...)
 		next = db.order.Uint32(page[bdbPageNext:])

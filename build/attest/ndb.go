@@ -7,10 +7,10 @@ import (
 	"io"
 )
 
-// The layout of rpm's ndb (rpm, lib/backend/ndb/rpmpkg.c), little-endian. The
-// file begins with pages of slots of 16 bytes each. The first two slots are the file's
-// head. A used slot has the position of a package's header, in blocks of 16 bytes. The
-// header begins with a head of its own.
+// The layout of rpm's ndb database (rpm, lib/backend/ndb/rpmpkg.c), little-endian. The
+// file begins with pages of slots of 16 bytes each. The first two slots are the file
+// header. A used slot has the offset of a blob, in units of 16 bytes. A blob is a header of
+// 16 bytes, followed by the header of a package.
 const (
 	ndbPage, ndbSlot       = 4096, 16
 	ndbMagic               = 'R' | 'p'<<8 | 'm'<<16 | 'P'<<24
@@ -19,17 +19,17 @@ const (
 	ndbHeadSize, ndbBlobAt = 32, 16
 )
 
-// ndbBlobs calls each with the header of every package of an ndb database. It reads at
-// most as many bytes as the file has, even of a hostile file.
+// ndbBlobs calls each with the header of every package in an ndb database. It reads at
+// most as many bytes as the file has, even if the file is hostile.
 func ndbBlobs(r io.ReaderAt, size int64, each func([]byte) error) error {
 	head := make([]byte, ndbHeadSize)
 	if _, err := r.ReadAt(head, 0); err != nil || binary.LittleEndian.Uint32(head) != ndbMagic {
-		return errors.New("not an ndb database of rpm")
+		return errors.New("not an ndb database")
 	}
 	budget := size
 	slots := int64(binary.LittleEndian.Uint32(head[12:])) * ndbPage
 	if slots > size {
-		return errors.New("the ndb database is cut short")
+		return errors.New("the ndb database is truncated")
 	}
 	slot := make([]byte, ndbSlot)
 	for at := int64(ndbHeadSize); at+ndbSlot <= slots; at += ndbSlot {
@@ -42,11 +42,11 @@ func ndbBlobs(r io.ReaderAt, size int64, each func([]byte) error) error {
 		}
 		blob := make([]byte, ndbBlobAt)
 		if _, err := r.ReadAt(blob, offset); err != nil || binary.LittleEndian.Uint32(blob) != ndbBlobMagic || string(blob[4:8]) != string(slot[4:8]) {
-			return fmt.Errorf("the ndb database is damaged: no package at %d", offset)
+			return fmt.Errorf("the ndb database is damaged: no package at offset %d", offset)
 		}
 		n := int64(binary.LittleEndian.Uint32(blob[12:]))
 		if budget -= n; budget < 0 || n > maxHeader {
-			return fmt.Errorf("the ndb database is damaged: a header of %d bytes", n)
+			return fmt.Errorf("the ndb database is damaged: a package header of %d bytes is too large", n)
 		}
 		b := make([]byte, n)
 		if _, err := r.ReadAt(b, offset+ndbBlobAt); err != nil {

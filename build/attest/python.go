@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// python reads the metadata of an installed Python distribution: METADATA of a .dist-info
-// directory, PKG-INFO of an .egg-info (Python packaging, "Core metadata", "Recording
+// python reads the metadata of an installed Python distribution: METADATA in a .dist-info
+// directory, PKG-INFO in an .egg-info directory, or an .egg-info file (Python packaging, "Core metadata", "Recording
 // installed projects").
 func (in *inventory) python(p string, f *os.File) error {
 	first := true
 	err := stanzas(headOnly(io.LimitReader(f, maxRecord)), func(c map[string]string) {
 		if !first {
-			return // the text of the description
+			return // the description
 		}
 		first = false
 		name, version := c["name"], c["version"]
@@ -36,8 +36,8 @@ func (in *inventory) python(p string, f *os.File) error {
 	return err
 }
 
-// headOnly returns a reader that ends at the first empty line. A description in any form
-// follows that line.
+// headOnly returns a reader that ends at the first empty line. The description follows that
+// line, in any format.
 func headOnly(r io.Reader) io.Reader { return &headReader{r: r, last: '\n'} }
 
 type headReader struct {
@@ -63,9 +63,9 @@ func (h *headReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// origin returns the origin of a distribution that is not from an index (Python packaging,
-// "Recording the direct URL origin"): the address with its commit, and the digests of the
-// archive.
+// origin returns the origin of a distribution that was not installed from an index (Python
+// packaging, "Recording the direct URL origin"): its address, with the commit of a git
+// repository, and the digests of its archive. p is the path of direct_url.json.
 func (in *inventory) origin(p string) (address string, sums map[string]string) {
 	f, err := openRegular(in.root, p)
 	if err != nil {
@@ -99,8 +99,8 @@ func parseDirectURL(r io.Reader) (address string, sums map[string]string) {
 	return address, digests("SHA256", d.Archive.Hashes["sha256"], "MD5", d.Archive.Hashes["md5"])
 }
 
-// digests returns the valid digests of a list ALGORITHM, VALUE, ...: hexadecimal values of
-// the algorithm's length.
+// digests returns the valid digests in a list ALGORITHM, VALUE, …, by algorithm. A valid
+// digest is a hexadecimal number of the algorithm's length.
 func digests(list ...string) map[string]string {
 	length := map[string]int{"SHA256": 64, "MD5": 32}
 	var out map[string]string

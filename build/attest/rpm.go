@@ -12,12 +12,13 @@ import (
 	"strings"
 )
 
-// maxHeader limits a package's header in a database of rpm, in bytes. It is rpm's own
+// maxHeader limits the header of a package in an rpm database, in bytes. rpm has the same
 // limit.
 const maxHeader = 256 << 20
 
-// rpm reads a database of rpm: sqlite (Fedora 33 and RHEL 9 on), ndb (SUSE) or
-// Berkeley DB (before). All three keep a header for each package.
+// rpm reads an rpm database in one of its three formats: sqlite (since Fedora 33 and
+// RHEL 9), ndb (SUSE) or Berkeley DB (older systems). Each contains a header for every
+// package.
 func (in *inventory) rpm(p string, f *os.File) error {
 	fi, err := f.Stat()
 	if err != nil {
@@ -53,8 +54,8 @@ func (in *inventory) rpm(p string, f *os.File) error {
 	return rpmSQLite(f, fi.Size(), wal, wi.Size(), each)
 }
 
-// rpmSQLite reads the headers of a database in sqlite. They are in the second column of
-// the table Packages.
+// rpmSQLite calls each with the header of every package in a sqlite database. The headers
+// are in the second column of the table Packages. wal is the write-ahead log, or nil.
 func rpmSQLite(r io.ReaderAt, size int64, wal io.ReaderAt, walSize int64, each func([]byte) error) error {
 	db, err := openSQLite(r, size, wal, walSize)
 	if err != nil {
@@ -62,7 +63,7 @@ func rpmSQLite(r io.ReaderAt, size int64, wal io.ReaderAt, walSize int64, each f
 	}
 	return db.table("Packages", func(row []sqliteValue) error {
 		if len(row) < 2 {
-			return errors.New("a package without a header")
+			return errors.New("a row of the table Packages has no header")
 		}
 		return each(row[1].bytes)
 	})
@@ -76,22 +77,22 @@ const (
 	rpmModularity                             = 5096
 )
 
-// An rpmHeader is a header's strings and first numbers, by tag.
+// An rpmHeader holds the values of a package header, by tag.
 type rpmHeader struct {
 	text   map[uint32]string
-	number map[uint32]uint32
+	number map[uint32]uint32 // the first number of an array
 }
 
-// parseHeader parses a header as stored in the databases: the number of entries, the size
-// of the data, the entries (tag, type, offset, count), the data (rpm, "Header format").
-// All numbers are big-endian.
+// parseHeader parses a package header as stored in the databases (rpm, "Header format"):
+// the number of entries, the size of the data, the entries (tag, type, offset, count) and
+// the data. All numbers are big-endian.
 func parseHeader(b []byte) (h rpmHeader, err error) {
 	if len(b) < 8 {
-		return h, errors.New("a header is cut short")
+		return h, errors.New("a package header is truncated")
 	}
 	entries, size := uint64(binary.BigEndian.Uint32(b)), uint64(binary.BigEndian.Uint32(b[4:]))
 	if 8+16*entries+size > uint64(len(b)) {
-		return h, fmt.Errorf("a header of %d bytes has no room for %d entries and %d bytes", len(b), entries, size)
+		return h, fmt.Errorf("a package header of %d bytes is too small for %d entries and %d bytes of data", len(b), entries, size)
 	}
 	h.text, h.number = map[uint32]string{}, map[uint32]uint32{}
 	data := b[8+16*entries:][:size]
@@ -99,7 +100,7 @@ func parseHeader(b []byte) (h rpmHeader, err error) {
 		e := b[8+16*i:]
 		tag, kind, at := binary.BigEndian.Uint32(e), binary.BigEndian.Uint32(e[4:]), binary.BigEndian.Uint32(e[8:])
 		if uint64(at) > size {
-			continue // a region's trailer may count backwards
+			continue // the trailer of a region may have a negative offset
 		}
 		switch field := data[at:]; kind {
 		case 4: // INT32
@@ -121,7 +122,7 @@ func parseHeader(b []byte) (h rpmHeader, err error) {
 func (in *inventory) rpmPackage(p string, h rpmHeader) {
 	name := h.text[rpmName]
 	if name == "gpg-pubkey" {
-		return // a key that verifies packages is not software
+		return // a key for verifying packages, not software
 	}
 	version, epoch := h.text[rpmVersion]+"-"+h.text[rpmRelease], ""
 	full := version

@@ -15,12 +15,12 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// The databases in testdata/rpm hold packages that rpmbuild built. Berkeley DB's db_load
-// and SQLite wrote them, the latter with a write-ahead log that removes one package and
-// adds two. The .txt files are the output of "rpm -qa". The small databases are seeds
-// for fuzzing.
+// The databases in testdata/rpm contain packages built by rpmbuild. They were written by
+// Berkeley DB's db_load and by SQLite. The SQLite database has a write-ahead log that
+// removes one package and adds two. The .txt files are the output of "rpm -qa". The small
+// databases are seeds for fuzzing.
 
-// unzipped reads a file of testdata/rpm.
+// unzipped returns the uncompressed content of a file in testdata/rpm.
 func unzipped(t testing.TB, name string) []byte {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata/rpm", name+".gz"))
@@ -100,7 +100,7 @@ func headers(t testing.TB) (out [][]byte) {
 	return out
 }
 
-// ndbFile writes an ndb database of headers, with a free slot.
+// ndbFile returns an ndb database with these package headers and a free slot.
 func ndbFile(blobs [][]byte) []byte {
 	le := binary.LittleEndian
 	out := make([]byte, ndbPage)
@@ -122,8 +122,8 @@ func ndbFile(blobs [][]byte) []byte {
 	return out
 }
 
-// TestSQLiteLogCutShort truncates a log: its complete transactions count.
-func TestSQLiteLogCutShort(t *testing.T) {
+// TestSQLiteTruncatedLog checks that the complete transactions of a truncated log count.
+func TestSQLiteTruncatedLog(t *testing.T) {
 	db, wal := unzipped(t, "rpmdb.sqlite"), unzipped(t, "rpmdb.sqlite-wal")
 	for cut := len(wal) - 1; cut > 0; cut -= 97 {
 		n := 0
@@ -133,7 +133,7 @@ func TestSQLiteLogCutShort(t *testing.T) {
 		}); err != nil {
 			t.Fatalf("log of %d bytes: %v", cut, err)
 		}
-		if n != 20 && n != 19 { // before the log, or with the one package removed
+		if n != 20 && n != 19 { // without the log, or after its first transaction, which removes a package
 			t.Fatalf("log of %d bytes: %d packages", cut, n)
 		}
 	}
@@ -162,7 +162,8 @@ func TestRPMPackage(t *testing.T) {
 	}
 }
 
-// TestRPMDamaged reports a damaged database as a note, and reads the rest of the image.
+// TestRPMDamaged checks that a damaged database becomes a note, and that the other records
+// of the image are read.
 func TestRPMDamaged(t *testing.T) {
 	files := map[string][]byte{"var/lib/dpkg/status": []byte("Package: a\nStatus: install ok installed\nVersion: 1\n")}
 	for i, name := range []string{"rpmdb.sqlite", "Packages", "Packages.db"} {
@@ -170,7 +171,7 @@ func TestRPMDamaged(t *testing.T) {
 	}
 	got, in := listed(t, files)
 	if !slices.Equal(got, []string{"a 1"}) || len(in.notes) != 3 {
-		t.Errorf("packages %q, notes %q", got, in.notes)
+		t.Errorf("packages %q, notes %q; want a 1 and 3 notes", got, in.notes)
 	}
 }
 
@@ -184,7 +185,7 @@ func FuzzRPMSQLite(f *testing.F) {
 			return nil
 		})
 		if total > len(db)+len(wal) {
-			t.Errorf("%d bytes of rows from %d", total, len(db)+len(wal))
+			t.Errorf("read %d bytes of rows from a file of %d bytes", total, len(db)+len(wal))
 		}
 	})
 }
@@ -199,7 +200,7 @@ func FuzzRPMNdb(f *testing.F) {
 			return nil
 		})
 		if total > len(db) {
-			t.Errorf("%d bytes of headers from %d", total, len(db))
+			t.Errorf("read %d bytes of headers from a file of %d bytes", total, len(db))
 		}
 	})
 }
@@ -214,7 +215,7 @@ func FuzzRPMBerkeley(f *testing.F) {
 			return nil
 		})
 		if total > 2*len(db) { // values in pages, and in overflow pages
-			t.Errorf("%d bytes of values from %d", total, len(db))
+			t.Errorf("read %d bytes of values from a file of %d bytes", total, len(db))
 		}
 	})
 }

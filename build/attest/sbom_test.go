@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,7 +55,8 @@ func TestLicenseExpression(t *testing.T) {
 
 const debianRelease = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nVERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\nID=debian\n"
 
-// packagesOf returns the packages in the document of a tree with these files, by name.
+// packagesOf returns the packages that the document of a tree with these files lists, by
+// name, and the notes.
 func packagesOf(t *testing.T, files map[string]string) (map[string]spdxPackage, []string) {
 	t.Helper()
 	raw := map[string][]byte{}
@@ -162,7 +164,7 @@ func TestSBOMConda(t *testing.T) {
 	}
 }
 
-// TestSBOMLinks resolves links as in the image.
+// TestSBOMLinks checks that links are resolved as in the image.
 func TestSBOMLinks(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"site-packages/a.dist-info", "site-packages/b.dist-info", "cache"} {
@@ -171,26 +173,28 @@ func TestSBOMLinks(t *testing.T) {
 	testenv.Check(t, os.WriteFile(filepath.Join(dir, "cache/a"), []byte("Name: a\nVersion: 1\n"), 0o644))
 	in := linkedInventory(t, dir, map[string]string{"site-packages/a.dist-info/METADATA": "/cache/a", "site-packages/b.dist-info/METADATA": "../../cache/a"})
 	if len(in.list) != 2 || len(in.notes) != 0 {
-		t.Errorf("list %v, notes %q", in.list, in.notes)
+		t.Errorf("list %v, notes %q; want 2 packages and no notes", in.list, in.notes)
 	}
 }
 
-// TestSBOMHostile follows no link out of the tree, and does not wait for a FIFO.
+// TestSBOMHostile checks that links that lead out of the tree, to themselves, to a directory
+// or to a FIFO become notes. Opening the FIFO would block.
 func TestSBOMHostile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "status")
 	testenv.Check(t, os.WriteFile(outside, []byte("Package: secret\nStatus: install ok installed\nVersion: 1\n"), 0o644))
 	dir := t.TempDir()
-	for _, d := range []string{"var/lib/dpkg/status.d", "site-packages/a.dist-info", "lib/apk/db"} {
+	for _, d := range []string{"var/lib/dpkg/status.d", "site-packages/a.dist-info", "site-packages/b.dist-info", "lib/apk/db"} {
 		testenv.Check(t, os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
+	testenv.Check(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	in := linkedInventory(t, dir, map[string]string{"var/lib/dpkg/status": outside, "var/lib/dpkg/status.d/up": "../../../../../../../../" + outside,
-		"site-packages/a.dist-info/METADATA": "METADATA", "lib/apk/db/installed": "."})
-	if len(in.list) != 0 || len(in.notes) != 4 {
-		t.Errorf("list %v, notes %q", in.list, in.notes)
+		"site-packages/a.dist-info/METADATA": "METADATA", "site-packages/b.dist-info/METADATA": "/pipe", "lib/apk/db/installed": "."})
+	if len(in.list) != 0 || len(in.notes) != 5 {
+		t.Errorf("list %v, notes %q; want no packages and 5 notes", in.list, in.notes)
 	}
 }
 
-// linkedInventory returns the inventory of a tree, after adding symbolic links to it.
+// linkedInventory adds symbolic links to a tree and returns its inventory.
 func linkedInventory(t *testing.T, dir string, links map[string]string) *inventory {
 	t.Helper()
 	for from, to := range links {
@@ -221,16 +225,16 @@ func TestSPDXDocument(t *testing.T) {
 	ids := map[string]bool{doc.SPDXID: true}
 	for _, p := range doc.Packages {
 		if ids[p.SPDXID] || !regexp.MustCompile(`^SPDXRef-[a-zA-Z0-9.-]+$`).MatchString(p.SPDXID) {
-			t.Errorf("identifier %q", p.SPDXID)
+			t.Errorf("identifier %q is not unique or not valid", p.SPDXID)
 		}
 		ids[p.SPDXID] = true
 		if p.Name == "" || p.DownloadLocation == "" || p.CopyrightText == "" || p.LicenseConcluded == "" || p.FilesAnalyzed {
-			t.Errorf("package %+v", p)
+			t.Errorf("package %+v: a required field is empty, or filesAnalyzed is true", p)
 		}
 	}
 	for _, r := range doc.Relationships {
 		if !ids[r.Element] || !ids[r.Related] {
-			t.Errorf("relationship %+v", r)
+			t.Errorf("relationship %+v refers to an element that does not exist", r)
 		}
 	}
 	second, err := spdxjson.Read(bytes.NewReader(b))
@@ -241,7 +245,7 @@ func TestSPDXDocument(t *testing.T) {
 		t.Errorf("tools-golang: %d packages, %v", len(second.Packages), err)
 	}
 	if len(doc.Packages) != 4 || len(doc.Relationships) != 4 || doc.CreationInfo.Created != "1970-01-01T00:00:00Z" {
-		t.Errorf("document %s", b)
+		t.Errorf("document %s; want 4 packages, 4 relationships and the time 0", b)
 	}
 }
 
@@ -268,7 +272,7 @@ func FuzzCondaMeta(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { fuzzRecord(t, b, (*inventory).conda) })
 }
 
-// fuzzRecord reads a record and encodes the document of its packages.
+// fuzzRecord reads a record, and checks that the document of its packages can be encoded.
 func fuzzRecord(t *testing.T, b []byte, read recordReader) {
 	dir := t.TempDir()
 	testenv.Check(t, os.WriteFile(filepath.Join(dir, "record"), b, 0o644))
@@ -282,7 +286,7 @@ func fuzzRecord(t *testing.T, b []byte, read recordReader) {
 	testenv.Check(t, err)
 	for _, p := range doc.Packages {
 		if !slices.Contains([]string{"", noAssertion}, p.DownloadLocation) && strings.Contains(p.DownloadLocation, " ") {
-			t.Errorf("download location %q", p.DownloadLocation)
+			t.Errorf("download location %q contains a space", p.DownloadLocation)
 		}
 	}
 }

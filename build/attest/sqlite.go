@@ -9,17 +9,17 @@ import (
 )
 
 // A sqliteDB reads tables of a database file of SQLite 3 (SQLite, "Database File Format").
-// It reads nothing else: rpm's records need no more, and an SQL engine would add megabytes
-// and start-up time. The file may be hostile: each page of a tree is read once, and at
-// most as many bytes of rows as the file has.
+// It supports nothing else, because rpm databases need no more, and an SQL engine would add
+// megabytes and start-up time. The file may be hostile: sqliteDB reads each page of a tree
+// once, and at most as many bytes of rows as the file has.
 type sqliteDB struct {
 	file   io.ReaderAt
 	wal    io.ReaderAt
-	frames map[uint32]int64 // offsets in wal of the pages that it replaces
-	size   int              // of a page
-	usable int              // of a page
-	pages  uint32
-	budget int64 // bytes of rows that may still be read
+	frames map[uint32]int64 // offsets in wal of the pages that it replaces, by page number
+	size   int              // bytes of a page
+	usable int              // bytes of a page without its reserved space
+	pages  uint32           // number of pages
+	budget int64            // bytes of rows that may still be read
 }
 
 // A sqliteValue is a column of a row: a number, a text or a blob.
@@ -41,7 +41,7 @@ func openSQLite(file io.ReaderAt, size int64, wal io.ReaderAt, walSize int64) (*
 		db.size = 65536
 	}
 	if db.usable = db.size - int(head[20]); db.size < 512 || db.size&(db.size-1) != 0 || db.usable < 480 {
-		return nil, fmt.Errorf("%w: pages of %d bytes", errSQLite, db.size)
+		return nil, fmt.Errorf("%w: its page size is %d bytes", errSQLite, db.size)
 	}
 	if encoding := binary.BigEndian.Uint32(head[56:]); encoding > 1 {
 		return nil, errors.New("the sqlite database is not in UTF-8")
@@ -55,9 +55,9 @@ func openSQLite(file io.ReaderAt, size int64, wal io.ReaderAt, walSize int64) (*
 	return db, nil
 }
 
-// readLog finds the pages of the write-ahead log, up to its last complete transaction. A
-// frame is valid if it has the log's salts, and if the running checksum over all frames
-// up to it is correct.
+// readLog finds the pages in the write-ahead log, up to its last complete transaction. A
+// frame is valid if it has the salts of the log, and if the checksum over all frames up to
+// this one is correct. size is the size of the log in bytes.
 func (db *sqliteDB) readLog(size int64) error {
 	head := make([]byte, 32)
 	if _, err := db.wal.ReadAt(head, 0); err != nil {
@@ -71,7 +71,7 @@ func (db *sqliteDB) readLog(size int64) error {
 		return nil // not yet written, or wiped
 	}
 	if binary.BigEndian.Uint32(head[8:]) != uint32(db.size) {
-		return fmt.Errorf("%w: its log has pages of another size", errSQLite)
+		return fmt.Errorf("%w: its write-ahead log has another page size", errSQLite)
 	}
 	var sum walSum
 	sum.add(order, head[:24])
@@ -79,7 +79,7 @@ func (db *sqliteDB) readLog(size int64) error {
 		return nil
 	}
 	frame := make([]byte, 24+db.size)
-	open := map[uint32]int64{}
+	uncommitted := map[uint32]int64{}
 	for at := int64(32); at+int64(len(frame)) <= size; at += int64(len(frame)) {
 		if _, err := db.wal.ReadAt(frame, at); err != nil {
 			return err
@@ -89,13 +89,13 @@ func (db *sqliteDB) readLog(size int64) error {
 		if !bytes.Equal(frame[8:16], head[16:24]) || sum != (walSum{binary.BigEndian.Uint32(frame[16:]), binary.BigEndian.Uint32(frame[20:])}) {
 			break
 		}
-		open[binary.BigEndian.Uint32(frame)] = at + 24
+		uncommitted[binary.BigEndian.Uint32(frame)] = at + 24
 		if pages := binary.BigEndian.Uint32(frame[4:]); pages != 0 {
 			db.pages = pages
-			for n, off := range open {
+			for n, off := range uncommitted {
 				db.frames[n] = off
 			}
-			clear(open)
+			clear(uncommitted)
 		}
 	}
 	return nil
@@ -111,10 +111,10 @@ func (s *walSum) add(order binary.ByteOrder, b []byte) {
 	}
 }
 
-// page reads a page. The first page has the number 1.
+// page returns the usable bytes of a page. The first page has the number 1.
 func (db *sqliteDB) page(n uint32) ([]byte, error) {
 	if n == 0 || n > db.pages {
-		return nil, fmt.Errorf("%w: page %d is not one of its %d pages", errSQLite, n, db.pages)
+		return nil, fmt.Errorf("%w: page %d does not exist; it has %d pages", errSQLite, n, db.pages)
 	}
 	b := make([]byte, db.size)
 	r, at := db.file, int64(n-1)*int64(db.size)
@@ -146,11 +146,11 @@ func (db *sqliteDB) table(name string, each func([]sqliteValue) error) error {
 // maxSQLiteDepth limits the depth of a tree. SQLite's own limit is 20.
 const maxSQLiteDepth = 32
 
-// walk visits the rows below a page of a table's tree. It visits each page once, so that it
-// ends on a hostile file too.
+// walk calls each with the rows below a page of a table's tree. It visits each page once, so
+// that it also ends with a hostile file.
 func (db *sqliteDB) walk(n uint32, depth int, seen map[uint32]bool, each func([]sqliteValue) error) error {
 	if seen[n] || depth > maxSQLiteDepth {
-		return fmt.Errorf("%w: page %d is linked twice, or too deep", errSQLite, n)
+		return fmt.Errorf("%w: page %d is linked twice or nested too deeply", errSQLite, n)
 	}
 	seen[n] = true
 	page, err := db.page(n)
@@ -164,20 +164,20 @@ func (db *sqliteDB) walk(n uint32, depth int, seen map[uint32]bool, each func([]
 	cells := int(binary.BigEndian.Uint16(head[3:]))
 	var pointers []byte
 	switch head[0] {
-	case 5: // interior: cells are a child and a key; the last child is in the head
+	case 5: // interior page: a cell is a child and a key; the page header has the last child
 		pointers = head[12:]
-	case 13: // leaf
+	case 13: // leaf page
 		pointers = head[8:]
 	default:
 		return fmt.Errorf("%w: page %d does not belong to a table", errSQLite, n)
 	}
 	if 2*cells > len(pointers) {
-		return fmt.Errorf("%w: page %d has %d cells", errSQLite, n, cells)
+		return fmt.Errorf("%w: page %d is too small for its %d cells", errSQLite, n, cells)
 	}
 	for i := range cells {
 		at := int(binary.BigEndian.Uint16(pointers[2*i:]))
 		if at+4 > len(page) {
-			return fmt.Errorf("%w: a cell of page %d lies outside", errSQLite, n)
+			return fmt.Errorf("%w: a cell of page %d lies outside the page", errSQLite, n)
 		}
 		if head[0] == 5 {
 			err = db.walk(binary.BigEndian.Uint32(page[at:]), depth+1, seen, each)
@@ -194,30 +194,30 @@ func (db *sqliteDB) walk(n uint32, depth int, seen map[uint32]bool, each func([]
 	return nil
 }
 
-// row reads a cell of a leaf: the row's size, its number and its bytes. Bytes that do not
-// fit into the cell are in a chain of pages.
+// row calls each with the row in a cell of a leaf page: the size, the number and the bytes
+// of the row. Bytes that do not fit into the cell are in a chain of overflow pages.
 func (db *sqliteDB) row(cell []byte, each func([]sqliteValue) error) error {
 	size, n := sqliteVarint(cell)
 	_, m := sqliteVarint(cell[n:])
 	cell = cell[n+m:]
 	if n == 0 || m == 0 || size > maxHeader || int64(size) > db.budget {
-		return fmt.Errorf("%w: a row of %d bytes", errSQLite, size)
+		return fmt.Errorf("%w: a row has the invalid size %d", errSQLite, size)
 	}
 	db.budget -= int64(size)
 	local := int(size)
-	if most := db.usable - 35; local > most {
-		least := (db.usable-12)*32/255 - 23
-		if local = least + (int(size)-least)%(db.usable-4); local > most {
-			local = least
+	if maxLocal := db.usable - 35; local > maxLocal {
+		minLocal := (db.usable-12)*32/255 - 23
+		if local = minLocal + (int(size)-minLocal)%(db.usable-4); local > maxLocal {
+			local = minLocal
 		}
 	}
 	if local > len(cell) {
-		return fmt.Errorf("%w: a row leaves its page", errSQLite)
+		return fmt.Errorf("%w: a row extends beyond its page", errSQLite)
 	}
 	b := cell[:local:local]
 	if rest := cell[local:]; local < int(size) {
 		if len(rest) < 4 {
-			return fmt.Errorf("%w: a row leaves its page", errSQLite)
+			return fmt.Errorf("%w: a row extends beyond its page", errSQLite)
 		}
 		for next := binary.BigEndian.Uint32(rest); len(b) < int(size); {
 			page, err := db.page(next)
@@ -239,14 +239,14 @@ func (db *sqliteDB) row(cell []byte, each func([]sqliteValue) error) error {
 func sqliteRecord(b []byte) ([]sqliteValue, error) {
 	size, n := sqliteVarint(b)
 	if n == 0 || size > uint64(len(b)) || size < uint64(n) {
-		return nil, fmt.Errorf("%w: the head of a row", errSQLite)
+		return nil, fmt.Errorf("%w: a row has an invalid header", errSQLite)
 	}
 	var out []sqliteValue
 	body := b[size:]
 	for types := b[n:size]; len(types) > 0; {
 		kind, n := sqliteVarint(types)
 		if n == 0 {
-			return nil, fmt.Errorf("%w: the head of a row", errSQLite)
+			return nil, fmt.Errorf("%w: a row has an invalid header", errSQLite)
 		}
 		types = types[n:]
 		length := []uint64{0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0}[min(kind, 11)]
@@ -254,7 +254,7 @@ func sqliteRecord(b []byte) ([]sqliteValue, error) {
 			length = (kind - 12) / 2
 		}
 		if length > uint64(len(body)) {
-			return nil, fmt.Errorf("%w: a column of %d bytes", errSQLite, length)
+			return nil, fmt.Errorf("%w: a column of %d bytes extends beyond its row", errSQLite, length)
 		}
 		v := sqliteValue{}
 		switch field := body[:length]; {
@@ -274,8 +274,8 @@ func sqliteRecord(b []byte) ([]sqliteValue, error) {
 	return out, nil
 }
 
-// sqliteVarint parses a number of one to nine bytes and returns its length, or 0 if b is
-// too short.
+// sqliteVarint parses a number of one to nine bytes, and returns it with its length in
+// bytes. The length is 0 if b is too short.
 func sqliteVarint(b []byte) (v uint64, n int) {
 	for i, c := range b {
 		if i == 8 {

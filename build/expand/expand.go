@@ -1,7 +1,7 @@
-// Package expand expands the variables in words of a Dockerfile, within limits.
+// Package expand expands the variables in the words of a Dockerfile, within limits.
 //
-// BuildKit's shell lexer does the expansion. A short Dockerfile can make it allocate more
-// memory than a machine has; this package refuses such words in advance.
+// BuildKit's shell lexer expands the words. A short Dockerfile can make it allocate more
+// memory than a machine has. This package rejects such words before it expands them.
 package expand
 
 import (
@@ -11,22 +11,23 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
-// Limits of variables. ARG A2=$A1$A1 doubles a value with each line.
+// Limits on variables, because lines such as ARG A2=$A1$A1 double a value.
 const (
 	maxExpanded  = 1 << 20  // bytes of variables in one word
 	maxVariables = 16 << 20 // bytes of all variables of a stage
 	maxNesting   = 32       // levels of ${A:-${B:-…}}
 )
 
-// replacements limits words that replace text in variables (${A//old/new}), by nesting
-// depth, because each level multiplies the size of the result. They keep the result of one
-// word below 128 MiB.
+// replacements limits the variables in a word that replaces text (${A//old/new}), in bytes,
+// by nesting depth, because each level multiplies the size of the result. These limits keep
+// the result of one word below 128 MiB.
 var replacements = []int{maxExpanded, 16 << 10, 1 << 10, 256}
 
 // replaces matches ${NAME/old/new} and ${NAME//old/new}.
 var replaces = regexp.MustCompile(`\$\{\w+/`)
 
-// Word expands the variables in a word. It refuses a word with more than 1 MiB of variables.
+// Word expands the variables in a word. It returns an error if the values of the variables
+// in the word are larger than 1 MiB in total.
 func Word(lex *shell.Lex, word string, env shell.EnvGetter) (shell.ProcessWordResult, error) {
 	var out shell.ProcessWordResult
 	err := bounded(word, env, func(env shell.EnvGetter) (err error) {
@@ -48,7 +49,7 @@ func Words(lex *shell.Lex, word string, env shell.EnvGetter) (words []string, er
 	return words, err
 }
 
-// bounded calls expand with variables of a limited total size.
+// bounded calls expand with an environment whose values are limited in total size.
 func bounded(word string, env shell.EnvGetter, expand func(shell.EnvGetter) error) error {
 	depth, longest := nesting(word)
 	if depth > maxNesting {
@@ -66,15 +67,15 @@ func bounded(word string, env shell.EnvGetter, expand func(shell.EnvGetter) erro
 		return err
 	}
 	if e.left < 0 {
-		return fmt.Errorf("its variables come to more than %d bytes", max(limit, 0))
+		return fmt.Errorf("its variables are larger than %d bytes in total", max(limit, 0))
 	}
 	return nil
 }
 
-// A boundedEnv returns values up to a total size, then empty ones.
+// A boundedEnv returns values up to a total size. After that, it returns empty values.
 type boundedEnv struct {
 	shell.EnvGetter
-	left int
+	left int // bytes; negative after the limit was exceeded
 }
 
 func (e *boundedEnv) Get(name string) (string, bool) {
@@ -105,15 +106,15 @@ func nesting(word string) (depth, longest int) {
 	return depth, longest
 }
 
-// CheckSize returns an error if variables, as NAME=VALUE, exceed the limit of a stage:
-// 16 MiB.
+// CheckSize returns an error if the variables of a stage, as NAME=VALUE, are larger than
+// 16 MiB in total.
 func CheckSize(vars []string) error {
 	n := 0
 	for _, kv := range vars {
 		n += len(kv)
 	}
 	if n > maxVariables {
-		return fmt.Errorf("the variables of the stage come to %d bytes; at most %d are supported", n, maxVariables)
+		return fmt.Errorf("the variables of the stage are %d bytes in total; the maximum is %d", n, maxVariables)
 	}
 	return nil
 }

@@ -16,19 +16,19 @@ func TestWordBounds(t *testing.T) {
 		{"replacement", "v${V//./_}-${V/1/${V#1.}}", "v1_2_3-2.3.2.3", ""},
 		{"replacement after a long text", strings.Repeat("x", 1<<20) + "${V//./_}", strings.Repeat("x", 1<<20) + "1_2_3", ""},
 		{"default that is a path", "${E:-/usr/lib}", "/usr/lib", ""},
-		{"deep", nested(maxNesting), "x", ""},
-		{"twice", "$BIG$BIG", "", "come to more than 1048576 bytes"},
-		{"twice in a default", "${E:-$BIG}$BIG", "", "come to more than 1048576 bytes"},
+		{"deepest nesting", nested(maxNesting), "x", ""},
+		{"twice", "$BIG$BIG", "", "larger than 1048576 bytes"},
+		{"twice in a default", "${E:-$BIG}$BIG", "", "larger than 1048576 bytes"},
 		{"too deep", nested(100_000), "", "nested deeper than 32"},
-		{"too deep, not closed", strings.Repeat("${E:-", 100_000), "", "nested deeper than 32"},
-		{"product", "${BIG//a/$BIG}", "", "come to more than"},
-		{"product of a long text", "${LONG//a/" + strings.Repeat("b", 9000) + "}", "", "come to more than"},
-		{"product of products", "${LONG//a/${V//./${V//./$LONG}}}", "", "come to more than"},
+		{"too deep, unclosed", strings.Repeat("${E:-", 100_000), "", "nested deeper than 32"},
+		{"product", "${BIG//a/$BIG}", "", "larger than"},
+		{"product of a long text", "${LONG//a/" + strings.Repeat("b", 9000) + "}", "", "larger than"},
+		{"product of products", "${LONG//a/${V//./${V//./$LONG}}}", "", "larger than"},
 		{"many products", strings.Repeat("${V//1/", 5) + strings.Repeat("}", 5), "", "nested deeper than 3"},
 	} {
 		out, err := Word(shell.NewLex('\\'), c.word, shell.EnvsFromSlice(vars))
 		if (err == nil) != (c.err == "") || (err != nil && !strings.Contains(err.Error(), c.err)) || out.Result != c.want {
-			t.Errorf("%s: %d bytes, %v", c.name, len(out.Result), err)
+			t.Errorf("%s: %d bytes, %v; want %d bytes, error %q", c.name, len(out.Result), err, len(c.want), c.err)
 		}
 	}
 }
@@ -44,7 +44,7 @@ func FuzzWord(f *testing.F) {
 		}
 		out, err := Word(shell.NewLex('\\'), word, shell.EnvsFromSlice(vars))
 		if err == nil && len(out.Result) > 128<<20 {
-			t.Errorf("%q comes to %d bytes", word, len(out.Result))
+			t.Errorf("%q expands to %d bytes; want at most 128 MiB", word, len(out.Result))
 		}
 	})
 }

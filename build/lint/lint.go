@@ -4,10 +4,11 @@
 //	Dockerfile ─► BuildKit's parser (some rules) ─► Check (the others) ─► warnings
 //
 // Check walks over the instructions like a build, without executing them. As in
-// BuildKit, names and FROM are checked in the whole file, instructions only in the
-// stages that are built; triggers of a base image do not belong to the file.
-// BuildKit's InvalidBaseImagePlatform is missing: hpcc build reports such a base as an
-// error. Which variables a base image sets is known only when the image is.
+// BuildKit, it checks stage names and FROM in the entire file, but instructions only in
+// the stages that are built. It does not check the ONBUILD triggers of base images.
+// BuildKit's rule InvalidBaseImagePlatform is missing, because hpcc build reports such a
+// base as an error. The variables of a base image are known only after it is pulled;
+// CheckBase checks their uses then.
 package lint
 
 import (
@@ -30,23 +31,23 @@ import (
 
 // A Warning reports a line that breaks a rule.
 type Warning struct {
-	Line int    // of the Dockerfile; 0 if the rule names no line
-	Rule string // the rule's name, as "# check=skip=" takes it
-	URL  string // where the rule is explained
+	Line int    // line of the Dockerfile, or 0 if the rule reports no line
+	Rule string // name of the rule, as in "# check=skip=RULE"
+	URL  string // documentation of the rule
 	Text string
 }
 
-// A Linter checks one Dockerfile. Its methods may be called at the same time.
+// A Linter checks one Dockerfile. Its methods are safe for concurrent use.
 type Linter struct {
 	rules    *linter.Linter
-	mu       sync.Mutex // of the fields below
-	found    []Warning
-	taken    map[Warning]bool
-	scopes   map[int]*scope    // of stages at their end
-	suspects map[int][]suspect // of stages on images that are still to be pulled
+	mu       sync.Mutex        // guards the fields below
+	found    []Warning         // new warnings
+	taken    map[Warning]bool  // warnings that Take has returned
+	scopes   map[int]*scope    // scopes at the end of each stage
+	suspects map[int][]suspect // by stage, if its base image is not in the store
 }
 
-// A suspect is a variable that only a base image can define.
+// A suspect is a use of a variable that only the base image can define.
 type suspect struct {
 	name  string
 	at    []parser.Range
@@ -60,18 +61,18 @@ type File struct {
 	Escape rune
 	Args   map[string]string // build arguments
 	Meta   []string          // names that ARG declares before the first FROM
-	// Globals are the variables that FROM can use, Defaults those without build
-	// arguments. Nil ones could not be computed; the build reports why.
+	// Globals are the variables that FROM can use. Defaults are their values without
+	// build arguments. Either is nil if it could not be computed; the build reports why.
 	Globals, Defaults map[string]string
-	Parent            func(stage int) (parent int, ok bool) // the stage that a stage begins with
-	Base              func(stage int) Base                  // the image below a stage that has no parent
+	Parent            func(stage int) (parent int, ok bool) // the earlier stage that a stage is based on
+	Base              func(stage int) Base                  // the base image of a stage without a parent
 	Ignore            *patternmatcher.PatternMatcher        // of .dockerignore; nil ignores nothing
-	IsRemote          func(source string) bool              // ADD fetches this source
+	IsRemote          func(source string) bool              // reports whether ADD downloads this source
 }
 
-// A Base is the image below a stage.
+// A Base is the base image of a stage.
 type Base struct {
-	Image string // "" is scratch
+	Image string // "" for scratch
 	// Config returns the image's configuration, with the variables that its triggers
 	// set, or nil if the image is not in the store. It is called at most once.
 	Config func() *v1.Config
@@ -95,14 +96,14 @@ func New(options string) (*Linter, error) {
 	return l, nil
 }
 
-// Rules returns the rules for BuildKit's parser of instructions, which checks some of them.
+// Rules returns the rules for BuildKit's instruction parser, which checks some of them.
 func (l *Linter) Rules() *linter.Linter { return l.rules }
 
-// Fatal reports whether the options make warnings errors.
+// Fatal reports whether the options turn warnings into errors.
 func (l *Linter) Fatal() bool { return l.rules.ReturnAsError }
 
-// Take returns the warnings that were found since the last call, in the order of their
-// lines. It returns equal warnings, such as two for one instruction, only once.
+// Take returns the warnings found since the last call, sorted by line. It returns equal
+// warnings, such as two for one instruction, only once.
 func (l *Linter) Take() []Warning {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,8 +117,8 @@ func (l *Linter) Take() []Warning {
 	return found
 }
 
-// Lines adds the warnings of the parser of lines.
-func (l *Linter) Lines(warnings []parser.Warning) {
+// AddParserWarnings adds the warnings of BuildKit's line parser.
+func (l *Linter) AddParserWarnings(warnings []parser.Warning) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, w := range warnings {
@@ -131,7 +132,7 @@ func (l *Linter) Lines(warnings []parser.Warning) {
 func (l *Linter) Check(f *File) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := &checking{l, f}
+	c := &fileCheck{l, f}
 	c.checkNames()
 	c.checkCasing()
 	c.checkFroms()
@@ -142,8 +143,8 @@ func (l *Linter) Check(f *File) {
 	}
 }
 
-// CheckBase checks the variables of a stage that only its base can define: env is the
-// stage's environment on that base, as NAME=VALUE.
+// CheckBase checks the variables of a stage that only its base image can define. env is the
+// environment of the stage, including that of the base image, as NAME=VALUE.
 func (l *Linter) CheckBase(stage int, env []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,12 +156,16 @@ func (l *Linter) CheckBase(stage int, env []string) {
 	}
 }
 
-// Suspicious reports whether CheckBase has anything to check for a stage.
-func (l *Linter) Suspicious(stage int) bool { return len(l.suspects[stage]) > 0 }
+// NeedsBaseCheck reports whether CheckBase has variables to check in a stage.
+func (l *Linter) NeedsBaseCheck(stage int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.suspects[stage]) > 0
+}
 
-// Unknown returns the base images that are not in the store, sorted: uses of variables
-// that they may set were not checked.
-func (l *Linter) Unknown() []string {
+// UnknownBases returns the base images that are not in the store, sorted. Check has not
+// checked the uses of variables that these images may set.
+func (l *Linter) UnknownBases() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var images []string
@@ -171,13 +176,13 @@ func (l *Linter) Unknown() []string {
 	return slices.Compact(images)
 }
 
-// A checking is one call of Check.
-type checking struct {
+// A fileCheck holds the state of one call of Check.
+type fileCheck struct {
 	*Linter
 	file *File
 }
 
-// env returns variables for the lexer.
+// env returns variables in the form that the lexer needs.
 func env(vars map[string]string) shell.EnvGetter {
 	list := make([]string, 0, len(vars))
 	for k, v := range vars {
@@ -187,8 +192,8 @@ func env(vars map[string]string) shell.EnvGetter {
 	return shell.EnvsFromSlice(list)
 }
 
-// checkNames finds stages with equal names, and with names that are reserved.
-func (c *checking) checkNames() {
+// checkNames finds duplicate and reserved stage names.
+func (c *fileCheck) checkNames() {
 	seen := map[string]bool{}
 	for _, st := range c.file.Stages {
 		if st.Name == "scratch" || st.Name == "context" {
@@ -201,8 +206,8 @@ func (c *checking) checkNames() {
 	}
 }
 
-// checkCasing finds instructions whose case differs from that of the majority.
-func (c *checking) checkCasing() {
+// checkCasing finds instructions that are not in upper or lower case like the majority.
+func (c *fileCheck) checkCasing() {
 	type keyword struct {
 		text string
 		at   []parser.Range
@@ -236,7 +241,7 @@ func (c *checking) checkCasing() {
 }
 
 // checkFroms checks the variables and platforms of all FROM lines.
-func (c *checking) checkFroms() {
+func (c *fileCheck) checkFroms() {
 	vars := c.file.Globals
 	if vars == nil {
 		return // the build reports why
@@ -249,8 +254,8 @@ func (c *checking) checkFroms() {
 		undeclared := func(m shell.ProcessWordResult) {
 			for _, v := range slices.Sorted(maps.Keys(m.Unmatched)) {
 				if !slices.Contains(declared, v) {
-					like, _ := suggest.Search(v, declared, true)
-					rules.Run(&linter.RuleUndefinedArgInFrom, st.Location, linter.RuleUndefinedArgInFrom.Format(v, like))
+					similar, _ := suggest.Search(v, declared, true)
+					rules.Run(&linter.RuleUndefinedArgInFrom, st.Location, linter.RuleUndefinedArgInFrom.Format(v, similar))
 				}
 			}
 		}
@@ -274,7 +279,7 @@ func (c *checking) checkFroms() {
 	}
 }
 
-// namesPlatform reports whether a stage's name contains the system or architecture of a platform.
+// namesPlatform reports whether a stage name contains the OS or architecture of a platform.
 func namesPlatform(stage, platform string) bool {
 	parts := strings.Split(platform, "/")
 	for _, part := range parts[:min(2, len(parts))] {
@@ -285,9 +290,9 @@ func namesPlatform(stage, platform string) bool {
 	return false
 }
 
-// checkDefault finds a base whose name is valid only with --build-arg. A base without
-// variables does not depend on the defaults.
-func (c *checking) checkDefault(st instructions.Stage, lex *shell.Lex, defaults map[string]string) {
+// checkDefault finds a base name that is valid only with --build-arg. A name without
+// variables does not depend on build arguments.
+func (c *fileCheck) checkDefault(st instructions.Stage, lex *shell.Lex, defaults map[string]string) {
 	m, err := expand.Word(lex, st.BaseName, env(defaults))
 	if err != nil || !strings.Contains(st.BaseName, "$") {
 		return

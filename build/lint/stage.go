@@ -22,12 +22,12 @@ import (
 
 // A scope holds the settings that the instructions of a stage inherit from earlier ones.
 type scope struct {
-	vars     map[string]string // ENV and ARG, expanded
-	declared map[string]bool   // ARG, also without a value
-	shell    bool              // SHELL was given
-	workdir  bool              // WORKDIR was given
-	image    string            // the image below, "" for scratch
-	base     func() *v1.Config // its configuration; nil when it is not in the store
+	vars       map[string]string // ENV and ARG, expanded
+	declared   map[string]bool   // names of ARG, with or without a value
+	hasShell   bool              // a SHELL instruction was found
+	hasWorkdir bool              // a WORKDIR instruction was found
+	image      string            // the base image, or "" for scratch
+	base       func() *v1.Config // configuration of image, or nil if it is not in the store
 }
 
 func (s *scope) clone() *scope {
@@ -36,7 +36,7 @@ func (s *scope) clone() *scope {
 	return &c
 }
 
-// Get looks up a variable (shell.EnvGetter). PATH is always set.
+// Get returns the value of a variable (shell.EnvGetter). PATH is always set.
 func (s *scope) Get(key string) (string, bool) {
 	if v, ok := s.vars[key]; ok {
 		return v, true
@@ -54,7 +54,7 @@ func (s *scope) Get(key string) (string, bool) {
 	return "", false
 }
 
-// Keys lists the variables (shell.EnvGetter).
+// Keys returns the names of the variables (shell.EnvGetter).
 func (s *scope) Keys() []string {
 	keys := append(slices.Collect(maps.Keys(s.vars)), "PATH")
 	if base := s.base(); base != nil {
@@ -68,7 +68,7 @@ func (s *scope) Keys() []string {
 }
 
 // scopeOf returns the scope at the beginning of a stage.
-func (c *checking) scopeOf(stage int) *scope {
+func (c *fileCheck) scopeOf(stage int) *scope {
 	if parent, ok := c.file.Parent(stage); ok && c.scopes[parent] != nil {
 		return c.scopes[parent].clone()
 	}
@@ -79,20 +79,20 @@ func (c *checking) scopeOf(stage int) *scope {
 // A stageCheck is a walk over the instructions of one stage.
 type stageCheck struct {
 	*scope
-	*checking
+	*fileCheck
 	index int
-	rules *linter.Linter // for the instruction under way
+	rules *linter.Linter // rules for the current instruction
 	lex   *shell.Lex
-	once  map[string][]parser.Range // the last CMD, ENTRYPOINT and HEALTHCHECK
+	last  map[string][]parser.Range // positions of the last CMD, ENTRYPOINT and HEALTHCHECK
 }
 
-// checkStage walks over a stage.
-func (c *checking) checkStage(i int) {
-	w := &stageCheck{scope: c.scopeOf(i), checking: c, index: i, lex: shell.NewLex(c.file.Escape), once: map[string][]parser.Range{}}
+// checkStage checks the instructions of stage i.
+func (c *fileCheck) checkStage(i int) {
+	w := &stageCheck{scope: c.scopeOf(i), fileCheck: c, index: i, lex: shell.NewLex(c.file.Escape), last: map[string][]parser.Range{}}
 	for _, cmd := range c.file.Stages[i].Commands {
 		w.rules = c.rules.WithMergedConfigFromComments(cmd.Comments())
 		w.checkVariables(cmd)
-		w.command(cmd)
+		w.checkCommand(cmd)
 	}
 	c.scopes[i] = w.scope
 }
@@ -104,17 +104,17 @@ func (w *stageCheck) checkVariables(c instructions.Command) {
 		return // a build argument may replace its default
 	}
 	if e, ok := c.(instructions.SupportsSingleWordExpansion); ok {
-		_ = e.Expand(func(word string) (string, error) { w.variables(w.lex, word, c); return word, nil })
+		_ = e.Expand(func(word string) (string, error) { w.checkWord(w.lex, word, c); return word, nil })
 	}
 	if e, ok := c.(instructions.SupportsSingleWordExpansionRaw); ok {
 		raw := shell.NewLex('\\')
 		raw.SkipProcessQuotes = true
-		_ = e.ExpandRaw(func(word string) (string, error) { w.variables(raw, word, c); return word, nil })
+		_ = e.ExpandRaw(func(word string) (string, error) { w.checkWord(raw, word, c); return word, nil })
 	}
 }
 
-// variables finds variables that are not set and not declared.
-func (w *stageCheck) variables(lex *shell.Lex, word string, c instructions.Command) {
+// checkWord finds variables in a word that are neither set nor declared.
+func (w *stageCheck) checkWord(lex *shell.Lex, word string, c instructions.Command) {
 	if !strings.Contains(word, "$") {
 		return
 	}
@@ -130,73 +130,75 @@ func (w *stageCheck) variables(lex *shell.Lex, word string, c instructions.Comma
 	}
 }
 
+// undefined warns about variable v, which is not one of the known variables.
 func undefined(rules *linter.Linter, at []parser.Range, v string, known []string) {
-	like, _ := suggest.Search(v, known, true)
-	rules.Run(&linter.RuleUndefinedVar, at, linter.RuleUndefinedVar.Format(v, like))
+	similar, _ := suggest.Search(v, known, true)
+	rules.Run(&linter.RuleUndefinedVar, at, linter.RuleUndefinedVar.Format(v, similar))
 }
 
-// fill expands the variables in a word. It returns a word with a mistake unchanged.
-func (w *stageCheck) fill(word string) string {
+// expandWord expands the variables in a word. It returns an invalid word unchanged.
+func (w *stageCheck) expandWord(word string) string {
 	if out, err := expand.Word(w.lex, word, w.scope); err == nil {
 		return out.Result
 	}
 	return word
 }
 
-// command checks one instruction and records its effect on later ones.
-func (w *stageCheck) command(c instructions.Command) {
+// checkCommand checks one instruction, and records its effect on later ones.
+func (w *stageCheck) checkCommand(c instructions.Command) {
 	at := c.Location()
 	switch c := c.(type) {
 	case *instructions.ArgCommand:
-		w.arg(c)
+		w.checkArg(c)
 	case *instructions.EnvCommand:
 		set := map[string]string{}
 		for _, kv := range c.Env {
-			key := w.fill(kv.Key)
-			w.legacy(c, kv)
-			w.secret("ENV", key, at)
-			set[key] = w.fill(kv.Value)
+			key := w.expandWord(kv.Key)
+			w.checkKeyValue(c, kv)
+			w.checkSecret("ENV", key, at)
+			set[key] = w.expandWord(kv.Value)
 		}
 		maps.Copy(w.vars, set)
 	case *instructions.LabelCommand:
 		for _, kv := range c.Labels {
-			w.legacy(c, kv)
+			w.checkKeyValue(c, kv)
 		}
 	case *instructions.ShellCommand:
-		w.shell = true
+		w.hasShell = true
 	case *instructions.CmdCommand:
-		w.usedOnce(c)
-		w.jsonArgs(c, c.PrependShell)
+		w.checkReplaced(c)
+		w.checkShellForm(c, c.PrependShell)
 	case *instructions.EntrypointCommand:
-		w.usedOnce(c)
-		w.jsonArgs(c, c.PrependShell)
+		w.checkReplaced(c)
+		w.checkShellForm(c, c.PrependShell)
 	case *instructions.HealthCheckCommand:
-		w.usedOnce(c)
+		w.checkReplaced(c)
 	case *instructions.WorkdirCommand:
-		if dir := w.fill(c.Path); !w.workdir && !path.IsAbs(dir) {
+		if dir := w.expandWord(c.Path); !w.hasWorkdir && !path.IsAbs(dir) {
 			w.rules.Run(&linter.RuleWorkdirRelativePath, at, linter.RuleWorkdirRelativePath.Format(dir))
 		}
-		w.workdir = true
+		w.hasWorkdir = true
 	case *instructions.ExposeCommand:
-		w.expose(c)
+		w.checkPorts(c)
 	case *instructions.AddCommand:
-		w.ignored("Add", c.SourcePaths, at)
+		w.checkSources("Add", c.SourcePaths, at)
 	case *instructions.CopyCommand:
 		if c.From == "" {
-			w.ignored("Copy", c.SourcePaths, at)
+			w.checkSources("Copy", c.SourcePaths, at)
 		}
 	}
 }
 
-func (w *stageCheck) arg(c *instructions.ArgCommand) {
+// checkArg checks ARG, and sets the variables that it declares.
+func (w *stageCheck) checkArg(c *instructions.ArgCommand) {
 	for _, a := range c.Args {
-		w.secret("ARG", a.Key, c.Location())
+		w.checkSecret("ARG", a.Key, c.Location())
 		v, set := w.file.Args[a.Key]
 		switch {
 		case set:
 		case a.Value != nil:
-			w.variables(w.lex, *a.Value, c)
-			v, set = w.fill(*a.Value), true
+			w.checkWord(w.lex, *a.Value, c)
+			v, set = w.expandWord(*a.Value), true
 		default:
 			v, set = w.file.Globals[a.Key]
 		}
@@ -207,7 +209,8 @@ func (w *stageCheck) arg(c *instructions.ArgCommand) {
 	}
 }
 
-func (w *stageCheck) legacy(c instructions.Command, kv instructions.KeyValuePair) {
+// checkKeyValue warns about "NAME VALUE" in place of NAME=VALUE.
+func (w *stageCheck) checkKeyValue(c instructions.Command, kv instructions.KeyValuePair) {
 	if kv.NoDelim {
 		w.rules.Run(&linter.RuleLegacyKeyValueFormat, c.Location(), linter.RuleLegacyKeyValueFormat.Format(c.Name()))
 	}
@@ -220,30 +223,32 @@ var (
 	harmlessWords = []string{"public", "file", "version"}
 )
 
-func (w *stageCheck) secret(instruction, key string, at []parser.Range) {
-	secret := false
+// checkSecret warns about a variable whose name looks like a secret.
+func (w *stageCheck) checkSecret(instruction, key string, at []parser.Range) {
+	hasSecretWord := false
 	for _, word := range strings.Split(strings.ToLower(key), "_") {
 		if slices.Contains(harmlessWords, word) {
 			return
 		}
-		secret = secret || slices.Contains(secretWords, word)
+		hasSecretWord = hasSecretWord || slices.Contains(secretWords, word)
 	}
-	if secret {
+	if hasSecretWord {
 		w.rules.Run(&linter.RuleSecretsUsedInArgOrEnv, at, linter.RuleSecretsUsedInArgOrEnv.Format(instruction, key))
 	}
 }
 
-// usedOnce warns about an earlier instruction that c replaces.
-func (w *stageCheck) usedOnce(c instructions.Command) {
+// checkReplaced warns about an earlier instruction of the same kind, which c replaces.
+func (w *stageCheck) checkReplaced(c instructions.Command) {
 	kind := strings.ToUpper(c.Name())
-	if before := w.once[kind]; before != nil {
-		w.rules.Run(&linter.RuleMultipleInstructionsDisallowed, before, linter.RuleMultipleInstructionsDisallowed.Format(c.Name()))
+	if earlier := w.last[kind]; earlier != nil {
+		w.rules.Run(&linter.RuleMultipleInstructionsDisallowed, earlier, linter.RuleMultipleInstructionsDisallowed.Format(c.Name()))
 	}
-	w.once[kind] = c.Location()
+	w.last[kind] = c.Location()
 }
 
-func (w *stageCheck) jsonArgs(c instructions.Command, byShell bool) {
-	if !byShell || w.shell {
+// checkShellForm recommends JSON arguments if the default shell runs c.
+func (w *stageCheck) checkShellForm(c instructions.Command, usesShell bool) {
+	if !usesShell || w.hasShell {
 		return
 	}
 	if base := w.base(); base != nil && len(base.Shell) > 0 {
@@ -252,7 +257,8 @@ func (w *stageCheck) jsonArgs(c instructions.Command, byShell bool) {
 	w.rules.Run(&linter.RuleJSONArgsRecommended, c.Location(), linter.RuleJSONArgsRecommended.Format(c.Name()))
 }
 
-func (w *stageCheck) expose(c *instructions.ExposeCommand) {
+// checkPorts checks the ports of EXPOSE.
+func (w *stageCheck) checkPorts(c *instructions.ExposeCommand) {
 	for _, word := range c.Ports {
 		ports, err := expand.Words(w.lex, word, w.scope)
 		if err != nil {
@@ -270,28 +276,28 @@ func (w *stageCheck) expose(c *instructions.ExposeCommand) {
 	}
 }
 
-// ignored finds sources that .dockerignore excludes. It skips a .dockerignore with
-// exceptions, because a file below an excluded directory may be one.
-func (w *stageCheck) ignored(instruction string, sources []string, at []parser.Range) {
+// checkSources finds sources that .dockerignore excludes. If .dockerignore has exceptions, it
+// checks nothing, because files below an excluded directory may be exceptions.
+func (w *stageCheck) checkSources(instruction string, sources []string, at []parser.Range) {
 	ignore := w.file.Ignore
 	if ignore == nil || ignore.Exclusions() {
 		return
 	}
 	for _, word := range sources {
-		src := path.Clean(w.fill(word))
+		src := path.Clean(w.expandWord(word))
 		if w.file.IsRemote(src) || w.file.IsRemote(word) {
 			continue
 		}
 		if src == "." || src == "/" {
-			all := false
+			ignoresAll := false
 			for _, p := range ignore.Patterns() {
-				all = all || slices.Contains([]string{"*", "**", "**/*"}, p.String())
+				ignoresAll = ignoresAll || slices.Contains([]string{"*", "**", "**/*"}, p.String())
 			}
-			if !all {
+			if !ignoresAll {
 				continue
 			}
 		}
-		if gone, err := ignore.MatchesOrParentMatches(src); err == nil && gone {
+		if excluded, err := ignore.MatchesOrParentMatches(src); err == nil && excluded {
 			w.rules.Run(&linter.RuleCopyIgnoredFile, at, linter.RuleCopyIgnoredFile.Format(instruction, src))
 		}
 	}

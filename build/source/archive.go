@@ -16,9 +16,9 @@ import (
 	"hpcc/store"
 )
 
-// Archive opens a tar archive, plain or compressed with gzip, zstd, xz or bzip2. Like ADD, it
-// decides by content, not by name. An error means that the file is an archive, but damaged
-// or compressed with unsupported options.
+// Archive opens a tar archive, plain or compressed with gzip, zstd, xz or bzip2. It returns
+// false if the file is not an archive. Like ADD, it decides by content, not by name. An error
+// means that the file is an archive, but damaged or compressed with unsupported options.
 func Archive(file string) (io.ReadCloser, bool, error) {
 	r, err := unpacked(file)
 	if err != nil {
@@ -27,7 +27,7 @@ func Archive(file string) (io.ReadCloser, bool, error) {
 	_, err = tar.NewReader(r).Next()
 	r.Close()
 	if errors.Is(err, zstd.ErrWindowSizeExceeded) {
-		return nil, false, fmt.Errorf("%w: pack it again without zstd --long", err)
+		return nil, false, fmt.Errorf("%w: compress it again without zstd --long", err)
 	}
 	if err != nil {
 		return nil, false, nil
@@ -36,7 +36,7 @@ func Archive(file string) (io.ReadCloser, bool, error) {
 	return r, err == nil, err
 }
 
-// unpacked opens a file and decompresses it.
+// unpacked opens a file for reading its uncompressed content.
 func unpacked(file string) (io.ReadCloser, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -54,7 +54,7 @@ func unpacked(file string) (io.ReadCloser, error) {
 		if z, zerr := store.Uncompressed(file); zerr == nil {
 			f.Close()
 			return z, nil
-		} // otherwise the file only starts like a compressed one
+		} // else the file only begins like a compressed one
 	}
 	if err != nil {
 		f.Close()

@@ -5,7 +5,7 @@
 //	Fetch, Clone, Archive
 //
 // No path leads out of a directory: links are resolved as if it were the root. .dockerignore
-// always applies. The store keeps digests of files, so that the next build reads only
+// always applies. The store caches the digests of files, so that the next build reads only
 // changed files.
 package source
 
@@ -38,15 +38,16 @@ const maxIgnoreFile = 1 << 20
 // A Dir is a source directory of COPY and ADD: the build context, or the tree of another
 // stage or image. No path leads out of it: links are resolved as if it were the root.
 type Dir struct {
-	Dir    string                         // its path
+	Dir    string                         // path
 	Of     string                         // description for messages
-	Ignore *patternmatcher.PatternMatcher // nil: no file is ignored
-	hidden []string                       // files that are always ignored, slash-separated
-	sums   *sums                          // digests of its files; nil: not cached
+	Ignore *patternmatcher.PatternMatcher // ignored files, or nil
+	hidden []string                       // files with secrets, which are always ignored, slash-separated
+	sums   *sums                          // cached digests of the files, or nil
 }
 
 // Open opens a build context with its ignore file: <Dockerfile>.dockerignore, or else
-// .dockerignore. Other contexts have no Dockerfile. Hidden files are ignored too.
+// .dockerignore. dockerfile is "" for additional contexts. Hidden files, which hold secrets,
+// are ignored too.
 func Open(dir, dockerfile string, hidden ...string) (*Dir, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -70,7 +71,7 @@ func Open(dir, dockerfile string, hidden ...string) (*Dir, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil { // it may keep secrets out of the image
+		if err != nil { // fail, because the file may keep secrets out of the image
 			return nil, fmt.Errorf("reading the list of ignored files: %w", err)
 		}
 		defer f.Close()
@@ -84,17 +85,17 @@ func Open(dir, dockerfile string, hidden ...string) (*Dir, error) {
 	}
 	if len(c.hidden) > 0 {
 		for _, h := range c.hidden {
-			patterns = append(patterns, patternSigns().ReplaceAllString(h, `\$0`))
+			patterns = append(patterns, patternSpecials().ReplaceAllString(h, `\$0`))
 		}
 		c.Ignore, err = patternmatcher.New(patterns)
 	}
 	return c, err
 }
 
-// patternSigns matches the special characters of ignore files.
-var patternSigns = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[*?\[\]\\!^]`) })
+// patternSpecials matches the special characters of ignore files.
+var patternSpecials = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[*?\[\]\\!^]`) })
 
-// hide records which of the files are in the context.
+// hide adds those of the files that are in the context to c.hidden.
 func (c *Dir) hide(files []string) {
 	for _, f := range files {
 		real, err := filepath.EvalSymlinks(f)
@@ -116,6 +117,7 @@ func (c *Dir) hide(files []string) {
 	}
 }
 
+// readIgnore reads the patterns of an ignore file.
 func readIgnore(r io.Reader) ([]string, error) {
 	limited := &io.LimitedReader{R: r, N: maxIgnoreFile + 1}
 	patterns, err := ignorefile.ReadAll(limited)
@@ -140,7 +142,7 @@ func CheckDir(dir string) error {
 	return nil
 }
 
-// ignored reports whether the context excludes the file rel (slash-separated).
+// ignored reports whether the context ignores the file rel (slash-separated).
 func (c *Dir) ignored(rel string) (bool, error) {
 	if c.Ignore == nil || rel == "." {
 		return false, nil
@@ -151,9 +153,9 @@ func (c *Dir) ignored(rel string) (bool, error) {
 // An Item is one file, link or directory to copy.
 type Item struct {
 	Path string // path on the host
-	Rel  string // below the copied directory; "" for the source itself
+	Rel  string // path below the copied directory, or "" for the source itself
 	Mode fs.FileMode
-	Link string
+	Link string // target of a link
 	stat fileStat
 	Data []byte // content of a small file that was already read, or nil
 }
@@ -163,18 +165,18 @@ func (it Item) Time() time.Time { return time.Unix(0, it.stat.mtime) }
 
 // A Set is the result of one source argument of COPY.
 type Set struct {
-	Name  string // base name, which a file gets below a directory
-	Dir   bool   // a directory, whose contents are copied
+	Name  string // base name, which a file keeps in a destination directory
+	Dir   bool   // the source is a directory, whose contents are copied
 	Items []Item // sorted by path component; parents before children
 	// Keep is the path that --parents keeps between the destination and the source: the
 	// directory of a file, or the directory itself.
 	Keep   string
-	Remote bool  // downloaded: not unpacked like a local archive
-	sums   *sums // of its context
+	Remote bool  // the source was downloaded, so an archive is not unpacked
+	sums   *sums // cached digests of the context
 }
 
-// Find resolves the sources of COPY. Patterns are those of Go's path/filepath.Match, for
-// each path component.
+// Find resolves the sources of COPY. Each path component can be a pattern of
+// [filepath.Match]. exclude contains the patterns of --exclude. parents is --parents.
 func (c *Dir) Find(sources []string, exclude []string, parents bool) ([]Set, error) {
 	var skip *patternmatcher.PatternMatcher
 	if len(exclude) > 0 {
@@ -194,8 +196,8 @@ func (c *Dir) Find(sources []string, exclude []string, parents bool) ([]Set, err
 			if err != nil {
 				return nil, err
 			}
-			if skip != nil && !s.Dir { // visit has already removed excluded files of a directory
-				if gone, err := skip.MatchesOrParentMatches(s.Name); err != nil || gone {
+			if skip != nil && !s.Dir { // Walk has already removed excluded files of a directory
+				if excluded, err := skip.MatchesOrParentMatches(s.Name); err != nil || excluded {
 					if err != nil {
 						return nil, err
 					}
@@ -211,7 +213,8 @@ func (c *Dir) Find(sources []string, exclude []string, parents bool) ([]Set, err
 	return out, nil
 }
 
-// keepParents sets how much of its path a source keeps: all of it, or the part after "/./".
+// keepParents sets the part of its path that a source keeps: the part after "/./", or else the
+// entire path.
 func (s *Set) keepParents(name, word string) {
 	keep := name
 	if before, _, ok := strings.Cut(filepath.ToSlash(word), "/./"); ok {
@@ -226,7 +229,7 @@ func (s *Set) keepParents(name, word string) {
 }
 
 // glob resolves one source to names relative to the directory. As in BuildKit, a pattern may
-// match nothing, and "**" matches any directories only with --parents.
+// match nothing, and "**" matches any number of directories only with --parents.
 func (c *Dir) glob(word string, parents bool) ([]string, error) {
 	clean := path.Clean("/" + filepath.ToSlash(word))[1:]
 	if rel := path.Clean("./" + filepath.ToSlash(word)); rel == ".." || strings.HasPrefix(rel, "../") {
@@ -243,7 +246,7 @@ func (c *Dir) glob(word string, parents bool) ([]string, error) {
 		var next []string
 		seen := map[string]bool{}
 		for _, dir := range names {
-			if part == "**" && parents { // any directory below, and this one
+			if part == "**" && parents { // this directory and all directories below it
 				for _, d := range c.below(dir) {
 					if !seen[d] { // "**/**" equals "**"
 						seen[d] = true
@@ -263,7 +266,7 @@ func (c *Dir) glob(word string, parents bool) ([]string, error) {
 	return names, nil
 }
 
-// below lists a directory and all directories in it.
+// below returns dir and all directories below it.
 func (c *Dir) below(dir string) []string {
 	out := []string{dir}
 	full, err := securejoin.SecureJoin(c.Dir, dir)
@@ -296,21 +299,21 @@ func (c *Dir) matches(dir, pattern string) ([]string, error) {
 			return nil, err
 		}
 		rel := path.Join(dir, e.Name())
-		gone, err := c.ignored(rel)
+		ignored, err := c.ignored(rel)
 		if err != nil {
 			return nil, err
 		}
-		if ok && (!gone || (e.IsDir() && c.Ignore.Exclusions())) {
+		if ok && (!ignored || (e.IsDir() && c.Ignore.Exclusions())) {
 			out = append(out, rel)
 		}
 	}
 	return out, nil
 }
 
-// Digest returns a digest of names, types, modes and bytes of a set. It ignores times, which
-// differ between clones with the same content.
+// Digest returns a digest of the names, types, modes and bytes of a set. It ignores times,
+// which differ between clones with the same content.
 func (s *Set) Digest() (string, error) {
-	contents, err := s.sums.of(s.Items)
+	digests, err := s.sums.digests(s.Items)
 	if err != nil {
 		return "", err
 	}
@@ -323,7 +326,7 @@ func (s *Set) Digest() (string, error) {
 		line = strconv.AppendUint(append(line, ' '), uint64(it.Mode&(fs.ModePerm|fs.ModeSticky)), 8)
 		line = strconv.AppendQuote(append(line, ' '), it.Link)
 		if it.Mode.IsRegular() {
-			line = append(line, contents[i][:]...)
+			line = append(line, digests[i][:]...)
 		}
 		h.Write(append(line, '\n'))
 	}

@@ -12,13 +12,13 @@ import (
 )
 
 // found lists the files that "COPY SOURCE… /" copies from a directory.
-func found(t *testing.T, dir string, words ...string) (string, error) {
+func found(t *testing.T, dir string, sources ...string) (string, error) {
 	t.Helper()
 	c, err := Open(dir, filepath.Join(dir, "Dockerfile"))
 	if err != nil {
 		return "", err
 	}
-	sets, err := c.Find(words, nil, false)
+	sets, err := c.Find(sources, nil, false)
 	if err != nil {
 		return "", err
 	}
@@ -40,9 +40,9 @@ func found(t *testing.T, dir string, words ...string) (string, error) {
 	return strings.Join(out, " "), nil
 }
 
-// TestIgnoreUnread reports a list that cannot be read in full, because it may exclude a
-// secret.
-func TestIgnoreUnread(t *testing.T) {
+// TestUnreadableIgnoreFile checks that Open fails if it cannot read the entire ignore file,
+// because the file may exclude a secret.
+func TestUnreadableIgnoreFile(t *testing.T) {
 	dir := t.TempDir()
 	list := filepath.Join(dir, ".dockerignore")
 	for _, c := range []struct{ name, text, want string }{
@@ -63,7 +63,8 @@ func TestIgnoreUnread(t *testing.T) {
 	}
 }
 
-// TestGlobOnce lists a file once, even if several matches of "**" lead to it.
+// TestGlobOnce checks that glob returns a file once, even if several matches of "**" lead to
+// it.
 func TestGlobOnce(t *testing.T) {
 	dir := t.TempDir()
 	deep := filepath.Join(dir, strings.Repeat("d/", 40))
@@ -87,14 +88,14 @@ func TestIgnored(t *testing.T) {
 		{"directory with slashes", "/d/", "a.log a.txt"},
 		{"below", "d/e", "a.log a.txt d/ d/b.log d/b.txt"},
 		{"one letter", "?.txt", "a.log d/ d/b.log d/b.txt d/e/ d/e/c.log d/e/c.txt"},
-		{"except", "*.*\n!a.txt", "a.txt d/ d/b.log d/b.txt d/e/ d/e/c.log d/e/c.txt"},
+		{"exception", "*.*\n!a.txt", "a.txt d/ d/b.log d/b.txt d/e/ d/e/c.log d/e/c.txt"},
 		{"last rule wins", "!a.txt\n*.txt", "a.log d/ d/b.log d/b.txt d/e/ d/e/c.log d/e/c.txt"},
-		{"except below an ignored directory", "d\n!d/e/c.txt", "a.log a.txt d/e/c.txt"},
+		{"exception below an ignored directory", "d\n!d/e/c.txt", "a.log a.txt d/e/c.txt"},
 		{"all but one", "**\n!d/b.txt", "d/b.txt"},
-		{"all but one and not that", "*\n!d\nd/e", "d/ d/b.log d/b.txt"},
+		{"all but a part of one", "*\n!d\nd/e", "d/ d/b.log d/b.txt"},
 		{"spaces around", "  *.log  ", "a.txt d/ d/b.log d/b.txt d/e/ d/e/c.log d/e/c.txt"},
 		{"byte order mark and CRLF", "\xef\xbb\xbfa.log\r\n", "a.txt d/ d/b.log d/b.txt d/e/ d/e/c.log d/e/c.txt"},
-		{"climbing", "d/../a.log", "a.txt d/ d/b.log d/b.txt d/e/ d/e/c.log d/e/c.txt"},
+		{"parent directory in a pattern", "d/../a.log", "a.txt d/ d/b.log d/b.txt d/e/ d/e/c.log d/e/c.txt"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := testenv.Files(t, "a.log", "", "a.txt", "", "d/b.log", "", "d/b.txt", "", "d/e/c.log", "", "d/e/c.txt", "")
@@ -118,7 +119,7 @@ func TestFind(t *testing.T) {
 	for link, to := range map[string]string{"in": "d/c.txt", "dirlink": "e", "abs": "/a.txt", "out": "../../etc/passwd", "outdir": "/etc", "loop": "loop", "e/back": "../a.txt"} {
 		testenv.Check(t, os.Symlink(to, filepath.Join(dir, link)))
 	}
-	for _, c := range []struct{ words, want, err string }{
+	for _, c := range []struct{ sources, want, err string }{
 		{"a.txt", "a.txt", ""},
 		{"/a.txt", "a.txt", ""},
 		{"./d/../a.txt", "a.txt", ""},
@@ -149,12 +150,12 @@ func TestFind(t *testing.T) {
 		{"d/../../x", "", "leads out of the build context"},
 		{"loop", "", "loop"},
 	} {
-		got, err := found(t, dir, strings.Fields(c.words)...)
+		got, err := found(t, dir, strings.Fields(c.sources)...)
 		if c.err == "" && (err != nil || got != c.want) {
-			t.Errorf("COPY %s copies %q, %v; want %q", c.words, got, err, c.want)
+			t.Errorf("COPY %s copies %q, %v; want %q", c.sources, got, err, c.want)
 		}
 		if c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
-			t.Errorf("COPY %s copies %q, %v; want an error with %q", c.words, got, err, c.err)
+			t.Errorf("COPY %s copies %q, %v; want an error with %q", c.sources, got, err, c.err)
 		}
 	}
 	for _, c := range []struct{ dir, err string }{{"nothere", "no such file"}, {"a.txt", "not a directory"}} {
@@ -164,7 +165,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestSourceDigest computes digests from names, types, modes and bytes only.
+// TestSourceDigest checks that digests depend only on names, types, modes and bytes.
 func TestSourceDigest(t *testing.T) {
 	tree := []string{"d/a", "text", "d/b/c", "x\n1\n", "d/b/e", "", "d/empty/", ""}
 	sum := func(dir string) string {
@@ -186,25 +187,25 @@ func TestSourceDigest(t *testing.T) {
 		{"nothing", func(p func(string) string) error { return nil }, true},
 		{"times", func(p func(string) string) error { return os.Chtimes(p("a"), time.Unix(9, 9), time.Unix(9, 9)) }, true},
 		{"a sibling file", func(p func(string) string) error { return os.WriteFile(p("../z"), nil, 0o644) }, true},
-		{"the same again", func(p func(string) string) error {
+		{"the same file again", func(p func(string) string) error {
 			os.Remove(p("a"))
 			return os.WriteFile(p("a"), []byte("text"), 0o644)
 		}, true},
 		{"a byte", func(p func(string) string) error { return os.WriteFile(p("a"), []byte("texT"), 0o644) }, false},
-		{"a byte more", func(p func(string) string) error { return os.WriteFile(p("a"), []byte("text\n"), 0o644) }, false},
+		{"one more byte", func(p func(string) string) error { return os.WriteFile(p("a"), []byte("text\n"), 0o644) }, false},
 		{"a mode", func(p func(string) string) error { return os.Chmod(p("a"), 0o755) }, false},
 		{"a directory's mode", func(p func(string) string) error { return os.Chmod(p("b"), 0o700) }, false},
 		{"a name", func(p func(string) string) error { return os.Rename(p("a"), p("A")) }, false},
-		{"a place", func(p func(string) string) error { return os.Rename(p("b/e"), p("e")) }, false},
-		{"a file less", func(p func(string) string) error { return os.Remove(p("b/e")) }, false},
-		{"a directory less", func(p func(string) string) error { return os.Remove(p("empty")) }, false},
+		{"another directory", func(p func(string) string) error { return os.Rename(p("b/e"), p("e")) }, false},
+		{"one file fewer", func(p func(string) string) error { return os.Remove(p("b/e")) }, false},
+		{"one directory fewer", func(p func(string) string) error { return os.Remove(p("empty")) }, false},
 		{"a directory to a file", func(p func(string) string) error { os.Remove(p("empty")); return os.WriteFile(p("empty"), nil, 0o755) }, false},
 		{"a file to a link", func(p func(string) string) error { os.Remove(p("b/e")); return os.Symlink("c", p("b/e")) }, false},
-		{"a file that holds the next", func(p func(string) string) error {
+		{"a file that contains the next entry", func(p func(string) string) error {
 			os.Remove(p("b/e"))
 			return os.WriteFile(p("b/c"), []byte("x\n1\n\"b/e\" ---------- 644 \"\"\n"), 0o644)
 		}, false},
-		{"a file that holds its size and the next", func(p func(string) string) error {
+		{"a file that contains its size and the next entry", func(p func(string) string) error {
 			os.Remove(p("b/e"))
 			return os.WriteFile(p("b/c"), []byte("x\n1\n\n4\n\"b/e\" ---------- 644 \"\"\n"), 0o644)
 		}, false},
@@ -224,8 +225,8 @@ func TestSourceDigest(t *testing.T) {
 	}
 }
 
-// TestHiddenFiles excludes files with secrets from a context, for every .dockerignore and
-// every name of the context.
+// TestHiddenFiles checks that files with secrets are ignored in spite of .dockerignore, and if
+// the context is opened through a link.
 func TestHiddenFiles(t *testing.T) {
 	dir := testenv.Files(t, "creds.yaml", "", "d/p[w]*", "", "a", "", ".dockerignore", "!creds.yaml\n!d\n")
 	link := filepath.Join(t.TempDir(), "link")
@@ -240,12 +241,12 @@ func TestHiddenFiles(t *testing.T) {
 		testenv.Check(t, err)
 		for name, want := range map[string]bool{"creds.yaml": true, "d/p[w]*": true, "a": false, "d": false, "d/pw": false} {
 			if got, err := c.ignored(name); err != nil || got != want {
-				t.Errorf("hidden %q: ignored(%q) = %t, %v", hidden, name, got, err)
+				t.Errorf("hidden %q: ignored(%q) = %t, %v; want %t", hidden, name, got, err, want)
 			}
 		}
 		for _, word := range []string{"creds.yaml", "./creds.yaml", "alias"} {
-			if _, err := c.Find([]string{word}, nil, false); err == nil || !strings.Contains(err.Error(), "it holds secrets that are for no image") {
-				t.Errorf("COPY %s: %v", word, err)
+			if _, err := c.Find([]string{word}, nil, false); err == nil || !strings.Contains(err.Error(), "it holds secrets, which hpcc never copies into an image") {
+				t.Errorf("COPY %s: %v; want an error about secrets", word, err)
 			}
 		}
 	}

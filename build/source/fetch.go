@@ -25,18 +25,19 @@ import (
 // maxDownload limits a download of ADD, in bytes.
 const maxDownload = 64 << 30
 
-// IsRemote reports whether a source of ADD is downloaded.
+// IsRemote reports whether ADD downloads a source.
 func IsRemote(word string) bool {
 	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://") || IsGit(word)
 }
 
-var gitText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(git://|ssh://|git@[^/]+:|https?://.*\.git(#|$))`) })
+var gitPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(git://|ssh://|git@[^/]+:|https?://.*\.git(#|$))`) })
 
 // IsGit reports whether a source of ADD, or a context, is a git repository.
-func IsGit(word string) bool { return gitText().MatchString(word) }
+func IsGit(word string) bool { return gitPattern().MatchString(word) }
 
-// Fetch downloads a URL to a file and returns its checksum, "sha256:HEX". pinned: the caller
-// verifies the checksum. fetched receives the number of bytes, and the total or 0.
+// Fetch downloads a URL to a file and returns its checksum, "sha256:HEX". pinned means that
+// the caller verifies the checksum, as in [wait.Get]. Fetch calls fetched with the number of
+// bytes received and the total number, which is 0 if it is unknown.
 func Fetch(ctx context.Context, from, to string, pinned bool, fetched func(done, total int64)) (sum string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
@@ -64,20 +65,20 @@ func Fetch(ctx context.Context, from, to string, pinned bool, fetched func(done,
 		err = cerr
 	}
 	if n > maxDownload {
-		return "", fmt.Errorf("it has more than %d bytes", int64(maxDownload))
+		return "", fmt.Errorf("the file is larger than %d bytes", int64(maxDownload))
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil)), err
 }
 
 // Clone clones a repository, REPOSITORY[#REF[:DIRECTORY]], into a new directory in work,
-// using git from PATH. It returns the addressed directory, the commit, and the
-// subdirectory. keepGit keeps .git.
+// using git from PATH. It returns the path of DIRECTORY in the clone, the commit, and
+// DIRECTORY. If keepGit is false, it removes .git.
 func Clone(ctx context.Context, work, word string, keepGit bool) (dir, commit, sub string, err error) {
 	fail := func(err error) (string, string, string, error) {
 		return "", "", "", fmt.Errorf("fetching repository %q: %w", attest.PublicURL(word), err)
 	}
 	if _, err := exec.LookPath("git"); err != nil {
-		return fail(errors.New("git is not on PATH"))
+		return fail(errors.New("git is not on PATH; install it"))
 	}
 	repository, fragment, _ := strings.Cut(word, "#")
 	ref, sub, _ := strings.Cut(fragment, ":")
@@ -85,7 +86,7 @@ func Clone(ctx context.Context, work, word string, keepGit bool) (dir, commit, s
 		ref = "HEAD"
 	}
 	if strings.HasPrefix(ref, "-") || strings.HasPrefix(repository, "-") {
-		return fail(errors.New("its name begins with a hyphen"))
+		return fail(errors.New("a repository or reference must not begin with a hyphen"))
 	}
 	if dir, err = os.MkdirTemp(work, "git-"); err != nil {
 		return fail(err)
@@ -112,7 +113,7 @@ func Clone(ctx context.Context, work, word string, keepGit bool) (dir, commit, s
 	if err == nil {
 		var fi os.FileInfo
 		if fi, err = os.Stat(top); err == nil && !fi.IsDir() {
-			err = fmt.Errorf("%q is not a directory of it", sub)
+			err = fmt.Errorf("%q is not a directory in the repository", sub)
 		}
 	}
 	if err != nil {
@@ -121,7 +122,7 @@ func Clone(ctx context.Context, work, word string, keepGit bool) (dir, commit, s
 	return top, strings.TrimSpace(string(out)), sub, nil
 }
 
-// A counter reports the number of bytes written to it, of a total (-1: unknown).
+// A counter reports the number of bytes written to it, and the expected total (-1: unknown).
 type counter struct {
 	done, total int64
 	report      func(done, total int64)

@@ -61,9 +61,9 @@ func TestFetchFaults(t *testing.T) {
 				return string(b), err
 			}
 			server.Set(fault, -1, any)
-			begun := time.Now()
-			if _, err := fetch(); err == nil || strings.Contains(err.Error(), "context") || time.Since(begun) > 30*time.Second {
-				t.Errorf("no recovery: %v after %v", err, time.Since(begun))
+			started := time.Now()
+			if _, err := fetch(); err == nil || strings.Contains(err.Error(), "context") || time.Since(started) > 30*time.Second {
+				t.Errorf("no recovery: %v after %v", err, time.Since(started))
 			}
 			if met := server.Set(fault, 2, any); met != 3 {
 				t.Errorf("no recovery: the server was asked %d times; want 3", met)
@@ -117,10 +117,10 @@ func TestGitFaults(t *testing.T) {
 			}
 			first := func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/info/refs") }
 			server.Set(fault, -1, first)
-			begun := time.Now()
+			started := time.Now()
 			err := clone()
-			if err == nil || strings.Contains(err.Error(), "context") || strings.Contains(err.Error(), "signal") || time.Since(begun) > time.Minute {
-				t.Errorf("no recovery: %v after %v", err, time.Since(begun))
+			if err == nil || strings.Contains(err.Error(), "context") || strings.Contains(err.Error(), "signal") || time.Since(started) > time.Minute {
+				t.Errorf("no recovery: %v after %v", err, time.Since(started))
 			}
 			if !strings.Contains(messages.String(), "attempt 2 of 2") {
 				t.Errorf("%v; messages to the user: %q", err, messages)
@@ -150,15 +150,15 @@ func TestGitSilent(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(300*time.Millisecond, cancel)
-	begun := time.Now()
-	if err := gitFetch(ended, dir, repository, "main"); !errors.Is(err, context.Canceled) || time.Since(begun) > 20*time.Second {
-		t.Errorf("cancelled: %v after %v", err, time.Since(begun))
+	started := time.Now()
+	if err := gitFetch(ended, dir, repository, "main"); !errors.Is(err, context.Canceled) || time.Since(started) > 20*time.Second {
+		t.Errorf("cancelled: %v after %v", err, time.Since(started))
 	}
 }
 
 // TestGitMessages removes progress from git's error messages.
 func TestGitMessages(t *testing.T) {
-	w := &gitOutput{onMessage: func() {}}
+	w := &gitOutput{onWrite: func() {}}
 	for _, s := range []string{"remote: Counting objects:  50% (1/2)\rremote: Counting objects: 100% (2/2)\rremote: Counting objects: 100% (2/2), done.\n",
 		"Receiving objects:  50% (1/2)\rfatal: early EOF\n", "fatal: fetch-pack: invalid index-pack output\n"} {
 		_, _ = w.Write([]byte(s))

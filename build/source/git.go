@@ -19,19 +19,19 @@ import (
 	"hpcc/store/wait"
 )
 
-// gitFetch fetches a reference of a repository, and retries interrupted transfers.
+// gitFetch fetches a reference of a repository into dir, and retries interrupted transfers.
 func gitFetch(ctx context.Context, dir, repository, ref string) error {
 	return wait.Retry(ctx, gitHost(repository), func(ctx context.Context) error {
 		err := gitTransfer(ctx, dir, "--depth", "1", "--", repository, ref)
 		var broken *wait.Broken
-		if err != nil && ctx.Err() == nil && !errors.As(err, &broken) { // not every server gives a part of the history
+		if err != nil && ctx.Err() == nil && !errors.As(err, &broken) { // some servers do not support shallow fetches
 			err = gitTransfer(ctx, dir, "--", repository, ref)
 		}
 		return err
 	})
 }
 
-// gitHost returns a repository's server, for messages.
+// gitHost returns the host name of a repository's server, for messages.
 func gitHost(repository string) string {
 	if u, err := url.Parse(repository); err == nil && u.Host != "" {
 		return u.Host
@@ -40,7 +40,8 @@ func gitHost(repository string) string {
 	return host[strings.LastIndexByte(host, '@')+1:]
 }
 
-// git runs git without prompts; its error contains git's message.
+// git runs git in dir without prompts, and returns its output. The error contains git's
+// message.
 func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd := gitCommand(ctx, dir, args...)
 	out, err := cmd.Output()
@@ -57,8 +58,9 @@ func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
 // gitUmask is the umask of git, so that the same repository has the same modes.
 const gitUmask = 0o022
 
-// gitCommand returns a git command that ends with ctx, including its child processes. On a
-// terminal it stays in the foreground, so that ssh can prompt.
+// gitCommand returns a git command that is killed with its child processes when ctx ends. On
+// a terminal it stays in the foreground process group, so that ssh can prompt, and only git
+// itself is killed.
 func gitCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	shell := fmt.Sprintf(`umask %03o; exec git "$@"`, gitUmask)
 	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", shell, "git"}, args...)...)
@@ -70,7 +72,7 @@ func gitCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	cmd.WaitDelay = time.Second // another process may keep the pipes open
 	idle := wait.Limits(ctx).Idle
 	cmd.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
-		"GIT_HTTP_LOW_SPEED_LIMIT=17", fmt.Sprintf("GIT_HTTP_LOW_SPEED_TIME=%d", max(1, int(idle/time.Second)))) // 1 KiB in a minute
+		"GIT_HTTP_LOW_SPEED_LIMIT=17", fmt.Sprintf("GIT_HTTP_LOW_SPEED_TIME=%d", max(1, int(idle/time.Second)))) // 17 bytes/s are 1 KiB per minute
 	return cmd
 }
 
@@ -91,22 +93,22 @@ func gitSSH(ctx context.Context, dir string) []string {
 	return []string{command}
 }
 
-// gitSilence is the factor of the idle limit for git's progress: the server sends nothing
-// while it prepares a pack.
+// gitSilence multiplies the idle limit for git's progress messages, because the server sends
+// nothing while it prepares a pack.
 const gitSilence = 2
 
-// gitTransfer runs git fetch and stops it after a long time without progress, since not
-// every protocol of git has a timeout. Network failures are [wait.Broken].
+// gitTransfer runs git fetch, and stops it after a long time without progress, because some
+// of git's protocols have no timeout. It returns network failures as [wait.Broken].
 func gitTransfer(ctx context.Context, dir string, args ...string) error {
 	limit := gitSilence * wait.Limits(ctx).Idle
-	silent := &wait.StallError{Text: fmt.Sprintf("git reported no progress for %v", limit)}
-	own, cancel := context.WithCancelCause(ctx)
+	stalled := &wait.StallError{Text: fmt.Sprintf("git reported no progress for %v", limit)}
+	fetchCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timer := time.AfterFunc(limit, func() { cancel(silent) })
+	timer := time.AfterFunc(limit, func() { cancel(stalled) })
 	defer timer.Stop()
-	output := &gitOutput{onMessage: func() { timer.Reset(limit) }}
-	cmd := gitCommand(own, dir, append([]string{"fetch", "--progress"}, args...)...)
-	cmd.Env = append(cmd.Env, gitSSH(own, dir)...)
+	output := &gitOutput{onWrite: func() { timer.Reset(limit) }}
+	cmd := gitCommand(fetchCtx, dir, append([]string{"fetch", "--progress"}, args...)...)
+	cmd.Env = append(cmd.Env, gitSSH(fetchCtx, dir)...)
 	cmd.Stderr = output
 	err := cmd.Run()
 	switch {
@@ -114,8 +116,8 @@ func gitTransfer(ctx context.Context, dir string, args ...string) error {
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case context.Cause(own) == error(silent):
-		return silent
+	case context.Cause(fetchCtx) == error(stalled):
+		return stalled
 	}
 	if text := output.message(); text != "" {
 		err = errors.New(text)
@@ -131,20 +133,20 @@ var transient = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)returned error: (408|429|5\d\d)|HTTP (408|429|5\d\d)|operation too slow|timed? ?out|connection reset|early EOF|unexpected disconnect|hung up|transfer closed|broken pipe|RPC failed|empty reply|kex_exchange_identification`)
 })
 
-// maxGitOutput limits the collected messages of git, in bytes.
+// maxGitOutput limits the size of gitOutput, in bytes.
 const maxGitOutput = 64 << 10
 
-// gitOutput collects git's messages and its progress.
+// gitOutput collects the messages and progress that git writes to standard error.
 type gitOutput struct {
-	onMessage func()
-	text      bytes.Buffer
+	onWrite func()
+	text    bytes.Buffer
 }
 
 // Write implements [io.Writer].
 func (w *gitOutput) Write(p []byte) (int, error) {
-	w.onMessage()
+	w.onWrite()
 	if w.text.Len() > maxGitOutput {
-		w.text.Next(w.text.Len() / 2) // the reason comes last
+		w.text.Next(w.text.Len() / 2) // keep the end, which contains the reason
 	}
 	w.text.Write(p)
 	return len(p), nil
@@ -153,8 +155,9 @@ func (w *gitOutput) Write(p []byte) (int, error) {
 // maxGitMessage limits the part of git's message in errors, in runes.
 const maxGitMessage = 300
 
-// message returns the reason, or everything except progress. Progress lines end with a
-// carriage return, the last of each kind with "done.".
+// message returns the lines that contain the reason of a failure, or if there are none, all
+// lines except progress. Progress lines end with a carriage return, and the last of each kind
+// ends with "done.".
 func (w *gitOutput) message() string {
 	var reasons, rest []string
 	for l := range strings.Lines(w.text.String()) {
@@ -174,11 +177,11 @@ func (w *gitOutput) message() string {
 	return shorten(strings.Join(reasons, " "), maxGitMessage)
 }
 
-// shorten returns a text on one line, truncated to most runes.
-func shorten(text string, most int) string {
+// shorten returns a text on one line, truncated to limit runes.
+func shorten(text string, limit int) string {
 	r := []rune(strings.Join(strings.Fields(text), " "))
-	if len(r) > most {
-		r = append(r[:most-1], '…')
+	if len(r) > limit {
+		r = append(r[:limit-1], '…')
 	}
 	return string(r)
 }

@@ -13,7 +13,7 @@ import (
 // their directory, to avoid path lookups. The zero value is ready to use, by one goroutine.
 type Reader struct {
 	dir string
-	fd  int // of dir; 0: not open
+	fd  int // descriptor of dir, or 0 if it is not open
 }
 
 // Open opens a file for reading; it does not follow a link in the last component.

@@ -23,8 +23,8 @@ import (
 	"hpcc/store/disk"
 )
 
-// A fileStat identifies the state of a file without reading it. ctime cannot be set, so it
-// differs after every change.
+// A fileStat identifies the state of a file without reading it. Programs cannot set ctime, so
+// it differs after every change.
 type fileStat struct {
 	inode        uint64
 	size         int64
@@ -35,8 +35,8 @@ func statOf(st *unix.Stat_t) fileStat {
 	return fileStat{st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
 }
 
-// settled reports whether any later change would give a different ctime. Clocks of file
-// systems have ticks of some milliseconds, old ones of seconds.
+// settled reports whether any later change would give the file a different ctime. The
+// timestamps of file systems have a resolution of milliseconds; those of old ones, of seconds.
 func (s fileStat) settled(now time.Time) bool {
 	tick := 100 * time.Millisecond
 	if s.ctime%int64(time.Second) == 0 {
@@ -57,16 +57,16 @@ type sumRecord struct {
 // files that changed. A nil *sums is an empty cache.
 type sums struct {
 	store *store.Store
-	dir   string // of the context
+	dir   string // path of the context
 	key   string
 	once  sync.Once
 	mu    sync.Mutex
 	known map[string]sumRecord // by the file's path below dir
-	fresh bool                 // known has entries that the store lacks
+	dirty bool                 // known has digests that the store lacks
 }
 
-// Remember caches the digests of the directory's files under key, in the store's cache
-// "context", so that the next build reads only files that changed.
+// Remember enables the cache of the digests of the directory's files: the entry key in the
+// store's cache "context". The next build then reads only files that changed.
 func (c *Dir) Remember(s *store.Store, key string) {
 	c.sums = &sums{store: s, dir: c.Dir, key: key}
 	go c.sums.once.Do(c.sums.load) // in the background, while files are listed
@@ -78,13 +78,13 @@ func (c *Dir) Save() error { return c.sums.save() }
 // Small files stay in memory after reading: files with unknown digests are usually copied
 // next, and opening a file takes longer than reading it.
 const (
-	SmallFile = 64 << 10
-	keptBytes = 64 << 20 // per source
+	SmallFile = 64 << 10 // largest small file, in bytes
+	keptBytes = 64 << 20 // largest total size of the kept files of a source
 )
 
-// of returns the digest of each item's bytes, or zero if it is not a regular file. It sets
-// Data of small files that it reads.
-func (s *sums) of(items []Item) ([]sum, error) {
+// digests returns the digest of each item's bytes, or zero if the item is not a regular file.
+// It sets Data of the small files that it reads.
+func (s *sums) digests(items []Item) ([]sum, error) {
 	out := make([]sum, len(items))
 	var missing []int
 	for i, it := range items {
@@ -117,7 +117,7 @@ func (s *sums) of(items []Item) ([]sum, error) {
 					return fmt.Errorf("reading %q: %w", it.Path, err)
 				}
 				if it.stat.settled(now) {
-					s.learn(it.Path, sumRecord{it.stat, out[missing[n]]})
+					s.record(it.Path, sumRecord{it.stat, out[missing[n]]})
 				}
 				if size > SmallFile {
 					continue
@@ -132,7 +132,8 @@ func (s *sums) of(items []Item) ([]sum, error) {
 	return out, g.Wait()
 }
 
-// keptSize returns the number of bytes to keep of the missing small files.
+// keptSize returns the number of bytes to keep in memory for the small files among the missing
+// ones.
 func keptSize(items []Item, missing []int) int64 {
 	var n int64
 	for _, i := range missing {
@@ -166,7 +167,7 @@ func readSum(r *Reader, file string, out *sum, buf []byte) (size int64, err erro
 	}
 }
 
-// AtEnd reports whether an error of io.ReadFull means the end of the file.
+// AtEnd reports whether an error of io.ReadFull means that the file has ended.
 func AtEnd(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }
 
 func (s *sums) lookup(file string) (sumRecord, bool) {
@@ -180,26 +181,27 @@ func (s *sums) lookup(file string) (sumRecord, bool) {
 	return r, ok
 }
 
-func (s *sums) learn(file string, r sumRecord) {
+func (s *sums) record(file string, r sumRecord) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known[s.below(file)], s.fresh = r, true
+	s.known[s.below(file)], s.dirty = r, true
 }
 
+// below returns the path of a file relative to the context.
 func (s *sums) below(file string) string { return strings.TrimPrefix(file, s.dir+"/") }
 
-// sumsHead is the start of the record of a context. For each file follow the length of its
-// path as a varint, the path, inode, size, mtime, ctime (little endian, 8 bytes each) and
-// the digest.
+// sumsHead is the beginning of a context's record in the store. For each file, the record then
+// contains the length of the path as a varint, the path, inode, size, mtime and ctime
+// (little-endian, 8 bytes each) and the digest.
 const sumsHead = "hpcc sums 1\n"
 
 // maxSums limits the number of cached files per context.
 const maxSums = 1 << 20
 
-// load reads the record in the store. A damaged record counts as empty.
+// load reads the record from the store. It treats a damaged record as empty.
 func (s *sums) load() {
 	data, err := s.store.Cached("context", s.key)
 	if err == nil {
@@ -210,7 +212,7 @@ func (s *sums) load() {
 	}
 }
 
-// parseSums parses a record; nil if it is damaged.
+// parseSums parses a record. It returns nil if the record is damaged.
 func parseSums(data []byte) map[string]sumRecord {
 	rest, ok := bytes.CutPrefix(data, []byte(sumsHead))
 	if !ok {
@@ -235,9 +237,9 @@ func parseSums(data []byte) map[string]sumRecord {
 	return known
 }
 
-// save writes the record. If there are too many files, it drops deleted ones.
+// save writes the record to the store. If there are too many files, it drops deleted ones.
 func (s *sums) save() error {
-	if s == nil || !s.fresh {
+	if s == nil || !s.dirty {
 		return nil
 	}
 	if len(s.known) > maxSums {

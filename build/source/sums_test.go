@@ -11,8 +11,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// sumOf returns the digest of a directory's files in a new build, and the number of files
-// whose digests the store had.
+// sumOf returns the digest that a new build computes for a directory, and the number of files
+// whose digests were in the store.
 func sumOf(t *testing.T, s *store.Store, dir string) (digest string, known int) {
 	t.Helper()
 	c, err := Open(dir, "")
@@ -31,8 +31,8 @@ func sumOf(t *testing.T, s *store.Store, dir string) (digest string, known int) 
 	return digest, known
 }
 
-// TestSums reads changed files again, even with the same size and modification time, and
-// no others.
+// TestSums checks that a build reads changed files again, even with the same size and
+// modification time, and no other files.
 func TestSums(t *testing.T) {
 	s := newStore(t)
 	dir := testenv.Files(t, "a", "one", "sub/b", "two", "sub/c", "three")
@@ -40,7 +40,7 @@ func TestSums(t *testing.T) {
 	settle()
 	first, known := sumOf(t, s, dir)
 	if known != 0 {
-		t.Errorf("a new store knows %d files", known)
+		t.Errorf("a new store has digests of %d files; want none", known)
 	}
 	if again, known := sumOf(t, s, dir); again != first || known != 3 {
 		t.Errorf("digest %s, %d files known; want %s and 3", again, known, first)
@@ -54,9 +54,10 @@ func TestSums(t *testing.T) {
 	if changed == first || known != 2 {
 		t.Errorf("after a change: same digest %v, %d files known; want another one and 2", changed == first, known)
 	}
-	// A file that was just written: another write within a clock tick might leave ctime unchanged.
+	// The digest of a file that was just written is not cached, because another write within
+	// the resolution of ctime would not change ctime.
 	if _, known := sumOf(t, s, dir); known != 2 {
-		t.Errorf("the digest of a file that was just written is cached: %d known", known)
+		t.Errorf("%d files known; want 2, without the file that was just written", known)
 	}
 	settle()
 	sumOf(t, s, dir)
@@ -69,14 +70,14 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// FuzzParseSums parses damaged records: they count as empty.
+// FuzzParseSums parses damaged records.
 func FuzzParseSums(f *testing.F) {
 	f.Add([]byte(sumsHead))
 	f.Add(append([]byte(sumsHead), append([]byte{1, 'a'}, bytes.Repeat([]byte{7}, 64)...)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for p := range parseSums(data) {
 			if len(p) > len(data) {
-				t.Fatalf("path of %d bytes", len(p))
+				t.Fatalf("a record of %d bytes has a path of %d bytes", len(data), len(p))
 			}
 		}
 	})

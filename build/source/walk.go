@@ -20,7 +20,8 @@ import (
 	"hpcc/store/disk"
 )
 
-// Walk returns the files to copy for one name.
+// Walk returns the files that COPY copies for one source name. skip contains the patterns of
+// --exclude, or is nil.
 func (c *Dir) Walk(name string, skip *patternmatcher.PatternMatcher) (Set, error) {
 	set := Set{Name: path.Base(name), sums: c.sums}
 	full, err := securejoin.SecureJoin(c.Dir, name)
@@ -28,17 +29,17 @@ func (c *Dir) Walk(name string, skip *patternmatcher.PatternMatcher) (Set, error
 		return set, fmt.Errorf("finding %q in %s: %w", name, c.Of, err)
 	}
 	if rel, err := filepath.Rel(c.Dir, full); err == nil && slices.Contains(c.hidden, filepath.ToSlash(rel)) { // also through a link
-		return set, fmt.Errorf("copying %q from %s: it holds secrets that are for no image", name, c.Of)
+		return set, fmt.Errorf("copying %q from %s: it holds secrets, which hpcc never copies into an image", name, c.Of)
 	}
 	top := Item{Path: full}
-	err = top.look(unix.AT_FDCWD, full)
-	gone, ierr := c.ignored(name)
+	err = top.lstat(unix.AT_FDCWD, full)
+	excluded, ierr := c.ignored(name)
 	if ierr != nil {
 		return set, ierr
 	}
-	if errors.Is(err, fs.ErrNotExist) || (err == nil && gone && !top.Mode.IsDir()) {
+	if errors.Is(err, fs.ErrNotExist) || (err == nil && excluded && !top.Mode.IsDir()) {
 		why := "no such file"
-		if gone && err == nil {
+		if excluded && err == nil {
 			why = "left out by .dockerignore"
 		}
 		return set, fmt.Errorf("copying %q from %s: %s", name, c.Of, why)
@@ -69,14 +70,15 @@ func (c *Dir) Walk(name string, skip *patternmatcher.PatternMatcher) (Set, error
 		return set, fmt.Errorf("reading %q of %s: %w", name, c.Of, err)
 	}
 	set.Items = list.appendTo(make([]Item, 0, w.count.Load()+1))
-	if gone && len(set.Items) < 2 { // no exception of .dockerignore lies below
+	if excluded && len(set.Items) < 2 { // .dockerignore has no exception below the directory
 		return set, fmt.Errorf("copying %q from %s: left out by .dockerignore", name, c.Of)
 	}
 	return set, nil
 }
 
-// look reads the type, mode, size and link target of the item, a name in an open directory.
-func (it *Item) look(dir int, name string) error {
+// lstat sets the type, mode, size and link target of the item, which is name in the open
+// directory dir.
+func (it *Item) lstat(dir int, name string) error {
 	var st unix.Stat_t
 	for {
 		err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -108,16 +110,16 @@ func (it *Item) look(dir int, name string) error {
 // system is a message to a server.
 type walker struct {
 	context *Dir
-	base    string // the directory's path in the context
+	base    string // path of the directory in the context
 	skip    *patternmatcher.PatternMatcher
-	top     string // the directory's path on the host
+	top     string // path of the directory on the host
 	group   errgroup.Group
-	count   atomic.Int64 // of names
-	mu      sync.Mutex   // guards the patterns, which compile on first use
+	count   atomic.Int64 // number of names
+	mu      sync.Mutex   // guards the patterns, which are compiled on first use
 }
 
 const (
-	walkers  = 8   // directories at a time, and parts of one
+	walkers  = 8   // directories, and parts of one directory, to read at the same time
 	walkPart = 512 // names per part
 )
 
@@ -126,15 +128,15 @@ type dirList struct{ found []foundFile }
 
 type foundFile struct {
 	Item
-	gone  bool     // excluded; files below may be exceptions
-	below *dirList // of a directory
+	excluded bool     // files below may be exceptions
+	below    *dirList // the files in a directory
 }
 
 // appendTo appends the files to items, directories before their contents.
 func (l *dirList) appendTo(items []Item) []Item {
 	for i := range l.found {
 		f := &l.found[i]
-		if !f.gone {
+		if !f.excluded {
 			items = append(items, f.Item)
 		}
 		if f.below != nil {
@@ -144,7 +146,7 @@ func (l *dirList) appendTo(items []Item) []Item {
 	return items
 }
 
-// list fills into with the files of the directory dir and of all directories below it.
+// list stores the files of the directory dir, and of all directories below it, in into.
 func (w *walker) list(dir string, into *dirList) error {
 	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -155,7 +157,7 @@ func (w *walker) list(dir string, into *dirList) error {
 		slices.Sort(names)
 		into.found = make([]foundFile, len(names))
 		w.count.Add(int64(len(names)))
-		err = w.look(d, names, into.found)
+		err = w.visitAll(d, names, into.found)
 	}
 	d.Close()
 	if err != nil {
@@ -176,8 +178,8 @@ func (w *walker) list(dir string, into *dirList) error {
 	return nil
 }
 
-// look visits the named files of the open directory d.
-func (w *walker) look(d *os.File, names []string, into []foundFile) error {
+// visitAll visits the named files in the open directory d, and stores them in into.
+func (w *walker) visitAll(d *os.File, names []string, into []foundFile) error {
 	var g errgroup.Group
 	g.SetLimit(disk.AtOnce(walkers, 3))
 	fd := int(d.Fd())
@@ -199,38 +201,38 @@ func (w *walker) look(d *os.File, names []string, into []foundFile) error {
 	return g.Wait()
 }
 
-// visit fills f for one file of the open directory dir. It does not read the state of an
+// visit sets f to the file name in the directory dir, which is open as fd. It does not stat an
 // excluded file that cannot contain exceptions.
 func (w *walker) visit(fd int, dir, name string, f *foundFile) error {
 	f.Path = strings.TrimSuffix(dir, "/") + "/" + name
 	f.Rel = strings.TrimPrefix(f.Path[len(w.top):], "/")
 	var err error
-	if f.gone, err = w.leftOut(f.Rel); err != nil || (f.gone && !w.exceptions()) {
+	if f.excluded, err = w.excluded(f.Rel); err != nil || (f.excluded && !w.hasExceptions()) {
 		return err
 	}
-	if err := f.look(fd, name); err != nil {
+	if err := f.lstat(fd, name); err != nil {
 		return err
 	}
-	f.gone = f.gone || f.Mode&fs.ModeIrregular != 0
+	f.excluded = f.excluded || f.Mode&fs.ModeIrregular != 0
 	return nil
 }
 
-// leftOut reports whether .dockerignore or --exclude excludes the file.
-func (w *walker) leftOut(rel string) (bool, error) {
+// excluded reports whether .dockerignore or --exclude excludes the file.
+func (w *walker) excluded(rel string) (bool, error) {
 	if w.context.Ignore == nil && w.skip == nil {
 		return false, nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	gone, err := w.context.ignored(path.Join(w.base, rel))
-	if err == nil && !gone && w.skip != nil {
-		gone, err = w.skip.MatchesOrParentMatches(rel)
+	excluded, err := w.context.ignored(path.Join(w.base, rel))
+	if err == nil && !excluded && w.skip != nil {
+		excluded, err = w.skip.MatchesOrParentMatches(rel)
 	}
-	return gone, err
+	return excluded, err
 }
 
-// exceptions reports whether an excluded directory may contain files to copy.
-func (w *walker) exceptions() bool {
+// hasExceptions reports whether an excluded directory may contain files to copy.
+func (w *walker) hasExceptions() bool {
 	return (w.context.Ignore != nil && w.context.Ignore.Exclusions()) || (w.skip != nil && w.skip.Exclusions())
 }
 
@@ -245,7 +247,7 @@ func FromBits(b uint32) fs.FileMode {
 	return m
 }
 
-// modeFlags are the bits of a mode above the permissions.
+// modeFlags are the mode bits other than the permissions.
 var modeFlags = [...]struct {
 	mode fs.FileMode
 	bit  uint32

@@ -14,8 +14,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestWalk compares the parallel walk with the standard library's: the same files in the
-// same order, with the same modes, sizes and links.
+// TestWalk checks that Walk finds the same files as [filepath.WalkDir], in the same order, with
+// the same modes, sizes and links.
 func TestWalk(t *testing.T) {
 	dir := t.TempDir()
 	var err error
@@ -51,7 +51,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// walkedDir lists the context with the standard library's walk.
+// walkedDir lists the files of the context with [filepath.WalkDir].
 func walkedDir(t *testing.T, c *Dir) []string {
 	t.Helper()
 	var out []string
@@ -60,7 +60,7 @@ func walkedDir(t *testing.T, c *Dir) []string {
 			return err
 		}
 		rel := strings.TrimPrefix(strings.TrimPrefix(p, c.Dir), "/")
-		if gone, err := c.ignored(rel); err != nil || (gone && rel != "") {
+		if ignored, err := c.ignored(rel); err != nil || (ignored && rel != "") {
 			return err
 		}
 		fi, err := d.Info()
