@@ -43,10 +43,12 @@ import (
 // Options describe a build. The zero value builds ./Dockerfile in the current directory
 // for the local platform.
 type Options struct {
-	Dockerfile string            // path; "": Dockerfile in Context, "-": Stdin
-	Context    string            // files for COPY and ADD: a directory, a git repository, or "-", a tar archive on Stdin; "": "."
-	Contexts   map[string]string // further contexts by name: a directory, or docker-image://REF
-	Hidden     []string          // files that are excluded from every context, whatever .dockerignore says
+	Dockerfile string // path; "": Dockerfile in Context, "-": Stdin
+	Context    string // files for COPY and ADD: a directory, a git repository, or "-", a tar archive on Stdin; "": "."
+	// Contexts are further contexts by name: a directory, a git repository, docker-image://REF
+	// or oci-layout://DIR[:TAG], with @DIGEST instead of a tag.
+	Contexts map[string]string
+	Hidden   []string // files that are excluded from every context, whatever .dockerignore says
 	// Environment is the image for FROM conda and --from=conda; nil: none.
 	Environment v1.Image
 	Stdin       io.Reader         // for Dockerfile "-" or Context "-"
@@ -54,7 +56,9 @@ type Options struct {
 	Platform    *v1.Platform      // nil: the local platform
 	Args        map[string]string // --build-arg
 	Target      string            // stage to stop at, by name or number; "": the last
-	NoCache     bool              // ignore the cache
+	NoCache     bool              // ignore the cache, and empty the cache mounts
+	// NoCacheFilter are names or numbers of stages to which NoCache applies.
+	NoCacheFilter []string
 	// Compression of new layers: "gzip", the default, or "zstd".
 	Compression string
 	Secrets     map[string]Secret // secrets for RUN --mount=type=secret, by ID
@@ -135,9 +139,11 @@ type builder struct {
 	// allStages: also check stages that the target does not need.
 	allStages bool
 	context   *source.Dir
+	openedMu  sync.Mutex
 	opened    map[string]*source.Dir // contexts by name
 	imports   imports
-	stamp     time.Time // modification time of files that the build creates
+	emptied   map[string]bool // cache mounts that this build has emptied
+	stamp     time.Time       // modification time of files that the build creates
 	started   time.Time
 	work      string // private directory of this build, in the store's tmp
 	total     int
@@ -201,7 +207,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 
 // begin starts a build and fills in its options.
 func begin(s *store.Store, o Options) (*builder, error) {
-	b := &builder{Options: o, store: s, builds: map[int]*stageBuild{}, opened: map[string]*source.Dir{}, started: time.Now(), platformAsked: o.Platform}
+	b := &builder{Options: o, store: s, builds: map[int]*stageBuild{}, opened: map[string]*source.Dir{}, emptied: map[string]bool{}, started: time.Now(), platformAsked: o.Platform}
 	if b.Context == "" {
 		b.Context = "."
 	}
@@ -251,7 +257,7 @@ func (b *builder) prepare(ctx context.Context) (target int, err error) {
 	if target, err = b.target(); err != nil {
 		return 0, err
 	}
-	if b.context, err = b.contextAt("", b.Context); err != nil {
+	if b.context, err = b.contextAt(ctx, "", b.Context); err != nil {
 		return 0, err
 	}
 	targets := []int{target}

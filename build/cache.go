@@ -112,8 +112,9 @@ type importedStep struct {
 }
 
 // imported looks up a step in the caches of registries and stores its layer.
-func (b *builder) imported(ctx context.Context, key string) (result, bool) {
-	if b.NoCache || len(b.CacheFrom) == 0 {
+func (st *stage) imported(ctx context.Context, key string) (result, bool) {
+	b := st.b
+	if st.ignoresCache() || len(b.CacheFrom) == 0 {
 		return result{}, false
 	}
 	b.imports.once.Do(func() { b.importAll(ctx) })

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -104,7 +105,7 @@ func (b *builder) checkBase(st *stage) error {
 // lintBase returns the known properties of the image below a stage.
 func (b *builder) lintBase(stage int) lint.Base {
 	image, _ := b.expandMeta(b.stages[stage].BaseName)
-	if _, given := b.Contexts[image]; image == "scratch" && !given {
+	if b.isEmptyImage(image) {
 		return lint.Base{Config: func() *v1.Config { return &v1.Config{} }}
 	}
 	return lint.Base{Image: image, Config: func() *v1.Config { return b.knownConfig(stage, image) }}
@@ -113,14 +114,21 @@ func (b *builder) lintBase(stage int) lint.Base {
 // knownConfig returns the configuration of an image in the store, with the variables that
 // its triggers set, or nil if the image is not in the store.
 func (b *builder) knownConfig(i int, image string) *v1.Config {
-	if c, ok := b.Contexts[image]; ok {
-		image = strings.TrimPrefix(c, imageContext)
-	}
+	value, given := b.named(image)
+	image = cmp.Or(strings.TrimPrefix(value, imageContext), image)
 	p, err := b.platformOf(b.stages[i])
 	if err != nil {
 		return nil
 	}
-	img, err := b.stored(image, p)
+	var img v1.Image
+	switch {
+	case given && strings.HasPrefix(value, layoutContext):
+		img, err = layoutImage(value, p)
+	case given && !isImageContext(value): // a directory
+		return &v1.Config{}
+	default:
+		img, err = b.stored(image, p)
+	}
 	if err != nil {
 		return nil
 	}

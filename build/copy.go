@@ -55,7 +55,7 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 		return false, err
 	}
 	text := "COPY " + strings.Join(append(append([]string{}, c.SourcePaths...), c.DestPath), " ")
-	src, err := st.b.contextOf(c.From)
+	src, err := st.b.contextOf(ctx, c.From)
 	if err != nil {
 		return false, err
 	}
@@ -187,7 +187,8 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 // copyJob parses destination and mode.
 func (st *stage) copyJob(sd instructions.SourcesAndDest, chmod string) (*copyJob, error) {
 	j := &copyJob{dest: st.absolute(sd.DestPath), inline: sd.SourceContents, buf: make([]byte, source.SmallFile)}
-	j.isDir = strings.HasSuffix(sd.DestPath, "/") || sd.DestPath == "." || strings.HasSuffix(sd.DestPath, "/.")
+	// A variable may make the destination empty: it is then the working directory.
+	j.isDir = strings.HasSuffix(sd.DestPath, "/") || sd.DestPath == "" || sd.DestPath == "." || strings.HasSuffix(sd.DestPath, "/.")
 	if chmod != "" {
 		var err error
 		if j.chmod, err = parseMode(chmod); err != nil {
@@ -246,7 +247,7 @@ func (j *copyJob) write(ctx context.Context, st *stage, text, key string, fill f
 // otherTree returns the key of the stage or image that --from names, and a function that
 // opens its tree.
 func (st *stage) otherTree(ctx context.Context, from string) (string, func() (string, func(), error), error) {
-	_, given := st.b.Contexts[from]
+	_, given := st.b.named(from)
 	if i, ok := st.b.stageNamed(from, st.index); ok && !given {
 		other, err := st.b.finished(ctx, i)
 		if err != nil {

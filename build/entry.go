@@ -136,7 +136,7 @@ func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
 		return user, nil
 	}
 	key := digestOf(st.key, "user", user)
-	if b, err := st.b.store.Cached("build", key); err == nil && numeric(string(b)) && !st.b.NoCache {
+	if b, err := st.b.store.Cached("build", key); err == nil && numeric(string(b)) && !st.ignoresCache() {
 		return string(b), nil
 	}
 	dir, done, err := st.tree.readOnlyView(ctx)

@@ -27,7 +27,7 @@ func (st *stage) fail(ctx context.Context, text string, started time.Time) {
 // of the step's duration.
 func (st *stage) await(ctx context.Context, c instructions.Command) error {
 	for _, from := range fromsOf(c) {
-		if _, given := st.b.Contexts[from]; given {
+		if _, given := st.b.named(from); given {
 			continue
 		}
 		if j, ok := st.b.stageNamed(from, st.index); ok {

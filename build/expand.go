@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"maps"
+	"slices"
 	"sort"
 	"strings"
 
@@ -15,10 +16,33 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
-// proxyArgs can be set with --build-arg without ARG. RUN sees them, but they are not part
-// of the cache key or the image (Dockerfile reference, "Predefined ARGs").
-var proxyArgs = []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy",
-	"FTP_PROXY", "ftp_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"}
+// proxyArgs can be set with --build-arg without ARG, in lower or upper case. RUN sees both
+// spellings, but they are not part of the cache key or the image (Dockerfile reference,
+// "Predefined ARGs").
+var proxyArgs = []string{"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"}
+
+// isProxyArg reports whether name is a predefined proxy argument.
+func isProxyArg(name string) bool { return slices.Contains(proxyArgs, strings.ToLower(name)) }
+
+// proxyVariables returns the predefined proxy arguments that are set, in both spellings. A
+// spelling that is not set gets the value of the other one.
+func proxyVariables(args map[string]string) (env []string) {
+	for _, lower := range proxyArgs {
+		upper := strings.ToUpper(lower)
+		low, hasLower := args[lower]
+		up, hasUpper := args[upper]
+		switch {
+		case !hasLower && !hasUpper:
+			continue
+		case !hasLower:
+			low = up
+		case !hasUpper:
+			up = low
+		}
+		env = append(env, upper+"="+up, lower+"="+low)
+	}
+	return env
+}
 
 // platformArgs returns the variables that FROM sees, and stages that declare them
 // ("Automatic platform ARGs in the global scope").

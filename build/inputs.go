@@ -99,7 +99,7 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 		args["entry"] = entryDigest(o.Entry)
 	}
 	for k, v := range o.Args {
-		if !slices.Contains(proxyArgs, k) {
+		if !isProxyArg(k) {
 			args["build-arg:"+k] = v
 		}
 	}
@@ -113,7 +113,12 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(o.Contexts)) {
 		args["context:"+k] = o.Contexts[k]
-		if !strings.HasPrefix(o.Contexts[k], imageContext) {
+		switch v := o.Contexts[k]; {
+		case strings.HasPrefix(v, layoutContext):
+			args["context:"+k] = "oci-layout:" + k
+		case source.IsRemote(v):
+			args["context:"+k] = attest.PublicURL(v)
+		case !strings.HasPrefix(v, imageContext):
 			args["context:"+k] = "local:" + k
 			in.request.Locals, in.partly = append(in.request.Locals, local{k}), true
 		}

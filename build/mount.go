@@ -21,6 +21,7 @@ import (
 	"hpcc/build/source"
 	"hpcc/envfile"
 	"hpcc/store/wait"
+	"hpcc/unpack"
 )
 
 // A Secret is the content of RUN --mount=type=secret: a file or an environment variable of
@@ -67,19 +68,50 @@ func (st *stage) mountKeyParts(ctx context.Context, ms []*instructions.Mount) ([
 // mountKey identifies the content of a mount, by the key of a stage or image or the digest
 // of a directory.
 func (st *stage) mountKey(ctx context.Context, m *instructions.Mount) (string, error) {
-	c, err := st.b.contextOf(m.From)
+	c, err := st.b.contextOf(ctx, m.From)
 	if err != nil {
 		return "", err
 	}
 	if c == nil {
-		key, _, err := st.otherTree(ctx, m.From)
-		return key, err
+		return st.otherKey(ctx, m)
 	}
 	set, err := c.Walk(contextPath(m.Source), nil)
 	if err != nil {
 		return "", err
 	}
 	return set.Digest()
+}
+
+// otherKey identifies what a mount shows of a stage or image. The key of a part is a digest of
+// its content, so that changes in the rest of the stage do not invalidate the step.
+func (st *stage) otherKey(ctx context.Context, m *instructions.Mount) (string, error) {
+	key, open, err := st.otherTree(ctx, m.From)
+	if err != nil || contextPath(m.Source) == "." {
+		return key, err
+	}
+	defined := digestOf("--mount", key, m.Source)
+	if same, ok := st.same(ctx, defined); ok {
+		return same, nil
+	}
+	dir, done, err := open()
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	job := &copyJob{keep: true}
+	if job.notes, err = unpack.OpenNotes(dir); err != nil {
+		return "", err
+	}
+	src := &source.Dir{Dir: dir, Of: strconv.Quote(m.From)}
+	if job.sources, err = src.Find([]string{m.Source}, nil, false); err != nil {
+		return "", err
+	}
+	parts, err := job.keyParts(st.b)
+	if err != nil {
+		return "", err
+	}
+	same := digestOf(append([]string{"--mount"}, parts...)...)
+	return same, st.learn(defined, result{Same: same})
 }
 
 // contextPath converts a mount's source to a source of COPY.
@@ -168,7 +200,7 @@ func (s *mountSet) bind(src, dst string, readOnly bool) {
 // mountSource returns the directory to mount: of a context, of a private view of another
 // stage's tree, or of an image.
 func (st *stage) mountSource(ctx context.Context, s *mountSet, m *instructions.Mount) (string, error) {
-	c, err := st.b.contextOf(m.From)
+	c, err := st.b.contextOf(ctx, m.From)
 	if err != nil {
 		return "", err
 	}
@@ -336,6 +368,11 @@ func (st *stage) openCache(ctx context.Context, s *mountSet, m *instructions.Mou
 		mode = source.FromBits(uint32(*m.Mode & 0o7777))
 	}
 	rel := filepath.Join("cache", "mount", digestOf(id, st.platform.String()))
+	if st.ignoresCache() {
+		if err := st.b.emptyCache(rel); err != nil {
+			return err
+		}
+	}
 	dir, err := st.b.store.Once(ctx, rel, func(dir string) error {
 		if m.From != "" {
 			src, err := st.mountSource(ctx, s, m)
@@ -363,6 +400,25 @@ func (st *stage) openCache(ctx context.Context, s *mountSet, m *instructions.Mou
 	}
 	s.bind(dir, st.mountTarget(m), m.ReadOnly)
 	return nil
+}
+
+// emptyCache moves a cache out of the way when the build first uses it, so that it begins
+// empty. Programs of other builds may still use the old directory; gc deletes it later.
+func (b *builder) emptyCache(rel string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.emptied[rel] {
+		return nil
+	}
+	b.emptied[rel] = true
+	old, err := b.store.TempDir()
+	if err == nil {
+		err = os.Rename(filepath.Join(b.store.Dir(), rel), filepath.Join(old, "cache"))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.Remove(old)
+	}
+	return err
 }
 
 // exclusive gives this build exclusive access to the cache: "locked" waits for other

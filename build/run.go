@@ -241,10 +241,9 @@ func (st *stage) runSpec(dir string, prog *command) (*specs.Spec, error) {
 		m = append(m, bind(p, f.at))
 	}
 	env := slices.Clone(prog.env)
-	for _, p := range proxyArgs {
-		if v, ok := st.b.Args[p]; ok {
-			env = envfile.Set(env, p, v)
-		}
+	for _, kv := range proxyVariables(st.b.Args) {
+		k, v, _ := strings.Cut(kv, "=")
+		env = envfile.Set(env, k, v)
 	}
 	base, err := runtime.Spec(dir, runtime.ImageConfig{User: st.config.Config.User, Env: env}, runtime.Options{Args: prog.args, NoHome: true, CleanEnv: true})
 	if err != nil {

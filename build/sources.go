@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"hpcc/build/attest"
@@ -19,44 +18,6 @@ import (
 
 // maxStdin limits the size of a context on standard input, in bytes.
 const maxStdin = 64 << 30
-
-// contextAt returns the named context ("": the main one), opened once.
-func (b *builder) contextAt(name, dir string) (*source.Dir, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if c, ok := b.opened[name]; ok {
-		return c, nil
-	}
-	dockerfile := ""
-	if name == "" {
-		dockerfile = b.file
-	}
-	c, err := source.Open(dir, dockerfile, b.Hidden...)
-	if err != nil {
-		return nil, err
-	}
-	if name != "" {
-		c.Of = "context " + strconv.Quote(name)
-	}
-	if !strings.HasPrefix(c.Dir, b.work+"/") {
-		c.Remember(b.store, digestOf("context", c.Dir))
-	}
-	b.opened[name] = c
-	return c, nil
-}
-
-// contextOf returns the context that --from names ("": the main one), or nil if the name is
-// that of a stage or an image.
-func (b *builder) contextOf(from string) (*source.Dir, error) {
-	if from == "" {
-		return b.context, nil
-	}
-	dir, given := b.Contexts[from]
-	if !given || strings.HasPrefix(dir, imageContext) {
-		return nil, nil
-	}
-	return b.contextAt(from, dir)
-}
 
 // download downloads a file of ADD and compares its checksum ("": none). The file is named
 // after the last part of the URL and has mode 600, as in Docker.
@@ -153,4 +114,14 @@ func (b *builder) fetchContext(ctx context.Context) error {
 	}
 	defer r.Close()
 	return unpack.Archive(ctx, r, dir)
+}
+
+// fetchNamed returns the directory of a named context, which it downloads if the value is a
+// URL.
+func (b *builder) fetchNamed(ctx context.Context, value string) (dir string, err error) {
+	if source.IsGit(value) {
+		dir, _, err = b.clone(ctx, value, false)
+		return dir, err
+	}
+	return value, nil
 }

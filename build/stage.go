@@ -43,6 +43,19 @@ type stage struct {
 	lostOwners atomic.Bool       // the current step's changes of owners are lost
 }
 
+// ignoresCache reports whether the steps of the stage run again.
+func (st *stage) ignoresCache() bool {
+	if st.b.NoCache {
+		return true
+	}
+	for _, word := range st.b.NoCacheFilter {
+		if i, ok := st.b.stageNamed(word, len(st.b.stages)); ok && i == st.index {
+			return true
+		}
+	}
+	return false
+}
+
 // start initializes the stage with an image.
 func (st *stage) start(img v1.Image, cfg *v1.ConfigFile) {
 	st.base, st.config = img, cfg

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
 	"hpcc/store"
@@ -25,12 +24,22 @@ func hostPlatform() *v1.Platform {
 
 // target returns the index of the stage that becomes the image.
 func (b *builder) target() (int, error) {
+	for _, word := range b.NoCacheFilter {
+		if _, ok := b.stageNamed(word, len(b.stages)); !ok {
+			return 0, b.noStage(word)
+		}
+	}
 	if b.Target == "" {
 		return len(b.stages) - 1, nil
 	}
 	if i, ok := b.stageNamed(b.Target, len(b.stages)); ok {
 		return i, nil
 	}
+	return 0, b.noStage(b.Target)
+}
+
+// noStage returns the error about a stage that does not exist.
+func (b *builder) noStage(word string) error {
 	var names []string
 	for i, s := range b.stages {
 		if s.Name != "" {
@@ -39,7 +48,7 @@ func (b *builder) target() (int, error) {
 			names = append(names, strconv.Itoa(i))
 		}
 	}
-	return 0, fmt.Errorf("%s: no stage %q; the stages are %s", b.file, b.Target, strings.Join(names, ", "))
+	return fmt.Errorf("%s: no stage %q; the stages are %s", b.file, word, strings.Join(names, ", "))
 }
 
 // stageNamed finds a stage before index end, by name or number.
@@ -67,7 +76,7 @@ func (b *builder) needed(targets ...int) (map[int]bool, error) {
 		if err != nil {
 			return b.at(st.Location, st.SourceCode, err)
 		}
-		_, given := b.Contexts[base]
+		_, given := b.named(base)
 		if j, ok := b.stageNamed(base, i); ok && !isNumber(base) && !given {
 			if err := visit(j); err != nil {
 				return err
@@ -97,7 +106,7 @@ func isNumber(s string) bool {
 
 // neededFrom visits the stage that an instruction of stage i copies files from.
 func (b *builder) neededFrom(from string, i int, c instructions.Command, visit func(int) error) error {
-	if _, ok := b.Contexts[from]; ok {
+	if _, ok := b.named(from); ok {
 		return nil
 	}
 	if strings.Contains(from, "$") {
@@ -235,7 +244,7 @@ func (b *builder) report(e Event) {
 // parent returns the stage that stage i continues.
 func (b *builder) parent(i int) (int, bool) {
 	name, err := b.expandMeta(b.stages[i].BaseName)
-	if _, given := b.Contexts[name]; err != nil || given || isNumber(name) {
+	if _, given := b.named(name); err != nil || given || isNumber(name) {
 		return 0, false
 	}
 	return b.stageNamed(name, i)
@@ -265,14 +274,12 @@ func (b *builder) from(ctx context.Context, st *stage) error {
 		st.continueFrom(parent)
 		return nil
 	}
-	_, given := b.Contexts[name]
-	if name == "scratch" && !given {
-		p, st.platform = b.Platform, b.Platform // scratch is for every platform
-		st.key = digestOf("scratch", p.String())
-		cfg := &v1.ConfigFile{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant, RootFS: v1.RootFS{Type: "layers"}}
-		cfg.Config.WorkingDir = "/"
-		st.start(empty.Image, cfg)
+	if b.isEmptyImage(name) {
+		st.startEmpty()
 		return nil
+	}
+	if value, given := b.named(name); given && !isImageContext(value) {
+		return b.fromDirectory(ctx, st, name)
 	}
 	img, err := b.baseImage(ctx, name, p, st.fetching())
 	if err != nil {
@@ -313,15 +320,19 @@ func (b *builder) platformOf(def instructions.Stage) (*v1.Platform, error) {
 	return p, nil
 }
 
-// imageContext is the prefix of contexts that are images.
-const imageContext = "docker-image://"
-
 // baseImage returns an image of the store or of its registry. A context of that name
 // overrides it. fetched receives the downloaded bytes.
 func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform, fetched func(done, total int64)) (v1.Image, error) {
-	if c, ok := b.Contexts[name]; ok {
-		if name, ok = strings.CutPrefix(c, imageContext); !ok {
-			return nil, fmt.Errorf("context %q is a directory, not an image", c)
+	if value, ok := b.named(name); ok {
+		if strings.HasPrefix(value, layoutContext) {
+			img, err := layoutImage(value, p)
+			if err == nil {
+				b.Inputs.image(name, p, img)
+			}
+			return img, err
+		}
+		if name, ok = strings.CutPrefix(value, imageContext); !ok {
+			return nil, fmt.Errorf("context %q is a directory, not an image", value)
 		}
 	}
 	img, err := b.stored(name, p)

@@ -79,13 +79,13 @@ func (st *stage) fill(ctx context.Context, dir string, fill func(dir string, w *
 func (st *stage) step(ctx context.Context, text, key string, make func() (result, error)) (cached bool, err error) {
 	st.key = key
 	res, ok := st.cached(key)
-	if !ok && !st.b.NoCache {
+	if !ok && !st.ignoresCache() {
 		// Another build may be running the same step: wait for its result.
 		defer st.b.store.Alone(ctx, "build", key)()
 		res, ok = st.cached(key)
 	}
 	if !ok {
-		if res, ok = st.b.imported(ctx, key); !ok {
+		if res, ok = st.imported(ctx, key); !ok {
 			started := time.Now()
 			if res, err = make(); err != nil {
 				return false, err
@@ -138,7 +138,7 @@ func (st *stage) learn(key string, res result) error {
 func (st *stage) same(ctx context.Context, defined string) (string, bool) {
 	res, ok := st.cached(defined)
 	if !ok {
-		res, ok = st.b.imported(ctx, defined)
+		res, ok = st.imported(ctx, defined)
 	}
 	if ok = ok && stepKey().MatchString(res.Same); ok {
 		st.steps = append(st.steps, keyedResult{defined, res})
@@ -149,7 +149,7 @@ func (st *stage) same(ctx context.Context, defined string) (string, bool) {
 // cached looks up a step. A record without its layer is a miss.
 func (st *stage) cached(key string) (result, bool) {
 	var res result
-	if st.b.NoCache {
+	if st.ignoresCache() {
 		return res, false
 	}
 	data, err := st.b.store.Cached("build", key)

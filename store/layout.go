@@ -81,8 +81,12 @@ func (w selection) one(file string, l layout, list []v1.Descriptor) (v1.Descript
 	return v1.Descriptor{}, e
 }
 
-// hasTag reports whether tag is an image's whole reference, or the reference's tag.
+// hasTag reports whether tag is an image's digest, its whole reference, or the reference's
+// tag.
 func hasTag(d v1.Descriptor, tag string) bool {
+	if d.Digest.String() == tag {
+		return true
+	}
 	for _, name := range []string{d.Annotations[refAnnotation], d.Annotations[containerdAnnotation]} {
 		base := name[strings.LastIndexByte(name, '/')+1:]
 		if _, t, _ := strings.Cut(base, ":"); name == tag || t == tag {

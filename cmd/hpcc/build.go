@@ -57,11 +57,12 @@ func buildFlags() []cli.Flag {
 		&cli.StringFlag{Name: "progress", Usage: "show progress as `STYLE`: auto, plain, tty or json", Value: "auto"},
 	}, condaFlags(), inSection(dockerfileSection,
 		&cli.StringSliceFlag{Name: "ssh", Usage: "expose an SSH agent as `ID` or ID=SOCKET to RUN --mount"},
-		&cli.StringSliceFlag{Name: "build-context", Usage: "use `NAME=DIR` or NAME=docker-image://REF in FROM and --from"},
+		&cli.StringSliceFlag{Name: "build-context", Usage: "use `NAME=DIR`, or an image or repository, in FROM and --from"},
 		&cli.StringSliceFlag{Name: "label", Usage: "add label `NAME=VALUE`"},
 		&cli.BoolFlag{Name: "entry", Usage: "make \"hpcc entry\" the entry point, for OpenShift's random user IDs"},
 	), inSection(cacheSection,
 		&cli.StringSliceFlag{Name: "cache-from", Usage: "import cached steps from registry reference `REF`"},
+		&cli.StringSliceFlag{Name: "no-cache-filter", Usage: "run the steps of stage `STAGE` again"},
 		&cli.StringFlag{Name: "cache-to", Usage: "export cached steps to registry reference `REF`[,mode=min]"},
 	), outputFlags(), attestFlags(), inSection(imageSection,
 		&cli.StringFlag{Name: "compression", Usage: "compress new layers with `METHOD`: gzip or zstd", Value: "gzip"},
@@ -181,7 +182,7 @@ func parseResults(c *cli.Context, a *buildArgs) (err error) {
 func parseImage(c *cli.Context, args []string) (o build.Options, err error) {
 	o = build.Options{
 		Compression: c.String("compression"), Dockerfile: c.String("file"), Target: c.String("target"),
-		NoCache: c.Bool("no-cache"), PlainHTTP: c.Bool("plain-http"),
+		NoCache: c.Bool("no-cache"), NoCacheFilter: c.StringSlice("no-cache-filter"), PlainHTTP: c.Bool("plain-http"),
 	}
 	if len(args) > 0 {
 		o.Context = args[0]
@@ -202,8 +203,9 @@ func parseImage(c *cli.Context, args []string) (o build.Options, err error) {
 		return o, err
 	}
 	for name, v := range o.Contexts {
-		if fi, err := os.Stat(v); !strings.Contains(v, "://") && (err != nil || !fi.IsDir()) {
-			return o, usagef("--build-context %s=%s: no such directory", name, v).hint("write --build-context %s=DIR, or %s=docker-image://REF", name, name)
+		if fi, err := os.Stat(v); !strings.Contains(v, ":") && (err != nil || !fi.IsDir()) {
+			return o, usagef("--build-context %s=%s: no such directory", name, v).
+				hint("write --build-context %s=DIR, %s=docker-image://REF or %s=oci-layout://DIR:TAG", name, name, name)
 		}
 	}
 	if o.Labels, err = parsePairs(c, "label"); err != nil {
