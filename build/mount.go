@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ type Secret struct{ File, Env string }
 // A mountSet is the result of the --mount flags of one RUN.
 type mountSet struct {
 	mounts []specs.Mount
+	own    []string // sources of mounts in which mount points may be created
 	env    []string
 	undo   []func()
 }
@@ -186,7 +188,53 @@ func (st *stage) openMounts(ctx context.Context, ms []*instructions.Mount) (*mou
 			return s, fmt.Errorf("--mount=type=%s at %s: %w", m.Type, st.mountTarget(m), err)
 		}
 	}
-	return s, nil
+	return s, s.nest()
+}
+
+// nest sorts the mounts, outer before inner ones, and creates the mount points of mounts
+// that lie in a cache or in a private copy.
+func (s *mountSet) nest() error {
+	slices.SortStableFunc(s.mounts, func(a, b specs.Mount) int {
+		return cmp.Compare(strings.Count(a.Destination, "/"), strings.Count(b.Destination, "/"))
+	})
+	for i, inner := range s.mounts {
+		for _, outer := range slices.Backward(s.mounts[:i]) {
+			rel, ok := strings.CutPrefix(inner.Destination, outer.Destination+"/")
+			if !ok {
+				continue
+			}
+			if slices.Contains(s.own, outer.Source) {
+				if err := mountPoint(outer.Source, rel, inner.Source); err != nil {
+					return fmt.Errorf("creating the mount point %s in the mount at %s: %w", inner.Destination, outer.Destination, err)
+				}
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// mountPoint creates rel in dir, unless it exists: a file if source is one, else a directory.
+func mountPoint(dir, rel, source string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if _, err := root.Stat(rel); err == nil {
+		return nil
+	}
+	if fi, err := os.Stat(source); err != nil || fi.IsDir() { // a tmpfs has no source
+		return root.MkdirAll(rel, 0o755)
+	}
+	if err := root.MkdirAll(path.Dir(rel), 0o755); err != nil {
+		return err
+	}
+	f, err := root.Create(rel)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 func (s *mountSet) bind(src, dst string, readOnly bool) {
@@ -245,6 +293,7 @@ func (st *stage) openBind(ctx context.Context, s *mountSet, m *instructions.Moun
 			return err
 		}
 		src = private
+		s.own = append(s.own, src)
 	}
 	s.bind(src, st.mountTarget(m), m.ReadOnly)
 	return nil
@@ -398,6 +447,7 @@ func (st *stage) openCache(ctx context.Context, s *mountSet, m *instructions.Mou
 			return err
 		}
 	}
+	s.own = append(s.own, dir)
 	s.bind(dir, st.mountTarget(m), m.ReadOnly)
 	return nil
 }

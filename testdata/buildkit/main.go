@@ -155,16 +155,12 @@ func compile(work string) error {
 	return os.Symlink(registry, filepath.Join(bin, "registry"))
 }
 
-// dockerfile builds the image that stands in for the public images of the tests.
-const dockerfile = `FROM scratch
-COPY busybox /bin/busybox
-RUN ["/bin/busybox", "sh", "-ec", "/bin/busybox --install -s /bin; mkdir -p /etc /tmp /root /usr/bin /usr/sbin /sbin /home /dev; chmod 1777 /tmp; chmod 700 /root; for u in root:0 daemon:1 bin:2 nobody:65534; do echo ${u%:*}:x:${u#*:}:${u#*:}:${u%:*}:/$u:/bin/sh >>/etc/passwd; echo ${u%:*}:x:${u#*:}: >>/etc/group; done"]
-ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-CMD ["sh"]
-`
-
 // images are the public images of the tests.
-var images = []string{"busybox:latest", "alpine:latest", "busybox:stable-musl"}
+var images = []string{"busybox:latest", "alpine:latest", "busybox:stable-musl", "amd64/debian:bullseye-20230109-slim", "tonistiigi/hellofs:latest"}
+
+// platforms are those of the images. Each has the files of this machine, which run on it: the
+// tests only ask for the platform of an image.
+const platforms = "linux/amd64,linux/arm64"
 
 // makeImages makes work/store, a store with the images, and work/mirror, the files of a
 // registry with them.
@@ -180,17 +176,18 @@ func makeImages(hpcc, work string) error {
 	if err := os.WriteFile(filepath.Join(context, "busybox"), busybox, 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(context, "Dockerfile"), []byte(dockerfile), 0o644); err != nil {
-		return err
-	}
 	port, stop, err := startRegistry(work)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	commands := [][]string{{"build", "-t", images[0], context}}
+	commands := [][]string{{"build", "--platform", platforms, "-f", "testdata/buildkit/base.Dockerfile", "-t", images[0], context}}
 	for _, name := range images {
-		commands = append(commands, []string{"tag", images[0], name}, []string{"push", name, port + "/library/" + name})
+		path := name
+		if !strings.Contains(name, "/") {
+			path = "library/" + name
+		}
+		commands = append(commands, []string{"tag", images[0], name}, []string{"push", name, port + "/" + path})
 	}
 	for _, args := range commands {
 		cmd := exec.Command(hpcc, args...)
