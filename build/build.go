@@ -317,7 +317,7 @@ func (b *builder) parse() error {
 		return b.located(err)
 	}
 	if len(b.stages) == 0 {
-		return b.lineError(parser.Range{Start: parser.Position{Line: 1}}, "", errors.New("no FROM: a Dockerfile begins with it, after ARG at most"))
+		return b.lineError(parser.Range{Start: parser.Position{Line: 1}}, "", errors.New("no FROM: a Dockerfile must begin with FROM; only ARG may precede it"))
 	}
 	return nil
 }

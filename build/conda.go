@@ -181,7 +181,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 		w.base = sync.OnceValues(func() (v1.Image, error) { return w.below.image(ctx, s) })
 		w.options.Libc = w.below.libc
 	} else if len(w.export.Base) > 0 {
-		w.export.Notes = append(w.export.Notes, w.export.File+": it was locked on a base of packages, which is not used; --from conda takes it")
+		w.export.Notes = append(w.export.Notes, w.export.File+": its base image of conda packages is not used; add --from conda to use it")
 	}
 	w.options.Step, w.options.NoStep, err = w.runner(s)
 	return w, err

@@ -9,8 +9,8 @@ import (
 )
 
 // python reads the metadata of an installed Python distribution: METADATA in a .dist-info
-// directory, PKG-INFO in an .egg-info directory, or an .egg-info file (Python packaging, "Core metadata", "Recording
-// installed projects").
+// directory, PKG-INFO in an .egg-info directory, or an .egg-info file (Python packaging,
+// "Core metadata", "Recording installed projects").
 func (in *inventory) python(p string, f *os.File) error {
 	first := true
 	err := stanzas(headOnly(io.LimitReader(f, maxRecord)), func(c map[string]string) {
