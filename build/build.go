@@ -90,11 +90,13 @@ type Event struct {
 	// Size bytes are installed.
 	Fetched, Installed, Size int64
 	// Warning is FILE:LINE: RULE: a finding of a Dockerfile check, or a problem with the
-	// cache. Only the next three fields are set then.
+	// cache. Only the fields below are set then.
 	Warning string
 	Line    int    // of the warning, in the Dockerfile; 0: none
 	Rule    string // name of the check, as in "# check=skip="
 	URL     string // documentation of the check
+	// Description is what the check is about.
+	Description string
 }
 
 // maxDockerfile limits the size of a Dockerfile, in bytes.

@@ -70,7 +70,7 @@ func (b *builder) reportWarnings() error {
 	found := b.lint.Take()
 	var rules []string
 	for _, w := range found {
-		b.report(Event{Warning: fmt.Sprintf("%s:%d: %s: %s", b.file, w.Line, w.Rule, w.Text), Line: w.Line, Rule: w.Rule, URL: w.URL})
+		b.report(Event{Warning: fmt.Sprintf("%s:%d: %s: %s", b.file, w.Line, w.Rule, w.Text), Line: w.Line, Rule: w.Rule, URL: w.URL, Description: w.Description})
 		rules = append(rules, w.Rule)
 	}
 	if len(found) == 0 || !b.lint.Fatal() {

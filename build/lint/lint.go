@@ -35,6 +35,8 @@ type Warning struct {
 	Rule string // name of the rule, as in "# check=skip=RULE"
 	URL  string // documentation of the rule
 	Text string
+	// Description is what the rule is about, the same for all its warnings.
+	Description string
 }
 
 // A Linter checks one Dockerfile. Its methods are safe for concurrent use.
@@ -85,12 +87,12 @@ func New(options string) (*Linter, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.Warn = func(rule, _, url, text string, at []parser.Range) {
+	config.Warn = func(rule, description, url, text string, at []parser.Range) {
 		line := 0
 		if len(at) > 0 {
 			line = at[0].Start.Line
 		}
-		l.found = append(l.found, Warning{line, rule, url, text})
+		l.found = append(l.found, Warning{line, rule, url, text, description})
 	}
 	l.rules = linter.New(config)
 	return l, nil

@@ -187,7 +187,7 @@ func (t *steps) warning(e build.Event) {
 	}
 	t.warned[e.Warning] = true
 	if t.json != nil {
-		t.object("warning", nil, "text", e.Warning, "line", e.Line, "rule", e.Rule, "url", e.URL)
+		t.object("warning", nil, "text", e.Warning, "line", e.Line, "rule", e.Rule, "description", e.Description, "url", e.URL)
 		return
 	}
 	t.print("hpcc: warning: " + cleaned(e.Warning))
@@ -310,7 +310,7 @@ func (t *steps) failed(err error) error {
 		advice, status := adviceFor(err)
 		values := []any{"text", err.Error(), "hint", advice, "status", status}
 		if located {
-			values = append(values, "file", le.File, "line", le.Line)
+			values = append(values, "file", le.File, "line", le.Line, "end", le.End)
 		}
 		t.object("error", nil, values...)
 		return exitStatus(status)

@@ -17,7 +17,7 @@ group
 3.20.0
 alpine-release
 # Debian's busybox lacks these applets.
-COPY --chmod=755 <<adduser <<addgroup /bin/
+COPY --chmod=755 <<'adduser' <<'addgroup' /bin/
 #!/bin/sh
 # adduser [-D] [-u UID] [-G GROUP] NAME
 uid=1000 group=
