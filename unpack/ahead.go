@@ -154,7 +154,7 @@ type content struct {
 // aheadOf starts to decompress the layers and delivers them in order. The caller must close
 // each. At most maxLayers are open at a time.
 func aheadOf(ctx context.Context, layers []v1.Layer) <-chan *content {
-	limit := disk.AtOnce(min(maxLayers, goruntime.GOMAXPROCS(0), max(len(layers), 1)), 4)
+	limit := disk.MaxParallel(min(maxLayers, goruntime.GOMAXPROCS(0), max(len(layers), 1)), 4)
 	out := make(chan *content, limit) // never full
 	pool := make(blockPool, limit*blocksAhead)
 	open := make(chan struct{}, limit)

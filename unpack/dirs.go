@@ -40,7 +40,7 @@ const maxOpen = 4096
 
 // openLimit returns a quarter of the process's limit of open files, at most maxOpen, because
 // other trees may be unpacked concurrently.
-func openLimit() int { return disk.AtOnce(maxOpen, 4) }
+func openLimit() int { return disk.MaxParallel(maxOpen, 4) }
 
 // forgetDirs closes the cached directories, because their paths may have changed.
 func (t *tree) forgetDirs() {

@@ -25,9 +25,9 @@ type Place struct {
 	Inodes, FreeInodes    uint64 // 0 if the file system does not count them
 	QuotaUsed, QuotaLimit uint64 // bytes; QuotaLimit is 0 if there is none or it cannot be read
 
-	Write    error // why no file can be created; nil: it can
-	XAttr    error // why files cannot have user attributes
-	HardLink error // why files cannot have hard links
+	Write    error // why files cannot be created; nil if they can
+	XAttr    error // why files cannot have user attributes; nil if they can
+	HardLink error // why files cannot have hard links; nil if they can
 	Owner    int   // owner of new files; -1 if not tested
 }
 
@@ -87,7 +87,7 @@ func (p *Place) try() {
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	if _, err := f.Write(make([]byte, 4096)); err != nil { // on a full disk, only creating files works
+	if _, err := f.Write(make([]byte, 4096)); err != nil { // on a full disk, files can be created but not written
 		p.Write = errors.Unwrap(err)
 	}
 	var st unix.Stat_t
