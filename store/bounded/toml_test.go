@@ -8,7 +8,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// TestTOML checks that repeat nesting is refused with its line, and that usual files are accepted.
+// TestTOML checks that deep nesting is refused with its line, and that usual files are accepted.
 func TestTOML(t *testing.T) {
 	repeat := strings.Repeat
 	for name, text := range map[string]string{
