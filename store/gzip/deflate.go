@@ -13,7 +13,7 @@ const (
 	hashBytes = 6         // hashed bytes; shorter matches far away cost more than literals
 	minMatch  = 4         // shortest match written, after a hash collision
 	partBytes = 128 << 10 // bytes that share their codes
-	tail      = 12        // bytes at the end in which no match starts, because the finder loads eight bytes at a time
+	tail      = 12        // last bytes, in which no match starts: the finder loads eight bytes at a time
 )
 
 // A sequence is a run of literals and the match that follows it.
@@ -28,7 +28,7 @@ type sequence struct {
 type deflater struct {
 	table    [1 << hashBits]uint32 // last position of each hash
 	seqs     []sequence
-	lit      [4][maxLit]uint32 // symbol frequencies; four tables, so that counting equal literals does not wait for the previous store
+	lit      [4][maxLit]uint32 // symbol frequencies; four tables, so that equal literals are counted in parallel
 	dist     [maxDist]uint32
 	litCode  [maxLit]codeword // of literals and lengths
 	distCode [maxDist]codeword

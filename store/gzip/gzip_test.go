@@ -212,7 +212,7 @@ func bitStream(t testing.TB, items string) []byte {
 }
 
 // dynamicHeader returns the items for [bitStream] that start a dynamic block with these code
-// lengths. Its code length code has 16 code codewords of four bits, one for each length.
+// lengths. Its code length code has 16 code words of four bits, one for each length.
 func dynamicHeader(lit, dist []int) string {
 	s := fmt.Sprintf("1/1 2/2 %d/5 %d/5 15/4", len(lit)-257, len(dist)-1)
 	for _, sym := range preOrder {
@@ -515,7 +515,7 @@ func TestBuildTable(t *testing.T) {
 	seed := time.Now().UnixNano()
 	r := rand.New(rand.NewSource(seed))
 	for range 2000 {
-		// A complete code: code codewords are split at random, up to 15 bits.
+		// A complete code: code words are split at random, up to 15 bits.
 		codewords := []string{"0", "1"}
 		for range r.Intn(284) {
 			i := r.Intn(len(codewords))

@@ -1,6 +1,6 @@
 // Package gzip reads and writes gzip files (RFC 1952) faster than other Go libraries.
-// Decompression dominates the time to unpack an image, and compression the time to add a
-// layer.
+// Decompression dominates the time to unpack an image. With another library, compression took
+// nearly half the time of a COPY.
 //
 //	file → Reader: members → inflater: 56 bits at a time, one lookup for each symbol
 //	layer → Writer: blocks of 1 MiB on all cores → deflater → one member
