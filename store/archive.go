@@ -328,8 +328,8 @@ func (l *loading) loadLayout(ctx context.Context, open layout) ([]string, error)
 	return names, nil
 }
 
-// layoutName returns the name of an image in a layout. A ref.name may be a whole reference
-// or only a tag.
+// layoutName returns the name of an image in a layout. A ref.name may be a full reference or
+// only a tag.
 func layoutName(d v1.Descriptor, fallback, as string) string {
 	if as != "" {
 		return as

@@ -2,13 +2,12 @@ package store
 
 import (
 	"archive/tar"
+	"bytes"
 	"debug/elf"
 	"errors"
 	"io"
 	goruntime "runtime"
 	"strings"
-
-	"bytes"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )

@@ -108,7 +108,10 @@ func FuzzRef(f *testing.F) {
 		hex, ok := ready.Manifest(ref)
 		got := s.path("trees", hex)
 		want, err := s.TreeOf("x")
-		if (ok && err == nil && got != want) || (ok && !strings.HasSuffix(ref, "}\n")) || (ok && filepath.Dir(got) != s.path("trees")) {
+		differs := err == nil && got != want
+		truncated := !strings.HasSuffix(ref, "}\n")
+		outside := filepath.Dir(got) != s.path("trees")
+		if ok && (differs || truncated || outside) {
 			t.Errorf("ready.Manifest returns the tree %q; TreeOf = %q, %v", got, want, err)
 		}
 		if err == nil && filepath.Dir(want) != s.path("trees") {

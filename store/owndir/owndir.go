@@ -238,8 +238,8 @@ type names struct {
 	place, name string
 }
 
-// candidate separates the name and the random part of a candidate.
-const candidate = ".new-"
+// candidateInfix separates the name and the random part of a candidate.
+const candidateInfix = ".new-"
 
 // agreePatience is how long other processes may hold their locks; they need microseconds.
 var agreePatience = 10 * time.Second
@@ -265,7 +265,7 @@ func (n names) list() (chosen string, candidates []string, err error) {
 		dir := filepath.Join(n.place, e.Name())
 		switch {
 		case !strings.HasPrefix(e.Name(), n.name+".") || !isPrivate(dir):
-		case strings.HasPrefix(e.Name(), n.name+candidate):
+		case strings.HasPrefix(e.Name(), n.name+candidateInfix):
 			candidates = append(candidates, dir)
 		case chosen == "":
 			chosen = dir
@@ -276,7 +276,7 @@ func (n names) list() (chosen string, candidates []string, err error) {
 
 // agree returns the directory that all processes of the user agree on.
 func (n names) agree() (string, error) {
-	mine, err := os.MkdirTemp(n.place, n.name+candidate)
+	mine, err := os.MkdirTemp(n.place, n.name+candidateInfix)
 	if err != nil {
 		return "", err
 	}
@@ -288,7 +288,7 @@ func (n names) agree() (string, error) {
 			return dir, err
 		}
 		if time.Now().After(until) {
-			return "", fmt.Errorf("creating a directory for %q: another process of yours has held a lock for %v; continue or end it if it is stopped, and remove the empty directories %q", filepath.Join(n.place, n.name), agreePatience, n.name+candidate+"*")
+			return "", fmt.Errorf("creating a directory for %q: another process of yours has held a lock for %v; continue or end it if it is stopped, and remove the empty directories %q", filepath.Join(n.place, n.name), agreePatience, n.name+candidateInfix+"*")
 		}
 		time.Sleep(pause)
 	}
@@ -323,7 +323,7 @@ func (n names) choose(mine string) (string, error) {
 	if chosen != "" || err != nil || !slices.Equal(candidates, now) {
 		return chosen, err
 	}
-	chosen = filepath.Join(n.place, n.name+"."+strings.TrimPrefix(filepath.Base(mine), n.name+candidate))
+	chosen = filepath.Join(n.place, n.name+"."+strings.TrimPrefix(filepath.Base(mine), n.name+candidateInfix))
 	return chosen, os.Rename(mine, chosen)
 }
 

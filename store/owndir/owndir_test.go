@@ -147,7 +147,7 @@ func TestOpenConcurrent(t *testing.T) {
 		for j := range got {
 			wg.Go(func() {
 				dir, err := Open(place, name, true)
-				if err != nil || !isPrivate(dir) || strings.Contains(dir, candidate) {
+				if err != nil || !isPrivate(dir) || strings.Contains(dir, candidateInfix) {
 					t.Errorf("Open = %q, %v", dir, err)
 				}
 				got[j] = dir

@@ -56,8 +56,8 @@ func Manifest(ref string) (string, bool) {
 // Canonical returns the spelling under which the store keeps an image, like store.Canonical.
 // ok is false if the name is invalid or contains a digest, or only package store can parse it.
 func Canonical(name string) (canonical string, ok bool) {
-	host, rest, below := strings.Cut(name, "/")
-	if below {
+	host, rest, hasSlash := strings.Cut(name, "/")
+	if hasSlash {
 		h, port, hasPort := strings.Cut(host, ":")
 		if !plain(h) || h == "library" || strings.HasSuffix(h, "docker.io") || (hasPort && (port == "" || !consistsOf(port, "0123456789"))) {
 			return "", false

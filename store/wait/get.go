@@ -30,9 +30,9 @@ func Get(client *http.Client, req *http.Request, pinned bool) (*http.Response, e
 		return resp, err
 	}
 	g.first, g.body = resp, resp.Body
-	own := *resp
-	own.Body = g
-	return &own, nil
+	out := *resp
+	out.Body = g
+	return &out, nil
 }
 
 // resuming is a body that may take several requests.

@@ -63,11 +63,11 @@ func (tr Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			resp.Body.Close()
 		}
 		if req.GetBody != nil {
-			own := *req
-			if own.Body, err = req.GetBody(); err != nil {
+			repeated := *req
+			if repeated.Body, err = req.GetBody(); err != nil {
 				return nil, err
 			}
-			req = &own
+			req = &repeated
 		}
 	}
 }
@@ -124,12 +124,12 @@ func (c *client) attempt(base *http.Transport, req *http.Request) (*http.Respons
 		GotConn:      func(httptrace.GotConnInfo) { w.start(limit, header) },
 		WroteRequest: func(httptrace.WroteRequestInfo) { w.start(limit, header) },
 	})
-	own := req.WithContext(ctx)
+	traced := req.WithContext(ctx)
 	if req.Body != nil && req.Body != http.NoBody {
 		stalled := &StallError{Text: fmt.Sprintf("the server took no data for %v", c.Idle)}
-		own.Body = &sending{req.Body, func() { w.start(c.Idle, stalled) }, w}
+		traced.Body = &sending{req.Body, func() { w.start(c.Idle, stalled) }, w}
 	}
-	resp, err := base.RoundTrip(own)
+	resp, err := base.RoundTrip(traced)
 	w.answered()
 	if err != nil {
 		err = stallOf(ctx, err)
