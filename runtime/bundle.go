@@ -25,14 +25,14 @@ const ConfigName = "config.json"
 const BundleRoot = "rootfs"
 
 // Bundle returns the OCI specification that runs an image with configuration c and the files
-// in root. Any OCI runtime that an ordinary user can start without subordinate IDs runs it.
+// in root. Every OCI runtime that works without root and subordinate IDs can run it.
 // The user is root inside because runc supports nothing else. The host's /proc, /sys and
 // /dev are bound: replacing them needs pid and network namespaces, which break MPI and
 // signals from schedulers. /tmp is private because Slurm creates files there. The bundle
 // ignores the caller's environment and every field of o except Binds, Dir and Write.
 func Bundle(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	s := &specs.Spec{
-		Version: "1.0.2", // the oldest version with these features: a runtime refuses a newer version than its own
+		Version: "1.0.2", // the oldest version with these features, because runtimes refuse versions newer than their own
 		Root:    &specs.Root{Path: BundleRoot, Readonly: !o.Write},
 		Process: &specs.Process{NoNewPrivileges: true, Cwd: workingDir(nil, "", c.WorkingDir, o.Dir), Args: append(append([]string{}, c.Entrypoint...), c.Cmd...)},
 		Linux:   newNamespaces(0, 0),
@@ -65,23 +65,23 @@ func WriteBundle(dir string, s *specs.Spec) error {
 	return rawfile.Replace(filepath.Join(dir, ConfigName), append(b, '\n'))
 }
 
-// HandOver replaces this process by another OCI runtime, found on PATH, which runs s. The
-// runtime needs the bundle after hpcc is gone, so the bundle stays in the user's own
-// directory below dir. The next HandOver after the program's end removes it.
+// HandOver replaces this process with another OCI runtime, found on PATH, which runs s. The
+// runtime needs the bundle after hpcc is gone, so the bundle stays in dir, which must be the
+// user's own. A later HandOver removes it when the program has ended.
 func HandOver(name, dir string, s *specs.Spec) error {
 	exe, err := process.LookPath(name, os.Getenv("PATH"))
 	if err != nil {
-		return &process.Error{Status: process.ExitFailed, Err: fmt.Errorf("handing over to runtime %q: not found on PATH", name)}
+		return &process.Error{Status: process.ExitFailed, Err: fmt.Errorf("starting runtime %q: not found on PATH", name)}
 	}
-	born, err := process.Born(os.Getpid())
+	started, err := process.StartTime(os.Getpid())
 	if err != nil {
-		return fmt.Errorf("handing over to runtime %q: %w", name, err)
+		return fmt.Errorf("starting runtime %q: %w", name, err)
 	}
-	dropEnded(dir)
-	id := fmt.Sprintf("hpcc-%d-%d", os.Getpid(), born)
+	removeEndedBundles(dir)
+	id := fmt.Sprintf("hpcc-%d-%d", os.Getpid(), started)
 	bundle := filepath.Join(dir, id)
 	if err := os.MkdirAll(bundle, 0o700); err != nil {
-		return fmt.Errorf("making a bundle for runtime %q: %w", name, err)
+		return fmt.Errorf("creating a bundle for runtime %q: %w", name, err)
 	}
 	t := *s
 	t.Version = "1.0.2"
@@ -96,20 +96,20 @@ func HandOver(name, dir string, s *specs.Spec) error {
 	}
 	if filepath.Base(exe) == "crun" {
 		argv = slices.Insert(argv, 1, "--cgroup-manager=disabled") // runc needs no option for this
-		hideHybrid()
+		hideCgroupV1()
 	}
 	err = unix.Exec(exe, argv, os.Environ())
 	return fmt.Errorf("executing runtime %q: %w", exe, errors.Join(err, os.RemoveAll(bundle)))
 }
 
-// hideHybrid hides the version 1 control groups on a host that mounts both versions, because
+// hideCgroupV1 hides the version 1 control groups on a host that mounts both versions, because
 // crun refuses such a host even when it uses no control groups. It works in the mount
 // namespace that the entry point created. In other processes it does nothing, and crun
 // reports the problem.
-func hideHybrid() {
+func hideCgroupV1() {
 	const groups = "/sys/fs/cgroup"
-	if asked, err := early(); asked && err == nil && isDir(groups+"/unified") {
-		if private() == nil {
+	if requested, err := earlyNamespaces(); requested && err == nil && isDir(groups+"/unified") {
+		if makeMountsPrivate() == nil {
 			_ = unix.Mount(groups+"/unified", groups, "", unix.MS_BIND|unix.MS_REC, "")
 		}
 	}
@@ -121,16 +121,16 @@ func isTerminal(fd int) bool {
 	return err == nil
 }
 
-// dropEnded removes the bundles of earlier HandOver calls whose processes have ended.
-func dropEnded(dir string) {
+// removeEndedBundles removes the bundles of earlier HandOver calls whose processes have ended.
+func removeEndedBundles(dir string) {
 	bundles, _ := filepath.Glob(filepath.Join(dir, "hpcc-*-*"))
 	for _, b := range bundles {
 		var pid int
-		var born uint64
-		if n, _ := fmt.Sscanf(filepath.Base(b), "hpcc-%d-%d", &pid, &born); n != 2 {
+		var started uint64
+		if n, _ := fmt.Sscanf(filepath.Base(b), "hpcc-%d-%d", &pid, &started); n != 2 {
 			continue
 		}
-		if now, err := process.Born(pid); err != nil || now != born {
+		if now, err := process.StartTime(pid); err != nil || now != started {
 			os.RemoveAll(b)
 		}
 	}

@@ -71,12 +71,12 @@ func pickUp() (*carried, error) {
 
 // resume continues a run that was passed across an exec. It returns only on failure.
 func (c *carried) resume() error {
-	if asked, err := early(); err != nil || !asked {
+	if requested, err := earlyNamespaces(); err != nil || !requested {
 		return &NamespaceError{err}
 	}
 	if !c.joined {
 		mapEarly(c.spec)
-		if _, err := early(); err != nil {
+		if _, err := earlyNamespaces(); err != nil {
 			return &NamespaceError{err}
 		}
 	}
@@ -86,34 +86,34 @@ func (c *carried) resume() error {
 	var foreign error
 	if c.joined { // the group's other tasks have mounted the root
 		if err := ownNamespaces(c.spec); err != nil {
-			return failed(err)
+			return setupError(err)
 		}
 	} else {
 		var err error
-		if foreign, err = settle(c.spec); err != nil {
-			return failed(err)
+		if foreign, err = setUp(c.spec); err != nil {
+			return setupError(err)
 		}
 	}
 	if c.lock != nil {
 		if err := c.lock.enter(); err != nil {
-			return failed(err)
+			return setupError(err)
 		}
 	}
 	c.drop()
 	return launch(c.spec, foreign, execute)
 }
 
-// otherwise runs s if the run needs more than this process has: the namespaces of other
-// tasks, other IDs than the entry point mapped, or an init. If the run needs none of these,
-// otherwise returns false; after true it has failed.
-func otherwise(s *specs.Spec, asked bool) (done bool, err error) {
+// runIndirectly runs s if this process cannot simply become the program, because the run
+// needs the namespaces of other tasks, other IDs than the entry point mapped, or an init. It
+// returns false if the run needs none of these, and true only if the run failed.
+func runIndirectly(s *specs.Spec, requested bool) (done bool, err error) {
 	uid, gid := visibleIDs(s)
 	switch {
 	case wantsJoin(s):
 		return true, join(s)
-	case deferred() || (asked && (os.Geteuid() != uid || os.Getegid() != gid)):
+	case deferred() || (requested && (os.Geteuid() != uid || os.Getegid() != gid)):
 		return true, carry(s, markEnter, noFD, noFD, noFD)
-	case asked && hasNamespace(s, specs.PIDNamespace):
+	case requested && hasNamespace(s, specs.PIDNamespace):
 		return true, superviseInit(s)
 	}
 	return false, nil

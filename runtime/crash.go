@@ -15,9 +15,9 @@ import (
 // entry_*.s) to runtimeWrite, which costs no system call at startup. The hook turns the
 // reason into one message and one of hpcc's exit statuses. A bug leaves its trace in a file.
 //
-// Everything here may run without a heap, on a signal stack, and while other threads run. It
-// must not allocate, uses static memory and makes raw system calls. The runtime prints from
-// one thread at a time.
+// All functions in this file may run without a heap, on a signal stack, and while other
+// threads run. They must not allocate: they use static memory and raw system calls. The
+// runtime prints from one thread at a time.
 
 // onRuntimeWrite is the value that entry_*.s store in runtime.overrideWrite.
 var onRuntimeWrite = runtimeWrite
@@ -41,7 +41,7 @@ type crashState struct {
 
 var crash crashState
 
-// runtimeWrite takes the place of write(2) in the Go runtime's own print.
+// runtimeWrite replaces write(2) in the print functions of the Go runtime.
 //
 //go:nosplit
 //go:norace
@@ -173,7 +173,7 @@ func crashBug() {
 	}
 	c.text[c.m-1] = '\n'
 	c.print()
-	for range 500 { // five seconds: the copy may wait for a thread that does not exist there
+	for range 500 { // at most 5 s: the forked copy may wait for a thread that it does not have
 		if gone, _, _ := syscall.RawSyscall6(unix.SYS_WAIT4, child, 0, unix.WNOHANG, 0, 0, 0); gone != 0 {
 			break
 		}
@@ -200,24 +200,24 @@ func crashExit() {
 	}
 }
 
-// hint adds the value of a limit, in units of the given number of bytes, and the command
-// that raises it. It reports whether the limit is set.
+// hint adds a hint with the value of a limit, in units of the given number of bytes, and the
+// command that raises it. It reports whether the limit is set.
 //
 //go:nosplit
 //go:norace
-func (c *crashState) hint(what string, resource, bytes uintptr, unit, cure string) bool {
+func (c *crashState) hint(name string, resource, bytes uintptr, unit, remedy string) bool {
 	var limit unix.Rlimit
 	_, _, errno := syscall.RawSyscall6(unix.SYS_PRLIMIT64, 0, resource, 0, uintptr(unsafe.Pointer(&limit)), 0, 0)
 	if errno != 0 || limit.Cur == unix.RLIM_INFINITY {
 		return false
 	}
-	c.add("hpcc: hint: the limit of ")
-	c.add(what)
+	c.add("hpcc: hint: the limit on ")
+	c.add(name)
 	c.add(" is ")
 	c.number(limit.Cur / uint64(bytes))
 	c.add(unit)
 	c.add("; raise it with ")
-	c.add(cure)
+	c.add(remedy)
 	c.add("\n")
 	return true
 }

@@ -70,7 +70,7 @@ func emulate(s *specs.Spec) error {
 	// root of one more namespace to register the handler, and takes its own IDs again in
 	// another below. The kernel looks for handlers upwards.
 	uid, gid, registering := ladder("register")
-	if asked, _ := early(); asked && os.Geteuid() != 0 {
+	if requested, _ := earlyNamespaces(); requested && os.Geteuid() != 0 {
 		return again("register", os.Geteuid(), os.Getegid())
 	}
 	if err := unix.Mount("binfmt_misc", Handlers, "binfmt_misc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {

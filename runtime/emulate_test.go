@@ -64,7 +64,7 @@ func TestRule(t *testing.T) {
 				h := header(o, kind)
 				h[7] = 3 // Linux, or 0: any
 				if got, want := matches(r, h), other == arch && (kind == 2 || kind == 3); got != want {
-					t.Errorf("the rule for %s takes a file of %s, kind %d: %v; want %v", arch, other, kind, got, want)
+					t.Errorf("the rule for %s matches a file for %s, kind %d: %v; want %v", arch, other, kind, got, want)
 				}
 			}
 		}

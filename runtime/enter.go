@@ -54,7 +54,7 @@ func enterRoot(s *specs.Spec) error {
 	}
 	fake := s.Annotations[writeFakeMark]
 	if fake != "" {
-		err = forgetful(img, fake)
+		err = mountWriteFake(img, fake)
 	} else {
 		err = unix.Mount(rawfile.Path(img), rootfs.Base, "", unix.MS_BIND|unix.MS_REC, "")
 	}
@@ -150,7 +150,7 @@ func mountInside(r *rootfs.Root, m specs.Mount, from int, hostProc bool) error {
 		}
 		wantDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
 	}
-	to, where, err := r.Place(m.Destination, wantDir)
+	to, where, err := r.OpenMountPoint(m.Destination, wantDir)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func mountInside(r *rootfs.Root, m specs.Mount, from int, hostProc bool) error {
 		return err
 	}
 	// The fd "to" refers to the covered directory: look up the mount that covers it.
-	top, _, err := r.Place(m.Destination, wantDir)
+	top, _, err := r.OpenMountPoint(m.Destination, wantDir)
 	if err != nil {
 		return err
 	}

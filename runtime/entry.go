@@ -56,14 +56,14 @@ func begin(sp unsafe.Pointer) {
 		return
 	}
 	if is(argv[0], pidInitName) {
-		second(false)
+		forkFromInit(false)
 		return
 	}
 	switch {
 	case is(argv[1], "build"):
 		unshare()
 	case is(argv[1], "entry"):
-		second(true)
+		forkFromInit(true)
 	case !is(argv[1], "run"):
 	case starts(argv[0], markJoin):
 		carried := unsafe.Slice(argv[0], len(markJoin)+2)
@@ -104,7 +104,7 @@ var deathSignal = func() (s int32) {
 	return s
 }()
 
-// execute replaces this process by another program. The program finds those standard streams
+// execute replaces this process with another program. The program finds those standard streams
 // closed that were closed for this process, and inherits its parent-death signal. execute
 // returns only on failure.
 func execute(file string, args, env []string) error {
@@ -190,9 +190,9 @@ func ends(p *byte, tail string) bool {
 	return false
 }
 
-// early reports whether the entry point was asked for namespaces. err is the reason why it
-// did not get them, or nil if the process is in them.
-func early() (asked bool, err error) {
+// earlyNamespaces reports whether the entry point requested namespaces. err is the reason why
+// the kernel refused them, or nil if this process is in them.
+func earlyNamespaces() (requested bool, err error) {
 	if entered == mapped {
 		return true, nil
 	}
@@ -210,7 +210,7 @@ func early() (asked bool, err error) {
 // keeps the caller's IDs or takes those of its specification. Before that the kernel reports
 // the overflow IDs, so the true IDs come from the auxiliary vector.
 func mapEarly(carried *specs.Spec) {
-	if asked, err := early(); !asked || err != nil || entered == mapped {
+	if requested, err := earlyNamespaces(); !requested || err != nil || entered == mapped {
 		return
 	}
 	auxv, _ := unix.Auxv() // the runtime's copy: no error since Go 1.21
@@ -250,8 +250,8 @@ func writeIDMaps(uids, gids string) error {
 // process; each map is a line as in user_namespaces(7). It returns a [NamespaceError] if the
 // host refused the namespace or the maps, or if this binary has no entry point.
 func MapIDs(uids, gids string) error {
-	asked, err := early()
-	if !asked {
+	requested, err := earlyNamespaces()
+	if !requested {
 		return errors.New(`this hpcc was linked without its entry point; "make build" links it`)
 	}
 	if err == nil {

@@ -42,10 +42,10 @@ const specFD = 3
 // Init must be the first call in main. In a child started by [Command] it becomes the
 // program and returns only on failure, with true and the error. It also resumes a run that
 // was passed across an exec. If hpcc is installed setuid, Init returns true and an error. In
-// any other process it returns false at once.
+// any other process it returns false immediately.
 //
-// Each of helpers implements another kind of hpcc child process. It receives the arguments
-// of this process and returns false if the process is not such a child.
+// Each helper implements one more kind of hpcc child process. It receives the arguments of
+// this process and returns false if the process is not such a child.
 func Init(helpers ...func(args []string) (child bool, err error)) (child bool, err error) {
 	auxv, _ := unix.Auxv()
 	if _, _, err := hostIDs(auxv); err != nil {
@@ -57,12 +57,12 @@ func Init(helpers ...func(args []string) (child bool, err error)) (child bool, e
 		}
 	}
 	if entered == staging {
-		return true, failed(passStage())
+		return true, setupError(passStage())
 	}
 	if os.Args[0] != initName {
 		c, err := pickUp()
 		if err != nil {
-			return true, failed(err)
+			return true, setupError(err)
 		}
 		if c != nil {
 			return true, c.resume()
@@ -92,28 +92,28 @@ func readSpec() (*specs.Spec, error) {
 	return &s, nil
 }
 
-// Exec runs the spec's program. If possible (see entry.go), this process turns into the
+// Exec runs the spec's program. If possible (see entry.go), this process becomes the
 // program and Exec does not return. In a binary without the early entry point the program is
 // a child: Exec forwards signals, waits, and ends this process with the program's status. An
 // error is a [process.Error] or a [NamespaceError].
 func Exec(s *specs.Spec) error {
-	asked, err := early()
+	requested, err := earlyNamespaces()
 	if err != nil {
 		return &NamespaceError{err}
 	}
 	s = noteLowestRoot(s)
-	if done, err := otherwise(s, asked); done {
-		return failed(err)
+	if done, err := runIndirectly(s, requested); done {
+		return setupError(err)
 	}
-	if !asked {
+	if !requested {
 		return supervise(s)
 	}
 	return become(s)
 }
 
-// failed gives an error the exit status of a run that could not be set up, unless it already
-// has one.
-func failed(err error) error {
+// setupError gives err the exit status of a run that could not be set up, unless err is nil
+// or already implies a status.
+func setupError(err error) error {
 	var e *process.Error
 	var n *NamespaceError
 	if err == nil || errors.As(err, &n) || errors.As(err, &e) {
@@ -123,20 +123,20 @@ func failed(err error) error {
 }
 
 // EnterFakeRoot makes this process root of its own user and mount namespace, as builds need;
-// outside it keeps only the user's rights. In a binary with the early entry point, started
-// as "hpcc build", it does so in place. Otherwise the process starts itself again inside,
-// waits, and ends with that process's status.
+// outside, it keeps only the user's rights. In a binary with the early entry point, started
+// as "hpcc build", it does so in place. Otherwise the process starts itself again in
+// the new namespaces, waits, and ends with that process's status.
 func EnterFakeRoot() error {
-	asked, err := early()
+	requested, err := earlyNamespaces()
 	if err != nil {
 		return &NamespaceError{err}
 	}
-	if asked {
-		return private()
+	if requested {
+		return makeMountsPrivate()
 	}
 	if os.Getenv(insideMark) != "" {
 		os.Unsetenv(insideMark)
-		return private()
+		return makeMountsPrivate()
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
@@ -149,8 +149,8 @@ func EnterFakeRoot() error {
 // insideMark marks a process that EnterFakeRoot has started inside the namespaces.
 const insideMark = "HPCC_INSIDE"
 
-// private stops mounts made here from propagating to the host.
-func private() error {
+// makeMountsPrivate stops mounts in this namespace from propagating to the host.
+func makeMountsPrivate() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("detaching from the host's mounts: %w", err)
 	}
@@ -198,11 +198,11 @@ func Command(ctx context.Context, s *specs.Spec, notes *fakeroot.Notes) (*exec.C
 	return cmd, nil
 }
 
-// specFile returns a memory file with s, for a process started later.
+// specFile returns a memory file that holds s, for a process that starts later.
 func specFile(s *specs.Spec) (*os.File, error) {
 	f, err := process.MemoryFile("hpcc-spec", s)
 	if err != nil {
-		return nil, fmt.Errorf("keeping the run's specification: %w", err)
+		return nil, fmt.Errorf("storing the run's specification in memory: %w", err)
 	}
 	return f, nil
 }
@@ -276,18 +276,18 @@ func waitAndExit(cmd *exec.Cmd) error {
 	return nil
 }
 
-// become replaces this process, which is already in its namespaces, by the program.
+// become replaces this process, which is already in its namespaces, with the program.
 func become(s *specs.Spec) error {
-	foreign, err := settle(s)
+	foreign, err := setUp(s)
 	if err != nil {
-		return failed(err)
+		return setupError(err)
 	}
 	return launch(s, foreign, execute)
 }
 
-// settle sets up the environment of this process that s describes. foreign is the reason why
-// programs of another architecture cannot run in it.
-func settle(s *specs.Spec) (foreign, err error) {
+// setUp sets up namespaces, emulators and root of this process as s describes. foreign is
+// the reason why programs of another architecture cannot run.
+func setUp(s *specs.Spec) (foreign, err error) {
 	if s.Process == nil || s.Root == nil || len(s.Process.Args) == 0 {
 		return nil, errors.New("the run's specification names no program")
 	}
@@ -298,18 +298,18 @@ func settle(s *specs.Spec) (foreign, err error) {
 	return foreign, enterRoot(s)
 }
 
-// launch executes the program after settle. It returns only on failure.
+// launch executes the program after setUp. It returns only on failure.
 func launch(s *specs.Spec, foreign error, exec func(file string, args, env []string) error) error {
 	if err := unix.Chdir(s.Process.Cwd); err != nil {
-		return failed(fmt.Errorf("changing to working directory %q inside the image: %w", s.Process.Cwd, err))
+		return setupError(fmt.Errorf("changing to working directory %q inside the image: %w", s.Process.Cwd, err))
 	}
 	exe, err := process.LookPath(s.Process.Args[0], envfile.Lookup(s.Process.Env, "PATH"))
 	if err != nil {
 		return err
 	}
-	traced, err := giveUp(s)
+	traced, err := dropPrivileges(s)
 	if err != nil {
-		return failed(err)
+		return setupError(err)
 	}
 	if u := s.Process.User.Umask; u != nil {
 		unix.Umask(int(*u))
@@ -330,20 +330,22 @@ func Launch(args, env []string, cwd string) error {
 	return launch(&specs.Spec{Process: &specs.Process{Args: args, Env: env, Cwd: cwd, NoNewPrivileges: true}}, nil, execute)
 }
 
-// giveUp drops the namespace's capabilities and prevents gaining new ones. traced reports
-// that [fakeroot.Trace] has to start the program.
-func giveUp(s *specs.Spec) (traced bool, err error) {
+// dropPrivileges drops the namespace's capabilities and prevents the program from gaining new
+// ones. traced reports that [fakeroot.Trace] has to start the program.
+func dropPrivileges(s *specs.Spec) (traced bool, err error) {
 	if s.Annotations[lowestRootMark] != "" {
-		if err := rootfs.KeepCovered(); err != nil {
+		if err := rootfs.DropEscapeCapabilities(); err != nil {
 			return false, err
 		}
 	}
-	// A new namespace has no ambient capabilities, and the entry point of "hpcc run" did the
-	// rest while there was one thread. Locking a thread now would start another.
-	if bound, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); bound == 1 && (entered == 1 || entered == mapped) && s.Annotations[fakeRootMark] == "" {
+	// A new namespace has no ambient capabilities, and the entry point of "hpcc run" set
+	// no_new_privs while there was one thread. Locking this thread now would start another.
+	noNewPrivs, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	enteredEarly := entered == 1 || entered == mapped
+	if noNewPrivs == 1 && enteredEarly && s.Annotations[fakeRootMark] == "" {
 		return false, nil
 	}
-	goruntime.LockOSThread() // the next three settings belong to a thread; exec keeps them
+	goruntime.LockOSThread() // the next settings belong to a thread; exec keeps them
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return false, fmt.Errorf("dropping the namespace's capabilities: %w", err)
 	}

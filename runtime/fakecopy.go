@@ -24,28 +24,28 @@ import (
 // smallCopy is the size in bytes up to which a copy is preferred to such an overlay.
 const smallCopy = 256 << 20
 
-// copyForgetful copies an image of at most most bytes to the tmpfs at base, because an
+// copyWriteFake copies an image of at most most bytes to the tmpfs at base, because an
 // overlay does not work (why). It reports the copy on standard error, since this process is
 // about to become the program. copied is false for a larger image.
-func copyForgetful(img int, why error, most int64) (copied bool, err error) {
+func copyWriteFake(img int, why error, most int64) (copied bool, err error) {
 	begun := time.Now()
 	from := rawfile.Path(img) + "/." // the descriptor's path alone is a symbolic link
 	var st unix.Statfs_t
 	if err := unix.Statfs(rootfs.Base, &st); err != nil {
 		return false, fmt.Errorf("reading the size of the tmpfs for changes: %w", err)
 	}
-	room := int64(st.Bavail) * int64(st.Bsize)
+	available := int64(st.Bavail) * int64(st.Bsize)
 	need, err := memorySize(from)
 	if err != nil {
 		return false, fmt.Errorf("measuring the image: %w", err)
 	}
 	const mega = 1 << 20
 	switch {
-	case need > most || (need > room && most < math.MaxInt64):
+	case need > most || (need > available && most < math.MaxInt64):
 		return false, nil
-	case need > room:
+	case need > available:
 		return false, fmt.Errorf("mounting an overlay for changes: %w; a copy of the image instead needs %d MB of memory, more than the %d MB that -W may take: allow more with -W=SIZE, or change a copy on disk: hpcc unpack IMAGE DIR; hpcc run --write ./DIR",
-			why, need/mega+1, room/mega)
+			why, need/mega+1, available/mega)
 	}
 	for _, d := range []string{"/upper", "/work"} {
 		if err := os.RemoveAll(rootfs.Base + d); err != nil {
@@ -55,7 +55,7 @@ func copyForgetful(img int, why error, most int64) (copied bool, err error) {
 	if err := copyMemory(from, rootfs.Base); err != nil {
 		return false, fmt.Errorf("copying the image to memory: %w", err)
 	}
-	fmt.Fprintf(os.Stderr, "hpcc: -W: copied the image to memory (%d MB, %.1f s), because an overlay does not serve: %v\n", need/mega+1, time.Since(begun).Seconds(), why)
+	fmt.Fprintf(os.Stderr, "hpcc: -W: copied the image to memory (%d MB, %.1f s), because overlays do not work here: %v\n", need/mega+1, time.Since(begun).Seconds(), why)
 	return true, nil
 }
 

@@ -13,8 +13,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// The copy that -W makes without an overlay has modes, times, links and FIFOs, and its size
-// is known in advance.
+// TestCopyMemory checks that the copy that -W makes without an overlay keeps modes, times,
+// links and FIFOs, and that memorySize predicts its size.
 func TestCopyMemory(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	at := func(p string) string { return filepath.Join(from, p) }
@@ -36,7 +36,7 @@ func TestCopyMemory(t *testing.T) {
 	}
 	t.Cleanup(func() { os.Chmod(at("d"), 0o755); os.Chmod(filepath.Join(to, "d"), 0o755) })
 	if n, err := memorySize(from + "/."); err != nil || n != int64(2*page) {
-		t.Errorf("memorySize gives %d, %v; want two pages", n, err)
+		t.Errorf("memorySize = %d, %v; want %d (two pages)", n, err, 2*page)
 	}
 	testenv.Check(t, copyMemory(from+"/.", to))
 	tree := func(dir string) (list []string) {
@@ -59,6 +59,6 @@ func TestCopyMemory(t *testing.T) {
 	}
 	var a, b unix.Stat_t
 	if unix.Stat(filepath.Join(to, "linked"), &a) != nil || unix.Stat(filepath.Join(to, "d/f"), &b) != nil || a.Ino != b.Ino {
-		t.Error("two names of a file became two files")
+		t.Error("the copy has two files for a file with two hard links")
 	}
 }

@@ -20,7 +20,7 @@ type Image struct {
 	Config       ImageConfig `json:"config"`
 }
 
-// ImageConfig is the part that describes how the image's program runs.
+// ImageConfig holds the settings of an image that describe how its program runs.
 type ImageConfig struct {
 	User       string
 	Env        []string

@@ -51,7 +51,7 @@ func joinPID(s *specs.Spec) (pid int) {
 
 // join runs s in shared namespaces. It returns only on failure.
 func join(s *specs.Spec) error {
-	if asked, _ := early(); asked {
+	if requested, _ := earlyNamespaces(); requested {
 		return errors.New("--join must be a separate argument before the image: it is too late to join")
 	}
 	if !deferred() {

@@ -29,17 +29,17 @@ func TestMountOrder(t *testing.T) {
 		o               Options
 		want            string // destinations after /proc /sys /dev; "!" is a tmpfs
 	}{
-		{"home and a place of its own", "/home/u", "/work", Options{}, "/tmp /home/u /work"},
-		{"in the home", "/home/u", "/home/u/x", Options{}, "/tmp /home/u"},
+		{"working directory outside the home", "/home/u", "/work", Options{}, "/tmp /home/u /work"},
+		{"below the home", "/home/u", "/home/u/x", Options{}, "/tmp /home/u"},
 		{"next to the home", "/home/u", "/home/user2", Options{}, "/tmp /home/u /home/user2"},
 		{"home below tmp", "/tmp/u", "/tmp/u/x", Options{}, "/tmp"},
-		{"in a private tmp", "/home/u", "/tmp/x", Options{PrivateTmp: true}, "!/tmp /home/u /tmp/x"},
+		{"below a private tmp", "/home/u", "/tmp/x", Options{PrivateTmp: true}, "!/tmp /home/u /tmp/x"},
 		{"home below a private tmp", "/tmp/u", "/tmp/u/x", Options{PrivateTmp: true}, "!/tmp /tmp/u"},
 		{"at the root", "/home/u", "/", Options{}, "/tmp /home/u"},
 		{"no home", "", "/work", Options{NoHome: true}, "/tmp /work"},
-		{"no home, in the home", "", "/home/u/x", Options{NoHome: true}, "/tmp"},
-		{"where the image has files", "/home/u", "/full", Options{}, "/tmp /home/u"},
-		{"where the image has an empty directory", "/home/u", "/vacant", Options{}, "/tmp /home/u /vacant"},
+		{"no home, below the home", "", "/home/u/x", Options{NoHome: true}, "/tmp"},
+		{"image directory with files", "/home/u", "/full", Options{}, "/tmp /home/u"},
+		{"empty image directory", "/home/u", "/vacant", Options{}, "/tmp /home/u /vacant"},
 		{"below proc", "/home/u", "/proc/self", Options{}, "/tmp /home/u"},
 		{"binds", "/home/u", "/work", Options{Binds: []string{data + ":/z", data + ":/a", data + ":/tmp"}}, "/tmp /home/u /work /z /a /tmp"},
 	} {
@@ -62,7 +62,7 @@ func TestMountOrder(t *testing.T) {
 		}
 	}
 	if _, err := mounts(root, "/home/u", "/", Options{Binds: []string{data + ":/a/../b"}}); err == nil {
-		t.Error("a bind that climbs is taken")
+		t.Error("a bind to a destination with \"..\" is accepted")
 	}
 }
 
@@ -96,7 +96,7 @@ func TestEntry(t *testing.T) {
 		{2, "1", ""}, {0, "m", ""}, {0, "broken", "broken"}, {2, "", ""}, {9, "", ""},
 	} {
 		if got := strings.Join(accounts.Entry([]byte(passwd), c.n, c.value), ":"); got != c.want {
-			t.Errorf("entry(passwd, %d, %q) = %q; want %q", c.n, c.value, got, c.want)
+			t.Errorf("Entry(passwd, %d, %q) = %q; want %q", c.n, c.value, got, c.want)
 		}
 	}
 }
@@ -134,11 +134,11 @@ func TestMountPoints(t *testing.T) {
 			s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{c.bind}, Write: write, NoHome: true})
 			testenv.Check(t, err)
 			if out, err := output(t, s, c.script); (err != nil) != (c.script == "") || !strings.Contains(out, c.want) {
-				t.Errorf("-b %s, writable %v: %q gives %q, %v; want %q", c.bind, write, c.script, out, err, c.want)
+				t.Errorf("-b %s, writable %v: %q prints %q, %v; want %q", c.bind, write, c.script, out, err, c.want)
 			}
 			for _, d := range []string{"real/new", "nowhere", "etc/one", "etc/sub"} {
 				if _, err := os.Lstat(filepath.Join(root, d)); err == nil && !write {
-					t.Errorf("-b %s: the image, which is read-only, has %s now", c.bind, d)
+					t.Errorf("-b %s: the read-only image now contains %s", c.bind, d)
 				}
 				os.RemoveAll(filepath.Join(root, d))
 			}
@@ -146,9 +146,9 @@ func TestMountPoints(t *testing.T) {
 	}
 }
 
-// A directory that was replaced to hold a mount point is as read-only as the image, and a
-// program gains no rights.
-func TestReadOnlyPlaces(t *testing.T) {
+// TestReadOnlyMountPoints checks that a directory that was replaced to hold a mount point
+// stays read-only like the image, and that programs run with no_new_privs.
+func TestReadOnlyMountPoints(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	dir := t.TempDir()
 	t.Chdir("/")
@@ -161,17 +161,17 @@ func TestReadOnlyPlaces(t *testing.T) {
 		s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{dir + ":/mnt/a/b"}, NoHome: true})
 		testenv.Check(t, err)
 		if out, err := output(t, s, c.script); !strings.Contains(out, c.want) {
-			t.Errorf("%q gives %q, %v; want %q", c.script, out, err, c.want)
+			t.Errorf("%q prints %q, %v; want %q", c.script, out, err, c.want)
 		}
 	}
 }
 
-// A directory with many entries gets new names by an overlay, which must keep earlier mounts
-// in the directory and its metadata.
+// TestManyEntries checks that an overlay adds missing mount points to a directory with many
+// entries. The overlay must keep the directory's mode and the earlier mounts below it.
 func TestManyEntries(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	big := filepath.Join(root, "big")
-	const many = 48 // more than rootfs shows by bind mounts
+	const many = 48 // more than rootfs covers with bind mounts
 	for i := range many {
 		testenv.Check(t, os.MkdirAll(filepath.Join(big, fmt.Sprint("d", i)), 0o755))
 	}
@@ -192,7 +192,7 @@ func TestManyEntries(t *testing.T) {
 		s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: strings.Fields(c.binds), NoHome: true})
 		testenv.Check(t, err)
 		if out, err := output(t, s, c.script); !strings.Contains(out, c.want) {
-			t.Errorf("-b %s: %q gives %q, %v; want %q", c.binds, c.script, out, err, c.want)
+			t.Errorf("-b %s: %q prints %q, %v; want %q", c.binds, c.script, out, err, c.want)
 		}
 	}
 	if entries, err := os.ReadDir(big); err != nil || len(entries) != many {
@@ -202,9 +202,9 @@ func TestManyEntries(t *testing.T) {
 
 func TestGroups(t *testing.T) {
 	for _, c := range []struct{ name, group, want string }{
-		{"a line is added", "root:x:0:\nstaff:x:50:me", "root:x:0:\nstaff:x:50:me\nNAME:x:4343:\n"},
-		{"none is there", "", "root:x:0:\nnogroup:x:65534:\nNAME:x:4343:\n"},
-		{"the image's will do", "mine:x:4343:\n", ""},
+		{"no line for the group", "root:x:0:\nstaff:x:50:me", "root:x:0:\nstaff:x:50:me\nNAME:x:4343:\n"},
+		{"no groups", "", "root:x:0:\nnogroup:x:65534:\nNAME:x:4343:\n"},
+		{"the image has the group", "mine:x:4343:\n", ""},
 	} {
 		root := t.TempDir()
 		testenv.Check(t, os.Mkdir(filepath.Join(root, "etc"), 0o755))
@@ -216,7 +216,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// Exit statuses of runs that did not start.
+// TestStatuses checks exit statuses, mostly of runs whose program cannot start.
 func TestStatuses(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	t.Chdir("/")
@@ -258,7 +258,7 @@ func TestStatuses(t *testing.T) {
 			t.Errorf("%s in %s with PATH=%s ends with %d and %q; want %d and %q", c.prog, c.cwd, c.path, got, out, c.status, c.want)
 		}
 	}
-	// A missing program, and a source that has disappeared.
+	// Specifications without a program, an image directory or the source of a bind.
 	for _, c := range []struct {
 		change func(s *specs.Spec)
 		want   string
@@ -273,7 +273,7 @@ func TestStatuses(t *testing.T) {
 		cmd, err := Command(context.Background(), s, nil)
 		testenv.Check(t, err)
 		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != process.ExitFailed || !strings.Contains(string(out), c.want) {
-			t.Errorf("ends with %d and %q; want %d and %q", cmd.ProcessState.ExitCode(), out, process.ExitFailed, c.want)
+			t.Errorf("the run ends with %d and %q; want %d and %q", cmd.ProcessState.ExitCode(), out, process.ExitFailed, c.want)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func ownNamespaces(s *specs.Spec) error {
 		return nil
 	}
 	goruntime.LockOSThread() // namespaces belong to a thread; exec keeps them
-	if asked, _ := early(); asked {
+	if requested, _ := earlyNamespaces(); requested {
 		if err := unix.Unshare(flags); err != nil {
 			return fmt.Errorf("creating network and host name namespaces: %w", err)
 		}

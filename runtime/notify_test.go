@@ -40,8 +40,8 @@ func (l *ledger) add(kind, file, link string, rest ...any) error {
 	return l.errs[kind]
 }
 
-// told returns the requests so far.
-func (l *ledger) told() []string {
+// requests returns the requests that were recorded so far.
+func (l *ledger) requests() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lines
@@ -109,7 +109,7 @@ func TestNotes(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var l ledger
 			out := l.run(t, root, test.script)
-			got := l.told()
+			got := l.requests()
 			slices.Sort(got)
 			if !slices.Equal(got, test.want) || !strings.Contains(out, test.out) {
 				t.Errorf("%q asks for %q and prints %q; want %q and %q", test.script, got, out, test.want, test.out)
@@ -141,8 +141,8 @@ func TestNotesOfAttributes(t *testing.T) {
 		"mode file", "owner file -1 7", "owner link l 3 4", "owner file 8 9",
 		"mode file", "owner file 1 2",
 	}
-	if got := l.told(); !slices.Equal(got, want) || out != "" {
-		t.Errorf("asked for %q, printed %q; want %q", got, out, want)
+	if got := l.requests(); !slices.Equal(got, want) || out != "" {
+		t.Errorf("recorded requests %q, output %q; want %q", got, out, want)
 	}
 }
 

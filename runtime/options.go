@@ -27,8 +27,8 @@ const (
 	writeFakeMark = "hpcc.writefake"
 )
 
-// joinMark is the annotation of a Spec with the tag of the tasks that share namespaces;
-// joinCountMark is the expected number of tasks, if known.
+// joinMark is the annotation that holds the tag of the tasks that share namespaces.
+// joinCountMark holds the expected number of these tasks, if known.
 const (
 	joinMark      = "hpcc.join"
 	joinCountMark = "hpcc.join.count"
@@ -38,9 +38,9 @@ const (
 // machine's memory; ch-run uses the same.
 const DefaultFake = "12%"
 
-// extras adds to s the settings of o that most runs do not use.
-func extras(s *specs.Spec, o Options) error {
-	note := func(name, value string) {
+// addRareOptions applies to s the options of o that most runs do not use.
+func addRareOptions(s *specs.Spec, o Options) error {
+	annotate := func(name, value string) {
 		if value != "" {
 			if s.Annotations == nil {
 				s.Annotations = map[string]string{}
@@ -49,21 +49,21 @@ func extras(s *specs.Spec, o Options) error {
 		}
 	}
 	if o.FakeRoot {
-		note(fakeRootMark, "1")
+		annotate(fakeRootMark, "1")
 	}
 	if o.NoPasswd {
-		note(noPasswdMark, "1")
+		annotate(noPasswdMark, "1")
 	}
 	if o.WriteFake != "" {
 		if !isSize(o.WriteFake) {
 			return fmt.Errorf("reading the size limit %q for changes: not a number followed by k, m, g or %%", o.WriteFake)
 		}
-		note(writeFakeMark, o.WriteFake)
+		annotate(writeFakeMark, o.WriteFake)
 	}
-	note(Architecture, o.Architecture)
-	note(joinMark, o.JoinTag)
+	annotate(Architecture, o.Architecture)
+	annotate(joinMark, o.JoinTag)
 	if o.JoinCount != 0 {
-		note(joinCountMark, strconv.Itoa(o.JoinCount))
+		annotate(joinCountMark, strconv.Itoa(o.JoinCount))
 	}
 	if o.JoinPID != 0 {
 		for i, file := range []string{"user", "mnt"} { // in the order of newNamespaces
@@ -76,28 +76,28 @@ func extras(s *specs.Spec, o Options) error {
 	if o.GID != nil {
 		s.Linux.GIDMappings[0].ContainerID = uint32(*o.GID)
 	}
-	own := func(wanted bool, t specs.LinuxNamespaceType) {
+	addNamespace := func(wanted bool, t specs.LinuxNamespaceType) {
 		if wanted {
 			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: t})
 		}
 	}
-	own(o.NoNetwork, specs.NetworkNamespace)
-	own(o.Hostname != "", specs.UTSNamespace)
-	own(o.OwnPIDs, specs.PIDNamespace)
+	addNamespace(o.NoNetwork, specs.NetworkNamespace)
+	addNamespace(o.Hostname != "", specs.UTSNamespace)
+	addNamespace(o.OwnPIDs, specs.PIDNamespace)
 	s.Hostname = o.Hostname
 	return nil
 }
 
-// isSize reports whether s is a size in tmpfs(5) syntax.
+// isSize reports whether s is a size in the syntax of tmpfs(5).
 func isSize(s string) bool {
 	digits := strings.TrimRight(strings.ToLower(s), "kmg%")
 	n, err := strconv.ParseUint(digits, 10, 63)
 	return err == nil && n > 0 && len(s)-len(digits) <= 1 && !(strings.HasSuffix(s, "%") && n > 100)
 }
 
-// forgetful mounts the directory img at base with changes kept on a tmpfs, or copies img to
-// the tmpfs.
-func forgetful(img int, size string) error {
+// mountWriteFake mounts the image directory img at Base, for [Options.WriteFake]. Changes go
+// to a tmpfs of at most size. If overlays do not work, it copies the image to that tmpfs.
+func mountWriteFake(img int, size string) error {
 	if err := unix.Mount("tmpfs", rootfs.Base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size="+size); err != nil {
 		return fmt.Errorf("mounting a tmpfs for changes: %w", err)
 	}
@@ -112,20 +112,20 @@ func forgetful(img int, size string) error {
 	}
 	// Without extended attributes on its directories (tmpfs before Linux 6.6), an overlay can
 	// neither remove nor rename a directory of the image.
-	attributes := unix.Setxattr(rootfs.Base+"/upper", "user.hpcc.trial", []byte("1"), 0)
-	if attributes != nil {
-		why := fmt.Errorf("the tmpfs for changes does not support extended attributes: %w", attributes)
-		if copied, err := copyForgetful(img, why, smallCopy); copied || err != nil {
+	attrErr := unix.Setxattr(rootfs.Base+"/upper", "user.hpcc.trial", []byte("1"), 0)
+	if attrErr != nil {
+		why := fmt.Errorf("the tmpfs for changes does not support extended attributes: %w", attrErr)
+		if copied, err := copyWriteFake(img, why, smallCopy); copied || err != nil {
 			return err
 		}
 	}
 	data := "lowerdir=" + rawfile.Path(img) + ",upperdir=" + rootfs.Base + "/upper,workdir=" + rootfs.Base + "/work"
 	err := unix.Mount("overlay", rootfs.Base, "overlay", 0, data+",userxattr")
 	if err != nil {
-		_, err = copyForgetful(img, err, math.MaxInt64)
+		_, err = copyWriteFake(img, err, math.MaxInt64)
 		return err
 	}
-	if attributes != nil {
+	if attrErr != nil {
 		fmt.Fprintf(os.Stderr, "hpcc: -W: directories of the image cannot be removed or renamed: the tmpfs for changes does not support extended attributes (Linux 6.6 does), and the image is larger than %d MB, so it was not copied\n", smallCopy>>20)
 	}
 	return nil
@@ -138,7 +138,7 @@ func parseBind(arg string) (specs.Mount, error) {
 		return specs.Mount{}, fmt.Errorf("bind %q: %s; write SRC[:DST[:ro]]", arg, why)
 	}
 	if len(f) > 3 {
-		return bad("too many colons (for a path that has one, --mount type=bind,source=SRC,target=DST)")
+		return bad("too many colons (for a path that contains one, use --mount type=bind,source=SRC,target=DST)")
 	}
 	if f[0] == "" {
 		return bad("the source is empty")
@@ -148,12 +148,12 @@ func parseBind(arg string) (specs.Mount, error) {
 		return bad(err.Error())
 	}
 	if len(f) > 1 {
-		if m.Destination, err = destination(f[1]); err != nil {
+		if m.Destination, err = cleanDestination(f[1]); err != nil {
 			return bad(err.Error())
 		}
 	}
 	if m.Destination == "/" {
-		return bad("the destination is the root itself")
+		return bad("the destination is the root directory")
 	}
 	if len(f) == 3 {
 		switch f[2] {
@@ -194,8 +194,8 @@ func bindOf(source, dst string) (specs.Mount, error) {
 	return bind(physical, dst), nil
 }
 
-// destination checks and cleans the destination path of a mount.
-func destination(dst string) (string, error) {
+// cleanDestination checks and cleans the destination path of a mount.
+func cleanDestination(dst string) (string, error) {
 	switch {
 	case dst == "":
 		return "", errors.New("the destination is empty")
@@ -204,7 +204,7 @@ func destination(dst string) (string, error) {
 	case strings.Contains("/"+dst+"/", "/../"):
 		return "", errors.New(`the destination contains ".."`)
 	case filepath.Clean(dst) == "/":
-		return "", errors.New("the destination is the root itself")
+		return "", errors.New("the destination is the root directory")
 	}
 	return filepath.Clean(dst), nil
 }
@@ -236,10 +236,10 @@ func parseMount(arg string) (specs.Mount, error) {
 		case "tmpfs-mode", "mode":
 			mode = v
 		default:
-			return bad("unknown %q", k)
+			return bad("unknown option %q", k)
 		}
 	}
-	at, err := destination(dst)
+	target, err := cleanDestination(dst)
 	if err != nil {
 		return bad("%v", err)
 	}
@@ -248,11 +248,11 @@ func parseMount(arg string) (specs.Mount, error) {
 		if src == "" {
 			return bad("the source is empty")
 		}
-		m, err := bindOf(src, at)
+		m, err := bindOf(src, target)
 		if err != nil {
 			return bad("%v", err)
 		}
-		if m.Destination = at; ro {
+		if m.Destination = target; ro {
 			m.Options = append(m.Options, "ro")
 		}
 		return m, nil
@@ -260,7 +260,7 @@ func parseMount(arg string) (specs.Mount, error) {
 		if _, err := strconv.ParseUint(mode, 8, 12); err != nil {
 			return bad("tmpfs-mode %q is not an octal mode", mode)
 		}
-		m := specs.Mount{Destination: at, Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=" + mode}}
+		m := specs.Mount{Destination: target, Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=" + mode}}
 		if size != "" {
 			if !isSize(size) {
 				return bad("tmpfs-size %q is not a size", size)

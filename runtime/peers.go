@@ -79,8 +79,8 @@ func slurmTasks(list, node string) (int, error) {
 // not share.
 func parent() string {
 	pid := os.Getppid()
-	if born, err := process.Born(pid); err == nil {
-		return fmt.Sprintf("%d-%d", pid, born)
+	if started, err := process.StartTime(pid); err == nil {
+		return fmt.Sprintf("%d-%d", pid, started)
 	}
 	return strconv.Itoa(pid)
 }

@@ -14,9 +14,9 @@ func pidInit() error {
 	if err != nil {
 		return err
 	}
-	foreign, err := settle(s)
+	foreign, err := setUp(s)
 	if err != nil {
-		return failed(err)
+		return setupError(err)
 	}
 	if os.Getpid() == 1 { // linked without the entry point of runtime/entry.go
 		return launch(s, foreign, process.AsInit)

@@ -90,7 +90,7 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 		Process: &specs.Process{NoNewPrivileges: true},
 		Linux:   newNamespaces(unix.Geteuid(), unix.Getegid()),
 	}
-	if err := extras(s, o); err != nil {
+	if err := addRareOptions(s, o); err != nil {
 		return nil, err
 	}
 	home, cwd := "", callerDir()

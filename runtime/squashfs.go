@@ -30,7 +30,7 @@ func (e *FUSEError) Unwrap() error { return e.Err }
 // squashfuse. For this, the mount is created detached (fsopen(2), Linux 5.2) and attached
 // once squashfuse runs.
 func MountSquashFS(file, at string) error {
-	if asked, err := early(); err != nil || !asked {
+	if requested, err := earlyNamespaces(); err != nil || !requested {
 		return &FUSEError{errors.New("this process does not have its own mount namespace")}
 	}
 	if err := mountSquashFS(file, at); err != nil {

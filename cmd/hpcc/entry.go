@@ -94,7 +94,7 @@ func (a *entryArgs) run(ctx context.Context) error {
 		say("warning: %v", run.RecordErr)
 	}
 	if err != nil && child.Process == nil {
-		return n.NotBegun(child, err)
+		return n.StartError(child, err)
 	}
 	if err != nil {
 		return err

@@ -198,7 +198,7 @@ func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
 		return nil, err
 	}
 	spec.Process.Env = append(withoutVariable(vars, "HPCC_RUNNING"), "HPCC_RUNNING=1")
-	devices.Search(spec)
+	devices.SetSearchPaths(spec)
 	return spec, nil
 }
 

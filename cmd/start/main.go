@@ -85,7 +85,7 @@ func measure(n *foreign.User, args []string, file string) (int, error) {
 		fmt.Fprintf(os.Stderr, "hpcc: warning: %s\n", usertext.Printable(run.RecordErr.Error()))
 	}
 	if err != nil && child.Process == nil {
-		err = n.NotBegun(child, err)
+		err = n.StartError(child, err)
 	}
 	return run.Status(), err
 }

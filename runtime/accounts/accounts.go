@@ -1,7 +1,7 @@
 // Package accounts reads and completes the passwd and group files of images.
 //
 // Image files are untrusted input: links never lead out of the image, and the size of a read
-// is bounded. Names that only a directory service knows are not found.
+// is bounded. Accounts in a directory service (LDAP, SSSD) are not found.
 package accounts
 
 import (
@@ -78,8 +78,8 @@ func readBelow(root, name string) []byte {
 	return b
 }
 
-// Entry returns the fields of the line of a passwd or group file whose field n equals
-// value, or nil.
+// Entry returns the fields of the first line of a passwd or group file whose field n, counted
+// from 0, equals value. It returns nil if there is no such line.
 func Entry(file []byte, n int, value string) []string {
 	for line := range bytes.Lines(file) {
 		if !bytes.Contains(line, []byte(value)) {
@@ -154,8 +154,8 @@ func Files(root string, uid, gid int, home string) (passwd, group []byte) {
 	return passwd, group
 }
 
-// HostFile returns the host's passwd or group file, or nil if it cannot be read. It does not
-// find names from a directory service, which needs the C library.
+// HostFile returns the host's passwd or group file, or nil if it cannot be read. It does
+// not contain accounts of a directory service, which only the C library can query.
 func HostFile(name string) []byte {
 	b, _ := rawfile.Read("/etc/" + name)
 	return b

@@ -27,13 +27,14 @@ import (
 	"hpcc/unpack"
 )
 
-// AnyUser is a USER that every cluster accepts as a user other than root. It is a number
-// because Kubernetes does not accept a name. No account has the number, and the group is
-// that of OpenShift's users.
+// AnyUser is a USER that every cluster accepts as a user other than root. It is numeric,
+// because Kubernetes does not accept a name. No account has this uid. Group 0 is the one that
+// OpenShift assigns.
 const AnyUser = "1001:0"
 
-// A Finding is a reason why an image does not run under the restrictions, or as a warning,
-// why part of it may fail. A note states what was not checked.
+// A Finding is one result of the check. An error is a reason why the image does not run under
+// the restrictions. A warning is a reason why part of it may fail. A note states what was not
+// checked.
 type Finding struct {
 	Level   string `json:"level"` // "error", "warning" or "note"
 	Rule    string `json:"rule"`  // kind of finding, one word
@@ -46,7 +47,7 @@ type Finding struct {
 }
 
 // Image returns the reasons why an image would not run without root. It checks the
-// configuration, and the owners and modes of the files of the programs with which the image
+// configuration, and the owners and modes of the files of the programs that the image
 // starts. Kubernetes' Pod Security Standard "restricted" requires the image to name a
 // numeric user other than root. With openshift, the rules are those of OpenShift's
 // restricted-v2, which assigns any uid in group 0. Both drop all capabilities and forbid
@@ -68,13 +69,14 @@ func Image(ctx context.Context, img v1.Image, openshift bool) ([]Finding, error)
 	x.directories()
 	x.variables()
 	x.services()
-	x.names()
+	x.userNames()
 	// USER comes last, because the other lines run as root.
-	slices.SortStableFunc(x.found, func(a, b Finding) int { return cmp.Compare(isUser(a), isUser(b)) })
+	slices.SortStableFunc(x.found, func(a, b Finding) int { return cmp.Compare(userLast(a), userLast(b)) })
 	return x.found, x.err
 }
 
-func isUser(f Finding) int {
+// userLast is a sort key that puts findings about USER last.
+func userLast(f Finding) int {
 	if f.Rule == "user" {
 		return 1
 	}
@@ -94,16 +96,16 @@ type examiner struct {
 	cfg           *v1.Config
 	openshift     bool
 	passwd, group string
-	uid, gid      int // IDs of the programs in the pod
-	entry         bool
+	uid, gid      int             // IDs of the programs in the pod
+	hasEntry      bool            // the command line begins with "hpcc entry"
 	ran           map[string]bool // started programs, by path
-	called        []string        // their names
+	programNames  []string        // names under which they were started
 	found         []Finding
-	err           error // error of reading the image
+	err           error // first error of reading a file of the image
 }
 
-// add records a finding. Among several for the same subject, it keeps the first of the most
-// severe.
+// add records a finding. It keeps only the first of the most severe findings for a rule and
+// subject.
 func (x *examiner) add(f Finding) {
 	switch i := slices.IndexFunc(x.found, func(g Finding) bool { return g.Rule == f.Rule && g.Subject == f.Subject }); {
 	case i < 0:
@@ -131,8 +133,8 @@ const (
 	mayRead, mayWrite, mayExecute = 4, 2, 1
 )
 
-// may reports whether the pod's user has all these permissions for a file.
-func (x *examiner) may(f *unpack.File, rights uint32) bool {
+// may reports whether the pod's user has all the given permissions for a file.
+func (x *examiner) may(f *unpack.File, permissions uint32) bool {
 	bits := f.Perm
 	switch {
 	case f.UID == x.uid:
@@ -140,40 +142,40 @@ func (x *examiner) may(f *unpack.File, rights uint32) bool {
 	case f.GID == x.gid:
 		bits >>= 3
 	}
-	return bits&rights == rights
+	return bits&permissions == permissions
 }
 
-// reach resolves a path. shut is the first directory on the path that the pod's user may not
+// reach resolves a path. blocked is the first directory on the path that the pod's user may not
 // enter.
-func (x *examiner) reach(p string) (real string, f *unpack.File, shut string, err error) {
+func (x *examiner) reach(p string) (real string, f *unpack.File, blocked string, err error) {
 	real, f, err = x.files.Resolve(p, func(dir string, d *unpack.File) {
-		if shut == "" && !x.may(d, mayExecute) {
-			shut = dir
+		if blocked == "" && !x.may(d, mayExecute) {
+			blocked = dir
 		}
 	})
-	return real, f, shut, err
+	return real, f, blocked, err
 }
 
 // writable reports whether files can be created in a directory, or the directory itself can
 // be created.
 func (x *examiner) writable(p string) bool {
-	real, f, shut, err := x.reach(p)
-	for errors.Is(err, fs.ErrNotExist) && shut == "" && real != "/" {
-		real, f, shut, err = x.reach(path.Dir(real))
+	real, f, blocked, err := x.reach(p)
+	for errors.Is(err, fs.ErrNotExist) && blocked == "" && real != "/" {
+		real, f, blocked, err = x.reach(path.Dir(real))
 	}
-	return err == nil && shut == "" && f.Kind == fs.ModeDir && x.may(f, mayWrite|mayExecute)
+	return err == nil && blocked == "" && f.Kind == fs.ModeDir && x.may(f, mayWrite|mayExecute)
 }
 
-// there reports whether a path exists and whether it is a directory.
-func (x *examiner) there(p string) (exists, dir bool) {
+// stat reports whether a path exists and whether it is a directory.
+func (x *examiner) stat(p string) (exists, isDir bool) {
 	_, f, err := x.files.Resolve(p, nil)
 	return err == nil, err == nil && f.Kind == fs.ModeDir
 }
 
-// share returns the Dockerfile lines that make a directory writable for the pod's user.
-func (x *examiner) share(dir string) []string {
+// makeWritable returns the Dockerfile lines that make a directory writable for the pod's user.
+func (x *examiner) makeWritable(dir string) []string {
 	line := "RUN "
-	if exists, _ := x.there(dir); !exists {
+	if exists, _ := x.stat(dir); !exists {
 		line += "mkdir -p " + shellWord(dir) + " && "
 	}
 	if x.gid == 0 {
@@ -233,7 +235,8 @@ func accountLine(file string, n int, value string) []string {
 	return nil
 }
 
-// atoi parses a number of passwd. An invalid number gives an ID that no account has.
+// atoi parses an ID in a passwd or group file. For an invalid one it returns an ID that no
+// account has.
 func atoi(s string) int {
 	n, err := strconv.Atoi(s)
 	if err != nil {
@@ -268,27 +271,27 @@ func (x *examiner) ports() {
 
 // directories checks the working directory, the home, the volumes and /tmp.
 func (x *examiner) directories() {
-	const not = "the pod's user may not write to it"
+	const notWritable = "the pod's user may not write to it"
 	if d := path.Clean("/" + x.cfg.WorkingDir); d != "/" && !x.writable(d) {
-		f := Finding{Level: "error", Rule: "workdir", Subject: d, Reason: "it is the working directory, and" + not, Cure: x.share(d)}
+		f := Finding{Level: "error", Rule: "workdir", Subject: d, Reason: "it is the working directory, and " + notWritable, Cure: x.makeWritable(d)}
 		if IsSystemDir(d) {
-			f.Cure = append(x.share("/app"), "WORKDIR /app")
+			f.Cure = append(x.makeWritable("/app"), "WORKDIR /app")
 		}
 		x.add(f)
 	}
 	for _, d := range slices.Sorted(maps.Keys(x.cfg.Volumes)) {
 		if d = path.Clean("/" + d); !x.writable(d) {
-			x.add(Finding{Level: "error", Rule: "volume", Subject: d, Reason: "it is a VOLUME, and " + not, Cure: x.share(d)})
+			x.add(Finding{Level: "error", Rule: "volume", Subject: d, Reason: "it is a VOLUME, and " + notWritable, Cure: x.makeWritable(d)})
 		}
 	}
-	if exists, dir := x.there("/tmp"); exists && dir && !x.writable("/tmp") {
-		x.add(Finding{Level: "error", Rule: "tmp", Subject: "/tmp", Reason: not, Cure: []string{"RUN chmod 1777 /tmp"}})
+	if exists, isDir := x.stat("/tmp"); exists && isDir && !x.writable("/tmp") {
+		x.add(Finding{Level: "error", Rule: "tmp", Subject: "/tmp", Reason: notWritable, Cure: []string{"RUN chmod 1777 /tmp"}})
 	}
 	x.home()
 	x.unreadable(path.Clean("/" + x.cfg.WorkingDir))
 }
 
-// home checks HOME: the image's value, or the runtime's value for the user.
+// home checks HOME: the value in the image, or the default that container runtimes set.
 func (x *examiner) home() {
 	home, set := envfile.Lookup(x.cfg.Env, "HOME"), true
 	if home == "" {
@@ -297,14 +300,14 @@ func (x *examiner) home() {
 			home = f[5]
 		}
 	}
-	if (x.entry && (x.writable("/tmp") || x.writable("/var/tmp"))) || (path.Clean(home) != "/" && x.writable(home)) {
+	if (x.hasEntry && (x.writable("/tmp") || x.writable("/var/tmp"))) || (path.Clean(home) != "/" && x.writable(home)) {
 		return
 	}
 	f := Finding{Level: "warning", Rule: "home", Subject: home, Reason: "HOME is / for a user without a passwd entry: programs that write caches or settings there fail",
-		Cure: append(x.share("/home/user"), "ENV HOME=/home/user")}
+		Cure: append(x.makeWritable("/home/user"), "ENV HOME=/home/user")}
 	switch {
 	case set && !IsSystemDir(path.Clean(home)):
-		f.Level, f.Reason, f.Cure = "error", "the image sets HOME to it, and the pod's user may not write to it", x.share(path.Clean(home))
+		f.Level, f.Reason, f.Cure = "error", "the image sets HOME to it, and the pod's user may not write to it", x.makeWritable(path.Clean(home))
 	case set:
 		f.Level, f.Reason = "error", "the image sets HOME to it, and the pod's user may not write to it"
 	case home != "/":
@@ -313,63 +316,64 @@ func (x *examiner) home() {
 	x.add(f)
 }
 
-// writtenTo lists suffixes of variables that name directories to which programs write.
-var writtenTo = []string{"_CACHE_DIR", "_CACHE_HOME", "_CACHE_PATH", "_LOG_DIR", "_LOGS_DIR", "_RUN_DIR", "_RUNTIME_DIR", "_TMP_DIR", "_TEMP_DIR", "_OUTPUT_DIR", "_STATE_HOME"}
+// writtenSuffixes lists suffixes of variables for directories to which programs write.
+var writtenSuffixes = []string{"_CACHE_DIR", "_CACHE_HOME", "_CACHE_PATH", "_LOG_DIR", "_LOGS_DIR", "_RUN_DIR", "_RUNTIME_DIR", "_TMP_DIR", "_TEMP_DIR", "_OUTPUT_DIR", "_STATE_HOME"}
 
-// writtenVariables lists other variables of that kind.
+// writtenVariables lists other variables for such directories.
 var writtenVariables = []string{"TMPDIR", "TMP", "TEMP", "MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "PGDATA", "HF_HOME", "TORCH_HOME", "TRANSFORMERS_CACHE", "RAY_TMPDIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "WANDB_DIR", "OUTPUT_DIR", "LOG_DIR", "LOGDIR", "CACHE_DIR"}
 
-// variables checks directories that variables name: those to which programs write, and those
-// from which programs and libraries are loaded.
+// variables checks the directories in environment variables: those to which programs write,
+// and those from which programs and libraries are loaded.
 func (x *examiner) variables() {
 	for _, kv := range x.cfg.Env {
 		name, value, _ := strings.Cut(kv, "=")
 		switch {
 		case name == "PYTHONPATH" || name == "LD_LIBRARY_PATH" || name == "NODE_PATH" || name == "PATH":
 			for _, d := range strings.Split(value, ":") {
-				x.searched(name, d)
+				x.searchPathDir(name, d)
 			}
 			continue
-		case !path.IsAbs(value) || (x.entry && slices.Contains(foreign.Variables(), name)):
+		case !path.IsAbs(value) || (x.hasEntry && slices.Contains(foreign.Variables(), name)):
 			continue
 		}
-		if !slices.Contains(writtenVariables, name) && !slices.ContainsFunc(writtenTo, func(end string) bool { return strings.HasSuffix(name, end) }) {
+		if !slices.Contains(writtenVariables, name) && !slices.ContainsFunc(writtenSuffixes, func(end string) bool { return strings.HasSuffix(name, end) }) {
 			continue
 		}
 		d := path.Clean(value)
-		exists, dir := x.there(d)
-		if (exists && !dir) || x.writable(d) {
+		exists, isDir := x.stat(d)
+		if (exists && !isDir) || x.writable(d) {
 			continue
 		}
-		f := Finding{Level: "error", Rule: "variable", Subject: name + "=" + value, Reason: "programs write to this directory, and the pod's user may not", Cure: x.share(d)}
+		f := Finding{Level: "error", Rule: "variable", Subject: name + "=" + value, Reason: "programs write to this directory, and the pod's user may not", Cure: x.makeWritable(d)}
 		if _, at, err := x.files.Resolve(d, nil); err == nil && len(at.Names()) > 0 {
-			f.Level, f.Reason = "warning", "programs may need to write to this directory, which contains files and is only readable"
+			f.Level, f.Reason = "warning", "programs may need to write to this directory, but the pod's user may only read it and its files"
 		}
 		x.add(f)
 	}
 }
 
-// searched checks a directory of a search path. An existing one must be accessible.
-func (x *examiner) searched(variable, dir string) {
+// searchPathDir checks a directory of a search path. If it exists, it must be accessible.
+func (x *examiner) searchPathDir(variable, dir string) {
 	if !path.IsAbs(dir) {
 		return
 	}
-	real, f, shut, err := x.reach(dir)
-	if err != nil || f.Kind != fs.ModeDir || (shut == "" && x.may(f, mayExecute)) {
+	real, f, blocked, err := x.reach(dir)
+	if err != nil || f.Kind != fs.ModeDir || (blocked == "" && x.may(f, mayExecute)) {
 		return
 	}
 	level := "error"
-	if variable == "PATH" { // programs started from it have their own findings
+	if variable == "PATH" { // programs that are started from it have their own findings
 		level = "warning"
 	}
-	x.add(Finding{Level: level, Rule: "unreadable", Subject: dir, Reason: variable + " names it, and the pod's user may not enter it", Cure: x.open(shut, real)})
+	x.add(Finding{Level: level, Rule: "unreadable", Subject: dir, Reason: variable + " contains it, and the pod's user may not enter it", Cure: x.makeReadable(blocked, real)})
 }
 
-// open returns the lines that give all users access to a directory and to a tree.
-func (x *examiner) open(shut, tree string) []string {
+// makeReadable returns the Dockerfile lines that let all users enter the directory blocked and
+// read the tree.
+func (x *examiner) makeReadable(blocked, tree string) []string {
 	line := "RUN chmod -R a+rX " + shellWord(tree)
-	if shut != "" && shut != tree {
-		line = "RUN chmod a+x " + shellWord(shut) + " && chmod -R a+rX " + shellWord(tree)
+	if blocked != "" && blocked != tree {
+		line = "RUN chmod a+x " + shellWord(blocked) + " && chmod -R a+rX " + shellWord(tree)
 	}
 	return []string{line}
 }
@@ -385,13 +389,13 @@ func (x *examiner) unreadable(dir string) {
 	walk = func(p string, d *unpack.File) {
 		for _, base := range d.Names() {
 			f, full := d.At(base), path.Join(p, base)
-			shut := f.Kind == fs.ModeDir && !x.may(f, mayRead|mayExecute)
-			if shut || (f.Kind == 0 && !x.may(f, mayRead)) {
+			blocked := f.Kind == fs.ModeDir && !x.may(f, mayRead|mayExecute)
+			if blocked || (f.Kind == 0 && !x.may(f, mayRead)) {
 				if n++; n == 1 {
 					first = full
 				}
 			}
-			if f.Kind == fs.ModeDir && !shut {
+			if f.Kind == fs.ModeDir && !blocked {
 				walk(full, f)
 			}
 		}
@@ -402,20 +406,20 @@ func (x *examiner) unreadable(dir string) {
 	}
 	reason := "the pod's user may not read it"
 	if n > 1 {
-		reason = fmt.Sprintf("the pod's user may not read it, nor %d more in %s", n-1, dir)
+		reason = fmt.Sprintf("the pod's user may not read it or %d other files and directories in %s", n-1, dir)
 	}
-	x.add(Finding{Level: "error", Rule: "unreadable", Subject: first, Reason: reason, Cure: x.open("", real)})
+	x.add(Finding{Level: "error", Rule: "unreadable", Subject: first, Reason: reason, Cure: x.makeReadable("", real)})
 }
 
 // services checks the directories to which known services write.
 func (x *examiner) services() {
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(x.called))) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(x.programNames))) {
 		for _, d := range serviceDirs[name] {
 			real, f, err := x.files.Resolve(d, nil)
 			if err != nil || f.Kind != fs.ModeDir || x.writable(d) {
 				continue
 			}
-			x.add(Finding{Level: "error", Rule: "service", Subject: d, Reason: name + " writes to it, and the pod's user may not", Cure: x.share(real)})
+			x.add(Finding{Level: "error", Rule: "service", Subject: d, Reason: name + " writes to it, and the pod's user may not", Cure: x.makeWritable(real)})
 		}
 		if why := rootServices[name]; why != "" {
 			x.add(Finding{Level: "error", Rule: "service", Subject: name, Reason: why})
@@ -448,20 +452,20 @@ var rootServices = map[string]string{
 	"dockerd": "it needs root: build with \"hpcc build\"",
 }
 
-// askers lists programs that fail if getpwuid(3) does not find their user.
-var askers = []string{"ssh", "mpirun", "mpiexec", "orted", "prte", "ray", "psql"}
+// needUserName lists programs that fail if getpwuid(3) finds no name for their uid.
+var needUserName = []string{"ssh", "mpirun", "mpiexec", "orted", "prte", "ray", "psql"}
 
-// names checks whether programs that need a user name will have one.
-func (x *examiner) names() {
+// userNames checks that programs which need a user name will have one.
+func (x *examiner) userNames() {
 	if accountLine(x.passwd, 2, strconv.Itoa(x.uid)) != nil {
 		return
 	}
 	_, passwd, err := x.files.Resolve("/etc/passwd", nil)
-	if x.entry && ((err == nil && x.may(passwd, mayWrite)) || x.hasLibrary("libnss_wrapper.so")) {
+	if x.hasEntry && ((err == nil && x.may(passwd, mayWrite)) || x.hasLibrary("libnss_wrapper.so")) {
 		return
 	}
 	var have []string
-	for _, name := range askers {
+	for _, name := range needUserName {
 		if p, _, _ := x.lookPath(name); p != "" {
 			have = append(have, name)
 		}
@@ -469,15 +473,15 @@ func (x *examiner) names() {
 	if len(have) == 0 {
 		return
 	}
-	where := "getpwuid(3) knows no name for the uid"
+	reason := "getpwuid(3) finds no name for the uid"
 	if x.openshift {
-		where += ", unless the cluster's runtime (CRI-O) adds it to /etc/passwd"
+		reason += ", unless the cluster's runtime (CRI-O) adds it to /etc/passwd"
 	}
-	x.add(Finding{Level: "warning", Rule: "name", Subject: strings.Join(have, " "), Reason: where + ": build with --entry, and make /etc/passwd writable for group 0",
+	x.add(Finding{Level: "warning", Rule: "name", Subject: strings.Join(have, " "), Reason: reason + ": build with --entry, and make /etc/passwd writable for group 0",
 		Cure: []string{"RUN chgrp 0 /etc/passwd && chmod g=u /etc/passwd"}})
 }
 
-// hasLibrary searches a library in the usual directories of dynamic loaders.
+// hasLibrary reports whether a library is in one of the usual directories of dynamic loaders.
 func (x *examiner) hasLibrary(name string) bool {
 	for _, d := range []string{"/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/local/lib", "/opt/conda/lib"} {
 		_, dir, err := x.files.Resolve(d, nil)
@@ -501,21 +505,22 @@ func (x *examiner) commandLine() []string {
 	return slices.Concat(x.cfg.Entrypoint, x.cfg.Cmd)
 }
 
-// interpreterOf returns the arguments in a script's first line.
+// interpreterOf returns the interpreter and its arguments from a script's first line.
 func interpreterOf(script string) []string {
 	head, _, _ := strings.Cut(script, "\n")
 	return strings.Fields(strings.TrimPrefix(head, "#!"))
 }
 
-// systemDirs lists directories that do not belong to one program, even if it starts in one.
+// systemDirs lists directories that do not belong to a single program, even if one starts
+// there.
 var systemDirs = []string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin",
 	"/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin", "/usr/share", "/var", "/var/lib", "/var/log", "/var/tmp"}
 
-// systemBelow lists directories below which nothing belongs to one program.
+// systemBelow lists directories below which nothing belongs to a single program.
 var systemBelow = []string{"/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib64/", "/proc/", "/sbin/", "/sys/", "/usr/bin/", "/usr/lib/", "/usr/lib64/", "/usr/sbin/"}
 
 // IsSystemDir reports whether a directory, given as a clean path, belongs to the system and
 // not to one program.
 func IsSystemDir(dir string) bool {
-	return slices.Contains(systemDirs, dir) || slices.ContainsFunc(systemBelow, func(head string) bool { return strings.HasPrefix(dir, head) })
+	return slices.Contains(systemDirs, dir) || slices.ContainsFunc(systemBelow, func(prefix string) bool { return strings.HasPrefix(dir, prefix) })
 }

@@ -14,8 +14,8 @@ import (
 	"hpcc/unpack"
 )
 
-// wrappers are programs whose arguments are another command line. The values are their
-// options that take a separate argument.
+// wrappers maps programs that run the command in their arguments to those of their options
+// that take a separate argument.
 var wrappers = map[string]string{
 	"tini": "-p -v -e", "tini-static": "", "dumb-init": "-r --rewrite", "catatonit": "", "env": "-u -C", "nice": "-n", "timeout": "-s -k", "nohup": "", "stdbuf": "-i -o -e",
 	"time": "", "catchsegv": "", "setsid": "",
@@ -40,7 +40,7 @@ func (x *examiner) programs(argv []string) {
 			return
 		}
 		if rest, ok := isEntry(argv); ok {
-			x.entry, argv = true, rest
+			x.hasEntry, argv = true, rest
 			continue
 		}
 		base := path.Base(argv[0])
@@ -52,27 +52,28 @@ func (x *examiner) programs(argv []string) {
 		if !wraps {
 			break
 		}
-		argv = behind(argv[1:], options, base == "timeout")
+		argv = wrappedCommand(argv[1:], options, base == "timeout")
 	}
 	if len(argv) > 1 {
 		x.arguments(argv[1:])
 	}
 }
 
-// behind returns the wrapped command: the arguments after the wrapper's options and env's
-// variables.
-func behind(argv []string, withValue string, skip bool) []string {
+// wrappedCommand returns the arguments after a wrapper's options and env's variables. Options
+// in withValue take a separate argument. With skipFirst it also skips the first operand, such
+// as the duration of timeout.
+func wrappedCommand(argv []string, withValue string, skipFirst bool) []string {
 	for len(argv) > 0 && (strings.HasPrefix(argv[0], "-") || strings.Contains(argv[0], "=")) {
-		had := argv[0]
+		option := argv[0]
 		argv = argv[1:]
-		if had == "--" {
+		if option == "--" {
 			break
 		}
-		if slices.Contains(strings.Fields(withValue), had) && len(argv) > 0 {
+		if slices.Contains(strings.Fields(withValue), option) && len(argv) > 0 {
 			argv = argv[1:]
 		}
 	}
-	if skip && len(argv) > 0 {
+	if skipFirst && len(argv) > 0 {
 		argv = argv[1:]
 	}
 	return argv
@@ -84,18 +85,18 @@ func isShell(name string) bool {
 
 // shell checks the files among the arguments of a shell, not its commands.
 func (x *examiner) shell(args []string) {
-	isText := false
+	hasCommand := false // -c
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") && len(args[0]) > 1 {
 		option := args[0]
 		args = args[1:]
 		if option == "--" {
 			break
 		}
-		isText = isText || (!strings.HasPrefix(option, "--") && strings.Contains(option, "c"))
+		hasCommand = hasCommand || (!strings.HasPrefix(option, "--") && strings.Contains(option, "c"))
 	}
 	switch {
 	case len(args) == 0:
-	case isText:
+	case hasCommand:
 		x.unreadScript("the command line")
 	default:
 		x.unreadScript(x.inWorkdir(args[0]))
@@ -110,10 +111,10 @@ func (x *examiner) unreadScript(name string) {
 		return
 	}
 	x.add(Finding{Level: "note", Rule: "script", Subject: name,
-		Reason: "scripts are not read: chown, gosu, apt-get and writing to root's files fail in them, and programs that they start are not checked"})
+		Reason: "scripts are not read: chown, gosu, apt-get and writes to root's files fail in them, and the programs that they start are not checked"})
 }
 
-// inWorkdir returns p as an absolute path, relative to the program's working directory.
+// inWorkdir returns the absolute path of p, which may be relative to the working directory.
 func (x *examiner) inWorkdir(p string) string {
 	if path.IsAbs(p) {
 		return path.Clean(p)
@@ -121,37 +122,38 @@ func (x *examiner) inWorkdir(p string) string {
 	return path.Join("/", x.cfg.WorkingDir, p)
 }
 
-// lookPath finds a program as execvp(3) does: the first that is executable, else the first
-// that exists. shut is a directory on the path that the pod's user may not enter.
-func (x *examiner) lookPath(name string) (file string, f *unpack.File, shut string) {
+// lookPath finds a program as execvp(3) does: the first executable file on PATH, else the
+// first existing one. blocked is a directory on the path that the pod's user may not enter.
+func (x *examiner) lookPath(name string) (file string, f *unpack.File, blocked string) {
 	dirs := []string{""}
 	if !strings.Contains(name, "/") {
 		dirs = strings.Split(cmp.Or(envfile.Lookup(x.cfg.Env, "PATH"), runtime.StandardPath), ":")
 	}
 	for _, d := range dirs {
 		p := x.inWorkdir(path.Join(d, name))
-		_, at, no, err := x.reach(p)
+		_, at, blockedDir, err := x.reach(p)
 		if err != nil || at.Kind == fs.ModeDir {
 			continue
 		}
-		if no == "" && x.may(at, mayExecute) {
+		if blockedDir == "" && x.may(at, mayExecute) {
 			return p, at, ""
 		}
 		if file == "" {
-			file, f, shut = p, at, no
+			file, f, blocked = p, at, blockedDir
 		}
 	}
-	return file, f, shut
+	return file, f, blocked
 }
 
-// program checks a program that starts and its dependencies. f is nil if it does not exist.
+// program checks a program that the image starts, its interpreter and the rest of its
+// installation. f is nil if the program does not exist.
 func (x *examiner) program(name string) (real string, f *unpack.File) {
-	p, f, shut := x.lookPath(name)
+	p, f, blocked := x.lookPath(name)
 	if f == nil {
-		x.add(Finding{Level: "error", Rule: "program", Subject: name, Reason: "the image starts with it, but it does not exist"})
+		x.add(Finding{Level: "error", Rule: "program", Subject: name, Reason: "the image starts it, but it does not exist"})
 		return "", nil
 	}
-	x.called = append(x.called, path.Base(name))
+	x.programNames = append(x.programNames, path.Base(name))
 	if x.ran[p] {
 		return p, f
 	}
@@ -163,7 +165,7 @@ func (x *examiner) program(name string) (real string, f *unpack.File) {
 	if err != nil {
 		return p, f
 	}
-	x.access(p, real, f, shut)
+	x.access(p, real, f, blocked)
 	x.prefix(real)
 	if !f.Script {
 		return real, f
@@ -173,7 +175,7 @@ func (x *examiner) program(name string) (real string, f *unpack.File) {
 	}
 	interpreter := interpreterOf(x.text(real))
 	if len(interpreter) > 1 && path.Base(interpreter[0]) == "env" {
-		interpreter = behind(interpreter[1:], "", false)
+		interpreter = wrappedCommand(interpreter[1:], "", false)
 	}
 	if len(interpreter) > 0 {
 		x.program(interpreter[0])
@@ -185,10 +187,10 @@ func (x *examiner) program(name string) (real string, f *unpack.File) {
 }
 
 // access checks whether a program can be executed.
-func (x *examiner) access(p, real string, f *unpack.File, shut string) {
+func (x *examiner) access(p, real string, f *unpack.File, blocked string) {
 	switch {
-	case shut != "":
-		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: fmt.Sprintf("the pod's user may not enter %s", shut), Cure: x.open(shut, prefixOf(real))})
+	case blocked != "":
+		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: fmt.Sprintf("the pod's user may not enter %s", blocked), Cure: x.makeReadable(blocked, prefixOf(real))})
 	case !x.may(f, mayExecute):
 		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: fmt.Sprintf("the pod's user may not execute it (mode %04o of user %d, group %d)", f.Perm, f.UID, f.GID), Cure: []string{"RUN chmod a+rx " + shellWord(real)}})
 	}
@@ -219,22 +221,22 @@ func (x *examiner) prefix(real string) {
 
 // arguments checks the files among the arguments of a command.
 func (x *examiner) arguments(args []string) {
-	for _, w := range args {
-		x.argument(w)
+	for _, arg := range args {
+		x.argument(arg)
 	}
 }
 
-// argument checks one argument that names a file to read.
-func (x *examiner) argument(w string) {
-	if w == "" || strings.HasPrefix(w, "-") || strings.ContainsAny(w, " \n$*") {
+// argument checks that an argument which names an existing file is readable.
+func (x *examiner) argument(arg string) {
+	if arg == "" || strings.HasPrefix(arg, "-") || strings.ContainsAny(arg, " \n$*") {
 		return
 	}
-	p := x.inWorkdir(w)
-	real, f, shut, err := x.reach(p)
+	p := x.inWorkdir(arg)
+	real, f, blocked, err := x.reach(p)
 	switch {
 	case (err != nil && !errors.Is(err, fs.ErrNotExist)) || f == nil || f.Kind != 0:
-	case shut != "":
-		x.add(Finding{Level: "error", Rule: "unreadable", Subject: p, Reason: fmt.Sprintf("the pod's user may not enter %s", shut), Cure: x.open(shut, path.Dir(real))})
+	case blocked != "":
+		x.add(Finding{Level: "error", Rule: "unreadable", Subject: p, Reason: fmt.Sprintf("the pod's user may not enter %s", blocked), Cure: x.makeReadable(blocked, path.Dir(real))})
 	case !x.may(f, mayRead):
 		x.add(Finding{Level: "error", Rule: "unreadable", Subject: p, Reason: "the pod's user may not read it", Cure: []string{"RUN chmod a+r " + shellWord(real)}})
 	}

@@ -19,10 +19,12 @@ import (
 // https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md. Importing its
 // library would cost 0.6 ms at each start; its types and its name parser cost nothing.
 
-// standardSpecDirs are the default spec directories. A device in a later one wins.
+// standardSpecDirs are the default directories of specs. Devices in later ones take
+// precedence.
 var standardSpecDirs = []string{"/etc/cdi", "/var/run/cdi"}
 
-// maxSpec bounds the size of a spec and maxSpecs their number. Real specs have some ten KiB.
+// maxSpec bounds the size of a spec and maxSpecs their number. Real specs have a
+// few tens of KiB.
 const (
 	maxSpec  = 4 << 20
 	maxSpecs = 1000
@@ -42,7 +44,7 @@ func parseCDI(b []byte) (*cdi.Spec, error) {
 		return nil, fmt.Errorf("kind %q: %w", s.Kind, err)
 	}
 	if len(s.Devices) == 0 {
-		return nil, errors.New("it has no devices")
+		return nil, errors.New("the spec defines no devices")
 	}
 	if err := checkEdits(&s.ContainerEdits); err != nil {
 		return nil, err
@@ -68,7 +70,7 @@ func parseCDI(b []byte) (*cdi.Spec, error) {
 	return &s, nil
 }
 
-// checkEdits refuses invalid edits.
+// checkEdits returns an error for invalid edits.
 func checkEdits(e *cdi.ContainerEdits) error {
 	for _, v := range e.Env {
 		if name, _, ok := strings.Cut(v, "="); !ok || name == "" || strings.Contains(v, "\x00") {
@@ -96,19 +98,19 @@ func checkEdits(e *cdi.ContainerEdits) error {
 	return nil
 }
 
-// isMountPoint reports whether p is a valid path for a mount: absolute, without "..", and not the
-// root.
+// isMountPoint reports whether p is a valid path for a mount: absolute, without "..", and not
+// the root.
 func isMountPoint(p string) bool {
 	return filepath.IsAbs(p) && filepath.Clean(p) != "/" && !strings.Contains(p+"/", "/../") && !strings.Contains(p, "\x00") && len(p) < maxPath
 }
 
 // A cdiDevice is a device together with its spec, whose edits apply to all its devices.
 type cdiDevice struct {
-	name string
-	spec *cdi.Spec
-	dev  *cdi.Device
-	file string
-	also string // another file of the same directory that defines the device
+	name      string // qualified
+	spec      *cdi.Spec
+	dev       *cdi.Device
+	file      string
+	duplicate string // another file in the same directory that defines the device; or ""
 }
 
 // cdiRegistry holds the devices of all specs.
@@ -119,8 +121,8 @@ type cdiRegistry struct {
 	problems []string // files that could not be used
 }
 
-// readCDI reads the specs in dirs. A missing directory counts as empty. An invalid file is
-// an error only for requests for its devices.
+// readCDI reads the specs in dirs. A missing directory counts as empty. find reports
+// invalid files only if a device is not found.
 func readCDI(dirs []string) *cdiRegistry {
 	if len(dirs) == 0 {
 		dirs = standardSpecDirs
@@ -159,14 +161,14 @@ func (r *cdiRegistry) read(file string) {
 		case old == nil:
 			r.order = append(r.order, d.name)
 		case filepath.Dir(old.file) == filepath.Dir(file):
-			d.also = old.file
+			d.duplicate = old.file
 		}
 		r.devices[d.name] = d
 	}
 }
 
-// find returns the devices that a name on the command line refers to. "all" is the device of
-// that name, or every device of the kind if none has that name.
+// find returns the devices that a name on the command line refers to. If no device is called
+// "all", that name refers to every device of the kind.
 func (r *cdiRegistry) find(name string) ([]*cdiDevice, error) {
 	vendor, class, dev, err := parser.ParseQualifiedName(name)
 	if err != nil {
@@ -184,16 +186,16 @@ func (r *cdiRegistry) find(name string) ([]*cdiDevice, error) {
 		}
 	}
 	for _, d := range found {
-		if d.also != "" {
-			return nil, fmt.Errorf("device %s is defined in %s and in %s: remove one of them", d.name, d.also, d.file)
+		if d.duplicate != "" {
+			return nil, fmt.Errorf("device %s is defined in %s and in %s: remove one of them", d.name, d.duplicate, d.file)
 		}
 	}
 	if len(found) > 0 {
 		return found, nil
 	}
-	why := "they define no devices"
+	why := "the specs define no devices"
 	if len(r.order) > 0 {
-		why = "there are " + strings.Join(r.order, ", ")
+		why = "available devices are " + strings.Join(r.order, ", ")
 	}
 	for _, p := range r.problems {
 		why += "\n" + p
@@ -261,11 +263,11 @@ func isBind(m *cdi.Mount) bool {
 	return m.Type == "" || m.Type == "none" || m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
 }
 
-// addCDI adds the edits that the devices need to the run.
+// addCDI applies the edits of the devices to the run.
 func (h *hardware) addCDI(devices []*cdiDevice) error {
 	edits := cdiEdits(devices)
 	if p := missingCDI(edits); p != "" {
-		return fmt.Errorf("%q, which %s names, does not exist: the driver has changed, or the spec is for another machine; regenerate the spec (nvidia-ctk cdi generate)", p, devices[0].file)
+		return fmt.Errorf("%s refers to %q, which does not exist: the driver has changed, or the spec is for another machine; regenerate the spec (nvidia-ctk cdi generate)", devices[0].file, p)
 	}
 	hooks, err := h.readHooks(edits)
 	if err != nil {
@@ -283,16 +285,16 @@ func (h *hardware) addCDI(devices []*cdiDevice) error {
 // addEdits applies edits, except their hooks.
 func (h *hardware) addEdits(e *cdi.ContainerEdits, hooks *cdiHooks) error {
 	if len(e.NetDevices) > 0 {
-		return fmt.Errorf("it moves the network device %q, which only root may", e.NetDevices[0].HostInterfaceName)
+		return fmt.Errorf("the spec moves network device %q, which only root may do", e.NetDevices[0].HostInterfaceName)
 	}
 	for _, v := range e.Env {
 		name, value, _ := strings.Cut(v, "=")
 		h.setEnv(name, value)
 	}
-	// A host node is bound with the host's numbers, owner and mode, because an ordinary user
-	// can neither create nor change one.
+	// A device node keeps the host's device number, owner and mode, because an ordinary user can
+	// neither create nor change one.
 	for _, n := range e.DeviceNodes {
-		h.show(hostNode(n), filepath.Clean(n.Path))
+		h.addBind(hostNode(n), filepath.Clean(n.Path))
 	}
 	for _, m := range e.Mounts {
 		if err := h.addMount(m, hooks); err != nil {
@@ -300,7 +302,7 @@ func (h *hardware) addEdits(e *cdi.ContainerEdits, hooks *cdiHooks) error {
 		}
 	}
 	if slices.ContainsFunc(e.AdditionalGIDs, func(g uint32) bool { return g != 0 }) {
-		h.note("the additional groups %v of a CDI spec are not applied: a user has only the groups that the host assigned", e.AdditionalGIDs)
+		h.note("the additional groups %v of a CDI spec are not applied: a user has only the groups that the host assigns", e.AdditionalGIDs)
 	}
 	if e.IntelRdt != nil {
 		h.note("the cache and memory bandwidth settings (intelRdt) of a CDI spec are left to the administrator")
@@ -308,21 +310,21 @@ func (h *hardware) addEdits(e *cdi.ContainerEdits, hooks *cdiHooks) error {
 	return nil
 }
 
-// propagation lists mount options without effect here: a mount inside never propagates to
-// the host or to another run.
+// propagation lists mount options that have no effect, because mounts in a run never
+// propagate to the host or to another run.
 var propagation = []string{"private", "rprivate", "shared", "rshared", "slave", "rslave", "unbindable", "runbindable", "rw"}
 
-// programDirs are program directories. Programs for them go to the private directory
-// instead.
+// programDirs are the usual directories of programs. Programs that a spec mounts there go to
+// the private directory instead.
 var programDirs = []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin"}
 
-// addMount performs a mount of a spec. Libraries that a hook would announce to the loader,
-// and programs that the image lacks, go to the private directory. To add a name to a
-// directory of a read-only image, each of its other names would need a mount as well.
+// addMount adds a mount of a spec. Libraries that a hook would announce to the loader, and
+// programs that the image lacks, go to the private directory. At their own paths they would
+// be costly: adding a name to a read-only directory needs a mount for each of its entries.
 func (h *hardware) addMount(m *cdi.Mount, hooks *cdiHooks) error {
 	if !isBind(m) {
 		if m.Type != "tmpfs" {
-			return fmt.Errorf("it mounts a %s at %s; hpcc mounts files of the host and tmpfs", m.Type, m.ContainerPath)
+			return fmt.Errorf("the spec mounts a %s at %s; hpcc mounts only tmpfs, and files and directories of the host", m.Type, m.ContainerPath)
 		}
 		options := slices.DeleteFunc(slices.Clone(m.Options), func(o string) bool { return slices.Contains(propagation, o) })
 		h.mounts = append(h.mounts, specs.Mount{Destination: filepath.Clean(m.ContainerPath), Type: "tmpfs", Source: "tmpfs", Options: options})
@@ -334,9 +336,9 @@ func (h *hardware) addMount(m *cdi.Mount, hooks *cdiHooks) error {
 	if slices.Contains(hooks.folders, dir) && strings.HasPrefix(name, "lib") && strings.Contains(name, ".so") {
 		_, err := h.addLibrary(name, m.HostPath)
 		if errors.Is(err, errNewerGlibc) {
-			h.note("left out: %v", err)
+			h.note("a library of a CDI spec is left out: %v", err)
 		}
-		return nil // a library for another architecture is of no use here
+		return nil // a library for another architecture is skipped
 	}
 	if slices.Contains(programDirs, dir) && !isDir(m.HostPath) && !h.inImage(dst) {
 		h.programs[name] = m.HostPath
@@ -346,25 +348,24 @@ func (h *hardware) addMount(m *cdi.Mount, hooks *cdiHooks) error {
 	if slices.Contains(m.Options, "ro") {
 		options = []string{"ro"}
 	}
-	h.show(m.HostPath, dst, options...)
+	h.addBind(m.HostPath, dst, options...)
 	return nil
 }
 
 // cdiHooks holds the effects of hooks, which expect an OCI runtime that runs them as root.
 type cdiHooks struct {
 	folders []string    // directories for the loader's search path
-	links   [][2]string // target, link
+	links   [][2]string // pairs of target and link
 }
 
-// readHooks collects the effects of the edits' hooks. Hooks that configure the loader or
-// create links are replaced by other means. Hooks that change modes, or stop root from
-// creating device nodes, are not needed here. All others are refused.
+// readHooks collects the effects of the edits' hooks. hpcc implements hooks that configure the
+// loader or create links itself. It ignores hooks that change modes or keep root from creating
+// device nodes, which are not needed, and refuses all others.
 func (h *hardware) readHooks(edits []*cdi.ContainerEdits) (*cdiHooks, error) {
 	x := &cdiHooks{}
 	for _, e := range edits {
 		for _, k := range e.Hooks {
-			what := hookAction(k)
-			switch what {
+			switch hookAction(k) {
 			case "update-ldcache":
 				for _, f := range hookValues(k.Args, "folder") {
 					x.folders = append(x.folders, filepath.Clean(f))
@@ -381,15 +382,15 @@ func (h *hardware) readHooks(edits []*cdi.ContainerEdits) (*cdiHooks, error) {
 			case "enable-cuda-compat":
 				h.note("the image's CUDA compatibility libraries, if it has any, do not take precedence over the driver's")
 			default:
-				return nil, fmt.Errorf("it needs the hook %s %s, which hpcc does not run: hooks are written for runtimes with root rights", k.Path, strings.Join(k.Args, " "))
+				return nil, fmt.Errorf("the spec needs the hook %s %s, which hpcc does not run, because hooks expect a runtime with root privileges", k.Path, strings.Join(k.Args, " "))
 			}
 		}
 	}
 	return x, nil
 }
 
-// hookAction returns what a hook does, or "" if unknown. NVIDIA's hooks have their verb as
-// the first argument.
+// hookAction returns the action of one of NVIDIA's hooks, which is its first argument. For
+// other hooks it returns "".
 func hookAction(k *cdi.Hook) string {
 	tool := filepath.Base(k.Path)
 	if (tool != "nvidia-ctk" && tool != "nvidia-cdi-hook") || len(k.Args) < 2 {
@@ -401,7 +402,7 @@ func hookAction(k *cdi.Hook) string {
 	return k.Args[1]
 }
 
-// hookValues returns the values of an option: --name VALUE, --name=VALUE.
+// hookValues returns the values of the option name in args: --name VALUE or --name=VALUE.
 func hookValues(args []string, name string) []string {
 	var out []string
 	for i, a := range args {
@@ -415,25 +416,25 @@ func hookValues(args []string, name string) []string {
 	return out
 }
 
-// addLinks adds libraries under the names that links would give them. A link may lead to
-// another one, so it repeats while it finds new ones.
+// addLinks adds libraries under the names of links to them. A link may point to another link,
+// so addLinks repeats until it adds nothing more.
 func (h *hardware) addLinks(hooks *cdiHooks) {
 	todo := slices.Clone(hooks.links)
-	for again := true; again; {
-		again = false
+	for added := true; added; {
+		added = false
 		todo = slices.DeleteFunc(todo, func(l [2]string) bool {
 			file, ok := h.libs[filepath.Base(l[0])]
 			if !ok {
 				return false
 			}
-			again = true
+			added = true
 			if dir, name := filepath.Split(l[1]); slices.Contains(hooks.folders, filepath.Clean(dir)) {
 				if _, ok := h.libs[name]; !ok {
 					h.libs[name] = file
 				}
 				return true
 			}
-			h.show(file, l[1])
+			h.addBind(file, l[1])
 			return true
 		})
 	}

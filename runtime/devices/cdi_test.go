@@ -61,30 +61,31 @@ containerEdits:
     options: [nosuid, nodev, noexec, bind]
 `
 
-// jsonSpec is a minimal spec. Its verbs are the version, the kind and the device's edits.
+// jsonSpec is the format of a minimal spec: its arguments are the version, the kind and the
+// edits of device d0.
 const jsonSpec = `{"cdiVersion": %q, "kind": %q, "devices": [{"name": "d0", "containerEdits": {%s}}, {"name": "d1", "containerEdits": {"env": ["D1=yes"]}}]}`
 
-// TestCDI runs a program with a device whose spec has all fields that NVIDIA's tool writes.
+// TestCDI runs a program with devices whose spec has all fields that NVIDIA's tool writes.
 func TestCDI(t *testing.T) {
-	noChoice(t)
+	unsetGPUVariables(t)
 	root, driver, dir := glibcRoot(t), fakeDriver(t), t.TempDir()
 	writeFile(t, filepath.Join(dir, "nvidia.yaml"), fmt.Sprintf(yamlSpec, driver))
 	if os.Geteuid() == 0 {
-		t.Skip("run this as an ordinary user: root would make the nodes in this machine's own /dev")
+		t.Skip("run this as an ordinary user: root would create the nodes in this machine's own /dev")
 	}
 	for _, c := range []struct {
-		name   string
-		d      Request
-		choice string
-		want   string // nodes of /dev
+		name string
+		d    Request
+		gpus string // NVIDIA_VISIBLE_DEVICES; empty: unset
+		want string // nodes of /dev
 	}{
 		{"one", Request{Names: []string{"nvidia.com/gpu=1"}}, "", "nvidia1 nvidiactl "},
 		{"all", Request{Names: []string{"nvidia.com/gpu=all"}}, "", "nvidia0 nvidia1 nvidiactl "},
 		{"--gpu", Request{GPU: true}, "", "nvidia0 nvidia1 nvidiactl "},
-		{"--gpu, with a choice", Request{GPU: true}, "0", "nvidia0 nvidiactl "},
+		{"--gpu with NVIDIA_VISIBLE_DEVICES", Request{GPU: true}, "0", "nvidia0 nvidiactl "},
 	} {
-		t.Setenv("NVIDIA_VISIBLE_DEVICES", c.choice)
-		if c.choice == "" {
+		t.Setenv("NVIDIA_VISIBLE_DEVICES", c.gpus)
+		if c.gpus == "" {
 			os.Unsetenv("NVIDIA_VISIBLE_DEVICES")
 		}
 		s := driverSpec(t, root, runtime.ImageConfig{})
@@ -93,11 +94,11 @@ func TestCDI(t *testing.T) {
 		if err != nil || len(notes) > 0 {
 			t.Fatalf("%s: %q, %v", c.name, notes, err)
 		}
-		Search(s)
+		SetSearchPaths(s)
 		out, err := printed(t, s, `probe libcuda.so.1 libcuda.so libnvidia-ml.so.1 /usr/lib/nv/gbm/nvidia-drm_gbm.so; nvidia-smi; cat /run/nvidia-persistenced/socket; echo; cd /dev; for f in nvidia[0-9] nvidiactl; do test -f $f && echo -n "$f "; done; echo; echo $NVIDIA_VISIBLE_DEVICES; ls /usr/bin`)
 		for _, want := range []string{"libcuda.so.1: cuInit 42\nlibcuda.so: cuInit 42\nlibnvidia-ml.so.1: loaded\n/usr/lib/nv/gbm/nvidia-drm_gbm.so: loaded\n", "the fake smi\n", "socket\n", "\n" + c.want + "\n"} {
 			if !strings.Contains(out, want) {
-				t.Errorf("%s: the program saw %v\n%s\nwant %q in it", c.name, err, out, want)
+				t.Errorf("%s: the program ended with %v and printed\n%s\nwant %q in it", c.name, err, out, want)
 			}
 		}
 	}
@@ -108,23 +109,23 @@ func TestCDIRefusals(t *testing.T) {
 		{"an unknown field", `{"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": [{"name": "a", "wish": 1}]}`, "wish"},
 		{"an unknown version", fmt.Sprintf(jsonSpec, "9.0.0", "v.com/c", ""), "invalid version"},
 		{"no version", `{"kind": "v.com/c", "devices": [{"name": "a"}]}`, "invalid version"},
-		{"newer than it says", `{"cdiVersion": "0.4.0", "kind": "v.com/c", "devices": [{"name": "0"}]}`, "at least v0.5.0"},
-		{"groups before their time", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"additionalGids": [1]`), "at least v0.7.0"},
+		{"a name that needs a newer version", `{"cdiVersion": "0.4.0", "kind": "v.com/c", "devices": [{"name": "0"}]}`, "at least v0.5.0"},
+		{"groups, which need a newer version", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"additionalGids": [1]`), "at least v0.7.0"},
 		{"no kind", fmt.Sprintf(jsonSpec, "0.6.0", "", ""), "kind"},
 		{"a kind without class", fmt.Sprintf(jsonSpec, "0.6.0", "v.com", ""), "kind"},
 		{"no devices", `{"cdiVersion": "0.6.0", "kind": "v.com/c"}`, "no devices"},
-		{"a name twice", `{"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": [{"name": "a"}, {"name": "a"}]}`, "twice"},
+		{"two devices of one name", `{"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": [{"name": "a"}, {"name": "a"}]}`, "twice"},
 		{"an invalid name", `{"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": [{"name": "a b"}]}`, "a b"},
 		{"a variable without value", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"env": ["X"]`), "NAME=VALUE"},
-		{"a mount that climbs", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"mounts": [{"hostPath": "/x", "containerPath": "/a/../../etc"}]`), "absolute containerPath"},
-		{"nodes of nothing", `{"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": [{"name": "a", "containerEdits": {"deviceNodes": [null]}}]}`, "absolute paths"},
-		{"networks of nothing", `{"cdiVersion": "1.1.0", "kind": "v.com/c", "devices": [{"name": "a", "containerEdits": {"netDevices": [null]}}]}`, "null"},
-		{"hooks of nothing", `{"cdiVersion": "1.1.0", "kind": "v.com/c", "devices": [{"name": "a"}], "containerEdits": {"hooks": [null]}}`, "absolute path"},
-		{"a mount of nothing", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"mounts": [null]`), "hostPath"},
+		{"a mount path with ..", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"mounts": [{"hostPath": "/x", "containerPath": "/a/../../etc"}]`), "absolute containerPath"},
+		{"a null device node", `{"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": [{"name": "a", "containerEdits": {"deviceNodes": [null]}}]}`, "absolute paths"},
+		{"a null network device", `{"cdiVersion": "1.1.0", "kind": "v.com/c", "devices": [{"name": "a", "containerEdits": {"netDevices": [null]}}]}`, "null"},
+		{"a null hook", `{"cdiVersion": "1.1.0", "kind": "v.com/c", "devices": [{"name": "a"}], "containerEdits": {"hooks": [null]}}`, "absolute path"},
+		{"a null mount", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"mounts": [null]`), "hostPath"},
 		{"a node at the root", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"deviceNodes": [{"path": "/"}]`), "absolute paths"},
-		{"a hook without path", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"hooks": [{"hookName": "poststop", "path": "x"}]`), "absolute path"},
-		{"no text", "\x00\x01", ""},
-		{"laughter", "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n", ""},
+		{"a hook with a relative path", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"hooks": [{"hookName": "poststop", "path": "x"}]`), "absolute path"},
+		{"binary data", "\x00\x01", ""},
+		{"a billion laughs", "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n", ""},
 	} {
 		if s, err := parseCDI([]byte(c.spec)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %+v, %v; want an error with %q", c.name, s, err, c.want)
@@ -137,7 +138,7 @@ func TestCDIRefusals(t *testing.T) {
 	}
 }
 
-// TestCDIDevices finds names in all directories, and reports problems.
+// TestCDIDevices checks that devices are found in all directories and problems reported.
 func TestCDIDevices(t *testing.T) {
 	low, high, data := t.TempDir(), t.TempDir(), t.TempDir()
 	node := filepath.Join(data, "node")
@@ -166,11 +167,11 @@ func TestCDIDevices(t *testing.T) {
 		{"v.com/groups=d0", "", "", "[0 44]", ""},
 		{"v.com/places=d0", "", "bind:/dev/other:rbind bind:/etc/x:rbind,ro tmpfs:/scratch:size=1m", "", ""},
 		{"v.com/places=d1", "D1=yes", "", "", ""},
-		{"v.com/c=d9", "", "", "", "there are v.com/c=d0"},
+		{"v.com/c=d9", "", "", "", "available devices are v.com/c=d0"},
 		{"v.com/c=d9", "", "", "", "d.json: "},
 		{"v.com/none=all", "", "", "", "no device v.com/none=all"},
 		{"v.com/twice=d0", "", "", "", "remove one of them"},
-		{"v.com/gone=d0", "", "", "", `"/dev/no-such-node", which`},
+		{"v.com/gone=d0", "", "", "", `refers to "/dev/no-such-node", which`},
 		{"v.com/gone=d1", "D1=yes", "", "", ""},
 		{"v.com/hook=d0", "", "", "", "the hook /usr/bin/setup setup --now"},
 		{"v.com/net=d0", "", "", "", "network device \"eth7\""},
@@ -180,7 +181,7 @@ func TestCDIDevices(t *testing.T) {
 	} {
 		s := driverSpec(t, t.TempDir(), runtime.ImageConfig{})
 		s.Process.Env = nil
-		had := len(s.Mounts)
+		before := len(s.Mounts)
 		notes, err := Request{Names: strings.Fields(c.names), SpecDirs: []string{low, high, "/no/such/dir"}}.Add(s)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
@@ -189,7 +190,7 @@ func TestCDIDevices(t *testing.T) {
 			continue
 		}
 		var mounts []string
-		for _, m := range s.Mounts[had:] {
+		for _, m := range s.Mounts[before:] {
 			mounts = append(mounts, m.Type+":"+m.Destination+":"+strings.Join(m.Options, ","))
 		}
 		if err != nil || strings.Join(s.Process.Env, " ") != c.env || strings.Join(mounts, " ") != c.mounts || (len(notes) > 0) != (c.note != "") || !strings.Contains(strings.Join(notes, "\n"), c.note) {
@@ -200,7 +201,7 @@ func TestCDIDevices(t *testing.T) {
 
 // TestStaleCDI checks that a spec for another driver does not stop --gpu.
 func TestStaleCDI(t *testing.T) {
-	noChoice(t)
+	unsetGPUVariables(t)
 	driver, dir := fakeDriver(t), t.TempDir()
 	writeFile(t, filepath.Join(dir, "nvidia.yaml"), fmt.Sprintf(yamlSpec, "/no/such/driver"))
 	s := driverSpec(t, t.TempDir(), runtime.ImageConfig{})

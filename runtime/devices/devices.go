@@ -3,9 +3,9 @@
 //
 //	Request.Add ─► device nodes, the host's libraries for the image ─► mounts of the run
 //
-// The package reads the host's files, and the image's to see which libraries fit. It runs no
-// driver program. Libraries that need a newer glibc than the image's are left out, with a
-// note.
+// The package reads files of the host, and files of the image to see which libraries fit. It
+// does not run programs of the driver. Libraries that need a newer glibc than the image has
+// are left out, with a note.
 package devices
 
 import (
@@ -32,24 +32,25 @@ type Request struct {
 	GPU   bool     // all GPUs of this host, of any vendor
 	Names []string // devices of CDI specs: vendor.com/class=name
 	MPI   string   // a profile: "pmix" or "host"; empty: no MPI
-	// SpecDirs hold CDI specs. A device in a later directory replaces one of the same name in
-	// an earlier one. If empty: /etc/cdi and /var/run/cdi.
+	// SpecDirs are the directories with CDI specs. A device in a later directory replaces one
+	// of the same name in an earlier one. The default is /etc/cdi and /var/run/cdi.
 	SpecDirs []string
 	// DriverRoot is the root directory of the NVIDIA driver's installation, DevRoot the root
 	// directory of its /dev. An empty value means the host's root.
 	DriverRoot, DevRoot string
 }
 
-// privateDir holds the host's libraries and programs inside. It is a tmpfs, so that the
-// image and its directories stay unchanged.
+// privateDir is the directory of the run that holds the host's libraries and programs. It is
+// a tmpfs, so that the image and its directories stay unchanged.
 const privateDir = "/run/hpcc"
 
 // Add adds the devices to the run s. notes are messages for the user, one line each, and are
 // valid even with an error.
 //
-// Add changes nothing that is visible inside already, such as /dev by default. It adds
+// Add does not bind paths that are already visible in the run, such as those in /dev by
+// default. It adds
 // libraries under their SONAMEs to a private directory, only for the image's architecture.
-// [Search] makes programs find them.
+// [SetSearchPaths] makes programs find them.
 func (d Request) Add(s *specs.Spec) (notes []string, err error) {
 	if !d.GPU && len(d.Names) == 0 && d.MPI == "" {
 		return nil, nil
@@ -72,15 +73,15 @@ func (d Request) Add(s *specs.Spec) (notes []string, err error) {
 	return h.notes, nil
 }
 
-// hardware collects the changes for a run.
+// hardware collects the changes to a run.
 type hardware struct {
 	spec     *specs.Spec
-	arch     string            // the image's
-	glibc    glibcVersion      // the image's
-	hasGlibc bool              // reports whether the image has a glibc
+	arch     string            // architecture of the image
+	glibc    glibcVersion      // version in the image
+	hasGlibc bool              // whether the image has glibc
 	libs     map[string]string // name in the private library directory → file of the host
 	programs map[string]string // name in the private program directory → file of the host
-	mounts   []specs.Mount     // at their own paths
+	mounts   []specs.Mount     // of files and directories at other paths
 	notes    []string
 }
 
@@ -102,11 +103,11 @@ func (h *hardware) note(format string, args ...any) {
 // errOtherMachine reports that a library is not for the image's architecture.
 var errOtherMachine = errors.New("not a library for the image's architecture")
 
-// errNewerGlibc reports that a library cannot be loaded in the image.
+// errNewerGlibc reports that a library needs a newer glibc than the image has.
 var errNewerGlibc = errors.New("needs a newer glibc than the image has")
 
-// addLibrary adds the host's library at file under its SONAME and name. The first library of
-// a name wins.
+// addLibrary adds the host's library at file under its SONAME and name. If
+// several libraries have a name, the first one gets it.
 func (h *hardware) addLibrary(name, file string) (sharedObject, error) {
 	so, err := readShared(file, h.arch)
 	if err != nil {
@@ -123,9 +124,9 @@ func (h *hardware) addLibrary(name, file string) (sharedObject, error) {
 	return so, nil
 }
 
-// show makes the host's file or directory src visible at dst. It does nothing if the path is
-// already visible under its own name.
-func (h *hardware) show(src, dst string, options ...string) {
+// addBind binds the host's file or directory src at dst. It does nothing if src is already
+// visible at its own path.
+func (h *hardware) addBind(src, dst string, options ...string) {
 	if src == dst && visible(append(slices.Clone(h.spec.Mounts), h.mounts...), dst) {
 		return
 	}
@@ -171,18 +172,18 @@ func (h *hardware) finish() {
 	}
 	s.Mounts = append(s.Mounts, h.mounts...)
 	if len(h.libs) > 0 && !h.hasGlibc {
-		h.note("the image has no glibc: its programs cannot load the host's libraries, which need it; use an image that is not based on musl")
+		h.note("the image has no glibc, which the host's libraries need, so its programs cannot load them; use an image that is not based on musl")
 	}
 }
 
-// Search prepends the libraries that [Request.Add] gave the run to LD_LIBRARY_PATH, and
-// appends the programs to PATH. Call it after the user's own changes of the environment,
-// which may set both variables.
-func Search(s *specs.Spec) {
+// SetSearchPaths prepends the directory of the libraries that [Request.Add] added to
+// LD_LIBRARY_PATH, and appends that of the programs to PATH. Call it after the user's own
+// changes to the environment, which may set both variables.
+func SetSearchPaths(s *specs.Spec) {
 	h := &hardware{spec: s}
 	for _, v := range []struct {
 		name, dir string
-		first     bool
+		prepend   bool
 	}{{"LD_LIBRARY_PATH", privateDir + "/lib", true}, {"PATH", privateDir + "/bin", false}} {
 		if !slices.ContainsFunc(s.Mounts, func(m specs.Mount) bool { return filepath.Dir(m.Destination) == v.dir }) {
 			continue
@@ -191,7 +192,7 @@ func Search(s *specs.Spec) {
 		if old := envfile.Lookup(s.Process.Env, v.name); old != "" {
 			paths = append(paths, old)
 		}
-		if !v.first {
+		if !v.prepend {
 			slices.Reverse(paths)
 		}
 		h.setEnv(v.name, strings.Join(paths, ":"))
@@ -214,7 +215,7 @@ func (h *hardware) setEnv(name, value string) {
 // shell would.
 type hostFiles struct {
 	root  string
-	cache map[string][]string // the loader's
+	cache map[string][]string // the loader's cache: paths by library name
 }
 
 // openHost reads the loader's cache below root. If the cache cannot be read, it returns an
@@ -235,7 +236,7 @@ func openHost(root string) (*hostFiles, error) {
 }
 
 // path returns the path of p below the root, with links resolved as for a program with that
-// root. An unresolvable link gives a path that does not exist.
+// root. For an unresolvable link, the result is a path that does not exist.
 func (f *hostFiles) path(p string) string {
 	if f.root == "/" {
 		return p
@@ -247,13 +248,13 @@ func (f *hostFiles) path(p string) string {
 	return full
 }
 
-// libraries calls take with the name and file of each shared library in the cache. If the
-// cache lacks the name key, it uses the usual directories.
-func (f *hostFiles) libraries(key, arch string, take func(name, file string)) {
+// libraries calls visit with the name and file of each shared library in the cache. If the
+// cache does not contain the library key, it searches the usual directories instead.
+func (f *hostFiles) libraries(key, arch string, visit func(name, file string)) {
 	if len(f.cache[key]) > 0 {
 		for _, n := range slices.Sorted(maps.Keys(f.cache)) {
 			for _, p := range f.cache[n] {
-				take(n, f.path(p))
+				visit(n, f.path(p))
 			}
 		}
 		return
@@ -265,7 +266,7 @@ func (f *hostFiles) libraries(key, arch string, take func(name, file string)) {
 		}
 		for _, n := range names {
 			if strings.HasPrefix(n, "lib") && strings.Contains(n, ".so") {
-				take(n, f.path(dir+"/"+n))
+				visit(n, f.path(dir+"/"+n))
 			}
 		}
 	}
@@ -282,8 +283,8 @@ func (f *hostFiles) callerDirs() []string {
 	})
 }
 
-// usualDirs returns the driver directories that are often missing in the loader's cache:
-// those of GKE, Debian, WSL and NixOS.
+// usualDirs returns the library directories of drivers on GKE, Debian, WSL and NixOS, which
+// the loader's cache often lacks.
 func usualDirs(arch string) []string {
 	t := "/usr/lib/" + triplets[arch]
 	return []string{"/usr/local/nvidia/lib64", "/usr/lib64", t, t + "/nvidia/current", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/lib"}

@@ -27,20 +27,20 @@ var nvidiaLibraries = strings.Fields(`
 // nvidiaPrograms communicate with the driver and must have its version.
 var nvidiaPrograms = strings.Fields("nvidia-smi nvidia-debugdump nvidia-persistenced nvidia-cuda-mps-control nvidia-cuda-mps-server")
 
-// nvidiaFiles are bound if the host has them: sockets of daemons, and configuration for the
-// loaders of OpenCL, EGL and Vulkan.
+// nvidiaFiles are bound if the host has them: sockets of daemons, and configuration files of
+// the OpenCL, EGL and Vulkan loaders.
 var nvidiaFiles = strings.Fields(`/run/nvidia-persistenced/socket /run/nvidia-fabricmanager/socket
 	/etc/OpenCL/vendors/nvidia.icd /usr/share/glvnd/egl_vendor.d/10_nvidia.json
 	/usr/share/vulkan/icd.d/nvidia_icd.json /etc/vulkan/icd.d/nvidia_icd.json /usr/share/nvidia/nvoptix.bin
 	/usr/lib/wsl/drivers`)
 
-// nvidiaNodes are patterns below /dev.
+// nvidiaNodes are patterns for the driver's device nodes below /dev.
 var nvidiaNodes = strings.Fields(`nvidiactl nvidia[0-9]* nvidia-uvm nvidia-uvm-tools nvidia-modeset nvidia-nvswitch*
 	nvidia-nvlink nvidia-caps/* nvidia-caps-imex-channels/* gdrdrv dxg`)
 
 // NoGPU is the error message for a host without GPUs.
-const NoGPU = "this machine shows no GPU: there is no /dev/nvidiactl, /dev/kfd or Intel /dev/dri/renderD*; " +
-	`ask for a node that has one ("hpcc submit --gpus 1"), or have the administrator load its driver`
+const NoGPU = "this machine has no visible GPU: there is no /dev/nvidiactl, /dev/kfd or Intel /dev/dri/renderD*; " +
+	`request a node with a GPU ("hpcc submit --gpus 1"), or ask the administrator to load the driver`
 
 // addGPUs gives the run all GPUs of this host, of any vendor.
 func (d Request) addGPUs(h *hardware) error {
@@ -77,17 +77,17 @@ func (h *hardware) addNodes(root string, patterns []string) bool {
 				continue
 			}
 			any = true
-			h.show(src, "/"+rel)
+			h.addBind(src, "/"+rel)
 		}
 	}
 	return any
 }
 
-// addNvidia gives the run NVIDIA's GPUs, from a CDI spec of the host or by searching for the
-// driver. It reports whether there are any.
+// addNvidia gives the run the NVIDIA GPUs, from a CDI spec of the host or by searching for
+// the driver. It reports whether there are any.
 func (d Request) addNvidia(h *hardware) (bool, error) {
 	const kind = "nvidia.com/gpu"
-	done := false
+	usedCDI := false
 	if r := readCDI(d.SpecDirs); r.has(kind) {
 		found, err := r.find(kind + "=all")
 		if chosen := nvidiaChosen(r, kind); len(chosen) > 0 {
@@ -102,9 +102,9 @@ func (d Request) addNvidia(h *hardware) (bool, error) {
 		if err != nil {
 			h.note("the CDI spec for %s is not used: %v", kind, err)
 		}
-		done = err == nil
+		usedCDI = err == nil
 	}
-	if !done {
+	if !usedCDI {
 		if !h.addNodes(d.DevRoot, nvidiaNodes[:1]) && !h.addNodes(d.DevRoot, []string{"dxg"}) {
 			return false, nil
 		}
@@ -117,11 +117,11 @@ func (d Request) addNvidia(h *hardware) (bool, error) {
 		}
 	}
 	h.addMPS()
-	h.chooseNvidia()
+	h.setNvidiaVariables()
 	return true, nil
 }
 
-// missingFiles returns an error if a device's spec names a missing file.
+// missingFiles returns an error if the devices need a file that the host does not have.
 func missingFiles(devices []*cdiDevice) error {
 	if p := missingCDI(cdiEdits(devices)); p != "" {
 		return fmt.Errorf("%s does not exist", p)
@@ -145,7 +145,7 @@ func (h *hardware) addDriver(root string) error {
 	}
 	version, otherMachine := "", 0
 	var tooNew error
-	take := func(name, file string) {
+	add := func(name, file string) {
 		stem, _, _ := strings.Cut(name, ".so")
 		if !slices.Contains(nvidiaLibraries, stem) {
 			return
@@ -167,7 +167,7 @@ func (h *hardware) addDriver(root string) error {
 			}
 		}
 	})
-	f.libraries(driver, h.arch, take)
+	f.libraries(driver, h.arch, add)
 	if h.libs[driver] == "" {
 		switch {
 		case tooNew != nil:
@@ -175,10 +175,10 @@ func (h *hardware) addDriver(root string) error {
 		case otherMachine > 0:
 			return fmt.Errorf("the NVIDIA driver of this machine has no libraries for %s, the image's architecture; use an image for this machine", h.arch)
 		}
-		return fmt.Errorf("this machine has NVIDIA devices, but no %s in the loader's cache or the usual directories below %s; set NVIDIA_DRIVER_ROOT to where the driver is installed", driver, f.root)
+		return fmt.Errorf("this machine has NVIDIA devices, but no %s in the loader's cache or the usual directories below %s; set NVIDIA_DRIVER_ROOT to the root directory of the driver's installation", driver, f.root)
 	}
 	if tooNew != nil {
-		h.note("left out: %v", tooNew)
+		h.note("a library of the NVIDIA driver is left out: %v", tooNew)
 	}
 	if h.libs["libcuda.so"] == "" {
 		h.libs["libcuda.so"] = h.libs[driver] // some frameworks load this name
@@ -194,15 +194,15 @@ func (h *hardware) addDriver(root string) error {
 	}
 	for _, p := range files {
 		if src := f.path(p); exists(src) {
-			h.show(src, p)
+			h.addBind(src, p)
 		}
 	}
 	return nil
 }
 
 // driverVersion returns the version in the name of a driver's file after following links:
-// 550.54.14 for libcuda.so.550.54.14. It returns "" without one; libraries with their own
-// versions begin at 1.
+// 550.54.14 for libcuda.so.550.54.14. It returns "" if the name has none. Versions below
+// 100 are those of libraries with their own numbering.
 func driverVersion(file string) string {
 	if real, err := filepath.EvalSymlinks(file); err == nil {
 		file = real
@@ -223,7 +223,7 @@ func (h *hardware) addMPS() {
 		dir = "/tmp/nvidia-mps"
 	}
 	if dir = filepath.Clean(dir); isMountPoint(dir) && isDir(dir) {
-		h.show(dir, dir)
+		h.addBind(dir, dir)
 	}
 }
 
@@ -233,7 +233,7 @@ func nvidiaChosen(r *cdiRegistry, kind string) []*cdiDevice {
 	var found []*cdiDevice
 	for _, n := range visibleGPUs() {
 		d := r.devices[kind+"="+n]
-		if d == nil || d.also != "" {
+		if d == nil || d.duplicate != "" {
 			return nil
 		}
 		found = append(found, d)
@@ -252,11 +252,11 @@ func visibleGPUs() []string {
 	return strings.Split(v, ",")
 }
 
-// chooseNvidia restricts the program to the GPUs that the caller was given. The scheduler's
-// choice is in the caller's environment, while images set NVIDIA_VISIBLE_DEVICES=all. Nodes
-// cannot be hidden in the host's /dev, so a choice for container runtimes is translated to
-// CUDA's variable.
-func (h *hardware) chooseNvidia() {
+// setNvidiaVariables restricts the program to the GPUs that the scheduler assigned to the
+// caller, which are in the caller's environment; images set NVIDIA_VISIBLE_DEVICES=all. Nodes
+// in the host's /dev cannot be hidden, so the variable of container runtimes is translated
+// to that of CUDA.
+func (h *hardware) setNvidiaVariables() {
 	for _, name := range []string{"NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"} {
 		if v, ok := os.LookupEnv(name); ok {
 			h.setEnv(name, v)
@@ -270,18 +270,18 @@ func (h *hardware) chooseNvidia() {
 		h.setEnv("CUDA_VISIBLE_DEVICES", "")
 	case len(chosen) > 0:
 		h.setEnv("CUDA_VISIBLE_DEVICES", strings.Join(chosen, ","))
-		h.setEnv("CUDA_DEVICE_ORDER", "PCI_BUS_ID") // the order of those indices
+		h.setEnv("CUDA_DEVICE_ORDER", "PCI_BUS_ID") // the order to which the indices refer
 	}
 }
 
-// addROCm gives the run the host's ROCm if the image has none. Unlike CUDA's driver it does
-// not have to be the host's, because the kernel's interface is stable.
+// addROCm gives the run the host's ROCm if the image has none. Unlike the NVIDIA driver's
+// libraries, ROCm may come from the image, because its kernel interface is stable.
 func (h *hardware) addROCm() {
 	const dir = "/opt/rocm"
 	if h.inImage(dir) || !isDir(dir) {
 		return
 	}
-	h.show(dir, dir, "ro")
+	h.addBind(dir, dir, "ro")
 	h.setEnv("LD_LIBRARY_PATH", strings.TrimPrefix(envfile.Lookup(h.spec.Process.Env, "LD_LIBRARY_PATH")+":"+dir+"/lib", ":"))
 	h.setEnv("PATH", envfile.Lookup(h.spec.Process.Env, "PATH")+":"+dir+"/bin")
 	h.note("the image has no ROCm: using the host's %s", dir)

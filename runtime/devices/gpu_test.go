@@ -61,9 +61,9 @@ func TestParseLDCache(t *testing.T) {
 	far := ldCache(false, [2]string{"liba.so", "/liba.so"})
 	binary.NativeEndian.PutUint32(far[newHeader+8:], 1<<30)
 	for name, b := range map[string][]byte{
-		"empty": nil, "another format": []byte("glibc-ld.so.cache9.9"), "a wrong count": wrong, "a text outside": far,
+		"empty": nil, "another format": []byte("glibc-ld.so.cache9.9"), "an entry count that is too large": wrong, "a string outside the file": far,
 		"a relative path": ldCache(false, [2]string{"liba.so", "lib/liba.so"}), "a name with a slash": ldCache(false, [2]string{"../liba.so", "/liba.so"}),
-		"an old table without end": []byte(oldMagic + "\x00\xff\xff\xff\xff"),
+		"an old table longer than the file": []byte(oldMagic + "\x00\xff\xff\xff\xff"),
 	} {
 		if got, err := parseLDCache(b); err == nil {
 			t.Errorf("%s: %v; want an error", name, got)
@@ -201,8 +201,8 @@ func driverSpec(t *testing.T, root string, c runtime.ImageConfig) *specs.Spec {
 	return s
 }
 
-// noChoice unsets this machine's variables that choose GPUs.
-func noChoice(t *testing.T) {
+// unsetGPUVariables unsets variables of this machine that select GPUs and libraries.
+func unsetGPUVariables(t *testing.T) {
 	t.Helper()
 	for _, n := range []string{"NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH", "CUDA_MPS_PIPE_DIRECTORY"} {
 		t.Setenv(n, "")
@@ -210,7 +210,7 @@ func noChoice(t *testing.T) {
 	}
 }
 
-// listing returns the names in a directory of the private tmpfs.
+// listing returns the names of the mount points directly in a directory.
 func listing(s *specs.Spec, dir string) []string {
 	var out []string
 	for _, m := range s.Mounts {
@@ -228,27 +228,28 @@ func TestNoDevices(t *testing.T) {
 	}
 }
 
-// TestDriver finds the driver through its cache, and loads it in a program of the image.
+// TestDriver checks that the driver is found through the loader's cache, and that a program of
+// the image can load it.
 func TestDriver(t *testing.T) {
-	noChoice(t)
+	unsetGPUVariables(t)
 	root, driver := glibcRoot(t), fakeDriver(t)
 	before, err := exec.Command("find", root, "-printf", "%p %s\n").Output()
 	testenv.Check(t, err)
 	s := driverSpec(t, root, runtime.ImageConfig{Env: []string{"LD_LIBRARY_PATH=/image/lib", "NVIDIA_VISIBLE_DEVICES=all"}})
 	d := Request{GPU: true, SpecDirs: []string{t.TempDir()}, DriverRoot: driver, DevRoot: driver}
 	if os.Geteuid() == 0 {
-		t.Skip("run this as an ordinary user: root would make the nodes in this machine's own /dev")
+		t.Skip("run this as an ordinary user: root would create the nodes in this machine's own /dev")
 	}
 	notes, err := d.Add(s)
 	if err != nil || len(notes) > 0 {
 		t.Fatalf("%q, %v", notes, err)
 	}
-	Search(s)
+	SetSearchPaths(s)
 	out, err := printed(t, s, "probe libcuda.so.1 libcuda.so libnvidia-ml.so.1 libvulkan.so.1; ls /run/hpcc/lib; nvidia-smi; cat /dev/nvidia0 /dev/nvidia-caps/nvidia-cap1 /run/nvidia-persistenced/socket; echo; echo $LD_LIBRARY_PATH; echo x >/dev/null && ls /dev/null")
 	for _, want := range []string{"libcuda.so.1: cuInit 42\n", "libcuda.so: cuInit 42\n", "libnvidia-ml.so.1: loaded\n", "libvulkan.so.1: libvulkan.so.1: cannot open",
 		"libcuda.so\nlibcuda.so.1\nlibnvidia-glcore.so.550.54.14\nlibnvidia-ml.so.1\n", "the fake smi\n", "node nvidia0node nvidia-caps/nvidia-cap1socket\n", "/run/hpcc/lib:/image/lib\n/dev/null\n"} {
 		if !strings.Contains(out, want) {
-			t.Errorf("the program saw %v\n%s\nwant %q in it", err, out, want)
+			t.Errorf("the program ended with %v and printed\n%s\nwant %q in it", err, out, want)
 		}
 	}
 	after, _ := exec.Command("find", root, "-printf", "%p %s\n").Output()
@@ -259,7 +260,7 @@ func TestDriver(t *testing.T) {
 
 // TestDriverRefusals checks that errors name a remedy.
 func TestDriverRefusals(t *testing.T) {
-	noChoice(t)
+	unsetGPUVariables(t)
 	driver := fakeDriver(t)
 	empty := t.TempDir()
 	nodes := t.TempDir() // devices without a driver
@@ -271,7 +272,7 @@ func TestDriverRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name, root, arch, driver, dev, want string
 	}{
-		{"no device", empty, "", driver, empty, "this machine shows no GPU"},
+		{"no device", empty, "", driver, empty, "this machine has no visible GPU"},
 		{"no driver", empty, "", nodes, nodes, "set NVIDIA_DRIVER_ROOT"},
 		{"another machine's image", empty, "s390x", driver, driver, "no libraries for s390x"},
 		{"an old image", old, "", driver, driver, "of the host needs glibc 2."},
@@ -279,7 +280,7 @@ func TestDriverRefusals(t *testing.T) {
 		s := driverSpec(t, c.root, runtime.ImageConfig{})
 		s.Annotations = map[string]string{runtime.Architecture: c.arch}
 		_, err := Request{GPU: true, SpecDirs: []string{empty}, DriverRoot: c.driver, DevRoot: c.dev}.Add(s)
-		if c.want == "this machine shows no GPU" && intelGPU() {
+		if c.want == "this machine has no visible GPU" && intelGPU() {
 			continue
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -304,9 +305,9 @@ func TestDriverRefusals(t *testing.T) {
 	}
 }
 
-// TestChosenGPUs passes the scheduler's choice to CUDA, regardless of the image's settings.
+// TestChosenGPUs checks that the scheduler's choice reaches CUDA, whatever the image sets.
 func TestChosenGPUs(t *testing.T) {
-	noChoice(t)
+	unsetGPUVariables(t)
 	for _, c := range []struct{ nvidia, cuda, want string }{
 		{"", "", "NVIDIA_VISIBLE_DEVICES=image CUDA_VISIBLE_DEVICES=7"},
 		{"", "2,3", "NVIDIA_VISIBLE_DEVICES=image CUDA_VISIBLE_DEVICES=2,3"},
@@ -319,18 +320,19 @@ func TestChosenGPUs(t *testing.T) {
 			if v == "" {
 				os.Unsetenv(n)
 			} else {
-				os.Setenv(n, v) // noChoice restores it
+				os.Setenv(n, v) // the cleanup of unsetGPUVariables restores it
 			}
 		}
 		h := &hardware{spec: &specs.Spec{Process: &specs.Process{Env: []string{"NVIDIA_VISIBLE_DEVICES=image", "CUDA_VISIBLE_DEVICES=7"}}}}
-		h.chooseNvidia()
+		h.setNvidiaVariables()
 		if got := strings.Join(h.spec.Process.Env, " "); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
 }
 
-// TestVisible checks that only a private /dev needs the nodes: the host's already has them.
+// TestVisible checks that nodes need a mount only in a private /dev: the host's /dev already
+// contains them.
 func TestVisible(t *testing.T) {
 	ms := []specs.Mount{bind("/dev", "/dev"), bind("/data", "/mnt"), {Type: "tmpfs", Destination: "/tmp"}}
 	for p, want := range map[string]bool{"/dev/nvidia0": true, "/dev": true, "/devil": false, "/mnt/x": false, "/tmp/x": false, "/opt": false} {
@@ -343,16 +345,16 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// TestSearch checks that programs find the host's libraries with any settings of the user.
-// Without host libraries the environment does not change.
-func TestSearch(t *testing.T) {
+// TestSetSearchPaths checks that programs find the host's libraries whatever the user's
+// settings are, and that the environment does not change without host libraries.
+func TestSetSearchPaths(t *testing.T) {
 	s := &specs.Spec{Process: &specs.Process{Env: []string{"PATH=/bin", "LD_LIBRARY_PATH=/mine"}}}
-	Search(s)
+	SetSearchPaths(s)
 	if got := strings.Join(s.Process.Env, " "); got != "PATH=/bin LD_LIBRARY_PATH=/mine" {
 		t.Errorf("without devices: %s", got)
 	}
 	s.Mounts = []specs.Mount{bind("/x/libcuda.so.1", "/run/hpcc/lib/libcuda.so.1"), bind("/x/nvidia-smi", "/run/hpcc/bin/nvidia-smi")}
-	Search(s)
+	SetSearchPaths(s)
 	if got := strings.Join(s.Process.Env, " "); got != "PATH=/bin:/run/hpcc/bin LD_LIBRARY_PATH=/run/hpcc/lib:/mine" {
 		t.Errorf("with devices: %s", got)
 	}

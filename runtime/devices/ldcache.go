@@ -16,7 +16,7 @@ import (
 )
 
 // Layout of the cache that ldconfig(8) writes, from glibc's sysdeps/generic/dl-cache.h.
-// Before glibc 2.32, files begin with a table in the old format.
+// Before glibc 2.32, the file begins with a table in the old format.
 const (
 	oldMagic  = "ld.so-1.7.0"
 	oldHeader = 16
@@ -26,7 +26,8 @@ const (
 	newEntry  = 24
 )
 
-// maxCache and maxPath bound what is read from a cache. Real caches have some hundred KiB.
+// maxCache bounds the size of a cache, maxPath that of a string in it, in bytes. Real caches
+// have a few hundred KiB.
 const (
 	maxCache = 16 << 20
 	maxPath  = 4096
@@ -151,8 +152,8 @@ func (v glibcVersion) max(w glibcVersion) glibcVersion {
 
 func (v glibcVersion) less(w glibcVersion) bool { return v[0] < w[0] || (v[0] == w[0] && v[1] < w[1]) }
 
-// parseGlibc parses the name of a symbol version. It returns zero for other libraries'
-// names.
+// parseGlibc parses the name of a symbol version. It returns zero for symbol versions of
+// other libraries.
 func parseGlibc(s string) (v glibcVersion) {
 	rest, ok := strings.CutPrefix(s, "GLIBC_")
 	if !ok {
@@ -176,8 +177,8 @@ var elfMachines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM
 // triplets maps architectures to Debian's names of library directories.
 var triplets = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu", "ppc64le": "powerpc64le-linux-gnu", "riscv64": "riscv64-linux-gnu", "s390x": "s390x-linux-gnu"}
 
-// imageGlibc returns the version of the C library in the image at root. ok is false without
-// glibc, as with musl or static programs only.
+// imageGlibc returns the version of the C library in the image at root. ok is false if
+// the image has no glibc, because it uses musl or has only static programs.
 func imageGlibc(root, arch string) (v glibcVersion, ok bool) {
 	r, err := os.OpenRoot(root)
 	if err != nil {

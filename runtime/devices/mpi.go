@@ -14,18 +14,18 @@ import (
 // A launcher of the host (srun, mpirun) starts "hpcc run" once for each rank. Pids, network
 // and shared memory are the host's, and descriptors are inherited. An MPI in the image that
 // supports the launcher's PMI therefore needs only the launcher's files: profile "pmix".
-// Profile "host" replaces the image's MPI library by the host's, which must have the same
+// Profile "host" replaces the image's MPI library with the host's, which must have the same
 // ABI.
 
 // fabricNodes belong to networks that MPI libraries drive directly: InfiniBand, Slingshot,
 // Omni-Path, Aries, and memory shared between processes.
 var fabricNodes = strings.Fields("infiniband/* cxi[0-9]* hfi[0-9]* hfi1_[0-9]* kgni[0-9]* xpmem knem hugepages gdrdrv")
 
-// launcherFiles are variables in which launchers name their directories.
-var launcherFiles = strings.Fields("PMIX_SERVER_TMPDIR PMIX_SYSTEM_TMPDIR PRTE_SESSION_DIR OMPI_MCA_orte_tmpdir_base PMI_SPOOL_DIR")
+// launcherVariables are environment variables that name directories of launchers.
+var launcherVariables = strings.Fields("PMIX_SERVER_TMPDIR PMIX_SYSTEM_TMPDIR PRTE_SESSION_DIR OMPI_MCA_orte_tmpdir_base PMI_SPOOL_DIR")
 
-// launcherDirs are launcher directories without a variable: Slurm's PMIx plugin has its
-// sockets in slurmd's spool directory, Cray's PALS below /var/run.
+// launcherDirs are directories of launchers that no variable names: the spool directory of
+// slurmd with the sockets of Slurm's PMIx plugin, and that of Cray's PALS.
 var launcherDirs = strings.Fields("/var/spool/slurmd /var/spool/slurm /var/run/palsd /run/munge")
 
 // addMPI adds an MPI profile to the run.
@@ -38,14 +38,14 @@ func (h *hardware) addMPI(profile string) error {
 		return fmt.Errorf("there is no MPI profile %q; use pmix (the image's own MPI, started by the host's launcher) or host (the host's MPI library instead of the image's)", profile)
 	}
 	h.addNodes("", fabricNodes)
-	for _, name := range launcherFiles {
+	for _, name := range launcherVariables {
 		if p := os.Getenv(name); isMountPoint(p) && exists(p) {
-			h.show(filepath.Clean(p), filepath.Clean(p))
+			h.addBind(filepath.Clean(p), filepath.Clean(p))
 		}
 	}
 	for _, p := range launcherDirs {
 		if exists(p) {
-			h.show(p, p)
+			h.addBind(p, p)
 		}
 	}
 	if profile == "host" {
@@ -54,11 +54,11 @@ func (h *hardware) addMPI(profile string) error {
 	return nil
 }
 
-// libcParts belong to the C library and come from the image: two C libraries in one process
-// do not work.
+// libcParts are the libraries of the C library. They come from the image, because a process
+// cannot use two C libraries.
 var libcParts = strings.Fields("libc libm libpthread libdl librt libutil libresolv libnsl libanl ld-linux-x86-64 ld-linux-aarch64 ld64")
 
-// maxClosure bounds the number of libraries that one library needs. Real ones need about
+// maxClosure bounds the number of dependencies of one library. Real MPI libraries have about
 // fifty.
 const maxClosure = 500
 
@@ -69,7 +69,7 @@ func (h *hardware) addHostMPI() error {
 	if err != nil {
 		h.note("%v", err)
 	}
-	byName, mpi := f.loaded(h.arch, "libmpi.so.")
+	byName, mpi := f.loadable(h.arch, "libmpi.so.")
 	if mpi == "" {
 		return errors.New("the host has no libmpi.so in LD_LIBRARY_PATH, the loader's cache or the usual directories; load its module first (module load openmpi), or use --mpi pmix with an MPI in the image")
 	}
@@ -83,12 +83,12 @@ func (h *hardware) addHostMPI() error {
 	return nil
 }
 
-// loaded maps library names to the files that the loader would use, from the caller's
+// loadable maps library names to the files that the loader would use, from the caller's
 // LD_LIBRARY_PATH, the loader's cache and the usual directories. first is the first name in
 // that order that consists of prefix and a single number.
-func (f *hostFiles) loaded(arch, prefix string) (byName map[string]string, first string) {
+func (f *hostFiles) loadable(arch, prefix string) (byName map[string]string, first string) {
 	byName = map[string]string{}
-	take := func(name, file string) {
+	add := func(name, file string) {
 		if _, ok := byName[name]; !ok {
 			byName[name] = file
 		}
@@ -100,13 +100,13 @@ func (f *hostFiles) loaded(arch, prefix string) (byName map[string]string, first
 		for _, dir := range dirs {
 			names, _ := readNames(f.path(dir)) // most of these directories do not exist
 			for _, n := range names {
-				take(n, f.path(filepath.Join(dir, n)))
+				add(n, f.path(filepath.Join(dir, n)))
 			}
 		}
 	}
 	scan(f.callerDirs())
 	for _, n := range slices.Sorted(maps.Keys(f.cache)) {
-		take(n, f.path(f.cache[n][0]))
+		add(n, f.path(f.cache[n][0]))
 	}
 	scan(usualDirs(arch))
 	return byName, first
@@ -116,17 +116,17 @@ func (f *hostFiles) loaded(arch, prefix string) (byName map[string]string, first
 func (h *hardware) addClosure(name string, byName map[string]string) error {
 	todo := []string{name}
 	seen := map[string]bool{name: true}
-	own := byName[name]
-	if real, err := filepath.EvalSymlinks(own); err == nil {
-		own = real
+	real := byName[name]
+	if resolved, err := filepath.EvalSymlinks(real); err == nil {
+		real = resolved
 	}
-	own = filepath.Dir(own)
+	libDir := filepath.Dir(real)
 	for len(todo) > 0 {
 		n := todo[0]
 		todo = todo[1:]
 		file, ok := byName[n]
 		if !ok {
-			file = filepath.Join(own, n) // found through the library's own RPATH
+			file = filepath.Join(libDir, n) // found through the RPATH of the first library
 		}
 		if !exists(file) {
 			return fmt.Errorf("dependency %s was not found", n)
@@ -151,7 +151,8 @@ func (h *hardware) addClosure(name string, byName map[string]string) error {
 }
 
 // addPlugins adds the components and help texts that Open MPI and PMIx load by path. It
-// returns the directories with the components. An MPI in its own prefix is added completely.
+// returns the directories with the components. If MPI has its own installation prefix, it adds
+// the entire prefix.
 func (h *hardware) addPlugins(lib string) []string {
 	real, err := filepath.EvalSymlinks(lib)
 	if err != nil {
@@ -159,29 +160,29 @@ func (h *hardware) addPlugins(lib string) []string {
 	}
 	dir := filepath.Dir(real)
 	if prefix := filepath.Dir(dir); prefix != "/" && prefix != "/usr" && prefix != "/usr/lib" && prefix != "/usr/local" {
-		h.show(prefix, prefix, "ro")
+		h.addBind(prefix, prefix, "ro")
 		return []string{dir}
 	}
 	var bound []string
 	for _, p := range []string{dir + "/openmpi", dir + "/pmix2", "/usr/share/openmpi", "/usr/share/pmix2", "/etc/openmpi"} {
 		if isDir(p) && !h.inImage(p) {
-			h.show(p, p, "ro")
+			h.addBind(p, p, "ro")
 			bound = append(bound, p)
 		}
 	}
 	return bound
 }
 
-// maxComponents bounds how many files of a prefix are read. Open MPI has about two hundred
-// components.
+// maxComponents bounds the number of files and directories that are examined. Open MPI has
+// about two hundred components.
 const maxComponents = 5000
 
 // addNeedsOf adds the dependencies of the components in a directory. A component whose
 // dependencies the host lacks does not load on the host either.
 func (h *hardware) addNeedsOf(dir string, byName map[string]string) {
-	left := maxComponents
+	remaining := maxComponents
 	_ = filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
-		if left--; err != nil || left < 0 {
+		if remaining--; err != nil || remaining < 0 {
 			return filepath.SkipAll
 		}
 		if !e.Type().IsRegular() || filepath.Ext(p) != ".so" {

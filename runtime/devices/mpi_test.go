@@ -13,9 +13,9 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestMPILauncher binds the launcher's files unless they are already visible.
+// TestMPILauncher checks that the launcher's files are bound unless they are already visible.
 func TestMPILauncher(t *testing.T) {
-	noChoice(t)
+	unsetGPUVariables(t)
 	far, err := filepath.EvalSymlinks(t.TempDir())
 	testenv.Check(t, err)
 	t.Setenv("PMIX_SERVER_TMPDIR", far)
@@ -25,9 +25,9 @@ func TestMPILauncher(t *testing.T) {
 		s, err := runtime.Spec(t.TempDir(), runtime.ImageConfig{}, runtime.Options{Args: []string{"x"}, NoHome: true, PrivateTmp: private})
 		testenv.Check(t, err)
 		hidden := !visible(s.Mounts, far)
-		had := len(s.Mounts)
+		before := len(s.Mounts)
 		notes, err := Request{MPI: "pmix"}.Add(s)
-		bound := slices.ContainsFunc(s.Mounts[had:], func(m specs.Mount) bool { return m.Source == far && m.Destination == far })
+		bound := slices.ContainsFunc(s.Mounts[before:], func(m specs.Mount) bool { return m.Source == far && m.Destination == far })
 		if err != nil || len(notes) > 0 || bound != hidden || slices.Contains(listing(s, "/dev"), "shm") {
 			t.Errorf("private tmp %v: %q, %v, bound %v", private, notes, err, bound)
 		}
@@ -38,9 +38,10 @@ func TestMPILauncher(t *testing.T) {
 	}
 }
 
-// TestHostMPI adds the host's MPI with its dependencies, but without a second C library.
+// TestHostMPI checks that the host's MPI is added with its dependencies, but without a second
+// C library.
 func TestHostMPI(t *testing.T) {
-	noChoice(t)
+	unsetGPUVariables(t)
 	prefix := t.TempDir()
 	lib := filepath.Join(prefix, "lib")
 	compile(t, filepath.Join(lib, "libfabricx.so.1"), "int fi(void) { return 7; }", "-shared", "-fPIC", "-Wl,-soname,libfabricx.so.1")
@@ -58,9 +59,9 @@ func TestHostMPI(t *testing.T) {
 	if err != nil || len(notes) > 0 {
 		t.Fatalf("%q, %v", notes, err)
 	}
-	Search(s)
+	SetSearchPaths(s)
 	if out, err := printed(t, s, "probe libmpi.so.12 "+lib+"/openmpi/mca_x.so; ls /run/hpcc/lib"); !strings.HasPrefix(out, "libmpi.so.12: cuInit 7\n"+lib+"/openmpi/mca_x.so: loaded\nlibfabricx.so.1\nlibmpi.so.12\nlibpmixx.so.2\n") {
-		t.Errorf("the program saw %q, %v", out, err)
+		t.Errorf("the program printed %q, %v", out, err)
 	}
 	testenv.Check(t, os.Remove(filepath.Join(lib, "libfabricx.so.1")))
 	if _, err := (Request{MPI: "host"}).Add(driverSpec(t, root, runtime.ImageConfig{})); err == nil || !strings.Contains(err.Error(), "dependency libfabricx.so.1 was not found") {

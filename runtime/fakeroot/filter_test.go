@@ -24,7 +24,8 @@ func call(nr uint32, args ...uintptr) (uintptr, error) {
 	return r, nil
 }
 
-// Each call that the filter covers succeeds and does nothing, whatever its arguments.
+// TestFilter checks that each call that the filter covers succeeds and does nothing, whatever
+// its arguments.
 func TestFilter(t *testing.T) {
 	if !testenv.Alone(t, nil) {
 		return
@@ -38,30 +39,30 @@ func TestFilter(t *testing.T) {
 	}
 	before := ids()
 	if _, err := call(unix.SYS_FCHOWN, ^uintptr(0)); !errors.Is(err, unix.EBADF) {
-		t.Fatalf("fchown of no file, before the filter: %v; want EBADF", err)
+		t.Fatalf("fchown(-1) before the filter is installed: %v; want EBADF", err)
 	}
-	testenv.Check(t, fakeOwnership(program(forgetCalls, false)))
-	const strange = 0x7ffffff0
+	testenv.Check(t, fakeOwnership(buildFilter(forgetCalls, false)))
+	const invalid = 0x7ffffff0
 	nrs := append([]uint32{unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID,
 		unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS, unix.SYS_CAPSET, unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR}, faked...)
 	for _, c := range fileCalls {
-		if c.does == changeOwner {
+		if c.action == changeOwner {
 			nrs = append(nrs, c.nr)
 		}
 	}
 	for _, nr := range nrs {
-		if r, err := call(nr, strange, strange, strange, strange, strange); r != 0 || err != nil {
-			t.Errorf("call %d gives %d, %v; want 0", nr, r, err)
+		if r, err := call(nr, invalid, invalid, invalid, invalid, invalid); r != 0 || err != nil {
+			t.Errorf("call %d returns %d, %v; want 0", nr, r, err)
 		}
 	}
 	if after := ids(); after != before {
-		t.Errorf("the ids are %v now; want %v", after, before)
+		t.Errorf("the IDs have changed to %v; want %v", after, before)
 	}
 	dir := t.TempDir()
 	for _, m := range mknods {
 		for _, k := range []struct {
-			kind uintptr
-			made bool
+			kind    uintptr
+			created bool
 		}{{unix.S_IFCHR, false}, {unix.S_IFBLK, false}, {unix.S_IFIFO, true}, {unix.S_IFREG, true}, {0, true}, {unix.S_IFSOCK, true}} {
 			p := filepath.Join(dir, "node")
 			name, err := unix.BytePtrFromString(p)
@@ -70,17 +71,17 @@ func TestFilter(t *testing.T) {
 			if _, err := call(m.nr, args[2-m.mode:]...); err != nil {
 				t.Errorf("call %d of kind %o: %v", m.nr, k.kind, err)
 			}
-			if _, err := os.Lstat(p); (err == nil) != k.made {
-				t.Errorf("call %d of kind %o made a file: %v; want %v", m.nr, k.kind, err == nil, k.made)
+			if _, err := os.Lstat(p); (err == nil) != k.created {
+				t.Errorf("call %d of kind %o created a file: %v; want %v", m.nr, k.kind, err == nil, k.created)
 			}
 			os.Remove(p)
 		}
 	}
 	// All other calls go to the kernel.
 	if _, err := call(unix.SYS_FCHMOD, ^uintptr(0)); !errors.Is(err, unix.EBADF) {
-		t.Errorf("fchmod of nothing: %v; want EBADF", err)
+		t.Errorf("fchmod(-1): %v; want EBADF", err)
 	}
 	if r, err := call(unix.SYS_GETPID); int(r) != os.Getpid() || err != nil {
-		t.Errorf("getpid gives %d, %v; want %d", r, err, os.Getpid())
+		t.Errorf("getpid returns %d, %v; want %d", r, err, os.Getpid())
 	}
 }

@@ -52,11 +52,12 @@ func sendListener(fd int) error {
 	return unix.Sendmsg(listenerFD, []byte{byListener}, unix.UnixRights(fd), nil, 0)
 }
 
-// First byte that a child sends over the socket, with the filter's descriptor or alone.
+// First byte of the message in which a child reports its method. byListener comes with the
+// filter's descriptor.
 const (
 	byListener = 'l' // seccomp_unotify(2) reports the calls
 	byTracer   = 't' // the child traces the program and sends its calls
-	byNobody   = 'n'
+	byNobody   = 'n' // the host does not allow either; the calls are forgotten
 )
 
 // AnswerCalls answers a program's calls until the program has ended.
@@ -69,13 +70,13 @@ func AnswerCalls(socket *os.File, notes *Notes) {
 	case m.data[0] == byTracer:
 		answerTracer(socket, notes)
 		return
-	case m.data[0] != byListener || m.FD < 0:
+	case m.data[0] != byListener || m.fd < 0:
 		if notes.Lost != nil {
 			notes.Lost()
 		}
 		return
 	}
-	listener := m.FD
+	listener := m.fd
 	defer unix.Close(listener)
 	for {
 		p := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
@@ -91,13 +92,13 @@ func AnswerCalls(socket *os.File, notes *Notes) {
 // A childMessage is a message from a child.
 type childMessage struct {
 	data []byte
-	FD   int    // descriptor passed with the message; -1 if absent
+	fd   int    // descriptor passed with the message; -1 if absent
 	pid  uint32 // the process that made the call, as a pid of this namespace
 }
 
 // receive waits for a message of size bytes. ok is false if the child ended.
 func receive(socket *os.File, size int) (childMessage, bool) {
-	m := childMessage{data: make([]byte, size), FD: -1}
+	m := childMessage{data: make([]byte, size), fd: -1}
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return m, false
@@ -115,7 +116,7 @@ func receive(socket *os.File, size int) (childMessage, bool) {
 		msgs, _ := unix.ParseSocketControlMessage(oob[:max(k, 0)])
 		for _, c := range msgs {
 			if fds, err := unix.ParseUnixRights(&c); err == nil && len(fds) == 1 {
-				m.FD = fds[0]
+				m.fd = fds[0]
 			}
 			if cred, err := unix.ParseUnixCredentials(&c); err == nil {
 				m.pid = uint32(cred.Pid)
@@ -126,7 +127,7 @@ func receive(socket *os.File, size int) (childMessage, bool) {
 	return m, got == size
 }
 
-// answerOne receives one call and carries it out.
+// answerOne receives one call, performs it and answers it.
 func answerOne(listener int, notes *Notes) {
 	n := notification{}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifRecv, uintptr(unsafe.Pointer(&n))); errno != 0 {
@@ -135,16 +136,16 @@ func answerOne(listener int, notes *Notes) {
 	a := answer{id: n.id}
 	c := request{n.pid, n.nr, n.args}
 	var errno unix.Errno
-	value, err := c.carryOut(func() bool { return n.waits(listener) }, notes)
+	value, err := c.perform(func() bool { return n.stillWaits(listener) }, notes)
 	if a.val = int64(value); errors.As(err, &errno) {
 		a.val, a.errno = 0, -int32(errno)
 	}
 	unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifSend, uintptr(unsafe.Pointer(&a)))
 }
 
-// waits reports whether the program still waits for its answer. Call it after opening a file
-// of /proc/PID, to make sure that the pid still belongs to the program.
-func (n *notification) waits(listener int) bool {
+// stillWaits reports whether the program still waits for its answer. Call it after opening a
+// file in /proc/PID, to make sure that the pid still belongs to the program.
+func (n *notification) stillWaits(listener int) bool {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifIDValid, uintptr(unsafe.Pointer(&n.id)))
 	return errno == 0
 }
@@ -176,8 +177,8 @@ func (n *request) text(at uint64) (string, error) {
 	return "", unix.ENAMETOOLONG
 }
 
-// open opens (O_PATH) the file that the program names as the program would: below its root,
-// from its directory. dir is the program's descriptor or AT_FDCWD.
+// open opens (O_PATH) the file that the program refers to by a path, which is resolved in the
+// program's root. dir is a descriptor of the program or AT_FDCWD.
 func (n *request) open(dir int, file string, follow bool) (int, error) {
 	proc := fmt.Sprintf("/proc/%d/", n.pid)
 	from := proc + "cwd"
@@ -196,7 +197,7 @@ func (n *request) open(dir int, file string, follow bool) (int, error) {
 		if err != nil || !strings.HasPrefix(at, "/") {
 			return -1, unix.EBADF
 		}
-		// Both paths are relative to the host's root; below it may be a chroot(2).
+		// Both links start at this process's root. The program may be in a chroot(2) below it.
 		top, err := os.Readlink(proc + "root")
 		if err != nil {
 			return -1, err

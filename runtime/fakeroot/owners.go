@@ -1,5 +1,5 @@
-// Package fakeroot makes a program believe that it is root: calls that change owners,
-// identity or devices succeed, and their effects on files are reported.
+// Package fakeroot makes a program believe that it is root: calls that change owners or IDs,
+// or create devices, succeed, and their effects on files are reported.
 //
 //	program ─► seccomp filter ─► notification, or ptrace before Linux 5.0 ─► Notes
 //
@@ -24,11 +24,11 @@ import (
 // A program that believes it is root changes file metadata that only root may change, such
 // as owners and capabilities. The filter passes these calls to hpcc (seccomp_unotify(2),
 // Linux 5.0; earlier ptrace(2), see trace.go), which records them for the image layer and
-// lets them succeed. If the host allows neither, they succeed and are forgotten.
+// lets them succeed.
 
-// Notes receives the requests of programs under a fake root. Each function gets the path of
-// a file, in which a final link must be followed. Its result is the call's result: a
-// unix.Errno, or nil for success.
+// Notes receives the requests of programs under a fake root. Each function receives the path
+// of a file, and must follow it if it is a link. The error that it returns is the result of
+// the call: a unix.Errno, or nil for success.
 type Notes struct {
 	// Owner receives chown(2) and its variants. -1 keeps the user or group. For a symbolic
 	// link or a FIFO, file is the directory and link the name in it; otherwise link is "".
@@ -60,12 +60,11 @@ const (
 	listAttr
 )
 
-// A fileCall describes a system call that changes metadata that only root may change. Its
-// fields are the indexes of the arguments; none means that the call does not have the
-// argument.
+// A fileCall describes a system call on metadata that only root may change. dir, file, rest
+// and flags are the indexes of its arguments, or none. rest is the first one after the file.
 type fileCall struct {
 	nr              uint32
-	does            action
+	action          action
 	dir, file, rest int
 	flags           int
 	link            bool // does not follow links
@@ -101,9 +100,9 @@ type request struct {
 	args [6]uint64
 }
 
-// carryOut performs the request if possible. waits reports whether the program still waits
-// for the answer. If err is nil, the call returns value.
-func (n *request) carryOut(waits func() bool, notes *Notes) (value int, err error) {
+// perform carries out the request. stillWaits reports whether the program still waits for the
+// answer. value is the call's result, unless err is a unix.Errno.
+func (n *request) perform(stillWaits func() bool, notes *Notes) (value int, err error) {
 	for _, c := range fileCalls {
 		if c.nr == uint32(n.nr) {
 			t, err := n.target(c)
@@ -111,7 +110,7 @@ func (n *request) carryOut(waits func() bool, notes *Notes) (value int, err erro
 				return 0, err
 			}
 			defer t.close()
-			if !waits() {
+			if !stillWaits() {
 				return 0, nil
 			}
 			return n.act(c, t, notes)
@@ -122,14 +121,14 @@ func (n *request) carryOut(waits func() bool, notes *Notes) (value int, err erro
 
 // A target is the file that a call names.
 type target struct {
-	FD   int    // the file (O_PATH)
+	fd   int    // the file (O_PATH)
 	kind uint32 // of the file, S_IFMT
 	dir  int    // directory of a link or FIFO (O_PATH); -1 for others
 	name string // name in that directory
 }
 
 func (t target) close() {
-	unix.Close(t.FD)
+	unix.Close(t.fd)
 	if t.dir >= 0 {
 		unix.Close(t.dir)
 	}
@@ -160,14 +159,14 @@ func (n *request) target(c fileCall) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	t := target{FD: fd, dir: -1}
+	t := target{fd: fd, dir: -1}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		t.close()
 		return target{}, err
 	}
 	t.kind = st.Mode & unix.S_IFMT
-	if (t.kind != unix.S_IFLNK && t.kind != unix.S_IFIFO) || c.does != changeOwner {
+	if (t.kind != unix.S_IFLNK && t.kind != unix.S_IFIFO) || c.action != changeOwner {
 		return t, nil
 	}
 	if file == "" || follow { // the name may have changed meanwhile
@@ -185,7 +184,7 @@ func (n *request) target(c fileCall) (target, error) {
 	return t, nil
 }
 
-// nameOf returns the path of an open file as the program sees it.
+// nameOf returns the path of an open file in the program's root.
 func (n *request) nameOf(fd int) (string, error) {
 	file, err := os.Readlink(rawfile.Path(fd))
 	if err != nil {
@@ -199,8 +198,8 @@ func (n *request) nameOf(fd int) (string, error) {
 }
 
 // belowDescriptor splits a path below one of the program's own descriptors into the
-// descriptor and the rest. The C library uses such paths if fchmodat(2) lacks a flag.
-// Another process cannot follow these /proc links.
+// descriptor and the rest, because these /proc links lead elsewhere in another process. The
+// C library uses such paths if fchmodat(2) lacks a flag.
 func belowDescriptor(dir int, file string) (int, string) {
 	for _, p := range []string{"/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"} {
 		if rest, ok := strings.CutPrefix(file, p); ok {
@@ -213,13 +212,13 @@ func belowDescriptor(dir int, file string) (int, string) {
 	return dir, file
 }
 
-// act applies the call to its file.
+// act applies the call to its target.
 func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
-	file, rest := rawfile.Path(t.FD), n.args[c.rest:]
-	switch c.does {
+	file, rest := rawfile.Path(t.fd), n.args[c.rest:]
+	switch c.action {
 	case changeOwner:
 		uid, gid := int(int32(rest[0])), int(int32(rest[1]))
-		keepUID, keepGID := n.halves()
+		keepUID, keepGID := n.keptIDs()
 		if keepUID {
 			uid = -1
 		}
@@ -243,24 +242,24 @@ func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 				names = append(append(names, name...), 0)
 			}
 		}
-		return n.give(names, rest[0], rest[1])
+		return n.writeResult(names, rest[0], rest[1])
 	}
 	name, err := n.text(rest[0])
 	if err != nil {
 		return 0, err
 	}
 	switch {
-	case c.does == getAttr && t.kind == unix.S_IFLNK:
+	case c.action == getAttr && t.kind == unix.S_IFLNK:
 		return 0, unix.ENODATA
-	case c.does == getAttr:
+	case c.action == getAttr:
 		value, err := notes.GetAttr(file, name)
 		if err != nil {
 			return 0, err
 		}
-		return n.give(value, rest[1], rest[2])
+		return n.writeResult(value, rest[1], rest[2])
 	case t.kind == unix.S_IFLNK:
 		return 0, nil
-	case c.does == removeAttr:
+	case c.action == removeAttr:
 		return 0, notes.RemoveAttr(file, name)
 	}
 	size := rest[2]
@@ -274,9 +273,9 @@ func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 	return 0, notes.SetAttr(file, name, value)
 }
 
-// give writes a value to the program's buffer, as getxattr(2) does. For a buffer of size 0
-// it only returns the length.
-func (n *request) give(value []byte, at, size uint64) (int, error) {
+// writeResult writes a value to the program's buffer, as getxattr(2) does, and returns its
+// length. For a buffer of size 0 it writes nothing.
+func (n *request) writeResult(value []byte, at, size uint64) (int, error) {
 	if size > 0 && uint64(len(value)) > size {
 		return 0, unix.ERANGE
 	}
@@ -295,19 +294,19 @@ func (n *request) give(value []byte, at, size uint64) (int, error) {
 // maxAttr is the largest size of an extended attribute's value, xattr(7).
 const maxAttr = 64 << 10
 
-// halves reports, from its command line, which half of an owner a chown program means to
-// keep. GNU's chown passes -1 for it; busybox's passes the value that it read before, which
-// is root. (A busybox shell that runs its built-in chown has another command line; there
-// root is recorded as requested.)
-func (n *request) halves() (keepUID, keepGID bool) {
+// keptIDs reports which IDs of an owner a chown or chgrp program leaves unchanged, judging by
+// its command line. GNU's programs pass -1 for such an ID; BusyBox's pass the ID that they
+// read before, which is root's. (A BusyBox shell that runs its built-in chown has another
+// command line; there root is recorded as requested.)
+func (n *request) keptIDs() (keepUID, keepGID bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.pid))
 	if err != nil {
 		return false, false
 	}
-	return halves(strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"))
+	return keptIDs(strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"))
 }
 
-func halves(args []string) (keepUID, keepGID bool) {
+func keptIDs(args []string) (keepUID, keepGID bool) {
 	if path.Base(args[0]) == "busybox" {
 		args = args[1:]
 	}
@@ -325,8 +324,8 @@ func halves(args []string) (keepUID, keepGID bool) {
 		if strings.HasPrefix(a, "-") {
 			continue
 		}
-		user, _, grouped := strings.Cut(a, ":")
-		return user == "", !grouped
+		user, _, hasGroup := strings.Cut(a, ":")
+		return user == "", !hasGroup
 	}
 	return false, false
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestHalves(t *testing.T) {
+func TestKeptIDs(t *testing.T) {
 	for _, c := range []struct {
 		args     string
 		uid, gid bool
@@ -22,8 +22,8 @@ func TestHalves(t *testing.T) {
 		{"chown", false, false},
 		{"tar xf chown", false, false},
 	} {
-		if uid, gid := halves(strings.Split(c.args, " ")); uid != c.uid || gid != c.gid {
-			t.Errorf("halves(%q) = %v, %v; want %v, %v", c.args, uid, gid, c.uid, c.gid)
+		if uid, gid := keptIDs(strings.Split(c.args, " ")); uid != c.uid || gid != c.gid {
+			t.Errorf("keptIDs(%q) = %v, %v; want %v, %v", c.args, uid, gid, c.uid, c.gid)
 		}
 	}
 }

@@ -7,14 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A user namespace without helpers has a single ID, so every change of ownership or identity
+// A user namespace without setuid helpers has a single ID, so every change of ownership or identity
 // would fail, and package managers with it. The filter makes such calls succeed without
 // effect. mknod is faked only for devices; FIFOs, sockets and files are created. A filter
-// cannot distinguish extended attributes (the name is a pointer), so setting any of them is
-// faked: file capabilities and ACLs have no meaning with one ID. Requests on files are
-// recorded if the kernel can report them (owners.go).
-//
-// Programs of another word size or architecture are not filtered.
+// cannot read the name of an extended attribute, which is a pointer. It therefore fakes
+// setting any attribute: file capabilities and ACLs have no meaning with one ID. Requests on
+// files are recorded if the kernel can report them (owners.go).
 
 // Offsets in struct seccomp_data, <linux/seccomp.h>.
 const (
@@ -36,7 +34,8 @@ func load(p []unix.SockFilter) error {
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
 }
 
-// installListener installs a filter that asks; the holder of fd answers.
+// installListener installs a filter whose notifications arrive at fd. The process that holds
+// fd answers them.
 func installListener(p []unix.SockFilter) (fd int, err error) {
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&prog)))
@@ -53,10 +52,10 @@ const (
 	traceCalls  = unix.SECCOMP_RET_TRACE      // a tracer answers them
 )
 
-// program builds the filter: a list of comparisons, each of which falls through to the next,
-// with both answers at the end. verdict is the action for calls on files. Without attrs,
-// calls that read extended attributes are let through.
-func program(verdict uint32, attrs bool) []unix.SockFilter {
+// buildFilter builds the filter: a list of comparisons, each followed by its verdict. Calls
+// that match none are allowed. verdict is the action for calls on files. Without attrs, calls
+// that read extended attributes are allowed.
+func buildFilter(verdict uint32, attrs bool) []unix.SockFilter {
 	const (
 		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
@@ -72,9 +71,9 @@ func program(verdict uint32, attrs bool) []unix.SockFilter {
 		{Code: load, K: offNr},
 	}
 	for _, c := range fileCalls {
-		reads := c.does == getAttr || c.does == listAttr
-		if (reads && !attrs) || (verdict == forgetCalls && (c.does == changeMode || c.does == removeAttr)) {
-			continue // the kernel can perform calls that are not recorded
+		reads := c.action == getAttr || c.action == listAttr
+		if (reads && !attrs) || (verdict == forgetCalls && (c.action == changeMode || c.action == removeAttr)) {
+			continue // the kernel itself can perform these calls, which are not recorded
 		}
 		p = append(p, unix.SockFilter{Code: equal, K: c.nr, Jf: 1}, unix.SockFilter{Code: ret, K: verdict})
 	}
@@ -95,21 +94,21 @@ func program(verdict uint32, attrs bool) []unix.SockFilter {
 	return append(p, unix.SockFilter{Code: ret, K: allow})
 }
 
-// mknod is a call that creates files of all kinds. mode is the index of the argument with
-// the kind.
+// mknod is a call that creates files of all kinds. mode is the index of the argument that
+// contains the kind.
 type mknod struct{ nr, mode uint32 }
 
 // Try installs the filter on this thread, without and with a listener, to find out what the
-// host allows. in is the step that failed: "tracing" if programs must be traced because the
-// host has no listener, "listening" if neither works.
-func Try() (in string, err error) {
+// host allows. step is the step that failed: "tracing" if only listeners fail, so that
+// programs must be traced, or "listening" if tracing does not work either.
+func Try() (step string, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return "setting no_new_privs", err
 	}
-	if err := load(program(forgetCalls, false)); err != nil {
+	if err := load(buildFilter(forgetCalls, false)); err != nil {
 		return "installing a filter", err
 	}
-	if _, err := installListener(program(forgetCalls, false)); err != nil {
+	if _, err := installListener(buildFilter(forgetCalls, false)); err != nil {
 		if canTrace() {
 			return "tracing", err
 		}

@@ -11,6 +11,7 @@ var olderCalls = []fileCall{
 	{unix.SYS_CHMOD, changeMode, none, 0, 1, none, false},
 }
 
+// faked are calls that succeed without effect.
 var faked = []uint32{
 	unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID,
 	unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS, unix.SYS_CAPSET,

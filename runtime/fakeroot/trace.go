@@ -187,7 +187,7 @@ func answerTracer(socket *os.File, notes *Notes) {
 		for i := range c.args {
 			c.args[i] = binary.NativeEndian.Uint64(m.data[8+8*i:])
 		}
-		value, err := c.carryOut(func() bool { return true }, notes) // a stopped thread always waits
+		value, err := c.perform(func() bool { return true }, notes) // a stopped thread always waits
 		result := int64(value)
 		var errno unix.Errno
 		if errors.As(err, &errno) {
@@ -200,20 +200,20 @@ func answerTracer(socket *os.File, notes *Notes) {
 }
 
 // Install installs the filter that fakes ownership on the calling thread, which must be
-// locked. With hear, the parent receives the requests on files by the best method that this
+// locked. With report, the parent receives the requests on files by the best method that this
 // host allows. traced reports that [Trace] must start the program.
-func Install(hear, attrs bool) (traced bool, err error) {
-	if !hear {
-		return false, fakeOwnership(program(forgetCalls, false))
+func Install(report, attrs bool) (traced bool, err error) {
+	if !report {
+		return false, fakeOwnership(buildFilter(forgetCalls, false))
 	}
-	if fd, err := installListener(program(notifyCalls, attrs)); err == nil {
+	if fd, err := installListener(buildFilter(notifyCalls, attrs)); err == nil {
 		return false, sendListener(fd)
 	}
 	if canTrace() {
 		goruntime.LockOSThread()
-		return true, fakeOwnership(program(traceCalls, attrs))
+		return true, fakeOwnership(buildFilter(traceCalls, attrs))
 	}
 	_ = unix.Sendmsg(listenerFD, []byte{byNobody}, nil, nil, 0)
 	unix.Close(listenerFD)
-	return false, fakeOwnership(program(forgetCalls, false))
+	return false, fakeOwnership(buildFilter(forgetCalls, false))
 }

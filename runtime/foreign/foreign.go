@@ -28,14 +28,14 @@ import (
 	"hpcc/runtime/rawfile"
 )
 
-// A User is a process's user whose IDs have no account in the image, as OpenShift and
-// Kubernetes assign them: no passwd line, HOME is "/", and root owns the files.
+// A User is the user of this process, whose IDs have no account in the image, as OpenShift and
+// Kubernetes assign them: there is no passwd line, HOME is "/", and root owns the files.
 type User struct {
 	Env  []string // for the program
-	Note string   // what could not be set up, one line; empty: nothing is missing
+	Note string   // one line about what could not be set up; empty if nothing is missing
 
 	uid, gid int
-	own      bool // HOME is a directory that was just created
+	newHome  bool // HOME is a private directory that NewUser created
 }
 
 // NewUser gives this process a user name that getpwuid(3) finds, a home, and writable
@@ -49,23 +49,23 @@ func NewUser() (*User, error) {
 	n := &User{Env: os.Environ(), uid: os.Getuid(), gid: os.Getgid()}
 	passwd := accounts.ReadInside("/", n.passwdFile())
 	line := accounts.Entry(passwd, 2, strconv.Itoa(n.uid))
-	n.settleHome(line)
+	n.setHome(line)
 	if line != nil {
 		n.setDefault("USER", line[0])
 		n.setDefault("LOGNAME", line[0])
 	} else if err := n.register(passwd); err != nil {
 		return nil, &process.Error{Status: process.ExitFailed, Err: fmt.Errorf("entering as user %d: %w", n.uid, err)}
 	}
-	n.settlePlaces()
+	n.setCacheDirs()
 	if n.gid == 0 && n.uid != 0 {
-		// The next uid is a different one, but has the same group.
+		// A later pod may run with another uid, but in the same group.
 		unix.Umask(0o002)
 	}
 	return n, nil
 }
 
 // Become turns this process into a program of the image. The first process of a namespace
-// remains as its init (second). It returns only on failure, with a [process.Error].
+// remains as its init (runtime/first.go). It returns only on failure, with a [process.Error].
 func (n *User) Become(args []string) error {
 	exe, err := n.find(args[0])
 	if err != nil {
@@ -88,8 +88,8 @@ func (n *User) Child(args []string) (*exec.Cmd, error) {
 	return &exec.Cmd{Path: exe, Args: args, Env: n.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, nil
 }
 
-// NotBegun explains, as a [process.Error], why the kernel did not start a child.
-func (n *User) NotBegun(child *exec.Cmd, err error) error {
+// StartError explains, as a [process.Error], why the kernel did not start the child.
+func (n *User) StartError(child *exec.Cmd, err error) error {
 	if e := syscall.Errno(0); errors.As(err, &e) {
 		err = e
 	}
@@ -117,9 +117,9 @@ func (n *User) passwdFile() string {
 // etcPasswd is the default passwd file, relative to the root.
 const etcPasswd = "etc/passwd"
 
-// settleHome keeps HOME if it is writable. Otherwise it uses the home of the passwd line, or
+// setHome keeps HOME if it is writable. Otherwise it uses the home of the passwd line, or
 // creates a directory.
-func (n *User) settleHome(line []string) {
+func (n *User) setHome(line []string) {
 	homes := []string{envfile.Lookup(n.Env, "HOME")}
 	if len(line) > 5 {
 		homes = append(homes, line[5])
@@ -133,10 +133,10 @@ func (n *User) settleHome(line []string) {
 	h, err := n.privateDir("hpcc-home")
 	if err != nil {
 		n.setDefault("HOME", "/")
-		n.Note = fmt.Sprintf("no directory for HOME (%s) or caches can be written to; mount one at /tmp", envfile.Lookup(n.Env, "HOME"))
+		n.Note = fmt.Sprintf("no directory for HOME (%s) or caches is writable; mount one at /tmp", envfile.Lookup(n.Env, "HOME"))
 		return
 	}
-	n.own = true
+	n.newHome = true
 	n.set("HOME", h)
 }
 
@@ -148,7 +148,7 @@ func (n *User) register(passwd []byte) error {
 	if err != nil {
 		return err
 	}
-	if strings.ContainsFunc(home, breaksLine) {
+	if strings.ContainsFunc(home, breaksField) {
 		return fmt.Errorf("HOME %q contains a colon or a line break, which /etc/passwd does not allow", home)
 	}
 	n.set("USER", name)
@@ -165,7 +165,7 @@ func (n *User) register(passwd []byte) error {
 		}
 		return nil
 	}
-	n.wrap(passwd, group, line, groups)
+	n.useNSSWrapper(passwd, group, line, groups)
 	return nil
 }
 
@@ -191,9 +191,10 @@ func (n *User) groupLines(group []byte) []string {
 	return out
 }
 
-// wrap makes libnss_wrapper, if the image has it, show programs passwd and group files with
-// the lines. Without the library or a writable directory it changes nothing.
-func (n *User) wrap(passwd, group []byte, line string, groups []string) {
+// useNSSWrapper adds the lines to copies of the passwd and group files and makes programs use
+// these through libnss_wrapper. It does nothing if the image does not have the library, or if
+// no directory is writable.
+func (n *User) useNSSWrapper(passwd, group []byte, line string, groups []string) {
 	library := nssWrapper(envfile.Lookup(n.Env, "LD_PRELOAD"))
 	if library == "" {
 		return
@@ -243,10 +244,10 @@ func nssWrapper(preload string) string {
 	return ""
 }
 
-// places lists variables for directories to which programs write, with paths below a home.
-// Those that are always set take precedence over HOME in programs, or programs would need
-// the user's name.
-var places = []struct {
+// cacheDirs lists variables for directories to which programs write, with their paths below
+// the home. With always, a new home sets the variable even if it was unset, because it takes
+// precedence over HOME or because programs would otherwise need the user's name.
+var cacheDirs = []struct {
 	name, below string
 	always      bool
 }{
@@ -267,23 +268,23 @@ var places = []struct {
 	{"JUPYTER_RUNTIME_DIR", ".local/share/jupyter/runtime", false},
 }
 
-// Variables returns the variables that [NewUser] points into the home if they are unusable.
+// Variables returns the variables that [NewUser] sets to usable directories if needed.
 func Variables() []string {
 	names := []string{"TMPDIR"}
-	for _, p := range places {
+	for _, p := range cacheDirs {
 		names = append(names, p.name)
 	}
 	return names
 }
 
-// settlePlaces points unusable variables into the home. A directory with files stays,
-// because programs read them.
-func (n *User) settlePlaces() {
+// setCacheDirs sets variables that name unusable directories to directories below the home. It
+// keeps a directory that contains files, because programs read them.
+func (n *User) setCacheDirs() {
 	home := envfile.Lookup(n.Env, "HOME")
 	if writable(home) && filepath.Clean(home) != "/" {
-		for _, p := range places {
-			had := envfile.Lookup(n.Env, p.name)
-			if (had == "" && n.own && p.always) || (had != "" && !usable(had)) {
+		for _, p := range cacheDirs {
+			value := envfile.Lookup(n.Env, p.name)
+			if (value == "" && n.newHome && p.always) || (value != "" && !usable(value)) {
 				n.set(p.name, filepath.Join(home, p.below))
 			}
 		}
@@ -321,7 +322,7 @@ func usable(dir string) bool {
 	}
 }
 
-// scratch returns the writable temporary directories, the best first.
+// scratch returns the writable temporary directories, best first.
 func (n *User) scratch() []string {
 	dirs := []string{envfile.Lookup(n.Env, "TMPDIR"), "/tmp", "/var/tmp"}
 	if cwd, err := os.Getwd(); err == nil {
@@ -329,7 +330,7 @@ func (n *User) scratch() []string {
 	}
 	dirs = append(dirs, "/dev/shm") // small, and uses the container's memory
 	return slices.DeleteFunc(dirs, func(d string) bool {
-		return !filepath.IsAbs(d) || filepath.Clean(d) == "/" || strings.ContainsFunc(d, breaksLine) || !writable(d)
+		return !filepath.IsAbs(d) || filepath.Clean(d) == "/" || strings.ContainsFunc(d, breaksField) || !writable(d)
 	})
 }
 
@@ -339,7 +340,7 @@ func (n *User) privateDir(name string) (string, error) {
 	err := fs.ErrNotExist
 	for _, in := range n.scratch() {
 		dir := filepath.Join(in, name+"-"+strconv.Itoa(n.uid))
-		if err = os.Mkdir(dir, 0o700); err == nil || (errors.Is(err, fs.ErrExist) && n.private(dir)) {
+		if err = os.Mkdir(dir, 0o700); err == nil || (errors.Is(err, fs.ErrExist) && n.isPrivate(dir)) {
 			return dir, nil
 		}
 		if dir, err = os.MkdirTemp(in, name+"-"); err == nil {
@@ -349,17 +350,18 @@ func (n *User) privateDir(name string) (string, error) {
 	return "", err
 }
 
-// private reports whether a directory is this user's and not writable for anybody else.
-func (n *User) private(dir string) bool {
+// isPrivate reports whether a directory belongs to this user and only this user may write to
+// it.
+func (n *User) isPrivate(dir string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == n.uid && st.Mode&0o022 == 0
 }
 
 // newName returns a name for a uid without a passwd line: the first of wanted that is valid
-// and unused, else a generated one.
+// and not in use, else a generated one.
 func newName(passwd []byte, uid int, wanted ...string) (string, error) {
 	for _, w := range wanted {
-		if strings.ContainsFunc(w, breaksLine) {
+		if strings.ContainsFunc(w, breaksField) {
 			return "", fmt.Errorf("the user name %q contains a colon or a line break, which /etc/passwd does not allow", w)
 		}
 	}
@@ -380,15 +382,15 @@ func newName(passwd []byte, uid int, wanted ...string) (string, error) {
 	}
 }
 
-// breaksLine reports whether a character is invalid in a field of passwd(5).
-func breaksLine(r rune) bool { return r == ':' || r < ' ' || r == 0x7f }
+// breaksField reports whether a character is invalid in a field of passwd(5).
+func breaksField(r rune) bool { return r == ':' || r < ' ' || r == 0x7f }
 
-// isName reports whether a word is a valid user name (useradd(8)).
-func isName(word string) bool {
-	if word == "" || len(word) > 32 {
+// isName reports whether s is a valid user name (useradd(8)).
+func isName(s string) bool {
+	if s == "" || len(s) > 32 {
 		return false
 	}
-	for i, r := range word {
+	for i, r := range s {
 		letter := (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || r == '_'
 		if !letter && (i == 0 || ((r < '0' || r > '9') && r != '-' && r != '.')) {
 			return false

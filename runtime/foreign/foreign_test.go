@@ -31,7 +31,7 @@ func TestNewName(t *testing.T) {
 		}
 	}
 	if got, _ := newName([]byte("user:x:1:1::/:\nuser7:x:2:2::/:\nuser7-2:x:3:3::/:\n"), 7); got != "user7-3" {
-		t.Errorf("with all names taken: %q", got)
+		t.Errorf("with all names in use: newName returns %q", got)
 	}
 	for _, bad := range []string{"a:b", "a\nb:x:0:0::/:/bin/sh", "a\rb", "\x00"} {
 		if got, err := newName(nil, 7, bad); err == nil {
@@ -40,8 +40,8 @@ func TestNewName(t *testing.T) {
 	}
 }
 
-// FuzzRegister adds a line to any passwd file. Existing users keep their names, and the new
-// line gives its user a name of its own and nothing else.
+// FuzzRegister adds a line to any passwd file. Existing users must keep their names. The new
+// line must define one user with an unused name, and nothing else.
 func FuzzRegister(f *testing.F) {
 	f.Add([]byte("root:x:0:0::/root:/bin/sh\nme:x:7:7::/:\n"), "me", "/tmp/h", 1000680000)
 	f.Add([]byte("user:x:1:1::/:\r\nno newline:x:"), "root", "/a:b", 2)
@@ -55,7 +55,7 @@ func FuzzRegister(f *testing.F) {
 			return
 		}
 		name, err := newName(passwd, uid, user)
-		if err != nil || strings.ContainsFunc(home, breaksLine) {
+		if err != nil || strings.ContainsFunc(home, breaksField) {
 			return
 		}
 		if accounts.Entry(passwd, 0, name) != nil {
@@ -79,7 +79,7 @@ func FuzzRegister(f *testing.F) {
 	})
 }
 
-// Variables that name a writable directory or a directory with files stay.
+// TestUsable checks that directories that are writable or contain files are usable.
 func TestUsable(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("root can write everywhere")
@@ -99,7 +99,7 @@ func TestUsable(t *testing.T) {
 	for p, want := range map[string]bool{dir: true, full: true, empty: false, file: false, filepath.Join(full, "new"): false,
 		filepath.Join(dir, "a", "b"): true, filepath.Join(file, "x"): false, "/": true} {
 		if got := usable(p); got != want {
-			t.Errorf("usable(%s) = %v", p, got)
+			t.Errorf("usable(%s) = %v; want %v", p, got, want)
 		}
 	}
 }

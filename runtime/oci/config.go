@@ -17,7 +17,7 @@ import (
 	"hpcc/runtime"
 )
 
-// maxConfig bounds a bundle's configuration, in bytes. Engines write about ten thousand,
+// maxConfig bounds a bundle's configuration, in bytes. Engines write about 10 KB,
 // mostly names of system calls.
 const maxConfig = 16 << 20
 
@@ -108,10 +108,10 @@ func parseConfig(b []byte) (*specs.Spec, error) {
 	return &s, checkHooks(s.Hooks)
 }
 
-// maxID is the largest ID. System calls use the next number for "unchanged".
+// maxID is the largest user or group ID. System calls use the next number for "unchanged".
 const maxID = 1<<32 - 2
 
-// checkMounts refuses invalid mounts. It gives binds the type "bind", because the
+// checkMounts returns an error for invalid mounts. It gives binds the type "bind", because the
 // specification identifies them by their options.
 func checkMounts(ms []specs.Mount) error {
 	for i := range ms {
@@ -202,10 +202,10 @@ func newPlan(s *specs.Spec) (*plan, error) {
 		}
 	}
 	p.user()
-	if (s.Hostname != "" && p.flags&unix.CLONE_NEWUTS == 0) || (s.Domainname != "" && p.flags&unix.CLONE_NEWUTS == 0) {
-		return nil, errors.New("hostname needs a uts namespace for the container; add one to linux.namespaces or remove hostname")
+	if (s.Hostname != "" || s.Domainname != "") && p.flags&unix.CLONE_NEWUTS == 0 {
+		return nil, errors.New("hostname and domainname need a new uts namespace; add one to linux.namespaces, or remove hostname and domainname")
 	}
-	p.leaveOut()
+	p.noteIgnored()
 	return p, nil
 }
 
@@ -216,28 +216,28 @@ func (p *plan) note(format string, a ...any) { p.notes = append(p.notes, fmt.Spr
 func (p *plan) user() {
 	l, u := p.spec.Linux, p.spec.Process.User
 	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
-	asked := p.flags&unix.CLONE_NEWUSER != 0
-	if capable() {
-		if asked && len(l.UIDMappings) > 0 && len(l.GIDMappings) > 0 {
+	hasUserNS := p.flags&unix.CLONE_NEWUSER != 0
+	if hasSysAdmin() {
+		if hasUserNS && len(l.UIDMappings) > 0 && len(l.GIDMappings) > 0 {
 			return
 		}
-		if !asked && isMapped("/proc/self/uid_map", u.UID) && isMapped("/proc/self/gid_map", u.GID) {
+		if !hasUserNS && isMapped("/proc/self/uid_map", u.UID) && isMapped("/proc/self/gid_map", u.GID) {
 			l.UIDMappings, l.GIDMappings = nil, nil
 			return
 		}
 	}
-	if !asked {
-		p.note("the configuration has no user namespace, which a user needs to mount: one is added")
+	if !hasUserNS {
+		p.note("the configuration has no user namespace, which an ordinary user needs to mount: one is added")
 	}
-	one := func(kind string, m []specs.LinuxIDMapping, inside, outside uint32) []specs.LinuxIDMapping {
+	single := func(kind string, m []specs.LinuxIDMapping, inside, outside uint32) []specs.LinuxIDMapping {
 		want := []specs.LinuxIDMapping{{ContainerID: inside, HostID: outside, Size: 1}}
 		if len(m) > 0 && !slices.Equal(m, want) {
 			p.note("%sMappings requests ids that this user does not have: %d inside is mapped to %d outside, and no other id is mapped", kind, inside, outside)
 		}
 		return want
 	}
-	l.UIDMappings = one("uid", l.UIDMappings, u.UID, uid)
-	l.GIDMappings = one("gid", l.GIDMappings, u.GID, gid)
+	l.UIDMappings = single("uid", l.UIDMappings, u.UID, uid)
+	l.GIDMappings = single("gid", l.GIDMappings, u.GID, gid)
 	p.flags |= unix.CLONE_NEWUSER
 	if len(u.AdditionalGids) > 0 {
 		p.note("additionalGids are ignored: this user may not change groups, so the caller's groups remain")
@@ -245,12 +245,13 @@ func (p *plan) user() {
 	}
 }
 
-// leaveOut notes the settings that a user's runtime cannot apply or that hpcc does not.
-func (p *plan) leaveOut() {
+// noteIgnored notes the settings that an ordinary user's runtime cannot apply, or that hpcc
+// does not apply.
+func (p *plan) noteIgnored() {
 	l, pr := p.spec.Linux, p.spec.Process
 	for _, x := range []struct {
-		there bool
-		note  string
+		present bool
+		note    string
 	}{
 		{l.Seccomp != nil, "linux.seccomp is not applied: hpcc separates file trees and does not confine programs, which have the user's own rights"},
 		{pr.ApparmorProfile != "", "process.apparmorProfile is not applied"},
@@ -259,19 +260,20 @@ func (p *plan) leaveOut() {
 		{l.IntelRdt != nil || l.Personality != nil || len(l.TimeOffsets) > 0 || l.MemoryPolicy != nil || len(l.NetDevices) > 0 || pr.Scheduler != nil || pr.IOPriority != nil || pr.ExecCPUAffinity != nil,
 			"intelRdt, personality, timeOffsets, memoryPolicy, netDevices, scheduler, ioPriority and execCPUAffinity are not applied"},
 	} {
-		if x.there {
+		if x.present {
 			p.notes = append(p.notes, x.note)
 		}
 	}
 }
 
-// limits reports whether resources hold more than the device rules that every configuration
-// has.
+// limits reports whether the resources contain more than device rules, which every
+// configuration has.
 func limits(r *specs.LinuxResources) bool {
 	return r != nil && (r.Memory != nil || r.CPU != nil || r.Pids != nil || r.BlockIO != nil || len(r.HugepageLimits) > 0 || r.Network != nil || len(r.Rdma) > 0 || len(r.Unified) > 0)
 }
 
-// isMapped reports whether id is mapped in this process's user namespace.
+// isMapped reports whether id is mapped in this process's user namespace, according to file,
+// its uid_map or gid_map.
 func isMapped(file string, id uint32) bool {
 	b, err := os.ReadFile(file)
 	if err != nil {

@@ -60,7 +60,7 @@ func (r *newRoot) console(socket int, size *specs.Box) error {
 		return fmt.Errorf("sending the console to the engine: %w", err)
 	}
 	unix.Close(socket)
-	if err := r.showConsole(slave); err != nil {
+	if err := r.bindConsole(slave); err != nil {
 		return fmt.Errorf("binding the console at /dev/console: %w", err)
 	}
 	_, _ = unix.Setsid() // fails harmlessly for a session leader
@@ -75,8 +75,8 @@ func (r *newRoot) console(socket int, size *specs.Box) error {
 	return unix.Close(slave)
 }
 
-// peer opens the slave through the master's descriptor, because its path may not be visible
-// here.
+// peer opens the slave through the master's descriptor, because its path may not exist in
+// this root.
 func peer(master int) (int, error) {
 	fd, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if errno != 0 {
@@ -85,13 +85,13 @@ func peer(master int) (int, error) {
 	return int(fd), nil
 }
 
-// showConsole binds the terminal at /dev/console if the container has its own /dev.
-func (r *newRoot) showConsole(slave int) error {
+// bindConsole binds the terminal at /dev/console if the container has its own /dev.
+func (r *newRoot) bindConsole(slave int) error {
 	for _, m := range r.spec.Mounts {
 		if m.Destination != "/dev" || m.Type != "tmpfs" {
 			continue
 		}
-		to, _, err := r.Place("/dev/console", false)
+		to, _, err := r.OpenMountPoint("/dev/console", false)
 		if err != nil {
 			return err
 		}

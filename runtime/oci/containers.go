@@ -39,21 +39,22 @@ type Containers struct {
 // A record is the stored state of a container.
 type record struct {
 	specs.State
-	// Born is the start time of the process, in clock ticks since boot. It detects a pid that
-	// now belongs to another process.
-	Born    uint64       `json:"processStartTime"`
-	Created time.Time    `json:"created"`
-	Hooks   *specs.Hooks `json:"hooks,omitempty"`
-	// Run reports that "run" created the container, so that no engine will delete it.
+	// StartTime is the start time of the process, in clock ticks since boot. It detects a pid
+	// that now belongs to another process.
+	StartTime uint64       `json:"processStartTime"`
+	Created   time.Time    `json:"created"`
+	Hooks     *specs.Hooks `json:"hooks,omitempty"`
+	// Run reports that "run" created the container. No engine deletes such a container.
 	Run bool `json:"run,omitempty"`
 }
 
-// File names in a container's directory. gateName exists until start.
+// File names in a container's directory. Start renames gateName to startedName. sweep creates
+// endedName.
 const (
-	recordName = "state.json"
-	gateName   = "start"
-	opened     = "started"
-	seenEnded  = "ended"
+	recordName  = "state.json"
+	gateName    = "start"
+	startedName = "started"
+	endedName   = "ended"
 )
 
 // ErrNotExist reports that the state directory does not contain the container.
@@ -91,8 +92,8 @@ func (c *Containers) claim(id string) (string, error) {
 }
 
 // sweep removes the directories of ended containers of "run", whose processes were replaced
-// by their programs. An engine may still ask about a container that has just ended, so its
-// directory is removed some time after it was first seen ended.
+// by their programs. An engine may still query a container that has just ended, so sweep
+// removes its directory only endedRetention after it first found it ended.
 func (c *Containers) sweep() {
 	entries, _ := os.ReadDir(c.Root)
 	for _, e := range entries {
@@ -101,17 +102,17 @@ func (c *Containers) sweep() {
 		if err != nil || !r.Run || r.status(dir) != specs.StateStopped {
 			continue
 		}
-		switch st, err := os.Stat(filepath.Join(dir, seenEnded)); {
+		switch st, err := os.Stat(filepath.Join(dir, endedName)); {
 		case err != nil:
-			_ = os.WriteFile(filepath.Join(dir, seenEnded), nil, 0o600) // a failed write is repeated by the next sweep
-		case time.Since(st.ModTime()) > lingering:
+			_ = os.WriteFile(filepath.Join(dir, endedName), nil, 0o600) // a failed write is repeated by the next sweep
+		case time.Since(st.ModTime()) > endedRetention:
 			os.RemoveAll(dir)
 		}
 	}
 }
 
-// lingering is how long at least an ended container of "run" stays known.
-const lingering = 10 * time.Minute
+// endedRetention is the minimum time for which an ended container of "run" stays listed.
+const endedRetention = 10 * time.Minute
 
 // write stores a container's record atomically.
 func (r *record) write(dir string) error {
@@ -146,7 +147,7 @@ func (c *Containers) record(id string) (*record, error) {
 
 // status returns the container's current status.
 func (r *record) status(dir string) specs.ContainerState {
-	if born, err := process.Born(r.Pid); err != nil || born != r.Born {
+	if started, err := process.StartTime(r.Pid); err != nil || started != r.StartTime {
 		return specs.StateStopped
 	}
 	if _, err := os.Lstat(filepath.Join(dir, gateName)); err == nil {
@@ -196,8 +197,8 @@ func (c *Containers) Start(id string) error {
 	case specs.StateRunning:
 		return fmt.Errorf("cannot start an already running container: %q", id)
 	}
-	// If several starts run concurrently, one renames the gate.
-	gate := filepath.Join(dir, opened)
+	// If several starts run concurrently, only one renames the gate.
+	gate := filepath.Join(dir, startedName)
 	if err := os.Rename(filepath.Join(dir, gateName), gate); err != nil {
 		return fmt.Errorf("cannot start an already running container: %q", id)
 	}
@@ -242,10 +243,10 @@ func (c *Containers) Kill(id string, sig unix.Signal, all bool) error {
 	return err
 }
 
-// signal sends sig to the container's process and to the others in its mount namespace. It
-// returns the number of the others.
+// signal sends sig to the container's process and to the other processes in the mount
+// namespace mounts. It returns the number of these others.
 func (r *record) signal(sig unix.Signal, mounts *os.File) (others int, err error) {
-	pids := within(mounts, r.Pid)
+	pids := processesIn(mounts, r.Pid)
 	for _, pid := range append([]int{r.Pid}, pids...) {
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err == nil {
@@ -269,8 +270,8 @@ func (r *record) has(pid int, mounts *os.File) bool {
 	if pid != r.Pid {
 		return inMounts(pid, mounts)
 	}
-	born, err := process.Born(pid)
-	return err == nil && born == r.Born
+	started, err := process.StartTime(pid)
+	return err == nil && started == r.StartTime
 }
 
 // mounts opens the container's mount namespace, which no other container shares. It returns
@@ -290,17 +291,17 @@ func (r *record) mounts() *os.File {
 
 // inMounts reports whether a process is in a mount namespace.
 func inMounts(pid int, mounts *os.File) bool {
-	its, err := os.Stat(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	namespace, err := os.Stat(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	if err != nil {
 		return false
 	}
-	that, err := mounts.Stat()
-	return err == nil && os.SameFile(its, that)
+	want, err := mounts.Stat()
+	return err == nil && os.SameFile(namespace, want)
 }
 
-// within returns the processes in a mount namespace except one. For nil it returns no
-// processes.
-func within(mounts *os.File, except int) (pids []int) {
+// processesIn returns the processes in a mount namespace, without except. If mounts is nil, it
+// returns no processes.
+func processesIn(mounts *os.File, except int) (pids []int) {
 	if mounts == nil {
 		return nil
 	}
@@ -343,8 +344,8 @@ func (c *Containers) Delete(id string, force bool) error {
 	return runHooks("poststop", r.Hooks.Poststop, &r.State)
 }
 
-// end kills the container's processes and waits until all are gone. It repeats, because a
-// process may fork just before it is killed.
+// end kills the container's processes and waits until all are gone. It kills repeatedly,
+// because a process may fork just before it is killed.
 func (r *record) end(dir string) error {
 	mounts := r.mounts()
 	defer mounts.Close() // Close of nil only returns an error

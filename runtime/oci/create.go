@@ -30,7 +30,7 @@ type CreateOptions struct {
 	Bundle        string // directory of the bundle
 	PidFile       string // file to which the pid of the container's process is written
 	ConsoleSocket string // socket that receives the console if the configuration requests a terminal
-	PreserveFDs   int    // number of descriptors after the standard ones that the program inherits
+	PreserveFDs   int    // number of descriptors from 3 on that the program inherits
 }
 
 // An initRequest is passed to the process that becomes the program. Descriptors are -1 if
@@ -43,10 +43,10 @@ type initRequest struct {
 	Sync    int     // socket to the creator
 	Gate    int     // FIFO on which the process waits for start
 	Console int
-	// Keep is the number of descriptors after the standard ones to leave open; -1: all.
+	// Keep is the number of descriptors from 3 on to leave open; -1: all.
 	Keep   int
 	Join   int  // pidfd of the container that an exec enters
-	Lowest bool // see LowestRoot
+	Lowest bool // the host's root is the lowest mount: see rootfs.IsLowest
 }
 
 // Create creates a container whose program waits for [Containers.Start].
@@ -87,18 +87,18 @@ func (c *Containers) create(id string, o CreateOptions, deathsig syscall.Signal)
 		return nil, fmt.Errorf("opening the container's gate: %w", err)
 	}
 	defer unix.Close(q.Gate)
-	ours, theirs, err := q.connect()
+	parentEnd, childEnd, err := q.connect()
 	if err != nil {
 		return nil, err
 	}
-	defer ours.Close()
-	defer theirs.Close()
+	defer parentEnd.Close()
+	defer childEnd.Close()
 	goruntime.LockOSThread() // joined namespaces and the death signal belong to a thread
 	if err := joinNamespaces(p.joins); err != nil {
 		return nil, err
 	}
 	proc, err = q.start(p, deathsig)
-	theirs.Close() // so that the end of the process closes the socket
+	childEnd.Close() // so that the end of the process closes the socket
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (c *Containers) create(id string, o CreateOptions, deathsig syscall.Signal)
 	}()
 	r := &record{State: q.State, Created: time.Now(), Hooks: p.spec.Hooks, Run: deathsig != 0}
 	r.Pid = proc.Pid
-	return proc, c.attend(ours, r, dir, o)
+	return proc, c.waitReady(parentEnd, r, dir, o)
 }
 
 // prepare reads the bundle and decides how to run it.
@@ -169,8 +169,8 @@ func joinNamespaces(list []specs.LinuxNamespace) error {
 	return nil
 }
 
-// connect creates the socket between the process and its creator.
-func (q *initRequest) connect() (ours, theirs *os.File, err error) {
+// connect creates the socket between the creator and the container's process.
+func (q *initRequest) connect() (parentEnd, childEnd *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("creating a socket for the container's process: %w", err)
@@ -189,9 +189,9 @@ func (q *initRequest) start(p *plan, deathsig syscall.Signal) (*os.Process, erro
 	a := &syscall.SysProcAttr{Cloneflags: p.flags, Pdeathsig: deathsig, Setsid: true}
 	if p.flags&unix.CLONE_NEWUSER != 0 {
 		a.UidMappings, a.GidMappings = idMap(p.spec.Linux.UIDMappings), idMap(p.spec.Linux.GIDMappings)
-		a.GidMappingsEnableSetgroups = capable() && setgroupsAllowed()
+		a.GidMappingsEnableSetgroups = hasSysAdmin() && setgroupsAllowed()
 		if p.spec.Process.User.UID != 0 {
-			a.AmbientCaps = setupRights // see procAttr
+			a.AmbientCaps = setupCaps // see procAttr
 		}
 	}
 	return q.spawn(spec, a)
@@ -229,19 +229,19 @@ func idMap(m []specs.LinuxIDMapping) []syscall.SysProcIDMap {
 	return out
 }
 
-// file returns a memory file with the request.
+// file returns a memory file that holds the request.
 func (q *initRequest) file() (*os.File, error) {
 	f, err := process.MemoryFile("hpcc-container", q)
 	if err != nil {
-		return nil, fmt.Errorf("keeping the container's specification: %w", err)
+		return nil, fmt.Errorf("storing the container's specification in memory: %w", err)
 	}
 	return f, nil
 }
 
-// inherit sets whether descriptors stay open over exec, under their own numbers.
-func inherit(fds []int, yes bool) error {
+// inherit sets whether descriptors stay open across exec, under their own numbers.
+func inherit(fds []int, keepOpen bool) error {
 	flag := unix.FD_CLOEXEC
-	if yes {
+	if keepOpen {
 		flag = 0
 	}
 	for _, fd := range fds {
@@ -249,7 +249,7 @@ func inherit(fds []int, yes bool) error {
 			continue
 		}
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flag); err != nil {
-			return fmt.Errorf("passing descriptor %d on: %w", fd, err)
+			return fmt.Errorf("setting whether exec closes descriptor %d: %w", fd, err)
 		}
 	}
 	return nil
@@ -264,13 +264,13 @@ const (
 	msgWait       = "wait"       // creator: the record is written
 )
 
-// attend communicates with the container's process until it waits at its gate.
-func (c *Containers) attend(sync *os.File, r *record, dir string, o CreateOptions) error {
+// waitReady communicates with the container's process until it waits at its gate.
+func (c *Containers) waitReady(sync *os.File, r *record, dir string, o CreateOptions) error {
 	if err := receive(sync, msgNamespaces); err != nil {
 		return err
 	}
 	var err error
-	if r.Born, err = process.Born(r.Pid); err != nil {
+	if r.StartTime, err = process.StartTime(r.Pid); err != nil {
 		return fmt.Errorf("reading the container's process: %w", err)
 	}
 	if h := r.Hooks; h != nil {
@@ -288,14 +288,14 @@ func (c *Containers) attend(sync *os.File, r *record, dir string, o CreateOption
 	if err := receive(sync, msgReady); err != nil {
 		return err
 	}
-	if err := r.keep(dir, o.PidFile); err != nil {
+	if err := r.store(dir, o.PidFile); err != nil {
 		return err
 	}
 	return send(sync, msgWait)
 }
 
-// keep writes the record, and the pid to the engine's file.
-func (r *record) keep(dir, pidFile string) error {
+// store writes the record, and writes the pid to the engine's file.
+func (r *record) store(dir, pidFile string) error {
 	r.Status = specs.StateCreated
 	if err := r.write(dir); err != nil {
 		return err
@@ -306,8 +306,8 @@ func (r *record) keep(dir, pidFile string) error {
 	return rawfile.Replace(pidFile, []byte(strconv.Itoa(r.Pid)))
 }
 
-func send(f *os.File, word string) error {
-	_, err := f.Write([]byte(word))
+func send(f *os.File, message string) error {
+	_, err := f.Write([]byte(message))
 	if errors.Is(err, unix.EPIPE) {
 		return errEnded
 	}
@@ -329,17 +329,17 @@ func abandon(proc *os.Process, err error) error {
 	return err
 }
 
-// receive waits for a message. Any other message is the other side's error.
-func receive(f *os.File, word string) error {
+// receive waits for the given message. Any other message is the other side's error.
+func receive(f *os.File, message string) error {
 	b := make([]byte, 64<<10)
 	n, err := f.Read(b)
-	if (n == 0 && (err == nil || errors.Is(err, io.EOF))) || errors.Is(err, unix.ECONNRESET) { // it had not read all messages
+	if (n == 0 && (err == nil || errors.Is(err, io.EOF))) || errors.Is(err, unix.ECONNRESET) { // ECONNRESET: the other side ended with unread messages
 		return errEnded
 	}
 	if err != nil {
 		return fmt.Errorf("reading from the container's process: %w", err)
 	}
-	if s := string(b[:n]); s != word {
+	if s := string(b[:n]); s != message {
 		return errors.New(s)
 	}
 	return nil
@@ -376,20 +376,19 @@ func runHooks(kind string, hooks []specs.Hook, state *specs.State) error {
 	return nil
 }
 
-// Run creates and starts a container and ends with its program's status. If the
-// configuration has neither a pid namespace nor hooks, this process turns into the program
-// and Run does not return. Otherwise it waits for the program, forwards signals and removes
-// the record.
+// Run creates and starts a container and ends with its program's status. If the container has
+// no pid namespace, hooks or console socket, this process becomes the program and Run does not
+// return. Otherwise it waits for the program, forwards signals and removes the record.
 func (c *Containers) Run(id string, o CreateOptions) error {
 	q, p, err := c.prepare(id, o)
 	if err != nil {
 		return err
 	}
-	waits := p.flags&unix.CLONE_NEWPID != 0 || p.spec.Hooks != nil || o.ConsoleSocket != ""
+	mustWait := p.flags&unix.CLONE_NEWPID != 0 || p.spec.Hooks != nil || o.ConsoleSocket != ""
 	for _, n := range p.joins {
-		waits = waits || n.Type == specs.PIDNamespace
+		mustWait = mustWait || n.Type == specs.PIDNamespace
 	}
-	if waits {
+	if mustWait {
 		return c.supervise(id, o)
 	}
 	dir, err := c.claim(id)
@@ -398,18 +397,18 @@ func (c *Containers) Run(id string, o CreateOptions) error {
 	}
 	r := &record{State: q.State, Created: time.Now(), Run: true}
 	r.Pid = os.Getpid()
-	if r.Born, err = process.Born(r.Pid); err == nil {
-		err = r.keep(dir, o.PidFile)
+	if r.StartTime, err = process.StartTime(r.Pid); err == nil {
+		err = r.store(dir, o.PidFile)
 	}
 	if err == nil {
-		err = q.turnInto(p)
+		err = q.execInit(p)
 	}
 	os.RemoveAll(dir)
 	return err
 }
 
-// turnInto turns this process into the container's. It returns only on failure.
-func (q *initRequest) turnInto(p *plan) error {
+// execInit replaces this process with the container's. It returns only on failure.
+func (q *initRequest) execInit(p *plan) error {
 	goruntime.LockOSThread()
 	if err := joinNamespaces(p.joins); err != nil {
 		return err

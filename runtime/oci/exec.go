@@ -56,12 +56,12 @@ func (c *Containers) Exec(id string, o ExecOptions) error {
 		return fmt.Errorf("opening the process of container %q: %w", id, err)
 	}
 	defer unix.Close(q.Join)
-	ours, theirs, err := q.connect()
+	parentEnd, childEnd, err := q.connect()
 	if err != nil {
 		return err
 	}
-	defer ours.Close()
-	defer theirs.Close()
+	defer parentEnd.Close()
+	defer childEnd.Close()
 	spec, err := q.file()
 	if err != nil {
 		return err
@@ -72,15 +72,15 @@ func (c *Containers) Exec(id string, o ExecOptions) error {
 		return fmt.Errorf("entering container %q: %w", id, err)
 	}
 	proc, err := q.spawn(spec, &syscall.SysProcAttr{Setsid: process.Terminal})
-	theirs.Close() // so that the end of the process closes the socket
+	childEnd.Close() // so that the end of the process closes the socket
 	if err != nil {
 		return err
 	}
-	return o.attend(ours, proc)
+	return o.waitStarted(parentEnd, proc)
 }
 
-// attend waits until the program has started and, unless detached, until it ends.
-func (o *ExecOptions) attend(sync *os.File, proc *os.Process) error {
+// waitStarted waits until the program has started and, unless detached, until it ends.
+func (o *ExecOptions) waitStarted(sync *os.File, proc *os.Process) error {
 	err := receive(sync, msgReady)
 	if err == nil && o.PidFile != "" {
 		err = rawfile.Replace(o.PidFile, []byte(strconv.Itoa(proc.Pid)))
@@ -127,12 +127,12 @@ func joinContainer(pidfd, pid int) error {
 	flags := uintptr(0)
 	for name, flag := range map[string]uintptr{"pid": unix.CLONE_NEWPID, "net": unix.CLONE_NEWNET, "ipc": unix.CLONE_NEWIPC,
 		"uts": unix.CLONE_NEWUTS, "cgroup": unix.CLONE_NEWCGROUP, "user": unix.CLONE_NEWUSER} {
-		mine, err := os.Readlink("/proc/self/ns/" + name)
-		theirs, terr := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
+		own, err := os.Readlink("/proc/self/ns/" + name)
+		target, terr := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
 		if err := errors.Join(err, terr); err != nil {
 			return fmt.Errorf("comparing its namespaces: %w", err)
 		}
-		if mine != theirs {
+		if own != target {
 			flags |= flag
 		}
 	}
@@ -145,8 +145,8 @@ func joinContainer(pidfd, pid int) error {
 	return unix.Setns(pidfd, int(flags))
 }
 
-// visit enters the container's mount namespace and opens a console there.
-func (q *initRequest) visit() error {
+// enterMounts enters the container's mount namespace and opens a console in it.
+func (q *initRequest) enterMounts() error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("entering the container: %w", err)
 	}

@@ -25,7 +25,7 @@ import (
 const initName = "hpcc-oci-init"
 
 // Child becomes a container's program if [Containers.Create], Run or Exec started this
-// process for that. In any other process it returns false at once. It returns true only with
+// process for that. In any other process it returns false immediately. It returns true only with
 // the error that kept the program from running. It is a helper for [runtime.Init].
 func Child(args []string) (child bool, err error) {
 	if args[0] != initName {
@@ -89,7 +89,7 @@ func (q *initRequest) become(sync *os.File) error {
 		return fail(err)
 	}
 	if q.Join >= 0 {
-		if err := q.visit(); err != nil {
+		if err := q.enterMounts(); err != nil {
 			return fail(err)
 		}
 	} else if err := q.setUp(sync); err != nil {
@@ -122,9 +122,9 @@ func (q *initRequest) become(sync *os.File) error {
 		}
 	}
 	if q.Lowest {
-		leaveOut(s.Process.Capabilities, rootfs.Uncovering)
+		removeCapabilities(s.Process.Capabilities, rootfs.EscapeCapabilities)
 	}
-	if err := takeRights(s.Process); err != nil {
+	if err := setRights(s.Process); err != nil {
 		return fail(err)
 	}
 	return process.ExecError(exe, s.Process.Args[0], syscall.Exec(exe, s.Process.Args, s.Process.Env))

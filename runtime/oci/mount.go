@@ -59,7 +59,7 @@ func assemble(s *specs.Spec) (*newRoot, error) {
 	return r, r.devices()
 }
 
-// seal masks and protects the spec's paths, after all mounts.
+// seal applies the spec's masked and read-only paths. It runs after all mounts.
 func (r *newRoot) seal() error {
 	for _, p := range r.spec.Linux.MaskedPaths {
 		if err := r.mask(p); err != nil {
@@ -92,8 +92,8 @@ var propagations = map[string]uintptr{
 	"shared": unix.MS_SHARED, "rshared": unix.MS_SHARED | unix.MS_REC, "unbindable": unix.MS_UNBINDABLE, "runbindable": unix.MS_UNBINDABLE | unix.MS_REC,
 }
 
-// engineOptions are options for engines and labels, or defaults. The kernel knows none of
-// them.
+// engineOptions are options for engines or labels, and options that state a default. The kernel
+// does not know them.
 var engineOptions = []string{"bind", "rbind", "defaults", "z", "Z", "U", "tmpcopyup", "notmpcopyup", "nocopy", "copy", "rro", "rrw", "rnosuid", "rnodev", "rnoexec"}
 
 // mountOptions splits the options of a mount into flags, propagation and data.
@@ -125,7 +125,7 @@ func (r *newRoot) ociMount(m specs.Mount, from int) error {
 		}
 		wantDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
 	}
-	to, _, err := r.Place(m.Destination, wantDir)
+	to, _, err := r.OpenMountPoint(m.Destination, wantDir)
 	if err != nil {
 		return err
 	}
@@ -139,15 +139,15 @@ func (r *newRoot) ociMount(m specs.Mount, from int) error {
 	} else {
 		err = mountType(m, to, flags, data)
 	}
-	// A file system that replaces the host's does not have the flags yet.
-	if m.Type != "bind" && hostPlace[m.Type] == "" {
+	// A new mount has the flags already, unless mountType bound the host's file system instead.
+	if m.Type != "bind" && hostMounts[m.Type] == "" {
 		flags = 0
 	}
 	if err != nil || flags|propagation == 0 {
 		return err
 	}
 	// The fd "to" refers to the covered directory: look up the mount that covers it.
-	top, _, err := r.Place(m.Destination, wantDir)
+	top, _, err := r.OpenMountPoint(m.Destination, wantDir)
 	if err != nil {
 		return err
 	}
@@ -163,12 +163,13 @@ func (r *newRoot) ociMount(m specs.Mount, from int) error {
 	return nil
 }
 
-// hostPlace maps a kernel file system to the host's path that replaces it if a user may not
-// mount a new one: /proc without a pid namespace, /sys without a network namespace, control
-// groups.
-var hostPlace = map[string]string{"proc": "/proc", "sysfs": "/sys", "cgroup": "/sys/fs/cgroup", "cgroup2": "/sys/fs/cgroup", "mqueue": "/dev/mqueue"}
+// hostMounts maps types of kernel file systems to the host's mounts that replace them if a
+// user may not mount new ones: /proc without a pid namespace, /sys without a network
+// namespace, and control groups.
+var hostMounts = map[string]string{"proc": "/proc", "sysfs": "/sys", "cgroup": "/sys/fs/cgroup", "cgroup2": "/sys/fs/cgroup", "mqueue": "/dev/mqueue"}
 
-// mountType mounts a file system other than a bind. For cgroup it binds the host's.
+// mountType mounts a file system other than a bind. For control groups, and if the kernel
+// refuses a type in hostMounts, it binds the host's mount.
 func mountType(m specs.Mount, to int, flags uintptr, data []string) error {
 	err := errors.ErrUnsupported
 	if m.Type != "cgroup" && m.Type != "cgroup2" {
@@ -178,13 +179,13 @@ func mountType(m specs.Mount, to int, flags uintptr, data []string) error {
 		// The mount may name an ID that is not mapped, such as gid=5 of devpts.
 		err = unix.Mount(m.Source, rawfile.Path(to), m.Type, flags, strings.Join(slices.DeleteFunc(data, isOwner), ","))
 	}
-	host := hostPlace[m.Type]
+	host := hostMounts[m.Type]
 	if err == nil || host == "" {
 		return err
 	}
 	fd, oerr := unix.Open(host, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if oerr != nil {
-		return nil // the host does not have it either
+		return nil // the host does not have one either
 	}
 	defer unix.Close(fd)
 	if berr := rootfs.Bind(fd, to, unix.MS_REC); berr != nil {
@@ -201,27 +202,27 @@ var defaultDevices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/rando
 // devices fills the container's own /dev. A user may not create devices, so the host's are
 // bound at their paths.
 func (r *newRoot) devices() error {
-	own := false
+	ownDev := false
 	for _, m := range r.spec.Mounts {
 		if m.Destination == "/dev" {
-			own = m.Type == "tmpfs"
+			ownDev = m.Type == "tmpfs"
 		}
 	}
 	paths := slices.Clone(defaultDevices)
-	if !own {
+	if !ownDev {
 		paths = nil
 	}
 	for _, d := range r.spec.Linux.Devices {
-		if p := filepath.Clean("/" + d.Path); !slices.Contains(paths, p) && (own || !r.has(p)) {
+		if p := filepath.Clean("/" + d.Path); !slices.Contains(paths, p) && (ownDev || !r.exists(p)) {
 			paths = append(paths, p)
 		}
 	}
 	for _, p := range paths {
-		if err := r.showDevice(p); err != nil {
+		if err := r.bindDevice(p); err != nil {
 			return fmt.Errorf("binding device %q: %w", p, err)
 		}
 	}
-	if !own {
+	if !ownDev {
 		return nil
 	}
 	dev, err := r.Lookup("/dev")
@@ -237,8 +238,8 @@ func (r *newRoot) devices() error {
 	return nil
 }
 
-// showDevice binds the host's device. It refuses a file of that name that is not a device.
-func (r *newRoot) showDevice(p string) error {
+// bindDevice binds the host's device at p. It refuses a file that is not a device.
+func (r *newRoot) bindDevice(p string) error {
 	from, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("the host does not have it: %w", err)
@@ -249,9 +250,9 @@ func (r *newRoot) showDevice(p string) error {
 		return err
 	}
 	if k := st.Mode & unix.S_IFMT; k != unix.S_IFCHR && k != unix.S_IFBLK {
-		return errors.New("on this host it is not a device, and a user may not create one")
+		return errors.New("the host's file is not a device, and an ordinary user may not create one")
 	}
-	to, _, err := r.Place(p, false)
+	to, _, err := r.OpenMountPoint(p, false)
 	if err != nil {
 		return err
 	}
@@ -259,7 +260,7 @@ func (r *newRoot) showDevice(p string) error {
 	return rootfs.Bind(from, to, 0)
 }
 
-func (r *newRoot) has(p string) bool {
+func (r *newRoot) exists(p string) bool {
 	fd, err := r.Lookup(p)
 	if err == nil {
 		unix.Close(fd)
@@ -267,11 +268,11 @@ func (r *newRoot) has(p string) bool {
 	return err == nil
 }
 
-// mask makes a path unreadable. A missing path is not an error.
+// mask hides the content of a file or directory. A missing path is not an error.
 func (r *newRoot) mask(p string) error {
 	fd, err := r.Lookup(p)
 	if err != nil {
-		return absent(err)
+		return ignoreMissing(err)
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
@@ -291,7 +292,7 @@ func (r *newRoot) mask(p string) error {
 func (r *newRoot) protect(p string) error {
 	fd, err := r.Lookup(p)
 	if err != nil {
-		return absent(err)
+		return ignoreMissing(err)
 	}
 	defer unix.Close(fd)
 	if _, link, err := rawfile.ReadLink(fd); err != nil || link {
@@ -308,15 +309,15 @@ func (r *newRoot) protect(p string) error {
 	return rootfs.RemountReadOnly(top)
 }
 
-// absent returns nil for errors that report a missing path.
-func absent(err error) error {
+// ignoreMissing returns nil instead of errors that report a missing or inaccessible path.
+func ignoreMissing(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EACCES) {
 		return nil
 	}
 	return err
 }
 
-// setSysctl sets kernel parameters, some of which are per namespace.
+// setSysctl sets kernel parameters of the container's namespaces.
 func setSysctl(params map[string]string) error {
 	for name, value := range params {
 		p := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))

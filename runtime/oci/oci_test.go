@@ -24,11 +24,11 @@ const minimal = `{"ociVersion":"1.0.2","root":{"path":"rootfs"},"process":{"args
 func TestParseConfig(t *testing.T) {
 	with := func(more string) string { return strings.TrimSuffix(minimal, "}") + "," + more + "}" }
 	tests := []struct{ name, in, err string }{
-		{"the smallest", minimal, ""},
+		{"minimal", minimal, ""},
 		{"empty", "", "not a bundle configuration"},
 		{"cut short", minimal[:30], "not a bundle configuration"},
 		{"another type", `{"ociVersion":1}`, "ociVersion"},
-		{"two", minimal + minimal, "unexpected data after"},
+		{"two configurations", minimal + minimal, "unexpected data after"},
 		{"no version", `{"root":{"path":"r"}}`, `ociVersion is ""`},
 		{"the next version", `{"ociVersion":"2.0.0"}`, `ociVersion is "2.0.0"`},
 		{"no root", `{"ociVersion":"1.0.0"}`, "root.path is missing"},
@@ -37,17 +37,17 @@ func TestParseConfig(t *testing.T) {
 		{"a relative directory", `{"ociVersion":"1.0.0","root":{"path":"r"},"process":{"args":["x"],"cwd":"x"}}`, `process.cwd "x" is not absolute`},
 		{"a zero byte", with(`"hostname":"a\u0000b"`), "zero byte"},
 		{"another system", with(`"windows":{"layerFolders":[]}`), "another operating system"},
-		{"a mount at nothing", with(`"mounts":[{"type":"tmpfs"}]`), "mounts[0] has no destination"},
+		{"a mount without a destination", with(`"mounts":[{"type":"tmpfs"}]`), "mounts[0] has no destination"},
 		{"a mount over the root", with(`"mounts":[{"destination":"/x/..","type":"tmpfs"}]`), "cover the root"},
-		{"a bind of nothing", with(`"mounts":[{"destination":"/x","options":["rbind"]}]`), "has no source"},
-		{"a mount of no type", with(`"mounts":[{"destination":"/x","source":"y"}]`), "has no type"},
-		{"mapped ids", with(`"mounts":[{"destination":"/x","type":"bind","source":"/","options":["idmap"]}]`), "not permitted"},
+		{"a bind without a source", with(`"mounts":[{"destination":"/x","options":["rbind"]}]`), "has no source"},
+		{"a mount without a type", with(`"mounts":[{"destination":"/x","source":"y"}]`), "has no type"},
+		{"a mount with mapped ids", with(`"mounts":[{"destination":"/x","type":"bind","source":"/","options":["idmap"]}]`), "not permitted"},
 		{"a namespace twice", with(`"linux":{"namespaces":[{"type":"pid"},{"type":"pid"}]}`), `"pid" twice`},
-		{"a namespace unknown", with(`"linux":{"namespaces":[{"type":"moon"}]}`), `not support "moon" namespaces`},
+		{"an unknown namespace", with(`"linux":{"namespaces":[{"type":"moon"}]}`), `not support "moon" namespaces`},
 		{"a user namespace to join", with(`"linux":{"namespaces":[{"type":"user","path":"/proc/1/ns/user"}]}`), "does not join"},
 		{"a range of ids that wraps", with(`"linux":{"uidMappings":[{"containerID":4294967295,"hostID":0,"size":2}]}`), "not a valid range of ids"},
 		{"a relative hook", with(`"hooks":{"poststop":[{"path":"x"}]}`), `path "x" is not absolute`},
-		{"a hook without time", with(`"hooks":{"poststop":[{"path":"/x","timeout":0}]}`), "timeout of 0"},
+		{"a hook with a timeout of 0", with(`"hooks":{"poststop":[{"path":"/x","timeout":0}]}`), "timeout of 0"},
 	}
 	for _, test := range tests {
 		_, err := parseConfig([]byte(test.in))
@@ -57,7 +57,8 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// An accepted configuration has the properties that later steps rely on.
+// FuzzParseConfig checks that an accepted configuration has the properties on which later
+// steps rely.
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(minimal))
 	f.Add([]byte(`{"ociVersion":"1.2.0","root":{"path":"/r","readonly":true},"process":{"args":["a"],"cwd":"/","user":{"uid":7},"terminal":true},` +
@@ -88,8 +89,8 @@ func FuzzParseConfig(f *testing.F) {
 }
 
 func TestPlan(t *testing.T) {
-	if capable() {
-		t.Log("privileged process: the notes for users are not tested")
+	if hasSysAdmin() {
+		t.Log("privileged process: skipping the notes for ordinary users")
 	}
 	s, err := parseConfig([]byte(`{"ociVersion":"1.0.2","root":{"path":"r"},"process":{"args":["sh"],"cwd":"/","user":{"uid":7,"gid":8,"additionalGids":[9]},"apparmorProfile":"x"},
 		"linux":{"uidMappings":[{"containerID":0,"hostID":100000,"size":65536}],"seccomp":{"defaultAction":"SCMP_ACT_ALLOW"},"resources":{"memory":{"limit":5}}}}`))
@@ -98,11 +99,11 @@ func TestPlan(t *testing.T) {
 	testenv.Check(t, err)
 	notes := strings.Join(p.notes, "\n")
 	want := []string{"seccomp", "apparmorProfile", "cgroups and their limits"}
-	if !capable() {
+	if !hasSysAdmin() {
 		want = append(want, "one is added", "uidMappings requests ids", "additionalGids")
 		one := specs.LinuxIDMapping{ContainerID: 7, HostID: uint32(os.Geteuid()), Size: 1}
 		if m := s.Linux.UIDMappings; len(m) != 1 || m[0] != one {
-			t.Errorf("uid mappings %v; want %v alone", m, one)
+			t.Errorf("uid mappings %v; want only %v", m, one)
 		}
 	}
 	for _, w := range want {
@@ -171,31 +172,31 @@ func (b *testbed) await(id string, want specs.ContainerState) *specs.State {
 	return nil
 }
 
-// refused checks that err is an error whose message contains words.
-func (b *testbed) refused(what string, err error, words string) {
+// refused checks that err is an error whose message contains want.
+func (b *testbed) refused(operation string, err error, want string) {
 	b.Helper()
-	if err == nil || !strings.Contains(err.Error(), words) {
-		b.Errorf("%s: %v; want %q", what, err, words)
+	if err == nil || !strings.Contains(err.Error(), want) {
+		b.Errorf("%s: %v; want an error with %q", operation, err, want)
 	}
 }
 
-func (b *testbed) ok(what string, err error) {
+func (b *testbed) ok(operation string, err error) {
 	b.Helper()
 	if err != nil {
-		b.Fatalf("%s: %v", what, err)
+		b.Fatalf("%s: %v", operation, err)
 	}
 }
 
-// Every operation in every state: allowed as in runtime.md, else refused with runc's
-// message.
+// TestLifeCycle checks every operation in every state. It is allowed as in runtime.md, or
+// refused with runc's message.
 func TestLifeCycle(t *testing.T) {
 	b := newTestbed(t)
 	_, err := b.State("c")
-	b.refused("state of none", err, "container does not exist")
-	b.refused("start of none", b.Start("c"), "container does not exist")
-	b.refused("kill of none", b.Kill("c", unix.SIGTERM, false), "container does not exist")
-	b.refused("delete of none", b.Delete("c", false), "container does not exist")
-	b.ok("forced delete of none", b.Delete("c", true))
+	b.refused("state of a missing container", err, "container does not exist")
+	b.refused("start of a missing container", b.Start("c"), "container does not exist")
+	b.refused("kill of a missing container", b.Kill("c", unix.SIGTERM, false), "container does not exist")
+	b.refused("delete of a missing container", b.Delete("c", false), "container does not exist")
+	b.ok("forced delete of a missing container", b.Delete("c", true))
 	for _, id := range []string{"", ".", "..", "a/b", "a b", "é", strings.Repeat("x", 256)} {
 		b.refused("id "+id, b.create(id, "true"), "container id")
 		b.refused("forced delete of id "+id, b.Delete(id, true), "container id")
@@ -212,8 +213,8 @@ func TestLifeCycle(t *testing.T) {
 	b.refused("create twice", b.create("c", "true"), "container with given ID already exists")
 	b.ok("start", b.Start("c"))
 	b.await("c", specs.StateRunning)
-	b.refused("start of a running one", b.Start("c"), "cannot start an already running container")
-	b.refused("delete of a running one", b.Delete("c", false), "that is not stopped: running")
+	b.refused("start of a running container", b.Start("c"), "cannot start an already running container")
+	b.refused("delete of a running container", b.Delete("c", false), "that is not stopped: running")
 	for i := 0; i < 500 && !strings.Contains(read(b.out), "began"); i++ {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -225,22 +226,22 @@ func TestLifeCycle(t *testing.T) {
 	if got := read(b.out); got != "began\nterm\n" {
 		t.Errorf("the program wrote %q", got)
 	}
-	b.refused("kill of a stopped one", b.Kill("c", unix.SIGTERM, false), "container not running")
-	b.refused("start of a stopped one", b.Start("c"), "cannot start a container that has stopped")
+	b.refused("kill of a stopped container", b.Kill("c", unix.SIGTERM, false), "container not running")
+	b.refused("start of a stopped container", b.Start("c"), "cannot start a container that has stopped")
 	b.ok("delete", b.Delete("c", false))
 	_, err = b.State("c")
 	b.refused("state after delete", err, "container does not exist")
 
 	b.ok("create", b.create("never", "echo never >>/shared/out"))
-	b.ok("delete of one that never ran", b.Delete("never", false))
+	b.ok("delete of a container that never ran", b.Delete("never", false))
 	b.ok("create", b.create("killed", "true"))
-	b.ok("kill of one that never ran", b.Kill("killed", unix.SIGKILL, true))
+	b.ok("kill of a container that never ran", b.Kill("killed", unix.SIGKILL, true))
 	b.await("killed", specs.StateStopped)
 	b.ok("create", b.create("forced", "while :; do read -t 1 x </dev/zero; done & while :; do read -t 1 x </dev/zero; done"))
 	b.ok("start", b.Start("forced"))
 	b.ok("forced delete", b.Delete("forced", true))
 	if strings.Contains(read(b.out), "never") {
-		t.Error("a program ran that was never started")
+		t.Error("a program ran in a container that was never started")
 	}
 	if l, err := b.List(); err != nil || len(l) != 1 || l[0].ID != "killed" {
 		t.Errorf("List = %v, %v", l, err)
@@ -252,7 +253,8 @@ func read(name string) string {
 	return string(b)
 }
 
-// create refuses impossible containers with the reason, and leaves nothing behind.
+// TestCreateRefuses checks that Create refuses impossible containers with the reason, and
+// leaves nothing behind.
 func TestCreateRefuses(t *testing.T) {
 	b := newTestbed(t)
 	tests := []struct {
@@ -268,18 +270,18 @@ func TestCreateRefuses(t *testing.T) {
 			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/x", Type: "bind", Source: "/nosuch"})
 		}, `opening "/nosuch"`},
 		{"no root", func(s *specs.Spec) { s.Root.Path = "nosuch" }, "opening the root"},
-		{"a terminal for nobody", func(s *specs.Spec) { s.Process.Terminal = true }, "--console-socket"},
+		{"a terminal without a console socket", func(s *specs.Spec) { s.Process.Terminal = true }, "--console-socket"},
 		{"no namespace to join", func(s *specs.Spec) {
 			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: "/nosuch"})
 		}, "joining network namespace"},
 		{"a hook that fails", func(s *specs.Spec) {
 			s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "echo sorry; exit 4"}}}}
 		}, `running createRuntime hook "/bin/sh": exit status 4: sorry`},
-		{"a hook without end", func(s *specs.Spec) {
+		{"a hook that hangs", func(s *specs.Spec) {
 			one := 1
 			s.Hooks = &specs.Hooks{CreateContainer: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "exec sleep 100"}, Timeout: &one}}}
 		}, "running createContainer hook"},
-		{"one that is killed", func(s *specs.Spec) {
+		{"a process that is killed", func(s *specs.Spec) {
 			s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", `read s; s=${s#*'"pid":'}; kill -9 ${s%%,*}; sleep 0.1`}}}}
 		}, ": killed"},
 	}
@@ -301,7 +303,8 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// Hooks run in order, in the right namespaces, with the state on standard input.
+// TestHooks checks that hooks run in order, in the right namespaces, with the state on standard
+// input.
 func TestHooks(t *testing.T) {
 	b := newTestbed(t)
 	hook := func(name string) []specs.Hook {
@@ -314,9 +317,9 @@ func TestHooks(t *testing.T) {
 		StartContainer: inside, Poststart: hook("poststart"), Poststop: hook("poststop"),
 	}
 	b.ok("create", b.create("h", "read x </shared/gate; echo program >>/shared/out"))
-	b.ok("making a gate", unix.Mkfifo(filepath.Join(filepath.Dir(b.out), "gate"), 0o600))
+	b.ok("creating a FIFO", unix.Mkfifo(filepath.Join(filepath.Dir(b.out), "gate"), 0o600))
 	b.ok("start", b.Start("h"))
-	b.ok("opening the gate", os.WriteFile(filepath.Join(filepath.Dir(b.out), "gate"), []byte("\n"), 0))
+	b.ok("writing to the FIFO", os.WriteFile(filepath.Join(filepath.Dir(b.out), "gate"), []byte("\n"), 0))
 	b.await("h", specs.StateStopped)
 	b.ok("delete", b.Delete("h", false))
 	if got, want := read(b.out), "prestart set\ncreateRuntime set\ncreateContainer set\nstartContainer\npoststart set\nprogram\npoststop set\n"; got != want {
@@ -324,11 +327,12 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// If many starts of a container run concurrently, one succeeds, and likewise for create.
+// TestRaces checks that one of many concurrent starts of a container succeeds, and one of many
+// concurrent creates.
 func TestRaces(t *testing.T) {
 	b := newTestbed(t)
 	b.ok("create", b.create("r", "echo ran >>/shared/out"))
-	var made, started atomic.Int32
+	var created, started atomic.Int32
 	var g sync.WaitGroup
 	for range 8 {
 		g.Add(2)
@@ -341,37 +345,37 @@ func TestRaces(t *testing.T) {
 		go func() {
 			defer g.Done()
 			if b.Create("s", CreateOptions{Bundle: b.bundle}) == nil {
-				made.Add(1)
+				created.Add(1)
 			}
 		}()
 	}
 	g.Wait()
 	b.ok("delete", b.Delete("s", true))
 	b.await("r", specs.StateStopped)
-	if made.Load() != 1 || started.Load() != 1 || read(b.out) != "ran\n" {
-		t.Errorf("%d made, %d started, written: %q; want one of each", made.Load(), started.Load(), read(b.out))
+	if created.Load() != 1 || started.Load() != 1 || read(b.out) != "ran\n" {
+		t.Errorf("%d created, %d started, output %q; want one of each", created.Load(), started.Load(), read(b.out))
 	}
 }
 
-// A process whose creator has ended reports that, once.
-func TestAskNobody(t *testing.T) {
-	for _, said := range []bool{false, true} { // the creator ends after it has read the message
-		ours, theirs, err := new(initRequest).connect()
+// TestAskEndedCreator checks that a process whose creator has ended reports this, once.
+func TestAskEndedCreator(t *testing.T) {
+	for _, reads := range []bool{false, true} { // whether the creator reads the message before it ends
+		parentEnd, childEnd, err := new(initRequest).connect()
 		testenv.Check(t, err)
-		if said {
-			go func() { _ = receive(ours, msgReady); ours.Close() }()
+		if reads {
+			go func() { _ = receive(parentEnd, msgReady); parentEnd.Close() }()
 		} else {
-			ours.Close()
+			parentEnd.Close()
 		}
-		if err := ask(theirs, msgReady, msgWait); err == nil || err.Error() != "the creating process ended before the container was ready" {
-			t.Errorf("%v", err)
+		if err := ask(childEnd, msgReady, msgWait); err == nil || err.Error() != "the creating process ended before the container was ready" {
+			t.Errorf("creator reads the message %v: ask returns %v", reads, err)
 		}
-		theirs.Close()
+		childEnd.Close()
 	}
 }
 
-// The kernel reuses the number of an ended mount namespace. Deleting a container must not
-// kill containers that start meanwhile.
+// TestDeleteSparesOthers checks that deleting a container does not kill containers that start
+// meanwhile: the kernel reuses the number of an ended mount namespace.
 func TestDeleteSparesOthers(t *testing.T) {
 	b := newTestbed(t)
 	for i := range 50 {
@@ -386,7 +390,7 @@ func TestDeleteSparesOthers(t *testing.T) {
 	}
 }
 
-// Namespaces, mounts and rights match the configuration.
+// TestContainerInside checks that namespaces, mounts and rights match the configuration.
 func TestContainerInside(t *testing.T) {
 	b := newTestbed(t)
 	soft := uint64(77)
@@ -416,12 +420,12 @@ $B touch /shared/fixed/x || $B echo fixed; $B touch /x || $B echo root; $B grep 
 	want := "pid 1\ninside\n1234\n4321\n77\nnull\n" +
 		"touch: /shared/fixed/x: Read-only file system\nfixed\ntouch: /x: Read-only file system\nroot\n1\nptmx\n4\nCapEff:\t0000000000000000\n"
 	if got != want {
-		t.Errorf("inside it says\n%s; want\n%s", got, want)
+		t.Errorf("the program printed\n%s; want\n%s", got, want)
 	}
 }
 
-// A bind of the host's root shows the host's /usr, the directory in which roots are
-// assembled, without the root that is being assembled there.
+// TestHostInside checks that a bind of the host's root shows the host's own /usr, and not the
+// container's root, which is assembled in that directory.
 func TestHostInside(t *testing.T) {
 	b := newTestbed(t)
 	host := filepath.Join(t.TempDir(), "host") // under any name
@@ -435,8 +439,9 @@ func TestHostInside(t *testing.T) {
 	}
 }
 
-// A container has no tmpfs for overlays. Descriptor 0 is not one either: nothing is created
-// in a directory that is standard input.
+// TestStandardInputStaysEmpty checks that nothing is created in a directory that is standard
+// input: a container has no scratch tmpfs, and the zero value of Root.Scratch is not taken for
+// descriptor 0.
 func TestStandardInputStaysEmpty(t *testing.T) {
 	b := newTestbed(t)
 	b.spec.Root.Readonly = true

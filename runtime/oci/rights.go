@@ -21,13 +21,13 @@ var capabilityNames = []string{
 	"CAP_AUDIT_READ", "CAP_PERFMON", "CAP_BPF", "CAP_CHECKPOINT_RESTORE",
 }
 
-// setupRights are the capabilities that an init with a nonzero ID in a new user namespace
+// setupCaps are the capabilities that an init with a nonzero ID in a new user namespace
 // keeps over exec to set up the container.
-var setupRights = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE}
+var setupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE}
 
-// capability returns the named capabilities as a capset(2) set. It ignores names that this
-// kernel or hpcc does not know, as the specification allows.
-func capability(names []string) (set uint64) {
+// capabilitySet returns the named capabilities as a bit set for capset(2). It ignores names
+// that this kernel or hpcc does not know, as the specification allows.
+func capabilitySet(names []string) (set uint64) {
 	for _, n := range names {
 		if i := slices.Index(capabilityNames, n); i >= 0 {
 			set |= 1 << i
@@ -36,31 +36,31 @@ func capability(names []string) (set uint64) {
 	return set
 }
 
-// capable reports whether this process may mount and create namespaces without a new user
-// namespace.
-func capable() bool {
+// hasSysAdmin reports whether this process has CAP_SYS_ADMIN, so that it may mount and create
+// namespaces without a new user namespace.
+func hasSysAdmin() bool {
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var d [2]unix.CapUserData
 	return unix.Capget(&h, &d[0]) == nil && d[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 }
 
-// takeRights gives this thread the IDs, capabilities and limits of the process; exec keeps
-// them. Capabilities apply only to the user namespace.
-func takeRights(p *specs.Process) error {
+// setRights sets the IDs, capabilities and limits in p for this thread; exec keeps them.
+// Capabilities apply only to the user namespace.
+func setRights(p *specs.Process) error {
 	for _, l := range p.Rlimits {
 		if err := setLimit(l); err != nil {
 			return err
 		}
 	}
 	if p.OOMScoreAdj != nil {
-		// Lowering it needs privileges, and failing to do so is harmless.
+		// Lowering the score needs privileges; a failure is harmless.
 		_ = os.WriteFile("/proc/self/oom_score_adj", fmt.Appendf(nil, "%d", *p.OOMScoreAdj), 0)
 	}
 	c := p.Capabilities
 	if c == nil {
 		c = &specs.LinuxCapabilities{}
 	}
-	bounding := capability(c.Bounding)
+	bounding := capabilitySet(c.Bounding)
 	for i := range capabilityNames {
 		if bounding&(1<<i) == 0 {
 			if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(i), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
@@ -71,25 +71,25 @@ func takeRights(p *specs.Process) error {
 	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("keeping capabilities: %w", err)
 	}
-	if err := takeIDs(p.User); err != nil {
+	if err := setIDs(p.User); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("dropping the namespace's capabilities: %w", err)
 	}
-	e, pm, in := capability(c.Effective), capability(c.Permitted), capability(c.Inheritable)
+	e, pm, in := capabilitySet(c.Effective), capabilitySet(c.Permitted), capabilitySet(c.Inheritable)
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	d := [2]unix.CapUserData{
 		{Effective: uint32(e), Permitted: uint32(pm), Inheritable: uint32(in)},
 		{Effective: uint32(e >> 32), Permitted: uint32(pm >> 32), Inheritable: uint32(in >> 32)},
 	}
 	if err := unix.Capset(&h, &d[0]); err != nil {
-		return fmt.Errorf("taking the capabilities of process.capabilities: %w", err)
+		return fmt.Errorf("setting the capabilities in process.capabilities: %w", err)
 	}
 	for i, n := range capabilityNames {
-		if capability(c.Ambient)&(1<<i) != 0 {
+		if capabilitySet(c.Ambient)&(1<<i) != 0 {
 			if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(i), 0, 0); err != nil {
-				return fmt.Errorf("taking ambient %s: %w", n, err)
+				return fmt.Errorf("raising ambient %s: %w", n, err)
 			}
 		}
 	}
@@ -101,8 +101,8 @@ func takeRights(p *specs.Process) error {
 	return nil
 }
 
-// leaveOut removes capabilities from all sets of c.
-func leaveOut(c *specs.LinuxCapabilities, caps []uintptr) {
+// removeCapabilities removes caps from all sets of c.
+func removeCapabilities(c *specs.LinuxCapabilities, caps []uintptr) {
 	if c == nil {
 		return
 	}
@@ -113,27 +113,27 @@ func leaveOut(c *specs.LinuxCapabilities, caps []uintptr) {
 	}
 }
 
-// takeIDs switches to the user if necessary.
-func takeIDs(u specs.User) error {
+// setIDs switches to the IDs of u if necessary.
+func setIDs(u specs.User) error {
 	if len(u.AdditionalGids) > 0 {
 		groups := make([]int, len(u.AdditionalGids))
 		for i, g := range u.AdditionalGids {
 			groups[i] = int(g)
 		}
-		// Refused if setgroups is denied, as for every user without subordinate IDs. The
-		// caller's groups remain.
+		// The kernel refuses this if setgroups is denied, as for every user without subordinate
+		// IDs. The caller's groups then remain.
 		if err := syscall.Setgroups(groups); err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("taking the groups %v: %w", groups, err)
+			return fmt.Errorf("setting the groups %v: %w", groups, err)
 		}
 	}
 	if os.Getgid() != int(u.GID) || os.Getegid() != int(u.GID) {
 		if err := syscall.Setresgid(int(u.GID), int(u.GID), int(u.GID)); err != nil {
-			return fmt.Errorf("taking group %d: %w", u.GID, err)
+			return fmt.Errorf("setting group %d: %w", u.GID, err)
 		}
 	}
 	if os.Getuid() != int(u.UID) || os.Geteuid() != int(u.UID) {
 		if err := syscall.Setresuid(int(u.UID), int(u.UID), int(u.UID)); err != nil {
-			return fmt.Errorf("taking user %d: %w", u.UID, err)
+			return fmt.Errorf("setting user %d: %w", u.UID, err)
 		}
 	}
 	if u.Umask != nil {
@@ -149,7 +149,7 @@ var limitNumbers = map[string]int{
 	"RLIMIT_MEMLOCK": 8, "RLIMIT_AS": 9, "RLIMIT_LOCKS": 10, "RLIMIT_SIGPENDING": 11, "RLIMIT_MSGQUEUE": 12, "RLIMIT_NICE": 13, "RLIMIT_RTPRIO": 14, "RLIMIT_RTTIME": 15,
 }
 
-// setLimit sets a limit, or the closest value that the user may set.
+// setLimit sets a limit, or if the user may not set it, the closest permitted value.
 func setLimit(l specs.POSIXRlimit) error {
 	nr, ok := limitNumbers[l.Type]
 	if !ok {
@@ -159,7 +159,7 @@ func setLimit(l specs.POSIXRlimit) error {
 		return fmt.Errorf("process.rlimits: %s: the soft limit %d is above the hard limit %d", l.Type, l.Soft, l.Hard)
 	}
 	want := syscall.Rlimit{Cur: l.Soft, Max: l.Hard}
-	// The standard library's call stops Go from restoring the limit of open files on exec.
+	// syscall.Setrlimit also keeps Go from restoring the limit on open files on exec.
 	err := syscall.Setrlimit(nr, &want)
 	if errors.Is(err, unix.EPERM) {
 		var have syscall.Rlimit

@@ -17,7 +17,7 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// rootFeature reports how runs replace the root directory.
+// rootFeature reports how a run replaces the root directory.
 func rootFeature(context.Context) Feature {
 	if rootfs.IsLowest() {
 		return Feature{State: OK, Why: "an initramfs, as on diskless nodes, which pivot_root(2) cannot replace: runs move the image over it; programs that are root inside cannot mount"}
@@ -25,7 +25,7 @@ func rootFeature(context.Context) Feature {
 	return Feature{State: OK, Why: "pivot_root(2) replaces it"}
 }
 
-// overlay tries an overlay with its changes in dir.
+// overlay tries an overlay whose changes are in dir.
 func overlay(ctx context.Context, dir string) Feature {
 	const without = "builds copy the tree for each step instead"
 	for dir != "/" {
@@ -39,25 +39,25 @@ func overlay(ctx context.Context, dir string) Feature {
 		return Feature{State: Limited, Why: fmt.Sprintf("not tested: %v", err)}
 	}
 	defer os.RemoveAll(tmp)
-	in, err := trial(ctx, syscall.CLONE_NEWNS, "overlay", tmp)
+	step, err := trial(ctx, syscall.CLONE_NEWNS, "overlay", tmp)
 	_ = os.Chmod(filepath.Join(tmp, "work", "work"), 0o700) // the kernel creates it with mode 0
 	f := Feature{State: Limited}
 	switch {
 	case err == nil:
 		return Feature{State: OK, Why: "in a user namespace, on the store's file system"}
-	case in == "":
+	case step == "":
 		f.Why = fmt.Sprintf("needs user namespaces (%v)", err)
 	case errors.Is(err, syscall.ENOSPC):
-		f.Why, f.Do = "not tested: the file system of "+dir+" is full", "free space there"
-	case in == "mounting" && errors.Is(err, syscall.ENODEV):
-		f.Why, f.Ask = "the kernel does not support overlays;"+without, "modprobe overlay"
-	case in == "mounting" && errors.Is(err, syscall.EPERM):
+		f.Why, f.Do = "not tested: the file system of "+dir+" is full", "free space on that file system"
+	case step == "mounting" && errors.Is(err, syscall.ENODEV):
+		f.Why, f.Ask = "the kernel does not support overlays; "+without, "modprobe overlay"
+	case step == "mounting" && errors.Is(err, syscall.EPERM):
 		f.Why, f.Ask = "users may not mount overlays ("+err.Error()+"); "+without, "Linux 5.11 or newer (this is "+kernelFile("/proc/sys/kernel/osrelease")+")"
-	case in == setsAttribute && errors.Is(err, syscall.ENOTSUP):
+	case step == attrStep && errors.Is(err, syscall.ENOTSUP):
 		f.Why = "the file system of " + dir + " does not support user extended attributes, in which an overlay records removals (tmpfs does since Linux 6.6, NFS since 4.2); " + without
 		f.Do = "a store on a local disk builds faster: HPCC_STORE=/tmp/$USER-hpcc"
 	default:
-		f.Why = fmt.Sprintf("overlays do not work on the file system of %s (%s: %v); %s", dir, in, err, without)
+		f.Why = fmt.Sprintf("overlays do not work on the file system of %s (%s: %v); %s", dir, step, err, without)
 		f.Do = "a store on a local disk builds faster: HPCC_STORE=/tmp/$USER-hpcc"
 	}
 	return f
@@ -65,18 +65,18 @@ func overlay(ctx context.Context, dir string) Feature {
 
 // seccompFeature tests the filter that lets package managers work in builds.
 func seccompFeature(ctx context.Context) Feature {
-	in, err := trial(ctx, 0, "seccomp", "")
+	step, err := trial(ctx, 0, "seccomp", "")
 	switch {
 	case err == nil:
 		return Feature{State: OK, Why: "filter and notification of RUN's requests on files"}
-	case in == "tracing":
+	case step == "tracing":
 		return Feature{State: OK, Why: fmt.Sprintf("filter, but no notification (%v): RUN is traced (ptrace), which makes it slower", err)}
-	case in == "listening":
-		return Feature{State: Limited, Why: fmt.Sprintf("filter, but neither notification (%v) nor ptrace: owners that RUN gives are lost", err), Ask: "Linux 5.0 or newer with CONFIG_SECCOMP_FILTER=y; no outer container that listens itself or forbids ptrace"}
-	case in == "":
+	case step == "listening":
+		return Feature{State: Limited, Why: fmt.Sprintf("filter, but neither notification (%v) nor ptrace: owners that RUN sets are lost", err), Ask: "Linux 5.0 or newer with CONFIG_SECCOMP_FILTER=y; no outer container that uses seccomp notification itself or forbids ptrace"}
+	case step == "":
 		return Feature{State: No, Why: fmt.Sprintf("not tested: needs user namespaces (%v)", err)}
 	}
-	return Feature{State: No, Why: fmt.Sprintf("%s: %v; package managers fail in RUN", in, err), Ask: "a kernel with CONFIG_SECCOMP_FILTER=y"}
+	return Feature{State: No, Why: fmt.Sprintf("%s: %v; package managers fail in RUN", step, err), Ask: "a kernel with CONFIG_SECCOMP_FILTER=y"}
 }
 
 // fuse checks the programs and devices that mount SquashFS files.
@@ -101,34 +101,34 @@ func subordinate(context.Context) Feature {
 	return Feature{State: OK, Why: "not needed: builds and runs use your own id alone; no /etc/subuid, no setuid helper"}
 }
 
-// foreign returns the architectures whose programs run here.
+// foreign reports the other architectures whose programs this host can run.
 func foreign(ctx context.Context) Feature {
-	here, mine := runtime.Emulators()
-	in, err := trial(ctx, syscall.CLONE_NEWNS, "binfmt", "")
-	able := err == nil
+	registered, onPath := runtime.Emulators()
+	step, err := trial(ctx, syscall.CLONE_NEWNS, "binfmt", "")
+	canRegister := err == nil
 	var why []string
-	if len(here) > 0 {
-		why = append(why, "registered with the host: "+strings.Join(here, ", "))
+	if len(registered) > 0 {
+		why = append(why, "registered with the host: "+strings.Join(registered, ", "))
 	}
-	if able && len(mine) > 0 {
-		why = append(why, "by qemu on PATH: "+strings.Join(mine, ", "))
+	if canRegister && len(onPath) > 0 {
+		why = append(why, "by qemu on PATH: "+strings.Join(onPath, ", "))
 	}
 	f := Feature{State: OK, Why: strings.Join(why, "; ")}
 	switch {
 	case f.Why != "":
-	case able:
+	case canRegister:
 		f = Feature{State: Limited, Why: "the kernel supports it, but no static qemu is on PATH", Do: "put Debian's qemu-user-static on PATH"}
-	case in == "":
+	case step == "":
 		f = Feature{State: No, Why: fmt.Sprintf("nothing is registered with binfmt_misc, and registering needs user namespaces (%v)", err)}
 	default:
-		f = Feature{State: No, Why: fmt.Sprintf("the kernel does not allow users to register emulators (%v), Linux 6.7 does; such images can only be unpacked and moved", err),
+		f = Feature{State: No, Why: fmt.Sprintf("the kernel does not allow users to register emulators (%v); Linux 6.7 does. Images of other architectures can only be unpacked and moved", err),
 			Ask: "install qemu-user-static and its binfmt_misc handlers (flag F)"}
 	}
 	return f
 }
 
-// found lists the files that patterns match.
-func found(patterns ...string) (out []string) {
+// glob returns the files that match any of the patterns.
+func glob(patterns ...string) (out []string) {
 	for _, p := range patterns {
 		m, _ := filepath.Glob(p)
 		out = append(out, m...)
@@ -136,9 +136,9 @@ func found(patterns ...string) (out []string) {
 	return out
 }
 
-// gpu checks for device nodes that the user can open, and for CDI specs.
+// gpu checks for GPU device nodes that the user can open, and for CDI specs.
 func gpu(context.Context) Feature {
-	nodes := found("/dev/nvidia[0-9]*", "/dev/kfd")
+	nodes := glob("/dev/nvidia[0-9]*", "/dev/kfd")
 	if len(nodes) == 0 {
 		if kernelFile("/proc/driver/nvidia/version") != "" {
 			return Feature{State: No, Why: "the NVIDIA driver is loaded, but its device nodes are missing", Ask: "nvidia-modprobe -c 0 -u"}
@@ -157,7 +157,7 @@ func gpu(context.Context) Feature {
 			break
 		}
 	}
-	if specs := found("/etc/cdi/*.json", "/etc/cdi/*.yaml", "/var/run/cdi/*.json", "/var/run/cdi/*.yaml"); len(specs) > 0 {
+	if specs := glob("/etc/cdi/*.json", "/etc/cdi/*.yaml", "/var/run/cdi/*.json", "/var/run/cdi/*.yaml"); len(specs) > 0 {
 		why += "; CDI: " + strings.Join(specs, " ")
 	} else {
 		why += "; no CDI specs"
@@ -167,7 +167,7 @@ func gpu(context.Context) Feature {
 
 // fabric checks for the devices of fast networks.
 func fabric(context.Context) Feature {
-	nodes := found("/dev/infiniband/uverbs*", "/dev/cxi[0-9]*", "/dev/hfi1_[0-9]*", "/dev/xpmem")
+	nodes := glob("/dev/infiniband/uverbs*", "/dev/cxi[0-9]*", "/dev/hfi1_[0-9]*", "/dev/xpmem")
 	if len(nodes) == 0 {
 		return Feature{State: No, Why: "none on this machine (InfiniBand, Slingshot, Omni-Path): MPI uses TCP and shared memory; compute nodes may have one"}
 	}
@@ -179,7 +179,7 @@ func fabric(context.Context) Feature {
 	return Feature{State: OK, Why: strings.Join(nodes, " ") + ", visible in images as all of /dev"}
 }
 
-// mpi checks for launchers and for Slurm's methods to start ranks.
+// mpi checks for launchers, and for the PMI types with which Slurm can start ranks.
 func mpi(ctx context.Context) Feature {
 	var have []string
 	for _, n := range []string{"mpirun", "mpiexec", "prterun"} {

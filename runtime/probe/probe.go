@@ -2,8 +2,8 @@
 //
 // Checks ─► Run (all in parallel) ─► Features: state, reason, remedy
 //
-// It tests features instead of reading settings, which miss unknown obstacles: a child of
-// hpcc uses them in its own namespaces ([Child]). It changes nothing on the host. Compute
+// It tries features instead of reading settings, which do not show unknown obstacles: a child
+// of hpcc uses them in its own namespaces ([Child]). It changes nothing on the host. Compute
 // nodes may differ from the login node.
 package probe
 
@@ -48,7 +48,7 @@ type Check struct {
 	Look  func(ctx context.Context) Feature
 }
 
-// checkTime is how long a check may take: a dead mount or server must not delay the others
+// checkTime is the time limit of a check: a dead mount or server must not delay the report
 // forever. A busy or emulated machine needs several seconds, so a check that took slowTime
 // is reported as slow.
 const (
@@ -56,8 +56,8 @@ const (
 	slowTime  = 3 * time.Second
 )
 
-// Run runs checks in parallel and returns their results in order. A check without an answer
-// in time gives the state No.
+// Run runs checks in parallel and returns their results in order. A check that
+// takes longer than checkTime has the state No.
 func Run(ctx context.Context, checks []Check) []Feature {
 	out := make([]Feature, len(checks))
 	var wg sync.WaitGroup
@@ -67,15 +67,15 @@ func Run(ctx context.Context, checks []Check) []Feature {
 			defer wg.Done()
 			ctx, cancel := context.WithTimeout(ctx, checkTime)
 			defer cancel()
-			begun := time.Now()
+			start := time.Now()
 			found := make(chan Feature, 1)
 			go func() { found <- c.Look(ctx) }()
 			select {
 			case out[i] = <-found:
-				if took := time.Since(begun); took > slowTime {
+				if took := time.Since(start); took > slowTime {
 					out[i].Why += fmt.Sprintf(" (slow: the answer took %.0f s)", took.Seconds())
 				}
-			case <-ctx.Done(): // its thread may hang in the kernel and cannot be ended
+			case <-ctx.Done(): // the thread of the check may hang in the kernel and cannot be ended
 				out[i] = Feature{State: No, Why: fmt.Sprintf("no answer within %v: a server or file system may not be responding", checkTime)}
 			}
 			out[i].Name, out[i].Vital = c.Name, c.Vital
@@ -111,7 +111,8 @@ func Checks(dir string) []Check {
 	}
 }
 
-// Cure returns the change by an administrator that would make a run refused with err work.
+// Cure returns advice for a run that failed with err: the change to request from an
+// administrator.
 func Cure(err *runtime.NamespaceError) string {
 	return "ask the administrator: " + askNamespaces(err.Err, "user")
 }
@@ -120,18 +121,18 @@ func Cure(err *runtime.NamespaceError) string {
 func userNamespaces(ctx context.Context) Feature {
 	if err := try(ctx, syscall.CLONE_NEWNS); err != nil {
 		if try(ctx, 0) == nil {
-			return Feature{State: OK, Why: "of no use without mount namespaces"}
+			return Feature{State: OK, Why: "useless without mount namespaces"}
 		}
 		return Feature{State: No, Why: err.Error(), Ask: askNamespaces(err, "user")}
 	}
-	most := limit("user")
-	switch n, err := strconv.Atoi(most); {
-	case most == "":
+	allowed := limit("user")
+	switch n, err := strconv.Atoi(allowed); {
+	case allowed == "":
 		return Feature{State: OK, Why: "no limit is known"}
 	case err == nil && n < 256:
 		return Feature{State: Limited, Why: fmt.Sprintf("a user may have only %d at a time: one for each program that runs", n), Ask: askLimit("user")}
 	}
-	return Feature{State: OK, Why: "a user may have " + most}
+	return Feature{State: OK, Why: "a user may have " + allowed}
 }
 
 // namespace tests one kind of namespace below a user namespace.
@@ -156,9 +157,9 @@ func kernelFile(p string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// askNamespaces returns the change that most likely allows namespaces of a kind refused with
-// err. The limits are documented in user_namespaces(7) and namespaces(7); the other switches
-// are Debian's and those of Ubuntu's AppArmor.
+// askNamespaces returns the change that most likely allows a kind of namespaces that the
+// kernel refused with err. user_namespaces(7) and namespaces(7) document the limits. The other
+// switches are those of Debian, and of AppArmor on Ubuntu.
 func askNamespaces(err error, kind string) string {
 	switch {
 	case limit(kind) == "0":
@@ -169,7 +170,7 @@ func askNamespaces(err error, kind string) string {
 		exe, _ := os.Executable()
 		return fmt.Sprintf("an AppArmor profile for %s with \"userns,\", or: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0", exe)
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EUSERS):
-		return askLimit(kind) + " (all that are allowed are in use, or they are nested too deep)"
+		return askLimit(kind) + " (the limit is reached, or namespaces are nested too deeply)"
 	case kernelFile("/sys/fs/selinux/enforce") == "1":
 		return "SELinux may forbid it: ausearch -m avc -c hpcc shows what to allow (class user_namespace)"
 	case errors.Is(err, syscall.EINVAL):

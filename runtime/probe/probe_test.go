@@ -15,28 +15,29 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A check that hangs, as a system call on a dead mount does, is reported and does not delay
-// the others.
+// TestRunHangs checks that a check that hangs, as a system call on a dead mount does, is
+// reported and does not delay the others.
 func TestRunHangs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	begun := time.Now()
+	start := time.Now()
 	fs := Run(ctx, []Check{
 		{"dead", true, func(context.Context) Feature { select {} }},
 		{"alive", false, func(context.Context) Feature { return Feature{State: OK, Why: "it is"} }},
 	})
-	if d := time.Since(begun); d > checkTime {
+	if d := time.Since(start); d > checkTime {
 		t.Errorf("Run took %v", d)
 	}
 	if f := fs[0]; f.Name != "dead" || !f.Vital || f.State != No || !strings.Contains(f.Why, "no answer") {
-		t.Errorf("the check that hangs gives %+v", f)
+		t.Errorf("the check that hangs returns %+v", f)
 	}
 	if f := fs[1]; f != (Feature{Name: "alive", State: OK, Why: "it is"}) {
-		t.Errorf("the other gives %+v", f)
+		t.Errorf("the other check returns %+v", f)
 	}
 }
 
-// On every host each check returns a result with a reason, and leaves no files.
+// TestChecks checks that each check returns a result with a reason on any host, and leaves no
+// files.
 func TestChecks(t *testing.T) {
 	dir := t.TempDir()
 	for _, f := range Run(context.Background(), Checks(dir+"/not/there")) {
@@ -49,7 +50,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// A host that does not allow user namespaces is reported with the cure.
+// TestRun checks that a host that limits user namespaces is reported with the cure.
 func TestRun(t *testing.T) {
 	if !testenv.Alone(t, &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER,
@@ -69,14 +70,14 @@ func TestRun(t *testing.T) {
 		fs := Run(context.Background(), Checks(t.TempDir()))
 		f := fs[0]
 		if f.Name != "user namespaces" || f.State != c.state || !f.Vital || f.Why == "" || strings.Contains(f.Ask, "user.max_user_namespaces") != (c.state != OK) {
-			t.Errorf("with max_user_namespaces=%s: Run returns %+v; want %s, why, and the limit to ask for", c.max, f, c.state)
+			t.Errorf("with max_user_namespaces=%s: Run returns %+v; want the state %s, a reason, and a request for a higher limit", c.max, f, c.state)
 		}
 		if c.state != No {
 			continue
 		}
 		for _, f := range fs[1:] {
 			if strings.Contains(f.Name, "namespaces") && (f.State != No || f.Ask != "") {
-				t.Errorf("without user namespaces: %+v; want no, and nothing more to ask for", f)
+				t.Errorf("without user namespaces: %+v; want the state no, and no further request", f)
 			}
 		}
 	}

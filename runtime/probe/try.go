@@ -16,10 +16,8 @@ import (
 	"hpcc/runtime/fakeroot"
 )
 
-// Features are tested in a child that is root of its own namespaces, because settings do not
-// show unknown obstacles.
-
-// trialName is argv[0] of that child. argv[1] is the test, argv[2] its directory.
+// trialName is argv[0] of the child that tests a feature. argv[1] is the test, argv[2] its
+// directory.
 const trialName = "hpcc-trial"
 
 // try starts a child in a user namespace with one more kind of namespace. Starting the child
@@ -29,11 +27,12 @@ func try(ctx context.Context, flag uintptr) error {
 	return err
 }
 
-// trial runs a test in a child that is root of its own user namespace. If the kernel
-// refused, err is a syscall.Errno and in the step of the test.
-func trial(ctx context.Context, flag uintptr, what, dir string) (in string, err error) {
+// trial runs the named test in a child that is root of its own user namespace. If the kernel
+// refused something, err is a syscall.Errno and step is the failed step of the test. step is
+// "" if the child did not start.
+func trial(ctx context.Context, flag uintptr, test, dir string) (step string, err error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
-	cmd.Args = []string{trialName, what, dir}
+	cmd.Args = []string{trialName, test, dir}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | flag, Pdeathsig: syscall.SIGKILL,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}}
 	cmd.Env = []string{}
@@ -47,11 +46,11 @@ func trial(ctx context.Context, flag uintptr, what, dir string) (in string, err 
 	}
 	var errno int
 	if _, err := fmt.Sscanf(string(out), "%d", &errno); err != nil {
-		return "", fmt.Errorf("testing %s: unexpected answer %q", what, out)
+		return "", fmt.Errorf("testing %s: unexpected answer %q", test, out)
 	}
-	_, in, _ = strings.Cut(string(out), " ")
+	_, step, _ = strings.Cut(string(out), " ")
 	if errno != 0 {
-		return in, syscall.Errno(errno)
+		return step, syscall.Errno(errno)
 	}
 	return "", nil
 }
@@ -66,34 +65,35 @@ func Child(args []string) (child bool, err error) {
 	return true, nil
 }
 
-// runTrial runs in the child. It prints an error number (0: success) and the step.
+// runTrial runs a test in the child. It prints an error number (0: success) and the failed
+// step.
 func runTrial(args []string) {
-	in, err := "", error(nil)
+	step, err := "", error(nil)
 	if len(args) == 3 {
 		switch args[1] {
 		case "overlay":
-			in, err = tryOverlay(args[2])
+			step, err = tryOverlay(args[2])
 		case "seccomp":
-			in, err = fakeroot.Try()
+			step, err = fakeroot.Try()
 		case "binfmt":
-			in, err = "mounting", unix.Mount("binfmt_misc", runtime.Handlers, "binfmt_misc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+			step, err = "mounting", unix.Mount("binfmt_misc", runtime.Handlers, "binfmt_misc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 		}
 	}
 	var errno syscall.Errno
 	if err != nil && !errors.As(err, &errno) {
-		errno, in = syscall.EIO, in+": "+err.Error()
+		errno, step = syscall.EIO, step+": "+err.Error()
 	}
-	fmt.Fprintf(os.Stdout, "%d %s", int(errno), in)
+	fmt.Fprintf(os.Stdout, "%d %s", int(errno), step)
 }
 
-// setsAttribute is the step of tryOverlay that fails on a file system without user extended
+// attrStep is the step of tryOverlay that fails on a file system without user extended
 // attributes. An overlay can be mounted there, but a removed directory cannot be created
 // again, because the attribute must hide the lower directory's files.
-const setsAttribute = "setting a user attribute"
+const attrStep = "setting a user attribute"
 
 // tryOverlay mounts an overlay as builds do and makes changes that need attributes and
 // whiteouts, because some file systems refuse only those.
-func tryOverlay(dir string) (in string, err error) {
+func tryOverlay(dir string) (step string, err error) {
 	at := func(p string) string { return filepath.Join(dir, p) }
 	for _, d := range []string{"lower", "lower/d", "upper", "work", "merged"} {
 		if err := os.Mkdir(at(d), 0o755); err != nil {
@@ -104,10 +104,10 @@ func tryOverlay(dir string) (in string, err error) {
 		return "writing", err
 	}
 	if err := unix.Setxattr(at("upper"), "user.hpcc.trial", []byte("1"), 0); err != nil {
-		return setsAttribute, err
+		return attrStep, err
 	}
 	data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", at("lower"), at("upper"), at("work"))
-	if err := os.Chdir(dir); err == nil { // short, and without commas and colons
+	if err := os.Chdir(dir); err == nil { // relative paths are short and contain no commas or colons
 		data = "lowerdir=lower,upperdir=upper,workdir=work,userxattr"
 	}
 	if err := unix.Mount("overlay", at("merged"), "overlay", 0, data); err != nil {

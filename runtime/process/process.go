@@ -20,7 +20,7 @@ import (
 const (
 	ExitFailed        = 125 // hpcc could not set up the run
 	ExitNotExecutable = 126 // the program exists but cannot be executed
-	ExitNotFound      = 127 // the program does not exist inside
+	ExitNotFound      = 127 // the program does not exist in the image
 )
 
 // Error reports a run that ended before the program started.
@@ -61,7 +61,7 @@ func LookPath(name, path string) (string, error) {
 	return "", &Error{ExitNotFound, fmt.Errorf("running %q: no such program in the image's PATH (%s)", name, path)}
 }
 
-// ExecError explains why the kernel would not execute name.
+// ExecError explains, as an [Error], why the kernel did not execute name, whose path is exe.
 func ExecError(exe, name string, err error) error {
 	if errors.Is(err, unix.ENOENT) {
 		if _, serr := os.Stat(name); serr == nil || !strings.Contains(name, "/") {
@@ -75,16 +75,16 @@ func ExecError(exe, name string, err error) error {
 	return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", name, noExec(exe, err))}
 }
 
-// noExec explains err if the cause is not the program's mode.
+// noExec explains err if a noexec mount, and not the program's mode, is the cause.
 func noExec(exe string, err error) error {
 	var st unix.Statfs_t
 	if errors.Is(err, unix.EACCES) && unix.Statfs(exe, &st) == nil && st.Flags&unix.ST_NOEXEC != 0 {
-		return errors.New("its file system is mounted noexec; keep the image on another one")
+		return errors.New("its file system is mounted noexec; store the image on another file system")
 	}
 	return err
 }
 
-// EndAs ends this process with the status of another one: 128 + N for signal N.
+// EndAs ends this process with the exit status of another one: 128 + N for signal N.
 func EndAs(state *os.ProcessState) {
 	ws := state.Sys().(syscall.WaitStatus)
 	if ws.Signaled() {
@@ -111,9 +111,9 @@ func MemoryFile(name string, v any) (*os.File, error) {
 	return f, nil
 }
 
-// Born returns when a living process started, in clock ticks since boot (field 22 of
+// StartTime returns when a living process started, in clock ticks since boot (field 22 of
 // /proc/PID/stat, proc_pid_stat(5)). It distinguishes processes that had the same pid.
-func Born(pid int) (uint64, error) {
+func StartTime(pid int) (uint64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err

@@ -63,14 +63,14 @@ func inForeground() bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// EndBy ends this process by a signal that ended another process, without a core dump. It
+// EndBy ends this process with the signal s, which ended another process, without a core dump. It
 // returns only if the signal does not end processes.
 func EndBy(s syscall.Signal) {
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	signal.Reset(s)
 	// Go installs handlers for all signals, and some of them print.
-	var usual [4]uintptr
-	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&usual)), 0, 8, 0, 0) // the size of the kernel's sets of signals
+	var defaultAction [4]uintptr
+	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&defaultAction)), 0, 8, 0, 0) // 8 is the size of the kernel's signal sets
 	_ = syscall.Kill(syscall.Getpid(), s)
 	time.Sleep(time.Second)
 }
@@ -86,12 +86,12 @@ func AsInit(exe string, args, env []string) error {
 		signal.Stop(c)
 		return err
 	}
-	// Terminal signals reach the program directly. The signals here were forwarded by the
-	// process outside.
+	// The program receives the terminal's signals directly. Signals that arrive here were
+	// forwarded by the process outside the namespace.
 	_ = syscall.Setpgid(0, 0)
 	for s := range c {
 		if s != syscall.SIGCHLD {
-			_ = syscall.Kill(pid, s.(syscall.Signal)) // it may have ended; the next wait reports it
+			_ = syscall.Kill(pid, s.(syscall.Signal)) // the program may have ended; the next wait reports it
 			continue
 		}
 		for {

@@ -10,7 +10,7 @@ import (
 // Path returns a path through which the kernel finds the file of a descriptor.
 func Path(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// MaxLinks is the number of symbolic links that one resolution follows, as in the kernel.
+// MaxLinks is the maximum number of symbolic links in one path lookup, as in the kernel.
 const MaxLinks = 40
 
 // Split returns the components of a path, without empty ones and ".".
@@ -28,7 +28,7 @@ func Split(p string) []string {
 func Dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
 
 // ReadLink returns the target of the symbolic link that fd (O_PATH|O_NOFOLLOW) refers to.
-// isLink is false if it is not a link.
+// isLink is false for any other file.
 func ReadLink(fd int) (target string, isLink bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

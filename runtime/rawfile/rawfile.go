@@ -1,8 +1,8 @@
 // Package rawfile accesses files through system calls only.
 //
-// Package os asks the kernel to poll every file that it opens, which costs five calls for
-// each small file. Read and Write only open, read or write, and close. Path and ReadLink use
-// open descriptors, so that no other process can replace the files.
+// Package os tries to register every file that it opens with epoll(7), which costs five
+// system calls for each small file. Read and Write only open, read or write, and close. Path
+// and ReadLink use open descriptors, so that no other process can replace the files.
 package rawfile
 
 import (
@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read reads a whole file. A FIFO, which images may have under any name, counts as empty.
+// Read reads an entire file. It treats a FIFO, which an image may have under any name, as
+// empty.
 func Read(name string) ([]byte, error) {
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -15,21 +15,22 @@ import (
 // namespace. pivot_root(2) cannot replace it (EINVAL). A run moves its root over
 // it instead, as switch_root(8) does, and the initramfs stays below.
 //
-// The kernel leaves these ways back to it, and this is why none is open:
+// A program could try these routes back to the initramfs. None of them works:
 //
-//   - "..", chroot(2) and setns(2) to the same mount namespace: they end at the
-//     topmost mount of "/", which is the run's root.
-//   - A new user and mount namespace: its mounts are locked, so the topmost one
-//     cannot be unmounted or moved (mount_namespaces(7)).
+//   - "..", chroot(2) and setns(2) to the same mount namespace end at the topmost
+//     mount of "/", which is the run's root.
+//   - A new user and mount namespace has locked mounts, so the topmost one cannot be
+//     unmounted or moved (mount_namespaces(7)).
 //   - umount2("/", MNT_DETACH) in the run's own namespaces needs CAP_SYS_ADMIN. Only
-//     programs that are root inside have it, so it leaves their bounding set.
-//   - /proc/PID/root of an hpcc that is outside of the root, and ptrace(2) of it,
-//     need as many capabilities as that one has, or CAP_SYS_PTRACE, which leaves the
-//     bounding set too.
-//   - A second /proc or /sys, without the masks of a container: the host's are covered.
+//     programs that are root inside could have it, so hpcc drops it from their
+//     bounding set.
+//   - /proc/PID/root and ptrace(2) of an hpcc process outside the root need all
+//     capabilities of that process, or CAP_SYS_PTRACE, which hpcc drops as well.
+//   - A second /proc or /sys without the masks of a container cannot be mounted,
+//     because those of the host are covered.
 
 // IsLowest reports whether this process's root directory is the lowest mount of its
-// namespace. Only a ramfs or a tmpfs can be.
+// namespace. Only a ramfs or tmpfs can be that mount.
 func IsLowest() bool {
 	var st unix.Statfs_t
 	if unix.Statfs("/", &st) != nil || (st.Type != unix.RAMFS_MAGIC && st.Type != unix.TMPFS_MAGIC) {
@@ -65,8 +66,8 @@ func (r *Root) moveOver() error {
 	return unix.Chdir("/")
 }
 
-// coverKernelFiles covers each /proc and /sys of the host with an empty directory. The
-// kernel then refuses new ones to namespaces in which none is fully visible
+// coverKernelFiles covers each proc and sysfs mount of the host with an empty directory. The
+// kernel then refuses new ones in namespaces where none is fully visible
 // (mount_too_revealing). After this, paths below /proc/self/fd no longer work.
 func coverKernelFiles() error {
 	info, err := rawfile.Read("/proc/self/mountinfo")
@@ -101,12 +102,12 @@ func kernelMounts(info string) (dirs []string) {
 // unescapeMount decodes the characters that mountinfo writes as octal (proc(5)).
 var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// Uncovering lists capabilities with which a program that is root inside could reach a
-// lowest root again.
-var Uncovering = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE}
+// EscapeCapabilities lists the capabilities with which a program that is root inside could
+// return to a lowest root.
+var EscapeCapabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE}
 
-// KeepCovered drops the uncovering capabilities for programs that this thread executes.
-func KeepCovered() error { return DropCapabilities(Uncovering...) }
+// DropEscapeCapabilities drops EscapeCapabilities for programs that this thread executes.
+func DropEscapeCapabilities() error { return DropCapabilities(EscapeCapabilities...) }
 
 // DropCapabilities drops capabilities with numbers below 32 for programs that this thread
 // executes; the thread keeps them. Programs that are not root inside lose all capabilities

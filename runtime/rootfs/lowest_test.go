@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// mountinfo of a diskless node in its own mount namespace, and of a host that has left its
-// initramfs: its root has a parent that is not listed.
+// disklessMounts is the mountinfo of a diskless node in its own mount namespace.
+// pivotedMounts is that of a host that has left its initramfs: its root has a parent that is
+// not listed.
 const (
 	disklessMounts = `80 80 0:2 / / rw - rootfs rootfs rw,size=1003524k
 81 80 0:21 / /proc rw,relatime - proc p rw
@@ -31,6 +32,6 @@ func TestLowestRoot(t *testing.T) {
 		}
 	}
 	if got, want := kernelMounts(disklessMounts), []string{"/proc", "/sys", "/my proc"}; !slices.Equal(got, want) {
-		t.Errorf("kernelMounts gives %q; want %q", got, want)
+		t.Errorf("kernelMounts = %q; want %q", got, want)
 	}
 }

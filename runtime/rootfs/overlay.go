@@ -20,14 +20,14 @@ import (
 // fewEntries is the number of bind mounts that cost as much as an overlay.
 const fewEntries = 16
 
-// A mountPoint is the destination of a mount of the spec.
+// A mountPoint is the destination of one of the spec's mounts.
 type mountPoint struct {
 	path string
 	dir  bool
 }
 
-// mountPoints returns the destinations of the mounts with the open sources fds. fd -1 marks
-// a mount without a source, on a directory.
+// mountPoints returns the destinations of the mounts ms, whose open sources are fds. A mount
+// with fd -1 has no source and covers a directory.
 func mountPoints(ms []specs.Mount, fds []int) []mountPoint {
 	out := make([]mountPoint, len(ms))
 	for i, m := range ms {
@@ -38,9 +38,8 @@ func mountPoints(ms []specs.Mount, fds []int) []mountPoint {
 	return out
 }
 
-// overlay covers directory cur, with this mode and path, by a read-only overlay of it and a
-// directory with missing names: one more name and all the spec's mount points that cur
-// lacks.
+// overlay covers directory cur, which has the given mode and the path done, with a read-only
+// overlay that adds names to it: more, and all of the spec's mount points that cur lacks.
 func (r *Root) overlay(cur int, mode uint32, done []string, more mountPoint) error {
 	layer := "etc" + strconv.Itoa(cur) // descriptors stay open, so the name is unique
 	if err := unix.Mkdirat(r.Scratch, layer, 0o755); err != nil {
@@ -62,7 +61,7 @@ func (r *Root) overlay(cur int, mode uint32, done []string, more mountPoint) err
 		dir, name := path.Split(p.path)
 		var st unix.Stat_t
 		if path.Clean(dir) == "/"+path.Join(done...) && unix.Fstatat(cur, name, &st, unix.AT_SYMLINK_NOFOLLOW) == unix.ENOENT {
-			_ = create(at, name, p.dir) // a name that fails is added individually
+			_ = create(at, name, p.dir) // a name that fails here is added individually later
 		}
 	}
 	data := fmt.Sprintf("lowerdir=%s:%s,userxattr", rawfile.Path(at), rawfile.Path(cur))

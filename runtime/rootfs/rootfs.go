@@ -1,7 +1,7 @@
 // Package rootfs assembles the root directory of a run in a private mount namespace and
 // makes it the root.
 //
-//	OpenSources ─► the image at Base ─► Plan ─► Place + Bind for each mount ─► Seal ─► Pivot
+//	OpenSources ─► the image at Base ─► Plan ─► OpenMountPoint + Bind for each mount ─► Seal ─► Pivot
 //
 // Mount points are resolved inside the new root: links cannot lead out of it. Missing mount
 // points are added without changing a read-only image. The process must be allowed to mount
@@ -24,9 +24,9 @@ import (
 )
 
 // Base is the directory in which the new root is assembled. It exists on every host and
-// nothing below it is bound by default. So a recursive bind (of /tmp, for example, when the
-// image is there) does not contain the unfinished root. Sources are opened before Base is
-// covered.
+// nothing below it is bound by default. A recursive bind (of /tmp, for example, if it holds
+// the image) therefore does not contain the unfinished root. Sources are opened before Base
+// is covered.
 const Base = "/usr"
 
 // A Root is a new root during its assembly, mounted at Base.
@@ -36,19 +36,20 @@ type Root struct {
 	Scratch int  // descriptor of a tmpfs without a path for overlays; none if not positive
 	Lowest  bool // the host's root is the lowest mount: Pivot moves this root over it
 	planned []mountPoint
-	rebuilt []int // directories replaced by a tmpfs to hold mount points
+	rebuilt []int // directories replaced with a tmpfs to hold mount points
 	origins []origin
 }
 
-// An origin records whether a path inside shows the host's files, to which a mount must not
-// add names, or the run's.
+// An origin records whether a path in the new root shows the host's files or the run's. Mount
+// points must not be created among the host's files.
 type origin struct {
 	path  string
 	host  bool
 	below bool // applies to everything below, unless a later origin overrides it
 }
 
-// NoteMount records that a mount covers a path, with the host's files or others.
+// NoteMount records that a mount covers a path. host reports whether it shows the host's
+// files.
 func (r *Root) NoteMount(path string, host bool) {
 	r.origins = append(r.origins, origin{path, host, true})
 }
@@ -70,8 +71,8 @@ func (r *Root) Seal() error {
 	return nil
 }
 
-// CloneSources replaces the open sources that contain Base by copies, because the unfinished
-// root would be visible in them.
+// CloneSources replaces the open sources that contain Base with copies of their mounts,
+// because the unfinished root would be visible in the originals.
 func CloneSources(ms []specs.Mount, fds []int) error {
 	for i, m := range ms {
 		if m.Type != "bind" || !Inside(Base, m.Source) {
@@ -134,8 +135,8 @@ func Remount(fd int, flags uintptr) error {
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return err
 	}
-	const same = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME // as ST_…
-	flags |= unix.MS_BIND | unix.MS_REMOUNT | uintptr(st.Flags)&same
+	const kept = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME // as ST_…
+	flags |= unix.MS_BIND | unix.MS_REMOUNT | uintptr(st.Flags)&kept
 	if st.Flags&unix.ST_RELATIME != 0 {
 		flags |= unix.MS_RELATIME
 	}
@@ -160,14 +161,14 @@ func (r *Root) Pivot() error {
 	return unix.Chdir("/")
 }
 
-// Place opens (O_PATH) the mount point for dst, resolved inside the new root, and returns
-// its resolved path. It creates a missing mount point: in the image if that is writable,
-// else on a tmpfs that shows the image's directory with the missing name added.
-func (r *Root) Place(dst string, wantDir bool) (at int, where string, err error) {
+// OpenMountPoint opens (O_PATH) the mount point for dst, resolved inside the new root, and
+// returns its resolved path. It creates a missing mount point: in the image if that is
+// writable, else on a tmpfs that shows the image's directory with the missing name added.
+func (r *Root) OpenMountPoint(dst string, wantDir bool) (at int, where string, err error) {
 	// An existing path needs one system call, if the kernel supports it (Linux 5.6).
 	fd, err := unix.Openat2(r.FD, dst, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS})
 	if err == nil {
-		return ofKind(fd, path.Join("/", dst), wantDir)
+		return checkKind(fd, path.Join("/", dst), wantDir)
 	}
 	todo := rawfile.Split(dst)
 	var done []string // resolved path elements, without links
@@ -213,7 +214,7 @@ func (r *Root) Place(dst string, wantDir bool) (at int, where string, err error)
 		unix.Close(fd)
 		if itself := "/" + path.Join(append(done, c)...); path.Clean(target) == itself {
 			if cur, err = r.replace(cur, done, c); err != nil {
-				return -1, "", fmt.Errorf("replacing the link %q, which points to itself, by a directory: %w", itself, err)
+				return -1, "", fmt.Errorf("replacing the link %q, which points to itself, with a directory: %w", itself, err)
 			}
 			todo = append([]string{c}, todo...)
 			continue
@@ -230,12 +231,12 @@ func (r *Root) Place(dst string, wantDir bool) (at int, where string, err error)
 		}
 		todo = append(rawfile.Split(target), todo...)
 	}
-	return ofKind(cur, "/"+path.Join(done...), wantDir)
+	return checkKind(cur, "/"+path.Join(done...), wantDir)
 }
 
-// ofKind returns the mount point at, opened at path where. It closes it and fails if only
-// one of source and mount point is a directory.
-func ofKind(at int, where string, wantDir bool) (int, string, error) {
+// checkKind returns the open mount point at, whose path is where. If only one of source and
+// mount point is a directory, it closes the mount point and returns an error.
+func checkKind(at int, where string, wantDir bool) (int, string, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(at, &st)
 	if isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR; err == nil && isDir != wantDir {
@@ -281,9 +282,9 @@ func (r *Root) Lookup(p string) (int, error) {
 func (r *Root) add(cur int, done []string, name string, dir bool) (int, error) {
 	at := "/" + path.Join(done...)
 	where := path.Join(at, name)
-	host := r.ofHost(at)
-	// Directories that the user cannot write are covered, as the image is, and so is /dev to
-	// add devices. Covering a writable directory would keep the program's files from the
+	host := r.fromHost(at)
+	// A host directory that the user cannot write is covered, as the image is. /dev is covered
+	// to add devices. Covering a writable directory would keep the program's files from the
 	// host, and covering /proc or /sys would hide later entries.
 	if host && (Inside(at, "/proc") || Inside(at, "/sys") || (!Inside(at, "/dev") && unix.Access(rawfile.Path(cur), unix.W_OK) == nil)) {
 		return -1, fmt.Errorf("the host's %s does not contain %q, and hpcc does not create files on the host; create it on the host first", at, name)
@@ -309,8 +310,8 @@ func (r *Root) add(cur int, done []string, name string, dir bool) (int, error) {
 	return top, nil
 }
 
-// ofHost reports whether path, inside, shows the host's files.
-func (r *Root) ofHost(path string) bool {
+// fromHost reports whether a path in the new root shows the host's files.
+func (r *Root) fromHost(path string) bool {
 	for _, s := range slices.Backward(r.origins) {
 		if s.path == path || (s.below && Inside(path, s.path)) {
 			return s.host
@@ -319,8 +320,8 @@ func (r *Root) ofHost(path string) bool {
 	return false
 }
 
-// replace replaces a link that points to itself by a directory; debootstrap leaves such a
-// /proc. It removes the image's link only if the image is writable.
+// replace replaces a link that points to itself with a directory. debootstrap creates such a
+// link at /proc. It removes the image's link only if the image is writable.
 func (r *Root) replace(cur int, done []string, name string) (int, error) {
 	if !r.Write {
 		var err error
@@ -347,8 +348,8 @@ func create(at int, name string, dir bool) error {
 }
 
 // extend covers directory cur with a tmpfs that shows the same names: bind mounts for
-// entries and copies of links. Names can then be added without changing the image. name, of
-// the given kind, is the first.
+// entries and copies of links. Names can then be added without changing the image. name and
+// dir describe the first of them.
 func (r *Root) extend(cur int, done []string, name string, dir bool) (int, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(cur, &st); err != nil {
@@ -359,7 +360,7 @@ func (r *Root) extend(cur int, done []string, name string, dir bool) (int, error
 		return -1, err
 	}
 	// Devices of the host's /dev cannot be opened on a user's overlay.
-	if len(entries) > fewEntries && !r.Write && r.Scratch > 0 && !r.ofHost("/"+path.Join(done...)) && !holdsMounts(cur) {
+	if len(entries) > fewEntries && !r.Write && r.Scratch > 0 && !r.fromHost("/"+path.Join(done...)) && !holdsMounts(cur) {
 		if r.overlay(cur, st.Mode, done, mountPoint{name, dir}) == nil {
 			return r.covering(done)
 		}
@@ -398,8 +399,8 @@ func (r *Root) coverRoot() error {
 	return err
 }
 
-// cover covers directory cur, with this mode and path, by a tmpfs that shows its entries.
-// Entries in hidden stay empty, because they are mounted over next.
+// cover covers directory cur, which has the given mode and the path done, with a tmpfs that
+// shows its entries. Entries in hidden stay empty, because other mounts cover them next.
 func (r *Root) cover(cur int, mode uint32, done []string, entries []os.DirEntry, hidden []string) (int, error) {
 	data := fmt.Sprintf("size=4m,mode=%o", mode&0o777|0o700)
 	if err := unix.Mount("tmpfs", rawfile.Path(cur), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {

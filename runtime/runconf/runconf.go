@@ -1,6 +1,6 @@
 // Package runconf reads run.conf, the files of default flags of hpcc run.
 //
-//	# scratch is everywhere
+//	# all nodes have /scratch
 //	--bind /scratch --bind /opt/site:/opt/site:ro
 //	--set-env "LICENSE=27000@$USER-lic"
 //
@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adminDefaults is the administrator's file.
+// adminDefaults is the path of the administrator's file.
 const adminDefaults = "/etc/hpcc/run.conf"
 
 // A Line is a line of run.conf that holds flags.
@@ -30,8 +30,8 @@ type Line struct {
 	Argv   []string // the flags and their values
 }
 
-// Read reads the existing default files in the order in which they apply. Every start calls
-// it: without files it costs two system calls.
+// Read reads the existing default files in the order in which they apply. Every run calls
+// it; if there are no files, it costs two system calls.
 func Read() ([]Line, error) {
 	lines, err := readDefaults(adminDefaults)
 	dir := os.Getenv("XDG_CONFIG_HOME")
@@ -45,19 +45,19 @@ func Read() ([]Line, error) {
 	return append(lines, own...), err
 }
 
-// Hint returns the location of the line, for an error message.
+// Hint returns the location and content of the line as a hint to an error message.
 func (l *Line) Hint() string {
 	return fmt.Sprintf("%s:%d contains %s; --no-config ignores it", l.File, l.Number, strings.Join(l.Argv, " "))
 }
 
 // Blame returns the line that likely caused an error of a run, because the error contains
-// one of its words, or nil.
+// one of its arguments. It returns nil if there is no such line.
 func Blame(lines []Line, err error) *Line {
 	for i, l := range lines {
-		for _, word := range l.Argv {
-			_, value, ok := strings.Cut(word, "=")
+		for _, arg := range l.Argv {
+			_, value, ok := strings.Cut(arg, "=")
 			if !ok {
-				value = word
+				value = arg
 			}
 			if !strings.HasPrefix(value, "-") && len(value) > 1 && strings.Contains(err.Error(), value) {
 				return &lines[i]
@@ -78,18 +78,18 @@ func readDefaults(file string) ([]Line, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the defaults of run: %w", &fs.PathError{Op: "open", Path: file, Err: err})
+		return nil, fmt.Errorf("reading the default flags of run: %w", &fs.PathError{Op: "open", Path: file, Err: err})
 	}
 	defer unix.Close(fd)
 	b := make([]byte, maxDefaults+1)
 	size := 0
 	for n := 1; n > 0 && size < len(b); size += n {
 		if n, err = unix.Read(fd, b[size:]); err != nil {
-			return nil, fmt.Errorf("reading the defaults of run: %w", &fs.PathError{Op: "read", Path: file, Err: err})
+			return nil, fmt.Errorf("reading the default flags of run: %w", &fs.PathError{Op: "read", Path: file, Err: err})
 		}
 	}
 	if size > maxDefaults {
-		return nil, fmt.Errorf("reading the defaults of run: %s is larger than %d bytes", file, maxDefaults)
+		return nil, fmt.Errorf("reading the default flags of run: %s is larger than %d bytes", file, maxDefaults)
 	}
 	var out []Line
 	number := 0
@@ -144,7 +144,7 @@ func splitArgs(line string, lookup func(string) (string, bool)) ([]string, error
 	return s.argv, nil
 }
 
-// A splitter holds the state within a line.
+// A splitter holds the state of splitting a line.
 type splitter struct {
 	rest   string
 	argv   []string
@@ -185,7 +185,7 @@ func (s *splitter) quoted() error {
 	return errors.New(`a " is not closed`)
 }
 
-// char handles one special character.
+// char adds one character, after handling \ and $.
 func (s *splitter) char(c byte) error {
 	switch {
 	case c == '\\' && s.rest != "":
@@ -193,7 +193,7 @@ func (s *splitter) char(c byte) error {
 	case c == '$' && strings.HasPrefix(s.rest, "{"):
 		name, after, ok := strings.Cut(s.rest[1:], "}")
 		if !ok || name == "" || nameLen(name) != len(name) {
-			return errors.New("a ${ has no name and }")
+			return errors.New("a ${ is not followed by a name and }")
 		}
 		s.rest = after
 		return s.variable(name)

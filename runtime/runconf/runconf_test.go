@@ -11,7 +11,7 @@ func lookupForTest(name string) (string, bool) {
 	return v, ok
 }
 
-// Lines of a default file are split into words as in a shell.
+// TestSplitArgs checks that a line of run.conf is split into arguments as in a shell.
 func TestSplitArgs(t *testing.T) {
 	for _, c := range []struct{ in, want string }{ // argv joined by "|", or "!" and a part of the error
 		{"", ""}, {"  # all of it", ""}, {"--bind /x", "--bind|/x"}, {"\t-b\t/x  ", "-b|/x"},
@@ -27,12 +27,12 @@ func TestSplitArgs(t *testing.T) {
 			got = "!" + err.Error()
 		}
 		if want, refused := strings.CutPrefix(c.want, "!"); (refused && (err == nil || !strings.Contains(err.Error(), want))) || (!refused && got != c.want) {
-			t.Errorf("splitWords(%q) = %q; want %q", c.in, got, c.want)
+			t.Errorf("splitArgs(%q) = %q; want %q", c.in, got, c.want)
 		}
 	}
 }
 
-// A line in single quotes is one word, unchanged.
+// FuzzSplitArgs checks that a text in single quotes is one argument, unchanged.
 func FuzzSplitArgs(f *testing.F) {
 	for _, s := range []string{"", "a b", "$", "${", "\\", "\"$HOME\"", "~", "#", "'"} {
 		f.Add(s)

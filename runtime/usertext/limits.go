@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An rlimit is a resource limit that programs exceed, with its name for users.
+// An rlimit describes a resource limit and the error of a program that exceeds it.
 type rlimit struct {
 	errno    error
 	resource int
-	what     string
-	flag     string // of ulimit
+	name     string // in messages
+	flag     string // ulimit's flag for the limit
 	unit     uint64 // bytes per unit of ulimit; 1 for a number
 	unitName string // with a leading space; empty for a number
-	cure     string // value to give to ulimit
+	raiseTo  string // suggested value for ulimit
 }
 
 var rlimits = []rlimit{
@@ -31,7 +31,7 @@ var rlimits = []rlimit{
 // one sentence without a period. It returns "" for other errors.
 func LimitAdvice(err error) string {
 	if errors.Is(err, unix.ENFILE) {
-		return "the programs of this machine together have too many open files: try again later, or ask the administrator"
+		return "too many files are open on this machine: try again later, or ask the administrator"
 	}
 	var pe *fs.PathError
 	for _, l := range rlimits {
@@ -39,13 +39,13 @@ func LimitAdvice(err error) string {
 			continue
 		}
 		if l.errno == unix.EAGAIN && (!errors.As(err, &pe) || pe.Op != "fork/exec") {
-			continue // EAGAIN of a descriptor, not of a new process
+			continue // the error of a descriptor, not of a new process
 		}
 		var r unix.Rlimit
 		if unix.Getrlimit(l.resource, &r) != nil || r.Cur == unix.RLIM_INFINITY {
 			continue
 		}
-		return fmt.Sprintf("the limit of %s is %d%s; raise it with %q", l.what, r.Cur/l.unit, l.unitName, "ulimit "+l.flag+" "+l.cure)
+		return fmt.Sprintf("the limit on %s is %d%s; raise it with %q", l.name, r.Cur/l.unit, l.unitName, "ulimit "+l.flag+" "+l.raiseTo)
 	}
 	return ""
 }

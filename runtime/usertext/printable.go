@@ -12,7 +12,7 @@ import (
 // Printable returns text from file names, servers or other users in a form that is safe in
 // hpcc's messages. Control characters, invalid UTF-8 and characters that change the
 // direction of text become escapes as in Go source (\x1b, \u202e). Lines after the first
-// begin with a space, so that they cannot look like a message of hpcc.
+// are indented, so that they cannot look like a message of hpcc.
 func Printable(text string) string {
 	text = strings.TrimRight(text, "\r\n")
 	if isPlain(text) {
@@ -32,7 +32,7 @@ func Printable(text string) string {
 			switch {
 			case r == utf8.RuneError && n == 1, r < ' ' && r != '\t', r == 0x7f:
 				fmt.Fprintf(&b, `\x%02x`, line[0])
-			case unicode.IsControl(r) && r != '\t', turnsText(r):
+			case unicode.IsControl(r) && r != '\t', changesDirection(r):
 				fmt.Fprintf(&b, `\u%04x`, r)
 			default:
 				b.WriteString(line[:n])
@@ -43,9 +43,9 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// turnsText reports whether r changes the direction of text or ends a line for
+// changesDirection reports whether r changes the direction of text or ends a line for
 // some programs (Unicode Standard Annex 9, Bidi_Control).
-func turnsText(r rune) bool {
+func changesDirection(r rune) bool {
 	return (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) ||
 		r == 0x200e || r == 0x200f || r == 0x061c || r == 0x2028 || r == 0x2029
 }

@@ -40,9 +40,9 @@ func FuzzPrintable(f *testing.F) {
 		}
 		for i, line := range strings.Split(p, "\n") {
 			if i > 0 && line != "" && line[0] != ' ' && line[0] != '\t' {
-				t.Fatalf("Printable(%q) = %q: line %d begins at the margin", s, p, i)
+				t.Fatalf("Printable(%q) = %q: line %d is not indented", s, p, i)
 			}
-			if strings.ContainsFunc(line, func(r rune) bool { return (unicode.IsControl(r) && r != '\t') || turnsText(r) }) {
+			if strings.ContainsFunc(line, func(r rune) bool { return (unicode.IsControl(r) && r != '\t') || changesDirection(r) }) {
 				t.Fatalf("Printable(%q) = %q", s, p)
 			}
 		}

@@ -63,7 +63,7 @@ func (r *run) openSources() bool {
 }
 
 // mountImage mounts the image's directory on base. For --write-fake it adds an overlay that keeps
-// changes in memory (forgetful of package runtime).
+// changes in memory (mountWriteFake of package runtime).
 func (r *run) mountImage(image int) bool {
 	r.fake = r.value(writeFake)
 	if r.fake == "" {
