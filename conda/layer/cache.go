@@ -11,34 +11,35 @@ import (
 	"hpcc/store"
 )
 
-// A made is the cached result of installing packages.
-type made struct {
-	Layer   store.LayerInfo `json:"layer"`
-	Learned json.RawMessage `json:"learned,omitempty"`
+// A cacheEntry is the cached result of installing packages.
+type cacheEntry struct {
+	Layer store.LayerInfo `json:"layer"`
+	Data  json.RawMessage `json:"learned,omitempty"` // the caller's
 }
 
-// Find returns the undamaged layer cached under a key, and what was learned with it.
-func Find(s *store.Store, key string) (l v1.Layer, learned json.RawMessage, ok bool) {
-	var made made
+// Find returns the layer cached under a key and the data that Keep stored with it. ok is false
+// if there is no such layer, or if it is damaged.
+func Find(s *store.Store, key string) (l v1.Layer, data json.RawMessage, ok bool) {
+	var entry cacheEntry
 	b, err := s.Cached("installed", key)
-	if err != nil || json.Unmarshal(b, &made) != nil || !s.HasLayer(made.Layer) {
+	if err != nil || json.Unmarshal(b, &entry) != nil || !s.HasLayer(entry.Layer) {
 		return nil, nil, false
 	}
-	l, err = s.Layer(made.Layer)
-	return l, made.Learned, err == nil
+	l, err = s.Layer(entry.Layer)
+	return l, entry.Data, err == nil
 }
 
-// Keep caches a layer under a key, with what was learned while it was written (may be
-// nil), and returns the layer.
-func Keep(s *store.Store, key string, info store.LayerInfo, learned any) (v1.Layer, error) {
-	made := made{Layer: info}
+// Keep caches a layer under a key and returns the layer. data is stored with it as JSON, unless
+// it is nil.
+func Keep(s *store.Store, key string, info store.LayerInfo, data any) (v1.Layer, error) {
+	entry := cacheEntry{Layer: info}
 	var err error
-	if learned != nil {
-		made.Learned, err = json.Marshal(learned)
+	if data != nil {
+		entry.Data, err = json.Marshal(data)
 	}
 	var b []byte
 	if err == nil {
-		b, err = json.Marshal(made)
+		b, err = json.Marshal(entry)
 	}
 	if err == nil {
 		err = s.Cache("installed", key, b)
@@ -49,9 +50,9 @@ func Keep(s *store.Store, key string, info store.LayerInfo, learned any) (v1.Lay
 	return s.Layer(info)
 }
 
-// Key returns a digest of everything that a layer depends on.
-func Key(all any) (string, error) {
-	b, err := json.Marshal(all)
+// Key returns the cache key of a layer: a digest of inputs, everything that it depends on.
+func Key(inputs any) (string, error) {
+	b, err := json.Marshal(inputs)
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:]), err
 }
