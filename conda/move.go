@@ -129,7 +129,7 @@ func (m *move) constrain() error {
 		case name == "python" && pip.Minor(e.Version) != "":
 			text = "python=" + pip.Minor(e.Version)
 		case !m.roots[e.Name]:
-			p.Also = append(p.Also, name)
+			p.Optional = append(p.Optional, name)
 			continue
 		}
 		s, err := solve.ParseSpec(text)
@@ -167,10 +167,10 @@ func (m *move) prepare(ctx context.Context) ([]*solve.Record, error) {
 		m.alias[e.Name], m.entries[name] = name, e
 		p.Keep[name] = solve.Kept{Version: e.Version, Build: e.Build, Python: python}
 		p.From[name] = e.Channel
-		p.Also = append(p.Also, name)
+		p.Optional = append(p.Optional, name)
 	}
 	all, err := p.Gather(ctx, m.fetch)
-	p.Also = nil
+	p.Optional = nil
 	for _, r := range all {
 		m.has[r.Name] = true
 	}
