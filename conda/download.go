@@ -27,7 +27,7 @@ type Download struct {
 func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list []Download, notes []string, err error) {
 	dir := layer.Archives(s)
 	for _, r := range p.pkgs {
-		_, _, cached := r.Kept(dir)
+		_, _, cached := r.Stat(dir)
 		list = append(list, Download{r.Name, r.Version, r.Build, fetch.Bare(r.URL), r.Size, cached})
 	}
 	e := p.export
@@ -50,7 +50,7 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 		return nil, nil, err
 	}
 	for i, r := range wheels.Archives() {
-		_, _, cached := r.Kept(dir)
+		_, _, cached := r.Stat(dir)
 		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", fetch.Bare(r.URL), r.Size, cached})
 	}
 	return list, append(wheels.Notes, fmt.Sprintf("%s: the list of wheels may change when the conda packages are downloaded", e.File)), nil

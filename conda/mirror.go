@@ -18,7 +18,7 @@ func (o Options) mirrorsOf(u string) *fetch.Mirrors {
 		}
 		m := &fetch.Mirrors{}
 		for _, mirror := range group {
-			m.Places = append(m.Places, mirror+below)
+			m.URLs = append(m.URLs, mirror+below)
 		}
 		return m
 	}
@@ -33,9 +33,9 @@ func (o Options) mirrorsBeside(u string) *fetch.Mirrors {
 			if len(group) < 2 || !ok || (below != "" && !strings.HasPrefix(below, "/")) {
 				continue
 			}
-			m := &fetch.Mirrors{Places: []string{u}}
+			m := &fetch.Mirrors{URLs: []string{u}}
 			for _, other := range slices.Concat(group[:i], group[i+1:]) {
-				m.Places = append(m.Places, other+below)
+				m.URLs = append(m.URLs, other+below)
 			}
 			return m
 		}
