@@ -15,15 +15,15 @@ import (
 type Download struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	Build   string `json:"build,omitempty"` // of conda packages
+	Build   string `json:"build,omitempty"` // conda packages only
 	URL     string `json:"url"`             // without credentials
 	Size    int64  `json:"size"`            // bytes; 0 if unknown
-	Here    bool   `json:"cached"`          // already in the store
+	Cached  bool   `json:"cached"`          // already in the store
 }
 
-// Downloads lists what Layers would download. It chooses wheels as Layers does, except
-// that it infers the distributions of conda packages from names and dependencies, not
-// from their files. notes reports what is uncertain.
+// Downloads lists the archives that Layers would download. It chooses wheels as Layers does,
+// except that it infers the distributions of conda packages from names and dependencies, not
+// from their files. notes says which parts of the list may change.
 func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list []Download, notes []string, err error) {
 	dir := layer.Archives(s)
 	for _, r := range p.pkgs {
@@ -43,7 +43,8 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 	}
 	po := pipOptions(e, o)
 	if po.Build != nil {
-		po.Build.Step = nil // the requirements of sources are known only if their metadata is static
+		// Without a build, a source package's requirements are known only if its metadata is static.
+		po.Build.Step = nil
 	}
 	wheels, err := pip.Resolve(ctx, s, e.Pip, *t, po)
 	if err != nil {

@@ -93,7 +93,7 @@ func TestDownloads(t *testing.T) {
 			t.Fatal(notes, err)
 		}
 		for _, d := range list {
-			out += fmt.Sprintf("%s %s %v %v\n", d.Name, d.Version, d.Size > 0, d.Here)
+			out += fmt.Sprintf("%s %s %v %v\n", d.Name, d.Version, d.Size > 0, d.Cached)
 		}
 		return out
 	}

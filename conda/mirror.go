@@ -25,8 +25,8 @@ func (o Options) mirrorsOf(u string) *fetch.Mirrors {
 	return nil
 }
 
-// mirrorsBeside returns u and its mirrors, u first, or nil if it has no mirrors.
-func (o Options) mirrorsBeside(u string) *fetch.Mirrors {
+// withMirrors returns u and its mirrors, u first, or nil if it has no mirrors.
+func (o Options) withMirrors(u string) *fetch.Mirrors {
 	for _, group := range o.Mirrors {
 		for i, mirror := range group {
 			below, ok := strings.CutPrefix(u, mirror)

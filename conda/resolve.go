@@ -207,7 +207,7 @@ func (p *Plan) explicit(e *exports.Export, o Options) error {
 		if r.MD5 != "" || r.SHA256 != "" { // without a digest, a mirror could have different content
 			m, known := elsewhere[r.Origin]
 			if !known {
-				m = o.mirrorsBeside(r.Origin)
+				m = o.withMirrors(r.Origin)
 				elsewhere[r.Origin] = m
 			}
 			r.Mirrors = m
