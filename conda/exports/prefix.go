@@ -61,8 +61,8 @@ func ReadPrefix(dir string, o ReadOptions) (*Export, error) {
 	return l.export()
 }
 
-// A prefixReader reads an installed environment. It collects conda's records and pip's metadata until
-// export can drop the metadata that belongs to conda packages.
+// A prefixReader reads an installed environment. It collects conda's records and pip's metadata
+// until export can drop the metadata that belongs to conda packages.
 type prefixReader struct {
 	r        *reader
 	count    map[string]int    // number of records by platform

@@ -358,10 +358,10 @@ var DemoWheel = Wheel{
 
 // A TeeLog is a tee that records the layers it receives.
 type TeeLog struct {
-	mu    sync.Mutex
-	Begun int
-	Tars  map[v1.Hash]string // complete layers, by diff ID
-	Dropped  int                // layers that ended with a zero diff ID
+	mu      sync.Mutex
+	Begun   int
+	Tars    map[v1.Hash]string // complete layers, by diff ID
+	Dropped int                // layers that ended with a zero diff ID
 }
 
 func (l *TeeLog) Tee(context.Context) (io.Writer, func(v1.Hash)) {
