@@ -162,7 +162,7 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 			unknown++
 			bytes = "-"
 		}
-		if d.Here {
+		if d.Cached {
 			inCache, cached, from = inCache+d.Size, cached+1, "(cached)"
 		}
 		if !asJSON {
