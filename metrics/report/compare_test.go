@@ -447,8 +447,8 @@ func TestMemorySeries(t *testing.T) {
 		{"rss", "", "[{1 400} {2 600} {3 824} {4 1000} {5 400} {6 300}]"},
 	} {
 		r.Footer.MemoryFrom = test.from
-		if a := memorySeries(r); a.what != test.what || fmt.Sprint(a.points) != test.want {
-			t.Errorf("by %s: %q %v; want %q %s", test.from, a.what, a.points, test.what, test.want)
+		if a := memorySeries(r); a.suffix != test.what || fmt.Sprint(a.points) != test.want {
+			t.Errorf("by %s: %q %v; want %q %s", test.from, a.suffix, a.points, test.what, test.want)
 		}
 	}
 }
