@@ -11,7 +11,7 @@ import (
 
 // TestBars checks that an impossible level, as a site may report it, is drawn as full.
 func TestBars(t *testing.T) {
-	r := capacityRow{of: 4, known: true, levels: []float64{0, 0.1, 2, 4, 1e300}}
+	r := capacityRow{total: 4, known: true, levels: []float64{0, 0.1, 2, 4, 1e300}}
 	if got := r.bars(); got != ".▁▅██" {
 		t.Errorf("the bars are %q", got)
 	}
