@@ -212,7 +212,7 @@ func (n *rayNode) until(ctx context.Context, p *rayProcess, happened func() bool
 		case <-ctx.Done():
 			return errStopped
 		case <-ended:
-			return fmt.Errorf("\"ray start\" ended with %s", p.cmd.ProcessState)
+			return fmt.Errorf("ray start ended with %s", p.cmd.ProcessState)
 		case <-time.After(rayPoll):
 		}
 	}

@@ -87,7 +87,7 @@ func (ds Translator) guess(c *submitCommand) (*dialect.Dialect, error) {
 	if len(fit) == 1 {
 		return fit[0], nil
 	}
-	return nil, fmt.Errorf("%s is a command of %s, and neither its options nor the script tell which; choose one with --dialect %s", c.name,
+	return nil, fmt.Errorf("%s is a command of %s, and neither its options nor the script decide which; choose one with --dialect %s", c.name,
 		all.list(func(d *dialect.Dialect) string { return d.Title }, " and "), all.list(targetOf, " or --dialect "))
 }
 
