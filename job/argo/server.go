@@ -349,8 +349,6 @@ func (s *Server) Log(ctx context.Context, name, pod string, follow bool, out io.
 	q := url.Values{"logOptions.container": {kube.MainContainer}, "podName": {pod}}
 	if follow {
 		q.Set("logOptions.follow", "true")
-	}
-	if follow {
 		ctx = wait.Forever(ctx)
 	}
 	resp, err := s.send(ctx, http.MethodGet, []string{"workflows", kube.Namespace(ctx), name, "log"}, q, nil)

@@ -89,7 +89,7 @@ func (p rayDir) put(name string, v any) error {
 }
 
 // get reads a file, and returns false if it does not exist. It lists the directory first, because NFS caches
-// failed lookups for long.
+// failed lookups for a long time.
 func (p rayDir) get(name string, v any) bool {
 	if _, err := os.ReadDir(string(p)); err != nil {
 		return false

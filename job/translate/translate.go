@@ -230,8 +230,8 @@ func (t *Translation) Among(names []string) {
 // Fit removes what the target does not support from the job, and completes the rows. It is called once, after the
 // flags.
 func (t *Translation) Fit() {
-	t.apart(field.Output, &t.Job.Output)
-	t.apart(field.Error, &t.Job.Error)
+	t.separate(field.Output, &t.Job.Output)
+	t.separate(field.Error, &t.Job.Error)
 	t.shape()
 	if t.To != t.Dialect && t.To != job.Local && !t.To.Pods() {
 		for _, f := range []field.Field{field.Queue, field.Account} {
@@ -265,8 +265,8 @@ func (t *Translation) Fit() {
 	}
 }
 
-// apart gives each task of an array its own file.
-func (t *Translation) apart(f field.Field, file *string) {
+// separate gives each task of an array its own file.
+func (t *Translation) separate(f field.Field, file *string) {
 	if s := *file; !t.Job.Array.IsZero() && s != "" && s != "/dev/null" && !strings.Contains(s, job.Placeholder) && !strings.Contains(s, "%") {
 		*file = s + "." + job.Placeholder
 		t.Rows.SetFate(field.Changed, "a separate file for each task: "+*file, f)
