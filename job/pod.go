@@ -119,7 +119,10 @@ func ParseSecret(s string) (Secret, error) {
 		return Secret{}, fmt.Errorf("%q is not a secret name: use lower-case letters, digits, hyphens and dots", message.Short(name))
 	}
 	if files && (!inPod(at) || path.Clean(at) == "/") {
-		return Secret{}, fmt.Errorf("%q: %q is not an absolute path in the pod", message.Short(s), message.Short(at))
+		return Secret{}, fmt.Errorf("%q: %q is not an absolute path in the pod below /", message.Short(s), message.Short(at))
+	}
+	if files {
+		at = path.Clean(at)
 	}
 	return Secret{name, at}, nil
 }
