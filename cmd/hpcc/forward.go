@@ -197,7 +197,7 @@ func (a *forwardArgs) run(ctx context.Context) error {
 	}
 	defer tunnel.Close()
 	if sub.Target.Pods() && !a.open {
-		say("warning: %s listens on a port of this machine that every local user can connect to", tunnel.Way)
+		say("warning: %s listens on a port of this machine that every local user can connect to", tunnel.Route)
 	}
 	l, err := f.listen(service.Port)
 	if err != nil {
@@ -261,13 +261,13 @@ func (a *forwardArgs) announce(l net.Listener, sub *dispatch.Submission, t *job.
 	_, port, _ := net.SplitHostPort(at)
 	url := service.At(at)
 	ssh := fmt.Sprintf("ssh -N -L %s:%s %s", port, local, login())
-	say("forwarding %s to port %d of %s for task %d of job %s (via %s); Ctrl-C ends it", local, service.Port, t.Host, t.Index, sub.ID, tunnel.Way)
+	say("forwarding %s to port %d of %s for task %d of job %s (via %s); Ctrl-C ends it", local, service.Port, t.Host, t.Index, sub.ID, tunnel.Route)
 	if !a.asSet {
 		say("from a laptop: %s", ssh)
 	}
 	if a.json {
 		return json.NewEncoder(os.Stdout).Encode(map[string]any{"type": "forward", "job": sub.ID, "task": t.Index, "host": t.Host, "port": service.Port,
-			"local": local, "url": url, "ssh": ssh, "via": tunnel.Way})
+			"local": local, "url": url, "ssh": ssh, "via": tunnel.Route})
 	}
 	if url == "" && a.asSet {
 		url = at

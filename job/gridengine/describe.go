@@ -19,7 +19,7 @@ func (System) Describe() *batch.Description {
 		Dialect: &scripts, Adjust: adjust, Succeeded: succeeded, Version: []string{"qstat", "-help"}, Ping: []string{"qstat"},
 		Is: func(string) bool { return os.Getenv("SGE_ROOT") != "" },
 		Node: &node.Scheduler{
-			Name: target, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, Keeps: "SGE_",
+			Name: target, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, NodePrefix: "SGE_",
 			Proof:   []string{"SGE_TASK_ID", "SGE_ROOT"},                                                                // JOB_ID alone may be anybody's
 			Hosts:   func(getenv func(string) string) ([]string, error) { return node.HostFile("PE_HOSTFILE", getenv) }, // sge_pe(5)
 			Spreads: spreads,

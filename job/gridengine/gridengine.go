@@ -79,7 +79,7 @@ func (System) options(j *job.Job) (o, notes []string, err error) {
 	}
 	switch {
 	case slots == 1:
-	case j.AsksForProcesses() && j.Nodes != 1:
+	case j.MultiProcess() && j.Nodes != 1:
 		add("-pe %s %d", many, slots)
 	default:
 		add("-pe %s %d", oneHost, slots)

@@ -19,7 +19,7 @@ func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, Version: []string{"bsub", "-V"}, Ping: []string{"lsid"},
 		Node: &node.Scheduler{
-			Name: target, IDs: []string{"LSB_JOBID", "LSB_JOBINDEX"}, Task: task, Keeps: "LSB_", Hosts: jobHosts,
+			Name: target, IDs: []string{"LSB_JOBID", "LSB_JOBINDEX"}, Task: task, NodePrefix: "LSB_", Hosts: jobHosts,
 			Remote: func(host string, argv []string) []string { return append([]string{"blaunch", host}, argv...) },
 		},
 	}

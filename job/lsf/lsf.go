@@ -43,7 +43,7 @@ func (System) options(j *job.Job) []string {
 		switch {
 		case j.Nodes > 1 || (j.TasksPerNode > 0 && j.Nodes == 0):
 			add(`-R "span[ptile=%d]"`, j.ProcessesPerNode()*max(j.CPUs, 1))
-		case j.Nodes == 1 || !j.AsksForProcesses(): // keep the processors of a process on one host
+		case j.Nodes == 1 || !j.MultiProcess(): // keep the processors of a process on one host
 			add(`-R "span[hosts=1]"`)
 		case j.CPUs > 1:
 			add(`-R "span[block=%d]"`, j.CPUs)

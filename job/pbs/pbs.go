@@ -45,7 +45,7 @@ func (System) options(j *job.Job) []string {
 		nodes, per = j.Tasks, 1
 	}
 	chunk := fmt.Sprintf("select=%d:ncpus=%d", nodes, per*max(j.CPUs, 1))
-	if j.AsksForProcesses() {
+	if j.MultiProcess() {
 		chunk += fmt.Sprintf(":mpiprocs=%d", per)
 	}
 	if j.CPUs > 0 {
