@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// An Allocation is the use of resources by a job or a task of an array, for a time.
+// An Allocation holds the resources of a job, or of a task of an array, and the time that it held them.
 type Allocation struct {
 	ID     string
 	User   string
@@ -20,7 +20,7 @@ type History struct {
 	Allocations []Allocation
 	By          string    // source of the history
 	Current     bool      // it includes running jobs
-	Untold      []string  // resources without figures: memory, GPUs
+	Unknown     []string  // resources without figures: memory, GPUs
 	Notes       []string  // what could not be found out
 	Begins      time.Time // start of the records; zero: before the requested period
 }
@@ -33,8 +33,8 @@ type NoHistory struct{ Why string }
 
 func (e *NoHistory) Error() string { return e.Why }
 
-// Running returns the allocations of running jobs from the nodes, for a scheduler whose accounting only has
-// jobs that have ended.
+// Running returns the allocations of running jobs from the holds of the nodes, for a scheduler whose
+// accounting has only ended jobs.
 func (c *Snapshot) Running(now time.Time) (list []Allocation) {
 	type key struct {
 		by   string

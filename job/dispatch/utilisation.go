@@ -66,7 +66,7 @@ func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*capa
 	if h.Begins.After(from) && h.Begins.Before(now) {
 		u.From, u.Step = h.Begins, capacity.StepOf(now.Sub(h.Begins))
 	}
-	u.By, u.Untold, u.Notes = h.By, h.Untold, append(u.Notes, h.Notes...)
+	u.By, u.Unknown, u.Notes = h.By, h.Unknown, append(u.Notes, h.Notes...)
 	u.CountNodes(c.Nodes)
 	u.Fill(h.Allocations)
 	u.Windows = capacity.Windows(c, now)

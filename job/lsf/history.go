@@ -22,7 +22,7 @@ func (System) History(ctx context.Context, from time.Time) (*capacity.History, e
 	if len(out) > invoke.MaxListing {
 		return nil, errors.New("reading LSF's accounting: too many jobs; shorten the period with --since")
 	}
-	return &capacity.History{Allocations: allocations(string(out), time.Now()), By: "bacct", Untold: []string{"memory", "GPUs"}, Notes: []string{"bacct reports slots, but not memory and GPUs"}}, nil
+	return &capacity.History{Allocations: allocations(string(out), time.Now()), By: "bacct", Unknown: []string{"memory", "GPUs"}, Notes: []string{"bacct reports slots, but not memory and GPUs"}}, nil
 }
 
 // allocations parses "bacct -l": a paragraph for each job, with lines folded at 80 columns and continued

@@ -106,7 +106,7 @@ func static(at map[string]*capacity.Node, list string) {
 		if n == nil {
 			return
 		}
-		n.Memory, n.Untold = quantity.Bytes(get("maxmem"), 1), true
+		n.Memory, n.MemoryUnknown = quantity.Bytes(get("maxmem"), 1), true
 		if n.CPUs < 0 {
 			n.CPUs = quantity.Count(get("ncpus"))
 			if n.FreeCPUs += n.CPUs; n.State == capacity.Full {
@@ -120,7 +120,7 @@ func static(at map[string]*capacity.Node, list string) {
 func load(at map[string]*capacity.Node, list string) {
 	columns(list, func(get func(string) string) {
 		if n := at[get("HOST_NAME")]; n != nil {
-			n.FreeMemory, n.Untold = quantity.Bytes(get("mem"), 1), false
+			n.FreeMemory, n.MemoryUnknown = quantity.Bytes(get("mem"), 1), false
 		}
 	})
 }

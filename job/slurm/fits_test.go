@@ -56,7 +56,7 @@ func TestFits(t *testing.T) {
 		{"more nodes", job.Job{Nodes: 9}, "never the job needs 9 nodes, and the cluster has 5"},
 		{"more nodes with GPUs", job.Job{Nodes: 3, GPUs: 1}, "never the job needs 3 nodes with 1 GPU, and only 2 have that"},
 		{"more processes", job.Job{Tasks: 99}, "never the job needs 99 processes with 1 CPU each, and all nodes together have room for 20"},
-		{"longer than the queue lets", job.Job{Time: 25 * time.Hour}, "never jobs of queue cpu end after 24h at most, and 25h are asked for"},
+		{"longer than the queue lets", job.Job{Time: 25 * time.Hour}, "never queue cpu limits jobs to 24h, and the job requests 25h"},
 	} {
 		f := capacity.NewNeed(&x.job, 0, adjust).Fit(c, "cpu", noon)
 		got := string(f.When)
