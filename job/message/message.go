@@ -1,7 +1,7 @@
 // Package message prepares foreign text for messages: it shortens it, removes what
 // a terminal would interpret, and suggests a known name for an unknown one.
 //
-// It is a package of its own because the lowest packages of job use it.
+// It is a separate package because the lowest packages of job use it.
 package message
 
 import (

@@ -17,7 +17,7 @@ import (
 type Word struct {
 	Text       string
 	Start, End int
-	Live       bool // contains what a shell would expand: $NAME, $(…) or `…`
+	Live       bool // contains text that a shell would expand: $NAME, $(…) or `…`
 }
 
 // ErrOperator is the error for a line that is more than one simple command.
@@ -85,7 +85,7 @@ func oneWord(line string, i int, shell bool) (Word, error) {
 		}
 	}
 	if quote != 0 {
-		return w, fmt.Errorf("the quotation mark %c has no second", quote)
+		return w, fmt.Errorf("the quotation mark %c is not closed", quote)
 	}
 	w.Text, w.End = text.String(), i
 	return w, nil
