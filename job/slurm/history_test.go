@@ -10,7 +10,7 @@ import (
 	"hpcc/testdata/jobtest"
 )
 
-func TestSlurmStays(t *testing.T) {
+func TestSlurmAllocations(t *testing.T) {
 	list := allocations(jobtest.Recorded(t, "sacct-a.txt"))
 	for _, s := range list {
 		if s.ID == "29" || s.ID == "32" || s.ID == "35" {
@@ -47,7 +47,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-func FuzzSlurmStays(f *testing.F) {
+func FuzzSlurmAllocations(f *testing.F) {
 	f.Add("30|alice|2026-11-21T00:00:23|2026-11-21T00:00:23|COMPLETED|billing=16,cpu=16,gres/gpu=8,mem=4G,node=4\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		list := allocations(text)

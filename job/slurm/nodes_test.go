@@ -64,7 +64,7 @@ func TestSlurmGRES(t *testing.T) {
 
 // ThatDay is a time of the recordings, of that day.
 func ThatDay(t testing.TB, clock string) time.Time {
-	at := when("2026-11-21T" + clock)
+	at := parseTime("2026-11-21T" + clock)
 	if at.IsZero() {
 		t.Fatalf("%q is not a time", clock)
 	}
