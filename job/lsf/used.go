@@ -11,16 +11,16 @@ import (
 	"hpcc/job/quantity"
 )
 
-// Used asks for all jobs at once.
+// Used queries the usage of all jobs with one command.
 func (System) Used(ctx context.Context, ids []string) (map[string]capacity.Usage, error) {
 	out, err := invoke.Call(ctx, "/", "bjobs", append([]string{"-a", "-noheader", "-o", "jobid cpu_used max_mem delimiter='|'"}, ids...)...)
 	if err != nil {
-		return nil, fmt.Errorf("asking LSF what jobs used: %w", invoke.Error(out, err))
+		return nil, fmt.Errorf("querying LSF for usage: %w", invoke.Error(out, err))
 	}
 	return used(string(out)), nil
 }
 
-// used reads lines of bjobs: 17|1.5 second(s)|12.5 Mbytes.
+// used parses lines of bjobs: 17|1.5 second(s)|12.5 Mbytes.
 func used(list string) map[string]capacity.Usage {
 	m := map[string]capacity.Usage{}
 	for line := range strings.Lines(list) {
