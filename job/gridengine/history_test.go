@@ -25,7 +25,7 @@ func accountingLine(number int, start time.Time, task, category, slave string) s
 	return strings.Join(f, ":") + "\n"
 }
 
-func TestGridEngineStays(t *testing.T) {
+func TestGridEngineAllocations(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.Local)
 	text := "# Version: 8.1.9\n" +
 		accountingLine(1, noon, "0", "-l gpu=1,h_vmem=2G -pe smp 4", "NONE") +
@@ -110,7 +110,7 @@ func (r *countingReader) ReadAt(b []byte, off int64) (int, error) {
 	return r.Reader.ReadAt(b, off)
 }
 
-func FuzzGridEngineStays(f *testing.F) {
+func FuzzGridEngineAllocations(f *testing.F) {
 	f.Add(accountingLine(1, time.Unix(1700000000, 0), "1", "-l gpu=1", "NONE"))
 	f.Fuzz(func(t *testing.T, text string) {
 		list, _, _, err := allocations(strings.NewReader(text), int64(len(text)), time.Time{})
