@@ -34,7 +34,7 @@ const (
 )
 
 // byCount is the source of a Fit that hpcc computed itself.
-const byCount = "hpcc: counted from the free resources of the nodes and the time limits of jobs"
+const byCount = "counted by hpcc from the free resources of the nodes and the time limits of jobs"
 
 // An Estimate is the result of a scheduler's dry run.
 type Estimate struct {

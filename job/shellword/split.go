@@ -27,7 +27,7 @@ var ErrOperator = errors.New("more than one simple command")
 // comment. In a directive (shell is false) every character except quotes belongs to an
 // argument. In a command line (shell is true) pipes, lists and redirections end the
 // arguments with [ErrOperator].
-func Split(line string, shell bool) (words []Word, err error) {
+func Split(line string, shell bool) (args []Word, err error) {
 	for i := 0; i < len(line); {
 		switch c := line[i]; {
 		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
@@ -37,20 +37,20 @@ func Split(line string, shell bool) (words []Word, err error) {
 		case c == '#':
 			end := strings.IndexByte(line[i:], '\n')
 			if end < 0 {
-				return words, nil
+				return args, nil
 			}
 			i += end
 		case shell && strings.IndexByte("|&;<>()", c) >= 0:
-			return words, ErrOperator
+			return args, ErrOperator
 		default:
 			w, err := oneWord(line, i, shell)
 			if err != nil {
-				return words, err
+				return args, err
 			}
-			words, i = append(words, w), w.End
+			args, i = append(args, w), w.End
 		}
 	}
-	return words, nil
+	return args, nil
 }
 
 // oneWord reads the word that begins at line[i].
