@@ -94,9 +94,9 @@ type Need struct {
 	job       *job.Job
 	Units     int  // number of units
 	nodes     bool // the units are nodes
-	Cpus      int  // per unit
+	CPUs      int  // per unit
 	Memory    int64
-	Gpus      int // per node
+	GPUs      int // per node
 	kind      string
 	exclusive bool
 	Limit     time.Duration // 0: unknown
@@ -106,7 +106,7 @@ type Need struct {
 // NewNeed returns the needs of a job; usual is the default time limit. adjust, if not nil, converts the needs
 // to the batch system's way of counting.
 func NewNeed(j *job.Job, usual time.Duration, adjust func(*Need, *job.Job)) *Need {
-	x := &Need{job: j, Units: max(j.Tasks, 1), Cpus: max(j.CPUs, 1), Memory: j.Memory, Gpus: j.GPUs, kind: j.GPUType, exclusive: j.Exclusive, Limit: j.Time}
+	x := &Need{job: j, Units: max(j.Tasks, 1), CPUs: max(j.CPUs, 1), Memory: j.Memory, GPUs: j.GPUs, kind: j.GPUType, exclusive: j.Exclusive, Limit: j.Time}
 	if x.Limit == 0 {
 		x.Limit = usual
 	}
@@ -115,10 +115,10 @@ func NewNeed(j *job.Job, usual time.Duration, adjust func(*Need, *job.Job)) *Nee
 		nodes = (max(j.Tasks, j.TasksPerNode) + j.TasksPerNode - 1) / j.TasksPerNode
 	}
 	if nodes > 0 {
-		x.nodes, x.Units, x.Cpus = true, nodes, x.Cpus*j.ProcessesPerNode()
+		x.nodes, x.Units, x.CPUs = true, nodes, x.CPUs*j.ProcessesPerNode()
 	}
 	if j.MemoryPerCPU > 0 {
-		x.Memory = j.MemoryPerCPU * int64(x.Cpus)
+		x.Memory = j.MemoryPerCPU * int64(x.CPUs)
 	}
 	if adjust != nil {
 		adjust(x, j)
@@ -148,24 +148,24 @@ func (x *Need) allows(n *Node) bool {
 
 // unitsOn returns the number of units that fit into the resources h of a node.
 func (x *Need) unitsOn(n *Node, h Hold) int {
-	if h.Memory < x.Memory || h.Gpus < x.Gpus || h.Cpus < x.Cpus || (x.exclusive && h.Cpus < n.CPUs) {
+	if h.Memory < x.Memory || h.GPUs < x.GPUs || h.CPUs < x.CPUs || (x.exclusive && h.CPUs < n.CPUs) {
 		return 0
 	}
 	if x.nodes {
 		return 1
 	}
-	return min(h.Cpus/x.Cpus, x.Units)
+	return min(h.CPUs/x.CPUs, x.Units)
 }
 
 // all returns the total resources of a node.
-func (n *Node) all() Hold { return Hold{Cpus: n.CPUs, Memory: n.Memory, Gpus: n.GPUs} }
+func (n *Node) all() Hold { return Hold{CPUs: n.CPUs, Memory: n.Memory, GPUs: n.GPUs} }
 
 // free returns the resources of a node that a job could use from at on, for limit.
 func (n *Node) free(at time.Time, limit time.Duration) Hold {
 	if n.State == Off && !n.reserved {
 		return Hold{}
 	}
-	f := Hold{Cpus: n.FreeCPUs, Memory: n.FreeMemory, Gpus: n.FreeGPUs}
+	f := Hold{CPUs: n.FreeCPUs, Memory: n.FreeMemory, GPUs: n.FreeGPUs}
 	allEnded := true
 	for _, h := range n.Holds {
 		switch ended := !h.To.IsZero() && !h.To.After(at); {
@@ -173,15 +173,15 @@ func (n *Node) free(at time.Time, limit time.Duration) Hold {
 			return Hold{}
 		case h.FullNode:
 		case ended:
-			f.Cpus, f.Memory, f.Gpus = f.Cpus+h.Cpus, f.Memory+h.Memory, f.Gpus+h.Gpus
+			f.CPUs, f.Memory, f.GPUs = f.CPUs+h.CPUs, f.Memory+h.Memory, f.GPUs+h.GPUs
 		default:
 			allEnded = false
 		}
 	}
-	if allEnded && f.Cpus >= n.CPUs { // the node is empty
+	if allEnded && f.CPUs >= n.CPUs { // the node is empty
 		return n.all()
 	}
-	f.Cpus, f.Memory, f.Gpus = min(f.Cpus, n.CPUs), min(f.Memory, n.Memory), min(f.Gpus, n.GPUs)
+	f.CPUs, f.Memory, f.GPUs = min(f.CPUs, n.CPUs), min(f.Memory, n.Memory), min(f.GPUs, n.GPUs)
 	return f
 }
 

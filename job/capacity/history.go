@@ -54,7 +54,7 @@ func (c *Snapshot) Running(now time.Time) (list []Allocation) {
 				list = append(list, Allocation{ID: h.By, Start: h.From})
 			}
 			s := &list[i]
-			s.CPUs, s.Memory, s.GPUs = s.CPUs+h.Cpus, s.Memory+h.Memory, s.GPUs+h.Gpus
+			s.CPUs, s.Memory, s.GPUs = s.CPUs+h.CPUs, s.Memory+h.Memory, s.GPUs+h.GPUs
 		}
 	}
 	return list

@@ -53,9 +53,9 @@ const (
 // A Hold is an allocation of a node's resources for a time.
 type Hold struct {
 	From, To time.Time // zero: unlimited in that direction
-	Cpus     int
+	CPUs     int
 	Memory   int64
-	Gpus     int
+	GPUs     int
 	FullNode bool // all resources of the node
 	By       string
 }

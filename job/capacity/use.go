@@ -35,7 +35,7 @@ type Use struct {
 // Usage is a scheduler's figure for a job: the processor time of all tasks, and the memory of the largest. Zero
 // means not counted.
 type Usage struct {
-	Cpu  time.Duration
+	CPU  time.Duration
 	Peak int64
 }
 

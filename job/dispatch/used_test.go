@@ -24,7 +24,7 @@ func TestLostWaste(t *testing.T) {
 		t.Errorf("waste of a running job = %+v", w)
 	}
 	st.Native = "7"
-	u = st.use(map[string]capacity.Usage{"7": {Cpu: time.Hour}}, now)
+	u = st.use(map[string]capacity.Usage{"7": {CPU: time.Hour}}, now)
 	if w := u.Waste(); u.CPUUnknown || w.WastedCPU != 7 {
 		t.Errorf("waste of a running job with the scheduler's figures = %+v", w)
 	}

@@ -202,7 +202,7 @@ func holds(at map[string]*capacity.Node, r io.Reader, queue string) error {
 		}
 		n := min(max(s.Slots, 1), 1<<20)
 		if queue == "" || q == queue {
-			h.Cpus = min(h.Cpus+n, 1<<30)
+			h.CPUs = min(h.CPUs+n, 1<<30)
 		}
 		gpus[k] += s.gpus() * float64(n)
 	})
@@ -214,8 +214,8 @@ func holds(at map[string]*capacity.Node, r io.Reader, queue string) error {
 		if n == nil {
 			continue
 		}
-		h.Gpus = int(min(gpus[k], 1<<20) + 0.5)
-		n.GPUs += h.Gpus
+		h.GPUs = int(min(gpus[k], 1<<20) + 0.5)
+		n.GPUs += h.GPUs
 		n.Holds = append(n.Holds, *h)
 	}
 	return nil
@@ -271,7 +271,7 @@ func adjust(x *capacity.Need, j *job.Job) {
 	for _, o := range j.Native {
 		switch f := strings.Fields(o); {
 		case len(f) == 3 && f[0] == "-pe" && threaded().MatchString(f[1]):
-			x.Cpus = max(quantity.Count(f[2]), 1)
+			x.CPUs = max(quantity.Count(f[2]), 1)
 		case len(f) == 3 && f[0] == "-pe":
 			x.Units = max(quantity.Count(f[2]), 1)
 		case len(f) == 2 && f[0] == "-l":
@@ -281,7 +281,7 @@ func adjust(x *capacity.Need, j *job.Job) {
 			}
 		}
 	}
-	x.Gpus = max(x.Gpus, min(gpus*x.Cpus, 1<<30))
+	x.GPUs = max(x.GPUs, min(gpus*x.CPUs, 1<<30))
 }
 
 // threaded matches the names of parallel environments whose slots usually are the processors of one process.

@@ -217,7 +217,7 @@ func holds(at map[string]*capacity.Node, list string) {
 		}
 		for host, count := range slots {
 			if n := at[host]; n != nil {
-				h.Cpus = count
+				h.CPUs = count
 				n.Holds = append(n.Holds, h)
 			}
 		}

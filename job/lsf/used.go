@@ -31,7 +31,7 @@ func used(list string) map[string]capacity.Usage {
 		u := m[f[0]]
 		var seconds float64
 		if _, err := fmt.Sscanf(f[1], "%g", &seconds); err == nil && seconds > 0 && seconds < quantity.MaxTime.Seconds() {
-			u.Cpu += time.Duration(seconds * float64(time.Second))
+			u.CPU += time.Duration(seconds * float64(time.Second))
 		}
 		number, unit, _ := strings.Cut(strings.TrimSpace(f[2]), " ")
 		u.Peak = max(u.Peak, quantity.Bytes(number+unit[:min(len(unit), 1)], 1<<20))

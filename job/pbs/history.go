@@ -65,7 +65,7 @@ func allocations(r io.Reader, from time.Time) ([]capacity.Allocation, error) {
 			continue
 		}
 		for _, part := range parts(j.Where) {
-			s.CPUs, s.Memory, s.GPUs = s.CPUs+part.Cpus, s.Memory+part.Memory, s.GPUs+part.Gpus
+			s.CPUs, s.Memory, s.GPUs = s.CPUs+part.CPUs, s.Memory+part.Memory, s.GPUs+part.GPUs
 		}
 		if s.CPUs > 0 {
 			out = append(out, s)

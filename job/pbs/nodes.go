@@ -161,9 +161,9 @@ func parts(where string) map[string]capacity.Hold {
 			k, v, _ := strings.Cut(r, "=")
 			switch k {
 			case "ncpus":
-				h.Cpus += quantity.Count(v)
+				h.CPUs += quantity.Count(v)
 			case "ngpus":
-				h.Gpus += quantity.Count(v)
+				h.GPUs += quantity.Count(v)
 			case "mem":
 				h.Memory += quantity.Bytes(v, 1)
 			}

@@ -42,7 +42,7 @@ func used(out []byte) map[string]capacity.Usage {
 		}
 		u := m[id]
 		if cpu, err := quantity.Clock(j.Used.CPU, time.Second, time.Minute, time.Hour); err == nil {
-			u.Cpu += cpu
+			u.CPU += cpu
 		}
 		u.Peak = max(u.Peak, quantity.Bytes(j.Used.Memory, 1))
 		m[id] = u

@@ -27,8 +27,8 @@ func TestFits(t *testing.T) {
 		c.Nodes = append(c.Nodes, n)
 	}
 	c.Nodes = append(c.Nodes, capacity.Node{Name: "n5", CPUs: 4, Memory: 4 << 30, FreeCPUs: 4, FreeMemory: 4 << 30, State: capacity.Off})
-	c.Nodes[0].FreeCPUs, c.Nodes[0].Holds = 0, []capacity.Hold{{From: at(-1), To: at(1), Cpus: 4}}
-	c.Nodes[1].FreeCPUs, c.Nodes[1].FreeMemory, c.Nodes[1].Holds = 2, 2<<30, []capacity.Hold{{From: at(-1), To: at(2), Cpus: 2, Memory: 2 << 30}}
+	c.Nodes[0].FreeCPUs, c.Nodes[0].Holds = 0, []capacity.Hold{{From: at(-1), To: at(1), CPUs: 4}}
+	c.Nodes[1].FreeCPUs, c.Nodes[1].FreeMemory, c.Nodes[1].Holds = 2, 2<<30, []capacity.Hold{{From: at(-1), To: at(2), CPUs: 2, Memory: 2 << 30}}
 	c.Nodes[3].Holds = []capacity.Hold{{From: at(0.5), To: at(3), FullNode: true, By: "job 9"}}
 	for i := range c.Nodes {
 		c.Nodes[i].Holds = append(c.Nodes[i].Holds, capacity.Hold{From: at(8), To: at(10), FullNode: true, By: "reservation maint"})
@@ -101,7 +101,7 @@ func TestFits(t *testing.T) {
 
 // TestFitsSmaller checks that the advice for a partly allocated node is to request the rest.
 func TestFitsSmaller(t *testing.T) {
-	c := &capacity.Snapshot{Nodes: []capacity.Node{{Name: "a", CPUs: 8, FreeCPUs: 3, Memory: 8 << 30, FreeMemory: 2 << 30, Holds: []capacity.Hold{{Cpus: 5, Memory: 6 << 30}}}}}
+	c := &capacity.Snapshot{Nodes: []capacity.Node{{Name: "a", CPUs: 8, FreeCPUs: 3, Memory: 8 << 30, FreeMemory: 2 << 30, Holds: []capacity.Hold{{CPUs: 5, Memory: 6 << 30}}}}}
 	now := time.Now()
 	c.Nodes[0].Settle(now)
 	for _, x := range []struct {
@@ -133,10 +133,10 @@ func TestSlurmStart(t *testing.T) {
 // TestSlurmUsed parses the usage in the output of sacct and sstat.
 func TestSlurmUsed(t *testing.T) {
 	m := used(map[string]capacity.Usage{}, "3_1|01:00:00|\n3_1.batch|01:00:00|2097152K\n3_2|1-00:00:01.5|\n3_2.0|1-00:00:01|5G\n4.batch|00:30|12.5M\n")
-	if u := m["3"]; u.Cpu != 25*time.Hour+1500*time.Millisecond || u.Peak != 5<<30 {
+	if u := m["3"]; u.CPU != 25*time.Hour+1500*time.Millisecond || u.Peak != 5<<30 {
 		t.Errorf("job 3 used %+v", u)
 	}
-	if u := m["4"]; u.Cpu != 30*time.Second || u.Peak != 12<<20+512<<10 {
+	if u := m["4"]; u.CPU != 30*time.Second || u.Peak != 12<<20+512<<10 {
 		t.Errorf("job 4 used %+v", u)
 	}
 }

@@ -34,13 +34,13 @@ func allocations(list string) []capacity.Allocation {
 		}
 		start, end := parseTime(f[2]), parseTime(f[3])
 		h := tres(f[5])
-		if start.IsZero() || h.Cpus == 0 {
+		if start.IsZero() || h.CPUs == 0 {
 			continue
 		}
 		if end.IsZero() && !strings.HasPrefix(f[4], "RUNNING") && !strings.HasPrefix(f[4], "COMPLETING") && !strings.HasPrefix(f[4], "SUSPENDED") {
 			continue // the accounting lost the job's end
 		}
-		out = append(out, capacity.Allocation{ID: f[0], User: f[1], Start: start, End: end, CPUs: h.Cpus, Memory: h.Memory, GPUs: h.Gpus})
+		out = append(out, capacity.Allocation{ID: f[0], User: f[1], Start: start, End: end, CPUs: h.CPUs, Memory: h.Memory, GPUs: h.GPUs})
 	}
 	return out
 }

@@ -117,7 +117,7 @@ func nodes(list string) []capacity.Node {
 			continue
 		}
 		n.FreeCPUs, n.FreeMemory = n.CPUs+n.FreeCPUs, n.Memory+n.FreeMemory
-		taken := tres(allocated).Gpus
+		taken := tres(allocated).GPUs
 		if haveUsed {
 			taken, _ = gres(used)
 		}
@@ -184,16 +184,16 @@ func tres(s string) (h capacity.Hold) {
 		k, v, _ := strings.Cut(f, "=")
 		switch {
 		case k == "cpu":
-			h.Cpus = quantity.Count(v)
+			h.CPUs = quantity.Count(v)
 		case k == "mem":
 			h.Memory = quantity.Bytes(v, 1<<20)
 		case k == "gres/gpu":
-			h.Gpus = quantity.Count(v)
+			h.GPUs = quantity.Count(v)
 		case strings.HasPrefix(k, "gres/gpu:"):
 			kinds = min(kinds+quantity.Count(v), 1<<20)
 		}
 	}
-	h.Gpus = max(h.Gpus, kinds)
+	h.GPUs = max(h.GPUs, kinds)
 	return h
 }
 
@@ -308,7 +308,7 @@ func readJobs(c *capacity.Snapshot, at map[string]*capacity.Node, list string, n
 		id, start := strings.TrimSpace(f[0]), parseTime(f[2])
 		h := tres(f[6])
 		count := max(quantity.Count(f[7]), 1)
-		h.Cpus, h.Memory, h.Gpus = h.Cpus/count, h.Memory/int64(count), h.Gpus/count
+		h.CPUs, h.Memory, h.GPUs = h.CPUs/count, h.Memory/int64(count), h.GPUs/count
 		h.From, h.To, h.By = start, parseTime(f[3]), "job "+id
 		if f[1] != "PENDING" {
 			if h.From.IsZero() || h.From.After(now) { // it runs, even if the clocks differ
