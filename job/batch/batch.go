@@ -55,7 +55,7 @@ type Description struct {
 	Version, Ping []string
 	Is            func(version string) bool // distinguishes products that share Command; nil: all are this one
 
-	InJob    func(name string) bool // reports whether its commands take the variable for that of a job around them; nil: none
+	InJob    func(name string) bool // reports whether the variable makes its commands act as part of a running job; nil: no variable does
 	CutsTime bool                   // it may shorten the time limit of a job, at most to Job.TimeMin
 	EndsExec bool                   // it ends a command of ExecOn together with the task
 

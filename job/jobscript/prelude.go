@@ -148,7 +148,7 @@ var plainValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 // escape escapes text within double quotes of bash.
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")
 
-// jobValues returns a replacer for the placeholders of variables, such as {tasks}, by the values of the job.
+// jobValues returns a replacer that fills in the placeholders of variables, such as {tasks}, from the job.
 func jobValues(s *job.Script, j *job.Job, to *dialect.Dialect) *strings.Replacer {
 	number := strconv.Itoa
 	nonZero := func(n int) string {

@@ -298,7 +298,7 @@ func readPlace(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// readAttributes parses -W depend=…, and ignores block=….
+// readAttributes parses -W depend=… and -W block=…. Other attributes stay native.
 func readAttributes(r *dialect.Reader, v string) error {
 	name, value, _ := strings.Cut(v, "=")
 	switch name {
