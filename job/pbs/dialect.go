@@ -398,7 +398,7 @@ func finishChunks(r *dialect.Reader) {
 	}
 }
 
-// readBegin parses hhmm, and the form CCYYMMDDhhmm of Grid Engine.
+// readBegin parses hhmm and the forms of [dialect.Reader.DateTime].
 func readBegin(r *dialect.Reader, v string) error {
 	if len(v) == 4 && strings.Trim(v, "0123456789") == "" {
 		r.Row.Fills(field.Begin)
