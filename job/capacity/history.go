@@ -21,7 +21,7 @@ type History struct {
 	By          string    // source of the history
 	Current     bool      // it includes running jobs
 	Unknown     []string  // resources without figures: memory, GPUs
-	Notes       []string  // what could not be found out
+	Notes       []string  // limits of the history, as sentences for the user
 	Begins      time.Time // start of the records; zero: before the requested period
 }
 

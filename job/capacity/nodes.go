@@ -67,7 +67,7 @@ type Snapshot struct {
 	Limits  map[string]time.Duration // longest time limit of a queue; 0: unlimited
 	Usual   map[string]time.Duration // default time limit of a queue
 	Planned map[string]Plan          // planned starts of waiting jobs, by native ID
-	Notes   []string                 // what could not be found out
+	Notes   []string                 // queries that failed, and what is unknown without them
 }
 
 // A Plan is a scheduler's planned start of a job.

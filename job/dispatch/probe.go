@@ -15,7 +15,7 @@ import (
 type Scheduler struct {
 	Name    string // as in --target and the documentation
 	Version string // as its command prints it; "" if it does not
-	Err     error  // why it does not answer; nil if it does
+	Err     error  // error of a query to it; nil if it answers
 }
 
 // Schedulers finds the schedulers of this machine and queries all of them concurrently.

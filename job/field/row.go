@@ -7,7 +7,7 @@ import (
 	"hpcc/job"
 )
 
-// A Fate is what becomes of a directive in a translation.
+// A Fate is the result of the translation of a directive.
 type Fate string
 
 // The fates of a directive.
@@ -30,7 +30,7 @@ type Verdict struct {
 	Drop bool                  // the field is cleared in the job, as if it were refused
 }
 
-// A Row reports what became of one option or line.
+// A Row reports the fate of one option or line.
 type Row struct {
 	Line int    `json:"line,omitempty"` // of the script; 0 for the submit command and for defaults
 	Text string `json:"text"`

@@ -46,9 +46,9 @@ func readResources(r *dialect.Reader, v string) error {
 		return nil
 	}
 	if !r.Row.Filled() {
-		return fmt.Errorf("no other scheduler has %s", what)
+		return fmt.Errorf("only LSF has %s", what)
 	}
-	r.Changed("without %s, which no other scheduler has", what)
+	r.Changed("without %s, which only LSF has", what)
 	return nil
 }
 

@@ -1,5 +1,5 @@
-// Package message prepares foreign text for messages: it shortens it, removes what
-// a terminal would interpret, and suggests a known name for an unknown one.
+// Package message prepares foreign text for messages: it shortens it, removes
+// characters that a terminal would interpret, and suggests a known name for an unknown one.
 //
 // It is a separate package because the lowest packages of job use it.
 package message
@@ -17,7 +17,7 @@ func Short(s string) string {
 	return s
 }
 
-// OneLine joins the lines of foreign text and drops what is not printable.
+// OneLine joins the lines of foreign text and drops characters that are not printable.
 func OneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || (!unicode.IsPrint(r) && !unicode.IsSpace(r)) {

@@ -221,7 +221,7 @@ func start(answer string, now time.Time) *capacity.Estimate {
 	return e
 }
 
-// adjust rounds the time limit up to whole minutes, as Slurm does.
+// adjust rounds the time limit up to full minutes, as Slurm does.
 func adjust(x *capacity.Need, _ *job.Job) {
 	x.Limit = (x.Limit + time.Minute - 1).Truncate(time.Minute)
 }
