@@ -259,7 +259,7 @@ func (r *clusterReport) rows() []capacityRow {
 		for _, l := range r.Levels {
 			c.levels = append(c.levels, amount(l.Amounts))
 		}
-		c.known = !slices.Contains(r.Untold, name) && (c.peak > 0 || r.Jobs == 0 || (name == "GPUs" && c.now == 0))
+		c.known = !slices.Contains(r.Unknown, name) && (c.peak > 0 || r.Jobs == 0 || (name == "GPUs" && c.now == 0))
 		return c
 	}
 	return []capacityRow{

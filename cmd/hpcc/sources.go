@@ -221,7 +221,7 @@ func recordOf(sub *dispatch.Submission, t *job.Task) metrics.Record {
 		if j.Script != nil {
 			h.Command = append([]string{j.Script.Name}, j.Script.Args...)
 		}
-		h.Job.ID, h.Job.Name, h.Job.Target, h.Job.Submitted = sub.ID, j.Name, string(sub.Target), sub.HandedInFor(t)
+		h.Job.ID, h.Job.Name, h.Job.Target, h.Job.Submitted = sub.ID, j.Name, string(sub.Target), sub.SubmissionTime(t)
 		a := j.Request()
 		h.Asked = metrics.Asked{CPUs: a.CPUs, Memory: a.Memory, GPUs: a.GPUs, Time: a.Time.Seconds()}
 	}

@@ -34,7 +34,7 @@ var variables = []job.Variable{
 	{Name: "NCPUS", Value: "{node_cpus}"}, {Name: "OMP_NUM_THREADS", Value: "{cpus}"}, {Name: "TMPDIR", Value: "${TMPDIR:-/tmp}"},
 }
 
-// hostList is bash that fills hpcc_hosts and, for each of them, hpcc_tasks.
+// hostList is bash code that fills hpcc_hosts and hpcc_tasks, the number of tasks on each host.
 const hostList = `declare -A hpcc_n
 while read -r k; do
   [ -n "${hpcc_n[$k]}" ] || hpcc_hosts+=("$k")
