@@ -88,7 +88,7 @@ type buildArgs struct {
 	iidFile      string
 	metadataFile string
 	cacheTo      string // reference in a registry; image.CacheTo selects the steps to export
-	creds        string // file of registries, which must not get into an image
+	creds        string // registries file (creds.yaml), which must not get into an image
 }
 
 func parseBuild(c *cli.Context) (*buildArgs, error) {
@@ -246,17 +246,17 @@ func (a *buildArgs) build(ctx context.Context, to *deployment) error {
 			return err
 		}
 	}
-	var again bytes.Buffer // copy of a Dockerfile on standard input
+	var stdinCopy bytes.Buffer // a Dockerfile on standard input, for a second attempt
 	a.image.Stdin = wait.Stdin()
 	if a.image.Context != "-" {
-		a.image.Stdin = io.TeeReader(a.image.Stdin, &again)
+		a.image.Stdin = io.TeeReader(a.image.Stdin, &stdinCopy)
 	}
 	err = b.run(ctx)
 	// The store has moved a damaged layer away, so building again repeats the step that made it.
 	for n := 0; n < maxHealed && healable(err) && a.image.Context != "-"; n++ {
 		say("warning: %v", err)
 		say("repeating the step that made the layer")
-		a.image.Stdin = bytes.NewReader(again.Bytes())
+		a.image.Stdin = bytes.NewReader(stdinCopy.Bytes())
 		err = b.run(ctx)
 	}
 	if err != nil {
@@ -291,7 +291,7 @@ type builder struct {
 func (b builder) run(ctx context.Context) error {
 	cache := b.image.CacheTo
 	if cache != nil {
-		cache = &build.Cache{Min: cache.Min} // every attempt begins with an empty one
+		cache = &build.Cache{Min: cache.Min} // every attempt begins with an empty cache
 	}
 	b.parts = unpack.NewParts(b.store)
 	defer b.parts.Close()
@@ -474,7 +474,7 @@ func parseSecrets(list []string) (map[string]build.Secret, error) {
 	return m, nil
 }
 
-// parseAgents reads --ssh and returns sockets of agents by ID.
+// parseAgents reads --ssh and returns the agent sockets by ID.
 func parseAgents(list []string) (map[string]string, error) {
 	m := map[string]string{}
 	for _, arg := range list {
@@ -484,7 +484,7 @@ func parseAgents(list []string) (map[string]string, error) {
 		}
 		fi, err := os.Stat(socket)
 		if err != nil || fi.Mode()&os.ModeSocket == 0 {
-			return nil, usagef("--ssh %s: %q is not the socket of an agent", arg, socket).hint("start ssh-agent, or write --ssh %s=SOCKET", id)
+			return nil, usagef("--ssh %s: %q is not an SSH agent's socket", arg, socket).hint("start ssh-agent, or write --ssh %s=SOCKET", id)
 		}
 		m[id] = socket
 	}

@@ -80,24 +80,24 @@ func (b *builder) keep(ctx context.Context) error {
 			return err
 		}
 	}
-	mine := b.images[0]
+	native := b.images[0]
 	for _, img := range b.images {
 		if cfg, err := img.ConfigFile(); err == nil && cfg.Architecture == goruntime.GOARCH {
-			mine = img
+			native = img
 		}
 	}
 	report, end := b.steps.unpacking()
-	_, left, err := unpack.Tree(ctx, b.store, mine, unpack.Options{Progress: report, Parts: b.parts})
+	_, left, err := unpack.Tree(ctx, b.store, native, unpack.Options{Progress: report, Parts: b.parts})
 	if end(); err != nil {
 		return err
 	}
 	reportLeftOut(left)
 	for _, o := range b.outputs {
-		if err := o.write(ctx, b.store, b.tags[0], mine); err != nil {
+		if err := o.write(ctx, b.store, b.tags[0], native); err != nil {
 			return err
 		}
 	}
-	if err := b.writeDigests(mine, digest); err != nil {
+	if err := b.writeDigests(native, digest); err != nil {
 		return err
 	}
 	b.steps.built()
@@ -108,13 +108,13 @@ func (b *builder) keep(ctx context.Context) error {
 	return err
 }
 
-// put stores a single image as such, which every tool can read. It stores an index for several
-// platforms or for attestations, which need one.
+// put stores a single image without an index, because every tool can read that. Several platforms
+// or attestations need an index.
 func (b *builder) put(ctx context.Context) (v1.Hash, error) {
 	if len(b.images) == 1 && !b.attest.any() {
 		return b.store.Put(ctx, b.tags[0], b.images[0])
 	}
-	var about [][]attest.Statement
+	var statements [][]attest.Statement
 	for i, img := range b.images {
 		if !b.attest.any() {
 			break
@@ -123,9 +123,9 @@ func (b *builder) put(ctx context.Context) (v1.Hash, error) {
 		if err != nil {
 			return v1.Hash{}, err
 		}
-		about = append(about, st)
+		statements = append(statements, st)
 	}
-	idx, err := attest.Index(b.images, about)
+	idx, err := attest.Index(b.images, statements)
 	if err != nil {
 		return v1.Hash{}, err
 	}
@@ -256,7 +256,7 @@ func (a *attestations) setProvenance(s string) error {
 
 func (a *attestations) setSBOM(s string) error {
 	if s != "true" && s != "false" {
-		return usagef("%q is not true or false; hpcc lists the packages itself and has no other generators", s)
+		return usagef("%q is not true or false; hpcc lists the packages itself and supports no other generator", s)
 	}
 	a.sbom = s == "true"
 	return nil
@@ -317,7 +317,7 @@ func (a *attestations) statements(ctx context.Context, s *store.Store, img v1.Im
 			return nil, err
 		}
 		for _, n := range notes {
-			say("warning: the list of packages is not complete: %s", n)
+			say("warning: the package list is incomplete: %s", n)
 		}
 		out = append(out, st)
 	}

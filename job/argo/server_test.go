@@ -49,7 +49,7 @@ func TestOpenArgoServer(t *testing.T) {
 		{"as argo has it", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: file("b", "Bearer abc\n")}, "https://a.example Bearer abc"},
 		{"loopback", map[string]string{ServerVariable: "http://127.0.0.1:1", TokenFileVariable: file("l", "abc")}, "http://127.0.0.1:1 Bearer abc"},
 		{"in the clear", map[string]string{ServerVariable: "http://a.example", TokenFileVariable: file("c", "abc")}, "would expose the token"},
-		{"password", map[string]string{ServerVariable: "https://me:secret@a.example"}, "contains a name or a password"},
+		{"password", map[string]string{ServerVariable: "https://me:secret@a.example"}, "contains a user name or a password"},
 		{"scheme", map[string]string{ServerVariable: "ftp://a.example"}, "is not an http or https URL"},
 		{"query", map[string]string{ServerVariable: "https://a.example/?x=1"}, "has text after the path"},
 		{"no token", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: file("e", " \n")}, "is empty"},
