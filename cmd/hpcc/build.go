@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build"
+	"hpcc/build/attest"
 	"hpcc/conda/exports"
 	"hpcc/runtime"
 	"hpcc/store"
@@ -128,10 +129,10 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 	if a.platforms, err = parsePlatforms(c.String("platform")); err != nil {
 		return nil, err
 	}
-	if err := parseResults(c, a); err != nil {
+	if a.image, err = parseImage(c, args); err != nil {
 		return nil, err
 	}
-	if a.image, err = parseImage(c, args); err != nil {
+	if err := parseResults(c, a); err != nil {
 		return nil, err
 	}
 	a.cacheTo, a.image.CacheTo, err = cacheTarget(c.String("cache-to"))
@@ -154,6 +155,10 @@ func checkContext(args []string) error {
 func parseResults(c *cli.Context, a *buildArgs) (err error) {
 	if a.outputs, err = parseOutputs(c.StringSlice("output")); err != nil {
 		return err
+	}
+	for _, o := range a.outputs {
+		a.tags = append(a.tags, o.names...)
+		a.image.RewriteTimes = a.image.RewriteTimes || o.rewrite
 	}
 	for _, tag := range a.tags {
 		if _, err := store.Canonical(tag); err != nil {
@@ -281,6 +286,8 @@ type builder struct {
 	steps   *steps
 	entries [][]byte    // programs for --entry, one per platform; nil without the flag
 	to      *deployment // nil to keep the image in the store only
+
+	statements [][]attest.Statement // about images; empty without attestations
 
 	images []v1.Image
 	inputs []*build.Inputs // of images

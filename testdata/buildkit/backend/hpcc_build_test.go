@@ -5,8 +5,11 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -24,6 +27,7 @@ import (
 	"github.com/moby/buildkit/session/filesync"
 	"github.com/moby/buildkit/session/secrets"
 	"github.com/moby/buildkit/session/sshforward"
+	"github.com/moby/buildkit/session/upload"
 	"github.com/moby/buildkit/solver/errdefs"
 	"github.com/moby/buildkit/solver/pb"
 	"github.com/moby/buildkit/util/contentutil"
@@ -44,6 +48,7 @@ type request struct {
 	entitlements []string
 	cache        *controlapi.CacheOptions
 	outputs      []*controlapi.Exporter
+	close        func() // after the build; may be nil
 }
 
 // An image is the result of a build.
@@ -64,6 +69,9 @@ var ignored = []string{"filename", "context", "contextkey", "dockerfilekey", "co
 func (s *server) image(ctx context.Context, b *build, r *request) (*image, error) {
 	img, args, cleanup, err := s.arguments(ctx, r)
 	defer cleanup()
+	if r.close != nil {
+		defer r.close()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +150,9 @@ func mapKeys[V any](m map[string]V) func(func(string) bool) {
 func (s *server) source(ctx context.Context, r *request, dir string) (where string, args []string, dockerfile string, err error) {
 	name := or(r.attrs["filename"], "Dockerfile")
 	local := or(r.attrs["contextkey"], "context")
-	if remote, ok := r.attrs["context"]; ok {
+	if remote, ok := r.attrs["context"]; ok && strings.HasPrefix(remote, uploadPrefix) {
+		return s.upload(ctx, r, dir, remote)
+	} else if ok {
 		if sub := r.attrs["contextsubdir"]; sub != "" {
 			return "", nil, "", status.Error(codes.Unimplemented, "hpcc has no contextsubdir")
 		}
@@ -172,6 +182,40 @@ func (s *server) source(ctx context.Context, r *request, dir string) (where stri
 	}
 	text, _ := os.ReadFile(file)
 	return filepath.Join(dir, "context"), []string{"-f", file}, string(text), nil
+}
+
+// uploadPrefix begins the address of a context that the client uploads through the session.
+const uploadPrefix = "http://buildkit-session/"
+
+// upload stores a context from the client as an archive, which hpcc reads from a server of
+// this process, as it would from any other.
+func (s *server) upload(ctx context.Context, r *request, dir, address string) (where string, args []string, dockerfile string, err error) {
+	u, err := upload.New(ctx, r.caller, &url.URL{Path: strings.TrimPrefix(address, "http://buildkit-session"), Host: "buildkit-session"})
+	if err != nil {
+		return "", nil, "", err
+	}
+	name := filepath.Join(dir, "uploaded.tar")
+	f, err := os.Create(name)
+	if err != nil {
+		return "", nil, "", err
+	}
+	if _, err := u.WriteTo(f); err != nil {
+		return "", nil, "", err
+	}
+	if err := f.Close(); err != nil {
+		return "", nil, "", err
+	}
+	files := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	r.close = files.Close
+	if key, ok := r.attrs["dockerfilekey"]; ok {
+		if err := s.sync(ctx, r.caller, key, dir+"/dockerfile"); err != nil {
+			return "", nil, "", err
+		}
+		args = []string{"-f", filepath.Join(dir, "dockerfile", or(r.attrs["filename"], "Dockerfile"))}
+	} else if r.attrs["filename"] != "" {
+		args = []string{"-f", r.attrs["filename"]}
+	}
+	return files.URL + "/uploaded.tar", args, "", nil
 }
 
 // sync copies a directory of the client.
@@ -373,7 +417,7 @@ func outputArguments(img *image, outputs []*controlapi.Exporter) (args []string)
 		kind := e.Type
 		if kind == "image" {
 			if e.Attrs["rewrite-timestamp"] == "true" {
-				args = append(args, "--rewrite-timestamp")
+				args = append(args, "-o", "type=image,rewrite-timestamp=true")
 			}
 			continue
 		}
@@ -464,7 +508,7 @@ func (s *server) run(ctx context.Context, b *build, img *image, args []string) e
 	case failed == nil:
 		return fmt.Errorf("hpcc: %w: %s", err, strings.Join(rest, "\n"))
 	}
-	err = fmt.Errorf("%s", failed.text())
+	err = errors.New(buildkitText(failed))
 	data, rerr := os.ReadFile(failed.File)
 	if n := failed.line(); n > 0 && rerr == nil {
 		src := &errdefs.Source{Info: &pb.SourceInfo{Filename: filepath.Base(failed.File), Language: "Dockerfile", Data: data, Definition: &pb.Definition{}}}
@@ -474,6 +518,15 @@ func (s *server) run(ctx context.Context, b *build, img *image, args []string) e
 		err = errdefs.WithSource(err, src)
 	}
 	return err
+}
+
+// buildkitText returns the text of an error with the position in BuildKit's form.
+func buildkitText(e *event) string {
+	text := strings.TrimPrefix(e.text(), e.File+":")
+	if line, rest, ok := strings.Cut(text, ": "); ok && e.File != "" && line == fmt.Sprint(e.line()) {
+		return fmt.Sprintf("dockerfile parse error on line %s: %s", line, rest)
+	}
+	return text
 }
 
 // statusOf converts an event of hpcc to one of BuildKit, or nil.
@@ -544,7 +597,7 @@ func (s *server) lint(ctx context.Context, b *build, r *request) ([]byte, error)
 		case e.Type == "warning" && e.Rule != "":
 			out.Warnings = append(out.Warnings, lint.Warning{RuleName: e.Rule, Description: e.Description, URL: e.URL, Detail: e.detail(), Location: at})
 		case e.Type == "error" && runErr != nil && !strings.HasPrefix(e.text(), "the Dockerfile has "):
-			out.Error = &lint.BuildError{Message: e.text()}
+			out.Error = &lint.BuildError{Message: buildkitText(&e)}
 			out.Error.Location.Ranges = at.Ranges
 		}
 	}
