@@ -218,6 +218,7 @@ func begin(s *store.Store, o Options) (*builder, error) {
 	if b.Platform == nil {
 		b.Platform = hostPlatform()
 	}
+	b.Platform = normalized(b.Platform)
 	if err := b.nameEnvironment(); err != nil {
 		return nil, err
 	}

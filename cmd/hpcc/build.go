@@ -393,11 +393,10 @@ func parsePlatforms(list string) ([]*v1.Platform, error) {
 		if err != nil {
 			return nil, err
 		}
-		if seen[p.String()] {
-			return nil, usagef("--platform names %s twice", p.String())
+		if !seen[p.String()] {
+			out = append(out, p)
 		}
 		seen[p.String()] = true
-		out = append(out, p)
 	}
 	return out, nil
 }

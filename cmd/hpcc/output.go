@@ -276,6 +276,10 @@ func writeTrees(ctx context.Context, dest string, trees []exportedTree) error {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return err
 			}
+			// Trees in the same directory all bring the configuration of their image.
+			if err := os.RemoveAll(filepath.Join(dir, filepath.Dir(unpack.ConfigFile))); err != nil {
+				return err
+			}
 			if _, err := unpack.Fill(ctx, t.img, dir, unpack.Options{}); err != nil {
 				return err
 			}
