@@ -1,4 +1,4 @@
-# hpcc: make build | test | test-all | test-kube | check | demo | bench | docs | install | release | module-path | clean
+# hpcc: make build | test | test-all | test-kube | test-buildkit | check | demo | bench | docs | install | release | module-path | clean
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # -E: the binary begins at an entry point of its own (cmd/start/bare).
@@ -8,7 +8,7 @@ WIDE    := $(shell n=$$((2 * $$(nproc 2>/dev/null || echo 2))); echo -p $$n -par
 # The race detector needs a C compiler; a newcomer's machine may have none.
 RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: build test test-all test-kube check demo bench docs install release module-path clean
+.PHONY: build test test-all test-kube test-buildkit check demo bench docs install release module-path clean
 
 # hpcc, with the program for images (cmd/start) embedded in place of cmd/hpcc/entry.bin.
 # $(1) is the file, $(2) the machine's GOARCH, "" for this one's.
@@ -33,6 +33,10 @@ test-all:
 # With a Kubernetes of one node, which needs root; the tests are yours: see the script.
 test-kube: build
 	testdata/kube/test.sh
+
+# BuildKit's own tests of Dockerfiles, against hpcc.
+test-buildkit: build
+	$(GO) run ./testdata/buildkit bin/hpcc
 
 check:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
