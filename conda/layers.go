@@ -72,7 +72,7 @@ func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, er
 	groups := layer.Spread(in.packages, o.PackageLayers, func(p *pkg) layer.Package { return inLayers(p.rec) })
 	layers := make([]v1.Layer, len(groups)+1)
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.AtOnce(goruntime.GOMAXPROCS(0), 8))
+	g.SetLimit(disk.MaxParallel(goruntime.GOMAXPROCS(0), 8))
 	for i, members := range groups {
 		g.Go(func() error {
 			var err error
@@ -182,7 +182,7 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.AtOnce(6, 4))
+	g.SetLimit(disk.MaxParallel(6, 4))
 	for _, r := range in.plan.pkgs {
 		p := &pkg{in: in, rec: r, lost: map[string]bool{}, lostPoints: map[string]bool{}}
 		in.packages = append(in.packages, p)
@@ -197,7 +197,7 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 // read reads the metadata of all packages.
 func (in *installer) read(ctx context.Context) error {
 	g, _ := errgroup.WithContext(ctx)
-	g.SetLimit(disk.AtOnce(goruntime.GOMAXPROCS(0), 8))
+	g.SetLimit(disk.MaxParallel(goruntime.GOMAXPROCS(0), 8))
 	for _, p := range in.packages {
 		g.Go(func() error {
 			f := infoFiles{}

@@ -372,7 +372,7 @@ func records(ctx context.Context, opened []channel, subdir string, wanted map[st
 	found := make([][]*solve.Record, len(opened)*len(subs))
 	absent := make([]bool, len(found))
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.AtOnce(4, 4))
+	g.SetLimit(disk.MaxParallel(4, 4))
 	for i := range found {
 		g.Go(func() (err error) {
 			found[i], err = opened[i/len(subs)].index(gctx, subs[i%len(subs)], wanted)

@@ -82,7 +82,7 @@ func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]b
 	slices.Sort(names)
 	found := make([][]*solve.Record, len(names))
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.AtOnce(shardsAtATime, 4))
+	g.SetLimit(disk.MaxParallel(shardsAtATime, 4))
 	for i, name := range names {
 		g.Go(func() error {
 			text, err := c.shard(gctx, from, ix.Shards[name])

@@ -29,7 +29,7 @@ import (
 )
 
 // Annotations that carry a name in an OCI layout: image-spec's "annotations",
-// and containerd's, which holds the whole reference.
+// and containerd's, which holds the full reference.
 const (
 	refAnnotation        = "org.opencontainers.image.ref.name"
 	containerdAnnotation = "io.containerd.image.name"
@@ -40,10 +40,12 @@ const (
 type layout func(name string) (*os.File, error)
 
 // Load stores the images of a file: an OCI layout as a directory or tar, a docker archive,
-// or a tar of a root file system. Tars may be compressed with gzip or zstd. The name of a
-// single image is as, unless empty, else the name in the file, else the file's own name.
-// LAYOUT:TAG selects one image of an OCI layout. Load returns the stored names. It calls
-// progress, if not nil, with the bytes that it has processed; calls do not overlap.
+// or a tar of a root file system. Tars may be compressed with gzip or zstd. LAYOUT:TAG
+// selects one image of an OCI layout.
+//
+// If as is not empty, it names the single image of the file. Otherwise images have the names
+// in the file, or the file's own name. Load returns the stored names. It calls progress, if
+// not nil, with the number of processed bytes; calls do not overlap.
 func (s *Store) Load(ctx context.Context, file, as string, progress func(done, total int64)) ([]string, error) {
 	l := &loading{s: s, as: as, progress: progress}
 	if l.file, l.want.tag = SplitTag(file); l.want.tag == "" {
@@ -52,7 +54,7 @@ func (s *Store) Load(ctx context.Context, file, as string, progress func(done, t
 	return l.load(ctx)
 }
 
-// LoadOne is Load for one image, which LAYOUT:TAG and the platform select.
+// LoadOne is like Load, but stores only the image that LAYOUT:TAG and the platform select.
 func (s *Store) LoadOne(ctx context.Context, file, as string, p *v1.Platform, progress func(done, total int64)) ([]string, error) {
 	l := &loading{s: s, as: as, progress: progress}
 	l.file, l.want.tag = SplitTag(file)
@@ -65,7 +67,7 @@ type loading struct {
 	s    *Store
 	file string
 	as   string // name of a single image; "" if the file names it
-	all  bool   // load all images of a layout, not the selected one
+	all  bool   // load all images of a layout instead of the selected one
 	want selection
 
 	progress    func(done, total int64) // may be nil
@@ -96,7 +98,7 @@ func (l *loading) load(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// reached reports progress, unless it was further already.
+// reached reports progress, unless it has already reported as many bytes.
 func (l *loading) reached(done int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,9 +108,10 @@ func (l *loading) reached(done int64) {
 	}
 }
 
-// counted returns a reader of r that reports its position, after from bytes, as progress.
-func (l *loading) counted(r io.ReadCloser, from int64) io.ReadCloser {
-	return &countingReader{ReadCloser: r, at: from, reached: l.reached}
+// counted returns a reader of r that reports its position as progress. The position of the
+// first byte is start.
+func (l *loading) counted(r io.ReadCloser, start int64) io.ReadCloser {
+	return &countingReader{ReadCloser: r, at: start, reached: l.reached}
 }
 
 type countingReader struct {
@@ -140,7 +143,7 @@ func (l *loading) loadDir(ctx context.Context) ([]string, error) {
 	}
 	defer root.Close()
 	if _, err := root.Stat("oci-layout"); err != nil {
-		return nil, errors.New("the directory is not an OCI layout (it has no file oci-layout); to run a directory tree, hpcc run DIR")
+		return nil, errors.New("the directory is not an OCI layout (it has no file oci-layout); to run a directory tree, use \"hpcc run DIR\"")
 	}
 	open := func(n string) (*os.File, error) { return regular(root.OpenFile(n, os.O_RDONLY|unix.O_NONBLOCK, 0)) }
 	return l.loadLayout(ctx, open)
@@ -173,14 +176,14 @@ func (l *loading) loadFile(ctx context.Context) ([]string, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("not a tar archive of an OCI layout, of docker's format or of a root file system: %w", err)
+			return nil, fmt.Errorf("not an OCI layout, a docker archive or a tar of a root file system: %w", err)
 		}
 		switch path.Clean(h.Name) {
 		case "oci-layout":
 			return l.loadLayoutTar(ctx)
 		case "manifest.json":
 			if l.want.tag != "" {
-				return nil, fmt.Errorf("this is a docker archive; only OCI layouts have tags, such as %q", l.want.tag)
+				return nil, fmt.Errorf("cannot select tag %q in a docker archive; only OCI layouts have tags", l.want.tag)
 			}
 			return l.loadDocker(ctx)
 		}
@@ -189,7 +192,7 @@ func (l *loading) loadFile(ctx context.Context) ([]string, error) {
 		}
 	}
 	if l.want.tag != "" {
-		return nil, fmt.Errorf("only OCI layouts have tags, such as %q", l.want.tag)
+		return nil, fmt.Errorf("cannot select tag %q in a tar of a root file system; only OCI layouts have tags", l.want.tag)
 	}
 	return l.loadRoot(ctx)
 }
@@ -236,11 +239,13 @@ func (l *loading) loadLayoutTar(ctx context.Context) ([]string, error) {
 		}
 		n := path.Clean(h.Name)
 		hexname, isBlob := strings.CutPrefix(n, "blobs/sha256/")
-		if (isBlob && checkHash(v1.Hash{Algorithm: "sha256", Hex: hexname}) != nil) || (!isBlob && n != "index.json" && n != "oci-layout") || h.Typeflag != tar.TypeReg {
+		isBlob = isBlob && checkHash(v1.Hash{Algorithm: "sha256", Hex: hexname}) == nil
+		required := isBlob || n == "index.json" || n == "oci-layout"
+		if !required || h.Typeflag != tar.TypeReg {
 			continue
 		}
 		if h.PAXRecords["GNU.sparse.major"] != "" || h.PAXRecords["GNU.sparse.map"] != "" || h.PAXRecords["GNU.sparse.realsize"] != "" {
-			return nil, fmt.Errorf("entry %.200q is sparse: no tool writes such layouts, and a few bytes could fill the disk", h.Name)
+			return nil, fmt.Errorf("entry %.200q is a sparse file: hpcc refuses them in OCI layouts, because a few bytes could fill the disk", h.Name)
 		}
 		f, err := os.OpenFile(filepath.Join(tmp, n), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
@@ -260,14 +265,14 @@ func (l *loading) loadLayoutTar(ctx context.Context) ([]string, error) {
 
 func blobName(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
 
-// source returns the source of the images, for their names.
+// source returns the arguments of hpcc that recreate the images, for [ref.Source].
 func (l *loading) source() string {
 	abs, err := filepath.Abs(l.file)
 	if l.want.tag != "" {
 		abs += ":" + l.want.tag
 	}
 	switch {
-	case err != nil || strings.HasPrefix(abs, l.s.path("tmp")+"/"): // a copy of standard input
+	case err != nil || strings.HasPrefix(abs, l.s.path("tmp")+"/"): // standard input, which was copied to the store
 		abs = "FILE"
 	case strings.ContainsFunc(abs, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("'\"\\$`&|;<>()*?[]{}!#~", r) }):
 		abs = strconv.Quote(abs)
@@ -298,7 +303,7 @@ func (l *loading) loadLayout(ctx context.Context, open layout) ([]string, error)
 		idx.Manifests = []v1.Descriptor{one}
 	}
 	if l.as != "" && len(idx.Manifests) > 1 {
-		return nil, fmt.Errorf("the file holds %d images but one name was given; load them by their own names, or one as %s:TAG", len(idx.Manifests), l.file)
+		return nil, fmt.Errorf("the file has %d images, but NAME can name only one; omit NAME to load all, or select one with %s:TAG", len(idx.Manifests), l.file)
 	}
 	var names []string
 	for _, d := range idx.Manifests {
@@ -307,7 +312,7 @@ func (l *loading) loadLayout(ctx context.Context, open layout) ([]string, error)
 		if err != nil {
 			return nil, fmt.Errorf("%w; give a NAME", err)
 		}
-		platform, err := l.takeBlobs(ctx, open, d, 0, map[v1.Hash]bool{})
+		platform, err := l.copyBlobs(ctx, open, d, 0, map[v1.Hash]bool{})
 		if err != nil {
 			return nil, err
 		}
@@ -323,8 +328,8 @@ func (l *loading) loadLayout(ctx context.Context, open layout) ([]string, error)
 	return names, nil
 }
 
-// layoutName returns the name of an image in a layout. A ref.name may be a whole reference
-// or only a tag.
+// layoutName returns the name of an image in a layout. A ref.name may be a full reference or
+// only a tag.
 func layoutName(d v1.Descriptor, fallback, as string) string {
 	if as != "" {
 		return as
@@ -342,9 +347,9 @@ func layoutName(d v1.Descriptor, fallback, as string) string {
 	}
 }
 
-// takeBlobs copies a manifest or index and everything that it references, verified. It skips
-// blobs in taken, because indexes can reference each other many times.
-func (l *loading) takeBlobs(ctx context.Context, open layout, d v1.Descriptor, depth int, taken map[v1.Hash]bool) (*v1.Platform, error) {
+// copyBlobs copies and verifies a manifest or index and all blobs that it references. It
+// skips manifests in copied, because indexes can reference each other many times.
+func (l *loading) copyBlobs(ctx context.Context, open layout, d v1.Descriptor, depth int, copied map[v1.Hash]bool) (*v1.Platform, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("indexes are nested deeper than %d", maxDepth)
 	}
@@ -354,7 +359,7 @@ func (l *loading) takeBlobs(ctx context.Context, open layout, d v1.Descriptor, d
 	if d.Size > maxManifest {
 		return nil, fmt.Errorf("manifest %s: larger than %d bytes", d.Digest, maxManifest)
 	}
-	if err := l.takeBlob(ctx, open, d); err != nil {
+	if err := l.copyBlob(ctx, open, d); err != nil {
 		return nil, err
 	}
 	b, err := l.s.readBlob(d.Digest)
@@ -367,13 +372,13 @@ func (l *loading) takeBlobs(ctx context.Context, open layout, d v1.Descriptor, d
 			return nil, fmt.Errorf("reading index %s: %w", d.Digest, err)
 		}
 		for _, m := range idx.Manifests {
-			if taken[m.Digest] {
+			if copied[m.Digest] {
 				continue
 			}
-			if _, err := l.takeBlobs(ctx, open, m, depth+1, taken); err != nil {
+			if _, err := l.copyBlobs(ctx, open, m, depth+1, copied); err != nil {
 				return nil, err
 			}
-			taken[m.Digest] = true
+			copied[m.Digest] = true
 		}
 		return nil, nil
 	}
@@ -385,7 +390,7 @@ func (l *loading) takeBlobs(ctx context.Context, open layout, d v1.Descriptor, d
 		return nil, fmt.Errorf("reading manifest %s: %w", d.Digest, err)
 	}
 	for _, x := range append([]v1.Descriptor{m.Config}, m.Layers...) {
-		if err := l.takeBlob(ctx, open, x); err != nil {
+		if err := l.copyBlob(ctx, open, x); err != nil {
 			return nil, err
 		}
 	}
@@ -399,7 +404,7 @@ func (l *loading) takeBlobs(ctx context.Context, open layout, d v1.Descriptor, d
 	return cfg.Platform(), nil
 }
 
-func (l *loading) takeBlob(ctx context.Context, open layout, d v1.Descriptor) error {
+func (l *loading) copyBlob(ctx context.Context, open layout, d v1.Descriptor) error {
 	if err := checkHash(d.Digest); err != nil {
 		return err
 	}
@@ -412,7 +417,7 @@ func (l *loading) takeBlob(ctx context.Context, open layout, d v1.Descriptor) er
 	if err := l.s.writeBlob(ctx, l.counted(r, before), d.Digest, d.Size); err != nil {
 		return err
 	}
-	l.reached(before + d.Size) // the store may have had the blob
+	l.reached(before + d.Size) // writeBlob reads nothing if the store has the blob
 	return nil
 }
 
@@ -423,7 +428,7 @@ func (l *loading) loadDocker(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("reading manifest.json: %w", err)
 	}
 	if l.as != "" && len(m) > 1 {
-		return nil, fmt.Errorf("the file holds %d images but one name was given; load them by their own names", len(m))
+		return nil, fmt.Errorf("the file has %d images, but NAME can name only one; omit NAME to load all under their own names", len(m))
 	}
 	var names []string
 	for _, d := range m {
@@ -435,7 +440,7 @@ func (l *loading) loadDocker(ctx context.Context) ([]string, error) {
 			}
 			tag = &t
 		} else if len(m) > 1 {
-			return nil, errors.New("the file holds several images, one of them without a name")
+			return nil, errors.New("the file has several images, and one of them has no name")
 		}
 		img, err := tarball.Image(l.uncompressed, tag)
 		if err != nil {
@@ -478,8 +483,8 @@ func (l *loading) loadRoot(ctx context.Context) ([]string, error) {
 	return []string{key}, err
 }
 
-// RootImage builds an image with one layer, the tar of a root file system that write writes.
-// It stores the layer; the image has no name yet.
+// RootImage builds an image from a root file system, whose tar write produces. It stores the
+// tar as the only layer. The image has no name yet.
 func (s *Store) RootImage(ctx context.Context, write func(w io.Writer) error) (v1.Image, error) {
 	info, err := s.PutLayer(ctx, types.OCILayer, write)
 	if err != nil {

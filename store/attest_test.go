@@ -56,7 +56,7 @@ func (l *statementLayer) Compressed() (io.ReadCloser, error) {
 func attested(t *testing.T, archs ...string) v1.ImageIndex {
 	t.Helper()
 	idx := v1.ImageIndex(mutate.IndexMediaType(empty.Index, types.OCIImageIndex))
-	var about []mutate.IndexAddendum
+	var attestations []mutate.IndexAddendum
 	for _, a := range archs {
 		img, err := random.Image(1000, 1)
 		testenv.Check(t, err)
@@ -75,18 +75,19 @@ func attested(t *testing.T, archs ...string) v1.ImageIndex {
 		testenv.Check(t, err)
 		att, err := partial.CompressedToImage(&emptyConfigImage{m, st.b})
 		testenv.Check(t, err)
-		about = append(about, mutate.IndexAddendum{Add: att, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"},
+		attestations = append(attestations, mutate.IndexAddendum{Add: att, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"},
 			Annotations: map[string]string{referenceType: attestationManifest, referenceDigest: d.String()}}})
 	}
-	return mutate.AppendManifests(idx, about...)
+	return mutate.AppendManifests(idx, attestations...)
 }
 
-// registryWithout returns a registry that lacks the manifests with the digests in lost.
-func registryWithout(t *testing.T, lost func(path string) bool) string {
+// registryWithout starts a registry and returns its address. The registry accepts uploads to
+// all paths, but does not find those for which missing returns true.
+func registryWithout(t *testing.T, missing func(path string) bool) string {
 	t.Helper()
 	reg := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPut && lost(r.URL.Path) {
+		if r.Method != http.MethodPut && missing(r.URL.Path) {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
@@ -96,9 +97,9 @@ func registryWithout(t *testing.T, lost func(path string) bool) string {
 	return strings.TrimPrefix(srv.URL, "http://")
 }
 
-// Attestations pass through the store, a registry and files. Only the platform's image is
-// chosen, never an attestation.
-func TestAttestationsOfOthers(t *testing.T) {
+// TestForeignAttestations checks that attestations pass through the store, a registry and
+// files, and that commands select the platform's image, never an attestation.
+func TestForeignAttestations(t *testing.T) {
 	ctx := t.Context()
 	host := registryWithout(t, func(string) bool { return false })
 	from := open(t)
@@ -119,7 +120,7 @@ func TestAttestationsOfOthers(t *testing.T) {
 			t.Errorf("%s: images %+v, %v", n, list, err)
 		}
 		if same := list[0].Digest == d; same != (len(archs) == 1) {
-			t.Errorf("%s: kept as %s; the registry has %s", n, list[0].Digest, d)
+			t.Errorf("%s: the store has the digest %s; the registry has %s", n, list[0].Digest, d)
 		}
 		file := filepath.Join(t.TempDir(), "x.tar")
 		testenv.Check(t, to.Save(ctx, n, file))
@@ -130,7 +131,7 @@ func TestAttestationsOfOthers(t *testing.T) {
 		testenv.Check(t, err)
 		for _, s := range []*Store{to, third} {
 			if p, err := s.Attestation(n, nil, sbomType); err != nil || string(p) != `{"arch":"ppc64le"}` {
-				t.Errorf("%s: attested %s, %v", n, p, err)
+				t.Errorf("Attestation(%q) = %s, %v", n, p, err)
 			}
 			if _, err := s.GC(ctx, GCOptions{Age: -1}); err != nil {
 				t.Error(err)
@@ -141,13 +142,14 @@ func TestAttestationsOfOthers(t *testing.T) {
 		}
 		var none *NoAttestationError
 		if _, err := to.Attestation(n, nil, "https://slsa.dev/provenance/v1"); !errors.As(err, &none) {
-			t.Errorf("%s: provenance: %v; want none", n, err)
+			t.Errorf("%s: provenance: %v; want a NoAttestationError", n, err)
 		}
 	}
 }
 
-// An image is pulled even if a mirror lacks its attestations.
-func TestPullWithoutLostAttestations(t *testing.T) {
+// TestPullMissingAttestations checks that an image is pulled even if a mirror lacks its
+// attestations.
+func TestPullMissingAttestations(t *testing.T) {
 	ctx := t.Context()
 	idx := attested(t, "amd64")
 	m, err := idx.IndexManifest()
@@ -167,6 +169,6 @@ func TestPullWithoutLostAttestations(t *testing.T) {
 	}
 	var none *NoAttestationError
 	if _, err := to.Attestation("a", nil, sbomType); !errors.As(err, &none) {
-		t.Errorf("attestation: %v; want none", err)
+		t.Errorf("attestation: %v; want a NoAttestationError", err)
 	}
 }

@@ -123,7 +123,7 @@ func OpenLayer(l v1.Layer) (io.ReadCloser, error) {
 	return &checkedReader{r: r, sum: sha256.New(), want: h.Hex, size: -1, bad: func() error { return fmt.Errorf("its bytes do not have the digest %s", h) }}, nil
 }
 
-// VerifyLayer reads the whole blob of a store's layer. It returns a [DamagedError] if the
+// VerifyLayer reads the full blob of a store's layer. It returns a [DamagedError] if the
 // blob does not match its digest. Readers that stop at an error in the content call it to
 // find out whether the blob is the cause.
 func VerifyLayer(ctx context.Context, l v1.Layer) error {
@@ -139,8 +139,8 @@ func VerifyLayer(ctx context.Context, l v1.Layer) error {
 	return err
 }
 
-// wrong reads a blob and returns why it is damaged, or "".
-func (s *Store) wrong(ctx context.Context, h v1.Hash, size int64) (string, error) {
+// defect reads a blob and returns why it is damaged, or "" if it is intact.
+func (s *Store) defect(ctx context.Context, h v1.Hash, size int64) (string, error) {
 	f, err := openRegular(s.blob(h))
 	if errors.Is(err, fs.ErrNotExist) {
 		return missing, nil
@@ -172,7 +172,7 @@ func (s *Store) wrong(ctx context.Context, h v1.Hash, size int64) (string, error
 // condemn returns the error for a blob with wrong bytes. It reads the blob again before
 // moving it away.
 func (s *Store) condemn(h v1.Hash, size int64) error {
-	reason, err := s.wrong(context.Background(), h, size)
+	reason, err := s.defect(context.Background(), h, size)
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (s *Store) moveAway(path, name string) string {
 // intact reports whether a blob exists, of the expected size (-1: any) and with
 // the bytes of its digest. A damaged one is moved away.
 func (s *Store) intact(ctx context.Context, h v1.Hash, size int64) (bool, error) {
-	reason, err := s.wrong(ctx, h, size)
+	reason, err := s.defect(ctx, h, size)
 	if err != nil || reason == "" {
 		if err == nil {
 			touch(s.blob(h))

@@ -2,13 +2,12 @@ package store
 
 import (
 	"archive/tar"
+	"bytes"
 	"debug/elf"
 	"errors"
 	"io"
 	goruntime "runtime"
 	"strings"
-
-	"bytes"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -49,8 +48,8 @@ func rootArchitecture(l v1.Layer) (string, error) {
 	}
 }
 
-// elfArchitecture reads e_machine of an ELF header (little-endian machines;
-// big-endian POWER is not ppc64le).
+// elfArchitecture returns the architecture in an ELF header (e_machine), and whether it is a
+// known one. Big-endian POWER is ppc64, not ppc64le.
 func elfArchitecture(head []byte) (string, bool) {
 	if !bytes.HasPrefix(head, []byte(elf.ELFMAG)) || len(head) < 20 {
 		return "", false

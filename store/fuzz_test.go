@@ -17,8 +17,8 @@ import (
 
 // FuzzManifests writes an OCI layout with an index, a manifest and a configuration that
 // reference each other, with otherwise arbitrary content. "@manifest", "@config" and
-// "@layer" are replaced by their digest and size. Stored images can be listed and collected,
-// and nothing outside the store changes.
+// "@layer" are replaced by their digest and size. It checks that the stored images can be
+// listed and garbage-collected, and that no file outside the store changes.
 func FuzzManifests(f *testing.F) {
 	const (
 		index = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{"mediaType":"application/vnd.oci.image.%s.v1+json",@manifest,` +
@@ -48,25 +48,25 @@ func FuzzManifests(f *testing.F) {
 		testenv.Check(t, err)
 		names, err := s.Load(context.Background(), dir, "", nil)
 		if _, err := s.Images(); err != nil {
-			t.Errorf("listing: %v", err)
+			t.Errorf("Images: %v", err)
 		}
 		if _, gcerr := s.GC(context.Background(), GCOptions{}); gcerr != nil {
-			t.Errorf("loaded %q (%v), and then: %v", names, err, gcerr)
+			t.Errorf("GC after Load = %q, %v: %v", names, err, gcerr)
 		}
 		for _, n := range names {
 			if img, err := s.Get(n, nil); err == nil {
 				_, _ = img.Layers()
 			}
 			var gone *NotFoundError
-			if err := s.Remove(n); err != nil && !errors.As(err, &gone) { // two may have one name
+			if err := s.Remove(n); err != nil && !errors.As(err, &gone) { // two images may have the same name
 				t.Errorf("removing %q: %v", n, err)
 			}
 		}
 		if list, _ := os.ReadDir(top); len(list) != 2 {
-			t.Errorf("next to the store: %v", list)
+			t.Errorf("files outside the store: %v", list)
 		}
 		if left, _ := os.ReadDir(filepath.Join(s.dir, "tmp")); len(left) > 0 {
-			t.Errorf("left: %v", left)
+			t.Errorf("temporary files remain: %v", left)
 		}
 	})
 }
@@ -91,8 +91,9 @@ func writeLayout(t *testing.T, dir, index, manifest, config, layer string) {
 	}
 }
 
-// FuzzRef puts arbitrary bytes into a name's descriptor. Package ready returns the same as
-// the store and rejects truncated files. It does not validate JSON further.
+// FuzzRef writes arbitrary bytes to the file of a name. If both package ready and the store
+// accept the file, they must return the same tree. Package ready must reject truncated files,
+// but does not otherwise validate the JSON.
 func FuzzRef(f *testing.F) {
 	hex := strings.Repeat("0a", 32)
 	f.Add(`{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":4,"digest":"sha256:` + hex + `"}` + "\n")
@@ -107,11 +108,14 @@ func FuzzRef(f *testing.F) {
 		hex, ok := ready.Manifest(ref)
 		got := s.path("trees", hex)
 		want, err := s.TreeOf("x")
-		if (ok && err == nil && got != want) || (ok && !strings.HasSuffix(ref, "}\n")) || (ok && filepath.Dir(got) != s.path("trees")) {
-			t.Errorf("ready.Manifest = %q; the store says %q, %v", got, want, err)
+		differs := err == nil && got != want
+		truncated := !strings.HasSuffix(ref, "}\n")
+		outside := filepath.Dir(got) != s.path("trees")
+		if ok && (differs || truncated || outside) {
+			t.Errorf("ready.Manifest returns the tree %q; TreeOf = %q, %v", got, want, err)
 		}
 		if err == nil && filepath.Dir(want) != s.path("trees") {
-			t.Errorf("the tree is %q", want)
+			t.Errorf("TreeOf = %q, which is not in trees/", want)
 		}
 		_, _ = s.Images()
 	})

@@ -24,12 +24,12 @@ const defaultAge = 7 * 24 * time.Hour
 
 // GCOptions control which data GC keeps.
 type GCOptions struct {
-	Age    time.Duration // since the last use; 0: a week; negative: remove at once
+	Age    time.Duration // since the last use; 0: a week; negative: remove immediately
 	DryRun bool
 }
 
-// A GCReport counts the data that was removed, or would be, and the data that no image needs
-// but that is too recent to be removed.
+// A GCReport counts the data that was removed (in a dry run: would be removed), and the data
+// that no image needs but that is too recent to be removed.
 type GCReport struct {
 	Blobs   int   `json:"blobs"`
 	Trees   int   `json:"trees"`
@@ -39,7 +39,7 @@ type GCReport struct {
 
 	Kept      int64     `json:"kept_bytes"`          // size of the recent blobs and cached files
 	KeptTrees int       `json:"kept_trees"`          // recent trees
-	Until     time.Time `json:"kept_until,omitzero"` // when the next of them may be removed; zero if there are none
+	Until     time.Time `json:"kept_until,omitzero"` // when the first of the kept files may be removed; zero if there are none
 }
 
 // Add adds the counts of another store.
@@ -51,9 +51,9 @@ func (r *GCReport) Add(o GCReport) {
 	}
 }
 
-// GC removes data that no name references and nobody used for the age, and leftovers of
-// killed processes. Other processes may use the store meanwhile: a blob being written has a
-// recent time, and one that is used again is touched.
+// GC removes data that no name references and that was last used longer ago than the age. It
+// also removes the temporary files of killed processes. Other processes may use the store
+// concurrently: new blobs have a recent modification time, and reused blobs are touched.
 func (s *Store) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 	if o.Age == 0 {
 		o.Age = defaultAge
@@ -89,7 +89,7 @@ type collector struct {
 // old reports whether a file was last used before the limit.
 func (g *collector) old(fi fs.FileInfo) bool { return fi.ModTime().Before(g.before) }
 
-// keep records that a file stays for now because it was used recently.
+// keep records when a file that was used recently may be removed.
 func (g *collector) keep(fi fs.FileInfo) {
 	if until := fi.ModTime().Add(g.o.Age); g.rep.Until.IsZero() || until.Before(g.rep.Until) {
 		g.rep.Until = until
@@ -105,8 +105,8 @@ func (g *collector) remove(p string) error {
 	return disk.RemoveAll(p)
 }
 
-// temps removes leftovers of processes that have ended: of this host at once, of others
-// after a day without a change.
+// temps removes temporary files of processes that have ended: on this host immediately. It
+// cannot check processes of other hosts, whose files it removes after a day without changes.
 func (g *collector) temps(context.Context) error {
 	entries, err := os.ReadDir(g.s.path("tmp"))
 	if err != nil {
@@ -155,9 +155,9 @@ func (g *collector) mark(context.Context) error {
 
 var digestText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`sha256:[0-9a-f]{64}`) })
 
-// records removes old records of the cache; the others keep their blobs. A directory two
-// levels down, such as a build cache, is removed as a whole. Packages contain no digests of
-// blobs.
+// records removes old records of the cache. Blobs that the remaining records reference stay
+// live. A directory two levels down, such as a build cache, is removed as one unit. Conda
+// packages contain no digests of blobs, so records does not read them.
 func (g *collector) records(context.Context) error {
 	top := g.s.path("cache")
 	return filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
@@ -237,8 +237,8 @@ func (g *collector) pushed(context.Context) error {
 	return nil
 }
 
-// trees removes unpacked images that no name references and in which no program of this node
-// runs.
+// trees removes unpacked images that no name references and from which no program runs on
+// this node.
 func (g *collector) trees(context.Context) error {
 	if len(g.unknown) > 0 {
 		return nil
@@ -273,7 +273,7 @@ func (g *collector) trees(context.Context) error {
 			g.rep.Bytes += disk.Size(g.s.path("trees", e.Name()))
 			continue
 		}
-		// Rename first, so that nobody sees a partial tree.
+		// Rename first, so that no other process sees a partial tree.
 		tmp, err := g.s.TempDir()
 		if err != nil {
 			return err

@@ -76,7 +76,7 @@ func (s *Store) putImage(ctx context.Context, img v1.Image) (*v1.Descriptor, err
 		return nil, err
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.AtOnce(4, 4))
+	g.SetLimit(disk.MaxParallel(4, 4))
 	for _, l := range ls {
 		g.Go(func() error { return s.putBlob(gctx, l) })
 	}

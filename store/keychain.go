@@ -15,7 +15,7 @@ import (
 	"hpcc/store/wait"
 )
 
-// keychain finds docker's credentials and ends a credential helper that hangs.
+// keychain finds docker's credentials and kills a credential helper that hangs.
 type keychain struct{}
 
 // helperNotice is the delay before the user is informed about a slow credential helper.
@@ -29,37 +29,37 @@ func (k keychain) Resolve(r authn.Resource) (authn.Authenticator, error) {
 // ResolveContext implements [authn.ContextKeychain].
 func (keychain) ResolveContext(ctx context.Context, r authn.Resource) (authn.Authenticator, error) {
 	type answer struct {
-		who authn.Authenticator
-		err error
+		auth authn.Authenticator
+		err  error
 	}
 	found := make(chan answer, 1)
 	go func() {
-		who, err := authn.Resolve(ctx, authn.DefaultKeychain, r)
-		found <- answer{who, err}
+		auth, err := authn.Resolve(ctx, authn.DefaultKeychain, r)
+		found <- answer{auth, err}
 	}()
 	limit := wait.Limits(ctx).Header
-	late, notice := time.NewTimer(limit), time.NewTimer(helperNotice)
-	defer late.Stop()
+	deadline, notice := time.NewTimer(limit), time.NewTimer(helperNotice)
+	defer deadline.Stop()
 	defer notice.Stop()
 	for {
 		select {
 		case a := <-found:
-			return a.who, a.err
+			return a.auth, a.err
 		case <-notice.C:
 			wait.Notice(ctx, "waiting for the credential helper of %s (credHelpers or credsStore in docker's config.json)", r.RegistryStr())
 		case <-ctx.Done():
-			endHelpers()
+			killHelpers()
 			return nil, context.Cause(ctx)
-		case <-late.C:
-			endHelpers()
-			return nil, fmt.Errorf("the credential helper of %s (credHelpers or credsStore in docker's config.json) did not answer within %v; run it by hand to see what it waits for, or take its entry out and use \"hpcc login %[1]s\"", r.RegistryStr(), limit)
+		case <-deadline.C:
+			killHelpers()
+			return nil, fmt.Errorf("the credential helper of %s (credHelpers or credsStore in docker's config.json) did not answer within %v; run the helper yourself to see what it waits for, or remove its entry and run \"hpcc login %[1]s\"", r.RegistryStr(), limit)
 		}
 	}
 }
 
-// endHelpers kills this process's credential helpers, because the library that starts them
-// cannot end them.
-func endHelpers() {
+// killHelpers kills this process's credential helpers, because the library that starts them
+// cannot kill them.
+func killHelpers() {
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, list := range lists {
 		b, _ := os.ReadFile(list)

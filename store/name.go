@@ -53,7 +53,7 @@ func parseRef(n string, opts ...name.Option) (name.Reference, error) {
 			return nil, errors.New("its host begins with a dot")
 		}
 		for _, c := range strings.Split(ref.Context().RepositoryStr(), "/") {
-			if !component(c) {
+			if !validComponent(c) {
 				return nil, fmt.Errorf("its part %q does not begin and end with a lower-case letter or digit", c)
 			}
 		}
@@ -67,9 +67,9 @@ func parseRef(n string, opts ...name.Option) (name.Reference, error) {
 	return nil, errors.New(`not valid; write [HOST[:PORT]/]NAME[:TAG] in lower-case letters, digits and ". _ - /"`)
 }
 
-// component reports whether c is a valid path component of a repository name
+// validComponent reports whether c is a valid path component of a repository name
 // (distribution-spec, "Pulling manifests": letters or digits at both ends).
-func component(c string) bool {
+func validComponent(c string) bool {
 	alnum := func(b byte) bool { return (b >= 'a' && b <= 'z') || (b >= '0' && b <= '9') }
 	return c != "" && alnum(c[0]) && alnum(c[len(c)-1])
 }

@@ -196,7 +196,7 @@ func (s *Store) fetchBlobs(ctx context.Context, c *call, ds []v1.Descriptor, t *
 		return err
 	}
 	var g errgroup.Group // without a context, so that complete blobs are kept for the next attempt
-	g.SetLimit(disk.AtOnce(4, 4))
+	g.SetLimit(disk.MaxParallel(4, 4))
 	for _, d := range ds {
 		g.Go(func() error { return s.fetchBlob(ctx, client, c.ref.Context(), d, t) })
 	}

@@ -27,12 +27,12 @@ type Finding struct {
 	Reason string   // "is missing", "is damaged: its digest is sha256:…"
 	Images []string // the names that use it, sorted
 	Moved  string   // current path; empty if it was left in place
-	Cure   string   // remedy, for users
+	Cure   string   // a command or an action that repairs it
 }
 
 // VerifyOptions are the options of [Store.Verify].
 type VerifyOptions struct {
-	DryRun   bool                    // move nothing away
+	DryRun   bool                    // leave damaged files in place
 	Progress func(done, total int64) // bytes of blobs; calls do not overlap
 }
 
@@ -43,9 +43,9 @@ type Verified struct {
 }
 
 // Verify reads all blobs, names, push records and build cache records, some in parallel, and
-// compares them with their digests and checksums. It moves damaged blobs and records, which
-// other commands recreate, away (see [Store.Discard]); names and push records stay. Other
-// packages verify trees, packages and jobs.
+// compares them with their digests and checksums. It moves damaged blobs and cache records
+// away (see [Store.Discard]), because other commands recreate them. Damaged names and push
+// records stay in place. Other packages verify trees, packages and jobs.
 func (s *Store) Verify(ctx context.Context, o VerifyOptions) ([]Finding, Verified, error) {
 	v := &verifier{s: s, o: o, bad: map[string]bool{}}
 	for _, step := range []func(context.Context) error{v.blobs, v.names, v.pushed, v.records, v.readme} {
@@ -71,7 +71,7 @@ func (s *Store) Discard(rel string) string {
 	return s.moveAway(s.path(rel), strings.ReplaceAll(rel, "/", "-"))
 }
 
-// discard is Discard unless this is a dry run.
+// discard calls [Store.Discard], except in a dry run. It returns the new path, or "".
 func (v *verifier) discard(rel string) string {
 	if v.o.DryRun {
 		return ""
@@ -108,7 +108,7 @@ func (v *verifier) blobs(ctx context.Context) error {
 			if err != nil {
 				return ignoreGone(err)
 			}
-			reason, err := v.s.wrong(gctx, h, -1)
+			reason, err := v.s.defect(gctx, h, -1)
 			if gctx.Err() != nil {
 				return gctx.Err()
 			}
@@ -129,7 +129,7 @@ func (v *verifier) blobs(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	// Find the names that use them while the manifests are in place.
+	// Find the names that use damaged blobs before a damaged manifest is moved away.
 	steps := v.stepLayers()
 	for i := range v.found {
 		f := &v.found[i]
@@ -205,7 +205,7 @@ func (v *verifier) names(ctx context.Context) error {
 }
 
 // follow checks that the blobs of a manifest or index exist and have the sizes that it
-// specifies. Wrong content was reported before.
+// specifies. Damaged blobs have already been reported.
 func (v *verifier) follow(d v1.Descriptor, depth int, report func(path, reason string)) {
 	file := filepath.Join(blobName(d.Digest))
 	if v.bad[d.Digest.Hex] || depth > maxDepth {

@@ -21,7 +21,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// tokenRegistry is a registry that requires a token of its own token server.
+// tokenRegistry returns a registry that requires a token from its own token server.
 func tokenRegistry() http.Handler {
 	reg := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,8 +37,9 @@ func tokenRegistry() http.Handler {
 	})
 }
 
-// TestRegistryFaults applies the faults of servers to every kind of request of a pull and a
-// push: permanent faults must end with a reason, temporary ones must succeed.
+// TestRegistryFaults applies server faults to every kind of request in a pull and a push.
+// Permanent faults must result in an error with a reason; after temporary ones, the command
+// must succeed.
 func TestRegistryFaults(t *testing.T) {
 	all := hostile.Faults()
 	bodiless := []hostile.Fault{hostile.Silent, hostile.Reset, hostile.Busy, hostile.Down}
@@ -91,18 +92,18 @@ func TestRegistryFaults(t *testing.T) {
 				begun := time.Now()
 				err = do()
 				if err == nil || strings.Contains(err.Error(), "context") || time.Since(begun) > 30*time.Second {
-					t.Errorf("no recovery: %v after %v", err, time.Since(begun))
+					t.Errorf("permanent fault: %v after %v", err, time.Since(begun))
 				}
-				if met := server.Set(fault, 2, match); met < 3 {
-					t.Errorf("no recovery: the server was asked %d times; want at least 3 (%v)", met, err)
+				if faults := server.Set(fault, 2, match); faults < 3 {
+					t.Errorf("permanent fault: %d requests; want at least 3 (error %v)", faults, err)
 				}
-				p.Attempts = 20 // also for a machine that is slow by itself
+				p.Attempts = 20 // on a slow machine, further attempts may fail
 				ctx = wait.With(t.Context(), p)
 				if err := do(); err != nil {
 					t.Errorf("after recovery: %v", err)
 				}
-				if met := server.Set("", 0, nil); met != 2 {
-					t.Errorf("the server failed %d times; want 2", met)
+				if faults := server.Set("", 0, nil); faults != 2 {
+					t.Errorf("the server failed %d times; want 2", faults)
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -118,8 +119,9 @@ func TestRegistryFaults(t *testing.T) {
 	}
 }
 
-// TestPushEnds: the end of the context ends a push that waits for Retry-After.
-func TestPushEnds(t *testing.T) {
+// TestPushCancel checks that cancelling the context ends a push that waits before its next
+// attempt.
+func TestPushCancel(t *testing.T) {
 	server := hostile.Serve(tokenRegistry(), false)
 	defer server.Close()
 	s := open(t)
@@ -136,7 +138,7 @@ func TestPushEnds(t *testing.T) {
 	}
 }
 
-// TestCredentialHelper: a hanging helper ends with a message, and is killed.
+// TestCredentialHelper checks that a credential helper that hangs is reported and killed.
 func TestCredentialHelper(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))

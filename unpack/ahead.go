@@ -17,13 +17,13 @@ import (
 	"hpcc/store/disk"
 )
 
-// Layers are applied in order, but read, decompressed and digested ahead, several at once,
-// each in its own goroutines. Two digests are checked: the blob's, by store.OpenLayer, and
-// the tar's.
+// Layers are applied in order. Several layers are read, decompressed and digested ahead, each
+// in its own goroutines. Two digests are checked: the blob's, by store.OpenLayer, and the
+// tar's.
 const (
 	blockSize   = 256 << 10 // the store's decoder works in blocks of this size
 	blocksAhead = 8         // per layer; more would exceed the processor's cache and take a tenth longer
-	maxLayers   = 4         // layers decompressed at once
+	maxLayers   = 4         // layers decompressed in parallel
 )
 
 // A block is a piece of a layer's tar.
@@ -60,7 +60,7 @@ func (p blockPool) put(b *block) {
 	}
 }
 
-// A stream is a sequence of blocks that one goroutine sends and another reads.
+// A stream passes a sequence of blocks from one goroutine to another.
 type stream struct {
 	pool   blockPool
 	blocks chan *block
@@ -71,8 +71,8 @@ type stream struct {
 
 	advanced func() // called before the first Read of each block; may be nil
 
-	lend []byte // buffer that piece passed to Read; Read does not copy to its start
-	lent []byte // bytes that Read should have copied there, until the next Read
+	lend []byte // buffer of the current piece; a Read into it does not copy
+	lent []byte // bytes that the last Read did not copy to lend; the next Read copies them
 }
 
 func newStream(pool blockPool) stream {
@@ -90,7 +90,7 @@ func (s *stream) send(ctx context.Context, b *block) error {
 	}
 }
 
-// drop discards the rest.
+// drop discards the remaining blocks.
 func (s *stream) drop() {
 	for b := range s.blocks {
 		s.pool.put(b)
@@ -98,8 +98,8 @@ func (s *stream) drop() {
 }
 
 func (s *stream) Read(p []byte) (int, error) {
-	// On the second Read of a piece, copy the first one's bytes to their destination, because
-	// their block may now be reused.
+	// On the second Read of a piece, copy the bytes of the first one to their destination,
+	// because their block may be reused from now on.
 	copy(s.lend, s.lent)
 	s.lent = nil
 	for len(s.rest) == 0 {
@@ -129,9 +129,9 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// piece returns the next bytes of r, at most len(buf). r reads from s. If r passes buf on,
-// as archive/tar does except for sparse files, the piece stays in the block until the next
-// Read and is not copied to buf.
+// piece returns the next bytes of r, at most len(buf). r reads from s. If r passes buf to
+// s.Read, as archive/tar does except for sparse files, the piece is not copied to buf but
+// stays in the block until the next Read.
 func (s *stream) piece(r io.Reader, buf []byte) ([]byte, error) {
 	s.lend, s.lent = buf, nil
 	n, err := r.Read(buf)
@@ -143,7 +143,7 @@ func (s *stream) piece(r io.Reader, buf []byte) ([]byte, error) {
 	return buf[:n], err
 }
 
-// content is the tar of one layer, as decompressed.
+// content is the decompressed tar of one layer.
 type content struct {
 	stream
 	tar   string       // sha256 of the tar in hexadecimal, set after the last byte
@@ -151,10 +151,10 @@ type content struct {
 	close func()
 }
 
-// aheadOf starts to decompress the layers and delivers them in order. The caller must close
-// each. At most maxLayers are open at a time.
-func aheadOf(ctx context.Context, layers []v1.Layer) <-chan *content {
-	limit := disk.AtOnce(min(maxLayers, goruntime.GOMAXPROCS(0), max(len(layers), 1)), 4)
+// readAhead starts to decompress the layers and sends them in order. The caller must close
+// each of them. At most maxLayers are open at a time.
+func readAhead(ctx context.Context, layers []v1.Layer) <-chan *content {
+	limit := disk.MaxParallel(min(maxLayers, goruntime.GOMAXPROCS(0), max(len(layers), 1)), 4)
 	out := make(chan *content, limit) // never full
 	pool := make(blockPool, limit*blocksAhead)
 	open := make(chan struct{}, limit)
@@ -163,7 +163,7 @@ func aheadOf(ctx context.Context, layers []v1.Layer) <-chan *content {
 		for _, l := range layers {
 			select {
 			case open <- struct{}{}:
-				out <- begin(ctx, l, pool, func() { <-open })
+				out <- startContent(ctx, l, pool, func() { <-open })
 			case <-ctx.Done():
 				return
 			}
@@ -172,8 +172,8 @@ func aheadOf(ctx context.Context, layers []v1.Layer) <-chan *content {
 	return out
 }
 
-// begin decompresses a layer. It calls closed when the layer is closed.
-func begin(ctx context.Context, l v1.Layer, pool blockPool, closed func()) *content {
+// startContent starts to decompress a layer. It calls closed when the content is closed.
+func startContent(ctx context.Context, l v1.Layer, pool blockPool, closed func()) *content {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &content{stream: newStream(pool)}
 	c.close = sync.OnceFunc(func() {
@@ -220,7 +220,7 @@ func (c *content) decode(ctx context.Context, l v1.Layer) error {
 	if c.tar, err = c.sendAll(ctx, r); err != nil {
 		return err
 	}
-	if _, err := io.Copy(io.Discard, &blob); err != nil { // the rest that the decoder did not read
+	if _, err := io.Copy(io.Discard, &blob); err != nil { // the bytes that the decoder did not read
 		return err
 	}
 	return io.EOF
@@ -247,8 +247,8 @@ func (c *content) sendEach(ctx context.Context, r io.Reader, toSum chan<- *block
 	for {
 		b := c.pool.get()
 		n, err := 0, error(nil)
-		// The store's gzip decoder leaves a part of the block empty, and filling it would be
-		// slow. The zstd decoder returns half a block at a time.
+		// The store's gzip decoder leaves part of the block empty, and filling this part would
+		// be slow. The zstd decoder returns half a block at a time.
 		for n <= blockSize/2 && err == nil {
 			var m int
 			m, err = r.Read(b.buf[n:])

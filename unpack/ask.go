@@ -10,31 +10,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Requests of a build's programs that the user's rights do not allow, as runtime reports
-// them. Links in file are followed to the end. For a symbolic link or FIFO, file is the
-// directory and link the name in it. A failed note is not an error, because the program must
-// continue.
+// The methods in this file record requests of a build's programs for which the user has no
+// permission; package runtime reports these requests. Symbolic links in file are followed. If
+// link is not empty, it is a symbolic link or FIFO in the directory file. The methods do not
+// return an error if a note cannot be written, because the program must continue.
 
 // Owner records a chown(2). -1 keeps the user or group.
 func (n *Notes) Owner(file, link string, uid, gid int) error {
-	half := func(new, old int) int {
-		if new == -1 {
+	orOld := func(id, old int) int {
+		if id == -1 {
 			return old
 		}
-		return new
+		return id
 	}
 	if link != "" {
 		oldUID, oldGID, _ := n.linkOwner(file, link)
-		uid, gid = half(uid, oldUID), half(gid, oldGID)
+		uid, gid = orOld(uid, oldUID), orOld(gid, oldGID)
 		if uid != oldUID || gid != oldGID {
 			_ = n.chownLink(file, link, uid, gid)
-			// Back to the user's own: record that there was a change.
+			// Record the change even if the link gets the user's own ID again: an overlay then
+			// copies it to its upper directory.
 			_ = unix.Fchownat(unix.AT_FDCWD, file+"/"+link, -1, -1, unix.AT_SYMLINK_NOFOLLOW)
 		}
 		return nil
 	}
 	oldUID, oldGID, _ := parseOwner(n.get(file, ownerAttr))
-	uid, gid = half(uid, oldUID), half(gid, oldGID)
+	uid, gid = orOld(uid, oldUID), orOld(gid, oldGID)
 	if uid != oldUID || gid != oldGID {
 		_ = n.set(file, ownerAttr, fmt.Sprintf("%d:%d", uid, gid))
 	}
@@ -42,8 +43,8 @@ func (n *Notes) Owner(file, link string, uid, gid int) error {
 	return nil
 }
 
-// dropPrivileges removes what the kernel removes when an owner changes (chown(2),
-// capabilities(7)): set-id bits and capabilities.
+// dropPrivileges removes set-id bits and capabilities, as the kernel does when an owner
+// changes (chown(2), capabilities(7)).
 func (n *Notes) dropPrivileges(file string) {
 	var st unix.Stat_t
 	if err := unix.Stat(file, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -64,12 +65,12 @@ func (n *Notes) dropPrivileges(file string) {
 	_ = n.remove(file, capsAttr)
 }
 
-// Mode drops the recorded mode, because the program sets another.
+// Mode removes the recorded mode, because the program sets another one.
 func (n *Notes) Mode(file string) { _ = n.remove(file, modeAttr) }
 
-// SetAttr records capabilities. For an access control list it sets the mode, which most
-// lists are equivalent to (acl(5); cp -p and sed -i set modes this way). Copying a file's
-// extended attributes also copies its notes. Other attributes do not get into an image.
+// SetAttr records capabilities. For an access control list, it sets the equivalent mode, which
+// most lists have (acl(5); cp -p and sed -i set modes this way). It also stores notes, so that
+// copying a file's extended attributes copies them. Other attributes are not part of an image.
 func (n *Notes) SetAttr(file, name string, value []byte) error {
 	switch {
 	case name == "security.capability":

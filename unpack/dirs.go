@@ -14,11 +14,12 @@ import (
 	"hpcc/store/disk"
 )
 
-// A directory of the tree is open (O_PATH) while entries are written to it.
+// A directory is a directory of the tree that is kept open (O_PATH) while entries are written
+// to it.
 type directory struct {
 	fd     int
 	linked bool     // its path contains links
-	modes  []uint32 // modes that new files get exactly here
+	modes  []uint32 // modes that new files in it get exactly
 }
 
 // exact reports whether a file has received this mode at its creation. A directory's default
@@ -40,7 +41,7 @@ const maxOpen = 4096
 
 // openLimit returns a quarter of the process's limit of open files, at most maxOpen, because
 // other trees may be unpacked concurrently.
-func openLimit() int { return disk.AtOnce(maxOpen, 4) }
+func openLimit() int { return disk.MaxParallel(maxOpen, 4) }
 
 // forgetDirs closes the cached directories, because their paths may have changed.
 func (t *tree) forgetDirs() {
@@ -64,14 +65,15 @@ func (t *tree) forgetOthers(keep *directory) {
 	}
 }
 
-// close invalidates the descriptor, so that no other file is mistaken for the directory.
+// close closes and invalidates the descriptor, so that no other file is mistaken for the
+// directory.
 func (d *directory) close() {
 	unix.Close(d.fd)
 	d.fd = -1
 }
 
-// forgetLinked closes the cached directories whose paths contain links, because a removed
-// name may have been one of these.
+// forgetLinked closes the cached directories whose paths contain links, because a name that
+// was removed may have been one of these links.
 func (t *tree) forgetLinked() {
 	if t.linked == 0 {
 		return
@@ -152,7 +154,7 @@ func (t *tree) lookup(p string) (fd int, kind uint32, err error) {
 	return fd, st.Mode & unix.S_IFMT, err
 }
 
-// makeDir creates a directory that an entry needs but no entry described.
+// makeDir creates a directory that the image does not describe but that contains an entry.
 func (t *tree) makeDir(p string) (*directory, error) {
 	parent, err := t.dir(path.Dir(p))
 	if err != nil {

@@ -19,12 +19,12 @@ func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
 		return err
 	}
 	fd, mode := -1, granted(uint32(h.Mode), false)
-	first := mode
+	createMode := mode
 	if !plain(h) {
-		first |= 0o200 // only a user who may write a file can set its attributes
+		createMode |= 0o200 // setting attributes requires write permission
 	}
 	parent, err := t.inDir(name, func(d *directory, base string) (err error) {
-		fd, err = unix.Openat(d.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, first)
+		fd, err = unix.Openat(d.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, createMode)
 		return err
 	})
 	if err != nil {
@@ -37,13 +37,13 @@ func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
 	if err == nil && (!plain(h) || t.notes.InMemory()) {
 		t.notes.keep(fd, h, true)
 	}
-	if err == nil && (first != mode || mode&t.umask != 0 || !parent.exact(fd, mode)) {
+	if err == nil && (createMode != mode || mode&t.umask != 0 || !parent.exact(fd, mode)) {
 		err = unix.Fchmod(fd, mode)
 	}
 	if err == nil {
 		err = t.setTimes(fd, timespec(h.ModTime))
 	}
-	// Network file systems and quotas report a full disk here.
+	// On network file systems and with quotas, close reports a full disk.
 	if cerr := unix.Close(fd); err == nil {
 		err = cerr
 	}
@@ -111,8 +111,7 @@ func (t *tree) piece(r io.Reader) ([]byte, error) {
 	return t.buf[:n], err
 }
 
-// dataLen returns the number of bytes of b before its first hole, holeLen the length of the
-// hole at the start of b.
+// dataLen returns the number of bytes of b before its first hole.
 func dataLen(b []byte) int {
 	for n := 0; ; n += holeSize {
 		if n+holeSize > len(b) {
@@ -124,6 +123,7 @@ func dataLen(b []byte) int {
 	}
 }
 
+// holeLen returns the length of the hole at the start of b.
 func holeLen(b []byte) int {
 	n := 0
 	for n+holeSize <= len(b) && isZero(b[n:n+holeSize]) {
@@ -158,7 +158,7 @@ func (t *tree) checkSparse(h *tar.Header) error {
 		return nil
 	}
 	if h.Size > maxSparse-t.sparse {
-		return fmt.Errorf("sparse file of %d bytes; the sparse files of a layer may have %d bytes in total", h.Size, int64(maxSparse))
+		return fmt.Errorf("sparse file of %d bytes; the sparse files of a layer may have at most %d bytes in total", h.Size, int64(maxSparse))
 	}
 	t.sparse += h.Size
 	return nil
@@ -173,8 +173,8 @@ func hasSparseRecord(h *tar.Header) bool {
 	return false
 }
 
-// readUmask returns the process's umask. It returns all bits if it cannot be read (before
-// Linux 4.7), because the system call would change it.
+// readUmask returns the process's umask. If it cannot be read (before Linux 4.7), readUmask
+// returns all bits: umask(2) would change the umask.
 func readUmask() uint32 {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// Files have the same bytes as in the layer, wherever they contain zeros, and long runs of
-// zeros take no space.
+// TestHoles checks that unpacked files have the same bytes as in the layer, and that long runs
+// of zeros take no space on disk.
 func TestHoles(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	noise := func(n int) []byte { b := make([]byte, n); r.Read(b); return b }
@@ -38,13 +38,13 @@ func TestHoles(t *testing.T) {
 		"short zeros":          {[][]byte{zeros(1000)}, false},
 		"zeros":                {[][]byte{zeros(8 << 20)}, true},
 		"zeros, odd":           {[][]byte{zeros(8<<20 + 17)}, true},
-		"a hole in front":      {[][]byte{zeros(1 << 20), noise(5)}, true},
-		"a hole behind":        {[][]byte{noise(5), zeros(1 << 20)}, true},
-		"a hole between":       {[][]byte{noise(100_000), zeros(3<<20 + 5), noise(70_000)}, true},
+		"a hole at the start":  {[][]byte{zeros(1 << 20), noise(5)}, true},
+		"a hole at the end":    {[][]byte{noise(5), zeros(1 << 20)}, true},
+		"a hole inside":        {[][]byte{noise(100_000), zeros(3<<20 + 5), noise(70_000)}, true},
 		"many holes":           {[][]byte{noise(1 << 18), zeros(1 << 18), noise(1 << 16), zeros(1 << 17), noise(1)}, true},
-		"a byte amid zeros":    {[][]byte{zeros(1 << 17), {1}, zeros(1 << 17)}, true},
+		"a byte among zeros":   {[][]byte{zeros(1 << 17), {1}, zeros(1 << 17)}, true},
 		"exactly a buffer":     {[][]byte{noise(256 << 10)}, false},
-		"exactly two":          {[][]byte{noise(256 << 10), zeros(256 << 10)}, true},
+		"exactly two buffers":  {[][]byte{noise(256 << 10), zeros(256 << 10)}, true},
 		"noise of many blocks": {[][]byte{noise(3<<20 + 1)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -54,12 +54,12 @@ func TestHoles(t *testing.T) {
 			testenv.Check(t, err)
 			got, err := os.ReadFile(filepath.Join(dir, "f"))
 			if err != nil || !bytes.Equal(got, data) {
-				t.Fatalf("the file has %d different bytes, %v; want %d", len(got), err, len(data))
+				t.Fatalf("the file has %d bytes or different ones, %v; want %d bytes", len(got), err, len(data))
 			}
 			var st syscall.Stat_t
 			testenv.Check(t, syscall.Stat(filepath.Join(dir, "f"), &st))
-			if room := st.Blocks * 512; (c.sparse && room >= st.Size) || (!c.sparse && room+4095 < st.Size) {
-				t.Errorf("it takes %d bytes of the disk for %d", room, st.Size)
+			if used := st.Blocks * 512; (c.sparse && used >= st.Size) || (!c.sparse && used+4095 < st.Size) {
+				t.Errorf("a file of %d bytes uses %d bytes on disk; want a sparse file: %v", st.Size, used, c.sparse)
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func tarLayer(t testing.TB, h *tar.Header, data []byte) v1.Layer {
 // file of some size.
 func gnuSparse(name string, offset, size int64, data []byte) []byte {
 	b := make([]byte, 512)
-	number := func(at int, v int64) { // base 256, for octal digits end at 8 GiB
+	number := func(at int, v int64) { // base 256, because octal numbers end at 8 GiB
 		for i := 11; i > 0; i-- {
 			b[at+i] = byte(v)
 			v >>= 8
@@ -122,22 +122,22 @@ func TestSparse(t *testing.T) {
 	copy(want[5<<20:], data)
 	got, err := os.ReadFile(filepath.Join(dir, "s"))
 	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("a sparse entry gives %d bytes, %v", len(got), err)
+		t.Errorf("sparse entry: %d bytes or different ones, %v", len(got), err)
 	}
 	var st syscall.Stat_t
 	if err := syscall.Stat(filepath.Join(dir, "s"), &st); err != nil || st.Blocks*512 > 1<<20 {
-		t.Errorf("a file of four bytes and a hole takes %d bytes, %v", st.Blocks*512, err)
+		t.Errorf("a sparse file with four bytes of data uses %d bytes on disk, %v", st.Blocks*512, err)
 	}
 	const tooMuch = `entry "bomb": sparse file of`
 	for name, c := range map[string]struct {
 		layer v1.Layer
 		want  string
 	}{
-		"eight exbibytes":   {layer(gnuSparse("bomb", 0, 1<<63-1, data)), tooMuch},
-		"a tebibyte":        {layer(gnuSparse("bomb", 0, 1<<40, data)), tooMuch},
-		"the sum of a few":  {layer(gnuSparse("a", 0, 1<<20, data), gnuSparse("bomb", 0, maxSparse-1<<19, data)), tooMuch},
-		"data beyond it":    {layer(gnuSparse("bomb", 1<<20, 1000, data)), "invalid tar header"},
-		"a negative offset": {layer(gnuSparse("bomb", -1<<40, 1000, data)), "invalid tar header"},
+		"eight exbibytes":    {layer(gnuSparse("bomb", 0, 1<<63-1, data)), tooMuch},
+		"a tebibyte":         {layer(gnuSparse("bomb", 0, 1<<40, data)), tooMuch},
+		"two entries":        {layer(gnuSparse("a", 0, 1<<20, data), gnuSparse("bomb", 0, maxSparse-1<<19, data)), tooMuch},
+		"data after its end": {layer(gnuSparse("bomb", 1<<20, 1000, data)), "invalid tar header"},
+		"a negative offset":  {layer(gnuSparse("bomb", -1<<40, 1000, data)), "invalid tar header"},
 	} {
 		dir := filepath.Join(t.TempDir(), "tree")
 		_, err := Image(context.Background(), imageOf(t, c.layer), dir, Options{})
@@ -150,7 +150,8 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// Entries that claim more than the archive contains are refused and take no space.
+// TestClaims checks that entries that claim more data than the archive contains are refused
+// and take no space.
 func TestClaims(t *testing.T) {
 	head := func(size int64, pax map[string]string) []byte {
 		var buf bytes.Buffer
@@ -158,14 +159,14 @@ func TestClaims(t *testing.T) {
 		return buf.Bytes()
 	}
 	for name, b := range map[string][]byte{
-		"more than its data":       append(head(5000, nil), make([]byte, 1024)...),
-		"8 EiB":                    append(head(1<<63-1, nil), make([]byte, 1024)...),
-		"cut within its data":      append(head(1<<30, nil), bytes.Repeat([]byte("x"), 300_000)...),
-		"a negative size in PAX":   bytes.Replace(head(1<<40, nil), []byte("size=1099511627776"), []byte("size=-999511627776"), 1),
-		"an absurd size in PAX":    bytes.Replace(head(1<<40, nil), []byte("size=1099511627776"), []byte("size=9999999999999"), 1),
-		"no number for a size":     bytes.Replace(head(1<<40, nil), []byte("size=1099511627776"), []byte("size=10995x1627776"), 1),
-		"cut within the header":    head(10, nil)[:300],
-		"a header, and no archive": bytes.Repeat([]byte("x"), 512),
+		"more than its data":     append(head(5000, nil), make([]byte, 1024)...),
+		"8 EiB":                  append(head(1<<63-1, nil), make([]byte, 1024)...),
+		"truncated data":         append(head(1<<30, nil), bytes.Repeat([]byte("x"), 300_000)...),
+		"a negative size in PAX": bytes.Replace(head(1<<40, nil), []byte("size=1099511627776"), []byte("size=-999511627776"), 1),
+		"an absurd size in PAX":  bytes.Replace(head(1<<40, nil), []byte("size=1099511627776"), []byte("size=9999999999999"), 1),
+		"a non-numeric size":     bytes.Replace(head(1<<40, nil), []byte("size=1099511627776"), []byte("size=10995x1627776"), 1),
+		"truncated header":       head(10, nil)[:300],
+		"not an archive":         bytes.Repeat([]byte("x"), 512),
 	} {
 		dir := filepath.Join(t.TempDir(), "tree")
 		_, err := Image(context.Background(), imageOf(t, static.NewLayer(b, types.OCIUncompressedLayer)), dir, Options{})
@@ -173,12 +174,12 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%s: Image = %v; want a refusal that names the layer", name, err)
 		}
 		if left, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), "*")); len(left) > 0 {
-			t.Errorf("%s: what is left is %q", name, left)
+			t.Errorf("%s: files remain: %q", name, left)
 		}
 	}
 }
 
-// Modes are the archive's own, whatever the umask.
+// TestUmask checks that files get the modes in the archive, regardless of the umask.
 func TestUmask(t *testing.T) {
 	var lines []string
 	for m := range 0o1000 {
@@ -206,7 +207,7 @@ func TestUmask(t *testing.T) {
 	}
 }
 
-// A default ACL, which replaces the umask, does not change them either.
+// TestDefaultACL checks that a default ACL, which replaces the umask, does not change modes.
 func TestDefaultACL(t *testing.T) {
 	top := t.TempDir()
 	acl := binary.LittleEndian.AppendUint32(nil, 2)
@@ -214,7 +215,7 @@ func TestDefaultACL(t *testing.T) {
 		acl = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16(acl, e[0]), e[1]), ^uint32(0))
 	}
 	if err := unix.Setxattr(top, "system.posix_acl_default", acl, 0); errors.Is(err, unix.ENOTSUP) {
-		t.Skip("no ACLs here:", err)
+		t.Skip("the file system has no ACLs:", err)
 	} else if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestDefaultACL(t *testing.T) {
 	}
 }
 
-// A link in the path of others may change between two entries.
+// TestChainedLinks checks that a link can change between two entries whose paths contain it.
 func TestChainedLinks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tree")
 	img := imageOf(t, layerOf(t, "d one", "d two", "l near one", "l far near", "f far/a 1"),
@@ -242,16 +243,17 @@ func TestChainedLinks(t *testing.T) {
 	}
 }
 
-// Reading ahead ends when the reader stops, and returns the layer's error.
+// TestAhead checks that reading ahead ends when the reader stops, and that a layer's error is
+// returned.
 func TestAhead(t *testing.T) {
 	big := bytes.Repeat([]byte("x"), 40<<20)
-	gone := errors.New("the disk is gone")
+	gone := errors.New("disk failure")
 	good := tarLayer(t, &tar.Header{Name: "f", Mode: 0o644, Size: int64(len(big))}, big)
 	for name, layers := range map[string][]v1.Layer{
-		"the first breaks":  {breaking{good, 20 << 10, gone}, good, good},
-		"the second breaks": {good, breaking{good, 1 << 10, gone}, good, good, good, good},
-		"the last is short": {good, good, breaking{good, 1 << 10, io.ErrUnexpectedEOF}},
-		"it will not open":  {breaking{good, -1, gone}, good},
+		"the first fails":         {breaking{good, 20 << 10, gone}, good, good},
+		"the second fails":        {good, breaking{good, 1 << 10, gone}, good, good, good, good},
+		"the last is truncated":   {good, good, breaking{good, 1 << 10, io.ErrUnexpectedEOF}},
+		"the first does not open": {breaking{good, -1, gone}, good},
 	} {
 		ctx, cancel := context.WithCancel(context.Background())
 		tr, err := openTree(t.TempDir(), &Notes{})
@@ -273,7 +275,7 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// breaking is a layer that fails after some bytes; -1: it cannot be opened.
+// breaking is a layer that fails after some bytes. If after is -1, it cannot be opened.
 type breaking struct {
 	v1.Layer
 	after int64

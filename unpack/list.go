@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files is the merged content of an image's layers, as root would unpack it, with the
+// Files is the merged content of an image's layers, as if root had unpacked it. It has the
 // owners, modes and devices that an ordinary user's [Tree] cannot have.
 type Files struct {
 	layers []v1.Layer
@@ -38,13 +38,13 @@ type File struct {
 	UID, GID int
 	Link     string // where a symbolic link points
 	Size     int64
-	Caps     bool // the kernel grants capabilities(7) to programs that execute it
+	Caps     bool // it has file capabilities (capabilities(7))
 	Script   bool // it starts with "#!"
 
-	names   map[string]name // of a directory
-	touched int             // last layer that put something below
-	from    int             // layer with the content
-	entry   int
+	names   map[string]name   // of a directory
+	touched int               // last layer with an entry below this directory
+	from    int               // layer with the content, counted from 1; 0: none
+	entry   int               // entry of that layer, counted from 1
 	sum     [sha256.Size]byte // of the content, if [Files] has sums
 }
 
@@ -58,14 +58,14 @@ type name struct {
 // as unpacking does.
 func List(ctx context.Context, img v1.Image) (*Files, error) { return list(ctx, img, false) }
 
-// list is List. With sums, it computes the digests of contents.
+// list implements [List]. If sums is set, it also computes the digests of contents.
 func list(ctx context.Context, img v1.Image, sums bool) (*Files, error) {
 	ls, err := img.Layers()
 	if err != nil {
 		return nil, err
 	}
 	f := &Files{layers: ls, root: newDir(), sums: sums}
-	t := &tree{} // for counting sparse files; it has no directory
+	t := &tree{} // only counts sparse files; it has no directory
 	err = eachLayer(ctx, ls, "reading", func(i int, c *content) error {
 		f.layer, t.sparse = i+1, 0
 		return f.read(ctx, t, c)
@@ -83,7 +83,7 @@ func (f *Files) read(ctx context.Context, t *tree, c *content) error {
 	n, tr := 0, tar.NewReader(c)
 	return eachEntry(ctx, tr, func(h *tar.Header) error {
 		n++
-		if err := f.another(); err != nil {
+		if err := f.countEntry(); err != nil {
 			return err
 		}
 		if err := t.checkSparse(h); err != nil {
@@ -108,8 +108,8 @@ func (f *Files) read(ctx context.Context, t *tree, c *content) error {
 	})
 }
 
-// another counts one more file.
-func (f *Files) another() error {
+// countEntry counts an entry or implied directory and returns an error beyond the limit.
+func (f *Files) countEntry() error {
 	if f.count++; f.count > maxListed {
 		return fmt.Errorf("the image has more than %d entries", maxListed)
 	}
@@ -141,15 +141,15 @@ func (f *Files) apply(h *tar.Header, n int, script bool, sum [sha256.Size]byte) 
 	base := path.Base(p)
 	switch h.Typeflag {
 	case tar.TypeDir:
-		if had := parent.names[base].file; had != nil && had.Kind == fs.ModeDir {
-			had.Perm, had.UID, had.GID = file.Perm, file.UID, file.GID
-			file = had
+		if existing := parent.names[base].file; existing != nil && existing.Kind == fs.ModeDir {
+			existing.Perm, existing.UID, existing.GID = file.Perm, file.UID, file.GID
+			file = existing
 		} else {
 			file.names = map[string]name{}
 		}
 	case tar.TypeSymlink:
 		if h.Linkname == "" || len(h.Linkname) > maxPath {
-			return fmt.Errorf("the link target has %d bytes", len(h.Linkname))
+			return fmt.Errorf("the link target has %d bytes; want 1 to %d", len(h.Linkname), maxPath)
 		}
 		file.Link, file.Kind = h.Linkname, fs.ModeSymlink
 	case tar.TypeLink:
@@ -183,8 +183,9 @@ func (f *Files) linked(target string) (*File, error) {
 	return file, nil
 }
 
-// dir returns the directory at p and follows links. It creates or replaces what is not a
-// directory. All directories on the path are marked as touched by this layer.
+// dir returns the directory at p and follows links. It creates a missing directory and
+// replaces any other file by one. It marks all directories on the path as touched by this
+// layer.
 func (f *Files) dir(p string, links int) (*File, error) {
 	at, rest := []*File{f.root}, p
 	for rest != "" && rest != "." {
@@ -211,7 +212,7 @@ func (f *Files) dir(p string, links int) (*File, error) {
 			rest = next.Link + "/" + rest
 			continue
 		case next == nil || next.Kind != fs.ModeDir:
-			if err := f.another(); err != nil {
+			if err := f.countEntry(); err != nil {
 				return nil, err
 			}
 			next = newDir()
@@ -260,9 +261,9 @@ func (f *Files) hideLower(d *File) {
 }
 
 // Resolve follows a path from the root, including links. It returns the path without links
-// and the file. It calls through, unless nil, for every directory that it searches. If the
+// and the file. If visit is not nil, it is called for every directory that is searched. If the
 // file does not exist, the error is fs.ErrNotExist and the path is the missing one.
-func (f *Files) Resolve(p string, through func(dir string, d *File)) (string, *File, error) {
+func (f *Files) Resolve(p string, visit func(dir string, d *File)) (string, *File, error) {
 	type step struct {
 		path string
 		file *File
@@ -282,20 +283,20 @@ func (f *Files) Resolve(p string, through func(dir string, d *File)) (string, *F
 			at = at[:max(1, len(at)-1)]
 			continue
 		}
-		if through != nil {
-			through(top.path, top.file)
+		if visit != nil {
+			visit(top.path, top.file)
 		}
-		here := path.Join(top.path, part)
+		full := path.Join(top.path, part)
 		next := top.file.names[part].file
 		switch {
 		case next == nil:
-			return here, nil, fmt.Errorf("%s: %w", here, fs.ErrNotExist)
+			return full, nil, fmt.Errorf("%s: %w", full, fs.ErrNotExist)
 		case next.Kind != fs.ModeSymlink:
-			at = append(at, step{here, next})
+			at = append(at, step{full, next})
 			continue
 		}
 		if links++; links > maxLinks || len(next.Link)+len(rest) > maxLinks*maxPath {
-			return here, nil, fmt.Errorf("%s: %w", here, unix.ELOOP)
+			return full, nil, fmt.Errorf("%s: %w", full, unix.ELOOP)
 		}
 		if strings.HasPrefix(next.Link, "/") {
 			at = at[:1]
@@ -309,7 +310,7 @@ func (f *Files) Resolve(p string, through func(dir string, d *File)) (string, *F
 // Names returns the sorted names of a directory.
 func (d *File) Names() []string { return slices.Sorted(maps.Keys(d.names)) }
 
-// At returns a directory's entry of a name, or nil. It does not follow links.
+// At returns the entry with this name in a directory, or nil. It does not follow links.
 func (d *File) At(base string) *File { return d.names[base].file }
 
 // Read returns the content of a regular file, at most max bytes.
@@ -330,7 +331,7 @@ func (f *Files) Read(ctx context.Context, file *File, max int64) ([]byte, error)
 		}
 		var err error
 		if content, err = io.ReadAll(io.LimitReader(tr, max)); err == nil {
-			err = io.EOF // the rest does not matter
+			err = io.EOF // stop: the rest of the layer is not needed
 		}
 		return err
 	})

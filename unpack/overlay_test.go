@@ -56,11 +56,11 @@ func mountOverlay(lowers []string, upper, work, merged string) error {
 		fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", strings.Join(top, ":"), upper, work))
 }
 
-// change performs one line on a tree: "w FILE TEXT", "mkdir DIR", "rm PATH", "mv FROM TO",
-// "ln FROM TO", "sym TARGET LINK", "mode OCTAL PATH", "time SECONDS PATH", "own UID GID
-// PATH", "pair NEW NEW": two names of one new file. Random changes must not use "ln" on
-// files of lower layers: the mounted overlay gives the names two inode numbers (Linux 6.18),
-// its upper directory one.
+// change makes the change that line describes in the tree at root: "w FILE TEXT", "mkdir DIR",
+// "rm PATH", "mv FROM TO", "ln FROM TO", "sym TARGET LINK", "mode OCTAL PATH", "time SECONDS
+// PATH", "own UID GID PATH" or "pair NEW NEW", which creates a file with two names. Random
+// changes must not use "ln" on files of lower layers: the two names have different inode
+// numbers in the mounted overlay (Linux 6.18), but the same one in its upper directory.
 func change(root, line string) error {
 	f := strings.Fields(line)
 	at := func(n int) string { return filepath.Join(root, f[n]) }
@@ -106,43 +106,43 @@ func change(root, line string) error {
 var overlayBase = []string{"d d", "f d/a 1", "f d/b 2", "d d/s", "f d/s/x 3", "d d/s/t", "f d/s/t/y 4", "f file 5", "f600 secret 6",
 	"l link file", "l dirlink d", "d empty", "f h1 linked", "h h2 h1", "d1777 tmp", "d deep", "d deep/1", "d deep/1/2", "d deep/1/2/3", "f deep/1/2/3/z 7"}
 
-// The layer of an overlay's upper directory and the layer of comparing two trees are the
-// same bytes. Either gives the changed tree when applied.
-func TestUpperIsCompare(t *testing.T) {
+// TestUpperMatchesCompare checks that Upper, from an overlay's upper directory, and Compare,
+// from two trees, write the same bytes, and that applying this layer produces the changed tree.
+func TestUpperMatchesCompare(t *testing.T) {
 	if !inside(t) {
 		return
 	}
 	for _, c := range []struct {
 		name  string
-		steps [][]string // each a step of a build: an overlay on those before
-		want  [][]string // names of the layer of each step
+		steps [][]string // the changes of each build step, which is an overlay on the earlier ones
+		want  [][]string // names in the layer of each step
 	}{
 		{"content", [][]string{{"w d/a changed"}}, [][]string{{"d/", "d/a"}}},
 		{"same size", [][]string{{"w d/a 9", "time 1580702706 d/a"}}, [][]string{{"d/", "d/a"}}},
 		{"same content and another time", [][]string{{"w d/a 1"}}, [][]string{{"d/", "d/a"}}},
-		{"rewritten as it was", [][]string{{"w d/a 1", "time 1580702706 d/a"}}, [][]string{nil}},
+		{"rewritten with the same content and time", [][]string{{"w d/a 1", "time 1580702706 d/a"}}, [][]string{nil}},
 		{"mode only", [][]string{{"mode 755 d/a", "mode 700 empty", "mode 4755 file", "mode 1777 deep"}},
 			[][]string{{"d/", "d/a", "deep/", "empty/", "file"}}},
 		{"owner", [][]string{{"own 5 6 d/a", "own 5 0 empty", "own 0 7 file", "own 0 0 h1"}}, [][]string{{"d/", "d/a", "empty/", "file"}}},
 		{"owner of a link", [][]string{{"own 5 6 link"}, {"own 5 7 link"}, {"own 0 0 link"}}, [][]string{{"link"}, {"link"}, {"link"}}},
-		{"owner and back", [][]string{{"own 5 6 d/a", "own 5 6 d"}, {"own 0 0 d/a", "own 5 7 d"}}, [][]string{{"d/", "d/a"}, {"d/", "d/a"}}},
-		{"owned twice the same", [][]string{{"own 5 6 d/a", "own 5 6 d"}, {"own 0 0 d/a", "own 5 6 d/a"}}, [][]string{{"d/", "d/a"}, nil}},
+		{"owner changed and restored", [][]string{{"own 5 6 d/a", "own 5 6 d"}, {"own 0 0 d/a", "own 5 7 d"}}, [][]string{{"d/", "d/a"}, {"d/", "d/a"}}},
+		{"same owner again", [][]string{{"own 5 6 d/a", "own 5 6 d"}, {"own 0 0 d/a", "own 5 6 d/a"}}, [][]string{{"d/", "d/a"}, nil}},
 		{"mode of a directory with changes", [][]string{{"mode 700 d", "w d/a x"}}, [][]string{{"d/", "d/a"}}},
 		{"unreadable", [][]string{{"w d/n x", "mode 0 d/n", "mode 0 d/b"}}, [][]string{{"d/", "d/b", "d/n"}}},
 		{"new", [][]string{{"w new x", "mkdir nd", "mkdir nd/e", "w nd/e/f y"}}, [][]string{{"nd/", "nd/e/", "nd/e/f", "new"}}},
 		{"deleted file", [][]string{{"rm d/a", "rm file"}}, [][]string{{"d/", "d/.wh.a", ".wh.file"}}},
 		{"deleted directory", [][]string{{"rm d"}}, [][]string{{".wh.d"}}},
-		{"deleted below", [][]string{{"rm d/s/t"}}, [][]string{{"d/", "d/s/", "d/s/.wh.t"}}},
-		{"made and deleted", [][]string{{"w new x", "rm new", "mkdir nd", "rm nd"}}, [][]string{nil}},
+		{"deleted subdirectory", [][]string{{"rm d/s/t"}}, [][]string{{"d/", "d/s/", "d/s/.wh.t"}}},
+		{"created and deleted", [][]string{{"w new x", "rm new", "mkdir nd", "rm nd"}}, [][]string{nil}},
 		{"directory to file", [][]string{{"rm d", "w d x"}}, [][]string{{"d"}}},
 		{"directory to link", [][]string{{"rm d", "sym empty d"}}, [][]string{{"d"}}},
 		{"file to directory", [][]string{{"rm file", "mkdir file", "w file/in x"}}, [][]string{{"file/", "file/in"}}},
 		{"link to directory", [][]string{{"rm dirlink", "mkdir dirlink", "w dirlink/in x"}}, [][]string{{"dirlink/", "dirlink/in"}}},
 		{"link to file", [][]string{{"rm link", "w link x"}}, [][]string{{"link"}}},
-		{"directory deleted and made again", [][]string{{"rm d", "mkdir d", "w d/new x"}}, [][]string{{"d/", "d/.wh.a", "d/.wh.b", "d/new", "d/.wh.s"}}},
-		{"made again with the same below", [][]string{{"rm d", "mkdir d", "mkdir d/s", "w d/s/x 3", "time 1580702706 d/s/x", "w d/s/n 8"}},
+		{"directory recreated", [][]string{{"rm d", "mkdir d", "w d/new x"}}, [][]string{{"d/", "d/.wh.a", "d/.wh.b", "d/new", "d/.wh.s"}}},
+		{"recreated with equal content", [][]string{{"rm d", "mkdir d", "mkdir d/s", "w d/s/x 3", "time 1580702706 d/s/x", "w d/s/n 8"}},
 			[][]string{{"d/", "d/.wh.a", "d/.wh.b", "d/s/", "d/s/n", "d/s/.wh.t"}}},
-		{"made again with another mode", [][]string{{"rm d", "mkdir d", "mode 700 d"}}, [][]string{{"d/", "d/.wh.a", "d/.wh.b", "d/.wh.s"}}},
+		{"recreated with another mode", [][]string{{"rm d", "mkdir d", "mode 700 d"}}, [][]string{{"d/", "d/.wh.a", "d/.wh.b", "d/.wh.s"}}},
 		{"renamed file", [][]string{{"mv d/a d/c"}}, [][]string{{"d/", "d/.wh.a", "d/c"}}},
 		{"renamed over another", [][]string{{"mv d/a d/b"}}, [][]string{{"d/", "d/.wh.a", "d/b"}}},
 		{"renamed new directory", [][]string{{"mkdir n1", "w n1/f x", "mv n1 n2"}}, [][]string{{"n2/", "n2/f"}}},
@@ -150,7 +150,7 @@ func TestUpperIsCompare(t *testing.T) {
 		{"hard links to a new file", [][]string{{"w n x", "ln n o", "ln n d/p"}}, [][]string{{"d/", "d/p", "n", "o"}}},
 		{"one of two hard links changed", [][]string{{"rm h1", "w h1 other"}}, [][]string{{"h1"}}},
 		{"link retargeted", [][]string{{"rm link", "sym d link"}}, [][]string{{"link"}}},
-		{"link made again", [][]string{{"rm link", "sym file link"}}, [][]string{nil}},
+		{"link recreated", [][]string{{"rm link", "sym file link"}}, [][]string{nil}},
 		{"deep", [][]string{{"w deep/1/2/3/z changed"}}, [][]string{{"deep/", "deep/1/", "deep/1/2/", "deep/1/2/3/", "deep/1/2/3/z"}}},
 		{"several steps", [][]string{{"rm d", "mkdir d", "w d/a new"}, {"w d/b again", "mkdir d/s"}, {"rm d/a", "w d/s/x 9"}, {"rm d"}, {"mkdir d", "w d/a 1"}},
 			[][]string{{"d/", "d/a", "d/.wh.b", "d/.wh.s"}, {"d/", "d/b", "d/s/"}, {"d/", "d/.wh.a", "d/s/", "d/s/x"}, {".wh.d"}, {"d/", "d/a"}}},
@@ -167,8 +167,8 @@ func TestUpperIsCompare(t *testing.T) {
 	}
 }
 
-// The same for random changes.
-func TestUpperIsCompareByChance(t *testing.T) {
+// TestUpperMatchesCompareRandom does the same with random changes.
+func TestUpperMatchesCompareRandom(t *testing.T) {
 	if !inside(t) {
 		return
 	}
@@ -195,9 +195,9 @@ func TestUpperIsCompareByChance(t *testing.T) {
 	}
 }
 
-// runSteps makes each step's change on an overlay of all earlier ones, and checks its layer.
-// It returns the names in the layers. Random changes may fail.
-func runSteps(t *testing.T, steps [][]string, byChance bool) (names [][]string) {
+// runSteps makes the changes of each step on an overlay of all earlier steps and checks its
+// layer. It returns the names in the layers. Random changes may fail.
+func runSteps(t *testing.T, steps [][]string, random bool) (names [][]string) {
 	t.Helper()
 	top := t.TempDir()
 	base := filepath.Join(top, "base")
@@ -210,7 +210,7 @@ func runSteps(t *testing.T, steps [][]string, byChance bool) (names [][]string) 
 		testenv.Check(t, mountOverlay(lowers, upper, filepath.Join(dir, "work"), merged))
 		t.Cleanup(func() { unix.Unmount(merged, unix.MNT_DETACH) })
 		for _, line := range lines {
-			if err := change(merged, line); err != nil && !(byChance && expected(err)) {
+			if err := change(merged, line); err != nil && !(random && expected(err)) {
 				t.Fatalf("%s: %v", line, err)
 			}
 		}
@@ -244,21 +244,21 @@ func checkStep(t *testing.T, lowers []string, upper, before, merged, after strin
 		n, err := Upper(&u, lowers, upper, o)
 		testenv.Check(t, err)
 		if !o.Newest.IsZero() {
-			m.Write(u.Bytes()) // what merged shows has the new times by now
+			m.Write(u.Bytes()) // merged no longer has the original times: Upper has changed them
 		} else if _, err := Compare(&m, before, merged, o); err != nil {
 			t.Fatal(err)
 		}
 		_, err = Compare(&c, before, after, o)
 		testenv.Check(t, err)
 		if !bytes.Equal(u.Bytes(), m.Bytes()) || !bytes.Equal(u.Bytes(), c.Bytes()) {
-			t.Errorf("Upper writes\n%s\nCompare with the mounted tree writes\n%s\nand with a copy of it\n%s", members(t, u.Bytes()), members(t, m.Bytes()), members(t, c.Bytes()))
+			t.Errorf("Upper writes\n%s\nCompare writes, for the mounted tree,\n%s\nand, for a copy of it,\n%s", members(t, u.Bytes()), members(t, m.Bytes()), members(t, c.Bytes()))
 		}
 		if got := len(members(t, u.Bytes())); n != got {
-			t.Errorf("Upper says %d entries and writes %d", n, got)
+			t.Errorf("Upper returns %d entries, but writes %d", n, got)
 		}
 		for _, h := range headers(t, u.Bytes()) {
 			if !o.Newest.IsZero() && h.ModTime.After(o.Newest) {
-				t.Errorf("%s has the time %v of the run itself", h.Name, h.ModTime)
+				t.Errorf("%s has the time %v; want at most %v", h.Name, h.ModTime, o.Newest)
 			}
 		}
 		layer = u.Bytes()
@@ -270,7 +270,7 @@ func checkStep(t *testing.T, lowers []string, upper, before, merged, after strin
 	_, err := Apply(context.Background(), static.NewLayer(layer, types.OCIUncompressedLayer), applied, &Notes{})
 	testenv.Check(t, err)
 	if got, want := modes(t, applied), modes(t, after); got != want {
-		t.Errorf("the layer %q applied gives\n%s\nwant\n%s", members(t, layer), got, want)
+		t.Errorf("applying the layer %q produces\n%s\nwant\n%s", members(t, layer), got, want)
 	}
 	var names []string
 	for _, h := range headers(t, layer) {
@@ -307,7 +307,7 @@ func members(t *testing.T, layer []byte) (out []string) {
 	}
 }
 
-// modes is the listing of a tree with modes and owners, as unpacking gives them.
+// modes lists a tree with the modes and owners that unpacking produces.
 func modes(t *testing.T, dir string) string {
 	t.Helper()
 	var out strings.Builder
@@ -331,8 +331,8 @@ func modes(t *testing.T, dir string) string {
 	return out.String() + listing(t, dir)
 }
 
-// Times are whole seconds. A file whose mode denies its owner is read and gets its mode
-// back.
+// TestCompareTimesAndLockedFiles checks that times are full seconds, and that a file whose mode
+// denies reading is read and keeps its mode.
 func TestCompareTimesAndLockedFiles(t *testing.T) {
 	top := t.TempDir()
 	lower, upper := filepath.Join(top, "lower"), filepath.Join(top, "upper")
@@ -353,7 +353,7 @@ func TestCompareTimesAndLockedFiles(t *testing.T) {
 	}
 	for _, p := range []string{"lower/both", "upper/both", "upper/locked"} {
 		if fi, err := os.Stat(filepath.Join(top, p)); err != nil || fi.Mode() != 0 {
-			t.Errorf("%s has mode %v now (%v); want 0", p, fi.Mode(), err)
+			t.Errorf("%s has mode %v (error %v); want 0", p, fi.Mode(), err)
 		}
 	}
 }

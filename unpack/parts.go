@@ -20,14 +20,14 @@ import (
 	"hpcc/store/disk"
 )
 
-// Parts are layers that were unpacked while they were written, from the same bytes. Building
+// Parts holds layers that were unpacked from the same bytes while they were written. Building
 // the image's tree from them does not read, decompress or digest the layers again. Each part
-// has its own directory, so that layers may be written concurrently in any order; [Tree]
-// moves its content into place.
+// has its own directory, so that layers may be written concurrently in any order. [Tree]
+// moves the content of the parts into place.
 //
-// A layer can be a part only if its result does not depend on the layers below. A layer with
-// whiteouts, owners or links in paths is unpacked from its blob, and so is one that could
-// not be written.
+// A layer can be a part only if its effect does not depend on the layers below. A layer with
+// whiteouts, owners or links in paths is unpacked from its blob, and so is a layer whose part
+// could not be written.
 type Parts struct {
 	store *store.Store
 	mu    sync.Mutex
@@ -74,7 +74,7 @@ func (p *Parts) newTree() (*tree, error) {
 		return nil, err
 	}
 	t.linkOwners = false
-	t.open = max(2, t.open/goruntime.GOMAXPROCS(0)) // that many may be written concurrently
+	t.open = max(2, t.open/goruntime.GOMAXPROCS(0)) // GOMAXPROCS parts may be written concurrently
 	return t, nil
 }
 
@@ -95,11 +95,11 @@ func (p *Parts) take(l v1.Layer) *tree {
 	return t
 }
 
-// A Part is a layer during writing and unpacking.
+// A Part is a layer that is being unpacked while it is written.
 type Part struct {
 	parts   *Parts
 	content *content
-	now     *block // the block being filled
+	cur     *block // the block being filled
 	lost    bool   // some written bytes are missing
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -122,19 +122,19 @@ func (p *Parts) Begin(ctx context.Context) *Part {
 	return x
 }
 
-// Write receives the next bytes of the tar. It never fails: a layer that is unsuitable is
-// dropped.
+// Write receives the next bytes of the tar. It never fails: the data of a layer that cannot
+// be a part is discarded.
 func (x *Part) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 && !x.lost {
-		if x.now == nil {
-			x.now = x.parts.pool.get()
+		if x.cur == nil {
+			x.cur = x.parts.pool.get()
 		}
-		b := x.now
+		b := x.cur
 		k := copy(b.buf[len(b.data):], p)
 		b.data, p = b.buf[:len(b.data)+k], p[k:]
 		if len(b.data) == blockSize {
-			x.now = nil
+			x.cur = nil
 			x.send(b)
 		}
 	}
@@ -149,7 +149,7 @@ func (x *Part) send(b *block) {
 
 // End ends the layer and sets its diff ID. A zero Hash discards it.
 func (x *Part) End(diffID v1.Hash) {
-	last := x.now
+	last := x.cur
 	if last == nil {
 		last = &block{}
 	}
@@ -177,7 +177,7 @@ func (x *Part) unpack() (*tree, error) {
 	t.content, t.created = x.content, map[string]bool{}
 	tr := tar.NewReader(x.content)
 	err = eachEntry(x.ctx, tr, func(h *tar.Header) error {
-		if err := t.standsAlone(h); err != nil {
+		if err := t.checkIndependent(h); err != nil {
 			return err
 		}
 		return t.entry(h, tr)
@@ -189,9 +189,9 @@ func (x *Part) unpack() (*tree, error) {
 	return t, err
 }
 
-// standsAlone refuses entries whose effect depends on other layers. Each entry must be a new
-// file, link or directory of root, in a directory that the layer described earlier.
-func (t *tree) standsAlone(h *tar.Header) error {
+// checkIndependent refuses entries whose effect depends on other layers. Each entry must be a
+// new file, link or directory of root, in a directory that the layer described earlier.
+func (t *tree) checkIndependent(h *tar.Header) error {
 	name, err := cleanName(h.Name)
 	if err != nil {
 		return err
@@ -274,8 +274,8 @@ func (t *tree) adoptDir(from, to string) (both []string, err error) {
 	return both, nil
 }
 
-// mergeDir gives a directory of the tree the mode of one in the directory from. It reports
-// whether the tree has the directory; other files of the name are removed.
+// mergeDir reports whether the tree has the directory name. If so, it sets its mode to that of
+// the directory with the same base name in from. It removes any other file with this name.
 func (t *tree) mergeDir(from int, name string) (bool, error) {
 	parent, err := t.dir(path.Dir(name))
 	if err != nil {
@@ -294,13 +294,13 @@ func (t *tree) mergeDir(from int, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var own unix.Stat_t
-	if err := unix.Fstatat(from, path.Base(name), &own, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	var source unix.Stat_t
+	if err := unix.Fstatat(from, path.Base(name), &source, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return false, err
 	}
-	h := tar.Header{Typeflag: tar.TypeDir, Mode: int64(own.Mode & 0o7777)}
+	h := tar.Header{Typeflag: tar.TypeDir, Mode: int64(source.Mode & 0o7777)}
 	t.notes.keep(d.fd, &h, false)
-	return true, unix.Fchmodat(parent.fd, path.Base(name), own.Mode&0o7777, 0)
+	return true, unix.Fchmodat(parent.fd, path.Base(name), source.Mode&0o7777, 0)
 }
 
 // move moves one name of the directory from to its path in the tree.

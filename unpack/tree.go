@@ -198,7 +198,7 @@ func timespec(m time.Time) unix.Timespec {
 
 func (t *tree) putLink(name string, h *tar.Header) error {
 	if h.Linkname == "" || len(h.Linkname) > maxPath {
-		return fmt.Errorf("the link target has %d bytes", len(h.Linkname))
+		return fmt.Errorf("the link target has %d bytes; want 1 to %d", len(h.Linkname), maxPath)
 	}
 	parent, err := t.inDir(name, func(d *directory, base string) error { return unix.Symlinkat(h.Linkname, d.fd, base) })
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) {

@@ -236,7 +236,7 @@ func (t *tree) layers(ctx context.Context, ls []v1.Layer, progress func(i int, r
 // compressed bytes of layer i that were read.
 func eachLayer(ctx context.Context, ls []v1.Layer, doing string, read func(i int, c *content) error, progress func(i int, read int64)) error {
 	ctx, cancel := context.WithCancel(ctx)
-	ahead := aheadOf(ctx, ls)
+	ahead := readAhead(ctx, ls)
 	defer func() {
 		cancel()
 		for c := range ahead {

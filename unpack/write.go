@@ -32,7 +32,7 @@ type LayerWriter struct {
 	tw      *tar.Writer
 	tree    string
 	notes   *Notes
-	root    string // links do not lead out of it; "." except for archives
+	root    string // links cannot lead out of it; "." except for archives
 	stamp   time.Time
 	entries map[string]layerEntry
 	dirs    map[string]string // requested directory → resolved directory
@@ -47,8 +47,8 @@ type layerEntry struct {
 	new  bool // a directory that does not exist in the tree
 }
 
-// NewLayerWriter starts a layer for the tree in that directory, with its notes. Directories
-// that change because they get new entries have the time stamp.
+// NewLayerWriter starts a layer for the tree in a directory, with its notes. stamp is the
+// modification time of directories above entries, which change because of the new entries.
 func NewLayerWriter(w io.Writer, tree string, notes *Notes, stamp time.Time) *LayerWriter {
 	return &LayerWriter{DirMode: 0o755, tw: tar.NewWriter(w), tree: tree, notes: notes, root: ".", stamp: stamp, entries: map[string]layerEntry{}, dirs: map[string]string{}, buf: make([]byte, 64<<10)}
 }
@@ -79,7 +79,7 @@ func (w *LayerWriter) Resolve(p string) (string, fs.FileMode, error) {
 			continue
 		}
 		next := path.Join(at, name)
-		m, err := w.look(next)
+		m, err := w.lookup(next)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 			return path.Join(next, path.Clean("/" + rest)[1:]), 0, fmt.Errorf("%s: %w", "/"+next, fs.ErrNotExist)
 		}
@@ -101,8 +101,8 @@ func (w *LayerWriter) Resolve(p string) (string, fs.FileMode, error) {
 	return at, kind, nil
 }
 
-// look returns what exists at a path whose directory contains no links.
-func (w *LayerWriter) look(p string) (layerEntry, error) {
+// lookup returns the existing file at a path whose directory contains no links.
+func (w *LayerWriter) lookup(p string) (layerEntry, error) {
 	if m, ok := w.entries[p]; ok {
 		return m, nil
 	}
@@ -133,16 +133,16 @@ func (w *LayerWriter) dir(p string) (string, error) {
 	if err == nil && kind != fs.ModeDir {
 		return "", fmt.Errorf("/%s is a file in the image, not a directory", at)
 	}
-	if err := w.above(at); err != nil {
+	if err := w.recordDirs(at); err != nil {
 		return "", err
 	}
 	w.dirs[p] = at
 	return at, nil
 }
 
-// above records the directories down to and including p that the layer does not have yet.
-// Directories of the tree are recorded unchanged.
-func (w *LayerWriter) above(p string) error {
+// recordDirs records the directories down to and including p that the layer does not have yet.
+// Directories of the tree keep their mode and owner.
+func (w *LayerWriter) recordDirs(p string) error {
 	m, ok := w.entries[p]
 	switch {
 	case p == "." || (ok && m.kind == fs.ModeDir):
@@ -150,7 +150,7 @@ func (w *LayerWriter) above(p string) error {
 	case ok:
 		return fmt.Errorf("/%s is a file in the image, not a directory", p)
 	}
-	if err := w.above(path.Dir(p)); err != nil {
+	if err := w.recordDirs(path.Dir(p)); err != nil {
 		return err
 	}
 	h := &tar.Header{Typeflag: tar.TypeDir, Name: p, Mode: w.DirMode, Uid: w.Owner[0], Gid: w.Owner[1], ModTime: w.stamp}
@@ -173,9 +173,9 @@ func (w *LayerWriter) Dir(p string) error {
 	return err
 }
 
-// Put writes an entry: a directory, or a file, link or device, which replaces any file, link
-// or device of its name. An existing directory gets the entry's mode and owner. content must
-// have h.Size bytes.
+// Put writes an entry. A file, link or device replaces an existing file, link or device with
+// its name. A directory changes the mode and owner of an existing directory. content must have
+// h.Size bytes.
 func (w *LayerWriter) Put(h *tar.Header, content io.Reader) error {
 	name := path.Clean("/" + h.Name)[1:]
 	if name == "" {
@@ -191,33 +191,32 @@ func (w *LayerWriter) Put(h *tar.Header, content io.Reader) error {
 		return fmt.Errorf("/%s: layers cannot hold a file whose name begins with %s, which marks removed files (image-spec, \"Whiteouts\")", e.Name, whPrefix)
 	}
 	if e.Name == configDir || strings.HasPrefix(e.Name, configDir+"/") {
-		return nil // layers cannot write there
+		return nil // layers cannot write to this directory
 	}
-	there, err := w.look(e.Name)
+	existing, err := w.lookup(e.Name)
 	isNew := err != nil
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	case err != nil:
-	case there.kind == fs.ModeDir && h.Typeflag != tar.TypeDir:
+	case existing.kind == fs.ModeDir && h.Typeflag != tar.TypeDir:
 		return fmt.Errorf("/%s is a directory in the image: a file cannot replace it", e.Name)
-	case there.kind == fs.ModeSymlink && h.Typeflag == tar.TypeDir:
+	case existing.kind == fs.ModeSymlink && h.Typeflag == tar.TypeDir:
 		at, kind, err := w.Resolve(e.Name)
 		if err != nil || kind != fs.ModeDir {
 			return fmt.Errorf("/%s is a link in the image that does not lead to a directory: a directory cannot be copied onto it", e.Name)
 		}
 		e.Name = at
-		if err := w.above(path.Dir(at)); err != nil {
+		if err := w.recordDirs(path.Dir(at)); err != nil {
 			return err
 		}
-	case there.kind != fs.ModeDir && h.Typeflag == tar.TypeDir:
+	case existing.kind != fs.ModeDir && h.Typeflag == tar.TypeDir:
 		return fmt.Errorf("/%s is a file in the image: a directory cannot be copied onto it", e.Name)
 	}
 	return w.emit(&e, content, isNew)
 }
 
-// emit writes an entry under its final name. isNew reports that the tree does not contain
-// it.
+// emit writes an entry under its final name. isNew means that the tree does not contain it.
 func (w *LayerWriter) emit(h *tar.Header, content io.Reader, isNew bool) error {
 	m := layerEntry{kind: h.FileInfo().Mode().Type()}
 	p := h.Name
@@ -310,7 +309,7 @@ func (w *LayerWriter) member(h *tar.Header, content io.Reader) error {
 		return fmt.Errorf("unknown type %q", h.Typeflag)
 	}
 	if len(e.Linkname) > maxPath {
-		return fmt.Errorf("the link target has %d bytes", len(e.Linkname))
+		return fmt.Errorf("the link target has %d bytes; want at most %d", len(e.Linkname), maxPath)
 	}
 	return w.Put(&e, content)
 }

@@ -101,7 +101,7 @@ func (s *sums) digests(items []Item) ([]sum, error) {
 	var g errgroup.Group
 	var next, kept atomic.Int64
 	slab := make([]byte, keptSize(items, missing))
-	for range min(len(missing), disk.AtOnce(goruntime.GOMAXPROCS(0), 2)) {
+	for range min(len(missing), disk.MaxParallel(goruntime.GOMAXPROCS(0), 2)) {
 		g.Go(func() error {
 			buf := make([]byte, 128<<10)
 			var r Reader

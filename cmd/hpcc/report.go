@@ -559,7 +559,7 @@ func readResults(pattern string, sub *dispatch.Submission, dir string, tasks []r
 	defer p.root.Close()
 	failed := make([]error, len(tasks))
 	var g errgroup.Group
-	g.SetLimit(disk.AtOnce(readers, 2))
+	g.SetLimit(disk.MaxParallel(readers, 2))
 	for i := range tasks {
 		g.Go(func() error {
 			tasks[i].Results, failed[i] = p.read(sub, &tasks[i])

@@ -242,7 +242,7 @@ func (p *topper) read(ctx context.Context) {
 		list = append(list, k)
 	}
 	var g errgroup.Group
-	g.SetLimit(disk.AtOnce(topAtOnce, 4))
+	g.SetLimit(disk.MaxParallel(topAtOnce, 4))
 	if p.sub.Target.Pods() {
 		g.SetLimit(topPodsAtOnce)
 		slices.SortFunc(list, func(a, b *watchedTask) int { return a.seen.Compare(b.seen) })

@@ -58,7 +58,7 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) (layers []
 	groups := layer.Spread(in, o.PackageLayers, func(x *installation) layer.Package { return layer.Package{Name: x.pick.name, Size: x.rec.Size} })
 	layers = make([]v1.Layer, len(groups))
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.AtOnce(goruntime.GOMAXPROCS(0), 8))
+	g.SetLimit(disk.MaxParallel(goruntime.GOMAXPROCS(0), 8))
 	for i, members := range groups {
 		g.Go(func() (err error) {
 			layers[i], err = p.install(gctx, s, members, o)
@@ -97,7 +97,7 @@ func (p *Plan) open(ctx context.Context, o Options) ([]*installation, error) {
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.AtOnce(6, 4))
+	g.SetLimit(disk.MaxParallel(6, 4))
 	for i, x := range p.picks {
 		g.Go(func() error {
 			file, rec, err := p.fetch.archive(gctx, x, add)

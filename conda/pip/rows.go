@@ -245,7 +245,7 @@ func (r *resolver) lookup(wants []demand) error {
 	}
 	found := make([][]indexFile, len(names))
 	g, ctx := errgroup.WithContext(r.ctx)
-	g.SetLimit(disk.AtOnce(6, 4))
+	g.SetLimit(disk.MaxParallel(6, 4))
 	for i, n := range names {
 		g.Go(func() (err error) {
 			found[i], err = r.index.files(ctx, n)

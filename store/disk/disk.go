@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CopyFile copies a file to a name that does not exist, readable and writable only for the
-// user.
+// CopyFile copies a file. The copy must not exist yet; only its owner can read and write it.
 func CopyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -42,10 +41,10 @@ func FileKey(path string) (string, error) {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()), nil
 }
 
-// Size returns the size of the regular files below path in bytes. Each file counts once, whatever
-// the number of its names. Files that cannot be read do not count.
+// Size returns the total size in bytes of the regular files below path. A file with several
+// hard links counts once. Files that cannot be examined do not count.
 func Size(path string) (n int64) {
-	seen := map[uint64]bool{} // inodes with several names
+	seen := map[uint64]bool{} // inodes with several hard links
 	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return nil
@@ -85,16 +84,16 @@ func RemoveAll(path string) error {
 	return os.RemoveAll(path)
 }
 
-// keptOpen is the number of descriptors that an hpcc command uses besides its parallel work:
-// standard streams, Go's poller, the store, an archive.
-const keptOpen = 12
+// reservedFiles is the number of descriptors that an hpcc command uses outside its parallel
+// tasks: standard streams, Go's poller, the store, an archive.
+const reservedFiles = 12
 
-// AtOnce returns how many tasks may run in parallel if each opens up to files descriptors:
-// want, or fewer (at least 1) if the limit of open files (ulimit -n) requires it.
-func AtOnce(want, files int) int {
+// MaxParallel returns how many tasks may run in parallel if each opens up to files
+// descriptors: want, or fewer (at least 1) if the limit of open files (ulimit -n) requires it.
+func MaxParallel(want, files int) int {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil || l.Cur > 1<<20 {
 		return want
 	}
-	return max(1, min(want, (int(l.Cur)-keptOpen)/files))
+	return max(1, min(want, (int(l.Cur)-reservedFiles)/files))
 }

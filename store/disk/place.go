@@ -25,9 +25,9 @@ type Place struct {
 	Inodes, FreeInodes    uint64 // 0 if the file system does not count them
 	QuotaUsed, QuotaLimit uint64 // bytes; QuotaLimit is 0 if there is none or it cannot be read
 
-	Write    error // why no file can be created; nil: it can
-	XAttr    error // why files cannot have user attributes
-	HardLink error // why files cannot have hard links
+	Write    error // why files cannot be created; nil if they can
+	XAttr    error // why files cannot have user attributes; nil if they can
+	HardLink error // why files cannot have hard links; nil if they can
 	Owner    int   // owner of new files; -1 if not tested
 }
 
@@ -53,14 +53,14 @@ func LookAt(dir string) (Place, error) {
 			break
 		}
 		if (err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)) || dir == "/" {
-			return Place{Dir: dir}, fmt.Errorf("looking at %s: %w", dir, err)
+			return Place{Dir: dir}, fmt.Errorf("examining %s: %w", dir, err)
 		}
 		dir = filepath.Dir(dir)
 	}
 	p := Place{Dir: dir, Owner: -1}
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return p, fmt.Errorf("looking at the file system of %s: %w", dir, err)
+		return p, fmt.Errorf("examining the file system of %s: %w", dir, err)
 	}
 	name, ok := fileSystems[uint32(st.Type)]
 	if !ok {
@@ -71,12 +71,12 @@ func LookAt(dir string) (Place, error) {
 	p.Total, p.Free = st.Blocks*uint64(st.Bsize), st.Bavail*uint64(st.Bsize)
 	p.Inodes, p.FreeInodes = st.Files, st.Ffree
 	p.quota()
-	p.try()
+	p.probe()
 	return p, nil
 }
 
-// try creates a file with an attribute and a hard link.
-func (p *Place) try() {
+// probe creates and removes a file with an attribute and a hard link.
+func (p *Place) probe() {
 	f, err := os.CreateTemp(p.Dir, ".hpcc-doctor-")
 	if err != nil {
 		var pe *fs.PathError
@@ -87,7 +87,7 @@ func (p *Place) try() {
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	if _, err := f.Write(make([]byte, 4096)); err != nil { // on a full disk, only creating files works
+	if _, err := f.Write(make([]byte, 4096)); err != nil { // on a full disk, files can be created but not written
 		p.Write = errors.Unwrap(err)
 	}
 	var st unix.Stat_t
@@ -111,7 +111,7 @@ type quotaLimits struct {
 // getUserQuota is QCMD(Q_GETQUOTA, USRQUOTA), quotactl(2).
 const getUserQuota = 0x800007 << 8
 
-// quota reads the user's quota if the kernel has it (ext4, xfs; Linux 5.14). Network file
+// quota reads the user's quota if the kernel manages it (ext4, xfs; Linux 5.14). Network file
 // systems keep quotas on the server.
 func (p *Place) quota() {
 	f, err := os.Open(p.Dir)

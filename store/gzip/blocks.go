@@ -8,22 +8,22 @@ import (
 
 // A BlockFormat splits a stream into blocks of one size, compresses several in parallel and
 // writes the results in order. The output depends neither on the number of cores nor on the
-// sizes of writes. Writers of one BlockFormat share memory. The gzip layers of this package
-// and the zstd layers of package store use it.
+// sizes of writes. Writers of one BlockFormat reuse each other's memory. The gzip layers of
+// this package and the zstd layers of package store use it.
 type BlockFormat struct {
-	Size int // bytes of a block
-	Keep int // end of the preceding block that pack sees, for back references
+	Size int // size of a block in bytes
+	Keep int // bytes of the preceding block that pack can refer back to
 
 	free sync.Pool // of *Block
 }
 
-// A Block is a piece of a stream. Pack appends the compressed form of In[From:] to
-// Out[:0]; In[:From] is the end of the preceding block.
+// A Block is a piece of a stream. The pack function appends the compressed form of In[From:]
+// to Out[:0]; In[:From] is the end of the preceding block.
 type Block struct {
 	In    []byte
 	From  int
 	Out   []byte
-	State any // state of pack for reuse with this memory
+	State any // state that pack reuses with this memory
 
 	packed chan struct{}
 }
@@ -34,7 +34,7 @@ type BlockWriter struct {
 	format *BlockFormat
 	pack   func(*Block)
 	free   chan *Block   // blocks for reuse
-	now    *Block        // the block being filled
+	cur    *Block        // the block being filled
 	order  chan *Block   // blocks in stream order
 	ended  chan struct{} // closed when all blocks are written
 	mu     sync.Mutex
@@ -55,7 +55,7 @@ func (f *BlockFormat) NewWriter(w io.Writer, pack func(*Block)) *BlockWriter {
 		b.In, b.From = b.In[:0], 0
 		z.free <- b
 	}
-	z.now = <-z.free
+	z.cur = <-z.free
 	go z.write()
 	return z
 }
@@ -89,17 +89,17 @@ func (w *BlockWriter) Write(p []byte) (n int, err error) {
 		if err := w.err(); err != nil {
 			return n, err
 		}
-		b := w.now
-		if cap(b.In) < b.From+size { // a small stream has one block
+		b := w.cur
+		if cap(b.In) < b.From+size { // allocated late: a small stream needs only one block
 			b.In = append(make([]byte, 0, keep+size), b.In...)
 		}
 		m := copy(b.In[len(b.In):b.From+size], p)
 		b.In = b.In[:len(b.In)+m]
 		if n, p = n+m, p[m:]; len(b.In) == b.From+size {
 			w.send()
-			w.now = <-w.free
-			w.now.In = append(w.now.In[:0], b.In[len(b.In)-keep:]...)
-			w.now.From = keep
+			w.cur = <-w.free
+			w.cur.In = append(w.cur.In[:0], b.In[len(b.In)-keep:]...)
+			w.cur.From = keep
 		}
 	}
 	return n, nil
@@ -107,7 +107,7 @@ func (w *BlockWriter) Write(p []byte) (n int, err error) {
 
 // send compresses the current block in its own goroutine.
 func (w *BlockWriter) send() {
-	b := w.now
+	b := w.cur
 	b.packed = make(chan struct{})
 	w.order <- b
 	go func() {

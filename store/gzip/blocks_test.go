@@ -9,13 +9,13 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestWriter copies streams block by block: every block sees the end of the previous one,
-// and the output has the order of the input.
+// TestWriter copies streams block by block. It checks that every block includes the end of
+// the previous one and that the output has the order of the input.
 func TestWriter(t *testing.T) {
 	f := BlockFormat{Size: 1000, Keep: 70}
 	data := make([]byte, 10_500)
 	rand.New(rand.NewSource(1)).Read(data)
-	for _, size := range []int{0, 1, 999, 1000, 1001, len(data), 3} { // memory is reused
+	for _, size := range []int{0, 1, 999, 1000, 1001, len(data), 3} { // the later ones reuse memory
 		var out bytes.Buffer
 		w := f.NewWriter(&out, func(b *Block) {
 			if b.From > 0 && !bytes.Contains(data, b.In) {
@@ -29,7 +29,7 @@ func TestWriter(t *testing.T) {
 			rest = rest[n:]
 		}
 		if err := w.Close(); err != nil || !bytes.Equal(out.Bytes(), data[:size]) {
-			t.Errorf("%d bytes became %d different ones, %v", size, out.Len(), err)
+			t.Errorf("copying %d bytes: got %d bytes or different ones, %v", size, out.Len(), err)
 		}
 	}
 }

@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// maxWord is the maximum length of written code words, in bits; the format allows 15. Four
-// such words and a partial byte fit into one register. The shorter limit costs layers less
-// than a thousandth.
-const maxWord = 12
+// maxCodeword is the maximum length of written code words, in bits; the format allows 15.
+// Four such code words and a partial byte fit into one register. The shorter limit increases
+// the size of layers by less than a thousandth.
+const maxCodeword = 12
 
-// A word is a code word: its bits << 8, and their number.
-type word uint32
+// A codeword holds its length in the low 8 bits and its bits above.
+type codeword uint32
 
-func (w word) len() uint    { return uint(w & 0xff) }
-func (w word) bits() uint64 { return uint64(w >> 8) }
+func (w codeword) len() uint    { return uint(w & 0xff) }
+func (w codeword) bits() uint64 { return uint64(w >> 8) }
 
 // A bitWriter appends bits to a buffer, the lowest first.
 type bitWriter struct {
@@ -24,7 +24,7 @@ type bitWriter struct {
 	n   uint   // number of these bits
 }
 
-// put writes n bits, 48 at most.
+// put writes n bits, at most 48.
 func (w *bitWriter) put(v uint64, n uint) {
 	w.acc |= v << w.n
 	for w.n += n; w.n >= 8; w.n -= 8 {
@@ -49,19 +49,19 @@ func (w *bitWriter) stored(p []byte, last bool) {
 	w.buf = append(w.buf, p...)
 }
 
-// part writes the sequences of p as one block: with its own codes, or stored if that is not
-// longer.
+// part writes the sequences of p as one block with its own codes, or as stored blocks if
+// those are not longer.
 func (d *deflater) part(p []byte) {
 	lit := &d.lit[0]
 	for i := range 256 {
 		lit[i] += d.lit[1][i] + d.lit[2][i] + d.lit[3][i]
 	}
 	lit[256] = 1
-	makeCode(d.words[:], lit[:], maxWord)
-	makeCode(d.far[:], d.dist[:], maxWord)
+	makeCode(d.litCode[:], lit[:], maxCodeword)
+	makeCode(d.distCode[:], d.dist[:], maxCodeword)
 	before := d.out
-	d.out.put(0b100, 3) // not the last, with codes of its own (3.2.3)
-	d.out.codes(d.words[:], d.far[:])
+	d.out.put(0b100, 3) // not the last block; dynamic codes (RFC 1951, 3.2.3)
+	d.out.codes(d.litCode[:], d.distCode[:])
 	if d.bits(len(d.out.buf)-len(before.buf)) >= 8*len(p) {
 		d.out = before
 		for len(p) > 0 {
@@ -78,27 +78,27 @@ func (d *deflater) part(p []byte) {
 func (d *deflater) bits(codes int) int {
 	size := 8 * codes
 	for i, n := range d.lit[0] {
-		size += int(n) * int(d.words[i].len())
+		size += int(n) * int(d.litCode[i].len())
 		if i > 256 {
 			size += int(n) * int(lengthExtra[i-257])
 		}
 	}
 	for i, n := range d.dist {
-		size += int(n) * int(d.far[i].len()+uint(max(0, i/2-1)))
+		size += int(n) * int(d.distCode[i].len()+uint(max(0, i/2-1)))
 	}
 	return size
 }
 
 // write writes the sequences of p and the end of the block.
 func (d *deflater) write(p []byte) {
-	buf := slices.Grow(d.out.buf, len(p)*maxWord/8+64)
+	buf := slices.Grow(d.out.buf, len(p)*maxCodeword/8+64)
 	at, acc, n := len(buf), d.out.acc, d.out.n
 	buf = buf[:cap(buf)]
-	words, far := &d.words, &d.far
+	litCode, distCode := &d.litCode, &d.distCode
 	for _, s := range d.seqs {
 		lits := p[:s.lits]
 		for len(lits) >= 4 {
-			a, b, c, e := words[lits[0]], words[lits[1]], words[lits[2]], words[lits[3]]
+			a, b, c, e := litCode[lits[0]], litCode[lits[1]], litCode[lits[2]], litCode[lits[3]]
 			lits = lits[4:]
 			ab, abn := a.bits()|b.bits()<<(a.len()&63), a.len()+b.len()
 			ce, cen := c.bits()|e.bits()<<(c.len()&63), c.len()+e.len()
@@ -110,8 +110,8 @@ func (d *deflater) write(p []byte) {
 			n &= 7
 		}
 		for _, l := range lits {
-			acc |= words[l].bits() << (n & 63)
-			n += words[l].len()
+			acc |= litCode[l].bits() << (n & 63)
+			n += litCode[l].len()
 		}
 		p = p[s.lits:]
 		if s.length > 0 { // three literals and a match take at most 36 and 42 bits
@@ -120,11 +120,11 @@ func (d *deflater) write(p []byte) {
 			acc >>= n & 56
 			n &= 7
 			sym, extra, v := lengthSym(int(s.length))
-			w := words[sym]
+			w := litCode[sym]
 			acc |= (w.bits() | v<<(w.len()&63)) << (n & 63)
 			n += w.len() + extra
 			sym, extra, v = distSym(uint(s.dist))
-			w = far[sym]
+			w = distCode[sym]
 			acc |= (w.bits() | v<<(w.len()&63)) << (n & 63)
 			n += w.len() + extra
 			p = p[s.length:]
@@ -135,13 +135,13 @@ func (d *deflater) write(p []byte) {
 		n &= 7
 	}
 	d.out.buf, d.out.acc, d.out.n = buf[:at], acc, n
-	d.out.put(words[256].bits(), words[256].len())
+	d.out.put(litCode[256].bits(), litCode[256].len())
 }
 
-// makeCode computes a Huffman code with words of at most longest bits. It has at least two
-// words, as some decoders require.
-func makeCode(words []word, count []uint32, longest int) {
-	clear(words)
+// makeCode computes a Huffman code whose code words have at most longest bits. It has at
+// least two code words, as some decoders require.
+func makeCode(codewords []codeword, count []uint32, longest int) {
+	clear(codewords)
 	var keys [maxLit]uint64 // frequency << 16 | symbol
 	n := 0
 	for sym, c := range count {
@@ -157,36 +157,37 @@ func makeCode(words []word, count []uint32, longest int) {
 		}
 	}
 	slices.Sort(keys[:n])
-	lengths := wordLengths(keys[:n], longest)
-	for i, n := 0, len(lengths)-1; n > 0; n-- { // the rarest symbols get the longest words
+	lengths := countLengths(keys[:n], longest)
+	for i, n := 0, len(lengths)-1; n > 0; n-- { // the rarest symbols get the longest code words
 		for range lengths[n] {
-			words[keys[i]&0xffff] = word(n)
+			codewords[keys[i]&0xffff] = codeword(n)
 			i++
 		}
 	}
-	fillWords(words, lengths)
+	assignBits(codewords, lengths)
 }
 
-// fillWords assigns code words according to their lengths (RFC 1951, 3.2.2).
-func fillWords(words []word, lengths []int) {
+// assignBits sets the bits of code words according to their lengths (RFC 1951, 3.2.2).
+// lengths has the number of code words of each length.
+func assignBits(codewords []codeword, lengths []int) {
 	var next [maxCode + 1]uint16
 	code := uint16(0)
 	for n := 1; n < len(lengths); n++ {
 		next[n] = code
 		code = (code + uint16(lengths[n])) << 1
 	}
-	for sym, w := range words {
+	for sym, w := range codewords {
 		if n := w.len(); n > 0 {
-			words[sym] |= word(bits.Reverse16(next[n])>>(16-n)) << 8
+			codewords[sym] |= codeword(bits.Reverse16(next[n])>>(16-n)) << 8
 			next[n]++
 		}
 	}
 }
 
-// wordLengths returns the number of words of each length, at most longest, for sorted keys.
-// It builds the tree in place, after Moffat and Katajainen ("In-place calculation of
+// countLengths returns the number of code words of each length, at most longest, for sorted
+// keys. It builds the tree in place, after Moffat and Katajainen ("In-place calculation of
 // minimum-redundancy codes", 1995).
-func wordLengths(keys []uint64, longest int) []int {
+func countLengths(keys []uint64, longest int) []int {
 	var tree [maxLit]uint64
 	n := len(keys)
 	for i, k := range keys {
@@ -224,7 +225,7 @@ func wordLengths(keys []uint64, longest int) []int {
 		lengths[min(depth, longest)] += free - inner
 		free = 2 * inner
 	}
-	// Words that were too long have been shortened. Lengthen others until the code is valid.
+	// Code words that were too long were shortened. Lengthen others until the code is valid.
 	space := 0
 	for l, c := range lengths[1:] {
 		space += c << (longest - l - 1)
@@ -241,8 +242,9 @@ func wordLengths(keys []uint64, longest int) []int {
 	return lengths
 }
 
-// codes writes the word lengths of both codes, compressed by a third code (RFC 1951, 3.2.7).
-func (w *bitWriter) codes(lit, dist []word) {
+// codes writes the lengths of the code words of both codes, compressed with a code length
+// code (RFC 1951, 3.2.7).
+func (w *bitWriter) codes(lit, dist []codeword) {
 	nlit, ndist := inUse(lit, 257), inUse(dist, 1)
 	var lengths [maxLit + maxDist]uint8
 	for i, x := range lit[:nlit] {
@@ -256,7 +258,7 @@ func (w *bitWriter) codes(lit, dist []word) {
 	for _, s := range syms {
 		count[s.sym]++
 	}
-	var pre [len(preOrder)]word
+	var pre [len(preOrder)]codeword
 	makeCode(pre[:], count[:], preBits)
 	npre := len(preOrder)
 	for npre > 4 && pre[preOrder[npre-1]] == 0 {
@@ -272,16 +274,16 @@ func (w *bitWriter) codes(lit, dist []word) {
 	}
 }
 
-// inUse returns the number of words up to the last used one, but at least least.
-func inUse(words []word, least int) int {
-	n := len(words)
-	for n > least && words[n-1] == 0 {
+// inUse returns the number of code words up to the last one in use, but at least minimum.
+func inUse(codewords []codeword, minimum int) int {
+	n := len(codewords)
+	for n > minimum && codewords[n-1] == 0 {
 		n--
 	}
 	return n
 }
 
-// A preSym is a symbol of the third code, and the bits that follow it.
+// A preSym is a symbol of the code length code, and the extra bits that follow it.
 type preSym struct{ sym, more, bits uint8 }
 
 // runs run-length encodes lengths.

@@ -13,7 +13,7 @@ const (
 	hashBytes = 6         // hashed bytes; shorter matches far away cost more than literals
 	minMatch  = 4         // shortest match written, after a hash collision
 	partBytes = 128 << 10 // bytes that share their codes
-	tail      = 12        // bytes at the end without matches, because eight are loaded at once
+	tail      = 12        // last bytes, in which no match starts: the finder loads eight bytes at a time
 )
 
 // A sequence is a run of literals and the match that follows it.
@@ -26,13 +26,13 @@ type sequence struct {
 // A deflater compresses blocks in the format of RFC 1951. The zero value is ready for use.
 // It is not safe for concurrent use.
 type deflater struct {
-	table [1 << hashBits]uint32 // last position of each hash
-	seqs  []sequence
-	lit   [4][maxLit]uint32 // symbol frequencies; four tables, so that runs of equal literals do not wait for each other
-	dist  [maxDist]uint32
-	words [maxLit]word  // of literals and lengths
-	far   [maxDist]word // of distances
-	out   bitWriter
+	table    [1 << hashBits]uint32 // last position of each hash
+	seqs     []sequence
+	lit      [4][maxLit]uint32 // symbol frequencies; four tables, so that equal literals are counted in parallel
+	dist     [maxDist]uint32
+	litCode  [maxLit]codeword // of literals and lengths
+	distCode [maxDist]codeword
+	out      bitWriter
 }
 
 // block compresses buf[from:] and appends it to out. Matches may refer to the bytes before
@@ -99,8 +99,8 @@ func (d *deflater) parse(buf []byte, at, limit int) int {
 	return end
 }
 
-// last returns the probable last position of the bytes at the start of v, if near enough for
-// a match, else -1. It then records s as their position.
+// last returns the probable last position of the first bytes of v if it is near enough for a
+// match, else -1. It then records s as their last position.
 func (d *deflater) last(s int, v uint64) int {
 	h := v << (64 - 8*hashBytes) * 0x9E3779B185EBCA87
 	slot := &d.table[h>>(64-hashBits)]
@@ -171,7 +171,7 @@ func lengthSym(n int) (sym int, extra uint, value uint64) {
 	}
 }
 
-// distSym does the same for a distance minus one.
+// distSym is like lengthSym for a distance. d is the distance minus one.
 func distSym(d uint) (sym int, extra uint, value uint64) {
 	if d < 2 {
 		return int(d), 0, 0

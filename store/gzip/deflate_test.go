@@ -11,8 +11,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// inflateAfter decompresses packed with Go's own decoder, after the data before. It appends
-// the final block that a deflater does not write.
+// inflateAfter decompresses packed with Go's own decoder. before is the preceding data, to
+// which matches may refer. inflateAfter appends the final block, which a deflater omits.
 func inflateAfter(t *testing.T, before, packed []byte) []byte {
 	t.Helper()
 	end := bitWriter{}
@@ -26,25 +26,25 @@ func TestDeflate(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	d := &deflater{}
 	for _, kind := range sampleKinds {
-		// Around the size of a part, and around the start of the tail without matches.
+		// Sizes near those of a part and of the tail in which no match starts.
 		for _, size := range []int{1, 2, tail, tail + 1, 20, maxMatch + 2, 5000, partBytes - 1, partBytes, partBytes + 1, 2*partBytes + 77} {
 			for _, from := range []int{0, 1, tail, tail + 1, 300, windowSize} {
 				data := sample(r, kind, from+size)
 				packed := d.block(nil, data, from)
 				if got := inflateAfter(t, data[:from], packed); !bytes.Equal(got, data[from:]) {
-					t.Fatalf("%d bytes of %s after %d: decompressed to %d different ones", size, kind, from, len(got))
+					t.Fatalf("%d bytes of %s after %d: decompressed to %d bytes, or to different ones", size, kind, from, len(got))
 				}
-				if most := size + 5*(size>>16+4) + 5; len(packed) > most { // stored blocks (RFC 1951, 3.2.4) for each part, and the end
-					t.Errorf("%d bytes of %s after %d: compressed to %d, but stored blocks need %d", size, kind, from, len(packed), most)
+				if limit := size + 5*(size>>16+4) + 5; len(packed) > limit { // stored blocks (RFC 1951, 3.2.4) for each part, and the end
+					t.Errorf("%d bytes of %s after %d: compressed to %d bytes, but stored blocks need only %d", size, kind, from, len(packed), limit)
 				}
 			}
 		}
 	}
 }
 
-// TestDeflateFinds checks that the deflater finds repetitions, in the block and in the bytes
+// TestDeflateMatches checks that the deflater finds matches in the block and in the bytes
 // before it.
-func TestDeflateFinds(t *testing.T) {
+func TestDeflateMatches(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	d := &deflater{}
 	random := sample(r, "random", 20_000)
@@ -53,16 +53,16 @@ func TestDeflateFinds(t *testing.T) {
 		letters[i] = byte(r.Intn(16))
 	}
 	for what, c := range map[string]struct {
-		data       []byte
-		from, most int
+		data        []byte
+		from, limit int
 	}{
-		"zeros":                  {make([]byte, 1<<20), 0, 3000},
-		"the same twice":         {append(bytes.Clone(random), random...), 0, len(random) + 700},
-		"the same before":        {append(bytes.Clone(random), random...), len(random), 700},
-		"sixteen of 256 letters": {letters, 0, 51_000},
+		"zeros":                {make([]byte, 1<<20), 0, 3000},
+		"repeated data":        {append(bytes.Clone(random), random...), 0, len(random) + 700},
+		"repeats earlier data": {append(bytes.Clone(random), random...), len(random), 700},
+		"16 different bytes":   {letters, 0, 51_000},
 	} {
-		if n := len(d.block(nil, c.data, c.from)); n > c.most {
-			t.Errorf("%s: compressed to %d bytes; want at most %d", what, n, c.most)
+		if n := len(d.block(nil, c.data, c.from)); n > c.limit {
+			t.Errorf("%s: compressed to %d bytes; want at most %d", what, n, c.limit)
 		}
 	}
 }
@@ -80,24 +80,24 @@ func TestMakeCode(t *testing.T) {
 			}
 			sum += float64(count[i])
 		}
-		words := make([]word, len(count))
-		makeCode(words, count, maxWord)
+		codewords := make([]codeword, len(count))
+		makeCode(codewords, count, maxCodeword)
 		space, size, used := 0, 0.0, 0
-		for i, w := range words {
+		for i, w := range codewords {
 			if count[i] > 0 {
 				used++
 				entropy += float64(count[i]) * math.Log2(sum/float64(count[i]))
 			}
-			if (w.len() == 0 && count[i] > 0) || w.len() > maxWord {
+			if (w.len() == 0 && count[i] > 0) || w.len() > maxCodeword {
 				t.Fatalf("symbol %d with frequency %d has a code word of %d bits", i, count[i], w.len())
 			}
 			if w.len() > 0 {
-				space += 1 << (maxWord - w.len())
+				space += 1 << (maxCodeword - w.len())
 			}
 			size += float64(count[i]) * float64(w.len())
 		}
-		if space != 1<<maxWord {
-			t.Fatalf("%v: the code is not complete: %d of %d", count, space, 1<<maxWord)
+		if space != 1<<maxCodeword {
+			t.Fatalf("%v: the code is not complete: %d of %d", count, space, 1<<maxCodeword)
 		}
 		if used > 1 && size > entropy+sum {
 			t.Fatalf("%v: %.0f bits; the entropy is %.0f", count, size, entropy)
@@ -116,7 +116,7 @@ func FuzzDeflate(f *testing.F) {
 		data = append(data, bytes.Repeat(data[at:], int(times%64))...)
 		packed := d.block(nil, data, at)
 		if got := inflateAfter(t, data[:at], packed); !bytes.Equal(got, data[at:]) {
-			t.Fatalf("%d bytes after %d: decompressed to %d different ones", len(data)-at, at, len(got))
+			t.Fatalf("%d bytes after %d: decompressed to %d bytes, or to different ones", len(data)-at, at, len(got))
 		}
 	})
 }

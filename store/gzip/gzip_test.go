@@ -63,7 +63,7 @@ var sampleKinds = []string{"zeros", "random", "text", "skewed", "near", "far"}
 var packers = map[string]func(io.Writer, int) (io.WriteCloser, error){
 	"compress/flate": func(w io.Writer, level int) (io.WriteCloser, error) { return stdgzip.NewWriterLevel(w, level) },
 	"klauspost":      func(w io.Writer, level int) (io.WriteCloser, error) { return gzip.NewWriterLevel(w, level) },
-	"ours":           func(w io.Writer, _ int) (io.WriteCloser, error) { return NewWriter(w) },
+	"hpcc":           func(w io.Writer, _ int) (io.WriteCloser, error) { return NewWriter(w) },
 }
 
 func TestGunzipEncoders(t *testing.T) {
@@ -74,7 +74,7 @@ func TestGunzipEncoders(t *testing.T) {
 			data := sample(r, kind, size)
 			for name, open := range packers {
 				for level := flate.HuffmanOnly; level <= flate.BestCompression; level++ {
-					if (size > 100_000 && level%3 != 0) || (name == "ours" && level > flate.HuffmanOnly) { // which has one
+					if (size > 100_000 && level%3 != 0) || (name == "hpcc" && level > flate.HuffmanOnly) { // it has only one level
 						continue
 					}
 					var packed bytes.Buffer
@@ -167,15 +167,15 @@ func sameAsStd(t *testing.T, packed []byte) {
 	for _, size := range []int{1 << 20, 4000} {
 		got, err := gunzipAll(bytes.NewReader(packed), size)
 		if (err == nil) != (wantErr == nil) || (err == nil && !bytes.Equal(got, want)) {
-			t.Fatalf("%d bytes, %v; compress/gzip gives %d bytes, %v\n%x", len(got), err, len(want), wantErr, packed)
+			t.Fatalf("%d bytes, %v; compress/gzip returns %d bytes, %v\n%x", len(got), err, len(want), wantErr, packed)
 		}
 	}
 }
 
-// member returns a gzip member with the given header flags, the optional fields for them,
-// and a raw stream.
-func member(flags byte, announced string, raw, data []byte) []byte {
-	b := append([]byte{0x1f, 0x8b, 8, flags, 0, 0, 0, 0, 0, 255}, announced...)
+// member returns a gzip member of a raw stream. fields are the optional header fields that
+// flags announce, and data is the content, for the trailer.
+func member(flags byte, fields string, raw, data []byte) []byte {
+	b := append([]byte{0x1f, 0x8b, 8, flags, 0, 0, 0, 0, 0, 255}, fields...)
 	if flags&flagHeaderCRC != 0 {
 		b = binary.LittleEndian.AppendUint16(b, uint16(crc32.ChecksumIEEE(b)))
 	}
@@ -183,8 +183,8 @@ func member(flags byte, announced string, raw, data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(data)), uint32(len(data)))
 }
 
-// bitStream returns a stream that no encoder writes, from a list of VALUE/BITS and of codes
-// in binary ("b0101"), which begin with their highest bit.
+// bitStream assembles a bit stream, such as one that no encoder writes. An item is either
+// VALUE/BITS or a code word in binary, with the highest bit first, such as b0101.
 func bitStream(t testing.TB, items string) []byte {
 	var out []byte
 	var acc uint64
@@ -211,9 +211,9 @@ func bitStream(t testing.TB, items string) []byte {
 	return out
 }
 
-// lengthsOf encodes code lengths without compression: with a third code of 16 code words of
-// four bits, one for each length.
-func lengthsOf(lit, dist []int) string {
+// dynamicHeader returns the items for [bitStream] that start a dynamic block with these code
+// lengths. Its code length code has 16 code words of four bits, one for each length.
+func dynamicHeader(lit, dist []int) string {
 	s := fmt.Sprintf("1/1 2/2 %d/5 %d/5 15/4", len(lit)-257, len(dist)-1)
 	for _, sym := range preOrder {
 		if sym < 16 {
@@ -228,8 +228,8 @@ func lengthsOf(lit, dist []int) string {
 	return s
 }
 
-// TestGunzipOddities decodes streams that no encoder writes, most of them invalid, like
-// compress/gzip.
+// TestGunzipOddities checks that streams that no encoder writes, most of them invalid, are
+// decoded as compress/gzip decodes them.
 func TestGunzipOddities(t *testing.T) {
 	lit := func(set map[int]int) []int {
 		n := 257
@@ -247,47 +247,47 @@ func TestGunzipOddities(t *testing.T) {
 		items string
 		data  []byte
 	}{
-		"empty fixed":                  {"1/1 1/2 b0000000", nil},
-		"empty stored":                 {"1/1 0/2 0/5 0/16 65535/16", nil},
-		"stored with a wrong inverse":  {"1/1 0/2 0/5 0/16 65534/16", nil},
-		"stored":                       {"1/1 0/2 31/5 3/16 65532/16 97/8 98/8 99/8", abc},
-		"stored, short":                {"1/1 0/2 0/5 9/16 65526/16 97/8", nil},
-		"block type 3":                 {"1/1 3/2", nil},
-		"length symbol 286":            {"1/1 1/2 b10010001 b11000110 b00000 b0000000", nil},
-		"distance symbol 30":           {"1/1 1/2 b10010001 b0000001 b11110 b0000000", nil},
-		"distance beyond the start":    {"1/1 1/2 b10010001 b0000001 b00001 b0000000", nil},
-		"length 258 as 227 and 31":     {"1/1 1/2 b10010001 b11000100 31/5 b00000 b0000000", bytes.Repeat([]byte{0x61}, 259)},
-		"length 258":                   {"1/1 1/2 b10010001 b11000101 b00000 b0000000", bytes.Repeat([]byte{0x61}, 259)},
-		"two blocks":                   {"0/1 1/2 b10010001 b0000000 1/1 1/2 b0000001 b00000 b0000000", []byte("aaaa")},
-		"one code of one bit":          {lengthsOf(lit(map[int]int{256: 1}), []int{0}) + " b0", nil},
-		"its gap":                      {lengthsOf(lit(map[int]int{256: 1}), []int{0}) + " b1 0/64", nil},
-		"one code of two bits":         {lengthsOf(lit(map[int]int{256: 2}), []int{0}) + " b00", nil},
-		"no end":                       {lengthsOf(lit(map[int]int{97: 1}), []int{0}) + " b0 b0 b0", nil},
-		"no codes":                     {lengthsOf(lit(nil), []int{0}) + " 0/64", nil},
-		"no distances, none used":      {lengthsOf(lit(map[int]int{97: 1, 256: 1}), []int{0}) + " b0 b1", []byte("a")},
-		"no distances, one used":       {lengthsOf(lit(map[int]int{97: 2, 98: 2, 256: 2, 257: 2}), []int{0}) + " b00 b11 0/64", nil},
-		"one distance":                 {lengthsOf(lit(map[int]int{97: 2, 98: 2, 256: 2, 257: 2}), []int{1}) + " b00 b11 b0 b10", []byte("aaaa")},
-		"one distance's gap":           {lengthsOf(lit(map[int]int{97: 2, 98: 2, 256: 2, 257: 2}), []int{1}) + " b00 b11 b1 b10 0/64", nil},
-		"one distance of two bits":     {lengthsOf(lit(map[int]int{97: 2, 98: 2, 256: 2, 257: 2}), []int{2}) + " b00 b11 b00 b10", nil},
-		"over-subscribed":              {lengthsOf(lit(map[int]int{97: 1, 98: 1, 256: 1}), []int{0}) + " b0", nil},
-		"over-subscribed at the end":   {lengthsOf(lit(map[int]int{97: 1, 98: 2, 99: 2, 256: 2}), []int{0}) + " b0", nil},
-		"incomplete":                   {lengthsOf(lit(map[int]int{97: 2, 256: 2, 98: 2}), []int{0}) + " b00", nil},
-		"incomplete distances":         {lengthsOf(lit(map[int]int{97: 1, 256: 1}), []int{2, 2, 2}) + " b0 b1", nil},
-		"287 lengths":                  {lengthsOf(make([]int, 287), []int{0}), nil},
-		"31 distances":                 {lengthsOf(make([]int, 257), make([]int, 31)), nil},
-		"repeats nothing":              {"1/1 2/2 0/5 0/5 15/4 1/3 0/3 0/3 1/3 0/45 b1 0/2", nil},
-		"repeats beyond the lengths":   {"1/1 2/2 0/5 0/5 15/4 0/3 0/3 1/3 1/3 0/45 b1 127/7 b1 127/7", nil},
-		"codes of 15 bits":             {lengthsOf(lit(map[int]int{0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 7, 7: 8, 8: 9, 9: 10, 10: 11, 11: 12, 12: 13, 13: 14, 14: 15, 256: 15}), []int{0}) + " b111111111111110 b111111111111110 b0 b111111111111111", []byte{14, 14, 0}},
-		"distances of 15 bits":         {lengthsOf(lit(map[int]int{97: 1, 256: 2, 257: 2}), []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 15}) + " b0 b11 b0 b0 b0 b11 b10 b10", bytes.Repeat([]byte("a"), 9)},
-		"a stream in two of its bytes": {"0/1 0/2 0/5 0/16 65535/16 1/1 1/2 b0000000", nil},
+		"empty fixed":                                {"1/1 1/2 b0000000", nil},
+		"empty stored":                               {"1/1 0/2 0/5 0/16 65535/16", nil},
+		"stored with a wrong inverse":                {"1/1 0/2 0/5 0/16 65534/16", nil},
+		"stored":                                     {"1/1 0/2 31/5 3/16 65532/16 97/8 98/8 99/8", abc},
+		"stored, short":                              {"1/1 0/2 0/5 9/16 65526/16 97/8", nil},
+		"block type 3":                               {"1/1 3/2", nil},
+		"length symbol 286":                          {"1/1 1/2 b10010001 b11000110 b00000 b0000000", nil},
+		"distance symbol 30":                         {"1/1 1/2 b10010001 b0000001 b11110 b0000000", nil},
+		"distance beyond the start":                  {"1/1 1/2 b10010001 b0000001 b00001 b0000000", nil},
+		"length 258 as 227 and 31":                   {"1/1 1/2 b10010001 b11000100 31/5 b00000 b0000000", bytes.Repeat([]byte{0x61}, 259)},
+		"length 258":                                 {"1/1 1/2 b10010001 b11000101 b00000 b0000000", bytes.Repeat([]byte{0x61}, 259)},
+		"match into the previous block":              {"0/1 1/2 b10010001 b0000000 1/1 1/2 b0000001 b00000 b0000000", []byte("aaaa")},
+		"one code of one bit":                        {dynamicHeader(lit(map[int]int{256: 1}), []int{0}) + " b0", nil},
+		"unused code word":                           {dynamicHeader(lit(map[int]int{256: 1}), []int{0}) + " b1 0/64", nil},
+		"one code of two bits":                       {dynamicHeader(lit(map[int]int{256: 2}), []int{0}) + " b00", nil},
+		"no end of block":                            {dynamicHeader(lit(map[int]int{97: 1}), []int{0}) + " b0 b0 b0", nil},
+		"no codes":                                   {dynamicHeader(lit(nil), []int{0}) + " 0/64", nil},
+		"no distances, none used":                    {dynamicHeader(lit(map[int]int{97: 1, 256: 1}), []int{0}) + " b0 b1", []byte("a")},
+		"no distances, one used":                     {dynamicHeader(lit(map[int]int{97: 2, 98: 2, 256: 2, 257: 2}), []int{0}) + " b00 b11 0/64", nil},
+		"one distance":                               {dynamicHeader(lit(map[int]int{97: 2, 98: 2, 256: 2, 257: 2}), []int{1}) + " b00 b11 b0 b10", []byte("aaaa")},
+		"unused distance code word":                  {dynamicHeader(lit(map[int]int{97: 2, 98: 2, 256: 2, 257: 2}), []int{1}) + " b00 b11 b1 b10 0/64", nil},
+		"one distance of two bits":                   {dynamicHeader(lit(map[int]int{97: 2, 98: 2, 256: 2, 257: 2}), []int{2}) + " b00 b11 b00 b10", nil},
+		"over-subscribed":                            {dynamicHeader(lit(map[int]int{97: 1, 98: 1, 256: 1}), []int{0}) + " b0", nil},
+		"over-subscribed at the end":                 {dynamicHeader(lit(map[int]int{97: 1, 98: 2, 99: 2, 256: 2}), []int{0}) + " b0", nil},
+		"incomplete":                                 {dynamicHeader(lit(map[int]int{97: 2, 256: 2, 98: 2}), []int{0}) + " b00", nil},
+		"incomplete distances":                       {dynamicHeader(lit(map[int]int{97: 1, 256: 1}), []int{2, 2, 2}) + " b0 b1", nil},
+		"287 lengths":                                {dynamicHeader(make([]int, 287), []int{0}), nil},
+		"31 distances":                               {dynamicHeader(make([]int, 257), make([]int, 31)), nil},
+		"repeats nothing":                            {"1/1 2/2 0/5 0/5 15/4 1/3 0/3 0/3 1/3 0/45 b1 0/2", nil},
+		"repeats beyond the lengths":                 {"1/1 2/2 0/5 0/5 15/4 0/3 0/3 1/3 1/3 0/45 b1 127/7 b1 127/7", nil},
+		"codes of 15 bits":                           {dynamicHeader(lit(map[int]int{0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 7, 7: 8, 8: 9, 9: 10, 10: 11, 11: 12, 12: 13, 13: 14, 14: 15, 256: 15}), []int{0}) + " b111111111111110 b111111111111110 b0 b111111111111111", []byte{14, 14, 0}},
+		"distances of 15 bits":                       {dynamicHeader(lit(map[int]int{97: 1, 256: 2, 257: 2}), []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 15}) + " b0 b11 b0 b0 b0 b11 b10 b10", bytes.Repeat([]byte("a"), 9)},
+		"empty stored block, then empty fixed block": {"0/1 0/2 0/5 0/16 65535/16 1/1 1/2 b0000000", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			raw := bitStream(t, c.items)
 			want, err := io.ReadAll(flate.NewReader(bytes.NewReader(raw)))
 			if err == nil && !bytes.Equal(want, c.data) {
-				t.Errorf("compress/flate gives %q; the table has %q", want, c.data)
+				t.Errorf("compress/flate returns %q; the table has %q", want, c.data)
 			}
-			// The checksum is valid, so an error is about the stream.
+			// The checksum is valid, so only the stream can cause an error.
 			sameAsStd(t, member(0, "", raw, want))
 			sameAsStd(t, member(0, "", append([]byte{0, 0, 0, 255, 255}, raw...), want))
 		})
@@ -301,37 +301,38 @@ func TestGunzipContainer(t *testing.T) {
 		packed []byte
 		ok     bool
 	}{
-		"a name":                 {member(flagName, "layer.tar\x00", raw, data), true},
-		"all parts":              {member(flagExtra|flagName|flagComment|flagHeaderCRC|1, "\x04\x00abcdn\x00c\xe9\x00", raw, data), true},
-		"a wrong header CRC":     {append([]byte{0x1f, 0x8b, 8, 2, 0, 0, 0, 0, 0, 255, 1, 2}, one[10:]...), false},
-		"a name of 511 bytes":    {member(flagName, strings.Repeat("x", 511)+"\x00", raw, data), true},
-		"a name of 512 bytes":    {member(flagName, strings.Repeat("x", 512)+"\x00", raw, data), false},
-		"a name without its end": {member(flagName, "xx", nil, nil)[:12], false},
-		"extra without its end":  {member(flagExtra, "\xff\xffxx", raw, data), false},
-		"reserved flags":         {member(0xe0, "", raw, data), true},
-		"another method":         {append([]byte{0x1f, 0x8b, 7}, one[3:]...), false},
-		"two members":            {append(bytes.Clone(one), member(flagName, "b\x00", []byte{75, 4, 0}, []byte("a"))...), true},
-		"a match across members": {append(member(0, "", []byte{75, 4, 0}, []byte("a")), member(0, "", bitStream(t, "1/1 1/2 b0000001 b00000 b0000000"), []byte("aaa"))...), false},
-		"trailing zeros":         {append(bytes.Clone(one), 0, 0, 0), false},
-		"trailing text":          {append(bytes.Clone(one), "garbage garbage"...), false},
-		"a wrong checksum":       {append(bytes.Clone(one[:len(one)-8]), 1, 0, 0, 0, 0, 0, 0, 0), false},
-		"a wrong length":         {append(bytes.Clone(one[:len(one)-4]), 1, 0, 0, 0), false},
-		"nothing behind":         {one[:len(one)-8], false},
-		"half the trailer":       {one[:len(one)-3], false},
-		"an empty file":          {nil, false},
-		"a header alone":         {one[:10], false},
-		"half a header":          {one[:5], false},
+		"a name":                  {member(flagName, "layer.tar\x00", raw, data), true},
+		"all optional fields":     {member(flagExtra|flagName|flagComment|flagHeaderCRC|1, "\x04\x00abcdn\x00c\xe9\x00", raw, data), true},
+		"a wrong header CRC":      {append([]byte{0x1f, 0x8b, 8, 2, 0, 0, 0, 0, 0, 255, 1, 2}, one[10:]...), false},
+		"a name of 511 bytes":     {member(flagName, strings.Repeat("x", 511)+"\x00", raw, data), true},
+		"a name of 512 bytes":     {member(flagName, strings.Repeat("x", 512)+"\x00", raw, data), false},
+		"an unterminated name":    {member(flagName, "xx", nil, nil)[:12], false},
+		"a truncated extra field": {member(flagExtra, "\xff\xffxx", raw, data), false},
+		"reserved flags":          {member(0xe0, "", raw, data), true},
+		"an unknown method":       {append([]byte{0x1f, 0x8b, 7}, one[3:]...), false},
+		"two members":             {append(bytes.Clone(one), member(flagName, "b\x00", []byte{75, 4, 0}, []byte("a"))...), true},
+		"a match across members":  {append(member(0, "", []byte{75, 4, 0}, []byte("a")), member(0, "", bitStream(t, "1/1 1/2 b0000001 b00000 b0000000"), []byte("aaa"))...), false},
+		"trailing zeros":          {append(bytes.Clone(one), 0, 0, 0), false},
+		"trailing text":           {append(bytes.Clone(one), "garbage garbage"...), false},
+		"a wrong checksum":        {append(bytes.Clone(one[:len(one)-8]), 1, 0, 0, 0, 0, 0, 0, 0), false},
+		"a wrong length":          {append(bytes.Clone(one[:len(one)-4]), 1, 0, 0, 0), false},
+		"no trailer":              {one[:len(one)-8], false},
+		"half the trailer":        {one[:len(one)-3], false},
+		"an empty file":           {nil, false},
+		"only a header":           {one[:10], false},
+		"half a header":           {one[:5], false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sameAsStd(t, c.packed)
 			if _, err := gunzipAll(bytes.NewReader(c.packed), 1<<20); (err == nil) != c.ok {
-				t.Errorf("reading gives %v; want success %v", err, c.ok)
+				t.Errorf("error is %v; want success: %v", err, c.ok)
 			}
 		})
 	}
 }
 
-// TestGunzipDamage refuses streams that are truncated or changed at any byte.
+// TestGunzipDamage truncates or changes a stream at every byte. Truncated streams must be
+// refused, and changed ones handled as compress/gzip handles them.
 func TestGunzipDamage(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	var packed bytes.Buffer
@@ -349,7 +350,7 @@ func TestGunzipDamage(t *testing.T) {
 	}
 }
 
-// TestGunzipSourceError returns the errors of the source, repeatedly.
+// TestGunzipSourceError checks that errors of the source are returned, also by later reads.
 func TestGunzipSourceError(t *testing.T) {
 	var packed bytes.Buffer
 	z := stdgzip.NewWriter(&packed)
@@ -359,7 +360,7 @@ func TestGunzipSourceError(t *testing.T) {
 	for n := range packed.Len() {
 		src := io.MultiReader(bytes.NewReader(packed.Bytes()[:n]), iotest.ErrReader(broken))
 		if _, err := gunzipAll(src, 1<<20); !errors.Is(err, broken) {
-			t.Fatalf("a source that breaks after %d bytes gives %v", n, err)
+			t.Fatalf("a source that fails after %d bytes: %v; want its error", n, err)
 		}
 	}
 	g, err := NewReader(bytes.NewReader(packed.Bytes()[:packed.Len()-1]))
@@ -370,8 +371,8 @@ func TestGunzipSourceError(t *testing.T) {
 	}
 }
 
-// TestGunzipBomb decompresses a file of a thousandth of its size within the decoder's own
-// memory.
+// TestGunzipBomb checks that decompressing a file to a thousand times its size allocates no
+// memory beyond the decoder's own.
 func TestGunzipBomb(t *testing.T) {
 	testenv.Slow(t)
 	var packed bytes.Buffer
@@ -401,7 +402,7 @@ func TestGunzipBomb(t *testing.T) {
 	}
 }
 
-// FuzzGunzip compares the decoder with the standard one on any bytes.
+// FuzzGunzip compares the decoder with compress/gzip on arbitrary bytes.
 func FuzzGunzip(f *testing.F) {
 	r := rand.New(rand.NewSource(4))
 	for _, kind := range sampleKinds {
@@ -421,8 +422,9 @@ func FuzzGunzip(f *testing.F) {
 	})
 }
 
-// FuzzInflate adds a valid trailer to streams, so that their data counts and not the
-// checksum. Then it decodes them again after a large stored block, with its window.
+// FuzzInflate compares the decoders on arbitrary deflate streams. It adds a valid trailer, so
+// that differences do not disappear in a checksum error. If before is not 0, a stored block of
+// that size precedes the stream and fills the window.
 func FuzzInflate(f *testing.F) {
 	r := rand.New(rand.NewSource(5))
 	for _, kind := range sampleKinds {
@@ -460,7 +462,7 @@ func FuzzInflate(f *testing.F) {
 func BenchmarkGunzip(b *testing.B) {
 	packed, err := os.ReadFile(os.Getenv("HPCC_BENCH_GZIP"))
 	if err != nil {
-		b.Skip("HPCC_BENCH_GZIP names no file")
+		b.Skip("HPCC_BENCH_GZIP does not name a readable file")
 	}
 	for _, c := range []struct {
 		name string
@@ -494,7 +496,7 @@ func BenchmarkGunzip(b *testing.B) {
 func BenchmarkWriter(b *testing.B) {
 	packed, err := os.ReadFile(os.Getenv("HPCC_BENCH_GZIP"))
 	if err != nil {
-		b.Skip("HPCC_BENCH_GZIP names no file")
+		b.Skip("HPCC_BENCH_GZIP does not name a readable file")
 	}
 	data, err := gunzipAll(bytes.NewReader(packed), 1<<20)
 	testenv.Check(b, err)
@@ -514,19 +516,19 @@ func TestBuildTable(t *testing.T) {
 	r := rand.New(rand.NewSource(seed))
 	for range 2000 {
 		// A complete code: code words are split at random, up to 15 bits.
-		words := []string{"0", "1"}
+		codewords := []string{"0", "1"}
 		for range r.Intn(284) {
-			i := r.Intn(len(words))
+			i := r.Intn(len(codewords))
 			if r.Intn(2) == 0 {
-				i = len(words) - 1
+				i = len(codewords) - 1
 			}
-			if w := words[i]; len(w) < maxCode {
-				words[i] = w + "0"
-				words = append(words, w+"1")
+			if w := codewords[i]; len(w) < maxCode {
+				codewords[i] = w + "0"
+				codewords = append(codewords, w+"1")
 			}
 		}
-		lengths := make([]uint8, len(words))
-		for i, w := range words {
+		lengths := make([]uint8, len(codewords))
+		for i, w := range codewords {
 			lengths[i] = uint8(len(w))
 		}
 		var f inflater

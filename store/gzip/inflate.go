@@ -46,16 +46,16 @@ type inflater struct {
 
 	part  part
 	last  bool // the block is the stream's last
-	left  int  // bytes of a stored block
+	left  int  // remaining bytes of a stored block
 	fixed bool // the tables are those of fixed blocks
 	lit   [litSize]entry
 	dist  [distSize]entry
 
-	history [windowSize]byte // output before the caller's buffer, at the end
-	known   int              // number of its bytes that belong to this stream
+	history [windowSize]byte // the most recent output, aligned to the end
+	known   int              // number of bytes in history that belong to this stream
 }
 
-// restart starts the next stream of the source, at its next byte.
+// restart prepares for the next stream, which starts at the next byte of the source.
 func (f *inflater) restart() {
 	f.part, f.last, f.known = atHeader, false, 0
 }
@@ -86,15 +86,16 @@ func (f *inflater) fill() error {
 	return f.srcErr
 }
 
-// giveBack returns whole bytes from the bits to the input.
+// giveBack returns the full bytes in the bit buffer to the input.
 func (f *inflater) giveBack() {
 	f.pos -= int(f.count >> 3)
 	f.count &= 7
 	f.bits &= 1<<f.count - 1
 }
 
-// full reads whole bytes between streams. It returns [io.EOF] at the end of the source.
-func (f *inflater) full(p []byte) error {
+// readFull fills p with the bytes that follow a stream. It returns [io.EOF] if the source has
+// ended.
+func (f *inflater) readFull(p []byte) error {
 	f.giveBack()
 	for n := 0; n < len(p); {
 		if f.pos == f.end {
@@ -134,7 +135,7 @@ func (f *inflater) take(n uint) int {
 	return int(v)
 }
 
-// noEOF turns io.EOF into an error where the stream must not end.
+// noEOF replaces [io.EOF] with [io.ErrUnexpectedEOF] where the stream must not end.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -142,8 +143,8 @@ func noEOF(err error) error {
 	return err
 }
 
-// inflate writes to out, which must be larger than outSlack, and returns the number of
-// bytes. It leaves the end of out unused. It returns [io.EOF] at the end of the stream. The
+// inflate decompresses to out, which must be larger than outSlack, and returns the number of
+// bytes. It does not use the end of out. It returns [io.EOF] at the end of the stream. The
 // caller must call remember before the next call.
 func (f *inflater) inflate(out []byte) (n int, err error) {
 	for n < len(out)-outSlack {
@@ -154,7 +155,7 @@ func (f *inflater) inflate(out []byte) (n int, err error) {
 			n, err = f.stored(out, n)
 		case inCodes:
 			if f.end-f.pos <= inSlack && f.srcErr == nil {
-				_ = f.fill() // an error counts only once the buffered bytes are used
+				_ = f.fill() // an error is reported only after the buffered bytes are used
 			}
 			if n, err = f.fast(out, n); err == nil && f.part == inCodes && n < len(out)-outSlack {
 				n, err = f.slow(out, n)
@@ -179,7 +180,7 @@ func (f *inflater) remember(out []byte) {
 	f.known = min(f.known+len(out), windowSize)
 }
 
-// endBlock runs after a block's last bit.
+// endBlock is called after the last bit of a block.
 func (f *inflater) endBlock() {
 	f.part = atHeader
 	if f.last {
@@ -246,10 +247,10 @@ func (f *inflater) fixedTables() {
 	f.fixed = true
 }
 
-// preOrder is the order of the lengths of the third code (RFC 1951, 3.2.7).
+// preOrder is the order of the lengths of the code length code (RFC 1951, 3.2.7).
 var preOrder = [19]uint8{16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15}
 
-// dynamicTables reads a block's own codes.
+// dynamicTables reads the codes of a block and builds their tables.
 func (f *inflater) dynamicTables() error {
 	if err := f.need(14); err != nil {
 		return err
@@ -312,11 +313,11 @@ func (f *inflater) dynamicTables() error {
 	return nil
 }
 
-// symbol reads a code word without reading past the available bits. It consumes the word's
-// bits and leaves extra bits to the caller.
+// symbol decodes a code word without reading ahead. It consumes the bits of the code word and
+// leaves extra bits to the caller.
 func (f *inflater) symbol(table []entry, tableBits uint) (entry, error) {
 	for {
-		// Missing bits read as 0, so a word that needs them waits.
+		// Missing bits are 0. If the code word includes any of them, read more bits first.
 		b := f.bits & (1<<f.count - 1)
 		e, used := table[b&(1<<tableBits-1)], uint(0)
 		if e&(isLiteral|isSub) == isSub {
@@ -346,7 +347,7 @@ func (f *inflater) value(e entry) (int, error) {
 	return int(e>>16) + f.take(extra), nil
 }
 
-// slow decodes one symbol. It handles the last bytes of the source.
+// slow decodes one symbol. It can decode up to the last byte of the source.
 func (f *inflater) slow(out []byte, n int) (int, error) {
 	e, err := f.symbol(f.lit[:], litBits)
 	if err != nil {
@@ -448,7 +449,7 @@ func (f *inflater) fast(out []byte, n int) (int, error) {
 	e := f.lit[bits&(1<<litBits-1)]
 	var err error
 	for pos < lastIn && n < lastOut {
-		// There are at least 56 bits, and e is the entry of the first.
+		// The bit buffer has at least 56 bits, and e is the entry of its first code word.
 		if e&isLiteral != 0 {
 			bits, count = bits>>(e&63), count-uint64(e)
 			store8(out, n, byte(e>>16))
@@ -535,7 +536,7 @@ func (f *inflater) fast(out []byte, n int) (int, error) {
 	return n, err
 }
 
-// copyNear copies a match with a distance of less than a word.
+// copyNear copies a match with a distance of less than eight bytes.
 func copyNear(out []byte, n, to, dist int) {
 	if dist == 1 {
 		v := uint64(out[n-1]) * 0x0101010101010101

@@ -1,6 +1,6 @@
 // Package gzip reads and writes gzip files (RFC 1952) faster than other Go libraries.
-// Decompression dominates unpacking an image, and compressing a layer was nearly half of a
-// COPY.
+// Decompression dominates the time to unpack an image. With another library, compression took
+// nearly half the time of a COPY.
 //
 //	file → Reader: members → inflater: 56 bits at a time, one lookup for each symbol
 //	layer → Writer: blocks of 1 MiB on all cores → deflater → one member
@@ -91,7 +91,7 @@ func (z *Reader) decode(p []byte) (int, error) {
 // trailer reads and verifies a member's trailer.
 func (z *Reader) trailer() error {
 	var b [8]byte
-	if err := z.f.full(b[:]); err != nil {
+	if err := z.f.readFull(b[:]); err != nil {
 		return noEOF(err)
 	}
 	if binary.LittleEndian.Uint32(b[:]) != z.crc || binary.LittleEndian.Uint32(b[4:]) != z.size {
@@ -115,7 +115,7 @@ const maxString = 512
 // header reads a member's header. It returns [io.EOF] if there are no further members.
 func (z *Reader) header() error {
 	var b [10]byte
-	if err := z.f.full(b[:]); err != nil {
+	if err := z.f.readFull(b[:]); err != nil {
 		return err
 	}
 	if b[0] != 0x1f || b[1] != 0x8b || b[2] != 8 {
@@ -126,7 +126,7 @@ func (z *Reader) header() error {
 		return noEOF(err)
 	}
 	if b[3]&flagHeaderCRC != 0 {
-		if err := z.f.full(b[:2]); err != nil {
+		if err := z.f.readFull(b[:2]); err != nil {
 			return noEOF(err)
 		}
 		if binary.LittleEndian.Uint16(b[:]) != uint16(crc) {
@@ -138,16 +138,16 @@ func (z *Reader) header() error {
 	return nil
 }
 
-// options skips the optional parts of a header.
+// options skips the optional fields of a header. It returns crc, updated with their bytes.
 func (z *Reader) options(flags byte, crc uint32) (uint32, error) {
 	if flags&flagExtra != 0 {
 		var b [2]byte
-		if err := z.f.full(b[:]); err != nil {
+		if err := z.f.readFull(b[:]); err != nil {
 			return 0, err
 		}
 		crc = crc32.Update(crc, crc32.IEEETable, b[:])
 		extra := make([]byte, binary.LittleEndian.Uint16(b[:]))
-		if err := z.f.full(extra); err != nil {
+		if err := z.f.readFull(extra); err != nil {
 			return 0, err
 		}
 		crc = crc32.Update(crc, crc32.IEEETable, extra)
@@ -158,7 +158,7 @@ func (z *Reader) options(flags byte, crc uint32) (uint32, error) {
 				return 0, errHeader
 			}
 			var b [1]byte
-			if err := z.f.full(b[:]); err != nil {
+			if err := z.f.readFull(b[:]); err != nil {
 				return 0, err
 			}
 			if crc = crc32.Update(crc, crc32.IEEETable, b[:]); b[0] == 0 {

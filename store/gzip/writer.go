@@ -6,11 +6,11 @@ import (
 	"io"
 )
 
-// format has the size of a block in bytes: the output depends on it.
+// format fixes the size of a block, on which the output depends.
 var format = BlockFormat{Size: 1 << 20, Keep: windowSize}
 
-// A Writer compresses to one gzip member (RFC 1952, 2.3) on all cores. Blocks refer back
-// into each other. The same bytes give the same file.
+// A Writer compresses to one gzip member (RFC 1952, 2.3) on all cores. Blocks may refer back
+// to the preceding block. The same input always gives the same file.
 type Writer struct {
 	blocks    *BlockWriter
 	to        io.Writer

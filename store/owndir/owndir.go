@@ -1,12 +1,13 @@
 // Package owndir finds and creates the user's own directories in shared directories of a
 // node, such as /tmp, /dev/shm and a job's scratch directory.
 //
-// A checked directory is safe to use by path only if nobody can replace it afterwards. Any
-// user who can rename entries in a directory on the path can. [Place] therefore walks the
-// path from the root by descriptors. It refuses a directory that belongs to a third user, or
-// that its group or everybody can write to without a sticky bit. A path that passes stays
-// the same directory for everybody except root and the user. This process can use it by
-// path, also after executing itself again, and so can the programs that it starts.
+// A checked directory is safe to use by path only if nobody can replace it afterwards. Every
+// user who can rename entries of a directory on the path can replace it. [Place] therefore
+// walks the path from the root by descriptors. It refuses a directory that belongs to a third
+// user (neither root nor the caller), or that its group or everybody can write to without a
+// sticky bit. A path that passes leads to the same directory until root or the user changes
+// it. This process can use the path, also after it executes itself again, and so can its
+// child processes.
 package owndir
 
 import (
@@ -55,9 +56,10 @@ type walker struct {
 
 // Walk follows path component by component. It returns the physical path and every exposed
 // directory and link on it. If a component does not exist, the error is [fs.ErrNotExist] and
-// exposed holds those before it.
+// exposed holds the directories and links before it.
 func Walk(path string) (physical string, exposed []*ExposedError, err error) {
-	if path, err = filepath.Abs(path); err != nil {
+	abs, err := filepath.Abs(path)
+	if err != nil {
 		return "", nil, fmt.Errorf("finding %q: %w", path, err)
 	}
 	w := &walker{}
@@ -69,7 +71,7 @@ func Walk(path string) (physical string, exposed []*ExposedError, err error) {
 	if err := w.enter(root, ""); err != nil {
 		return "", nil, err
 	}
-	links, todo := 0, strings.Split(path, "/")
+	links, todo := 0, strings.Split(abs, "/")
 	for len(todo) > 0 {
 		name := todo[0]
 		todo = todo[1:]
@@ -171,7 +173,7 @@ func trusted(uid uint32) bool {
 }
 
 // Place returns the physical path of a directory that nobody except root and this user can
-// replace. Others may be able to create entries in it (sticky bit); [Open] handles those.
+// replace. Other users may be able to create entries in it (sticky bit); [Open] handles this.
 // The error is an [ExposedError], or the reason why the directory cannot be opened.
 func Place(dir string) (string, error) {
 	physical, exposed, err := Walk(dir)
@@ -198,8 +200,8 @@ func NodeLocal() string {
 // belongs to the user and is closed to all others. If it does not exist, Open creates it if
 // create is set, else returns [fs.ErrNotExist].
 //
-// Another user can create the name first. The directory is then called name.RANDOM, which
-// nobody can predict, and later calls find it by its owner.
+// Another user can create an entry with this name first. The directory is then called
+// name.RANDOM, which nobody can predict, and later calls find it by its owner.
 func Open(place, name string, create bool) (string, error) {
 	n := names{place: place, name: name}
 	dir, err := n.find()
@@ -210,15 +212,15 @@ func Open(place, name string, create bool) (string, error) {
 	if !create {
 		return "", &fs.PathError{Op: "opening", Path: path, Err: fs.ErrNotExist}
 	}
-	mkdir := os.Mkdir(path, 0o700)
-	if mkdir == nil || own(path) { // another process of this user may have created it first
+	mkdirErr := os.Mkdir(path, 0o700)
+	if mkdirErr == nil || isPrivate(path) { // another process of this user may have created it first
 		return path, nil
 	}
-	if !errors.Is(mkdir, fs.ErrExist) {
-		return "", mkdir
+	if !errors.Is(mkdirErr, fs.ErrExist) {
+		return "", mkdirErr
 	}
 	if err != nil { // later calls would not find the other name
-		return "", fmt.Errorf("%q is not a directory of yours that is closed to others, and no other one can be found: %w", path, err)
+		return "", fmt.Errorf("%q is not your private directory, and searching for another one failed: %w", path, err)
 	}
 	return n.agree()
 }
@@ -226,32 +228,34 @@ func Open(place, name string, create bool) (string, error) {
 // names finds and creates the directory for a name that another user may hold.
 //
 // All processes of the user must get the same directory, although nobody can predict its
-// name. Each process therefore makes a candidate, and locks all the candidates that it sees.
-// The process that holds them all, and sees no other, makes its own the user's directory.
+// name. Each process therefore creates a candidate and locks all candidates that it finds. A
+// process that has locked all of them, and then finds no others, renames its own candidate to
+// the user's directory.
 //
-// Two processes never hold all at the same time: each has made its candidate before it looks
-// for others, so that the second to look sees both.
+// Two processes never lock all candidates at the same time: each creates its candidate before
+// it lists them, so the process that lists them later finds both.
 type names struct {
 	place, name string
 }
 
-// candidate separates the name and the random part of a candidate.
-const candidate = ".new-"
+// candidateInfix separates the name and the random part of a candidate.
+const candidateInfix = ".new-"
 
 // agreePatience is how long other processes may hold their locks; they need microseconds.
 var agreePatience = 10 * time.Second
 
-// find returns the user's directory under the name or another one, or "".
+// find returns the user's directory, which has the name or an unpredictable one, or "" if
+// there is no such directory.
 func (n names) find() (string, error) {
-	if dir := filepath.Join(n.place, n.name); own(dir) {
+	if dir := filepath.Join(n.place, n.name); isPrivate(dir) {
 		return dir, nil
 	}
 	chosen, _, err := n.list()
 	return chosen, err
 }
 
-// list returns the user's directory with a name that nobody can predict, or "", and all
-// candidates, sorted.
+// list returns the user's directory with an unpredictable name, or "", and all candidates,
+// sorted.
 func (n names) list() (chosen string, candidates []string, err error) {
 	entries, err := os.ReadDir(n.place)
 	if err != nil {
@@ -260,8 +264,8 @@ func (n names) list() (chosen string, candidates []string, err error) {
 	for _, e := range entries {
 		dir := filepath.Join(n.place, e.Name())
 		switch {
-		case !strings.HasPrefix(e.Name(), n.name+".") || !own(dir):
-		case strings.HasPrefix(e.Name(), n.name+candidate):
+		case !strings.HasPrefix(e.Name(), n.name+".") || !isPrivate(dir):
+		case strings.HasPrefix(e.Name(), n.name+candidateInfix):
 			candidates = append(candidates, dir)
 		case chosen == "":
 			chosen = dir
@@ -272,7 +276,7 @@ func (n names) list() (chosen string, candidates []string, err error) {
 
 // agree returns the directory that all processes of the user agree on.
 func (n names) agree() (string, error) {
-	mine, err := os.MkdirTemp(n.place, n.name+candidate)
+	mine, err := os.MkdirTemp(n.place, n.name+candidateInfix)
 	if err != nil {
 		return "", err
 	}
@@ -284,14 +288,14 @@ func (n names) agree() (string, error) {
 			return dir, err
 		}
 		if time.Now().After(until) {
-			return "", fmt.Errorf("creating a directory for %q: other processes of yours have been doing so for %v; is one stopped? Remove the empty directories %q", filepath.Join(n.place, n.name), agreePatience, n.name+candidate+"*")
+			return "", fmt.Errorf("creating a directory for %q: another process of yours has held a lock for %v; continue or end it if it is stopped, and remove the empty directories %q", filepath.Join(n.place, n.name), agreePatience, n.name+candidateInfix+"*")
 		}
 		time.Sleep(pause)
 	}
 }
 
-// choose makes mine the user's directory and returns its new name, or returns the directory
-// that exists. It returns "" if another process is choosing.
+// choose renames mine to the user's directory and returns its path, or returns the path of
+// the existing directory. It returns "" if another process is choosing.
 func (n names) choose(mine string) (string, error) {
 	_, candidates, err := n.list()
 	if err != nil {
@@ -312,19 +316,19 @@ func (n names) choose(mine string) (string, error) {
 			return "", &fs.PathError{Op: "locking", Path: c, Err: err}
 		}
 	}
-	if dir := filepath.Join(n.place, n.name); own(dir) {
+	if dir := filepath.Join(n.place, n.name); isPrivate(dir) {
 		return dir, nil
 	}
 	chosen, now, err := n.list()
 	if chosen != "" || err != nil || !slices.Equal(candidates, now) {
 		return chosen, err
 	}
-	chosen = filepath.Join(n.place, n.name+"."+strings.TrimPrefix(filepath.Base(mine), n.name+candidate))
+	chosen = filepath.Join(n.place, n.name+"."+strings.TrimPrefix(filepath.Base(mine), n.name+candidateInfix))
 	return chosen, os.Rename(mine, chosen)
 }
 
-// own reports whether dir is a directory of this user that is closed to others.
-func own(dir string) bool {
+// isPrivate reports whether dir is a directory of this user that other users cannot access.
+func isPrivate(dir string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid() && st.Mode&0o077 == 0
 }

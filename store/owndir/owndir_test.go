@@ -17,9 +17,9 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// plain returns a new directory with a safe path. t.TempDir may be group-writable, depending
+// safeDir returns a new directory with a safe path. t.TempDir may be group-writable, depending
 // on the umask.
-func plain(t *testing.T) string {
+func safeDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "owndir-")
 	testenv.Check(t, err)
@@ -37,7 +37,7 @@ func mkdir(t *testing.T, dir string, mode fs.FileMode) string {
 }
 
 func TestPlace(t *testing.T) {
-	dir := plain(t)
+	dir := safeDir(t)
 	for _, link := range [][2]string{{"own", "absolute"}, {"own", "relative"}, {"loop", "loop"}, {"group/inner", "through"}} {
 		target := link[0]
 		if link[1] == "absolute" {
@@ -76,10 +76,20 @@ func TestPlace(t *testing.T) {
 	}
 }
 
+// TestWalkGone checks that the error names the path if the working directory was removed.
+func TestWalkGone(t *testing.T) {
+	dir := safeDir(t)
+	t.Chdir(dir)
+	testenv.Check(t, os.Remove(dir))
+	if _, _, err := Walk("some/path"); err == nil || !strings.Contains(err.Error(), "some/path") {
+		t.Errorf("Walk = %v; want an error that names the path", err)
+	}
+}
+
 func TestOpen(t *testing.T) {
-	place := plain(t)
+	place := safeDir(t)
 	if _, err := Open(place, "x", false); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Open of nothing: %v", err)
+		t.Errorf("Open of a missing directory: %v", err)
 	}
 	first, err := Open(place, "x", true)
 	if err != nil || first != filepath.Join(place, "x") {
@@ -88,7 +98,7 @@ func TestOpen(t *testing.T) {
 	if again, err := Open(place, "x", false); err != nil || again != first {
 		t.Errorf("Open again = %q, %v", again, err)
 	}
-	// Files that another user can put in the way.
+	// Entries that another user can create under the name.
 	for name, take := range map[string]func(string) error{
 		"dir":  func(p string) error { return os.Chmod(mkdir(t, p, 0o755), 0o755) },
 		"file": func(p string) error { return os.WriteFile(p, nil, 0o600) },
@@ -96,14 +106,14 @@ func TestOpen(t *testing.T) {
 	} {
 		testenv.Check(t, take(filepath.Join(place, name)))
 		if _, err := Open(place, name, false); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("Open of a %s that is in the way: %v", name, err)
+			t.Errorf("Open of a %s: %v; want fs.ErrNotExist", name, err)
 		}
-		if dir, err := Open(place, name, true); err != nil || !own(dir) {
-			t.Errorf("Open with a %s in the way = %q, %v", name, dir, err)
+		if dir, err := Open(place, name, true); err != nil || !isPrivate(dir) {
+			t.Errorf("Open next to a %s = %q, %v; want a private directory", name, dir, err)
 		}
 		again, err := Open(place, name, false)
 		if err != nil || !strings.HasPrefix(again, filepath.Join(place, name)+".") {
-			t.Errorf("Open with a %s in the way = %q, %v", name, again, err)
+			t.Errorf("Open next to a %s = %q, %v; want another name", name, again, err)
 		}
 		if fi, err := os.Stat(again); err != nil || fi.Mode().Perm() != 0o700 {
 			t.Errorf("%s: %v, %v", again, fi.Mode(), err)
@@ -121,10 +131,10 @@ func TestOpen(t *testing.T) {
 	_ = os.Chmod(place, 0o700)
 }
 
-// TestOpenAtOnce checks that all processes that create the directory at the same time get the
-// same one, although another user holds the name.
-func TestOpenAtOnce(t *testing.T) {
-	place := plain(t)
+// TestOpenConcurrent checks that all processes that create the directory at the same time get
+// the same one, even if another user holds the name.
+func TestOpenConcurrent(t *testing.T) {
+	place := safeDir(t)
 	testenv.Check(t, os.Mkdir(filepath.Join(place, "left.new-1"), 0o700)) // by a process that was killed
 	for i := range 200 {
 		name := "taken" + strconv.Itoa(i)
@@ -137,7 +147,7 @@ func TestOpenAtOnce(t *testing.T) {
 		for j := range got {
 			wg.Go(func() {
 				dir, err := Open(place, name, true)
-				if err != nil || !own(dir) || strings.Contains(dir, candidate) {
+				if err != nil || !isPrivate(dir) || strings.Contains(dir, candidateInfix) {
 					t.Errorf("Open = %q, %v", dir, err)
 				}
 				got[j] = dir
@@ -156,10 +166,10 @@ func TestOpenAtOnce(t *testing.T) {
 	}
 }
 
-// TestOpenStopped checks that a process that stopped while it chose a directory does not stop
-// the others for ever, and that their message says what to do.
+// TestOpenStopped checks that a process that was stopped while it chose a directory does not
+// block other processes forever, and that their error says what to remove.
 func TestOpenStopped(t *testing.T) {
-	place := plain(t)
+	place := safeDir(t)
 	testenv.Check(t, os.WriteFile(filepath.Join(place, "x"), nil, 0o600))
 	stopped, err := os.Open(mkdir(t, filepath.Join(place, "x.new-1"), 0o700))
 	testenv.Check(t, err)
@@ -171,6 +181,6 @@ func TestOpenStopped(t *testing.T) {
 		t.Errorf("Open = %q, %v", dir, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(place, "x.*")); len(left) != 1 {
-		t.Errorf("Open left %q", left)
+		t.Errorf("%q remain; want only the other process's candidate", left)
 	}
 }

@@ -1,7 +1,7 @@
-// Package ready knows the part of a store's layout that starting a run needs: the files that
-// lead to an image's tree. Package store knows the rest. Package ready rejects all input of
-// which it is unsure. Everything except [Default] is used by cmd/start/bare and does not
-// allocate.
+// Package ready implements the part of a store's layout that starting a container needs: the
+// files that lead from an image's name to its tree. Package store implements the rest.
+// Package ready rejects all input that it does not fully understand; package store then
+// handles it. Functions other than [Default] are used by cmd/start/bare and do not allocate.
 package ready
 
 import (
@@ -14,8 +14,8 @@ import (
 // Version is the content of a store's file "version".
 const Version = "1\n"
 
-// Shared are the permission bits that a store's directory must not have: a user who can
-// write to it can change what its users run. Package store refuses such a store.
+// Shared are the permission bits that a store's directory must not have: other users who can
+// write to it could change the programs in its images. Package store refuses such a store.
 const Shared = 0o022
 
 // Default returns the default directory of the store: $HPCC_STORE, else hpcc below
@@ -34,9 +34,10 @@ func Default() (string, error) {
 	return filepath.Join(home, ".local/share/hpcc"), nil
 }
 
-// DigestLike reports whether a name may be a digest prefix, which also refers to images.
+// DigestLike reports whether a name may be a prefix of a digest. Such prefixes select images,
+// too.
 func DigestLike(name string) bool {
-	return len(name) >= 12 && of(name, "0123456789abcdef")
+	return len(name) >= 12 && consistsOf(name, "0123456789abcdef")
 }
 
 // Manifest returns the hexadecimal digest of the manifest in a file of refs, if the file has
@@ -46,18 +47,19 @@ func Manifest(ref string) (string, bool) {
 	kind, rest, _ := strings.Cut(rest, `","size":`)
 	size, rest, _ := strings.Cut(rest, `,"digest":"sha256:`)
 	hex, rest, found := strings.Cut(rest, `"`)
-	ok = ok && found && strings.HasSuffix(rest, "}\n") && (kind == "application/vnd.oci.image.manifest.v1+json" || kind == "application/vnd.docker.distribution.manifest.v2+json") &&
-		size != "" && of(size, "0123456789") && len(hex) == 64 && of(hex, "0123456789abcdef")
-	return hex, ok
+	isImage := kind == "application/vnd.oci.image.manifest.v1+json" || kind == "application/vnd.docker.distribution.manifest.v2+json"
+	validSize := size != "" && consistsOf(size, "0123456789")
+	validDigest := len(hex) == 64 && consistsOf(hex, "0123456789abcdef")
+	return hex, ok && found && strings.HasSuffix(rest, "}\n") && isImage && validSize && validDigest
 }
 
 // Canonical returns the spelling under which the store keeps an image, like store.Canonical.
-// ok is false if it is unsure, or the name is invalid or contains a digest.
+// ok is false if the name is invalid or contains a digest, or only package store can parse it.
 func Canonical(name string) (canonical string, ok bool) {
-	host, rest, below := strings.Cut(name, "/")
-	if below {
+	host, rest, hasSlash := strings.Cut(name, "/")
+	if hasSlash {
 		h, port, hasPort := strings.Cut(host, ":")
-		if !plain(h) || h == "library" || strings.HasSuffix(h, "docker.io") || (hasPort && (port == "" || !of(port, "0123456789"))) {
+		if !plain(h) || h == "library" || strings.HasSuffix(h, "docker.io") || (hasPort && (port == "" || !consistsOf(port, "0123456789"))) {
 			return "", false
 		}
 	} else {
@@ -74,7 +76,7 @@ func Canonical(name string) (canonical string, ok bool) {
 		rest = more
 	}
 	last, tag, tagged := strings.Cut(rest, ":")
-	if !plain(last) || (tagged && (tag == "" || !of(tag, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"))) || len(name) > 100 {
+	if !plain(last) || (tagged && (tag == "" || !consistsOf(tag, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"))) || len(name) > 100 {
 		return "", false
 	}
 	if tagged && tag == "latest" {
@@ -83,8 +85,8 @@ func Canonical(name string) (canonical string, ok bool) {
 	return name, true
 }
 
-// of reports whether s consists of these characters.
-func of(s, characters string) bool {
+// consistsOf reports whether s contains only these characters.
+func consistsOf(s, characters string) bool {
 	for i := range len(s) {
 		if strings.IndexByte(characters, s[i]) < 0 {
 			return false

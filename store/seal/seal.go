@@ -1,12 +1,12 @@
-// Package seal adds a checksum to small records, so that readers detect records that the
-// disk changed. The checksum is CRC-32C: it detects every error of up to 32 consecutive
-// bits, but does not protect against manipulation.
+// Package seal adds a checksum to small records, so that readers detect damage on disk. The
+// checksum is CRC-32C: it detects every error of up to 32 consecutive bits, but does not
+// protect against manipulation.
 //
-// A JSON object has it as its last field, which decoders without knowledge of it ignore:
+// In a JSON object, the checksum is the last field, which other decoders ignore:
 //
 //	{"name":"sci","crc32c":"0a1b2c3d"}
 //
-// Other records have it as a last line: crc32c 0a1b2c3d.
+// In other records, it is the last line: crc32c 0a1b2c3d.
 package seal
 
 import (

@@ -30,8 +30,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestEveryBit flips each bit of a record: either the check fails, or the JSON
-// cannot be decoded, or the fields are those that were written.
+// TestEveryBit flips each bit of a record. The check or the JSON decoder must fail, or the
+// fields must be those that were written.
 func TestEveryBit(t *testing.T) {
 	b, err := JSON(record{"sci", 7})
 	testenv.Check(t, err)
@@ -43,7 +43,7 @@ func TestEveryBit(t *testing.T) {
 			continue
 		}
 		if r != (record{"sci", 7}) {
-			t.Errorf("bit %d: %q passed as %+v", i, bad, r)
+			t.Errorf("bit %d: %q is accepted as %+v", i, bad, r)
 		}
 	}
 }
@@ -58,16 +58,16 @@ func TestText(t *testing.T) {
 			bad := bytes.Clone(b)
 			bad[i/8] ^= 1 << (i % 8)
 			if _, err := CheckText(bad); err == nil {
-				t.Errorf("%q: bit %d passed", data, i)
+				t.Errorf("%q: a change of bit %d is not detected", data, i)
 			}
 		}
 		for n := range len(b) {
 			if _, err := CheckText(b[:n]); err == nil {
-				t.Errorf("%q: cut to %d bytes passed", data, n)
+				t.Errorf("%q: truncation to %d bytes is not detected", data, n)
 			}
 		}
 		if _, err := CheckText(make([]byte, len(b))); err == nil {
-			t.Errorf("%q: zeros passed", data)
+			t.Errorf("%q: a file of zeros is accepted", data)
 		}
 	}
 }

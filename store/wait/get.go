@@ -10,12 +10,15 @@ import (
 	"strings"
 )
 
-// Get sends a GET request with client; nil is one that follows redirections as usual. It
-// repeats the request within the limits of its context. The body of a status 200 answer
-// resumes after a failure: with a range if the server identifies the version of the content,
-// otherwise from a new answer that starts with the same bytes. With pinned the caller
-// verifies a digest, and ranges need no version. Other answers are returned unchanged,
-// except those of a busy server, which after the last attempt are an error with the status.
+// Get sends a GET request with client. A nil client follows redirections as usual. Get
+// repeats the request within the limits of its context.
+//
+// The body of an answer with status 200 resumes after a failure: with a range if the server
+// identifies the version of the content, otherwise from a new answer that starts with the
+// same bytes. If pinned is set, the caller verifies a digest, and ranges need no version.
+//
+// Get returns answers with other statuses unchanged. If the server is still busy at the last
+// attempt, it returns an error with the status.
 func Get(client *http.Client, req *http.Request, pinned bool) (*http.Response, error) {
 	if client == nil {
 		client = &http.Client{Transport: Transport{}}
@@ -27,9 +30,9 @@ func Get(client *http.Client, req *http.Request, pinned bool) (*http.Response, e
 		return resp, err
 	}
 	g.first, g.body = resp, resp.Body
-	own := *resp
-	own.Body = g
-	return &own, nil
+	out := *resp
+	out.Body = g
+	return &out, nil
 }
 
 // resuming is a body that may take several requests.
@@ -72,8 +75,8 @@ func (g *resuming) ask(change func(http.Header)) (*http.Response, error) {
 func (g *resuming) Read(p []byte) (int, error) {
 	for {
 		if g.body == nil {
-			if err := g.goOn(); err != nil {
-				return 0, fmt.Errorf("%w (%s)", err, g.came())
+			if err := g.resume(); err != nil {
+				return 0, fmt.Errorf("%w (%s)", err, g.received())
 			}
 		}
 		n, err := g.body.Read(p)
@@ -93,16 +96,16 @@ func (g *resuming) Read(p []byte) (int, error) {
 	}
 }
 
-// came describes how much of the content has arrived.
-func (g *resuming) came() string {
+// received describes how much of the content has arrived.
+func (g *resuming) received() string {
 	if g.first.ContentLength > 0 {
 		return fmt.Sprintf("received %d of %d bytes", g.off, g.first.ContentLength)
 	}
 	return fmt.Sprintf("received %d bytes", g.off)
 }
 
-// goOn requests the rest after a failure.
-func (g *resuming) goOn() error {
+// resume requests the rest after a failure.
+func (g *resuming) resume() error {
 	ctx := g.req.Context()
 	for {
 		if err := g.tries.pause(ctx, g.failed); err != nil {
@@ -132,7 +135,7 @@ func (g *resuming) goOn() error {
 			}
 		default:
 			resp.Body.Close()
-			return fmt.Errorf("the server answers %d %s when asked for the rest", resp.StatusCode, http.StatusText(resp.StatusCode))
+			return fmt.Errorf("requesting the rest: the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 		}
 		g.body = resp.Body
 		return nil
@@ -142,7 +145,8 @@ func (g *resuming) goOn() error {
 // digestHeader is the header with a blob's digest in registries' answers.
 const digestHeader = "Docker-Content-Digest"
 
-// rangeHeader requests only the rest if it certainly belongs to the same content.
+// rangeHeader sets a header that requests only the rest, if the rest certainly belongs to the
+// same content.
 func (g *resuming) rangeHeader(h http.Header) {
 	etag, modified := g.first.Header.Get("ETag"), g.first.Header.Get("Last-Modified")
 	if strings.HasPrefix(etag, "W/") {

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// look is the interval for checking signals during a wait, in milliseconds.
-const look = 50
+// pollInterval is the interval for checking signals during a wait, in milliseconds.
+const pollInterval = 50
 
-// A File is an open file whose reads SIGINT and SIGTERM interrupt.
+// A File is an open file whose reads SIGINT and SIGTERM can interrupt.
 type File struct{ file *os.File }
 
 // Open opens a file for reading. It waits for the writer of a FIFO, and reads wait for data,
@@ -33,7 +33,7 @@ func Open(name string) (*File, error) {
 	}
 	var st unix.Stat_t
 	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
-		err = readable(fd) // before the first writer, a read would return EOF
+		err = waitReadable(fd) // before the first writer, a read would return EOF
 	}
 	if err == nil {
 		err = unix.SetNonblock(fd, false)
@@ -45,26 +45,26 @@ func Open(name string) (*File, error) {
 	return &File{os.NewFile(uintptr(fd), name)}, nil
 }
 
-// ReadFile reads a file of at most most bytes. It waits as [Open] does.
-func ReadFile(name string, most int64) ([]byte, error) {
+// ReadFile reads a file that may have at most limit bytes. It waits as [Open] does.
+func ReadFile(name string, limit int64) ([]byte, error) {
 	f, err := Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(b)) > most {
-		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("the file has more than %d bytes", most)}
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("the file has more than %d bytes", limit)}
 	}
 	return b, err
 }
 
-// Stdin returns standard input with reads that SIGINT and SIGTERM interrupt.
+// Stdin returns standard input, with reads that SIGINT and SIGTERM can interrupt.
 func Stdin() *File { return &File{os.Stdin} }
 
 // Read implements [io.Reader].
 func (f *File) Read(p []byte) (int, error) {
-	if err := readable(int(f.file.Fd())); err != nil {
+	if err := waitReadable(int(f.file.Fd())); err != nil {
 		return 0, &fs.PathError{Op: "read", Path: f.file.Name(), Err: err}
 	}
 	return f.file.Read(p)
@@ -76,15 +76,15 @@ func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
 // Close implements [io.Closer].
 func (f *File) Close() error { return f.file.Close() }
 
-// readable waits until a file has data or has ended. A FIFO without a writer so far is
-// neither.
-func readable(fd int) error {
+// waitReadable waits until a file has data or has ended. A FIFO that no process has opened
+// for writing yet has neither data nor an end.
+func waitReadable(fd int) error {
 	if ready(fd, 0) {
 		return nil
 	}
 	ctx, stop := UntilSignal(context.Background())
 	defer stop()
-	for !ready(fd, look) {
+	for !ready(fd, pollInterval) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -92,10 +92,10 @@ func readable(fd int) error {
 	return nil
 }
 
-// ready reports whether a read would not block. If poll(2) fails it returns true, and the
-// read reports the error.
-func ready(fd, limit int) bool {
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, limit)
+// ready reports whether a read would not block, after waiting for at most timeout
+// milliseconds. If poll(2) fails, it returns true, and the read reports the error.
+func ready(fd, timeout int) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, timeout)
 	return n > 0 || (err != nil && !errors.Is(err, unix.EINTR))
 }
 

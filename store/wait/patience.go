@@ -21,9 +21,9 @@ import (
 	"time"
 )
 
-// Patience holds the time limits and retries for a server. Zero fields have the values of
-// Within(0). The total time of a transfer is not limited: a slow one continues as long as
-// bytes arrive.
+// Patience holds the time limits and the number of attempts for a server. Zero fields mean
+// the values of Within(0). The total time of a transfer is not limited: a slow one continues
+// as long as bytes arrive.
 type Patience struct {
 	Connect time.Duration // to look up a name and connect
 	TLS     time.Duration // for the TLS handshake
@@ -58,7 +58,7 @@ func Within(d time.Duration) Patience {
 const leastBytes = 1 << 10
 
 // progress is the number of bytes after which a resumed transfer counts as working and its
-// attempts start again.
+// attempt counter is reset.
 const progress = 64 << 10
 
 // A client applies one Patience. All its requests share connections.
@@ -74,9 +74,9 @@ type client struct {
 func newClient(p Patience) *client {
 	d := Within(0)
 	c := &client{Patience: Patience{
-		Connect: either(p.Connect, d.Connect), TLS: either(p.TLS, d.TLS), Header: either(p.Header, d.Header),
-		Commit: either(p.Commit, d.Commit), Idle: either(p.Idle, d.Idle), Attempts: cmp.Or(p.Attempts, d.Attempts),
-		Backoff: either(p.Backoff, d.Backoff), MaxWait: either(p.MaxWait, d.MaxWait), Notice: p.Notice,
+		Connect: orDefault(p.Connect, d.Connect), TLS: orDefault(p.TLS, d.TLS), Header: orDefault(p.Header, d.Header),
+		Commit: orDefault(p.Commit, d.Commit), Idle: orDefault(p.Idle, d.Idle), Attempts: cmp.Or(p.Attempts, d.Attempts),
+		Backoff: orDefault(p.Backoff, d.Backoff), MaxWait: orDefault(p.MaxWait, d.MaxWait), Notice: p.Notice,
 	}, noticed: map[string]time.Time{}, known: map[string]bool{}}
 	c.base = &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -93,11 +93,11 @@ func newClient(p Patience) *client {
 	return c
 }
 
-func either(d, otherwise time.Duration) time.Duration {
+func orDefault(d, standard time.Duration) time.Duration {
 	if d > 0 {
 		return d
 	}
-	return otherwise
+	return standard
 }
 
 // Context keys of the package.
@@ -113,14 +113,14 @@ func With(ctx context.Context, p Patience) context.Context {
 	return context.WithValue(ctx, clientKey{}, newClient(p))
 }
 
-// usual serves contexts without their own patience.
-var usual = sync.OnceValue(func() *client { return newClient(Patience{}) })
+// defaultClient serves contexts without a Patience.
+var defaultClient = sync.OnceValue(func() *client { return newClient(Patience{}) })
 
 func from(ctx context.Context) *client {
 	if c, ok := ctx.Value(clientKey{}).(*client); ok {
 		return c
 	}
-	return usual()
+	return defaultClient()
 }
 
 // Limits returns the patience of a context.
@@ -142,9 +142,9 @@ func Attempts(ctx context.Context, n int) context.Context {
 func isOnce(ctx context.Context) bool    { return ctx.Value(onceKey{}) != nil }
 func isForever(ctx context.Context) bool { return ctx.Value(foreverKey{}) != nil }
 
-// repeated is the interval in which the same notice is not repeated, because parallel
-// transfers from one server wait for the same reason.
-const repeated = 5 * time.Second
+// noticeInterval is the minimum interval between equal notices, because parallel transfers
+// from one server wait for the same reason.
+const noticeInterval = 5 * time.Second
 
 // Notice informs the user why a command waits.
 func Notice(ctx context.Context, format string, a ...any) {
@@ -157,7 +157,7 @@ func (c *client) notice(line string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if last, ok := c.noticed[line]; ok && time.Since(last) < repeated {
+	if last, ok := c.noticed[line]; ok && time.Since(last) < noticeInterval {
 		return
 	}
 	c.noticed[line] = time.Now()
@@ -186,7 +186,7 @@ func (e *StallError) Error() string { return e.Text }
 func (e *StallError) Timeout() bool   { return true }
 func (e *StallError) Temporary() bool { return true }
 
-// A statusError reports a server that cannot answer now.
+// A statusError reports a server that temporarily cannot answer.
 type statusError struct {
 	Code       int           // of HTTP: 408, 429 or 5xx
 	RetryAfter time.Duration // requested pause; 0: not specified
@@ -196,7 +196,7 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("the server answers %d %s", e.Code, http.StatusText(e.Code))
 }
 
-// busy reports whether a status may change soon.
+// busy reports whether a status is temporary.
 func busy(code int) bool {
 	switch code {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests:
@@ -218,8 +218,8 @@ func newStatusError(resp *http.Response) *statusError {
 func retryAfter(s string, now time.Time) time.Duration {
 	s = strings.TrimSpace(s)
 	if sec, err := strconv.ParseInt(s, 10, 64); err == nil {
-		const most = 100 * 365 * 24 * 3600 // larger values would overflow
-		return time.Duration(min(max(sec, 0), most)) * time.Second
+		const limit = 100 * 365 * 24 * 3600 // larger values would overflow
+		return time.Duration(min(max(sec, 0), limit)) * time.Second
 	}
 	if t, err := http.ParseTime(s); err == nil {
 		return max(t.Sub(now), 0)
@@ -231,14 +231,14 @@ func retryAfter(s string, now time.Time) time.Duration {
 func temporary(err error) bool {
 	var stall *StallError
 	var status *statusError
-	var broken interface{ again() bool }
+	var retriable interface{ retriable() bool }
 	var dns *net.DNSError
 	var timeout net.Error
 	switch {
 	case errors.As(err, &stall), errors.As(err, &status):
 		return true
-	case errors.As(err, &broken):
-		return broken.again()
+	case errors.As(err, &retriable):
+		return retriable.retriable()
 	case errors.As(err, &dns):
 		return !dns.IsNotFound && (dns.IsTimeout || dns.IsTemporary)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
@@ -252,18 +252,18 @@ func temporary(err error) bool {
 	return strings.Contains(text, "http2: ") || strings.Contains(text, "stream error: ") || strings.Contains(text, "server closed idle connection")
 }
 
-// reason describes the failure of an attempt without text from the server.
+// reason describes the failure of an attempt. It contains no text from the server.
 func reason(err error) string {
 	var stall *StallError
 	var status *statusError
 	var timeout net.Error
-	var broken interface{ again() bool }
+	var retriable interface{ retriable() bool }
 	switch {
 	case errors.As(err, &stall):
 		return stall.Error()
 	case errors.As(err, &status):
 		return status.Error()
-	case errors.As(err, &broken):
+	case errors.As(err, &retriable):
 		return err.Error()
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return "the connection timed out"
@@ -277,8 +277,8 @@ type Broken struct{ Err error }
 func (e *Broken) Error() string { return e.Err.Error() }
 
 // Unwrap returns the failure.
-func (e *Broken) Unwrap() error { return e.Err }
-func (e *Broken) again() bool   { return true }
+func (e *Broken) Unwrap() error   { return e.Err }
+func (e *Broken) retriable() bool { return true }
 
 // tries counts the attempts of one transfer.
 type tries struct {
@@ -287,8 +287,8 @@ type tries struct {
 	n    int    // failed attempts
 }
 
-// most returns the maximum number of attempts of a transfer.
-func (t *tries) most(ctx context.Context) int {
+// maxAttempts returns the maximum number of attempts of a transfer.
+func (t *tries) maxAttempts(ctx context.Context) int {
 	if n, ok := ctx.Value(attemptsKey{}).(int); ok {
 		return min(n, t.c.Attempts)
 	}
@@ -302,13 +302,13 @@ func (t *tries) pause(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	t.n++
-	most := t.most(ctx)
+	limit := t.maxAttempts(ctx)
 	switch {
 	case !temporary(err) && !(errors.Is(err, syscall.ECONNREFUSED) && t.c.isKnown(t.host)):
 		return err // a host that never answered may not exist; a known one may be restarting
-	case most == 1:
+	case limit == 1:
 		return err
-	case t.n >= most:
+	case t.n >= limit:
 		return fmt.Errorf("%w (gave up after %d attempts)", err, t.n)
 	}
 	d := jitter(t.c.Backoff << min(t.n-1, 10))
@@ -325,9 +325,9 @@ func (t *tries) pause(ctx context.Context, err error) error {
 		return err
 	}
 	if asked {
-		t.c.notice(fmt.Sprintf("%s asks to wait %v (%d), attempt %d of %d", t.host, round(status.RetryAfter), status.Code, t.n+1, most))
+		t.c.notice(fmt.Sprintf("%s asks to wait %v (%d), attempt %d of %d", t.host, round(status.RetryAfter), status.Code, t.n+1, limit))
 	} else {
-		t.c.notice(fmt.Sprintf("%s: %s, attempt %d of %d", t.host, reason(err), t.n+1, most))
+		t.c.notice(fmt.Sprintf("%s: %s, attempt %d of %d", t.host, reason(err), t.n+1, limit))
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -353,8 +353,8 @@ func jitter(d time.Duration) time.Duration {
 }
 
 // Retry calls do until it succeeds, fails permanently, or reaches the maximum number of
-// attempts. Notices name host. Requests that do sends with its context are sent only once,
-// because their failures count here.
+// attempts. Notices name host. The requests that do makes with its context are not repeated
+// individually, because Retry counts their failures.
 func Retry(ctx context.Context, host string, do func(ctx context.Context) error) error {
 	t := tries{c: from(ctx), host: host}
 	for {

@@ -17,8 +17,8 @@ import (
 const smallAnswer = 4 << 20
 
 // A Transport sends requests within the limits of their contexts. It repeats requests that
-// are idempotent, and those that the server refused to process for now. Small answers are
-// complete when RoundTrip returns; larger ones can still stall or break, see [Get].
+// are idempotent, and those that the server temporarily refused. Small answers are complete
+// when RoundTrip returns; larger ones can still stall or break, see [Get].
 type Transport struct {
 	Base *http.Transport // nil: shared connections
 }
@@ -53,7 +53,7 @@ func (tr Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if perr := t.pause(ctx, failure); perr != nil {
 			switch {
 			case ctx.Err() == nil && err == nil:
-				return resp, nil // its body says more than the status
+				return resp, nil // its body explains more than the status
 			case err == nil:
 				resp.Body.Close()
 			}
@@ -63,11 +63,11 @@ func (tr Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			resp.Body.Close()
 		}
 		if req.GetBody != nil {
-			own := *req
-			if own.Body, err = req.GetBody(); err != nil {
+			repeated := *req
+			if repeated.Body, err = req.GetBody(); err != nil {
 				return nil, err
 			}
-			req = &own
+			req = &repeated
 		}
 	}
 }
@@ -124,12 +124,12 @@ func (c *client) attempt(base *http.Transport, req *http.Request) (*http.Respons
 		GotConn:      func(httptrace.GotConnInfo) { w.start(limit, header) },
 		WroteRequest: func(httptrace.WroteRequestInfo) { w.start(limit, header) },
 	})
-	own := req.WithContext(ctx)
+	traced := req.WithContext(ctx)
 	if req.Body != nil && req.Body != http.NoBody {
 		stalled := &StallError{Text: fmt.Sprintf("the server took no data for %v", c.Idle)}
-		own.Body = &sending{req.Body, func() { w.start(c.Idle, stalled) }, w}
+		traced.Body = &sending{req.Body, func() { w.start(c.Idle, stalled) }, w}
 	}
-	resp, err := base.RoundTrip(own)
+	resp, err := base.RoundTrip(traced)
 	w.answered()
 	if err != nil {
 		err = stallOf(ctx, err)
@@ -146,8 +146,8 @@ func (c *client) attempt(base *http.Transport, req *http.Request) (*http.Respons
 	return resp, nil
 }
 
-// dropDead closes connections that a stalled request used, so that the next attempt gets a
-// new one.
+// dropDead closes the idle connections after a stall, so that the next attempt gets a new
+// connection.
 func (c *client) dropDead(base *http.Transport, err error) {
 	var stall *StallError
 	if errors.As(err, &stall) {
@@ -173,7 +173,7 @@ type watch struct {
 	done  bool // the answer has started
 }
 
-// start starts to wait for at most d and replaces an earlier wait.
+// start cancels the request with the cause why after d. It replaces an earlier limit.
 func (w *watch) start(d time.Duration, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,7 +189,7 @@ func (w *watch) stop() {
 	}
 }
 
-// pause stops the clock while this side works.
+// pause stops the timer while hpcc prepares data.
 func (w *watch) pause() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,10 +203,10 @@ func (w *watch) answered() {
 	w.done = true
 }
 
-// sending is a request's body. The time between two reads is the server's.
+// sending is a request's body. The time between two reads counts against the server.
 type sending struct {
 	io.ReadCloser
-	sent func() // restarts the clock
+	sent func() // restarts the timer
 	w    *watch
 }
 

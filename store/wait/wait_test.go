@@ -25,17 +25,17 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// short is a patience that detects a silent server soon. A busy machine's server is slower.
+// short returns limits that detect a silent server quickly. A working server on a busy
+// machine can exceed them.
 func short() Patience {
 	return Patience{Header: 200 * time.Millisecond, Commit: 200 * time.Millisecond, Idle: 200 * time.Millisecond,
 		Attempts: 3, Backoff: time.Millisecond}
 }
 
-// long is a patience that expires only after a minute of silence.
+// long returns limits that expire only after a minute of silence.
 func long() Patience { return Patience{Attempts: 3, Backoff: time.Millisecond} }
 
-// content is the body of the test servers: incompressible, and larger than what counts as
-// progress.
+// content returns n incompressible bytes, the body that the test servers send.
 func content(n int) []byte {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{1})
@@ -43,7 +43,7 @@ func content(n int) []byte {
 	return b
 }
 
-// files serves content with http.ServeContent. version is its ETag.
+// files serves b with http.ServeContent. version returns its ETag.
 func files(b []byte, version func() string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if v := version(); v != "" {
@@ -66,14 +66,14 @@ func trusting(t *testing.T, s *hostile.Server, p Patience) context.Context {
 	return ctx
 }
 
-// fetched gets a URL and reads the body.
-func fetched(ctx context.Context, u string, large bool) ([]byte, error) {
+// fetch requests a URL and reads the body: small answers with a Transport, others with Get.
+func fetch(ctx context.Context, u string, small bool) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
 		return nil, err
 	}
 	var resp *http.Response
-	if large {
+	if small {
 		resp, err = (&http.Client{Transport: Transport{}}).Do(req)
 	} else {
 		resp, err = Get(nil, req, false)
@@ -89,19 +89,19 @@ func fetched(ctx context.Context, u string, large bool) ([]byte, error) {
 	return b, err
 }
 
-// TestFaults has every fault, with and without TLS, for a large transfer and a small answer:
-// permanently, and until the server recovers.
+// TestFaults tests every fault, with and without TLS, for small answers and resumable
+// transfers: as a permanent fault, and with a server that recovers.
 func TestFaults(t *testing.T) {
 	want := map[hostile.Fault]string{
 		hostile.Silent: "no answer within 300ms", hostile.Stall: "the transfer stalled for 300ms", hostile.Trickle: "the transfer stalled for 300ms",
 		hostile.Drop: "EOF", hostile.Reset: "EOF", hostile.Busy: "429", hostile.Down: "503",
 	}
 	for _, secure := range []bool{false, true} {
-		for _, large := range []bool{false, true} {
+		for _, small := range []bool{false, true} {
 			for _, fault := range hostile.Faults() {
-				t.Run(fmt.Sprintf("%s tls=%v small=%v", fault, secure, large), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s tls=%v small=%v", fault, secure, small), func(t *testing.T) {
 					t.Parallel()
-					size := 100 << 10 // half of it is not yet progress
+					size := 100 << 10 // half of it does not count as progress
 					b := content(size)
 					s := hostile.Serve(files(b, func() string { return `"1"` }), secure)
 					t.Cleanup(s.Close)
@@ -118,24 +118,24 @@ func TestFaults(t *testing.T) {
 
 					s.Set(fault, -1, all)
 					begun := time.Now()
-					_, err := fetched(ctx, s.URL, large)
+					_, err := fetch(ctx, s.URL, small)
 					text := want[fault]
 					if secure && (fault == hostile.Drop || fault == hostile.Reset) {
-						text = "" // HTTP/2 has other words
+						text = "" // HTTP/2 reports another error
 					}
 					if err == nil || !strings.Contains(err.Error(), text) || time.Since(begun) > 20*time.Second {
 						t.Errorf("%v after %v; want %q", err, time.Since(begun), text)
 					}
-					if met := s.Set(fault, 2, all); met != 3 {
-						t.Errorf("the server was asked %d times; want 3", met)
+					if faults := s.Set(fault, 2, all); faults != 3 {
+						t.Errorf("permanent fault: %d requests; want 3", faults)
 					}
 					p.Attempts = 20
-					got, err := fetched(trusting(t, s, p), s.URL, large)
+					got, err := fetch(trusting(t, s, p), s.URL, small)
 					if err != nil || !bytes.Equal(got, b) {
-						t.Errorf("when the server had recovered: %d of %d bytes, %v", len(got), size, err)
+						t.Errorf("after the server recovered: %d of %d bytes, %v", len(got), size, err)
 					}
-					if met := s.Set("", 0, nil); met != 2 {
-						t.Errorf("the server failed %d times; want 2", met)
+					if faults := s.Set("", 0, nil); faults != 2 {
+						t.Errorf("the server failed %d times; want 2", faults)
 					}
 					mu.Lock()
 					defer mu.Unlock()
@@ -153,27 +153,27 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestConnect: servers that accept connections but do not answer TLS, and servers that do
-// not accept, fail within the limits for connecting.
+// TestConnect checks the limits for connecting, with a server that accepts connections but
+// does not answer the TLS handshake and with one that does not accept them.
 func TestConnect(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testenv.Check(t, err)
 	defer l.Close()
 	p := long()
 	p.TLS = 100 * time.Millisecond
-	_, err = fetched(With(t.Context(), p), "https://"+l.Addr().String(), false)
+	_, err = fetch(With(t.Context(), p), "https://"+l.Addr().String(), false)
 	if err == nil || !strings.Contains(err.Error(), "TLS handshake timeout (gave up after 3 attempts)") {
 		t.Errorf("silent TLS: %v", err)
 	}
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	testenv.Check(t, err)
 	gone.Close()
-	if _, err = fetched(With(t.Context(), p), "http://"+gone.Addr().String(), false); !errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "attempts") {
-		t.Errorf("nobody listens: %v; want a refusal at the first attempt", err)
+	if _, err = fetch(With(t.Context(), p), "http://"+gone.Addr().String(), false); !errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "attempts") {
+		t.Errorf("no listener: %v; want ECONNREFUSED after one attempt", err)
 	}
 }
 
-// TestSlow: a working transfer may take many times the limits.
+// TestSlow checks that a working transfer may take many times the limits.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	s := hostile.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -187,14 +187,15 @@ func TestSlow(t *testing.T) {
 	p := long()
 	p.Idle, p.Attempts = time.Second, 1
 	begun := time.Now()
-	b, err := fetched(With(t.Context(), p), s.URL, false)
+	b, err := fetch(With(t.Context(), p), s.URL, false)
 	if err != nil || len(b) != 40*leastBytes || time.Since(begun) < 4*p.Idle {
 		t.Errorf("%d bytes in %v: %v", len(b), time.Since(begun), err)
 	}
 }
 
-// TestReaderRests: time in which the reader is busy does not count against the server.
-func TestReaderRests(t *testing.T) {
+// TestReaderPause checks that time in which nobody reads the body does not count against the
+// server.
+func TestReaderPause(t *testing.T) {
 	t.Parallel()
 	b := content(8 << 20)
 	s := hostile.Serve(files(b, func() string { return "" }), false)
@@ -213,7 +214,8 @@ func TestReaderRests(t *testing.T) {
 	}
 }
 
-// TestResume: what is requested again, and what is never joined.
+// TestResume checks which transfers resume with a range or from the start, and that changed
+// content is refused.
 func TestResume(t *testing.T) {
 	b := content(300 << 10)
 	other := content(300 << 10)
@@ -264,7 +266,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestNoProgress: a server that repeatedly sends a little and breaks is given up.
+// TestNoProgress checks that a transfer fails if the server repeatedly sends a few bytes and
+// closes the connection.
 func TestNoProgress(t *testing.T) {
 	b, n := content(300<<10), 0
 	s := hostile.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -282,12 +285,12 @@ func TestNoProgress(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}), false)
 	defer s.Close()
-	if _, err := fetched(With(t.Context(), long()), s.URL, false); err == nil || !strings.Contains(err.Error(), "received 30 of 307200 bytes") || n != 3 {
+	if _, err := fetch(With(t.Context(), long()), s.URL, false); err == nil || !strings.Contains(err.Error(), "received 30 of 307200 bytes") || n != 3 {
 		t.Errorf("after %d requests: %v", n, err)
 	}
 }
 
-// TestRetryAfter: seconds, dates, and pauses that are too long to honour.
+// TestRetryAfter tests seconds, dates, and pauses that are too long to honour.
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for in, want := range map[string]time.Duration{
@@ -306,13 +309,13 @@ func TestRetryAfter(t *testing.T) {
 			w.WriteHeader(http.StatusTooManyRequests)
 		}))
 		defer s.Close()
-		if _, err := fetched(With(t.Context(), long()), s.URL, false); err == nil || !strings.Contains(err.Error(), "longer than hpcc waits (2m0s): try again later") || n != 1 {
-			t.Errorf("Retry-After %s, asked %d times: %v", value, n, err)
+		if _, err := fetch(With(t.Context(), long()), s.URL, false); err == nil || !strings.Contains(err.Error(), "longer than hpcc waits (2m0s): try again later") || n != 1 {
+			t.Errorf("Retry-After %s, %d requests: %v", value, n, err)
 		}
 	}
 }
 
-// TestCancel: the end of the context ends every wait at once.
+// TestCancel checks that cancelling the context ends every wait immediately.
 func TestCancel(t *testing.T) {
 	for _, fault := range []hostile.Fault{hostile.Silent, hostile.Stall, hostile.Busy, hostile.Trickle} {
 		s := hostile.Serve(files(content(300<<10), func() string { return "" }), false)
@@ -321,21 +324,21 @@ func TestCancel(t *testing.T) {
 		ctx, cancel := context.WithCancel(With(t.Context(), Patience{Backoff: time.Hour}))
 		time.AfterFunc(100*time.Millisecond, cancel)
 		begun := time.Now()
-		if _, err := fetched(ctx, s.URL, false); !errors.Is(err, context.Canceled) || time.Since(begun) > 10*time.Second {
+		if _, err := fetch(ctx, s.URL, false); !errors.Is(err, context.Canceled) || time.Since(begun) > 10*time.Second {
 			t.Errorf("%s: %v after %v", fault, err, time.Since(begun))
 		}
 	}
 }
 
-// TestUpload: a server that stops reading a request's body, and the repetition of requests
-// that change something.
+// TestUpload tests a server that stops reading a request's body, and which requests with side
+// effects are repeated.
 func TestUpload(t *testing.T) {
 	for _, c := range []struct {
 		method string
 		fault  hostile.Fault
 		body   int
 		want   string
-		met    int
+		sent   int // number of requests
 	}{
 		{http.MethodPut, hostile.Silent, 64 << 20, "the server took no data for 200ms", 3},
 		{http.MethodPatch, hostile.Silent, 64 << 20, "the server took no data for 200ms", 1},
@@ -358,14 +361,14 @@ func TestUpload(t *testing.T) {
 			resp.Body.Close()
 			err = fmt.Errorf("status %d", resp.StatusCode)
 		}
-		if met := s.Set("", 0, nil); met != c.met || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s of %d bytes, %s: %v after %d requests; want %q after %d", c.method, c.body, c.fault, err, met, c.want, c.met)
+		if sent := s.Set("", 0, nil); sent != c.sent || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s of %d bytes, %s: %v after %d requests; want %q after %d", c.method, c.body, c.fault, err, sent, c.want, c.sent)
 		}
 	}
 }
 
-// TestOpen runs itself as a process, because it tests signals: SIGINT and SIGTERM end
-// waiting for a FIFO without a writer, and for a silent writer.
+// TestOpen runs itself as a child process, because it tests signals. SIGINT and SIGTERM must
+// end the wait for a FIFO without a writer and for a silent writer.
 func TestOpen(t *testing.T) {
 	if name := os.Getenv("HPCC_TEST_OPEN"); name != "" {
 		fmt.Fprintln(os.Stderr, "opening")
@@ -393,15 +396,15 @@ func TestOpen(t *testing.T) {
 		status int
 	}{
 		{"plain", `HPCC_TEST_OPEN=plain exec "$0" -test.run=TestOpen$`, nil, "plain", 0},
-		{"nobody writes, SIGINT", `HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$`, os.Interrupt, "", 130},
-		{"nobody writes, SIGTERM", `HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$`, syscall.SIGTERM, "", 143},
+		{"no writer, SIGINT", `HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$`, os.Interrupt, "", 130},
+		{"no writer, SIGTERM", `HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$`, syscall.SIGTERM, "", 143},
 		{"silent writer", `exec 3<>fifo; HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$ 3>fifo`, os.Interrupt, "", 130},
 		{"late writer", `(sleep 0.3; echo late >fifo) & HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$`, nil, "late\n", 0},
 		{"substitution", `HPCC_TEST_OPEN=/dev/fd/3 exec "$0" -test.run=TestOpen$ 3< <(sleep 0.3; echo inner)`, nil, "inner\n", 0},
 		{"empty substitution", `HPCC_TEST_OPEN=/dev/fd/3 exec "$0" -test.run=TestOpen$ 3< <(true)`, nil, "", 0},
 		{"standard input", `echo in | HPCC_TEST_OPEN=/dev/stdin exec "$0" -test.run=TestOpen$`, nil, "in\n", 0},
 		{"no input", `HPCC_TEST_OPEN=/dev/null exec "$0" -test.run=TestOpen$`, nil, "", 0},
-		{"nothing there", `HPCC_TEST_OPEN=nothere exec "$0" -test.run=TestOpen$`, nil, "", 1},
+		{"missing file", `HPCC_TEST_OPEN=missing exec "$0" -test.run=TestOpen$`, nil, "", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := exec.Command("bash", "-c", c.shell, os.Args[0])
@@ -416,7 +419,7 @@ func TestOpen(t *testing.T) {
 			testenv.Check(t, cmd.Start())
 			if c.signal != nil {
 				_, _ = io.ReadFull(messages, make([]byte, len("opening\n")))
-				time.Sleep(500 * time.Millisecond) // it has to begin to wait
+				time.Sleep(500 * time.Millisecond) // give it time to begin waiting
 				_ = cmd.Process.Signal(c.signal)
 			}
 			killed := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })

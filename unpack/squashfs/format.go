@@ -35,7 +35,7 @@ const (
 	maxBlock  = 1 << 20
 )
 
-// Supported compressions. lzma, lzo, lz4 and xz are not supported.
+// Supported compressions.
 const (
 	compGzip = 1
 	compZstd = 6
@@ -46,7 +46,7 @@ const (
 	kindDir, kindFile, kindSymlink, kindBlockDev, kindCharDev, kindFIFO, kindSocket, kindLong = 1, 2, 3, 4, 5, 6, 7, 7
 )
 
-// superBlock is the super block.
+// superBlock is the super block as it is on disk.
 type superBlock struct {
 	Magic, Inodes, Time, BlockSize, Fragments uint32
 	Compression, BlockLog, Flags, IDs         uint16
@@ -114,7 +114,7 @@ func (u *decompressor) block(in []byte, max int) ([]byte, error) {
 	case err == nil:
 		return nil, errTooLong
 	case errors.Is(err, io.ErrUnexpectedEOF) && n > 0:
-		// This includes the end of a truncated stream. The caller checks the length.
+		// The stream may be truncated. The caller checks the length.
 		return out[:n], nil
 	}
 	return nil, err
@@ -137,7 +137,7 @@ func pack(b []byte, numbers ...any) []byte {
 		case string:
 			b = append(b, n...)
 		default:
-			panic(fmt.Sprintf("sqPack of %T", n))
+			panic(fmt.Sprintf("packing a %T", n))
 		}
 	}
 	return b

@@ -31,7 +31,7 @@ func Is(file string) bool {
 	return err == nil && binary.LittleEndian.Uint32(b) == magic
 }
 
-// Walk calls do for each file of the file system in a file, directories before their
+// Walk calls do for each file of the file system in an image file, directories before their
 // contents. Headers are tar headers, with extended attributes as PAX records; names are
 // clean and relative, and the root is ".". The reader returns the content of a regular file
 // and is nil for other types. Sockets are skipped.
@@ -49,7 +49,7 @@ func Walk(ctx context.Context, file string, do func(*tar.Header, io.Reader) erro
 	if err != nil {
 		return err
 	}
-	defer s.un.close()
+	defer s.dec.close()
 	s.ctx, s.do, s.links, s.dirs = ctx, do, map[uint32]string{}, map[uint64]bool{s.super.Root: true}
 	n, err := s.inode(s.super.Root)
 	if err != nil {
@@ -78,13 +78,13 @@ type reader struct {
 	f     io.ReaderAt
 	size  int64
 	super superBlock
-	un    *decompressor
+	dec   *decompressor
 	meta  map[uint64]metaBlock // metadata blocks by position
 
 	ids   []uint32
 	ctx   context.Context
 	do    func(*tar.Header, io.Reader) error
-	links map[uint32]string // first name of files with hard links
+	links map[uint32]string // first names of files with hard links, by inode
 	dirs  map[uint64]bool   // directories that were visited
 	count int
 	bytes int64 // of content so far
@@ -119,13 +119,13 @@ func newReader(f io.ReaderAt, size int64) (*reader, error) {
 		return nil, errors.New("its tables have invalid positions")
 	}
 	var err error
-	if s.un, err = newDecompressor(p.Compression); err != nil {
+	if s.dec, err = newDecompressor(p.Compression); err != nil {
 		return nil, err
 	}
 	for i := range int(p.IDs) {
 		b, err := s.entry(p.IDTable, i, 4)
 		if err != nil {
-			s.un.close()
+			s.dec.close()
 			return nil, fmt.Errorf("reading the owner table: %w", err)
 		}
 		s.ids = append(s.ids, binary.LittleEndian.Uint32(b))
@@ -162,7 +162,7 @@ func (s *reader) metaBlock(at uint64) (metaBlock, error) {
 	}
 	data, err := s.read(at+2, n)
 	if err == nil && h&metaPlain == 0 {
-		data, err = s.un.block(data, metaSize)
+		data, err = s.dec.block(data, metaSize)
 	}
 	if err != nil {
 		return metaBlock{}, fmt.Errorf("the metadata block at %d: %w", at, err)
@@ -213,7 +213,7 @@ func (c *cursor) take(n int) ([]byte, error) {
 	return out, nil
 }
 
-// numbers reads numbers of these widths in bytes.
+// numbers reads numbers with the given widths in bytes.
 func (c *cursor) numbers(widths ...int) ([]uint64, error) {
 	total := 0
 	for _, w := range widths {
@@ -233,10 +233,11 @@ func (c *cursor) numbers(widths ...int) ([]uint64, error) {
 	return out, nil
 }
 
-// entry returns entry i of a table of fixed-width entries: see Writer.list.
-func (s *reader) entry(places uint64, i, width int) ([]byte, error) {
+// entry returns entry i of a table with entries of width bytes. positions is the position of
+// the table's list of blocks, see Writer.list.
+func (s *reader) entry(positions uint64, i, width int) ([]byte, error) {
 	per := metaSize / width
-	b, err := s.read(places+uint64(i/per)*8, 8)
+	b, err := s.read(positions+uint64(i/per)*8, 8)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +311,7 @@ func (n *inode) body(c *cursor, long bool) error {
 			return err
 		}
 		if v[1] > maxPath {
-			return fmt.Errorf("the link target has %d bytes", v[1])
+			return fmt.Errorf("the link target has %d bytes; want at most %d", v[1], maxPath)
 		}
 		to, err := c.take(int(v[1]))
 		n.h.Linkname = string(to)
@@ -411,10 +412,10 @@ func (s *reader) child(dir, base string, ref uint64, depth int) error {
 	return s.emit(n, r)
 }
 
-// emit calls do.
+// emit reads the attributes of a file and calls do. It checks the number of names.
 func (s *reader) emit(n *inode, r io.Reader) error {
 	if s.count++; s.count > maxEntries || s.count > int(s.super.Inodes)+len(s.links)+maxLinked {
-		return fmt.Errorf("it has more files than its %d inodes", s.super.Inodes)
+		return fmt.Errorf("it has more file names than its %d inodes allow", s.super.Inodes)
 	}
 	if s.count%256 == 0 && s.ctx.Err() != nil {
 		return s.ctx.Err()
@@ -430,7 +431,7 @@ func (s *reader) emit(n *inode, r io.Reader) error {
 	return nil
 }
 
-// maxLinked is the maximum number of names in excess of inodes, which are hard links.
+// maxLinked is the maximum number of names, of hard links, beyond the number of inodes.
 const maxLinked = 1_000_000
 
 // maxAttrs bounds the number of a file's attributes.
@@ -454,7 +455,7 @@ func (s *reader) attributes(n *inode) error {
 	}
 	c, count := s.metaAt(pairs, binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint32(b[8:])
 	if count > maxAttrs {
-		return fmt.Errorf("%d attributes, too many", count)
+		return fmt.Errorf("the file has %d attributes; hpcc supports %d", count, maxAttrs)
 	}
 	for range count {
 		k, v, err := s.attribute(c, pairs)
@@ -472,8 +473,8 @@ func (s *reader) attributes(n *inode) error {
 	return nil
 }
 
-// elsewhere marks an attribute whose value is a reference.
-const elsewhere = 0x100
+// outOfLine marks an attribute whose value is a reference to another value.
+const outOfLine = 0x100
 
 // attribute reads one attribute. name is "" if its prefix is unknown.
 func (s *reader) attribute(c *cursor, pairs uint64) (name, value string, err error) {
@@ -493,16 +494,20 @@ func (s *reader) attribute(c *cursor, pairs uint64) (name, value string, err err
 		return "", "", fmt.Errorf("invalid value of %d bytes", size[0])
 	}
 	val, err := c.take(int(size[0]))
-	if err == nil && v[0]&elsewhere != 0 {
+	if err == nil && v[0]&outOfLine != 0 {
 		if len(val) != 8 {
 			return "", "", errors.New("invalid reference to a value")
 		}
-		far := s.metaAt(pairs, binary.LittleEndian.Uint64(val))
-		if size, err = far.numbers(4); err == nil && size[0] <= maxValue {
-			val, err = far.take(int(size[0]))
+		target := s.metaAt(pairs, binary.LittleEndian.Uint64(val))
+		if size, err = target.numbers(4); err != nil {
+			return "", "", err
 		}
+		if size[0] > maxValue {
+			return "", "", fmt.Errorf("invalid value of %d bytes", size[0])
+		}
+		val, err = target.take(int(size[0]))
 	}
-	if space := v[0] &^ elsewhere; err == nil && space < uint64(len(attrSpaces)) && !bytes.ContainsAny(b, "\x00=") {
+	if space := v[0] &^ outOfLine; err == nil && space < uint64(len(attrSpaces)) && !bytes.ContainsAny(b, "\x00=") {
 		name = attrSpaces[space] + string(b)
 	}
 	return name, string(val), err
@@ -513,7 +518,7 @@ type content struct {
 	s    *reader
 	n    *inode
 	at   uint64
-	left int64  // bytes not read from the file system yet
+	left int64  // bytes that were not read from the file system yet
 	buf  []byte // unread bytes of a block
 }
 
@@ -571,7 +576,7 @@ func (r *content) next(n int) ([]byte, error) {
 	return b, nil
 }
 
-// dataBlock reads a block of the given size on disk.
+// dataBlock reads a block. size is its size on disk, with the flag plain.
 func (s *reader) dataBlock(at uint64, size uint32) ([]byte, error) {
 	n := size &^ plain
 	if n > s.super.BlockSize {
@@ -581,10 +586,10 @@ func (s *reader) dataBlock(at uint64, size uint32) ([]byte, error) {
 	if err != nil || size&plain != 0 {
 		return b, err
 	}
-	return s.un.block(b, int(s.super.BlockSize))
+	return s.dec.block(b, int(s.super.BlockSize))
 }
 
-// fragmentBlock reads a block with the ends of files.
+// fragmentBlock reads a block that holds the last parts of files.
 func (s *reader) fragmentBlock(i uint32) ([]byte, error) {
 	if i >= s.super.Fragments {
 		return nil, errors.New("the fragment is not in the table")

@@ -16,7 +16,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestWalkHostile passes corrupt files to the reader.
+// TestWalkHostile checks that the reader refuses corrupt files with a reason.
 func TestWalkHostile(t *testing.T) {
 	small := func(change func(w *Writer)) []byte {
 		f, err := os.Create(filepath.Join(t.TempDir(), "x"))
@@ -39,7 +39,7 @@ func TestWalkHostile(t *testing.T) {
 		return b
 	}
 	rename := func(to string) func(*Writer) {
-		return func(w *Writer) { w.root.kids[to] = w.root.kids["f"]; delete(w.root.kids, "f") }
+		return func(w *Writer) { w.root.children[to] = w.root.children["f"]; delete(w.root.children, "f") }
 	}
 	super := func(at int, v uint32) func([]byte) {
 		return func(b []byte) { binary.LittleEndian.PutUint32(b[at:], v) }
@@ -50,34 +50,41 @@ func TestWalkHostile(t *testing.T) {
 		patch  func([]byte)
 		want   string
 	}{
-		{"fine", nil, nil, ""},
-		{"climbing", rename(".."), nil, "not a valid file name"},
+		{"valid", nil, nil, ""},
+		{"parent directory", rename(".."), nil, "not a valid file name"},
 		{"with a slash", rename("../../x"), nil, "not a valid file name"},
 		{"NUL", rename("a\x00b"), nil, "not a valid file name"},
-		{"in two places", func(w *Writer) { w.root.kids["e"] = w.root.kids["d"] }, nil, "appears twice"},
+		{"directory with two names", func(w *Writer) { w.root.children["e"] = w.root.children["d"] }, nil, "appears twice"},
 		{"bomb", func(w *Writer) {
-			n := w.root.kids["f"]
+			n := w.root.children["f"]
 			n.h.Size, n.fragment, n.sizes = 1<<40, none, make([]uint32, 1)
 		}, nil, "too many for the compressed size"},
-		{"shorter than it says", func(w *Writer) { w.root.kids["f"].h.Size = 5 }, nil, "fragment is too short"},
-		{"no such fragment", func(w *Writer) { w.root.kids["f"].fragment = 9 }, nil, "not in the table"},
+		{"short fragment", func(w *Writer) { w.root.children["f"].h.Size = 5 }, nil, "fragment is too short"},
+		{"missing fragment", func(w *Writer) { w.root.children["f"].fragment = 9 }, nil, "not in the table"},
 		{"blocks beyond the end", func(w *Writer) {
-			n := w.root.kids["f"]
+			n := w.root.children["f"]
 			n.h.Size, n.fragment, n.start, n.sizes = blockSize, none, 1<<50, []uint32{4096}
 		}, nil, "beyond the end"},
 		{"block of four gigabytes", func(w *Writer) {
-			n := w.root.kids["f"]
+			n := w.root.children["f"]
 			n.h.Size, n.fragment, n.sizes = blockSize, none, []uint32{0xfeffffff}
 		}, nil, "invalid block of"},
 		{"long link", func(w *Writer) {
-			w.root.kids["f"].h.Typeflag, w.root.kids["f"].h.Linkname = tar.TypeSymlink, strings.Repeat("x", 5000)
+			w.root.children["f"].h.Typeflag, w.root.children["f"].h.Linkname = tar.TypeSymlink, strings.Repeat("x", 5000)
 		}, nil, "5000 bytes"},
+		{"value out of line", func(w *Writer) {
+			w.root.children["f"].h.PAXRecords = map[string]string{xattrRecord + "user.a": "v"}
+			// The attribute refers to offset 17, the size of a value of 1 MiB.
+			value := pack(nil, uint16(outOfLine), uint16(1), "a", uint32(8), uint64(17), uint32(1<<20))
+			inline := pack(nil, uint16(0), uint16(1), "a", uint32(1), "v")
+			w.attrs = attrTable{sets: []attrSet{{value, 1}}, seen: map[string]uint32{string(inline): 0}}
+		}, nil, "invalid value of 1048576 bytes"},
 		{"block size", nil, super(12, 3), "block size is 3 bytes"},
 		{"huge blocks", nil, super(12, 1<<31), "block size is"},
 		{"lzma", nil, super(20, 17<<16|2), "compressed with lzma"},
 		{"version", nil, super(28, 3), "SquashFS 3.0"},
 		{"truncated", nil, super(40, 1<<30), "truncated"},
-		{"root elsewhere", nil, super(32, 0xffff), "the root"},
+		{"wrong root", nil, super(32, 0xffff), "the root"},
 		{"no owners", nil, super(26, 0), "SquashFS 0.0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -98,19 +105,19 @@ func TestWalkHostile(t *testing.T) {
 				return err
 			})
 			if (c.want == "" && err != nil) || (c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want))) {
-				t.Fatalf("error is %v, want %q", err, c.want)
+				t.Fatalf("error is %v; want %q", err, c.want)
 			}
 		})
 	}
 }
 
-// A missing block, because the file was truncated meanwhile or the block is empty, is not
-// the end of the file that contains it.
+// TestMissingBlock checks that a missing block is not reported as the end of the file that
+// contains it. A block is missing if the image was truncated while it was read, or is empty.
 func TestMissingBlock(t *testing.T) {
 	var empty bytes.Buffer
 	testenv.Check(t, zlib.NewWriter(&empty).Close())
 	for name, size := range map[string]uint32{"truncated": blockSize | plain, "empty": uint32(empty.Len())} {
-		s := &reader{f: bytes.NewReader(empty.Bytes()), size: 1 << 20, ctx: context.Background(), un: &decompressor{}}
+		s := &reader{f: bytes.NewReader(empty.Bytes()), size: 1 << 20, ctx: context.Background(), dec: &decompressor{}}
 		s.super.BlockSize = blockSize
 		s.meta = map[uint64]metaBlock{0: {data: pack(nil, size)}}
 		n := &inode{fragment: none, sizes: s.metaAt(0, 0)}

@@ -23,8 +23,8 @@ import (
 type node struct {
 	h        *tar.Header
 	inode    uint32
-	links    uint32 // number of names or, in a directory, of subdirectories
-	kids     map[string]*node
+	links    uint32 // number of names; for a directory, number of subdirectories
+	children map[string]*node
 	start    uint64
 	sizes    []uint32
 	sparse   uint64
@@ -96,7 +96,7 @@ func (w *Writer) Close() error {
 	return w.tables()
 }
 
-// Add adds a file: its directory must come first, and a hard link's target before the link.
+// Add adds a file. Its directory must be added first, and a hard link's target before the link.
 // Add keeps h. A file other than a directory with a zero ModTime gets the newest time of the
 // others; later times are reduced to it.
 func (w *Writer) Add(h *tar.Header, content io.Reader) error {
@@ -105,8 +105,8 @@ func (w *Writer) Add(h *tar.Header, content io.Reader) error {
 	if parent == nil {
 		return errors.New("its directory is missing or comes later")
 	}
-	if parent.kids == nil {
-		parent.kids = map[string]*node{}
+	if parent.children == nil {
+		parent.children = map[string]*node{}
 	}
 	if h.Typeflag == tar.TypeLink {
 		n := w.nodes[path.Clean(h.Linkname)]
@@ -114,12 +114,12 @@ func (w *Writer) Add(h *tar.Header, content io.Reader) error {
 			return fmt.Errorf("hard link target %q is missing or comes later", h.Linkname)
 		}
 		n.links++
-		w.nodes[name], parent.kids[path.Base(name)] = n, n
+		w.nodes[name], parent.children[path.Base(name)] = n, n
 		return nil
 	}
 	w.count++
 	n := &node{h: h, inode: w.count, fragment: none, links: 1}
-	w.nodes[name], parent.kids[path.Base(name)] = n, n
+	w.nodes[name], parent.children[path.Base(name)] = n, n
 	switch {
 	case h.Typeflag == tar.TypeDir:
 		n.links = 0
@@ -166,7 +166,8 @@ func (w *Writer) content(n *node, r io.Reader) error {
 	return nil
 }
 
-// putShort puts a short file into the current fragment, or finds it in an earlier one.
+// putShort adds a short file to the current fragment, unless an earlier file has the same
+// content.
 func (w *Writer) putShort(n *node, b []byte) {
 	sum := sha256.Sum256(b)
 	t, have := w.short[sum]
@@ -282,39 +283,39 @@ func (w *Writer) write(b []byte) {
 // returns the position of head.
 func (w *Writer) list(data, head []byte) uint64 {
 	m := &metaWriter{enc: w.enc}
-	places := head
+	positions := head
 	begin := w.at
 	for ; len(data) > 0; data = data[min(len(data), metaSize):] {
-		places = pack(places, begin+uint64(len(m.out)))
+		positions = pack(positions, begin+uint64(len(m.out)))
 		m.put(data[:min(len(data), metaSize)])
 	}
 	w.write(m.end())
 	at := w.at
-	w.write(places)
+	w.write(positions)
 	return at
 }
 
 // dir writes a directory's contents, then the directory, and returns its reference.
 func (w *Writer) dir(n *node, parent uint32, inodes, dirs *metaWriter) (uint64, error) {
-	names := make([]string, 0, len(n.kids))
-	for k := range n.kids {
+	names := make([]string, 0, len(n.children))
+	for k := range n.children {
 		names = append(names, k)
 	}
 	sort.Strings(names)
 	for _, k := range names {
-		kid := n.kids[k]
+		child := n.children[k]
 		var err error
 		switch {
-		case kid.written:
-		case kid.h.Typeflag == tar.TypeDir:
-			kid.ref, err = w.dir(kid, n.inode, inodes, dirs)
+		case child.written:
+		case child.h.Typeflag == tar.TypeDir:
+			child.ref, err = w.dir(child, n.inode, inodes, dirs)
 		default:
-			kid.ref, err = w.file(kid, inodes)
+			child.ref, err = w.file(child, inodes)
 		}
 		if err != nil {
-			return 0, fmt.Errorf("%.200q: %w", kid.h.Name, err)
+			return 0, fmt.Errorf("%.200q: %w", child.h.Name, err)
 		}
-		kid.written = true
+		child.written = true
 	}
 	listing := n.listing(names)
 	at := dirs.put(listing)
@@ -329,21 +330,21 @@ func (w *Writer) dir(n *node, parent uint32, inodes, dirs *metaWriter) (uint64, 
 	return inodes.put(pack(head.b, uint32(at>>16), links, uint16(size), uint16(at), parent)), nil
 }
 
-// listing returns a directory's table: runs of entries whose inodes are in one metadata
+// listing returns a directory's table: runs of entries whose inodes are in the same metadata
 // block and have close numbers.
 func (n *node) listing(names []string) []byte {
 	var out []byte
 	for len(names) > 0 {
-		first := n.kids[names[0]]
+		first := n.children[names[0]]
 		var run []byte
 		count := 0
 		for _, k := range names {
-			kid := n.kids[k]
-			near := int64(kid.inode) - int64(first.inode)
-			if kid.ref>>16 != first.ref>>16 || count == 256 || near != int64(int16(near)) {
+			child := n.children[k]
+			near := int64(child.inode) - int64(first.inode)
+			if child.ref>>16 != first.ref>>16 || count == 256 || near != int64(int16(near)) {
 				break
 			}
-			run = pack(run, uint16(kid.ref), int16(near), kid.kind(), uint16(len(k)-1), k)
+			run = pack(run, uint16(child.ref), int16(near), child.kind(), uint16(len(k)-1), k)
 			count++
 		}
 		out = append(pack(out, uint32(count-1), uint32(first.ref>>16), first.inode), run...)
@@ -401,8 +402,8 @@ type inodeHead struct {
 	long bool
 }
 
-// head returns the start of every inode. It is of the long variant if requested, or if there
-// are attributes.
+// head returns the fields with which every inode starts, and the number of its attribute set.
+// It uses the long variant if long is set or the file has attributes.
 func (w *Writer) head(n *node, kind uint16, long bool) (inodeHead, uint32, error) {
 	attr := w.attrs.add(n.h)
 	if attr != none {
@@ -422,7 +423,7 @@ func (w *Writer) head(n *node, kind uint16, long bool) (inodeHead, uint32, error
 	return inodeHead{pack(nil, kind, uint16(n.h.Mode&0o7777), uid, gid, w.stamp(n.h.ModTime), n.inode), long}, attr, nil
 }
 
-// stamp returns a time on disk, at most that of the newest file.
+// stamp returns a time in seconds, at most that of the newest file.
 func (w *Writer) stamp(t time.Time) uint32 {
 	if t.After(w.newest) {
 		t = w.newest
