@@ -203,7 +203,7 @@ func (ds Translator) find(name string, lines []string, command *submitCommand) (
 		}
 	case len(found) == 0:
 		known := ds.read()
-		return nil, fmt.Errorf("%s has no directives (%s); say whose script it is with --dialect %s", name,
+		return nil, fmt.Errorf("%s has no directives (%s); name its scheduler with --dialect %s", name,
 			known.list(func(d *dialect.Dialect) string { return d.Prefix }, ""), known.list(targetOf, " or "))
 	case len(found) > 1:
 		return nil, fmt.Errorf("%s has directives of several schedulers (%s); say which count with --dialect", name, strings.Join(where, ", "))
