@@ -1,5 +1,5 @@
-// Package condatest has what the tests of conda and conda/pip share: wheels, indexes,
-// servers, and the files in layers.
+// Package condatest has the helpers that the tests of conda and conda/pip share: wheels,
+// indexes, servers, and readers of layers.
 package condatest
 
 import (
@@ -46,7 +46,7 @@ type Entry struct {
 	Data string
 }
 
-// ReadLayers reads all files of layers; each file is in one.
+// ReadLayers reads all files of layers. The test fails if a file is in two layers.
 func ReadLayers(t testing.TB, layers []v1.Layer) map[string]Entry {
 	t.Helper()
 	out := map[string]Entry{}
@@ -64,8 +64,8 @@ func ReadLayers(t testing.TB, layers []v1.Layer) map[string]Entry {
 	return out
 }
 
-// ReadTar reads a layer and holds it to what layers must be: each name once,
-// clean, and after its directory.
+// ReadTar reads a layer and checks it: each name must occur once, be clean, and follow
+// its directory.
 func ReadTar(t testing.TB, r io.Reader) map[string]Entry {
 	t.Helper()
 	out := map[string]Entry{}
@@ -95,8 +95,8 @@ func ReadTar(t testing.TB, r io.Reader) map[string]Entry {
 	}
 }
 
-// A Site is a web server with a channel's files. answer, where it is set, may
-// answer instead and then returns true.
+// A Site is a web server with a channel's files. If answer is not nil, it may write the
+// response instead; it then returns true.
 type Site struct {
 	*httptest.Server
 	Mu     sync.Mutex
@@ -133,7 +133,7 @@ func (s *Site) Count(path string) (n int) {
 	return n
 }
 
-// LayerDigests are the digests of layers as one string.
+// LayerDigests returns the digests of layers as one string.
 func LayerDigests(t testing.TB, layers []v1.Layer) (out string) {
 	t.Helper()
 	for _, l := range layers {
@@ -144,11 +144,11 @@ func LayerDigests(t testing.TB, layers []v1.Layer) (out string) {
 	return out
 }
 
-// A Index is an index of wheels on a web server.
+// An Index is an index of wheels on a web server.
 type Index struct {
 	*Site
 	json   bool
-	Wheels map[string][]Wheel // by normal name
+	Wheels map[string][]Wheel // by normalized name
 	Attrs  map[string]string  // attributes of a file's link, or members of its object
 	Hash   func(w Wheel, b []byte) string
 }
@@ -203,7 +203,7 @@ func (s *Index) page(list []Wheel, files map[string][]byte, w http.ResponseWrite
 	return `<!DOCTYPE html><html><head><meta name="pypi:repository-version" content="1.0"><title>x</title></head><body><!-- <a href="no">no</a> -->` + strings.Join(rows, "\n")
 }
 
-// SimpleWheel is a wheel with nothing in it.
+// SimpleWheel returns a wheel without files.
 func SimpleWheel(name, version string, requires ...string) Wheel {
 	w := Wheel{Name: name, Version: version, Files: []WheelFile{{Name: strings.ReplaceAll(name, "-", "_") + ".py", Text: version + "\n"}}}
 	for _, r := range requires {
@@ -214,8 +214,8 @@ func SimpleWheel(name, version string, requires ...string) Wheel {
 
 func Tagged(w Wheel, tag string) Wheel { w.Tag = tag; return w }
 
-// Python runs a python with pip, which has the second opinion. Without one the
-// test is skipped, and fails in CI.
+// Python runs a python with pip, whose results tests compare with hpcc's. Without it, the
+// test is skipped; in CI it fails.
 func Python(t testing.TB, stdin string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command("/usr/bin/python3", args...)
@@ -230,13 +230,13 @@ func Python(t testing.TB, stdin string, args ...string) []byte {
 	return out
 }
 
-// A Wheel is a wheel that a test makes.
+// A Wheel describes a wheel that a test creates.
 type Wheel struct {
 	Name, Version string
 	Tag           string // "" is py3-none-any
 	Build         string
 	Files         []WheelFile
-	Meta          string // more lines of METADATA
+	Meta          string // additional lines of METADATA
 	Points        string // entry_points.txt
 	Record        func(rows string) string
 	Zip           func(list []WheelFile) []WheelFile // changes the archive, RECORD included
@@ -261,12 +261,12 @@ func (w Wheel) File() string {
 	return w.stem() + "-" + tag + ".whl"
 }
 
-// Metadata is the wheel's METADATA.
+// Metadata returns the text of the wheel's METADATA.
 func (w Wheel) Metadata() string {
 	return "Metadata-Version: 2.1\nName: " + w.Name + "\nVersion: " + w.Version + "\n" + w.Meta + "\nA description: of it.\n"
 }
 
-// WheelTime is when all files of the wheels were made.
+// WheelTime is the modification time of all files of wheels.
 var WheelTime = time.Date(2023, 4, 5, 6, 7, 8, 0, time.UTC)
 
 func (w Wheel) Bytes(t testing.TB) []byte {
@@ -323,7 +323,7 @@ func csvField(s string) string {
 	return s
 }
 
-// WheelDir makes a directory of wheels.
+// WheelDir creates a directory of wheels.
 func WheelDir(t testing.TB, wheels ...Wheel) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -333,7 +333,7 @@ func WheelDir(t testing.TB, wheels ...Wheel) string {
 	return dir
 }
 
-// DemoWheel has one of everything that wheels have.
+// DemoWheel is a wheel with every kind of file that wheels can contain.
 var DemoWheel = Wheel{
 	Name: "Demo-Pkg", Version: "1.2.post1",
 	Meta: "License: one\n  of many\nRequires-Dist: helper (>=1)\nRequires-Dist: colours; sys_platform == 'win32'\nRequires-Dist: big; extra == 'all'\nProvides-Extra: all\n",
@@ -356,12 +356,12 @@ var DemoWheel = Wheel{
 	Points: "[console_scripts]\ndemo = demo:main\ndemo-x = demo.sub:cls.run [all]\n\n[gui_scripts]\ndemo-g=demo:main\n\n[other.group]\nany thing = goes\n",
 }
 
-// A TeeLog records the layers that were announced.
+// A TeeLog records the layers that were passed to Tee.
 type TeeLog struct {
 	mu    sync.Mutex
 	Begun int
 	Tars  map[v1.Hash]string
-	None  int // ended as nothing
+	None  int // ended without a layer
 }
 
 func (l *TeeLog) Tee(context.Context) (io.Writer, func(v1.Hash)) {
@@ -380,15 +380,15 @@ func (l *TeeLog) Tee(context.Context) (io.Writer, func(v1.Hash)) {
 	}
 }
 
-// Quick is a context whose transfers do not pause for long between attempts.
+// Quick returns a context with short pauses between the attempts of a transfer.
 func Quick(t testing.TB) context.Context {
 	return wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond})
 }
 
-// normal is the normal name of a distribution (PEP 503).
+// normal returns the normalized name of a distribution (PEP 503).
 func normal(name string) string {
 	return strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(name))
 }
 
-// FileURL is the URL of a file or directory of this machine.
+// FileURL returns the URL of a local file or directory.
 func FileURL(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }

@@ -1,6 +1,6 @@
-// Command start measures how long programs take to start: all commands of a
-// file in turn, in a new random order each round, so that other work on the
-// machine meets all of them alike. For each case it prints a row of Markdown
+// Command start measures how long programs take to start. Each round runs all commands
+// of a file in a new random order, so that other load on the machine affects all of
+// them equally. For each case it prints a row of Markdown
 // with the medians of wall-clock and processor time and their ratio.
 //
 //	start ROUNDS CASES.json
