@@ -67,11 +67,11 @@ compare() {
   python3 - "$title" "$work/json" >>"$rows" <<'P'
 import json, sys
 title, results = sys.argv[1], json.load(open(sys.argv[2]))["results"]
-ours = results[0]
-unit, f = ("ms", 1e3) if ours["median"] < 1 else ("s", 1)
+first = results[0]
+unit, f = ("ms", 1e3) if first["median"] < 1 else ("s", 1)
 for r in results:
     cpu = r["user"] + r["system"]
-    ratio = "" if r is ours else f'{r["median"] / ours["median"]:.2f} ×'
+    ratio = "" if r is first else f'{r["median"] / first["median"]:.2f} ×'
     print(f'| {title} | {r["command"]} | {r["median"]*f:.1f} | {r["mean"]*f:.1f} ± {(r["stddev"] or 0)*f:.1f} {unit} | {cpu*f:.1f} {unit} | {ratio} |')
 P
 }
@@ -101,11 +101,11 @@ for i in range(warmups + rounds):
         both = run(command)
         if i >= warmups: took[n].append(both)
 median = lambda n, k: statistics.median(v[k] for v in took[n])
-ours = median(rest[0], 0)
-unit, f, digits = ("ms", 1e3, 2) if ours < 1 else ("s", 1, 1)
+first = median(rest[0], 0)
+unit, f, digits = ("ms", 1e3, 2) if first < 1 else ("s", 1, 1)
 for n in commands:
     wall = [v[0] * f for v in took[n]]
-    ratio = "" if n == rest[0] else f"{median(n, 0) / ours:.2f} ×"
+    ratio = "" if n == rest[0] else f"{median(n, 0) / first:.2f} ×"
     memory = f", {max(v[2] for v in took[n]) / 1024:.0f} MB of memory" if os.environ.get("MEMORY") else ""
     print(f"| {title} | {n}{memory} | {statistics.median(wall):.{digits}f} | {statistics.mean(wall):.{digits}f} ± {statistics.stdev(wall):.{digits}f} {unit} | {median(n, 1)*f:.{digits}f} {unit} | {ratio} |")
 P

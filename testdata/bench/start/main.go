@@ -73,9 +73,9 @@ func run(args []string) error {
 	wall := func(s sample) float64 { return s.wall }
 	cpu := func(s sample) float64 { return s.cpu }
 	for i, c := range cases {
-		ours, theirs := took[i][0], took[i][1]
-		w, pw := median(ours, wall), median(theirs, wall)
-		p, pp := median(ours, cpu), median(theirs, cpu)
+		hpcc, peer := took[i][0], took[i][1]
+		w, pw := median(hpcc, wall), median(peer, wall)
+		p, pp := median(hpcc, cpu), median(peer, cpu)
 		fmt.Printf("| %s | %.2f · %.2f | %.2f | %.2f · %.2f | %.2f |\n", c.Name, w, pw, w/pw, p, pp, p/pp)
 	}
 	return nil
