@@ -667,8 +667,8 @@ func (s *server) tree(ctx context.Context, img *image) (string, error) {
 	return dir, nil
 }
 
-// exportLayout sends the blobs of an OCI archive to the content store of the client, and tells
-// it the image's descriptor and names, for index.json.
+// exportLayout sends the blobs of an OCI archive to the content store of the client, and
+// sets the image's descriptor and names in the response, for index.json.
 func exportLayout(ctx context.Context, c session.Caller, archive, names string, response map[string]string) error {
 	dest := sessioncontent.NewCallerStore(c, "export")
 	var index ocispecs.Index
