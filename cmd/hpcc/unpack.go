@@ -103,11 +103,7 @@ func (a *unpackArgs) writeBundle(ctx context.Context) error {
 		}
 		return err
 	}
-	config, err := runtime.ReadImage(root, unpack.ConfigFile)
-	if err != nil {
-		return err
-	}
-	spec, err := runtime.Bundle(root, config.Config, a.options)
+	spec, err := runtime.Bundle(root, unpack.ConfigFile, a.options)
 	if err != nil {
 		return fmt.Errorf("writing bundle %q: %w", a.dir, err)
 	}
