@@ -364,3 +364,28 @@ func TestCompareTimesAndLockedFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestCompareSpecialFiles checks what becomes of sockets and of names that layers cannot hold.
+func TestCompareSpecialFiles(t *testing.T) {
+	top := t.TempDir()
+	lower, upper := filepath.Join(top, "lower"), filepath.Join(top, "upper")
+	for _, d := range []string{lower, upper} {
+		testenv.Check(t, os.Mkdir(d, 0o755))
+	}
+	testenv.Check(t, os.WriteFile(filepath.Join(lower, "old"), nil, 0o644))
+	for _, name := range []string{"new", "old"} {
+		testenv.Check(t, unix.Mknod(filepath.Join(upper, name), unix.S_IFSOCK|0o644, 0))
+	}
+	var layer bytes.Buffer
+	var left []string
+	o := DiffOptions{LeftOut: func(p string) { left = append(left, p) }}
+	_, err := Compare(&layer, lower, upper, o)
+	testenv.Check(t, err)
+	if h := headers(t, layer.Bytes()); len(h) != 1 || h[0].Name != ".wh.old" || !slices.Equal(left, []string{"new", "old"}) {
+		t.Errorf("the layer has %q and leaves out %q; want .wh.old, new and old", members(t, layer.Bytes()), left)
+	}
+	testenv.Check(t, os.WriteFile(filepath.Join(upper, ".wh.old"), nil, 0o644))
+	if _, err := Compare(&layer, lower, upper, o); err == nil || !strings.Contains(err.Error(), "/.wh.old: layers cannot hold") {
+		t.Errorf("Compare of a tree with .wh.old: %v", err)
+	}
+}
