@@ -1,5 +1,5 @@
-// Package rawconfig changes an image's configuration as JSON, so that fields stay that
-// v1.ConfigFile does not have.
+// Package rawconfig edits image configurations as JSON and keeps fields unknown to
+// v1.ConfigFile.
 package rawconfig
 
 import (
