@@ -80,7 +80,11 @@ func (a *commitArgs) run(ctx context.Context) error {
 	}
 	layer, err := a.changes(ctx, s, base, date)
 	if err != nil {
-		return fmt.Errorf("finding the changes in %q: %w", a.tree, err)
+		m := &message{err: fmt.Errorf("finding the changes in %q: %w", a.tree, err)}
+		if errors.Is(err, fs.ErrPermission) {
+			return m.hint("give yourself access: chmod u+rwx PATH; the image records that mode")
+		}
+		return m.err
 	}
 	img, err := a.image(base, layer, date)
 	if err != nil {
