@@ -59,6 +59,8 @@ type Options struct {
 	NoCache     bool              // ignore the cache, and empty the cache mounts
 	// NoCacheFilter are names or numbers of stages to which NoCache applies.
 	NoCacheFilter []string
+	// RewriteTimes limits the times of files in new layers to SOURCE_DATE_EPOCH, if it is set.
+	RewriteTimes bool
 	// Compression of new layers: "gzip", the default, or "zstd".
 	Compression string
 	Secrets     map[string]Secret // secrets for RUN --mount=type=secret, by ID
@@ -216,6 +218,7 @@ func begin(s *store.Store, o Options) (*builder, error) {
 	if b.Platform == nil {
 		b.Platform = hostPlatform()
 	}
+	b.Platform = normalized(b.Platform)
 	if err := b.nameEnvironment(); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	"github.com/moby/buildkit/frontend/dockerfile/shell"
 
+	"hpcc/build/expand"
 	"hpcc/build/lint"
 	"hpcc/build/source"
 	"hpcc/store"
@@ -42,11 +44,69 @@ func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknow
 		}
 	}
 	b.allStages = o.Target == ""
-	_, err = b.prepare(ctx)
+	if _, err = b.prepare(ctx); err == nil {
+		err = b.validate()
+	}
 	if b.lint == nil { // nothing was read
 		return 0, nil, err
 	}
 	return warnings, b.lint.UnknownBases(), err
+}
+
+// validate returns the first error that a build would find in the FROM lines and in the
+// syntax of words, without reading base images.
+func (b *builder) validate() error {
+	for i, def := range b.stages {
+		if !b.needs[i] {
+			continue
+		}
+		if err := b.validateBase(i); err != nil {
+			return b.at(def.Location, def.SourceCode, err)
+		}
+		for _, c := range def.Commands {
+			e, ok := c.(instructions.SupportsSingleWordExpansion)
+			if _, isArg := c.(*instructions.ArgCommand); isArg || !ok {
+				continue
+			}
+			lex := shell.NewLex(b.escape)
+			err := e.Expand(func(word string) (string, error) {
+				_, err := expand.Word(lex, word, anyVariable{})
+				return word, err
+			})
+			if err != nil {
+				return b.at(c.Location(), written(c), err)
+			}
+		}
+	}
+	return nil
+}
+
+// anyVariable has a value for every variable, as the base image could.
+type anyVariable struct{}
+
+func (anyVariable) Get(string) (string, bool) { return "x", true }
+func (anyVariable) Keys() []string            { return nil }
+
+// validateBase checks the platform and the reference of a FROM.
+func (b *builder) validateBase(i int) error {
+	if _, err := b.platformOf(b.stages[i]); err != nil {
+		return err
+	}
+	image, err := b.expandMeta(b.stages[i].BaseName)
+	if err != nil {
+		return err
+	}
+	if _, ok := b.parent(i); ok || b.isEmptyImage(image) {
+		return nil
+	}
+	if _, given := b.named(image); given {
+		return nil
+	}
+	if image == "" {
+		return b.emptyBase(i)
+	}
+	_, err = store.Canonical(image)
+	return err
 }
 
 // startLint creates the linter, with the options in the build argument or the directive.

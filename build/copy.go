@@ -223,7 +223,7 @@ func (j *copyJob) linked(link bool) error {
 // with --link only the type of its layers.
 func (j *copyJob) parent(st *stage) string {
 	if j.link {
-		return "--link " + string(st.layerType())
+		return "--link " + string(st.layerType()) + st.b.timesKey()
 	}
 	return st.key
 }

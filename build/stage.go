@@ -65,6 +65,9 @@ func (st *stage) start(img v1.Image, cfg *v1.ConfigFile) {
 	if st.b.Compression == "zstd" {
 		st.key = digestOf(st.key, "zstd")
 	}
+	if st.b.rewritesTimes() {
+		st.key = digestOf(st.key, st.b.timesKey())
+	}
 	st.tree = &tree{b: st.b, image: img}
 }
 
@@ -121,10 +124,28 @@ func (st *stage) layerType() types.MediaType {
 	return types.OCILayer
 }
 
+// rewrittenAnnotation marks layers without times after SOURCE_DATE_EPOCH, as BuildKit does.
+const rewrittenAnnotation = "buildkit/rewritten-timestamp"
+
+// rewritesTimes reports whether layers have no times after SOURCE_DATE_EPOCH.
+func (b *builder) rewritesTimes() bool { return b.RewriteTimes && b.Args[epochArg] != "" }
+
+// timesKey is the part of a step's key that stands for the times in its layer.
+func (b *builder) timesKey() string {
+	if !b.rewritesTimes() {
+		return ""
+	}
+	return fmt.Sprint("times to ", b.stamp.Unix())
+}
+
 // record adds an instruction to the image's history; layer may be nil.
 func (st *stage) record(text string, layer v1.Layer) {
 	h := v1.History{Created: v1.Time{Time: st.b.stamp}, CreatedBy: text + " # buildkit", Comment: "hpcc", EmptyLayer: layer == nil}
-	st.added = append(st.added, mutate.Addendum{Layer: layer, History: h})
+	add := mutate.Addendum{Layer: layer, History: h}
+	if layer != nil && st.b.rewritesTimes() {
+		add.Annotations = map[string]string{rewrittenAnnotation: strconv.FormatInt(st.b.stamp.Unix(), 10)}
+	}
+	st.added = append(st.added, add)
 }
 
 // ownersLost describes a step whose changes of owners could not be recorded.

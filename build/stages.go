@@ -259,7 +259,7 @@ func (b *builder) from(ctx context.Context, st *stage) error {
 		return err
 	}
 	if name == "" {
-		return fmt.Errorf("the base %q is empty after expansion; set --build-arg or a default", def.BaseName)
+		return b.emptyBase(i)
 	}
 	p, err := b.platformOf(def)
 	if err != nil {
@@ -301,6 +301,11 @@ func (b *builder) from(ctx context.Context, st *stage) error {
 	return nil
 }
 
+// emptyBase returns the error about a FROM whose image is empty after expansion.
+func (b *builder) emptyBase(i int) error {
+	return fmt.Errorf("the base %q is empty after expansion; set --build-arg or a default", b.stages[i].BaseName)
+}
+
 // platformOf returns the platform of a stage.
 func (b *builder) platformOf(def instructions.Stage) (*v1.Platform, error) {
 	if def.Platform == "" {
@@ -314,10 +319,25 @@ func (b *builder) platformOf(def instructions.Stage) (*v1.Platform, error) {
 		return nil, fmt.Errorf("--platform=%s is empty after expansion", def.Platform)
 	}
 	p, err := v1.ParsePlatform(word)
+	if err == nil && (p.OS == "" || p.Architecture == "") {
+		err = errors.New("not OS/ARCH")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--platform=%s: %w", word, err)
 	}
-	return p, nil
+	return normalized(p), nil
+}
+
+// normalized returns a platform with the usual variant: arm means arm/v7, and arm64/v8 arm64.
+func normalized(given *v1.Platform) *v1.Platform {
+	p := given.DeepCopy()
+	switch {
+	case p.Architecture == "arm" && p.Variant == "":
+		p.Variant = "v7"
+	case p.Architecture == "arm64" && p.Variant == "v8":
+		p.Variant = ""
+	}
+	return p
 }
 
 // baseImage returns an image of the store or of its registry. A context of that name

@@ -68,6 +68,9 @@ func (st *stage) fill(ctx context.Context, dir string, fill func(dir string, w *
 			return 0, err
 		}
 		w := unpack.NewLayerWriter(out, dir, notes, st.b.stamp)
+		if st.b.rewritesTimes() {
+			w.Newest = st.b.stamp
+		}
 		if err := fill(dir, w); err != nil {
 			return 0, err
 		}

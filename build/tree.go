@@ -177,6 +177,9 @@ func (t *tree) overlay(dir string) error {
 // part of the tree, and returns the number of entries in the layer.
 func (t *tree) commit(w io.Writer) (int, error) {
 	o := unpack.DiffOptions{Newest: t.b.started.Add(-time.Second), Stamp: t.b.stamp, Skip: []string{".hpcc"}, By: t.changedBy, Notes: t.notes}
+	if t.b.rewritesTimes() {
+		o.Newest = t.b.stamp
+	}
 	var n int
 	var err error
 	if t.copyMode {

@@ -20,9 +20,9 @@ import (
 	"hpcc/conda/fetch"
 )
 
-// A keptIndex is the first line, in JSON, of a cached index. The index follows as the
+// A cachedIndex is the first line, in JSON, of a cached index. The index follows as the
 // server sent it.
-type keptIndex struct {
+type cachedIndex struct {
 	ETag     string `json:"etag,omitempty"`
 	Modified string `json:"modified,omitempty"`
 	MaxAge   int    `json:"max_age,omitempty"` // seconds after the file's time during which the server is not asked
@@ -60,7 +60,7 @@ func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 		return fetch.Open(ctx, u, false)
 	}
 	file := c.file(u)
-	old, have := openKept(file)
+	old, have := openCached(file)
 	answer, asked := c.asked.Load(u)
 	if gone, ok := answer.(error); ok {
 		if old != nil { // another process has stored it meanwhile
@@ -88,10 +88,10 @@ func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	if err := keepIndex(ctx, file, resp); err != nil {
+	if err := storeIndex(ctx, file, resp); err != nil {
 		return nil, fmt.Errorf("%s: %w", fetch.Hide(u), fetch.Plain(err))
 	}
-	if old, _ = openKept(file); old == nil {
+	if old, _ = openCached(file); old == nil {
 		return nil, fmt.Errorf("reading %s: the cached file is damaged", file)
 	}
 	c.asked.Store(u, true)
@@ -111,7 +111,7 @@ func (c channel) forget(u string) {
 	}
 }
 
-func (k keptIndex) conditions() http.Header {
+func (k cachedIndex) conditions() http.Header {
 	h := http.Header{}
 	if k.ETag != "" {
 		h.Set("If-None-Match", k.ETag)
@@ -122,35 +122,35 @@ func (k keptIndex) conditions() http.Header {
 	return h
 }
 
-// A keptFile reads an index after its first line.
-type keptFile struct {
+// A cachedFile reads an index after its first line.
+type cachedFile struct {
 	io.Reader
 	io.Closer
 }
 
-// openKept opens an index in the cache. It returns nil if the index is missing or damaged.
-func openKept(file string) (io.ReadCloser, keptIndex) {
+// openCached opens an index in the cache. It returns nil if the index is missing or damaged.
+func openCached(file string) (io.ReadCloser, cachedIndex) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, keptIndex{}
+		return nil, cachedIndex{}
 	}
-	k, head, err := checkKept(f)
+	k, head, err := checkCached(f)
 	fi, serr := f.Stat()
 	if err == nil && serr == nil {
 		_, err = f.Seek(head, io.SeekStart)
 	}
 	if err != nil || serr != nil {
 		f.Close()
-		return nil, keptIndex{}
+		return nil, cachedIndex{}
 	}
 	age := time.Since(fi.ModTime())
 	k.fresh = age >= 0 && age < min(time.Duration(k.MaxAge)*time.Second, longestAge)
-	return keptFile{bufio.NewReaderSize(f, 64<<10), f}, k
+	return cachedFile{bufio.NewReaderSize(f, 64<<10), f}, k
 }
 
-// checkKept compares a cached index with the digest in its first line. head is the length
+// checkCached compares a cached index with the digest in its first line. head is the length
 // of that line.
-func checkKept(r io.Reader) (k keptIndex, head int64, err error) {
+func checkCached(r io.Reader) (k cachedIndex, head int64, err error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	line, err := in.ReadSlice('\n')
 	if err != nil {
@@ -171,8 +171,8 @@ func checkKept(r io.Reader) (k keptIndex, head int64, err error) {
 	return k, head, nil
 }
 
-// keepIndex stores a server's response in the cache.
-func keepIndex(ctx context.Context, file string, resp *http.Response) error {
+// storeIndex stores a server's response in the cache.
+func storeIndex(ctx context.Context, file string, resp *http.Response) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func keepIndex(ctx context.Context, file string, resp *http.Response) error {
 	defer os.Remove(body.Name())
 	defer body.Close()
 	// The line gets its final length before the size is known.
-	k := keptIndex{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified"), MaxAge: maxAge(resp.Header), Size: maxPacked, SHA256: strings.Repeat("0", 2*sha256.Size)}
+	k := cachedIndex{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified"), MaxAge: maxAge(resp.Header), Size: maxPacked, SHA256: strings.Repeat("0", 2*sha256.Size)}
 	if len(k.ETag)+len(k.Modified) > 1024 {
 		k.ETag, k.Modified = "", ""
 	}

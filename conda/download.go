@@ -15,19 +15,19 @@ import (
 type Download struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	Build   string `json:"build,omitempty"` // of conda packages
+	Build   string `json:"build,omitempty"` // conda packages only
 	URL     string `json:"url"`             // without credentials
 	Size    int64  `json:"size"`            // bytes; 0 if unknown
-	Here    bool   `json:"cached"`          // already in the store
+	Cached  bool   `json:"cached"`          // already in the store
 }
 
-// Downloads lists what Layers would download. It chooses wheels as Layers does, except
-// that it infers the distributions of conda packages from names and dependencies, not
-// from their files. notes reports what is uncertain.
+// Downloads lists the archives that Layers would download. It chooses wheels as Layers does,
+// except that it infers the distributions of conda packages from names and dependencies, not
+// from their files. notes says which parts of the list may change.
 func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list []Download, notes []string, err error) {
 	dir := layer.Archives(s)
 	for _, r := range p.pkgs {
-		_, _, cached := r.Kept(dir)
+		_, _, cached := r.Stat(dir)
 		list = append(list, Download{r.Name, r.Version, r.Build, fetch.Bare(r.URL), r.Size, cached})
 	}
 	e := p.export
@@ -43,14 +43,15 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 	}
 	po := pipOptions(e, o)
 	if po.Build != nil {
-		po.Build.Step = nil // the requirements of sources are known only if their metadata is static
+		// Without a build, a source package's requirements are known only if its metadata is static.
+		po.Build.Step = nil
 	}
 	wheels, err := pip.Resolve(ctx, s, e.Pip, *t, po)
 	if err != nil {
 		return nil, nil, err
 	}
 	for i, r := range wheels.Archives() {
-		_, _, cached := r.Kept(dir)
+		_, _, cached := r.Stat(dir)
 		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", fetch.Bare(r.URL), r.Size, cached})
 	}
 	return list, append(wheels.Notes, fmt.Sprintf("%s: the list of wheels may change when the conda packages are downloaded", e.File)), nil

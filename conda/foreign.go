@@ -52,7 +52,7 @@ func names(e *exports.Export) (out []string) {
 	for _, x := range e.Entries {
 		out = append(out, x.Name)
 	}
-	for _, s := range e.Wishes() {
+	for _, s := range e.UnmetSpecs() {
 		if spec, err := solve.ParseSpec(s.Text); err == nil {
 			out = append(out, spec.Name)
 		}

@@ -73,7 +73,7 @@ func FuzzReplaceBinary(f *testing.F) {
 	f.Add([]byte("abab\x00"), "ab", "")
 	f.Fuzz(func(t *testing.T, data []byte, placeholder, prefix string) {
 		if placeholder == "" || strings.ContainsRune(placeholder, 0) || strings.ContainsRune(prefix, 0) {
-			return // refused before
+			return // the callers of replaceBinary refuse these
 		}
 		before := bytes.Clone(data)
 		got, err := replaceBinary(data, []byte(placeholder), []byte(prefix), 1)
@@ -89,7 +89,7 @@ func FuzzReplaceBinary(f *testing.F) {
 		if len(got) != len(data) {
 			t.Fatalf("%d bytes became %d", len(data), len(got))
 		}
-		// String by string, as an independent implementation of the rule.
+		// Check each NUL-terminated string with an independent implementation.
 		at := 0
 		for _, s := range bytes.Split(data, []byte{0}) {
 			want := bytes.ReplaceAll(s, []byte(placeholder), []byte(prefix))
@@ -105,7 +105,7 @@ func FuzzReplaceBinary(f *testing.F) {
 	})
 }
 
-// FuzzPackage walks archives: .tar.bz2 if they begin like one, else .conda.
+// FuzzPackage walks archives: as .tar.bz2 if the data begins with "BZh", else as .conda.
 func FuzzPackage(f *testing.F) {
 	for _, p := range []*testPkg{
 		{name: "p"}, {name: "p", legacy: true, files: []testFile{{path: "x", text: "1"}}},
@@ -134,7 +134,7 @@ func FuzzPackage(f *testing.F) {
 			return err
 		})
 		if n > limit {
-			t.Fatalf("%d bytes came out of at most %d", n, limit)
+			t.Fatalf("walk passed on %d bytes; the limit is %d", n, limit)
 		}
 		if err == nil {
 			_, _ = in.parse()
@@ -142,7 +142,8 @@ func FuzzPackage(f *testing.F) {
 	})
 }
 
-// FuzzInstall installs the files of an archive according to a list, and reads the layer.
+// FuzzInstall installs archives with any file list, and checks that all entries of the layer
+// are below the prefix.
 func FuzzInstall(f *testing.F) {
 	p := &testPkg{name: "p", files: []testFile{
 		{path: "bin/x", text: holder, prefix: holder, mode: 0o755}, {path: "lib/l", link: "/etc"}, {path: "d", dir: true}, {path: "h", hard: "bin/x", text: holder, prefix: holder},
@@ -183,7 +184,7 @@ func FuzzInstall(f *testing.F) {
 				t.Fatalf("%q is not in the prefix", name)
 			}
 			if strings.HasPrefix(name, "opt/conda/conda-meta/") && name != "opt/conda/conda-meta/p-1.0-0.json" {
-				t.Fatalf("%q was smuggled into the layer", name)
+				t.Fatalf("%q is in the layer; want only the record of the package itself in conda-meta", name)
 			}
 			if target := got[e.Linkname]; e.Typeflag == tar.TypeLink && (target.Header == nil || (target.Typeflag != tar.TypeReg && target.Typeflag != tar.TypeLink)) {
 				t.Fatalf("%q is a hard link to %q", name, e.Linkname)
@@ -192,7 +193,7 @@ func FuzzInstall(f *testing.F) {
 	})
 }
 
-// slowScan reads an index with only encoding/json.
+// slowScan reads an index with encoding/json alone.
 func slowScan(in []byte, wanted map[string]bool) (map[string][]string, error) {
 	d := json.NewDecoder(bytes.NewReader(in))
 	open := func() error {
@@ -255,7 +256,7 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte, piece uint8) {
 		got := map[string][]string{}
 		s := newScanner(&pieces{in, int(piece) + 1})
-		s.buf = make([]byte, 1+int(piece)%64) // to move and grow often
+		s.buf = make([]byte, 1+int(piece)%64) // so that the buffer moves and grows often
 		list := func(key []byte) error {
 			fn, err := unquote(key)
 			if err != nil {
@@ -284,10 +285,10 @@ func FuzzScan(f *testing.F) {
 			return // the scanner may accept more than JSON
 		}
 		if err != nil {
-			t.Fatalf("scanning %q: %v; encoding/json reads it", in, err)
+			t.Fatalf("scanning %q: %v; encoding/json accepts it", in, err)
 		}
 		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("scanning %q found %q; encoding/json %q", in, got, want)
+			t.Fatalf("scanning %q found %q; encoding/json found %q", in, got, want)
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// cachedKeys returns the keys of the layers in a store's cache.
+// cachedKeys returns the paths of the cached layers' records in a store.
 func cachedKeys(t testing.TB, s *store.Store) []string {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(s.Dir(), "cache/installed/*"))
@@ -21,8 +21,8 @@ func cachedKeys(t testing.TB, s *store.Store) []string {
 	return list
 }
 
-// TestLayerCache changes one package: only its layer is written, and the image equals that of
-// a new store.
+// TestLayerCache checks that a change of one package rewrites only the layers that it affects,
+// and that the image equals one built in a new store.
 func TestLayerCache(t *testing.T) {
 	pkgs := many()
 	newer := &testPkg{name: pkgs[5].name, version: "2.0", files: []testFile{{path: "share/newer", text: "n"}}}
@@ -42,20 +42,20 @@ func TestLayerCache(t *testing.T) {
 	}
 	second, fresh := must(s, o, changed...), must(condatest.NewStore(t), o, changed...)
 	if a, b := condatest.LayerDigests(t, second.layers), condatest.LayerDigests(t, fresh.layers); a != b || second.notes() != fresh.notes() {
-		t.Errorf("with the cache the layers are\n%s\nin a new store\n%s\nnotes %q and %q", a, b, second.notes(), fresh.notes())
+		t.Errorf("layers with the cache:\n%s\nlayers in a new store:\n%s\nnotes: %q and %q", a, b, second.notes(), fresh.notes())
 	}
-	// pkg5, and the package that provided its path share/all before.
+	// The layers of pkg5 and of the package that now provides share/all may change.
 	if n := len(cachedKeys(t, s)) - len(pkgs); n < 1 || n > 2 {
 		t.Errorf("%d layers were written; want one or two", n)
 	}
-	// A missing layer, and an unreadable record.
+	// A damaged layer and an unreadable record are replaced.
 	for _, spoil := range []string{filepath.Join(s.Dir(), "blobs/sha256", strings.Fields(condatest.LayerDigests(t, first.layers))[3]), cachedKeys(t, s)[0]} {
 		testenv.Check(t, os.WriteFile(spoil, []byte("{"), 0o644))
 		if again := must(s, o, pkgs...); condatest.LayerDigests(t, again.layers) != condatest.LayerDigests(t, first.layers) || !reflect.DeepEqual(again.files, first.files) {
 			t.Errorf("after damage to %s the layers differ", spoil)
 		}
 	}
-	// A wrong record is used, except with NoCache: this shows that the layer is not written.
+	// Swapped records give wrong layers, which shows that the cache is used, except with NoCache.
 	var swap [2]string
 	for i, k := range cachedKeys(t, s)[:2] {
 		b, err := os.ReadFile(k)
@@ -70,12 +70,12 @@ func TestLayerCache(t *testing.T) {
 		t.Error("cached layers were written again")
 	}
 	if condatest.LayerDigests(t, anew.layers) != condatest.LayerDigests(t, first.layers) {
-		t.Error("a record was used in spite of NoCache")
+		t.Error("a cached layer was used despite NoCache")
 	}
 }
 
-// TestLayerCacheNotes checks that the cache also holds the notes, variables and links of an
-// installation.
+// TestLayerCacheNotes checks that an installation from the cache has the same notes, variables
+// and links.
 func TestLayerCacheNotes(t *testing.T) {
 	p := &testPkg{name: "s", files: []testFile{
 		{path: "bin/.s-post-link.sh", text: "x"}, {path: "bin/su", text: "x", mode: 0o4755}, {path: "etc/conda/env_vars.d/s.json", text: `{"A": "1", "ROOT": "` + holder + `"}`, prefix: holder},

@@ -66,10 +66,10 @@ func TestWriteLock(t *testing.T) {
 // TestLockCustom validates custom_metadata.
 func TestLockCustom(t *testing.T) {
 	const head = "version: 1\nmetadata:\n  custom_metadata:\n    hpcc-variables: '%s'\npackage:\n- {name: a, manager: conda, platform: linux-64, url: https://h/linux-64/a-1-0.conda}\n"
-	if e, err := exports.Read(strings.NewReader(strings.Replace(fmt.Sprintf(head, `[]`), "hpcc-variables", "hpcc-built", 1)), "l.yml", exports.ReadOptions{}); err == nil || !strings.Contains(err.Error(), "l.yml:4: hpcc-built is not an object") {
+	if e, err := exports.Read(strings.NewReader(strings.Replace(fmt.Sprintf(head, `[]`), "hpcc-variables", "hpcc-built", 1)), "l.yml", exports.ReadOptions{}); err == nil || !strings.Contains(err.Error(), "l.yml:4: hpcc-built is not a JSON object of objects of lists") {
 		t.Errorf("hpcc-built that is a list: %v, %v", e, err)
 	}
-	for text, want := range map[string]string{`[]`: "l.yml:4: hpcc-variables is not an object of strings", `{"a b": "x"}`: `l.yml:4: "a b": invalid variable name or value`, `{"A": "\u0000"}`: "l.yml:4: "} {
+	for text, want := range map[string]string{`[]`: "l.yml:4: hpcc-variables is not a JSON object of strings", `{"a b": "x"}`: `l.yml:4: "a b": invalid variable name or value`, `{"A": "\u0000"}`: "l.yml:4: "} {
 		if e, err := exports.Read(strings.NewReader(fmt.Sprintf(head, text)), "l.yml", exports.ReadOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v; want %q", text, e, err, want)
 		}
@@ -93,7 +93,7 @@ func TestDownloads(t *testing.T) {
 			t.Fatal(notes, err)
 		}
 		for _, d := range list {
-			out += fmt.Sprintf("%s %s %v %v\n", d.Name, d.Version, d.Size > 0, d.Here)
+			out += fmt.Sprintf("%s %s %v %v\n", d.Name, d.Version, d.Size > 0, d.Cached)
 		}
 		return out
 	}

@@ -18,24 +18,24 @@ func (o Options) mirrorsOf(u string) *fetch.Mirrors {
 		}
 		m := &fetch.Mirrors{}
 		for _, mirror := range group {
-			m.Places = append(m.Places, mirror+below)
+			m.URLs = append(m.URLs, mirror+below)
 		}
 		return m
 	}
 	return nil
 }
 
-// mirrorsBeside returns u and its mirrors, u first, or nil if it has no mirrors.
-func (o Options) mirrorsBeside(u string) *fetch.Mirrors {
+// withMirrors returns u and its mirrors, u first, or nil if it has no mirrors.
+func (o Options) withMirrors(u string) *fetch.Mirrors {
 	for _, group := range o.Mirrors {
 		for i, mirror := range group {
 			below, ok := strings.CutPrefix(u, mirror)
 			if len(group) < 2 || !ok || (below != "" && !strings.HasPrefix(below, "/")) {
 				continue
 			}
-			m := &fetch.Mirrors{Places: []string{u}}
+			m := &fetch.Mirrors{URLs: []string{u}}
 			for _, other := range slices.Concat(group[:i], group[i+1:]) {
-				m.Places = append(m.Places, other+below)
+				m.URLs = append(m.URLs, other+below)
 			}
 			return m
 		}

@@ -120,7 +120,7 @@ func TestMirrorsOf(t *testing.T) {
 	for u, want := range map[string]string{"https://a/c": "", "https://b/c": "https://b/c https://m/b", "https://b/c/label/x": "https://b/c/label/x https://m/b/label/x", "https://b/cc": "", "https://m/b": ""} {
 		got := ""
 		if m := o.mirrorsOf(u); m != nil {
-			got = strings.Join(m.Places, " ")
+			got = strings.Join(m.URLs, " ")
 		}
 		if got != want {
 			t.Errorf("mirrorsOf(%s) = %q; want %q", u, got, want)

@@ -129,7 +129,7 @@ func (m *move) constrain() error {
 		case name == "python" && pip.Minor(e.Version) != "":
 			text = "python=" + pip.Minor(e.Version)
 		case !m.roots[e.Name]:
-			p.Also = append(p.Also, name)
+			p.Optional = append(p.Optional, name)
 			continue
 		}
 		s, err := solve.ParseSpec(text)
@@ -167,10 +167,10 @@ func (m *move) prepare(ctx context.Context) ([]*solve.Record, error) {
 		m.alias[e.Name], m.entries[name] = name, e
 		p.Keep[name] = solve.Kept{Version: e.Version, Build: e.Build, Python: python}
 		p.From[name] = e.Channel
-		p.Also = append(p.Also, name)
+		p.Optional = append(p.Optional, name)
 	}
 	all, err := p.Gather(ctx, m.fetch)
-	p.Also = nil
+	p.Optional = nil
 	for _, r := range all {
 		m.has[r.Name] = true
 	}
@@ -182,7 +182,7 @@ func (m *move) prepare(ctx context.Context) ([]*solve.Record, error) {
 // packages depend on it. As in conda, python implies pip.
 func (m *move) specs() error {
 	m.lines = map[string]int{}
-	for _, w := range m.export.Wishes() {
+	for _, w := range m.export.UnmetSpecs() {
 		s, err := solve.ParseSpec(w.Text)
 		if err != nil {
 			return &exports.LineError{File: m.export.File, Line: w.Line, Err: err}
@@ -226,7 +226,7 @@ func (m *move) refuse() error {
 			f.Add(e.Line, e.String()+" ("+noPackage+")")
 		}
 	}
-	for _, w := range m.export.Wishes() {
+	for _, w := range m.export.UnmetSpecs() {
 		if s, err := solve.ParseSpec(w.Text); err == nil && !m.has[s.Name] && !strings.HasPrefix(s.Name, "__") {
 			f.Add(w.Line, fmt.Sprintf("%s (%s)", w.Text, noneNamed(s.Name, m.similar)))
 		}
@@ -234,7 +234,7 @@ func (m *move) refuse() error {
 	if len(f.Texts) == 0 {
 		return nil
 	}
-	return &exports.LineError{File: m.export.File, Line: f.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(f.Texts), len(m.export.Entries)+len(m.export.Wishes()), m.options.Subdir, f.Join("; "))}
+	return &exports.LineError{File: m.export.File, Line: f.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(f.Texts), len(m.export.Entries)+len(m.export.UnmetSpecs()), m.options.Subdir, f.Join("; "))}
 }
 
 // line returns the first line of the export that is part of a conflict.
@@ -252,7 +252,7 @@ func (m *move) line(u *solve.Unsolvable) int {
 	if len(m.export.Entries) > 0 {
 		return m.export.Entries[0].Line
 	}
-	return m.export.Wishes()[0].Line
+	return m.export.UnmetSpecs()[0].Line
 }
 
 // table returns what happened to each package of the export, and the added packages.

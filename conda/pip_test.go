@@ -76,7 +76,7 @@ func TestExportWithPipRefused(t *testing.T) {
 	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{condatest.WheelDir(t, condatest.SimpleWheel("demo", "1"))}}}
 	for _, c := range []struct{ name, text, python, want string }{
 		{"list.txt", export(&six) + "\ndemo=1=pypi_0\n", "", "list.txt:4: pip packages need a python in the environment"},
-		{"list.txt", export(python) + "\nnone=1=pypi_0\n", "", "list.txt: 1 pip packages cannot be installed: line 4: none==1: there is no package none in "},
+		{"list.txt", export(python) + "\nnone=1=pypi_0\n", "", "list.txt: 1 pip package cannot be installed: line 4: none==1: there is no package none in "},
 		{"list.txt", export(python), "3.11", "list.txt: the export lists conda packages: add python 3.11 to it, as python=3.11"},
 		{"requirements.txt", "demo==1\n", ">=3.9", "python \">=3.9\": not a version (for example 3.11)"},
 		{"requirements.txt", "demo==1\n", "3.12", "requirements.txt:1: python=3.12 has no build for linux-64"},

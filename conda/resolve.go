@@ -121,7 +121,7 @@ func (p *Plan) Packages() []Package {
 // closest ones that the channels have. If the channels lack only the versions or builds,
 // as on another platform, Resolve solves for the closest ones; see [Plan.Moves].
 func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
-	alone := len(e.Entries)+len(e.Wishes()) == 0
+	alone := len(e.Entries)+len(e.UnmetSpecs()) == 0
 	switch {
 	case alone && len(o.Channels) == 0:
 		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: errors.New("pip packages need python from a conda channel; name a channel with --channel")}
@@ -143,7 +143,7 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 	switch {
 	case e.Explicit:
 		err = p.explicit(e, o)
-	case len(e.Wishes()) > 0:
+	case len(e.UnmetSpecs()) > 0:
 		err = p.solve(ctx, e, o)
 	default:
 		err = p.lookup(ctx, e, o)
@@ -207,7 +207,7 @@ func (p *Plan) explicit(e *exports.Export, o Options) error {
 		if r.MD5 != "" || r.SHA256 != "" { // without a digest, a mirror could have different content
 			m, known := elsewhere[r.Origin]
 			if !known {
-				m = o.mirrorsBeside(r.Origin)
+				m = o.withMirrors(r.Origin)
 				elsewhere[r.Origin] = m
 			}
 			r.Mirrors = m
@@ -306,7 +306,7 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 // solve solves for the specs of an export, together with its entries.
 func (p *Plan) solve(ctx context.Context, e *exports.Export, o Options) error {
 	if len(o.Channels) == 0 {
-		return &exports.LineError{File: e.File, Line: e.Wishes()[0].Line, Err: errors.New("the file names no channel; name one with --channel")}
+		return &exports.LineError{File: e.File, Line: e.UnmetSpecs()[0].Line, Err: errors.New("the file names no channel; name one with --channel")}
 	}
 	channels, err := o.open()
 	if err != nil {

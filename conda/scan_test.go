@@ -12,8 +12,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// bigIndex writes an index of n records. With 300,000 records it is as large as conda-forge's
-// of 2023.
+// bigIndex writes an index of n records and returns its path. With 300,000 records it has the
+// size of conda-forge's index of 2023.
 func bigIndex(b *testing.B, n int) string {
 	b.Helper()
 	file := filepath.Join(b.TempDir(), "linux-64/repodata.json")
@@ -43,7 +43,7 @@ func bigIndex(b *testing.B, n int) string {
 
 func BenchmarkIndex(b *testing.B) {
 	if testing.Short() {
-		b.Skip("200 MB")
+		b.Skip("writes an index of 200 MB")
 	}
 	file := bigIndex(b, 300_000)
 	wanted := map[string]bool{}

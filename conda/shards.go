@@ -26,25 +26,26 @@ import (
 	"hpcc/store/disk"
 )
 
-// Sharded indexes (CEP 16): a file lists for each package the digest of the file with its
-// records. Only the wanted files are downloaded, and they can be cached for ever.
+// Sharded indexes (CEP 16): one file maps each package name to the digest of a shard, the file
+// with the records of that name. Only the wanted shards are downloaded, and they can be
+// cached forever.
 
 // Limits of a sharded index. conda-forge's largest shard has about 20 MB.
 const (
-	maxShard      = 64 << 20 // bytes of a packed shard
-	maxShardText  = 512 << 20
+	maxShard      = 64 << 20  // bytes of a compressed shard
+	maxShardText  = 512 << 20 // bytes of a decompressed shard
 	shardsAtATime = 8
 )
 
 // shardsName is the file that lists the shards.
 const shardsName = "repodata_shards.msgpack.zst"
 
-// A shardIndex is the content of that file.
+// A shardIndex is the content of the file shardsName.
 type shardIndex struct {
 	Version int `json:"version"`
 	Info    struct {
-		BaseURL string `json:"base_url"`
-		Shards  string `json:"shards_base_url"`
+		BaseURL   string `json:"base_url"`        // of the packages
+		ShardsURL string `json:"shards_base_url"` // of the shards
 	} `json:"info"`
 	Shards map[string][]byte `json:"shards"` // SHA-256 by package name
 }
@@ -52,8 +53,8 @@ type shardIndex struct {
 // errNoShards means that a channel has no sharded index in a supported version.
 var errNoShards = fmt.Errorf("no shards: %w", fs.ErrNotExist)
 
-// sharded reads the records of the wanted names from a sharded index. It returns
-// errNoShards without an index, and fs.ErrNotExist if a shard is missing.
+// sharded reads the records of the wanted names from a sharded index. The error
+// is errNoShards if there is no such index, and fs.ErrNotExist if a shard is missing.
 func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]bool) ([]*solve.Record, error) {
 	dir := c.url + "/" + subdir + "/"
 	ix, err := c.shardIndex(ctx, dir)
@@ -64,7 +65,7 @@ func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]b
 	if err != nil {
 		return nil, err
 	}
-	from, err := resolveURL(dir, ix.Info.Shards)
+	shardsURL, err := resolveURL(dir, ix.Info.ShardsURL)
 	if err != nil {
 		return nil, err
 	}
@@ -85,9 +86,9 @@ func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]b
 	g.SetLimit(disk.MaxParallel(shardsAtATime, 4))
 	for i, name := range names {
 		g.Go(func() error {
-			text, err := c.shard(gctx, from, ix.Shards[name])
+			text, err := c.shard(gctx, shardsURL, ix.Shards[name])
 			if err != nil {
-				return fmt.Errorf("the records of %s: %w", name, err)
+				return fmt.Errorf("reading the records of %s: %w", name, err)
 			}
 			found[i], err = c.scan(bytes.NewReader(text), subdir, base, map[string]bool{name: true})
 			return err
@@ -121,10 +122,10 @@ func (c channel) shardIndex(ctx context.Context, dir string) (*shardIndex, error
 	return ix, nil
 }
 
-// shard returns the shard with a digest, as JSON.
-func (c channel) shard(ctx context.Context, from string, digest []byte) ([]byte, error) {
+// shard returns the shard with the given digest below a URL, as JSON.
+func (c channel) shard(ctx context.Context, shardsURL string, digest []byte) ([]byte, error) {
 	if len(digest) != sha256.Size {
-		return nil, fmt.Errorf("invalid digest of %d bytes", len(digest))
+		return nil, fmt.Errorf("the index has a digest of %d bytes; want %d", len(digest), sha256.Size)
 	}
 	name := hex.EncodeToString(digest)
 	file := filepath.Join(c.cache, "shard-"+name)
@@ -135,7 +136,7 @@ func (c channel) shard(ctx context.Context, from string, digest []byte) ([]byte,
 			return unpackShard(packed)
 		}
 	}
-	u := strings.TrimRight(from, "/") + "/" + name + ".msgpack.zst"
+	u := strings.TrimRight(shardsURL, "/") + "/" + name + ".msgpack.zst"
 	packed, err := readBounded(fetch.Open(ctx, u, true))
 	if err != nil {
 		return nil, err
@@ -144,7 +145,7 @@ func (c channel) shard(ctx context.Context, from string, digest []byte) ([]byte,
 		return nil, fmt.Errorf("%s: SHA-256 mismatch with the file name", fetch.Hide(u))
 	}
 	if c.cache != "" && !strings.HasPrefix(u, "file:") {
-		if err := keepShard(file, packed); err != nil {
+		if err := storeShard(file, packed); err != nil {
 			return nil, err
 		}
 	}
@@ -169,7 +170,8 @@ func readBounded[R io.ReadCloser](r R, err error) ([]byte, error) {
 	return b, err
 }
 
-// unpackShard converts MessagePack to JSON; binary becomes base64, as in encoding/json.
+// unpackShard decompresses a shard and converts its MessagePack to JSON. Binary data becomes
+// base64, as in encoding/json.
 func unpackShard(packed []byte) ([]byte, error) {
 	z, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
@@ -178,7 +180,7 @@ func unpackShard(packed []byte) ([]byte, error) {
 	defer z.Close()
 	raw, err := io.ReadAll(io.LimitReader(z, maxShardText+1))
 	if err == nil && len(raw) > maxShardText {
-		err = fmt.Errorf("unpacks to more than %d bytes", maxShardText)
+		err = fmt.Errorf("shard unpacks to more than %d bytes", maxShardText)
 	}
 	if err != nil {
 		return nil, err
@@ -191,8 +193,8 @@ func unpackShard(packed []byte) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// keepShard stores a shard in the cache, for all users of the store.
-func keepShard(file string, packed []byte) error {
+// storeShard stores a shard in the cache, for all users of the store.
+func storeShard(file string, packed []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}

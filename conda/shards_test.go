@@ -152,7 +152,7 @@ func TestShardsHostile(t *testing.T) {
 		}, "no package of that name"},
 		"a short digest": {good, func(dir string) error {
 			return os.WriteFile(dir+"/linux-64/"+shardsName, zst(packed(t, map[string]any{"version": 1, "info": good, "shards": map[string]any{"a": []byte("x")}})), 0o644)
-		}, "invalid digest of 1 bytes"},
+		}, "the index has a digest of 1 bytes; want 32"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := newChannel(t, &testPkg{name: "a", version: "1"})

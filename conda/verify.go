@@ -24,9 +24,9 @@ import (
 )
 
 // VerifyCache reads the cached packages and indexes, several in parallel, and compares them
-// with the digests in their names or first lines. It returns the damaged ones by paths
-// relative to the store, and the numbers of files and bytes read. progress, which may be
-// nil, receives the size of each file; calls do not overlap.
+// with the digests in their names or first lines. It returns an error for each damaged file,
+// by its path relative to the store, and the numbers of files and bytes read. progress,
+// which may be nil, receives the size of each file; calls do not overlap.
 func VerifyCache(ctx context.Context, s *store.Store, progress func(n int64)) (damaged map[string]error, files int, bytes int64, err error) {
 	dir := layer.Archives(s)
 	entries, err := os.ReadDir(dir)
@@ -38,11 +38,11 @@ func VerifyCache(ctx context.Context, s *store.Store, progress func(n int64)) (d
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(goruntime.GOMAXPROCS(0))
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") || !e.Type().IsRegular() { // being written
+		if strings.HasPrefix(e.Name(), ".") || !e.Type().IsRegular() { // temporary files
 			continue
 		}
 		g.Go(func() error {
-			n, err := verifyKept(gctx, filepath.Join(dir, e.Name()))
+			n, err := verifyCached(gctx, filepath.Join(dir, e.Name()))
 			if gctx.Err() != nil || errors.Is(err, fs.ErrNotExist) {
 				return gctx.Err()
 			}
@@ -61,8 +61,8 @@ func VerifyCache(ctx context.Context, s *store.Store, progress func(n int64)) (d
 	return damaged, files, bytes, g.Wait()
 }
 
-// verifyKept checks one file of the cache and returns its size.
-func verifyKept(ctx context.Context, file string) (int64, error) {
+// verifyCached compares a file of the cache with its digest and returns its size.
+func verifyCached(ctx context.Context, file string) (int64, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return 0, err
@@ -71,7 +71,7 @@ func verifyKept(ctx context.Context, file string) (int64, error) {
 	in := fetch.Reader(ctx, f)
 	name := filepath.Base(file)
 	if strings.HasPrefix(name, "index-") {
-		k, head, err := checkKept(in)
+		k, head, err := checkCached(in)
 		return head + k.Size, err
 	}
 	want, _, _ := strings.Cut(strings.TrimPrefix(name, "shard-"), "-")
@@ -86,7 +86,7 @@ func verifyKept(ctx context.Context, file string) (int64, error) {
 	}
 	n, err := io.Copy(sum, in)
 	if got := hex.EncodeToString(sum.Sum(nil)); err == nil && got != want {
-		err = fmt.Errorf("digest mismatch: %s", got)
+		err = fmt.Errorf("digest mismatch: the content has %s", got)
 	}
 	return n, err
 }

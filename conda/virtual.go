@@ -8,8 +8,8 @@ import (
 	"hpcc/conda/solve"
 )
 
-// Virtual packages of an image whose C library is unknown: the Linux machine that users of
-// CEP 30, such as conda-lock, assume.
+// Versions of Linux and the C library where those of the image are unknown. Tools that follow
+// CEP 30, such as conda-lock, assume the same versions of Linux and glibc.
 const (
 	defaultGlibc = "2.28"
 	defaultLinux = "5.10"
@@ -19,11 +19,11 @@ const (
 // anyGlibc is newer than every C library that a package requires.
 const anyGlibc = "2.999"
 
-// A Libc is the version of an image's C library. If both are empty it is unknown: the
-// environment may bring its own, or be copied into another image.
+// A Libc holds the version of an image's C library, glibc or musl. If both are empty, the
+// image has none: the environment may include its own, or be copied into another image.
 type Libc struct{ Glibc, Musl string }
 
-// microarchitectures maps platforms to archspec's names of processors.
+// microarchitectures maps platforms to archspec's names of their processors.
 var microarchitectures = map[string]string{
 	"linux-64": "x86_64", "linux-32": "x86", "linux-aarch64": "aarch64", "linux-ppc64le": "ppc64le", "linux-s390x": "s390x", "linux-riscv64": "riscv64",
 }
@@ -56,7 +56,7 @@ func virtualPackages(o Options, lookup func(string) (string, bool)) ([]*solve.Re
 			continue
 		}
 		if err := solve.CheckVersion(p.version); err != nil {
-			return nil, fmt.Errorf("the image's %s (%s): %w", p.name, variable, err)
+			return nil, fmt.Errorf("virtual package %s: %w; set the version with %s", p.name, err, variable)
 		}
 		out = append(out, &solve.Record{Name: p.name, Version: p.version, Build: p.build})
 	}

@@ -17,8 +17,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestServerFaults runs every kind of transfer with faults of servers: permanent ones, which
-// must end with a reason, and temporary ones.
+// TestServerFaults injects server faults into every kind of transfer. A permanent fault must
+// end the transfer with its reason; a transfer must survive a temporary one.
 func TestServerFaults(t *testing.T) {
 	noise := make([]byte, 80<<10) // incompressible
 	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
@@ -36,7 +36,7 @@ func TestServerFaults(t *testing.T) {
 		name, dir, suffix string
 	}{
 		{"index", plain, "linux-64/repodata.json"},
-		{"packed index", zipped, "linux-64/repodata.json.zst"},
+		{"compressed index", zipped, "linux-64/repodata.json.zst"},
 		{"sharded index", sharded, "linux-64/" + shardsName},
 		{"shard", sharded, ".msgpack.zst"},
 		{"package", plain, ".conda"},
@@ -80,18 +80,18 @@ func TestServerFaults(t *testing.T) {
 				begun := time.Now()
 				err := do()
 				if err == nil || strings.Contains(err.Error(), "context") || time.Since(begun) > 30*time.Second {
-					t.Errorf("no recovery: %v after %v", err, time.Since(begun))
+					t.Errorf("permanent fault: error %v after %v; want the fault's reason within 30s", err, time.Since(begun))
 				}
-				if met := server.Set(fault, 2, match); met < 3 {
-					t.Errorf("no recovery: the server was asked %d times; want at least 3 (%v)", met, err)
+				if faults := server.Set(fault, 2, match); faults < 3 {
+					t.Errorf("permanent fault: the server received %d requests; want at least 3 (error %v)", faults, err)
 				}
 				patience.Attempts = 20 // for slow machines
 				ctx = wait.With(t.Context(), patience)
 				if err := do(); err != nil {
-					t.Errorf("after recovery: %v", err)
+					t.Errorf("temporary fault: %v", err)
 				}
-				if met := server.Set("", 0, nil); met != 2 {
-					t.Errorf("the server failed %d times; want 2", met)
+				if faults := server.Set("", 0, nil); faults != 2 {
+					t.Errorf("temporary fault: the server failed %d times; want 2", faults)
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -100,15 +100,15 @@ func TestServerFaults(t *testing.T) {
 					want = strings.TrimPrefix(server.URL, "http://") + " asks to wait 1s (429), attempt 2 of 3"
 				}
 				if !strings.Contains(messages, want) {
-					t.Errorf("messages to the user: %q; want %q", messages, want)
+					t.Errorf("messages to the user: %q; want %q in them", messages, want)
 				}
 			})
 		}
 	}
 }
 
-// TestMirrorInTime switches to the next mirror after two attempts without an answer.
-func TestMirrorInTime(t *testing.T) {
+// TestSilentMirror checks that two attempts without a response lead to the next mirror.
+func TestSilentMirror(t *testing.T) {
 	p := small
 	dir := newChannel(t, &p)
 	bad, good := hostile.Serve(http.FileServer(http.Dir(dir)), false), condatest.Serve(t, dir, nil)
@@ -121,7 +121,7 @@ func TestMirrorInTime(t *testing.T) {
 		_, _, err = plan.Layers(ctx, condatest.NewStore(t), o)
 	}
 	testenv.Check(t, err)
-	if met := bad.Set("", 0, nil); met == 0 || met > 8 { // two attempts for each of four files at most
-		t.Errorf("the silent mirror was asked %d times", met)
+	if faults := bad.Set("", 0, nil); faults == 0 || faults > 8 { // at most two attempts for each of four files
+		t.Errorf("the silent mirror received %d requests; want 1 to 8", faults)
 	}
 }

@@ -36,9 +36,9 @@ func (p *Plan) pipTarget() (*pip.Target, error) {
 
 var errNoPython = errors.New("pip packages need a python in the environment; add python to the list of conda packages")
 
-// aimPip completes the target from the conda environment being installed: its python,
+// setPipTarget completes the target from the conda environment being installed: its python,
 // distributions and paths.
-func aimPip(t *pip.Target, in *installer) error {
+func setPipTarget(t *pip.Target, in *installer) error {
 	t.Subdir, t.Prefix, t.SitePackages = in.plan.Subdir, in.plan.Prefix, in.plan.site
 	t.Paths = map[string]pip.Owner{}
 	for _, p := range in.packages {
@@ -87,7 +87,7 @@ func (in *installer) chooseWheels(ctx context.Context, o Options) (*pip.Plan, er
 		return nil, nil
 	}
 	t := pip.Target{}
-	if err := aimPip(&t, in); err != nil {
+	if err := setPipTarget(&t, in); err != nil {
 		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: err}
 	}
 	if err := linkPip(&t, o); err != nil {

@@ -13,7 +13,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestPipOnConda derives the target of wheels from the conda environment.
+// TestPipOnConda checks the target that pip's wheels get from the conda environment.
 func TestPipOnConda(t *testing.T) {
 	site := "lib/python3.11/site-packages/"
 	python := testPkg{name: "python", version: "3.11.4", files: []testFile{{path: "bin/python3.11", text: "ELF"}}}
@@ -27,7 +27,7 @@ func TestPipOnConda(t *testing.T) {
 	in := &installer{plan: plan, store: condatest.NewStore(t), env: &Environment{}}
 	testenv.Check(t, errors.Join(in.fetch(t.Context(), Options{}), in.read(t.Context()), in.settle()))
 	target := pip.Target{Glibc: "2.36"}
-	testenv.Check(t, aimPip(&target, in))
+	testenv.Check(t, setPipTarget(&target, in))
 	want := []pip.Provided{{Name: "egg", Version: "2.0", Package: "pytorch"}, {Name: "old-one", Version: "1.0", Package: "pytorch"}, {Name: "tool", Version: "3.0", Package: "tool"}, {Name: "torch", Version: "2.1.0", Package: "pytorch"}}
 	if fmt.Sprint(target.Provided) != fmt.Sprint(want) || target.Python != "3.11.4" || target.Prefix != "/opt/conda" || target.SitePackages != strings.TrimSuffix(site, "/") {
 		t.Errorf("target = %+v; want %v", target, want)
@@ -44,10 +44,10 @@ func TestPipOnConda(t *testing.T) {
 		t.Errorf("notes = %q; want %q", got, notes)
 	}
 	in.packages = in.packages[:0]
-	if err := aimPip(&target, in); err != nil || target.Paths == nil { // the earlier python is kept
+	if err := setPipTarget(&target, in); err != nil || target.Paths == nil { // target still has the python of the first call
 		t.Errorf("an environment without packages: %v", err)
 	}
-	if err := aimPip(&pip.Target{}, in); err == nil || !strings.Contains(err.Error(), "need a python") {
+	if err := setPipTarget(&pip.Target{}, in); err == nil || !strings.Contains(err.Error(), "need a python") {
 		t.Errorf("an environment without python: %v", err)
 	}
 }
@@ -55,12 +55,12 @@ func TestPipOnConda(t *testing.T) {
 // TestLockBuilt locks a package that was built from sources together with the wheels of its
 // build environment.
 func TestLockBuilt(t *testing.T) {
-	with := pip.Wheel{Name: "setuptools", Version: "66", SHA256: shaA, Address: "https://i.example/setuptools-66-py3-none-any.whl"}
-	lock := (&Plan{Subdir: "linux-64", export: &exports.Export{}}).Lock([]pip.Wheel{{Name: "a", Version: "1", SHA256: shaA, Address: "https://i.example/a-1.tar.gz", BuiltWith: []pip.Wheel{with}}})
+	backend := pip.Wheel{Name: "setuptools", Version: "66", SHA256: shaA, Address: "https://i.example/setuptools-66-py3-none-any.whl"}
+	lock := (&Plan{Subdir: "linux-64", export: &exports.Export{}}).Lock([]pip.Wheel{{Name: "a", Version: "1", SHA256: shaA, Address: "https://i.example/a-1.tar.gz", BuiltWith: []pip.Wheel{backend}}})
 	var text bytes.Buffer
 	testenv.Check(t, exports.WriteLock(&text, "x", []exports.Locked{lock}))
 	e, err := exports.Read(&text, "conda-lock.yml", exports.ReadOptions{Subdir: "linux-64"})
-	if err != nil || len(e.Pip) != 1 || fmt.Sprint(e.Pip[0].BuildWith) != "[setuptools @ "+with.Address+"#sha256="+shaA+"]" || e.Pip[0].URL != "https://i.example/a-1.tar.gz" {
-		t.Errorf("after writing and reading: %+v, %v", e, err)
+	if err != nil || len(e.Pip) != 1 || fmt.Sprint(e.Pip[0].BuildWith) != "[setuptools @ "+backend.Address+"#sha256="+shaA+"]" || e.Pip[0].URL != "https://i.example/a-1.tar.gz" {
+		t.Errorf("Read of the written lock file = %+v, %v", e, err)
 	}
 }

@@ -11,23 +11,23 @@ import (
 	"hpcc/job/message"
 )
 
-// An Array is the set of indices of an array job: ranges with an optional step, and how many
-// tasks may run at once: 1-8, 0-99:5%4, 1,3,7.
+// An Array is the set of indices of an array job, as ranges with an optional step, and the number
+// of tasks that may run simultaneously. Examples: 1-8, 0-99:5%4, 1,3,7.
 type Array struct {
 	Ranges []span
-	Limit  int // how many may run at once; 0: all
+	Limit  int // number of tasks that may run simultaneously; 0: all
 }
 
 // A span is the range first, first+step, … up to last.
 type span struct{ First, Last, Step int }
 
-// Bounds of an array. Batch systems have lower limits of their own.
+// Limits of an array. Batch systems have lower ones.
 const (
 	maxIndex  = 10_000_000
 	maxRanges = 10_000
 )
 
-// ParseArray parses an array; "" gives the zero Array.
+// ParseArray parses an array. For "" it returns the zero Array.
 func ParseArray(s string) (Array, error) {
 	var a Array
 	if s == "" {
@@ -93,14 +93,14 @@ func parseRange(p string) (span, error) {
 	return r, nil
 }
 
-// index parses a decimal number within the bounds.
+// index parses a decimal number of at most maxIndex.
 func index(s string) (int, error) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
 		return 0, fmt.Errorf("%q is not an index", message.Short(s))
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n > maxIndex {
-		return 0, fmt.Errorf("%q is above %d", message.Short(s), maxIndex)
+		return 0, fmt.Errorf("%q is above the largest index, %d", message.Short(s), maxIndex)
 	}
 	return n, nil
 }
@@ -143,7 +143,7 @@ func (a Array) Nth(n int) (index int, ok bool) {
 	return 0, false
 }
 
-// Of returns an array of the given indices, sorted, with the limit of a.
+// Of returns an array of the given indices, which must be sorted, with the limit of a.
 func (a Array) Of(indices []int) Array {
 	a.Ranges = nil
 	for _, k := range indices {

@@ -16,8 +16,8 @@ import (
 	"hpcc/job/shellword"
 )
 
-// A Companion is the record of a companion: a program that runs next to a task for as long as the
-// task, and serves a port of its node. The file is beside.<name>.json in the job's directory.
+// A Companion is the record of a companion: a program that runs next to a task until the task
+// ends, and serves a port of its node. The file is beside.<name>.json in the job's directory.
 type Companion struct {
 	Name    string    `json:"name"`
 	Task    int       `json:"task"`
@@ -26,7 +26,7 @@ type Companion struct {
 	Start   time.Time `json:"start"`
 	End     time.Time `json:"end,omitzero"`
 	Problem string    `json:"problem,omitempty"` // why it ended before the task
-	Output  string    `json:"output"`            // absolute
+	Output  string    `json:"output"`            // absolute path of its output file
 }
 
 func companionFile(dir, name string) string { return filepath.Join(dir, "beside."+name+".json") }
@@ -63,7 +63,8 @@ const portPlaceholder = "{port}"
 const Tensorboard = "tensorboard"
 
 // companion returns the argv of the companion of the first task, in the task's image, or nil. The
-// companion does not join the namespaces that tasks share, because those are counted.
+// companion does not join the namespaces that processes share, because --join expects a fixed
+// number of processes.
 func (j *Job) companion() []string {
 	if j.Tensorboard == "" {
 		return nil
@@ -125,7 +126,7 @@ func FillPort(argv []string, port int) []string {
 	return out
 }
 
-// MaxPort is the highest port of TCP.
+// MaxPort is the highest TCP port number.
 const MaxPort = 1<<16 - 1
 
 // services maps the programs that may be named instead of a port to their default port.

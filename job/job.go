@@ -4,8 +4,8 @@
 //	hpcc task on the node  ─► Task ─► jobs/<id>/task.<k>.json ─► status, rerun, report
 //
 // Quantities are explicit: times are durations, memory is in bytes and per node, GPUs are
-// per node, CPUs are per task. Records are written by rename, so status is known even after
-// the scheduler has forgotten the job. The package does not call schedulers.
+// per node, CPUs are per process. Records are replaced by rename, and stay when the scheduler
+// has forgotten the job. The package does not call schedulers.
 package job
 
 import (
@@ -33,44 +33,44 @@ const (
 	Local      Target = "local"
 )
 
-// A Job describes what to run, where and with which resources. For a zero field the target's
-// default applies.
+// A Job describes what to run, where and with which resources. A zero field means the target's
+// default.
 type Job struct {
 	Name         string        `json:"name"`
 	Array        Array         `json:"array,omitzero"`  // indices of the tasks; empty for a single task
 	ArraySize    int           `json:"whole,omitempty"` // size of the full array if the job holds only some of its tasks, else 0
 	Nodes        int           `json:"nodes,omitempty"`
-	Tasks        int           `json:"tasks,omitempty"` // processes over all nodes, of each task of an array
+	Tasks        int           `json:"tasks,omitempty"` // processes of each task, on all its nodes together
 	TasksPerNode int           `json:"tasks_per_node,omitempty"`
 	CPUs         int           `json:"cpus,omitempty"`         // per process
 	Memory       int64         `json:"memory_bytes,omitempty"` // per node
 	GPUs         int           `json:"gpus,omitempty"`         // per node
 	Time         time.Duration `json:"time_ns,omitempty"`
-	TimeMin      time.Duration `json:"time_min_ns,omitempty"` // the scheduler may cut Time down to it to start the job earlier
+	TimeMin      time.Duration `json:"time_min_ns,omitempty"` // the scheduler may shorten Time to this value to start the job earlier
 	Queue        string        `json:"queue,omitempty"`
 	Account      string        `json:"account,omitempty"`
 	Exclusive    bool          `json:"exclusive,omitempty"` // do not share the nodes with other jobs
-	After        []string      `json:"after,omitempty"`     // native ids of jobs that must have succeeded
+	After        []string      `json:"after,omitempty"`     // native IDs of jobs that must succeed first
 	Output       string        `json:"output,omitempty"`    // file for the program's output; {name}, {job} and {task} are replaced
-	Error        string        `json:"error,omitempty"`     // the same for standard error; "" is Output
+	Error        string        `json:"error,omitempty"`     // the same for standard error; "": Output
 	Mail         string        `json:"mail,omitempty"`      // address for mail when the job ends or fails
 	Dir          string        `json:"dir"`                 // absolute: working directory on the host
-	Env          []string      `json:"env,omitempty"`       // NAME=VALUE; empty once EnvFile holds them
-	EnvFile      string        `json:"env_file,omitempty"`  // absolute: the file from which the script takes them, see HideValues
-	Filled       []string      `json:"filled,omitempty"`    // {task} and {NAME} in the files of values, see HideValues
+	Env          []string      `json:"env,omitempty"`       // NAME=VALUE; empty if EnvFile holds them
+	EnvFile      string        `json:"env_file,omitempty"`  // absolute: the file with these variables, which the script reads; see HideValues
+	Filled       []string      `json:"filled,omitempty"`    // {task} and {NAME} in the value files; see HideValues
 	Native       []string      `json:"native,omitempty"`    // options for the target, unchanged
 	Interactive  bool          `json:"interactive,omitempty"`
-	Ray          bool          `json:"ray,omitempty"`     // start a Ray cluster with one node for each of Nodes; the program is the driver
+	Ray          bool          `json:"ray,omitempty"`     // start a Ray cluster on the nodes; the program is its driver
 	Measure      bool          `json:"measure,omitempty"` // record the resource usage of each task
 	Retry        Retry         `json:"retry,omitzero"`
-	Params       Params        `json:"params,omitzero"`       // of each task, by its index
-	Tensorboard  string        `json:"tensorboard,omitempty"` // directory of logs for a TensorBoard next to the first task
-	Modules      []string      `json:"modules,omitempty"`     // of the host, loaded before the program
+	Params       Params        `json:"params,omitzero"`       // parameters of each task, by its index
+	Tensorboard  string        `json:"tensorboard,omitempty"` // log directory of a TensorBoard next to the first task
+	Modules      []string      `json:"modules,omitempty"`     // environment modules of the host, loaded before the program
 	Rules        Rules         `json:"rules,omitzero"`
 	Pod          Pod           `json:"pod,omitzero"`        // settings for targets with pods
 	Steps        []*Job        `json:"steps,omitempty"`     // steps that run instead of Args, ordered by their dependencies; see NewSteps
 	Workflow     *Workflow     `json:"workflow,omitempty"`  // a user's workflow that runs instead of Args
-	Artifacts    []Artifact    `json:"artifacts,omitempty"` // files that the job leaves
+	Artifacts    []Artifact    `json:"artifacts,omitempty"` // output files and directories of the job
 	Constraints
 	Script *Script `json:"script,omitempty"` // runs instead of Args
 
@@ -101,12 +101,12 @@ func (j *Job) OutputPattern() string {
 	return "{name}-{job}.out"
 }
 
-// AsksForProcesses reports whether the job requests more than one process.
-func (j *Job) AsksForProcesses() bool { return j.Tasks > 1 || j.Nodes > 1 || j.TasksPerNode > 1 }
+// MultiProcess reports whether the job requests more than one process.
+func (j *Job) MultiProcess() bool { return j.Tasks > 1 || j.Nodes > 1 || j.TasksPerNode > 1 }
 
 // StartsProcesses reports whether the target has to start several processes. Scripts and Ray
 // start their own.
-func (j *Job) StartsProcesses() bool { return j.AsksForProcesses() && j.Script == nil && !j.Ray }
+func (j *Job) StartsProcesses() bool { return j.MultiProcess() && j.Script == nil && !j.Ray }
 
 // Argv returns the command that runs one process of the job.
 func (j *Job) Argv() []string {
@@ -119,8 +119,8 @@ func (j *Job) Argv() []string {
 	return append(j.inImage(), j.Args...)
 }
 
-// inImage returns the argv prefix that runs a program in the image. Several processes on a
-// node share memory and see the files of their launcher.
+// inImage returns the argv prefix that runs a program in the image. If the target starts several
+// processes, they share memory on a node and see the files of their launcher.
 func (j *Job) inImage() []string {
 	w := []string{j.Program, "run"}
 	given := func(flag string) bool {
@@ -141,10 +141,11 @@ func (j *Job) RunPrefix() []string {
 }
 
 var (
-	// NameText matches names that every scheduler accepts, also as part of an output file.
+	// NameText matches names that every scheduler accepts, also in the names of output files.
 	NameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,63}$`) })
 	EnvName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
-	// WordText matches queues, accounts, ids and addresses: no blanks, nothing that ends a directive.
+	// WordText matches queues, accounts, IDs and addresses. It excludes blanks and characters that
+	// end a directive.
 	WordText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._@:,+/=\[\]-]{1,255}$`) })
 )
 
@@ -152,23 +153,24 @@ var (
 func (j *Job) Check() error {
 	switch {
 	case !NameText().MatchString(j.Name):
-		return fmt.Errorf("job name %q: a name starts with a letter, has letters, digits and ._- only, and at most 64 bytes", j.Name)
+		return fmt.Errorf("job name %q: use at most 64 letters, digits and ._-, and start with a letter", j.Name)
 	case j.Image == "" && j.Script == nil && !j.OnHost && len(j.Steps) == 0 && j.Workflow == nil:
 		return errors.New("the job has no image")
 	case !filepath.IsAbs(j.Dir):
-		return fmt.Errorf("directory %q of the job: not absolute", j.Dir)
+		return fmt.Errorf("the job's directory %q: not absolute", j.Dir)
 	case j.Interactive && j.Array.Count() > 0:
 		return errors.New("an interactive job cannot be an array")
 	case j.Interactive && j.Tensorboard != "":
-		return errors.New("--tensorboard cannot be used with an interactive job; start it in the job and use \"hpcc forward\"")
+		return errors.New("--tensorboard cannot be used with an interactive job; start TensorBoard in the job and use \"hpcc forward\"")
 	case strings.ContainsAny(j.Tensorboard, "\x00\n\r"):
-		return fmt.Errorf("directory %q for tensorboard: contains a line break or a NUL byte", j.Tensorboard)
+		return fmt.Errorf("TensorBoard directory %q: contains a line break or a NUL byte", j.Tensorboard)
 	case j.Tasks > 0 && j.TasksPerNode > 0 && j.Nodes > 0 && j.Tasks > j.Nodes*j.TasksPerNode:
 		return fmt.Errorf("%d tasks do not fit on %d nodes with %d each", j.Tasks, j.Nodes, j.TasksPerNode)
 	}
-	for _, n := range []int{j.Nodes, j.Tasks, j.TasksPerNode, j.CPUs, j.GPUs, int(min(j.Memory, 1)), int(min(j.Time, 1))} {
+	for what, n := range map[string]int64{"number of nodes": int64(j.Nodes), "number of tasks": int64(j.Tasks), "number of tasks per node": int64(j.TasksPerNode),
+		"number of CPUs": int64(j.CPUs), "number of GPUs": int64(j.GPUs), "memory": j.Memory, "time limit": int64(j.Time)} {
 		if n < 0 {
-			return errors.New("a requested amount is negative")
+			return fmt.Errorf("the requested %s is negative", what)
 		}
 	}
 	for what, s := range map[string]string{"queue": j.Queue, "account": j.Account, "mail address": j.Mail} {
@@ -178,7 +180,7 @@ func (j *Job) Check() error {
 	}
 	for _, id := range j.After {
 		if !WordText().MatchString(id) {
-			return fmt.Errorf("job id %q: contains characters that directives cannot hold", id)
+			return fmt.Errorf("job ID %q: contains characters that directives cannot hold", id)
 		}
 	}
 	for _, e := range j.Env {
@@ -268,7 +270,7 @@ func CleanName(s string) string {
 	return s[:min(len(s), 64)]
 }
 
-// BaseName returns the name of a file without directory and extensions.
+// BaseName returns the name of a file without its directory and extensions.
 func BaseName(file string) string {
 	file = file[strings.LastIndexByte(file, '/')+1:]
 	if base, _, ok := strings.Cut(file, "."); ok && base != "" {
@@ -277,8 +279,9 @@ func BaseName(file string) string {
 	return file
 }
 
-// MaxScript bounds a job script, in bytes.
-const MaxScript = 128 << 10 // as JSON up to six times as large, which maxRecord allows
+// MaxScript limits a job script, in bytes. As JSON it may be six times as large, which is below
+// [atomicfile.MaxSize].
+const MaxScript = 128 << 10
 
 // SignalName returns the signal's name without SIG, given as USR1, SIGUSR1 or 10.
 func SignalName(s string) (string, error) {
@@ -294,12 +297,12 @@ func SignalName(s string) (string, error) {
 	return "", fmt.Errorf("%q is not a known signal", message.Short(s))
 }
 
-// Prepare creates what the job needs on the host. Without its output directory a job may end
-// without a trace.
+// Prepare checks the job's directory, and creates the directories of its output files. Without
+// them a scheduler may end the job without any message.
 func (j *Job) Prepare() error {
 	fi, err := os.Stat(j.Dir)
 	if err != nil || !fi.IsDir() {
-		return fmt.Errorf("directory %q of the job: does not exist", j.Dir)
+		return fmt.Errorf("the job's directory %q does not exist", j.Dir)
 	}
 	for _, p := range []string{j.OutputPattern(), j.Error} {
 		d := filepath.Dir(p)
@@ -307,7 +310,7 @@ func (j *Job) Prepare() error {
 			continue
 		}
 		if strings.ContainsAny(d, "{%") {
-			return fmt.Errorf("output file %q: only its last part may have a pattern, because its directory must exist before the job starts", p)
+			return fmt.Errorf("output file %q: only the file name may have a pattern, because the directory must exist before the job starts", p)
 		}
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(j.Dir, d)

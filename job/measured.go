@@ -13,18 +13,18 @@ import (
 // task's running or last attempt.
 func (t *Task) Measured() string { return fmt.Sprintf("task.%d.jsonl", t.Index) }
 
-// EarlierMeasured returns the file name of an earlier attempt, counted from 0.
+// EarlierMeasured returns the name of the same file for an earlier attempt, counted from 0.
 func (t *Task) EarlierMeasured(attempt int) string {
 	return fmt.Sprintf("task.%d.%d.jsonl", t.Index, attempt)
 }
 
-// moveMeasured renames the measurements along with the record of the task, if they exist.
+// moveMeasured renames a file of measurements in home, if it exists.
 func (t *Task) moveMeasured(home, from, to string) {
 	_ = os.Rename(filepath.Join(home, from), filepath.Join(home, to))
 }
 
-// A Request holds what a job requests for each task, or per node if a task has several, because
-// only the first node is measured. Zero means not requested.
+// A Request holds the resources that a job requests for each task, or per node if a task has
+// several nodes, because only the first node is measured. Zero means not requested.
 type Request struct {
 	CPUs   int
 	Memory int64 // bytes
@@ -49,8 +49,8 @@ func (j *Job) Request() Request {
 // String returns the form that [ParseRequest] reads: cpus=4,memory=1073741824,gpus=1,time=1h0m0s.
 func (a Request) String() string {
 	var items []string
-	add := func(name string, some bool, value any) {
-		if some {
+	add := func(name string, requested bool, value any) {
+		if requested {
 			items = append(items, fmt.Sprintf("%s=%v", name, value))
 		}
 	}
@@ -96,8 +96,8 @@ func (j *Job) MeasureArgs() []string {
 	if j.Image != "" {
 		w = append(w, "--image="+j.Image)
 	}
-	if asked := j.Request().String(); asked != "" {
-		w = append(w, "--asked="+asked)
+	if request := j.Request().String(); request != "" {
+		w = append(w, "--asked="+request)
 	}
 	return w
 }

@@ -1,7 +1,6 @@
 package job
 
 import (
-	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -14,29 +13,29 @@ import (
 )
 
 // A Pod holds the additional settings of targets that run the image in pods (Kubernetes,
-// OpenShift, Argo). For a zero field the default of the image or the cluster applies.
+// OpenShift, Argo). A zero field means the default of the image or the cluster.
 type Pod struct {
-	Image          string   `json:"image,omitempty"`           // reference that the nodes pull, by digest if known; "": the job's Image
-	Pull           string   `json:"pull,omitempty"`            // imagePullPolicy: Always, IfNotPresent, Never
-	PullSecret     string   `json:"pull_secret,omitempty"`     // of type kubernetes.io/dockerconfigjson
-	Entrypoint     []string `json:"entrypoint,omitempty"`      // of the image, if known; prefixes the arguments
-	Measurer       Measurer `json:"measurer,omitzero"`         // for a measured job
-	UID            int64    `json:"uid,omitempty"`             // user ID of the program; 0: the image's, or an ordinary user instead of root
-	AnyUID         bool     `json:"any_uid,omitempty"`         // omit the user ID: the cluster assigns one, as OpenShift does
-	Env            []string `json:"env,omitempty"`             // NAME=VALUE: the result of --set-env and similar flags
-	Dir            string   `json:"dir,omitempty"`             // absolute, in the image
-	Scratch        int64    `json:"scratch_bytes,omitempty"`   // ephemeral storage of the node
-	Volumes        []Volume `json:"volumes,omitempty"`         //
-	Ports          []Port   `json:"ports,omitempty"`           //
-	Secrets        []Secret `json:"secrets,omitempty"`         //
+	Image          string   `json:"image,omitempty"`         // reference that the nodes pull, by digest if known; "": the job's Image
+	Pull           string   `json:"pull,omitempty"`          // imagePullPolicy: Always, IfNotPresent, Never
+	PullSecret     string   `json:"pull_secret,omitempty"`   // name of a secret of type kubernetes.io/dockerconfigjson
+	Entrypoint     []string `json:"entrypoint,omitempty"`    // entrypoint of the image, if known; precedes the arguments
+	Measurer       Measurer `json:"measurer,omitzero"`       // set for a measured job
+	UID            int64    `json:"uid,omitempty"`           // user ID of the program; 0: the image's, or an ordinary user instead of root
+	AnyUID         bool     `json:"any_uid,omitempty"`       // omit the user ID: the cluster assigns one, as OpenShift does
+	Env            []string `json:"env,omitempty"`           // NAME=VALUE: the result of --set-env and similar flags
+	Dir            string   `json:"dir,omitempty"`           // absolute working directory in the image
+	Scratch        int64    `json:"scratch_bytes,omitempty"` // bytes of ephemeral storage on the node
+	Volumes        []Volume `json:"volumes,omitempty"`
+	Ports          []Port   `json:"ports,omitempty"`
+	Secrets        []Secret `json:"secrets,omitempty"`
 	ServiceAccount string   `json:"service_account,omitempty"` // "": the namespace's default, without its token
 	NodeLabels     []string `json:"node_labels,omitempty"`     // KEY=VALUE that the nodes must have
 }
 
-// A Measurer is the measuring program in an image, and the known properties of the image.
+// A Measurer describes the measuring program in an image, and the known properties of the image.
 type Measurer struct {
-	Argv         []string `json:"words"`            // argv prefix instead of Entrypoint; ends with it
-	Digest       string   `json:"digest,omitempty"` // digest of the local image of that name
+	Argv         []string `json:"words"`            // argv prefix that replaces Entrypoint, and ends with it
+	Digest       string   `json:"digest,omitempty"` // digest of the local image with the same name
 	Config       string   `json:"config,omitempty"` // digest of the image's configuration, for Architecture
 	Architecture string   `json:"architecture,omitempty"`
 }
@@ -61,12 +60,14 @@ type Secret struct {
 }
 
 var (
-	// A label of the DNS (RFC 1123), and a name of several (core/v1: names of claims and secrets).
+	// dnsLabel matches a DNS label (RFC 1123). DnsName matches a DNS subdomain, such as the name of
+	// a claim or a secret (core/v1).
 	dnsLabel = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
 	DnsName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`) })
-	// A name of a port (RFC 6335): a letter somewhere, no two hyphens together.
+	// portName matches a port name (RFC 6335). ParsePort also requires a letter, and rejects two
+	// hyphens in a row.
 	portName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?$`) })
-	// A key or value of a label.
+	// labelKey matches the key of a label, LabelValue its value.
 	labelKey = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
 	})
@@ -118,7 +119,10 @@ func ParseSecret(s string) (Secret, error) {
 		return Secret{}, fmt.Errorf("%q is not a secret name: use lower-case letters, digits, hyphens and dots", message.Short(name))
 	}
 	if files && (!inPod(at) || path.Clean(at) == "/") {
-		return Secret{}, fmt.Errorf("%q: %q is not an absolute path in the pod", message.Short(s), message.Short(at))
+		return Secret{}, fmt.Errorf("%q: %q is not an absolute path in the pod below /", message.Short(s), message.Short(at))
+	}
+	if files {
+		at = path.Clean(at)
 	}
 	return Secret{name, at}, nil
 }
@@ -128,26 +132,26 @@ func (p *Pod) check() error {
 	at := map[string]bool{}
 	for _, v := range p.Volumes {
 		if at[v.Path] {
-			return fmt.Errorf("two volumes have the path %s", v.Path)
+			return fmt.Errorf("two volumes have the same path, %s", v.Path)
 		}
 		at[v.Path] = true
 	}
 	for _, s := range p.Secrets {
 		if s.Path != "" && at[s.Path] {
-			return fmt.Errorf("a secret and a volume have the path %s", s.Path)
+			return fmt.Errorf("a secret and another mount have the same path, %s", s.Path)
 		}
 		at[s.Path] = true
 	}
 	names := map[string]bool{}
 	for _, o := range p.Ports {
 		if names[o.Name] {
-			return fmt.Errorf("two ports have the name %s", o.Name)
+			return fmt.Errorf("two ports have the same name, %s", o.Name)
 		}
 		names[o.Name] = true
 	}
 	for _, l := range p.NodeLabels {
 		if k, v, ok := strings.Cut(l, "="); !ok || !labelKey().MatchString(k) || !LabelValue().MatchString(v) {
-			return fmt.Errorf("label %q of nodes: not of the form KEY=VALUE", message.Short(l))
+			return fmt.Errorf("node label %q: not of the form KEY=VALUE", message.Short(l))
 		}
 	}
 	for what, s := range map[string]string{"pull secret": p.PullSecret, "service account": p.ServiceAccount} {
@@ -156,13 +160,13 @@ func (p *Pod) check() error {
 		}
 	}
 	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, p.Pull) {
-		return fmt.Errorf("%q is not one of always, missing and never", p.Pull)
+		return fmt.Errorf("pull policy %q: not one of always, missing and never", p.Pull)
 	}
 	if p.Dir != "" && !inPod(p.Dir) {
 		return fmt.Errorf("directory %q: not an absolute path in the image", message.Short(p.Dir))
 	}
 	if p.UID < 0 || p.UID > 1<<31-1 {
-		return errors.New("the user id must be from 1 to 2147483647")
+		return fmt.Errorf("user ID %d: not a number from 1 to 2147483647", p.UID)
 	}
 	return nil
 }
@@ -209,8 +213,8 @@ const OrdinaryUser = 1000
 // Pods reports whether a target runs the image in pods.
 func (t Target) Pods() bool { return t == Kubernetes || t == OpenShift || t == Argo }
 
-// Measured reports whether the program of a pod is measured. An interactive pod is not, because
-// it is gone before its record could be read.
+// Measured reports whether the program of a pod is measured. That of an interactive pod is not,
+// because the pod is gone before its record could be read.
 func (j *Job) Measured() bool { return j.Measure && !j.Interactive }
 
 // Entrypoint returns the argv prefix of the program.

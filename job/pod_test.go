@@ -39,4 +39,10 @@ func TestParsePods(t *testing.T) {
 			t.Errorf("ParseSecret(%q) = %+v", in, s)
 		}
 	}
+	if s, err := ParseSecret("keys:/x/"); err != nil || s != (Secret{"keys", "/x"}) {
+		t.Errorf("ParseSecret = %+v, %v; want the path /x, as for volumes", s, err)
+	}
+	if s, err := ParseSecret("keys"); err != nil || s != (Secret{"keys", ""}) {
+		t.Errorf("ParseSecret = %+v, %v; want no path", s, err)
+	}
 }

@@ -12,14 +12,14 @@ import (
 )
 
 // Other users of a cluster can read the command lines of all processes and, with most
-// schedulers, every job script. So the values of --env and of --set-env NAME=VALUE are in
+// schedulers, every job script. The values of --env and of --set-env NAME=VALUE are therefore in
 // files of the job's directory that only the owner can read. The script names these files.
 const (
-	envFileName    = "env"     // commands of the shell: export NAME=VALUE
-	setEnvFileName = "set-env" // prefix; records of --set-env0, which end with a NUL byte
+	envFileName    = "env"     // shell commands: export NAME=VALUE
+	setEnvFileName = "set-env" // prefix of files with NUL-terminated records for --set-env0
 )
 
-// CarriesValues reports whether the job contains values of variables.
+// CarriesValues reports whether the job contains the values of environment variables.
 func (j *Job) CarriesValues() bool {
 	return len(j.Env) > 0 || len(j.Pod.Env) > 0 || j.Workflow != nil ||
 		slices.ContainsFunc(j.Run, func(w string) bool { return literal(w) != "" }) ||
@@ -58,7 +58,7 @@ func (j *Job) HideValues(dir string, t Target) (*Job, error) {
 	if c.Run, c.Filled, err = j.hideSetEnv(dir); err != nil {
 		return nil, err
 	}
-	if j.Script != nil && j.Image != "" { // launchers in the script start their program by "hpcc run"
+	if j.Script != nil && j.Image != "" { // launchers in the script start their program with "hpcc run"
 		s := *j.Script
 		s.Body = strings.ReplaceAll(s.Body, shellword.Join(j.RunPrefix()), shellword.Join(c.RunPrefix()))
 		c.Script = &s
@@ -66,8 +66,8 @@ func (j *Job) HideValues(dir string, t Target) (*Job, error) {
 	return &c, nil
 }
 
-// hideSetEnv moves each --set-env=NAME=VALUE to a file. Neighbours share a file, because the
-// order of all --set-env and --unset-env matters. A value with {task} or a parameter becomes a
+// hideSetEnv moves each --set-env=NAME=VALUE to a file. Adjacent flags share a file, because
+// the order of all --set-env and --unset-env flags matters. A value with {task} or a parameter becomes a
 // template, a file whose name ends with {task}; see [Task.FillValues]. filled lists the
 // parameters in the templates.
 func (j *Job) hideSetEnv(dir string) (args, filled []string, err error) {
@@ -137,9 +137,9 @@ func (j *Job) ValueFiles() []string {
 // FillValues creates the task's own copies of the value files whose names end with {task}, and
 // returns a function that removes them.
 func (t *Task) FillValues(dir string) (remove func(), err error) {
-	var made []string
+	var created []string
 	remove = func() {
-		for _, f := range made {
+		for _, f := range created {
 			os.Remove(f)
 		}
 	}
@@ -151,7 +151,7 @@ func (t *Task) FillValues(dir string) (remove func(), err error) {
 		b, err := atomicfile.Read(file)
 		if err == nil {
 			own := t.Fill([]string{file, string(b)})
-			made = append(made, own[0])
+			created = append(created, own[0])
 			err = atomicfile.WritePrivate(own[0], own[1])
 		}
 		if err != nil {

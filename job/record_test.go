@@ -11,7 +11,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestOddRecords: a record's name may stand for a pipe, a device or a file without an end.
+// TestOddRecords checks that a pipe, a device and an oversized file are not read as records.
 func TestOddRecords(t *testing.T) {
 	dir := t.TempDir()
 	testenv.Check(t, syscall.Mkfifo(filepath.Join(dir, "task.1.json"), 0o600))
@@ -19,17 +19,17 @@ func TestOddRecords(t *testing.T) {
 	testenv.Check(t, os.WriteFile(filepath.Join(dir, "task.3.json"), make([]byte, atomicfile.MaxSize+1), 0o600))
 	last, _, bad, err := Attempts(dir, false)
 	if err != nil || len(last) != 0 || len(bad) != 3 {
-		t.Fatalf("%v, %v, %v; want three that cannot be read", last, bad, err)
+		t.Fatalf("Attempts = %v, errors %v, %v; want three errors and no records", last, bad, err)
 	}
 	for k, want := range []string{"not a regular file", "not a regular file", "has more than 1048576 bytes"} {
 		if !strings.Contains(bad[k].Error(), want) {
-			t.Errorf("%v; want %q", bad[k], want)
+			t.Errorf("error %d: %v; want %q", k, bad[k], want)
 		}
 	}
 }
 
-// TestAttempts reads the last record of each task and those before it; a damaged one is reported,
-// and what is not a record is left alone.
+// TestAttempts checks that Attempts returns the last and the earlier records of each task, reports
+// damaged records, and ignores other files.
 func TestAttempts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"task.10.json": `{"task":10}`, "task.2.json": `{"task":2,"attempt":1}`, "task.2.0.json": `{"task":2}`, "task.3.json": `{`, "task.2.jsonl": `x`, "task.x.json": `x`, "task.2.x.json": `x`, "other.json": `x`} {
@@ -37,16 +37,16 @@ func TestAttempts(t *testing.T) {
 	}
 	last, earlier, bad, err := Attempts(dir, true)
 	if err != nil || len(last) != 2 || last[0].Index != 2 || last[1].Index != 10 || len(earlier) != 1 || earlier[0].Attempt != 0 || len(bad) != 1 || !strings.Contains(bad[0].Error(), "task.3.json") {
-		t.Errorf("%+v, %+v, %v, %v", last, earlier, bad, err)
+		t.Errorf("Attempts = %+v, %+v, %v, %v; want the last records of tasks 2 and 10, and an error for task 3", last, earlier, bad, err)
 	}
 	if _, earlier, _, _ = Attempts(dir, false); len(earlier) > 0 {
-		t.Errorf("attempts before the last, which nobody asked for: %+v", earlier)
+		t.Errorf("Attempts(dir, false) returned earlier attempts: %+v", earlier)
 	}
 	if _, err := Tasks(dir); err == nil || !strings.Contains(err.Error(), "task.3.json") {
-		t.Errorf("Tasks of a broken record: %v", err)
+		t.Errorf("Tasks with a damaged record: %v; want an error that names it", err)
 	}
 	if list, err := Tasks(filepath.Join(dir, "none")); err != nil || len(list) > 0 {
-		t.Errorf("Tasks of no directory: %v, %v", list, err)
+		t.Errorf("Tasks of a missing directory: %v, %v", list, err)
 	}
 	for name, want := range map[string][2]int{"task.3": {3, -1}, "task.3.0": {3, 0}, "task.0": {0, -1}} {
 		if k, n, ok := TaskOf(name); !ok || [2]int{k, n} != want {

@@ -5,7 +5,7 @@ type Script struct {
 	Name  string   `json:"name"`
 	From  Target   `json:"from"`
 	Body  string   `json:"body"`            // ends with a line break
-	Shell []string `json:"shell"`           // interpreter, with options
+	Shell []string `json:"shell"`           // argv of the interpreter
 	Args  []string `json:"args,omitempty"`  // arguments of the script
 	Dir   string   `json:"dir"`             // absolute: the directory of the submission
 	Start string   `json:"start,omitempty"` // absolute: working directory; "": the job's

@@ -18,32 +18,32 @@ func TestParams(t *testing.T) {
 	for k := 1; k <= p.Count(); k++ {
 		r := p.Row(k)
 		if seen[r["a"]+r["b"]+r["c"]] = true; len(r) != 3 {
-			t.Errorf("task %d: %v", k, r)
+			t.Errorf("Row(%d) = %v; want 3 parameters", k, r)
 		}
 	}
 	if r := p.Row(18); len(seen) != 18 || r["a"] != "y" || r["b"] != "5" || r["c"] != "1" {
-		t.Errorf("%d different, the last %v", len(seen), r)
+		t.Errorf("%d distinct rows, the last %v; want 18, the last with y, 5 and 1", len(seen), r)
 	}
 	for _, k := range []int{-1, 0, 19} {
 		if p.Row(k) != nil {
-			t.Errorf("task %d has %v", k, p.Row(k))
+			t.Errorf("Row(%d) = %v; want nil", k, p.Row(k))
 		}
 	}
 	for bad, want := range map[string]string{"": "not of the form", "x": "not of the form", "1x=2": "not of the form", "task=1,2": "not of the form", "x=": "is empty", "x=5..1": "is empty",
 		"x=1..999999999": "more than", "x=a,,b": "is empty", "x=1..3:0": "is empty"} {
 		if _, err := ParseParams([]string{bad}, "", ""); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v; want %q", bad, err, want)
+			t.Errorf("ParseParams(%q): %v; want %q", bad, err, want)
 		}
 	}
 	if _, err := ParseParams([]string{"a=1..5000", "b=1..5000"}, "", ""); err == nil || !strings.Contains(err.Error(), "combinations") {
-		t.Errorf("25 million combinations: %v", err)
+		t.Errorf("25 million combinations: %v; want an error", err)
 	}
 	if _, err := ParseParams([]string{"a=1", "a=2"}, "", ""); err == nil || !strings.Contains(err.Error(), "twice") {
-		t.Errorf("a repeated name: %v", err)
+		t.Errorf("a repeated name: %v; want an error", err)
 	}
 }
 
-func TestParamsOfFiles(t *testing.T) {
+func TestParamsFromFile(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty.csv":  {"", "no rows"},
 		"head.csv":   {"a,b\n", "no rows"},
@@ -61,7 +61,7 @@ func TestParamsOfFiles(t *testing.T) {
 		p, err := ParseParams(nil, file, "")
 		if c.want == "" {
 			if err != nil || p.Row(1)["a"] != "1" {
-				t.Errorf("%s: %v, %v", name, p.Row(1), err)
+				t.Errorf("%s: first row %v, %v; want a=1", name, p.Row(1), err)
 			}
 		} else if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
@@ -79,7 +79,7 @@ func FuzzParams(f *testing.F) {
 		}
 		n := p.Count()
 		if n < 1 || n > maxIndex || len(p.Row(1)) != 2 || len(p.Row(n)) != 2 || p.Row(n+1) != nil {
-			t.Errorf("%q %q: %d combinations, %v, %v", a, b, n, p.Row(1), p.Row(n))
+			t.Errorf("ParseParams(%q, %q): %d combinations, first %v, last %v", a, b, n, p.Row(1), p.Row(n))
 		}
 	})
 }

@@ -8,8 +8,9 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// hosts are real configurations: Slurm on version 2, version 1 with separate controllers,
-// both at once, a container that sees its cgroup as the root, and one with the host's path.
+// hosts are real configurations: Slurm with version 2, version 1 with separate controllers, a
+// container that sees its version 2 cgroup as the root, and a container on a host with both
+// versions, which sees the host's paths.
 var hosts = map[string]map[string]string{
 	"v2": {
 		"proc/self/cgroup":    "0::/system.slice/slurmstepd.scope/job_7/step_0/task_0\n",
@@ -76,7 +77,7 @@ var hosts = map[string]map[string]string{
 func TestCgroups(t *testing.T) {
 	for name, files := range hosts {
 		c := findCgroups(testenv.Tree(t, files))
-		use := c.absolute() // like a recorder, before it asks for the limits
+		use := c.absolute() // before the limits, as a recorder does
 		if use == nil {
 			t.Errorf("%s: no counters: %+v", name, c)
 			continue
@@ -98,14 +99,14 @@ func TestCgroups(t *testing.T) {
 		}
 		c.begin()
 		if again := c.use(); *again != (CgroupUse{Memory: 4096, Cache: 600}) {
-			t.Errorf("%s: since now %+v", name, *again)
+			t.Errorf("%s: %+v right after begin; want only the current memory", name, *again)
 		}
 		mine := func(pid int) bool { return pid == 1 || pid == 2 }
-		if got := c.shared(1, mine); got != (name == "container") { // which also has a process of another pid namespace
-			t.Errorf("%s: shared %v", name, got)
+		if got := c.shared(1, mine); got != (name == "container") { // it also has a process of another PID namespace
+			t.Errorf("%s: shared = %v; want %v", name, got, !got)
 		}
 		if !c.shared(1, func(pid int) bool { return pid == 9 }) {
-			t.Errorf("%s: not shared with others", name)
+			t.Errorf("%s: not shared, although it contains processes outside the run", name)
 		}
 		if !c.shared(2, func(int) bool { return true }) && name != "v2" {
 			t.Errorf("%s: not shared, although this process is not in it", name)
@@ -113,8 +114,8 @@ func TestCgroups(t *testing.T) {
 	}
 }
 
-// TestNoCgroups: a host without cgroups, or with unexpected files, has no counters, without
-// an error.
+// TestNoCgroups checks that a host without cgroups, or with unexpected files, has no counters and
+// no limits.
 func TestNoCgroups(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"none": {},
@@ -146,7 +147,7 @@ func FuzzCgroups(f *testing.F) {
 			for _, path := range parseCgroup([]byte(own)) {
 				k := m.locate(root, path)
 				if k.dir != "" && k.dir != root && !strings.HasPrefix(k.dir, root+"/") {
-					t.Errorf("%q at %q: %q is not below", path, m.at, k.dir)
+					t.Errorf("%q at %q: %q is not below %q", path, m.at, k.dir, root)
 				}
 				k.up(func(dir string) {
 					if !strings.HasPrefix(dir, k.top) {
@@ -156,7 +157,7 @@ func FuzzCgroups(f *testing.F) {
 			}
 		}
 		if q := parseQuota([]byte(text)); q < 0 || math.IsNaN(q) || math.IsInf(q, 0) {
-			t.Errorf("quota %g of %q", q, text)
+			t.Errorf("parseQuota(%q) = %g; want a finite number of at least 0", text, q)
 		}
 	})
 }
@@ -165,7 +166,7 @@ func TestLocate(t *testing.T) {
 	for _, c := range []struct{ root, path, want string }{
 		{"/", "/job/7", "/r/cg/job/7"}, {"/", "/", "/r/cg"},
 		{"/pod/c", "/pod/c", "/r/cg"}, {"/pod/c", "/pod/c/d", "/r/cg/d"},
-		{"/pod/c", "/pod/cd", "/r/cg"}, {"/pod/c", "/elsewhere", "/r/cg"}, // shown as the root, whatever its name
+		{"/pod/c", "/pod/cd", "/r/cg"}, {"/pod/c", "/elsewhere", "/r/cg"}, // visible as the root, regardless of its path
 		{"/", "/../x", ""}, {"/", "/a/../../x", "/r/cg/x"}, {"/..", "/", ""}, {"/../..", "/job", ""},
 	} {
 		m := cgroupMount{root: c.root, at: "/cg", version: 2}
@@ -175,8 +176,8 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestCgroupMounts: of several mounts of a hierarchy, the one that shows the cgroup under
-// its own path is used, in any order.
+// TestCgroupMounts checks that, of several mounts of a hierarchy in any order, the one that
+// contains the process's cgroup is used.
 func TestCgroupMounts(t *testing.T) {
 	mounts := []string{"31 30 0:27 /pod/other /other ro - cgroup cgroup rw,memory\n", "32 30 0:27 /pod /pods ro - cgroup cgroup rw,memory\n"}
 	for _, info := range []string{mounts[0] + mounts[1], mounts[1] + mounts[0]} {
@@ -188,13 +189,13 @@ func TestCgroupMounts(t *testing.T) {
 	}
 }
 
-// TestThrottledBefore: throttling of a parent cgroup before the run is not counted, in the
-// order of a recorder's queries.
+// TestThrottledBefore checks that throttling of a parent cgroup before the run is not counted.
+// The calls have the order of a recorder's.
 func TestThrottledBefore(t *testing.T) {
 	c := findCgroups(testenv.Tree(t, hosts["v2"]))
 	c.begin()
 	c.limits(Machine{CPUs: 64, Memory: 1 << 40})
 	if u := c.use(); u.Throttled != 0 || u.Throttles != 0 {
-		t.Errorf("%+v since now", u)
+		t.Errorf("%+v right after begin; want no throttling", u)
 	}
 }

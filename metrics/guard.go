@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A memoryGuard detects that the cgroup with the smallest memory limit is nearly full. The
-// kernel then kills its largest process, and any process that needs a page meanwhile is next.
-// A sample at that moment could kill this process, and the record would have no end.
+// A memoryGuard detects that the cgroup with the smallest memory limit is nearly full. When it
+// is full, the kernel kills its largest process, and then others that allocate a page meanwhile.
+// Taking a sample at that moment could end this process, and the record would have no footer.
 type memoryGuard struct {
 	used      *os.File // kept open, because opening needs memory
 	limit     int64    // bytes
@@ -16,10 +16,11 @@ type memoryGuard struct {
 }
 
 const (
-	// guardWidth is the distance to the limit, in bytes, that counts as near. The kernel
-	// hands out and counts memory in batches of 64 pages.
+	// guardWidth is the distance to the limit, in bytes, below which the cgroup counts as
+	// nearly full. The kernel charges memory to cgroups in batches of 64 pages.
 	guardWidth = 1 << 20
-	// Cgroups full of cached file contents stay near the limit for long without danger.
+	// A cgroup full of cached file contents may stay near its limit for long without danger,
+	// so the number of consecutive postponed samples is bounded.
 	maxPostponed  = 20
 	postponePause = 50 * time.Millisecond
 )
@@ -38,8 +39,9 @@ func (b *memoryGuard) watch(c *cgroups) {
 	b.limit = limit
 }
 
-// near reports whether to postpone a sample.
-func (b *memoryGuard) near() bool {
+// shouldPostpone reports whether to postpone a sample. It returns true at most maxPostponed
+// times in a row.
+func (b *memoryGuard) shouldPostpone() bool {
 	var text [32]byte
 	n, _ := b.used.ReadAt(text[:], 0)
 	if n == 0 || number(text[:n]) < b.limit-guardWidth || b.postponed == maxPostponed {

@@ -9,8 +9,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestMemoryGuard: samples are postponed while the fullest cgroup has no memory left, but not
-// forever.
+// TestMemoryGuard checks that samples are postponed while the cgroup with the smallest limit is
+// nearly full, but not forever.
 func TestMemoryGuard(t *testing.T) {
 	for version, names := range map[int][2]string{1: {"memory.limit_in_bytes", "memory.usage_in_bytes"}, 2: {"memory.max", "memory.current"}} {
 		top := t.TempDir()
@@ -26,26 +26,26 @@ func TestMemoryGuard(t *testing.T) {
 		var b memoryGuard
 		b.watch(&cgroups{memory: controller{dir: own, top: top, version: version}})
 		for i := range maxPostponed {
-			if !b.near() {
+			if !b.shouldPostpone() {
 				t.Fatalf("version %d: sample %d in a full cgroup was not postponed", version, i)
 			}
 		}
-		if b.near() {
+		if b.shouldPostpone() {
 			t.Errorf("version %d: %d consecutive samples were postponed", version, maxPostponed+1)
 		}
-		if !b.near() {
-			t.Errorf("version %d: no sample was postponed, and the cgroup is still full", version)
+		if !b.shouldPostpone() {
+			t.Errorf("version %d: no sample was postponed, although the cgroup is still full", version)
 		}
 		put(filepath.Dir(own), names[1], strconv.Itoa(1<<30-2*guardWidth))
-		if b.near() {
-			t.Errorf("version %d: a sample was postponed, and the cgroup is not full", version)
+		if b.shouldPostpone() {
+			t.Errorf("version %d: a sample was postponed, although the cgroup is not full", version)
 		}
 		b.end()
 	}
 	var none memoryGuard
 	none.watch(&cgroups{})
-	if none.near() {
-		t.Error("a sample was postponed without a limit")
+	if none.shouldPostpone() {
+		t.Error("a sample was postponed, although there is no memory limit")
 	}
 	none.end()
 }

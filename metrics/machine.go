@@ -30,10 +30,10 @@ func thisMachine() Machine {
 	return m
 }
 
-// maxSmall bounds the files of /proc and /sys that are read whole, in bytes.
+// maxSmall is the maximum size in bytes of files of /proc and /sys that are read completely.
 const maxSmall = 1 << 20
 
-// readSmall reads a kernel file, which has no size of its own.
+// readSmall reads up to maxSmall bytes of a kernel file, whose reported size is meaningless.
 func readSmall(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -57,7 +57,7 @@ func cpuName(file string) string {
 		switch strings.TrimSpace(key) {
 		case "model name", "cpu", "uarch": // x86; POWER; RISC-V
 			return strings.TrimSpace(value)
-		case "CPU part": // ARM only has numbers
+		case "CPU part": // on ARM, the kernel lists only part numbers
 			return "ARM part " + strings.TrimSpace(value)
 		}
 	}

@@ -18,10 +18,9 @@ const PodFile = "/tmp/hpcc-measured.jsonl"
 // terminationMessagePath).
 const terminationLog = "/dev/termination-log"
 
-// MeasurePod measures a command as the program of a pod, see [Measure]. It also writes the
-// essential part of the record to the kubelet's termination message, if there is one, during
-// the run. So some results survive if all of the container is killed at once, or the pod's
-// files are gone.
+// MeasurePod measures a command as the program of a pod; see [Measure]. During the run, it also
+// writes the essential part of the record to the container's termination message, if it has one.
+// Thus some results survive even if the whole container is killed, or the pod's files are lost.
 func MeasurePod(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
 	last := &terminationMessage{file: terminationLog}
 	o.NoForward = underArgo()
@@ -37,15 +36,15 @@ func underArgo() bool {
 	return err == nil && path.Base(string(first)) == "argoexec"
 }
 
-// A terminationMessage writes a container's termination message. It does not replace a message
-// of the program.
+// A terminationMessage writes a container's termination message. It stops as soon as the program
+// writes a message of its own.
 type terminationMessage struct {
-	file    string // "" after the file was handed over
-	written []byte
+	file    string // "" once the file cannot be written, or belongs to the program
+	written []byte // the file's content, as written last
 }
 
-// write replaces the text. It writes once, padded to the previous length, because this process
-// may be killed at any time.
+// write replaces the text. It makes a single write, padded to the previous length, because this
+// process may be killed at any time.
 func (l *terminationMessage) write(text []byte) {
 	if l.file == "" || len(text) == 0 {
 		return
@@ -57,7 +56,7 @@ func (l *terminationMessage) write(text []byte) {
 	}
 	defer f.Close()
 	st, err := f.Stat()
-	if err != nil || !st.Mode().IsRegular() || !l.ours(f) {
+	if err != nil || !st.Mode().IsRegular() || !l.unchanged(f) {
 		l.file = ""
 		return
 	}
@@ -70,8 +69,8 @@ func (l *terminationMessage) write(text []byte) {
 	l.written = text
 }
 
-// ours reports whether the file holds the last written text.
-func (l *terminationMessage) ours(f *os.File) bool {
+// unchanged reports whether the file still holds the text that was written last.
+func (l *terminationMessage) unchanged(f *os.File) bool {
 	now := make([]byte, len(l.written)+1)
 	n, err := io.ReadFull(f, now)
 	return (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) && bytes.Equal(now[:n], l.written)

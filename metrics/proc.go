@@ -54,12 +54,12 @@ const tick = 0.01
 
 // A stat holds fields of /proc/PID/stat.
 type stat struct {
-	name                    [16]byte // start of the program's name (TASK_COMM_LEN)
-	zombie                  bool
-	parent, group, session  int
-	user, system            int64 // ticks
-	childUser, childSystem  int64 // of children that it waited for
-	threads, start, resides int64 // start is in ticks since boot, resides in pages
+	name                     [16]byte // start of the program's name (TASK_COMM_LEN)
+	zombie                   bool
+	parent, group, session   int
+	user, system             int64 // ticks
+	childUser, childSystem   int64 // of children that it waited for
+	threads, start, rssPages int64 // start is in ticks since boot
 }
 
 // stat reads a process's stat. ok is false if the process has ended.
@@ -80,7 +80,7 @@ func parseStat(b []byte) (s stat, ok bool) {
 	copy(s.name[:], b[bytes.IndexByte(b, '(')+1:i])
 	b = b[i+2:]
 	s.zombie = b[0] == 'Z' || b[0] == 'X'
-	fields := [...]*int64{11: &s.user, 12: &s.system, 13: &s.childUser, 14: &s.childSystem, 17: &s.threads, 19: &s.start, 21: &s.resides}
+	fields := [...]*int64{11: &s.user, 12: &s.system, 13: &s.childUser, 14: &s.childSystem, 17: &s.threads, 19: &s.start, 21: &s.rssPages}
 	ids := [...]*int{1: &s.parent, 2: &s.group, 3: &s.session}
 	for n := 0; n < len(fields); n++ {
 		var word []byte

@@ -13,7 +13,7 @@ import (
 const statTail = " S 17 18 19 0 -1 4194560 1 2 3 4 50 60 70 80 20 0 3 0 12345 9999 2048 18446744073709551615\n"
 
 func TestParseStat(t *testing.T) {
-	want := stat{parent: 17, group: 18, session: 19, user: 50, system: 60, childUser: 70, childSystem: 80, threads: 3, start: 12345, resides: 2048}
+	want := stat{parent: 17, group: 18, session: 19, user: 50, system: 60, childUser: 70, childSystem: 80, threads: 3, start: 12345, rssPages: 2048}
 	for _, name := range []string{"sh", "", "a) R 1 (", "((((", "a\nb", ") Z 1 2 3 4", " ", "kworker/u16:3-events_unbound"} {
 		named := want
 		copy(named.name[:], name)
@@ -36,7 +36,7 @@ func TestOwnStat(t *testing.T) {
 	var r reader
 	b, err := r.read("/proc/self/stat")
 	testenv.Check(t, err)
-	if s, ok := parseStat(b); !ok || s.parent != os.Getppid() || s.threads < 1 || s.resides < 100 || s.zombie {
+	if s, ok := parseStat(b); !ok || s.parent != os.Getppid() || s.threads < 1 || s.rssPages < 100 || s.zombie {
 		t.Errorf("this process: %+v, %v; its parent is %d", s, ok, os.Getppid())
 	}
 }
@@ -69,7 +69,7 @@ func FuzzParseStat(f *testing.F) {
 	f.Add("1 (x) S " + strings.Repeat("9", 400))
 	f.Fuzz(func(t *testing.T, text string) {
 		s, _ := parseStat([]byte(text))
-		for _, n := range []int64{s.user, s.system, s.childUser, s.childSystem, s.threads, s.start, s.resides} {
+		for _, n := range []int64{s.user, s.system, s.childUser, s.childSystem, s.threads, s.start, s.rssPages} {
 			if n < 0 {
 				t.Errorf("parseStat(%q) = %+v", text, s)
 			}

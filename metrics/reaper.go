@@ -99,7 +99,7 @@ func (f *reaper) adopt() {
 
 func (f *reaper) list() []int {
 	if f.slow {
-		return f.read.parents()[os.Getpid()]
+		return f.read.childrenByParent()[os.Getpid()]
 	}
 	return f.read.children(os.Getpid(), 2)
 }
@@ -236,6 +236,6 @@ func (f *reaper) release(p process, t *tree) {
 		return
 	}
 	ticks := func(t syscall.Timeval) int64 { return (t.Nano() + 5e6) / 1e7 }
-	t.gone.add(counted{ticks(u.Utime), ticks(u.Stime), io[0], io[1]})
+	t.ended.add(counted{ticks(u.Utime), ticks(u.Stime), io[0], io[1]})
 	t.usage.add(usageOf(&u))
 }

@@ -155,7 +155,7 @@ func checkBounds(t *testing.T, v reflect.Value) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if f := v.Type().Field(i); f.IsExported() && f.Type != reflect.TypeFor[time.Time]() {
-				if x := v.Field(i); (x.CanInt() && (x.Int() < 0 || x.Int() > mostCounted)) || (x.CanFloat() && (x.Float() < 0 || x.Float() > mostWork)) {
+				if x := v.Field(i); (x.CanInt() && (x.Int() < 0 || x.Int() > mostCounter)) || (x.CanFloat() && (x.Float() < 0 || x.Float() > mostWork)) {
 					t.Errorf("%v.%s is %v", v.Type(), f.Name, x)
 				}
 				checkBounds(t, v.Field(i))

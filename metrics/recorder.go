@@ -124,7 +124,7 @@ func (rec *recorder) watch(cmd *exec.Cmd) {
 		case <-header.C:
 			rec.writeHeader()
 		case <-next.C:
-			if rec.guard.near() {
+			if rec.guard.shouldPostpone() {
 				next.Reset(postponePause)
 				continue
 			}

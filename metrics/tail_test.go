@@ -50,7 +50,7 @@ func TestTailGrows(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "task.1.jsonl")
 	var tail Tail
 	if err := tail.Look(file); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("without a file: %v", err)
+		t.Errorf("Look without a file: %v; want fs.ErrNotExist", err)
 	}
 	many := ""
 	for k := 5; k < 2000; k++ {
@@ -72,33 +72,33 @@ func TestTailGrows(t *testing.T) {
 	} {
 		grow(t, file, c.add)
 		if err := tail.Look(file); err != nil {
-			t.Fatalf("after %.20q: %v", c.add, err)
+			t.Fatalf("after adding %.20q: %v", c.add, err)
 		}
 		if got := tail.summary(); got != c.want {
-			t.Errorf("after %.20q: %q; want %q", c.add, got, c.want)
+			t.Errorf("after adding %.20q: %q; want %q", c.add, got, c.want)
 		}
 		var fresh Tail
 		if err := fresh.Look(file); err != nil || (c.want != "" && fresh.Header.Start.IsZero()) {
-			t.Errorf("first read after %.20q: %v", c.add, err)
+			t.Errorf("first read after adding %.20q: %v", c.add, err)
 		}
 		var b bytes.Buffer
 		err := WriteTail(&b, file)
-		far, rerr := ReadTail(&b)
+		copied, rerr := ReadTail(&b)
 		if err != nil || rerr != nil {
-			t.Errorf("copied after %.20q: %v, %v", c.add, err, rerr)
-		} else if got := far.summary(); got != fresh.summary() {
-			t.Errorf("copied after %.20q: %q; want %q", c.add, got, fresh.summary())
+			t.Errorf("copying after adding %.20q: %v, %v", c.add, err, rerr)
+		} else if got := copied.summary(); got != fresh.summary() {
+			t.Errorf("copy after adding %.20q: %q; want %q", c.add, got, fresh.summary())
 		}
 	}
-	// another attempt
+	// Another attempt of the task replaces the record.
 	testenv.Check(t, os.WriteFile(file, []byte(head+sampleAt(7)), 0o644))
 	if err := tail.Look(file); err != nil || tail.summary() != "head 7:14" {
 		t.Errorf("restarted: %q, %v", tail.summary(), err)
 	}
 }
 
-func TestTailOfNone(t *testing.T) {
-	for _, c := range []struct{ text, err string }{
+func TestTailOfInvalidRecord(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
 		{"hello\n", "its first line: invalid"},
 		{sampleAt(1), "no header"},
 		{head + "oh\n", "invalid character"},
@@ -106,13 +106,14 @@ func TestTailOfNone(t *testing.T) {
 		{strings.Repeat("x", maxLine+1) + "\n", "a line of more than"},
 	} {
 		var tail Tail
-		if err := tail.Look(written(t, c.text)); err == nil || !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%.20q: %v; want %q", c.text, err, c.err)
+		if err := tail.Look(written(t, c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.20q: %v; want %q", c.text, err, c.want)
 		}
 	}
 }
 
-// FuzzTail compares the tail of a record, read in two steps, with the complete record.
+// FuzzTail checks that the tail of a record is the same in one step and in two, and that a
+// valid record has a valid tail.
 func FuzzTail(f *testing.F) {
 	f.Add([]byte(head+sampleAt(1)+sampleAt(2)+`{"kind":"footer"}`+"\n"), 300)
 	f.Add([]byte(head+"\n\n"+sampleAt(1)[:9]), 3)
@@ -127,8 +128,8 @@ func FuzzTail(f *testing.F) {
 		if len(tail.Samples) > maxTail || tail.read > int64(len(text)) {
 			t.Fatalf("%d samples, %d bytes of %d read", len(tail.Samples), tail.read, len(text))
 		}
-		if oerr := once.readFrom(bytes.NewReader(text), int64(len(text))); err == nil && oerr == nil && len(text) < tailBytes && tail.summary() != once.summary() {
-			t.Fatalf("in two steps %q, in one %q", tail.summary(), once.summary())
+		if onceErr := once.readFrom(bytes.NewReader(text), int64(len(text))); err == nil && onceErr == nil && len(text) < tailBytes && tail.summary() != once.summary() {
+			t.Fatalf("read in two steps: %q; in one step: %q", tail.summary(), once.summary())
 		}
 		if r, rerr := readRecord(bytes.NewReader(text), true); rerr == nil && !r.Torn && text[0] == '{' && err != nil {
 			t.Fatalf("a valid record has an invalid tail: %v", err)
@@ -136,7 +137,8 @@ func FuzzTail(f *testing.F) {
 	})
 }
 
-// TestNoRegularFile: a pipe instead of a record is refused without blocking.
+// TestNoRegularFile checks that files that are not regular, such as pipes, are refused without
+// blocking.
 func TestNoRegularFile(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "task.2.jsonl")
 	testenv.Check(t, syscall.Mkfifo(pipe, 0o666))
@@ -147,7 +149,7 @@ func TestNoRegularFile(t *testing.T) {
 	} {
 		for _, file := range []string{pipe, "/dev/null", filepath.Dir(pipe)} {
 			if err := read(file); err == nil || !strings.Contains(err.Error(), file+": not a regular file") {
-				t.Errorf("%s of %s: %v", name, file, err)
+				t.Errorf("%s of %s: %v; want a refusal", name, file, err)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // A TensorBoard event file is a TFRecord file of Event messages:
 //
-//	length uint64 | masked CRC-32C of it uint32 | data | masked CRC-32C of it uint32	(all little endian)
+//	length uint64 | its masked CRC-32C uint32 | data | its masked CRC-32C uint32	(all little endian)
 //
 // The messages are those of tensorboard/compat/proto: event.proto, summary.proto,
 // tensor.proto, tensor_shape.proto, types.proto.
@@ -32,9 +32,9 @@ const (
 // running.
 var errTorn = errors.New("it ends within a record")
 
-// ReadEvents reads the scalars of a TensorBoard event file into r, by tag. The latest value
-// counts as the last. A file that ends within a record is not an error, because programs are
-// killed or still running. A wrong checksum is an error; the values before it are kept.
+// ReadEvents adds the scalars of a TensorBoard event file to r, by tag and in the file's order.
+// A file that ends within a record is not an error, because its writer may have been killed or
+// may still run. A wrong checksum is an error; the values before it are kept.
 func (r Results) ReadEvents(in io.Reader) error {
 	b := bufio.NewReaderSize(io.LimitReader(in, maxEvents), 64<<10)
 	var data []byte
@@ -74,7 +74,7 @@ func nextRecord(in io.Reader, data *[]byte) ([]byte, error) {
 	}
 	length := binary.LittleEndian.Uint64(head[:8])
 	if length > maxEvents {
-		return nil, fmt.Errorf("it has %d bytes", length)
+		return nil, fmt.Errorf("it has %d bytes: want at most %d", length, int64(maxEvents))
 	}
 	record, sum, err := body(in, int64(length), data)
 	if err == nil {
@@ -87,7 +87,7 @@ func nextRecord(in io.Reader, data *[]byte) ([]byte, error) {
 		return nil, err
 	}
 	if mask(sum) != binary.LittleEndian.Uint32(head[:4]) {
-		return nil, errors.New("it has a wrong checksum")
+		return nil, errors.New("wrong checksum of the data")
 	}
 	return record, nil
 }
@@ -230,7 +230,8 @@ func tensorScalar(b []byte) (x float64, found bool, err error) {
 	return x, found, nil
 }
 
-// scalarContent decodes an element from its memory representation.
+// scalarContent decodes an element from tensor_content, its little-endian representation in
+// memory.
 func scalarContent(dtype uint64, b []byte) (float64, bool) {
 	switch {
 	case dtype == dtFloat && len(b) == 4:
@@ -249,8 +250,8 @@ func scalarContent(dtype uint64, b []byte) (float64, bool) {
 	return 0, false
 }
 
-// scalarValue decodes an element of the field for its type: packed, as writers do, or
-// single.
+// scalarValue decodes an element from the field for its type, which is packed, as most writers
+// encode it, or a single value.
 func scalarValue(field protowire.Number, dtype uint64, packed []byte, single uint64) (float64, bool) {
 	switch {
 	case packed == nil:

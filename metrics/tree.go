@@ -5,21 +5,21 @@ import (
 	"strconv"
 )
 
-// A tree is the program with all its descendants, including orphans, which become children of
-// this process. The lock of [reaper] protects it.
+// A tree is the process tree of a program. It includes orphans, which become children of this
+// process. The lock of [reaper] protects it.
 type tree struct {
 	program int
 	group   int           // the program's own process group, or 0
 	seen    map[int]int64 // start times of processes, because pids are reused
-	gone    counted       // usage of orphans that ended
+	ended   counted       // usage of orphans that ended
 	usage   Usage         // the same, as counted by the kernel
-	last    counted
+	last    counted       // result of the last scan
 	related relatedFinder
 	read    reader
 	slow    bool // the kernel has no lists of children, so all of /proc is searched
 }
 
-// counted holds the counters that grow during a run.
+// counted holds counters that only grow during a run.
 type counted struct {
 	user, system int64 // ticks
 	in, out      int64 // bytes read from and written to storage
@@ -29,8 +29,8 @@ func (c *counted) add(d counted) {
 	c.user, c.system, c.in, c.out = c.user+d.user, c.system+d.system, c.in+d.in, c.out+d.out
 }
 
-// less returns the increase since d.
-func (c *counted) less(d counted) counted {
+// since returns the increase since d.
+func (c *counted) since(d counted) counted {
 	return counted{c.user - d.user, c.system - d.system, c.in - d.in, c.out - d.out}
 }
 
@@ -48,7 +48,8 @@ func newTree(program, group int, relatives []string) *tree {
 	return t
 }
 
-// scan counts the tree and reaps the orphans that ended.
+// scan counts the processes of the tree and reaps the orphans that ended. pss requests
+// proportional set sizes, which take longer to read.
 func (t *tree) scan(pss bool) census {
 	children.mu.Lock()
 	defer children.mu.Unlock()
@@ -56,19 +57,19 @@ func (t *tree) scan(pss bool) census {
 	seen := make(map[int]int64, len(t.seen))
 	below := t.read.children
 	if t.slow {
-		all := t.read.parents()
+		all := t.read.childrenByParent()
 		below = func(pid int, _ int64) []int { return all[pid] }
 	}
 	walk := func(roots []int, found map[process]relatedProcess) {
 		for next := roots; len(next) > 0; next = next[1:] {
-			if _, twice := seen[next[0]]; twice { // it moved during the scan
+			if _, twice := seen[next[0]]; twice { // it got another parent during the scan
 				continue
 			}
 			before := c.counted
 			if s, ok := t.visit(next[0], &c, pss); ok {
 				seen[next[0]] = s.start
 				if found != nil {
-					found[process{next[0], s.start}] = relatedProcess{c.less(before), process{s.parent, seen[s.parent]}}
+					found[process{next[0], s.start}] = relatedProcess{c.since(before), process{s.parent, seen[s.parent]}}
 				}
 				next = append(next, below(next[0], s.threads)...)
 			}
@@ -79,7 +80,7 @@ func (t *tree) scan(pss bool) census {
 	walk(t.related.find(), relatives)
 	c.add(t.related.counts(relatives))
 	t.seen = seen
-	c.add(t.gone)
+	c.add(t.ended)
 	// Processes that ended without being waited for, or during the scan, must not reduce the
 	// counters.
 	t.last = counted{max(c.user, t.last.user), max(c.system, t.last.system), max(c.in, t.last.in), max(c.out, t.last.out)}
@@ -87,7 +88,7 @@ func (t *tree) scan(pss bool) census {
 	return c
 }
 
-// visit counts a process. ok is false if it has ended.
+// visit adds a process to the census. ok is false if the process has ended.
 func (t *tree) visit(pid int, c *census, pss bool) (s stat, ok bool) {
 	if s, ok = t.read.stat(pid); ok {
 		t.count(c, pid, &s, pss)
@@ -95,7 +96,7 @@ func (t *tree) visit(pid int, c *census, pss bool) (s stat, ok bool) {
 	return s, ok
 }
 
-// count adds one process.
+// count adds a process with the given stat to the census.
 func (t *tree) count(c *census, pid int, s *stat, pss bool) {
 	io := t.read.storage(pid)
 	c.add(counted{s.user + s.childUser, s.system + s.childSystem, io[0], io[1]})
@@ -104,7 +105,7 @@ func (t *tree) count(c *census, pid int, s *stat, pss bool) {
 	}
 	c.processes++
 	c.threads += int(s.threads)
-	c.rss += s.resides * int64(os.Getpagesize())
+	c.rss += s.rssPages * int64(os.Getpagesize())
 	if !pss {
 		return
 	}
@@ -115,8 +116,8 @@ func (t *tree) count(c *census, pid int, s *stat, pss bool) {
 	}
 }
 
-// storage returns the bytes that a process, with the children that it waited for, read and
-// wrote, or zeros if unknown.
+// storage returns the bytes that a process, including the children that it waited for, read from
+// and wrote to storage, or zeros if unknown.
 func (r *reader) storage(pid int) [2]int64 {
 	b, err := r.read(procFile(pid, "io"))
 	if err != nil {
@@ -146,11 +147,11 @@ func (r *reader) children(pid int, threads int64) []int {
 	return out
 }
 
-// maxThreads bounds the threads of a process that are read.
+// maxThreads is the maximum number of threads of a process whose children are read.
 const maxThreads = 4096
 
-// parents returns all children by their parents.
-func (r *reader) parents() map[int][]int {
+// childrenByParent returns the children of all processes.
+func (r *reader) childrenByParent() map[int][]int {
 	out := map[int][]int{}
 	dir, err := os.Open("/proc")
 	if err != nil {

@@ -23,16 +23,16 @@ import (
 )
 
 // Save writes an image, with all its platforms, as an OCI layout: a directory if file is one
-// or ends in a slash, else a tar.
-func (s *Store) Save(ctx context.Context, n, file string) error {
+// or ends in a slash, else a tar. The layout lists the image under its name and under also.
+func (s *Store) Save(ctx context.Context, n, file string, also ...string) error {
 	key, d, err := s.named(n)
 	if err != nil {
 		return err
 	}
 	if fi, serr := os.Stat(file); strings.HasSuffix(file, "/") || (serr == nil && fi.IsDir()) {
-		err = s.saveDir(ctx, key, d, file)
+		err = s.saveDir(ctx, append([]string{key}, also...), d, file)
 	} else {
-		err = NewFile(file, func(f *os.File) error { return s.writeTar(ctx, key, d, f) })
+		err = NewFile(file, func(f *os.File) error { return s.writeTar(ctx, append([]string{key}, also...), d, f) })
 	}
 	if err != nil {
 		return fmt.Errorf("saving %s to %s: %w", n, file, err)
@@ -61,18 +61,22 @@ func (s *Store) SaveDocker(n, file string) error {
 	return nil
 }
 
-// indexJSON returns the layout's index.json with the image's name.
-func indexJSON(key string, d v1.Descriptor) ([]byte, error) {
-	ref, tag := key, "latest"
-	if r, err := name.NewTag(key); err == nil {
-		ref, tag = r.Name(), r.TagStr()
-		// containerd, and so Kubernetes, uses another name for Docker Hub.
-		if path, ok := strings.CutPrefix(ref, name.DefaultRegistry+"/"); ok {
-			ref = "docker.io/" + path
+// indexJSON returns the layout's index.json, which lists the image under each name.
+func indexJSON(names []string, d v1.Descriptor) ([]byte, error) {
+	idx := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex}
+	for _, key := range names {
+		ref, tag := key, "latest"
+		if r, err := name.NewTag(key); err == nil {
+			ref, tag = r.Name(), r.TagStr()
+			// containerd, and so Kubernetes, uses another name for Docker Hub.
+			if path, ok := strings.CutPrefix(ref, name.DefaultRegistry+"/"); ok {
+				ref = "docker.io/" + path
+			}
 		}
+		d.Annotations = map[string]string{refAnnotation: tag, containerdAnnotation: ref}
+		idx.Manifests = append(idx.Manifests, d)
 	}
-	d.Annotations = map[string]string{refAnnotation: tag, containerdAnnotation: ref}
-	return json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{d}})
+	return json.Marshal(idx)
 }
 
 var ociLayout = []byte(`{"imageLayoutVersion":"1.0.0"}`)
@@ -117,7 +121,7 @@ func (s *Store) closureBut(listed map[v1.Hash]bool, d v1.Descriptor, depth int) 
 }
 
 // saveDir writes a layout directory. index.json, which makes it valid, comes last.
-func (s *Store) saveDir(ctx context.Context, key string, d v1.Descriptor, dir string) error {
+func (s *Store) saveDir(ctx context.Context, names []string, d v1.Descriptor, dir string) error {
 	blobs, err := s.closure(d)
 	if err != nil {
 		return err
@@ -134,7 +138,7 @@ func (s *Store) saveDir(ctx context.Context, key string, d v1.Descriptor, dir st
 			return err
 		}
 	}
-	idx, err := indexJSON(key, d)
+	idx, err := indexJSON(names, d)
 	if err != nil {
 		return err
 	}
@@ -178,19 +182,19 @@ func (s *Store) SaveTo(ctx context.Context, n string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := s.writeTar(ctx, key, d, w); err != nil {
+	if err := s.writeTar(ctx, []string{key}, d, w); err != nil {
 		return fmt.Errorf("saving %s: %w", n, err)
 	}
 	return nil
 }
 
 // writeTar writes a layout as a tar, deterministically.
-func (s *Store) writeTar(ctx context.Context, key string, d v1.Descriptor, w io.Writer) error {
+func (s *Store) writeTar(ctx context.Context, names []string, d v1.Descriptor, w io.Writer) error {
 	blobs, err := s.closure(d)
 	if err != nil {
 		return err
 	}
-	idx, err := indexJSON(key, d)
+	idx, err := indexJSON(names, d)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func TestSavedName(t *testing.T) {
 	} {
 		key, err := Canonical(tt.name)
 		testenv.Check(t, err)
-		data, err := indexJSON(key, v1.Descriptor{Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}})
+		data, err := indexJSON([]string{key}, v1.Descriptor{Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}})
 		testenv.Check(t, err)
 		var index v1.IndexManifest
 		testenv.Check(t, json.Unmarshal(data, &index))

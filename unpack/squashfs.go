@@ -17,7 +17,7 @@ import (
 // for an image. If it fails, dir is unchanged.
 func SquashFS(ctx context.Context, file, dir string) (Report, error) {
 	var rep Report
-	err := toNewDir(dir, func(root string) error {
+	err := NewDir(dir, func(root string) error {
 		var err error
 		rep, err = FillSquashFS(ctx, file, root)
 		return err

@@ -55,7 +55,7 @@ type Report struct {
 // unchanged.
 func Image(ctx context.Context, img v1.Image, dir string, o Options) (Report, error) {
 	var rep Report
-	err := toNewDir(dir, func(root string) error {
+	err := NewDir(dir, func(root string) error {
 		var err error
 		rep, err = Fill(ctx, img, root, o)
 		return err
@@ -66,8 +66,9 @@ func Image(ctx context.Context, img v1.Image, dir string, o Options) (Report, er
 	return rep, nil
 }
 
-// toNewDir calls fill for a new directory and renames it to dir on success.
-func toNewDir(dir string, fill func(root string) error) error {
+// NewDir calls fill for a new directory and renames it to dir, which must not exist or be
+// empty, on success. If fill fails, dir is unchanged.
+func NewDir(dir string, fill func(root string) error) error {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return err

@@ -28,6 +28,8 @@ type LayerWriter struct {
 	DirMode int64
 	// OwnAll gives Owner to the members of an archive as well.
 	OwnAll bool
+	// Newest limits the modification times of entries; zero: no limit.
+	Newest time.Time
 
 	tw      *tar.Writer
 	tree    string
@@ -228,6 +230,9 @@ func (w *LayerWriter) emit(h *tar.Header, content io.Reader, isNew bool) error {
 		m.link = h.Linkname
 	case tar.TypeLink:
 		m.kind = 0
+	}
+	if !w.Newest.IsZero() && h.ModTime.After(w.Newest) {
+		h.ModTime = w.Newest
 	}
 	w.entries[p] = m
 	if m.kind == fs.ModeSymlink {

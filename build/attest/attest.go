@@ -33,6 +33,32 @@ type Statement struct {
 	Predicate any    // the document, to be encoded as JSON
 }
 
+// encode returns the statement about an image as JSON (in-toto, "Statement").
+func (st Statement) encode(image v1.Hash) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // package URLs have "&"
+	// The subject has no name, so that the attestation does not depend on the image's name.
+	err := enc.Encode(map[string]any{
+		"_type":         "https://in-toto.io/Statement/v1",
+		"subject":       []any{map[string]any{"name": "_", "digest": map[string]string{image.Algorithm: image.Hex}}},
+		"predicateType": st.Type,
+		"predicate":     st.Predicate,
+	})
+	return b.Bytes(), err
+}
+
+// File returns the statement about an image as a file with the name that docker build gives
+// it.
+func (st Statement) File(image v1.Hash) (name string, data []byte, err error) {
+	name = "provenance.json"
+	if st.Type == SPDX {
+		name = "sbom.spdx.json"
+	}
+	data, err = st.encode(image)
+	return name, data, err
+}
+
 // attestation returns a manifest for an index, with the statements about the image with
 // this digest (BuildKit, "Image attestation storage"). The platform in its configuration
 // is unknown/unknown, so that no runtime selects it.
@@ -41,20 +67,11 @@ func attestation(image v1.Hash, statements []Statement) (v1.Image, error) {
 	var add []mutate.Addendum
 	cfg := &v1.ConfigFile{OS: "unknown", Architecture: "unknown", RootFS: v1.RootFS{Type: "layers"}}
 	for _, st := range statements {
-		// The subject has no name, so that the attestation does not depend on the image's
-		// name.
-		var b bytes.Buffer
-		enc := json.NewEncoder(&b)
-		enc.SetEscapeHTML(false) // package URLs have "&"
-		if err := enc.Encode(map[string]any{
-			"_type":         "https://in-toto.io/Statement/v1",
-			"subject":       []any{map[string]any{"name": "_", "digest": map[string]string{image.Algorithm: image.Hex}}},
-			"predicateType": st.Type,
-			"predicate":     st.Predicate,
-		}); err != nil {
+		data, err := st.encode(image)
+		if err != nil {
 			return nil, err
 		}
-		l := store.StatementLayer(st.Type, b.Bytes())
+		l := store.StatementLayer(st.Type, data)
 		id, err := l.Layer.DiffID()
 		if err != nil {
 			return nil, err

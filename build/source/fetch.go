@@ -53,7 +53,7 @@ func Fetch(ctx context.Context, from, to string, pinned bool, fetched func(done,
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+		return "", fmt.Errorf("the server returned %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	f, err := os.Create(to)
 	if err != nil {

@@ -26,8 +26,8 @@ func action[V verb](parse func(*cli.Context) (V, error)) cli.ActionFunc {
 	}
 }
 
-// programAction is action for a verb that becomes a program. A failure of hpcc has status
-// 125, which differs from the program's own.
+// programAction is like action, for a verb that runs a program. If hpcc itself fails, the exit
+// status is 125, so that it is not mistaken for the program's.
 func programAction[V verb](parse func(*cli.Context) (V, error)) cli.ActionFunc {
 	return func(c *cli.Context) error { return atStatus(process.ExitFailed, action(parse)(c)) }
 }

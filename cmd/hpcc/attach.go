@@ -46,7 +46,7 @@ type attachArgs struct {
 
 func parseAttach(c *cli.Context) (*attachArgs, error) {
 	if c.NArg() == 0 || strings.HasPrefix(c.Args().First(), "-") {
-		return nil, atStatus(process.ExitFailed, usagef("attach takes %s", attachUsage).hint(`"hpcc attach --help" shows examples`))
+		return nil, atStatus(process.ExitFailed, usagef("attach needs %s", attachUsage).hint(`"hpcc attach --help" shows examples`))
 	}
 	return &attachArgs{task: c.Args().First(), argv: trimDashes(c.Args().Tail()), via: c.String("via"), store: c.String("store")}, nil
 }
@@ -99,11 +99,11 @@ func (a *attachArgs) attach(ctx context.Context) error {
 	return execArgv(sub, t, w)
 }
 
-// execArgv replaces hpcc by a command that reaches the task.
+// execArgv replaces hpcc with a command that reaches the task.
 func execArgv(sub *dispatch.Submission, t *job.Task, argv []string) error {
 	file, err := exec.LookPath(argv[0])
 	if err != nil {
-		return fmt.Errorf("reaching %s, where the task runs: %w", t.Host, err)
+		return fmt.Errorf("reaching the task's node %s: %w", t.Host, err)
 	}
 	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, argv, sub.OutsideJob()))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build"
+	"hpcc/build/attest"
 	"hpcc/conda/exports"
 	"hpcc/runtime"
 	"hpcc/store"
@@ -88,7 +89,7 @@ type buildArgs struct {
 	iidFile      string
 	metadataFile string
 	cacheTo      string // reference in a registry; image.CacheTo selects the steps to export
-	creds        string // file of registries, which must not get into an image
+	creds        string // registries file (creds.yaml), which must not get into an image
 }
 
 func parseBuild(c *cli.Context) (*buildArgs, error) {
@@ -128,10 +129,10 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 	if a.platforms, err = parsePlatforms(c.String("platform")); err != nil {
 		return nil, err
 	}
-	if err := parseResults(c, a); err != nil {
+	if a.image, err = parseImage(c, args); err != nil {
 		return nil, err
 	}
-	if a.image, err = parseImage(c, args); err != nil {
+	if err := parseResults(c, a); err != nil {
 		return nil, err
 	}
 	a.cacheTo, a.image.CacheTo, err = cacheTarget(c.String("cache-to"))
@@ -154,6 +155,10 @@ func checkContext(args []string) error {
 func parseResults(c *cli.Context, a *buildArgs) (err error) {
 	if a.outputs, err = parseOutputs(c.StringSlice("output")); err != nil {
 		return err
+	}
+	for _, o := range a.outputs {
+		a.tags = append(a.tags, o.names...)
+		a.image.RewriteTimes = a.image.RewriteTimes || o.rewrite
 	}
 	for _, tag := range a.tags {
 		if _, err := store.Canonical(tag); err != nil {
@@ -246,17 +251,17 @@ func (a *buildArgs) build(ctx context.Context, to *deployment) error {
 			return err
 		}
 	}
-	var again bytes.Buffer // copy of a Dockerfile on standard input
+	var stdinCopy bytes.Buffer // a Dockerfile on standard input, for a second attempt
 	a.image.Stdin = wait.Stdin()
 	if a.image.Context != "-" {
-		a.image.Stdin = io.TeeReader(a.image.Stdin, &again)
+		a.image.Stdin = io.TeeReader(a.image.Stdin, &stdinCopy)
 	}
 	err = b.run(ctx)
 	// The store has moved a damaged layer away, so building again repeats the step that made it.
 	for n := 0; n < maxHealed && healable(err) && a.image.Context != "-"; n++ {
 		say("warning: %v", err)
 		say("repeating the step that made the layer")
-		a.image.Stdin = bytes.NewReader(again.Bytes())
+		a.image.Stdin = bytes.NewReader(stdinCopy.Bytes())
 		err = b.run(ctx)
 	}
 	if err != nil {
@@ -282,6 +287,8 @@ type builder struct {
 	entries [][]byte    // programs for --entry, one per platform; nil without the flag
 	to      *deployment // nil to keep the image in the store only
 
+	statements [][]attest.Statement // about images; empty without attestations
+
 	images []v1.Image
 	inputs []*build.Inputs // of images
 	parts  *unpack.Parts   // unpacked layers
@@ -291,7 +298,7 @@ type builder struct {
 func (b builder) run(ctx context.Context) error {
 	cache := b.image.CacheTo
 	if cache != nil {
-		cache = &build.Cache{Min: cache.Min} // every attempt begins with an empty one
+		cache = &build.Cache{Min: cache.Min} // every attempt begins with an empty cache
 	}
 	b.parts = unpack.NewParts(b.store)
 	defer b.parts.Close()
@@ -386,11 +393,10 @@ func parsePlatforms(list string) ([]*v1.Platform, error) {
 		if err != nil {
 			return nil, err
 		}
-		if seen[p.String()] {
-			return nil, usagef("--platform names %s twice", p.String())
+		if !seen[p.String()] {
+			out = append(out, p)
 		}
 		seen[p.String()] = true
-		out = append(out, p)
 	}
 	return out, nil
 }
@@ -474,7 +480,7 @@ func parseSecrets(list []string) (map[string]build.Secret, error) {
 	return m, nil
 }
 
-// parseAgents reads --ssh and returns sockets of agents by ID.
+// parseAgents reads --ssh and returns the agent sockets by ID.
 func parseAgents(list []string) (map[string]string, error) {
 	m := map[string]string{}
 	for _, arg := range list {
@@ -484,7 +490,7 @@ func parseAgents(list []string) (map[string]string, error) {
 		}
 		fi, err := os.Stat(socket)
 		if err != nil || fi.Mode()&os.ModeSocket == 0 {
-			return nil, usagef("--ssh %s: %q is not the socket of an agent", arg, socket).hint("start ssh-agent, or write --ssh %s=SOCKET", id)
+			return nil, usagef("--ssh %s: %q is not an SSH agent's socket", arg, socket).hint("start ssh-agent, or write --ssh %s=SOCKET", id)
 		}
 		m[id] = socket
 	}

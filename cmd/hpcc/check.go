@@ -73,11 +73,7 @@ func (a *checkArgs) run(ctx context.Context) error {
 	if a.openshift {
 		where = "under OpenShift's restricted-v2"
 	}
-	reasons := "1 reason"
-	if errs > 1 {
-		reasons = fmt.Sprintf("%d reasons", errs)
-	}
-	return (&message{err: fmt.Errorf("%s: %s why it does not run %s", a.image, reasons, where)}).hint("add the lines at the end of the Dockerfile as root: before the last USER, or between USER 0 and USER 1001")
+	return (&message{err: fmt.Errorf("%s would not run %s: %s", a.image, where, counted(errs, "error", "errors"))}).hint("add the lines at the end of the Dockerfile as root: before the last USER, or between USER 0 and USER 1001")
 }
 
 // printFindings prints the findings, errors first, and returns the number of errors.

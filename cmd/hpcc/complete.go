@@ -50,7 +50,7 @@ func (a *completeArgs) run(context.Context) error {
 }
 
 // candidates returns the candidates for the last word, each with a description after a tab.
-// files reports whether it can also be a file.
+// files reports whether the last word can also be a file name.
 func (a *completeArgs) candidates() (list []string, files bool) {
 	if len(a.words) == 1 {
 		return a.commandNames(), false

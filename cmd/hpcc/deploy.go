@@ -15,9 +15,9 @@ import (
 
 func deployCommand() *cli.Command {
 	return &cli.Command{
-		Name: "deploy", Usage: "build an image and push it to a registry of creds.yaml", ArgsUsage: "[CONTEXT | IMAGE]",
+		Name: "deploy", Usage: "build an image and push it to a registry in creds.yaml", ArgsUsage: "[CONTEXT | IMAGE]",
 		Description: `Builds an image like "hpcc build" and pushes it, with all its platforms, to the registry that
-creds.yaml calls NAME. Without --tag, pushes an image of the store. Prints the reference by
+creds.yaml calls NAME. Without --tag, pushes an image from the store. Prints the reference by
 digest. Registry "none" is the local store.
 
    hpcc deploy -r lab -t base --platform linux/amd64,linux/ppc64le .
@@ -30,7 +30,7 @@ Registries come from ~/.config/hpcc/creds.yaml and ./creds.yaml:
      username: alice
      password: ${LAB_TOKEN}    # or password_file: FILE`,
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "registry", Aliases: []string{"r"}, Usage: "push to registry `NAME` of creds.yaml"},
+			&cli.StringFlag{Name: "registry", Aliases: []string{"r"}, Usage: "push to registry `NAME` in creds.yaml"},
 			&cli.StringFlag{Name: "creds", EnvVars: []string{"HPCC_CREDS"}, Usage: "read registries from `FILE` (default ~/.config/hpcc/creds.yaml and ./creds.yaml)"},
 			&cli.BoolFlag{Name: "json", Usage: "print the reference as JSON"},
 		}, deployFlags()...),
@@ -51,7 +51,7 @@ type deployArgs struct {
 	build    *buildArgs // builds the image first; nil if it exists
 	store    string
 	registry string // name in creds.yaml
-	creds    string // file of registries; "" for those of the user and of the directory
+	creds    string // registries file; "" for the default files
 	json     bool
 }
 
@@ -71,7 +71,7 @@ func parseDeploy(c *cli.Context) (*deployArgs, error) {
 	}
 	for _, f := range deployFlags() {
 		if n := f.Names()[0]; c.IsSet(n) && n != "store" {
-			return nil, usagef("--%s is for a build, which needs --tag", n).hint("add -t NAME, or leave --%s out to push an image of the store", n)
+			return nil, usagef("--%s applies only to a build, which needs --tag", n).hint("add -t NAME, or leave --%s out to push an image from the store", n)
 		}
 	}
 	args, err := parseArguments(c, 1, 1, "IMAGE, or -t NAME [CONTEXT]")
@@ -86,7 +86,7 @@ func parseDeploy(c *cli.Context) (*deployArgs, error) {
 func unnamedRegistry(creds string) error {
 	e := usagef("deploy needs --registry")
 	if rs, err := store.ReadRegistries(creds); err == nil && len(rs.Files) > 0 {
-		return e.hint("add -r NAME with a registry of %s: %s", rs.Where(), strings.Join(rs.Names(), ", "))
+		return e.hint("add -r NAME with a registry from %s: %s", rs.Where(), strings.Join(rs.Names(), ", "))
 	}
 	return e.hint("define a registry in creds.yaml and add -r NAME; \"hpcc deploy --help\" shows an example")
 }
@@ -130,7 +130,7 @@ func secretFiles(creds string) []string {
 	return secret
 }
 
-// A deployment pushes one image to a registry of creds.yaml.
+// A deployment pushes one image to a registry in creds.yaml.
 type deployment struct {
 	*deployArgs
 	to     *store.Registry

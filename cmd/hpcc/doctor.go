@@ -17,7 +17,7 @@ import (
 func doctorCommand() *cli.Command {
 	return &cli.Command{
 		Name: "doctor", Usage: "check what this host supports",
-		Description: `Tries what runs and builds need. Every line is ok, limited (there is an alternative) or no, with
+		Description: `Checks what runs and builds need. Every line is ok, limited (there is an alternative) or no, with
 the reason, what you can do ("you:"), and the text to send to the administrator ("ask:"). Contacts
 a registry only if you name it.
 
@@ -66,9 +66,9 @@ func (a *doctorArgs) run(ctx context.Context) error {
 	if a.json {
 		write = writeFeatureJSON
 	}
-	dead := false
+	unusable := false // no image can run
 	for _, f := range features {
-		dead = dead || (f.Vital && f.State == probe.No)
+		unusable = unusable || (f.Vital && f.State == probe.No)
 		if err := write(w, f); err != nil {
 			return err
 		}
@@ -76,13 +76,13 @@ func (a *doctorArgs) run(ctx context.Context) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if dead {
+	if unusable {
 		return exitStatus(exitFailure)
 	}
 	return nil
 }
 
-// writeFeature writes a feature for people.
+// writeFeature writes a feature as text.
 func writeFeature(w io.Writer, f probe.Feature) error {
 	text := fmt.Sprintf("%-8s %-20s %s\n", f.State, f.Name, cell(f.Why))
 	if f.Do != "" && f.State != probe.OK {

@@ -4,7 +4,7 @@ package main
 
 import _ "embed"
 
-// embeddedEntry is the program for images (cmd/start) for this machine.
+// embeddedEntry is the entry point program for images (cmd/start), for this machine's architecture.
 //
 //go:embed entry.bin
 var embeddedEntry string

@@ -2,5 +2,5 @@
 
 package main
 
-// embeddedEntry is empty in an hpcc that make did not build.
+// embeddedEntry is empty if hpcc is built without the tag "entry", which make sets.
 const embeddedEntry = ""

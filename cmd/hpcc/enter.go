@@ -88,7 +88,7 @@ func (a *enterArgs) enter(ctx context.Context) error {
 	return fmt.Errorf("executing hpcc again: %w", syscall.Exec(self, run, env))
 }
 
-// execLocal replaces hpcc by a program of this node.
+// execLocal replaces hpcc with a program of this node.
 func execLocal(argv, env []string) error {
 	file, err := exec.LookPath(argv[0])
 	if err != nil {

@@ -30,8 +30,8 @@ With --measure, hpcc stays the program's parent and writes its resource usage to
 Exit status: the program's, or 128+N for signal N; 125 if hpcc failed, 126 if the program is not
 executable, 127 if it was not found.`,
 		Flags: []cli.Flag{
-			&cli.GenericFlag{Name: "measure", Value: &fileFlag{usual: metrics.PodFile}, Usage: "write resource usage to `FILE`"},
-			&cli.GenericFlag{Name: "tail", Hidden: true, Value: &fileFlag{usual: metrics.PodFile}, Usage: "print the start and the end of a resource usage record"},
+			&cli.GenericFlag{Name: "measure", Value: &fileFlag{defaultFile: metrics.PodFile}, Usage: "write resource usage to `FILE`"},
+			&cli.GenericFlag{Name: "tail", Hidden: true, Value: &fileFlag{defaultFile: metrics.PodFile}, Usage: "print the start and the end of a resource usage record"},
 		},
 		Action: programAction(parseEntry),
 	}
@@ -48,15 +48,18 @@ func parseEntry(c *cli.Context) (*entryArgs, error) {
 	return &entryArgs{argv: c.Args().Slice(), measure: c.Generic("measure").(*fileFlag).file, tail: c.Generic("tail").(*fileFlag).file}, nil
 }
 
-// fileFlag is the value of a flag that is given as --flag or --flag=FILE.
-type fileFlag struct{ usual, file string }
+// fileFlag is the value of a flag that is written as --flag or --flag=FILE.
+type fileFlag struct {
+	defaultFile string // value of --flag
+	file        string
+}
 
 func (f *fileFlag) IsBoolFlag() bool { return true }
 
 func (f *fileFlag) Set(s string) error {
 	switch f.file = s; s {
 	case "true":
-		f.file = f.usual
+		f.file = f.defaultFile
 	case "false":
 		f.file = ""
 	case "":
@@ -67,13 +70,13 @@ func (f *fileFlag) Set(s string) error {
 
 func (f *fileFlag) String() string { return "" }
 
-// run becomes the program of an image, or its parent if it is measured.
+// run replaces hpcc with the image's program, or runs it as a child process to measure it.
 func (a *entryArgs) run(ctx context.Context) error {
 	if a.tail != "" {
 		return metrics.WriteTail(os.Stdout, a.tail)
 	}
 	if len(a.argv) == 0 {
-		return usagef("entry needs a program: the image has no CMD, and nothing was given").hint(`put CMD ["prog", "arg"] into the Dockerfile, or args: into the pod`)
+		return usagef("entry needs a program: the image has no CMD, and there are no arguments").hint(`put CMD ["prog", "arg"] into the Dockerfile, or args: into the pod`)
 	}
 	n, err := foreign.NewUser()
 	if err != nil {

@@ -33,7 +33,7 @@ func entryFiles(platforms []*v1.Platform) ([][]byte, error) {
 	return out, nil
 }
 
-// maxEntryFile is the maximum size of a file of hpcc, in bytes. Releases have a quarter of that.
+// maxEntryFile is the maximum size of an hpcc binary, in bytes. Releases have a quarter of that.
 const maxEntryFile = 100 << 20
 
 // entryFile returns the program that becomes the entry point of images of an architecture. It
@@ -73,10 +73,10 @@ func entryFile(arch string) ([]byte, error) {
 	return file, nil
 }
 
-// elfMachines maps architectures of images to machines of ELF files.
+// elfMachines maps image architectures to ELF machine types.
 var elfMachines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "ppc64le": elf.EM_PPC64}
 
-// entryPart returns the part of a file of hpcc that an image needs. It is the embedded small
+// entryPart returns the part of an hpcc binary that an image needs. It is the embedded small
 // program (cmd/start) without sections, or the full file if it embeds no program.
 func entryPart(file []byte, arch string) ([]byte, error) {
 	f, err := elf.NewFile(bytes.NewReader(file))
@@ -107,13 +107,13 @@ func entryPart(file []byte, arch string) ([]byte, error) {
 
 // Offsets and sizes in the header of a 64-bit ELF file (elf(5)).
 const (
-	sectionsAt      = 40
-	sectionsCountAt = 60 // followed by the index of the section with the names
+	sectionsAt      = 40 // e_shoff
+	sectionsCountAt = 60 // e_shnum, followed by e_shstrndx
 	sameHeader      = 20 // e_ident, e_type and e_machine
 	elfHeader       = 64
 )
 
-// loadedPart returns the part that the kernel loads of the program at the head of file.
+// loadedPart returns the part of the program at the start of file that the kernel loads.
 func loadedPart(file []byte) ([]byte, error) {
 	if len(file) < elfHeader {
 		return nil, errors.New("the embedded program is truncated")

@@ -117,7 +117,7 @@ func (t *steps) moves(list []conda.Move) {
 	}
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "FATE\tPACKAGE\tEXPORT\tTAKEN\tWHY")
+	fmt.Fprintln(w, "FATE\tPACKAGE\tEXPORT\tINSTALLED\tWHY")
 	var sums []string
 	for _, fate := range conda.Fates() {
 		if count[fate] > 0 {
@@ -162,7 +162,7 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 			unknown++
 			bytes = "-"
 		}
-		if d.Here {
+		if d.Cached {
 			inCache, cached, from = inCache+d.Size, cached+1, "(cached)"
 		}
 		if !asJSON {

@@ -151,7 +151,7 @@ type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// adviceFor maps an error to a hint and an exit status. No other function does.
+// adviceFor returns the hint and the exit status for an error. No other function chooses them.
 func adviceFor(err error) (advice string, status int) {
 	var signal wait.Interrupted
 	switch { // the user caused these, and needs no hint
@@ -185,23 +185,23 @@ func adviceFor(err error) (advice string, status int) {
 		}
 	case advice != "":
 	case errors.As(err, &missing):
-		advice = fmt.Sprintf("%q lists them; %q fetches it from a registry", "hpcc images", "hpcc pull "+missing.Name)
+		advice = fmt.Sprintf("%q lists the images; %q fetches one from a registry", "hpcc images", "hpcc pull "+missing.Name)
 	case errors.As(err, new(*dispatch.NoJobError)):
 		advice = `"hpcc status" lists the jobs`
 	case errors.As(err, &damaged):
-		advice = cureFor(damaged)
+		advice = repairHint(damaged)
 	case errors.As(err, &name):
 		advice = name.Cure + " creates it again"
 	case errors.As(err, &local):
-		advice = fmt.Sprintf("%q, or %q, sends it", "hpcc deploy -r NAME "+local.Name, "hpcc push "+local.Name+" REF")
+		advice = fmt.Sprintf("%q or %q pushes it", "hpcc deploy -r NAME "+local.Name, "hpcc push "+local.Name+" REF")
 	case errors.As(err, &ns):
 		advice = probe.Cure(ns) + `; "hpcc doctor" shows what was tried`
 	}
 	return advice, status
 }
 
-// cureFor returns a hint how to replace a damaged blob.
-func cureFor(e *store.DamagedError) string {
+// repairHint returns a hint that says how to replace a damaged blob.
+func repairHint(e *store.DamagedError) string {
 	switch {
 	case len(e.Cures) == 0:
 		return "repeat the hpcc build, load or pull that created it; copy a layout or archive again"

@@ -197,7 +197,7 @@ func (a *forwardArgs) run(ctx context.Context) error {
 	}
 	defer tunnel.Close()
 	if sub.Target.Pods() && !a.open {
-		say("warning: %s listens on a port of this machine that every local user can connect to", tunnel.Way)
+		say("warning: %s listens on a port of this machine that every local user can connect to", tunnel.Route)
 	}
 	l, err := f.listen(service.Port)
 	if err != nil {
@@ -261,13 +261,13 @@ func (a *forwardArgs) announce(l net.Listener, sub *dispatch.Submission, t *job.
 	_, port, _ := net.SplitHostPort(at)
 	url := service.At(at)
 	ssh := fmt.Sprintf("ssh -N -L %s:%s %s", port, local, login())
-	say("forwarding %s to port %d of %s for task %d of job %s (via %s); Ctrl-C ends it", local, service.Port, t.Host, t.Index, sub.ID, tunnel.Way)
+	say("forwarding %s to port %d of %s for task %d of job %s (via %s); Ctrl-C ends it", local, service.Port, t.Host, t.Index, sub.ID, tunnel.Route)
 	if !a.asSet {
 		say("from a laptop: %s", ssh)
 	}
 	if a.json {
 		return json.NewEncoder(os.Stdout).Encode(map[string]any{"type": "forward", "job": sub.ID, "task": t.Index, "host": t.Host, "port": service.Port,
-			"local": local, "url": url, "ssh": ssh, "via": tunnel.Way})
+			"local": local, "url": url, "ssh": ssh, "via": tunnel.Route})
 	}
 	if url == "" && a.asSet {
 		url = at
@@ -292,15 +292,15 @@ const (
 // carry serves connections until the task has ended or the user ends hpcc. runs reports whether
 // the task still runs, and remote names the forwarded port.
 func carry(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel, runs func() bool, remote string) error {
-	problem := make(chan error, 1)
-	go func() { problem <- accept(ctx, l, g, tunnel, remote) }()
-	look := time.NewTicker(checkInterval)
-	defer look.Stop()
+	failed := make(chan error, 1)
+	go func() { failed <- accept(ctx, l, g, tunnel, remote) }()
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-problem:
+		case err := <-failed:
 			return fmt.Errorf("listening on this machine: %w", err)
 		case <-tunnel.Ended():
 			if stillRuns(ctx, runs) {
@@ -308,7 +308,7 @@ func carry(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel,
 			}
 			say("the task has ended")
 			return nil
-		case <-look.C:
+		case <-ticker.C:
 			if !runs() {
 				say("the task has ended")
 				return nil
@@ -317,8 +317,8 @@ func carry(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel,
 	}
 }
 
-// stillRuns reports whether a task still runs. It leaves a task that a scheduler ended some time
-// to record its end.
+// stillRuns reports whether a task still runs. It checks several times, because a task that the
+// scheduler ended needs time to record its end.
 func stillRuns(ctx context.Context, runs func() bool) bool {
 	for range 4 {
 		if !runs() {
@@ -487,8 +487,8 @@ func removeStale(dir *os.File, at string) error {
 	return unix.Unlinkat(int(dir.Fd()), filepath.Base(at), 0)
 }
 
-// newSocketName returns a path for the socket of "hpcc forward --print", which nobody can guess.
-// It is in a directory that only this user can open: the session's, or else a new one in /tmp.
+// newSocketName returns an unpredictable path for the socket of "hpcc forward --print". The
+// directory is one that only this user can open: in XDG_RUNTIME_DIR, or else a new one in /tmp.
 func newSocketName() (string, error) {
 	name := func() string {
 		var b [8]byte
@@ -508,7 +508,7 @@ func newSocketName() (string, error) {
 			return filepath.Join(dir, "socket"), nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			return "", fmt.Errorf("making a directory for the socket: %w", err)
+			return "", fmt.Errorf("creating a directory for the socket: %w", err)
 		}
 	}
 }
@@ -545,8 +545,8 @@ func (g *guard) admits(conn net.Conn) bool {
 	return false
 }
 
-// accept serves each connection that the guard admits. It prints a problem only when it differs
-// from that of the connection before.
+// accept serves each connection that the guard admits. It prints an error only if it differs
+// from the previous connection's.
 func accept(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel, remote string) error {
 	var lock sync.Mutex
 	last := ""

@@ -25,9 +25,9 @@ import (
 func gcCommand() *cli.Command {
 	return &cli.Command{
 		Name: "gc", Usage: "delete unused data from the store",
-		Description: `Deletes layers, trees and cached steps that no image needs and nobody used within --age, and what
-killed processes left behind, also in this node's copies (hpcc run --stage). Other hpcc processes
-can go on working.
+		Description: `Deletes layers, trees and cached steps that no image needs and that were not used within --age.
+Also deletes files that killed processes left behind, and old copies of images on this node (hpcc
+run --stage). Other hpcc processes can keep running.
 
    hpcc gc --dry-run
    hpcc gc --age 0
@@ -37,7 +37,7 @@ With --verify, gc deletes nothing. It compares every file of the store with its 
 damaged files to the directory damaged/ in the store (not with --dry-run), and names the command
 that replaces each one.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "age", Value: "7d", Usage: "keep what was used within `TIME`; 0 keeps nothing"},
+			&cli.StringFlag{Name: "age", Value: "7d", Usage: "keep data used within the last `TIME`; 0 keeps none"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print what would be deleted"},
 			&cli.BoolFlag{Name: "verify", Usage: "check every file of the store and delete nothing"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}, storeFlag(),
@@ -137,8 +137,8 @@ func gcStage(ctx context.Context, o store.GCOptions) (store.GCReport, error) {
 	return s.GC(ctx, o)
 }
 
-// verifyStore checks everything in the store, prints what is damaged with what
-// replaces it, and fails if anything is.
+// verifyStore checks every file in the store and prints each damaged one with the command that
+// replaces it. It returns an error if a file is damaged.
 func verifyStore(ctx context.Context, dir string, dryRun bool) error {
 	s, err := store.OpenToRead(dir)
 	if err != nil {
@@ -153,7 +153,7 @@ func verifyStore(ctx context.Context, dir string, dryRun bool) error {
 	return v.report()
 }
 
-// A verification collects what is damaged.
+// A verification collects the damaged files of a store.
 type verification struct {
 	s      *store.Store
 	dryRun bool
@@ -188,7 +188,8 @@ func (v *verification) packages(ctx context.Context) error {
 	return err
 }
 
-// add notes what is damaged, and moves it away where another command makes it again.
+// add records a damaged file. With discard, it also moves the file away, because hpcc creates it
+// again when it is needed.
 func (v *verification) add(f store.Finding, discard bool) {
 	if discard && !v.dryRun {
 		f.Moved = v.s.Discard(f.Path)
@@ -196,8 +197,8 @@ func (v *verification) add(f store.Finding, discard bool) {
 	v.found = append(v.found, f)
 }
 
-// trees compares each unpacked image with its layers. Those whose layers are not
-// all in the store cannot be compared.
+// trees compares each unpacked image with its layers. It cannot compare an image if the store
+// lacks one of its layers.
 func (v *verification) trees(ctx context.Context) error {
 	list, err := v.s.Trees()
 	if err != nil {
@@ -265,7 +266,7 @@ func (v *verification) jobs(ctx context.Context) error {
 	return err
 }
 
-// report prints what is damaged, then what was read.
+// report prints the damaged files, and then a summary of the files that were read.
 func (v *verification) report() error {
 	for _, f := range v.found {
 		fmt.Printf("%s %s\n", cleaned(f.Path), cleaned(strings.NewReplacer("\n", " ", "\r", " ").Replace(f.Reason)))
@@ -276,7 +277,7 @@ func (v *verification) report() error {
 			fmt.Printf("  moved to: %s\n", cleaned(f.Moved))
 		}
 		if f.Cure != "" {
-			fmt.Printf("  cure:     %s\n", cleaned(f.Cure))
+			fmt.Printf("  repair:   %s\n", cleaned(f.Cure))
 		}
 	}
 	fmt.Printf("read %s (%s), %s, %s, %s (%s), %s, %s in %.1f s: %d damaged\n",
@@ -284,7 +285,7 @@ func (v *verification) report() error {
 		counted(v.archives, "package or index", "packages and indexes"), size(v.packed), counted(v.compared, "tree", "trees"),
 		counted(v.records, "job file", "job files"), time.Since(v.begun).Seconds(), len(v.found))
 	if v.unchecked > 0 {
-		fmt.Printf("not compared: %s, of which the store lacks an undamaged layer\n", counted(v.unchecked, "tree", "trees"))
+		fmt.Printf("not compared: %s, because the store lacks an undamaged copy of a layer\n", counted(v.unchecked, "tree", "trees"))
 	}
 	switch n := len(v.found); {
 	case n == 0:
@@ -292,6 +293,6 @@ func (v *verification) report() error {
 	case v.dryRun:
 		return fmt.Errorf("the store has %s; nothing was moved (--dry-run)", counted(n, "damaged file", "damaged files"))
 	default:
-		return fmt.Errorf("the store has %s; the list above names the cure of each", counted(n, "damaged file", "damaged files"))
+		return fmt.Errorf("the store has %s; the list above says how to repair each one", counted(n, "damaged file", "damaged files"))
 	}
 }

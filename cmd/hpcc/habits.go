@@ -22,7 +22,7 @@ var (
 		"install": `"hpcc build --conda EXPORT -t NAME" installs packages`, "create": `"hpcc build --conda EXPORT -t NAME" installs packages`,
 		"info": `"hpcc doctor" checks this host`, "dashboard": `"hpcc top JOB" shows what tasks use`,
 	}
-	terminalHabit = "leave it out: the program has this terminal and standard input"
+	terminalHabit = "leave it out: the program already uses this terminal and standard input"
 	runHabits     = map[string]string{
 		"i": terminalHabit, "it": terminalHabit, "ti": terminalHabit, "interactive": terminalHabit, "tty": terminalHabit,
 		"d": `"hpcc submit --to local" runs a program in the background`, "detach": `"hpcc submit --to local" runs a program in the background`,

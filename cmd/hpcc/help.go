@@ -9,7 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Help is printed from the table of the command line. --help lists the flags that most users
+// Help is generated from the table of commands and flags. --help lists the flags that most users
 // need. With --to TARGET it also lists those of the target. --help-all lists every flag.
 
 // A section is a heading of flags in the help of a command. A flag's category names its
@@ -206,14 +206,14 @@ func commandHelp(c *cli.Command, columns int, all bool, target string) string {
 		text = strings.ToUpper(c.Usage[:1]) + c.Usage[1:] + "."
 	}
 	b.WriteString("\n" + reflow(text, columns))
-	left := false
+	hasMore := false
 	for _, s := range sections {
 		list := flagsOf(c.Flags, s.title)
 		if len(list) == 0 {
 			continue
 		}
 		if !all && !s.listed && !slices.Contains(s.targets, target) {
-			left = true
+			hasMore = true
 			continue
 		}
 		fmt.Fprintf(&b, "\n%s:\n", flagsTitle(s.title))
@@ -227,7 +227,7 @@ func commandHelp(c *cli.Command, columns int, all bool, target string) string {
 			b.WriteString(wrapText(fmt.Sprintf("  %-10s ", sub.Name), sub.Usage, columns, 13))
 		}
 	}
-	if left {
+	if hasMore {
 		fmt.Fprintf(&b, "\n%s", wrapText("", fmt.Sprintf("\"hpcc %s --help-all\" lists every flag.", c.Name), columns, 0))
 	}
 	return b.String()
@@ -280,7 +280,7 @@ func flagHelp(f cli.Flag, columns int) string {
 	return wrapText(head, flagText(f), columns, flagColumns)
 }
 
-// metavar returns the name of a flag's value as help writes it behind the flag.
+// metavar returns the name of a flag's value as help writes it after the flag.
 func metavar(f cli.Flag) string {
 	d, ok := f.(cli.DocGenerationFlag)
 	if !ok || !d.TakesValue() {
@@ -302,7 +302,7 @@ func metavar(f cli.Flag) string {
 	return " " + name
 }
 
-// flagText returns what a flag does, its default, and the variable that sets it.
+// flagText returns the usage text of a flag, with its default and the variable that sets it.
 func flagText(f cli.Flag) string {
 	d, ok := f.(cli.DocGenerationFlag)
 	if !ok {
@@ -321,7 +321,7 @@ func flagText(f cli.Flag) string {
 	return text
 }
 
-// reflow fills paragraphs to the given columns. Indented lines are examples and stay.
+// reflow fills paragraphs to the given columns. It keeps indented lines, which are examples.
 func reflow(text string, columns int) string {
 	var b strings.Builder
 	var paragraph []string
@@ -348,7 +348,7 @@ func reflow(text string, columns int) string {
 	return b.String()
 }
 
-// wrapText writes text behind head in lines of at most the given columns; further lines begin
+// wrapText writes text after head in lines of at most the given columns; further lines begin
 // with indent spaces. A word that is longer than a line has a line of its own.
 func wrapText(head, text string, columns, indent int) string {
 	var b strings.Builder

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	goruntime "runtime"
 
@@ -15,7 +16,7 @@ import (
 
 func hereCommand() *cli.Command {
 	return &cli.Command{
-		Name: "here", Hidden: true, Usage: "describe this machine (asked by hpcc on another machine)",
+		Name: "here", Hidden: true, Usage: "describe this machine (started by hpcc on another machine)",
 		Flags:  []cli.Flag{&cli.StringFlag{Name: "image", Usage: "describe image `NAME` as well"}, storeFlag()},
 		Action: action(parseHere),
 	}
@@ -60,10 +61,10 @@ func (a *hereArgs) describe(ctx context.Context) (*siteInfo, error) {
 	}
 	g := &siteInfo{Type: "place", Protocol: protocol, Version: version, Arch: goruntime.GOARCH, Store: s.Dir()}
 	if g.Home, err = os.UserHomeDir(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("finding the home directory: %w", err)
 	}
 	if g.Program, err = os.Executable(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("finding hpcc itself: %w", err)
 	}
 	site, err := defaultSite()
 	if err != nil {
@@ -77,7 +78,7 @@ func (a *hereArgs) describe(ctx context.Context) (*siteInfo, error) {
 }
 
 // defaultSite returns the default site of a machine that received a job over ssh, if the site is
-// local. A job is not sent on to a third machine.
+// local. hpcc does not forward a job to a third machine.
 func defaultSite() (*dispatch.Site, error) {
 	sites, err := readSites()
 	if err != nil {

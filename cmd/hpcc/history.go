@@ -47,7 +47,7 @@ func parseHistory(c *cli.Context) (*historyArgs, error) {
 type builtStep struct {
 	Created time.Time `json:"created,omitzero"`
 	Step    string    `json:"step"`
-	Bytes   int64     `json:"bytes"`           // of its layer, compressed; 0 without one
+	Bytes   int64     `json:"bytes"`           // compressed size of its layer; 0 without a layer
 	Digest  string    `json:"layer,omitempty"` // of the layer
 }
 

@@ -38,7 +38,7 @@ func TestHostile(t *testing.T) {
 				a.run(t, h, args)
 			}
 			if after := a.outside(t); !slices.Equal(before, after) {
-				t.Errorf("files outside were\n%q\nand are now\n%q", before, after)
+				t.Errorf("files outside the destination and the store changed from\n%q\nto\n%q", before, after)
 			}
 			a.checkCalls(t)
 		})
@@ -95,7 +95,7 @@ func (a *arena) run(t *testing.T, h hostile, args []string) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	begun := time.Now()
 	err := cmd.Run()
-	said := out.String()
+	output := out.String()
 	var exit *exec.ExitError
 	switch {
 	case err != nil && !errors.As(err, &exit):
@@ -103,16 +103,16 @@ func (a *arena) run(t *testing.T, h hostile, args []string) {
 	case err == nil && h.error != "" && h.error != "*":
 		t.Errorf("%s succeeds; want an error with %q", args[0], h.error)
 	case err != nil && h.error == "":
-		t.Errorf("%s fails: %s", args[0], said)
+		t.Errorf("%s fails: %s", args[0], output)
 	case err != nil && exit.ExitCode() != 1:
-		t.Errorf("%s ends with %v after %v: %s", args[0], err, time.Since(begun), said)
-	case err != nil && h.error != "*" && !strings.Contains(said, h.error):
-		t.Errorf("%s prints %q; want %q in it", args[0], said, h.error)
-	case err != nil && strings.Contains(said, "unpacking layer") && !(strings.Contains(said, "sha256:") && (strings.Contains(said, "entr") || strings.Contains(said, "digest") || strings.Contains(said, "EOF") || strings.Contains(said, "checksum"))):
-		t.Errorf("%s prints %q, which names no layer and no entry", args[0], said)
+		t.Errorf("%s ends with %v after %v: %s", args[0], err, time.Since(begun), output)
+	case err != nil && h.error != "*" && !strings.Contains(output, h.error):
+		t.Errorf("%s prints %q; want %q in it", args[0], output, h.error)
+	case err != nil && strings.Contains(output, "unpacking layer") && !(strings.Contains(output, "sha256:") && (strings.Contains(output, "entr") || strings.Contains(output, "digest") || strings.Contains(output, "EOF") || strings.Contains(output, "checksum"))):
+		t.Errorf("%s prints %q, which names no layer and no entry", args[0], output)
 	}
-	if strings.ContainsAny(strings.ReplaceAll(said, "\n", ""), "\x00\x07\x1b\r") || len(said) > 4000 {
-		t.Errorf("%s prints %.5000q", args[0], said)
+	if strings.ContainsAny(strings.ReplaceAll(output, "\n", ""), "\x00\x07\x1b\r") || len(output) > 4000 {
+		t.Errorf("%s prints %.5000q", args[0], output)
 	}
 	if args[0] == "unpack" && err != nil && exists(filepath.Join(a.out, "tree")) {
 		t.Errorf("a failed unpack leaves a tree")
@@ -182,7 +182,7 @@ func (a *arena) checkCalls(t *testing.T) {
 		}
 	}
 	if wrote == 0 {
-		t.Error("strace saw no change, so the test is void")
+		t.Error("strace recorded no change, so the test checks nothing")
 	}
 }
 
@@ -227,7 +227,7 @@ func changedPaths(name, args, result string) (out []string) {
 			}
 		default:
 			if m := inTree.FindStringSubmatch(p); m != nil && m[1] != ".hpcc" && m[1] != "new" && m[1] != "root" {
-				p += "/../a whole path into a tree"
+				p += "/../a full path into a tree"
 			}
 		}
 		out = append(out, p)
@@ -239,8 +239,8 @@ func changedPaths(name, args, result string) (out []string) {
 // directory of hpcc is allowed there.
 var inTree = regexp.MustCompile(`/(?:root|new|old|tree|trees/[0-9a-f]{64})/([^/]+)(/|$)`)
 
-// isAllowed reports whether hpcc may change a path: in the store or the destination, where it has
-// files of its own.
+// isAllowed reports whether hpcc may change a path. It may change its own files in the store and the
+// destination.
 func (a *arena) isAllowed(p string) bool {
 	if p == "/dev/null" || p == "/dev/tty" {
 		return true

@@ -28,7 +28,7 @@ const jobUsage = "IMAGE [--] CMD [ARG...] | --from FILE [IMAGE [-- ARG...]]"
 func jobFlags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		&cli.StringFlag{Name: "to", Usage: "use `TARGET`: " + targetNames},
-		&cli.StringFlag{Name: "on", Usage: "submit at site `NAME` of site.toml"},
+		&cli.StringFlag{Name: "on", Usage: "submit to site `NAME` in site.toml"},
 		&cli.StringFlag{Name: "name", Usage: "name the job `NAME` (default: after the program)"},
 		&cli.StringFlag{Name: "array", Aliases: []string{"a"}, Usage: "run a task per index of `RANGE`: 1-8, 0-99:10%4 or 1,3,7"},
 		&cli.IntFlag{Name: "nodes", Aliases: []string{"N"}, Usage: "request `N` nodes"},
@@ -60,7 +60,7 @@ func jobFlags() []cli.Flag {
 	), inSection(programSection,
 		&cli.BoolFlag{Name: "ray", Usage: "run the program as the driver of a Ray cluster on all nodes"},
 		&cli.StringFlag{Name: "tensorboard", Usage: "run TensorBoard on the logs in `DIR` next to the first task"},
-	), podFlags(), argoFlags(), runFlags(&envChanges{later: true}), inSection(generalSection, storeFlag()), []cli.Flag{
+	), podFlags(), argoFlags(), runFlags(&envChanges{deferred: true}), inSection(generalSection, storeFlag()), []cli.Flag{
 		&cli.StringFlag{Name: "job", Hidden: true, Usage: "read the job from standard input (-), as another hpcc wrote it"},
 		&cli.BoolFlag{Name: "record", Hidden: true, Usage: "print the job's record, for another hpcc"},
 	})
@@ -77,7 +77,7 @@ func parseFlagSet(c *cli.Context) flagSet {
 	return set
 }
 
-// first returns the first of some flags that is set, or "".
+// first returns the name of the first of the given flags that is set, or "".
 func (s flagSet) first(flags []cli.Flag) string {
 	for _, f := range flags {
 		if name := f.Names()[0]; s[name] {
@@ -93,7 +93,7 @@ type jobArgs struct {
 	set      flagSet
 	store    string
 	at       siteChoice
-	received bool     // the job comes from hpcc of another machine, on standard input
+	received bool     // hpcc on another machine sends the job on standard input
 	image    string   // as given; "" without an image
 	more     bool     // the image is followed by arguments
 	chdir    string   // as given
@@ -170,8 +170,8 @@ func checkOrder(verb, image string, rest []string) error {
 
 var placeholder = regexp.MustCompile(`\{(\w+)\}`)
 
-// checkPlaceholders refuses {tsk} and the like in the arguments of an array. Other names in
-// braces belong to the program.
+// checkPlaceholders refuses misspelled placeholders such as {tsk} in the arguments of an array.
+// Other names in braces belong to the program.
 func checkPlaceholders(argv []string, j *job.Job) error {
 	if j.Array.IsZero() {
 		return nil
@@ -262,7 +262,7 @@ func parseEnvChanges(c *cli.Context) *envChanges {
 	return &envChanges{}
 }
 
-// parseRunArgv returns the flags of "hpcc run" as the script of the job repeats them.
+// parseRunArgv returns the flags of "hpcc run" that the job script passes on.
 func parseRunArgv(c *cli.Context, env *envChanges) []string {
 	argv := slices.Clone(env.argv)
 	for _, f := range runFlags(new(envChanges)) {
@@ -276,7 +276,7 @@ func parseRunArgv(c *cli.Context, env *envChanges) []string {
 			case c.Bool(name):
 				argv = append(argv, "--"+name)
 			case name != "no-config": // its variable may be set but empty
-				argv = append(argv, "--"+name+"=false") // overrides a file of defaults
+				argv = append(argv, "--"+name+"=false") // overrides a run.conf file
 			}
 		case *cli.StringFlag:
 			argv = append(argv, "--"+name+"="+c.String(name))
@@ -298,7 +298,7 @@ func parseRunArgv(c *cli.Context, env *envChanges) []string {
 // A destination is the cluster and site of a job.
 type destination struct {
 	dispatch.Cluster
-	site   *dispatch.Site // an empty one without a site
+	site   *dispatch.Site // empty if the job has no site
 	remote *siteInfo      // of a remote site; nil for a local one
 }
 
@@ -349,7 +349,7 @@ func (a *jobArgs) destination(ctx context.Context) (*destination, error) {
 	return to, nil
 }
 
-// fillPaths fills in the paths, made absolute because a job starts in another directory.
+// fillPaths fills in absolute paths, because a job starts in another directory.
 func (a *jobArgs) fillPaths(j *job.Job, to *destination) error {
 	if to.remote != nil {
 		if err := a.fillRemotePaths(j, to); err != nil {
@@ -443,7 +443,7 @@ func absoluteSources(base string, argv []string) []string {
 	return argv
 }
 
-// jobName returns a job name from the program, or from its script if it is an interpreter.
+// jobName derives a job name from the program, or from its script if the program is an interpreter.
 func jobName(args []string) string {
 	name := filepath.Base(args[0])
 	if len(args) > 1 && !strings.HasPrefix(args[1], "-") && slices.ContainsFunc([]string{"python", "bash", "sh", "Rscript", "julia", "perl", "ruby", "node"},

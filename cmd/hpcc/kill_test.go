@@ -53,21 +53,21 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	} {
 		k.must(a.args(1000)...) // the first run takes longer
 		a.undo(1000)
-		usual, killed, n := time.Hour, 0, 0
+		maxDelay, killed, n := time.Hour, 0, 0
 		for i := range 3 {
 			begun := time.Now()
 			k.must(a.args(1001 + i)...)
-			usual = min(usual, time.Since(begun)*5/4) // to include runs that take longer
+			maxDelay = min(maxDelay, time.Since(begun)*5/4) // to include runs that take longer
 			a.undo(1001 + i)
 		}
 		for ; killed < a.times && n < 10*a.times; n++ {
 			args := a.args(n)
-			if k.kill(time.Duration(k.random.Int63n(int64(usual))), args) {
+			if k.kill(time.Duration(k.random.Int63n(int64(maxDelay))), args) {
 				killed++
 			}
 			if tree := filepath.Join(k.dir, fmt.Sprint("tree", n)); exists(tree) { // the command was killed after its work, or not at all
 				if !exists(filepath.Join(tree, ".hpcc", "image.json")) {
-					t.Errorf("%s was killed and left half a tree", a.name)
+					t.Errorf("%s was killed and left an incomplete tree", a.name)
 				}
 				a.undo(n)
 			}
@@ -79,9 +79,9 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			}
 			a.undo(n)
 		}
-		t.Logf("%s: killed %d of %d times (usual time %v)", a.name, killed, n, usual)
+		t.Logf("%s: killed %d of %d times (within %v)", a.name, killed, n, maxDelay)
 		if killed < a.times {
-			t.Errorf("%s was killed only %d times of %d, so the test is void", a.name, killed, n)
+			t.Errorf("%s was killed only %d of %d times, so the test checks too little", a.name, killed, n)
 		}
 		if a.name == "pull" {
 			k.must("pull", k.ref, "pulled")
@@ -185,7 +185,7 @@ func (k *killer) clean() {
 		}
 	}
 	if out := k.must("gc", "--age", "0s"); !strings.Contains(out, "0 blobs, 0 trees, 0 cache entries, 0 leftovers") {
-		k.t.Errorf("the second gc removes more: %s", out)
+		k.t.Errorf("the second gc still finds debris: %s", out)
 	}
 	for _, name := range []string{"bb", "pulled", "built"} { // every blob of every image must exist and have its digest
 		k.must("save", name, filepath.Join(k.dir, name+".tar"))

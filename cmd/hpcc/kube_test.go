@@ -16,7 +16,7 @@ import (
 func kubeNode() error {
 	cluster := os.Getenv("HPCC_TEST_KUBE")
 	if cluster == "" {
-		return errors.New("HPCC_TEST_KUBE names no cluster")
+		return errors.New("HPCC_TEST_KUBE is not set")
 	}
 	if _, err := os.Stat(filepath.Join(cluster, "environment")); err != nil {
 		return fmt.Errorf("the cluster of HPCC_TEST_KUBE runs no pods: %w", err)
@@ -28,8 +28,9 @@ func kubeNode() error {
 	return nil
 }
 
-// kubeEnvironment gives a script kube_* the cluster of HPCC_TEST_KUBE: kubectl and argo with the
-// rights of a researcher, and the addresses of companion services (testdata/kube/node.sh).
+// kubeEnvironment prepares the environment of the scripts kube_* for the cluster of HPCC_TEST_KUBE:
+// kubectl and argo with the rights of a researcher, and the addresses of companion services
+// (testdata/kube/node.sh).
 func kubeEnvironment(e *testscript.Env) error {
 	cluster := os.Getenv("HPCC_TEST_KUBE")
 	if cluster == "" || !strings.HasPrefix(filepath.Base(e.WorkDir), "script-kube_") {

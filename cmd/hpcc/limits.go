@@ -37,17 +37,17 @@ func watchCPU() {
 			}
 			time.Sleep(max(left/(2*cores), 2*time.Millisecond))
 		}
-		os.Exit(printError((&message{err: fmt.Errorf("hpcc has used the %d s of CPU time that are allowed", l.Cur)}).
-			hint("raise the limit with \"ulimit -t unlimited\", or run this in a job")))
+		os.Exit(printError((&message{err: fmt.Errorf("hpcc has reached the limit of CPU time (%d s)", l.Cur)}).
+			hint("raise the limit with \"ulimit -t unlimited\", or run the command in a job")))
 	}()
 }
 
-// timeoutVariable sets the timeout for a silent server.
+// timeoutVariable is the environment variable with the timeout for a silent server.
 const timeoutVariable = "HPCC_HTTP_TIMEOUT"
 
-// patient returns a context whose transfers wait as long as the user allows, and report on
-// standard error why they wait.
-func patient(ctx context.Context) context.Context {
+// withTimeout returns a context whose transfers wait for a silent server as long as the user
+// allows, and report on standard error why they wait.
+func withTimeout(ctx context.Context) context.Context {
 	p := wait.Within(0)
 	if text := os.Getenv(timeoutVariable); text != "" {
 		d, err := httpTimeout(text)

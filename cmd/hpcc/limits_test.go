@@ -134,7 +134,7 @@ func TestLimits(t *testing.T) {
 func limitOfTime(t *testing.T, dir string) {
 	cmd := limited(dir, "", `truncate -s 20G big; ulimit -t 1; printf 'FROM box\nCOPY big /\n' >Big; hpcc build --no-cache -f Big -t big . 2>&1`)
 	out, _ := cmd.CombinedOutput()
-	if !strings.Contains(string(out), "hpcc: error: hpcc has used the 1 s of CPU time") || !strings.Contains(string(out), `"ulimit -t unlimited"`) {
+	if !strings.Contains(string(out), "hpcc: error: hpcc has reached the limit of CPU time (1 s)") || !strings.Contains(string(out), `"ulimit -t unlimited"`) {
 		t.Errorf("%s", out)
 	}
 }

@@ -32,7 +32,7 @@ image of an OCI layout.
 
 type loadArgs struct {
 	file  string // "-" is standard input
-	name  string // "" takes the name from the file
+	name  string // "" to use the name in the file
 	store string
 }
 
@@ -77,8 +77,8 @@ func (a *loadArgs) run(ctx context.Context) error {
 	return nil
 }
 
-// spool returns the file of an argument. It copies standard input to a temporary file of the
-// store, which done removes, because archives are read more than once.
+// spool returns the file that an argument names. Archives are read more than once, so it copies
+// standard input to a temporary file in the store, which done removes.
 func spool(s *store.Store, arg string) (file string, done func(), err error) {
 	if arg != "-" {
 		return arg, func() {}, nil

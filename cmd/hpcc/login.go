@@ -52,7 +52,7 @@ func readPassword(ctx context.Context) (string, error) {
 		// The signals that main handles do not end the read from the terminal.
 		state, err := term.GetState(fd)
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("reading the password: %w", err)
 		}
 		defer context.AfterFunc(ctx, func() {
 			_ = term.Restore(fd, state)
@@ -62,7 +62,10 @@ func readPassword(ctx context.Context) (string, error) {
 		fmt.Fprint(os.Stderr, "Password: ")
 		b, err := term.ReadPassword(fd)
 		fmt.Fprintln(os.Stderr)
-		return string(b), err
+		if err != nil {
+			return "", fmt.Errorf("reading the password: %w", err)
+		}
+		return string(b), nil
 	}
 	line, err := bufio.NewReader(io.LimitReader(wait.Stdin(), 64<<10)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -48,7 +48,7 @@ type logsArgs struct {
 	follow, failed bool
 	tail           int           // lines; -1 for all
 	since          time.Duration // 0 for all tasks
-	flags          []string      // all of these, for the hpcc of a site
+	flags          []string      // the flags above as arguments, for hpcc at a site
 	in             jobScope
 	store          string
 }
@@ -166,7 +166,7 @@ type taskLogs struct {
 }
 
 func (l *taskLogs) show(ctx context.Context) error {
-	if l.sub.Target.Pods() { // where records come from the cluster
+	if l.sub.Target.Pods() { // fetch the records, which the cluster keeps
 		_, warnings, err := dispatch.Statuses(ctx, l.dir, []string{l.sub.ID})
 		if err != nil {
 			return err
@@ -182,7 +182,11 @@ func (l *taskLogs) show(ctx context.Context) error {
 	}
 	var list []job.Task
 	for _, t := range tasks {
-		if (len(l.want) == 0 || slices.Contains(l.want, t.Index)) && !(l.failed && t.OK()) && l.recent(&t) {
+		selected := len(l.want) == 0 || slices.Contains(l.want, t.Index)
+		if l.failed && t.OK() {
+			selected = false
+		}
+		if selected && l.recent(&t) {
 			list = append(list, t)
 		}
 	}
@@ -202,8 +206,8 @@ func (l *taskLogs) show(ctx context.Context) error {
 	return nil
 }
 
-// recent reports whether a task wrote output within the time of --since. For output that
-// the cluster keeps, the end of the task counts.
+// recent reports whether a task wrote output within the time of --since. If the cluster keeps
+// the output, it uses the time at which the task ended.
 func (l *taskLogs) recent(t *job.Task) bool {
 	if l.since == 0 {
 		return true
@@ -245,14 +249,14 @@ func (l *taskLogs) checkWanted(tasks []job.Task) error {
 	return nil
 }
 
-// copyLog prints a task's output from an offset on, and returns the offset where it stopped.
-// An offset of -1 means the last lines, or all if tail is -1.
+// copyLog prints a task's output, starting at offset from, and returns the offset of the end. If
+// from is -1, it prints the last tail lines, or everything if tail is -1.
 func copyLog(t *job.Task, from int64, tail int) (end int64, err error) {
-	if t.Output == "" && t.Host == "" { // it never began
+	if t.Output == "" && t.Host == "" { // the task never started
 		return 0, nil
 	}
 	if t.Output == "" {
-		say("task %d on %s: hpcc does not know the file of its output", t.Index, t.Host)
+		say("task %d on %s: hpcc does not know which file holds its output", t.Index, t.Host)
 		return 0, nil
 	}
 	f, err := os.Open(t.Output)
@@ -272,11 +276,11 @@ func copyLog(t *job.Task, from int64, tail int) (end int64, err error) {
 	return from + n, err
 }
 
-// A followed task is read once per looks. After every looksAsk reads, the scheduler is asked
-// whether the task still runs.
+// hpcc reads the output of a followed task once per pollInterval. After every pollsPerQuery reads,
+// it asks the scheduler whether the task still runs.
 const (
-	looks    = 300 * time.Millisecond
-	looksAsk = 30
+	pollInterval  = 300 * time.Millisecond
+	pollsPerQuery = 30
 )
 
 // follow prints a task's output as it grows, until the task has ended.
@@ -297,7 +301,7 @@ func (l *taskLogs) follow(ctx context.Context, k int) error {
 		i := slices.IndexFunc(tasks, func(t job.Task) bool { return t.Index == k })
 		if i < 0 {
 			if !announced {
-				say("task %d has not begun yet", k)
+				say("task %d has not started yet", k)
 				announced = true
 			}
 		} else if t := &tasks[i]; t.Output != "" || t.Ended() {
@@ -306,20 +310,21 @@ func (l *taskLogs) follow(ctx context.Context, k int) error {
 			}
 		}
 		if lost == 2 {
-			return fmt.Errorf("task %d of job %s is lost: it left no end, and the scheduler no longer knows it", k, l.sub.ID)
+			return fmt.Errorf("task %d of job %s is lost: it did not record its end, and the scheduler no longer knows it", k, l.sub.ID)
 		}
-		if n%looksAsk == 0 { // on a shared file system, the record of its end may arrive late
+		if n%pollsPerQuery == 0 { // on a shared file system, the task's record may arrive late
 			if st, err := l.sub.Look(ctx, l.dir, true); err == nil && st.Running+st.Waiting == 0 {
 				lost++
 			}
 		}
-		if err := pause(ctx, looks); err != nil {
+		if err := pause(ctx, pollInterval); err != nil {
 			return err
 		}
 	}
 }
 
-// followPod prints the log of a task's pod as soon as it runs, or the log of its last attempt.
+// followPod prints the log of a task's pod as it grows. If the task has ended, it prints the log of
+// the last attempt.
 func (l *taskLogs) followPod(ctx context.Context, k int) error {
 	l.want = []int{k}
 	t, err := l.sub.Running(ctx, l.dir, k, sayLine)
@@ -339,8 +344,8 @@ func (l *taskLogs) followPod(ctx context.Context, k int) error {
 	return err
 }
 
-// followSteps prints the output of all steps of a workflow as they write it, with the step's
-// name before each line.
+// followSteps prints the output of all steps of a workflow as it grows, with the step's name
+// before each line.
 func (l *taskLogs) followSteps(ctx context.Context) error {
 	var lock sync.Mutex
 	var g sync.WaitGroup
@@ -368,7 +373,7 @@ func (l *taskLogs) followSteps(ctx context.Context) error {
 		if st.Running+st.Waiting == 0 {
 			return nil
 		}
-		if err := pause(ctx, 10*looks); err != nil {
+		if err := pause(ctx, 10*pollInterval); err != nil {
 			return err
 		}
 	}
@@ -389,7 +394,7 @@ func (l *taskLogs) copyStep(ctx context.Context, t *job.Task, w io.Writer) error
 	return err
 }
 
-// A stepWriter puts a name before each line, and writes full lines.
+// A stepWriter writes complete lines, with a name before each.
 type stepWriter struct {
 	out  io.Writer
 	lock *sync.Mutex // of out
@@ -397,7 +402,7 @@ type stepWriter struct {
 	rest []byte
 }
 
-// maxLine is how many bytes of an unfinished line are held back.
+// maxLine is the number of bytes of an unfinished line that a stepWriter holds back.
 const maxLine = 64 << 10
 
 func (w *stepWriter) Write(p []byte) (int, error) {
@@ -466,8 +471,8 @@ func tailOffset(f *os.File, n int) (int64, error) {
 // maxTail limits the memory of --tail, in bytes. Longer output is cut at its start.
 const maxTail = 64 << 20
 
-// A lineTail passes on the last lines of what is written to it, when it is flushed. With a
-// negative number of lines, it passes on everything at once.
+// A lineTail keeps the last lines that are written to it, until flush writes them to out. If lines
+// is negative, it writes everything to out immediately.
 type lineTail struct {
 	lines int
 	out   io.Writer

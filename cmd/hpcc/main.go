@@ -3,7 +3,7 @@
 // native job of each scheduler.
 //
 // Only this package handles the command line. Each command parses its flags and arguments into
-// one struct of values and calls other packages with it. It turns their errors into messages,
+// one struct and calls other packages with its values. It turns their errors into messages,
 // hints and exit statuses. Messages go to standard error with the prefix "hpcc:", results to
 // standard output.
 package main
@@ -38,7 +38,7 @@ func main() {
 	ctx, stop := wait.UntilSignal(context.Background())
 	a, help := app(), &helpWriter{}
 	a.Writer = help
-	err := a.RunContext(patient(ctx), joinBareSetEnv(ociArgv(os.Args)))
+	err := a.RunContext(withTimeout(ctx), joinBareSetEnv(ociArgv(os.Args)))
 	err = withSignal(ctx, err)
 	stop()
 	if err == nil {

@@ -12,7 +12,7 @@ import (
 
 func manCommand() *cli.Command {
 	return &cli.Command{
-		Name: "man", Hidden: true, Usage: "write the manual pages to DIR (make install does)", ArgsUsage: "DIR",
+		Name: "man", Hidden: true, Usage: "write the manual pages to DIR (run by make install)", ArgsUsage: "DIR",
 		Action: action(parseMan),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -35,7 +36,7 @@ func (f *measureFlag) IsBoolFlag() bool { return true }
 func (f *measureFlag) Set(arg string) error {
 	switch f.file = arg; arg {
 	case "":
-		return fmt.Errorf("the file is empty")
+		return errors.New("the file name is empty")
 	case "false":
 		f.file = ""
 	case "true":
@@ -75,11 +76,11 @@ func (a *runArgs) measured(ctx context.Context) error {
 	// Killing hpcc must kill the program too. The kernel ties Pdeathsig to the starting thread.
 	goruntime.LockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	warned := false // that the record cannot be kept
+	warned := false // whether a warning about the record was printed
 	begun := func(r metrics.Run) {
 		if warned = r.RecordErr != nil; warned {
 			say("warning: %v", r.RecordErr)
-			say("hint: give --measure another file; the program runs without a record")
+			say("hint: name another file with --measure=FILE; the program runs without a record")
 		}
 	}
 	run, err := metrics.Measure(ctx, cmd, metrics.Options{File: a.measure, Header: h, Started: begun})
@@ -99,7 +100,7 @@ func (a *runArgs) measured(ctx context.Context) error {
 	return exitStatus(run.Status())
 }
 
-// withoutMeasure returns the argv of "hpcc run" behind hpcc's name without --measure. ok is false
+// withoutMeasure returns the arguments of hpcc, starting with "run", without --measure. ok is false
 // if --measure is not among the flags before IMAGE.
 func withoutMeasure(args []string) (argv []string, ok bool) {
 	i := slices.Index(args, "run") + 1
@@ -118,7 +119,8 @@ func withoutMeasure(args []string) (argv []string, ok bool) {
 	return slices.Concat([]string{"run"}, argv, args[i:]), ok
 }
 
-// flagLength returns how many arguments the flag at the head of argv takes, or 0 if it is not a flag.
+// flagLength returns the number of arguments of the flag at the start of argv, including the flag
+// itself. It returns 0 if argv does not start with a flag.
 func flagLength(argv []string, flags []cli.Flag) int {
 	w := argv[0]
 	if len(w) < 2 || w[0] != '-' || w == "--" {
@@ -143,7 +145,7 @@ func flagLength(argv []string, flags []cli.Flag) int {
 	return 2
 }
 
-// enclosingJob returns the job that this process belongs to by its environment, or nil.
+// enclosingJob returns the job to which this process belongs, according to the environment, or nil.
 func enclosingJob(getenv func(string) string) *metrics.JobOf {
 	ids, from := dispatch.OnNode().NativeIDs(getenv)
 	if len(ids) == 0 {
@@ -157,8 +159,8 @@ func enclosingJob(getenv func(string) string) *metrics.JobOf {
 	return of
 }
 
-// nameImage records an image and its digests. It leaves out what it cannot find: the run itself
-// reports the error.
+// nameImage records an image and its digests. It leaves out a digest that it cannot read, because
+// the run itself reports the error.
 func nameImage(h *metrics.Header, s *store.Store, image string) {
 	h.Image = image
 	dir := image

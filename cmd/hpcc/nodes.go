@@ -43,7 +43,7 @@ free.
 what they used. --report shows how much of each cluster was allocated over time, which of your
 jobs held idle GPUs or CPUs, and what would start now.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "to", Usage: "ask `TARGET`: " + dialects + ", local"},
+			&cli.StringFlag{Name: "to", Usage: "query `TARGET`: " + dialects + ", local"},
 			&cli.StringFlag{Name: "queue", Usage: "show only nodes of queue or partition `QUEUE`"},
 			&cli.StringFlag{Name: "fits", Usage: "show where and when `JOB`, a script or an ID, would start"},
 			&cli.StringFlag{Name: "dialect", Usage: "read the script as `SCHEDULER`: " + dialects},
@@ -70,7 +70,7 @@ type nodesArgs struct {
 	ids     []string      // with mine: IDs of jobs; empty for all
 	report  bool          // report the allocation over time
 	since   time.Duration // with report
-	html    string        // with report: the file of a page; - for standard output
+	html    string        // with report: the file for the page; - for standard output
 	fits    string        // a script, a submit command or a job; "" without --fits
 	dialect job.Target    // of the script
 }
@@ -125,11 +125,11 @@ func (a *nodesArgs) run(ctx context.Context) error {
 	case a.fits != "":
 		return a.printFits(ctx)
 	}
-	here, remote, err := a.clusters(ctx)
+	local, remote, err := a.clusters(ctx)
 	if err != nil {
 		return err
 	}
-	rows, notes, err := a.nodes(ctx, here, remote)
+	rows, notes, err := a.nodes(ctx, local, remote)
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ type nodeRow struct {
 
 // clusters returns the cluster of --to or --on. Without these flags it returns the cluster of
 // this machine, those of local sites, and the remote sites.
-func (a *nodesArgs) clusters(ctx context.Context) (here []dispatch.Cluster, remote []*dispatch.Site, err error) {
+func (a *nodesArgs) clusters(ctx context.Context) (local []dispatch.Cluster, remote []*dispatch.Site, err error) {
 	if a.at != (siteChoice{}) {
 		site, err := a.at.site()
 		switch {
@@ -246,7 +246,7 @@ func (a *nodesArgs) clusters(ctx context.Context) (here []dispatch.Cluster, remo
 	}
 	for _, t := range sites.All() {
 		if t.SSH == "" {
-			here = append(here, t.Cluster(ctx))
+			local = append(local, t.Cluster(ctx))
 		}
 	}
 	if !a.local {
@@ -254,22 +254,22 @@ func (a *nodesArgs) clusters(ctx context.Context) (here []dispatch.Cluster, remo
 	}
 	own := dispatch.Cluster{Target: dispatch.Detect(ctx)}
 	same := func(o dispatch.Cluster) bool { return o.Target == own.Target && maps.Equal(o.Env, own.Env) }
-	if !slices.ContainsFunc(here, same) && (own.Target != job.Local || len(here)+len(remote) == 0) {
-		here = slices.Insert(here, 0, own)
+	if !slices.ContainsFunc(local, same) && (own.Target != job.Local || len(local)+len(remote) == 0) {
+		local = slices.Insert(local, 0, own)
 	}
-	return here, remote, nil
+	return local, remote, nil
 }
 
 // askAll asks clusters and sites at the same time. It warns about those that do not answer, and
 // fails if no cluster or site answers.
-func askAll[T any](here []dispatch.Cluster, remote []*dispatch.Site, askCluster func(dispatch.Cluster) (T, error), askSite func(*dispatch.Site) (T, error)) (answers []T, err error) {
-	all, failed := make([]T, len(here)+len(remote)), make([]error, len(here)+len(remote))
+func askAll[T any](local []dispatch.Cluster, remote []*dispatch.Site, askCluster func(dispatch.Cluster) (T, error), askSite func(*dispatch.Site) (T, error)) (answers []T, err error) {
+	all, failed := make([]T, len(local)+len(remote)), make([]error, len(local)+len(remote))
 	var g sync.WaitGroup
-	for i, to := range here {
+	for i, to := range local {
 		g.Go(func() { all[i], failed[i] = askCluster(to) })
 	}
 	for i, t := range remote {
-		g.Go(func() { all[len(here)+i], failed[len(here)+i] = askSite(t) })
+		g.Go(func() { all[len(local)+i], failed[len(local)+i] = askSite(t) })
 	}
 	g.Wait()
 	for i, err := range failed {
@@ -289,12 +289,12 @@ func askAll[T any](here []dispatch.Cluster, remote []*dispatch.Site, askCluster 
 }
 
 // nodes lists the nodes of clusters and sites.
-func (a *nodesArgs) nodes(ctx context.Context, here []dispatch.Cluster, remote []*dispatch.Site) (rows []nodeRow, notes []string, err error) {
+func (a *nodesArgs) nodes(ctx context.Context, local []dispatch.Cluster, remote []*dispatch.Site) (rows []nodeRow, notes []string, err error) {
 	type answer struct {
 		rows  []nodeRow
 		notes []string
 	}
-	answers, err := askAll(here, remote, func(to dispatch.Cluster) (x answer, err error) {
+	answers, err := askAll(local, remote, func(to dispatch.Cluster) (x answer, err error) {
 		list, notes, err := dispatch.Nodes(to.Within(ctx), to.Target, a.queue)
 		for _, n := range list {
 			x.rows = append(x.rows, nodeRow{"node", to.Target, to.Site, n})
@@ -347,7 +347,7 @@ func eachObject(t *dispatch.Site, out []byte, take func(line []byte) error) erro
 			err = take(line)
 		}
 		if err != nil {
-			return fmt.Errorf("site %s: reading the answer of its hpcc: %w", t.Name, err)
+			return fmt.Errorf("site %s: reading the output of its hpcc: %w", t.Name, err)
 		}
 	}
 }
@@ -392,8 +392,8 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 	return printFit(f, a.json)
 }
 
-// openScript reads a script as "hpcc submit --from" does, and prints how many directives are
-// lost.
+// openScript reads a script as "hpcc submit --from" does, and prints the number of directives
+// that the target does not support.
 func (a *nodesArgs) openScript(name string, t job.Target) (*job.Job, error) {
 	src, err := openSource(name, a.dialect, "", "")
 	if err != nil {
@@ -433,7 +433,7 @@ func printFit(f *capacity.Fit, asJSON bool) error {
 			rowf(os.Stdout, "why: %s\n", f.Why)
 		}
 		if len(f.Instead) > 0 {
-			rowf(os.Stdout, "now with: %s\n", strings.Join(f.Instead, ", or "))
+			rowf(os.Stdout, "starts now with: %s\n", strings.Join(f.Instead, ", or "))
 		}
 		say("source: %s", f.By)
 	}

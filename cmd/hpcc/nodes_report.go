@@ -62,14 +62,14 @@ func (a *nodesArgs) printReport(ctx context.Context) error {
 	}
 	r := &capacityReport{To: time.Now().Truncate(time.Second)}
 	r.From = r.To.Add(-a.since)
-	here, remote, err := a.clusters(ctx)
+	local, remote, err := a.clusters(ctx)
 	if err != nil {
 		return err
 	}
-	if err := r.clusters(ctx, s.Jobs(), here, remote); err != nil {
+	if err := r.clusters(ctx, s.Jobs(), local, remote); err != nil {
 		return err
 	}
-	if len(here) > 0 {
+	if len(local) > 0 {
 		warnings, err := r.jobs(ctx, s.Jobs(), a.at.to)
 		if err != nil {
 			return err
@@ -103,8 +103,8 @@ func (r *capacityReport) print(html string, asJSON bool) error {
 }
 
 // clusters asks clusters and sites, and adds their answers to the report.
-func (r *capacityReport) clusters(ctx context.Context, dir string, here []dispatch.Cluster, remote []*dispatch.Site) error {
-	answers, err := askAll(here, remote, func(to dispatch.Cluster) (x capacityReport, err error) {
+func (r *capacityReport) clusters(ctx context.Context, dir string, local []dispatch.Cluster, remote []*dispatch.Site) error {
+	answers, err := askAll(local, remote, func(to dispatch.Cluster) (x capacityReport, err error) {
 		u, err := dispatch.Utilise(ctx, dir, to, r.From)
 		x.Clusters = []*clusterReport{{"utilisation", to.Target, to.Site, u}}
 		return x, err
@@ -123,12 +123,12 @@ func (r *capacityReport) clusters(ctx context.Context, dir string, here []dispat
 
 // take adds one object that hpcc at a site printed.
 func (r *capacityReport) take(line []byte, site string) error {
-	var of struct{ Type string }
-	if err := json.Unmarshal(line, &of); err != nil {
+	var header struct{ Type string }
+	if err := json.Unmarshal(line, &header); err != nil {
 		return err
 	}
 	c, w := &clusterReport{Utilisation: &capacity.Utilisation{}}, &jobWaste{Use: &capacity.Use{}}
-	switch of.Type {
+	switch header.Type {
 	case "utilisation":
 		r.Clusters = append(r.Clusters, c)
 		err := json.Unmarshal(line, c)
@@ -140,7 +140,7 @@ func (r *capacityReport) take(line []byte, site string) error {
 		w.Site = site
 		return err
 	}
-	return fmt.Errorf("%q is not a section of the report", of.Type)
+	return fmt.Errorf("%q is not a section of the report", header.Type)
 }
 
 // jobs adds the user's jobs that ended in the period of the report or still run. to limits it to
@@ -169,7 +169,7 @@ func gpusOf(dir string) gpuWaste {
 	files, _ := filepath.Glob(filepath.Join(dir, "task.*.jsonl"))
 	var sum metrics.GPUTime
 	for _, f := range files {
-		if _, attempt, ok := job.TaskOf(strings.TrimSuffix(filepath.Base(f), recordEnd)); !ok || attempt >= 0 {
+		if _, attempt, ok := job.TaskOf(strings.TrimSuffix(filepath.Base(f), recordExt)); !ok || attempt >= 0 {
 			continue
 		}
 		rec, err := metrics.ReadRecord(f, true)
@@ -212,10 +212,10 @@ func (r *clusterReport) section(page bool) report.Section {
 		s.Table.Head = append(s.Table.Head, "over time")
 	}
 	for _, row := range r.rows() {
-		if row.of <= 0 {
+		if row.total <= 0 {
 			continue
 		}
-		cells := []string{row.name, row.text, row.part(row.mean), row.part(row.peak), percent(row.now, row.of)}
+		cells := []string{row.name, row.text, row.part(row.mean), row.part(row.peak), percent(row.now, row.total)}
 		if !page {
 			cells = append(cells, row.bars())
 		}
@@ -245,21 +245,21 @@ func formatInterval(d time.Duration) string {
 
 // A capacityRow is one resource of a cluster.
 type capacityRow struct {
-	name                string
-	of, mean, peak, now float64
-	known               bool   // the scheduler reports how much of it jobs have
-	text                string // the total, formatted
-	levels              []float64
+	name                   string
+	total, mean, peak, now float64
+	known                  bool      // the scheduler reports how much of it is allocated
+	text                   string    // the total, formatted
+	levels                 []float64 // the allocated amounts over time
 }
 
 // rows returns the processors, memory and GPUs of a cluster.
 func (r *clusterReport) rows() []capacityRow {
-	row := func(name, text string, of func(capacity.Amounts) float64) capacityRow {
-		c := capacityRow{name: name, of: of(r.Capacity), mean: of(r.Mean), peak: of(r.Peak), now: of(r.Now), text: text}
+	row := func(name, text string, amount func(capacity.Amounts) float64) capacityRow {
+		c := capacityRow{name: name, total: amount(r.Capacity), mean: amount(r.Mean), peak: amount(r.Peak), now: amount(r.Now), text: text}
 		for _, l := range r.Levels {
-			c.levels = append(c.levels, of(l.Amounts))
+			c.levels = append(c.levels, amount(l.Amounts))
 		}
-		c.known = !slices.Contains(r.Untold, name) && (c.peak > 0 || r.Jobs == 0 || (name == "GPUs" && c.now == 0))
+		c.known = !slices.Contains(r.Unknown, name) && (c.peak > 0 || r.Jobs == 0 || (name == "GPUs" && c.now == 0))
 		return c
 	}
 	return []capacityRow{
@@ -274,13 +274,13 @@ func (c *capacityRow) part(x float64) string {
 	if !c.known {
 		return "unknown"
 	}
-	return percent(x, c.of)
+	return percent(x, c.total)
 }
 
 // parts returns the levels as fractions of the capacity.
 func (c *capacityRow) parts() (list []float64) {
 	for _, l := range c.levels {
-		list = append(list, l/c.of)
+		list = append(list, l/c.total)
 	}
 	return list
 }
@@ -297,13 +297,13 @@ func (c *capacityRow) bars() string {
 			b.WriteByte('.')
 			continue
 		}
-		k := int(min(8*l/c.of, 7)) // limit the float, because a huge one does not convert to int
+		k := int(min(8*l/c.total, 7)) // limit the float, because a huge one does not convert to int
 		b.WriteString(string([]rune(marks)[k]))
 	}
 	return b.String()
 }
 
-// remarks returns notes on the source of the figures and on what they leave out.
+// remarks returns notes about the source of the figures and about resources that they leave out.
 func (r *clusterReport) remarks() []string {
 	var out []string
 	if r.Own {
@@ -331,7 +331,7 @@ func more(n int) string {
 	if n <= maxJobRows {
 		return ""
 	}
-	return fmt.Sprintf("and %d more; --json has all", n-maxJobRows)
+	return fmt.Sprintf("and %d more; --json lists all", n-maxJobRows)
 }
 
 // gpusSection lists the jobs that held GPUs, those with the most idle GPU-hours first and those
@@ -388,7 +388,7 @@ func hours(x float64) string {
 	return fmt.Sprintf("%.1f", x)
 }
 
-// freeSection lists the free windows, which a small enough job fills.
+// freeSection lists the free windows, which a small enough job could use.
 func (r *clusterReport) freeSection(now time.Time) report.Section {
 	if r.Target.Pods() || r.Target == job.Local || len(r.Windows) == 0 {
 		return report.Section{}

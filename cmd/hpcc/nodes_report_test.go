@@ -11,7 +11,7 @@ import (
 
 // TestBars checks that an impossible level, as a site may report it, is drawn as full.
 func TestBars(t *testing.T) {
-	r := capacityRow{of: 4, known: true, levels: []float64{0, 0.1, 2, 4, 1e300}}
+	r := capacityRow{total: 4, known: true, levels: []float64{0, 0.1, 2, 4, 1e300}}
 	if got := r.bars(); got != ".▁▅██" {
 		t.Errorf("the bars are %q", got)
 	}
@@ -19,7 +19,7 @@ func TestBars(t *testing.T) {
 
 // TestUntold checks that a mean is unknown, not zero, if the accounting does not report it.
 func TestUntold(t *testing.T) {
-	r := clusterReport{Utilisation: &capacity.Utilisation{Capacity: capacity.Amounts{GPUs: 8}, Jobs: 1, Untold: []string{"memory", "GPUs"}}}
+	r := clusterReport{Utilisation: &capacity.Utilisation{Capacity: capacity.Amounts{GPUs: 8}, Jobs: 1, Unknown: []string{"memory", "GPUs"}}}
 	for _, row := range r.rows() {
 		if got := row.part(0); row.name == "GPUs" && got != "unknown" {
 			t.Errorf("the mean of %s is %q; want unknown", row.name, got)

@@ -30,7 +30,7 @@ const ociName = "hpcc-oci"
 // line is that of runc, which all engines support.
 func ociCommand() *cli.Command {
 	return &cli.Command{
-		Name: "oci", Usage: "serve Slurm or Podman as OCI runtime", ArgsUsage: "COMMAND [ARG...]",
+		Name: "oci", Usage: "serve Slurm or Podman as an OCI runtime", ArgsUsage: "COMMAND [ARG...]",
 		Description: `Runs OCI bundles with the command line of runc, so that Slurm's oci.conf and "podman --runtime"
 can use hpcc. A link to hpcc named hpcc-oci does the same without the word "oci".
 
@@ -81,7 +81,7 @@ func ociCommands() []*cli.Command {
 		ociSub("start", "start the program of a created container", "ID", 1, nil, func(k *oci.Containers, a *ociArgs) error {
 			return k.Start(a.args[0])
 		}),
-		ociSub("run", "create a container and replace hpcc by its program", "ID", 1, bundle, func(k *oci.Containers, a *ociArgs) error {
+		ociSub("run", "create a container and replace hpcc with its program", "ID", 1, bundle, func(k *oci.Containers, a *ociArgs) error {
 			return atStatus(process.ExitFailed, k.Run(a.args[0], a.create))
 		}),
 		ociSub("exec", "run another program in a container", "ID", 1, []cli.Flag{
@@ -188,9 +188,9 @@ func (a *ociArgs) withoutState() error {
 	return fmt.Errorf("%w: %q", oci.ErrNotExist, a.args[0])
 }
 
-// stateDir returns the directory for the states of containers: root, or else one of the user's
-// session, or else one in the temporary directory. Its records name processes to signal and hooks
-// to execute. So it must belong to the user, and no other user may be able to replace it.
+// stateDir returns the directory for the states of containers: root, or else one in
+// XDG_RUNTIME_DIR, or else one in the temporary directory. Its records name processes to signal and
+// hooks to execute, so it must belong to the user, and no other user may be able to replace it.
 // If it does not exist and create is false, the error is [fs.ErrNotExist].
 func stateDir(root string, create bool) (string, error) {
 	d := root
@@ -201,9 +201,9 @@ func stateDir(root string, create bool) (string, error) {
 		return (&message{err: fmt.Errorf("opening the state directory: %w", err)}).hint("set XDG_RUNTIME_DIR to a directory of your own, or use --root DIR")
 	}
 	if d == "" {
-		place, err := owndir.Place(os.TempDir())
+		parent, err := owndir.Place(os.TempDir())
 		if err == nil {
-			d, err = owndir.Open(place, "hpcc-oci-"+strconv.Itoa(os.Geteuid()), create)
+			d, err = owndir.Open(parent, "hpcc-oci-"+strconv.Itoa(os.Geteuid()), create)
 		}
 		if err != nil {
 			return "", refused(err)
@@ -218,7 +218,7 @@ func stateDir(root string, create bool) (string, error) {
 	physical, exposed, err := owndir.Walk(d)
 	if errors.Is(err, fs.ErrNotExist) && create && len(exposed) == 0 {
 		if err := os.MkdirAll(d, 0o700); err != nil {
-			return "", fmt.Errorf("making the state directory: %w", err)
+			return "", fmt.Errorf("creating the state directory: %w", err)
 		}
 		physical, exposed, err = owndir.Walk(d)
 	}
@@ -354,9 +354,9 @@ func skipFlags(args []string, i int, flags []cli.Flag) int {
 		name := strings.TrimLeft(args[i], "-")
 		i++
 		for _, f := range flags {
-			_, alone := f.(*cli.BoolFlag)
+			_, isBool := f.(*cli.BoolFlag)
 			for _, n := range f.Names() {
-				if n == name && !alone && i < len(args) {
+				if n == name && !isBool && i < len(args) {
 					i++
 				}
 			}

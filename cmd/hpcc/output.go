@@ -1,14 +1,19 @@
 package main
 
 import (
+	"archive/tar"
 	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -33,34 +38,67 @@ func outputFlags() []cli.Flag {
 }
 
 // An output is the value of one --output.
-type output struct{ kind, dest string }
+type output struct {
+	kind, dest string
+	names      []string // further names of the image
+	rewrite    bool     // clamp the times of files to SOURCE_DATE_EPOCH
+	split      *bool    // one directory for each platform; nil: if there are several
+}
+
+// outputHint is the hint about a wrong --output.
+const outputHint = "write --output type=oci,dest=FILE"
 
 func parseOutputs(list []string) ([]output, error) {
 	var out []output
 	for _, arg := range list {
 		o := output{kind: "dir", dest: arg}
 		if strings.Contains(arg, "=") {
-			o = output{}
-			for _, kv := range strings.Split(arg, ",") {
-				switch k, v, _ := strings.Cut(kv, "="); k {
-				case "type":
-					o.kind = v
-				case "dest":
-					o.dest = v
-				default:
-					return nil, usagef("--output %q: %q is neither type= nor dest=", arg, kv).hint("write --output type=oci,dest=FILE")
-				}
+			var err error
+			if o, err = parseOutput(arg); err != nil {
+				return nil, err
 			}
 		}
 		if o.kind == "local" {
 			o.kind = "dir"
 		}
+		if o.kind == "image" && o.dest == "" {
+			out = append(out, o)
+			continue
+		}
 		if o.dest == "" || !strings.Contains(" oci docker tar dir ", " "+o.kind+" ") {
-			return nil, usagef("--output %q: needs type=oci, docker, tar or dir, and dest=", arg).hint("write --output type=oci,dest=FILE")
+			return nil, usagef("--output %q: needs type=oci, docker, tar or dir, and dest=; or type=image", arg).hint(outputHint)
 		}
 		out = append(out, o)
 	}
 	return out, nil
+}
+
+// parseOutput reads KEY=VALUE,…, as in docker build.
+func parseOutput(arg string) (o output, err error) {
+	for _, kv := range strings.Split(arg, ",") {
+		k, v, _ := strings.Cut(kv, "=")
+		switch k {
+		case "type":
+			o.kind = v
+		case "dest":
+			o.dest = v
+		case "name":
+			o.names = append(o.names, v)
+		case "rewrite-timestamp", "platform-split":
+			yes, perr := strconv.ParseBool(v)
+			if perr != nil {
+				return o, usagef("--output %q: %s is not true or false", arg, kv).hint("write %s=true", k)
+			}
+			if o.rewrite = o.rewrite || (yes && k == "rewrite-timestamp"); k == "platform-split" {
+				o.split = &yes
+			}
+		case "push":
+			return o, usagef("--output %q: a build does not push", arg).hint("push the image afterwards: hpcc push NAME")
+		default:
+			return o, usagef("--output %q: unknown option %q; options are type, dest, name, platform-split and rewrite-timestamp", arg, k).hint(outputHint)
+		}
+	}
+	return o, nil
 }
 
 // keep stores the image, or the index of the images of several platforms, under its names. It
@@ -80,24 +118,24 @@ func (b *builder) keep(ctx context.Context) error {
 			return err
 		}
 	}
-	mine := b.images[0]
+	native := b.images[0]
 	for _, img := range b.images {
 		if cfg, err := img.ConfigFile(); err == nil && cfg.Architecture == goruntime.GOARCH {
-			mine = img
+			native = img
 		}
 	}
 	report, end := b.steps.unpacking()
-	_, left, err := unpack.Tree(ctx, b.store, mine, unpack.Options{Progress: report, Parts: b.parts})
+	_, left, err := unpack.Tree(ctx, b.store, native, unpack.Options{Progress: report, Parts: b.parts})
 	if end(); err != nil {
 		return err
 	}
 	reportLeftOut(left)
 	for _, o := range b.outputs {
-		if err := o.write(ctx, b.store, b.tags[0], mine); err != nil {
+		if err := o.write(ctx, b, native); err != nil {
 			return err
 		}
 	}
-	if err := b.writeDigests(mine, digest); err != nil {
+	if err := b.writeDigests(native, digest); err != nil {
 		return err
 	}
 	b.steps.built()
@@ -108,13 +146,13 @@ func (b *builder) keep(ctx context.Context) error {
 	return err
 }
 
-// put stores a single image as such, which every tool can read. It stores an index for several
-// platforms or for attestations, which need one.
+// put stores a single image without an index, because every tool can read that. Several platforms
+// or attestations need an index.
 func (b *builder) put(ctx context.Context) (v1.Hash, error) {
 	if len(b.images) == 1 && !b.attest.any() {
 		return b.store.Put(ctx, b.tags[0], b.images[0])
 	}
-	var about [][]attest.Statement
+	b.statements = nil
 	for i, img := range b.images {
 		if !b.attest.any() {
 			break
@@ -123,9 +161,9 @@ func (b *builder) put(ctx context.Context) (v1.Hash, error) {
 		if err != nil {
 			return v1.Hash{}, err
 		}
-		about = append(about, st)
+		b.statements = append(b.statements, st)
 	}
-	idx, err := attest.Index(b.images, about)
+	idx, err := attest.Index(b.images, b.statements)
 	if err != nil {
 		return v1.Hash{}, err
 	}
@@ -157,41 +195,175 @@ func (b *builder) writeDigests(img v1.Image, digest v1.Hash) error {
 	return nil
 }
 
-// write writes an image of the store to the output. tag is its name in the store.
-func (o output) write(ctx context.Context, s *store.Store, tag string, img v1.Image) error {
+// write writes the images of a build, which are in the store under tag, to the output.
+func (o output) write(ctx context.Context, b *builder, native v1.Image) error {
 	switch o.kind {
+	case "image":
+		return nil
 	case "oci":
-		return s.Save(ctx, tag, o.dest)
+		return b.store.Save(ctx, b.tags[0], o.dest, b.tags[1:]...)
 	case "docker":
-		return s.SaveDocker(tag, o.dest)
-	case "dir":
-		_, err := unpack.Image(ctx, img, o.dest, unpack.Options{})
-		return err
+		return b.store.SaveDocker(b.tags[0], o.dest)
 	}
-	return o.tar(ctx, s, img)
+	parts := []exportedTree{{img: native}}
+	if len(b.images) > 1 || (o.split != nil && *o.split) {
+		parts = nil
+		for _, img := range b.images {
+			parts = append(parts, exportedTree{img: img})
+		}
+	}
+	for i := range parts {
+		if err := parts[i].place(b, o, len(parts)); err != nil {
+			return err
+		}
+	}
+	if o.kind == "dir" {
+		return writeTrees(ctx, o.dest, parts)
+	}
+	return writeTar(ctx, b.store, o.dest, parts)
 }
 
-// tar writes the image's files with their owners as one archive: the difference between the
-// tree and an empty one.
-func (o output) tar(ctx context.Context, s *store.Store, img v1.Image) error {
-	tree, err := checkedTree(ctx, s, img)
+// An exportedTree is the part of an output that comes from the image of one platform.
+type exportedTree struct {
+	img   v1.Image
+	below string            // directory in the output, "" for its root
+	files map[string][]byte // attestations, by their path in the output
+}
+
+// place sets where the tree is in an output of several ones, and the attestations next to it.
+func (t *exportedTree) place(b *builder, o output, trees int) error {
+	cfg, err := t.img.ConfigFile()
 	if err != nil {
-		return fmt.Errorf("writing %q: %w", o.dest, err)
+		return err
 	}
+	platform := strings.ReplaceAll(cfg.Platform().String(), "/", "_")
+	split := trees > 1
+	if o.split != nil {
+		split = *o.split
+	}
+	suffix := ""
+	if split {
+		t.below = platform
+	} else if trees > 1 {
+		suffix = "." + platform
+	}
+	t.files = map[string][]byte{}
+	for i, img := range b.images {
+		if img != t.img || i >= len(b.statements) {
+			continue
+		}
+		digest, err := img.Digest()
+		if err != nil {
+			return err
+		}
+		for _, st := range b.statements[i] {
+			name, data, err := st.File(digest)
+			if err != nil {
+				return err
+			}
+			base, ext, _ := strings.Cut(name, ".")
+			t.files[path.Join(t.below, base+suffix+"."+ext)] = data
+		}
+	}
+	return nil
+}
+
+// writeTrees writes the trees to a new directory.
+func writeTrees(ctx context.Context, dest string, trees []exportedTree) error {
+	return unpack.NewDir(dest, func(root string) error {
+		for _, t := range trees {
+			dir := filepath.Join(root, t.below)
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+			// Trees in the same directory all bring the configuration of their image.
+			if err := os.RemoveAll(filepath.Join(dir, filepath.Dir(unpack.ConfigFile))); err != nil {
+				return err
+			}
+			if _, err := unpack.Fill(ctx, t.img, dir, unpack.Options{}); err != nil {
+				return err
+			}
+			for name, data := range t.files {
+				if err := os.WriteFile(filepath.Join(root, name), data, 0o644); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// writeTar writes the files of the trees with their owners as one archive.
+func writeTar(ctx context.Context, s *store.Store, dest string, trees []exportedTree) error {
 	empty, err := s.TempDir()
 	if err != nil {
 		return err
 	}
 	defer disk.RemoveAll(empty)
-	err = store.NewFile(o.dest, func(f *os.File) error {
-		w := bufio.NewWriterSize(f, 1<<20)
-		if _, err := unpack.Compare(w, empty, tree, unpack.DiffOptions{Skip: []string{filepath.Dir(unpack.ConfigFile)}}); err != nil {
+	err = store.NewFile(dest, func(f *os.File) error {
+		buffered := bufio.NewWriterSize(f, 1<<20)
+		w := tar.NewWriter(buffered)
+		for _, t := range trees {
+			tree, err := checkedTree(ctx, s, t.img)
+			if err == nil {
+				err = appendTree(w, empty, tree, t)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := w.Close(); err != nil {
 			return err
 		}
-		return w.Flush()
+		return buffered.Flush()
 	})
 	if err != nil {
-		return fmt.Errorf("writing %q: %w", o.dest, err)
+		return fmt.Errorf("writing %q: %w", dest, err)
+	}
+	return nil
+}
+
+// appendTree writes the entries of a tree, which are its difference from an empty one, and the
+// attestations.
+func appendTree(w *tar.Writer, empty, tree string, t exportedTree) error {
+	r, pipe := io.Pipe()
+	defer r.Close()
+	go func() {
+		_, err := unpack.Compare(pipe, empty, tree, unpack.DiffOptions{Skip: []string{filepath.Dir(unpack.ConfigFile)}})
+		pipe.CloseWithError(err)
+	}()
+	if t.below != "" {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: t.below + "/", Mode: 0o755}); err != nil {
+			return err
+		}
+	}
+	for in := tar.NewReader(r); ; {
+		h, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		h.Name = path.Join(t.below, h.Name) + strings.Repeat("/", strings.Count(h.Name[len(h.Name)-1:], "/"))
+		if h.Typeflag == tar.TypeLink {
+			h.Linkname = path.Join(t.below, h.Linkname)
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(w, in); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.files)) {
+		data := t.files[name]
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(data))}); err != nil {
+			return err
+		}
+		if _, err := w.Write(data); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -256,7 +428,7 @@ func (a *attestations) setProvenance(s string) error {
 
 func (a *attestations) setSBOM(s string) error {
 	if s != "true" && s != "false" {
-		return usagef("%q is not true or false; hpcc lists the packages itself and has no other generators", s)
+		return usagef("%q is not true or false; hpcc lists the packages itself and supports no other generator", s)
 	}
 	a.sbom = s == "true"
 	return nil
@@ -317,7 +489,7 @@ func (a *attestations) statements(ctx context.Context, s *store.Store, img v1.Im
 			return nil, err
 		}
 		for _, n := range notes {
-			say("warning: the list of packages is not complete: %s", n)
+			say("warning: the package list is incomplete: %s", n)
 		}
 		out = append(out, st)
 	}

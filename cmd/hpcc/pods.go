@@ -103,7 +103,7 @@ func (a *jobArgs) fillPod(j *job.Job, to *destination) error {
 	if !to.Target.Pods() {
 		for _, f := range podFlags() {
 			if n := f.Names()[0]; n != "gpu-type" && n != "context" && n != "namespace" && a.set[n] {
-				return usagef("--%s is for kubernetes, openshift and argo, and the job goes to %s", n, to.Target).hint("leave it out, or use --to kubernetes")
+				return usagef("--%s applies only to kubernetes, openshift and argo, but the job goes to %s", n, to.Target).hint("leave it out, or use --to kubernetes")
 			}
 		}
 		return a.fillDebug(j, to)
@@ -148,7 +148,7 @@ var notInPods = map[string]string{
 	"mount":      "mount a persistent volume claim with --volume CLAIM:PATH",
 	"home":       "mount a persistent volume claim with --volume CLAIM:PATH",
 	"device":     "request GPUs with --gpus",
-	"seccomp":    "pods run as ordinary users; do in the Dockerfile what needs root",
+	"seccomp":    "pods run as ordinary users; do the steps that need root in the Dockerfile",
 	"network":    "use a network policy of the cluster",
 	"join-pid":   "start several processes with --tasks",
 	"runtime":    "leave it out: the cluster chooses the runtime",
@@ -167,7 +167,7 @@ func (a *jobArgs) fillRunInPod(j *job.Job, to *destination) error {
 	}
 	in := &a.inPod
 	if slices.ContainsFunc(in.env.argv, func(w string) bool { return strings.HasPrefix(w, "--set-env") && strings.Contains(w, "{task}") }) {
-		return usagef("--set-env with {task} in the file name: pods cannot read files of this machine").hint("use --params FILE.csv, which gives each task one row")
+		return usagef("--set-env with {task} in the file name: pods cannot read files on this machine").hint("use --params FILE.csv, which gives each task one row")
 	}
 	if dir := in.pod.Dir; dir != "" && !filepath.IsAbs(dir) {
 		return usagef("--cd %q: not an absolute path, which pods need", dir).hint("leave it out to start in the image's WORKDIR")
@@ -186,7 +186,7 @@ func (a *jobArgs) findPodImage(j *job.Job) (*v1.ConfigFile, error) {
 		return nil, nil
 	}
 	if isPath(j.Image) || namesSquashFS(j.Image) {
-		return nil, usagef("image %s is a file of this machine, which pods cannot read", j.Image).hint("load it with \"hpcc load\", and push it with \"hpcc deploy -r REGISTRY\"")
+		return nil, usagef("image %s is a file on this machine, which pods cannot read", j.Image).hint("load it with \"hpcc load\", and push it with \"hpcc deploy -r REGISTRY\"")
 	}
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
@@ -256,7 +256,7 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 	}
 	switch {
 	case uidSet && uid <= 0:
-		return usagef("--uid %d: pods do not run as root", uid).hint("leave it out: hpcc runs images of root as user %d", job.OrdinaryUser)
+		return usagef("--uid %d: pods do not run as root", uid).hint("leave it out: hpcc runs an image whose user is root as user %d", job.OrdinaryUser)
 	case to.Target == job.OpenShift && uidSet:
 		return usagef("--uid: OpenShift assigns user IDs to each project and refuses others").hint("leave it out; \"hpcc check --openshift %s\" checks that the image runs with any user ID", j.Image)
 	case j.Pod.AnyUID && uidSet:
@@ -301,13 +301,13 @@ func (a *jobArgs) fillMeasurer(j *job.Job, cfg *v1.ConfigFile) error {
 	case len(has) < len(program) || !slices.Equal(has[:len(program)], program):
 		return (&message{err: fmt.Errorf("--measure: image %s lacks the program that measures in pods", j.Image)}).hint("add it with hpcc build --entry -t %s …", j.Image)
 	}
-	j.Pod.Measurer.Argv = slices.Concat(program, []string{"--measure", "--"}, behindFlags(has[min(len(has), len(program)):]))
+	j.Pod.Measurer.Argv = slices.Concat(program, []string{"--measure", "--"}, afterFlags(has[min(len(has), len(program)):]))
 	return nil
 }
 
-// behindFlags returns the argv of "hpcc entry" without its own flags, because an image may
-// already measure.
-func behindFlags(argv []string) []string {
+// afterFlags returns the arguments of "hpcc entry" after its flags, because the entry point of an
+// image may already have --measure.
+func afterFlags(argv []string) []string {
 	for i, w := range argv {
 		switch {
 		case w == "--":
@@ -385,7 +385,7 @@ func (a *jobArgs) setServer(to *destination) error {
 	if to.Target != job.Argo {
 		for _, name := range []string{"workflow", "parameter", "artifact"} {
 			if a.set[name] {
-				return usagef("--%s is for argo, and the job goes to %s", name, to.Target).hint("use --to argo")
+				return usagef("--%s applies only to argo, but the job goes to %s", name, to.Target).hint("use --to argo")
 			}
 		}
 		return nil
@@ -437,7 +437,7 @@ func (a *jobArgs) checkWorkflow(arguments int) error {
 	return nil
 }
 
-// resolveWorkflow does what resolve does, for --workflow.
+// resolveWorkflow is resolve for a job with --workflow.
 func (a *jobArgs) resolveWorkflow(ctx context.Context) (*job.Job, *destination, error) {
 	to, err := a.destination(ctx)
 	if err != nil {
@@ -511,9 +511,10 @@ func (a *jobArgs) openWorkflow(ctx context.Context, to *destination) (*argo.File
 	return w, nil
 }
 
-// noteDebug prints how to reach the debugger that the subject, a clause, waits for.
-func noteDebug(subject string) {
-	say("note: %s for a debugger: forward its port with \"hpcc forward JOB %s\"; the image needs debugpy", subject, job.DebugPort.Name)
+// noteDebug prints how to attach a debugger. waiting names the program that waits for it, as in "the
+// program waits".
+func noteDebug(waiting string) {
+	say("note: %s for a debugger: forward its port with \"hpcc forward JOB %s\"; the image needs debugpy", waiting, job.DebugPort.Name)
 }
 
 // fillDebug makes the job's program wait for a debugger.
@@ -522,7 +523,7 @@ func (a *jobArgs) fillDebug(j *job.Job, to *destination) error {
 		return nil
 	}
 	if !to.Target.Pods() {
-		return usagef("--debug is for kubernetes, openshift and argo, and the job goes to %s", to.Target).hint("enter a running task with \"hpcc attach\"")
+		return usagef("--debug applies only to kubernetes, openshift and argo, but the job goes to %s", to.Target).hint("enter a running task with \"hpcc attach\"")
 	}
 	if err := j.Debug(); err != nil {
 		return usagef("--debug: %w", err)
@@ -535,7 +536,7 @@ func (a *jobArgs) fillDebug(j *job.Job, to *destination) error {
 func (a *jobArgs) readSteps(flags *job.Job, to *destination) (*job.Job, error) {
 	files := a.from.files
 	if to.Target != job.Argo {
-		return nil, usagef("--from names %d scripts, and only argo runs several as one job", len(files)).hint("use --to argo, or submit them one by one with --after")
+		return nil, usagef("--from names %d scripts, but only argo runs several as one job", len(files)).hint("use --to argo, or submit them one by one with --after")
 	}
 	var list []*translate.Translation
 	var names []string

@@ -29,7 +29,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// A bar shows the progress of a task in bytes, its rate and the time that is left. On a
+// A bar shows the progress of an operation in bytes, its rate and the remaining time. On a
 // terminal it is one line, redrawn at most ten times a second and cleared at the end. In a
 // log it is a line every 30 seconds.
 type bar struct {
@@ -41,7 +41,7 @@ type bar struct {
 	quiet bool
 }
 
-// progress returns a bar for a task that begins now.
+// progress returns a bar for an operation that begins now.
 func progress(what string) *bar {
 	now := time.Now()
 	return &bar{what: what, tty: term.IsTerminal(int(os.Stderr.Fd())), begun: now, drawn: now}
@@ -73,8 +73,8 @@ func (b *bar) bytes(done, total int64) {
 	}
 }
 
-// transferText formats how many bytes of a total were done in a time, with the mean rate and
-// the time that is left.
+// transferText formats the number of bytes done, of a total, with the mean rate and the remaining
+// time.
 func transferText(done, total int64, took time.Duration) string {
 	text := size(done)
 	if total > 0 {

@@ -82,7 +82,7 @@ func unpackTree(ctx context.Context, s *store.Store, img v1.Image, parts *unpack
 // reportLeftOut reports the files of an image that the tree lacks.
 func reportLeftOut(rep unpack.Report) {
 	if rep.Devices > 0 {
-		say("left out %s, which a user cannot make; /dev is the host's", counted(rep.Devices, "device node", "device nodes"))
+		say("left out %s, which only root can create; containers use the /dev of the host", counted(rep.Devices, "device node", "device nodes"))
 	}
 	if rep.FIFOs > 0 {
 		say("left out %s, which the file system does not support", counted(rep.FIFOs, "FIFO", "FIFOs"))

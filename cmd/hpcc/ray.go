@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 
 	"github.com/urfave/cli/v2"
@@ -25,7 +26,7 @@ func rayCommand() *cli.Command {
 			&cli.IntFlag{Name: "image-words", Usage: "use the first `N` arguments to start programs in the image"},
 			&cli.StringFlag{Name: "dir", Usage: "join the Ray cluster that meets in `DIR`"},
 			&cli.StringFlag{Name: "peer", Usage: "use the address that reaches `HOST`"},
-			&cli.IntFlag{Name: "rank", Usage: "be node `N` (default: srun's)"},
+			&cli.IntFlag{Name: "rank", Usage: "act as node `N` (default: the rank that srun sets)"},
 		},
 		Action: action(parseRay),
 	}
@@ -35,7 +36,7 @@ type rayArgs struct {
 	to   job.Target
 	plan node.RayPlan
 	dir  string // meeting directory of the Ray cluster that this node joins; "" to start one
-	rank int    // of this node; -1 for the launcher's
+	rank int    // of this node; -1 for the rank that the launcher sets
 	peer string
 }
 
@@ -65,7 +66,7 @@ func (a *rayArgs) run(ctx context.Context) (err error) {
 	} else {
 		self, serr := os.Executable()
 		if serr != nil {
-			return serr
+			return fmt.Errorf("finding hpcc itself: %w", serr)
 		}
 		status, err = dispatch.OnNode().StartRay(ctx, a.to, os.Getenv("HPCC_JOB_DIR"), a.plan, []string{self, "ray"}, say)
 	}

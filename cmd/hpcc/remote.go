@@ -40,7 +40,7 @@ type jobMessage struct {
 	Files    []jobFile  `json:"files,omitempty"` // files that the arguments of the job name
 }
 
-// A jobFile is a file of this machine that a job needs.
+// A jobFile is a file on this machine that a job needs.
 type jobFile struct {
 	Name string `json:"name"` // absolute path, as in the job
 	Data []byte `json:"data"`
@@ -126,7 +126,7 @@ func pathBelow(dir, p string) string {
 func (a *jobArgs) fillRemotePaths(j *job.Job, to *destination) error {
 	j.Store, j.Program, j.Dir = to.remote.Store, to.remote.Program, to.dir(a.chdir)
 	if j.Image = a.image; namesSquashFS(j.Image) {
-		return usagef("%s is a file of this machine, not of site %s", j.Image, to.site.Name).hint("load it with hpcc load %s NAME and submit NAME: hpcc sends images of the store", j.Image)
+		return usagef("%s is a file on this machine, not at site %s", j.Image, to.site.Name).hint("load it with hpcc load %s NAME and submit NAME: hpcc sends images of the store", j.Image)
 	}
 	if isPath(j.Image) {
 		j.Image = pathBelow(j.Dir, j.Image)
@@ -134,7 +134,7 @@ func (a *jobArgs) fillRemotePaths(j *job.Job, to *destination) error {
 	return nil
 }
 
-// encodeJob encodes a job for hpcc at the site, with the files of this machine that it names.
+// encodeJob encodes a job for hpcc at the site, with the files on this machine that it names.
 func encodeJob(j *job.Job, to *destination) (*bytes.Buffer, error) {
 	h := jobMessage{Protocol: protocol, Version: version, Target: to.Target, Job: j}
 	var names []string
@@ -363,7 +363,7 @@ func (c *countedWriter) Write(p []byte) (int, error) {
 func readSites() (*dispatch.Sites, error) {
 	s, err := dispatch.ReadSites(dispatch.SiteFiles())
 	if err != nil {
-		return nil, (&message{err: err, status: exitUsage}).hint("\"hpcc sites --help\" has an example")
+		return nil, (&message{err: err, status: exitUsage}).hint("\"hpcc sites --help\" shows an example")
 	}
 	return s, nil
 }

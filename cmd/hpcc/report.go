@@ -97,7 +97,7 @@ func (a *reportArgs) run(ctx context.Context) error {
 	}
 	r, err := report.Read(sources, a.options)
 	if err != nil {
-		return onReport(err)
+		return reportHint(err)
 	}
 	for _, s := range r.Systems {
 		s.Advice = append(requestAdvice(s), s.Advice...)
@@ -176,32 +176,32 @@ func writePage(file string, page func(*os.File) error) error {
 	return nil
 }
 
-// notePage names the page's file after the report.
+// notePage prints the name of the page's file, if there is one.
 func notePage(file string) {
 	if file != "" && file != "-" {
-		say("the page is in %s", file)
+		say("wrote the page to %s", file)
 	}
 }
 
-// onReport adds a hint to the error of runs that cannot be compared.
-func onReport(err error) error {
+// reportHint adds a hint to the error of runs that cannot be compared.
+func reportHint(err error) error {
 	switch d := new(report.DigestError); {
 	case errors.As(err, &d):
-		return (&message{err: err}).hint("--different compares them all the same; builds of one Dockerfile for two architectures have one digest only if --platform named both")
+		return (&message{err: err}).hint("--different compares them anyway; builds of one Dockerfile for two architectures have one digest only if --platform named both")
 	case errors.Is(err, report.ErrNothing):
-		return (&message{err: err}).hint("\"hpcc run --measure\" and \"hpcc submit --measure\" leave records, those of jobs in the store's jobs/")
+		return (&message{err: err}).hint("\"hpcc run --measure\" and \"hpcc submit --measure\" write records; those of jobs are in jobs/ of the store")
 	}
 	return err
 }
 
-// readAllPrices reads the files of --price and --power; the draws of --power replace those of
-// --price. It returns nil without either.
-func readAllPrices(prices, draws string) (*report.Prices, error) {
+// readAllPrices reads the files of --price and --power. The power figures of --power replace those
+// of --price. It returns nil without either flag.
+func readAllPrices(prices, powers string) (*report.Prices, error) {
 	p, err := readPrices("price", prices)
 	if err != nil {
 		return nil, err
 	}
-	power, err := readPrices("power", draws)
+	power, err := readPrices("power", powers)
 	if p == nil || err != nil {
 		return power, err
 	}
@@ -215,7 +215,7 @@ func readPrices(flag, file string) (*report.Prices, error) {
 		return nil, nil
 	}
 	bad := func(err error) error {
-		return (&message{err: fmt.Errorf("--%s: %w", flag, err), status: exitUsage}).hint("\"hpcc report --help\" has an example")
+		return (&message{err: fmt.Errorf("--%s: %w", flag, err), status: exitUsage}).hint("\"hpcc report --help\" shows an example")
 	}
 	p := &report.Prices{}
 	f, err := dispatch.ReadTables(file, p)
@@ -228,11 +228,13 @@ func readPrices(flag, file string) (*report.Prices, error) {
 	return p, nil
 }
 
-// requestAdvice advises how much to ask for, from a system whose runs have all ended and asked
-// for the same. Processors count only the successful runs, because a failed one may have ended
-// early. There is no advice on a resource whose use says little about the needs: processors of
-// runs that waited for them or had fewer, memory and time if a run was killed for lack of them,
-// and what one process of several used.
+// requestAdvice advises how much to request. All runs of the system must have ended and must have
+// requested the same. The use of processors covers only successful runs, because a failed run may
+// have ended early. It gives no advice on a resource whose use does not show the need:
+//
+//   - processors, if runs waited for them or had fewer;
+//   - memory and time, if a run was killed for lack of them;
+//   - resources that were measured for one of several processes.
 func requestAdvice(s *report.System) []string {
 	if s.Endings[report.Open]+s.Missing > 0 {
 		return nil
@@ -243,7 +245,7 @@ func requestAdvice(s *report.System) []string {
 	done, killed := false, false
 	for _, t := range s.Tasks {
 		if t.Header.Asked != asked {
-			return nil // the use of one request says nothing about another
+			return nil // the requests differ
 		}
 		longest = max(longest, t.Figures["wall_s"])
 		u.PeakMemory = max(u.PeakMemory, int64(t.Figures["memory_peak_bytes"]))
@@ -251,8 +253,8 @@ func requestAdvice(s *report.System) []string {
 		if oneProcess(t) && (asked.CPUs > 1 || t.Ranks > 1) {
 			u.Memory = 0
 		}
-		first := !t.Measured && t.Ranks > 1 // its processor time is that of the first rank
-		if first || t.Confined() {
+		firstRank := !t.Measured && t.Ranks > 1 // the processor time is that of the first rank
+		if firstRank || t.Confined() {
 			u.CPUs = 0
 		}
 		if t.Ending != report.Done {
@@ -265,8 +267,8 @@ func requestAdvice(s *report.System) []string {
 	if !done {
 		return nil
 	}
-	fits := min(1, mostSeconds/max(wall, cpu, 1)) // of both, so that as many processors are busy
-	u.Wall, u.CPUTime, u.Longest = duration(wall*fits), duration(cpu*fits), duration(longest)
+	scale := min(1, maxSeconds/max(wall, cpu, 1)) // of both, to keep the number of busy processors
+	u.Wall, u.CPUTime, u.Longest = duration(wall*scale), duration(cpu*scale), duration(longest)
 	if s.Contended() {
 		u.CPUs = 0
 	}
@@ -279,16 +281,16 @@ func requestAdvice(s *report.System) []string {
 	return u.Advise()
 }
 
-// oneProcess reports whether the peak of memory is that of the largest process alone.
+// oneProcess reports whether the memory peak covers only the largest process.
 func oneProcess(t *report.Task) bool {
 	return t.Footer.MemoryFrom == "" || t.Footer.MemoryFrom == "process"
 }
 
-// mostSeconds is the largest number of seconds of a [time.Duration].
-const mostSeconds = 9e9
+// maxSeconds is the largest number of seconds of a [time.Duration].
+const maxSeconds = 9e9
 
 func duration(v float64) time.Duration {
-	return time.Duration(max(0, min(v, mostSeconds)) * float64(time.Second))
+	return time.Duration(max(0, min(v, maxSeconds)) * float64(time.Second))
 }
 
 // sweepFlags are the flags of "hpcc report" about the results of tasks.
@@ -303,10 +305,10 @@ func sweepFlags() []cli.Flag {
 
 // sweepArgs select the results of tasks to report.
 type sweepArgs struct {
-	wanted  bool     // a flag asks for results; else jobs with parameters have them
+	wanted  bool     // a flag requests results; otherwise only jobs with parameters show them
 	best    string   // the result that ranks the tasks
-	metrics []string // results to show; empty: a few
-	results string   // pattern of the directories with results; empty: the usual ones
+	metrics []string // results to show; empty for a few
+	results string   // pattern of the directories with results; "" for usualDirs
 	store   string
 }
 
@@ -321,9 +323,9 @@ func (a *sweepArgs) find(r *report.Report) (list []*report.Sweep, err error) {
 			continue
 		}
 		if err := s.Rank(a.best); err != nil {
-			return nil, a.onResult(err)
+			return nil, a.resultHint(err)
 		}
-		if a.results != "" && !left(s.Tasks) {
+		if a.results != "" && !hasResults(s.Tasks) {
 			say("hint: %s", noResultsAt(a.results))
 		}
 		list = append(list, s)
@@ -334,8 +336,8 @@ func (a *sweepArgs) find(r *report.Report) (list []*report.Sweep, err error) {
 	return list, nil
 }
 
-// onResult adds a hint to the error of a missing result.
-func (a *sweepArgs) onResult(err error) error {
+// resultHint adds a hint to the error of a missing result.
+func (a *sweepArgs) resultHint(err error) error {
 	missing := (*report.NoResultError)(nil)
 	if !errors.As(err, &missing) || len(missing.Available) > 0 {
 		return err
@@ -349,7 +351,7 @@ func (a *sweepArgs) onResult(err error) error {
 
 // noResultsAt is the hint for a --results without results.
 func noResultsAt(pattern string) string {
-	return fmt.Sprintf("--results %s matches no file of results below the job's directory; {task} and {NAME} of a parameter expand to their values", pattern)
+	return fmt.Sprintf("--results %s matches no results file below the job's directory; {task} and {NAME} of a parameter expand to their values", pattern)
 }
 
 // checkPattern refuses an invalid pattern of --results.
@@ -404,14 +406,14 @@ func (a *sweepArgs) sweepOf(system *report.System) (*report.Sweep, error) {
 	}
 	warnings, err := readResults(a.results, sub, dir, s.Tasks)
 	warn(warnings)
-	if len(s.Params) == 0 && !left(s.Tasks) {
+	if len(s.Params) == 0 && !hasResults(s.Tasks) {
 		return nil, err
 	}
 	return s, err
 }
 
-// left reports whether a task left results.
-func left(tasks []report.SweepTask) bool {
+// hasResults reports whether a task left results.
+func hasResults(tasks []report.SweepTask) bool {
 	return slices.ContainsFunc(tasks, func(t report.SweepTask) bool { return t.Results != nil })
 }
 
@@ -432,7 +434,8 @@ func (a *sweepArgs) sweepJob(id string) (*dispatch.Submission, string, error) {
 	return sub, dir, nil
 }
 
-// paramNames returns the names of parameters: of lists in the order of the command line, else sorted.
+// paramNames returns the names of the parameters: in the order of the command line if the job has
+// lists of values, or else sorted.
 func paramNames(j *job.Job, tasks []report.SweepTask) (names []string) {
 	for _, a := range j.Params.Axes {
 		names = append(names, a.Name)
@@ -483,7 +486,7 @@ func findResults(pattern string, sub *dispatch.Submission, dir string, tasks []r
 	for _, shared.pattern = range usualDirs {
 		if shared.any(sub, tasks) {
 			own.root.Close()
-			say("note: the results are those in %s below %s", shared.pattern, sub.Job.Dir)
+			say("note: using the results in %s below %s", shared.pattern, sub.Job.Dir)
 			return shared, nil
 		}
 	}
@@ -491,7 +494,7 @@ func findResults(pattern string, sub *dispatch.Submission, dir string, tasks []r
 	return own, nil
 }
 
-// openResults opens the directory of a pattern: the job's, or the fixed part of an absolute pattern.
+// openResults opens the directory of a pattern: dir, or the fixed part of an absolute pattern.
 func openResults(dir, pattern string) (resultsDir, error) {
 	if filepath.IsAbs(pattern) {
 		fixed, _, _ := strings.Cut(pattern, "{")
@@ -514,8 +517,8 @@ func (p resultsDir) path(sub *dispatch.Submission, t *report.SweepTask) string {
 // slack bounds the difference between the clocks of nodes and file servers.
 const slack = 10 * time.Second
 
-// read reads the results of one task. In a directory that jobs share, only results count that were
-// written while the task ran. Results of earlier attempts do not count.
+// read reads the results of one task. In a directory that jobs share, it ignores results that were
+// not written while the task ran. It also ignores results of earlier attempts.
 func (p resultsDir) read(sub *dispatch.Submission, t *report.SweepTask) (metrics.Results, error) {
 	var written func(time.Time) bool
 	if p.shared || (p.own && t.Attempt > 0) {
@@ -546,8 +549,8 @@ func (p resultsDir) any(sub *dispatch.Submission, tasks []report.SweepTask) bool
 	return false
 }
 
-// readers is the number of tasks whose results are read at once, because shared file systems are
-// slow but serve many requests in parallel.
+// readers is the number of tasks whose results are read in parallel, because shared file systems
+// are slow but serve many requests at the same time.
 const readers = 16
 
 // readResults reads the results of the tasks. It returns warnings about unreadable ones.

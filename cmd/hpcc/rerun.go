@@ -15,8 +15,8 @@ import (
 func rerunCommand() *cli.Command {
 	return &cli.Command{
 		Name: "rerun", Usage: "run the failed tasks of a job again", ArgsUsage: "JOB...",
-		Description: `Runs the tasks again that failed, were cancelled or were lost, with their indices. The records of
-earlier attempts are kept.
+		Description: `Runs again the tasks that failed, were cancelled or were lost, under the same indices. Keeps the
+records of earlier attempts.
 
    hpcc rerun main
    hpcc rerun --wait main`,

@@ -56,8 +56,8 @@ func runCommandFlags() []cli.Flag {
 	return slices.Concat(docker, flags, []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, otherRuntimeFlag(), storeFlag()))
 }
 
-// atStatus gives an error of a command that runs a program a status that differs from the
-// program's. An error keeps its own status if that is more specific than failure or wrong usage.
+// atStatus sets the exit status of an error of a command that runs a program, so that it differs
+// from the program's own. It keeps a status that is more specific than failure or wrong usage.
 func atStatus(status int, err error) error {
 	var m *message
 	var re *process.Error
@@ -75,10 +75,10 @@ func atStatus(status int, err error) error {
 	return &message{err: err, status: status}
 }
 
-// ownFlags are the flags that other OCI runtimes do not support.
-var ownFlags = []string{"write-fake", "uid", "gid", "seccomp", "network", "hostname", "pid", "join", "join-ct", "join-tag", "join-pid"}
+// hpccOnlyFlags are the flags that other OCI runtimes do not support.
+var hpccOnlyFlags = []string{"write-fake", "uid", "gid", "seccomp", "network", "hostname", "pid", "join", "join-ct", "join-tag", "join-pid"}
 
-// runArgs is the command line of "hpcc run", completed by the files of defaults.
+// runArgs is the command line of "hpcc run", completed from the run.conf files.
 type runArgs struct {
 	root       rootArgs
 	options    runtime.Options
@@ -93,7 +93,7 @@ type runArgs struct {
 
 func parseRun(c *cli.Context) (*runArgs, error) {
 	if c.NArg() == 0 {
-		return nil, usagef("run needs an image").hint(`hpcc run IMAGE -- CMD; "hpcc images" lists them`)
+		return nil, usagef("run needs an image").hint(`hpcc run IMAGE -- CMD; "hpcc images" lists the images`)
 	}
 	args := trimDashes(c.Args().Tail())
 	a := &runArgs{
@@ -113,17 +113,17 @@ func parseRun(c *cli.Context) (*runArgs, error) {
 		return nil, err
 	}
 	if c.IsSet("runtime") {
-		for _, name := range ownFlags {
-			if w.given(name) {
+		for _, name := range hpccOnlyFlags {
+			if w.isSet(name) {
 				return nil, usagef("--%s cannot be used with --runtime", name).hint("leave --runtime out to run the program with hpcc itself")
 			}
 		}
 	}
-	if w.given("entrypoint") {
+	if w.isSet("entrypoint") {
 		e := w.text("entrypoint")
 		a.entrypoint = &e
 	}
-	a.env, a.keepDollar, a.devices = w.env(), w.yes("env-no-expand"), w.devices()
+	a.env, a.keepDollar, a.devices = w.env(), w.boolean("env-no-expand"), w.devices()
 	if w.defaults != nil {
 		a.defaults = w.defaults.lines
 	}
@@ -161,8 +161,8 @@ func (a *runArgs) run(ctx context.Context) error {
 	return nil
 }
 
-// checkWrite refuses "hpcc run -w DIR IMAGE", which means --workdir in docker: DIR is not an
-// image directory, and IMAGE not a program in it.
+// checkWrite refuses "hpcc run -w DIR IMAGE" if DIR is not an image directory. In docker, -w means
+// --workdir, but hpcc would take IMAGE for a program in DIR.
 func (a *runArgs) checkWrite() error {
 	if !a.root.write || !isPath(a.root.image) || len(a.options.Args) == 0 || strings.Contains(a.options.Args[0], "/") {
 		return nil

@@ -52,16 +52,16 @@ func runFlags(env *envChanges) []cli.Flag {
 	), inSection(isolationSection, stageFlag()))
 }
 
-// runSources are the flags of one run, from the command line and from the files of defaults.
-// The command line wins for a flag with one value. All values of a repeatable flag count, the
-// command line's last.
+// runSources are the flags of one run, from the command line and from the run.conf files.
+// The command line overrides a flag with a single value. A repeatable flag has the values of both,
+// the command line's last.
 type runSources struct {
 	line     *cli.Context
 	defaults *defaults // nil without defaults
 }
 
-// parseRunSources reads the files of defaults and refuses flags that contradict
-// each other on the command line.
+// parseRunSources reads the run.conf files and refuses flags that contradict each other on the
+// command line.
 func parseRunSources(c *cli.Context) (*runSources, error) {
 	pairs := [][2]string{{"home", "no-home"}, {"write", "write-fake"}, {"pid", "join-pid"}}
 	for _, join := range []string{"join", "join-ct", "join-tag"} {
@@ -69,7 +69,7 @@ func parseRunSources(c *cli.Context) (*runSources, error) {
 	}
 	for _, pair := range pairs {
 		if c.IsSet(pair[0]) && c.IsSet(pair[1]) {
-			return nil, usagef("--%s and --%s contradict each other", pair[0], pair[1]).hint("give one of them")
+			return nil, usagef("--%s and --%s contradict each other", pair[0], pair[1]).hint("use only one of them")
 		}
 	}
 	w := &runSources{line: c}
@@ -95,11 +95,11 @@ func (w *runSources) source(name string, rivals ...string) *cli.Context {
 	return w.defaults.context
 }
 
-func (w *runSources) given(name string) bool { return w.source(name).IsSet(name) }
+func (w *runSources) isSet(name string) bool { return w.source(name).IsSet(name) }
 func (w *runSources) text(name string) string {
 	return w.source(name).String(name)
 }
-func (w *runSources) yes(name string, rivals ...string) bool {
+func (w *runSources) boolean(name string, rivals ...string) bool {
 	return w.source(name, rivals...).Bool(name)
 }
 
@@ -119,7 +119,7 @@ func (w *runSources) env() []envfile.Change {
 	return append(slices.Clone(envOf(w.defaults.context).list), line...)
 }
 
-// blame adds a hint to an error that a line of the defaults may have caused.
+// blame adds a hint to an error that a line of a run.conf file may have caused.
 func blame(lines []runconf.Line, err error) error {
 	l := runconf.Blame(lines, err)
 	if l == nil {
@@ -139,9 +139,9 @@ const maxID = 1<<32 - 2
 func (w *runSources) options(args []string) (runtime.Options, error) {
 	o := runtime.Options{
 		Args: args, Dir: w.text("cd"), Binds: w.list("bind"), Mounts: w.list("mount"),
-		Write: w.yes("write", "write-fake"), NoHome: w.yes("no-home", "home"), PrivateTmp: w.yes("private-tmp"),
-		FakeRoot: w.yes("seccomp"), NoPasswd: w.yes("no-passwd"), CleanEnv: w.yes("clean-env"),
-		Hostname: w.text("hostname"), OwnPIDs: w.yes("pid", "join", "join-ct", "join-tag", "join-pid"),
+		Write: w.boolean("write", "write-fake"), NoHome: w.boolean("no-home", "home"), PrivateTmp: w.boolean("private-tmp"),
+		FakeRoot: w.boolean("seccomp"), NoPasswd: w.boolean("no-passwd"), CleanEnv: w.boolean("clean-env"),
+		Hostname: w.text("hostname"), OwnPIDs: w.boolean("pid", "join", "join-ct", "join-tag", "join-pid"),
 	}
 	if c := w.source("write-fake", "write"); c.IsSet("write-fake") {
 		o.WriteFake = c.Generic("write-fake").(*sizeFlag).size
@@ -154,7 +154,7 @@ func (w *runSources) options(args []string) (runtime.Options, error) {
 		if n < 0 || n > maxID {
 			return o, usagef("--%s %d: not an ID from 0 to %d", id.name, n, maxID)
 		}
-		if w.given(id.name) || o.FakeRoot {
+		if w.isSet(id.name) || o.FakeRoot {
 			*id.to = &n
 		}
 	}
@@ -165,14 +165,14 @@ func (w *runSources) options(args []string) (runtime.Options, error) {
 	default:
 		return o, usagef("--network %q is not host or none", n).hint("leave it out: only an administrator can create networks")
 	}
-	if h := o.Hostname; w.given("hostname") && (h == "" || len(h) > 64 || strings.ContainsAny(h, "/ \t\n")) {
+	if h := o.Hostname; w.isSet("hostname") && (h == "" || len(h) > 64 || strings.ContainsAny(h, "/ \t\n")) {
 		return o, usagef("--hostname %q is not a valid host name", h).hint("use at most 64 letters, digits, dots and hyphens")
 	}
 	return o, w.join(&o)
 }
 
-// join fills in which tasks share namespaces. It reads the command line only, because files
-// of defaults are read too late.
+// join sets the tasks that share namespaces. It reads the command line only, because the run.conf
+// files are read too late.
 func (w *runSources) join(o *runtime.Options) error {
 	c := w.line
 	if o.JoinPID = c.Int("join-pid"); c.IsSet("join-pid") {
@@ -210,24 +210,24 @@ func (f *sizeFlag) Set(arg string) error {
 		f.size = runtime.DefaultFake
 	}
 	if arg == "" {
-		return fmt.Errorf("the size is empty")
+		return errors.New("the size is empty")
 	}
 	return nil
 }
 func (f *sizeFlag) String() string   { return f.size }
 func (f *sizeFlag) IsBoolFlag() bool { return true }
 
-// commandLineOnly are flags that files of defaults may not set: they would change images
-// unnoticed, or are read too late.
+// commandLineOnly are flags that a run.conf file cannot set: they would change images unnoticed, or
+// are read too late.
 var commandLineOnly = []string{"write", "join", "join-ct", "join-tag", "join-pid", "no-config", "entrypoint", "stage"}
 
-// defaults are the flags of all files of defaults.
+// defaults are the flags of all run.conf files.
 type defaults struct {
 	lines   []runconf.Line
 	context *cli.Context
 }
 
-// readDefaults reads the files of defaults. It returns nil if they set no flags.
+// readDefaults reads the run.conf files. It returns nil if they set no flags.
 func readDefaults() (*defaults, error) {
 	lines, err := runconf.Read()
 	if err != nil {
@@ -235,7 +235,7 @@ func readDefaults() (*defaults, error) {
 		if closed := new(fs.PathError); !errors.As(err, &closed) {
 			m.status = exitUsage
 		}
-		return nil, m.hint("ignore the files of defaults with --no-config")
+		return nil, m.hint("use --no-config to ignore the run.conf files")
 	}
 	if len(lines) == 0 {
 		return nil, nil
@@ -294,7 +294,7 @@ type envChanges struct {
 	list     []envfile.Change
 	argv     []string // the flags as given, for a job script that repeats them
 	noExpand bool
-	later    bool // the program of a job reads files whose names contain {task}
+	deferred bool // do not read files whose names contain {task}, because each task reads its own
 }
 
 func (e *envChanges) flags() []cli.Flag {
@@ -309,7 +309,7 @@ func (e *envChanges) flags() []cli.Flag {
 	}
 }
 
-// envOf returns the changes of the environment that a command line asks for.
+// envOf returns the changes of the environment that a command line requests.
 func envOf(c *cli.Context) *envChanges { return c.Generic("set-env").(*envFlag).e }
 
 // setFile reads one argument of --set-env: an assignment if it has a "=", else a file. The
@@ -327,7 +327,7 @@ func (e *envChanges) setFile(nul bool) func(string) error {
 		if arg == "" {
 			return errors.New("the file name is empty")
 		}
-		if e.later && strings.Contains(arg, "{task}") {
+		if e.deferred && strings.Contains(arg, "{task}") {
 			return nil
 		}
 		f, err := wait.Open(arg)
@@ -404,7 +404,7 @@ func interruptedFlag(c *cli.Context) error {
 	return nil
 }
 
-// bareSetEnv is the argument of a --set-env that was given none.
+// bareSetEnv is the value of a --set-env without an argument.
 const bareSetEnv = "\x00"
 
 // joinBareSetEnv decides whether the argument after "--set-env" is the flag's value. Old
@@ -437,7 +437,7 @@ func deviceFlags() []cli.Flag {
 // devices returns the hardware that the flags of deviceFlags request.
 func (w *runSources) devices() devices.Request {
 	return devices.Request{
-		GPU: w.yes("gpu"), Names: w.list("device"), MPI: w.text("mpi"),
+		GPU: w.boolean("gpu"), Names: w.list("device"), MPI: w.text("mpi"),
 		SpecDirs:   filepath.SplitList(os.Getenv("HPCC_CDI_DIRS")),
 		DriverRoot: os.Getenv("NVIDIA_DRIVER_ROOT"), DevRoot: os.Getenv("NVIDIA_DEV_ROOT"),
 	}

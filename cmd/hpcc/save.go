@@ -20,9 +20,9 @@ import (
 func saveCommand() *cli.Command {
 	return &cli.Command{
 		Name: "save", Usage: "save an image to a file or directory", ArgsUsage: "NAME FILE",
-		Description: `Saves an image as an OCI layout: a directory if FILE ends in "/" or is one, else a tar; - is
-standard output. FILE.tar.gz is compressed. A FILE that ends in .docker.tar becomes a docker archive, and one that ends in
-.sqfs a SquashFS file, which "hpcc run FILE" runs.
+		Description: `Saves an image as an OCI layout: a directory if FILE ends in "/" or is a directory, else a tar
+archive; - is standard output. FILE.tar.gz is compressed. FILE.docker.tar becomes a docker archive,
+and FILE.sqfs a SquashFS file, which "hpcc run FILE" runs.
 
    hpcc save sci sci.tar
    hpcc save sci sci.sqfs`,
@@ -109,7 +109,7 @@ func (a *saveArgs) squashFS(ctx context.Context) error {
 	}
 	tree, err := checkedTree(ctx, s, img)
 	if err != nil {
-		return fmt.Errorf("saving %s to %s: %w", a.name, a.file, err)
+		return fmt.Errorf("saving %q to %s: %w", a.name, a.file, err)
 	}
 	if err := store.NewFile(a.file, func(f *os.File) error { return unpack.WriteSquashFS(ctx, tree, f) }); err != nil {
 		return fmt.Errorf("saving %q to %s: %w", a.name, a.file, err)

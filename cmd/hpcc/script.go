@@ -21,7 +21,7 @@ func scriptCommand() *cli.Command {
 		Name: "script", Usage: "print the job script for a scheduler", ArgsUsage: jobUsage,
 		Description: `Prints the script that "hpcc submit" would submit for the same arguments. --from translates a job
 script or submit command of Slurm, LSF, Grid Engine or PBS, and reports what became of each
-directive; with IMAGE, the script runs in it. Other flags replace what FILE says.
+directive; with IMAGE, the script runs in it. Other flags override the directives in FILE.
 
    hpcc script --to slurm --array 1-8 --time 2h sci -- python main.py
    hpcc script --from job.lsf --to slurm --queue gpu sci
@@ -90,7 +90,7 @@ func (a *scriptArgs) run(ctx context.Context) error {
 		return err
 	}
 	if a.with != "" && to.Target != job.OpenShift {
-		return usagef("--with %s is for openshift, and the job goes to %s", a.with, to.Target).hint("use --to openshift")
+		return usagef("--with %s applies only to openshift, but the job goes to %s", a.with, to.Target).hint("use --to openshift")
 	}
 	if to.remote != nil {
 		text, err := askRemote(ctx, j, to, "script", "--job", "-")
@@ -113,7 +113,7 @@ func (a *scriptArgs) run(ctx context.Context) error {
 		return err
 	}
 	if j.CarriesValues() && !to.Target.Pods() {
-		notes = append(notes, "the script contains the values of --env and --set-env, and other users can read scripts of a scheduler's jobs; \"hpcc submit\" keeps the values in a private file")
+		notes = append(notes, "the script contains the values of --env and --set-env, and other users can read the scripts of a scheduler; \"hpcc submit\" keeps the values in a private file")
 	}
 	sayNotes(notes)
 	_, err = os.Stdout.WriteString(text)
@@ -129,7 +129,7 @@ func (a *scriptArgs) keepScript(j *job.Job, to *destination) error {
 	}
 	sub, script, notes, err := dispatch.Keep(s.Jobs(), j, to.Cluster)
 	if err != nil {
-		return readOnlyHint(err, s.Jobs(), recordsNeed)
+		return readOnlyHint(err, s.Jobs(), storeHint)
 	}
 	sayNotes(notes)
 	remove := append([]string{script}, sub.Job.ValueFiles()...)

@@ -34,8 +34,8 @@ func siteChecks(dir string) []probe.Check {
 	}
 }
 
-// Below low, doctor warns that a file system is nearly full. Below min, it has no space for an
-// image.
+// Below lowSpace or lowInodes, doctor warns that a file system is nearly full. Below minSpace or
+// minInodes, the file system has no room for an image.
 const (
 	lowSpace, minSpace   = 2 << 30, 16 << 20 // bytes
 	lowInodes, minInodes = 20_000, 200
@@ -206,7 +206,7 @@ func gitFeature() probe.Feature {
 	agent := "no ssh agent (SSH_AUTH_SOCK)"
 	if s := os.Getenv("SSH_AUTH_SOCK"); s != "" {
 		if _, err := os.Stat(s); err != nil {
-			agent = "SSH_AUTH_SOCK names a missing socket"
+			agent = "SSH_AUTH_SOCK names a socket that does not exist"
 		} else {
 			agent = "an ssh agent"
 		}
@@ -222,7 +222,7 @@ func registryFeature(ctx context.Context, host string) probe.Feature {
 	if err := store.Ping(ctx, host); err != nil {
 		return probe.Feature{State: probe.No, Why: err.Error(), Do: "pull on a machine that reaches it, then use hpcc save and hpcc load; or set HTTPS_PROXY", Ask: "may this node open connections to " + host + "?"}
 	}
-	return probe.Feature{State: probe.OK, Why: "it answers"}
+	return probe.Feature{State: probe.OK, Why: "the registry answers"}
 }
 
 // limitsFeature reports resource limits that are too small for some commands.
@@ -232,13 +232,13 @@ func limitsFeature() probe.Feature {
 	for _, l := range []struct {
 		resource    int
 		least, unit uint64
-		what, cure  string
+		format, fix string
 	}{
 		{unix.RLIMIT_NOFILE, 256, 1, "%d open files (-n)", "-n 1024"},
 		{unix.RLIMIT_NPROC, 64, 1, "%d processes and threads (-u)", "-u 4096"},
 		{unix.RLIMIT_AS, 2 << 30, 1024, "%d KiB of address space (-v)", "-v unlimited"},
 		{unix.RLIMIT_DATA, 1 << 30, 1024, "%d KiB of data (-d)", "-d unlimited"},
-		{unix.RLIMIT_FSIZE, 1 << 40, 1024, "%d KiB a file (-f)", "-f unlimited"},
+		{unix.RLIMIT_FSIZE, 1 << 40, 1024, "%d KiB per file (-f)", "-f unlimited"},
 		{unix.RLIMIT_CPU, 3600, 1, "%d s of CPU time (-t)", "-t unlimited"},
 	} {
 		var r unix.Rlimit
@@ -248,8 +248,8 @@ func limitsFeature() probe.Feature {
 		if small != "" {
 			small, f.Do = small+", ", f.Do+"; "
 		}
-		small += fmt.Sprintf(l.what, r.Cur/l.unit)
-		f.Do += "ulimit " + l.cure
+		small += fmt.Sprintf(l.format, r.Cur/l.unit)
+		f.Do += "ulimit " + l.fix
 	}
 	if small != "" {
 		f.State, f.Why = probe.Limited, small

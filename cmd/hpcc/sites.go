@@ -86,8 +86,8 @@ type siteState struct {
 
 // Timeouts for the answer of a site.
 const (
-	siteTime   = 10 * time.Second
-	doctorTime = 2 * time.Second // short, because the other checks take milliseconds
+	siteTimeout   = 10 * time.Second
+	doctorTimeout = 2 * time.Second // short, because the other checks take milliseconds
 )
 
 // siteStates asks all sites at the same time.
@@ -131,24 +131,24 @@ func querySite(ctx context.Context, t *dispatch.Site, limit time.Duration) siteS
 }
 
 func (a *sitesArgs) list(ctx context.Context, sites *dispatch.Sites) error {
-	states := siteStates(ctx, sites, siteTime)
+	states := siteStates(ctx, sites, siteTimeout)
 	if a.json {
 		return printObjects(states)
 	}
 	if len(states) == 0 {
-		say("no file describes sites: %s", strings.Join(dispatch.SiteFiles(), ", "))
+		say("no site is defined in %s", strings.Join(dispatch.SiteFiles(), ", "))
 		return nil
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "SITE\tSCHEDULER\tBY\tSTATE\tFILE")
+	fmt.Fprintln(w, "SITE\tSCHEDULER\tACCESS\tSTATE\tFILE")
 	for _, st := range states {
-		rowf(w, "%s\t%s\t%s\t%s\t%s\n", st.Name, st.Scheduler, st.by(), st.text(), st.File)
+		rowf(w, "%s\t%s\t%s\t%s\t%s\n", st.Name, st.Scheduler, st.access(), st.text(), st.File)
 	}
 	return w.Flush()
 }
 
-// by describes how jobs reach the site.
-func (st siteState) by() string {
+// access describes how jobs reach the site.
+func (st siteState) access() string {
 	if st.SSH != "" {
 		return "ssh " + st.SSH
 	}
@@ -174,30 +174,30 @@ func (st siteState) text() string {
 func sitesFeature(ctx context.Context) probe.Feature {
 	sites, err := dispatch.ReadSites(dispatch.SiteFiles())
 	if err != nil {
-		return probe.Feature{State: probe.No, Why: err.Error(), Do: "correct the file; \"hpcc sites --help\" has an example"}
+		return probe.Feature{State: probe.No, Why: err.Error(), Do: "correct the file; \"hpcc sites --help\" shows an example"}
 	}
 	if len(sites.Files) == 0 {
 		return probe.Feature{State: probe.OK, Why: "not configured: jobs go to the scheduler of this machine"}
 	}
 	f := probe.Feature{State: probe.OK, Why: strings.Join(sites.Files, ", ")}
-	for _, st := range siteStates(ctx, sites, doctorTime) {
+	for _, st := range siteStates(ctx, sites, doctorTimeout) {
 		if st.Problem != "" {
 			f.State, f.Do = probe.Limited, "hpcc sites"
 		}
-		f.Why += fmt.Sprintf("; %s (%s) %s", st.Name, strings.TrimPrefix(st.Scheduler+", "+st.by(), ", "), st.text())
+		f.Why += fmt.Sprintf("; %s (%s) %s", st.Name, strings.TrimPrefix(st.Scheduler+", "+st.access(), ", "), st.text())
 	}
 	return f
 }
 
-// installTime is the timeout for copying hpcc, about 40 MB, to a site.
-const installTime = 10 * time.Minute
+// installTimeout is the timeout for copying hpcc, about 40 MB, to a site.
+const installTimeout = 10 * time.Minute
 
 // install copies this program to a site. The site renames the file when it is complete.
 func install(ctx context.Context, t *dispatch.Site) error {
 	if t.SSH == "" {
 		return usagef("--install: site %s is on this machine", t.Name)
 	}
-	ctx, cancel := context.WithTimeout(ctx, installTime)
+	ctx, cancel := context.WithTimeout(ctx, installTimeout)
 	defer cancel()
 	machine, err := ssh(ctx, t, nil, "uname -s -m")
 	if err != nil {
@@ -205,7 +205,7 @@ func install(ctx context.Context, t *dispatch.Site) error {
 	}
 	arch := map[string]string{"Linux x86_64": "amd64", "Linux aarch64": "arm64", "Linux ppc64le": "ppc64le"}[machine]
 	if arch != goruntime.GOARCH {
-		return (&message{err: fmt.Errorf("site %s is %s, and this hpcc is for linux/%s", t.Name, machine, goruntime.GOARCH)}).
+		return (&message{err: fmt.Errorf("site %s is %s, but this hpcc is for linux/%s", t.Name, machine, goruntime.GOARCH)}).
 			hint("copy hpcc-linux-%s of a release (or of \"make release\") to the site", arch)
 	}
 	self, err := os.Open("/proc/self/exe")

@@ -23,8 +23,8 @@ const (
 	maxRunRecords = 400_000 // files and directories; a measured task has two files
 )
 
-// recordEnd is the extension of files of measured runs.
-const recordEnd = ".jsonl"
+// recordExt is the file name extension of measured runs.
+const recordExt = ".jsonl"
 
 // A sourceFinder finds the measured runs that the arguments of "hpcc report" name.
 type sourceFinder struct {
@@ -69,8 +69,8 @@ func (f sourceFinder) one(ctx context.Context, run string) (report.Source, error
 	case err == nil && fi.IsDir():
 		return runsBelow(run, f.attempts)
 	case err == nil:
-		return report.Source{Name: strings.TrimSuffix(filepath.Base(run), recordEnd), Runs: []report.Run{{File: run}}}, nil
-	case strings.ContainsRune(run, '/') || strings.HasSuffix(run, recordEnd):
+		return report.Source{Name: strings.TrimSuffix(filepath.Base(run), recordExt), Runs: []report.Run{{File: run}}}, nil
+	case strings.ContainsRune(run, '/') || strings.HasSuffix(run, recordExt):
 		return report.Source{}, fmt.Errorf("reading a measured run: %w", err)
 	}
 	return f.ofJob(ctx, run)
@@ -93,7 +93,7 @@ func (f sourceFinder) ofJob(ctx context.Context, id string) (src report.Source, 
 	if found.site != nil {
 		return src, (&message{err: fmt.Errorf("job %s belongs to site %s, which keeps its records", found.id, found.site.Name)}).hint("ssh %s hpcc report %s, or copy the directory of the job from jobs/ of that store", found.site.SSH, found.id)
 	}
-	// The error is about unreadable records, which runsBelow reports as well.
+	// Ignore the error: it is about unreadable records, which runsBelow reports as well.
 	list, warnings, _ := dispatch.Statuses(ctx, s.Jobs(), []string{found.ID})
 	warn(warnings)
 	src, err = runsBelow(filepath.Join(s.Jobs(), found.ID), f.attempts)
@@ -147,7 +147,7 @@ func recordsBelow(root string, most int) (dirs []string, files map[string][]stri
 				return fs.SkipDir
 			}
 			dirs = append(dirs, path)
-		case e.Type().IsRegular() && strings.HasSuffix(path, recordEnd):
+		case e.Type().IsRegular() && strings.HasSuffix(path, recordExt):
 			files[filepath.Dir(path)] = append(files[filepath.Dir(path)], path)
 		case !known || !isTask(name):
 			return nil
@@ -181,7 +181,7 @@ func runsIn(src *report.Source, dir string, files []string, attempts bool) {
 	}
 	measured := map[string]string{}
 	for _, f := range files {
-		name := strings.TrimSuffix(filepath.Base(f), recordEnd)
+		name := strings.TrimSuffix(filepath.Base(f), recordExt)
 		if _, attempt, ok := job.TaskOf(name); ok && attempt >= 0 && !attempts {
 			continue
 		}
@@ -194,14 +194,14 @@ func runsIn(src *report.Source, dir string, files []string, attempts bool) {
 		src.Runs = append(src.Runs, runOf(measured, fmt.Sprintf("task.%d.%d", t.Index, t.Attempt), sub, &t))
 	}
 	for _, f := range files { // runs without a task record
-		if name := strings.TrimSuffix(filepath.Base(f), recordEnd); measured[name] != "" {
+		if name := strings.TrimSuffix(filepath.Base(f), recordExt); measured[name] != "" {
 			src.Runs = append(src.Runs, report.Run{File: f})
 		}
 	}
 }
 
-// runOf returns the run of a task record, with its measured run if there is one, which it
-// removes from measured.
+// runOf returns the run of a task record. It adds the measured run of that name, if there is one,
+// and removes it from measured.
 func runOf(measured map[string]string, name string, sub *dispatch.Submission, t *job.Task) report.Run {
 	run := report.Run{File: measured[name], Known: recordOf(sub, t)}
 	if sub != nil {
@@ -221,7 +221,7 @@ func recordOf(sub *dispatch.Submission, t *job.Task) metrics.Record {
 		if j.Script != nil {
 			h.Command = append([]string{j.Script.Name}, j.Script.Args...)
 		}
-		h.Job.ID, h.Job.Name, h.Job.Target, h.Job.Submitted = sub.ID, j.Name, string(sub.Target), sub.HandedInFor(t)
+		h.Job.ID, h.Job.Name, h.Job.Target, h.Job.Submitted = sub.ID, j.Name, string(sub.Target), sub.SubmissionTime(t)
 		a := j.Request()
 		h.Asked = metrics.Asked{CPUs: a.CPUs, Memory: a.Memory, GPUs: a.GPUs, Time: a.Time.Seconds()}
 	}

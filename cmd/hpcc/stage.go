@@ -89,7 +89,7 @@ func (r *rootArgs) imageDir(ctx context.Context) (string, error) {
 	}
 	dir, err := s.TreeOf(image)
 	var missing *store.NotFoundError
-	var flat *store.NoTreeError
+	var noTree *store.NoTreeError
 	switch {
 	case err == nil:
 		if r.write {
@@ -101,7 +101,7 @@ func (r *rootArgs) imageDir(ctx context.Context) (string, error) {
 			return image, nil
 		}
 		return "", err
-	case errors.As(err, &flat):
+	case errors.As(err, &noTree):
 		img, err := s.Get(image, nil)
 		if err != nil {
 			return "", err
@@ -116,17 +116,18 @@ func (r *rootArgs) imageDir(ctx context.Context) (string, error) {
 
 // openStage opens the node's directory for copies, which only root and the user can change.
 func openStage(create bool) (*store.Stage, error) {
-	place, err := runtime.StagePlace()
+	dir, err := runtime.StagePlace()
 	if err != nil {
 		return nil, err
 	}
-	return store.OpenStage(place, create)
+	return store.OpenStage(dir, create)
 }
 
 // withoutStage returns the root directory of the run on a node without a trusted directory for
-// copies. It uses the original. It unpacks a file that cannot be mounted into the user's store.
+// copies. It uses the original image. If a file cannot be mounted, it unpacks the file into the
+// user's store.
 func (r *rootArgs) withoutStage(ctx context.Context, file bool, why error) (string, error) {
-	say("warning: copying nothing to this node: %v", why)
+	say("warning: not copying the image to this node: %v", why)
 	say("hint: set HPCC_STAGE to a directory of this node that only you can write to")
 	fi, err := os.Stat(r.image)
 	if archive := err == nil && fi.Mode().IsRegular() && isPath(r.image); !file && !archive {
@@ -203,7 +204,7 @@ func squashMount(ctx context.Context, s *store.Stage, file, key string, stage bo
 	return at, runtime.MountSquashFS(file, at)
 }
 
-// reportCopy prints that this process makes the copy that others wait for.
+// reportCopy prints that this process copies the image. Other processes wait for the copy.
 func reportCopy(s *store.Stage, image string) {
 	say("copying %s to %s, once for this node", image, s.Dir())
 }
@@ -284,7 +285,7 @@ func loadSquashFS(ctx context.Context, s *store.Store, file, name string) (strin
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("loading: %w", err)
+		return "", fmt.Errorf("loading %s: %w", file, err)
 	}
 	if config != nil {
 		if img, err = withConfig(img, config); err != nil {
@@ -295,7 +296,7 @@ func loadSquashFS(ctx context.Context, s *store.Store, file, name string) (strin
 	return name, err
 }
 
-// withConfig returns an image with another configuration and its own layers.
+// withConfig returns an image with the layers of img and the given configuration.
 func withConfig(img v1.Image, config []byte) (v1.Image, error) {
 	want, err := v1.ParseConfigFile(bytes.NewReader(config))
 	if err != nil {
@@ -309,9 +310,9 @@ func withConfig(img v1.Image, config []byte) (v1.Image, error) {
 	return mutate.ConfigFile(img, want)
 }
 
-// checkedTree returns the tree of an image after comparing it with the layers. Runs trust a tree,
-// but copies that leave the store do not. It moves a tree that differs away and unpacks the image
-// again.
+// checkedTree returns the tree of an image after comparing it with the layers. Runs trust the tree,
+// but copies that leave the store must not. If the tree differs, checkedTree moves it away and
+// unpacks the image again.
 func checkedTree(ctx context.Context, s *store.Store, img v1.Image) (string, error) {
 	for again := false; ; again = true {
 		tree, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Owners: true})

@@ -84,37 +84,38 @@ func (a *statusArgs) run(ctx context.Context) error {
 
 // statuses queries the schedulers of this machine and the sites, all at the same time.
 func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch.Status, warnings []string, err error) {
-	sites, here, err := a.in.remote()
+	sites, includeLocal, err := a.in.remote()
 	if err != nil {
 		return nil, nil, err
 	}
 	missing := a.ids
-	if here {
+	if includeLocal {
 		if missing, err = dispatch.Missing(dir, a.ids); err != nil {
 			return nil, nil, err
 		}
 	}
 	var g sync.WaitGroup
-	var far []*dispatch.Status
-	var silent []string
+	var remote []*dispatch.Status
+	var remoteWarnings []string
 	if len(a.ids) == 0 || len(missing) > 0 {
-		g.Go(func() { far, silent = dispatch.RemoteStatuses(ctx, dir, sites) })
+		g.Go(func() { remote, remoteWarnings = dispatch.RemoteStatuses(ctx, dir, sites) })
 	}
-	if mine := slices.DeleteFunc(slices.Clone(a.ids), func(id string) bool { return slices.Contains(missing, id) }); here && (len(a.ids) == 0 || len(mine) > 0) {
-		list, warnings, err = dispatch.Statuses(ctx, dir, mine)
+	local := slices.DeleteFunc(slices.Clone(a.ids), func(id string) bool { return slices.Contains(missing, id) })
+	if includeLocal && (len(a.ids) == 0 || len(local) > 0) {
+		list, warnings, err = dispatch.Statuses(ctx, dir, local)
 	}
 	if g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	if list, err = dispatch.Merge(list, far, missing); err != nil {
-		warn(silent)
+	if list, err = dispatch.Merge(list, remote, missing); err != nil {
+		warn(remoteWarnings)
 		return nil, nil, err
 	}
 	list = slices.DeleteFunc(list, func(st *dispatch.Status) bool {
-		elsewhere := here && a.in.on != "" && st.Site != a.in.on
+		elsewhere := includeLocal && a.in.on != "" && st.Site != a.in.on
 		return elsewhere || (a.running && !st.Active()) || (a.user != "" && st.User != a.user)
 	})
-	return list, append(warnings, silent...), nil
+	return list, append(warnings, remoteWarnings...), nil
 }
 
 func statusJSON(list []*dispatch.Status) error {
@@ -173,8 +174,8 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 	return nil
 }
 
-// shortTime formats a time of today as its hour, of this year as its day, else as its date,
-// without spaces.
+// shortTime formats t without spaces: the time of day if it is today, the month and day if it is
+// this year, or else the date.
 func shortTime(t, now time.Time) string {
 	switch {
 	case t.Format(time.DateOnly) == now.Format(time.DateOnly):
@@ -186,7 +187,7 @@ func shortTime(t, now time.Time) string {
 }
 
 // optionalColumn returns a function that formats one column of the table of jobs, followed
-// by a tab; for nil it returns the title. The column is empty if all jobs have one value.
+// by a tab; for nil it returns the title. The column is empty if all jobs have the same value.
 func optionalColumn(list []*dispatch.Status, title string, value func(*dispatch.Status) string) func(*dispatch.Status) string {
 	several := slices.ContainsFunc(list, func(st *dispatch.Status) bool { return value(st) != value(list[0]) })
 	return func(st *dispatch.Status) string {
@@ -248,8 +249,8 @@ func stepOf(t *job.Task) string {
 
 // Intervals of "status --watch".
 const (
-	watchEvery = 10 * time.Second // the default
-	watchLeast = time.Second      // the minimum, to spare the scheduler
+	watchInterval    = 10 * time.Second // the default
+	minWatchInterval = time.Second      // the minimum, to spare the scheduler
 )
 
 // watchFlag is the flag --watch or --watch=SECONDS.
@@ -259,14 +260,14 @@ func (w *watchFlag) IsBoolFlag() bool { return true }
 
 func (w *watchFlag) Set(s string) error {
 	if s == "true" {
-		w.every = watchEvery
+		w.every = watchInterval
 		return nil
 	}
 	var n float64
 	if _, err := fmt.Sscanf(s, "%g", &n); err != nil || n <= 0 || n > 86400 {
 		return fmt.Errorf("%q is not a number of seconds", s)
 	}
-	w.every = max(watchLeast, time.Duration(n*float64(time.Second)))
+	w.every = max(minWatchInterval, time.Duration(n*float64(time.Second)))
 	return nil
 }
 

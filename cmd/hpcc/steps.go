@@ -173,9 +173,9 @@ func (t *steps) line(s *step, text string) {
 	}
 }
 
-// forPlatform begins the build for a platform, one of the given number.
-func (t *steps) forPlatform(p *v1.Platform, of int) {
-	if t.platform = ""; of > 1 {
+// forPlatform begins the build for one of several platforms. total is their number.
+func (t *steps) forPlatform(p *v1.Platform, total int) {
+	if t.platform = ""; total > 1 {
 		t.platform = p.String() + " "
 	}
 }
@@ -193,7 +193,7 @@ func (t *steps) warning(e build.Event) {
 	t.print("hpcc: warning: " + cleaned(e.Warning))
 }
 
-// check prints a warning of --check, which is a result.
+// check prints a warning of --check to standard output, because it is a result.
 func (t *steps) check(e build.Event) {
 	if t.warned[e.Warning] {
 		return
@@ -263,8 +263,8 @@ func (t *steps) end() {
 	}
 }
 
-// unpacking returns a function that reports the progress of unpacking the built image, and
-// one to call at the end.
+// unpacking returns a function that reports the progress of unpacking the built image, and a
+// function to call at the end.
 func (t *steps) unpacking() (report func(done, total int64), end func()) {
 	if t.json == nil {
 		b := progress("unpacking")
@@ -302,7 +302,7 @@ func (t *steps) built() {
 func (t *steps) failed(err error) error {
 	t.end()
 	if errors.Is(err, context.Canceled) {
-		err = &canceledError{errors.New("the build was interrupted; the steps that ended are in the cache"), err}
+		err = &canceledError{errors.New("the build was interrupted; the finished steps are in the cache"), err}
 	}
 	var le *build.LineError
 	located := errors.As(err, &le)
@@ -365,7 +365,7 @@ func elapsed(d time.Duration) string {
 // seconds returns a duration for programs, in seconds.
 func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
 
-// Bounds of the output of a program that a transcript keeps.
+// Limits of a program's output that a transcript keeps.
 const (
 	keptLines = 20
 	longLine  = 64 << 10 // bytes

@@ -186,7 +186,7 @@ func TestObjects(t *testing.T) {
 	}
 	st.built()
 	want := []map[string]any{
-		{"type": "warning", "text": "D:3: Rule: <words>", "line": 3.0, "rule": "Rule", "url": "https://example.com"},
+		{"type": "warning", "text": "D:3: Rule: <words>", "line": 3.0, "rule": "Rule", "description": "", "url": "https://example.com"},
 		{"type": "step", "platform": "linux/amd64", "stage": 1.0, "step": 2.0, "total": 4.0, "text": "RUN b", "done": false},
 		{"type": "output", "platform": "linux/amd64", "stage": 1.0, "step": 2.0, "line": "ab"},
 		{"type": "bytes", "platform": "linux/amd64", "stage": 1.0, "step": 2.0, "fetched": 5.0, "size": 10.0},

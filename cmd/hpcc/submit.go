@@ -44,7 +44,7 @@ CMD is the index. Exit status with --wait: 1 if a task failed.`,
 		}, jobFlags(), inSection(scheduleSection,
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
 			&cli.BoolFlag{Name: "backfill", Usage: "shorten --time to fit into idle slots"},
-			&cli.StringFlag{Name: "time-min", Usage: "with --backfill: not below `TIME` (default: a quarter of --time)"},
+			&cli.StringFlag{Name: "time-min", Usage: "with --backfill: keep at least `TIME` (default: a quarter of --time)"},
 		)),
 		Action: action(parseSubmit),
 	}
@@ -54,9 +54,9 @@ type submitArgs struct {
 	*jobArgs
 	write            bool // --write: checked before the job starts
 	wait, json       bool
-	record           bool // print the record, for hpcc of another machine
+	record           bool // print the record, for hpcc on another machine
 	dryRun, backfill bool
-	timeMin          time.Duration // the least that --backfill may choose; 0 for a quarter of --time
+	timeMin          time.Duration // the shortest limit that --backfill may choose; 0 for a quarter of --time
 }
 
 func parseSubmit(c *cli.Context) (*submitArgs, error) {
@@ -94,7 +94,7 @@ func (a *submitArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Unpack the image now, or every node would at the same time.
+	// Unpack the image now, or else every node would unpack it at the same time.
 	if j.Image != "" && !namesSquashFS(j.Image) && !to.Target.Pods() {
 		at := rootArgs{image: j.Image, store: a.store, write: a.write}
 		dir, err := at.imageDir(ctx)
@@ -113,7 +113,7 @@ func (a *submitArgs) run(ctx context.Context) error {
 	}
 	sub, notes, err := dispatch.Submit(ctx, s.Jobs(), j, to.Cluster, a.wait)
 	if err != nil {
-		return readOnlyHint(err, s.Jobs(), recordsNeed)
+		return readOnlyHint(err, s.Jobs(), storeHint)
 	}
 	sayNotes(notes)
 	if err := a.printSubmitted(sub, to.String()); err != nil || !a.wait {
@@ -138,7 +138,7 @@ func (a *submitArgs) checkProgram(dir string, argv []string) error {
 	}
 	img, err := runtime.ReadImage(dir, unpack.ConfigFile)
 	if err != nil || len(img.Config.Entrypoint) > 0 {
-		return nil // the run reports what is wrong with the image
+		return nil // the run reports the error
 	}
 	path := envfile.Lookup(img.Config.Env, "PATH")
 	if path == "" {
@@ -178,7 +178,7 @@ func (a *submitArgs) fitTime(ctx context.Context, j *job.Job, to dispatch.Cluste
 	return nil
 }
 
-// reportFit is --dry-run: it prints where and when the job would start.
+// reportFit implements --dry-run: it prints where and when the job would start.
 func (a *submitArgs) reportFit(ctx context.Context, j *job.Job, to dispatch.Cluster) error {
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
@@ -194,7 +194,8 @@ func (a *submitArgs) reportFit(ctx context.Context, j *job.Job, to dispatch.Clus
 	return printFit(f, a.json)
 }
 
-const recordsNeed = "jobs keep their records in the store; set HPCC_STORE to a directory that you can write to"
+// storeHint is the hint for a job whose records cannot be written.
+const storeHint = "jobs keep their records in the store; set HPCC_STORE to a directory that you can write to"
 
 // manyFiles is the number of tasks above which submit warns about their output files.
 const manyFiles = 100
@@ -217,7 +218,7 @@ func (a *submitArgs) printSubmitted(sub *dispatch.Submission, where string) erro
 	if sub.Job.Workflow != nil {
 		say("submitted workflow %s to %s; \"hpcc status %s\" shows its state", sub.Native, where, sub.ID)
 	} else if n := sub.Job.Count(); sub.Target == job.Local && sub.Site == "" && n > manyFiles && sub.Job.Output == "" {
-		say("%d tasks write a file each to %s; \"--output logs/{task}.out\" names a directory for them", n, sub.Job.Dir)
+		say("each of the %d tasks writes a file to %s; \"--output logs/{task}.out\" writes them to a subdirectory", n, sub.Job.Dir)
 	} else if sub.Target != job.Local || sub.Site != "" {
 		say("submitted job %s to %s, %s; \"hpcc status %s\" shows its state", sub.Native, where, counted(sub.Job.Count(), "task", "tasks"), sub.ID)
 	}
@@ -260,8 +261,8 @@ func indices(list []int) string {
 	return text
 }
 
-// nativeIDs converts IDs of hpcc to the IDs of the scheduler. It keeps numbers, which already
-// are such IDs.
+// nativeIDs converts IDs of hpcc to the IDs of the scheduler. It keeps numbers, which are already
+// IDs of the scheduler.
 func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) {
 	var out []string
 	for _, id := range ids {
@@ -285,7 +286,7 @@ func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) 
 func interactive(ctx context.Context, dir string, j *job.Job, to dispatch.Cluster) error {
 	sub, script, notes, err := dispatch.Interact(dir, j, to)
 	if err != nil {
-		return readOnlyHint(err, dir, recordsNeed)
+		return readOnlyHint(err, dir, storeHint)
 	}
 	sayNotes(notes)
 	cmd := exec.Command("bash", script, sub.ID)

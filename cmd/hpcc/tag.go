@@ -11,7 +11,7 @@ import (
 func tagCommand() *cli.Command {
 	return &cli.Command{
 		Name: "tag", Usage: "add a name to an image", ArgsUsage: "NAME NEW",
-		Description: `Adds the name NEW to the image NAME. A name that another image has moves to this one.
+		Description: `Adds the name NEW to the image NAME. If another image has the name NEW, the name moves to this one.
 
    hpcc tag sci registry.example.org/lab/sci:1`,
 		Flags:  []cli.Flag{storeFlag()},

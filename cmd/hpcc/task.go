@@ -30,7 +30,7 @@ func taskCommand() *cli.Command {
 			&cli.StringFlag{Name: "name", Usage: "use job name `NAME` in file names"},
 			&cli.StringFlag{Name: "array", Usage: "run the tasks `RANGE` one after the other"},
 			&cli.IntFlag{Name: "nth", Usage: "run only the `N`th task of --array"},
-			&cli.IntFlag{Name: "of", Usage: "the full array has `N` tasks"},
+			&cli.IntFlag{Name: "of", Usage: "set the size of the full array to `N` tasks"},
 			&cli.IntFlag{Name: "parallel", Value: 1, Usage: "run `N` tasks at the same time"},
 			&cli.IntFlag{Name: "nodes", Usage: "run only if the job has `N` nodes"},
 			&cli.StringFlag{Name: "needs", Usage: "run only if the native jobs `IDS` have succeeded"},
@@ -44,7 +44,7 @@ func taskCommand() *cli.Command {
 			&cli.DurationFlag{Name: "limit", Usage: "end each task after `TIME`"},
 			&cli.StringFlag{Name: "signal", Usage: "send `SIGNAL@TIME` before the limit"},
 			&cli.BoolFlag{Name: "measure", Usage: "record the resource usage of each task"},
-			&cli.StringFlag{Name: "image", Usage: "the program comes from image `IMAGE`"},
+			&cli.StringFlag{Name: "image", Usage: "record that the program runs in image `IMAGE`"},
 			&cli.StringFlag{Name: "asked", Usage: "record the request `cpus=N,memory=BYTES,gpus=N,time=TIME`"},
 			&cli.StringFlag{Name: "beside", Usage: "run a companion of a task: `INDEX NAME ARGV`"},
 			&cli.StringFlag{Name: "output", Usage: "write output to `FILE`"},
@@ -60,7 +60,7 @@ type taskArgs struct {
 	store    string
 	runner   node.Runner
 	array    job.Array
-	index    int  // of the task to run, if one is set
+	index    int  // index of the task to run, if one is true
 	one      bool // run a single task of the array
 	parallel int
 	needs    []string // native IDs of jobs that must have succeeded
@@ -76,7 +76,7 @@ func parseTask(c *cli.Context) (*taskArgs, error) {
 		return nil, errors.New("task needs a command after --")
 	}
 	if !filepath.IsLocal(a.job) || filepath.Base(a.job) != a.job {
-		return nil, usagef("--job %q is not the ID of a job", a.job)
+		return nil, usagef("--job %q is not a job ID", a.job)
 	}
 	var err error
 	if a.array, err = job.ParseArray(c.String("array")); err != nil {
@@ -126,7 +126,7 @@ func (a *taskArgs) run(ctx context.Context) error {
 	r.Dir, r.Logf, r.Schedulers = filepath.Join(s.Jobs(), a.job), say, dispatch.OnNode()
 	r.Ready = func(ctx context.Context) error { return dispatch.Succeeded(ctx, s.Jobs(), a.needs) }
 	if a.measure {
-		r.Measure = func(t *job.Task, argv []string) metrics.Options { return a.measured(s, t, argv) }
+		r.Measure = func(t *job.Task, argv []string) metrics.Options { return a.measureOptions(s, t, argv) }
 	}
 	if a.one {
 		return exitStatus(r.Run(ctx, a.index))
@@ -144,8 +144,8 @@ func (a *taskArgs) run(ctx context.Context) error {
 	return exitStatus(r.RunNative(ctx, k))
 }
 
-// measured returns the options to measure an attempt of a task.
-func (a *taskArgs) measured(s *store.Store, t *job.Task, argv []string) metrics.Options {
+// measureOptions returns the options for measuring an attempt of a task.
+func (a *taskArgs) measureOptions(s *store.Store, t *job.Task, argv []string) metrics.Options {
 	h := metrics.Header{Hpcc: version, Command: programOf(argv, a.image), Asked: metrics.Asked{
 		CPUs: a.asked.CPUs, Memory: a.asked.Memory, GPUs: a.asked.GPUs, Time: a.asked.Time.Seconds()}}
 	if a.image != "" {

@@ -20,8 +20,8 @@ import (
 // Output of other programs reaches the terminal as plain text, cut to its width. A program in
 // a build may be hostile, and a line that wraps breaks a view that is redrawn in place.
 
-// cleaned returns a line without control characters and escape sequences. Tabs become
-// spaces. After a carriage return only the text behind the last one counts.
+// cleaned returns a line without control characters and escape sequences. Tabs become spaces. It
+// drops the text before the last carriage return, which a terminal would overwrite.
 func cleaned(line string) string {
 	line = strings.TrimRight(line, "\r\n")
 	line = line[strings.LastIndexByte(line, '\r')+1:]
@@ -224,7 +224,7 @@ func warn(warnings []string) {
 
 // A view shows the running steps at the bottom of a terminal, below the lines that stay. It
 // cuts lines to the terminal's width and also switches wrapping off, because the terminal may
-// have become narrower since. Terminals wrap existing lines when they become narrower, so
+// become narrower later. Terminals wrap existing lines when they become narrower, so
 // erase counts the rows that they take now.
 type view struct {
 	size  func() (columns, rows int)
@@ -253,8 +253,8 @@ func newView(color bool) *view {
 	}}
 }
 
-// columns returns the maximum width of a line. It spares the last column, where terminals
-// behave differently.
+// columns returns the maximum width of a line. It leaves the last column free, because terminals
+// treat that column differently.
 func (v *view) columns() int {
 	w, _ := v.size()
 	return max(w-1, 1)

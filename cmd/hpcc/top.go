@@ -30,17 +30,17 @@ import (
 func topCommand() *cli.Command {
 	return &cli.Command{
 		Name: "top", Usage: "show the current resource usage of a job's tasks", ArgsUsage: "JOB",
-		Description: `Shows what the running tasks of a job that was submitted with --measure use now: CPUs, memory and
-its limit, reads and writes per second, threads, GPUs, throttling by the CPU quota, and the share
-of time in which tasks wait for CPU, memory or storage (pressure). Refreshes on a terminal until
-the job ends, and prints once elsewhere.
+		Description: `Shows the current resource usage of a job's running tasks: CPUs, memory and its limit, reads and
+writes per second, threads, GPUs, throttling by the CPU quota, and the share of time in which tasks
+wait for CPU, memory or storage (pressure). The job must have been submitted with --measure.
+Refreshes on a terminal until the job ends, and prints once elsewhere.
 
    hpcc top main
    hpcc top --sort mem main
    hpcc top --json main`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "sort", Value: "cpu", Usage: "sort by `COLUMN`: " + strings.Join(topColumns(), ", ")},
-			&cli.Float64Flag{Name: "every", Value: topEvery, Usage: "refresh every `SECONDS`"},
+			&cli.Float64Flag{Name: "every", Value: topInterval, Usage: "refresh every `SECONDS`"},
 			&cli.BoolFlag{Name: "once", Usage: "print once and exit"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object and exit"},
 			onFlag(), storeFlag(),
@@ -49,8 +49,8 @@ the job ends, and prints once elsewhere.
 	}
 }
 
-// topEvery is how often top looks, in seconds.
-const topEvery = 2
+// topInterval is the default time between refreshes, in seconds.
+const topInterval = 2
 
 // A topState is the state of a job and its running tasks at a moment.
 type topState struct {
@@ -64,11 +64,11 @@ type topState struct {
 	Failed   int        `json:"failed"`
 	Running  int        `json:"running"`
 	Waiting  int        `json:"waiting"`
-	Silent   int        `json:"silent,omitempty"` // that run and have no record yet
-	Unseen   int        `json:"unseen,omitempty"` // that run and were not looked at yet, being many
+	Silent   int        `json:"silent,omitempty"` // running tasks without a record
+	Unseen   int        `json:"unseen,omitempty"` // running tasks whose records were not read yet, because there are many
 	Sum      topTask    `json:"sum"`
 	Tasks    []topTask  `json:"tasks"`
-	Warnings []string   `json:"words,omitempty"` // what could not be read, and why
+	Warnings []string   `json:"warnings,omitempty"` // about records that could not be read
 }
 
 type topArgs struct {
@@ -87,11 +87,11 @@ func parseTop(c *cli.Context) (*topArgs, error) {
 		return nil, err
 	}
 	if !slices.Contains(topColumns(), c.String("sort")) {
-		return nil, usagef("--sort %q: give one of %s", c.String("sort"), strings.Join(topColumns(), ", "))
+		return nil, usagef("--sort %q: unknown column", c.String("sort")).hint("use one of %s", strings.Join(topColumns(), ", "))
 	}
 	every := c.Float64("every")
-	if !(every >= watchLeast.Seconds() && every <= 86400) {
-		return nil, usagef("--every %g: give a number of seconds from %g on", every, watchLeast.Seconds())
+	if !(every >= minWatchInterval.Seconds() && every <= 86400) {
+		return nil, usagef("--every %g: not a number of seconds from %g to 86400", every, minWatchInterval.Seconds())
 	}
 	once := c.Bool("once") || c.Bool("json") || !term.IsTerminal(int(os.Stdout.Fd()))
 	return &topArgs{id: args[0], in: parseJobScope(c), store: c.String("store"), sort: c.String("sort"), every: time.Duration(every * float64(time.Second)), once: once, json: c.Bool("json")}, nil
@@ -106,13 +106,13 @@ func (a *topArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	look := func() (*topState, error) { return remoteTop(ctx, f.site, f.id) }
+	refresh := func() (*topState, error) { return remoteTop(ctx, f.site, f.id) }
 	if f.site == nil {
-		here := &topper{sub: f.Submission, dir: s.Jobs(), all: a.once, tasks: map[int]*watchedTask{}}
-		look = func() (*topState, error) { return here.look(ctx) }
+		local := &topReader{sub: f.Submission, dir: s.Jobs(), all: a.once, tasks: map[int]*watchedTask{}}
+		refresh = func() (*topState, error) { return local.refresh(ctx) }
 	}
 	for drawn := 0; ; {
-		now, err := look()
+		now, err := refresh()
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (a *topArgs) run(ctx context.Context) error {
 	}
 }
 
-// remoteTop asks hpcc of the site where the job is.
+// remoteTop asks hpcc at the site of the job.
 func remoteTop(ctx context.Context, site *dispatch.Site, id string) (*topState, error) {
 	out, err := site.Ask(ctx, onTerminal(), answerTime(), "top", "--json", id)
 	if err != nil {
@@ -153,48 +153,48 @@ func remoteTop(ctx context.Context, site *dispatch.Site, id string) (*topState, 
 	return now, nil
 }
 
-// A topper looks at the records of a job of this machine.
-type topper struct {
+// A topReader reads the records of a job on this machine.
+type topReader struct {
 	sub   *dispatch.Submission
 	dir   string // of all jobs
-	all   bool   // to look at every task each time, however many they are
+	all   bool   // read the record of every task at each refresh, however many there are
 	asked time.Time
 	tasks map[int]*watchedTask
 }
 
-// A watchedTask keeps the record of one task between looks.
+// A watchedTask keeps the record of one task between refreshes.
 type watchedTask struct {
 	task job.Task
 	tail metrics.Tail
-	peak int64     // of memory that was seen
-	seen time.Time // when it was looked at
+	peak int64     // highest memory use so far, in bytes
+	seen time.Time // when the record was last read
 	err  error
 }
 
-// Bounds of one look: how many records are read at the same time, and, in pods, at all.
+// Limits of one refresh.
 const (
-	topAtOnce     = 16
-	topPodsAtOnce = 8
-	topPods       = 64
+	topParallel     = 16 // records that are read at the same time
+	topParallelPods = 8  // the same, for pods
+	topPods         = 64 // pods whose records are read
 )
 
-// Intervals between queries to the scheduler. A cluster that keeps the records is asked more often.
+// Intervals between queries to the scheduler. A cluster that keeps the records is queried more often.
 const (
-	topAsk     = 10 * time.Second
-	topAskPods = 4 * time.Second
+	topQueryInterval     = 10 * time.Second
+	topQueryIntervalPods = 4 * time.Second
 )
 
-// look reads the state of the job, which may have been cancelled or rerun since the last call.
-func (p *topper) look(ctx context.Context) (*topState, error) {
+// refresh reads the state of the job, which may have been cancelled or rerun since the last call.
+func (p *topReader) refresh(ctx context.Context) (*topState, error) {
 	var err error
 	if p.sub, err = dispatch.ReadJob(filepath.Join(p.dir, p.sub.ID)); err != nil {
 		return nil, err
 	}
-	each := topAsk
+	interval := topQueryInterval
 	if p.sub.Target.Pods() {
-		each = topAskPods
+		interval = topQueryIntervalPods
 	}
-	ask := time.Since(p.asked) >= each
+	ask := time.Since(p.asked) >= interval
 	st, err := p.sub.Look(ctx, p.dir, ask)
 	if err != nil {
 		return nil, err
@@ -214,37 +214,37 @@ func (p *topper) look(ctx context.Context) (*topState, error) {
 	return now, p.fill(now)
 }
 
-// keep keeps the running tasks, and no others.
-func (p *topper) keep(list []job.Task) {
-	runs := map[int]bool{}
+// keep updates p.tasks to the running tasks in list.
+func (p *topReader) keep(list []job.Task) {
+	running := map[int]bool{}
 	for _, t := range list {
 		if t.Ended() {
 			continue
 		}
-		runs[t.Index] = true
+		running[t.Index] = true
 		if k := p.tasks[t.Index]; k == nil || k.task.Attempt != t.Attempt || k.task.Native != t.Native {
 			p.tasks[t.Index] = &watchedTask{}
 		}
 		p.tasks[t.Index].task = t
 	}
 	for k := range p.tasks {
-		if !runs[k] {
+		if !running[k] {
 			delete(p.tasks, k)
 		}
 	}
 }
 
-// read reads the records of the tasks. In a pod this starts a program, so it reads only the pods
-// that were not read for the longest time, unless all are wanted.
-func (p *topper) read(ctx context.Context) {
+// read reads the records of the tasks. To read the record in a pod, it must start a program there,
+// so it reads only the topPods pods with the oldest reads, unless p.all is set.
+func (p *topReader) read(ctx context.Context) {
 	var list []*watchedTask
 	for _, k := range p.tasks {
 		list = append(list, k)
 	}
 	var g errgroup.Group
-	g.SetLimit(disk.MaxParallel(topAtOnce, 4))
+	g.SetLimit(disk.MaxParallel(topParallel, 4))
 	if p.sub.Target.Pods() {
-		g.SetLimit(topPodsAtOnce)
+		g.SetLimit(topParallelPods)
 		slices.SortFunc(list, func(a, b *watchedTask) int { return a.seen.Compare(b.seen) })
 		if !p.all {
 			list = list[:min(len(list), topPods)]
@@ -252,7 +252,7 @@ func (p *topper) read(ctx context.Context) {
 	}
 	for _, k := range list {
 		g.Go(func() error {
-			k.err = p.one(ctx, k)
+			k.err = p.readOne(ctx, k)
 			k.seen = time.Now()
 			return nil
 		})
@@ -260,8 +260,8 @@ func (p *topper) read(ctx context.Context) {
 	_ = g.Wait()
 }
 
-// one looks at the record of one task.
-func (p *topper) one(ctx context.Context, k *watchedTask) error {
+// readOne reads the record of one task.
+func (p *topReader) readOne(ctx context.Context, k *watchedTask) error {
 	if !p.sub.Target.Pods() {
 		return k.tail.Look(filepath.Join(p.dir, p.sub.ID, k.task.Measured()))
 	}
@@ -277,7 +277,7 @@ func (p *topper) one(ctx context.Context, k *watchedTask) error {
 }
 
 // fill builds the rows from the records. A job without any record was not measured.
-func (p *topper) fill(now *topState) error {
+func (p *topReader) fill(now *topState) error {
 	for _, i := range slices.Sorted(maps.Keys(p.tasks)) {
 		k := p.tasks[i]
 		switch {
@@ -301,7 +301,8 @@ func (p *topper) fill(now *topState) error {
 	return nil
 }
 
-// A topTask is the usage of a task now. Rates are of its last second, or between its last two samples.
+// A topTask is the current usage of a task. Rates cover the last second, or the time between the
+// last two samples.
 type topTask struct {
 	Task     int                 `json:"task"`
 	Step     string              `json:"step,omitempty"`
@@ -309,19 +310,19 @@ type topTask struct {
 	Params   map[string]string   `json:"params,omitempty"`
 	Host     string              `json:"host,omitempty"`
 	Start    time.Time           `json:"start,omitzero"`
-	Age      float64             `json:"age_s"`              // of the last sample, by this machine's clock
-	CPUs     float64             `json:"cpus"`               // that are busy
-	Granted  float64             `json:"cpus_granted"`       // that it may use
-	Memory   int64               `json:"memory_bytes"`       // of the cgroup where the task has its own, without the contents of files; else resident
-	Peak     int64               `json:"memory_peak_bytes"`  // of the cgroup, else of the samples
-	Limit    int64               `json:"memory_limit_bytes"` // 0: that of the machine
+	Age      float64             `json:"age_s"`              // age of the last sample, by this machine's clock
+	CPUs     float64             `json:"cpus"`               // busy CPUs
+	Granted  float64             `json:"cpus_granted"`       // CPUs that the task may use
+	Memory   int64               `json:"memory_bytes"`       // of the task's own cgroup without the page cache, or else resident memory
+	Peak     int64               `json:"memory_peak_bytes"`  // of the cgroup, or else of the samples
+	Limit    int64               `json:"memory_limit_bytes"` // 0 for the machine's memory
 	Read     float64             `json:"read_bytes_per_s"`
 	Written  float64             `json:"written_bytes_per_s"`
 	NetIn    float64             `json:"net_in_bytes_per_s"`
 	NetOut   float64             `json:"net_out_bytes_per_s"`
 	Threads  int                 `json:"threads"`
 	GPUs     []metrics.GPUSample `json:"gpus,omitempty"`
-	Stalled  float64             `json:"throttled_cpus"`     // processors that the quota holds back
+	Stalled  float64             `json:"throttled_cpus"`     // CPUs that the quota holds back
 	Pressure *metrics.Pressure   `json:"pressure,omitempty"` // seconds of each second
 }
 
@@ -339,7 +340,7 @@ func (k *watchedTask) row(now time.Time) topTask {
 	}
 	t.Age = max(0, now.Sub(h.Start).Seconds()-last.At)
 	if took := last.At - before.At; took > 0 {
-		rate := func(a, b float64) float64 { return min(max(0, b-a)/took, math.MaxInt64) } // samples may be next to each other
+		rate := func(a, b float64) float64 { return min(max(0, b-a)/took, math.MaxInt64) } // samples may be almost simultaneous
 		t.CPUs = rate(before.CPU, last.CPU)
 		t.Read, t.Written = rate(float64(before.Read), float64(last.Read)), rate(float64(before.Written), float64(last.Written))
 		t.NetIn, t.NetOut = rate(float64(before.NetIn), float64(last.NetIn)), rate(float64(before.NetOut), float64(last.NetOut))
@@ -358,9 +359,9 @@ func (k *watchedTask) row(now time.Time) topTask {
 		}
 	}
 	peak := last.Peak
-	if g := last.Cgroup; g != nil && !h.Limits.Shared && g.Memory > 0 { // there may be no controller of memory
+	if g := last.Cgroup; g != nil && !h.Limits.Shared && g.Memory > 0 { // the memory controller may be missing
 		t.Memory = g.Memory - g.Cache
-		if g.Peak > 0 && g.Peak >= 8*g.Cache { // else it is mostly the contents of files
+		if g.Peak > 0 && g.Peak >= 8*g.Cache { // otherwise the peak is mostly page cache
 			peak = g.Peak
 		}
 	}
@@ -373,7 +374,7 @@ func (k *watchedTask) row(now time.Time) topTask {
 func (s *topTask) add(t *topTask) {
 	s.CPUs, s.Granted, s.Stalled = s.CPUs+t.CPUs, s.Granted+t.Granted, s.Stalled+t.Stalled
 	if s.Memory, s.Peak = s.Memory+t.Memory, s.Peak+t.Peak; t.Limit == 0 || s.Limit < 0 {
-		s.Limit = -1 // some have none
+		s.Limit = -1 // a task has no limit
 	} else {
 		s.Limit += t.Limit
 	}
@@ -399,7 +400,7 @@ func (t *topTask) gpu() (busy float64, memory int64) {
 	return busy / float64(known), memory
 }
 
-// waits returns what the task waits for most, and the share of the time that it waits.
+// waits returns the resource that the task waits for most, and the share of the time that it waits.
 func (t *topTask) waits() (what string, part float64) {
 	if p := t.Pressure; p != nil {
 		what, part = "cpu", p.CPU
@@ -415,8 +416,8 @@ func (t *topTask) waits() (what string, part float64) {
 
 // topKeys are the values by which tasks are sorted, the largest first.
 var topKeys = []struct {
-	name string
-	of   func(*topTask) float64
+	name  string
+	value func(*topTask) float64
 }{
 	{"cpu", func(t *topTask) float64 { return t.CPUs }},
 	{"mem", func(t *topTask) float64 { return float64(t.Memory) }},
@@ -442,11 +443,12 @@ func topColumns() []string {
 
 // sortTop sorts tasks by a column, and equal ones by their index.
 func sortTop(list []topTask, by string) {
-	of := topKeys[max(0, slices.Index(topColumns(), by))].of
-	slices.SortFunc(list, func(a, b topTask) int { return cmp.Or(cmp.Compare(of(&b), of(&a)), a.Task-b.Task) })
+	value := topKeys[max(0, slices.Index(topColumns(), by))].value
+	slices.SortFunc(list, func(a, b topTask) int { return cmp.Or(cmp.Compare(value(&b), value(&a)), a.Task-b.Task) })
 }
 
-// topStale is the age from which a sample shows its age; samples are taken every few seconds.
+// topStale is the age of a sample from which the table shows the age. Samples are taken every few
+// seconds.
 const topStale = time.Minute
 
 // topText formats the usage of all tasks and the table of tasks, for a terminal of this size.
@@ -459,10 +461,10 @@ func topText(now *topState, rows, columns int) string {
 	}
 	rowf(&b, "%s  %s  %s: %d of %d done, %d failed, %d running, %d waiting\n", name, now.Target, now.State, now.Done, now.Total, now.Failed, now.Running, now.Waiting)
 	if now.Silent > 0 {
-		fmt.Fprintf(&b, "%s no record yet\n", counted(now.Silent, "task that runs has", "tasks that run have"))
+		fmt.Fprintf(&b, "%s no record yet\n", counted(now.Silent, "running task has", "running tasks have"))
 	}
 	if now.Unseen > 0 {
-		fmt.Fprintf(&b, "%s not looked at yet\n", counted(now.Unseen, "task that runs was", "tasks that run were"))
+		fmt.Fprintf(&b, "%s not read yet\n", counted(now.Unseen, "record of a running task was", "records of running tasks were"))
 	}
 	if len(now.Tasks) == 0 {
 		return b.String()
@@ -471,7 +473,7 @@ func topText(now *topState, rows, columns int) string {
 	shown := now.Tasks[:min(len(now.Tasks), max(1, rows))]
 	b.WriteString(topTable(shown, len(now.Sum.GPUs) > 0, columns))
 	more := len(now.Tasks) - max(1, rows)
-	return b.String() + only(more > 0, strings.Repeat("\n", max(0, more)))
+	return b.String() + textIf(more > 0, strings.Repeat("\n", max(0, more)))
 }
 
 // A topColumn is a column of the table of tasks. If the terminal is too narrow, columns are
@@ -485,21 +487,21 @@ type topColumn struct {
 var topTableColumns = []topColumn{
 	{"TASK", 0, func(t *topTask) string { return strings.TrimSpace(fmt.Sprint(t.Task) + " " + t.Step) }},
 	{"HOST", 3, func(t *topTask) string { return t.Host }},
-	{"FOR", 4, func(t *topTask) string { return elapsed(time.Since(t.Start)) }},
+	{"TIME", 4, func(t *topTask) string { return elapsed(time.Since(t.Start)) }},
 	{"CPU", 0, func(t *topTask) string { return fmt.Sprintf("%.2f/%s", t.CPUs, number(t.Granted)) }},
 	{"MEM", 0, func(t *topTask) string { return size(t.Memory) }},
 	{"PEAK", 8, func(t *topTask) string { return size(t.Peak) }},
-	{"OF", 1, func(t *topTask) string { return only(t.Limit > 0, size(t.Limit)) }},
+	{"LIMIT", 1, func(t *topTask) string { return textIf(t.Limit > 0, size(t.Limit)) }},
 	{"READ/S", 6, func(t *topTask) string { return size(int64(t.Read)) }},
 	{"WRITE/S", 7, func(t *topTask) string { return size(int64(t.Written)) }},
 	{"THREADS", 9, func(t *topTask) string { return fmt.Sprint(t.Threads) }},
-	{"GPU", 2, func(t *topTask) string { busy, _ := t.gpu(); return only(len(t.GPUs) > 0, percent(busy, 100)) }},
-	{"GPUMEM", 5, func(t *topTask) string { _, memory := t.gpu(); return only(len(t.GPUs) > 0, size(memory)) }},
-	{"THROTTLED", 0, func(t *topTask) string { return only(t.Stalled >= 0.005, fmt.Sprintf("%.2f", t.Stalled)) }},
+	{"GPU", 2, func(t *topTask) string { busy, _ := t.gpu(); return textIf(len(t.GPUs) > 0, percent(busy, 100)) }},
+	{"GPUMEM", 5, func(t *topTask) string { _, memory := t.gpu(); return textIf(len(t.GPUs) > 0, size(memory)) }},
+	{"THROTTLED", 0, func(t *topTask) string { return textIf(t.Stalled >= 0.005, fmt.Sprintf("%.2f", t.Stalled)) }},
 	{"WAITS", 0, (*topTask).diagnosis},
 }
 
-// topTable formats tasks in at most so many columns of characters; 0 means any number.
+// topTable formats tasks in lines of at most columns characters; 0 means any length.
 func topTable(list []topTask, gpus bool, columns int) string {
 	use := slices.Clone(topTableColumns)
 	if !gpus {
@@ -539,9 +541,9 @@ func topTable(list []topTask, gpus bool, columns int) string {
 }
 
 // topWarnings formats the first few warnings.
-func topWarnings(words []string) string {
+func topWarnings(warnings []string) string {
 	var b strings.Builder
-	for _, w := range words[:min(len(words), 3)] {
+	for _, w := range warnings[:min(len(warnings), 3)] {
 		fmt.Fprintf(&b, "hpcc: warning: %s\n", oneLine(w))
 	}
 	return b.String()
@@ -550,7 +552,7 @@ func topWarnings(words []string) string {
 // topSum formats the usage of all tasks in one line.
 func topSum(now *topState) string {
 	s := &now.Sum
-	text := fmt.Sprintf("CPU %.1f of %s (%s)  memory %s%s", s.CPUs, number(s.Granted), percent(s.CPUs, s.Granted), size(s.Memory), only(s.Limit > 0, " of "+size(s.Limit)))
+	text := fmt.Sprintf("CPU %.1f of %s (%s)  memory %s%s", s.CPUs, number(s.Granted), percent(s.CPUs, s.Granted), size(s.Memory), textIf(s.Limit > 0, " of "+size(s.Limit)))
 	if n := len(s.GPUs); n > 0 {
 		busy, memory := s.gpu()
 		text += fmt.Sprintf("  GPU %s of %d, %s", percent(busy, 100), n, size(memory))
@@ -558,7 +560,7 @@ func topSum(now *topState) string {
 	return text + fmt.Sprintf("  read %s/s  write %s/s\n", size(int64(s.Read)), size(int64(s.Written)))
 }
 
-// diagnosis returns what the task waits for most, and the age of an old sample.
+// diagnosis returns the resource that the task waits for most, and the age of an old sample.
 func (t *topTask) diagnosis() string {
 	text := ""
 	if what, part := t.waits(); part >= 0.005 {
@@ -573,17 +575,18 @@ func (t *topTask) diagnosis() string {
 // number formats a number of processors.
 func number(n float64) string { return fmt.Sprintf("%.4g", n) }
 
-// percent formats part as a percentage of a total; as unknown if part is negative or the total 0.
-func percent(part, of float64) string {
-	if of <= 0 || part < 0 {
+// percent formats part as a percentage of total. It returns a dash if part is negative or total is
+// not positive.
+func percent(part, total float64) string {
+	if total <= 0 || part < 0 {
 		return "–"
 	}
-	return fmt.Sprintf("%.0f%%", 100*part/of)
+	return fmt.Sprintf("%.0f%%", 100*part/total)
 }
 
-// only returns text if the condition holds, else "".
-func only(have bool, text string) string {
-	if have {
+// textIf returns text if the condition holds, or else "".
+func textIf(condition bool, text string) string {
+	if condition {
 		return text
 	}
 	return ""

@@ -51,9 +51,9 @@ func TestTopNarrow(t *testing.T) {
 		columns int
 		titles  string
 	}{
-		{0, "TASK HOST FOR CPU MEM PEAK OF READ/S WRITE/S THREADS GPU GPUMEM THROTTLED WAITS"},
-		{120, "TASK HOST FOR CPU MEM OF GPU THROTTLED WAITS"},
-		{79, "TASK CPU MEM OF GPU THROTTLED WAITS"},
+		{0, "TASK HOST TIME CPU MEM PEAK LIMIT READ/S WRITE/S THREADS GPU GPUMEM THROTTLED WAITS"},
+		{120, "TASK HOST TIME CPU MEM LIMIT GPU THROTTLED WAITS"},
+		{79, "TASK CPU MEM LIMIT GPU THROTTLED WAITS"},
 		{40, "TASK CPU MEM THROTTLED WAITS"},
 	} {
 		lines := strings.Split(topText(now, 20, c.columns), "\n")
@@ -179,15 +179,15 @@ func TestTopCancelled(t *testing.T) {
 	dir := t.TempDir()
 	s := runningJob(t, job.Local, 2)
 	writeJob(t, dir, s, 2)
-	p := &topper{sub: s, dir: dir, tasks: map[int]*watchedTask{}, asked: time.Now()}
-	if now, err := p.look(t.Context()); err != nil || now.State != "running" || now.Silent != 2 {
+	p := &topReader{sub: s, dir: dir, tasks: map[int]*watchedTask{}, asked: time.Now()}
+	if now, err := p.refresh(t.Context()); err != nil || now.State != "running" || now.Silent != 2 {
 		t.Fatalf("%+v, %v", now, err)
 	}
 	cancelled := *s
 	cancelled.Cancelled = time.Now()
 	writeJob(t, dir, &cancelled, 0)
 	p.asked = time.Time{}
-	if now, err := p.look(t.Context()); err != nil || now.State != "cancelled" || now.Silent != 0 || len(now.Tasks) != 0 {
+	if now, err := p.refresh(t.Context()); err != nil || now.State != "cancelled" || now.Silent != 0 || len(now.Tasks) != 0 {
 		t.Errorf("%+v, %v", now, err)
 	}
 }
@@ -205,8 +205,8 @@ echo '{"kind":"sample","t":1,"cpu_s":1,"rss_bytes":5}'
 	s := runningJob(t, job.Kubernetes, tasks)
 	writeJob(t, dir, s, tasks)
 	for all, want := range map[bool][2]int{true: {tasks, 0}, false: {topPods, 6}} {
-		p := &topper{sub: s, dir: dir, all: all, tasks: map[int]*watchedTask{}, asked: time.Now().Add(time.Hour)}
-		now, err := p.look(t.Context())
+		p := &topReader{sub: s, dir: dir, all: all, tasks: map[int]*watchedTask{}, asked: time.Now().Add(time.Hour)}
+		now, err := p.refresh(t.Context())
 		if err != nil || len(now.Tasks) != want[0] || now.Unseen != want[1] || now.Silent != 0 || now.Sum.CPUs != float64(want[0]) {
 			t.Errorf("all %v: %d tasks, %d unseen, %d silent, %g processors, %v: %.200q", all, len(now.Tasks), now.Unseen, now.Silent, now.Sum.CPUs, err, now.Warnings)
 		}

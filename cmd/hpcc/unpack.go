@@ -65,7 +65,7 @@ func (a *unpackArgs) run(ctx context.Context) error {
 	return fullDiskHint(a.unpackTo(ctx, a.dir), a.dir)
 }
 
-// unpackTo unpacks a named image, or the image of a file or layout.
+// unpackTo unpacks the image that SOURCE names to dir.
 func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
 	if namesSquashFS(a.source) || (isPath(a.source) && squashfs.Is(a.source)) {
 		if a.platform != nil {
@@ -97,7 +97,7 @@ func (a *unpackArgs) writeBundle(ctx context.Context) error {
 	}
 	_, missing := os.Lstat(a.dir)
 	if err := os.MkdirAll(a.dir, 0o755); err != nil {
-		return fmt.Errorf("making the bundle's directory: %w", err)
+		return fmt.Errorf("creating the bundle's directory: %w", err)
 	}
 	root := filepath.Join(a.dir, runtime.BundleRoot)
 	if err := a.unpackTo(ctx, root); err != nil {
@@ -148,19 +148,19 @@ func sourceImage(ctx context.Context, storeDir, src string, p *v1.Platform) (v1.
 	}
 	// Use a temporary name, because an image may have the name of the file. The next gc
 	// deletes the blobs.
-	own := fmt.Sprintf("hpcc-unpack-%d", os.Getpid())
+	temporary := fmt.Sprintf("hpcc-unpack-%d", os.Getpid())
 	if squashfs.Is(src) {
-		_, err = loadSquashFS(ctx, s, src, own)
+		_, err = loadSquashFS(ctx, s, src, temporary)
 	} else {
 		bar := progress("loading " + src)
-		_, err = s.LoadOne(ctx, src, own, p, bar.bytes)
+		_, err = s.LoadOne(ctx, src, temporary, p, bar.bytes)
 		bar.end()
 	}
 	if err != nil {
 		return nil, err
 	}
-	img, err := s.Get(own, p)
-	if rerr := s.Remove(own); err == nil {
+	img, err := s.Get(temporary, p)
+	if rerr := s.Remove(temporary); err == nil {
 		err = rerr
 	}
 	return img, err

@@ -28,16 +28,16 @@ func parseWait(c *cli.Context) (*waitArgs, error) {
 }
 
 func (a *waitArgs) run(ctx context.Context) error {
-	var bad []error
+	var failed []error
 	err := a.each(ctx, func(s *dispatch.Submission, dir string) error {
 		if err := s.Wait(ctx, dir); err != nil {
 			return err
 		}
-		bad = append(bad, verdict(ctx, dir, s.ID))
+		failed = append(failed, verdict(ctx, dir, s.ID))
 		return nil
 	})
-	if errors.As(err, new(exitStatus)) && errors.Join(bad...) != nil {
+	if errors.As(err, new(exitStatus)) && errors.Join(failed...) != nil {
 		err = nil // the exit status of a site would hide the messages about jobs of this machine
 	}
-	return errors.Join(append(bad, err)...)
+	return errors.Join(append(failed, err)...)
 }

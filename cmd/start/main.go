@@ -1,8 +1,8 @@
 // A start does not need the number of processors that the cgroup allows.
 //go:debug containermaxprocs=0
 
-// Command start is "hpcc entry" as a program of its own, for use as the entry point of images. It
-// starts faster than hpcc and has a seventh of its size. hpcc embeds it, and "hpcc build --entry"
+// Command start is "hpcc entry" as a separate program, for use as the entry point of images. It
+// starts faster than hpcc and is a seventh of the size. hpcc embeds it, and "hpcc build --entry"
 // puts it into images.
 package main
 

@@ -13,10 +13,10 @@ import (
 	"hpcc/conda/pip"
 )
 
-// condaLock reads conda-lock.yml version 1 (CEP 37) and pixi.lock versions 1 to 3, which
-// differ only in names: one list of packages for all platforms. The target's packages are
-// read completely. Packages of other platforms and of categories other than main are noted
-// and left out.
+// condaLock reads conda-lock.yml version 1 (CEP 37) and pixi.lock versions 1 to 3: one list of
+// packages for all platforms. The formats differ only in the names of keys. The target's
+// packages are read completely. Packages of other platforms, and of categories other than
+// main, are noted and left out.
 func (r *reader) condaLock(root *yaml.Node) {
 	v := value(root, "version")
 	r.e.Format = "conda-lock.yml " + v
@@ -153,7 +153,7 @@ func (l *lock) pypi(platform string, p *yaml.Node, location string) {
 			return
 		}
 	}
-	// For a repository, conda-lock writes the commit here, which is also in the URL.
+	// For a git repository, sha256 is the commit, which is also in the URL.
 	if h := lockHash(p, "sha256"); h != "" && !strings.HasPrefix(location, "git+") {
 		if !isDigest(h, 64) {
 			l.r.wrong(p.Line, "%s: invalid sha256", q.Name)
@@ -165,8 +165,8 @@ func (l *lock) pypi(platform string, p *yaml.Node, location string) {
 	l.pip[platform] = append(l.pip[platform], q)
 }
 
-// choose selects the packages of the target's platform. If there are none, it looks up
-// those of the nearest platform by name and version.
+// choose selects the packages of the target's platform. If there are none, it selects those of
+// the nearest platform, without URLs, so that they are looked up by name and version.
 func (l *lock) choose() {
 	r, e := l.r, l.r.e
 	for _, name := range slices.Sorted(maps.Keys(l.categories)) {
@@ -178,9 +178,9 @@ func (l *lock) choose() {
 		if from == "" {
 			return
 		}
-		r.note(0, "it has no packages for %s, only for %s: those of %s are looked up by name and version", r.target, input.List(l.platforms), from)
+		r.note(0, "the file has no packages for %s, only for %s; those for %s are looked up by name and version", r.target, input.List(l.platforms), from)
 	} else if len(l.platforms) > 1 {
-		r.note(0, "it is for %s; the packages for %s are read", input.List(l.platforms), from)
+		r.note(0, "the file is for %s; the packages for %s are read", input.List(l.platforms), from)
 	}
 	e.Subdir, e.Explicit = from, from == r.target && len(l.entries[from]) > 0
 	e.Entries, e.Pip = l.entries[from], l.pip[from]
@@ -191,7 +191,7 @@ func (l *lock) choose() {
 		x := &e.Entries[i]
 		x.Channel, x.URL, x.MD5, x.SHA256, x.Size = path.Dir(path.Dir(x.URL)), "", "", "", 0
 		if i := strings.Index(x.Channel, ":/"); i > 0 && !strings.HasPrefix(x.Channel[i:], "://") {
-			x.Channel = x.Channel[:i] + "://" + x.Channel[i+2:] // path.Dir joined the slashes
+			x.Channel = x.Channel[:i] + "://" + x.Channel[i+2:] // path.Dir merged the slashes
 		}
 	}
 	for i := range e.Pip {
@@ -208,7 +208,8 @@ func (l *lock) choose() {
 	}
 }
 
-// nearest returns the platform to move from: linux-64, another Linux, or the first.
+// nearest returns the platform whose packages to look up: linux-64, or else another Linux, or
+// else the first in the file.
 func (l *lock) nearest() string {
 	best := ""
 	for _, p := range l.platforms {

@@ -12,14 +12,15 @@ import (
 	"hpcc/conda/input"
 )
 
-// maxDocument limits YAML and JSON, in bytes. A parser needs many times that memory.
+// maxDocument limits the size of YAML and JSON files, in bytes. Parsing one needs many times
+// its size in memory.
 const maxDocument = 8 << 20
 
 // document reads YAML, or JSON as YAML, so that messages for both have line numbers.
 func (r *reader) document(lines []string) {
 	text := strings.Join(lines, "\n")
 	if len(text) > maxDocument {
-		r.wrong(1, "larger than %d bytes; check that it is an export", maxDocument)
+		r.wrong(1, "larger than %d bytes; check that the file is an export", maxDocument)
 		return
 	}
 	root, err := ParseYAML(text)
@@ -84,7 +85,8 @@ func checkNode(n *yaml.Node, depth int) error {
 
 var yamlErrorLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`line (\d+)`) })
 
-// yamlLine returns the line number in a message of the parser.
+// yamlLine returns the line number in an error of the YAML parser, limited to the lines of
+// the file, or 1 if the error has none.
 func yamlLine(err error, lines int) int {
 	if m := yamlErrorLine().FindStringSubmatch(err.Error()); m != nil {
 		if n, err := strconv.Atoi(m[1]); err == nil {
@@ -94,7 +96,7 @@ func yamlLine(err error, lines int) int {
 	return 1
 }
 
-// find returns the value of a key, or nil.
+// find returns the value of a key in a mapping, or nil if it is missing.
 func find(n *yaml.Node, key string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil

@@ -13,8 +13,8 @@ import (
 
 // environmentYAML reads environment.yml and environment.json (CEP 24), as written by
 // "conda env export" with any flags, by mamba, or by hand. The format lacks the channel
-// of each package, digests, the platform, and the origin of pip packages. Rows
-// name=version=build are entries, all others specs: "=1.2" means any 1.2.x here.
+// of each package, digests, the platform, and the origin of pip packages. Rows of the form
+// name=version=build become entries; all others become specs, in which "=1.2" means any 1.2.x.
 func (r *reader) environmentYAML(root *yaml.Node) {
 	r.e.Format, r.e.PipOpen = "environment.yml", true
 	r.settle()
@@ -85,7 +85,7 @@ func (r *reader) dependencies(n *yaml.Node) {
 	}
 }
 
-// dependencyKey reads "pip:" and "sel(linux):".
+// dependencyKey reads a key below dependencies: "pip:", or a selector such as "sel(linux):".
 func (r *reader) dependencyKey(key, v *yaml.Node) {
 	if key.Value == "pip" {
 		for _, c := range r.texts(v, "pip") {
@@ -93,18 +93,18 @@ func (r *reader) dependencyKey(key, v *yaml.Node) {
 		}
 		return
 	}
-	word, ok := strings.CutPrefix(key.Value, "sel(")
-	word, end := strings.CutSuffix(word, ")")
+	name, ok := strings.CutPrefix(key.Value, "sel(")
+	name, end := strings.CutSuffix(name, ")")
 	if !ok || !end {
 		r.wrong(key.Line, "unknown key %q in dependencies: want pip, sel(linux), sel(unix), sel(osx) or sel(win)", input.Text(key.Value))
 		return
 	}
-	holds, known := selector(word, r.target)
+	holds, known := selector(name, r.target)
 	switch {
 	case !known:
-		r.wrong(key.Line, "unknown platform sel(%s): want linux, unix, osx or win", input.Text(word))
+		r.wrong(key.Line, "unknown platform sel(%s): want linux, unix, osx or win", input.Text(name))
 	case !holds:
-		r.note(key.Line, "sel(%s) is not for %s and is left out", word, r.target)
+		r.note(key.Line, "sel(%s) is not for %s and is left out", name, r.target)
 	case v.Kind == yaml.ScalarNode:
 		r.dependency(v.Line, v.Value)
 	default:
@@ -131,7 +131,7 @@ func (r *reader) dependency(line int, text string) {
 
 func (r *reader) variables(n *yaml.Node) {
 	if n.Kind != yaml.MappingNode && n.Tag != "!!null" {
-		r.wrong(n.Line, "variables is not a list of \"NAME: value\"")
+		r.wrong(n.Line, "variables is not a mapping; write each variable as \"NAME: value\"")
 		return
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -150,8 +150,8 @@ func (r *reader) variables(n *yaml.Node) {
 	}
 }
 
-// platforms reads the platforms that the file was solved for. It notes them, but other
-// platforms are allowed.
+// platforms reads the platforms that the file was solved for. If the target is not among them,
+// it adds a note.
 func (r *reader) platforms(n *yaml.Node) {
 	var list []string
 	for _, c := range r.texts(n, "platforms") {
@@ -161,12 +161,13 @@ func (r *reader) platforms(n *yaml.Node) {
 		}
 	}
 	if len(list) > 0 {
-		r.note(n.Line, "it is for %s, and read for %s", input.List(list), r.target)
+		r.note(n.Line, "the file is for %s, but is read for %s", input.List(list), r.target)
 	}
 }
 
-// selected evaluates a comment such as "# [linux]", as conda-lock does and conda does not.
-// So it notes rows that it leaves out, and keeps rows with unknown selectors.
+// selected reports whether a row applies to the target, by a selector in its comment such as
+// "# [linux]". conda-lock evaluates selectors, but conda ignores them. Therefore selected notes
+// the rows that it leaves out, and keeps rows with unknown selectors.
 func (r *reader) selected(n *yaml.Node) bool {
 	_, c, ok := strings.Cut(n.LineComment, "[")
 	c, _, end := strings.Cut(c, "]")
@@ -186,49 +187,51 @@ func (r *reader) selected(n *yaml.Node) bool {
 // selector evaluates an expression such as "linux", "not win" or "linux64 or osx" for a
 // platform. known is false if it contains an unknown name.
 func selector(text, subdir string) (holds, known bool) {
-	for _, either := range strings.Split(text, " or ") {
+	for _, alternative := range strings.Split(text, " or ") {
 		all := true
-		for _, both := range strings.Split(either, " and ") {
-			word, negated := strings.CutPrefix(strings.TrimSpace(both), "not ")
-			is, ok := isPlatform(strings.TrimSpace(word), subdir)
+		for _, term := range strings.Split(alternative, " and ") {
+			name, negated := strings.CutPrefix(strings.TrimSpace(term), "not ")
+			matches, ok := matchesPlatform(strings.TrimSpace(name), subdir)
 			if !ok {
 				return false, false
 			}
-			all = all && is != negated
+			all = all && matches != negated
 		}
 		holds = holds || all
 	}
 	return holds, true
 }
 
-// selectorWords maps conda-build's short names to platforms.
-var selectorWords = map[string]string{"linux64": "linux-64", "linux32": "linux-32", "osx64": "osx-64", "win64": "win-64", "win32": "win-32"}
+// selectorPlatforms maps conda-build's short names to platforms.
+var selectorPlatforms = map[string]string{"linux64": "linux-64", "linux32": "linux-32", "osx64": "osx-64", "win64": "win-64", "win32": "win-32"}
 
-func isPlatform(word, subdir string) (is, known bool) {
+// matchesPlatform reports whether a name in a selector includes a platform. known is false for
+// an unknown name.
+func matchesPlatform(name, subdir string) (matches, known bool) {
 	system, machine, _ := strings.Cut(subdir, "-")
-	if s, ok := selectorWords[word]; ok {
-		word = s
+	if s, ok := selectorPlatforms[name]; ok {
+		name = s
 	}
-	if fetch.IsPlatform(word) {
-		return word == subdir, true
+	if fetch.IsPlatform(name) {
+		return name == subdir, true
 	}
-	switch word {
+	switch name {
 	case "linux", "osx", "win":
-		return word == system, true
+		return name == system, true
 	case "unix":
 		return system == "linux" || system == "osx", true
 	case "x86_64":
 		return machine == "64", true
 	case "aarch64", "arm64", "ppc64le", "s390x", "riscv64":
-		return word == machine, true
+		return name == machine, true
 	}
 	return false, false
 }
 
-// variableText matches names of environment variables.
+// variableText matches the name of an environment variable.
 var variableText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 
-// IsVariable reports whether an image can have a variable with the name and value.
+// IsVariable reports whether an image can have an environment variable with this name and value.
 func IsVariable(name, value string) bool {
 	return variableText().MatchString(name) && !strings.ContainsRune(value, 0)
 }

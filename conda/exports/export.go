@@ -172,8 +172,8 @@ func (r *reader) read(lines []string) {
 		r.explicit(lines)
 	case strings.HasPrefix(first, "{") || strings.HasPrefix(first, "[") || yamlKey().MatchString(first):
 		r.document(lines)
-	case isHuman(lines):
-		r.human(lines)
+	case isListTable(lines):
+		r.listTable(lines)
 	case isRequirements(lines, r.e.File):
 		r.requirements(lines)
 	default:
@@ -205,7 +205,7 @@ func (r *reader) done(lines int) (*Export, error) {
 // foreign notes that an export is from a system with different package names.
 func (r *reader) foreign() {
 	if s, _, _ := strings.Cut(r.e.Subdir, "-"); (s == "win" || s == "osx") && !strings.HasPrefix(r.target, s) {
-		r.note(0, "it was written on %s; packages of that system alone (vc, ucrt, m2w64-*, libcxx, …) have other names on %s: take out those that are missing there", r.e.Subdir, r.target)
+		r.note(0, "the export was written on %s; packages for that system only (vc, ucrt, m2w64-*, libcxx, …) have other names on %s: remove those that are missing there", r.e.Subdir, r.target)
 	}
 }
 
@@ -220,8 +220,8 @@ func (r *reader) unique() {
 	}
 }
 
-// Wishes returns the specs that the entries do not satisfy.
-func (e *Export) Wishes() []Spec {
+// UnmetSpecs returns the specs that the entries do not satisfy.
+func (e *Export) UnmetSpecs() []Spec {
 	return slices.DeleteFunc(slices.Clone(e.Specs), func(s Spec) bool { return s.Asked })
 }
 
@@ -242,7 +242,7 @@ func readLines(r io.Reader) ([]string, error) {
 		return out, fmt.Errorf("line longer than %d bytes; check that the file is an export", maxLine)
 	}
 	if limited.N <= 0 {
-		return out, fmt.Errorf("larger than %d bytes; check that it is an export", maxExport)
+		return out, fmt.Errorf("larger than %d bytes; check that the file is an export", maxExport)
 	}
 	return out, sc.Err()
 }

@@ -39,13 +39,13 @@ func TestRead(t *testing.T) {
 			&Export{Subdir: "linux-aarch64", Entries: []Entry{entry(3, "zlib", "1.2.13", "h5eee18b_1")}}},
 		{"no header, no newline at the end", "zlib=1.2.13=h5eee18b_1", &Export{Entries: []Entry{entry(1, "zlib", "1.2.13", "h5eee18b_1")}}},
 		{"without builds", "zlib=1.2.13\nxz==5.4.6\n", &Export{Entries: []Entry{entry(1, "zlib", "1.2.13", ""), entry(2, "xz", "5.4.6", "")}}},
-		{"two signs", "zlib==1.2.13=h_1", &Export{Entries: []Entry{entry(1, "zlib", "1.2.13", "h_1")}}},
+		{"two equals signs", "zlib==1.2.13=h_1", &Export{Entries: []Entry{entry(1, "zlib", "1.2.13", "h_1")}}},
 		{"channel", "conda-forge::zlib=1.2.13=h_1", &Export{Entries: []Entry{{Line: 1, Channel: "conda-forge", Name: "zlib", Version: "1.2.13", Build: "h_1"}}}},
 		{"channel by URL", "https://c.example/x::zlib=1.2.13=h_1", &Export{Entries: []Entry{{Line: 1, Channel: "https://c.example/x", Name: "zlib", Version: "1.2.13", Build: "h_1"}}}},
 		{"CRLF", "# platform: linux-64\r\nzlib=1.2.13=h_1\r\n", &Export{Subdir: "linux-64", Entries: []Entry{entry(2, "zlib", "1.2.13", "h_1")}}},
 		{"byte order mark", "\ufeff# platform: linux-64\nzlib=1.2.13=h_1\n", &Export{Subdir: "linux-64", Entries: []Entry{entry(2, "zlib", "1.2.13", "h_1")}}},
 		{"byte order mark before a package", "\ufeffzlib=1.2.13=h_1", &Export{Entries: []Entry{entry(1, "zlib", "1.2.13", "h_1")}}},
-		{"blank lines and blanks", "\n  \t\n  zlib = 1.2.13 = h_1 \n\n", &Export{Entries: []Entry{entry(3, "zlib", "1.2.13", "h_1")}}},
+		{"blank lines and spaces", "\n  \t\n  zlib = 1.2.13 = h_1 \n\n", &Export{Entries: []Entry{entry(3, "zlib", "1.2.13", "h_1")}}},
 		{"epoch and local version", "x=1!2.0=0\npytorch=2.1.2+cu118=py3.8_0\n", &Export{Entries: []Entry{entry(1, "x", "1!2.0", "0"), entry(2, "pytorch", "2.1.2+cu118", "py3.8_0")}}},
 		{"upper case", "PyYAML=6.0=py_0", &Export{Entries: []Entry{entry(1, "pyyaml", "6.0", "py_0")}}},
 
@@ -63,7 +63,7 @@ func TestRead(t *testing.T) {
 			Entries: []Entry{{Line: 2, Name: "a-b-c", Version: "1.0", Build: "0", URL: "file:///c/noarch/a-b-c-1.0-0.conda"}}}},
 		{"explicit, quoted epoch", "@EXPLICIT\nhttps://c/noarch/a-1%212.0%2Bcpu-0.conda", &Export{Explicit: true,
 			Entries: []Entry{{Line: 2, Name: "a", Version: "1!2.0+cpu", Build: "0", URL: "https://c/noarch/a-1%212.0%2Bcpu-0.conda"}}}},
-		{"explicit, the mark below", u + "\n@EXPLICIT\n", &Export{Explicit: true, Entries: []Entry{url(1, u, "", "")}}},
+		{"explicit, @EXPLICIT below the URL", u + "\n@EXPLICIT\n", &Export{Explicit: true, Entries: []Entry{url(1, u, "", "")}}},
 	} {
 		c.want.File = "env.txt"
 		c.want.Format = "conda list -e"
@@ -84,21 +84,21 @@ func TestReadRefuses(t *testing.T) {
 		line     int
 		want     []string
 	}{
-		{"a bad line behind a pip row", "torch=2.1=pypi_0\nnon sense\n", 2, []string{`"non sense": not of the form`}},
+		{"a bad line after a pip row", "torch=2.1=pypi_0\nnon sense\n", 2, []string{`"non sense": not of the form`}},
 		{"all bad lines", "zlib=1=0\na b\nx/\n", 2, []string{`"a b": not of the form name=version=build; line 3: "x/"`}},
-		{"very many bad lines", many, 1, []string{"and 10 lines more"}},
-		{"twice", "zlib=1.2.13=h_1\nxz=1=0\nZlib=1.2.12=h_1\n", 3, []string{"duplicate package zlib, already in line 1"}},
-		{"twice, explicit", "@EXPLICIT\nhttps://c/noarch/a-1-0.conda\nhttps://c/noarch/a-2-0.conda", 3, []string{"duplicate package a, already in line 2"}},
+		{"very many bad lines", many, 1, []string{"and 10 more lines"}},
+		{"duplicate package", "zlib=1.2.13=h_1\nxz=1=0\nZlib=1.2.12=h_1\n", 3, []string{"duplicate package zlib, already in line 1"}},
+		{"duplicate package, explicit", "@EXPLICIT\nhttps://c/noarch/a-1-0.conda\nhttps://c/noarch/a-2-0.conda", 3, []string{"duplicate package a, already in line 2"}},
 		{"empty", "", 1, []string{"lists no package"}},
 		{"only comments", header, 3, []string{"lists no package"}},
 		{"path as a name", "../x=1=0", 1, []string{"is not a package name"}},
 		{"path as a build", "x=1=a/b", 1, []string{"is not a build string"}},
-		{"URL without the mark", "https://c/noarch/a-1-0.conda", 1, []string{"@EXPLICIT"}},
-		{"list below the mark", "@EXPLICIT\nzlib=1.2.13=h_1", 2, []string{"not the URL of a package"}},
-		{"list above the mark", "zlib=1.2.13=h_1\n@EXPLICIT\nhttps://c/noarch/a-1-0.conda", 1, []string{"not the URL of a package"}},
+		{"URL without @EXPLICIT", "https://c/noarch/a-1-0.conda", 1, []string{"@EXPLICIT"}},
+		{"list below @EXPLICIT", "@EXPLICIT\nzlib=1.2.13=h_1", 2, []string{"not the URL of a package"}},
+		{"list above @EXPLICIT", "zlib=1.2.13=h_1\n@EXPLICIT\nhttps://c/noarch/a-1-0.conda", 1, []string{"not the URL of a package"}},
 		{"wheel", "@EXPLICIT\nhttps://c/a-1-py3-none-any.whl", 2, []string{"not the URL of a package"}},
 		{"short digest", "@EXPLICIT\nhttps://c/noarch/a-1-0.conda#abc", 2, []string{"not the URL of a package"}},
-		{"taken-out token", "@EXPLICIT\nhttps://c/t/<TOKEN>/x/linux-64/a-1-0.conda", 2, []string{"replace <TOKEN> by yours"}},
+		{"placeholder of a token", "@EXPLICIT\nhttps://c/t/<TOKEN>/x/linux-64/a-1-0.conda", 2, []string{"replace <TOKEN> by yours"}},
 		{"file name", "@EXPLICIT\nhttps://c/noarch/a-1.conda", 2, []string{"not name-version-build"}},
 		{"bad quoting", "@EXPLICIT\nhttps://c/noarch/a-1%2-0.conda", 2, []string{"reading the URL"}},
 		{"long line", "zlib=1=0\n" + strings.Repeat("x", maxLine+1), 2, []string{"line longer than"}},
@@ -167,12 +167,12 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in string) {
 		e, err := Read(strings.NewReader(in), "f", ReadOptions{})
 		if (e == nil) != (err != nil) {
-			t.Fatalf("Read = %v, %v; want one of them", e, err)
+			t.Fatalf("Read = %v, %v; want either an export or an error", e, err)
 		}
 		if err != nil {
 			var le *LineError
 			if !errors.As(err, &le) || le.Line < 1 || le.Line > strings.Count(in, "\n")+2 {
-				t.Fatalf("Read = %v; want a LineError of a line that is there", err)
+				t.Fatalf("Read = %v; want a LineError with a line number of the input", err)
 			}
 			return
 		}
@@ -186,7 +186,7 @@ func FuzzRead(f *testing.F) {
 			}
 			names[x.Name] = true
 		}
-		// Written and read again, the result is the same.
+		// Writing the entries and reading them again gives the same entries.
 		if e.Format == "conda list -e" && len(e.Entries) > 0 {
 			var b strings.Builder
 			for _, x := range e.Entries {
@@ -197,13 +197,13 @@ func FuzzRead(f *testing.F) {
 			}
 			again, err := Read(strings.NewReader(b.String()), "f", ReadOptions{})
 			if err != nil {
-				t.Fatalf("Read(%q), written again, = %v", in, err)
+				t.Fatalf("Read of the entries of Read(%q): %v", in, err)
 			}
 			for i := range e.Entries {
 				e.Entries[i].Line = i + 1
 			}
 			if !reflect.DeepEqual(again.Entries, e.Entries) {
-				t.Fatalf("Read(%q), written again, = %+v; want %+v", in, again.Entries, e.Entries)
+				t.Fatalf("Read of the entries of Read(%q) = %+v; want %+v", in, again.Entries, e.Entries)
 			}
 		}
 	})

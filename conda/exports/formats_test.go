@@ -200,7 +200,7 @@ func TestFormatsRefuse(t *testing.T) {
 		{"no value", "requirements.txt", "a==1\n--index-url\n", 2, []string{"--index-url has no value"}},
 		{"password", "requirements.txt", "https://me:secret@h/x.whl --bad=1\n", 1, []string{"https://h/x.whl --bad=1"}},
 
-		{"columns", "list.txt", "# packages in environment at /x:\na 1 0\nb\n", 3, []string{"not the columns name, version, build, channel"}},
+		{"columns", "list.txt", "# packages in environment at /x:\na 1 0\nb\n", 3, []string{"want the columns name, version, build, channel"}},
 		{"json", "list.json", "[\n {\"name\": \"a\", \"version\": \"1\", \"build_string\": \"/\"},\n {\"name\": \"?\"}]", 2, []string{`"/" is not a build string; line 3: "?" is not a package name`}},
 		{"large document", "e.yml", "dependencies:\n" + strings.Repeat("- aaaaaaaaaaaaaaaaaaa\n", maxDocument/22), 1, []string{"larger than"}},
 		{"no URL", "x.txt", "@EXPLICIT\n# no URL for: a-1-0.conda\n", 2, []string{"did not know the origin of this package"}},
@@ -296,15 +296,15 @@ func checkRead(t *testing.T, in, file string) {
 // FuzzLive reads records of conda-meta and metadata of pip.
 func FuzzLive(f *testing.F) {
 	for name, text := range prefixA {
-		if isLive(name) {
+		if isMetadata(name) {
 			f.Add(name, []byte(text))
 		}
 	}
 	f.Fuzz(func(t *testing.T, name string, b []byte) {
-		if !isLive(name) {
+		if !isMetadata(name) {
 			return
 		}
-		l := newLive("env", ReadOptions{})
+		l := newPrefixReader("env", ReadOptions{})
 		if l.take(name, bytes.NewReader(b)) != nil {
 			return
 		}

@@ -54,7 +54,7 @@ func (r *reader) add(x Entry) {
 	case isPip(x.Build) || x.Channel == "pypi" || x.Channel == "<develop>":
 		r.e.Pip = append(r.e.Pip, pip.Requirement{Line: x.Line, Name: x.Name, Specifier: "==" + x.Version})
 		if x.Build == "dev_0" || x.Channel == "<develop>" {
-			r.note(x.Line, "%s was installed from a directory (pip install -e), which a list does not name: %s==%s is what pip would find", x.Name, x.Name, x.Version)
+			r.note(x.Line, "%s was installed from a directory (pip install -e), which the list does not record; %s==%s from the package index replaces it", x.Name, x.Name, x.Version)
 		}
 	default:
 		r.e.Entries = append(r.e.Entries, x)
@@ -115,8 +115,8 @@ func (e Entry) check() error {
 	return nil
 }
 
-// isHuman reports whether the lines are the tables of "conda list" or "mamba list".
-func isHuman(lines []string) bool {
+// isListTable reports whether the lines are the table of "conda list" or "mamba list".
+func isListTable(lines []string) bool {
 	for _, l := range lines {
 		l = strings.TrimSpace(l)
 		if strings.HasPrefix(l, "# packages in environment at") || strings.HasPrefix(l, "List of packages in environment") {
@@ -129,10 +129,10 @@ func isHuman(lines []string) bool {
 	return false
 }
 
-// human reads the columns of "conda list" and "mamba list": name, version, build, channel.
-// An empty channel is defaults. The format lacks digests, the platform, and the URLs of
-// the channels.
-func (r *reader) human(lines []string) {
+// listTable reads the columns of "conda list" and "mamba list": name, version, build, channel. An
+// empty channel means "defaults". The format lacks digests, the platform, and the URLs of the
+// channels.
+func (r *reader) listTable(lines []string) {
 	r.e.Format = "conda list"
 	for i, line := range lines {
 		f := strings.Fields(line)
@@ -140,7 +140,7 @@ func (r *reader) human(lines []string) {
 		case len(f) == 0 || strings.HasPrefix(f[0], "#") || strings.HasPrefix(f[0], "─") || strings.HasPrefix(f[0], "---"):
 		case f[0] == "Name" || strings.HasPrefix(line, "List of packages in environment"):
 		case len(f) < 3 || len(f) > 4:
-			r.wrong(i+1, "%q: not the columns name, version, build, channel", input.Text(line))
+			r.wrong(i+1, "%q: want the columns name, version, build, channel", input.Text(line))
 		default:
 			x := Entry{Line: i + 1, Name: strings.ToLower(f[0]), Version: f[1], Build: f[2]}
 			if len(f) == 4 {
@@ -162,7 +162,7 @@ func (r *reader) listJSON(root *yaml.Node) {
 	count := map[string]int{}
 	for _, n := range root.Content {
 		if n.Kind != yaml.MappingNode {
-			r.wrong(n.Line, "not an object of \"conda list --json\"")
+			r.wrong(n.Line, "not a package of \"conda list --json\"")
 			continue
 		}
 		x := Entry{Line: n.Line, Name: strings.ToLower(value(n, "name")), Version: value(n, "version"), Build: value(n, "build_string"), Channel: value(n, "base_url")}

@@ -19,7 +19,7 @@ import (
 	"hpcc/conda/pip"
 )
 
-// A Locked is the exact content of an installed plan.
+// A Locked holds the exact content of an installed plan on one platform.
 type Locked struct {
 	Hidden []string // packages whose URLs have credentials, which a lock file must not contain
 
@@ -28,7 +28,7 @@ type Locked struct {
 	Packages  []LockedPackage
 	Variables map[string]string
 	Asked     []string            // pip packages that the export names
-	Direct    []string            // those of Asked that it names by URL
+	Direct    []string            // the elements of Asked that the export names by URL
 	Built     map[string][]string // pip packages built from sources, with the wheels of their build environment
 }
 
@@ -52,6 +52,7 @@ type lockedChannel struct {
 	Used []string `yaml:"used_env_vars"`
 }
 
+// A LockedPackage is one package in conda-lock.yml.
 type LockedPackage struct {
 	Name         string            `yaml:"name"`
 	Version      string            `yaml:"version"`
@@ -69,21 +70,20 @@ type lockedHash struct {
 	SHA256 string `yaml:"sha256,omitempty"`
 }
 
-// custom_metadata holds what the format lacks, as JSON objects: which pip packages the
-// export names, which of them by URL, the build environments of wheels, and the variables
-// of the environment.
+// Keys of custom_metadata, which holds what the format lacks.
 const (
-	customAsked     = "hpcc-asked"
-	customBuilt     = "hpcc-built" // platform → package → list of requirements
-	customDirect    = "hpcc-direct"
-	customVariables = "hpcc-variables"
+	customAsked     = "hpcc-asked"     // pip packages that the export names, separated by blanks
+	customBuilt     = "hpcc-built"     // JSON: platform → package → requirements of its build environment
+	customDirect    = "hpcc-direct"    // pip packages that the export names by URL, separated by blanks
+	customVariables = "hpcc-variables" // JSON: environment variables by name
 )
 
-// baseCategory is the category of packages of the base image: by default conda-lock
-// installs only main.
+// baseCategory is the category of the base image's packages. conda-lock does not install
+// them: by default it installs only category main.
 const baseCategory = "hpcc-base"
 
-// Add adds a package at a URL; base: it belongs to the base image.
+// Add adds the package at an address and records its URL without credentials. base means
+// that the package belongs to the base image.
 func (l *Locked) Add(x LockedPackage, address string, base bool) {
 	category := "main"
 	if base {
@@ -96,8 +96,8 @@ func (l *Locked) Add(x LockedPackage, address string, base bool) {
 	l.Packages = append(l.Packages, x)
 }
 
-// WriteLock writes a lock file of one environment on one or more platforms in conda-lock's
-// format, for Read. It contains no credentials and no times.
+// WriteLock writes a lock file in conda-lock's format, which Read can read. The list holds one
+// environment on one or more platforms. The file contains no credentials and no timestamps.
 func WriteLock(out io.Writer, source string, list []Locked) error {
 	f := lockFile{Version: 1, Metadata: lockMetadata{ContentHash: map[string]string{}, Channels: []lockedChannel{}, Sources: []string{source}, Custom: map[string]string{}}}
 	custom := map[string][]string{}
@@ -141,7 +141,7 @@ func WriteLock(out io.Writer, source string, list []Locked) error {
 		}
 		f.Metadata.Custom[customBuilt] = string(text)
 	}
-	fmt.Fprintf(out, "# Written by hpcc build --lock: the packages of %q, exactly.\n", source)
+	fmt.Fprintf(out, "# Written by hpcc build --lock: the exact packages of %q.\n", source)
 	enc := yaml.NewEncoder(out)
 	enc.SetIndent(2)
 	if err := enc.Encode(f); err != nil {
@@ -150,13 +150,13 @@ func WriteLock(out io.Writer, source string, list []Locked) error {
 	return enc.Close()
 }
 
-// custom reads the custom_metadata that WriteLock writes. Packages in lock files of other
-// tools all count as named by the export.
+// custom reads the custom_metadata that WriteLock writes. Without it, as in lock files of other
+// tools, all packages count as named by the export.
 func (l *lock) custom(n *yaml.Node) {
 	if v := value(n, customVariables); v != "" {
 		var m map[string]string
 		if err := json.Unmarshal([]byte(v), &m); err != nil {
-			l.r.wrong(find(n, customVariables).Line, "%s is not an object of strings", customVariables)
+			l.r.wrong(find(n, customVariables).Line, "%s is not a JSON object of strings", customVariables)
 			return
 		}
 		for k, v := range m {
@@ -170,7 +170,7 @@ func (l *lock) custom(n *yaml.Node) {
 	if v := value(n, customBuilt); v != "" {
 		var built map[string]map[string][]string
 		if err := json.Unmarshal([]byte(v), &built); err != nil {
-			l.r.wrong(find(n, customBuilt).Line, "%s is not an object of objects of lists", customBuilt)
+			l.r.wrong(find(n, customBuilt).Line, "%s is not a JSON object of objects of lists", customBuilt)
 			return
 		}
 		for platform, list := range l.pip {

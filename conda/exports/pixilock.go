@@ -9,9 +9,9 @@ import (
 	"hpcc/conda/input"
 )
 
-// pixi reads pixi.lock versions 4 to 7: environments with their channels and the package
-// URLs for each platform, and one list that describes every package. Versions 1 to 3 are
-// conda-lock's format. The selected environment is read completely; others are noted.
+// pixi reads pixi.lock versions 4 to 7. Each environment lists its channels, and the URLs of
+// its packages for each platform; another list describes every package. Versions 1 to 3 have
+// conda-lock's format. The selected environment is read completely; a note lists the others.
 // Packages that pixi builds from source have no archive and are refused.
 func (r *reader) pixi(root *yaml.Node) {
 	v := value(root, "version")
@@ -70,16 +70,16 @@ func (r *reader) pixiEnvironment(all *yaml.Node) *yaml.Node {
 	}
 	env := find(all, want)
 	if env == nil || env.Kind != yaml.MappingNode {
-		r.wrong(all.Line, "no environment %q, only %s", want, input.List(names))
+		r.wrong(all.Line, "there is no environment %q, only %s", want, input.List(names))
 		return nil
 	}
 	if len(names) > 1 {
-		r.note(all.Line, "it has the environments %s; %s is read", input.List(names), want)
+		r.note(all.Line, "the file has the environments %s; %s is read", input.List(names), want)
 	}
 	return env
 }
 
-// pixiPlatforms maps the names of platforms (version 7) to conda's.
+// pixiPlatforms maps the file's names of platforms (version 7) to conda's.
 func pixiPlatforms(n *yaml.Node) map[string]string {
 	m := map[string]string{}
 	for _, p := range items(n) {
@@ -90,8 +90,8 @@ func pixiPlatforms(n *yaml.Node) map[string]string {
 	return m
 }
 
-// pixiPackages returns the descriptions by URL. The kind is in "kind" up to version 5, and
-// the key of the URL from version 6 on.
+// pixiPackages returns the descriptions of packages by kind and URL. Up to version 5 the key
+// "kind" holds the kind; from version 6 on the kind is the key of the URL.
 func pixiPackages(n *yaml.Node) map[string]*yaml.Node {
 	m := map[string]*yaml.Node{}
 	for _, p := range items(n) {

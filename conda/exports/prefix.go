@@ -18,11 +18,11 @@ import (
 	"hpcc/conda/solve"
 )
 
-// Limits of files in an installed environment, in bytes.
+// Limits of an installed environment.
 const (
-	maxLive      = 64 << 20 // conda-meta/x.json lists the package's files
-	maxInstalled = 20000
-	maxDist      = 4 << 20 // METADATA contains a README
+	maxRecord    = 64 << 20 // bytes; conda-meta/x.json lists the package's files
+	maxInstalled = 20000    // packages
+	maxMetadata  = 4 << 20  // bytes; METADATA contains a README
 )
 
 // ReadPrefix reads an installed environment: conda-meta/*.json, pip's metadata in
@@ -34,14 +34,14 @@ func ReadPrefix(dir string, o ReadOptions) (*Export, error) {
 		return nil, fmt.Errorf("reading the environment: %w", err)
 	}
 	defer root.Close()
-	l := newLive(dir, o)
+	l := newPrefixReader(dir, o)
 	fsys := root.FS()
 	names, err := fs.Glob(fsys, "conda-meta/*")
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", dir, err)
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("reading %s: not a conda environment: no conda-meta; \"conda env list\" lists yours", dir)
+		return nil, fmt.Errorf("reading %s: not a conda environment: no conda-meta directory; \"conda env list\" lists your environments", dir)
 	}
 	for _, pattern := range []string{"*.dist-info/METADATA", "*.dist-info/direct_url.json", "*.dist-info/REQUESTED", "*.egg-info/PKG-INFO"} {
 		more, err := fs.Glob(fsys, "lib/python[23]*/site-packages/"+pattern)
@@ -51,7 +51,7 @@ func ReadPrefix(dir string, o ReadOptions) (*Export, error) {
 		names = append(names, more...)
 	}
 	for _, name := range names {
-		if !isLive(name) {
+		if !isMetadata(name) {
 			continue
 		}
 		if err := l.open(fsys, name); err != nil {
@@ -61,15 +61,15 @@ func ReadPrefix(dir string, o ReadOptions) (*Export, error) {
 	return l.export()
 }
 
-// A live is an installed environment being read: the records of conda, and pip's metadata
-// until it is known which of it conda owns.
-type live struct {
+// A prefixReader reads an installed environment. It collects conda's records and pip's metadata
+// until export can drop the metadata that belongs to conda packages.
+type prefixReader struct {
 	r        *reader
-	count    map[string]int // by platform
-	owned    map[string]bool
-	dists    map[string]*dist // by directory name
-	records  int
-	of       map[string]string // the file of each package's record, by package name
+	count    map[string]int    // number of records by platform
+	owned    map[string]bool   // metadata directories of conda packages
+	dists    map[string]*dist  // by directory name
+	files    int               // files read
+	recordOf map[string]string // file name of each package's record, by package name
 	explicit bool              // every record has a URL
 }
 
@@ -96,13 +96,13 @@ type directURL struct {
 	} `json:"dir_info"`
 }
 
-func newLive(name string, o ReadOptions) *live {
-	return &live{r: &reader{e: &Export{File: name, Format: "environment"}, target: o.Subdir},
-		count: map[string]int{}, owned: map[string]bool{}, of: map[string]string{}, dists: map[string]*dist{}, explicit: true}
+func newPrefixReader(name string, o ReadOptions) *prefixReader {
+	return &prefixReader{r: &reader{e: &Export{File: name, Format: "environment"}, target: o.Subdir},
+		count: map[string]int{}, owned: map[string]bool{}, recordOf: map[string]string{}, dists: map[string]*dist{}, explicit: true}
 }
 
-// isLive reports whether a file of an environment is read.
-func isLive(name string) bool {
+// isMetadata reports whether ReadPrefix reads the file at a path below the prefix.
+func isMetadata(name string) bool {
 	if d, f := path.Split(name); d == "conda-meta/" {
 		return strings.HasSuffix(f, ".json") || f == "state"
 	}
@@ -111,7 +111,7 @@ func isLive(name string) bool {
 	return egg || (ok && slices.Contains([]string{"METADATA", "direct_url.json", "REQUESTED"}, path.Base(name)))
 }
 
-func (l *live) open(fsys fs.FS, name string) error {
+func (l *prefixReader) open(fsys fs.FS, name string) error {
 	f, err := fsys.Open(name)
 	if err != nil {
 		return err
@@ -123,13 +123,13 @@ func (l *live) open(fsys fs.FS, name string) error {
 	return l.take(name, f)
 }
 
-// take reads one file.
-func (l *live) take(name string, r io.Reader) error {
-	limit := int64(maxDist)
+// take parses one file.
+func (l *prefixReader) take(name string, r io.Reader) error {
+	limit := int64(maxMetadata)
 	if strings.HasPrefix(name, "conda-meta/") {
-		limit = maxLive
+		limit = maxRecord
 	}
-	if l.records++; l.records > 4*maxInstalled {
+	if l.files++; l.files > 4*maxInstalled {
 		return fmt.Errorf("more than %d packages", maxInstalled)
 	}
 	b, err := input.ReadAll(r, limit)
@@ -160,7 +160,7 @@ func (l *live) take(name string, r io.Reader) error {
 }
 
 // record parses conda-meta/x.json (CEP 32). mamba also uses the key build_string.
-func (l *live) record(file string, b []byte) error {
+func (l *prefixReader) record(file string, b []byte) error {
 	var m struct {
 		solve.Record
 		Channel        string   `json:"channel"`
@@ -174,12 +174,12 @@ func (l *live) record(file string, b []byte) error {
 	}
 	x := Entry{Name: strings.ToLower(m.Name), Version: m.Version, Build: m.Build, Channel: fetch.WithoutToken(m.Channel, ""), MD5: m.MD5, SHA256: m.SHA256, Size: max(m.Size, 0)}
 	if x.Build == "" {
-		return fmt.Errorf("the record has no build")
+		return fmt.Errorf("the record has no build string")
 	}
-	if other := l.of[x.Name]; other != "" {
+	if other := l.recordOf[x.Name]; other != "" {
 		return fmt.Errorf("second record of %s, after %s; remove the one that is not installed (\"conda list %s\")", x.Name, other, x.Name)
 	}
-	l.of[x.Name] = file
+	l.recordOf[x.Name] = file
 	if err := x.check(); err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (l *live) record(file string, b []byte) error {
 
 // state parses the variables of "conda env config vars set". conda marks unset variables
 // with a special value.
-func (l *live) state(b []byte) error {
+func (l *prefixReader) state(b []byte) error {
 	var m struct {
 		Vars map[string]string `json:"env_vars"`
 	}
@@ -236,7 +236,7 @@ func (l *live) state(b []byte) error {
 
 // coreMetadata reads Name and Version from METADATA or PKG-INFO.
 func coreMetadata(b []byte) (name, version string) {
-	_ = input.Fields(b, func(key, value string) error { // the size of b is below the limit of a line
+	_ = input.Fields(b, func(key, value string) error { // no error: b is smaller than the longest line allowed
 		switch key {
 		case "name":
 			name = cmp.Or(name, value)
@@ -249,7 +249,7 @@ func coreMetadata(b []byte) (name, version string) {
 }
 
 // export assembles the export.
-func (l *live) export() (*Export, error) {
+func (l *prefixReader) export() (*Export, error) {
 	e := l.r.e
 	e.Subdir = most(l.count)
 	l.r.settle()
@@ -274,10 +274,10 @@ func (l *live) export() (*Export, error) {
 	return l.r.done(0)
 }
 
-// pip adds a package that no record of conda owns.
-func (l *live) pip(dir string, d *dist) {
+// pip adds a package in site-packages that is not part of a conda package.
+func (l *prefixReader) pip(dir string, d *dist) {
 	if !(pip.Requirement{Name: d.name}).ValidName() || !solve.IsVersion(d.version) {
-		l.r.note(0, "site-packages/%q has no name and version and is left out", dir)
+		l.r.note(0, "site-packages/%q has no valid name and version and is left out", dir)
 		return
 	}
 	p := pip.Requirement{Name: d.name, Specifier: "==" + d.version, Needed: !d.requested}
@@ -288,7 +288,7 @@ func (l *live) pip(dir string, d *dist) {
 			p.URL = u.VCS.VCS + "+" + u.URL + "@" + u.VCS.Commit
 		case u.Dir != nil:
 			p.Editable = u.Dir.Editable
-			l.r.note(0, "%s was installed from %s, a directory of that machine", d.name, fetch.Hide(u.URL))
+			l.r.note(0, "%s was installed from %s, a directory on the machine of the environment", d.name, fetch.Hide(u.URL))
 		case u.Archive != nil:
 			if h := cmp.Or(u.Archive.Hashes["sha256"], strings.TrimPrefix(u.Archive.Hash, "sha256=")); h != "" && isDigest(h, 64) {
 				p.Hashes = []string{"sha256:" + strings.ToLower(h)}

@@ -8,7 +8,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// prefixA is an environment as conda, mamba and pip leave it.
+// prefixA holds the files of an environment as conda, mamba and pip write them.
 var prefixA = map[string]string{
 	"conda-meta/history": "==> 2024-01-01 00:00:00 <==\n",
 	"conda-meta/state":   `{"env_vars": {"A": "1", "GONE": "***unset***"}}`,
@@ -41,8 +41,8 @@ const wantPrefixA = `environment, written on "linux-64", explicit true
 0 pip whl @ https://h.example/whl-1-py3-none-any.whl [sha256:` + shaA + `]  false
 variable A="1"
 note env: variable "GONE" is ignored
-note env: site-packages/"broken.dist-info" has no name and version and is left out
-note env: edit was installed from file:///home/me/edit, a directory of that machine
+note env: site-packages/"broken.dist-info" has no valid name and version and is left out
+note env: edit was installed from file:///home/me/edit, a directory on the machine of the environment
 `
 
 func TestReadPrefix(t *testing.T) {
@@ -66,7 +66,7 @@ func TestReadPrefixRefuses(t *testing.T) {
 		{"no build", "conda-meta/a.json", `{"name": "a", "version": "1"}`, "no build"},
 		{"a path", "conda-meta/a.json", `{"name": "../a", "version": "1", "build": "0"}`, "is not a package name"},
 		{"a digest", "conda-meta/a.json", `{"name": "a", "version": "1", "build": "0", "md5": "x"}`, "invalid md5 or sha256"},
-		{"nothing in it", "conda-meta/history", "", "lists no package"},
+		{"no packages", "conda-meta/history", "", "lists no package"},
 		{"state", "conda-meta/state", "[]", "cannot unmarshal"},
 	} {
 		e, err := ReadPrefix(testenv.Tree(t, map[string]string{c.file: c.text}), ReadOptions{})
@@ -82,9 +82,9 @@ func TestReadPrefixRefuses(t *testing.T) {
 	testenv.Check(t, os.Mkdir(dir+"/conda-meta", 0o755))
 	testenv.Check(t, os.Symlink("/etc/passwd", dir+"/conda-meta/a.json"))
 	if _, err := ReadPrefix(dir, ReadOptions{}); err == nil || !strings.Contains(err.Error(), "escapes") {
-		t.Errorf("ReadPrefix with a link out of it = %v; want a refusal", err)
+		t.Errorf("ReadPrefix with a symlink that leaves the prefix = %v; want an error", err)
 	}
 	if _, err := ReadPrefix(dir+"/none", ReadOptions{}); err == nil {
-		t.Error("ReadPrefix of no directory = nil")
+		t.Error("ReadPrefix of a missing directory returned no error")
 	}
 }

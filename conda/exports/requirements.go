@@ -43,8 +43,8 @@ func isRequirements(lines []string, file string) bool {
 	return sure || (maybe && strings.HasPrefix(name, "requirements")) || (strings.HasPrefix(name, "requirements") && !strings.HasSuffix(name, ".yml"))
 }
 
-// requirements reads requirements.txt, as written by hand, "pip freeze" or pip-compile, with
-// --hash, markers, continued lines and options. The format lacks python and all packages
+// requirements reads a requirements.txt that a person, "pip freeze" or pip-compile wrote, with
+// --hash, markers, continuation lines and options. The format lacks python and all packages
 // that are not from pip.
 func (r *reader) requirements(lines []string) {
 	r.e.Format, r.e.PipOpen = "requirements.txt", true
@@ -108,7 +108,7 @@ func (r *reader) pipOption(line int, text string) {
 		name, arg = name[:2], name[2:]
 	}
 	arg = strings.TrimSpace(arg)
-	needs := func(list *[]string) {
+	addValue := func(list *[]string) {
 		if arg == "" {
 			r.wrong(line, "%s has no value", name)
 			return
@@ -118,13 +118,13 @@ func (r *reader) pipOption(line int, text string) {
 	switch name {
 	case "-i", "--index-url":
 		var v []string
-		if needs(&v); len(v) > 0 {
+		if addValue(&v); len(v) > 0 {
 			r.e.PipIndexes.URL = arg
 		}
 	case "--extra-index-url":
-		needs(&r.e.PipIndexes.Extra)
+		addValue(&r.e.PipIndexes.Extra)
 	case "-f", "--find-links":
-		needs(&r.e.PipIndexes.FindLinks)
+		addValue(&r.e.PipIndexes.FindLinks)
 	case "--no-index":
 		r.e.PipIndexes.NoIndex = true
 	case "-r", "--requirement", "-c", "--constraint":
@@ -141,7 +141,7 @@ func (r *reader) pipOption(line int, text string) {
 // requirementName matches the name at the start of a line (PEP 508).
 var requirementName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?`) })
 
-// isEditable reports whether a line names a directory of sources (-e, --editable).
+// isEditable reports whether a line is an editable requirement (-e or --editable).
 func isEditable(line string) bool {
 	rest, long := strings.CutPrefix(line, "--editable")
 	return strings.HasPrefix(line, "-e") || (long && strings.IndexAny(rest, " \t\n\f\r=") == 0)

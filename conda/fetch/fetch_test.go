@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 
 func TestRetryAfter(t *testing.T) {
 	begun := time.Now()
-	asked := 0
+	requests := 0
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if asked++; asked == 1 {
+		if requests++; requests == 1 {
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
@@ -25,18 +26,18 @@ func TestRetryAfter(t *testing.T) {
 	testenv.Check(t, err)
 	r.Close()
 	if d := time.Since(begun); d < time.Second {
-		t.Errorf("asked again after %v; the server said 1 s", d)
+		t.Errorf("second request after %v; want at least Retry-After, 1 s", d)
 	}
 }
 
-func TestFetchEnds(t *testing.T) {
+func TestOpenEndsWithContext(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }))
 	defer web.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	begun := time.Now()
 	if _, err := Open(ctx, web.URL+"/x", false); err == nil || time.Since(begun) > 20*time.Second {
-		t.Errorf("fetch = %v after %v; want an end with the context", err, time.Since(begun))
+		t.Errorf("Open = %v after %v; want an error soon after the context ends", err, time.Since(begun))
 	}
 }
 
@@ -50,33 +51,42 @@ func TestHide(t *testing.T) {
 		{"https://c.example/t/linux-64/a-1-0.conda", "https://c.example/t/linux-64/a-1-0.conda", "https://c.example/t/linux-64/a-1-0.conda"},
 		{"https://c.example/x?sig=1", "https://c.example/x", "https://c.example/x"},
 		{"file:///t/here/a", "file:///t/here/a", ""},
-		{"https://u:p@c:bad/x", "(a URL that cannot be read)", ""},
+		{"https://u:p@c:bad/x", "(an invalid URL)", ""},
 	} {
 		if got := Hide(c.in); got != c.want {
-			t.Errorf("hide(%q) = %q; want %q", c.in, got, c.want)
+			t.Errorf("Hide(%q) = %q; want %q", c.in, got, c.want)
 		}
 		if got := Public(c.in); got != c.public {
-			t.Errorf("public(%q) = %q; want %q", c.in, got, c.public)
+			t.Errorf("Public(%q) = %q; want %q", c.in, got, c.public)
 		}
 	}
 }
 
-// A login of netrc goes to no server that is spoken to in the clear.
-func TestUnheard(t *testing.T) {
+// TestOpenFileHides checks that errors for file URLs contain no credentials.
+func TestOpenFileHides(t *testing.T) {
+	for u, want := range map[string]string{"file://me:secret@host/x": "file://host/x: not of the form file:///directory", "file://me:secret@[/x": "parsing a file URL: "} {
+		if _, err := Open(t.Context(), u, false); err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("Open(%s) = %v; want an error that begins with %q and has no credentials", u, err, want)
+		}
+	}
+}
+
+// TestIsPrivate lists the servers that may receive credentials of netrc.
+func TestIsPrivate(t *testing.T) {
 	for u, want := range map[string]bool{"https://c.example/x": true, "http://c.example/x": false, "http://127.0.0.1:8/x": true, "http://[::1]/": true, "http://localhost/": true, "http://localhost.example/": false} {
 		p, err := url.Parse(u)
-		if err != nil || unheard(p) != want {
-			t.Errorf("unheard(%s) = %v, %v", u, unheard(p), err)
+		if err != nil || isPrivate(p) != want {
+			t.Errorf("isPrivate(%s) = %v, error %v; want %v", u, isPrivate(p), err, want)
 		}
 	}
 }
 
 func TestWebLogin(t *testing.T) {
-	// netrc is for nobody who is spoken to in the clear.
+	// A server without TLS does not get the credentials of netrc, even if plain HTTP is allowed.
 	w := Web{plain: true, netrc: map[string]*url.Userinfo{"e.org": url.User("me")}}
 	for address, want := range map[string]bool{"https://e.org/simple/": true, "http://e.org/simple/": false} {
 		if u, err := url.Parse(address); err != nil || (w.login(u) != nil) != want {
-			t.Errorf("login for %s: %v, %v", address, w.login(u), err)
+			t.Errorf("login(%s) = %v, error %v; want credentials: %v", address, w.login(u), err, want)
 		}
 	}
 }
@@ -88,7 +98,7 @@ func TestWebAllowed(t *testing.T) {
 		x, err := url.Parse(u)
 		testenv.Check(t, err)
 		if err := web.allowed(x); (err == nil) != want {
-			t.Errorf("%s: %v; want it allowed: %v", u, err, want)
+			t.Errorf("allowed(%s) = %v; want nil: %v", u, err, want)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A File is an archive as described by an index or a list.
+// A File describes an archive as an index or a list does.
 type File struct {
 	MD5      string `json:"md5"`    // hexadecimal; "" if unknown
 	SHA256   string `json:"sha256"` // hexadecimal; "" if unknown
@@ -28,7 +28,8 @@ type File struct {
 // maxArchive limits the size of an archive, in bytes.
 const maxArchive = 32 << 30
 
-// key returns the file name in the cache, from digest and name, or "" without a digest.
+// key returns the name of the file in the cache, its digest and file name, or "" if no digest
+// is known.
 func (r *File) key() string {
 	digest := r.SHA256
 	if digest == "" {
@@ -40,10 +41,10 @@ func (r *File) key() string {
 	return digest + "-" + r.FileName
 }
 
-// Cached finds a package in dir and verifies its digest. It removes a damaged file, so that
-// the file is downloaded again.
+// Cached returns the path of the package in dir after verifying its digest. It removes a
+// damaged file, so that the file is downloaded again.
 func (r *File) Cached(dir string) (string, bool) {
-	p, fi, ok := r.Kept(dir)
+	p, fi, ok := r.Stat(dir)
 	if !ok {
 		return "", false
 	}
@@ -71,8 +72,8 @@ func (r *File) Cached(dir string) (string, bool) {
 	return p, true
 }
 
-// Kept finds a package in dir, checking its size if known, but not its digest.
-func (r *File) Kept(dir string) (string, os.FileInfo, bool) {
+// Stat finds the package in dir. It compares the size, if known, but does not verify the digest.
+func (r *File) Stat(dir string) (string, os.FileInfo, bool) {
 	if r.key() == "" {
 		return "", nil, false
 	}
@@ -82,7 +83,8 @@ func (r *File) Kept(dir string) (string, os.FileInfo, bool) {
 	return p, fi, ok
 }
 
-// Keep writes src into dir, verified, and returns the path of the file.
+// Keep copies src into dir, verifies it, and returns the path of the file. tmp is a temporary
+// directory on the same file system. add receives the number of bytes of each write.
 func (r *File) Keep(ctx context.Context, src io.Reader, dir, tmp string, add func(n int64)) (string, error) {
 	f, err := os.CreateTemp(tmp, "package-")
 	if err != nil {
@@ -122,8 +124,8 @@ func (r *File) Keep(ctx context.Context, src io.Reader, dir, tmp string, add fun
 	return final, os.Rename(f.Name(), final)
 }
 
-// sums returns the hashes that verify compares, and a writer to them. m is nil if no md5
-// is known.
+// sums returns the hashes that verify compares, and a writer that feeds both. m is nil if no
+// MD5 is known.
 func (r *File) sums() (s, m hash.Hash, both io.Writer) {
 	if s = sha256.New(); r.MD5 == "" {
 		return s, nil, s
@@ -149,8 +151,8 @@ func (r *File) verify(n int64, s, m hash.Hash) error {
 	return nil
 }
 
-// learn records the size and sha256 of a package from a list without them. It records no
-// md5: an image's description of a package must not depend on its source.
+// learn records the size and SHA-256 of a package from a list without them. It does not record
+// the MD5, because an image's description of a package must not depend on the list's format.
 func (r *File) learn(n int64, s hash.Hash) {
 	r.Size, r.SHA256 = n, hex.EncodeToString(s.Sum(nil))
 }
@@ -177,16 +179,17 @@ func (r *File) downloadFrom(ctx context.Context, u, dir, tmp string, add func(n 
 	return file, nil
 }
 
-// Download downloads a package into dir, verified, and returns the path. tmp is a temporary
-// directory on the same file system. If a mirror lacks the file, or has a different one, it
-// tries the next.
+// Download downloads a package into dir, verifies it, and returns its path. tmp is a temporary
+// directory on the same file system. If a mirror lacks the file, or has a different one,
+// Download tries the next. add receives the number of bytes of each write, and a negative
+// number for the bytes of a failed mirror.
 func (r *File) Download(ctx context.Context, dir, tmp string, add func(n int64)) (file string, err error) {
 	if r.Mirrors == nil {
 		return r.downloadFrom(ctx, r.URL, dir, tmp, add)
 	}
-	err = r.Mirrors.Try(ctx, func(ctx context.Context, place string) (err error) {
+	err = r.Mirrors.Try(ctx, func(ctx context.Context, mirror string) (err error) {
 		var done int64
-		file, err = r.downloadFrom(ctx, place+strings.TrimPrefix(r.URL, r.Mirrors.Places[0]), dir, tmp, func(n int64) { done += n; add(n) })
+		file, err = r.downloadFrom(ctx, mirror+strings.TrimPrefix(r.URL, r.Mirrors.URLs[0]), dir, tmp, func(n int64) { done += n; add(n) })
 		if err != nil {
 			add(-done)
 		}

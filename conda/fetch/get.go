@@ -35,7 +35,8 @@ func (c *contextReader) Read(p []byte) (int, error) {
 // ErrUnchanged means that the client's copy is current (HTTP 304).
 var ErrUnchanged = errors.New("not modified")
 
-// Open opens a URL; a missing file is fs.ErrNotExist. pinned: the caller verifies a digest.
+// Open opens a URL. The error for a missing file is fs.ErrNotExist. pinned means that the
+// caller verifies a digest.
 func Open(ctx context.Context, u string, pinned bool) (io.ReadCloser, error) {
 	if strings.HasPrefix(u, "file:") {
 		return openFile(u)
@@ -48,8 +49,9 @@ func Open(ctx context.Context, u string, pinned bool) (io.ReadCloser, error) {
 }
 
 // Get requests a URL with the credentials in the URL, or netrc's for its host if the
-// connection is secure. pinned: the caller verifies a digest. A missing file is
-// fs.ErrNotExist; an unchanged one, by the conditions in the header, is ErrUnchanged.
+// connection is private. pinned means that the caller verifies a digest. The error is
+// fs.ErrNotExist for status 404 or 403, and ErrUnchanged if the file did not change according
+// to the conditions in the header.
 func Get(ctx context.Context, u string, header http.Header, pinned bool) (*http.Response, error) {
 	logins, err := readNetrc()
 	if err != nil {
@@ -63,7 +65,7 @@ func Get(ctx context.Context, u string, header http.Header, pinned bool) (*http.
 		req.Header = header.Clone()
 	}
 	req.Header.Set("User-Agent", "hpcc")
-	if login := logins[req.URL.Hostname()]; login != nil && req.URL.User == nil && unheard(req.URL) {
+	if login := logins[req.URL.Hostname()]; login != nil && req.URL.User == nil && isPrivate(req.URL) {
 		password, _ := login.Password()
 		req.SetBasicAuth(login.Username(), password)
 	}
@@ -89,11 +91,11 @@ func Get(ctx context.Context, u string, header http.Header, pinned bool) (*http.
 // refusal returns the error for an unexpected response, and closes the response.
 func refusal(u string, resp *http.Response) error {
 	resp.Body.Close()
-	return fmt.Errorf("%s: the server answers %d %s", Hide(u), resp.StatusCode, http.StatusText(resp.StatusCode))
+	return fmt.Errorf("%s: the server returned %d %s", Hide(u), resp.StatusCode, http.StatusText(resp.StatusCode))
 }
 
-// unheard reports whether the connection to a server is safe from eavesdroppers.
-func unheard(u *url.URL) bool {
+// isPrivate reports whether nobody else can read the connection: it uses TLS or loopback.
+func isPrivate(u *url.URL) bool {
 	ip := net.ParseIP(u.Hostname())
 	return u.Scheme == "https" || u.Hostname() == "localhost" || (ip != nil && ip.IsLoopback())
 }
@@ -123,13 +125,13 @@ func readNetrc() (map[string]*url.Userinfo, error) {
 	return parseNetrc(f), nil
 }
 
-// parseNetrc parses "machine HOST login USER password WORD" and "default". Like other
-// readers, it skips unknown tokens.
+// parseNetrc parses "machine HOST login USER password WORD" and "default", whose host name in
+// the map is "". Like other readers, it skips unknown tokens.
 func parseNetrc(r io.Reader) map[string]*url.Userinfo {
 	out := map[string]*url.Userinfo{}
 	host, user, password, open := "", "", "", false
-	done := func() {
-		if _, twice := out[host]; open && !twice && (user != "" || password != "") {
+	flush := func() {
+		if _, duplicate := out[host]; open && !duplicate && (user != "" || password != "") {
 			out[host] = url.UserPassword(user, password)
 		}
 		host, user, password = "", "", ""
@@ -142,31 +144,31 @@ func parseNetrc(r io.Reader) map[string]*url.Userinfo {
 		if macro || strings.HasPrefix(line, "#") {
 			continue
 		}
-		for _, word := range strings.Fields(line) {
+		for _, token := range strings.Fields(line) {
 			switch {
 			case key == "machine":
-				host, open = word, true
+				host, open = token, true
 			case key == "login":
-				user = word
+				user = token
 			case key == "password":
-				password = strings.Trim(word, `"`)
+				password = strings.Trim(token, `"`)
 			case key == "account":
-			case word == "machine" || word == "default":
-				done()
-				open = word == "default"
+			case token == "machine" || token == "default":
+				flush()
+				open = token == "default"
 			}
 			if key != "" {
 				key = ""
 				continue
 			}
-			switch word {
+			switch token {
 			case "machine", "login", "password", "account":
-				key = word
+				key = token
 			case "macdef":
 				macro = true
 			}
 		}
 	}
-	done()
+	flush()
 	return out
 }

@@ -22,10 +22,10 @@ import (
 func openFile(u string) (*os.File, error) {
 	p, err := url.Parse(u)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("parsing a file URL: %w", Plain(err))
 	}
 	if (p.Host != "" && p.Host != "localhost") || !path.IsAbs(p.Path) {
-		return nil, fmt.Errorf("%s: not of the form file:///directory", u)
+		return nil, fmt.Errorf("%s: not of the form file:///directory", Hide(u))
 	}
 	return os.Open(p.Path)
 }
@@ -39,26 +39,26 @@ func Plain(err error) error {
 	return err
 }
 
-// tokenText matches a credential in the path of a URL of Anaconda's servers.
+// tokenText matches an access token in the path of an Anaconda server's URL.
 var tokenText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`/t/([^/]+)(?:/|$)`) })
 
-// WithoutToken replaces the tokens in a path.
-func WithoutToken(p, by string) string {
+// WithoutToken replaces each /t/TOKEN in a path.
+func WithoutToken(p, replacement string) string {
 	return tokenText().ReplaceAllStringFunc(p, func(s string) string {
 		if token := tokenText().FindStringSubmatch(s)[1]; token == "noarch" || IsPlatform(token) {
 			return s // a channel named "t"
 		}
 		if strings.HasSuffix(s, "/") {
-			return by + "/"
+			return replacement + "/"
 		}
-		return by
+		return replacement
 	})
 }
 
 // Hide removes credentials from a URL for messages.
 func Hide(u string) string {
 	if _, err := url.Parse(u); err != nil {
-		return "(a URL that cannot be read)"
+		return "(an invalid URL)"
 	}
 	return without(u, "/t/xxxxx")
 }
@@ -74,15 +74,15 @@ func Public(u string) string {
 // Bare returns a URL without credentials, or "" if it is invalid.
 func Bare(u string) string { return without(u, "") }
 
-// without removes user, query and token from a URL and puts token in its place.
-func without(u, token string) string {
+// without removes user and query from a URL, and replaces each /t/TOKEN in its path.
+func without(u, replacement string) string {
 	p, err := url.Parse(u)
 	if err != nil {
 		return ""
 	}
 	p.User, p.RawQuery = nil, ""
 	if p.Scheme != "file" {
-		p.Path, p.RawPath = WithoutToken(p.Path, token), ""
+		p.Path, p.RawPath = WithoutToken(p.Path, replacement), ""
 	}
 	return p.String()
 }

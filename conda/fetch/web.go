@@ -18,7 +18,7 @@ type Web struct {
 	client http.Client
 	logins map[string]*url.Userinfo // by host:port
 	netrc  map[string]*url.Userinfo // by host name; "": any other host
-	plain  bool
+	plain  bool                     // plain HTTP is allowed
 }
 
 // NewWeb returns a Web that sends the credentials in the addresses to their hosts. With
@@ -42,26 +42,28 @@ func NewWeb(addresses []string, plainHTTP bool) (*Web, error) {
 	return w, err
 }
 
-// allowed refuses plain HTTP, except to this host or if it was requested.
+// allowed returns an error for other URLs than http and https. It refuses plain HTTP, except
+// to this host or if the user allowed it.
 func (w *Web) allowed(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("%s: not an http or https URL", Hide(u.String()))
-	case !w.plain && !unheard(u):
-		return fmt.Errorf("%s has no TLS, so the response could be modified on the way; use the https address, or allow plain HTTP", Hide(u.String()))
+	case !w.plain && !isPrivate(u):
+		return fmt.Errorf("%s has no TLS, so the response could be modified in transit; use the https address, or allow plain HTTP", Hide(u.String()))
 	}
 	return nil
 }
 
-// A Response is a server's response.
+// A Response is the body of a server's response, with its origin.
 type Response struct {
 	io.ReadCloser
 	URL  *url.URL // after redirections
 	Kind string   // the content type
 }
 
-// Get requests an address. A missing file is fs.ErrNotExist. pinned: the caller verifies a
-// digest.
+// Get requests an address. The error for a missing file is fs.ErrNotExist. accept is the
+// Accept header; if it is empty, the response is an archive, which the server must not encode.
+// pinned means that the caller verifies a digest.
 func (w *Web) Get(ctx context.Context, address, accept string, pinned bool) (*Response, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -89,7 +91,7 @@ func (w *Web) Get(ctx context.Context, address, accept string, pinned bool) (*Re
 	req.Header.Set("User-Agent", "hpcc")
 	if accept == "" {
 		accept = "*/*"
-		req.Header.Set("Accept-Encoding", "identity") // archives must not be decompressed
+		req.Header.Set("Accept-Encoding", "identity") // so that net/http does not decompress an archive
 	}
 	req.Header.Set("Accept", accept)
 	resp, err := wait.Get(&w.client, req, pinned)
@@ -108,8 +110,8 @@ func (w *Web) Get(ctx context.Context, address, accept string, pinned bool) (*Re
 	return nil, refusal(u.String(), resp)
 }
 
-// login returns the credentials for an address: its own, its index's, or netrc's if the
-// connection is secure.
+// login returns the credentials for an address: its own, those of the index on the same host,
+// or netrc's if the connection is private.
 func (w *Web) login(u *url.URL) *url.Userinfo {
 	if u.User != nil {
 		return u.User
@@ -117,7 +119,7 @@ func (w *Web) login(u *url.URL) *url.Userinfo {
 	if l := w.logins[u.Host]; l != nil {
 		return l
 	}
-	if !unheard(u) {
+	if !isPrivate(u) {
 		return nil
 	}
 	if l := w.netrc[u.Hostname()]; l != nil {

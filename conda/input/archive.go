@@ -19,12 +19,13 @@ import (
 // MaxFiles limits the entries of an archive.
 const MaxFiles = 2_000_000
 
-// WalkTar reads one archive within limits, with names cleaned and checked.
+// WalkTar calls fn for each entry of a tar archive, with its name cleaned and checked. limit is
+// the largest size of the archive, in bytes.
 func WalkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
 	limited := &io.LimitedReader{R: r, N: limit}
 	tooLarge := fmt.Errorf("unpacks to more than %d bytes", limit)
 	tr := tar.NewReader(limited)
-	sizes := int64(0) // holes of sparse files are not in the archive
+	sizes := int64(0) // of the files; the archive does not contain the holes of sparse files
 	for n := 0; ; n++ {
 		h, err := tr.Next()
 		if limited.N <= 0 {
@@ -60,10 +61,11 @@ func WalkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error
 	}
 }
 
-// CleanPath refuses paths that leave the prefix, or that contain control characters.
+// CleanPath returns the shortest equivalent of p. It refuses paths that leave the prefix, or
+// that contain control characters.
 func CleanPath(p string) (string, error) {
 	if p == "" || len(p) > 4096 || strings.ContainsFunc(p, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-		return "", errors.New("empty or too long name, or control characters in it")
+		return "", errors.New("the name is empty, too long, or has control characters")
 	}
 	c := path.Clean(p)
 	if path.IsAbs(p) || c == ".." || strings.HasPrefix(c, "../") {
@@ -72,7 +74,7 @@ func CleanPath(p string) (string, error) {
 	return c, nil
 }
 
-// Lines returns the non-empty lines of a file, without blanks around them.
+// Lines returns the non-empty lines of a file, without surrounding blanks.
 func Lines(b []byte) []string {
 	var out []string
 	for l := range strings.SplitSeq(string(b), "\n") {
@@ -83,11 +85,11 @@ func Lines(b []byte) []string {
 	return out
 }
 
-// ReadAll reads a file of at most the given size.
-func ReadAll(r io.Reader, most int64) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, most+1))
-	if err == nil && int64(len(b)) > most {
-		err = fmt.Errorf("larger than %d bytes", most)
+// ReadAll reads all of r. It returns an error if r has more than limit bytes.
+func ReadAll(r io.Reader, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("larger than %d bytes", limit)
 	}
 	return b, err
 }
@@ -98,9 +100,9 @@ type ZipFile struct {
 	*os.File
 }
 
-// OpenZip opens a zip archive whose directory has at most most bytes, because archive/zip
-// holds the directory in memory, at several times its size.
-func OpenZip(file string, most int64) (*ZipFile, error) {
+// OpenZip opens a zip archive whose directory has at most limit bytes. The limit is needed
+// because archive/zip holds the directory in memory, at several times its size.
+func OpenZip(file string, limit int64) (*ZipFile, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -110,12 +112,12 @@ func OpenZip(file string, most int64) (*ZipFile, error) {
 		f.Close()
 		return nil, err
 	}
-	d := &directoryReader{f: f, left: most + 1<<17} // finding the directory takes up to 64 kB more
+	d := &directoryReader{f: f, left: limit + 1<<17} // finding the directory takes up to 64 kB more
 	z, err := zip.NewReader(d, fi.Size())
 	if err != nil {
 		f.Close()
 		if d.left < 0 {
-			err = fmt.Errorf("zip directory larger than %d bytes", most)
+			err = fmt.Errorf("zip directory larger than %d bytes", limit)
 		}
 		return nil, err
 	}
@@ -123,7 +125,7 @@ func OpenZip(file string, most int64) (*ZipFile, error) {
 	return &ZipFile{z, f}, nil
 }
 
-// A directoryReader reads a file, with a limit until the archive is open.
+// A directoryReader reads a file. It limits the number of bytes read until the archive is open.
 type directoryReader struct {
 	f      *os.File
 	left   int64

@@ -5,19 +5,21 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
-// Join lists texts with a conjunction before the last; beyond most it only counts them.
-func Join(texts []string, last string, most int) string {
+// Join joins texts with commas, and with a conjunction before the last one. If there are more
+// than limit texts, it only counts the others.
+func Join(texts []string, conjunction string, limit int) string {
 	texts = slices.Clone(texts)
-	if n := len(texts) - most; n > 0 {
-		texts = append(texts[:most], fmt.Sprintf("%d more", n))
+	if n := len(texts) - limit; n > 0 {
+		texts = append(texts[:limit], fmt.Sprintf("%d more", n))
 	}
 	if len(texts) < 2 {
 		return strings.Join(texts, "")
 	}
 	end := len(texts) - 1
-	return strings.Join(texts[:end], ", ") + " " + last + " " + texts[end]
+	return strings.Join(texts[:end], ", ") + " " + conjunction + " " + texts[end]
 }
 
 // Faults are the unusable lines of an export.
@@ -27,6 +29,7 @@ type Faults struct {
 	lines []int
 }
 
+// Add adds a fault of a line.
 func (f *Faults) Add(line int, text string) {
 	if len(f.Texts) == 0 {
 		f.Line = line
@@ -34,10 +37,10 @@ func (f *Faults) Add(line int, text string) {
 	f.Texts, f.lines = append(f.Texts, text), append(f.lines, line)
 }
 
-// mostFaults limits the lines in a message.
-const mostFaults = 20
+// maxFaults limits the faults in a message.
+const maxFaults = 20
 
-// Join lists the faults, each after the first with its line.
+// Join lists the faults. Those on other lines than the first begin with their line number.
 func (f *Faults) Join(sep string) string {
 	g := Faults{Texts: slices.Clone(f.Texts)}
 	for i, line := range f.lines {
@@ -48,30 +51,36 @@ func (f *Faults) Join(sep string) string {
 	return g.List(sep)
 }
 
+// List lists the faults without line numbers.
 func (f *Faults) List(sep string) string {
-	if n := len(f.Texts) - mostFaults; n > 0 {
-		return strings.Join(f.Texts[:mostFaults], sep) + fmt.Sprintf("%sand %d lines more", sep, n)
+	if n := len(f.Texts) - maxFaults; n > 0 {
+		return strings.Join(f.Texts[:maxFaults], sep) + fmt.Sprintf("%sand %d more lines", sep, n)
 	}
 	return strings.Join(f.Texts, sep)
 }
 
-// Text returns s, truncated to 80 bytes.
+// Text returns s, truncated to at most 80 bytes of whole characters.
 func Text(s string) string {
-	if len(s) > 80 {
-		return s[:80] + "…"
+	n := 80
+	if len(s) <= n {
+		return s
 	}
-	return s
+	for n > 80-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
 }
 
-// CompareNumbers compares numbers of any length, as digits without leading zeros.
+// CompareNumbers compares two numbers of any length, given as digits without leading zeros.
 func CompareNumbers(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }
 
-// List joins some elements of a list, sorted, without duplicates.
+// List joins the first few elements of a list, sorted and without duplicates.
 func List(list []string) string { return Near(list, "") }
 
-// Near joins the elements of a list around want, sorted.
+// Near joins the few elements of a list that are closest to want, sorted and without
+// duplicates.
 func Near(list []string, want string) string {
 	const most = 5
 	list = slices.Clone(list)
@@ -113,5 +122,5 @@ func Compare(a, b string) int {
 	}
 }
 
-// Digits counts leading digits.
+// Digits returns the number of leading digits of s.
 func Digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }

@@ -21,8 +21,8 @@ import (
 )
 
 // A Writer writes files below the prefix to a layer's tar. Owners are 0:0; directories that
-// no package describes have mode 0755. Write writes the content of the file whose header
-// was written last.
+// no package describes have mode 0755. Write writes content of the file whose header was
+// written last.
 type Writer struct {
 	*tar.Writer
 	prefix string // without the leading slash
@@ -30,7 +30,7 @@ type Writer struct {
 	buf    []byte // buffer for the content of files
 }
 
-// NewWriter returns a Writer to w. Close finishes the layer.
+// NewWriter returns a Writer that writes to w. Close finishes the layer.
 func NewWriter(w io.Writer, prefix string) *Writer {
 	return &Writer{Writer: tar.NewWriter(w), prefix: strings.TrimPrefix(prefix, "/"), dirs: map[string]bool{}, buf: make([]byte, 64<<10)}
 }
@@ -38,7 +38,7 @@ func NewWriter(w io.Writer, prefix string) *Writer {
 // InLayer returns the path in the layer of a path below the prefix.
 func (w *Writer) InLayer(p string) string { return path.Join(w.prefix, p) }
 
-// Copy writes the content of a file to the layer and to each of also.
+// Copy copies the content of a file to the layer, and to the writers in also.
 func (w *Writer) Copy(r io.Reader, also ...io.Writer) (int64, error) {
 	to := io.Writer(w.Writer)
 	if len(also) > 0 {
@@ -93,13 +93,13 @@ func (w *Writer) File(name string, mode int64, data []byte, sec int64) error {
 	return err
 }
 
-// A Tee is called for each layer that is written. The layer's tar also goes to w; an error
-// of w ends the installation. Then end is called with the layer's diff ID, or a zero Hash
-// if the layer was dropped. Layers are written in parallel.
+// A Tee is called before each layer is written. The layer's tar also goes to w; an error of w
+// ends the installation. After that, end is called with the layer's diff ID, or a zero Hash if
+// the layer was dropped. Calls can overlap, because layers are written in parallel.
 type Tee func(ctx context.Context) (w io.Writer, end func(diffID v1.Hash))
 
-// Put writes one layer of files below the prefix into the store, and to tee, which may be
-// nil.
+// Put stores a layer of the files that fill writes below the prefix. The layer also goes to
+// tee, which may be nil.
 func Put(ctx context.Context, s *store.Store, prefix string, tee Tee, fill func(w *Writer) error) (info store.LayerInfo, err error) {
 	var also io.Writer
 	if tee != nil {
@@ -118,7 +118,7 @@ func Put(ctx context.Context, s *store.Store, prefix string, tee Tee, fill func(
 		return w.Writer.Close()
 	})
 	if err != nil {
-		info = store.LayerInfo{} // nothing has this digest
+		info = store.LayerInfo{} // the layer was dropped
 	}
 	return info, err
 }

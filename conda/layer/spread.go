@@ -8,30 +8,30 @@ import (
 	"strings"
 )
 
-// Packages are grouped into layers by archive size: large ones change seldom and small ones
-// often, and a change resends the whole layer. The largest, up to maxOwn, have layers of
-// their own. Others share the layers of their size class, chosen by a hash of the name, so
-// that adding or removing a package does not move others. An image with conda and pip
-// packages stays below the 127 layers that Docker's overlay supports.
+// Packages are grouped into layers by archive size, because large packages change seldom and
+// small ones often, and any change resends the entire layer. The largest packages, at most
+// maxOwn, have a layer each. The others share the layers of their size class. A hash of the
+// name selects the layer, so that adding or removing a package does not move others. An image
+// with conda and pip packages stays below the 127 layers that Docker's overlay supports.
 const (
-	ownSize   = 8 << 20
+	ownSize   = 8 << 20 // smallest archive, in bytes, of a package with its own layer
 	maxOwn    = 28
 	maxShared = 20
 )
 
-// shares are the size classes: minimum size, and number of layers. With 400 packages, each
-// layer has 5 to 15 MB.
-var shares = [...]struct {
-	size   int64
-	layers int
+// sizeClasses lists the classes of packages that share layers. With 400 packages, each layer
+// has 5 to 15 MB.
+var sizeClasses = [...]struct {
+	size   int64 // smallest archive, in bytes
+	layers int   // number of shared layers
 }{{2 << 20, 8}, {512 << 10, 6}, {128 << 10, 4}, {0, 2}}
 
-// share returns the shared layer of a package.
-func share(name string, size int64) int {
+// sharedLayer returns the index of a package's shared layer.
+func sharedLayer(name string, size int64) int {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, name)
 	first := 0
-	for _, s := range shares {
+	for _, s := range sizeClasses {
 		if size >= s.size {
 			return first + int(h.Sum32()%uint32(s.layers))
 		}
@@ -40,24 +40,24 @@ func share(name string, size int64) int {
 	return 0 // unreachable: the last class starts at 0
 }
 
-// A Package holds what the grouping of a package depends on.
+// A Package holds the properties of a package that determine its layer and position.
 type Package struct {
 	Name  string
 	Size  int64    // bytes of the archive
 	Needs []string // names of its dependencies
 }
 
-// Spread distributes a list over layers, or gives each package its own layer. It keeps the
-// order. of need not set Needs.
-func Spread[T comparable](list []T, each bool, of func(T) Package) [][]T {
-	if each {
+// Spread distributes the packages of a list over layers; if separate, each package has its own
+// layer. It keeps the order. describe need not set Needs.
+func Spread[T comparable](list []T, separate bool, describe func(T) Package) [][]T {
+	if separate {
 		return slices.Collect(slices.Chunk(list, 1))
 	}
 	bySize := slices.Clone(list)
-	slices.SortStableFunc(bySize, func(a, b T) int { return cmp.Compare(of(b).Size, of(a).Size) })
+	slices.SortStableFunc(bySize, func(a, b T) int { return cmp.Compare(describe(b).Size, describe(a).Size) })
 	own := map[T]bool{}
 	for i, p := range bySize {
-		own[p] = i < maxOwn && of(p).Size >= ownSize
+		own[p] = i < maxOwn && describe(p).Size >= ownSize
 	}
 	var out [][]T
 	shared := make([][]T, maxShared)
@@ -66,7 +66,7 @@ func Spread[T comparable](list []T, each bool, of func(T) Package) [][]T {
 			out = append(out, []T{p})
 			continue
 		}
-		i := share(of(p).Name, of(p).Size)
+		i := sharedLayer(describe(p).Name, describe(p).Size)
 		shared[i] = append(shared[i], p)
 	}
 	for _, g := range shared {
@@ -77,17 +77,18 @@ func Spread[T comparable](list []T, each bool, of func(T) Package) [][]T {
 	return out
 }
 
-// Order sorts a list so that dependencies come first; otherwise, and in cycles, by name.
-func Order[T any](list []T, of func(T) Package) []T {
+// Order sorts a list so that each package follows its dependencies. Otherwise, and in cycles,
+// the order is by name.
+func Order[T any](list []T, describe func(T) Package) []T {
 	pkgs := make([]Package, len(list))
-	place := make([]int, len(list)) // position in the list, by name
+	order := make([]int, len(list)) // indexes in the list, sorted by name
 	for i, x := range list {
-		pkgs[i], place[i] = of(x), i
+		pkgs[i], order[i] = describe(x), i
 		slices.Sort(pkgs[i].Needs)
 	}
-	slices.SortFunc(place, func(i, j int) int { return strings.Compare(pkgs[i].Name, pkgs[j].Name) })
+	slices.SortFunc(order, func(i, j int) int { return strings.Compare(pkgs[i].Name, pkgs[j].Name) })
 	byName := map[string]int{}
-	for _, i := range place {
+	for _, i := range order {
 		byName[pkgs[i].Name] = i
 	}
 	var out []T
@@ -105,7 +106,7 @@ func Order[T any](list []T, of func(T) Package) []T {
 		}
 		out = append(out, list[i])
 	}
-	for _, i := range place {
+	for _, i := range order {
 		visit(i)
 	}
 	return out

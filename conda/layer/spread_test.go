@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// sized are packages of these sizes as they are fetched.
+// sized returns packages with archives of these sizes, in bytes.
 func sized(sizes ...int64) (out []*Package) {
 	for i, n := range sizes {
 		out = append(out, &Package{Name: fmt.Sprintf("p%04d", i), Size: n})
@@ -36,18 +36,18 @@ func TestSpread(t *testing.T) {
 		class, last := -1, ""
 		for _, p := range g {
 			if seen[p.Name] || p.Name < last {
-				t.Errorf("layer %d: %s is there twice or out of order", i, p.Name)
+				t.Errorf("layer %d: %s is a duplicate or out of order", i, p.Name)
 			}
-			of := slices.IndexFunc(shares[:], func(s struct {
+			own := slices.IndexFunc(sizeClasses[:], func(s struct {
 				size   int64
 				layers int
 			}) bool {
 				return p.Size >= s.size
 			})
-			if (class >= 0 && of != class) || (i < maxOwn && p.Size < ownSize+8*22) {
-				t.Errorf("layer %d: %s of %d bytes is of another class", i, p.Name, p.Size)
+			if (class >= 0 && own != class) || (i < maxOwn && p.Size < ownSize+8*22) {
+				t.Errorf("layer %d: %s of %d bytes belongs to another size class", i, p.Name, p.Size)
 			}
-			seen[p.Name], last, class = true, p.Name, of
+			seen[p.Name], last, class = true, p.Name, own
 		}
 	}
 	if len(seen) != len(list) {
@@ -58,8 +58,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// In an environment of 5 GB a small package that changes or comes sends megabytes.
-// The sizes are as those of Anaconda's channel "main", September 2021.
+// TestSmallChangeIsSmall checks that in an environment of 5 GB a new or changed small package
+// resends at most 20 MB. The sizes follow Anaconda's channel "main" of September 2021.
 func TestSmallChangeIsSmall(t *testing.T) {
 	var sizes []int64
 	var total int64
@@ -78,7 +78,7 @@ func TestSmallChangeIsSmall(t *testing.T) {
 			sum += r.Size
 		}
 		if len(g) > 1 && sum > 20e6 {
-			t.Errorf("a change of %s, which has %d bytes, sends the %d of %d packages", g[0].Name, g[0].Size, sum, len(g))
+			t.Errorf("a change of %s (%d bytes) resends a layer of %d bytes with %d packages", g[0].Name, g[0].Size, sum, len(g))
 		}
 	}
 }

@@ -37,7 +37,7 @@ var buildProgram []byte
 
 // A Workshop runs the steps that build wheels from sources.
 type Workshop struct {
-	Step  program.StepFunc                                                 // runs one step; nil: wheels are planned, not built
+	Step  program.StepFunc                                                 // runs one step; nil: wheels are planned but not built
 	Below func() (layers []v1.Layer, env []string, path string, err error) // the environment built so far, its variables, and the directories to prepend to PATH
 	Home  string                                                           // the environment's prefix
 }
@@ -104,15 +104,15 @@ func (b *builder) build(ctx context.Context, p *pick) (*builtWheel, error) {
 	if err != nil {
 		return nil, err
 	}
-	if slices.Contains(b.options.under, p.name) {
-		return nil, fmt.Errorf("building %s: circular build requirements through %s; provide a wheel of one of them", p.name, strings.Join(b.options.under, ", "))
+	if slices.Contains(b.options.building, p.name) {
+		return nil, fmt.Errorf("building %s: circular build requirements through %s; provide a wheel for one of them", p.name, strings.Join(b.options.building, ", "))
 	}
 	w, err := b.make(ctx, p, s)
 	if err != nil {
 		return nil, fmt.Errorf("building %s from its sources %s: %w", p.name, p.file.name, err)
 	}
 	if !w.meta.of(p) {
-		return nil, fmt.Errorf("building %s from its sources %s: the wheel is of %s %s", p.name, p.file.name, w.meta.name, w.meta.version)
+		return nil, fmt.Errorf("building %s from its sources %s: the wheel contains %s %s", p.name, p.file.name, w.meta.name, w.meta.version)
 	}
 	b.built[p.address()] = w
 	return w, nil
@@ -130,10 +130,10 @@ func (b *builder) make(ctx context.Context, p *pick, s *sources) (*builtWheel, e
 		}
 		layer, err := b.run(ctx, p, s, env, asked, more)
 		if err != nil {
-			return nil, explained(err)
+			return nil, withRemedy(err)
 		}
 		var w *builtWheel
-		w, more, err = b.take(ctx, layer)
+		w, more, err = b.findWheel(ctx, layer)
 		if err == nil && w == nil && (asked || len(more) == 0) {
 			err = errors.New("the build backend produced no wheel")
 		}
@@ -159,7 +159,7 @@ type buildEnvironment struct {
 func (b *builder) environment(ctx context.Context, p *pick, requires []string) (*buildEnvironment, error) {
 	t := b.target
 	t.Prefix, t.SitePackages, t.Provided, t.Paths = buildEnv, "", nil, nil
-	o := Options{File: "the requirements to build " + p.name, Dir: b.options.Dir, Indexes: b.options.Indexes, Build: b.Workshop, under: append(slices.Clone(b.options.under), p.name), index: b.index}
+	o := Options{File: "the requirements to build " + p.name, Dir: b.options.Dir, Indexes: b.options.Indexes, Build: b.Workshop, building: append(slices.Clone(b.options.building), p.name), index: b.index}
 	locked := len(p.with) > 0
 	if locked {
 		requires, o.Closed = p.with, true
@@ -194,9 +194,9 @@ type buildOrder struct {
 }
 
 // run builds in one step and returns the layer of the files that the step wrote. more
-// lists the requirements that the backend reported before.
+// lists the requirements that the backend reported in the previous step.
 func (b *builder) run(ctx context.Context, p *pick, s *sources, env *buildEnvironment, asked bool, more []string) (v1.Layer, error) {
-	below, env0, search, err := b.Below()
+	below, baseEnv, search, err := b.Below()
 	if err != nil {
 		return nil, err
 	}
@@ -236,14 +236,14 @@ func (b *builder) run(ctx context.Context, p *pick, s *sources, env *buildEnviro
 	return b.Step(ctx, program.Step{
 		Text: text, Below: below, With: slices.Concat(env.layers, []v1.Layer{tools, tree}),
 		Args: program.Activated(buildEnv+"/bin/"+python, buildRoot+"/hpcc_build.py"),
-		Env:  slices.Concat(env0, program.Env, []string{"HOME=/.hpcc/home", "TMPDIR=/.hpcc/tmp"}),
+		Env:  slices.Concat(baseEnv, program.Env, []string{"HOME=/.hpcc/home", "TMPDIR=/.hpcc/tmp"}),
 		Path: buildEnv + "/bin:" + search, Dir: "/",
 	})
 }
 
-// take finds the wheel in the layer of a build step and keeps it in the cache. Without a
-// wheel it returns the further requirements that the backend reports.
-func (b *builder) take(ctx context.Context, layer v1.Layer) (*builtWheel, []string, error) {
+// findWheel finds the wheel in the layer of a build step and keeps it in the cache. If the layer
+// has no wheel, findWheel returns the further requirements that the backend reported.
+func (b *builder) findWheel(ctx context.Context, layer v1.Layer) (*builtWheel, []string, error) {
 	if layer == nil {
 		return nil, nil, nil
 	}
@@ -266,7 +266,7 @@ func (b *builder) take(ctx context.Context, layer v1.Layer) (*builtWheel, []stri
 			}
 			return err
 		case w != nil:
-			return errors.New("the build wrote a second file")
+			return errors.New("the build backend wrote more than one file")
 		}
 		w, err = b.keep(ctx, path.Base(name), r)
 		return err
@@ -282,7 +282,7 @@ func (b *builder) keep(ctx context.Context, name string, r io.Reader) (*builtWhe
 		return nil, err
 	}
 	if (&resolver{ranks: b.ranks()}).rank(w.name) == 0 {
-		return nil, fmt.Errorf("the wheel is for %s, the environment is %s", input.List(w.name.tags), b.target.describe())
+		return nil, fmt.Errorf("the wheel is for %s, but the environment is %s", input.List(w.name.tags), b.target.describe())
 	}
 	tmp, err := b.fetch.store.TempDir()
 	if err != nil {
@@ -297,7 +297,7 @@ func (b *builder) keep(ctx context.Context, name string, r io.Reader) (*builtWhe
 		return nil, err
 	}
 	defer a.Close()
-	text, err := a.small(files, "METADATA", maxMetadata)
+	text, err := a.readInfoFile(files, "METADATA", maxMetadata)
 	if err == nil {
 		w.meta, err = parseDistMeta(text)
 	}
@@ -313,21 +313,21 @@ func (b *builder) ranks() map[string]int {
 	return ranks
 }
 
-// A lack is a missing tool that a build log reports, and its remedy.
-type lack struct {
-	pattern *regexp.Regexp // its first group fills the %s of the cure
-	cure    string
+// A missingTool matches build logs that report a missing tool, and holds the remedy.
+type missingTool struct {
+	pattern *regexp.Regexp // its first group fills the %s of the remedy
+	remedy  string
 }
 
-// Remedies for builds that lack a program.
+// Remedies for missing programs.
 const (
-	addCompiler = "it needs the compiler %s; add gcc, gxx or gfortran to the environment, or put it on an image that has a compiler with --from"
-	addProgram  = "it needs %s; add it to the environment, or put it on an image that has it with --from"
+	addCompiler = "it needs the compiler %s; add gcc, gxx or gfortran to the environment, or use --from with an image that has a compiler"
+	addProgram  = "it needs %s; add it to the environment, or use --from with an image that has it"
 )
 
-// lacks are the missing tools that builds report most often, as setuptools, meson,
-// CMake, autoconf, compilers and shells print them.
-var lacks = sync.OnceValue(func() (out []lack) {
+// missingTools lists the tools that builds miss most often, in the messages of setuptools,
+// meson, CMake, autoconf, compilers and shells.
+var missingTools = sync.OnceValue(func() (out []missingTool) {
 	const compiler, tool = `([\w./-]*(?:gcc|g\+\+|clang|clang\+\+|gfortran|c\+\+|\bcc|c99))`, `(cargo|rustc|cmake|ninja|make|swig|pkg-config|nvcc|git|autoreconf)`
 	for _, x := range [][2]string{
 		{`command '` + compiler + `' failed: No such file`, addCompiler},
@@ -340,28 +340,28 @@ var lacks = sync.OnceValue(func() (out []lack) {
 		{`(?i)can't find (rust) compiler`, addProgram},
 		{`No such file or directory: '` + tool + `'`, addProgram},
 		{`\b` + tool + `: (?:command )?not found`, addProgram},
-		{`fatal error: (Python\.h): No such file`, "it needs %s, the headers of python, which this python lacks"},
-		{`fatal error: ([\w./+-]{1,80}): No such file`, "it needs the header %s; add the package that has it to the environment"},
+		{`fatal error: (Python\.h): No such file`, "it needs %s, a header that this python does not include"},
+		{`fatal error: ([\w./+-]{1,80}): No such file`, "it needs the header %s; add the package that provides it to the environment"},
 		{`ModuleNotFoundError: No module named '([\w.]{1,80})'`, "it imports %s, which its build requirements do not list"},
-		{program.Offline().String(), "it wants to download something (%s); a build has no network"},
+		{program.Offline().String(), "it tried to download something (%s), but builds have no network"},
 	} {
-		out = append(out, lack{regexp.MustCompile(x[0]), x[1]})
+		out = append(out, missingTool{regexp.MustCompile(x[0]), x[1]})
 	}
 	return out
 })
 
-// explained adds the remedy to the error of a failed build.
-func explained(err error) error {
+// withRemedy adds the remedy to the error of a failed build.
+func withRemedy(err error) error {
 	var failed *program.Error
 	if !errors.As(err, &failed) {
 		return err
 	}
-	cure := "see its output"
-	for _, m := range lacks() {
+	remedy := "see its output"
+	for _, m := range missingTools() {
 		if f := m.pattern.FindSubmatch(failed.Log); f != nil {
-			cure = fmt.Sprintf(m.cure, f[1])
+			remedy = fmt.Sprintf(m.remedy, f[1])
 			break
 		}
 	}
-	return fmt.Errorf("%w: %s; a version that has a wheel needs no build", err, cure)
+	return fmt.Errorf("%w: %s; a version that has a wheel needs no build", err, remedy)
 }

@@ -259,7 +259,7 @@ func TestBuildTakes(t *testing.T) {
 		files []tar.Header // Linkname holds the content
 		want  string
 	}{
-		"two":         {[]tar.Header{{Name: "a-1-py3-none-any.whl", Linkname: good}, {Name: "a-2-py3-none-any.whl", Linkname: good}}, "the build wrote a second file"},
+		"two":         {[]tar.Header{{Name: "a-1-py3-none-any.whl", Linkname: good}, {Name: "a-2-py3-none-any.whl", Linkname: good}}, "the build backend wrote more than one file"},
 		"a link":      {[]tar.Header{{Name: "a-1-py3-none-any.whl", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}}, "produced no wheel"},
 		"no wheel":    {[]tar.Header{{Name: "a-1.tar.gz", Linkname: "x"}}, "the file name is not NAME-VERSION"},
 		"no archive":  {[]tar.Header{{Name: "a-1-py3-none-any.whl", Linkname: "x"}}, "opening the wheel"},
@@ -346,17 +346,17 @@ func TestBuildRefused(t *testing.T) {
 		{"no compiler for CMake", testSdist{}, failed("  No CMAKE_CXX_COMPILER could be found.\n"), "it needs the compiler CMAKE_CXX_COMPILER", nil},
 		{"no make", testSdist{}, failed("sh: 1: make: not found\n"), "it needs make; add it", nil},
 		{"no compiler for meson", testSdist{}, failed("ERROR: Unknown compiler(s): [['cc'], ['gcc']]"), "it needs the compiler", nil},
-		{"no headers", testSdist{}, failed("x.c:1:10: fatal error: Python.h: No such file or directory"), "it needs Python.h, the headers of python", nil},
+		{"no headers", testSdist{}, failed("x.c:1:10: fatal error: Python.h: No such file or directory"), "it needs Python.h, a header that this python", nil},
 		{"no rust", testSdist{}, failed("error: can't find Rust compiler"), "it needs Rust; add it", nil},
 		{"an import", testSdist{}, failed("ModuleNotFoundError: No module named 'numpy'"), "it imports numpy, which its build requirements do not list", nil},
-		{"a download", testSdist{}, failed("[Errno -3] Temporary failure in name resolution"), "a build has no network", nil},
+		{"a download", testSdist{}, failed("[Errno -3] Temporary failure in name resolution"), "builds have no network", nil},
 		{"nothing", testSdist{}, nil, "the build backend produced no wheel", nil},
-		{"another package", testSdist{}, nil, "the wheel is of b 1", wheelOf("b", "1")},
-		{"another version", testSdist{}, nil, "the wheel is of a 2", wheelOf("a", "2")},
-		{"another machine", testSdist{}, nil, "the wheel is for cp311-cp311-linux_ppc64le, the environment is for", &condatest.Wheel{Name: "a", Version: "1", Tag: "cp311-cp311-linux_ppc64le"}},
+		{"another package", testSdist{}, nil, "the wheel contains b 1", wheelOf("b", "1")},
+		{"another version", testSdist{}, nil, "the wheel contains a 2", wheelOf("a", "2")},
+		{"another machine", testSdist{}, nil, "the wheel is for cp311-cp311-linux_ppc64le, but the environment is for", &condatest.Wheel{Name: "a", Version: "1", Tag: "cp311-cp311-linux_ppc64le"}},
 		{"a lie in it", testSdist{}, nil, "RECORD lists", &condatest.Wheel{Name: "a", Version: "1", Record: func(rows string) string { return rows + "x.py,sha256=x,1\n" }}},
 		{"a circle", testSdist{project: "[build-system]\nrequires=['a']"}, nil, "building a: circular build requirements through a;", nil},
-		{"a missing requirement", testSdist{project: "[build-system]\nrequires=['nonsuch']"}, nil, "the requirements to build a: 1 pip packages cannot be installed: nonsuch: there is no package nonsuch", nil},
+		{"a missing requirement", testSdist{project: "[build-system]\nrequires=['nonsuch']"}, nil, "the requirements to build a: 1 pip package cannot be installed: nonsuch: there is no package nonsuch", nil},
 		{"a requirement by address", testSdist{project: "[build-system]\nrequires=['x @ https://h/x-1-py3-none-any.whl']"}, nil, "build requirement x @ https://h/x-1-py3-none-any.whl: not a version from an index", nil},
 	} {
 		c.sdist.name, c.sdist.version, c.sdist.makes = "a", "1", c.builds

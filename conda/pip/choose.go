@@ -24,9 +24,9 @@ func (r *resolver) rank(w *wheelName) int {
 	return best
 }
 
-// take keeps the files that the indexes offer for a distribution and rates each for
+// rateFiles stores the files that the indexes offer for a distribution, and rates each for
 // the target.
-func (r *resolver) take(name string, list []indexFile) {
+func (r *resolver) rateFiles(name string, list []indexFile) {
 	for i := range list {
 		f := &list[i]
 		f.fits = pythonFits(f.python, r.target.Python)
@@ -50,7 +50,7 @@ func (r *resolver) candidates(name string, wants []demand) ([]*pick, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.take(name, list)
+		r.rateFiles(name, list)
 	}
 	exact := slices.ContainsFunc(wants, func(w demand) bool { return w.spec.exact() })
 	pre := slices.ContainsFunc(wants, func(w demand) bool { return w.spec.pre() })
@@ -80,7 +80,7 @@ func fulfils(v pyVersion, wants []demand) bool {
 	return !slices.ContainsFunc(wants, func(w demand) bool { return !w.spec.match(v) })
 }
 
-// fault returns why a file of a wanted version cannot be used, or "" if it can.
+// fault returns the reason why a file of a wanted version cannot be used, or "" if it can.
 func (r *resolver) fault(f *indexFile, wants []demand) string {
 	switch {
 	case f.wheel == nil && r.options.Build == nil:
@@ -99,19 +99,19 @@ func (r *resolver) fault(f *indexFile, wants []demand) string {
 	return ""
 }
 
-// agree reports whether a file with the digests in has may be one of the allowed. Digests
-// of kinds that only one side has are ignored.
+// agree reports whether a file whose digests are has may be one of the allowed files: a digest
+// is equal, or no algorithm occurs on both sides.
 func agree(has, allowed []string) bool {
 	kind := func(h string) string { k, _, _ := strings.Cut(h, ":"); return k }
-	same := false
+	sameKind := false
 	for _, h := range has {
 		for _, a := range allowed {
-			if same = same || kind(a) == kind(h); a == h {
+			if sameKind = sameKind || kind(a) == kind(h); a == h {
 				return true
 			}
 		}
 	}
-	return !same
+	return !sameKind
 }
 
 // reason explains why nothing satisfies the wants. run is the Dockerfile line that builds
@@ -121,7 +121,7 @@ func (r *resolver) reason(name string, wants []demand) (why, run string) {
 		return fmt.Sprintf("the conda package %s provides %s %s; remove one of the two rows", p.by, name, p.version), ""
 	}
 	if list := r.direct[name]; list != nil {
-		return fmt.Sprintf("a row names the file %s", list[0].file.name), ""
+		return fmt.Sprintf("a row names the file %s, whose version does not match", list[0].file.name), ""
 	}
 	files := r.files[name]
 	if len(files) == 0 {
@@ -151,11 +151,11 @@ func (r *resolver) reason(name string, wants []demand) (why, run string) {
 	}
 	switch {
 	case len(faults) > 0:
-		why = fmt.Sprintf("no wheel fits: the environment is %s, there are %s", r.target.describe(), input.List(faults))
+		why = fmt.Sprintf("no wheel fits: the environment is %s; available: %s", r.target.describe(), input.List(faults))
 	case sources != "":
 		why = "only sources are available, which have to be built" + r.because()
 	case yanked != "":
-		why = "the matching version was yanked by its authors (" + yanked + "); write == to use it anyway"
+		why = "the matching version was yanked by its authors (" + yanked + "); pin it with == to use it anyway"
 	default:
 		return "available versions: " + input.Near(versions, wants[0].spec.near()) + localHint(wants, files), ""
 	}
@@ -165,7 +165,7 @@ func (r *resolver) reason(name string, wants []demand) (why, run string) {
 	return why, run
 }
 
-// because returns the reason why sources are not built, as a clause for messages.
+// because returns a clause for messages with the reason why sources are not built, or "".
 func (r *resolver) because() string {
 	if r.options.NoBuild == "" {
 		return ""
@@ -173,7 +173,8 @@ func (r *resolver) because() string {
 	return "; sources are not built: " + r.options.NoBuild
 }
 
-// near returns a version of the specifier, to list others around it.
+// near returns a version that the specifier contains, so that messages list the available
+// versions closest to it.
 func (s specifier) near() string {
 	for _, c := range s {
 		if c.v.release != nil {
@@ -183,7 +184,8 @@ func (s specifier) near() string {
 	return ""
 }
 
-// localHint explains local versions such as 2.1.2+cu118, which only other indexes offer.
+// localHint returns a hint for demands on local versions such as 2.1.2+cu118, which only
+// other indexes offer, or "".
 func localHint(wants []demand, files []indexFile) string {
 	for _, w := range wants {
 		for _, c := range w.spec {

@@ -215,5 +215,5 @@ func (f *fetcher) embedded(ctx context.Context, p *pick) ([]byte, error) {
 		return nil, err
 	}
 	defer w.Close()
-	return w.small(files, "METADATA", maxMetadata)
+	return w.readInfoFile(files, "METADATA", maxMetadata)
 }

@@ -13,14 +13,14 @@ import (
 	"hpcc/store"
 )
 
-// layerFormat is part of the cache key of each layer of wheels. Raise it when the same
-// wheel is installed as a different layer.
+// layerFormat is part of the cache key of each layer of wheels. Increment it with every change
+// of the code that installs the same wheel as a different layer.
 const layerFormat = 1
 
 // key returns the cache key of a layer: a digest of everything that the layer depends on.
 func (p *Plan) key(members []*installation) (string, error) {
 	type part struct {
-		File             string // with the digest
+		File             string // name in the cache, which begins with the digest
 		Built, Requested bool
 		Origin           string
 		Lost             []string

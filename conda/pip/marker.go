@@ -22,7 +22,8 @@ type operand struct {
 	variable bool
 }
 
-// markerNames maps the names of variables, with setuptools' old names, to the current ones.
+// markerNames maps setuptools' old names of variables to their current names, and current
+// names to "".
 var markerNames = map[string]string{
 	"os_name": "", "sys_platform": "", "platform_machine": "", "platform_python_implementation": "", "platform_release": "",
 	"platform_system": "", "platform_version": "", "python_version": "", "python_full_version": "", "implementation_name": "",
@@ -49,7 +50,7 @@ func parseMarker(s string) (*marker, error) {
 
 type markerParser struct{ rest string }
 
-// skip skips blanks and returns the rest.
+// skip skips blanks and returns the remaining text.
 func (p *markerParser) skip() string {
 	p.rest = strings.TrimLeft(p.rest, " \t")
 	return p.rest
@@ -70,7 +71,7 @@ func isWord(c byte) bool {
 }
 
 func (p *markerParser) or(depth int) (*marker, error)  { return p.chain("or", depth, p.and) }
-func (p *markerParser) and(depth int) (*marker, error) { return p.chain("and", depth, p.one) }
+func (p *markerParser) and(depth int) (*marker, error) { return p.chain("and", depth, p.term) }
 
 // chain parses operands joined by op, which is left-associative.
 func (p *markerParser) chain(op string, depth int, operand func(depth int) (*marker, error)) (*marker, error) {
@@ -83,7 +84,8 @@ func (p *markerParser) chain(op string, depth int, operand func(depth int) (*mar
 	return m, err
 }
 
-func (p *markerParser) one(depth int) (m *marker, err error) {
+// term parses a comparison or a marker in parentheses.
+func (p *markerParser) term(depth int) (m *marker, err error) {
 	if rest, ok := strings.CutPrefix(p.skip(), "("); ok {
 		if depth++; depth > maxMarker {
 			return nil, errors.New("parentheses are nested too deep")
@@ -109,7 +111,7 @@ func (p *markerParser) one(depth int) (m *marker, err error) {
 		return nil, err
 	}
 	if !m.left.variable && !m.right.variable {
-		return nil, errors.New("it compares two strings")
+		return nil, errors.New("it compares two quoted strings; one side must be a variable")
 	}
 	return m, nil
 }
@@ -149,12 +151,12 @@ func (p *markerParser) operand() (operand, error) {
 		n++
 	}
 	name := s[:n]
-	newer, ok := markerNames[name]
+	current, ok := markerNames[name]
 	if !ok {
 		return operand{}, fmt.Errorf("unknown variable %q", input.Text(name))
 	}
-	if newer != "" {
-		name = newer
+	if current != "" {
+		name = current
 	}
 	p.rest = s[n:]
 	return operand{text: name, variable: true}, nil
@@ -169,16 +171,16 @@ const (
 	no
 )
 
-// decide evaluates the marker, without an extra, with the known variables only.
+// decide evaluates the marker without an extra, using only the known variables.
 func (m *marker) decide(known map[string]string) verdict {
 	if m.op == "and" || m.op == "or" {
-		a, b, enough := m.a.decide(known), m.b.decide(known), no
+		a, b, decisive := m.a.decide(known), m.b.decide(known), no
 		if m.op == "or" {
-			enough = yes
+			decisive = yes
 		}
 		switch {
-		case a == enough || b == enough:
-			return enough
+		case a == decisive || b == decisive:
+			return decisive
 		case a == unknown || b == unknown:
 			return unknown
 		}
@@ -195,11 +197,11 @@ func (m *marker) decide(known map[string]string) verdict {
 	return no
 }
 
-// pythonMachine maps conda's names of processors to Python's platform_machine.
+// pythonMachine maps conda's processor names to Python's platform_machine.
 var pythonMachine = map[string]string{"64": "x86_64", "32": "i686", "aarch64": "aarch64", "arm64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64"}
 
-// markerValues returns the variables that the platform decides. Those of python depend
-// on its version, and the kernel's are known only at run time.
+// markerValues returns the variables that the platform determines. The python variables also
+// depend on its version, and the kernel's are known only at run time.
 func markerValues(subdir string) map[string]string {
 	system, machine, _ := strings.Cut(subdir, "-")
 	v := map[string]string{"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux", "platform_machine": pythonMachine[machine],

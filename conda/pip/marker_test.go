@@ -22,7 +22,7 @@ func TestMarkers(t *testing.T) {
 	}
 	for _, in := range []string{"", "os_name", "os_name ==", "(os_name == 'x'", "os_name == 'x' junk", "os_name == 'x", "os_name not 'x'", strings.Repeat("(", 100)} {
 		if _, err := parseMarker(in); err == nil {
-			t.Errorf("parseMarker(%q) = nil; want an error", in)
+			t.Errorf("parseMarker(%q) succeeded; want an error", in)
 		}
 	}
 }

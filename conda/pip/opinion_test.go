@@ -23,11 +23,10 @@ func needPip(t testing.TB) {
 	testenv.Need(t, "python3 with pip 22.3 or newer and venv (Debian: python3-pip, python3-venv)", err)
 }
 
-// TestOpinion has pip install the same wheels into a virtual environment, and compares
-// the trees file by file. The test lists the intended differences: headers go to
-// include/pythonX.Y below the wheel's own name for the package, as outside of virtual
-// environments; scripts are always executable; RECORD does not list a wheel's own
-// wrapper of an entry point, which neither installer installs.
+// TestOpinion installs the same wheels with hpcc and with pip into a virtual environment, and
+// compares the trees file by file. It allows the intended differences: headers go to
+// include/pythonX.Y/NAME, as outside of virtual environments; scripts are always executable;
+// RECORD does not list a wheel's own wrapper of an entry point, which neither installs.
 func TestOpinion(t *testing.T) {
 	needPip(t)
 	wheels := []condatest.Wheel{condatest.DemoWheel,
@@ -61,11 +60,11 @@ func TestOpinion(t *testing.T) {
 	interpreter := prefix + "/bin/python" + Minor(version)
 	args := append([]string{"-m", "pip", "--python", interpreter, "install", "--no-compile", "--no-deps", "--no-index", "--find-links", dir}, strings.Split(rows, "\n")...)
 	condatest.Python(t, "", args...)
-	theirs := tree(t, prefix)
+	pipTree := tree(t, prefix)
 	target := Target{Subdir: "linux-64", Python: version, Glibc: "2.36", Prefix: prefix}
 	r, err := installed(t, rows, target, fromDir(dir))
 	testenv.Check(t, err)
-	ours := map[string]treeFile{}
+	hpccTree := map[string]treeFile{}
 	for name, f := range r.files {
 		rel, ok := strings.CutPrefix(name, strings.TrimPrefix(prefix, "/")+"/")
 		if !ok || strings.HasSuffix(f.Name, "/") {
@@ -74,24 +73,24 @@ func TestOpinion(t *testing.T) {
 		if h, ok := strings.CutPrefix(rel, "include/"); ok {
 			rel = "include/site/" + h
 		}
-		ours[rel] = treeFile{f.Data, fs.FileMode(f.Mode)}
+		hpccTree[rel] = treeFile{f.Data, fs.FileMode(f.Mode)}
 	}
 	for p := range before {
-		delete(theirs, p)
+		delete(pipTree, p)
 	}
-	compareTrees(t, ours, theirs)
-	if len(ours) < 300 && len(real) > 0 {
-		t.Errorf("only %d files were compared", len(ours))
+	compareTrees(t, hpccTree, pipTree)
+	if len(hpccTree) < 300 && len(real) > 0 {
+		t.Errorf("only %d files were compared", len(hpccTree))
 	}
-	t.Logf("%d files of %d wheels were compared", len(ours), len(wheels)+len(real))
-	useTree(t, prefix, interpreter, r, before, theirs)
+	t.Logf("%d files of %d wheels were compared", len(hpccTree), len(wheels)+len(real))
+	useTree(t, prefix, interpreter, r, before, pipTree)
 }
 
-// useTree replaces pip's tree with hpcc's, runs a program of it, and has pip list and
-// remove all packages.
-func useTree(t *testing.T, prefix, interpreter string, r *result, before, theirs map[string]treeFile) {
+// useTree replaces pip's tree with hpcc's, runs one of its programs, and checks that pip can
+// list and remove all packages.
+func useTree(t *testing.T, prefix, interpreter string, r *result, before, pipTree map[string]treeFile) {
 	t.Helper()
-	for p := range theirs {
+	for p := range pipTree {
 		testenv.Check(t, os.Remove(filepath.Join(prefix, p)))
 	}
 	for name, f := range r.files {
@@ -110,12 +109,12 @@ func useTree(t *testing.T, prefix, interpreter string, r *result, before, theirs
 		names = append(names, name)
 	}
 	if len(names) != len(r.plan.Wheels) {
-		t.Errorf("pip lists %q; want %d", names, len(r.plan.Wheels))
+		t.Errorf("pip lists %q; want %d packages", names, len(r.plan.Wheels))
 	}
 	condatest.Python(t, "", append([]string{"-m", "pip", "--python", interpreter, "uninstall", "-y"}, names...)...)
 	for p := range tree(t, prefix) {
 		if _, ok := before[p]; !ok && !strings.HasSuffix(p, ".pyc") {
-			t.Errorf("%s is left after pip removed all", p)
+			t.Errorf("pip removed all packages but left %s", p)
 		}
 	}
 }
@@ -149,29 +148,29 @@ func tree(t testing.TB, dir string) map[string]treeFile {
 	return out
 }
 
-func compareTrees(t *testing.T, ours, theirs map[string]treeFile) {
+func compareTrees(t *testing.T, hpccTree, pipTree map[string]treeFile) {
 	t.Helper()
-	all := maps.Clone(ours)
-	maps.Copy(all, theirs)
+	all := maps.Clone(hpccTree)
+	maps.Copy(all, pipTree)
 	for _, p := range slices.Sorted(maps.Keys(all)) {
-		a, installed := ours[p]
-		b, byPip := theirs[p]
+		a, installed := hpccTree[p]
+		b, byPip := pipTree[p]
 		switch {
 		case !installed || !byPip:
 			t.Errorf("%s: installed by hpcc %v, by pip %v", p, installed, byPip)
 		case a.mode != b.mode && !(p == "bin/no-mode" && a.mode == 0o755):
-			t.Errorf("%s has mode %o, pip's %o", p, a.mode, b.mode)
+			t.Errorf("%s has mode %o; pip gives it %o", p, a.mode, b.mode)
 		case a.data == b.data:
 		case filepath.Base(p) == "RECORD":
 			compareRecords(t, p, a.data, b.data)
 		case !strings.HasPrefix(p, "bin/") || !sameProgram(a.data, b.data):
-			t.Errorf("%s is %q, pip's %q", p, input.Text(a.data), input.Text(b.data))
+			t.Errorf("%s contains %q; pip writes %q", p, input.Text(a.data), input.Text(b.data))
 		}
 	}
 }
 
-// sameProgram compares entry point scripts. Their text differs between versions of pip,
-// so only interpreter, import and call must be equal.
+// sameProgram compares entry point scripts. Their text differs between versions of pip, so
+// only the first line, the import and the call must be equal.
 func sameProgram(a, b string) bool {
 	essence := func(s string) string {
 		var out []string
@@ -185,41 +184,43 @@ func sameProgram(a, b string) bool {
 	return essence(a) == essence(b)
 }
 
-// compareRecords compares RECORDs row by row, except rows of files that do not exist.
+// compareRecords compares RECORDs row by row, except the rows of scripts, which pip may write
+// differently.
 func compareRecords(t *testing.T, name, a, b string) {
 	t.Helper()
-	ours, err := parseRecord([]byte(a))
+	hpccRows, err := parseRecord([]byte(a))
 	if err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
-	theirs, err := parseRecord([]byte(b))
+	pipRows, err := parseRecord([]byte(b))
 	if err != nil {
 		t.Errorf("%s of pip: %v", name, err)
 	}
-	for p := range theirs {
+	for p := range pipRows {
 		if strings.Contains(p, ".data/scripts/") {
-			delete(theirs, p)
+			delete(pipRows, p)
 		}
 		if headers := strings.Replace(p, "/include/site/", "/include/", 1); headers != p {
-			theirs[headers] = theirs[p]
-			delete(theirs, p)
+			pipRows[headers] = pipRows[p]
+			delete(pipRows, p)
 		}
 	}
-	if !maps.Equal(ours, theirs) {
-		for p, row := range ours {
-			if theirs[p] != row && !strings.HasPrefix(p, "../../../bin/") {
-				t.Errorf("%s: %q has %v, with pip %v", name, p, row, theirs[p])
+	if !maps.Equal(hpccRows, pipRows) {
+		for p, row := range hpccRows {
+			if pipRows[p] != row && !strings.HasPrefix(p, "../../../bin/") {
+				t.Errorf("%s: the row of %q is %v; pip writes %v", name, p, row, pipRows[p])
 			}
 		}
-		for p := range theirs {
-			if _, ok := ours[p]; !ok {
-				t.Errorf("%s: %q is missing, but pip has it", name, p)
+		for p := range pipRows {
+			if _, ok := hpccRows[p]; !ok {
+				t.Errorf("%s: the row of %q is missing, but pip writes it", name, p)
 			}
 		}
 	}
 }
 
-// opinion asks python about many cases in one run.
+// opinion runs a Python program, which reads the cases as JSON, and returns the results that
+// it prints.
 func opinion[T any](t testing.TB, program string, cases any) []T {
 	t.Helper()
 	in, err := json.Marshal(cases)
@@ -229,7 +230,7 @@ func opinion[T any](t testing.TB, program string, cases any) []T {
 	return out
 }
 
-// someVersions are versions of all kinds, compared in all pairs.
+// someVersions are valid and invalid versions of all kinds. The tests compare all pairs.
 var someVersions = []string{
 	"0", "1", "1.0", "1.0.0", "1.1", "1.10", "1.9", "2", "1!0.1", "0!1", "1.0.dev0", "1.0.dev1", "1.0a0", "1.0a", "1.0alpha1", "1.0.a.1", "1.0-a1", "1.0a1.dev2", "1.0b2", "1.0beta2", "1.0rc1",
 	"1.0c1", "1.0pre1", "1.0-preview_3", "1.0.post0", "1.0-1", "1.0.post1.dev3", "1.0rev2", "1.0r2", "1.0a1.post2", "1.0a1.post2.dev3", "1.0+abc", "1.0+abc.1", "1.0+1", "1.0+1.abc", "1.0+ABC-1", "1.0+abc_2",
@@ -245,7 +246,7 @@ func TestVersionOpinion(t *testing.T) {
 		Less []int // indexes of greater versions
 		Same []int
 	}
-	theirs := opinion[verdict](t, `
+	want := opinion[verdict](t, `
 from pip._vendor.packaging.version import Version, InvalidVersion
 def read(s):
     try: return Version(s)
@@ -256,8 +257,8 @@ print(json.dumps([{"Text": str(v) if v else "", "Pre": bool(v and v.is_prereleas
 `, someVersions)
 	for i, s := range someVersions {
 		v, err := parseVersion(s)
-		if ok := theirs[i].Text != ""; (err == nil) != ok {
-			t.Errorf("%q: error %v; packaging accepts it: %v", s, err, ok)
+		if ok := want[i].Text != ""; (err == nil) != ok {
+			t.Errorf("parseVersion(%q): %v; packaging accepts it: %v", s, err, ok)
 			continue
 		}
 		if err != nil {
@@ -276,8 +277,8 @@ print(json.dumps([{"Text": str(v) if v else "", "Pre": bool(v and v.is_prereleas
 				got.Same = append(got.Same, j)
 			}
 		}
-		if fmt.Sprint(got) != fmt.Sprint(theirs[i]) {
-			t.Errorf("%q: %v; packaging reports %v", s, got, theirs[i])
+		if fmt.Sprint(got) != fmt.Sprint(want[i]) {
+			t.Errorf("%q: %v; packaging reports %v", s, got, want[i])
 		}
 	}
 }
@@ -295,7 +296,7 @@ func TestSpecifierOpinion(t *testing.T) {
 		OK    bool
 		Match []int
 	}
-	theirs := opinion[verdict](t, `
+	want := opinion[verdict](t, `
 from pip._vendor.packaging.specifiers import Specifier, InvalidSpecifier
 from pip._vendor.packaging.version import Version, InvalidVersion
 def read(s):
@@ -311,12 +312,12 @@ print(json.dumps([judge(s) for s in cases["specs"]]))
 	lenient := 0
 	for i, s := range specs {
 		spec, err := parseSpecifier(s)
-		if err == nil && !theirs[i].OK && strings.HasSuffix(s, ".*") {
-			lenient++ // >=1.* of old packages
+		if err == nil && !want[i].OK && strings.HasSuffix(s, ".*") {
+			lenient++ // old packages have specifiers such as >=1.*
 			continue
 		}
-		if (err == nil) != theirs[i].OK {
-			t.Errorf("%q: error %v; packaging accepts it: %v", s, err, theirs[i].OK)
+		if (err == nil) != want[i].OK {
+			t.Errorf("parseSpecifier(%q): %v; packaging accepts it: %v", s, err, want[i].OK)
 			continue
 		}
 		if err != nil {
@@ -328,16 +329,16 @@ print(json.dumps([judge(s) for s in cases["specs"]]))
 				got = append(got, j)
 			}
 		}
-		if !slices.Equal(got, theirs[i].Match) {
-			for _, j := range append(got, theirs[i].Match...) {
-				if slices.Contains(got, j) != slices.Contains(theirs[i].Match, j) {
+		if !slices.Equal(got, want[i].Match) {
+			for _, j := range append(got, want[i].Match...) {
+				if slices.Contains(got, j) != slices.Contains(want[i].Match, j) {
 					t.Errorf("%q and version %q: hpcc %v, packaging %v", s, someVersions[j], slices.Contains(got, j), !slices.Contains(got, j))
 				}
 			}
 		}
 	}
 	if lenient != 12 {
-		t.Errorf("%d specifiers are read that packaging refuses; want 12", lenient)
+		t.Errorf("hpcc accepts %d specifiers that packaging refuses; want 12", lenient)
 	}
 }
 
@@ -353,7 +354,7 @@ func TestMarkerOpinion(t *testing.T) {
 		`python_version>"3"and os_name=="posix"`, `sys_platform=="linux"or sys_platform=="x"`,
 	}
 	type verdict struct{ OK, Plain, Extra bool }
-	theirs := opinion[verdict](t, `
+	want := opinion[verdict](t, `
 from pip._vendor.packaging.markers import Marker, InvalidMarker, UndefinedEnvironmentName
 def judge(m):
     try: m = Marker(m)
@@ -370,8 +371,8 @@ print(json.dumps([judge(m) for m in cases["markers"]]))
 		if err == nil {
 			got.Plain, got.Extra = m.holds(env, ""), m.holds(env, "all")
 		}
-		if got != theirs[i] {
-			t.Errorf("%s: %+v, %v; packaging reports %+v", s, got, err, theirs[i])
+		if got != want[i] {
+			t.Errorf("%s: %+v, %v; packaging reports %+v", s, got, err, want[i])
 		}
 	}
 }
@@ -384,26 +385,26 @@ func TestTagsOpinion(t *testing.T) {
 		Version, Machine, Glibc string
 		Tags                    []string
 	}
-	theirs := opinion[system](t, `
+	local := opinion[system](t, `
 import platform
 from pip._internal.utils.compatibility_tags import get_supported
 print(json.dumps([{"Version": platform.python_version(), "Machine": platform.machine(), "Glibc": platform.libc_ver()[1], "Tags": [str(t) for t in get_supported()]}]))
 `, nil)[0]
-	target := Target{Python: theirs.Version, Glibc: theirs.Glibc}
+	target := Target{Python: local.Version, Glibc: local.Glibc}
 	for processor, m := range pythonMachine {
-		if m == theirs.Machine && processor != "arm64" {
+		if m == local.Machine && processor != "arm64" {
 			target.Subdir = "linux-" + processor
 		}
 	}
 	ranks, err := target.ranks()
 	testenv.Check(t, err)
-	ours := slices.SortedFunc(maps.Keys(ranks), func(a, b string) int { return ranks[a] - ranks[b] })
-	if !slices.Equal(ours, theirs.Tags) {
-		for i := range min(len(ours), len(theirs.Tags)) {
-			if ours[i] != theirs.Tags[i] {
-				t.Fatalf("tag %d is %s; pip has %s", i, ours[i], theirs.Tags[i])
+	tags := slices.SortedFunc(maps.Keys(ranks), func(a, b string) int { return ranks[a] - ranks[b] })
+	if !slices.Equal(tags, local.Tags) {
+		for i := range min(len(tags), len(local.Tags)) {
+			if tags[i] != local.Tags[i] {
+				t.Fatalf("tag %d is %s; pip has %s", i, tags[i], local.Tags[i])
 			}
 		}
-		t.Fatalf("%d tags; pip has %d", len(ours), len(theirs.Tags))
+		t.Fatalf("%d tags; pip has %d", len(tags), len(local.Tags))
 	}
 }

@@ -68,8 +68,8 @@ type Options struct {
 	NoBuild  string    // why sources are refused, for the message; optional
 	Progress func(done, total int64)
 
-	index *indexSet // the opened Indexes; nil before
-	under []string  // packages whose builds need this one, outermost first
+	index    *indexSet // the opened Indexes; nil: not opened yet
+	building []string  // packages whose builds need this one, outermost first
 
 	// As in Options:
 	PackageLayers, NoCache bool
@@ -125,7 +125,11 @@ func (e *refusedError) Error() string {
 		}
 		f.Add(r.Line, text)
 	}
-	return fmt.Sprintf("%s: %d pip packages cannot be installed: %s", e.File, len(e.Refused), f.List("; "))
+	packages := "1 pip package"
+	if n := len(e.Refused); n != 1 {
+		packages = fmt.Sprintf("%d pip packages", n)
+	}
+	return fmt.Sprintf("%s: %s cannot be installed: %s", e.File, packages, f.List("; "))
 }
 
 // Resolve chooses a wheel for every row and, unless the list is closed, for their
@@ -153,7 +157,7 @@ func Resolve(ctx context.Context, s *store.Store, rows []Requirement, t Target, 
 		slices.SortStableFunc(r.refused, func(a, b refusal) int { return a.Line - b.Line })
 		return nil, &refusedError{o.File, r.refused}
 	}
-	if err := r.describe(); err != nil {
+	if err := r.readSourceVersions(); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.File, err)
 	}
 	picked, err := r.resolve(wants)
@@ -161,12 +165,12 @@ func Resolve(ctx context.Context, s *store.Store, rows []Requirement, t Target, 
 		return nil, fmt.Errorf("%s: %w", o.File, err)
 	}
 	p := &Plan{Notes: r.notes, target: t, fetch: r.fetch}
-	p.take(picked)
+	p.fill(picked)
 	return p, nil
 }
 
-// take fills the plan with the chosen picks.
-func (p *Plan) take(picked map[string]*pick) {
+// fill fills the plan with the chosen picks.
+func (p *Plan) fill(picked map[string]*pick) {
 	var present, loose, bare, sources []string
 	for _, x := range picked {
 		if x.file == nil {

@@ -52,27 +52,27 @@ func (p *pick) demand(wants []demand) *pick {
 // A demand is a requirement on a distribution, and its origin.
 type demand struct {
 	dependencyRow
-	name string   // normalized
-	who  string   // for messages
-	from []string // the picks that it depends on; empty for rows
+	name   string   // normalized
+	origin string   // where the requirement comes from, for messages
+	from   []string // the picks that it depends on; empty for rows
 }
 
 // A resolver chooses the versions of distributions.
 type resolver struct {
-	ctx      context.Context
-	target   *Target
-	options  Options
-	ranks    map[string]int
-	env      map[string]string
-	index    *indexSet
-	fetch    *fetcher
-	files    map[string][]indexFile // files of the indexes, by normalized name
-	provided map[string]*pick       // distributions of conda packages
-	direct   map[string][]*pick     // files named by rows
-	checked  bool                   // hashes are required (pip's hash-checking mode)
-	refused  []refusal
-	notes    []string
-	tries    int
+	ctx           context.Context
+	target        *Target
+	options       Options
+	ranks         map[string]int
+	env           map[string]string
+	index         *indexSet
+	fetch         *fetcher
+	files         map[string][]indexFile // files of the indexes, by normalized name
+	provided      map[string]*pick       // distributions of conda packages
+	direct        map[string][]*pick     // files named by rows
+	requireHashes bool                   // pip's hash-checking mode
+	refused       []refusal
+	notes         []string
+	tries         int
 }
 
 func newResolver(ctx context.Context, s *store.Store, t Target, o Options) (*resolver, error) {
@@ -215,14 +215,15 @@ func (r *resolver) branch(s state, w demand) (map[string]*pick, *blameSet, error
 	return nil, blame, nil
 }
 
-// conflict describes who wants which versions of a distribution, and which exist.
+// conflict describes the origins of contradictory demands on a distribution, and why no
+// version satisfies them.
 func (r *resolver) conflict(name string, wants []demand) string {
-	var who []string
+	var origins []string
 	for _, w := range wants {
-		who = append(who, fmt.Sprintf("%s wants %s%s", w.who, name, w.spec))
+		origins = append(origins, fmt.Sprintf("%s wants %s%s", w.origin, name, w.spec))
 	}
 	why, _ := r.reason(name, wants)
-	return fmt.Sprintf("%s: %s", strings.Join(slices.Compact(who), ", "), why)
+	return fmt.Sprintf("%s: %s", strings.Join(slices.Compact(origins), ", "), why)
 }
 
 // follow adds the dependencies of a pick, with its extras, to the queue. A non-nil
@@ -259,7 +260,7 @@ func (r *resolver) follow(s *state, p *pick, w demand) (blame *blameSet, err err
 		if i < 0 || (news[i] != "" && d.cond.holds(r.env, "")) {
 			continue // not wanted, or already queued
 		}
-		n := demand{dependencyRow: d, name: NormalName(d.Name), who: p.String(), from: []string{p.name}}
+		n := demand{dependencyRow: d, name: NormalName(d.Name), origin: p.String(), from: []string{p.name}}
 		if news[i] != "" {
 			n.from = append(n.from, w.from...)
 		}
@@ -275,9 +276,9 @@ func (r *resolver) want(s *state, n demand) (*blameSet, error) {
 	known := r.provided[n.name] != nil || r.direct[n.name] != nil
 	switch {
 	case n.URL != "" && !known:
-		return nil, fmt.Errorf("%s needs %s, which is not a version from an index; add it to the list as a row", n.who, n.Requirement)
-	case r.checked && !known && len(s.wants[n.name]) == 0:
-		return nil, fmt.Errorf("%s needs %s, which has no row; with --hash, the list must be complete", n.who, n.Requirement)
+		return nil, fmt.Errorf("%s needs %s, which is not a version from an index; add it to the list as a row", n.origin, n.Requirement)
+	case r.requireHashes && !known && len(s.wants[n.name]) == 0:
+		return nil, fmt.Errorf("%s needs %s, which has no row; with --hash, the list must be complete", n.origin, n.Requirement)
 	}
 	s.wants[n.name] = append(slices.Clip(s.wants[n.name]), n)
 	if p := s.picked[n.name]; p != nil && !n.spec.match(p.version) {

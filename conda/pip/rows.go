@@ -23,12 +23,13 @@ func (r *resolver) refuse(row Requirement, run, why string, args ...any) {
 	r.refused = append(r.refused, refusal{row.Line, row.String(), fmt.Sprintf(why, args...), run})
 }
 
-// rows returns the demands of the rows that apply to the target.
+// rows returns the demands of the rows whose conditions hold for the target. It refuses
+// invalid rows.
 func (r *resolver) rows(rows []Requirement) []demand {
 	var out []demand
-	var other []string
+	var skipped []string
 	for _, row := range rows {
-		r.checked = r.checked || len(row.Hashes) > 0
+		r.requireHashes = r.requireHashes || len(row.Hashes) > 0
 	}
 	for _, row := range rows {
 		d, err := row.dependency()
@@ -37,26 +38,26 @@ func (r *resolver) rows(rows []Requirement) []demand {
 			continue
 		}
 		if !d.cond.holds(r.env, "") {
-			other = append(other, row.String())
+			skipped = append(skipped, row.String())
 			continue
 		}
-		w := demand{dependencyRow: d, name: NormalName(row.Name), who: "the list"}
+		w := demand{dependencyRow: d, name: NormalName(row.Name), origin: "the list"}
 		if row.Line > 0 {
-			w.who = fmt.Sprintf("line %d", row.Line)
+			w.origin = fmt.Sprintf("line %d", row.Line)
 		}
 		switch {
 		case row.Editable || row.URL != "":
 			if !r.locate(&w) {
 				continue
 			}
-		case r.checked && (len(row.Hashes) == 0 || !d.spec.exact()) && r.provided[w.name] == nil:
+		case r.requireHashes && (len(row.Hashes) == 0 || !d.spec.exact()) && r.provided[w.name] == nil:
 			r.refuse(row, "", "other rows have a --hash, so this one needs == and a --hash too")
 			continue
 		}
 		out = append(out, w)
 	}
-	if len(other) > 0 {
-		r.notes = append(r.notes, fmt.Sprintf("%d pip rows are for other platforms or pythons than %s and %s: %s", len(other), r.target.Subdir, r.target.Python, input.List(other)))
+	if len(skipped) > 0 {
+		r.notes = append(r.notes, fmt.Sprintf("skipped pip rows whose conditions exclude %s with python %s: %s", r.target.Subdir, r.target.Python, input.List(skipped)))
 	}
 	return out
 }
@@ -72,10 +73,10 @@ func (r *resolver) locate(w *demand) bool {
 	case vcs != "":
 		built := row
 		built.Editable = false
-		r.refuse(row, r.target.run(built.String()), "repositories cannot be fetched; name an archive of the commit, as in NAME @ https://github.com/OWNER/REPOSITORY/archive/COMMIT.tar.gz")
+		r.refuse(row, r.target.run(built.String()), "repositories cannot be fetched; use an archive of the commit, as in NAME @ https://github.com/OWNER/REPOSITORY/archive/COMMIT.tar.gz")
 		return false
 	case row.Editable:
-		r.refuse(row, "", noDirectory, r.target.interpreter())
+		r.refuse(row, "", directoryRefusal, r.target.interpreter())
 		return false
 	}
 	u, err := r.location(row.URL)
@@ -86,14 +87,14 @@ func (r *resolver) locate(w *demand) bool {
 	if u.Scheme == "file" {
 		fi, err := os.Stat(u.Path)
 		switch {
-		case err != nil && have != nil: // conda-build leaves paths of its build host
+		case err != nil && have != nil: // conda-build records paths of its build host
 			w.URL = ""
 			return true
 		case err != nil:
 			r.refuse(row, "", "no such file; if conda recorded the path on another machine, write NAME==VERSION instead")
 			return false
 		case fi.IsDir():
-			r.refuse(row, "", noDirectory, r.target.interpreter())
+			r.refuse(row, "", directoryRefusal, r.target.interpreter())
 			return false
 		}
 	}
@@ -102,12 +103,12 @@ func (r *resolver) locate(w *demand) bool {
 		r.refuse(row, "", "%v", err)
 		return false
 	}
-	return r.direction(w, f)
+	return r.useFile(w, f)
 }
 
-// noDirectory refuses directories of sources: builds would depend on every stray file
-// in them.
-const noDirectory = "it is a directory of sources, which has no digest: create an archive with \"python -m build --sdist\" and name that; or in a Dockerfile COPY it and RUN %s -m pip install --no-deps PATH"
+// directoryRefusal is the reason why a directory of sources is refused: a build would depend
+// on every stray file in it.
+const directoryRefusal = "it is a directory of sources, which has no digest: create an archive with \"python -m build --sdist\" and use that; or in a Dockerfile COPY it and RUN %s -m pip install --no-deps PATH"
 
 // locatedFile returns the file at a row's URL, with the digest and the subdirectory in
 // the fragment.
@@ -139,9 +140,9 @@ func locatedFile(u *url.URL) (*indexFile, error) {
 	return f, err
 }
 
-// direction makes the file that a row names the only candidate for its name. It returns
-// false if it refuses the row.
-func (r *resolver) direction(w *demand, f *indexFile) bool {
+// useFile makes the file that a row names the only candidate for its distribution. It
+// returns false if it refuses the row.
+func (r *resolver) useFile(w *demand, f *indexFile) bool {
 	row := w.Requirement
 	p := &pick{name: w.name, file: f, direct: !row.Locked, rank: sourceRank, with: row.BuildWith}
 	dist := ""
@@ -161,18 +162,18 @@ func (r *resolver) direction(w *demand, f *indexFile) bool {
 	case f.wheel == nil && r.options.Build == nil:
 		r.refuse(row, r.target.run(row.String()), "it is a source archive, which has to be built%s", r.because())
 	case f.wheel == nil && sourceKind(f.name) == "":
-		r.refuse(row, "", "neither a wheel nor a source archive: the name must end with .whl, %s", strings.Join(sourceKinds, ", "))
+		r.refuse(row, "", "neither a wheel nor a source archive: the name must end with one of .whl, %s", strings.Join(sourceKinds, ", "))
 	case w.name == "":
-		r.refuse(row, "", "the package is unknown; write NAME @ %s", display(row.URL))
+		r.refuse(row, "", "the name of the package is unknown; write NAME @ %s", display(row.URL))
 	case dist != "" && NormalName(dist) != w.name:
-		r.refuse(row, "", "the wheel is of %s", dist)
+		r.refuse(row, "", "the wheel contains %s, not %s", dist, w.name)
 	case p.rank == 0:
-		r.refuse(row, "", "the wheel is for %s, the environment is %s", input.List(f.wheel.tags), r.target.describe())
+		r.refuse(row, "", "the wheel is for %s, but the environment is %s", input.List(f.wheel.tags), r.target.describe())
 	case have != nil:
 		r.refuse(row, "", "the conda package %s already provides version %s; remove one of the two rows", have.by, have.version)
 	case len(r.direct[w.name]) > 0 && r.direct[w.name][0].file.url != f.url:
 		r.refuse(row, "", "another row names a different file for %s", w.name)
-	case r.checked && len(row.Hashes) == 0 && !slices.ContainsFunc(f.hashes, strong):
+	case r.requireHashes && len(row.Hashes) == 0 && !slices.ContainsFunc(f.hashes, strong):
 		r.refuse(row, "", "other rows have a --hash, so this one needs a --hash or #sha256=… too")
 	default:
 		for _, twin := range r.direct[w.name] {
@@ -184,8 +185,8 @@ func (r *resolver) direction(w *demand, f *indexFile) bool {
 	return false
 }
 
-// describe reads name and version of sources whose file names lack them.
-func (r *resolver) describe() error {
+// readSourceVersions reads the versions of sources whose file names do not contain them.
+func (r *resolver) readSourceVersions() error {
 	for _, name := range slices.Sorted(maps.Keys(r.direct)) {
 		for _, p := range r.direct[name] {
 			if p.version.release != nil {
@@ -201,7 +202,7 @@ func (r *resolver) describe() error {
 	return nil
 }
 
-// location returns the URL of a row's URL or path.
+// location parses a row's URL, or returns the file URL of its path.
 func (r *resolver) location(s string) (*url.URL, error) {
 	s, err := fetch.Expand(s)
 	if err != nil {
@@ -234,7 +235,7 @@ func (r *resolver) location(s string) (*url.URL, error) {
 	return &url.URL{Scheme: "file", Path: abs, Fragment: frag}, err
 }
 
-// lookup asks the indexes about all rows at once, and refuses rows that no file
+// lookup queries the indexes for all rows in parallel, and refuses rows that no file
 // satisfies.
 func (r *resolver) lookup(wants []demand) error {
 	var names []string
@@ -256,11 +257,11 @@ func (r *resolver) lookup(wants []demand) error {
 		return err
 	}
 	for i, n := range names {
-		r.take(n, found[i])
+		r.rateFiles(n, found[i])
 	}
 	for _, w := range wants {
 		if d := r.direct[w.name]; len(d) > 0 && d[0].version.release == nil {
-			continue // not known before the sources are read
+			continue // the version is unknown until the sources are read
 		}
 		list, err := r.candidates(w.name, []demand{w})
 		if err != nil {

@@ -23,7 +23,7 @@ import (
 	"hpcc/conda/program"
 )
 
-// A wheel is the open archive of a distribution being installed (PEP 427).
+// A wheel is the open archive of a distribution that is being installed (PEP 427).
 type wheel struct {
 	io.Closer
 	zip      *zip.Reader
@@ -47,7 +47,7 @@ type wheelEntry struct {
 // Limits of files in a wheel, in bytes.
 const (
 	maxRecordFile = 64 << 20
-	maxUnpacked1  = 64 << 30 // all files together
+	maxUnpacked   = 64 << 30 // of all files together
 	maxMetadata   = 16 << 20
 	maxDirectory  = 64 << 20
 )
@@ -94,7 +94,7 @@ func (w *wheel) read(files map[string]*zip.File, t *Target) error {
 	if err := w.readWheelFile(files); err != nil {
 		return err
 	}
-	b, err := w.small(files, "METADATA", maxMetadata)
+	b, err := w.readInfoFile(files, "METADATA", maxMetadata)
 	if err != nil {
 		return err
 	}
@@ -105,15 +105,15 @@ func (w *wheel) read(files map[string]*zip.File, t *Target) error {
 		return fmt.Errorf("it contains %s %s", w.meta.name, w.meta.version)
 	}
 	if !w.meta.runsOn(t.Python) {
-		return fmt.Errorf("it needs python %s, the environment has %s", w.meta.python, t.Python)
+		return fmt.Errorf("it needs python %s, but the environment has %s", w.meta.python, t.Python)
 	}
-	if err := w.readPoints(files, t); err != nil {
+	if err := w.readEntryPoints(files, t); err != nil {
 		return err
 	}
 	return w.readRecord(files, t)
 }
 
-// members lists the files of the archive, with names checked.
+// members checks the entries of the archive and returns its files by name.
 func (w *wheel) members() (map[string]*zip.File, error) {
 	if len(w.zip.File) > input.MaxFiles {
 		return nil, fmt.Errorf("more than %d files", input.MaxFiles)
@@ -147,7 +147,7 @@ func (w *wheel) members() (map[string]*zip.File, error) {
 	return out, nil
 }
 
-// infoDir finds the only directory NAME-VERSION.dist-info.
+// infoDir returns the archive's only directory NAME-VERSION.dist-info.
 func infoDir(files map[string]*zip.File, name *wheelName) (string, error) {
 	found := ""
 	for f := range files {
@@ -161,14 +161,17 @@ func infoDir(files map[string]*zip.File, name *wheelName) (string, error) {
 		found = dir
 	}
 	dist, _, _ := strings.Cut(strings.TrimSuffix(found, ".dist-info"), "-")
-	if NormalName(dist) != NormalName(name.dist) {
-		return "", fmt.Errorf("its *.dist-info is %q", input.Text(found))
+	switch {
+	case found == "":
+		return "", errors.New("no *.dist-info directory")
+	case NormalName(dist) != NormalName(name.dist):
+		return "", fmt.Errorf("its *.dist-info directory %q belongs to another distribution", input.Text(found))
 	}
 	return found, nil
 }
 
-// small reads a file of the dist-info directory, of at most the given size.
-func (w *wheel) small(files map[string]*zip.File, name string, most int64) ([]byte, error) {
+// readInfoFile reads a file of the dist-info directory. most is its maximum size in bytes.
+func (w *wheel) readInfoFile(files map[string]*zip.File, name string, most int64) ([]byte, error) {
 	f := files[w.info+"/"+name]
 	if f == nil {
 		return nil, fmt.Errorf("missing %s", name)
@@ -188,7 +191,7 @@ func (w *wheel) small(files map[string]*zip.File, name string, most int64) ([]by
 // readWheelFile checks the format version. Root-Is-Purelib is ignored, since purelib and
 // platlib are the same directory in conda environments.
 func (w *wheel) readWheelFile(files map[string]*zip.File) error {
-	b, err := w.small(files, "WHEEL", maxMetadata)
+	b, err := w.readInfoFile(files, "WHEEL", maxMetadata)
 	if err != nil {
 		return err
 	}
@@ -207,11 +210,13 @@ func (w *wheel) readWheelFile(files map[string]*zip.File) error {
 	return nil
 }
 
-func (w *wheel) readPoints(files map[string]*zip.File, t *Target) error {
+// readEntryPoints sets the programs of the wheel. A GUI program replaces a console program of
+// the same name.
+func (w *wheel) readEntryPoints(files map[string]*zip.File, t *Target) error {
 	if files[w.info+"/entry_points.txt"] == nil {
 		return nil
 	}
-	b, err := w.small(files, "entry_points.txt", maxMetadata)
+	b, err := w.readInfoFile(files, "entry_points.txt", maxMetadata)
 	if err != nil {
 		return err
 	}
@@ -219,17 +224,17 @@ func (w *wheel) readPoints(files map[string]*zip.File, t *Target) error {
 	if err != nil {
 		return err
 	}
-	named := map[string]bool{}
+	isGUI := map[string]bool{}
 	for _, p := range gui {
-		named[p.Name] = true
+		isGUI[p.Name] = true
 	}
-	w.programs = append(program.Drop(program.Versioned(console, Minor(t.Python)), func(name string) bool { return named[name] }), gui...)
+	w.programs = append(program.Drop(program.Versioned(console, Minor(t.Python)), func(name string) bool { return isGUI[name] }), gui...)
 	return nil
 }
 
-// ours reports whether the installer writes this dist-info file itself, whatever the
-// wheel contains (PEP 376, 610).
-func (w *wheel) ours(name string) bool {
+// writtenByInstaller reports whether the installer writes this dist-info file itself and
+// ignores the file of the wheel (PEP 376, 610).
+func (w *wheel) writtenByInstaller(name string) bool {
 	switch strings.TrimPrefix(name, w.info+"/") {
 	case "RECORD", "INSTALLER", "REQUESTED", "direct_url.json":
 		return true
@@ -240,7 +245,7 @@ func (w *wheel) ours(name string) bool {
 // readRecord compares RECORD with the archive: every file must be listed with a digest,
 // and every listed file must exist. Then it sets the destinations of the files.
 func (w *wheel) readRecord(files map[string]*zip.File, t *Target) error {
-	b, err := w.small(files, "RECORD", maxRecordFile)
+	b, err := w.readInfoFile(files, "RECORD", maxRecordFile)
 	if err != nil {
 		return err
 	}
@@ -249,32 +254,32 @@ func (w *wheel) readRecord(files map[string]*zip.File, t *Target) error {
 		return err
 	}
 	for name := range rows {
-		if files[name] == nil && !w.ours(name) {
+		if files[name] == nil && !w.writtenByInstaller(name) {
 			return fmt.Errorf("RECORD lists %q, which is not in the wheel", input.Text(name))
 		}
 	}
-	program := map[string]bool{}
+	isEntryPoint := map[string]bool{}
 	for _, p := range w.programs {
-		program[p.Name] = true
+		isEntryPoint[p.Name] = true
 	}
 	taken := map[string]string{}
 	total := int64(0)
 	for name, f := range files {
-		if w.ours(name) {
+		if w.writtenByInstaller(name) {
 			continue
 		}
 		e := &wheelEntry{zip: f, exec: f.ExternalAttrs>>16&0o111 != 0}
-		if err := e.recorded(name, rows, w.info); err != nil {
+		if err := e.checkRecord(name, rows, w.info); err != nil {
 			return fmt.Errorf("entry %q: %w", input.Text(name), err)
 		}
-		if total += e.size; e.size > maxUnpacked1 || total > maxUnpacked1 {
-			return fmt.Errorf("the wheel unpacks to more than %d bytes", int64(maxUnpacked1))
+		if total += e.size; e.size > maxUnpacked || total > maxUnpacked {
+			return fmt.Errorf("the wheel unpacks to more than %d bytes", int64(maxUnpacked))
 		}
-		if err := e.aim(name, w, t); err != nil {
+		if err := e.setDestination(name, w, t); err != nil {
 			return fmt.Errorf("entry %q: %w", input.Text(name), err)
 		}
-		if e.script && program[scriptName(e.dst)] {
-			continue // older tools generated it for the same entry point
+		if e.script && isEntryPoint[scriptName(e.dst)] {
+			continue // a wrapper that older tools generated for the entry point
 		}
 		if other, twice := taken[e.dst]; twice {
 			return fmt.Errorf("entries %q and %q have the same destination %q", input.Text(min(name, other)), input.Text(max(name, other)), input.Text(e.dst))
@@ -286,7 +291,7 @@ func (w *wheel) readRecord(files map[string]*zip.File, t *Target) error {
 	return nil
 }
 
-// scriptName returns the entry point that a script generated by older tools belongs to.
+// scriptName returns the name of the entry point for which older tools generated the script dst.
 func scriptName(dst string) string {
 	n := path.Base(dst)
 	return strings.TrimSuffix(strings.TrimSuffix(n, ".exe"), "-script.py")
@@ -318,9 +323,9 @@ func parseRecord(b []byte) (map[string]recordRow, error) {
 	}
 }
 
-// recorded checks the file against its row in RECORD. Only signatures of RECORD may lack
-// a row.
-func (e *wheelEntry) recorded(name string, rows map[string]recordRow, info string) error {
+// checkRecord checks the file's size against its row in RECORD and sets its digest and size.
+// Only signatures of RECORD may lack a row.
+func (e *wheelEntry) checkRecord(name string, rows map[string]recordRow, info string) error {
 	row, ok := rows[name]
 	if name == info+"/RECORD.jws" || name == info+"/RECORD.p7s" {
 		e.size = int64(min(e.zip.UncompressedSize64, maxMetadata))
@@ -335,7 +340,7 @@ func (e *wheelEntry) recorded(name string, rows map[string]recordRow, info strin
 	size, err := strconv.ParseInt(row.size, 10, 64)
 	switch {
 	case row.size == "": // older tools omit the size; the digest covers it
-		size = int64(min(e.zip.UncompressedSize64, maxUnpacked1))
+		size = int64(min(e.zip.UncompressedSize64, maxUnpacked))
 	case err != nil || size < 0:
 		return fmt.Errorf("invalid size %q in RECORD", input.Text(row.size))
 	case uint64(size) != e.zip.UncompressedSize64:
@@ -345,7 +350,8 @@ func (e *wheelEntry) recorded(name string, rows map[string]recordRow, info strin
 	return nil
 }
 
-// recordHash returns the hash of "sha256=…"; weaker ones are refused (PEP 427).
+// recordHash returns the hash function of a digest such as "sha256=…". It refuses functions
+// weaker than SHA-256 (PEP 427).
 func recordHash(sum string) (hash.Hash, error) {
 	switch alg, _, _ := strings.Cut(sum, "="); alg {
 	case "sha256":
@@ -366,8 +372,8 @@ func recordSum(alg string, sum []byte) string {
 	return alg + "=" + base64.RawURLEncoding.EncodeToString(sum)
 }
 
-// aim sets the destination of the file.
-func (e *wheelEntry) aim(name string, w *wheel, t *Target) error {
+// setDestination sets the destination of the file, and whether it is a script or executable.
+func (e *wheelEntry) setDestination(name string, w *wheel, t *Target) error {
 	site := t.site()
 	top, rest, _ := strings.Cut(name, "/")
 	if !strings.HasSuffix(top, ".data") {
@@ -399,7 +405,8 @@ func (e *wheelEntry) aim(name string, w *wheel, t *Target) error {
 	return nil
 }
 
-// modTime returns the modification time in the archive, or stamp if there is none.
+// modTime returns the modification time in the archive, in whole seconds. It returns
+// layer.Epoch if the time is missing or out of range.
 func (e *wheelEntry) modTime() time.Time {
 	if t := e.zip.Modified; t.After(layer.Epoch) && t.Year() < 2108 {
 		return t.Truncate(time.Second).UTC()
@@ -407,7 +414,8 @@ func (e *wheelEntry) modTime() time.Time {
 	return layer.Epoch
 }
 
-// shebang replaces the python in a script's first line.
+// shebang replaces a first line "#!python…" by one with the path of the interpreter, and
+// reports whether there was such a line.
 func shebang(data []byte, python string) ([]byte, bool) {
 	if !bytes.HasPrefix(data, []byte("#!python")) {
 		return data, false

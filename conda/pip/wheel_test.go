@@ -212,7 +212,7 @@ func TestHostile(t *testing.T) {
 		{"twice in the archive", archive(func(l []condatest.WheelFile) []condatest.WheelFile { return append(l, l[0]) }), "duplicate entry"},
 		{"below a file", added(condatest.WheelFile{Name: "evil.py/x", Text: "x"}), "which is not a directory in evil-1.0"},
 		{"two of dist-info", added(condatest.WheelFile{Name: "other-1.0.dist-info/METADATA", Text: "x"}), "more than one *.dist-info directory"},
-		{"no dist-info", archive(func(l []condatest.WheelFile) []condatest.WheelFile { return l[:1] }), `its *.dist-info is ""`},
+		{"no dist-info", archive(func(l []condatest.WheelFile) []condatest.WheelFile { return l[:1] }), "no *.dist-info directory"},
 		{"no RECORD", archive(func(l []condatest.WheelFile) []condatest.WheelFile { return l[:len(l)-1] }), "missing RECORD"},
 		{"not in RECORD", archive(func(l []condatest.WheelFile) []condatest.WheelFile {
 			return append(l, condatest.WheelFile{Name: "more.py", Text: "x"})
@@ -253,7 +253,7 @@ func TestHostile(t *testing.T) {
 				w.Points += fmt.Sprintf("x%d=a:b\n", i)
 			}
 		}), "more than 10000 programs"},
-		{"other python", evil(func(w *condatest.Wheel) { w.Meta = "Requires-Python: <3.11.4\n" }), "it needs python <3.11.4, the environment has 3.11.4"},
+		{"other python", evil(func(w *condatest.Wheel) { w.Meta = "Requires-Python: <3.11.4\n" }), "it needs python <3.11.4, but the environment has 3.11.4"},
 		{"long dependency", evil(func(w *condatest.Wheel) { w.Meta = "Requires-Dist: a" + strings.Repeat(" ", maxRow) + "b\n" }), "the row has more than"},
 		{"no zip", archive(nil), "opening the wheel"},
 	} {

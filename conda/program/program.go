@@ -1,4 +1,4 @@
-// Package program holds the two kinds of programs of conda and Python packages: scripts of
+// Package program describes the two kinds of programs of conda and Python packages: scripts of
 // entry points in the image ([Program]), and programs that run in the image during the
 // build ([Step]). It does not start processes: package build does.
 package program
@@ -28,8 +28,8 @@ type Program struct{ Name, module, function string }
 // maxPrograms limits the programs of one wheel.
 const maxPrograms = 10_000
 
-// ParseAll parses the console_scripts and gui_scripts of entry_points.txt. The last of
-// several with the same name wins.
+// ParseAll parses the console_scripts and gui_scripts of entry_points.txt. If several have the
+// same name, the last one wins.
 func ParseAll(b []byte) (console, gui []Program, err error) {
 	if bytes.IndexByte(b, 0) >= 0 {
 		return nil, nil, errors.New("reading entry_points.txt: not a text file")
@@ -56,7 +56,7 @@ func ParseAll(b []byte) (console, gui []Program, err error) {
 			return nil, nil, fmt.Errorf("reading entry_points.txt: %w", err)
 		}
 		key := section + " " + p.Name
-		if i, twice := at[key]; twice {
+		if i, duplicate := at[key]; duplicate {
 			(*to)[i] = p
 			continue
 		}
@@ -85,6 +85,7 @@ func Parse(line string) (p Program, err error) {
 	return p, err
 }
 
+// Drop returns the programs of a list without those for which drop returns true.
 func Drop(list []Program, drop func(name string) bool) []Program {
 	var out []Program
 	for _, p := range list {
@@ -95,13 +96,13 @@ func Drop(list []Program, drop func(name string) bool) []Program {
 	return out
 }
 
-// Versioned renames the programs of pip and easy_install for the target's python, as pip
-// does: their wheels have the version of the python that built them.
+// Versioned renames the programs of pip and easy_install for the target's python X.Y, as pip
+// does. Their wheels list names such as pip3.9, with the version of the python that built them.
 func Versioned(console []Program, python string) []Program {
 	major, _, _ := strings.Cut(python, ".")
 	for _, kind := range []struct {
-		name  string
-		fresh []string
+		name     string
+		versions []string // the new names
 	}{{"pip", []string{"pip", "pip" + major, "pip" + python}}, {"easy_install", []string{"easy_install", "easy_install-" + python}}} {
 		for _, p := range console {
 			if p.Name != kind.name {
@@ -111,7 +112,7 @@ func Versioned(console []Program, python string) []Program {
 				rest, ok := strings.CutPrefix(name, kind.name)
 				return ok && strings.Trim(rest, "-.0123456789") == ""
 			})
-			for _, n := range kind.fresh {
+			for _, n := range kind.versions {
 				console = append(console, Program{n, p.module, p.function})
 			}
 			break
@@ -120,7 +121,8 @@ func Versioned(console []Program, python string) []Program {
 	return console
 }
 
-// Text returns the script of an entry point, as pip writes it.
+// Text returns the script of an entry point as pip writes it. python is the path of the
+// interpreter.
 func (p Program) Text(python string) []byte {
 	return p.fill(`#!%s
 # -*- coding: utf-8 -*-
@@ -133,7 +135,8 @@ if __name__ == '__main__':
 `, python)
 }
 
-// CondaText returns the script of an entry point, as conda and mamba write it.
+// CondaText returns the script of an entry point as conda and mamba write it. python is the
+// path of the interpreter.
 func (p Program) CondaText(python string) []byte {
 	return p.fill(`#!%s
 # -*- coding: utf-8 -*-
@@ -148,6 +151,7 @@ if __name__ == '__main__':
 `, python)
 }
 
+// fill fills in a template of a script: interpreter, module, imported name and function.
 func (p Program) fill(text, python string) []byte {
 	top, _, _ := strings.Cut(p.function, ".")
 	return fmt.Appendf(nil, text, python, p.module, top, p.function)

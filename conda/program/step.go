@@ -11,7 +11,7 @@ import (
 // A Step is a program that runs in the image during the build: a package's script, or the
 // build of Python sources.
 type Step struct {
-	Text  string     // description, for people
+	Text  string     // description for messages
 	Below []v1.Layer // layers of the environment so far, above the image's
 	With  []v1.Layer // further layers for the program, above those; not part of the image
 	Args  []string   // argv; the first is /bin/sh
@@ -21,9 +21,9 @@ type Step struct {
 }
 
 // A StepFunc runs a step as root, without network, and returns the layer of its changes, or
-// nil. The same step gives the same layer; files below /.hpcc are ignored. If the program
-// fails, the error is an [Error]; if none can run, as in an image without a shell, it is
-// [ErrCannotRun].
+// nil if there are none. The same step gives the same layer; files below /.hpcc are ignored.
+// If the program fails, the error is an [Error]. If no program can run, as in an image without
+// a shell, the error is [ErrCannotRun].
 type StepFunc func(ctx context.Context, s Step) (v1.Layer, error)
 
 // An Error is the failure of a step's program.
@@ -61,7 +61,7 @@ func Activated(args ...string) []string {
 // Env holds variables of all steps, to keep run-dependent data out of the image.
 var Env = []string{"PYTHONDONTWRITEBYTECODE=1", "PYTHONHASHSEED=0", "PYTHONNOUSERSITE=1", "PYTHONPATH=", "PYTHONHOME="}
 
-// Offline matches messages of programs that fail to reach the network.
+// Offline matches messages of programs that failed because the network is unavailable.
 var Offline = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)(temporary failure in name resolution|network is unreachable|could ?n.t resolve host|could not resolve host|unable to resolve host|bad address)`)
 })

@@ -9,66 +9,68 @@ import (
 // A literal states that a candidate is chosen or (negative) not chosen.
 type literal int32
 
-func is(c *candidate) literal    { return literal(c.id << 1) }
-func isNot(c *candidate) literal { return literal(c.id<<1 | 1) }
-func (l literal) not() literal   { return l ^ 1 }
-func (l literal) id() int        { return int(l >> 1) }
-func (l literal) negative() bool { return l&1 == 1 }
-func (l literal) truth() int8    { return 1 - 2*int8(l&1) }
+func chooses(c *candidate) literal  { return literal(c.id << 1) }
+func excludes(c *candidate) literal { return literal(c.id<<1 | 1) }
+func (l literal) not() literal      { return l ^ 1 }
+func (l literal) id() int           { return int(l >> 1) }
+func (l literal) negative() bool    { return l&1 == 1 }
+
+// truth returns the value of the candidate that makes the literal true.
+func (l literal) truth() int8 { return 1 - 2*int8(l&1) }
 
 // A clause is a list of literals of which at least one must be true.
 type clause struct {
 	literals []literal // the first two are watched
 	edge     *edge     // origin of the clause; nil if it was learned
-	from     []*clause // clauses that a learned one follows from
-	edges    []*edge   // edges that a learned one follows from
+	from     []*clause // of a learned clause: the learned clauses that imply it
+	edges    []*edge   // of a learned clause: the edges that imply it
 }
 
 // A reason explains why a literal is true: either all others of a clause are false, or one
 // other literal is true.
 type reason struct {
-	clause *clause
-	other  literal // if clause is nil; then edge is the rule, or nil for the rule of one package per name
-	edge   *edge
-	given  bool // a decision
+	clause   *clause
+	other    literal // the one literal, if clause is nil
+	edge     *edge   // origin of other's implication; nil: only one package per name can be chosen
+	decision bool    // the literal is a decision and has no cause
 }
 
 // A solver decides on candidates, propagates the consequences, and learns a clause from each
 // conflict (conflict-driven clause learning). Dependencies become clauses only when their
 // package is first chosen. Results do not depend on time or chance.
 type solver struct {
-	ctx     context.Context
-	pool    *pool
-	only    map[*edge]bool // the active edges; nil: all
-	value   []int8         // by candidate: 1 chosen, -1 not chosen, 0 undecided
-	level   []int32
-	why     []reason
-	seen    []bool
-	asked   []bool // whether the demands are active
-	trail   []literal
-	marks   []int // starts of the decision levels in the trail
-	next    int   // number of propagated entries of the trail
-	watch   [][]*clause
-	needs   []*demand // in order of activation
-	rules   map[*family][]*demand
-	chosen  map[*family]*candidate
-	heat    map[*family]int // number of recent conflicts
-	learned int
-	pause   int // conflicts until the next restart
-	gap     int
+	ctx             context.Context
+	pool            *pool
+	enabled         map[*edge]bool         // the active edges; nil: all
+	value           []int8                 // by candidate: 1 chosen, -1 not chosen, 0 undecided
+	level           []int32                // by candidate: decision level of the value
+	reasons         []reason               // by candidate: reason for the value
+	seen            []bool                 // by candidate: used by learn
+	active          []bool                 // by candidate: its demands are active
+	trail           []literal              // true literals, in the order of assignment
+	levelStarts     []int                  // starts of the decision levels in the trail
+	propagated      int                    // number of propagated entries of the trail
+	watch           [][]*clause            // by literal: the clauses that watch it
+	needs           []*demand              // active dependencies, in order of activation
+	rules           map[*family][]*demand  // active demands by required name
+	chosen          map[*family]*candidate // by name
+	activity        map[*family]int        // number of recent conflicts
+	learned         int                    // number of learned clauses
+	untilRestart    int                    // conflicts until the next restart
+	restartInterval int                    // conflicts between restarts
 }
 
-// Limits of a search.
+// Limits of a search, in conflicts.
 const (
 	maxConflicts = 1 << 20
-	firstGap     = 100
+	firstRestart = 100 // before the first restart
 )
 
-func newSolver(ctx context.Context, pool *pool, only map[*edge]bool) *solver {
-	return &solver{ctx: ctx, pool: pool, only: only, rules: map[*family][]*demand{}, chosen: map[*family]*candidate{}, heat: map[*family]int{}, pause: firstGap, gap: firstGap}
+func newSolver(ctx context.Context, pool *pool, enabled map[*edge]bool) *solver {
+	return &solver{ctx: ctx, pool: pool, enabled: enabled, rules: map[*family][]*demand{}, chosen: map[*family]*candidate{}, activity: map[*family]int{}, untilRestart: firstRestart, restartInterval: firstRestart}
 }
 
-// grow extends the tables for new candidates.
+// grow extends the slices indexed by candidate or literal for new candidates.
 func (s *solver) grow() {
 	n := s.pool.count + 1 - len(s.value)
 	if n <= 0 {
@@ -76,9 +78,9 @@ func (s *solver) grow() {
 	}
 	s.value = append(s.value, make([]int8, n)...)
 	s.level = append(s.level, make([]int32, n)...)
-	s.why = append(s.why, make([]reason, n)...)
+	s.reasons = append(s.reasons, make([]reason, n)...)
 	s.seen = append(s.seen, make([]bool, n)...)
-	s.asked = append(s.asked, make([]bool, n)...)
+	s.active = append(s.active, make([]bool, n)...)
 	s.watch = append(s.watch, make([][]*clause, 2*n)...)
 }
 
@@ -86,25 +88,25 @@ func (s *solver) grow() {
 // conflicting edges.
 func (s *solver) search() ([]*edge, error) {
 	s.grow()
-	s.set(is(s.pool.root), reason{given: true})
+	s.assign(chooses(s.pool.root), reason{decision: true})
 	for steps := 0; ; steps++ {
 		if steps%256 == 0 && s.ctx.Err() != nil {
 			return nil, s.ctx.Err()
 		}
-		if conflict := s.follow(); conflict != nil {
-			if len(s.marks) == 0 {
+		if conflict := s.propagate(); conflict != nil {
+			if len(s.levelStarts) == 0 {
 				return s.core(conflict), nil
 			}
 			if s.learned++; s.learned > maxConflicts {
 				return nil, fmt.Errorf("solving the environment: no solution after %d conflicts; pin more packages to exact versions", maxConflicts)
 			}
 			c, level := s.learn(conflict)
-			s.back(level)
+			s.backtrack(level)
 			s.add(c)
-			if s.pause--; s.pause == 0 {
-				s.gap += s.gap / 2
-				s.pause = s.gap
-				s.back(0)
+			if s.untilRestart--; s.untilRestart == 0 {
+				s.restartInterval += s.restartInterval / 2
+				s.untilRestart = s.restartInterval
+				s.backtrack(0)
 			}
 			continue
 		}
@@ -112,16 +114,16 @@ func (s *solver) search() ([]*edge, error) {
 		if l == 0 {
 			return nil, nil
 		}
-		s.marks = append(s.marks, len(s.trail))
-		s.set(l, reason{given: true})
+		s.levelStarts = append(s.levelStarts, len(s.trail))
+		s.assign(l, reason{decision: true})
 	}
 }
 
 // truth returns 1 for a true literal, -1 for a false one, and 0 for an undecided one.
 func (s *solver) truth(l literal) int8 { return s.value[l.id()] * l.truth() }
 
-// set makes a literal true. It returns the violated clause if that is a conflict.
-func (s *solver) set(l literal, why reason) *clause {
+// assign makes a literal true. If the literal is already false, it returns the violated clause.
+func (s *solver) assign(l literal, why reason) *clause {
 	switch s.truth(l) {
 	case 1:
 		return nil
@@ -132,7 +134,7 @@ func (s *solver) set(l literal, why reason) *clause {
 		return &clause{literals: []literal{l, why.other.not()}, edge: why.edge}
 	}
 	id := l.id()
-	s.value[id], s.level[id], s.why[id] = l.truth(), int32(len(s.marks)), why
+	s.value[id], s.level[id], s.reasons[id] = l.truth(), int32(len(s.levelStarts)), why
 	if !l.negative() && id > 0 {
 		c := s.pool.all[id-1]
 		s.chosen[c.family] = c
@@ -141,55 +143,56 @@ func (s *solver) set(l literal, why reason) *clause {
 	return nil
 }
 
-// follow propagates the newest literals.
-func (s *solver) follow() *clause {
-	for s.next < len(s.trail) {
-		l := s.trail[s.next]
-		s.next++
+// propagate propagates the literals that were set since the last call. It returns the violated
+// clause if there is a conflict.
+func (s *solver) propagate() *clause {
+	for s.propagated < len(s.trail) {
+		l := s.trail[s.propagated]
+		s.propagated++
 		if !l.negative() {
 			if c := s.choose(l); c != nil {
 				return c
 			}
 		}
-		if c := s.visit(l.not()); c != nil {
+		if c := s.visitWatchers(l.not()); c != nil {
 			return c
 		}
 	}
 	return nil
 }
 
-// choose propagates the choice of a candidate. It excludes other candidates of the name,
-// those with conflicting demands and those that its own demands exclude, and adds a clause
-// for each dependency.
+// choose propagates the choice of a candidate. It excludes the other candidates of the name,
+// candidates whose demands do not accept it, and candidates that its own demands do not accept.
+// It adds a clause for each dependency.
 func (s *solver) choose(l literal) *clause {
 	c := s.pool.root
 	if l.id() > 0 {
 		c = s.pool.all[l.id()-1]
 		for _, other := range c.family.candidates {
 			if other != c {
-				if broken := s.set(isNot(other), reason{other: l}); broken != nil {
-					return broken
+				if violated := s.assign(excludes(other), reason{other: l}); violated != nil {
+					return violated
 				}
 			}
 		}
 		for _, d := range s.rules[c.family] {
 			if !d.ok[c.at] {
-				if broken := s.set(isNot(d.by), reason{other: l, edge: d.edge}); broken != nil {
-					return broken
+				if violated := s.assign(excludes(d.by), reason{other: l, edge: d.edge}); violated != nil {
+					return violated
 				}
 			}
 		}
 	}
 	demands := s.pool.ask(c)
 	s.grow()
-	if !s.asked[c.id] {
-		s.asked[c.id] = true
-		if broken := s.admit(demands); broken != nil {
-			return broken
+	if !s.active[c.id] {
+		s.active[c.id] = true
+		if violated := s.activate(demands); violated != nil {
+			return violated
 		}
 	}
 	for _, d := range demands {
-		if s.only != nil && !s.only[d.edge] {
+		if s.enabled != nil && !s.enabled[d.edge] {
 			continue
 		}
 		if d.edge.need && !d.any {
@@ -197,8 +200,8 @@ func (s *solver) choose(l literal) *clause {
 		}
 		for i, x := range d.to.candidates {
 			if !d.ok[i] {
-				if broken := s.set(isNot(x), reason{other: l, edge: d.edge}); broken != nil {
-					return broken
+				if violated := s.assign(excludes(x), reason{other: l, edge: d.edge}); violated != nil {
+					return violated
 				}
 			}
 		}
@@ -206,28 +209,28 @@ func (s *solver) choose(l literal) *clause {
 	return nil
 }
 
-// admit activates the demands of a candidate.
-func (s *solver) admit(demands []*demand) (broken *clause) {
+// activate activates the demands of a candidate. It returns the first violated clause.
+func (s *solver) activate(demands []*demand) (violated *clause) {
 	for _, d := range demands {
-		if s.only != nil && !s.only[d.edge] {
+		if s.enabled != nil && !s.enabled[d.edge] {
 			continue
 		}
 		s.rules[d.to] = append(s.rules[d.to], d)
 		if !d.edge.need || !d.any {
-			continue // choose excludes candidates with missing dependencies
+			continue // choose excludes a candidate with a missing dependency
 		}
 		s.needs = append(s.needs, d)
-		c := &clause{literals: []literal{isNot(d.by)}, edge: d.edge}
+		c := &clause{literals: []literal{excludes(d.by)}, edge: d.edge}
 		for i, x := range d.to.candidates {
 			if d.ok[i] {
-				c.literals = append(c.literals, is(x))
+				c.literals = append(c.literals, chooses(x))
 			}
 		}
-		if b := s.add(c); broken == nil {
-			broken = b
+		if b := s.add(c); violated == nil {
+			violated = b
 		}
 	}
-	return broken
+	return violated
 }
 
 // add activates a clause. It watches the two literals that become false last, and
@@ -235,31 +238,31 @@ func (s *solver) admit(demands []*demand) (broken *clause) {
 func (s *solver) add(c *clause) *clause {
 	for i := range min(2, len(c.literals)) {
 		for j := i + 1; j < len(c.literals); j++ {
-			if s.lasts(c.literals[j], c.literals[i]) {
+			if s.isBetterWatch(c.literals[j], c.literals[i]) {
 				c.literals[i], c.literals[j] = c.literals[j], c.literals[i]
 			}
 		}
 	}
 	if len(c.literals) == 1 {
-		return s.set(c.literals[0], reason{clause: c})
+		return s.assign(c.literals[0], reason{clause: c})
 	}
 	for _, l := range c.literals[:2] {
 		s.watch[l] = append(s.watch[l], c)
 	}
 	if s.truth(c.literals[1]) < 0 {
-		return s.set(c.literals[0], reason{clause: c})
+		return s.assign(c.literals[0], reason{clause: c})
 	}
 	return nil
 }
 
-// lasts reports whether a is the better literal to watch.
-func (s *solver) lasts(a, b literal) bool {
+// isBetterWatch reports whether a is the better literal to watch.
+func (s *solver) isBetterWatch(a, b literal) bool {
 	x, y := s.truth(a), s.truth(b)
 	return x > y || (x == y && x < 0 && s.level[a.id()] > s.level[b.id()])
 }
 
-// visit checks the clauses that watch a literal that became false.
-func (s *solver) visit(l literal) *clause {
+// visitWatchers checks the clauses that watch a literal that became false.
+func (s *solver) visitWatchers(l literal) *clause {
 	old := s.watch[l]
 	keep := old[:0]
 	for n, c := range old {
@@ -271,10 +274,10 @@ func (s *solver) visit(l literal) *clause {
 			if s.truth(c.literals[0]) > 0 {
 				continue
 			}
-			if broken := s.set(c.literals[0], reason{clause: c}); broken != nil {
+			if violated := s.assign(c.literals[0], reason{clause: c}); violated != nil {
 				keep = append(keep, old[n+1:]...)
 				s.watch[l] = keep
-				return broken
+				return violated
 			}
 		}
 	}
@@ -283,7 +286,8 @@ func (s *solver) visit(l literal) *clause {
 	return nil
 }
 
-// rewatch replaces the second watched literal, which became false.
+// rewatch replaces the second watched literal, which became false. It returns false if all
+// others except the first are false.
 func (s *solver) rewatch(c *clause) bool {
 	for i := 2; i < len(c.literals); i++ {
 		if l := c.literals[i]; s.truth(l) >= 0 {
@@ -295,9 +299,9 @@ func (s *solver) rewatch(c *clause) bool {
 	return false
 }
 
-// decide chooses the next candidate: the best for the first unmet want, then for
-// dependencies, those with recent conflicts first, then for optional packages. It returns
-// 0 if everything is decided.
+// decide returns the next decision: the best candidate for the first unmet want, then for
+// unmet dependencies, those with most recent conflicts first, then for optional packages. It
+// returns 0 if everything is decided.
 func (s *solver) decide() literal {
 	var best *demand
 	for _, d := range s.needs {
@@ -308,18 +312,18 @@ func (s *solver) decide() literal {
 			best = d
 			break
 		}
-		if best == nil || s.heat[d.to] > s.heat[best.to] {
+		if best == nil || s.activity[d.to] > s.activity[best.to] {
 			best = d
 		}
 	}
 	if best != nil {
 		for i, c := range best.to.candidates {
 			if best.ok[i] && s.value[c.id] == 0 {
-				return is(c)
+				return chooses(c)
 			}
 		}
 	}
-	for _, name := range s.pool.problem.Also {
+	for _, name := range s.pool.problem.Optional {
 		f := s.pool.ready(name)
 		s.grow()
 		if s.chosen[f] != nil {
@@ -327,22 +331,22 @@ func (s *solver) decide() literal {
 		}
 		for _, c := range f.candidates {
 			if s.value[c.id] == 0 {
-				return is(c)
+				return chooses(c)
 			}
 		}
 	}
 	return 0
 }
 
-// learn returns the clause that a conflict proves, which has one literal of the newest
-// level, and the level to return to.
+// learn returns a clause that follows from a conflict and has exactly one literal of the newest
+// level (the first unique implication point), and the level to backtrack to.
 func (s *solver) learn(conflict *clause) (*clause, int) {
-	now := int32(len(s.marks))
+	now := int32(len(s.levelStarts))
 	c := &clause{literals: []literal{0}}
 	var marked []int
 	open, level := 0, int32(0)
 	literals := conflict.literals
-	c.follows(conflict)
+	c.addOrigin(conflict)
 	for i := len(s.trail) - 1; ; i-- {
 		for _, l := range literals {
 			id := l.id()
@@ -351,7 +355,7 @@ func (s *solver) learn(conflict *clause) (*clause, int) {
 			}
 			s.seen[id] = true
 			marked = append(marked, id)
-			s.warm(id)
+			s.bump(id)
 			if s.level[id] == now {
 				open++
 			} else {
@@ -366,38 +370,39 @@ func (s *solver) learn(conflict *clause) (*clause, int) {
 			c.literals[0] = s.trail[i].not()
 			break
 		}
-		why := s.because(s.trail[i])
-		c.follows(why)
+		why := s.reasonClause(s.trail[i])
+		c.addOrigin(why)
 		literals = why.literals
 	}
 	for _, id := range marked {
 		s.seen[id] = false
 	}
 	if s.learned%64 == 0 { // halve old counts
-		for f := range s.heat {
-			s.heat[f] /= 2
+		for f := range s.activity {
+			s.activity[f] /= 2
 		}
 	}
 	return c, int(level)
 }
 
-func (s *solver) warm(id int) {
+// bump counts a conflict for the name of a candidate.
+func (s *solver) bump(id int) {
 	if id > 0 {
-		s.heat[s.pool.all[id-1].family]++
+		s.activity[s.pool.all[id-1].family]++
 	}
 }
 
-// because returns the clause that implies a literal.
-func (s *solver) because(l literal) *clause {
-	why := s.why[l.id()]
-	if why.clause != nil || why.given {
+// reasonClause returns the clause that implies a literal, or nil for a decision.
+func (s *solver) reasonClause(l literal) *clause {
+	why := s.reasons[l.id()]
+	if why.clause != nil || why.decision {
 		return why.clause
 	}
 	return &clause{literals: []literal{l, why.other.not()}, edge: why.edge}
 }
 
-// follows records the origins of a learned clause.
-func (c *clause) follows(from *clause) {
+// addOrigin records that the learned clause c follows from another clause.
+func (c *clause) addOrigin(from *clause) {
 	if from.learned() {
 		c.from = append(c.from, from)
 	} else if from.edge != nil {
@@ -407,22 +412,22 @@ func (c *clause) follows(from *clause) {
 
 func (c *clause) learned() bool { return c.edge == nil && len(c.from)+len(c.edges) > 0 }
 
-// back undoes everything above a level.
-func (s *solver) back(level int) {
-	if level >= len(s.marks) {
+// backtrack undoes all assignments above a decision level.
+func (s *solver) backtrack(level int) {
+	if level >= len(s.levelStarts) {
 		return
 	}
-	for _, l := range s.trail[s.marks[level]:] {
+	for _, l := range s.trail[s.levelStarts[level]:] {
 		s.value[l.id()] = 0
 		if !l.negative() && l.id() > 0 {
 			delete(s.chosen, s.pool.all[l.id()-1].family)
 		}
 	}
-	s.trail, s.marks = s.trail[:s.marks[level]], s.marks[:level]
-	s.next = min(s.next, len(s.trail))
+	s.trail, s.levelStarts = s.trail[:s.levelStarts[level]], s.levelStarts[:level]
+	s.propagated = min(s.propagated, len(s.trail))
 }
 
-// core returns the edges that cause a conflict without decisions.
+// core returns the edges that cause a conflict at level 0, where nothing was decided.
 func (s *solver) core(conflict *clause) []*edge {
 	var out []*edge
 	edges, clauses, ids := map[*edge]bool{}, map[*clause]bool{}, map[int]bool{}
@@ -454,7 +459,7 @@ func (s *solver) core(conflict *clause) []*edge {
 		for _, l := range c.literals {
 			if id := l.id(); !ids[id] {
 				ids[id] = true
-				if why := s.because(l.not()); why != nil {
+				if why := s.reasonClause(l.not()); why != nil {
 					queue = append(queue, why)
 				}
 			}

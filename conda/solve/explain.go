@@ -11,33 +11,33 @@ import (
 	"hpcc/conda/input"
 )
 
-// An Unsolvable is the explanation of a problem without a solution: a headline and the
-// conflicting requirements.
+// An Unsolvable is the error for a problem without a solution. It explains the conflict: a
+// headline, then the conflicting requirements.
 type Unsolvable struct {
 	lines []string
-	Names []string // of the wants that are part of the conflict
+	Names []string // names of the wants that are part of the conflict
 }
 
 func (e *Unsolvable) Error() string { return strings.Join(e.lines, "\n  ") }
 
-// Limits of an explanation: solver runs to minimize it, and lines.
+// Limits of an explanation.
 const (
-	maxExplain = 200
+	maxExplain = 200 // solver runs that minimize it
 	maxLines   = 6
 )
 
-// explain returns an error for conflicting edges, minimized to as few as possible.
+// explain returns an Unsolvable for conflicting edges, after minimizing their number.
 func (l *pool) explain(ctx context.Context, core []*edge) error {
-	core, err := l.smallest(ctx, core)
+	core, err := l.minimize(ctx, core)
 	if err != nil {
 		return err
 	}
-	t := &explanation{pool: l, core: core, alive: map[string][]*candidate{}}
+	t := &explanation{pool: l, core: core, remaining: map[string][]*candidate{}}
 	return t.unsolvable()
 }
 
-// smallest removes edges while the rest still conflicts. It tries wants last.
-func (l *pool) smallest(ctx context.Context, core []*edge) ([]*edge, error) {
+// minimize removes edges as long as the others still conflict. It tries to remove wants last.
+func (l *pool) minimize(ctx context.Context, core []*edge) ([]*edge, error) {
 	slices.SortStableFunc(core, func(a, b *edge) int { return cmp.Compare(a.want, b.want) })
 	need := map[*edge]bool{}
 	for n := 0; n < maxExplain; n++ {
@@ -64,11 +64,12 @@ func (l *pool) smallest(ctx context.Context, core []*edge) ([]*edge, error) {
 
 // An explanation collects the lines of an error for conflicting requirements.
 type explanation struct {
-	pool  *pool
-	core  []*edge
-	alive map[string][]*candidate // the candidates of each name that the requirements so far allow
+	pool      *pool
+	core      []*edge
+	remaining map[string][]*candidate // by name: the candidates that the requirements so far allow
 }
 
+// unsolvable returns the Unsolvable for the conflicting requirements.
 func (t *explanation) unsolvable() error {
 	e := &Unsolvable{}
 	var wants, rest, dead []string
@@ -77,14 +78,14 @@ func (t *explanation) unsolvable() error {
 			m := x.demands[0].match
 			wants, e.Names = append(wants, m.spec.text), append(e.Names, m.spec.Name)
 			if !m.any {
-				rest = append(rest, t.none(m))
+				rest = append(rest, t.noMatch(m))
 			}
 			t.narrow(m.spec.Name, func(c *candidate) bool { return m.ok[c.at] })
 		}
 	}
 	for _, x := range t.inOrder() {
-		line, ends := t.edge(x)
-		if ends {
+		line, deadEnd := t.describe(x)
+		if deadEnd {
 			dead = append(dead, line)
 		} else {
 			rest = append(rest, line)
@@ -114,7 +115,7 @@ func (t *explanation) unsolvable() error {
 	return e
 }
 
-// contested lists the versions of names that several packages require and no want names.
+// contested lists the available versions of names that several packages, but no wants, require.
 func (t *explanation) contested() (lines []string) {
 	count := map[string]int{}
 	for _, x := range t.core {
@@ -136,9 +137,9 @@ func (t *explanation) contested() (lines []string) {
 	return lines
 }
 
-// narrow keeps the packages of a name that satisfy ok.
+// narrow keeps only the packages of a name for which ok returns true.
 func (t *explanation) narrow(name string, ok func(*candidate) bool) {
-	left, known := t.alive[name]
+	left, known := t.remaining[name]
 	if !known {
 		left = t.pool.ready(name).candidates
 	}
@@ -148,7 +149,7 @@ func (t *explanation) narrow(name string, ok func(*candidate) bool) {
 			out = append(out, c)
 		}
 	}
-	t.alive[name] = out
+	t.remaining[name] = out
 }
 
 // inOrder sorts the requirements by their distance from the wants, and narrows the
@@ -166,7 +167,7 @@ func (t *explanation) inOrder() []*edge {
 	})
 	var out []*edge
 	for len(rest) > 0 {
-		name := rest[0].from // not reachable from the wants
+		name := rest[0].from // used if the wants do not lead to it
 		if len(names) > 0 {
 			name, names = names[0], names[1:]
 		}
@@ -175,8 +176,8 @@ func (t *explanation) inOrder() []*edge {
 				return false
 			}
 			out, names = append(out, x), append(names, x.to)
-			if _, known := t.alive[x.to]; !known && x.need {
-				t.reach(x)
+			if _, known := t.remaining[x.to]; !known && x.need {
+				t.narrowTo(x)
 			}
 			return true
 		})
@@ -184,8 +185,8 @@ func (t *explanation) inOrder() []*edge {
 	return out
 }
 
-// reach narrows a name to what another name requires.
-func (t *explanation) reach(x *edge) {
+// narrowTo narrows the packages of an edge's target to those that its source accepts.
+func (t *explanation) narrowTo(x *edge) {
 	passes := map[int]bool{}
 	for _, d := range t.demands(x) {
 		for i, ok := range d.ok {
@@ -195,9 +196,9 @@ func (t *explanation) reach(x *edge) {
 	t.narrow(x.to, func(c *candidate) bool { return passes[c.at] })
 }
 
-// demands returns the demands of an edge by the remaining candidates of its name.
+// demands returns the demands of an edge, without those of candidates that are ruled out.
 func (t *explanation) demands(x *edge) []*demand {
-	left, known := t.alive[x.from]
+	left, known := t.remaining[x.from]
 	var out []*demand
 	for _, d := range x.demands {
 		if !known || slices.Contains(left, d.by) {
@@ -208,21 +209,21 @@ func (t *explanation) demands(x *edge) []*demand {
 	return out
 }
 
-// edge describes what packages of one name require of another. ends reports that nothing
-// satisfies the requirement.
-func (t *explanation) edge(x *edge) (line string, ends bool) {
+// describe returns a line about the packages that those of one name require of another. deadEnd
+// reports that no package satisfies the requirement.
+func (t *explanation) describe(x *edge) (line string, deadEnd bool) {
 	var texts []string
 	var last *match
-	var who []*candidate
-	ends = x.need
+	var by []*candidate
+	deadEnd = x.need
 	for _, d := range t.demands(x) {
 		text := cmp.Or(strings.TrimSpace(strings.TrimPrefix(d.spec.text, x.to)), "of any version")
 		if !slices.Contains(texts, text) {
 			texts = append(texts, text)
 		}
-		who = append(who, d.by)
+		by = append(by, d.by)
 		last = cmp.Or(last, d.match)
-		ends = ends && !d.any
+		deadEnd = deadEnd && !d.any
 	}
 	if last == nil {
 		return fmt.Sprintf("%s needs %s", x.from, x.to), false
@@ -234,18 +235,18 @@ func (t *explanation) edge(x *edge) (line string, ends bool) {
 	if n := len(texts) - 3; n > 0 {
 		texts = append(texts[:3:3], fmt.Sprintf("%d more", n))
 	}
-	line = fmt.Sprintf("%s %s %s %s", versionsText(x.from, who), verb, x.to, strings.Join(texts, " | "))
+	line = fmt.Sprintf("%s %s %s %s", versionsText(x.from, by), verb, x.to, strings.Join(texts, " | "))
 	switch {
-	case ends:
-		line += "; " + t.none(last)
+	case deadEnd:
+		line += "; " + t.noMatch(last)
 	case strings.HasPrefix(x.to, "__"):
 		line += fmt.Sprintf("; the image has %s", versionsText(x.to, last.to.candidates))
 	}
-	return line, ends
+	return line, deadEnd
 }
 
-// none lists the alternatives if a match finds nothing.
-func (t *explanation) none(m *match) string {
+// noMatch explains why a match finds no package, and lists alternatives.
+func (t *explanation) noMatch(m *match) string {
 	p, s := t.pool.problem, m.spec
 	in := "in the channels"
 	if len(p.Channels) > 0 {
@@ -274,19 +275,20 @@ func (t *explanation) none(m *match) string {
 			how = "--with-cuda VERSION"
 		}
 		if len(m.to.candidates) > 0 {
-			return fmt.Sprintf("the image has %s (%s says otherwise)", versionsText(s.Name, m.to.candidates), how)
+			return fmt.Sprintf("the image has %s (override it with %s)", versionsText(s.Name, m.to.candidates), how)
 		}
-		return fmt.Sprintf("the image is not said to have it (%s says so)", how)
+		return fmt.Sprintf("it is not declared for the image (declare it with %s)", how)
 	case len(m.to.candidates) == 0 && len(m.to.broken) > 0:
 		return fmt.Sprintf("no package of %s for %s %s can be used: unsupported versions or requirements", s.Name, p.Subdir, in)
 	case len(m.to.candidates) == 0:
 		return fmt.Sprintf("there is no package named %s for %s %s", s.Name, p.Subdir, in)
 	case len(builds) > 0:
-		return fmt.Sprintf("%s has no such build for %s %s; there are %s", s.text, p.Subdir, in, input.List(builds))
+		return fmt.Sprintf("%s has no such build for %s %s; available builds: %s", s.text, p.Subdir, in, input.List(builds))
 	}
 	return fmt.Sprintf("%s has no build for %s %s; the newest is %s", s.text, p.Subdir, in, m.to.newest())
 }
 
+// firstOrigin returns the channel of the packages of a name, or "" if there are none.
 func (f *family) firstOrigin() string {
 	if len(f.candidates) == 0 {
 		return ""
@@ -294,7 +296,7 @@ func (f *family) firstOrigin() string {
 	return f.candidates[0].rec.Origin
 }
 
-// newest returns the highest version of a name.
+// newest returns the highest version of a name, or "none".
 func (f *family) newest() string {
 	if len(f.candidates) == 0 {
 		return "none"
@@ -302,7 +304,7 @@ func (f *family) newest() string {
 	return slices.MaxFunc(f.candidates, func(a, b *candidate) int { return a.version.compare(b.version) }).rec.Version
 }
 
-// versionsText returns a name and the range of versions: "numpy 1.19.2 to 1.21.2".
+// versionsText returns a name and the range of its versions, such as "numpy 1.19.2 to 1.21.2".
 func versionsText(name string, cs []*candidate) string {
 	if len(cs) == 0 {
 		return name

@@ -16,7 +16,7 @@ func TestExplainReal(t *testing.T) {
 	}{
 		{"linux-ppc64le", "mkl", []string{"there is no package named mkl for linux-ppc64le in " + main}},
 		{"linux-ppc64le", "numpy=1.26 & scipy", []string{"numpy=1.26 has no build for linux-ppc64le in " + main + "; the newest is 1.20.3"}},
-		{"linux-ppc64le", "numpy=1.20.3=py39_77 & scipy", []string{"numpy=1.20.3=py39_77 has no such build for linux-ppc64le in " + main + "; there are py37hc544b32_0, py38hc544b32_0, py39hc544b32_0"}},
+		{"linux-ppc64le", "numpy=1.20.3=py39_77 & scipy", []string{"numpy=1.20.3=py39_77 has no such build for linux-ppc64le in " + main + "; available builds: py37hc544b32_0, py38hc544b32_0, py39hc544b32_0"}},
 		{"linux-ppc64le", "python=3.8 & dask & numba", []string{"numba cannot be installed for linux-ppc64le:", "numba 0.53.1 needs tbb >=2020.3", "numba 0.53.1 is only compatible with tbb >=2019.5,<=2020.3", "available versions of tbb: 2021.3.0"}},
 		{"linux-64", "tensorflow & mkl & python=3.6", []string{"tensorflow and python=3.6 cannot be installed together for linux-64:", "tensorflow 2.4.1 to 2.6.0 needs python 3.9.* | 3.8.* | 3.7.*"}},
 		{"linux-64", "tensorflow", []string{"tensorflow cannot be installed for linux-64:", "tensorflow 2.4.1 to 2.6.0 needs tensorflow-base 2.6.0 mkl_py39h3d85931_0 | 2.6.0 mkl_py38h3d85931_0 | 2.6.0 mkl_py37h3d85931_0 | 18 more",
@@ -35,7 +35,7 @@ func TestExplainReal(t *testing.T) {
 func TestExplainShort(t *testing.T) {
 	n := 0
 	var cases []answer
-	unpackTest(t, "answers", &cases)
+	readTestdata(t, "answers", &cases)
 	for _, c := range cases {
 		if c.Conda != nil {
 			continue
@@ -55,7 +55,7 @@ func TestExplainShort(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	two := func(text string) *Record {
-		r := little(t, text)
+		r := parseRecord(t, text)
 		r.Origin = "https://two"
 		return r
 	}
@@ -64,17 +64,17 @@ func TestExplain(t *testing.T) {
 		records     []*Record
 		want        string
 	}{
-		{"strict priority", "a >=2", []*Record{little(t, "a 1"), two("a 2")},
+		{"strict priority", "a >=2", []*Record{parseRecord(t, "a 1"), two("a 2")},
 			"a >=2 is excluded by strict channel priority: https://two has it, but https://one, which comes first, has other packages of that name (the newest is 1)"},
-		{"C library", "a", []*Record{little(t, "a 1; __glibc >=2.34")},
-			"a cannot be installed for linux-64:\n  a 1 needs __glibc >=2.34; the image has __glibc 2.28 (CONDA_OVERRIDE_GLIBC=… says otherwise)"},
-		{"no GPU", "a", []*Record{little(t, "a 1; __cuda")},
-			"a cannot be installed for linux-64:\n  a 1 needs __cuda of any version; the image is not said to have it (--with-cuda VERSION says so)"},
-		{"unreadable", "a", []*Record{little(t, "a 1; b[when=c]"), little(t, "a 1..2")},
+		{"C library", "a", []*Record{parseRecord(t, "a 1; __glibc >=2.34")},
+			"a cannot be installed for linux-64:\n  a 1 needs __glibc >=2.34; the image has __glibc 2.28 (override it with CONDA_OVERRIDE_GLIBC=…)"},
+		{"no GPU", "a", []*Record{parseRecord(t, "a 1; __cuda")},
+			"a cannot be installed for linux-64:\n  a 1 needs __cuda of any version; it is not declared for the image (declare it with --with-cuda VERSION)"},
+		{"unsupported version or requirement", "a", []*Record{parseRecord(t, "a 1; b[when=c]"), parseRecord(t, "a 1..2")},
 			"no package of a for linux-64 in https://one and https://two can be used: unsupported versions or requirements"},
-		{"two requests", "a & b", []*Record{little(t, "a 1; c 1"), little(t, "b 1; c 2"), little(t, "c 1"), little(t, "c 2"), little(t, "d 1")},
+		{"two requests", "a & b", []*Record{parseRecord(t, "a 1; c 1"), parseRecord(t, "b 1; c 2"), parseRecord(t, "c 1"), parseRecord(t, "c 2"), parseRecord(t, "d 1")},
 			"a and b cannot be installed together for linux-64:\n  a 1 needs c 1\n  b 1 needs c 2\n  available versions of c: 1, 2"},
-		{"against itself", "a <1 & a >2", []*Record{little(t, "a 0.5"), little(t, "a 3")}, "a <1 and a >2 cannot be installed together for linux-64:"},
+		{"contradictory requests", "a <1 & a >2", []*Record{parseRecord(t, "a 0.5"), parseRecord(t, "a 3")}, "a <1 and a >2 cannot be installed together for linux-64:"},
 	} {
 		p := &Problem{Subdir: "linux-64", Channels: []string{"https://one", "https://two"}, Wants: specs(t, strings.Split(c.wants, " & ")...), Virtual: machine()}
 		_, err := p.SolveWith(t.Context(), c.records)

@@ -8,15 +8,15 @@ import (
 // A pool holds all available packages by name, in order of preference. Names are prepared
 // on first use.
 type pool struct {
-	problem  *Problem
-	families map[string]*family
-	specs    map[string]*Spec // by text; nil if invalid
-	matches  map[string]*match
-	edges    map[edgeKey]*edge
-	tops     map[string]top // the best package by the text of a spec
-	count    int            // number of candidates, and the ID of the next
-	root     *candidate
-	all      []*candidate // by ID
+	problem    *Problem
+	families   map[string]*family
+	specs      map[string]*Spec // by text; nil if invalid
+	matches    map[string]*match
+	edges      map[edgeKey]*edge
+	bestBySpec map[string]bestPackage // the best package by the text of a spec
+	count      int                    // number of candidates, and the ID of the next
+	root       *candidate
+	all        []*candidate // by ID
 }
 
 // A family is the set of packages of one name.
@@ -67,7 +67,7 @@ type edgeKey struct {
 
 // newPool returns a pool of the records, which are in the order of the channels.
 func newPool(p *Problem, records []*Record) *pool {
-	l := &pool{problem: p, families: map[string]*family{}, specs: map[string]*Spec{}, matches: map[string]*match{}, edges: map[edgeKey]*edge{}, tops: map[string]top{}}
+	l := &pool{problem: p, families: map[string]*family{}, specs: map[string]*Spec{}, matches: map[string]*match{}, edges: map[edgeKey]*edge{}, bestBySpec: map[string]bestPackage{}}
 	byName := map[string][]*Record{}
 	for _, r := range records {
 		byName[r.Name] = append(byName[r.Name], r)

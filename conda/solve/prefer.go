@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// sort orders a name's packages by preference: without track_features, which mark
-// non-default packages; if channels mix, from the earlier channel; as in the export, or
-// closest to it; higher version; higher build number; compatible with higher versions of
-// its dependencies; fewer dependencies; later timestamp.
+// sort orders a name's packages by preference. Preferred are, in this order: the version and
+// build to keep, or the nearest; packages without track_features, which mark non-default
+// packages; the earlier channel, if channels mix; the higher version; the higher build number;
+// compatibility with higher versions of the dependencies; fewer dependencies; the later
+// timestamp.
 func (l *pool) sort(f *family) {
 	kept, keep := l.problem.Keep[f.name]
 	var goal version
@@ -23,7 +24,7 @@ func (l *pool) sort(f *family) {
 	key := func(a, b *candidate) int {
 		c := cmp.Or(cmp.Compare(len(a.rec.TrackFeatures), len(b.rec.TrackFeatures)), cmp.Compare(rank[a.rec.Origin], rank[b.rec.Origin]))
 		if keep && a.version.text != b.version.text {
-			c = cmp.Or(nearer(a.version, b.version, goal), c)
+			c = cmp.Or(compareDistance(a.version, b.version, goal), c)
 		} else if keep {
 			c = cmp.Or(asInt(b.rec.Build == kept.Build)-asInt(a.rec.Build == kept.Build), asInt(b.rec.Fits(kept.Python))-asInt(a.rec.Fits(kept.Python)), c)
 		}
@@ -47,7 +48,7 @@ func asInt(b bool) int {
 	return 0
 }
 
-// channelRanks numbers the channels of a name's packages, which are in channel order.
+// channelRanks numbers the channels of a name's packages. The packages are in channel order.
 func (f *family) channelRanks() map[string]int {
 	out := map[string]int{}
 	for _, c := range f.candidates {
@@ -58,19 +59,19 @@ func (f *family) channelRanks() map[string]int {
 	return out
 }
 
-// sortTied orders the builds of one version and build number.
+// sortTied orders packages that sort considers equal, such as builds of one version.
 func (l *pool) sortTied(cs []*candidate) {
 	if len(cs) < 2 {
 		return
 	}
 	names := l.common(cs)
-	best, count := map[*candidate][]heights{}, map[*candidate]int{}
+	best, count := map[*candidate][]quality{}, map[*candidate]int{}
 	for _, c := range cs {
-		best[c] = l.reach(c, names)
+		best[c] = l.dependencyQuality(c, names)
 	}
-	if l.differ(cs) {
+	if l.differInDependencies(cs) {
 		for _, c := range cs {
-			count[c] = l.closure(c.rec)
+			count[c] = l.closureSize(c.rec)
 		}
 	}
 	slices.SortStableFunc(cs, func(a, b *candidate) int {
@@ -103,30 +104,31 @@ func (l *pool) common(cs []*candidate) []string {
 	return out
 }
 
-type top struct {
-	heights
+// A bestPackage is the best package that a spec accepts; rec is nil if there is none.
+type bestPackage struct {
+	quality
 	rec *Record
 }
 
-// heights describes the best package that a requirement accepts.
-type heights struct {
-	found    bool
-	features int
+// quality holds the properties by which the best package for a requirement is chosen.
+type quality struct {
+	found    bool // false if no package satisfies the requirement
+	features int  // number of track_features
 	version  version
 }
 
-// compare sorts the better first.
-func (h heights) compare(g heights) int {
+// compare returns a negative number if h is better than g.
+func (h quality) compare(g quality) int {
 	if h.found != g.found {
 		return asInt(g.found) - asInt(h.found)
 	}
 	return cmp.Or(cmp.Compare(h.features, g.features), g.version.compare(h.version))
 }
 
-// reach returns the best packages of the names that a candidate accepts. If it has several
-// requirements on a name, the worst counts.
-func (l *pool) reach(c *candidate, names []string) []heights {
-	out := make([]heights, len(names))
+// dependencyQuality returns, for each name, the best package that a candidate accepts. If the
+// candidate has several requirements on a name, the worst result counts.
+func (l *pool) dependencyQuality(c *candidate, names []string) []quality {
+	out := make([]quality, len(names))
 	for i, n := range names {
 		first := true
 		for _, d := range c.rec.Depends {
@@ -134,7 +136,7 @@ func (l *pool) reach(c *candidate, names []string) []heights {
 			if s.Name != n {
 				continue
 			}
-			if h, _ := l.highest(s); first || out[i].compare(h) < 0 {
+			if h, _ := l.best(s); first || out[i].compare(h) < 0 {
 				out[i], first = h, false
 			}
 		}
@@ -142,25 +144,25 @@ func (l *pool) reach(c *candidate, names []string) []heights {
 	return out
 }
 
-// highest returns the best package that a spec accepts. The name's packages need not be
-// sorted yet.
-func (l *pool) highest(s *Spec) (best heights, rec *Record) {
-	if t, ok := l.tops[s.text]; ok {
-		return t.heights, t.rec
+// best returns the best package that a spec accepts. It does not need the name's packages to
+// be sorted.
+func (l *pool) best(s *Spec) (best quality, rec *Record) {
+	if t, ok := l.bestBySpec[s.text]; ok {
+		return t.quality, t.rec
 	}
 	for _, c := range l.family(s.Name).candidates {
-		h := heights{true, len(c.rec.TrackFeatures), c.version}
+		h := quality{true, len(c.rec.TrackFeatures), c.version}
 		o := h.compare(best)
 		if (o < 0 || (o == 0 && c.rec.BuildNumber > rec.BuildNumber)) && s.matches(c.rec, c.version) {
 			best, rec = h, c.rec
 		}
 	}
-	l.tops[s.text] = top{best, rec}
+	l.bestBySpec[s.text] = bestPackage{best, rec}
 	return best, rec
 }
 
-// differ reports whether the candidates require different names.
-func (l *pool) differ(cs []*candidate) bool {
+// differInDependencies reports whether the candidates depend on different names.
+func (l *pool) differInDependencies(cs []*candidate) bool {
 	first := ""
 	for i, c := range cs {
 		var names []string
@@ -177,9 +179,9 @@ func (l *pool) differ(cs []*candidate) bool {
 	return false
 }
 
-// closure counts the direct and indirect dependencies of a package, using the best package
-// of each name.
-func (l *pool) closure(r *Record) int {
+// closureSize returns the number of names in the transitive dependencies of r, including its
+// own. It assumes the best package of each name.
+func (l *pool) closureSize(r *Record) int {
 	seen := map[string]bool{r.Name: true}
 	queue := []*Record{r}
 	for len(queue) > 0 {
@@ -190,7 +192,7 @@ func (l *pool) closure(r *Record) int {
 				continue
 			}
 			seen[s.Name] = true
-			if _, next := l.highest(s); next != nil {
+			if _, next := l.best(s); next != nil {
 				queue = append(queue, next)
 			}
 		}
@@ -198,16 +200,16 @@ func (l *pool) closure(r *Record) int {
 	return len(seen)
 }
 
-// nearer orders versions by distance to a goal: more equal leading numbers, then the smaller
-// difference in the next number, then the higher version.
-func nearer(a, b, goal version) int {
+// compareDistance orders versions by their distance to a goal: more equal leading components
+// first, then the smaller difference in the next component.
+func compareDistance(a, b, goal version) int {
 	i, x := a.distance(goal)
 	j, y := b.distance(goal)
 	return cmp.Or(cmp.Compare(j, i), cmp.Compare(x, y))
 }
 
-// distance returns the number of equal leading numbers, and the difference in the next.
-func (v version) distance(goal version) (same int, off uint64) {
+// distance returns the number of equal leading components, and the difference in the next.
+func (v version) distance(goal version) (same int, difference uint64) {
 	n := max(len(v.release), len(goal.release))
 	for same < n {
 		var x, y component
@@ -230,7 +232,7 @@ func (v version) distance(goal version) (same int, off uint64) {
 	return same + 1, 0
 }
 
-// value returns a run of digits as a number, saturating at the maximum.
+// value returns a run of digits as a number of at most 1<<62, and 0 for other runs.
 func (r run) value() uint64 {
 	if r.kind != number {
 		return 0

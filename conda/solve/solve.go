@@ -16,16 +16,16 @@ import (
 // A Problem describes which packages are wanted, from which channels, for which machine.
 type Problem struct {
 	Subdir   string
-	Channels []string // URLs, in order of preference
-	Flexible bool     // use a later channel if the earlier ones have no match; else the first channel with a name owns it
-	Pip      bool     // python implies pip
-	Wants    []*Spec  // all must be satisfied; earlier ones are optimized first
-	Keep     map[string]Kept
-	From     map[string]string // required channels by package name
-	Also     []string          // optional names, installed if they fit
+	Channels []string          // URLs, in order of preference
+	Flexible bool              // fall back to later channels; else only the first channel with a name counts
+	Pip      bool              // python implies pip
+	Wants    []*Spec           // all must be satisfied; earlier ones are optimized first
+	Keep     map[string]Kept   // versions to keep, by package name
+	From     map[string]string // required channel by package name
+	Optional []string          // optional names, installed if they fit
 	Virtual  []*Record         // virtual packages of the machine
 
-	Found map[string][]*Record // the records by name, set by Solve
+	Found map[string][]*Record // the records by name, set by Solve and SolveWith
 }
 
 // Kept is a version to keep, or to approximate, if its name is installed at all. Python is
@@ -42,7 +42,7 @@ func (p *Problem) Solve(ctx context.Context, fetch Fetcher) ([]*Record, error) {
 	return p.SolveWith(ctx, records)
 }
 
-// SolveWith solves with the given records.
+// SolveWith is like Solve, with records from Gather.
 func (p *Problem) SolveWith(ctx context.Context, records []*Record) ([]*Record, error) {
 	pool := newPool(p, records)
 	s := newSolver(ctx, pool, nil)
@@ -56,11 +56,11 @@ func (p *Problem) SolveWith(ctx context.Context, records []*Record) ([]*Record, 
 	return s.chosenRecords(), nil
 }
 
-// A Fetcher reads all records of names, in the order of the channels.
+// A Fetcher returns all records of the given names, in the order of the channels.
 type Fetcher func(ctx context.Context, names map[string]bool) ([]*Record, error)
 
-// maxRecords limits the records of a problem: conda-forge's linux-64 has less than a
-// million.
+// maxRecords limits the records of a problem. conda-forge has fewer than a million for
+// linux-64.
 const maxRecords = 4_000_000
 
 // Gather reads the records of the wanted names and of all possible dependencies.
@@ -70,7 +70,7 @@ func (p *Problem) Gather(ctx context.Context, fetch Fetcher) ([]*Record, error) 
 	for _, s := range p.Wants {
 		wave[s.Name] = true
 	}
-	for _, n := range p.Also {
+	for _, n := range p.Optional {
 		wave[n] = true
 	}
 	if p.Pip && wave["python"] {

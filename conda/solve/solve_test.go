@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// little parses a record: "name version build; needs & needs; constrains".
-func little(t testing.TB, text string) *Record {
+// parseRecord parses a record: "name version build; dependency & dependency; constrains".
+func parseRecord(t testing.TB, text string) *Record {
 	t.Helper()
 	f := strings.Split(text+";;", ";")
 	head := strings.Fields(f[0] + " 0")
@@ -29,8 +29,8 @@ func little(t testing.TB, text string) *Record {
 	return r
 }
 
-// TestSolveAgainstBruteForce solves small random problems. A solution must be valid, and a
-// problem without one must have none among all combinations.
+// TestSolveAgainstBruteForce solves small random problems. Each solution must be valid. For a
+// problem without a solution, no combination of packages may be valid.
 func TestSolveAgainstBruteForce(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 9))
 	solved, failed := 0, 0
@@ -58,25 +58,25 @@ func TestSolveAgainstBruteForce(t *testing.T) {
 func randomProblem(t testing.TB, random *rand.Rand) (*Problem, []*Record) {
 	pick := func(list ...string) string { return list[random.IntN(len(list))] }
 	names := []string{"a", "b", "c", "d", "e"}
-	asked := func() string {
+	randomSpec := func() string {
 		return pick(names...) + " " + pick("*", "1", "2", "3", "<3", ">1", "!=2", "1|3")
 	}
 	var records []*Record
 	for _, n := range names {
 		for v := range 1 + random.IntN(3) {
-			r := little(t, fmt.Sprintf("%s %d", n, v+1))
+			r := parseRecord(t, fmt.Sprintf("%s %d", n, v+1))
 			for range random.IntN(4) {
-				r.Depends = append(r.Depends, asked())
+				r.Depends = append(r.Depends, randomSpec())
 			}
 			if random.IntN(3) == 0 {
-				r.Constrains = append(r.Constrains, asked())
+				r.Constrains = append(r.Constrains, randomSpec())
 			}
 			records = append(records, r)
 		}
 	}
 	p := &Problem{}
 	for range 1 + random.IntN(3) {
-		p.Wants = append(p.Wants, specs(t, asked())...)
+		p.Wants = append(p.Wants, specs(t, randomSpec())...)
 	}
 	return p, records
 }
@@ -116,8 +116,8 @@ func problemText(p *Problem, records []*Record) string {
 	return b.String()
 }
 
-// TestNoBlowUp solves a problem without a solution for which plain backtracking would not
-// end: each of many names has many versions, all of which conflict.
+// TestNoBlowUp solves a problem without a solution that plain backtracking could not finish:
+// each of many names has many versions, all of which conflict.
 func TestNoBlowUp(t *testing.T) {
 	var records []*Record
 	const names, versions = 30, 30
@@ -127,11 +127,11 @@ func TestNoBlowUp(t *testing.T) {
 			if n == names-1 {
 				text = fmt.Sprintf("n%d %d; x %d & y >%d", n, v, v, v)
 			}
-			records = append(records, little(t, text))
+			records = append(records, parseRecord(t, text))
 		}
 	}
 	for v := range versions {
-		records = append(records, little(t, fmt.Sprintf("x %d; y %d", v, v)), little(t, fmt.Sprintf("y %d", v)))
+		records = append(records, parseRecord(t, fmt.Sprintf("x %d; y %d", v, v)), parseRecord(t, fmt.Sprintf("y %d", v)))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -139,31 +139,31 @@ func TestNoBlowUp(t *testing.T) {
 	_, err := p.SolveWith(ctx, records)
 	var u *Unsolvable
 	if !errors.As(err, &u) {
-		t.Errorf("solve = %v; want an error without a solution", err)
+		t.Errorf("SolveWith = %v; want an Unsolvable", err)
 	}
 }
 
 func TestSolveEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := (&Problem{Wants: specs(t, "a")}).SolveWith(ctx, []*Record{little(t, "a 1")}); !errors.Is(err, context.Canceled) {
-		t.Errorf("solve = %v; want a cancelled search", err)
+	if _, err := (&Problem{Wants: specs(t, "a")}).SolveWith(ctx, []*Record{parseRecord(t, "a 1")}); !errors.Is(err, context.Canceled) {
+		t.Errorf("SolveWith = %v; want context.Canceled", err)
 	}
 }
 
 // TestPreference checks each rule of preference.
 func TestPreference(t *testing.T) {
 	in := func(channel, text string) *Record {
-		r := little(t, text)
+		r := parseRecord(t, text)
 		r.Origin = "https://" + channel
 		return r
 	}
 	dated := func(text string, number int, timestamp int64, features ...string) *Record {
-		r := little(t, text)
+		r := parseRecord(t, text)
 		r.BuildNumber, r.Timestamp, r.TrackFeatures = number, timestamp, features
 		return r
 	}
-	old := little(t, "a 1 x")
+	old := parseRecord(t, "a 1 x")
 	old.FileName = "a-1-x.tar.bz2"
 	for _, c := range []struct {
 		name    string
@@ -171,29 +171,29 @@ func TestPreference(t *testing.T) {
 		records []*Record
 		want    string
 	}{
-		{"version", Problem{}, []*Record{little(t, "a 1.9"), little(t, "a 1.10"), little(t, "a 1.10rc1")}, "a=1.10=0"},
+		{"version", Problem{}, []*Record{parseRecord(t, "a 1.9"), parseRecord(t, "a 1.10"), parseRecord(t, "a 1.10rc1")}, "a=1.10=0"},
 		{"first channel, strict", Problem{}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=1=0"},
 		{"first channel, flexible", Problem{Flexible: true}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=1=0"},
-		{"flexible, where the first does not do", Problem{Flexible: true, Wants: specs(t, "a >1")}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
-		{"a channel by the export", Problem{From: map[string]string{"a": "two"}}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
-		{"a channel by name", Problem{Wants: specs(t, "two::a")}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
+		{"later channel, flexible", Problem{Flexible: true, Wants: specs(t, "a >1")}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
+		{"channel of the export", Problem{From: map[string]string{"a": "two"}}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
+		{"channel in the spec", Problem{Wants: specs(t, "two::a")}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
 		{"build number before the date", Problem{}, []*Record{dated("a 1 x", 1, 5), dated("a 1 y", 0, 9)}, "a=1=x"},
 		{"date", Problem{}, []*Record{dated("a 1 x", 1, 5), dated("a 1 y", 1, 9)}, "a=1=y"},
 		{"no features", Problem{}, []*Record{dated("a 2 x", 0, 0, "slow"), dated("a 1 y", 0, 0)}, "a=1=y"},
-		{"higher dependency before the date", Problem{}, []*Record{dated("a 1 x; b 1", 0, 9), dated("a 1 y; b 2", 0, 5), little(t, "b 1"), little(t, "b 2")}, "a=1=y b=2=0"},
-		{"fewer packages before the date", Problem{}, []*Record{dated("a 1 x; b", 0, 9), dated("a 1 y; c", 0, 5), little(t, "b 1; d"), little(t, "c 1"), little(t, "d 1")}, "a=1=y c=1=0"},
-		{"the newer archive", Problem{}, []*Record{old, little(t, "a 1 x")}, "a=1=x .conda"},
-		{"the first request", Problem{Wants: specs(t, "a", "b")}, []*Record{little(t, "a 1"), little(t, "a 2; b 1"), little(t, "b 1"), little(t, "b 2")}, "a=2=0 b=1=0"},
-		{"the second request", Problem{Wants: specs(t, "b", "a")}, []*Record{little(t, "a 1"), little(t, "a 2; b 1"), little(t, "b 1"), little(t, "b 2")}, "a=1=0 b=2=0"},
-		{"kept", Problem{Keep: map[string]Kept{"a": {Version: "1.2"}}}, []*Record{little(t, "a 1.3"), little(t, "a 1.2"), little(t, "a 1.1")}, "a=1.2=0"},
+		{"higher dependency before the date", Problem{}, []*Record{dated("a 1 x; b 1", 0, 9), dated("a 1 y; b 2", 0, 5), parseRecord(t, "b 1"), parseRecord(t, "b 2")}, "a=1=y b=2=0"},
+		{"fewer packages before the date", Problem{}, []*Record{dated("a 1 x; b", 0, 9), dated("a 1 y; c", 0, 5), parseRecord(t, "b 1; d"), parseRecord(t, "c 1"), parseRecord(t, "d 1")}, "a=1=y c=1=0"},
+		{"the newer archive", Problem{}, []*Record{old, parseRecord(t, "a 1 x")}, "a=1=x .conda"},
+		{"the first request", Problem{Wants: specs(t, "a", "b")}, []*Record{parseRecord(t, "a 1"), parseRecord(t, "a 2; b 1"), parseRecord(t, "b 1"), parseRecord(t, "b 2")}, "a=2=0 b=1=0"},
+		{"the second request", Problem{Wants: specs(t, "b", "a")}, []*Record{parseRecord(t, "a 1"), parseRecord(t, "a 2; b 1"), parseRecord(t, "b 1"), parseRecord(t, "b 2")}, "a=1=0 b=2=0"},
+		{"kept", Problem{Keep: map[string]Kept{"a": {Version: "1.2"}}}, []*Record{parseRecord(t, "a 1.3"), parseRecord(t, "a 1.2"), parseRecord(t, "a 1.1")}, "a=1.2=0"},
 		{"kept build", Problem{Keep: map[string]Kept{"a": {Version: "1", Build: "x"}}}, []*Record{dated("a 1 x", 0, 0), dated("a 1 y", 1, 0)}, "a=1=x"},
 		{"build for the kept python", Problem{Keep: map[string]Kept{"a": {Version: "1", Build: "z", Python: "3.9"}}}, []*Record{dated("a 1 py39_0", 0, 0), dated("a 1 py310_0", 1, 0)}, "a=1=py39_0"},
-		{"nearest, same line", Problem{Keep: map[string]Kept{"a": {Version: "1.2.5"}}}, []*Record{little(t, "a 2.0"), little(t, "a 1.3"), little(t, "a 1.2.1"), little(t, "a 1.1")}, "a=1.2.1=0"},
-		{"nearest, by distance", Problem{Keep: map[string]Kept{"a": {Version: "1.5"}}}, []*Record{little(t, "a 2.0"), little(t, "a 1.8"), little(t, "a 1.4"), little(t, "a 1.1")}, "a=1.4=0"},
-		{"nearest, the higher", Problem{Keep: map[string]Kept{"a": {Version: "1.5"}}}, []*Record{little(t, "a 1.4"), little(t, "a 1.6")}, "a=1.6=0"},
-		{"pip with python", Problem{Pip: true, Wants: specs(t, "python")}, []*Record{little(t, "python 3"), little(t, "pip 1; python")}, "pip=1=0 python=3=0"},
-		{"no pip with an export's python", Problem{Wants: specs(t, "python")}, []*Record{little(t, "python 3"), little(t, "pip 1; python")}, "python=3=0"},
-		{"also, if it fits", Problem{Wants: specs(t, "a"), Also: []string{"b", "c"}}, []*Record{little(t, "a 1;;b >1"), little(t, "b 1"), little(t, "c 1")}, "a=1=0 c=1=0"},
+		{"nearest, same line", Problem{Keep: map[string]Kept{"a": {Version: "1.2.5"}}}, []*Record{parseRecord(t, "a 2.0"), parseRecord(t, "a 1.3"), parseRecord(t, "a 1.2.1"), parseRecord(t, "a 1.1")}, "a=1.2.1=0"},
+		{"nearest, by distance", Problem{Keep: map[string]Kept{"a": {Version: "1.5"}}}, []*Record{parseRecord(t, "a 2.0"), parseRecord(t, "a 1.8"), parseRecord(t, "a 1.4"), parseRecord(t, "a 1.1")}, "a=1.4=0"},
+		{"nearest, the higher", Problem{Keep: map[string]Kept{"a": {Version: "1.5"}}}, []*Record{parseRecord(t, "a 1.4"), parseRecord(t, "a 1.6")}, "a=1.6=0"},
+		{"pip with python", Problem{Pip: true, Wants: specs(t, "python")}, []*Record{parseRecord(t, "python 3"), parseRecord(t, "pip 1; python")}, "pip=1=0 python=3=0"},
+		{"no pip with an export's python", Problem{Wants: specs(t, "python")}, []*Record{parseRecord(t, "python 3"), parseRecord(t, "pip 1; python")}, "python=3=0"},
+		{"optional packages, if they fit", Problem{Wants: specs(t, "a"), Optional: []string{"b", "c"}}, []*Record{parseRecord(t, "a 1;;b >1"), parseRecord(t, "b 1"), parseRecord(t, "c 1")}, "a=1=0 c=1=0"},
 	} {
 		if c.p.Wants == nil {
 			c.p.Wants = specs(t, "a")
@@ -209,7 +209,7 @@ func TestPreference(t *testing.T) {
 		}
 		slices.Sort(got)
 		if s := strings.Join(got, " "); s != c.want {
-			t.Errorf("%s: solve = %q, %v; want %q", c.name, s, err, c.want)
+			t.Errorf("%s: SolveWith = %q, %v; want %q", c.name, s, err, c.want)
 		}
 	}
 }
@@ -233,7 +233,7 @@ func FuzzSolve(f *testing.F) {
 		var records []*Record
 		for _, line := range strings.Split(index, "\n") {
 			if f := strings.Fields(strings.SplitN(line, ";", 2)[0]); len(f) > 1 && IsName(f[0]) && !strings.HasPrefix(f[0], "__") {
-				records = append(records, little(t, line))
+				records = append(records, parseRecord(t, line))
 			}
 		}
 		pkgs, err := p.SolveWith(t.Context(), records)
@@ -245,12 +245,12 @@ func FuzzSolve(f *testing.F) {
 				t.Error(bad)
 			}
 			if fmt.Sprint(again) != fmt.Sprint(pkgs) {
-				t.Errorf("solve = %v, then %v", pkgs, again)
+				t.Errorf("SolveWith = %v, then %v", pkgs, again)
 			}
 		case !errors.As(err, &u) || len(u.lines) == 0 || len(u.lines) > maxLines:
-			t.Errorf("solve = %v", err)
+			t.Errorf("SolveWith = %v; want an Unsolvable of 1 to %d lines", err, maxLines)
 		case fmt.Sprint(err) != fmt.Sprint(err2):
-			t.Errorf("solve = %v, then %v", err, err2)
+			t.Errorf("SolveWith = %v, then %v", err, err2)
 		}
 	})
 }

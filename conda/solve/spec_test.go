@@ -120,7 +120,7 @@ func TestParseSpecRefuses(t *testing.T) {
 		"a " + strings.Repeat("(", 100) + "1": "too many",
 	} {
 		if s, err := ParseSpec(in); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("parseSpec(%q) = %v, %v; want an error with %q", in, s, err, want)
+			t.Errorf("ParseSpec(%q) = %v, %v; want an error with %q", in, s, err, want)
 		}
 	}
 }
@@ -135,10 +135,10 @@ func FuzzMatchSpec(f *testing.F) {
 			return
 		}
 		if !IsName(s.Name) {
-			t.Errorf("parseSpec(%q) has the name %q", text, s.Name)
+			t.Errorf("ParseSpec(%q) has the name %q", text, s.Name)
 		}
 		if again, err := ParseSpec(s.text); err == nil && again.Name != s.Name {
-			t.Errorf("parseSpec(%q) has the name %q, its text %q has %q", text, s.Name, s.text, again.Name)
+			t.Errorf("ParseSpec(%q) has the name %q, its text %q has %q", text, s.Name, s.text, again.Name)
 		}
 		v, err := parseVersion(number)
 		if err != nil {

@@ -16,8 +16,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// unpackTest reads a file that testdata/main2021.py wrote.
-func unpackTest(t testing.TB, name string, into any) {
+// readTestdata reads a file that testdata/main2021.py wrote.
+func readTestdata(t testing.TB, name string, into any) {
 	t.Helper()
 	b, err := os.ReadFile("testdata/main2021-" + name + ".json.zst")
 	testenv.Check(t, err)
@@ -33,7 +33,7 @@ func main2021(t testing.TB, subdir string) Fetcher {
 	byName := map[string][]*Record{}
 	for _, sub := range []string{subdir, "noarch"} {
 		index := map[string]map[string]*Record{}
-		unpackTest(t, sub, &index)
+		readTestdata(t, sub, &index)
 		for _, kind := range []string{"packages", "packages.conda"} {
 			for fn, r := range index[kind] {
 				r.FileName, r.Subdir, r.Origin = fn, sub, "https://repo.anaconda.com/pkgs/main"
@@ -69,7 +69,7 @@ func specs(t testing.TB, texts ...string) (out []*Spec) {
 }
 
 // valid returns an error for an invalid solution: an unmet spec or requirement, or two
-// packages of one name. It applies only the specs, independently of the solver.
+// packages of one name. It uses Spec, but no part of the solver.
 func valid(p *Problem, pkgs []*Record) error {
 	have := map[string]*Record{}
 	for _, r := range slices.Concat(pkgs, p.Virtual) {
@@ -102,6 +102,7 @@ func valid(p *Problem, pkgs []*Record) error {
 	return nil
 }
 
+// An answer is a problem with the solutions of other tools; nil if a tool found none.
 type answer struct {
 	Subdir                string
 	Specs                 []string
@@ -128,12 +129,13 @@ func missing(a, b []string) (out []string) {
 	return out
 }
 
-// TestAnswers compares the solutions of recorded problems with conda's, build by build, also
-// where conda fails. mamba and rattler have the same names and versions, except the listed
-// ones: rattler adds no pip, and mamba chooses a newer pillow with more dependencies.
+// TestAnswers compares the solutions of recorded problems with conda's, build by build, and
+// checks that the same problems have none. It compares names and versions with those of mamba
+// and rattler, except for known differences: rattler does not add pip, and both can choose a
+// later build of pillow with other dependencies.
 func TestAnswers(t *testing.T) {
 	var cases []answer
-	unpackTest(t, "answers", &cases)
+	readTestdata(t, "answers", &cases)
 	if len(cases) != 14 {
 		t.Fatalf("%d cases; want 14", len(cases))
 	}
@@ -142,7 +144,7 @@ func TestAnswers(t *testing.T) {
 		p := &Problem{Subdir: c.Subdir, Pip: true, Wants: specs(t, c.Specs...), Virtual: machine()}
 		pkgs, err := p.Solve(t.Context(), main2021(t, c.Subdir))
 		if (err == nil) != (c.Conda != nil) || (err == nil) != (c.Mamba != nil) || (err == nil) != (c.Rattler != nil) {
-			t.Errorf("%s: solve = %v; conda has %d packages", name, err, len(c.Conda))
+			t.Errorf("%s: Solve = %v; conda has %d packages", name, err, len(c.Conda))
 			continue
 		}
 		if err != nil {
@@ -156,7 +158,7 @@ func TestAnswers(t *testing.T) {
 			got = append(got, r.Name+"="+r.Version+"="+r.Build)
 		}
 		if more, less := missing(got, c.Conda), missing(c.Conda, got); len(more)+len(less) > 0 {
-			t.Errorf("%s: solve has %v, conda %v", name, more, less)
+			t.Errorf("%s: only Solve has %v, only conda has %v", name, more, less)
 		}
 		for tool, want := range map[string][]string{"mamba": c.Mamba, "rattler": c.Rattler} {
 			more := missing(versionsOf(got), versionsOf(want))
@@ -166,14 +168,14 @@ func TestAnswers(t *testing.T) {
 				return tool == "rattler" && slices.Contains([]string{"pip", "setuptools", "wheel", "certifi"}, n)
 			})
 			if known := pillow[tool+" "+name]; fmt.Sprint(more, less) != cmp.Or(known, "[] []") {
-				t.Errorf("%s: solve and %s differ: %v %v; known: %q", name, tool, more, less, known)
+				t.Errorf("%s: Solve and %s differ: only Solve has %v, only the other has %v; known differences: %q", name, tool, more, less, known)
 			}
 		}
 	}
 }
 
-// pillow lists the differences where mamba and rattler choose the later of two builds of
-// pillow, and conda the one with fewer dependencies.
+// pillow lists the known differences: mamba and rattler choose the later of two builds of
+// pillow, while conda and Solve choose the one with fewer dependencies.
 var pillow = map[string]string{
 	"mamba linux-64 dask numba":                                       "[openjpeg=2.4.0] [giflib=5.2.1 libwebp=1.2.0]",
 	"rattler linux-64 dask numba":                                     "[openjpeg=2.4.0] [giflib=5.2.1 libwebp=1.2.0]",

@@ -58,7 +58,7 @@ func parseVersion(s string) (version, error) {
 		epoch, rest = "0", t
 	}
 	rest, local, hasLocal := strings.Cut(rest, "+")
-	err := errors.New("at most one \"!\", after digits, and one \"+\"")
+	err := errors.New("want at most one \"!\", after digits, and at most one \"+\"")
 	if input.Digits(epoch) == len(epoch) && epoch != "" && !strings.ContainsAny(rest, "!") && !strings.ContainsAny(local, "!+") {
 		v.release, err = components(rest)
 		v.release = append([]component{{digitRun(epoch)}}, v.release...)
@@ -72,12 +72,13 @@ func parseVersion(s string) (version, error) {
 	return v, nil
 }
 
+// notOfVersion reports whether versions cannot contain a character.
 func notOfVersion(r rune) bool {
 	return !((r >= '0' && r <= '9') || (r >= 'a' && r <= 'z') || strings.ContainsRune("*.+!_", r))
 }
 
-// components splits a version without epoch and local part. As openssl's versions require,
-// a "_" at the end makes the letters before it lower than a letter.
+// components splits a version without epoch and local part. A "_" at the end belongs to the
+// last component and sorts before letters, as openssl's versions require: 1.0.1_ < 1.0.1a.
 func components(s string) ([]component, error) {
 	tail := ""
 	if strings.HasSuffix(s, "_") {
@@ -117,6 +118,8 @@ func components(s string) ([]component, error) {
 
 func digitRun(s string) run { return run{number, strings.TrimLeft(s, "0")} }
 
+// wordRun returns the run of a sequence of letters. "post" sorts after numbers, "dev" before
+// other letters.
 func wordRun(s string) run {
 	switch s {
 	case "post":
@@ -127,7 +130,8 @@ func wordRun(s string) run {
 	return run{word, s}
 }
 
-// compare returns -1, 0 or 1. Versions with different spellings can be equal: 1.0 and 1.0.0.
+// compare returns -1, 0 or 1. Versions with different spellings can be equal, such as 1.0 and
+// 1.0.0.
 func (v version) compare(w version) int {
 	return cmp.Or(compareComponents(v.release, w.release), compareComponents(v.local, w.local))
 }
@@ -157,7 +161,7 @@ func (c component) compare(d component) int {
 	return 0
 }
 
-// at returns a run, or 0 if it is missing.
+// at returns the run at index i, or the number 0 if the component has fewer runs.
 func (c component) at(i int) run {
 	if i < len(c) {
 		return c[i]

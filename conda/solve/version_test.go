@@ -84,16 +84,16 @@ func TestRealVersions(t *testing.T) {
 	}
 }
 
-// TestVersionOrder compares versions in ascending order; those of one line are equal.
+// TestVersionOrder compares groups of equal versions, which are in ascending order.
 func TestVersionOrder(t *testing.T) {
-	lines := [][]string{
+	groups := [][]string{
 		{"0.4", "0.4.0", "0.4.0.0", " 0.4 "}, {"0.4.1.rc", "0.4.1.RC", "0.4.1-rc"}, {"0.4.1"}, {"0.5a1"}, {"0.5b3"}, {"0.5c1", "0.5C1"}, {"0.5"}, {"0.9.6"}, {"0.960923"}, {"1.0", "1"},
 		{"1.1dev1"}, {"1.1_"}, {"1.1a1"}, {"1.1.0dev1", "1.1.dev1"}, {"1.1.a1"}, {"1.1.0rc1", "1.1.rc1"}, {"1.1", "1.1.0"}, {"1.1.0post1", "1.1.post1"},
 		{"1.1post1"}, {"1.9"}, {"1.10", "1.010"}, {"1996.07.12"}, {"99999999999999999999999999999998"}, {"99999999999999999999999999999999"}, {"100000000000000000000000000000000"},
 		{"1!0.4.1+a"}, {"1!0.4.1"}, {"1!0.4.1+1", "1!0.4.1+1.0"}, {"1!0.4.1+1.1", "1!0.4.1+1_1"}, {"1!3.1.1.6"}, {"2!0.4.1", "02!000.04.01"},
 	}
-	for i, a := range lines {
-		for j, b := range lines {
+	for i, a := range groups {
+		for j, b := range groups {
 			for _, x := range a {
 				for _, y := range b {
 					if got := mustVersion(t, x).compare(mustVersion(t, y)); got != cmp.Compare(i, j) {
@@ -144,7 +144,7 @@ func FuzzVersion(f *testing.F) {
 			t.Errorf("%q and %q: %d and %d", x, y, a.compare(b), b.compare(a))
 		}
 		if a.compare(b) <= 0 && b.compare(c) <= 0 && a.compare(c) > 0 {
-			t.Errorf("%q <= %q <= %q, but the first is above the last", x, y, z)
+			t.Errorf("%q <= %q <= %q, but the first is greater than the last", x, y, z)
 		}
 		if a.compare(mustVersion(t, strings.ToUpper(x))) != 0 || !a.startsWith(a) {
 			t.Errorf("%q does not equal itself", x)

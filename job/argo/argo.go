@@ -30,7 +30,7 @@ type System struct{ kube.System }
 
 // New returns the system.
 func New() System {
-	return System{kube.System{Target: job.Argo, Logs: openLogs, Place: placeTasks}}
+	return System{kube.System{Target: job.Argo, Logs: openLogs, Assign: assignTasks}}
 }
 
 // A workflowAPI accesses workflows in the namespace of the context's cluster.
@@ -39,7 +39,7 @@ type workflowAPI interface {
 	create(ctx context.Context, wf *item, dry bool) (json.RawMessage, error)
 	// template returns a WorkflowTemplate of the namespace.
 	template(ctx context.Context, name string) (json.RawMessage, error)
-	// get returns the state of a workflow, or nil if there is none of that name.
+	// get returns the state of a workflow, or nil if no workflow has that name.
 	get(ctx context.Context, name string) (*Workflow, error)
 	terminate(ctx context.Context, name string) error
 	// retry reruns the failed steps of a workflow that has ended.
@@ -58,14 +58,14 @@ func open(ctx context.Context) (workflowAPI, error) {
 	return s, nil
 }
 
-// Detect always returns false: see kubernetes.
+// Detect always returns false; see [kube.System.Detect].
 func (System) Detect(context.Context) bool { return false }
 
 // Render returns the workflow as YAML.
 func (a System) Render(j *job.Job) (string, []string, error) {
 	text, notes, err := a.manifest(j, job.Label(j.Name))
 	if err == nil && j.Workflow == nil && job.Label(j.Name) != j.Name {
-		notes = append(notes, fmt.Sprintf("the name %s is not a label of the DNS: %s", j.Name, job.Label(j.Name)))
+		notes = append(notes, fmt.Sprintf("the job name %s is not a DNS label; the workflow uses %s", j.Name, job.Label(j.Name)))
 	}
 	return text, notes, err
 }
@@ -83,7 +83,7 @@ func (System) manifest(j *job.Job, name string) (string, []string, error) {
 	if len(steps) == 0 {
 		steps = []*job.Job{j}
 		if n := len(j.After) + len(j.AfterAny) + len(j.AfterFailed) + len(j.AfterEach); n > 0 {
-			return "", nil, errors.New("dependencies on jobs outside the workflow: Argo has none; give all scripts, each with --from")
+			return "", nil, errors.New("Argo does not support dependencies on jobs outside the workflow; give all scripts, each with --from")
 		}
 	}
 	for _, s := range steps {
@@ -113,13 +113,13 @@ func (System) manifest(j *job.Job, name string) (string, []string, error) {
 func notesOf(j *job.Job) []string {
 	notes := kube.Notes(j, job.Argo)
 	if j.Queue != "" {
-		notes = append(notes, fmt.Sprintf("queue %s is a LocalQueue of Kueue, which lets the pods begin where it looks after pods", j.Queue))
+		notes = append(notes, fmt.Sprintf("queue %s is a LocalQueue of Kueue, which decides when the pods start, if it manages pods", j.Queue))
 	}
 	return notes
 }
 
-// Submit submits the workflow under the job's ID, after the server has validated it and would not
-// drop any field.
+// Submit submits the workflow under the job's ID. First the server must have validated it, and must
+// not drop any field.
 func (a System) Submit(ctx context.Context, r *batch.Request) error {
 	name := job.Label(r.ID)
 	text, _, err := a.manifest(r.Job, name)
@@ -144,18 +144,18 @@ func (a System) Submit(ctx context.Context, r *batch.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.look(ctx, api, r.Job, wf); err != nil {
+	if err := a.validate(ctx, api, r.Job, wf); err != nil {
 		return err
 	}
 	stored, err := api.create(ctx, wf, false)
 	if err != nil {
 		return fmt.Errorf("submitting job %q to Argo: %w", r.Job.Name, err)
 	}
-	var made Workflow
-	if err := json.Unmarshal(stored, &made); err != nil || made.Metadata.Name == "" {
-		return fmt.Errorf("submitting job %q to Argo: the answer does not name a workflow", r.Job.Name)
+	var created Workflow
+	if err := json.Unmarshal(stored, &created); err != nil || created.Metadata.Name == "" {
+		return fmt.Errorf("submitting job %q to Argo: the answer does not contain the name of the workflow", r.Job.Name)
 	}
-	r.Native = made.Metadata.Name
+	r.Native = created.Metadata.Name
 	return nil
 }
 
@@ -173,16 +173,16 @@ func (it *item) label(labels map[string]string) {
 	}
 }
 
-// look lets the server validate a workflow without creating it. Fields that it would drop are an
-// error.
-func (System) look(ctx context.Context, api workflowAPI, j *job.Job, wf *item) error {
+// validate lets the server check a workflow without creating it. A field that the server would drop
+// is an error.
+func (System) validate(ctx context.Context, api workflowAPI, j *job.Job, wf *item) error {
 	stored, err := api.create(ctx, wf, true)
 	if err != nil {
 		return fmt.Errorf("validating job %q with Argo: %w", j.Name, err)
 	}
 	lost, err := lostFields(wf, stored)
 	if err == nil && len(lost) > 0 {
-		err = fmt.Errorf("the server would silently drop %s; it is too old for these fields, or does not allow them", strings.Join(lost[:min(len(lost), maxProblems)], ", "))
+		err = fmt.Errorf("the server would silently drop %s; it is too old for them, or does not allow them", strings.Join(lost[:min(len(lost), maxProblems)], ", "))
 	}
 	return err
 }
@@ -201,7 +201,7 @@ func (a System) Estimate(ctx context.Context, j *job.Job, script string) (*capac
 	if err != nil {
 		return nil, err
 	}
-	return nil, a.look(ctx, api, j, docs[0].root)
+	return nil, a.validate(ctx, api, j, docs[0].root)
 }
 
 // Nodes returns the resources of the nodes, in total and free.
@@ -224,7 +224,7 @@ func (System) Cancel(ctx context.Context, id string) error {
 	return nil
 }
 
-// Query gets each workflow separately, because a list of all of them could be far larger.
+// Query requests each workflow separately, because a list of all workflows could be far larger.
 func (System) Query(ctx context.Context, ids []string) (map[string]batch.QueueState, error) {
 	api, err := open(ctx)
 	if err != nil {
@@ -232,7 +232,7 @@ func (System) Query(ctx context.Context, ids []string) (map[string]batch.QueueSt
 	}
 	found := make([]*Workflow, len(ids))
 	var g errgroup.Group
-	g.SetLimit(kube.LogsAtOnce)
+	g.SetLimit(kube.MaxConcurrentLogs)
 	for i, id := range ids {
 		g.Go(func() (err error) {
 			found[i], err = api.get(ctx, id)

@@ -9,8 +9,8 @@ import (
 	"hpcc/job"
 )
 
-// Debug makes the Python programs of a workflow wait for a debugger. It returns the templates that
-// run them.
+// Debug makes the Python programs of a workflow wait for a debugger. It returns the names of the
+// templates that run them.
 func (w *File) Debug() ([]string, error) {
 	var names []string
 	for _, t := range w.root.items("spec", "templates") {

@@ -16,15 +16,15 @@ import (
 // tag matches the text between {{ and }}. {{= starts an expression, which is not checked.
 var tag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{([^{}=][^{}]*)\}\}`) })
 
-// dependsWord matches a task in "depends", with the required result.
-var dependsWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([A-Za-z0-9_-]+)(\.[A-Za-z]+)?`) })
+// dependsTask matches a task in "depends", with the required result.
+var dependsTask = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([A-Za-z0-9_-]+)(\.[A-Za-z]+)?`) })
 
 // A nameReader resolves the names in one document.
 type nameReader struct {
 	file       string
-	templates  map[string]*item // nil if another object has some
+	templates  map[string]*item // nil if another object may define more
 	parameters []string         // of spec.arguments
-	anyParam   bool             // there may be others elsewhere
+	anyParam   bool             // other objects may define more parameters
 	problems   []string
 }
 
@@ -34,7 +34,7 @@ func (r *nameReader) wrong(it *item, format string, a ...any) {
 	}
 }
 
-// checkNames returns an error for names that do not refer to anything that hpcc knows.
+// checkNames returns an error with the references to unknown templates, tasks and parameters.
 func (m *manifestDocument) checkNames(file string) error {
 	spec := m.spec()
 	if spec == nil || m.APIVersion != argoVersion || m.Kind == "WorkflowEventBinding" {
@@ -76,7 +76,7 @@ func (m *manifestDocument) spec() *item {
 	return m.root.at("spec")
 }
 
-// template resolves a template name without {{.
+// template returns the template that an item names, or nil. It ignores a name that contains {{.
 func (r *nameReader) template(it *item) *item {
 	name := it.text()
 	if name == "" || r.templates == nil || strings.Contains(name, "{{") {
@@ -113,7 +113,7 @@ func (r *nameReader) hooks(it *item) {
 	}
 }
 
-// A scope is what the strings of a template may refer to.
+// A scope holds the names to which the strings of a template may refer.
 type scope struct {
 	template *item
 	group    string           // tasks, steps; "" for a template that runs a program
@@ -162,7 +162,7 @@ func (r *nameReader) member(m *item, s scope) {
 		}
 	}
 	if d := m.at("depends"); d != nil && !strings.Contains(d.text(), "{{") {
-		for _, w := range dependsWord().FindAllStringSubmatch(d.text(), -1) {
+		for _, w := range dependsTask().FindAllStringSubmatch(d.text(), -1) {
 			if s.members[w[1]] == nil {
 				r.wrong(d, "unknown task %q%s", message.Short(w[1]), r.near(w[1], known))
 			}
@@ -186,39 +186,39 @@ func (r *nameReader) strings(it *item, s scope) {
 			return
 		}
 		for _, m := range tag().FindAllStringSubmatch(text, -1) {
-			r.refers(it, strings.TrimSpace(m[1]), s)
+			r.reference(it, strings.TrimSpace(m[1]), s)
 		}
 	})
 }
 
-// refers resolves a {{…}}. It accepts forms that hpcc does not know.
-func (r *nameReader) refers(it *item, ref string, s scope) {
+// reference checks the name in a {{…}}. It accepts the forms that hpcc does not know.
+func (r *nameReader) reference(it *item, ref string, s scope) {
 	names := func(where ...string) (out []string) {
 		for _, p := range s.template.items(where...) {
 			out = append(out, p.text("name"))
 		}
 		return out
 	}
-	missing := func(what, name string, known []string) {
+	require := func(what, name string, known []string) {
 		if !slices.Contains(known, name) {
 			r.wrong(it, "{{%s}}: unknown %s %q%s", message.Short(ref), what, message.Short(name), r.near(name, known))
 		}
 	}
 	if name, ok := strings.CutPrefix(ref, "inputs.parameters."); ok {
-		missing("input parameter", name, names("inputs", "parameters"))
+		require("input parameter", name, names("inputs", "parameters"))
 	} else if name, ok := strings.CutPrefix(ref, "inputs.artifacts."); ok {
-		missing("input artifact", strings.TrimSuffix(name, ".path"), names("inputs", "artifacts"))
+		require("input artifact", strings.TrimSuffix(name, ".path"), names("inputs", "artifacts"))
 	} else if name, ok := strings.CutPrefix(ref, "workflow.parameters."); ok && name != "json" && !r.anyParam {
-		missing("parameter of the workflow", name, r.parameters)
+		require("parameter of the workflow", name, r.parameters)
 	} else if (ref == "item" || strings.HasPrefix(ref, "item.")) && !s.looped {
 		r.wrong(it, "{{%s}}: item is only defined in the arguments of a step with withItems, withParam or withSequence", message.Short(ref))
 	} else if group, rest, _ := strings.Cut(ref, "."); (group == "tasks" || group == "steps") && rest != "name" {
-		r.ofMember(it, ref, group, rest, s)
+		r.memberReference(it, ref, group, rest, s)
 	}
 }
 
-// ofMember resolves {{tasks.NAME.…}} or {{steps.NAME.…}}.
-func (r *nameReader) ofMember(it *item, ref, group, rest string, s scope) {
+// memberReference checks the name in {{tasks.NAME.…}} or {{steps.NAME.…}}.
+func (r *nameReader) memberReference(it *item, ref, group, rest string, s scope) {
 	if s.group != group {
 		r.wrong(it, "{{%s}}: only defined in a template with %s; pass the value in the step's arguments and use {{inputs.parameters.NAME}}", message.Short(ref), map[string]string{"tasks": "a dag", "steps": "steps"}[group])
 		return

@@ -22,16 +22,16 @@ func openLogs(ctx context.Context, workflow string) (kube.LogSource, error) {
 	return stepLogs{api}, err
 }
 
-// placeTasks assigns the attempts of a workflow to tasks, by the template of the step and the
-// index in its array. Steps of a user's own workflow get numbers by their names, and keep them.
-func placeTasks(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, error) {
+// assignTasks assigns the attempts of a workflow to tasks, by the template of the step and the
+// index in its array. In a user's own workflow each step name gets a number, which it keeps.
+func assignTasks(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, error) {
 	if s.Job.Workflow != nil {
-		return numbered(s.Home, list)
+		return numberSteps(s.Home, list)
 	}
 	var out []batch.Attempt
 	for _, a := range list {
 		first, step := s.Job.Place(a.Template)
-		if step == nil { // a step that never started has no pod, but its task has a name
+		if step == nil { // a step that never started has no pod; the step name begins with its task
 			task, _, _ := strings.Cut(a.Step, ".")
 			first, step = s.Job.Place(task)
 		}
@@ -52,29 +52,30 @@ func placeTasks(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, erro
 	return out, nil
 }
 
-// numbered assigns numbers to steps, from 0.
-func numbered(home string, list []batch.Attempt) ([]batch.Attempt, error) {
+// numberSteps sets the index of each attempt to the number of its step, from 0. A step that has a
+// record in home keeps its number.
+func numberSteps(home string, list []batch.Attempt) ([]batch.Attempt, error) {
 	tasks, err := job.Tasks(home)
 	if err != nil {
 		return nil, err
 	}
-	next, of := 0, map[string]int{}
+	next, numbers := 0, map[string]int{}
 	for _, t := range tasks {
-		of[t.Step] = t.Index
+		numbers[t.Step] = t.Index
 		next = max(next, t.Index+1)
 	}
-	for k := range next { // a retried task's record has been moved aside
+	for k := range next { // the record of a task that is retried was renamed
 		before := &job.Task{}
 		if job.ReadRecord(home, (&job.Task{Index: k}).EarlierName(0), before) {
-			of[before.Step] = k
+			numbers[before.Step] = k
 		}
 	}
 	for i := range list {
 		a := &list[i]
-		k, ok := of[a.Step]
+		k, ok := numbers[a.Step]
 		if !ok {
 			k = next
-			of[a.Step] = k
+			numbers[a.Step] = k
 			next++
 		}
 		a.Index = k

@@ -24,11 +24,11 @@ const (
 	maxDocuments = 100
 	maxItems     = 100_000
 	maxDepth     = 64
-	maxProblems  = 10 // reported for a file
+	maxProblems  = 10 // problems reported for a file
 )
 
-// A manifestDocument is one document of a user's file for Argo Workflows or Kubernetes. The
-// server knows all its fields.
+// A manifestDocument is one document of a user's file for Argo Workflows or Kubernetes. It has
+// only fields that the server knows.
 type manifestDocument struct {
 	APIVersion, Kind string
 	Name             string // "" if the server is to choose one
@@ -59,7 +59,7 @@ func readManifests(file string, text []byte) ([]manifestDocument, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", file, err)
 		}
-		if len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null" { // between two lines of ---
+		if len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null" { // nothing between two lines of ---
 			continue
 		}
 		if len(list) == maxDocuments {
@@ -80,14 +80,14 @@ func readManifests(file string, text []byte) ([]manifestDocument, error) {
 type manifestReader struct {
 	file     string
 	schema   *schema
-	values   int // values read so far; references count each time
-	within   []place
+	values   int        // values read so far; references count each time
+	within   []position // enclosing objects, the outermost first
 	problems []string
-	ended    bool
+	ended    bool // a limit is reached: read nothing more
 }
 
-// A place is the position of a value of a known type while it is read.
-type place struct{ path, kind string }
+// A position is the path and the type of an object that is being read.
+type position struct{ path, kind string }
 
 // wrong adds a problem. After maxProblems nothing more is read.
 func (r *manifestReader) wrong(n *yaml.Node, path, format string, a ...any) {
@@ -178,7 +178,7 @@ func (r *manifestReader) value(n *yaml.Node, kind, path string, depth int) *item
 
 // typed reads an object whose fields must all be known.
 func (r *manifestReader) typed(it *item, n *yaml.Node, kind string, depth int) {
-	r.within = append(r.within, place{it.path, kind})
+	r.within = append(r.within, position{it.path, kind})
 	defer func() { r.within = r.within[:len(r.within)-1] }()
 	fields := r.schema.types[kind]
 	r.object(it, n, depth, func(key *yaml.Node, name string) string {
@@ -211,13 +211,13 @@ type pair struct{ key, value *yaml.Node }
 // keys override. A duplicate key is an error.
 func (r *manifestReader) pairs(n *yaml.Node, path string, depth int) (out []pair) {
 	at := map[string]*yaml.Node{}
-	var taken []*yaml.Node
+	var merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		_, isBool := yamlBool(key)
 		switch before := at[key.Value]; {
 		case key.ShortTag() == "!!merge":
-			taken = append(taken, value)
+			merged = append(merged, value)
 		case key.Kind != yaml.ScalarNode:
 			r.wrong(key, path, "a key is %s; want text", shapeOf(key))
 		case isBool:
@@ -229,24 +229,24 @@ func (r *manifestReader) pairs(n *yaml.Node, path string, depth int) (out []pair
 			out = append(out, pair{key, value})
 		}
 	}
-	for _, t := range taken {
-		out = r.take(out, at, t, path, depth+1)
+	for _, m := range merged {
+		out = r.merge(out, at, m, path, depth+1)
 	}
 	return out
 }
 
-// take adds the fields that "<<" merges: an object, or a list of objects of which the first wins.
-func (r *manifestReader) take(out []pair, at map[string]*yaml.Node, n *yaml.Node, path string, depth int) []pair {
+// merge adds the fields of a value of "<<": an object, or a list of objects, where the first wins.
+func (r *manifestReader) merge(out []pair, at map[string]*yaml.Node, n *yaml.Node, path string, depth int) []pair {
 	if r.values++; r.values > maxItems || depth > maxDepth {
 		r.value(n, "a", path, maxDepth+1) // reports the depth
 		return out
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
-		return r.take(out, at, n.Alias, path, depth+1)
+		return r.merge(out, at, n.Alias, path, depth+1)
 	case yaml.SequenceNode:
 		for _, c := range n.Content {
-			out = r.take(out, at, c, path, depth+1)
+			out = r.merge(out, at, c, path, depth+1)
 		}
 	case yaml.MappingNode:
 		for _, p := range r.pairs(n, path, depth+1) {
@@ -264,8 +264,8 @@ func (r *manifestReader) take(out []pair, at map[string]*yaml.Node, n *yaml.Node
 // meant suggests the field that was intended instead of an unknown one: a similar name, or the same
 // name in an enclosing object, as with wrong indentation.
 func (r *manifestReader) meant(name string) string {
-	here := r.within[len(r.within)-1]
-	known := r.schema.fieldNames(here.kind)
+	parent := r.within[len(r.within)-1]
+	known := r.schema.fieldNames(parent.kind)
 	for _, k := range known {
 		if strings.EqualFold(k, name) {
 			return fmt.Sprintf(" (did you mean %s? names are case-sensitive)", k)
@@ -280,13 +280,13 @@ func (r *manifestReader) meant(name string) string {
 		return fmt.Sprintf(" (did you mean %s?)", near)
 	}
 	for _, k := range known {
-		kind := strings.TrimLeft(r.schema.types[here.kind][k].kind, "[]{}")
+		kind := strings.TrimLeft(r.schema.types[parent.kind][k].kind, "[]{}")
 		if _, ok := r.schema.types[kind][name]; ok {
-			return fmt.Sprintf("; %s has a field of that name (not indented enough?)", joinPath(here.path, k))
+			return fmt.Sprintf("; %s has a field of that name (not indented enough?)", joinPath(parent.path, k))
 		}
 	}
 	if len(known) == 0 {
-		return "; no fields are known here"
+		return "; this object has no known fields"
 	}
 	return "; known: " + strings.Join(known[:min(len(known), 30)], ", ")
 }

@@ -32,7 +32,7 @@ func TestReadManifests(t *testing.T) {
 		{"mapping for list", wfHead + "  templates:\n    name: a\n", "w.yaml:6: spec.templates: is a mapping; want a list"},
 		{"quantity", wfHead + "  templates:\n  - name: a\n    container: {image: x, resources: {limits: {memory: 4GB}}}\n", `w.yaml:7: spec.templates[0].container.resources.limits.memory: "4GB" is not a quantity such as 500m, 2, 4Gi or 4G`},
 		{"lacks", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - image: a\n", "w.yaml:6: spec.containers[0]: lacks name"},
-		{"no field is there", wfHead + "  templates:\n  - inputs: {parameters: [{name: a, valueFrom: {supplied: {x: 1}}}]}\n", "w.yaml:6: spec.templates[0].inputs.parameters[0].valueFrom.supplied.x: unknown field; no fields are known here"},
+		{"no field is there", wfHead + "  templates:\n  - inputs: {parameters: [{name: a, valueFrom: {supplied: {x: 1}}}]}\n", "w.yaml:6: spec.templates[0].inputs.parameters[0].valueFrom.supplied.x: unknown field; this object has no known fields"},
 		{"kind", "apiVersion: v2\nkind: Workflow\n", `w.yaml:1: unknown kind "Workflow" of apiVersion "v2"`},
 		{"no mapping", "- a\n", "w.yaml:1: not a manifest: lacks apiVersion and kind"},
 		{"second document", wfHead + "  entrypoint: a\n---\n" + wfHead + "  x: 1\n", "w.yaml:11: spec.x: unknown field; known:"},

@@ -37,7 +37,7 @@ const (
 	argoToken = "ARGO_TOKEN" // never stored in a cluster, to keep it out of job records
 )
 
-// Limits for an Argo server's answers.
+// Limits in bytes for an Argo server's answers, and for the user's token and certificates.
 const (
 	maxArgoAnswer = 64 << 20 // a workflow with the states of ten thousand steps
 	maxLogLine    = 1 << 20
@@ -69,8 +69,8 @@ func isGone(err error) bool {
 
 func (e *serverError) Error() string { return e.text }
 
-// openServer returns a client for the server of the environment, or nil without one. It does not
-// send anything.
+// openServer returns a client for the server that the environment names, or nil if it names none.
+// It does not send a request.
 func openServer(ctx context.Context) (*Server, error) {
 	where := invoke.Getenv(ctx, ServerVariable)
 	if where == "" {
@@ -124,7 +124,7 @@ func serverURL(where string, secure bool) (*url.URL, error) {
 	case (u.Scheme != "https" && u.Scheme != "http") || u.Host == "":
 		return nil, fmt.Errorf("address of the Argo server: %q is not an http or https URL", message.Short(u.Redacted()))
 	case u.User != nil:
-		return nil, fmt.Errorf("address of the Argo server: %s contains a name or a password, which would be stored with the job; pass a token with $%s or --token-file", u.Redacted(), argoToken)
+		return nil, fmt.Errorf("address of the Argo server: %s contains a user name or a password, which would be stored with the job; pass a token with $%s or --token-file", u.Redacted(), argoToken)
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, fmt.Errorf("address of the Argo server: %q has text after the path; use https://HOST[:PORT][/PATH]", message.Short(where))
 	}
@@ -137,7 +137,7 @@ func loopback(host string) bool {
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// login returns the Authorization header, or "" without a token.
+// login returns the value of the Authorization header, or "" without a token.
 func login(ctx context.Context) (string, error) {
 	token, from := os.Getenv(argoToken), "$"+argoToken
 	if file := invoke.Getenv(ctx, TokenFileVariable); file != "" {
@@ -157,8 +157,8 @@ func login(ctx context.Context) (string, error) {
 		token = string(b)
 	}
 	token = strings.TrimSpace(token)
-	scheme, rest, two := strings.Cut(token, " ")
-	if two && (strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "Basic")) {
+	scheme, rest, hasScheme := strings.Cut(token, " ")
+	if hasScheme && (strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "Basic")) {
 		token = rest
 	} else if scheme = "Bearer"; token == "" {
 		return "", nil
@@ -169,7 +169,7 @@ func login(ctx context.Context) (string, error) {
 	return scheme + " " + token, nil
 }
 
-// certificates returns this machine's certificates and those of a file.
+// certificates returns the certificates that this machine trusts, and those of a file.
 func certificates(file string) (*x509.CertPool, error) {
 	pem, err := wait.ReadFile(file, maxCertificates)
 	if err != nil {
@@ -278,10 +278,10 @@ func (s *Server) foreign(resp *http.Response, body []byte) error {
 	case bytes.Contains(body, []byte("HTTP request to an HTTPS server")):
 		return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s uses TLS; use https://%s", s.base, s.base.Host)}
 	}
-	return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("%s is not an Argo server: it answers %s, %s", s.base, resp.Status, message.Short(what))}
+	return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("%s is not an Argo server: it returned %s, %s", s.base, resp.Status, message.Short(what))}
 }
 
-// unreached returns the error of a request without an answer, with advice.
+// unreached adds advice to the error of a request that got no answer.
 func (s *Server) unreached(err error) error {
 	var ue *url.Error
 	if errors.As(err, &ue) {
@@ -300,7 +300,7 @@ func (s *Server) unreached(err error) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		advice = "; no server listens on that port; \"kubectl -n argo port-forward service/argo-server 2746\" provides one at https://localhost:2746"
 	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &host):
-		advice = "; give its certificate authority with --ca-file FILE, or use --insecure-skip-verify on a trusted network"
+		advice = "; pass the certificate of its CA with --ca-file FILE, or use --insecure-skip-verify on a trusted network"
 	case errors.As(err, &dns):
 		advice = "; check the host name"
 	case strings.Contains(err.Error(), "first record does not look like a TLS handshake"), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
@@ -349,8 +349,6 @@ func (s *Server) Log(ctx context.Context, name, pod string, follow bool, out io.
 	q := url.Values{"logOptions.container": {kube.MainContainer}, "podName": {pod}}
 	if follow {
 		q.Set("logOptions.follow", "true")
-	}
-	if follow {
 		ctx = wait.Forever(ctx)
 	}
 	resp, err := s.send(ctx, http.MethodGet, []string{"workflows", kube.Namespace(ctx), name, "log"}, q, nil)

@@ -49,7 +49,7 @@ func TestOpenArgoServer(t *testing.T) {
 		{"as argo has it", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: file("b", "Bearer abc\n")}, "https://a.example Bearer abc"},
 		{"loopback", map[string]string{ServerVariable: "http://127.0.0.1:1", TokenFileVariable: file("l", "abc")}, "http://127.0.0.1:1 Bearer abc"},
 		{"in the clear", map[string]string{ServerVariable: "http://a.example", TokenFileVariable: file("c", "abc")}, "would expose the token"},
-		{"password", map[string]string{ServerVariable: "https://me:secret@a.example"}, "contains a name or a password"},
+		{"password", map[string]string{ServerVariable: "https://me:secret@a.example"}, "contains a user name or a password"},
 		{"scheme", map[string]string{ServerVariable: "ftp://a.example"}, "is not an http or https URL"},
 		{"query", map[string]string{ServerVariable: "https://a.example/?x=1"}, "has text after the path"},
 		{"no token", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: file("e", " \n")}, "is empty"},
@@ -92,9 +92,9 @@ func TestArgoServerAnswers(t *testing.T) {
 		{"redirect", "redirects to", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere.URL+"/login?secret=1", http.StatusTemporaryRedirect)
 		}},
-		{"page", "is not an Argo server: it answers 200 OK, text/html", say(200, "<html>")},
-		{"page of an error", "is not an Argo server: it answers 502 Bad Gateway", say(502, "<html>")},
-		{"page of nothing", "is not an Argo server: it answers 404 Not Found", say(404, "<html>")},
+		{"page", "is not an Argo server: it returned 200 OK, text/html", say(200, "<html>")},
+		{"page of an error", "is not an Argo server: it returned 502 Bad Gateway", say(502, "<html>")},
+		{"page of nothing", "is not an Argo server: it returned 404 Not Found", say(404, "<html>")},
 		{"cut off", "unexpected EOF (gave up after 5 attempts)", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `{"meta`)

@@ -198,13 +198,13 @@ func (n *workflowNode) problem(exit int) string {
 	message := oneSpace(kube.Unmeasured(n.Message))
 	switch {
 	case strings.Contains(message, "OOMKilled"):
-		return "killed, since it used more than its memory (OOMKilled); --mem gives it more"
+		return "killed because it used more than its memory (OOMKilled); raise the limit with --mem"
 	case strings.Contains(message, "longer than the specified deadline"), strings.Contains(message, "exceeded its deadline"):
-		return "ended after its time limit; --time gives it more"
+		return "ended after its time limit; raise it with --time"
 	case strings.Contains(message, artifactsDir) && strings.Contains(message, "no such file"):
 		_, file, _ := strings.Cut(message, artifactsDir)
 		file, _, _ = strings.Cut(file, ":")
-		return fmt.Sprintf("left no %s, which is to be an artifact", strings.TrimSuffix(file, ".tgz"))
+		return fmt.Sprintf("did not create the artifact %s", strings.TrimSuffix(file, ".tgz"))
 	case strings.HasSuffix(message, fmt.Sprintf("Error (exit code %d)", exit)):
 		return ""
 	}

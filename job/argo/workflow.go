@@ -33,12 +33,12 @@ type workflowParameter struct {
 	name  string
 	value any // from the file, or the default; nil without one
 	enum  []string
-	at    *item // nil for a template on the server
+	at    *item // the parameter in the file; nil for a template on the server
 }
 
 // Read reads a file with a Workflow, or with a WorkflowTemplate or CronWorkflow whose workflow is to
-// run once. Unknown fields and names without a referent are errors. It removes fields that only
-// a server may set, with a note.
+// run once. Unknown fields and undefined names are errors. It removes fields that only a server may
+// set, with a note.
 func Read(file string, text []byte) (*File, error) {
 	list, err := readManifests(file, text)
 	if err != nil {
@@ -47,17 +47,17 @@ func Read(file string, text []byte) (*File, error) {
 	w := &File{File: file}
 	var chosen *manifestDocument
 	for _, kind := range []string{"Workflow", "WorkflowTemplate", "CronWorkflow"} {
-		var of []*manifestDocument
+		var found []*manifestDocument
 		for i := range list {
 			if list[i].Kind == kind {
-				of = append(of, &list[i])
+				found = append(found, &list[i])
 			}
 		}
-		if len(of) > 1 && chosen == nil {
-			return nil, fmt.Errorf("%s contains %d objects of kind %s; put the one to run into a separate file", file, len(of), kind)
+		if len(found) > 1 && chosen == nil {
+			return nil, fmt.Errorf("%s contains %d objects of kind %s; put the one to run into a separate file", file, len(found), kind)
 		}
-		if len(of) == 1 && chosen == nil {
-			chosen = of[0]
+		if len(found) == 1 && chosen == nil {
+			chosen = found[0]
 		}
 	}
 	if chosen == nil {
@@ -75,8 +75,8 @@ func Read(file string, text []byte) (*File, error) {
 	return w, nil
 }
 
-// serverMade are fields of metadata that only a server may set.
-var serverMade = []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp", "ownerReferences"}
+// serverFields are the fields of metadata that only a server may set.
+var serverFields = []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp", "ownerReferences"}
 
 // take converts a document to the workflow to submit.
 func (w *File) take(m *manifestDocument) {
@@ -84,7 +84,7 @@ func (w *File) take(m *manifestDocument) {
 	if meta == nil || meta.shape != yaml.MappingNode {
 		meta = &item{line: m.root.line, path: "metadata", shape: yaml.MappingNode}
 	}
-	for _, name := range serverMade {
+	for _, name := range serverFields {
 		if meta.drop(name) {
 			w.Notes = append(w.Notes, fmt.Sprintf("metadata.%s is set by the server; dropped", name))
 		}
@@ -133,8 +133,8 @@ func (w *File) take(m *manifestDocument) {
 	}
 }
 
-// Parameters sets the values of parameters. Each must be a parameter of the workflow and allowed by
-// the file, and every parameter needs a value in the end.
+// Parameters sets the values of parameters. Each name must be a parameter of the workflow, the file
+// must allow the value, and afterwards every parameter must have one.
 func (w *File) Parameters(given map[string]string) error {
 	var known []string
 	for _, p := range w.parameters {
@@ -143,14 +143,14 @@ func (w *File) Parameters(given map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		i, value := slices.Index(known, name), given[name]
 		if i < 0 {
-			there := "it has no parameters"
+			hint := "it has no parameters"
 			if len(known) > 0 {
-				there = "it has " + strings.Join(known, ", ")
+				hint = "it has " + strings.Join(known, ", ")
 			}
 			if near := message.Nearest(message.Short(name), known); near != "" {
-				there = fmt.Sprintf("did you mean %s? %s", near, strings.ToUpper(there[:1])+there[1:])
+				hint = fmt.Sprintf("did you mean %s? %s", near, strings.ToUpper(hint[:1])+hint[1:])
 			}
-			return fmt.Errorf("%s does not have parameter %q; %s", w.what(), message.Short(name), there)
+			return fmt.Errorf("%s does not have parameter %q; %s", w.what(), message.Short(name), hint)
 		}
 		if err := w.parameters[i].set(value); err != nil {
 			return fmt.Errorf("parameter %s of %s: %w", name, w.what(), err)

@@ -57,7 +57,7 @@ func gzipped(t *testing.T, text string) []byte {
 
 func TestReadWorkflowNames(t *testing.T) {
 	for _, tt := range []struct{ name, old, new, want string }{
-		{"sound", "", "", ""},
+		{"valid", "", "", ""},
 		{"entrypoint", "entrypoint: main", "entrypoint: mian", `w.yaml:5: spec.entrypoint: unknown template "mian" (did you mean main?)`},
 		{"no entrypoint", "entrypoint: main", "onExit: main", `w.yaml:5: spec: lacks entrypoint`},
 		{"template", "prune, template: step", "prune, template: stepp", `w.yaml:13: spec.templates[0].dag.tasks[1].template: unknown template "stepp" (did you mean step?)`},
@@ -74,7 +74,7 @@ func TestReadWorkflowNames(t *testing.T) {
 			_, err := Read("w.yaml", []byte(strings.Replace(threeSteps, tt.old, tt.new, 1)))
 			switch {
 			case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
-				t.Errorf("ReadWorkflow: %v; want %q", err, tt.want)
+				t.Errorf("Read: %v; want %q", err, tt.want)
 			}
 		})
 	}
@@ -114,14 +114,15 @@ func TestWorkflowParameters(t *testing.T) {
 		err = w.Parameters(nil)
 	}
 	if err == nil || !strings.Contains(err.Error(), "parameter fast of w.yaml has no value; give --parameter fast=VALUE") {
-		t.Errorf("Parameters: %v", err)
+		t.Errorf("Parameters without a value for fast: %v", err)
 	}
 	if _, err := ParseParameters(`{"a": 1}`, []string{"a=2"}); err == nil {
-		t.Error("ParseParameters took a twice")
+		t.Error("ParseParameters accepted parameter a twice")
 	}
 }
 
-// TestReadWorkflowKinds takes the workflow out of objects that hold one.
+// TestReadWorkflowKinds reads the workflow of a WorkflowTemplate, of a CronWorkflow, and of a file
+// with two objects.
 func TestReadWorkflowKinds(t *testing.T) {
 	template := strings.NewReplacer("kind: Workflow", "kind: WorkflowTemplate", "generateName: train-", "name: train, resourceVersion: \"5\"").Replace(threeSteps)
 	for _, tt := range []struct{ name, in, want, notes string }{
@@ -145,7 +146,7 @@ func TestReadWorkflowKinds(t *testing.T) {
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: b}]}\n": "w.yaml does not contain a workflow: its kind is Pod",
 	} {
 		if _, err := Read("w.yaml", []byte(in)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("ReadWorkflow: %v; want %q", err, want)
+			t.Errorf("Read: %v; want %q", err, want)
 		}
 	}
 }

@@ -97,7 +97,7 @@ const MaxSize = 1 << 20
 
 // Read returns the content of a regular file of at most [MaxSize] bytes.
 func Read(file string) ([]byte, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // do not block on a FIFO
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,9 @@
-// Package batch defines what a batch system is to hpcc.
+// Package batch defines the interface between hpcc and a batch system.
 //
-//	dispatch ─► System, and the abilities that it has ─► the package of each batch system
+//	dispatch ─► System and the optional interfaces ─► the package of each batch system
 //
-// A new batch system implements [System], and those of the other interfaces that it can,
-// and is entered into the registry of dispatch. The package runs nothing itself.
+// A new batch system implements [System] and the optional interfaces that it supports, and
+// is added to the registry of dispatch. Package batch itself runs no commands.
 package batch
 
 import (
@@ -21,7 +21,7 @@ import (
 // A System submits jobs to one batch system and reports on them. Each batch
 // system has its own package; optional abilities are separate interfaces.
 type System interface {
-	// Describe returns what other packages need to know of the batch system, as values.
+	// Describe returns the properties of the batch system that other packages need.
 	Describe() *Description
 
 	// Detect reports whether this is the batch system of this host. Several products
@@ -45,27 +45,27 @@ type System interface {
 	Cancel(ctx context.Context, id string) error
 }
 
-// A Description is what hpcc knows of a batch system besides its methods.
+// A Description holds the properties of a batch system.
 type Description struct {
-	*dialect.Dialect                 // its name, and how it has jobs written; never nil
-	Node             *node.Scheduler // how tasks find it on a node; nil: they do not
+	*dialect.Dialect                 // its name, options and directives; never nil
+	Node             *node.Scheduler // how tasks recognise it on a node; nil: they cannot
 
-	// Whether it is installed on this host, and answers: argv of commands.
-	Product       string // name in lists; "" is the title
+	// Version and Ping are the argv that show whether it is installed on this host and answers.
+	Product       string // name in lists; "": the title
 	Version, Ping []string
-	Is            func(version string) bool // distinguishes products that share Command; nil: yes
+	Is            func(version string) bool // distinguishes products that share Command; nil: all are this one
 
-	InJob    func(name string) bool // a variable makes its commands believe that they run within a job; nil: none does
-	CutsTime bool                   // it shortens the time limit of a job to Job.TimeMin
-	EndsExec bool                   // what ExecOn started ends with the task
+	InJob    func(name string) bool // reports whether the variable makes its commands act as part of a running job; nil: no variable does
+	CutsTime bool                   // it may shorten the time limit of a job, at most to Job.TimeMin
+	EndsExec bool                   // it ends a command of ExecOn together with the task
 
-	Adjust    func(x *capacity.Need, j *job.Job)         // counts the needs of a job as it does; nil: as stated
+	Adjust    func(x *capacity.Need, j *job.Job)         // converts the needs of a job to its way of counting; nil: no conversion
 	Retry     func(ctx context.Context, id string) error // runs the failed tasks of a job again; nil: they are submitted again
-	Succeeded func(ctx context.Context, id string) error // of a system that starts jobs also after failures: an error if a job failed
+	Succeeded func(ctx context.Context, id string) error // returns an error if a dependency failed; nil: it checks dependencies itself
 }
 
-// A NodeLister knows what the nodes have and what of it is free. queue selects the
-// nodes of one queue where queues share the slots of a node.
+// A NodeLister lists the nodes with their total and free resources. Where queues share the
+// slots of a node, it counts only those of queue.
 type NodeLister interface {
 	Nodes(ctx context.Context, queue string) (*capacity.Snapshot, error)
 }
@@ -76,13 +76,13 @@ type Estimator interface {
 	Estimate(ctx context.Context, j *job.Job, script string) (*capacity.Estimate, error)
 }
 
-// A UsageCounter counts what jobs used, by native ID.
+// A UsageCounter returns the resource usage of jobs, by native ID.
 type UsageCounter interface {
 	Used(ctx context.Context, ids []string) (map[string]capacity.Usage, error)
 }
 
-// A Historian knows which jobs ran since a time, limited to those that this user may see. It
-// returns a [capacity.NoHistory] error if nobody keeps accounts.
+// A Historian lists the jobs that ran since a time, limited to those that this user may
+// see. It returns a [capacity.NoHistory] error if there are no accounting records.
 type Historian interface {
 	History(ctx context.Context, from time.Time) (*capacity.History, error)
 }
@@ -93,17 +93,17 @@ type Execer interface {
 	ExecOn(t *job.Task, terminal bool) (wrap func(argv []string) []string, slow bool)
 }
 
-// A Keeper runs tasks without hpcc next to them. It keeps their records and logs for it, in
-// the directory of the job.
+// A Keeper runs tasks without hpcc next to them. It keeps their states and logs itself, and
+// its methods copy them to the directory of the job.
 type Keeper interface {
-	// Pin returns the variables that select the cluster that is the default now.
+	// Pin returns the environment variables that select the current default cluster.
 	Pin(ctx context.Context) (env map[string]string, err error)
 
-	// Learn keeps the records of tasks that Query returned. A complete record stays as it is.
+	// Learn stores the records of tasks that Query returned. It does not change a complete record.
 	Learn(s *Submitted, known map[string]QueueState) error
 
-	// Hear adds to the tasks of known what their programs measured. later reports that
-	// another call may bring more.
+	// Hear adds the measurements of the programs to the tasks of known. later reports
+	// whether another call may find more.
 	Hear(ctx context.Context, s *Submitted, known map[string]QueueState) (later bool, err error)
 
 	// Collect fetches the output of tasks that have ended, or of all.
@@ -112,16 +112,16 @@ type Keeper interface {
 	// Unread reports whether the cluster still has the output of a task that has ended.
 	Unread(s *Submitted, t *job.Task) bool
 
-	// Follow copies the output of a task, with follow until its program ends. It returns
-	// false if the task writes to a file.
+	// Follow copies the output of a task to w. If follow is set, it goes on until the
+	// program ends. It returns false if the task writes to a file.
 	Follow(ctx context.Context, s *Submitted, t *job.Task, follow bool, w io.Writer) (bool, error)
 
 	// Enter returns the argv that runs argv, or a shell, next to the program of a task.
 	Enter(ctx context.Context, t *job.Task, argv []string, terminal bool) []string
 
-	// Read runs argv next to the program of a task and returns its output, at most so many
-	// bytes of it.
-	Read(ctx context.Context, t *job.Task, most int64, argv ...string) ([]byte, error)
+	// Read runs argv next to the program of a task and returns at most limit bytes of its
+	// output.
+	Read(ctx context.Context, t *job.Task, limit int64, argv ...string) ([]byte, error)
 
 	// Forward opens a tunnel to a port of a task.
 	Forward(ctx context.Context, t *job.Task, port int) (*tunnel.Tunnel, error)
@@ -129,17 +129,17 @@ type Keeper interface {
 
 // A Submitted is a submitted job for a [Keeper].
 type Submitted struct {
-	ID, Home  string // of hpcc; the directory of its records
+	ID, Home  string // hpcc's job ID; the directory of the job's records
 	Job       *job.Job
 	Natives   []string    // IDs of the job and of its reruns, in order
-	Arrays    []job.Array // the tasks of each; empty: a job that is not an array
+	Arrays    []job.Array // tasks of each of Natives; the zero Array: not an array
 	Cancelled time.Time
 	At        func(t *job.Task) time.Time // when a task was submitted
 }
 
 // A Request is a job to submit.
 type Request struct {
-	ID      string // of hpcc
+	ID      string // hpcc's job ID
 	Job     *job.Job
 	Script  string                  // path
 	Rewrite func(text string) error // replaces the content of Script
@@ -153,32 +153,32 @@ type Request struct {
 type QueueState struct {
 	Running, Waiting int       // number of tasks
 	Reason           string    // why tasks wait, as the batch system puts it
-	Alive            bool      // the job goes on, and which tasks run is unknown
+	Alive            bool      // the job has not ended, but the states of its tasks are unknown
 	Tasks            []Attempt // records of the tasks, if the batch system keeps them
 }
 
 // Gone reports whether the batch system runs and queues nothing of the job.
 func (s QueueState) Gone() bool { return !s.Alive && s.Running+s.Waiting == 0 }
 
-// A NoAnswer is the error of a server that was not reached, or that does not know the
-// user. It is not a refusal of the job.
+// A NoAnswer is the error of a server that cannot be reached or does not know the user. It
+// does not mean that the server refused the job.
 type NoAnswer struct{ Err error }
 
 func (e *NoAnswer) Error() string { return e.Err.Error() }
 
 func (e *NoAnswer) Unwrap() error { return e.Err }
 
-// An Attempt is the record of a task that the batch system keeps itself, because its
-// tasks run without hpcc. Its index is the position in the array, from 0.
+// An Attempt is a batch system's own record of a task that ran without hpcc. Its Index is
+// the position in the array, from 0.
 type Attempt struct {
 	job.Task
 	Last     bool          // no other attempt follows
-	Message  string        // message that the program left, with its measurements
+	Message  string        // termination message of the program, with its measurements
 	Image    string        // by digest; "" if unknown
 	Pulled   time.Duration // time to pull the image; 0 if unknown
-	Template string        // of the step of a workflow
+	Template string        // template of the workflow step
 	All      bool          // the record stands for all tasks of the step
 }
 
-// Poll is the pause between two looks at records or at a batch system.
+// Poll is the interval between two queries of records or of a batch system.
 const Poll = time.Second

@@ -11,19 +11,19 @@ import (
 	"hpcc/job/quantity"
 )
 
-// A Fit is an answer to where and when a job would start.
+// A Fit says where and when a job would start.
 type Fit struct {
 	When    When          `json:"when"`
 	Start   time.Time     `json:"start,omitzero"`    // if Later; zero: unknown
 	Nodes   []string      `json:"nodes,omitempty"`   // the scheduler may choose equivalent ones
 	By      string        `json:"by"`                // source of the answer
 	Why     string        `json:"why,omitempty"`     // why not now, or never
-	Instead []string      `json:"instead,omitempty"` // flags with which it would start now, each by itself
+	Instead []string      `json:"instead,omitempty"` // flags, each of which alone would let it start now
 	Window  time.Duration `json:"hole_ns,omitempty"` // if Later: how long the requested resources are free from now on; 0: they are not
 	Notes   []string      `json:"notes,omitempty"`
 }
 
-// When a job would start.
+// A When classifies the start time of a job.
 type When string
 
 const (
@@ -34,7 +34,7 @@ const (
 )
 
 // byCount is the source of a Fit that hpcc computed itself.
-const byCount = "hpcc, which counted what the nodes have and until when"
+const byCount = "counted by hpcc from the free resources of the nodes and the time limits of jobs"
 
 // An Estimate is the result of a scheduler's dry run.
 type Estimate struct {
@@ -50,9 +50,10 @@ type BusyError struct{ Err error }
 func (e *BusyError) Error() string { return e.Err.Error() }
 func (e *BusyError) Unwrap() error { return e.Err }
 
-// Judge combines the count with the scheduler's answer. A refusal, or an immediate start, is final. The
-// scheduler estimates a later start behind all waiting jobs; if the count finds an earlier free window,
-// backfilling will use it.
+// Judge combines the Fit that hpcc counted with the scheduler's estimate or refusal. A refusal or an immediate
+// start is final, except that a [BusyError] does not overrule a later start that hpcc counted. The scheduler
+// estimates a start behind all waiting jobs; if hpcc counted an earlier free window, backfilling will use it.
+// planned reports whether the scheduler has planned starts of waiting jobs.
 func (x *Need) Judge(counted *Fit, estimate *Estimate, refusal error, planned bool) *Fit {
 	switch {
 	case refusal != nil && x.Complete && counted.When == Later && errors.As(refusal, new(*BusyError)):
@@ -74,28 +75,28 @@ func (x *Need) Judge(counted *Fit, estimate *Estimate, refusal error, planned bo
 		return f
 	case estimate.Start.IsZero():
 		if counted.When == Now {
-			return &Fit{When: Later, By: "the scheduler's own dry run", Why: "it would not start it now, though nodes have what it asks for"}
+			return &Fit{When: Later, By: "the scheduler's own dry run", Why: "the scheduler would not start it now, although nodes have the requested resources"}
 		}
 		return counted
 	case planned && x.Complete && !counted.Start.After(estimate.Start) && (counted.When == Now || !counted.Start.IsZero()):
-		counted.Notes = append(counted.Notes, "the scheduler's own estimate, behind all that wait, is "+estimate.Start.Format(time.DateTime))
+		counted.Notes = append(counted.Notes, "the scheduler's own estimate, behind all waiting jobs, is "+estimate.Start.Format(time.DateTime))
 		return counted
 	}
 	f := &Fit{When: Later, Start: estimate.Start, Nodes: estimate.Nodes, By: "the scheduler's own estimate", Why: counted.Why, Instead: counted.Instead, Window: counted.Window}
 	if counted.When == Now {
-		f.Why = "the nodes that are free are not for it: other rules of the site count"
+		f.Why = "nodes are free, but the job may not use them now: a rule of the site, such as a priority or a limit, forbids it"
 	}
 	return f
 }
 
-// A Need is the request of one task in units: nodes, or processes that may run on any node.
+// A Need is the request of one task, counted in units: nodes, or processes that may run on any node.
 type Need struct {
 	job       *job.Job
 	Units     int  // number of units
 	nodes     bool // the units are nodes
-	Cpus      int  // per unit
+	CPUs      int  // per unit
 	Memory    int64
-	Gpus      int // per node
+	GPUs      int // per node
 	kind      string
 	exclusive bool
 	Limit     time.Duration // 0: unknown
@@ -105,7 +106,7 @@ type Need struct {
 // NewNeed returns the needs of a job; usual is the default time limit. adjust, if not nil, converts the needs
 // to the batch system's way of counting.
 func NewNeed(j *job.Job, usual time.Duration, adjust func(*Need, *job.Job)) *Need {
-	x := &Need{job: j, Units: max(j.Tasks, 1), Cpus: max(j.CPUs, 1), Memory: j.Memory, Gpus: j.GPUs, kind: j.GPUType, exclusive: j.Exclusive, Limit: j.Time}
+	x := &Need{job: j, Units: max(j.Tasks, 1), CPUs: max(j.CPUs, 1), Memory: j.Memory, GPUs: j.GPUs, kind: j.GPUType, exclusive: j.Exclusive, Limit: j.Time}
 	if x.Limit == 0 {
 		x.Limit = usual
 	}
@@ -114,10 +115,10 @@ func NewNeed(j *job.Job, usual time.Duration, adjust func(*Need, *job.Job)) *Nee
 		nodes = (max(j.Tasks, j.TasksPerNode) + j.TasksPerNode - 1) / j.TasksPerNode
 	}
 	if nodes > 0 {
-		x.nodes, x.Units, x.Cpus = true, nodes, x.Cpus*j.ProcessesPerNode()
+		x.nodes, x.Units, x.CPUs = true, nodes, x.CPUs*j.ProcessesPerNode()
 	}
 	if j.MemoryPerCPU > 0 {
-		x.Memory = j.MemoryPerCPU * int64(x.Cpus)
+		x.Memory = j.MemoryPerCPU * int64(x.CPUs)
 	}
 	if adjust != nil {
 		adjust(x, j)
@@ -129,68 +130,69 @@ func NewNeed(j *job.Job, usual time.Duration, adjust func(*Need, *job.Job)) *Nee
 // Uncounted lists the requests that only the scheduler can check.
 func (x *Need) Uncounted() []string {
 	var out []string
-	for what, asked := range map[string]bool{"features of nodes": len(x.job.Features) > 0, "options in the scheduler's own words": len(x.job.Native) > 0,
-		"its QoS": x.job.QoS != "", "the moment before which it may not begin": x.job.Begin != "", "that it is held": x.job.Hold} {
-		if asked {
-			out = append(out, what)
+	for request, present := range map[string]bool{"node features": len(x.job.Features) > 0, "native options": len(x.job.Native) > 0,
+		"the QoS": x.job.QoS != "", "the earliest start time": x.job.Begin != "", "the hold": x.job.Hold} {
+		if present {
+			out = append(out, request)
 		}
 	}
 	slices.Sort(out)
 	return out
 }
 
-// wanted reports whether the job may use a node.
-func (x *Need) wanted(n *Node) bool {
+// allows reports whether the job may use a node.
+func (x *Need) allows(n *Node) bool {
 	return (len(x.job.Hosts) == 0 || slices.Contains(x.job.Hosts, n.Name)) && !slices.Contains(x.job.NotHosts, n.Name) &&
 		(x.kind == "" || slices.Contains(strings.Split(n.GPUType, ","), x.kind))
 }
 
-// unitsOn returns how many units fit into free resources of a node.
+// unitsOn returns the number of units that fit into the resources h of a node.
 func (x *Need) unitsOn(n *Node, h Hold) int {
-	if h.Memory < x.Memory || h.Gpus < x.Gpus || h.Cpus < x.Cpus || (x.exclusive && h.Cpus < n.CPUs) {
+	if h.Memory < x.Memory || h.GPUs < x.GPUs || h.CPUs < x.CPUs || (x.exclusive && h.CPUs < n.CPUs) {
 		return 0
 	}
 	if x.nodes {
 		return 1
 	}
-	return min(h.Cpus/x.Cpus, x.Units)
+	return min(h.CPUs/x.CPUs, x.Units)
 }
 
-// all returns the resources of a node, and free those that a job could have from at on, for limit.
-func (n *Node) all() Hold { return Hold{Cpus: n.CPUs, Memory: n.Memory, Gpus: n.GPUs} }
+// all returns the total resources of a node.
+func (n *Node) all() Hold { return Hold{CPUs: n.CPUs, Memory: n.Memory, GPUs: n.GPUs} }
 
+// free returns the resources of a node that a job could use from at on, for limit.
 func (n *Node) free(at time.Time, limit time.Duration) Hold {
 	if n.State == Off && !n.reserved {
 		return Hold{}
 	}
-	f := Hold{Cpus: n.FreeCPUs, Memory: n.FreeMemory, Gpus: n.FreeGPUs}
-	over := true
+	f := Hold{CPUs: n.FreeCPUs, Memory: n.FreeMemory, GPUs: n.FreeGPUs}
+	allEnded := true
 	for _, h := range n.Holds {
 		switch ended := !h.To.IsZero() && !h.To.After(at); {
 		case h.FullNode && !ended && h.From.Before(at.Add(max(limit, time.Second))):
 			return Hold{}
 		case h.FullNode:
 		case ended:
-			f.Cpus, f.Memory, f.Gpus = f.Cpus+h.Cpus, f.Memory+h.Memory, f.Gpus+h.Gpus
+			f.CPUs, f.Memory, f.GPUs = f.CPUs+h.CPUs, f.Memory+h.Memory, f.GPUs+h.GPUs
 		default:
-			over = false
+			allEnded = false
 		}
 	}
-	if over && f.Cpus >= n.CPUs { // the node is empty
+	if allEnded && f.CPUs >= n.CPUs { // the node is empty
 		return n.all()
 	}
-	f.Cpus, f.Memory, f.Gpus = min(f.Cpus, n.CPUs), min(f.Memory, n.Memory), min(f.Gpus, n.GPUs)
+	f.CPUs, f.Memory, f.GPUs = min(f.CPUs, n.CPUs), min(f.Memory, n.Memory), min(f.GPUs, n.GPUs)
 	return f
 }
 
 // Fit computes where and when the need can be met.
 func (x *Need) Fit(c *Snapshot, queue string, now time.Time) *Fit {
 	if most := c.Limits[queue]; most > 0 && x.Limit > most {
-		return &Fit{When: Never, By: byCount, Why: fmt.Sprintf("jobs of queue %s end after %s at most, and %s are asked for", queue, quantity.FormatTime(most), quantity.FormatTime(x.Limit))}
+		return &Fit{When: Never, By: byCount, Why: fmt.Sprintf("queue %s limits jobs to %s, and the job requests %s", queue, quantity.FormatTime(most), quantity.FormatTime(x.Limit))}
 	}
 	var nodes []*Node
 	for i := range c.Nodes {
-		if x.wanted(&c.Nodes[i]) {
+		if x.allows(&c.Nodes[i]) {
 			nodes = append(nodes, &c.Nodes[i])
 		}
 	}
@@ -208,7 +210,7 @@ func (x *Need) Fit(c *Snapshot, queue string, now time.Time) *Fit {
 	return f
 }
 
-// place finds nodes for the need at a time, or returns nil.
+// place returns nodes that can meet the need at a time, or nil.
 func (x *Need) place(nodes []*Node, at time.Time, limit time.Duration) []string {
 	left := x.Units
 	var where []string
@@ -226,25 +228,25 @@ func (x *Need) place(nodes []*Node, at time.Time, limit time.Duration) []string 
 // later returns the first time at which the need can be met, given the known ends of jobs and reservations.
 func (x *Need) later(nodes []*Node, now time.Time) (time.Time, []string) {
 	type change struct {
-		at   time.Time
-		node int
-		room int
+		at    time.Time
+		node  int
+		units int
 	}
 	var changes []change
 	for i, n := range nodes {
-		var moments []time.Time
+		var times []time.Time
 		for _, h := range n.Holds {
 			if h.To.After(now) {
-				moments = append(moments, h.To)
+				times = append(times, h.To)
 			}
-			if over := h.From.Add(-x.Limit + time.Second); h.FullNode && over.After(now) {
-				moments = append(moments, over)
+			if tooLate := h.From.Add(-x.Limit + time.Second); h.FullNode && tooLate.After(now) {
+				times = append(times, tooLate)
 			}
 		}
-		slices.SortFunc(moments, time.Time.Compare)
+		slices.SortFunc(times, time.Time.Compare)
 		last := x.unitsOn(n, n.free(now, x.Limit))
 		changes = append(changes, change{now, i, last})
-		for _, t := range slices.CompactFunc(moments, time.Time.Equal) {
+		for _, t := range slices.CompactFunc(times, time.Time.Equal) {
 			if k := x.unitsOn(n, n.free(t, x.Limit)); k != last {
 				changes = append(changes, change{t, i, k})
 				last = k
@@ -252,10 +254,10 @@ func (x *Need) later(nodes []*Node, now time.Time) (time.Time, []string) {
 		}
 	}
 	slices.SortStableFunc(changes, func(a, b change) int { return a.at.Compare(b.at) })
-	room, sum := make([]int, len(nodes)), 0
+	units, sum := make([]int, len(nodes)), 0
 	for i, c := range changes {
-		sum += c.room - room[c.node]
-		room[c.node] = c.room
+		sum += c.units - units[c.node]
+		units[c.node] = c.units
 		if sum >= x.Units && (i+1 == len(changes) || changes[i+1].at.After(c.at)) {
 			return c.at, x.place(nodes, c.at, x.Limit)
 		}

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// An Allocation is the use of resources by a job or a task of an array, for a time.
+// An Allocation holds the resources of a job, or of a task of an array, and the time that it held them.
 type Allocation struct {
 	ID     string
 	User   string
@@ -20,8 +20,8 @@ type History struct {
 	Allocations []Allocation
 	By          string    // source of the history
 	Current     bool      // it includes running jobs
-	Untold      []string  // resources without figures: memory, GPUs
-	Notes       []string  // what could not be found out
+	Unknown     []string  // resources without figures: memory, GPUs
+	Notes       []string  // limits of the history, as sentences for the user
 	Begins      time.Time // start of the records; zero: before the requested period
 }
 
@@ -33,8 +33,8 @@ type NoHistory struct{ Why string }
 
 func (e *NoHistory) Error() string { return e.Why }
 
-// Running returns the allocations of running jobs from the nodes, for a scheduler whose accounting only has
-// jobs that have ended.
+// Running returns the allocations of running jobs from the holds of the nodes, for a scheduler whose
+// accounting has only ended jobs.
 func (c *Snapshot) Running(now time.Time) (list []Allocation) {
 	type key struct {
 		by   string
@@ -54,7 +54,7 @@ func (c *Snapshot) Running(now time.Time) (list []Allocation) {
 				list = append(list, Allocation{ID: h.By, Start: h.From})
 			}
 			s := &list[i]
-			s.CPUs, s.Memory, s.GPUs = s.CPUs+h.Cpus, s.Memory+h.Memory, s.GPUs+h.Gpus
+			s.CPUs, s.Memory, s.GPUs = s.CPUs+h.CPUs, s.Memory+h.Memory, s.GPUs+h.GPUs
 		}
 	}
 	return list

@@ -30,15 +30,16 @@ type Node struct {
 	GPUs       int       `json:"gpus"`
 	FreeGPUs   int       `json:"free_gpus"`
 	GPUType    string    `json:"gpu_type,omitempty"`  // separated by commas
-	FreeUntil  time.Time `json:"free_until,omitzero"` // end of the free window, by For
+	FreeUntil  time.Time `json:"free_until,omitzero"` // end of the free window; from then on For holds the node
 	For        string    `json:"for,omitempty"`       // a reservation or a waiting job
-	BusyUntil  time.Time `json:"busy_until,omitzero"` // time limit of the last of its jobs
+	BusyUntil  time.Time `json:"busy_until,omitzero"` // latest time limit of its jobs
 	NoLimit    bool      `json:"no_limit,omitempty"`  // the time limits of some jobs are unknown
 	Running    int       `json:"running_jobs_known"`  // number of its jobs that the scheduler lists
 
 	Holds    []Hold `json:"-"`
-	reserved bool   // it is only off during a reservation
-	Untold   bool   `json:"-"` // its free memory is unknown
+	reserved bool   // it is off only because of a current reservation
+
+	MemoryUnknown bool `json:"-"` // its free memory is unknown
 }
 
 // The states of nodes.
@@ -52,9 +53,9 @@ const (
 // A Hold is an allocation of a node's resources for a time.
 type Hold struct {
 	From, To time.Time // zero: unlimited in that direction
-	Cpus     int
+	CPUs     int
 	Memory   int64
-	Gpus     int
+	GPUs     int
 	FullNode bool // all resources of the node
 	By       string
 }
@@ -66,7 +67,7 @@ type Snapshot struct {
 	Limits  map[string]time.Duration // longest time limit of a queue; 0: unlimited
 	Usual   map[string]time.Duration // default time limit of a queue
 	Planned map[string]Plan          // planned starts of waiting jobs, by native ID
-	Notes   []string                 // what could not be found out
+	Notes   []string                 // queries that failed, and what is unknown without them
 }
 
 // A Plan is a scheduler's planned start of a job.
@@ -75,21 +76,22 @@ type Plan struct {
 	Nodes []string
 }
 
-// Settle fills in what follows from what was read of the nodes.
+// Settle calls [Node.Settle] for all nodes.
 func (c *Snapshot) Settle(now time.Time) {
 	for i := range c.Nodes {
 		c.Nodes[i].Settle(now)
 	}
 }
 
-// Keep removes the nodes without a queue. If the queues of nodes are unknown, it keeps all.
+// Keep removes the nodes that do not belong to the queue. Nodes whose queues are unknown stay.
 func (c *Snapshot) Keep(queue string) {
 	if queue != "" {
 		c.Nodes = slices.DeleteFunc(c.Nodes, func(n Node) bool { return len(n.Queues) > 0 && !slices.Contains(n.Queues, queue) })
 	}
 }
 
-// Settle fills in what follows from what was read.
+// Settle derives the state, the free window and the busy time of the node from its free resources and holds.
+// It first limits the free resources to those that the node has.
 func (n *Node) Settle(now time.Time) {
 	n.FreeCPUs, n.FreeGPUs = min(max(n.FreeCPUs, 0), n.CPUs), min(max(n.FreeGPUs, 0), n.GPUs)
 	n.FreeMemory = min(max(n.FreeMemory, 0), n.Memory)

@@ -11,12 +11,12 @@ import (
 
 // unit describes one unit of the need.
 func (x *Need) unit() string {
-	s := message.Count(x.Cpus, "CPU")
+	s := message.Count(x.CPUs, "CPU")
 	if x.Memory > 0 {
 		s += ", " + quantity.FormatMemory(x.Memory) + " of memory"
 	}
-	if x.Gpus > 0 {
-		s += ", " + message.Count(x.Gpus, "GPU")
+	if x.GPUs > 0 {
+		s += ", " + message.Count(x.GPUs, "GPU")
 	}
 	return s
 }
@@ -50,9 +50,9 @@ func (x *Need) never(nodes []*Node, all int) string {
 		of    func(n *Node) int64
 		text  func(v int64) string
 	}{
-		{int64(x.Cpus), func(n *Node) int64 { return int64(n.CPUs) }, func(v int64) string { return message.Count(int(v), "CPU") }},
+		{int64(x.CPUs), func(n *Node) int64 { return int64(n.CPUs) }, func(v int64) string { return message.Count(int(v), "CPU") }},
 		{x.Memory, func(n *Node) int64 { return n.Memory }, func(v int64) string { return quantity.FormatMemory(v) + " of memory" }},
-		{int64(x.Gpus), func(n *Node) int64 { return int64(n.GPUs) }, func(v int64) string { return message.Count(int(v), "GPU") }},
+		{int64(x.GPUs), func(n *Node) int64 { return int64(n.GPUs) }, func(v int64) string { return message.Count(int(v), "GPU") }},
 	} {
 		have := 0
 		largest := nodes[0]
@@ -89,7 +89,7 @@ func (x *Need) never(nodes []*Node, all int) string {
 	return fmt.Sprintf("the job needs %s with %s each, and all nodes together have room for %d", process(x.Units), x.unit(), fitting)
 }
 
-// lacks returns why the need is not met now.
+// lacks returns why the need cannot be met now.
 func (x *Need) lacks(nodes []*Node, now time.Time) string {
 	if end, by := x.reservedFrom(nodes, now); !end.IsZero() {
 		return fmt.Sprintf("the free resources are reserved from %s, by %s, and %s are requested", end.Format(time.TimeOnly), by, quantity.FormatTime(x.Limit))
@@ -105,7 +105,7 @@ func (x *Need) lacks(nodes []*Node, now time.Time) string {
 	return fmt.Sprintf("now there is room for %d of %s with %s", have, what, x.unit())
 }
 
-// instead lists the flags with which the job would start now, each by itself.
+// instead lists flags, each of which alone would let the job start now.
 func (x *Need) instead(nodes []*Node, now time.Time) []string {
 	var out []string
 	if d := x.longest(nodes, now); d >= time.Minute && (x.Limit == 0 || d < x.Limit) {
@@ -115,10 +115,10 @@ func (x *Need) instead(nodes []*Node, now time.Time) []string {
 	for _, n := range nodes {
 		f := n.free(now, x.Limit)
 		part += x.unitsOn(n, f)
-		if f.Gpus >= x.Gpus && f.Memory >= x.Memory && !x.exclusive {
-			most.Cpus = max(most.Cpus, f.Cpus)
+		if f.GPUs >= x.GPUs && f.Memory >= x.Memory && !x.exclusive {
+			most.CPUs = max(most.CPUs, f.CPUs)
 		}
-		if f.Gpus >= x.Gpus && f.Cpus >= x.Cpus && !x.exclusive {
+		if f.GPUs >= x.GPUs && f.CPUs >= x.CPUs && !x.exclusive {
 			most.Memory = max(most.Memory, f.Memory)
 		}
 	}
@@ -127,8 +127,8 @@ func (x *Need) instead(nodes []*Node, now time.Time) []string {
 		out = append(out, fmt.Sprintf("--nodes %d", part))
 	case part > 0 && part < x.Units:
 		out = append(out, fmt.Sprintf("--tasks %d", part))
-	case x.Units == 1 && most.Cpus > 0 && most.Cpus < x.Cpus:
-		if per := most.Cpus / max(x.Cpus/max(x.job.CPUs, 1), 1); per > 0 {
+	case x.Units == 1 && most.CPUs > 0 && most.CPUs < x.CPUs:
+		if per := most.CPUs / max(x.CPUs/max(x.job.CPUs, 1), 1); per > 0 {
 			out = append(out, fmt.Sprintf("--cpus %d", per))
 		}
 	case x.Units == 1 && most.Memory >= 1<<20 && most.Memory < x.Memory:
@@ -137,8 +137,8 @@ func (x *Need) instead(nodes []*Node, now time.Time) []string {
 	return out
 }
 
-// longest returns how long the need could be met from now on, in whole minutes; 0 if it cannot be met now, or
-// has no end.
+// longest returns the time, in full minutes, for which the need can be met from now on. It returns 0 if the
+// need cannot be met now, or can be met without end.
 func (x *Need) longest(nodes []*Node, now time.Time) time.Duration {
 	end, _ := x.reservedFrom(nodes, now)
 	if end.IsZero() {
@@ -147,8 +147,8 @@ func (x *Need) longest(nodes []*Node, now time.Time) time.Duration {
 	return end.Sub(now).Truncate(time.Minute)
 }
 
-// reservedFrom returns until when the need could be met from now on, and what takes the nodes then; zero if it cannot be
-// met now, or has no end.
+// reservedFrom returns the time until which the need can be met from now on, and the name of the reservation or
+// job that takes the nodes then. The time is zero if the need cannot be met now, or can be met without end.
 func (x *Need) reservedFrom(nodes []*Node, now time.Time) (end time.Time, by string) {
 	able := make([]*Node, 0, len(nodes))
 	for _, n := range nodes {

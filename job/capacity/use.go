@@ -17,17 +17,17 @@ type Use struct {
 	State      string        `json:"state"`
 	Tasks      int           `json:"tasks"`          // number of started tasks
 	CPUs       int           `json:"cpus"`           // of a task, over its nodes
-	GPUs       int           `json:"gpus,omitempty"` // the same
+	GPUs       int           `json:"gpus,omitempty"` // of a task, over its nodes
 	Nodes      int           `json:"nodes"`          // of a task
 	CPUTime    time.Duration `json:"cpu_time_ns"`
 	CPUUnknown bool          `json:"cpu_unknown,omitempty"` // the processor time of some tasks is unknown, for example of running ones
 	Contended  bool          `json:"contended,omitempty"`   // tasks waited for processors, so fewer are not enough
 	Failed     bool          `json:"failed,omitempty"`      // no task succeeded, so its usage is not what the job needs
-	Wall       time.Duration `json:"wall_ns"`               // of all tasks together, without lost ones
+	Wall       time.Duration `json:"wall_ns"`               // sum over all tasks except lost ones
 	Longest    time.Duration `json:"longest_ns"`
 	Time       time.Duration `json:"time_ns,omitempty"` // requested time limit
 	Memory     int64         `json:"memory_bytes,omitempty"`
-	PeakMemory int64         `json:"peak_memory_bytes"` // of the largest task, or of its largest process without a scheduler's figure
+	PeakMemory int64         `json:"peak_memory_bytes"` // of the largest task, or of the largest process if the scheduler reports no figure
 	Ended      time.Time     `json:"ended,omitzero"`    // end of the last task, or start of a lost one; zero while one runs
 	Advice     []string      `json:"advice,omitempty"`
 }
@@ -35,12 +35,12 @@ type Use struct {
 // Usage is a scheduler's figure for a job: the processor time of all tasks, and the memory of the largest. Zero
 // means not counted.
 type Usage struct {
-	Cpu  time.Duration
+	CPU  time.Duration
 	Peak int64
 }
 
 // manyPreemptions is the number of involuntary context switches per second of processor time
-// from which other programs wanted the same processors. A program alone has a few.
+// above which other programs competed for the same processors. A program alone has a few.
 const manyPreemptions = 50
 
 // UsedBy returns the usage in a task's record: processor time, the resident set of the largest
@@ -59,39 +59,40 @@ func UsedBy(t *job.Task) (cpu time.Duration, peak int64, contended bool) {
 	return time.Duration(seconds * float64(time.Second)), u.MaxRSS, float64(u.Switches) > manyPreemptions*seconds
 }
 
-// A request is too high if less than this part was used.
+// A request is too high if the job used less than this part of it.
 const (
-	fewCPUs    = 0.5
-	littleRest = 4 // memory and time: a quarter
+	minCPUShare     = 0.5
+	minShareDivisor = 4 // of memory and time: a quarter
 )
 
-// leastWall is the run time from which the use of processors is significant.
-const leastWall = time.Minute
+// minWall is the shortest run time for which the use of processors is significant.
+const minWall = time.Minute
 
-// Advise returns sentences with sufficient requests, where they are much lower. It does not
-// advise fewer processors to a job that waited for processors, nor anything to one that failed.
+// Advise returns a sentence for each request that is much too high, with a sufficient one. It
+// does not advise fewer processors for a job that waited for processors, and gives no advice
+// for a job that failed.
 func (u *Use) Advise() []string {
 	var out []string
 	if u.Failed {
 		return nil
 	}
-	if busy := u.busy(); !u.CPUUnknown && !u.Contended && u.CPUs > 1 && u.Wall >= leastWall && busy < fewCPUs*float64(u.CPUs) {
+	if busy := u.busy(); !u.CPUUnknown && !u.Contended && u.CPUs > 1 && u.Wall >= minWall && busy < minCPUShare*float64(u.CPUs) {
 		out = append(out, fmt.Sprintf("%.1f of %d processors were busy: ask for %d", busy, u.CPUs, max(1, int(math.Ceil(busy)))))
 	}
-	if u.Memory > 0 && u.PeakMemory > 0 && u.PeakMemory < u.Memory/littleRest {
+	if u.Memory > 0 && u.PeakMemory > 0 && u.PeakMemory < u.Memory/minShareDivisor {
 		enough := max((u.PeakMemory*3/2+Step-1)/Step*Step, Step)
 		if enough < u.Memory {
-			out = append(out, fmt.Sprintf("%s of %s of memory were used: --mem %s would do", quantity.FormatMemory(u.PeakMemory), quantity.FormatMemory(u.Memory), roundly(enough)))
+			out = append(out, fmt.Sprintf("%s of %s of memory were used: --mem %s would do", quantity.FormatMemory(u.PeakMemory), quantity.FormatMemory(u.Memory), formatMemoryFlag(enough)))
 		}
 	}
-	if enough := (2*u.Longest + 10*time.Minute - 1).Truncate(10 * time.Minute); u.Time > 0 && u.Longest < u.Time/littleRest && enough < u.Time {
+	if enough := (2*u.Longest + 10*time.Minute - 1).Truncate(10 * time.Minute); u.Time > 0 && u.Longest < u.Time/minShareDivisor && enough < u.Time {
 		out = append(out, fmt.Sprintf("it ran for %s of %s: --time %s would do, and short jobs start sooner", quantity.FormatTime(u.Longest.Round(time.Second)), quantity.FormatTime(u.Time), quantity.FormatTime(max(enough, 10*time.Minute))))
 	}
 	return out
 }
 
-// roundly formats an amount of memory for --mem, a large one in whole G, rounded up.
-func roundly(n int64) string {
+// formatMemoryFlag formats an amount of memory for --mem. From 8 GiB on it rounds up to full GiB.
+func formatMemoryFlag(n int64) string {
 	if n >= 8<<30 {
 		return fmt.Sprintf("%dG", (n+1<<30-1)>>30)
 	}

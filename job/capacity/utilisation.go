@@ -12,13 +12,13 @@ type Amounts struct {
 	GPUs   float64 `json:"gpus"`
 }
 
-// A Level is the average allocation of a cluster from a time until that of the next level.
+// A Level is the average allocation of a cluster from a time until the start of the next level.
 type Level struct {
 	From time.Time `json:"from"`
 	Amounts
 }
 
-// A Utilisation is the allocation of a cluster over a time, with its current free windows.
+// A Utilisation is the allocation of a cluster over a period, with its current free windows.
 type Utilisation struct {
 	From      time.Time     `json:"from"`
 	To        time.Time     `json:"to"`
@@ -30,12 +30,12 @@ type Utilisation struct {
 	Mean      Amounts       `json:"mean"`
 	Peak      Amounts       `json:"peak"`      // highest level
 	Now       Amounts       `json:"now"`       // current allocation, from the nodes
-	Accounted Amounts       `json:"accounted"` // part of Now whose jobs are known
+	Accounted Amounts       `json:"accounted"` // part of Now that belongs to known jobs
 	Jobs      int           `json:"jobs"`
 	Users     int           `json:"users"`
 	By        string        `json:"by"`               // source of the levels
-	Untold    []string      `json:"untold,omitempty"` // resources without figures: "memory", "GPUs"
-	Own       bool          `json:"own,omitempty"`    // the levels only have this user's jobs submitted by hpcc
+	Unknown   []string      `json:"untold,omitempty"` // resources without figures: "memory", "GPUs"
+	Own       bool          `json:"own,omitempty"`    // the levels count only jobs that this user submitted with hpcc
 	Why       string        `json:"why,omitempty"`    // why the history of other users' jobs is unknown
 	Windows   []Window      `json:"holes,omitempty"`
 	Notes     []string      `json:"notes,omitempty"`
@@ -52,23 +52,23 @@ func (u *Utilisation) CountNodes(nodes []Node) {
 	}
 }
 
-// add adds a fraction of the amounts.
+// add adds the fraction part of the given amounts.
 func (a *Amounts) add(cpus, memory, gpus, part float64) {
 	a.CPUs, a.Memory, a.GPUs = a.CPUs+cpus*part, a.Memory+memory*part, a.GPUs+gpus*part
 }
 
 // Fill computes the levels from allocations. Each counts in proportion to its time in the level.
-func (u *Utilisation) Fill(stays []Allocation) {
-	// The query took a moment, which does not make a level.
+func (u *Utilisation) Fill(allocations []Allocation) {
+	// To is slightly late, because the query took time. That does not add a level.
 	count := max(int((u.To.Sub(u.From)-sliver+u.Step-1)/u.Step), 1)
 	u.Levels = make([]Level, count)
 	for i := range u.Levels {
 		u.Levels[i].From = u.From.Add(time.Duration(i) * u.Step)
 	}
 	users, jobs := map[string]bool{}, map[string]bool{}
-	for i := range stays {
-		s := &stays[i]
-		if u.put(s) {
+	for i := range allocations {
+		s := &allocations[i]
+		if u.addAllocation(s) {
 			users[s.User], jobs[s.ID] = true, true
 		}
 		if s.End.IsZero() {
@@ -84,7 +84,7 @@ func (u *Utilisation) Fill(stays []Allocation) {
 	}
 }
 
-// sliver is how much longer the last level may be.
+// sliver is the duration by which the last level may exceed the step.
 const sliver = 2 * time.Second
 
 // until returns the end of a level.
@@ -95,8 +95,9 @@ func (u *Utilisation) until(i int) time.Time {
 	return u.To
 }
 
-// put adds an allocation to its levels and reports whether there is one.
-func (u *Utilisation) put(s *Allocation) bool {
+// addAllocation adds an allocation to the levels that it overlaps, and reports whether it
+// overlaps any.
+func (u *Utilisation) addAllocation(s *Allocation) bool {
 	from, to := Latest(u.From, s.Start), u.To
 	if !s.End.IsZero() && s.End.Before(to) {
 		to = s.End
@@ -115,14 +116,14 @@ func (u *Utilisation) put(s *Allocation) bool {
 	return true
 }
 
-// Hidden returns a message if the known jobs have less than the nodes' allocation, because the site hides other
-// users' jobs, or "".
+// Hidden returns a message if the known jobs account for less than the nodes' allocation, because the site
+// hides other users' jobs. Otherwise it returns "".
 func (u *Utilisation) Hidden() string {
 	const most = 0.9 // tolerate jobs that start or end between the queries
 	if u.Own || u.Now.CPUs == 0 || u.Accounted.CPUs >= most*u.Now.CPUs {
 		return ""
 	}
-	return fmt.Sprintf("the site hides other users' jobs: of %.0f allocated processors only %.0f belong to known jobs, so the figures are too low", u.Now.CPUs, u.Accounted.CPUs)
+	return fmt.Sprintf("the site hides other users' jobs: only %.0f of %.0f allocated processors belong to known jobs, so the figures are too low", u.Accounted.CPUs, u.Now.CPUs)
 }
 
 // steps are the possible durations of levels, in common units.
@@ -134,7 +135,7 @@ var steps = []time.Duration{
 // maxLevels is the most levels that a chart shows well.
 const maxLevels = 60
 
-// StepOf returns the shortest step that does not give too many levels.
+// StepOf returns the shortest common step that divides span into at most [maxLevels] levels.
 func StepOf(span time.Duration) time.Duration {
 	for _, s := range steps {
 		if span <= maxLevels*s {

@@ -17,29 +17,29 @@ func TestAdvise(t *testing.T) {
 	}
 	large := &Use{Memory: 64 << 30, PeakMemory: 9 << 30}
 	if got := strings.Join(large.Advise(), "\n"); got != "9G of 64G of memory were used: --mem 14G would do" {
-		t.Errorf("advice of much memory is %q", got)
+		t.Errorf("advice for 9G of 64G = %q", got)
 	}
-	for name, no := range map[string]*Use{
+	for name, u := range map[string]*Use{
 		"waited for processors": {CPUs: 8, CPUTime: time.Hour, Wall: time.Hour, Contended: true},
 		"failed":                {CPUs: 8, CPUTime: time.Hour, Wall: time.Hour, Failed: true, Memory: 64 << 30, PeakMemory: 1 << 30, Time: 24 * time.Hour, Longest: time.Minute},
 	} {
-		if got := no.Advise(); len(got) > 0 {
-			t.Errorf("a job that %s is advised: %q", name, got)
+		if got := u.Advise(); len(got) > 0 {
+			t.Errorf("advice for a job that %s = %q; want none", name, got)
 		}
 	}
 	fair := &Use{CPUs: 2, CPUTime: 3 * time.Hour, Wall: 2 * time.Hour, Longest: time.Hour, Time: 2 * time.Hour, Memory: 4 << 30, PeakMemory: 3 << 30}
 	if got := fair.Advise(); len(got) > 0 {
-		t.Errorf("a fair request is advised: %q", got)
+		t.Errorf("advice for a fair request = %q; want none", got)
 	}
 }
 
-// TestLevels holds the levels to a sum of what each job had, second by second.
+// TestLevels compares the levels with the sum of all allocations in each second.
 func TestLevels(t *testing.T) {
 	from := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
 		u := &Utilisation{From: from, To: from.Add(time.Duration(1000+r.IntN(5000)) * time.Second), Step: time.Duration(7+r.IntN(900)) * time.Second}
-		var stays []Allocation
+		var allocations []Allocation
 		seconds := make([]float64, int(u.To.Sub(from).Seconds()))
 		for range 30 {
 			a, b := r.IntN(9000)-2000, r.IntN(9000)-2000
@@ -51,9 +51,9 @@ func TestLevels(t *testing.T) {
 			for i := max(a, 0); i < min(b, len(seconds)); i++ {
 				seconds[i] += float64(s.CPUs)
 			}
-			stays = append(stays, s)
+			allocations = append(allocations, s)
 		}
-		u.Fill(stays)
+		u.Fill(allocations)
 		mean := 0.0
 		for i, l := range u.Levels {
 			want, n := 0.0, 0.0
@@ -66,7 +66,7 @@ func TestLevels(t *testing.T) {
 			mean += want
 		}
 		if mean /= float64(len(seconds)); math.Abs(u.Mean.CPUs-mean) > 1e-6 {
-			t.Errorf("on average %g processors; want %g", u.Mean.CPUs, mean)
+			t.Errorf("the mean is %g processors; want %g", u.Mean.CPUs, mean)
 		}
 	}
 }
@@ -74,11 +74,11 @@ func TestLevels(t *testing.T) {
 func TestHidden(t *testing.T) {
 	u := &Utilisation{Now: Amounts{CPUs: 100}, Accounted: Amounts{CPUs: 95}}
 	if u.Hidden() != "" {
-		t.Errorf("95 of 100: %s", u.Hidden())
+		t.Errorf("Hidden with 95 of 100 processors known = %q; want none", u.Hidden())
 	}
 	u.Accounted.CPUs = 8
-	if want := "the site hides other users' jobs: of 100 allocated processors only 8 belong to known jobs, so the figures are too low"; u.Hidden() != want {
-		t.Errorf("8 of 100: %q; want %q", u.Hidden(), want)
+	if want := "the site hides other users' jobs: only 8 of 100 allocated processors belong to known jobs, so the figures are too low"; u.Hidden() != want {
+		t.Errorf("Hidden with 8 of 100 processors known = %q; want %q", u.Hidden(), want)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestWaste(t *testing.T) {
 	}
 }
 
-// FuzzLevels: whatever a job had, no level is below zero.
+// FuzzLevels checks that no allocation makes a level negative.
 func FuzzLevels(f *testing.F) {
 	f.Add(int64(1700000000), int64(1700003600), 16, int64(4<<30), 8)
 	f.Fuzz(func(t *testing.T, start, end int64, cpus int, memory int64, gpus int) {
@@ -105,7 +105,7 @@ func FuzzLevels(f *testing.F) {
 		u.Fill([]Allocation{{ID: "1", Start: time.Unix(start, 0), End: time.Unix(end, 0), CPUs: cpus, Memory: memory, GPUs: gpus}})
 		for _, l := range u.Levels {
 			if !(l.CPUs >= 0 && l.Memory >= 0 && l.GPUs >= 0) {
-				t.Errorf("a level of %+v", l)
+				t.Errorf("negative level: %+v", l)
 			}
 		}
 	})

@@ -15,8 +15,8 @@ import (
 	"hpcc/job/quantity"
 )
 
-// A Dialect describes the scripts and commands of one batch system. The first part is empty
-// if hpcc does not read the system's scripts.
+// A Dialect describes the scripts and commands of one batch system. The fields from Prefix
+// to Finish are empty if hpcc does not read the system's scripts.
 type Dialect struct {
 	Target job.Target
 	Title  string // name in messages
@@ -24,14 +24,14 @@ type Dialect struct {
 	// For translate, to read scripts and submit commands.
 	Prefix       string // prefix of directives; "" if hpcc reads no scripts of this system
 	Command      string // submit command
-	Anywhere     bool   // directives count in the full file, not only before the first command
+	Anywhere     bool   // directives count anywhere in the file, not only before the first command
 	OptionsOnly  bool   // a line is a directive only if an option follows the prefix
 	TakesProgram bool   // Command takes a program, and reads a script from standard input
 	ExactArgv    bool   // Command takes "--" and an argv that no shell expands
 	Options      Options
-	Resources    map[string]Setter // of the option -l, by name
+	Resources    map[string]Setter // resources of the option -l, by name
 	Launchers    map[string]Launcher
-	StepLauncher string          // the launcher whose processes get a job's warning signal; "": the script gets it
+	StepLauncher string          // launcher whose processes get a job's warning signal; "": the script gets it
 	Defaults     func(r *Reader) // applies the batch system's defaults
 	Finish       func(r *Reader) // evaluates combinations of options
 
@@ -43,14 +43,14 @@ type Dialect struct {
 	Verdicts   map[field.Field]field.Verdict
 	Shape      func(j *job.Job, rows field.Rows) // converts counts to the batch system's units; nil: [NodeMemory]
 	ExportsAll bool                              // jobs get the environment of the submitting shell
-	NoExports  bool                              // jobs get no variable of it
+	NoExports  bool                              // jobs get none of the variables of the submitting shell
 
 	// For jobscript, to write scripts.
 	JobID       string   // bash expression for the native ID of the running job
 	Hosts       string   // bash code that sets hpcc_hosts and hpcc_tasks; "": one host
-	Hides       []string // prefixes that it reads as directives even in an embedded script
-	Signals     bool     // it sends the warning signal itself
-	OwnsIndices bool     // keeps the indices of a script's array
+	Hides       []string // prefixes that the batch system reads as directives even in an embedded script
+	Signals     bool     // the batch system sends the warning signal itself
+	OwnsIndices bool     // the batch system keeps the indices of a script's array
 }
 
 // A Setter parses the value of an option into the job. An error refuses the option.
@@ -76,10 +76,11 @@ type Launcher struct {
 // An option is an entry of [Options].
 type option struct {
 	names string
-	args  int // number of arguments; optional
+	args  int // number of arguments, or the constant optional
 	set   Setter
 }
 
+// optional is the number of arguments of an option in [Options.Optional].
 const optional = -1
 
 // all lists the options by their number of arguments.
@@ -93,8 +94,9 @@ func (o Options) all(yield func(option) bool) {
 	}
 }
 
-// look finds an option by its name. It returns nil for an ambiguous abbreviation.
-func (o Options) look(name string) *option {
+// lookUp finds an option by its name. It returns nil for an unknown name or an ambiguous
+// abbreviation.
+func (o Options) lookUp(name string) *option {
 	var found *option
 	ambiguous := false
 	for x := range o.all {
@@ -116,29 +118,29 @@ func (o Options) look(name string) *option {
 	return found
 }
 
-// split finds the option of an argument: the name alone, with =VALUE, or a single letter
-// followed by the value.
+// split finds the option of an argument: the name alone, the name with =VALUE, or a single
+// letter followed by the value. glued reports whether the argument includes the value.
 func (o Options) split(arg string) (x *option, name, value string, glued bool) {
-	if x := o.look(arg); x != nil {
+	if x := o.lookUp(arg); x != nil {
 		return x, arg, "", false
 	}
 	if name, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "--") {
-		if x := o.look(name); x != nil && x.args != 0 {
+		if x := o.lookUp(name); x != nil && x.args != 0 {
 			return x, name, value, true
 		}
 	}
 	if o.Glued && len(arg) > 2 && arg[1] != '-' {
-		if x := o.look(arg[:2]); x != nil && x.args != 0 {
+		if x := o.lookUp(arg[:2]); x != nil && x.args != 0 {
 			return x, arg[:2], strings.TrimPrefix(arg[2:], "="), true
 		}
 	}
 	return nil, arg, "", false
 }
 
-// Knows reports whether there is an option of exactly this name.
+// Knows reports whether there is an option with exactly this name.
 func (o Options) Knows(name string) bool {
 	o.Abbrev = false
-	return o.look(name) != nil
+	return o.lookUp(name) != nil
 }
 
 // Next parses the first option of an argv. It returns its name, its first argument and the
@@ -167,15 +169,15 @@ func (d *Dialect) Marks(line string) bool {
 }
 
 // A directive is the text after the prefix of a line. late is the line of the first command
-// if the directive follows it and so does not count.
+// if the directive follows it and therefore does not count, otherwise 0.
 type directive struct {
 	line int
 	text string
 	late int
 }
 
-// find lists the directives of a script.
-func (d *Dialect) find(lines []string) []directive {
+// directives lists the directives of a script.
+func (d *Dialect) directives(lines []string) []directive {
 	var out []directive
 	command := 0
 	for i, l := range lines {
@@ -201,7 +203,7 @@ func NodeMemory(j *job.Job, rows field.Rows) {
 }
 
 // SumMemory converts memory per processor to the memory of a number of processes. where
-// completes the row's text.
+// names these processes in the row, for example "on each node".
 func SumMemory(j *job.Job, rows field.Rows, processes int, where string) {
 	if j.MemoryPerCPU == 0 {
 		return

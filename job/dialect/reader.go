@@ -17,14 +17,14 @@ import (
 // A Reader fills in a job from the options of a script or a submit command.
 type Reader struct {
 	*Dialect
-	To              *Dialect // the target's
+	To              *Dialect // dialect of the target
 	Dir, Home, User string   // the submit directory, the user's home and name
 
 	Job  *job.Job
 	Rows field.Rows
 	Row  *field.Row // row of the current option
 
-	N                   numbers
+	N                   numbers  // amounts for Finish
 	Join                bool     // standard error goes to the output file
 	Wrap                string   // a command that replaces the script
 	Binary              bool     // the submit command names a program, not a script
@@ -32,39 +32,39 @@ type Reader struct {
 	outputSet, errorSet bool
 }
 
-// numbers are amounts that Finish combines with others.
+// numbers holds amounts that Finish combines with others.
 type numbers struct {
-	Slots, PerHost, GPUsInAll, GPUsPerTask, GPUsPerSlot int
-	LimitPerProcess, PerTask, PerJob                    int64 // bytes
+	Slots, PerHost, TotalGPUs, GPUsPerTask, GPUsPerSlot int
+	LimitPerProcess, PerTask, PerJob                    int64 // memory in bytes
 	Chunks, ChunkCPUs, ChunkProcesses                   int
 	ArrayLimit                                          int
-	Soft                                                int64 // seconds
+	Soft                                                int64 // soft time limit in seconds
 	PerCPU                                              bool  // slots are processors of one process
 	AllMemory                                           bool  // the nodes' full memory
 	Scatter                                             bool  // each chunk on a separate node
 }
 
-// errNoValue refuses an option without its argument.
-var errNoValue = errors.New("it lacks its value")
+// errNoValue is the error for an option without its value.
+var errNoValue = errors.New("its value is missing")
 
 // Script parses the directives of a script.
 func (r *Reader) Script(text string) {
 	if strings.Contains(text, "\r\n") {
-		r.Add(0, "(line ends)").Become(field.Changed, "CRLF became LF, with which alone the shell reads the script")
+		r.Add(0, "(line ends)").Become(field.Changed, "CRLF became LF, because shells cannot read scripts with CRLF")
 	}
-	for _, d := range r.find(strings.Split(text, "\n")) {
+	for _, d := range r.directives(strings.Split(text, "\n")) {
 		r.directive(d)
 	}
 }
 
-// Add begins a row.
+// Add appends a row and makes it the current one.
 func (r *Reader) Add(line int, text string) *field.Row {
 	r.Row = &field.Row{Line: line, Text: text}
 	r.Rows = append(r.Rows, r.Row)
 	return r.Row
 }
 
-// Changed marks the current option as changed, and adds the difference to its row.
+// Changed marks the current option as changed and adds an explanation to its row.
 func (r *Reader) Changed(format string, a ...any) {
 	r.Row.Become(field.Changed, fmt.Sprintf(format, a...))
 }
@@ -72,11 +72,11 @@ func (r *Reader) Changed(format string, a ...any) {
 // Own reports whether the target is the batch system of the script.
 func (r *Reader) Own() bool { return r.To.Target == r.Target }
 
-// Native keeps an option that only this batch system has if it is the target, and refuses it
-// for any other.
+// Native keeps an option that only this batch system has. It refuses the option if the
+// target is another batch system.
 func (r *Reader) Native(text string) error {
 	if !r.Own() {
-		return fmt.Errorf("only %s has it", r.Title)
+		return fmt.Errorf("only %s has this option", r.Title)
 	}
 	r.Job.Native = append(r.Job.Native[:len(r.Job.Native):len(r.Job.Native)], text)
 	r.Row.Fills(field.Native)
@@ -90,7 +90,7 @@ func (r *Reader) directive(d directive) {
 	switch {
 	case d.late > 0:
 		r.Add(d.line, text).Become(field.Refused,
-			fmt.Sprintf("%s does not read it: it stands behind the first command, which is in line %d", r.Title, d.late))
+			fmt.Sprintf("%s ignores it, because it follows the first command, in line %d", r.Title, d.late))
 		return
 	case err != nil:
 		r.Add(d.line, text).Become(field.Refused, err.Error())
@@ -113,7 +113,7 @@ func (r *Reader) Read(line int, text string, args []shellword.Word) []shellword.
 		if o == nil {
 			r.Add(line, w.Text).Become(field.Refused, "hpcc does not know this option of "+r.Title)
 			args = args[1:]
-			for len(args) > 0 && !strings.HasPrefix(args[0].Text, "-") && line > 0 { // its values, in a directive
+			for len(args) > 0 && !strings.HasPrefix(args[0].Text, "-") && line > 0 { // in a directive, the rest are its values
 				r.Row.Text += " " + args[0].Text
 				args = args[1:]
 			}
@@ -150,7 +150,7 @@ func (r *Reader) option(o *option, value string, args []shellword.Word) {
 		err = o.set(r, value)
 	}
 	if r.Row.Line == 0 && slices.ContainsFunc(args, func(w shellword.Word) bool { return w.Live }) {
-		err = errors.New("the shell would have put a value in here, which hpcc does not know: write it out")
+		err = errors.New("the shell would have inserted a value that hpcc does not know: write the value itself")
 	}
 	if err != nil {
 		*r.Job = before
@@ -161,7 +161,7 @@ func (r *Reader) option(o *option, value string, args []shellword.Word) {
 	}
 }
 
-// scalars are the fields whose last value counts.
+// scalars are the fields for which only the last option counts.
 var scalars = []field.Field{field.Name, field.Array, field.Nodes, field.Tasks, field.TasksPerNode, field.CPUs, field.Memory, field.GPUs, field.Time, field.Queue, field.Account,
 	field.Output, field.Error, field.Mail, field.Dir, field.Signal, field.Requeue, field.MailOn, field.Begin, field.QoS}
 
@@ -169,12 +169,13 @@ var scalars = []field.Field{field.Name, field.Array, field.Nodes, field.Tasks, f
 func (r *Reader) supersede() {
 	for _, row := range r.Rows {
 		if row.Line > 0 && row.Fate != field.Refused && slices.ContainsFunc(scalars, func(f field.Field) bool { return r.Row.Has(f) && row.Has(f) }) {
-			row.Supersede(r.Row.Text + " of the command line overrules it")
+			row.Supersede(r.Row.Text + " on the command line overrides it")
 		}
 	}
 }
 
-// FinishRows calls finish for each row of a field that is not refused. An error refuses the row.
+// FinishRows calls finish for each row that fills in f and is not refused. An error of
+// finish refuses the row.
 func (r *Reader) FinishRows(f field.Field, finish func(row *field.Row) error) {
 	for _, row := range r.Rows {
 		if row.Fate == field.Refused || !row.Has(f) {
@@ -193,8 +194,8 @@ type Pattern struct {
 	Letters []string // its placeholders, each followed by hpcc's
 }
 
-// foreign lists the placeholders in a name that only the batch system supports.
-func (p Pattern) foreign(name string) []string {
+// unknown lists the placeholders in a name that only the batch system of the script supports.
+func (p Pattern) unknown(name string) []string {
 	var out []string
 	switch p.Sign {
 	case "%":
@@ -221,25 +222,25 @@ func (r *Reader) Output(v string, f field.Field, p Pattern) error {
 		letters = append(letters, user, r.User)
 	}
 	name := strings.NewReplacer(letters...).Replace(v)
-	if lost := p.foreign(name); len(lost) > 0 && !r.Own() {
+	if lost := p.unknown(name); len(lost) > 0 && !r.Own() {
 		var drop []string
 		for _, l := range lost {
 			drop = append(drop, l, "")
 		}
 		name = strings.NewReplacer(drop...).Replace(name)
 		if name == "" || strings.HasSuffix(name, "/") {
-			return fmt.Errorf("nothing else fills %s in", strings.Join(lost, " "))
+			return fmt.Errorf("only %s replaces %s", r.Title, strings.Join(lost, " "))
 		}
-		r.Changed("nothing else fills %s in; %s", strings.Join(lost, " "), name)
+		r.Changed("only %s replaces %s; the file is %s", r.Title, strings.Join(lost, " "), name)
 	}
 	if p.Sign != "$" && strings.Contains(name, "$") {
-		r.Row.Become("", r.Title+" fills no variable in")
+		r.Row.Become("", r.Title+" does not expand variables in it")
 	}
 	r.SetFile(f, name)
 	return nil
 }
 
-// SetFile sets the file of the output or of standard error.
+// SetFile sets the file of standard output or, if f is [field.Error], of standard error.
 func (r *Reader) SetFile(f field.Field, name string) {
 	if r.Row.Fills(f); f == field.Output {
 		r.Job.Output, r.outputSet = name, true
@@ -248,7 +249,8 @@ func (r *Reader) SetFile(f field.Field, name string) {
 	}
 }
 
-// Body sets the body of the script: the file, or the command that replaces it.
+// Body sets the body of the script to text, or to the command that replaces the script. It
+// takes the shell from the first line.
 func (r *Reader) Body(text string) {
 	s := r.Job.Script
 	if r.Wrap != "" || text == "" {
@@ -287,7 +289,7 @@ func (r *Reader) name() {
 	if clean := job.CleanName(r.Job.Name); clean != r.Job.Name {
 		for _, row := range r.Rows {
 			if row.Has(field.Name) {
-				row.Become(field.Changed, fmt.Sprintf("%s, which every scheduler takes", clean))
+				row.Become(field.Changed, fmt.Sprintf("%s, which every scheduler accepts", clean))
 			}
 		}
 		r.Job.Name = clean
@@ -302,15 +304,16 @@ func (r *Reader) DirSet() bool {
 	return slices.ContainsFunc(r.Rows, func(row *field.Row) bool { return row.Has(field.Dir) && row.Fate != field.Refused })
 }
 
-// ExportAll reports the default of a batch system that exports the environment to jobs. A
-// target with the same default needs no option.
+// ExportAll applies the default of a batch system that exports the environment to jobs. It
+// drops the option ALL for a target with the same default, and adds a row for a target that
+// exports nothing.
 func (r *Reader) ExportAll() {
 	j := r.Job
 	if len(j.Export) == 1 && j.Export[0] == "ALL" && r.To.ExportsAll {
 		j.Export = nil
 	}
 	if len(j.Export) == 0 && r.To.NoExports {
-		r.Add(0, "(environment)").Become(field.Changed, fmt.Sprintf("%s hands all variables over, the target none: name what the script needs with --env NAME=VALUE", r.Title))
+		r.Add(0, "(environment)").Become(field.Changed, fmt.Sprintf("%s exports all variables to jobs and the target none: set those that the script needs with --env NAME=VALUE", r.Title))
 	}
 }
 
@@ -330,7 +333,7 @@ func (r *Reader) OutputDefaults() {
 	case r.Join && r.errorSet:
 		j.Error = ""
 		r.FinishRows(field.Error, func(row *field.Row) error {
-			row.Become(field.Changed, "-j joins it with the output")
+			row.Become(field.Changed, "-j sends standard error to the output file")
 			return nil
 		})
 	case !r.Join && !r.errorSet:
@@ -340,14 +343,14 @@ func (r *Reader) OutputDefaults() {
 	}
 }
 
-// ExportNone reports the default of a batch system that exports no variables to jobs. flag
-// is its option for the full environment.
+// ExportNone applies the default of a batch system that exports no variables to jobs. flag
+// is its option that exports the full environment.
 func (r *Reader) ExportNone(flag string) {
 	j := r.Job
 	if len(j.Export) > 0 || r.To.NoExports || r.To.Target == job.Local {
 		return
 	}
 	j.Export = []string{"NONE"}
-	r.Add(0, "(no "+flag+")").Become("", "nothing of the submitting shell's environment")
+	r.Add(0, "(no "+flag+")").Become("", "no variables of the submitting shell")
 	r.Row.Fills(field.Export)
 }

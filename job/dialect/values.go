@@ -14,7 +14,8 @@ import (
 	"hpcc/job/message"
 )
 
-// Number parses a positive number. It returns the lower bound of a range.
+// Number parses a positive number. For a range, which contains one of the separators, it
+// returns the lower bound and records that in the row.
 func (r *Reader) Number(s string, separators string) (int, error) {
 	first := s
 	if i := strings.IndexAny(s, separators); separators != "" && i > 0 {
@@ -28,8 +29,8 @@ func (r *Reader) Number(s string, separators string) (int, error) {
 	return n, nil
 }
 
-// Set returns the Setter of an option for one field: a text, a number, or, without an
-// argument, true.
+// Set returns a Setter that stores the value in one field: a string, a positive number, or
+// true for an option without an argument.
 func Set(f field.Field) Setter {
 	return func(r *Reader, v string) (err error) {
 		r.Row.Fills(f)
@@ -48,8 +49,8 @@ func Set(f field.Field) Setter {
 	}
 }
 
-// SetRequeue returns the Setter of an option without an argument that sets whether a lost
-// job runs again.
+// SetRequeue returns the Setter of an option without an argument that decides whether a
+// lost job runs again: "yes" or "no".
 func SetRequeue(to string) Setter {
 	return func(r *Reader, _ string) error {
 		r.Job.Requeue = to
@@ -60,7 +61,7 @@ func SetRequeue(to string) Setter {
 
 // Outside is the Setter of an option that concerns the submission, not the job.
 func (r *Reader) Outside(string) error {
-	r.Changed("it says how to submit the job; \"hpcc submit\" has flags of its own for that")
+	r.Changed("it concerns the submission, not the job; see the flags of \"hpcc submit\"")
 	return nil
 }
 
@@ -137,7 +138,7 @@ func (r *Reader) MailOn(events ...string) {
 	}
 }
 
-// Environment parses NAME=VALUE, and names of variables to export.
+// Environment parses a list of NAME=VALUE and of names of variables to export.
 func (r *Reader) Environment(list []string) error {
 	for _, e := range list {
 		name, _, value := strings.Cut(e, "=")
@@ -171,7 +172,7 @@ func YesNo(v string) (bool, error) {
 	return false, fmt.Errorf("%q is neither y nor n", message.Short(v))
 }
 
-// Requeue parses y or n.
+// Requeue parses y or n: whether a lost job runs again.
 func (r *Reader) Requeue(v string) error {
 	on, err := YesNo(v)
 	r.Job.Requeue = map[bool]string{true: "yes", false: "no"}[on]
@@ -212,17 +213,18 @@ func (r *Reader) FirstAddress(v string) error {
 		return errNoValue
 	}
 	if len(list) > 1 {
-		r.Changed("%s alone", list[0])
+		r.Changed("only %s", list[0])
 	}
 	return Set(field.Mail)(r, list[0])
 }
 
-var moment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\d\d\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?:\.00)?$`) })
+// dateTime matches CCYYMMDDhhmm, with seconds only if they are zero.
+var dateTime = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\d\d\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?:\.00)?$`) })
 
 // DateTime parses the time of -a, CCYYMMDDhhmm[.SS].
 func (r *Reader) DateTime(v string) error {
 	r.Row.Fills(field.Begin)
-	m := moment().FindStringSubmatch(v)
+	m := dateTime().FindStringSubmatch(v)
 	if m == nil {
 		return fmt.Errorf("%q lacks the year; write CCYYMMDDhhmm", message.Short(v))
 	}
@@ -230,22 +232,22 @@ func (r *Reader) DateTime(v string) error {
 	return nil
 }
 
-// ResourceList parses the resources of -l, NAME=VALUE separated by commas. It refuses the
-// option if every resource fails; otherwise the row lists the resources that do.
+// ResourceList calls read for each resource of -l, NAME=VALUE separated by commas. If read
+// fails for every resource, the option is refused; otherwise the row lists the failures.
 func (r *Reader) ResourceList(v string, read func(name, value, item string) error) error {
-	var odd []string
+	var failed []string
 	for _, item := range List(v, ",") {
 		name, value, _ := strings.Cut(item, "=")
 		if err := read(name, value, item); err != nil {
-			odd = append(odd, item+": "+err.Error())
+			failed = append(failed, item+": "+err.Error())
 		}
 	}
 	switch {
-	case len(odd) == 0:
+	case len(failed) == 0:
 		return nil
 	case !r.Row.Filled():
-		return errors.New(strings.Join(odd, "; "))
+		return errors.New(strings.Join(failed, "; "))
 	}
-	r.Changed("without %s", strings.Join(odd, "; "))
+	r.Changed("without %s", strings.Join(failed, "; "))
 	return nil
 }

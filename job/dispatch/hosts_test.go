@@ -55,21 +55,21 @@ func TestSpread(t *testing.T) {
 	}{
 		{"h1 2 q UNDEFINED\nh2 2 q UNDEFINED\n", 2, ""},
 		{"h1 2 q UNDEFINED\nh1 2 other UNDEFINED\n", 1, ""},
-		{"h1 4 q UNDEFINED\n", 2, `asked for 2 nodes and was given 1 (h1); parallel environment "fill"`},
+		{"h1 4 q UNDEFINED\n", 2, `requested 2 nodes and got 1 (h1); parallel environment "fill"`},
 		{"h1 4 q UNDEFINED\n", 0, ""},
-		{"", 2, "was given 0"},
+		{"", 2, "got 0"},
 		{"-l 1 q\nh1 1 q\n", 2, `"-l" is not a host name`},
 		{"$(id) 1 q\nh1 1 q\n", 2, "is not a host name"},
 	}
 	for _, test := range tests {
 		os.WriteFile(file, []byte(test.hosts), 0o644)
-		err := OnNode().Spread(test.nodes, getenv)
+		err := OnNode().CheckNodes(test.nodes, getenv)
 		if (err == nil) != (test.want == "") || (err != nil && !strings.Contains(err.Error(), test.want)) {
-			t.Errorf("Spread(%d) of %q = %v; want %q", test.nodes, test.hosts, err, test.want)
+			t.Errorf("CheckNodes(%d) of %q = %v; want %q", test.nodes, test.hosts, err, test.want)
 		}
 	}
-	if err := OnNode().Spread(2, func(string) string { return "" }); err != nil {
-		t.Errorf("Spread without Grid Engine = %v", err)
+	if err := OnNode().CheckNodes(2, func(string) string { return "" }); err != nil {
+		t.Errorf("CheckNodes without Grid Engine = %v", err)
 	}
 	env["LSB_MCPU_HOSTS"] = "h1 h2 h3 h4"
 	if got, err := OnNode().PerNode("lsf", 2, 0, nil, getenv); err == nil {

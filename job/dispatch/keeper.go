@@ -16,7 +16,7 @@ func (c Cluster) keeper() batch.Keeper {
 
 // kept returns the job for a keeper, with the directory of its records.
 func (s *Submission) kept(home string) *batch.Submitted {
-	k := &batch.Submitted{ID: s.ID, Home: home, Job: s.Job, Natives: s.natives(), Arrays: []job.Array{s.Job.Array}, Cancelled: s.Cancelled, At: s.HandedInFor}
+	k := &batch.Submitted{ID: s.ID, Home: home, Job: s.Job, Natives: s.natives(), Arrays: []job.Array{s.Job.Array}, Cancelled: s.Cancelled, At: s.SubmissionTime}
 	for _, r := range s.Reruns {
 		k.Arrays = append(k.Arrays, r.Array)
 	}

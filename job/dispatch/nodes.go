@@ -11,8 +11,9 @@ import (
 	"hpcc/job/capacity"
 )
 
-// Nodes lists the nodes of a scheduler, of one queue unless queue is "". The freest come
-// first, nodes that accept no jobs last. Notes list what could not be found out.
+// Nodes lists the nodes of a scheduler, or of one queue unless queue is "". The nodes with
+// the most free resources come first, nodes that accept no jobs last. Notes list
+// the queries that failed.
 func Nodes(ctx context.Context, t job.Target, queue string) (list []capacity.Node, notes []string, err error) {
 	c, err := listNodes(ctx, t, queue)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestMeasuredWorkflow: each step of a workflow is measured against its own requests.
+// TestMeasuredWorkflow checks that each step of a workflow is measured against its own requests.
 func TestMeasuredWorkflow(t *testing.T) {
-	of := func(name, image string, cpus int) *job.Job {
+	step := func(name, image string, cpus int) *job.Job {
 		return jobtest.With(func(j *job.Job) {
 			j.Name, j.Measure, j.Image, j.CPUs, j.Args = name, true, image, cpus, []string{"run-" + name}
 			j.Pod.Measurer = job.Measurer{Argv: []string{"/m", "--"}, Digest: "sha256:" + image}
 		})
 	}
-	j, err := job.NewSteps("study", []*job.Job{of("Train", "a", 4), of("test", "b", 1)}, nil)
+	j, err := job.NewSteps("study", []*job.Job{step("Train", "a", 4), step("test", "b", 1)}, nil)
 	testenv.Check(t, err)
 	if text, _, err := Render(j, job.Argo); err != nil || !strings.Contains(text, "run-Train") {
 		t.Fatalf("%v: %s", err, text)
@@ -44,12 +44,12 @@ func TestMeasuredWorkflow(t *testing.T) {
 	}
 }
 
-// TestHandedInFor: the last submission before a task started.
-func TestHandedInFor(t *testing.T) {
+// TestSubmissionTime: the last submission before a task started.
+func TestSubmissionTime(t *testing.T) {
 	at := func(minute int) time.Time { return time.Date(2026, 11, 21, 9, minute, 0, 0, time.UTC) }
 	s := &Submission{Submitted: at(0), Reruns: []Rerun{{Submitted: at(10), Array: jobtest.Array(t, "2-3")}, {Submitted: at(20), Array: jobtest.Array(t, "3")}}}
 	for _, c := range []struct{ index, start, want int }{{1, 30, 0}, {2, 5, 0}, {2, 30, 10}, {3, 15, 10}, {3, 20, 20}} {
-		if got := s.HandedInFor(&job.Task{Index: c.index, Start: at(c.start)}); !got.Equal(at(c.want)) {
+		if got := s.SubmissionTime(&job.Task{Index: c.index, Start: at(c.start)}); !got.Equal(at(c.want)) {
 			t.Errorf("task %d of %v: submitted at %v; want minute %d", c.index, at(c.start), got, c.want)
 		}
 	}
@@ -57,9 +57,9 @@ func TestHandedInFor(t *testing.T) {
 	s.Target, s.Job = "slurm", &job.Job{Name: "train"}
 	testenv.Check(t, s.write(home))
 	if name, to, got := SubmissionOf(home, &job.Task{Index: 2, Start: at(30)}); name != "train" || to != "slurm" || !got.Equal(at(10)) {
-		t.Errorf("the record: %q, %q, %v", name, to, got)
+		t.Errorf("SubmissionOf = %q, %q, %v; want train, slurm, minute 10", name, to, got)
 	}
 	if got := s.kept(home).At(&job.Task{Index: 1, Start: at(30)}); !got.Equal(at(0)) {
-		t.Errorf("a pod that was not run again was submitted at %v", got)
+		t.Errorf("a pod without a rerun was submitted at %v; want minute 0", got)
 	}
 }

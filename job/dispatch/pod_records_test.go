@@ -46,7 +46,7 @@ func TestArgoRecords(t *testing.T) {
 		return out
 	}
 	want := []string{"1 Train status 0 1 study-x-train-264160191", "2 prune status 0 0 study-x-prune-1447176800",
-		"3 prune killed, since it used more than its memory (OOMKilled); --mem gives it more 0 study-x-prune-344569204"}
+		"3 prune killed because it used more than its memory (OOMKilled); raise the limit with --mem 0 study-x-prune-344569204"}
 	for range 2 {
 		if got := look(now); !reflect.DeepEqual(got, want) {
 			t.Errorf("records %q; want %q", got, want)

@@ -15,7 +15,7 @@ import (
 type Scheduler struct {
 	Name    string // as in --target and the documentation
 	Version string // as its command prints it; "" if it does not
-	Err     error  // why it does not answer; nil if it does
+	Err     error  // error of a query to it; nil if it answers
 }
 
 // Schedulers finds the schedulers of this machine and queries all of them concurrently.
@@ -49,21 +49,21 @@ func probe(ctx context.Context, d *batch.Description) *Scheduler {
 	}
 	s := &Scheduler{Name: cmp.Or(d.Product, d.Title), Version: line}
 	if out, err := invoke.Probe(ctx, d.Ping); err != nil {
-		s.Err = &notAnswering{strings.Join(d.Ping, " "), strings.TrimSpace(string(out)), err}
+		s.Err = &queryError{strings.Join(d.Ping, " "), strings.TrimSpace(string(out)), err}
 	}
 	return s
 }
 
-// notAnswering is a failed query, with the scheduler's own message if it printed one.
-type notAnswering struct {
+// A queryError is a failed query, with the scheduler's own message if it printed one.
+type queryError struct {
 	command, message string
 	err              error
 }
 
-func (e *notAnswering) Error() string {
+func (e *queryError) Error() string {
 	if errors.Is(e.err, context.DeadlineExceeded) || e.message == "" {
 		return e.command + ": " + e.err.Error()
 	}
 	return e.command + ": " + e.message[strings.LastIndexByte(e.message, '\n')+1:] // the last line has the reason
 }
-func (e *notAnswering) Unwrap() error { return e.err }
+func (e *queryError) Unwrap() error { return e.err }

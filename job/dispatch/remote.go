@@ -24,7 +24,8 @@ import (
 // with one line per job, in the format of "hpcc status --json".
 const sitesDir = ".sites"
 
-// remoteTime limits a status query of a remote site: the login and its scheduler's answer.
+// remoteTime limits a status query of a remote site, which includes the login and the answer
+// of its scheduler.
 const remoteTime = 10 * time.Second
 
 // RemoteStatuses queries the remote sites concurrently and caches their answers below dir.
@@ -44,19 +45,19 @@ func RemoteStatuses(ctx context.Context, dir string, sites []*Site) (list []*Sta
 	for i, t := range sites {
 		list = append(list, answers[i].list...)
 		if err := answers[i].err; err != nil {
-			last, known := t.lastStatuses(dir)
-			list = append(list, last...)
-			if text := err.Error(); known.IsZero() {
+			cached, at := t.cachedStatuses(dir)
+			list = append(list, cached...)
+			if text := err.Error(); at.IsZero() {
 				warnings = append(warnings, text)
 			} else {
-				warnings = append(warnings, fmt.Sprintf("%s; its jobs are as of %s", text, known.Local().Format(time.DateTime)))
+				warnings = append(warnings, fmt.Sprintf("%s; its jobs are as of %s", text, at.Local().Format(time.DateTime)))
 			}
 		}
 	}
 	return list, warnings
 }
 
-// statuses queries the site.
+// statuses returns the jobs of the site, and caches its answer below dir.
 func (t *Site) statuses(ctx context.Context, dir string) ([]*Status, error) {
 	out, err := t.Ask(ctx, false, remoteTime, "status", "--here", "--json")
 	if err != nil {
@@ -66,7 +67,7 @@ func (t *Site) statuses(ctx context.Context, dir string) ([]*Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("site %s: reading the output of its \"hpcc status\": %w", t.Name, err)
 	}
-	t.keepStatuses(dir, out)
+	t.cacheStatuses(dir, out)
 	return list, nil
 }
 
@@ -85,27 +86,29 @@ func (t *Site) readStatuses(r io.Reader) (list []*Status, err error) {
 		}
 		st := line.Status
 		if st == nil || st.Submission == nil || st.Job == nil || st.ID == "" {
-			return nil, errors.New("a line is not a job")
+			return nil, errors.New("a line does not describe a job")
 		}
 		st.Tasks, st.Site = line.Tasks, t.Name
 		list = append(list, st)
 	}
 }
 
-// keepStatuses caches an answer if the jobs directory exists. Errors are ignored, because
+// cacheStatuses caches an answer if the jobs directory exists. It ignores errors, because
 // the cache is only a fallback.
-func (t *Site) keepStatuses(dir string, lines []byte) {
+func (t *Site) cacheStatuses(dir string, lines []byte) {
 	if _, err := os.Stat(dir); err != nil || os.MkdirAll(filepath.Join(dir, sitesDir), 0o700) != nil {
 		return
 	}
-	_ = atomicfile.Write(t.lastFile(dir), seal.Text(lines))
+	_ = atomicfile.Write(t.cacheFile(dir), seal.Text(lines))
 }
 
-func (t *Site) lastFile(dir string) string { return filepath.Join(dir, sitesDir, t.Name+".json") }
+// cacheFile returns the path of the cached answer.
+func (t *Site) cacheFile(dir string) string { return filepath.Join(dir, sitesDir, t.Name+".json") }
 
-// lastStatuses returns the cached answer and its time.
-func (t *Site) lastStatuses(dir string) ([]*Status, time.Time) {
-	lines, at, err := t.readLast(dir)
+// cachedStatuses returns the jobs of the cached answer and its time. The time is zero if
+// there is no valid cached answer.
+func (t *Site) cachedStatuses(dir string) ([]*Status, time.Time) {
+	lines, at, err := t.readCache(dir)
 	if err != nil {
 		return nil, time.Time{}
 	}
@@ -119,9 +122,9 @@ func (t *Site) lastStatuses(dir string) ([]*Status, time.Time) {
 	return list, at
 }
 
-// readLast reads the cached answer and its time.
-func (t *Site) readLast(dir string) ([]byte, time.Time, error) {
-	f, err := os.Open(t.lastFile(dir))
+// readCache reads the lines of the cached answer and its time.
+func (t *Site) readCache(dir string) ([]byte, time.Time, error) {
+	f, err := os.Open(t.cacheFile(dir))
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -144,12 +147,12 @@ func (t *Site) Sent(dir string, s *Submission) error {
 	if err != nil {
 		return err
 	}
-	before, _, err := t.readLast(dir)
+	before, _, err := t.readCache(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, seal.ErrDamaged) && !errors.Is(err, seal.ErrNoSum) {
 		return fmt.Errorf("recording job %s of site %s: %w", s.ID, t.Name, err)
 	}
 	if err = os.MkdirAll(filepath.Join(dir, sitesDir), 0o700); err == nil {
-		err = atomicfile.WriteSynced(t.lastFile(dir), seal.Text(append(append(line, '\n'), before...)))
+		err = atomicfile.WriteSynced(t.cacheFile(dir), seal.Text(append(append(line, '\n'), before...)))
 	}
 	if err != nil {
 		return fmt.Errorf("recording job %s of site %s: %w", s.ID, t.Name, err)
@@ -157,16 +160,16 @@ func (t *Site) Sent(dir string, s *Submission) error {
 	return nil
 }
 
-// Owner returns the site that has a job, and the job's full ID; nil if there is none. The
-// id is the job's, its beginning, or the native one. Owner searches the cached answers
-// first and queries the sites only if they do not have the job.
+// Owner returns the site that has a job, and the job's full ID; nil if there is none. id is
+// the job's ID, the start of it, or its native ID. Owner searches the cached answers first
+// and queries the sites only if the job is not in these answers.
 func Owner(ctx context.Context, dir string, sites []*Site, id string) (*Site, string, error) {
-	var last []*Status
+	var cached []*Status
 	for _, t := range sites {
-		list, _ := t.lastStatuses(dir)
-		last = append(last, list...)
+		list, _ := t.cachedStatuses(dir)
+		cached = append(cached, list...)
 	}
-	if found, err := pick(last, id); found != nil || err != nil || len(sites) == 0 {
+	if found, err := pick(cached, id); found != nil || err != nil || len(sites) == 0 {
 		return found.at(sites), found.id(), err
 	}
 	list, _ := RemoteStatuses(ctx, dir, sites)
@@ -186,7 +189,7 @@ func pick(list []*Status, id string) (*Status, error) {
 	case 1:
 		return found[0], nil
 	}
-	return nil, fmt.Errorf("%q names %d jobs (%s of %s, %s of %s …); give more of the id, or use --on", id, len(found), found[0].ID, found[0].Site, found[1].ID, found[1].Site)
+	return nil, fmt.Errorf("%q names %d jobs (%s of %s, %s of %s …); give more characters of the ID, or use --on", id, len(found), found[0].ID, found[0].Site, found[1].ID, found[1].Site)
 }
 
 // matchStatuses is matchOne for jobs with their states, newest first.
@@ -219,26 +222,26 @@ func (s *Status) at(sites []*Site) *Site {
 }
 
 // Merge combines the jobs of remote sites with those of this machine, newest first. If ids
-// are given it keeps only the remote jobs that they name; an id without a job is an error.
-// For a job in both lists, because the site shares this store, the remote entry is kept.
-func Merge(here, far []*Status, ids []string) ([]*Status, error) {
+// are given, it keeps only the remote jobs that they name; an ID without a job is an error.
+// A job is in both lists if the site shares this store; Merge keeps the remote entry.
+func Merge(local, remote []*Status, ids []string) ([]*Status, error) {
 	if len(ids) > 0 {
 		var chosen []*Status
 		for _, id := range ids {
-			found := matchStatuses(far, id)
+			found := matchStatuses(remote, id)
 			if len(found) == 0 {
 				return nil, &NoJobError{id}
 			}
 			chosen = append(chosen, found...)
 		}
-		far = chosen
+		remote = chosen
 	}
-	same := map[string]bool{}
-	for _, st := range far {
-		same[st.ID+"\x00"+st.Native] = true
+	isRemote := map[string]bool{}
+	for _, st := range remote {
+		isRemote[st.ID+"\x00"+st.Native] = true
 	}
-	list := slices.DeleteFunc(slices.Clone(here), func(st *Status) bool { return same[st.ID+"\x00"+st.Native] })
-	list = append(list, far...)
+	list := slices.DeleteFunc(slices.Clone(local), func(st *Status) bool { return isRemote[st.ID+"\x00"+st.Native] })
+	list = append(list, remote...)
 	slices.SortStableFunc(list, func(a, b *Status) int { return b.Submitted.Compare(a.Submitted) })
 	return list, nil
 }

@@ -194,14 +194,14 @@ func TestPodsRefuse(t *testing.T) {
 		want   string
 		change func(*job.Job)
 	}{
-		{"keeps no order among Jobs", func(j *job.Job) { j.After = []string{"17"} }},
+		{"cannot order Jobs", func(j *job.Job) { j.After = []string{"17"} }},
 		{"--measure needs hpcc in the image", func(j *job.Job) { j.Measure = true }},
 		{"at most 100000", func(j *job.Job) { j.Array = jobtest.Array(t, "1-100001") }},
-		{"each task has 2 nodes", func(j *job.Job) { j.Array, j.Nodes = jobtest.Array(t, "1-2"), 2 }},
+		{"whose tasks have 2 nodes", func(j *job.Job) { j.Array, j.Nodes = jobtest.Array(t, "1-2"), 2 }},
 		{"one process on each node (--tasks-per-node 1)", func(j *job.Job) { j.Nodes, j.TasksPerNode = 2, 2 }},
 		{"does not take options", func(j *job.Job) { j.Native = []string{"--x"} }},
-		{"writes no mail", func(j *job.Job) { j.Mail = "u@example.org" }},
-		{"and no signal before", func(j *job.Job) { j.Warning = job.Warning{Signal: "USR1", Lead: time.Minute, Steps: false} }},
+		{"does not send mail", func(j *job.Job) { j.Mail = "u@example.org" }},
+		{"and no earlier signal", func(j *job.Job) { j.Warning = job.Warning{Signal: "USR1", Lead: time.Minute, Steps: false} }},
 		{"needs the logs on a volume", func(j *job.Job) { j.Tensorboard = "/logs" }},
 		{"two volumes", func(j *job.Job) {
 			j.Pod.Volumes = []job.Volume{{Claim: "a", Path: "/x", ReadOnly: false}, {Claim: "b", Path: "/x", ReadOnly: false}}
@@ -265,7 +265,7 @@ func TestRenderRefuses(t *testing.T) {
 		want   string
 	}{
 		{"no such target", jobtest.Plain(), "moon", "known targets"},
-		{"interactive PBS", jobtest.With(func(j *job.Job) { j.Interactive, j.CPUs = true, 2 }), "pbs", "qsub -I -l select=1:ncpus=2:ompthreads=2, and there: /usr/bin/hpcc run sci -- python main.py"},
+		{"interactive PBS", jobtest.With(func(j *job.Job) { j.Interactive, j.CPUs = true, 2 }), "pbs", "qsub -I -l select=1:ncpus=2:ompthreads=2, and in that shell: /usr/bin/hpcc run sci -- python main.py"},
 		{"uneven PBS", jobtest.With(func(j *job.Job) { j.Tasks, j.Nodes = 5, 2 }), "pbs", "same number"},
 		{"name with a slash", jobtest.With(func(j *job.Job) { j.Name = "a/b" }), "slurm", "job name"},
 		{"line break in a directory", jobtest.With(func(j *job.Job) { j.Dir = "/a\n#SBATCH --uid=0" }), "slurm", "line break"},

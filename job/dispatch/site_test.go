@@ -154,9 +154,9 @@ func TestLastStatuses(t *testing.T) {
 		s := &Submission{ID: id, Native: "7-" + id, Cluster: Cluster{Target: "slurm"}, Submitted: time.Unix(int64(len(id)), 0), Job: jobtest.Plain()}
 		testenv.Check(t, site.Sent(dir, s))
 	}
-	list, known := site.lastStatuses(dir)
+	list, known := site.cachedStatuses(dir)
 	if len(list) != 2 || known.IsZero() || list[0].ID != "two" || list[0].Site != "far" || list[0].State() != "waiting" || list[0].AsOf.IsZero() {
-		t.Fatalf("lastStatuses = %+v, %v", list, known)
+		t.Fatalf("cachedStatuses = %+v, %v", list, known)
 	}
 	if st, err := pick(list, "tw"); err != nil || st.id() != "two" || st.at([]*Site{site}) != site {
 		t.Errorf("pick(tw) = %v, %v", st, err)
@@ -175,9 +175,9 @@ func TestLastStatuses(t *testing.T) {
 	if _, err := Merge(nil, list, []string{"nothing"}); err == nil {
 		t.Error("Merge: an unknown ID is not an error")
 	}
-	os.WriteFile(site.lastFile(dir), []byte("{}"), 0o644)
-	if list, _ := site.lastStatuses(dir); len(list) != 0 {
-		t.Errorf("lastStatuses of a broken file = %+v", list)
+	os.WriteFile(site.cacheFile(dir), []byte("{}"), 0o644)
+	if list, _ := site.cachedStatuses(dir); len(list) != 0 {
+		t.Errorf("cachedStatuses of a broken file = %+v", list)
 	}
 }
 

@@ -410,7 +410,7 @@ func matchOne(subs []*Submission, id string) []*Submission {
 }
 
 // SubmissionOf returns the name, target and submission time of a starting task's job (see
-// [Submission.HandedInFor]). They are zero if the script was submitted by hand.
+// [Submission.SubmissionTime]). They are zero if the script was submitted by hand.
 func SubmissionOf(home string, t *job.Task) (name string, to job.Target, at time.Time) {
 	var s Submission
 	if job.ReadJSON(filepath.Join(home, "job.json"), &s) != nil {
@@ -419,12 +419,12 @@ func SubmissionOf(home string, t *job.Task) (name string, to job.Target, at time
 	if s.Job != nil {
 		name = s.Job.Name
 	}
-	return name, s.Target, s.HandedInFor(t)
+	return name, s.Target, s.SubmissionTime(t)
 }
 
-// HandedInFor returns the time of the last submission before the task started: a rerun
+// SubmissionTime returns the time of the last submission before the task started: a rerun
 // submits some tasks of a job again.
-func (s *Submission) HandedInFor(t *job.Task) time.Time {
+func (s *Submission) SubmissionTime(t *job.Task) time.Time {
 	at := s.Submitted
 	for _, r := range s.Reruns {
 		if (r.Array.IsZero() || r.Array.Has(t.Index)) && !r.Submitted.After(t.Start) {

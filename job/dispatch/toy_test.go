@@ -145,7 +145,7 @@ func TestToy(t *testing.T) {
 		t.Errorf("Fit: %s", rows(tr))
 	}
 	tr.Job.Program, tr.Job.Store = "/bin/hpcc", dir
-	if script, _, err := Render(tr.Job, job.Local); err != nil || !strings.Contains(script, "# What the toy would have set, for t.sh:\nhpcc_id=$PPID\nexport TOY_ID=") {
+	if script, _, err := Render(tr.Job, job.Local); err != nil || !strings.Contains(script, "# Variables that the toy would have set, for t.sh:\nhpcc_id=$PPID\nexport TOY_ID=") {
 		t.Errorf("Render: %v\n%s", err, script)
 	}
 	env := map[string]string{"TOY_ID": "toy-7", "TOY_HOSTS": "h1 h2"}

@@ -94,7 +94,7 @@ func cases(t testing.TB) []*translateCase {
 	t.Helper()
 	files, err := filepath.Glob("testdata/translate/*.txtar")
 	if err != nil || len(files) < 60 {
-		t.Fatalf("%d scripts in testdata/translate, %v; want 60", len(files), err)
+		t.Fatalf("%d scripts in testdata/translate, %v; want at least 60", len(files), err)
 	}
 	var out []*translateCase
 	for _, f := range files {
@@ -103,6 +103,7 @@ func cases(t testing.TB) []*translateCase {
 	return out
 }
 
+// bodyMark stands for the unchanged script in the recorded translations.
 const bodyMark = "[the script as it was]\n"
 
 // TestTranslate compares each script's translation and report for each target with the
@@ -144,7 +145,7 @@ func (c *translateCase) compare(t *testing.T, got []byte) {
 	if g, w := strings.Split(string(got), "\n"), strings.Split(string(want), "\n"); !slices.Equal(g, w) {
 		for i := range g {
 			if i >= len(w) || g[i] != w[i] {
-				t.Errorf("%s differs in line %d; \"go test ./job/dispatch -run TestTranslate -update\" rewrites it; read the difference first. Got:\n%s", c.file, i+1, strings.Join(g[i:min(i+12, len(g))], "\n"))
+				t.Errorf("%s differs in line %d; \"go test ./job/dispatch -run TestTranslate -update\" rewrites it; check the difference first. Got:\n%s", c.file, i+1, strings.Join(g[i:min(i+12, len(g))], "\n"))
 				return
 			}
 		}
@@ -152,8 +153,8 @@ func (c *translateCase) compare(t *testing.T, got []byte) {
 	}
 }
 
-// hideBody checks a script with bash and removes the body. Without an image the body must be
-// the source byte for byte.
+// hideBody checks a script with bash and replaces the body with bodyMark. Without an image
+// the body must be the source byte for byte.
 func (c *translateCase) hideBody(t *testing.T, tr *translate.Translation, script string) string {
 	t.Helper()
 	if tr.To.Pods() && tr.Job.Script != nil {
@@ -179,14 +180,14 @@ func (c *translateCase) hideBody(t *testing.T, tr *translate.Translation, script
 	}
 	source := strings.ReplaceAll(string(c.source.Text), "\r\n", "\n")
 	if c.image == "" && c.source.Command == "" && !submits(source) && s.Body != source {
-		t.Errorf("the body for %s is not the script: %q", tr.To, s.Body)
+		t.Errorf("the body for %s differs from the script: %q", tr.To, s.Body)
 	}
 	body := s.Body
 	if strings.Contains(script, "sed 's/^|//'") {
 		body = "|" + strings.TrimSuffix(strings.ReplaceAll(body, "\n", "\n|"), "|")
 	}
 	if n := strings.Count(script, body); n != 1 {
-		t.Errorf("the script for %s holds its body %d times", tr.To, n)
+		t.Errorf("the script for %s contains its body %d times; want once", tr.To, n)
 	}
 	if c.image != "" || c.source.Command != "" {
 		return script
@@ -194,7 +195,7 @@ func (c *translateCase) hideBody(t *testing.T, tr *translate.Translation, script
 	return strings.Replace(script, body, bodyMark, 1)
 }
 
-// submits reports whether a text is a submit command below comments.
+// submits reports whether the first line of a text that is not a comment is a submit command.
 func submits(text string) bool {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
@@ -205,7 +206,7 @@ func submits(text string) bool {
 }
 
 // hidePodBody checks the script that a container of the manifest runs, and returns the manifest
-// without it.
+// with bodyMark instead of the script.
 func hidePodBody(t *testing.T, tr *translate.Translation, manifest string) string {
 	t.Helper()
 	script := jobtest.Unexpanded(podBody(t, tr.To, manifest))
@@ -215,7 +216,7 @@ func hidePodBody(t *testing.T, tr *translate.Translation, manifest string) strin
 		t.Errorf("bash refuses the script for %s: %v\n%s\n%s", tr.To, err, out, script)
 	}
 	if n := strings.Count(script, tr.Job.Script.Body); n != 1 {
-		t.Errorf("the script for %s holds its body %d times", tr.To, n)
+		t.Errorf("the script for %s contains its body %d times; want once", tr.To, n)
 	}
 	short, body := *tr.Job, *tr.Job.Script
 	body.Body = bodyMark
@@ -240,7 +241,7 @@ func podBody(t *testing.T, to job.Target, manifest string) string {
 			t.Fatalf("the manifest for %s: %v", to, err)
 		}
 		all := o.Spec.Templates
-		return all[len(all)-1].Container.Args[1] // behind the command, "bash"
+		return all[len(all)-1].Container.Args[1] // after the command, "bash"
 	}
 	_, last, _ := strings.Cut("---\n"+manifest, "kind: Job")
 	var o struct {
@@ -258,8 +259,8 @@ func podBody(t *testing.T, to job.Target, manifest string) string {
 	return o.Spec.Template.Spec.Containers[0].Args[2]
 }
 
-// TestTranslateRoundTrip: a translated script, translated again into its own dialect, gives
-// the same job.
+// TestTranslateRoundTrip checks that a translated script, translated again into its own
+// dialect, is the same job.
 func TestTranslateRoundTrip(t *testing.T) {
 	for _, c := range cases(t) {
 		for _, to := range []job.Target{"slurm", "lsf", "gridengine", "pbs"} {
@@ -269,24 +270,25 @@ func TestTranslateRoundTrip(t *testing.T) {
 			}
 			again, err := Translator().Translate(translate.Source{Name: "again.sh", Text: []byte(script), Dialect: to, Dir: tr.Job.Dir, Home: "/home/u"}, to)
 			if err != nil {
-				t.Errorf("%s: reading what was written for %s: %v", c.file, to, err)
+				t.Errorf("%s: translating the script for %s again: %v", c.file, to, err)
 				continue
 			}
 			for _, r := range again.Rows {
-				if r.Fate == field.Refused && !strings.Contains(r.How, "stands behind") { // one of the script in it
-					t.Errorf("%s: written for %s and refused: line %d, %s: %s", c.file, to, r.Line, r.Text, r.How)
+				if r.Fate == field.Refused && !strings.Contains(r.How, "follows the first command") { // a directive of the embedded script
+					t.Errorf("%s: a directive of the script for %s is refused: line %d, %s: %s", c.file, to, r.Line, r.Text, r.How)
 				}
 			}
-			if a, b := countable(tr.Job, to), countable(again.Job, to); a != b {
-				t.Errorf("%s: written for %s\n  %s\nit reads\n  %s\n%s", c.file, to, a, b, script)
+			if a, b := comparableJob(tr.Job, to), comparableJob(again.Job, to); a != b {
+				t.Errorf("%s: the job\n  %s\nwritten for %s reads as\n  %s\n%s", c.file, a, to, b, script)
 			}
 		}
 	}
 }
 
-// countable returns a job without what hpcc does on the target's behalf (opening files,
-// counting arrays, limits), in units that all dialects share: slots, not processes and CPUs.
-func countable(j *job.Job, to job.Target) string {
+// comparableJob returns the settings of a job that survive a translation to the target, as JSON.
+// It omits what hpcc does itself (opening files, counting arrays, limits), and counts slots
+// instead of processes and CPUs, as all dialects do.
+func comparableJob(j *job.Job, to job.Target) string {
 	k := *j
 	k.Script, k.Program, k.Store, k.Image, k.Env, k.Native = nil, "", "", "", nil, nil
 	k.OnHost, k.Run, k.Args, k.MailOn, k.Retry = false, nil, nil, nil, job.Retry{}
@@ -305,7 +307,7 @@ func countable(j *job.Job, to job.Target) string {
 		k.Warning = job.Warning{} // hpcc sends the signal itself
 	}
 	switch to {
-	case "lsf": // whole minutes; one mail at the end; nothing is left to say when all is handed over
+	case "lsf": // counts minutes, sends one mail at the end, and needs no option to export all variables
 		k.Warning.Lead = (k.Warning.Lead + time.Minute - 1).Truncate(time.Minute)
 		k.MailOn = slices.DeleteFunc(k.MailOn, func(e string) bool { return e == "fail" && j.MailsOn("end") })
 		if !j.MailsOn("end") && j.MailsOn("fail") {
@@ -314,9 +316,9 @@ func countable(j *job.Job, to job.Target) string {
 		if slices.Contains(j.Export, "ALL") || len(j.Hosts) > 1 {
 			k.Export, k.Hosts = nil, nil
 		}
-	case "pbs": // of a chunk, which is a process or a node
+	case "pbs": // counts memory per chunk, which is a process or a node
 		k.Memory, k.MemoryPerCPU = max(k.Memory, k.MemoryPerCPU), 0
-	case "gridengine": // the site's resources are native there
+	case "gridengine": // requests the site's resources with native options
 		k.After, k.AfterAny = nil, append(slices.Clone(j.After), j.AfterAny...)
 		k.Tasks, k.Memory, k.GPUs, k.Exclusive, k.Hosts, k.NotHosts = 0, 0, 0, false, nil, nil
 	}

@@ -8,8 +8,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestTraps covers the differences between dialects that break translations (reference
-// "gotchas"), with the expected result for Slurm.
+// TestTraps covers differences between dialects that often break translations, with the
+// expected directives for Slurm.
 func TestTraps(t *testing.T) {
 	tests := []struct{ name, script, want string }{
 		{"minutes of LSF", "#BSUB -W 8", "--time=0:08:00"},
@@ -20,24 +20,24 @@ func TestTraps(t *testing.T) {
 		{"seconds of Grid Engine", "#$ -l h_rt=90", "--time=0:01:30"},
 		{"seconds of PBS", "#PBS -l walltime=90", "--time=0:01:30"},
 		{"slots over hosts", "#BSUB -n 8 -R span[ptile=4]", "--nodes=2\n--ntasks=8\n--ntasks-per-node=4"},
-		{"a count that does not divide", "#BSUB -n 6 -R span[ptile=4]", "--nodes=2\n--ntasks=6\n--ntasks-per-node=4"},
+		{"an indivisible count of slots", "#BSUB -n 6 -R span[ptile=4]", "--nodes=2\n--ntasks=6\n--ntasks-per-node=4"},
 		{"GPUs per host", `#BSUB -n 8 -R span[ptile=4] -gpu "num=4:mode=exclusive_process"`, "--gpus-per-node=4"},
 		{"GPUs per slot", "#$ -pe smp 4 -l gpu=1", "--cpus-per-task=4\n--gpus-per-node=4"},
 		{"GPUs per chunk", "#PBS -l select=2:ncpus=4:ngpus=2", "--nodes=2\n--ntasks=2\n--ntasks-per-node=1\n--cpus-per-task=4\n--gpus-per-node=2"},
-		{"a node of one's own", "#BSUB -x", "--mem=0\n--exclusive"},
+		{"exclusive node", "#BSUB -x", "--mem=0\n--exclusive"},
 		{"MB per host", "#BSUB -R rusage[mem=1024]", "--mem=1024M"},
 		{"KB per process", "#BSUB -M 1048576", "--mem-per-cpu=1024M"},
 		{"memory per slot", "#$ -pe smp 4 -l h_vmem=2G", "--mem-per-cpu=2048M"},
 		{"memory per chunk", "#PBS -l select=2:ncpus=4:mem=8gb", "--mem=8192M"},
 		{"indices are not shifted", "#SBATCH --array=0-6:3%2", "--array=0-6:3%2"},
-		{"after any end", "#$ -hold_jid 5", "--dependency=afterany:5"},
-		{"nothing of the environment", "#$ -cwd", "--export=NONE"},
-		{"files are added to", "#BSUB -o x.%J", "--open-mode=append\n--output=x.%j"},
+		{"dependency on any end", "#$ -hold_jid 5", "--dependency=afterany:5"},
+		{"no environment", "#$ -cwd", "--export=NONE"},
+		{"output is appended", "#BSUB -o x.%J", "--open-mode=append\n--output=x.%j"},
 		{"home of Grid Engine", "#$ -N x", "--chdir=/home/u\n"},
-		{"off", "##SBATCH -n 9\n#SBATCH -N 2", "--nodes=2\n--output"},
-		{"behind a command", "#SBATCH -N 2\ntrue\n#SBATCH -n 9", "--nodes=2\n--output"},
+		{"commented out", "##SBATCH -n 9\n#SBATCH -N 2", "--nodes=2\n--output"},
+		{"after a command", "#SBATCH -N 2\ntrue\n#SBATCH -n 9", "--nodes=2\n--output"},
 		{"in a here-document", "#BSUB -n 2\ncat <<E\n#BSUB -q late\nE", "--ntasks=2\n--partition=late"},
-		{"no variables", "#SBATCH -p $QUEUE -N 2", "--nodes=2\n--output"},
+		{"variables are not expanded", "#SBATCH -p $QUEUE -N 2", "--nodes=2\n--output"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -46,9 +46,9 @@ func TestTraps(t *testing.T) {
 			tr.Job.Program, tr.Job.Store = "/bin/hpcc", "/store"
 			tr.Fit()
 			script, _, err := Render(tr.Job, "slurm")
-			head, _, _ := strings.Cut(script, "# Made by")
+			head, _, _ := strings.Cut(script, "# Written by")
 			if got := strings.ReplaceAll(head, "#SBATCH ", ""); err != nil || !strings.Contains(got, "\n"+test.want) {
-				t.Errorf("%s\nbecomes\n%s, %v; want %q in it", test.script, got, err, test.want)
+				t.Errorf("translating\n%s\ngives\n%s, %v; want it to contain %q", test.script, got, err, test.want)
 			}
 		})
 	}

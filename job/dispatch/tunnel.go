@@ -34,7 +34,7 @@ func (s *Submission) OpenTunnel(ctx context.Context, t *job.Task, port int, prog
 		}
 		tun, err := tunnel.New(ctx, link)
 		if err == nil {
-			tun.Way, tun.Ends = w.name, w.name == string(s.Target) && descriptionOf(s.Target).EndsExec
+			tun.Route, tun.Ends = w.name, w.name == string(s.Target) && descriptionOf(s.Target).EndsExec
 			return tun, nil
 		}
 		problems = append(problems, fmt.Sprintf("%s: %v", w.name, err))

@@ -69,10 +69,10 @@ func (s *Status) use(counted map[string]capacity.Usage, now time.Time) *capacity
 	u.Failed = s.Done == 0
 	var sum capacity.Usage
 	for _, id := range s.natives() {
-		sum.Cpu, sum.Peak = sum.Cpu+counted[id].Cpu, max(sum.Peak, counted[id].Peak)
+		sum.CPU, sum.Peak = sum.CPU+counted[id].CPU, max(sum.Peak, counted[id].Peak)
 	}
-	u.CPUTime, u.PeakMemory = max(u.CPUTime, sum.Cpu), max(u.PeakMemory, sum.Peak)
-	u.CPUUnknown = u.CPUUnknown && sum.Cpu == 0
+	u.CPUTime, u.PeakMemory = max(u.CPUTime, sum.CPU), max(u.PeakMemory, sum.Peak)
+	u.CPUUnknown = u.CPUUnknown && sum.CPU == 0
 	if s.Running+s.Waiting == 0 {
 		u.Advice = u.Advise()
 	} else {

@@ -21,10 +21,10 @@ func ownAllocations(ctx context.Context, dir string, to Cluster, from time.Time)
 		if st.key() != to.key() {
 			continue
 		}
-		open := st.Running > 0
+		running := st.Running > 0
 		for i := range st.Tasks {
 			t := &st.Tasks[i]
-			if (!t.Ended() && !open) || (t.Ended() && t.End.Before(from)) {
+			if (!t.Ended() && !running) || (t.Ended() && t.End.Before(from)) {
 				continue
 			}
 			list = append(list, capacity.Allocation{ID: fmt.Sprintf("%s.%d", st.ID, t.Index), User: "", Start: t.Start, End: t.End, CPUs: st.Job.Slots(), Memory: st.Job.MemoryPerNode() * st.Job.NodeCount(), GPUs: st.Job.GPUs * int(st.Job.NodeCount())})
@@ -33,8 +33,8 @@ func ownAllocations(ctx context.Context, dir string, to Cluster, from time.Time)
 	return list, nil
 }
 
-// Utilise measures a cluster since from, or since its accounting starts. Without accounting it
-// counts only the jobs below dir.
+// Utilise computes the utilisation of a cluster since from or, if later, since the start of
+// its accounting. Without accounting it counts only the jobs below dir.
 func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*capacity.Utilisation, error) {
 	now := time.Now()
 	if !from.Before(now) {
@@ -51,10 +51,10 @@ func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*capa
 	}
 	h, err := historyOf(ctx, target, from)
 	u := &capacity.Utilisation{From: from, To: now, Step: capacity.StepOf(now.Sub(from)), Notes: c.Notes}
-	switch none := (*capacity.NoHistory)(nil); {
-	case errors.As(err, &none):
+	switch noHistory := (*capacity.NoHistory)(nil); {
+	case errors.As(err, &noHistory):
 		h = &capacity.History{By: "the records of hpcc's own jobs"}
-		u.Own, u.Why = true, none.Why
+		u.Own, u.Why = true, noHistory.Why
 		if h.Allocations, err = ownAllocations(ctx, dir, to, from); err != nil {
 			return nil, err
 		}
@@ -66,7 +66,7 @@ func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*capa
 	if h.Begins.After(from) && h.Begins.Before(now) {
 		u.From, u.Step = h.Begins, capacity.StepOf(now.Sub(h.Begins))
 	}
-	u.By, u.Untold, u.Notes = h.By, h.Untold, append(u.Notes, h.Notes...)
+	u.By, u.Unknown, u.Notes = h.By, h.Unknown, append(u.Notes, h.Notes...)
 	u.CountNodes(c.Nodes)
 	u.Fill(h.Allocations)
 	u.Windows = capacity.Windows(c, now)

@@ -17,7 +17,7 @@ import (
 	"hpcc/store/seal"
 )
 
-// A DamagedFile is a file of a job that differs from what hpcc wrote.
+// A DamagedFile is a file of a job whose content is not the content that hpcc wrote.
 type DamagedFile struct {
 	Path   string // relative to the directory of all jobs
 	Reason string
@@ -40,9 +40,9 @@ func Verify(ctx context.Context, dir string) (found []DamagedFile, files int, er
 		switch {
 		case !e.IsDir():
 		case e.Name() == sitesDir:
-			v.each(e.Name(), v.site)
+			v.checkDir(e.Name(), v.site)
 		case e.Name() == job.FilesDir:
-			v.each(e.Name(), v.kept)
+			v.checkDir(e.Name(), v.attached)
 		default:
 			v.job(e.Name())
 		}
@@ -50,28 +50,29 @@ func Verify(ctx context.Context, dir string) (found []DamagedFile, files int, er
 	return v.found, v.files, nil
 }
 
+// A jobVerifier collects the damaged files of the jobs below dir.
 type jobVerifier struct {
 	dir   string
 	found []DamagedFile
 	files int
 }
 
-func (v *jobVerifier) bad(path string, err error, cure string) {
+func (v *jobVerifier) addDamage(path string, err error, cure string) {
 	v.found = append(v.found, DamagedFile{path, "is damaged: " + err.Error(), cure})
 }
 
-// each calls check for the files of a directory.
-func (v *jobVerifier) each(name string, check func(rel string) error) {
+// checkDir calls check for each file of a directory.
+func (v *jobVerifier) checkDir(name string, check func(rel string) error) {
 	entries, err := os.ReadDir(filepath.Join(v.dir, name))
 	if err != nil {
-		v.bad(name, err, "make the directory readable")
+		v.addDamage(name, err, "make the directory readable")
 		return
 	}
 	for _, e := range entries {
 		v.files++
 		rel := filepath.Join(name, e.Name())
 		if err := check(rel); err != nil {
-			v.bad(rel, err, "remove the file; the next job or answer of that site writes it again")
+			v.addDamage(rel, err, "remove the file; the next job or the next answer of the site writes it again")
 		}
 	}
 }
@@ -88,8 +89,8 @@ func (v *jobVerifier) site(rel string) error {
 	return err
 }
 
-// kept checks a file whose name starts with its digest: see [job.KeepFile].
-func (v *jobVerifier) kept(rel string) error {
+// attached checks a file whose name starts with its digest; see [job.KeepFile].
+func (v *jobVerifier) attached(rel string) error {
 	b, err := os.ReadFile(filepath.Join(v.dir, rel))
 	if err != nil {
 		return err
@@ -112,11 +113,11 @@ func (v *jobVerifier) job(id string) {
 			v.script(filepath.Join(id, name), want)
 		}
 	case !errors.Is(err, fs.ErrNotExist):
-		v.bad(filepath.Join(id, "job.json"), err, "restore it from a backup, or remove the directory of the job")
+		v.addDamage(filepath.Join(id, "job.json"), err, "restore it from a backup, or remove the directory of the job")
 	}
 	last, earlier, bad, err := job.Attempts(home, true)
 	if err != nil {
-		v.bad(id, err, "make the directory readable")
+		v.addDamage(id, err, "make the directory readable")
 	}
 	v.files += len(last) + len(earlier) + len(bad)
 	for _, err := range bad {
@@ -125,7 +126,7 @@ func (v *jobVerifier) job(id string) {
 		if errors.As(err, &at) {
 			file = filepath.Join(id, filepath.Base(at.File))
 		}
-		v.bad(file, err, "hpcc rerun "+id+" runs the task again; or remove the file")
+		v.addDamage(file, err, "hpcc rerun "+id+" runs the task again; or remove the file")
 	}
 }
 
@@ -138,6 +139,6 @@ func (v *jobVerifier) script(rel, want string) {
 		}
 	}
 	if err != nil {
-		v.bad(rel, err, "nothing to do: the scheduler has its own copy, and a rerun writes another one")
+		v.addDamage(rel, err, "nothing to do: the scheduler has its own copy, and a rerun writes another one")
 	}
 }

@@ -1,10 +1,10 @@
-// Package field names the fields of a job that directives fill in, and keeps account of
-// what a translation does with them.
+// Package field names the fields of a job that directives fill in, and records what a
+// translation does with them.
 //
 //	directive ─► Row with its Fields ─► Verdict of the target ─► Fate
 //
-// A row never loses its fate to a better one, so nothing is refused silently. The package
-// knows no batch system.
+// A better fate never replaces a worse one, so nothing is refused silently. The package does
+// not depend on any batch system.
 package field
 
 import (
@@ -13,7 +13,8 @@ import (
 	"hpcc/job"
 )
 
-// A Field is what a directive fills in, by the name of hpcc's own flag if there is one.
+// A Field is a property of a job that a directive fills in. It has the name of hpcc's flag
+// for the property, if there is one.
 type Field string
 
 // The fields of a job.
@@ -56,8 +57,8 @@ const (
 	Retry        Field = "retry"
 )
 
-// values are pointers to the values of each field in a job, the main one first. Fields that
-// no target refuses and that no option sets alone have none.
+// values returns pointers to the values of each field in a job, the main one first. It lacks
+// the fields that no target refuses and that no option sets alone.
 var values = map[Field]func(j *job.Job) []any{
 	Name:         func(j *job.Job) []any { return []any{&j.Name} },
 	Nodes:        func(j *job.Job) []any { return []any{&j.Nodes} },
@@ -100,7 +101,7 @@ func (f Field) At(j *job.Job) []any {
 	return nil
 }
 
-// Clear takes the field out of a job whose target refuses it.
+// Clear zeroes the field in a job, because the target refuses it.
 func (f Field) Clear(j *job.Job) {
 	for _, p := range f.At(j) {
 		reflect.ValueOf(p).Elem().SetZero()

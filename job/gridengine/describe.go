@@ -13,24 +13,24 @@ import (
 // target is the name of the batch system.
 const target job.Target = "gridengine"
 
-// Describe returns what other packages need to know of Grid Engine; see [batch.System].
+// Describe returns the properties of Grid Engine for other packages; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, Adjust: adjust, Succeeded: succeeded, Version: []string{"qstat", "-help"}, Ping: []string{"qstat"},
 		Is: func(string) bool { return os.Getenv("SGE_ROOT") != "" },
 		Node: &node.Scheduler{
-			Name: target, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, Keeps: "SGE_",
-			Proof:   []string{"SGE_TASK_ID", "SGE_ROOT"},                                                                // JOB_ID alone may be anybody's
+			Name: target, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, NodePrefix: "SGE_",
+			Proof:   []string{"SGE_TASK_ID", "SGE_ROOT"},                                                                // other software sets JOB_ID, too
 			Hosts:   func(getenv func(string) string) ([]string, error) { return node.HostFile("PE_HOSTFILE", getenv) }, // sge_pe(5)
 			Spreads: spreads,
-			Remote: func(host string, argv []string) []string { // qrsh gives one line to a shell
+			Remote: func(host string, argv []string) []string { // qrsh passes one line to a shell
 				return []string{"qrsh", "-inherit", "-nostdin", host, "exec " + shellword.Join(argv)}
 			},
 		},
 	}
 }
 
-// task is the ID of a job, or ID.INDEX of a task of an array.
+// task returns the ID of a job, or ID.INDEX of a task of an array.
 func task(getenv func(string) string) string {
 	switch k := getenv("SGE_TASK_ID"); {
 	case getenv("SGE_ROOT") == "":
@@ -41,12 +41,12 @@ func task(getenv func(string) string) string {
 	return getenv("JOB_ID")
 }
 
-// spreads: the parallel environment decides how slots lie.
+// spreads reports whether a parallel environment placed the slots of the task, and how to choose another one.
 func spreads(getenv func(string) string) (advice string, chosen bool) {
-	return fmt.Sprintf("parallel environment %q spreads slots like that: name one that does not with --native \"-pe NAME SLOTS\" (\"qconf -spl\" lists them)", getenv("PE")), getenv("PE_HOSTFILE") != ""
+	return fmt.Sprintf("parallel environment %q places the slots; to use another one (\"qconf -spl\" lists them), add --native \"-pe NAME SLOTS\"", getenv("PE")), getenv("PE_HOSTFILE") != ""
 }
 
-// variables are those that Grid Engine sets and that hpcc can supply elsewhere.
+// variables lists the variables that Grid Engine sets and that hpcc can set elsewhere.
 var variables = []job.Variable{
 	{Name: "JOB_ID", Value: "$hpcc_id", Always: true},
 	{Name: "SGE_TASK_ID", Value: "$HPCC_TASK_ID", Single: "undefined", Always: true},
@@ -56,7 +56,7 @@ var variables = []job.Variable{
 	{Name: "PE_HOSTFILE", Value: "$(hpcc_file slots)", Hosts: true}, {Name: "TMPDIR", Value: "${TMPDIR:-/tmp}"},
 }
 
-// hostList is bash that fills hpcc_hosts and, for each of them, hpcc_tasks.
+// hostList is bash code that fills hpcc_hosts and hpcc_tasks, the number of tasks on each host.
 const hostList = `if [ -r "$PE_HOSTFILE" ]; then
   while read -r k c _; do hpcc_hosts+=("$k"); hpcc_tasks+=($((c / {cpus}))); done <"$PE_HOSTFILE"
 else

@@ -16,17 +16,18 @@ import (
 	"hpcc/job/quantity"
 )
 
-// scripts is the dialect of qsub(1) of Grid Engine: directives in the whole file, long options
-// with one dash, arguments apart from their options. Its prefix begins many a comment.
+// scripts is the dialect of qsub(1) of Grid Engine: directives anywhere in the file, long
+// options with one dash, and values that are separate from their options. Many comments begin
+// with its prefix, so a directive needs an option.
 var scripts = dialect.Dialect{
 	Target: target, Title: "Grid Engine", Prefix: "#$", Command: "qsub", Anywhere: true, OptionsOnly: true,
 	Options: qsubOptions, Resources: resources, Finish: finish, Defaults: defaults,
 	Variables: variables, VariableText: `\bSGE_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
 		field.Time:        {Fate: field.Emulated, How: "hpcc ends each task after a warning; h_rt is the fallback"},
-		field.Memory:      {Fate: field.Changed, How: "mem_free of each slot: no limit, and the site may want another resource"},
-		field.GPUType:     {Fate: field.Refused, How: "only the site knows how it names kinds of GPUs"},
-		field.Features:    {Fate: field.Refused, How: "only the site knows how it names features"},
+		field.Memory:      {Fate: field.Changed, How: "becomes mem_free of each slot, which sets no limit; the site may require another resource"},
+		field.GPUType:     {Fate: field.Refused, How: "each site has its own names for GPU types"},
+		field.Features:    {Fate: field.Refused, How: "each site has its own names for features"},
 		field.QoS:         {Fate: field.Refused, How: "Grid Engine has no QoS"},
 		field.After:       {Fate: field.Emulated, How: "-hold_jid also releases after failures, so hpcc checks that the jobs succeeded"},
 		field.AfterFailed: {Fate: field.Refused, How: "Grid Engine waits for the end of jobs, not for their failure"},
@@ -34,20 +35,20 @@ var scripts = dialect.Dialect{
 		field.Signal:      {Fate: field.Emulated, How: "hpcc sends it to the script"},
 		field.Append:      {Fate: field.Changed, How: "Grid Engine appends to existing files", When: func(j *job.Job) bool { return !j.Append }},
 		field.Hosts:       {Fate: field.Refused, How: "Grid Engine selects one of several hosts, not all", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
-		field.Begin:       {Fate: field.Refused, How: "Grid Engine wants the day as well", When: func(j *job.Job) bool { return !strings.Contains(j.Begin, "T") }},
+		field.Begin:       {Fate: field.Refused, How: "Grid Engine requires a date as well", When: func(j *job.Job) bool { return !strings.Contains(j.Begin, "T") }},
 		field.Export:      {Fate: field.Changed, How: "Grid Engine jobs do not inherit the environment; pass variables with --env", When: func(j *job.Job) bool { return slices.Contains(j.Export, "ALL") }},
 	},
 	Shape: shape, NoExports: true,
 	JobID: "$JOB_ID", Hosts: hostList, Hides: []string{"#$"},
 }
 
-// shape turns nodes into slots, of which a parallel environment decides where they lie.
+// shape converts nodes to slots. The parallel environment decides on which nodes the slots are.
 func shape(j *job.Job, rows field.Rows) {
 	if j.Nodes > 1 || (j.TasksPerNode > 1 && j.Nodes != 1) {
 		n, nodes := j.Processes(), max(j.Nodes, 1)
-		rows.SetFate(field.Changed, fmt.Sprintf("%d processes: the parallel environment says how they spread over nodes", n), field.Nodes, field.Tasks, field.TasksPerNode)
+		rows.SetFate(field.Changed, fmt.Sprintf("%d processes: the parallel environment decides how they spread over nodes", n), field.Nodes, field.Tasks, field.TasksPerNode)
 		j.Tasks, j.Nodes, j.TasksPerNode = n, 0, 0
-		j.GPUs, j.Memory = j.GPUs*nodes, j.Memory*int64(nodes) // of all nodes, to be shared out to slots
+		j.GPUs, j.Memory = j.GPUs*nodes, j.Memory*int64(nodes) // totals of all nodes, to be divided among the slots
 	}
 	dialect.NodeMemory(j, rows)
 	if j.GPUs%j.Slots() != 0 {
@@ -115,25 +116,25 @@ var qsubOptions = dialect.Options{
 	},
 }
 
-// readArray reads a-b:s. qsub takes 1,4,7 for 1-7:3 in silence, other
-// lists it refuses; hpcc refuses both.
+// readArray parses a-b:s. It refuses lists: qsub silently reads 1,4,7 as 1-7:3, and refuses
+// other lists.
 func readArray(r *dialect.Reader, v string) error {
 	if strings.ContainsAny(v, ",%") {
-		return errors.New("qsub takes one range; of a list it would make another")
+		return errors.New("qsub accepts one range; it would read a list as a different range")
 	}
 	a, err := job.ParseArray(v)
 	if err != nil {
 		return err
 	}
 	if n, _ := a.Nth(1); n == 0 {
-		return fmt.Errorf("0 is not an index of Grid Engine's; they begin at 1")
+		return fmt.Errorf("the indices of Grid Engine begin at 1, not 0")
 	}
 	r.Job.Array = a
 	r.Row.Fills(field.Array)
 	return nil
 }
 
-// readSlots reads -pe NAME N[-M].
+// readSlots parses -pe NAME N[-M].
 func readSlots(r *dialect.Reader, v string) (err error) {
 	name, count, _ := strings.Cut(v, " ")
 	if r.N.Slots, err = r.Number(count, "-,"); err != nil {
@@ -157,17 +158,17 @@ func readSlots(r *dialect.Reader, v string) (err error) {
 // units are those of sge_types(1): capitals are powers of 1024.
 var units = quantity.Units{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "k": 1000, "m": 1e6, "g": 1e9, "t": 1e12}
 
-// readResources reads -l NAME=VALUE,…; each one that cannot be followed is reported.
+// readResources parses -l NAME=VALUE,…; the row lists the resources that hpcc does not support.
 func readResources(r *dialect.Reader, v string) error {
 	return r.ResourceList(v, func(name, value, item string) error {
 		read := r.Resources[name]
 		switch {
-		case r.Own() && name != "h_rt": // the site's names are known there
+		case r.Own() && name != "h_rt": // Grid Engine knows the site's names
 			return r.Native("-l " + item)
 		case read != nil:
 			return read(r, value)
 		}
-		return fmt.Errorf("only the site knows what it is")
+		return fmt.Errorf("hpcc does not know this resource")
 	})
 }
 
@@ -187,12 +188,12 @@ var resources = map[string]dialect.Setter{
 	"h_vmem": readMemory(true), "s_vmem": readMemory(true), "h_rss": readMemory(true), "m_mem_free": readMemory(false),
 	"mem_free": readMemory(false), "virtual_free": readMemory(false), "mem": readMemory(false), "memory": readMemory(false), "h_data": readMemory(true), "mem_req": readMemory(false), "ram": readMemory(false),
 	"gpu": readGPUs, "gpus": readGPUs, "ngpus": readGPUs, "gpu_card": readGPUs, "cuda": readGPUs,
-	"exclusive": readAlone, "excl": readAlone,
+	"exclusive": readExclusive, "excl": readExclusive,
 	"hostname": readHost, "h": readHost,
 }
 
-// readMemory reads memory of a slot. A limit of address space is taken
-// for memory.
+// readMemory returns the Setter of the memory of a slot. limit reports whether the resource
+// limits the address space, which becomes requested memory.
 func readMemory(limit bool) func(*dialect.Reader, string) error {
 	return func(r *dialect.Reader, v string) error {
 		n, err := quantity.Size(v, units)
@@ -217,19 +218,19 @@ func readGPUs(r *dialect.Reader, v string) (err error) {
 	return err
 }
 
-func readAlone(r *dialect.Reader, v string) error {
+func readExclusive(r *dialect.Reader, v string) error {
 	r.Job.Exclusive = !strings.HasPrefix(strings.ToLower(v), "f") && v != "0"
 	r.Row.Fills(field.Exclusive)
 	return nil
 }
 
-// readHost reads one host, or !(a|b): none of them.
+// readHost parses one host, or !(a|b) for hosts to avoid.
 func readHost(r *dialect.Reader, v string) error {
 	if not, ok := strings.CutPrefix(v, "!"); ok {
 		list := dialect.List(strings.Trim(not, "()"), "|")
 		for _, h := range list {
 			if !dialect.HostName().MatchString(h) {
-				return fmt.Errorf("%q is not a host", message.Short(h))
+				return fmt.Errorf("%q is not a host name", message.Short(h))
 			}
 		}
 		r.Job.NotHosts = list
@@ -237,14 +238,14 @@ func readHost(r *dialect.Reader, v string) error {
 		return nil
 	}
 	if !dialect.HostName().MatchString(v) {
-		return fmt.Errorf("it lets the scheduler choose among hosts")
+		return fmt.Errorf("hpcc does not support a choice among hosts")
 	}
 	r.Job.Hosts = []string{v}
 	r.Row.Fills(field.Hosts)
 	return nil
 }
 
-// readQueueList reads queues, each with @HOST where only one host of it is wanted.
+// readQueueList parses a list of queues, or QUEUE@HOST for one host of a queue.
 func readQueueList(r *dialect.Reader, v string) error {
 	queue, host, ok := strings.Cut(v, "@")
 	switch {
@@ -252,7 +253,7 @@ func readQueueList(r *dialect.Reader, v string) error {
 	case r.Own():
 		queue = v
 	case strings.Contains(v, ",") || !dialect.HostName().MatchString(host):
-		return fmt.Errorf("only Grid Engine has queues of hosts")
+		return fmt.Errorf("only Grid Engine can select several hosts of queues")
 	default:
 		r.Job.Hosts = []string{host}
 		r.Row.Fills(field.Hosts)
@@ -262,7 +263,7 @@ func readQueueList(r *dialect.Reader, v string) error {
 
 var letters = dialect.Pattern{Sign: "$", Letters: []string{"$JOB_ID", "{job}", "$TASK_ID", "{task}", "$JOB_NAME", "{name}"}}
 
-// readOutput reads [HOST]:FILE; a directory gets the file's usual name.
+// readOutput parses [HOST]:FILE. In a directory, the file gets the default name.
 func readOutput(f field.Field) func(*dialect.Reader, string) error {
 	return func(r *dialect.Reader, v string) error {
 		if host, file, ok := strings.Cut(v, ":"); ok && !strings.Contains(host, "/") {
@@ -277,19 +278,20 @@ func readOutput(f field.Field) func(*dialect.Reader, string) error {
 	}
 }
 
-// waitsFor reads a list of jobs. Names of jobs only Grid Engine knows.
+// waitsFor parses a list of jobs. Other targets than Grid Engine and Argo do not accept names
+// of jobs.
 func waitsFor(r *dialect.Reader, kind, v string) error {
 	ids := dialect.List(v, ",")
 	for _, id := range ids {
 		if strings.Trim(id, "0123456789") != "" && !r.Own() && r.To.Target != job.Argo {
-			return fmt.Errorf("it names job %q, and the target knows jobs by their ids: give it with --after", message.Short(id))
+			return fmt.Errorf("it names job %q, and the target requires a job ID: use --after ID", message.Short(id))
 		}
 	}
 	return r.After(kind, ids)
 }
 
-// finish turns slots into processes or processors, and what is asked
-// for each slot into what a node has.
+// finish converts slots to processes or processors, and requests per slot to requests per
+// node.
 func finish(r *dialect.Reader) {
 	j := r.Job
 	if n := r.N.Slots; n > 0 && !r.Own() {
@@ -302,14 +304,14 @@ func finish(r *dialect.Reader) {
 	if r.N.ArrayLimit > 0 && !j.Array.IsZero() {
 		j.Array.Limit = r.N.ArrayLimit
 	} else if r.N.ArrayLimit > 0 {
-		r.FinishRows(field.Array, func(*field.Row) error { return fmt.Errorf("without -t there is no array") })
+		r.FinishRows(field.Array, func(*field.Row) error { return fmt.Errorf("there is no array without -t") })
 	}
 	if n := r.N.GPUsPerSlot; n > 0 {
 		slots := max(r.N.Slots, 1)
 		j.GPUs = n * slots
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			if slots > 1 {
-				row.Become(field.Changed, fmt.Sprintf("%d for each of %d slots are %d in all", n, slots, j.GPUs))
+				row.Become(field.Changed, fmt.Sprintf("%d for each of %d slots, %d in total", n, slots, j.GPUs))
 			}
 			return nil
 		})
@@ -318,7 +320,7 @@ func finish(r *dialect.Reader) {
 		r.FinishRows(field.Signal, func(row *field.Row) error {
 			switch {
 			case j.Time == 0:
-				return fmt.Errorf("without h_rt hpcc cannot say how long before the end it is")
+				return fmt.Errorf("it has no effect without h_rt, because hpcc counts back from the end of the job")
 			case s < j.Time:
 				j.Warning = job.Warning{Signal: "USR1", Lead: j.Time - s}
 				row.Become(field.Changed, fmt.Sprintf("SIGUSR1 %s before the limit", j.Warning.Lead))
@@ -328,8 +330,8 @@ func finish(r *dialect.Reader) {
 	}
 }
 
-// defaults are Grid Engine's without options: names of files, the home directory, no
-// environment, its own shell.
+// defaults sets Grid Engine's defaults: names of files, the home directory, no environment,
+// and the shell of the queue.
 func defaults(r *dialect.Reader) {
 	j := r.Job
 	if !r.DirSet() {
@@ -342,18 +344,19 @@ func defaults(r *dialect.Reader) {
 	s := j.Script
 	if m := exit99().FindStringIndex(s.Body); m != nil {
 		r.Add(strings.Count(s.Body[:m[1]], "\n")+1, strings.TrimSpace(s.Body[m[0]:m[1]])).Become(field.Changed,
-			"is a failure; Grid Engine runs the job again, for ever: say how often with --retry N --retry-on exit=99")
+			"counts as a failure; Grid Engine would run the job again without limit: use --retry N --retry-on exit=99")
 	}
 	switch {
 	case len(r.Shell) > 0:
 		s.Shell = r.Shell
 	case len(s.Shell) > 0:
-		r.Add(1, "#!"+strings.Join(s.Shell, " ")).Become(field.Changed, "runs it; Grid Engine takes the shell of the queue, unless -S names one")
+		r.Add(1, "#!"+strings.Join(s.Shell, " ")).Become(field.Changed, "runs the script; Grid Engine would use the shell of the queue unless -S names one")
 	default:
 		s.Shell = []string{"/bin/sh"}
-		r.Add(1, "(no -S)").Become("", "/bin/sh, as most queues have it")
+		r.Add(1, "(no -S)").Become("", "/bin/sh, as in most queues")
 	}
 }
 
-// exit99 is the status after which Grid Engine runs a job again.
+// exit99 matches a command that ends the script with status 99, after which Grid Engine runs
+// the job again.
 var exit99 = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)\bexit[ \t]+99\b`) })

@@ -40,8 +40,8 @@ func (System) Detect(ctx context.Context) bool {
 	return (err == nil && len(bytes.TrimSpace(out)) > 0) || bytes.Contains(out, []byte("commlib error")) // the master is down
 }
 
-// parallelEnvironments returns the parallel environments for slots on one host and on many: the site's
-// own, or the most common names.
+// parallelEnvironments returns the parallel environments for slots on one host and on several: those in the
+// site's rules, or the most common names.
 func parallelEnvironments(r job.Rules) (oneHost, many string) {
 	return cmp.Or(r.OneHost, "smp"), cmp.Or(r.ManyHosts, "mpi")
 }
@@ -54,11 +54,11 @@ func memoryResources(r job.Rules) []string {
 	return r.Memory
 }
 
-// share returns a slot's part of an amount for the job, because Grid Engine multiplies requests by the
+// share divides the amount for a job by its slots, because Grid Engine multiplies requests by the number of
 // slots.
 func share(j *job.Job, what string, n int64, slots int) (int64, error) {
 	if n%int64(slots) != 0 {
-		return 0, fmt.Errorf("%d %s for %d slots: Grid Engine gives each slot the same amount, and %d is not divisible; request a multiple", n, what, slots, n)
+		return 0, fmt.Errorf("%d %s for %d slots: Grid Engine gives each slot the same number; request a multiple of %d", n, what, slots, slots)
 	}
 	return n / int64(slots), nil
 }
@@ -75,11 +75,11 @@ func (System) options(j *job.Job) (o, notes []string, err error) {
 	slots, nodes := j.Slots(), j.Spread()
 	oneHost, many := parallelEnvironments(j.Rules)
 	if nodes > 1 {
-		notes = append(notes, fmt.Sprintf("Grid Engine has no --nodes: its parallel environment %s has to spread %d slots over %d hosts; where it gives others the task ends and says so; name another of \"qconf -spl\" with --native \"-pe NAME %d\"", many, slots, nodes, slots))
+		notes = append(notes, fmt.Sprintf("Grid Engine has no --nodes: parallel environment %s must spread %d slots over %d hosts, otherwise the task ends with an error; to use another one (\"qconf -spl\" lists them), add --native \"-pe NAME %d\"", many, slots, nodes, slots))
 	}
 	switch {
 	case slots == 1:
-	case j.AsksForProcesses() && j.Nodes != 1:
+	case j.MultiProcess() && j.Nodes != 1:
 		add("-pe %s %d", many, slots)
 	default:
 		add("-pe %s %d", oneHost, slots)
@@ -94,7 +94,7 @@ func (System) options(j *job.Job) (o, notes []string, err error) {
 		}
 	}
 	if j.Memory > 0 && len(j.Rules.Memory) == 0 {
-		notes = append(notes, "--mem asks for hosts with that much free memory (mem_free) and sets no limit; for another resource, set memory = [\"h_vmem\"] in site.toml, or use --native \"-l h_vmem=4G\"")
+		notes = append(notes, "--mem requests hosts with that much free memory (mem_free) and sets no limit; for another resource, set memory = [\"h_vmem\"] in site.toml, or use --native \"-l h_vmem=4G\"")
 	}
 	if j.GPUs > 0 {
 		n := int64(j.GPUs * max(nodes, 1))
@@ -130,7 +130,7 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 	t.Line("#!/bin/bash")
 	if j.Interactive {
 		t.Interactive(j)
-		// qrsh joins its arguments to a line for the queue's shell. A missing terminal would end it by SIGHUP.
+		// qrsh joins its arguments to one line for the queue's shell. With -pty but no terminal it would end by SIGHUP.
 		t.Line(`pty=no; [ ! -t 0 ] || pty=yes`)
 		t.Line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), shellword.Quote(jobscript.CommandLine(j, &scripts)))
 		return t.String(), notes, nil
@@ -200,8 +200,8 @@ func (g System) Submit(ctx context.Context, r *batch.Request) error {
 	return nil
 }
 
-// verify lets Grid Engine check whether a queue could run the script, without the request for free memory:
-// that depends on the host's load.
+// verify lets Grid Engine check whether a queue could run the script. It omits the request for free memory,
+// which depends on the current load of the hosts.
 func (System) verify(ctx context.Context, j *job.Job, script string) error {
 	b, err := os.ReadFile(script)
 	if err != nil {
@@ -220,7 +220,7 @@ func (System) verify(ctx context.Context, j *job.Job, script string) error {
 
 var memFree = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^#\$ -l mem_free=.*\n`) })
 
-// readError converts Grid Engine's output to an error with its first reason.
+// readError converts Grid Engine's output to an error with the first reason in it.
 func readError(out []byte, err error) error {
 	text := string(out)
 	for _, noise := range []string{"Unable to run job:", "error:", "Exiting."} {
@@ -285,7 +285,7 @@ func queue(r io.Reader) (map[string]batch.QueueState, error) {
 			n = max(1, a.Count())
 		}
 		s := jobs[row.ID]
-		if reason := waits(row.State); reason != "" {
+		if reason := waitReason(row.State); reason != "" {
 			s.Waiting += n
 			s.Reason = reason
 		} else {
@@ -320,8 +320,8 @@ func eachElement[T any](r io.Reader, name string, do func(*T)) error {
 
 const held = "held"
 
-// waits returns why a task waits, by its state (qstat(1)), or "" if it runs.
-func waits(state string) string {
+// waitReason returns why a task waits, by its state (qstat(1)), or "" if it runs.
+func waitReason(state string) string {
 	switch {
 	case strings.Contains(state, "E"):
 		return "error"
@@ -335,8 +335,8 @@ func waits(state string) string {
 	return ""
 }
 
-// reasons parses qstat -j: the error of a job, or the scheduler's reason, which the site can enable
-// (schedd_job_info).
+// reasons parses "qstat -j" and returns, by job, its error or the scheduler's reason. The scheduler's reasons
+// are present if the site enables schedd_job_info.
 func reasons(out []byte) map[string]string {
 	why, id := map[string]string{}, ""
 	for line := range strings.Lines(string(out)) {
@@ -345,11 +345,11 @@ func reasons(out []byte) map[string]string {
 		case key == "job_number":
 			id = strings.TrimSpace(value)
 		case strings.HasPrefix(key, "error reason") && why[id] == "":
-			_, words, ok := strings.Cut(value, "error:") // after the time and process
+			_, text, ok := strings.Cut(value, "error:") // the message follows the time and the process
 			if !ok {
-				words = value
+				text = value
 			}
-			why[id] = strings.TrimSpace(words) + "; \"qmod -cj " + id + "\" clears the error"
+			why[id] = strings.TrimSpace(text) + "; \"qmod -cj " + id + "\" clears the error"
 		case key == "scheduling info" && why[id] == "":
 			why[id] = strings.TrimSpace(value)
 		}
@@ -373,7 +373,7 @@ func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, 
 		pty = "yes"
 	}
 	return func(argv []string) []string {
-		return []string{"qrsh", "-now", "no", "-pty", pty, "-N", "hpcc-beside", "-q", "*@" + t.Host, "exec " + shellword.Join(argv)}
+		return []string{"qrsh", "-now", "no", "-pty", pty, "-N", "hpcc-exec", "-q", "*@" + t.Host, "exec " + shellword.Join(argv)}
 	}, true
 }
 

@@ -11,7 +11,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// The answers of a real Grid Engine (8.1.9) are read.
+// TestGridEngineQueue parses output that was recorded from Grid Engine 8.1.9.
 func TestGridEngineQueue(t *testing.T) {
 	f, err := os.Open("testdata/qstat.xml")
 	testenv.Check(t, err)
@@ -28,10 +28,10 @@ func TestGridEngineQueue(t *testing.T) {
 	}
 	many := `<job_info><job_info><job_list state="pending"><JB_job_number>7</JB_job_number><state>qw</state><tasks>7-20:1,30,40-50:5</tasks></job_list></job_info></job_info>`
 	if got, err := queue(strings.NewReader(many)); err != nil || got["7"].Waiting != 18 {
-		t.Errorf("tasks that wait: %+v, %v; want 18", got, err)
+		t.Errorf("waiting tasks: %+v, %v; want 18", got, err)
 	}
 	if _, err := queue(strings.NewReader("<job_info><job_list>")); err == nil {
-		t.Error("a listing that breaks off is taken")
+		t.Error("a truncated listing is not an error")
 	}
 }
 
@@ -44,7 +44,7 @@ func TestGridEngineReasons(t *testing.T) {
 		testenv.Check(t, err)
 		got := reasons(b)
 		if len(got) != 1 {
-			t.Errorf("%s: %q; want one job's", file, got)
+			t.Errorf("reasons of %s = %q; want those of one job", file, got)
 		}
 		for _, why := range got {
 			if !strings.HasPrefix(why, want) {
@@ -65,7 +65,7 @@ func TestGridEngineAccount(t *testing.T) {
 		"": "does not report",
 	} {
 		if err := checkAccount("1", account); (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
-			t.Errorf("an account: %v; want %q", err, want)
+			t.Errorf("checkAccount = %v; want %q", err, want)
 		}
 	}
 }

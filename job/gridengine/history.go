@@ -18,11 +18,11 @@ import (
 	"hpcc/job/quantity"
 )
 
-// root is the SGE_ROOT of Debian's package, used if the environment has none.
+// root is the SGE_ROOT of Debian's package, used if the environment does not set it.
 const root = "/var/lib/gridengine"
 
-// History reads the accounting file (accounting(5)), like qacct, if this host has it. It has the jobs that
-// have ended.
+// History reads the accounting file (accounting(5)), like qacct, if this host has it. The file only has jobs
+// that have ended.
 func (System) History(ctx context.Context, from time.Time) (*capacity.History, error) {
 	name := filepath.Join(cmp.Or(invoke.Getenv(ctx, "SGE_ROOT"), root), cmp.Or(invoke.Getenv(ctx, "SGE_CELL"), "default"), "common", "accounting")
 	f, err := os.Open(name)
@@ -63,13 +63,13 @@ func noteBegin(h *capacity.History) {
 // tailPiece is the size of one read of the accounting, in bytes: some thousand jobs.
 const tailPiece = 1 << 20
 
-// allocations reads the accounting backwards until a full piece only has jobs that ended before from. full is
-// false if there may be more jobs; older reports whether some ended before from.
-func allocations(r io.ReaderAt, size int64, from time.Time) (stays []capacity.Allocation, complete, older bool, err error) {
+// allocations reads the accounting backwards until a full piece only has jobs that ended before from. complete
+// is false if there may be more jobs; older reports whether some ended before from.
+func allocations(r io.ReaderAt, size int64, from time.Time) (list []capacity.Allocation, complete, older bool, err error) {
 	var rest []byte // the start of the last piece, an incomplete line
 	for end, read := size, int64(0); end > 0; {
-		if read >= invoke.MaxListing || len(stays) >= capacity.MaxAllocations {
-			return stays, false, older, nil
+		if read >= invoke.MaxListing || len(list) >= capacity.MaxAllocations {
+			return list, false, older, nil
 		}
 		n := min(tailPiece, end)
 		piece := make([]byte, n, n+int64(len(rest)))
@@ -82,14 +82,14 @@ func allocations(r io.ReaderAt, size int64, from time.Time) (stays []capacity.Al
 		if cut := bytes.IndexByte(piece, '\n'); end > 0 && cut >= 0 {
 			rest, piece = piece[:cut+1], piece[cut+1:]
 		} else if end > 0 { // no valid line is that long
-			return stays, false, older, nil
+			return list, false, older, nil
 		}
 		some, old := false, false
 		for line := range bytes.Lines(piece) {
 			s, ok := allocation(string(line))
 			switch {
 			case ok && s.End.After(from):
-				stays = append(stays, s)
+				list = append(list, s)
 				some = true
 			case ok:
 				old = true
@@ -100,10 +100,10 @@ func allocations(r io.ReaderAt, size int64, from time.Time) (stays []capacity.Al
 			break
 		}
 	}
-	return stays, true, older, nil
+	return list, true, older, nil
 }
 
-// Field numbers of a line of the accounting.
+// Numbers of the fields in a line of the accounting file.
 const (
 	geOwner    = 3
 	geNumber   = 5
@@ -134,12 +134,12 @@ func allocation(line string) (capacity.Allocation, bool) {
 
 // readRequests parses the requests of each slot: -l gpu=1,h_vmem=2G -pe mpi 8.
 func readRequests(s *capacity.Allocation, category string) {
-	words := strings.Fields(category)
-	for i, w := range words {
-		if w != "-l" || i+1 == len(words) {
+	args := strings.Fields(category)
+	for i, arg := range args {
+		if arg != "-l" || i+1 == len(args) {
 			continue
 		}
-		for r := range strings.SplitSeq(words[i+1], ",") {
+		for r := range strings.SplitSeq(args[i+1], ",") {
 			name, value, _ := strings.Cut(r, "=")
 			switch {
 			case slices.Contains(gpuNames, name):
@@ -154,7 +154,8 @@ func readRequests(s *capacity.Allocation, category string) {
 // memoryNames are the resources that sites use for memory requests.
 var memoryNames = []string{"mem_free", "h_vmem", "m_mem_free", "virtual_free", "h_rss"}
 
-// epoch parses seconds since 1970, or milliseconds, as in Univa's Grid Engine; it is zero for none.
+// epoch parses seconds since 1970, or milliseconds, as in Univa's Grid Engine. It returns the zero time for
+// other text.
 func epoch(s string) time.Time {
 	n, err := strconv.ParseInt(s, 10, 64)
 	switch {

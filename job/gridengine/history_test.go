@@ -25,13 +25,13 @@ func accountingLine(number int, start time.Time, task, category, slave string) s
 	return strings.Join(f, ":") + "\n"
 }
 
-func TestGridEngineStays(t *testing.T) {
+func TestGridEngineAllocations(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.Local)
 	text := "# Version: 8.1.9\n" +
 		accountingLine(1, noon, "0", "-l gpu=1,h_vmem=2G -pe smp 4", "NONE") +
 		accountingLine(2, noon.Add(time.Hour), "3", "-u alice", "NONE") +
-		accountingLine(2, noon.Add(time.Hour), "3", "-u alice", "1.n2") + // a part of it
-		accountingLine(3, time.Unix(0, 0), "0", "", "NONE") + // it never began
+		accountingLine(2, noon.Add(time.Hour), "3", "-u alice", "1.n2") + // its part on another host
+		accountingLine(3, time.Unix(0, 0), "0", "", "NONE") + // it never started
 		"half a li"
 	list, _, _, err := allocations(strings.NewReader(text), int64(len(text)), noon)
 	testenv.Check(t, err)
@@ -40,7 +40,7 @@ func TestGridEngineStays(t *testing.T) {
 		"2.3 alice 13:00:00-13:10:00 cpus 4 memory 0M gpus 0")
 }
 
-// TestGridEngineTail reads no more than the end of a long accounting, and all of that.
+// TestGridEngineTail checks that hpcc reads only the necessary end of a long accounting file.
 func TestGridEngineTail(t *testing.T) {
 	begin := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	const jobs = 30000
@@ -51,29 +51,29 @@ func TestGridEngineTail(t *testing.T) {
 	r := &countingReader{Reader: bytes.NewReader(text.Bytes())}
 	list, _, _, err := allocations(r, int64(text.Len()), begin.Add((jobs-5000)*time.Hour))
 	if err != nil || len(list) != 5000 {
-		t.Errorf("%d jobs, %v; want the 5000 that ended since", len(list), err)
+		t.Errorf("%d jobs, %v; want the 5000 that ended since then", len(list), err)
 	}
 	if r.read > int64(text.Len())*3/4 {
-		t.Errorf("read %d of %d bytes", r.read, text.Len())
+		t.Errorf("read %d of %d bytes; want at most three quarters", r.read, text.Len())
 	}
 }
 
-// TestGridEngineGap reads on behind a long run of lines that do not count.
+// TestGridEngineGap checks that a long run of lines of jobs that never ran does not end the search.
 func TestGridEngineGap(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	first := accountingLine(1, noon, "0", "", "NONE")
 	text := first + strings.Repeat(accountingLine(2, time.Unix(0, 0), "0", "", "NONE"), 3*tailPiece/len(first))
 	list, complete, _, err := allocations(strings.NewReader(text), int64(len(text)), noon)
 	if err != nil || len(list) != 1 || !complete {
-		t.Errorf("%d jobs, whole: %v, %v; want the one before all those that never ran", len(list), complete, err)
+		t.Errorf("%d jobs, complete: %v, %v; want the one job before those that never ran", len(list), complete, err)
 	}
 	text = first + strings.Repeat("x", 3*tailPiece)
 	if _, complete, _, err := allocations(strings.NewReader(text), int64(len(text)), noon); err != nil || complete {
-		t.Errorf("an accounting with a line that is too long is whole: %v, %v", complete, err)
+		t.Errorf("an accounting with a line that is too long: complete: %v, %v; want false", complete, err)
 	}
 }
 
-// TestGridEngineBegins: a restarted accounting does not cover the time before it, which is not idle.
+// TestGridEngineBegins checks that the time before the start of a rotated accounting file is unknown, not idle.
 func TestGridEngineBegins(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("SGE_ROOT", root)
@@ -95,7 +95,7 @@ func TestGridEngineBegins(t *testing.T) {
 		testenv.Check(t, err)
 		notes := strings.Join(h.Notes, "\n")
 		if !h.Begins.Equal(test.begins) || !strings.Contains(notes, test.note) || (test.note == "" && strings.Contains(notes, "starts on")) {
-			t.Errorf("%q begins %v and says %q; want %v and %q", test.text, h.Begins, notes, test.begins, test.note)
+			t.Errorf("%q begins %v with notes %q; want %v and %q", test.text, h.Begins, notes, test.begins, test.note)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (r *countingReader) ReadAt(b []byte, off int64) (int, error) {
 	return r.Reader.ReadAt(b, off)
 }
 
-func FuzzGridEngineStays(f *testing.F) {
+func FuzzGridEngineAllocations(f *testing.F) {
 	f.Add(accountingLine(1, time.Unix(1700000000, 0), "1", "-l gpu=1", "NONE"))
 	f.Fuzz(func(t *testing.T, text string) {
 		list, _, _, err := allocations(strings.NewReader(text), int64(len(text)), time.Time{})

@@ -56,7 +56,7 @@ type machine struct {
 
 type value struct {
 	Name string `xml:"name,attr"`
-	Kind string `xml:"dominance,attr"` // hc: what is left of a consumable; hl: a load value of the host
+	Kind string `xml:"dominance,attr"` // hc: remaining amount of a consumable; hl: load value of the host
 	Text string `xml:",chardata"`
 }
 
@@ -85,7 +85,7 @@ func (h *machine) node(queue string) capacity.Node {
 		}
 	}
 	n.FreeMemory = max(n.Memory-used, 0)
-	left := -1
+	freeSlots := -1
 	for _, v := range h.More {
 		switch {
 		case v.Name == "mem_total":
@@ -93,19 +93,19 @@ func (h *machine) node(queue string) capacity.Node {
 		case v.Name == "mem_free":
 			n.FreeMemory = quantity.Bytes(v.Text, 1)
 		case v.Name == "slots" && v.Kind == "hc":
-			left = integer(v.Text)
+			freeSlots = integer(v.Text)
 		case slices.Contains(gpuNames, v.Name) && v.Kind == "hc":
 			n.FreeGPUs = integer(v.Text)
 			n.GPUs = n.FreeGPUs // without the GPUs of jobs, see holds
 		}
 	}
-	readQueues(&n, h, queue, left)
+	readQueues(&n, h, queue, freeSlots)
 	return n
 }
 
-// readQueues counts the slots of the queues. left is the number of free slots of the host, or -1 if the host
-// does not count them.
-func readQueues(n *capacity.Node, h *machine, queue string, left int) {
+// readQueues counts the slots of the queues. freeSlots is the number of free slots of the host, or -1 if the
+// host does not count them.
+func readQueues(n *capacity.Node, h *machine, queue string, freeSlots int) {
 	var closed []string
 	taken, shut, idle := 0, 0, 0 // slots; shut and idle are those of closed queues
 	for _, q := range h.Queues {
@@ -125,7 +125,7 @@ func readQueues(n *capacity.Node, h *machine, queue string, left int) {
 		if queue != "" && q.Name != queue {
 			continue
 		}
-		if why := whyClosed(state); why != "" {
+		if why := closedReason(state); why != "" {
 			closed = append(closed, q.Name+" "+why)
 			shut, idle = min(shut+slots, 1<<30), min(idle+max(slots-used, 0), 1<<30)
 			continue
@@ -136,11 +136,11 @@ func readQueues(n *capacity.Node, h *machine, queue string, left int) {
 	if off { // an overloaded host still counts; its load will drop
 		n.CPUs, n.FreeCPUs = shut, idle
 	}
-	if left >= 0 && n.CPUs > left+taken {
-		n.CPUs = left + taken
+	if freeSlots >= 0 && n.CPUs > freeSlots+taken {
+		n.CPUs = freeSlots + taken
 	}
-	if left >= 0 && n.FreeCPUs > left {
-		n.FreeCPUs = left
+	if freeSlots >= 0 && n.FreeCPUs > freeSlots {
+		n.FreeCPUs = freeSlots
 	}
 	switch {
 	case len(h.Queues) == 0:
@@ -152,11 +152,11 @@ func readQueues(n *capacity.Node, h *machine, queue string, left int) {
 	}
 }
 
-// whyClosed returns why a queue does not accept jobs on a host, by its state (qstat(1)), or "" if it does.
-func whyClosed(state string) string {
+// closedReason returns why a queue does not accept jobs on a host, by its state (qstat(1)), or "" if it does.
+func closedReason(state string) string {
 	for _, s := range []struct{ letter, why string }{
-		{"u", "does not answer"}, {"E", "is in error"}, {"d", "is disabled"}, {"D", "is disabled by the calendar"}, {"o", "is to go"}, {"c", "is misconfigured"},
-		{"a", "has too much load"}, {"A", "has too much load"}, {"s", "is suspended"}, {"S", "is suspended by another queue"}, {"C", "is suspended by the calendar"},
+		{"u", "does not answer"}, {"E", "is in error"}, {"d", "is disabled"}, {"D", "is disabled by the calendar"}, {"o", "is being removed"}, {"c", "is misconfigured"},
+		{"a", "is overloaded"}, {"A", "is overloaded"}, {"s", "is suspended"}, {"S", "is suspended by another queue"}, {"C", "is suspended by the calendar"},
 	} {
 		if strings.Contains(state, s.letter) {
 			return s.why
@@ -174,7 +174,7 @@ func integer(s string) int {
 	return int(x)
 }
 
-// A slot is a row of "qstat -g t": a slot of a job, or its master.
+// A slot is a row of "qstat -g t": one slot of a job, or the job's master task.
 type slot struct {
 	ID       string `xml:"JB_job_number"`
 	Task     string `xml:"tasks"`
@@ -202,7 +202,7 @@ func holds(at map[string]*capacity.Node, r io.Reader, queue string) error {
 		}
 		n := min(max(s.Slots, 1), 1<<20)
 		if queue == "" || q == queue {
-			h.Cpus = min(h.Cpus+n, 1<<30)
+			h.CPUs = min(h.CPUs+n, 1<<30)
 		}
 		gpus[k] += s.gpus() * float64(n)
 	})
@@ -214,16 +214,16 @@ func holds(at map[string]*capacity.Node, r io.Reader, queue string) error {
 		if n == nil {
 			continue
 		}
-		h.Gpus = int(min(gpus[k], 1<<20) + 0.5)
-		n.GPUs += h.Gpus
+		h.GPUs = int(min(gpus[k], 1<<20) + 0.5)
+		n.GPUs += h.GPUs
 		n.Holds = append(n.Holds, *h)
 	}
 	return nil
 }
 
-// hold returns the resources of a row's job, without the slots.
+// hold returns the start, the end and the name of a row's job, without its resources.
 func (s *slot) hold() *capacity.Hold {
-	h := &capacity.Hold{From: moment(s.Start), By: "job " + s.ID}
+	h := &capacity.Hold{From: parseTime(s.Start), By: "job " + s.ID}
 	for _, r := range s.Requests {
 		if r.Name == "h_rt" && !h.From.IsZero() {
 			if limit, err := strconv.ParseFloat(r.Text, 64); err == nil && limit > 0 && limit < quantity.MaxTime.Seconds() {
@@ -234,8 +234,8 @@ func (s *slot) hold() *capacity.Hold {
 	return h
 }
 
-// moment parses a time of qstat; it is zero for none.
-func moment(s string) time.Time {
+// parseTime parses a time of qstat. It returns the zero time for other text.
+func parseTime(s string) time.Time {
 	t, err := time.ParseInLocation("2006-01-02T15:04:05", s, time.Local)
 	if err != nil {
 		return time.Time{}
@@ -263,15 +263,15 @@ func (g System) Estimate(ctx context.Context, j *job.Job, script string) (*capac
 	return &capacity.Estimate{Now: err == nil}, nil
 }
 
-// adjust counts like Grid Engine: each slot requests its share of memory, and native options of a script
-// stay unchanged.
+// adjust converts a need to Grid Engine's way of counting: memory is requested per slot, and native options
+// may request slots and GPUs.
 func adjust(x *capacity.Need, j *job.Job) {
 	x.Memory /= int64(max(j.Slots(), 1))
 	gpus := 0
 	for _, o := range j.Native {
 		switch f := strings.Fields(o); {
 		case len(f) == 3 && f[0] == "-pe" && threaded().MatchString(f[1]):
-			x.Cpus = max(quantity.Count(f[2]), 1)
+			x.CPUs = max(quantity.Count(f[2]), 1)
 		case len(f) == 3 && f[0] == "-pe":
 			x.Units = max(quantity.Count(f[2]), 1)
 		case len(f) == 2 && f[0] == "-l":
@@ -281,11 +281,11 @@ func adjust(x *capacity.Need, j *job.Job) {
 			}
 		}
 	}
-	x.Gpus = max(x.Gpus, min(gpus*x.Cpus, 1<<30))
+	x.GPUs = max(x.GPUs, min(gpus*x.CPUs, 1<<30))
 }
 
-// threaded lists parallel environments whose slots usually are the processors of one process. Sites choose
-// these names, so hpcc notes the guess.
+// threaded matches the names of parallel environments whose slots usually are the processors of one process.
+// Sites choose these names, so a translation reports the guess.
 var threaded = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)smp|thread|openmp|shm|shared|multicore|onenode|single|serial|cores?$|local`)
 })

@@ -16,8 +16,8 @@ func TestGridEngineNodes(t *testing.T) {
 	testenv.Check(t, err)
 	at := capacity.NodeIndex(nodes)
 	testenv.Check(t, holds(at, strings.NewReader(jobtest.Recorded(t, "qstat-gt.xml")), ""))
-	if h := at["n1"].Holds; len(h) != 1 || h[0].Cpus != 2 || h[0].Gpus != 2 || h[0].To.Sub(h[0].From) != 3*time.Minute {
-		t.Errorf("n1 is held by %+v", h)
+	if h := at["n1"].Holds; len(h) != 1 || h[0].CPUs != 2 || h[0].GPUs != 2 || h[0].To.Sub(h[0].From) != 3*time.Minute {
+		t.Errorf("n1 has holds %+v", h)
 	}
 	for i := range nodes {
 		nodes[i].Settle(jobtest.ThatDay(t, "21:27:00"))
@@ -35,7 +35,7 @@ func TestGridEngineNodes(t *testing.T) {
 	}
 }
 
-// TestGridEngineClosed: queues that take no jobs, and slots that the host counts.
+// TestGridEngineClosed covers queues that accept no jobs, and slots that the host itself counts.
 func TestGridEngineClosed(t *testing.T) {
 	host := func(left, states string) string {
 		x := `<qhost><host name='a'><hostvalue name='mem_total'>-</hostvalue>`

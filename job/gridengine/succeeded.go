@@ -11,13 +11,13 @@ import (
 	"hpcc/job/invoke"
 )
 
-// accounted is how long Grid Engine may take to write the accounting of an ended job (sge_conf(5),
+// accountingDelay is the time that Grid Engine may take to write the accounting of an ended job (sge_conf(5),
 // accounting_flush_time: 15 s by default).
-const accounted = 40 * time.Second
+const accountingDelay = 40 * time.Second
 
 // succeeded checks the accounting of a job that hpcc did not submit; see [batch.Description].
 func succeeded(ctx context.Context, id string) error {
-	for end := time.Now().Add(accounted); ; {
+	for end := time.Now().Add(accountingDelay); ; {
 		out, err := invoke.Call(ctx, "/", "qacct", "-j", id)
 		if err == nil {
 			return checkAccount(id, string(out))
@@ -33,7 +33,7 @@ func succeeded(ctx context.Context, id string) error {
 	}
 }
 
-// checkAccount returns an error if an account (qacct(1), -j) has a failed task.
+// checkAccount returns an error if the account of a job, the output of "qacct -j", has a failed task.
 func checkAccount(id, account string) error {
 	seen := false
 	for line := range strings.Lines(account) {

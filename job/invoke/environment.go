@@ -26,9 +26,9 @@ func Environ(ctx context.Context) []string {
 	if v := os.Getenv(KubeConfig); v != "" {
 		env = append(env, KubeConfig+"="+Absolute(v))
 	}
-	own, _ := ctx.Value(envKey{}).(map[string]string)
-	for _, name := range slices.Sorted(maps.Keys(own)) {
-		env = append(env, name+"="+own[name])
+	cluster, _ := ctx.Value(envKey{}).(map[string]string)
+	for _, name := range slices.Sorted(maps.Keys(cluster)) {
+		env = append(env, name+"="+cluster[name])
 	}
 	return env
 }
@@ -46,8 +46,8 @@ func Absolute(list string) string {
 
 // Getenv returns a variable of [Environ].
 func Getenv(ctx context.Context, name string) string {
-	if own, ok := ctx.Value(envKey{}).(map[string]string); ok {
-		if v, ok := own[name]; ok {
+	if cluster, ok := ctx.Value(envKey{}).(map[string]string); ok {
+		if v, ok := cluster[name]; ok {
 			return v
 		}
 	}
@@ -55,4 +55,4 @@ func Getenv(ctx context.Context, name string) string {
 }
 
 // KubeConfig is a variable with a list of files, which may be relative.
-const KubeConfig = "KUBECONFIG" // a list of files
+const KubeConfig = "KUBECONFIG"

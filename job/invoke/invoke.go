@@ -1,8 +1,8 @@
 // Package invoke runs the commands of batch systems.
 //
 // Every command has a time limit and an environment that selects its cluster (see
-// [Within]). Its error carries what the command printed. The output is kept in memory;
-// who parses it reads at most [MaxListing] bytes.
+// [Within]). Its error contains the output of the command. The output is kept in memory;
+// callers parse at most [MaxListing] bytes of it.
 package invoke
 
 import (
@@ -20,8 +20,8 @@ import (
 
 // Time limits for listing jobs. The batch systems' own commands give up after 10 s or more.
 const (
-	Glance   = 5 * time.Second  // where the records report most
-	Patience = 30 * time.Second // where something depends on the answer
+	Glance   = 5 * time.Second  // if the records of tasks already have most of the answer
+	Patience = 30 * time.Second // if a decision depends on the answer
 )
 
 // MaxListing is the largest listing that is parsed, in bytes.
@@ -30,12 +30,12 @@ const MaxListing = 256 << 20
 // answerTime limits a probe.
 const answerTime = 2 * time.Second
 
-// Probe returns what a command prints on both streams; it has two seconds.
+// Probe runs a command for at most two seconds and returns its output on both streams.
 func Probe(ctx context.Context, args []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.WaitDelay = answerTime / 4 // children of it may keep its output open
+	cmd.WaitDelay = answerTime / 4 // its children may keep the output open
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		err = ctx.Err()
@@ -54,7 +54,7 @@ type SilentError struct {
 }
 
 func (e *SilentError) Error() string {
-	return fmt.Sprintf("%s did not answer within %v and was ended; run it by hand to see what it waits for. The request may have been carried out", e.Command, e.After)
+	return fmt.Sprintf("%s did not answer within %v and was ended, but the batch system may have carried out the request; run the command in a shell to see what it waits for", e.Command, e.After)
 }
 
 // Call runs a command in dir; see [Run].
@@ -62,7 +62,7 @@ func Call(ctx context.Context, dir, name string, args ...string) ([]byte, error)
 	return Feed(ctx, dir, nil, nil, name, args...)
 }
 
-// Feed is [Call] with standard input and further variables NAME=VALUE.
+// Feed is [Call] with standard input and additional variables NAME=VALUE.
 func Feed(ctx context.Context, dir string, in io.Reader, env []string, name string, args ...string) ([]byte, error) {
 	silent := &SilentError{name, CommandTime(ctx)}
 	ctx, cancel := context.WithTimeoutCause(ctx, silent.After, silent)
@@ -81,12 +81,12 @@ func Command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(Environ(ctx), "LC_ALL=C", "SLURM_TIME_FORMAT=standard")
-	cmd.WaitDelay = answerTime // children of it may keep its output open
+	cmd.WaitDelay = answerTime // its children may keep the output open
 	return cmd
 }
 
-// Run returns what a command prints. Standard error precedes the output, and only if
-// the command fails.
+// Run returns the standard output of a command. If the command fails, its standard error
+// precedes the output.
 func Run(cmd *exec.Cmd) ([]byte, error) {
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr

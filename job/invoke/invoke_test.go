@@ -4,11 +4,11 @@ import (
 	"testing"
 )
 
-// TestTimeFormat: the form of times that a user prefers is not that which hpcc reads.
+// TestTimeFormat checks that a user's time format does not reach the commands that hpcc reads.
 func TestTimeFormat(t *testing.T) {
 	t.Setenv("SLURM_TIME_FORMAT", "relative")
 	out, err := Call(t.Context(), "/", "sh", "-c", "echo $SLURM_TIME_FORMAT")
 	if err != nil || string(out) != "standard\n" {
-		t.Errorf("a command gets the format %q, %v", out, err)
+		t.Errorf("SLURM_TIME_FORMAT of a command = %q, %v; want standard", out, err)
 	}
 }

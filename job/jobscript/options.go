@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// An Options is a list of options being written.
+// Options is a list of formatted options.
 type Options []string
 
-// Add appends a formatted option if have is true.
-func (o *Options) Add(have bool, format string, a ...any) {
-	if have {
+// Add appends a formatted option if present is true.
+func (o *Options) Add(present bool, format string, a ...any) {
+	if present {
 		*o = append(*o, fmt.Sprintf(format, a...))
 	}
 }
 
-// DigitsOf of a moment: CCYYMMDDhhmm, or hhmm.
+// DigitsOf removes the separators of a date and time: CCYYMMDDhhmm, or hhmm for a time of day.
 func DigitsOf(moment string) string {
 	return strings.NewReplacer("-", "", "T", "", ":", "").Replace(moment)
 }

@@ -25,7 +25,7 @@ func Body(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 	}
 	end := shellword.Delimiter("HPCC_SCRIPT", s.Body)
 	if slices.ContainsFunc(to.Hides, func(prefix string) bool { return strings.Contains("\n"+s.Body, "\n"+prefix) }) {
-		t.Line("# The strokes keep %s from reading directives in here.", to.Target)
+		t.Line("# The | at the start of each line keeps %s from reading directives in here.", to.Target)
 		t.Line("exec 3< <(sed 's/^|//' <<'%s'", end)
 		for l := range strings.Lines(s.Body) {
 			t.WriteString("|" + l)
@@ -44,17 +44,18 @@ func Body(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 	return t.String()
 }
 
+// oneHost is bash code that sets the hosts and tasks of a job on one host.
 const oneHost = `hpcc_hosts=("$HOSTNAME") hpcc_tasks=({tasks})
 `
 
-// hostEach and hostFile write the list of hosts in the formats of schedulers.
-const hostEach = `hpcc_each() { # a word for each process
+// hostEach and hostFile are bash functions that write the list of hosts in the formats of schedulers.
+const hostEach = `hpcc_each() { # lists the host of each process
   local i k
   for i in "${!hpcc_hosts[@]}"; do for ((k = 0; k < hpcc_tasks[i]; k++)); do hpcc_list+=("${hpcc_hosts[i]}"); done; done
 }
 `
 
-const hostFile = `hpcc_file() { # a file of them, or one of hosts and slots
+const hostFile = `hpcc_file() { # writes that list, or hosts and slots, to a file
   local f=$HPCC_TASK_TMP/$1 i
   if [ "$1" = hosts ]; then hpcc_each; printf '%s\n' "${hpcc_list[@]}" >"$f"
   else for i in "${!hpcc_hosts[@]}"; do echo "${hpcc_hosts[i]} $((hpcc_tasks[i] * {cpus})) {queue}@${hpcc_hosts[i]} UNDEFINED" >>"$f"; done; fi
@@ -62,8 +63,8 @@ const hostFile = `hpcc_file() { # a file of them, or one of hosts and slots
 }
 `
 
-// Needed returns the variables of the script's scheduler to set on a target: those that programs read, and those that the
-// script names.
+// Needed returns the variables of the script's scheduler to set on a target: those that programs usually read, and
+// those that the script names.
 func Needed(s *job.Script, j *job.Job, to *dialect.Dialect) []job.Variable {
 	own := s.From == to.Target
 	if own && (to.OwnsIndices || j.Array.IsZero()) {
@@ -74,7 +75,7 @@ func Needed(s *job.Script, j *job.Job, to *dialect.Dialect) []job.Variable {
 		named := NamedIn(s.Body, v.Name) > 0
 		switch {
 		case v.Array && j.Array.IsZero(), !v.Always && !named:
-		case own && (v.Hosts || (!strings.Contains(v.Value, "HPCC_TASK_ID") && !strings.Contains(v.Name, "TASK"))): // its own are right
+		case own && (v.Hosts || (!strings.Contains(v.Value, "HPCC_TASK_ID") && !strings.Contains(v.Name, "TASK"))): // the target sets it correctly itself
 		default:
 			out = append(out, v)
 		}
@@ -82,7 +83,7 @@ func Needed(s *job.Script, j *job.Job, to *dialect.Dialect) []job.Variable {
 	return out
 }
 
-// NamedIn returns the line, from 1, in which a text names a variable, or 0.
+// NamedIn returns the number of the first line, from 1, in which a text names a variable, or 0.
 func NamedIn(text, name string) int {
 	for at := 0; ; {
 		i := strings.Index(text[at:], name)
@@ -108,9 +109,9 @@ func Prelude(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 		return ""
 	}
 	t := &Writer{}
-	t.Line("# What %s would have set, for %s:", s.FromTitle, s.Name)
+	t.Line("# Variables that %s would have set, for %s:", s.FromTitle, s.Name)
 	t.Line("hpcc_id=%s", to.JobID)
-	fill := figures(s, j, to)
+	fill := jobValues(s, j, to)
 	if slices.ContainsFunc(list, func(v job.Variable) bool { return v.Hosts }) {
 		t.Line("hpcc_hosts=() hpcc_tasks=() hpcc_list=()")
 		t.WriteString(fill.Replace(cmp.Or(to.Hosts, oneHost)))
@@ -134,7 +135,7 @@ func Prelude(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 	return t.String()
 }
 
-// doubleQuote quotes a value of the table for bash, as simply as possible.
+// doubleQuote returns a value of the table for bash, with double quotes only if necessary.
 func doubleQuote(v string) string {
 	if plainValue().MatchString(v) {
 		return v
@@ -144,13 +145,13 @@ func doubleQuote(v string) string {
 
 var plainValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_./+-]*$`) })
 
-// escape escapes text for double quotes of bash.
+// escape escapes text within double quotes of bash.
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")
 
-// figures fill in what the job says.
-func figures(s *job.Script, j *job.Job, to *dialect.Dialect) *strings.Replacer {
+// jobValues returns a replacer that fills in the placeholders of variables, such as {tasks}, from the job.
+func jobValues(s *job.Script, j *job.Job, to *dialect.Dialect) *strings.Replacer {
 	number := strconv.Itoa
-	some := func(n int) string {
+	nonZero := func(n int) string {
 		if n == 0 {
 			return ""
 		}
@@ -158,11 +159,11 @@ func figures(s *job.Script, j *job.Job, to *dialect.Dialect) *strings.Replacer {
 	}
 	first, last, step := j.Array.Bounds()
 	dir := escape.Replace(s.Dir)
-	if to.Target.Pods() { // which do not have it
+	if to.Target.Pods() { // pods do not have the submit directory
 		dir = "$PWD"
 	}
 	return strings.NewReplacer("{count}", number(j.Count()), "{first}", number(first), "{last}", number(last), "{step}", number(step),
 		"{name}", escape.Replace(j.Name), "{queue}", escape.Replace(j.Queue), "{account}", escape.Replace(j.Account), "{dir}", dir, "{to}", string(to.Target),
-		"{tasks}", number(j.Processes()), "{slots}", number(j.Processes()*max(j.CPUs, 1)), "{cpus}", number(max(j.CPUs, 1)), "{cpus?}", some(j.CPUs),
-		"{node_tasks}", number(j.ProcessesPerNode()), "{node_cpus}", number(j.ProcessesPerNode()*max(j.CPUs, 1)), "{gpus?}", some(j.GPUs), "{mem?}", some(int(j.Memory>>20)))
+		"{tasks}", number(j.Processes()), "{slots}", number(j.Processes()*max(j.CPUs, 1)), "{cpus}", number(max(j.CPUs, 1)), "{cpus?}", nonZero(j.CPUs),
+		"{node_tasks}", number(j.ProcessesPerNode()), "{node_cpus}", number(j.ProcessesPerNode()*max(j.CPUs, 1)), "{gpus?}", nonZero(j.GPUs), "{mem?}", nonZero(int(j.Memory>>20)))
 }

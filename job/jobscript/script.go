@@ -1,12 +1,12 @@
-// Package jobscript writes what the scripts of all batch systems have in common.
+// Package jobscript writes the parts that the job scripts of all batch systems have in common.
 //
 //	directives of the batch system
 //	Writer.Common     exports, modules, the directory
 //	Writer.Task       exec hpcc task … -- the program, or a translated script
 //
-// A translated script stands in a here-document, byte for byte. Before it [Prelude] sets
-// the variables that its own batch system would have set. On the node hpcc task runs the
-// program, so scripts do the same everywhere.
+// A translated script is embedded in a here-document, byte for byte. Before it runs,
+// [Prelude] sets the variables that its own batch system would have set. On the node,
+// "hpcc task" runs the program, so a script does the same on every target.
 package jobscript
 
 import (
@@ -25,23 +25,24 @@ type Writer struct{ strings.Builder }
 // Line writes a formatted line.
 func (t *Writer) Line(format string, a ...any) { fmt.Fprintf(t, format+"\n", a...) }
 
-// Common writes what every script does before it runs something: the exports,
-// and a change of directory that fails rather than running elsewhere (a batch
-// system may run in /tmp).
+// Common writes what every script does before it runs a program: the exports, the
+// modules and the change of directory. If the directory is missing the script
+// ends, because a batch system could run it elsewhere, for example in /tmp.
 func (t *Writer) Common(j *job.Job) {
 	t.Line("export HPCC_STORE=%s", shellword.Quote(j.Store))
 	t.WriteString(shellword.Exports(j.Env))
 	if j.EnvFile != "" {
 		t.Line(". %s || exit 97 # the variables of --env, in a file that only you can read", shellword.Quote(j.EnvFile))
 	}
-	if len(j.Modules) > 0 { // shells of jobs do not always know the command
+	if len(j.Modules) > 0 { // the shells of jobs do not always define the command
 		t.Line(`type module >/dev/null 2>&1 || for f in /etc/profile.d/{modules,lmod,z00_lmod,z01_lmod}.sh; do [ ! -r "$f" ] || . "$f"; done`)
 		t.Line("module load %s || exit 97", shellword.Join(j.Modules))
 	}
 	t.Line("cd %s || exit 97", shellword.Quote(j.Dir))
 }
 
-// An Interactive job's script runs on the host where it is submitted. id is its ID and its argument.
+// Interactive writes the head of the script of an interactive job, which runs on the submit host. The shell
+// variable id is the job's ID: the argument of the script, or a new one.
 func (t *Writer) Interactive(j *job.Job) {
 	t.Line("# hpcc: %s, interactive", j.Title())
 	t.Line("id=${1:-interactive-$(date +%%y%%m%%d-%%H%%M%%S)}")
@@ -60,7 +61,7 @@ func CommandLine(j *job.Job, to *dialect.Dialect) string {
 	return "exec /bin/bash -c " + shellword.Quote(strings.TrimSuffix(t.String(), "\n"))
 }
 
-// Quoted quotes a word with blanks in a directive.
+// Quoted returns s for a directive, in quotes if it contains blanks.
 func Quoted(s string) string {
 	if strings.ContainsAny(s, " \t") {
 		return `"` + s + `"`
@@ -68,12 +69,13 @@ func Quoted(s string) string {
 	return s
 }
 
-// A TaskCall is the call of "hpcc task" in a script, which runs and records the program, and does what the target does not.
+// A TaskCall configures the "hpcc task" command of a script, which runs and records the program and provides what
+// the target lacks.
 type TaskCall struct {
 	To       *dialect.Dialect
 	ID       string // shell word for the job's ID
-	Nth      string // shell word for the task's position in the array; "": it is the index, or there is none
-	Parallel int    // hpcc runs all tasks, at most this many at once; 0: it runs one
+	Nth      string // shell word for the task's position in the array; "": the target sets the index, or there is no array
+	Parallel int    // hpcc runs all tasks, at most this many simultaneously; 0: it runs one
 	Files    bool   // hpcc opens the output files
 	Limit    bool   // hpcc ends the task at its time limit
 	Needs    bool   // hpcc checks that the dependencies have succeeded
@@ -136,7 +138,7 @@ func taskArgv(j *job.Job, c TaskCall) []string {
 	return w
 }
 
-// Mpirun starts the processes of a task under a scheduler without a launcher; the host's MPI must support the scheduler.
+// Mpirun returns the launcher for a scheduler without one; the host's MPI must support the scheduler.
 func Mpirun(j *job.Job) []string { return []string{"mpirun", "-np", strconv.Itoa(j.Processes())} }
 
 // command ends a script with the argv of "hpcc task", the launcher, and the program or, as a here-document, the translated

@@ -34,7 +34,7 @@ type Proxy struct {
 // maxAnswer bounds an answer of the server that is held in memory, in bytes.
 const maxAnswer = 256 << 20
 
-// Open starts the proxy.
+// Open starts a proxy, and returns when it listens. The caller must close it.
 func (k System) Open(ctx context.Context) (*Proxy, error) {
 	dir, err := os.MkdirTemp("", "hpcc-kube-")
 	if err != nil {
@@ -50,7 +50,7 @@ func (k System) Open(ctx context.Context) (*Proxy, error) {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		},
-		MaxIdleConnsPerHost: LogsAtOnce,
+		MaxIdleConnsPerHost: MaxConcurrentLogs,
 	}}}
 	if err := a.cmd.Start(); err != nil {
 		os.RemoveAll(dir)
@@ -78,13 +78,13 @@ func (k System) Open(ctx context.Context) (*Proxy, error) {
 			return nil, ctx.Err()
 		case <-late:
 			a.Close()
-			return nil, fmt.Errorf("starting %s: it did not listen within %v", strings.Join(w[:len(w)-1], " "), invoke.Patience)
+			return nil, fmt.Errorf("starting %s: it did not listen on its socket within %v", strings.Join(w[:len(w)-1], " "), invoke.Patience)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// Namespace returns the namespace of the context's cluster.
+// Namespace returns the namespace of the context's cluster, by default "default".
 func Namespace(ctx context.Context) string {
 	if n := invoke.Getenv(ctx, NamespaceVariable); n != "" {
 		return n
@@ -92,15 +92,15 @@ func Namespace(ctx context.Context) string {
 	return "default"
 }
 
-// Close ends the proxy.
+// Close ends the proxy and removes its socket.
 func (a *Proxy) Close() {
 	_ = a.cmd.Process.Kill()
 	a.client.CloseIdleConnections()
 	os.RemoveAll(a.dir)
 }
 
-// Place returns the API path of a resource of the namespace.
-func (a *Proxy) Place(resource string) string { return "namespaces/" + a.namespace + "/" + resource }
+// Path returns the part of an API path that names a resource in the namespace.
+func (a *Proxy) Path(resource string) string { return "namespaces/" + a.namespace + "/" + resource }
 
 // stream requests a path. An unsuccessful answer is an error with the server's message.
 func (a *Proxy) stream(ctx context.Context, path string) (io.ReadCloser, error) {
@@ -124,7 +124,7 @@ func (a *Proxy) stream(ctx context.Context, path string) (io.ReadCloser, error) 
 	return nil, &Error{res.StatusCode, readError(b, errors.New(res.Status))}
 }
 
-// An Error is a refusal by the server, or an error of its command.
+// An Error is a refusal by the server, or a failure of kubectl or oc.
 type Error struct {
 	Code int // HTTP status; 0: the command failed
 	Err  error
@@ -141,25 +141,27 @@ func (a *Proxy) get(ctx context.Context, path string, into any) error {
 	return json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(into)
 }
 
-// TerminationMessage reads the termination messages of the steps of a workflow.
+// TerminationMessage sets the images and termination messages of the attempts of a workflow. want
+// holds the attempts by the name of their pod.
 func (a *Proxy) TerminationMessage(ctx context.Context, id string, want map[string][]*batch.Attempt) error {
-	pods, err := listOf[podState](ctx, a, "/api/v1/"+a.Place("pods"), "labelSelector="+url.QueryEscape(jobLabel+"="+id))
+	pods, err := listOf[podState](ctx, a, "/api/v1/"+a.Path("pods"), "labelSelector="+url.QueryEscape(jobLabel+"="+id))
 	for i := range pods {
 		for _, t := range want[pods[i].Metadata.Name] {
-			left(t, &pods[i])
+			setOutcome(t, &pods[i])
 		}
 	}
 	return err
 }
 
-// Pulls finds out from the cluster's events how long image pulls took. The cluster keeps events for an
-// hour, and not every user may read them.
+// Pulls sets how long the image pulls of attempts took, from the cluster's events. want holds the
+// attempts by the name of their pod. The cluster keeps events for an hour, and not every user may
+// read them.
 func (a *Proxy) Pulls(ctx context.Context, want map[string][]*batch.Attempt) {
 	type event struct {
 		InvolvedObject struct{ Name, FieldPath string }
 		Message        string
 	}
-	events, err := listOf[event](ctx, a, "/api/v1/"+a.Place("events"), "fieldSelector="+url.QueryEscape("reason=Pulled,involvedObject.kind=Pod"))
+	events, err := listOf[event](ctx, a, "/api/v1/"+a.Path("events"), "fieldSelector="+url.QueryEscape("reason=Pulled,involvedObject.kind=Pod"))
 	if err != nil {
 		return
 	}
@@ -174,7 +176,7 @@ func (a *Proxy) Pulls(ctx context.Context, want map[string][]*batch.Attempt) {
 }
 
 // pullTime parses an event of the kubelet, 'Successfully pulled image "x" in 1.2s (3.4s including
-// waiting)', and returns the time with waiting; 0 if nothing was pulled.
+// waiting)', and returns the time including waiting; 0 if nothing was pulled.
 func pullTime(message string) time.Duration {
 	_, rest, ok := strings.Cut(message, `" in `)
 	if !ok || !strings.HasPrefix(message, "Successfully pulled image ") {

@@ -29,15 +29,15 @@ func (k System) Describe() *batch.Description {
 
 // verdicts returns how targets with pods treat the fields of a job.
 func verdicts(name string) map[field.Field]field.Verdict {
-	later := field.Verdict{Fate: field.Refused, How: name + " keeps no order among Jobs: --to argo makes one workflow of them"}
+	later := field.Verdict{Fate: field.Refused, How: name + " cannot order Jobs: use --to argo for one workflow of all scripts"}
 	return map[field.Field]field.Verdict{
-		field.Nodes:     {Fate: field.Refused, How: "a script begins on one node, and MPI cannot start processes in another pod: ask for one node", When: func(j *job.Job) bool { return j.Nodes > 1 }},
-		field.GPUType:   {Fate: field.Changed, How: "the label " + labelGPU + ", which has the whole name of the model"},
-		field.Queue:     {Fate: field.Changed, Drop: true, How: "only clusters with Kueue have queues: --queue NAME"},
-		field.Account:   {Fate: field.Changed, Drop: true, How: "Kubernetes accounts by namespace"},
-		field.Exclusive: {Fate: field.Changed, How: "no pod of another Job comes to the node"},
-		field.Hosts:     {Fate: field.Changed, How: "one of them", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
-		field.Features: {Fate: field.Refused, How: "nodes have labels: --node-label KEY=VALUE", When: func(j *job.Job) bool {
+		field.Nodes:     {Fate: field.Refused, How: "a script starts on one node, and MPI cannot start processes in another pod: request one node", When: func(j *job.Job) bool { return j.Nodes > 1 }},
+		field.GPUType:   {Fate: field.Changed, How: "node label " + labelGPU + ", whose value is the full name of the model"},
+		field.Queue:     {Fate: field.Changed, Drop: true, How: "only clusters with Kueue have queues: use --queue NAME"},
+		field.Account:   {Fate: field.Changed, Drop: true, How: "Kubernetes charges namespaces, not accounts"},
+		field.Exclusive: {Fate: field.Changed, How: "pods of other Jobs stay off the node"},
+		field.Hosts:     {Fate: field.Changed, How: "the pod runs on one of these hosts", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
+		field.Features: {Fate: field.Refused, How: "nodes have labels, not features: use --node-label KEY=VALUE", When: func(j *job.Job) bool {
 			return slices.ContainsFunc(j.Features, func(f string) bool { return !strings.Contains(f, "=") })
 		}},
 		field.After:       later,
@@ -45,14 +45,14 @@ func verdicts(name string) map[field.Field]field.Verdict {
 		field.AfterFailed: later,
 		field.AfterEach:   later,
 		field.Output:      {Fate: field.Emulated, How: "the pod's log, which hpcc copies to the file"},
-		field.Error:       {Fate: field.Changed, Drop: true, How: "with the output: a pod has one stream"},
-		field.Mail:        {Fate: field.Refused, How: name + " writes no mail"},
-		field.MailOn:      {Fate: field.Refused, How: name + " writes no mail"},
+		field.Error:       {Fate: field.Changed, Drop: true, How: "part of the output: a pod has one output stream"},
+		field.Mail:        {Fate: field.Refused, How: name + " does not send mail"},
+		field.MailOn:      {Fate: field.Refused, How: name + " does not send mail"},
 		field.Dir:         {Fate: field.Changed, How: "a directory of this machine; pods start in the image's working directory or in --cd"},
-		field.Signal:      {Fate: field.Refused, How: "SIGTERM comes at the time limit, and no signal before"},
+		field.Signal:      {Fate: field.Refused, How: "the first signal is SIGTERM at the time limit"},
 		field.Begin:       {Fate: field.Refused, How: "Jobs start when resources are free"},
 		field.QoS:         {Fate: field.Refused, How: "the cluster's PriorityClasses are not the site's QoS"},
-		field.Hold:        {Fate: field.Changed, How: "the Job is suspended until somebody sets spec.suspend to false"},
+		field.Hold:        {Fate: field.Changed, How: "the Job is suspended until spec.suspend is set to false"},
 		field.Append:      {Fate: field.Changed, How: "the file is overwritten", When: func(j *job.Job) bool { return j.Append }},
 		field.Export:      {Fate: field.Changed, Drop: true, How: "the script has the image's environment; pass variables with --env"},
 	}

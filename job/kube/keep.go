@@ -68,7 +68,7 @@ func (k System) Collect(ctx context.Context, s *batch.Submitted, all bool) error
 	}
 	defer api.Close()
 	var g errgroup.Group
-	g.SetLimit(LogsAtOnce)
+	g.SetLimit(MaxConcurrentLogs)
 	for i := range want {
 		g.Go(func() error { return k.keepLog(ctx, api, s, &want[i]) })
 	}
@@ -149,7 +149,7 @@ func podsOf(ctx context.Context, api LogSource, s *batch.Submitted, t *job.Task)
 	var names []string
 	if a, ok := api.(*Proxy); ok && s.Job.AcrossPods() {
 		name := s.Natives[len(s.Natives)-1]
-		list, err := listOf[podState](ctx, a, "/api/v1/"+a.Place("pods"), "labelSelector="+url.QueryEscape(jobLabel+"="+name))
+		list, err := listOf[podState](ctx, a, "/api/v1/"+a.Path("pods"), "labelSelector="+url.QueryEscape(jobLabel+"="+name))
 		slices.SortStableFunc(list, func(x, y podState) int { return x.Index() - y.Index() })
 		for _, p := range list {
 			names = append(names, p.Metadata.Name)

@@ -51,9 +51,9 @@ func TestPodWords(t *testing.T) {
 		{waits("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"), "--uid NUMBER"},
 		{waits("ErrImageNeverPull", ""), "--pull never"},
 		{ends("Error", "", "", ""), "status 3"},
-		{ends("OOMKilled", "", "", ""), "--mem gives it more"},
+		{ends("OOMKilled", "", "", ""), "raise the limit with --mem"},
 		{ends("StartError", "exec: \"x\": not found", "", ""), "could not be started: exec: \"x\": not found"},
-		{ends("Error", "", "DeadlineExceeded", ""), "--time gives it more"},
+		{ends("Error", "", "DeadlineExceeded", ""), "raise it with --time"},
 		{ends("Error", "", "Evicted", "Pod ephemeral local storage usage exceeds"), "--scratch SIZE"},
 	} {
 		if !strings.Contains(c.got, c.want) || (c.want == "" && c.got != "") {

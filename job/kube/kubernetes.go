@@ -1,10 +1,10 @@
 // Package kube writes Jobs for Kubernetes and OpenShift, and talks to the cluster.
 //
 //	Job ─► NewPod ─► manifest ─► kubectl create
-//	kubectl proxy ─► proxy ─► pods, logs, nodes, events
+//	kubectl proxy ─► Proxy ─► pods, logs, nodes, events
 //
-// It uses the logins of kubectl or oc. Pods run the image without hpcc on the node. So hpcc reads a
-// task's results from its pod before the cluster deletes that.
+// It uses the login of kubectl or oc. The nodes do not need hpcc, so hpcc reads the results of a task
+// from its pod before the cluster deletes the pod.
 package kube
 
 import (
@@ -27,7 +27,7 @@ import (
 type System struct {
 	Target job.Target
 	Logs   func(ctx context.Context, workflow string) (LogSource, error)           // opens the logs of the pods; nil: from the API
-	Place  func(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, error) // assigns attempts to tasks; nil: by their index
+	Assign func(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, error) // assigns attempts to tasks; nil: by their index
 }
 
 // The API's limits for Jobs, and how long a Job stays after its end.
@@ -45,12 +45,12 @@ func (k System) Render(j *job.Job) (string, []string, error) {
 	}
 	text, notes, err := k.manifest(j, job.Label(j.Name))
 	if err == nil && job.Label(j.Name) != j.Name {
-		notes = append(notes, fmt.Sprintf("the name %s is not a label of the DNS: %s", j.Name, job.Label(j.Name)))
+		notes = append(notes, fmt.Sprintf("the job name %s is not a DNS label; the Job uses %s", j.Name, job.Label(j.Name)))
 	}
 	return text, notes, err
 }
 
-// manifest returns the job under a name, the one of its ID on submission.
+// manifest returns the Job as YAML under the given name. On submission this is the label of its ID.
 func (k System) manifest(j *job.Job, name string) (string, []string, error) {
 	if err := Check(j, k.Target); err != nil {
 		return "", nil, err
@@ -105,7 +105,7 @@ func (k System) job(j *job.Job, name string) *jobObject {
 	return &jobObject{Object{"batch/v1", "Job", Meta{Name: name, Labels: QueueLabels(j, name)}}, spec}
 }
 
-// newFailurePolicy returns which endings are final, and the action for them.
+// newFailurePolicy returns the policy for failures that are not retried. end is the action for them.
 func newFailurePolicy(j *job.Job, end string) *failurePolicy {
 	codes, node := j.Retry.Statuses()
 	p := &failurePolicy{}
@@ -129,7 +129,7 @@ func newFailurePolicy(j *job.Job, end string) *failurePolicy {
 	return p
 }
 
-// headless returns a Service that gives the pods of a multi-node job DNS names.
+// headless returns the Service through which the pods of a multi-node job get DNS names.
 func headless(name string, labels map[string]string) *serviceObject {
 	return &serviceObject{
 		Object: Object{"v1", "Service", Meta{Name: name, Labels: labels}},
@@ -153,21 +153,21 @@ func spread(j *job.Job, p *PodSpec, name string) {
 	}
 }
 
-// Check returns an error for settings that pods do not support. Those of a translated script have
-// already been removed, with a row in its report.
+// Check returns an error for settings that pods do not support. Translation has already removed those
+// of a script, with a row in the report.
 func Check(j *job.Job, to job.Target) error {
 	name := title(to)
 	switch {
 	case j.Image == "":
 		return fmt.Errorf("%s needs an image; name one after the flags", name)
 	case len(j.After)+len(j.AfterAny)+len(j.AfterFailed)+len(j.AfterEach) > 0 && to != job.Argo:
-		return fmt.Errorf("%s keeps no order among Jobs: --to argo makes one workflow of them, or hand the first in with --wait", name)
+		return fmt.Errorf("%s cannot order Jobs; use --to argo for one workflow of all scripts, or submit the first job with --wait", name)
 	case j.Count() > maxCompletions:
-		return fmt.Errorf("%d tasks: a Job of %s has at most %d", j.Count(), name, maxCompletions)
+		return fmt.Errorf("%d tasks: a Job on %s has at most %d", j.Count(), name, maxCompletions)
 	case !j.Array.IsZero() && j.AcrossPods():
-		return fmt.Errorf("an array of which each task has %d nodes: %s has no such Job; hand the tasks in one by one", j.Nodes, name)
+		return fmt.Errorf("an array whose tasks have %d nodes each: %s does not support it; submit the tasks one by one", j.Nodes, name)
 	case j.Nodes > 1 && j.ProcessesPerNode() > 1 && j.Script == nil && !j.Ray:
-		return fmt.Errorf("%d processes on each of %d nodes: MPI cannot start processes in another pod; ask for one node with all processes (--nodes 1), or for one process on each node (--tasks-per-node 1)", j.ProcessesPerNode(), j.Nodes)
+		return fmt.Errorf("%d processes on each of %d nodes: MPI cannot start processes in another pod; request one node with all processes (--nodes 1), or one process on each node (--tasks-per-node 1)", j.ProcessesPerNode(), j.Nodes)
 	case j.Tensorboard != "" && len(j.Pod.Volumes) == 0:
 		return errors.New("TensorBoard runs in a separate container, which needs the logs on a volume; add --volume scratch:DIR or --volume CLAIM:DIR")
 	case j.Measured() && len(j.Pod.Measurer.Argv) == 0:
@@ -175,9 +175,9 @@ func Check(j *job.Job, to job.Target) error {
 	case len(j.Native) > 0:
 		return fmt.Errorf("options %q: %s does not take options; change the manifest that \"hpcc script\" prints, and submit it with kubectl", shellword.Join(j.Native), name)
 	case j.Mail != "":
-		return fmt.Errorf("%s writes no mail", name)
+		return fmt.Errorf("%s does not send mail", name)
 	case j.Warning.Signal != "":
-		return fmt.Errorf("%s sends SIGTERM at the time limit, %d s before SIGKILL, and no signal before", name, int(node.Grace/time.Second))
+		return fmt.Errorf("%s sends SIGTERM at the time limit, %d s before SIGKILL, and no earlier signal", name, int(node.Grace/time.Second))
 	}
 	return nil
 }
@@ -185,17 +185,17 @@ func Check(j *job.Job, to job.Target) error {
 // Notes returns notes for users who come from another scheduler.
 func Notes(j *job.Job, to job.Target) []string {
 	var notes []string
-	add := func(have bool, format string, a ...any) {
-		if have {
+	add := func(applies bool, format string, a ...any) {
+		if applies {
 			notes = append(notes, fmt.Sprintf(format, a...))
 		}
 	}
-	add(j.Error != "", "a pod has one stream: standard error comes with the output")
+	add(j.Error != "", "a pod has one output stream: standard error is part of the output")
 	add(j.Account != "", "account %s: %s charges namespaces, not accounts", j.Account, title(to))
-	add(len(j.Modules) > 0, "modules %s: they belong into the image", strings.Join(j.Modules, " "))
-	add(j.Exclusive, "exclusive: no pod of another Job comes to the node; services of the cluster stay")
-	add(j.Queue != "" && to != job.Argo, "queue %s is a LocalQueue of Kueue, which lets the job begin", j.Queue)
-	add(j.Measure && j.Interactive, "nothing is measured: an interactive job's pod is gone when it ends")
+	add(len(j.Modules) > 0, "modules %s: not loaded; the image must contain the software", strings.Join(j.Modules, " "))
+	add(j.Exclusive, "exclusive: pods of other Jobs stay off the node; services of the cluster may run there")
+	add(j.Queue != "" && to != job.Argo, "queue %s is a LocalQueue of Kueue, which decides when the job starts", j.Queue)
+	add(j.Measure && j.Interactive, "nothing is measured: the pod of an interactive job is gone when the job ends")
 	add(j.TimeMin > 0, "%s cannot shorten a time limit", title(to))
 	return notes
 }

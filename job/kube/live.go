@@ -177,7 +177,7 @@ func Refusal(out []byte, err error) error {
 func (k System) namedThere(ctx context.Context, j *job.Job) error {
 	if j.Queue != "" {
 		if out, err := k.kube(ctx, "get", "localqueues.kueue.x-k8s.io", j.Queue, "--output=name"); err != nil {
-			return fmt.Errorf("getting queue %s, a LocalQueue of Kueue: %w; \"kubectl get localqueues\" lists those of the namespace; without --queue the job starts at once", j.Queue, readError(out, err))
+			return fmt.Errorf("getting queue %s, a LocalQueue of Kueue: %w; \"kubectl get localqueues\" lists those of the namespace; without --queue the job starts immediately", j.Queue, readError(out, err))
 		}
 	}
 	named := map[string][]string{}
@@ -252,11 +252,11 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]batch.Queue
 	if len(ids) == 1 {
 		selector = "labelSelector=" + url.QueryEscape(jobLabel+"="+ids[0])
 	}
-	jobs, err := listOf[jobState](ctx, api, "/apis/batch/v1/"+api.Place("jobs"), selector)
+	jobs, err := listOf[jobState](ctx, api, "/apis/batch/v1/"+api.Path("jobs"), selector)
 	if err != nil {
 		return nil, fmt.Errorf("querying %s for jobs: %w", title(k.Target), err)
 	}
-	list, err := listOf[podState](ctx, api, "/api/v1/"+api.Place("pods"), selector)
+	list, err := listOf[podState](ctx, api, "/api/v1/"+api.Path("pods"), selector)
 	if err != nil {
 		return nil, fmt.Errorf("querying %s for pods: %w", title(k.Target), err)
 	}
@@ -291,7 +291,7 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]batch.Queue
 
 // whyNone returns why the cluster did not create pods, from its events.
 func (a *Proxy) whyNone(ctx context.Context, name string) string {
-	events, err := listOf[struct{ Reason, Message string }](ctx, a, "/api/v1/"+a.Place("events"), "fieldSelector="+url.QueryEscape("involvedObject.kind=Job,involvedObject.name="+name))
+	events, err := listOf[struct{ Reason, Message string }](ctx, a, "/api/v1/"+a.Path("events"), "fieldSelector="+url.QueryEscape("involvedObject.kind=Job,involvedObject.name="+name))
 	if err != nil {
 		return ""
 	}

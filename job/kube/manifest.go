@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// The types below are the part of the API of Kubernetes 1.29 and later that hpcc writes, with the names
-// of its reference (core/v1, batch/v1).
+// The types below are the part of the Kubernetes API (1.29 and later) that hpcc writes. They have the
+// names of the API reference (core/v1, batch/v1).
 
 // An Object holds the fields that all objects of the API share.
 type Object struct {
@@ -95,7 +95,7 @@ type fieldRef struct {
 	FieldPath string `json:"fieldPath"`
 }
 
-// resources are quantities by the names of resources.
+// resources maps the names of resources to quantities.
 type resources struct {
 	Requests map[string]string `json:"requests,omitempty"`
 	Limits   map[string]string `json:"limits,omitempty"`
@@ -254,7 +254,7 @@ type serviceSpec struct {
 	Selector                 map[string]string `json:"selector"`
 }
 
-// Documents writes objects as one stream of YAML, below a comment.
+// Documents returns objects as one stream of YAML documents, after a comment.
 func Documents(comment string, objects ...any) (string, error) {
 	var b bytes.Buffer
 	for i, o := range objects {

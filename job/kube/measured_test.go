@@ -32,7 +32,7 @@ func measuredPod(exit int, reason, message string) podState {
 	return p
 }
 
-// TestMeasuredPods: of each task that ended there is a whole record, whatever its pod left.
+// TestMeasuredPods checks that each ended task has a complete record, whatever message its pod left.
 func TestMeasuredPods(t *testing.T) {
 	long := strings.Replace(jobtest.PodFoot, `"later":7`, `"later":"`+strings.Repeat("x", 16<<10)+`"`, 1)
 	for _, c := range []struct {
@@ -40,27 +40,27 @@ func TestMeasuredPods(t *testing.T) {
 		exit    int
 		reason  string
 		message string
-		want    string // of the footer: exit, signal, wall, problem
+		want    string // exit, signal, wall and problem in the footer
 		usage   bool
 	}{
-		{"whole", 0, "Completed", jobtest.PodHead + jobtest.PodFoot, `0 "" 10 ""`, true},
+		{"complete", 0, "Completed", jobtest.PodHead + jobtest.PodFoot, `0 "" 10 ""`, true},
 		{"its own status", 3, "Error", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":3`, 1), `3 "" 10 ""`, true},
 		{"a signal", 143, "Error", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":-1,"signal":"SIGTERM"`, 1), `-1 "SIGTERM" 10 ""`, true},
-		{"killed with what measured it", 137, "OOMKilled", jobtest.PodHead + jobtest.PodFoot, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, true},
-		{"killed by somebody", 137, "Error", jobtest.PodHead + jobtest.PodFoot, `-1 "SIGKILL" 20 "the measuring process was killed too; the figures are from its last sample"`, true},
-		{"not to be executed", 126, "Error", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":-1,"problem":"starting /main: exec format error"`, 1), `126 "" 20 "starting /main: exec format error"`, true},
-		{"the header alone", 137, "OOMKilled", jobtest.PodHead, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, false},
+		{"killed with the measuring process", 137, "OOMKilled", jobtest.PodHead + jobtest.PodFoot, `-1 "SIGKILL" 20 "killed because it used more than its memory (OOMKilled); raise the limit with --mem"`, true},
+		{"killed by another process", 137, "Error", jobtest.PodHead + jobtest.PodFoot, `-1 "SIGKILL" 20 "the measuring process was killed too; the figures are from its last sample"`, true},
+		{"not executable", 126, "Error", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":-1,"problem":"starting /main: exec format error"`, 1), `126 "" 20 "starting /main: exec format error"`, true},
+		{"only the header", 137, "OOMKilled", jobtest.PodHead, `-1 "SIGKILL" 20 "killed because it used more than its memory (OOMKilled); raise the limit with --mem"`, false},
 		{"a footer cut off", 0, "Completed", jobtest.PodHead + jobtest.PodFoot[:90], `0 "" 20 ""`, false},
 		{"a header cut off", 0, "Completed", jobtest.PodHead[:90], `0 "" 20 ""`, false},
-		{"nothing", 0, "Completed", "", `0 "" 20 ""`, false},
-		{"the program's own words", 3, "Error", "cannot open data", `3 "" 20 ""`, false},
+		{"no message", 0, "Completed", "", `0 "" 20 ""`, false},
+		{"the program's own message", 3, "Error", "cannot open data", `3 "" 20 ""`, false},
 		{"wrong types", 0, "Completed", strings.Replace(jobtest.PodHead, `"cpus":2`, `"cpus":"many"`, 1) + jobtest.PodFoot, `0 "" 20 ""`, false},
 		{"wrong types in the footer", 0, "Completed", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"wall_s":10`, `"wall_s":[]`, 1), `0 "" 20 ""`, false},
 		{"a sample in the footer's place", 0, "Completed", jobtest.PodHead + strings.Replace(jobtest.PodFoot, "footer", "sample", 1), `0 "" 20 ""`, false},
-		{"an ending of another kind", 9, "ContainerStatusUnknown", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":9`, 1), `9 "" 10 "ContainerStatusUnknown"`, true},
+		{"another reason", 9, "ContainerStatusUnknown", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":9`, 1), `9 "" 10 "ContainerStatusUnknown"`, true},
 		{"too long", 0, "Completed", jobtest.PodHead + long, `0 "" 20 ""`, false},
-		{"behind words of Argo's", 3, "Error", "Error (exit code 3): " + jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":3`, 1), `3 "" 10 ""`, true},
-		{"never begun", 128, "StartError", "exec: no such file", `128 "" 20 "the program could not be started: exec: no such file"`, false},
+		{"after Argo's text", 3, "Error", "Error (exit code 3): " + jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":3`, 1), `3 "" 10 ""`, true},
+		{"never started", 128, "StartError", "exec: no such file", `128 "" 20 "the program could not be started: exec: no such file"`, false},
 	} {
 		home := t.TempDir()
 		s := &batch.Submitted{ID: "train-x", Home: home, Natives: []string{"train-x"}, Arrays: make([]job.Array, 1),
@@ -82,14 +82,14 @@ func TestMeasuredPods(t *testing.T) {
 		}
 		got, _ := json.Marshal([]any{f.Exit, f.Signal, f.Wall, f.Problem})
 		if g := strings.NewReplacer(",\"", " \"", ",", " ", "[", "", "]", "").Replace(string(got)); g != strings.NewReplacer(",", " ").Replace(c.want) {
-			t.Errorf("%s: %s; want %s", c.name, g, c.want)
+			t.Errorf("%s: footer %s; want %s", c.name, g, c.want)
 		}
 		if h.Machine.Host != "n7" || !strings.Contains(string(header["job"]), `"id":"train-x","name":"train","target":"kubernetes","task":0,"native":{"pod":"train-x-0-abc"},"submitted":"2026-11-22T03:58:00Z","pull_s":1.5`) ||
 			string(header["asked"]) != `{"cpus":2}` || !strings.Contains(string(header["digest"]), "bbbb") {
 			t.Errorf("%s: header %s", c.name, text)
 		}
 		if (string(header["config"]) == `"sha256:c"`) != (h.Machine.Architecture == "amd64") {
-			t.Errorf("%s: configuration %s of %q", c.name, header["config"], h.Machine.Architecture)
+			t.Errorf("%s: configuration %s for architecture %q", c.name, header["config"], h.Machine.Architecture)
 		}
 		list, err := job.Tasks(home)
 		if err != nil || len(list) != 1 {
@@ -101,7 +101,7 @@ func TestMeasuredPods(t *testing.T) {
 	}
 }
 
-// FuzzPodRecord: whatever a program leaves, its task has a record of two lines that can be read.
+// FuzzPodRecord checks that a task has a valid record of two lines, whatever message its program left.
 func FuzzPodRecord(f *testing.F) {
 	f.Add(jobtest.PodHead+jobtest.PodFoot, 0)
 	f.Add("oh: "+jobtest.PodHead+"{}", 137)
@@ -121,8 +121,8 @@ func FuzzPodRecord(f *testing.F) {
 	})
 }
 
-// TestEndedWith: a container's status is that of its record's program, also of signals that have no
-// name of their own.
+// TestEndedWith compares footers with the exit status of the container, also for signals without a name
+// of their own.
 func TestEndedWith(t *testing.T) {
 	for _, c := range []struct {
 		exit   int
@@ -134,7 +134,7 @@ func TestEndedWith(t *testing.T) {
 	} {
 		f := metrics.Footer{Exit: c.exit, Signal: c.signal}
 		if got := endedWith(&f, c.status); got != c.want {
-			t.Errorf("exit %d, signal %q: endedWith(%d) = %v", c.exit, c.signal, c.status, got)
+			t.Errorf("exit %d, signal %q: endedWith(%d) = %v; want %v", c.exit, c.signal, c.status, got, c.want)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"hpcc/job/batch"
 )
 
-// jobState is what hpcc reads of a Job (batch/v1).
+// A jobState holds the fields of a Job (batch/v1) that hpcc reads.
 type jobState struct {
 	Metadata struct {
 		Name   string
@@ -27,7 +27,7 @@ type jobState struct {
 
 type condition struct{ Type, Status, Reason, Message string }
 
-// A podState is what hpcc reads of a pod.
+// A podState holds the fields of a pod that hpcc reads.
 type podState struct {
 	Metadata struct {
 		Name              string
@@ -61,14 +61,14 @@ type containerState struct {
 	}
 }
 
-// standing returns the queue state of a Job and its pods.
+// queueState returns the queue state of a Job and its pods.
 func (o *jobState) queueState(pods []podState) batch.QueueState {
-	over, s := false, batch.QueueState{}
+	ended, s := false, batch.QueueState{}
 	for _, c := range o.Status.Conditions {
 		switch {
 		case c.Status != "True":
 		case c.Type == "Complete" || c.Type == "Failed":
-			over = true
+			ended = true
 		case c.Type == "Suspended":
 			s.Reason = "suspended"
 		}
@@ -79,14 +79,14 @@ func (o *jobState) queueState(pods []podState) batch.QueueState {
 			failed[k] = true
 		}
 	}
-	learnPods(&s, pods, func(index int) bool { return over || failed[index] })
-	if !over {
+	learnPods(&s, pods, func(index int) bool { return ended || failed[index] })
+	if !ended {
 		s.Waiting = max(0, cmp.Or(o.Spec.Completions, 1)-o.Status.Succeeded-len(failed)-s.Running)
 	}
 	return s
 }
 
-// learnPods converts pods to attempts. final reports whether the failure of a task was its last.
+// learnPods adds the attempts of pods to s. final reports whether a failed task will not be retried.
 func learnPods(s *batch.QueueState, pods []podState, final func(index int) bool) {
 	slices.SortStableFunc(pods, func(a, b podState) int { return a.Metadata.CreationTimestamp.Compare(b.Metadata.CreationTimestamp) })
 	newest := map[int]int{}
@@ -95,11 +95,11 @@ func learnPods(s *batch.QueueState, pods []podState, final func(index int) bool)
 	}
 	for i := range pods {
 		p := &pods[i]
-		t, begun := p.task()
+		t, started := p.task()
 		if why := p.waits(); why != "" && !t.Ended() {
 			s.Reason = why
 		}
-		if !begun {
+		if !started {
 			continue
 		}
 		if !t.Ended() {
@@ -107,13 +107,13 @@ func learnPods(s *batch.QueueState, pods []podState, final func(index int) bool)
 		}
 		last := newest[t.Index] == i && (!t.Ended() || t.OK() || final(t.Index))
 		a := batch.Attempt{Task: *t, Last: last}
-		left(&a, p)
+		setOutcome(&a, p)
 		s.Tasks = append(s.Tasks, a)
 	}
 }
 
-// left records the image of the attempt's pod, and what its program left.
-func left(a *batch.Attempt, p *podState) {
+// setOutcome sets the image and the termination message of an attempt from its pod.
+func setOutcome(a *batch.Attempt, p *podState) {
 	c := p.main()
 	if a.Image = c.ImageID; c.State.Terminated != nil {
 		a.Message = c.State.Terminated.Message
@@ -153,7 +153,7 @@ func (p *podState) task() (*job.Task, bool) {
 			t.End = t.Start
 		}
 		t.Problem = p.problem(e.Reason, Unmeasured(e.Message))
-	case p.Status.Phase == "Failed": // before the program started, or its end was lost
+	case p.Status.Phase == "Failed": // before the program started, or its end was not reported
 		t.End, t.Exit = t.Start, ExitLost
 		t.Problem = cmp.Or(p.problem(p.Status.Reason, p.Status.Message), "the pod failed without a reason from the cluster")
 	case state.Running != nil:
@@ -171,7 +171,7 @@ const ExitLost = 125
 func (p *podState) problem(reason, message string) string {
 	message = strings.Join(strings.Fields(message), " ")
 	if p.Status.Reason == "DeadlineExceeded" {
-		return "ended after its time limit; --time gives it more"
+		return "ended after its time limit; raise it with --time"
 	}
 	if p.Status.Reason == "Evicted" {
 		message = strings.Join(strings.Fields(p.Status.Message), " ")
@@ -182,10 +182,10 @@ func (p *podState) problem(reason, message string) string {
 	}
 	switch reason {
 	case "OOMKilled":
-		return "killed, since it used more than its memory (OOMKilled); --mem gives it more"
+		return "killed because it used more than its memory (OOMKilled); raise the limit with --mem"
 	case "Completed", "Error", "":
 		if p.lost() {
-			return "ended because its node was taken away: " + p.Status.Message
+			return "ended because its node was preempted or removed: " + p.Status.Message
 		}
 		return ""
 	case "StartError", "ContainerCannotRun":
@@ -197,7 +197,7 @@ func (p *podState) problem(reason, message string) string {
 	return reason + ": " + message
 }
 
-// lost reports whether the pod's node was taken away.
+// lost reports whether the pod's node was preempted or removed.
 func (p *podState) lost() bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c condition) bool { return c.Type == "DisruptionTarget" && c.Status == "True" })
 }
@@ -230,10 +230,10 @@ func (p *podState) waits() string {
 	return why
 }
 
-// recordHead is the prefix of a measurement in a termination message.
+// recordHead is the beginning of the measurements in a termination message.
 const recordHead = `{"kind":"header"`
 
-// Unmeasured returns a message without the record at its end.
+// Unmeasured returns a message without the measurements at its end.
 func Unmeasured(message string) string {
 	if before, _, ok := strings.Cut(message, recordHead); ok {
 		return strings.TrimRight(before, ": \n")

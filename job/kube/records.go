@@ -7,8 +7,8 @@ import (
 	"hpcc/job/batch"
 )
 
-// Learn records what the cluster reports of the tasks; see [batch.Keeper]. A complete record outlives
-// its pod.
+// Learn writes the records of the tasks from what the cluster reports; see [batch.Keeper]. A complete
+// record outlives its pod.
 func (k System) Learn(s *batch.Submitted, known map[string]batch.QueueState) error {
 	params := s.Job.Params
 	if params.Reopen() != nil { // not fatal: the pods already have the values, and their file may have changed
@@ -16,9 +16,9 @@ func (k System) Learn(s *batch.Submitted, known map[string]batch.QueueState) err
 	}
 	for i, id := range s.Natives {
 		list := ofNodes(s.Job, known[id])
-		if k.Place != nil {
+		if k.Assign != nil {
 			var err error
-			if list, err = k.Place(s, list); err != nil {
+			if list, err = k.Assign(s, list); err != nil {
 				return err
 			}
 		}
@@ -31,15 +31,15 @@ func (k System) Learn(s *batch.Submitted, known map[string]batch.QueueState) err
 			if before := (&job.Task{}); t.Native == "" && job.ReadRecord(s.Home, t.FileName(), before) { // its pod is gone
 				t.Native, t.Host = before.Native, before.Host
 			}
-			over := k.Target != job.Argo && againAfter(s.Arrays[i+1:], t.Index) // a rerun has moved its record aside
-			if over && !t.Ended() {
+			rerun := k.Target != job.Argo && isIn(s.Arrays[i+1:], t.Index) // the rerun has renamed the record
+			if rerun && !t.Ended() {
 				continue
 			}
 			keep := func() error { return nil }
 			if s.Job.Measured() && t.Ended() {
 				keep = func() error { return k.keepMeasured(s, &a, &t) }
 			}
-			if err := t.Learn(s.Home, a.Last && !over, k.Target == job.Argo, keep); err != nil {
+			if err := t.Learn(s.Home, a.Last && !rerun, k.Target == job.Argo, keep); err != nil {
 				return err
 			}
 		}
@@ -47,13 +47,14 @@ func (k System) Learn(s *batch.Submitted, known map[string]batch.QueueState) err
 	return nil
 }
 
-// againAfter reports whether a task was submitted again, in one of these arrays.
-func againAfter(arrays []job.Array, index int) bool {
+// isIn reports whether one of the arrays contains a task; the zero Array is a single task.
+func isIn(arrays []job.Array, index int) bool {
 	return slices.ContainsFunc(arrays, func(a job.Array) bool { return a.IsZero() || a.Has(index) })
 }
 
-// ofNodes returns the record of a multi-node job from those of its pods: the first that failed, else that
-// of the first node, which succeeds only when all have. A Ray program runs on the first node.
+// ofNodes reduces the attempts of the pods of a multi-node job to one: the first that failed, else that
+// of the first node, which counts as a success only when all nodes have succeeded. The program of a Ray
+// job runs on the first node.
 func ofNodes(j *job.Job, st batch.QueueState) []batch.Attempt {
 	list := st.Tasks
 	if !j.AcrossPods() || len(list) == 0 {
@@ -79,8 +80,8 @@ func ofNodes(j *job.Job, st batch.QueueState) []batch.Attempt {
 	return []batch.Attempt{*one}
 }
 
-// explainsMore reports whether the attempt on one node explains a failure better than another.
-func explainsMore(a *batch.Attempt, b *batch.Attempt) bool {
+// explainsMore reports whether a explains the failure of a job better than b: the first failure does.
+func explainsMore(a, b *batch.Attempt) bool {
 	bad, other := a.Ended() && !a.OK(), b.Ended() && !b.OK()
 	switch {
 	case bad && other:

@@ -12,11 +12,12 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestLearn follows a task with a retry, then a rerun with one, as the cluster reports them query by query.
+// TestLearn checks the records of a task that is retried, rerun, and retried again, after each query of
+// the cluster.
 func TestLearn(t *testing.T) {
 	dir := t.TempDir()
 	s := &batch.Submitted{ID: "j", Home: dir, Natives: []string{"j"}, Arrays: []job.Array{jobtest.Array(t, "3,5")}, Job: &job.Job{Name: "j", Array: jobtest.Array(t, "3,5")}}
-	look := func(over bool, pods ...podState) string {
+	query := func(ended bool, pods ...podState) string {
 		t.Helper()
 		known := map[string]batch.QueueState{}
 		for i, id := range s.Natives {
@@ -27,7 +28,7 @@ func TestLearn(t *testing.T) {
 					own = append(own, p)
 				}
 			}
-			learnPods(&st, own, func(int) bool { return over || i+1 < len(s.Natives) })
+			learnPods(&st, own, func(int) bool { return ended || i+1 < len(s.Natives) })
 			known[id] = st
 		}
 		testenv.Check(t, (System{}).Learn(s, known))
@@ -37,13 +38,13 @@ func TestLearn(t *testing.T) {
 		for _, f := range files {
 			r := &job.Task{}
 			if !job.ReadRecord(dir, f.Name(), r) {
-				t.Fatalf("%s cannot be read", f.Name())
+				t.Fatalf("record %s cannot be read", f.Name())
 			}
-			word := "runs"
+			state := "runs"
 			if r.Ended() {
-				word = r.Ending()
+				state = r.Ending()
 			}
-			out = append(out, strings.TrimSuffix(strings.TrimPrefix(f.Name(), "task."), ".json")+" "+r.Native+" "+word)
+			out = append(out, strings.TrimSuffix(strings.TrimPrefix(f.Name(), "task."), ".json")+" "+r.Native+" "+state)
 		}
 		return strings.Join(out, "; ")
 	}
@@ -51,7 +52,7 @@ func TestLearn(t *testing.T) {
 	c, d := podOf("0", "j-r1:c", 30, "bad"), podOf("0", "j-r1:d", 40, "ok")
 	other := podOf("1", "j:o", 11, "ok")
 	for i, step := range []struct {
-		over  bool
+		ended bool
 		pods  []podState
 		rerun bool
 		want  string
@@ -70,13 +71,13 @@ func TestLearn(t *testing.T) {
 			(&job.Task{Index: 3}).Retire(dir)
 			s.Natives, s.Arrays = append(s.Natives, "j-r1"), append(s.Arrays, jobtest.Array(t, "3"))
 		}
-		if got := look(step.over, step.pods...); got != step.want {
-			t.Fatalf("look %d: %s; want %s", i, got, step.want)
+		if got := query(step.ended, step.pods...); got != step.want {
+			t.Fatalf("records after query %d: %s; want %s", i, got, step.want)
 		}
 	}
 }
 
-// TestPodsOfNodes makes one record of a job of several nodes.
+// TestPodsOfNodes checks that a job of several nodes has a single record: that of the node that failed.
 func TestPodsOfNodes(t *testing.T) {
 	dir := t.TempDir()
 	s := &batch.Submitted{ID: "j", Home: dir, Natives: []string{"j"}, Arrays: make([]job.Array, 1), Job: &job.Job{Name: "j", Nodes: 3}}
@@ -85,36 +86,37 @@ func TestPodsOfNodes(t *testing.T) {
 	testenv.Check(t, (System{}).Learn(s, map[string]batch.QueueState{"j": st}))
 	got := &job.Task{}
 	if !job.ReadRecord(dir, "task.0.json", got) || got.Native != "b" || got.Exit != 3 {
-		t.Errorf("the record is %+v; want that of the node that failed", got)
+		t.Errorf("record %+v; want that of pod b, which failed", got)
 	}
 	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 1 {
-		t.Errorf("there are %v; want one record", files)
+		t.Errorf("files %v; want one record", files)
 	}
 }
 
-// TestPodsOfNodesGoOn: what some nodes have done says nothing while others run, but that they failed.
-func TestPodsOfNodesGoOn(t *testing.T) {
+// TestPodsOfRunningNodes checks the record of a job while some of its nodes run: the success of a node
+// does not end the job, its failure does.
+func TestPodsOfRunningNodes(t *testing.T) {
 	a, b, c := podOf("0", "a", 1, "ok"), podOf("1", "b", 2, ""), podOf("2", "c", 3, "bad")
 	for _, test := range []struct {
-		name string
-		ray  bool
-		pods []podState
-		over bool
-		want string
+		name  string
+		ray   bool
+		pods  []podState
+		ended bool
+		want  string
 	}{
 		{"the first has ended, another runs", false, []podState{a, b}, false, "b running"},
-		{"the first has ended, another has not begun", false, []podState{a}, false, ""},
+		{"the first has ended, another has not started", false, []podState{a}, false, ""},
 		{"one has failed, another runs", false, []podState{a, b, c}, false, "c status 3"},
 		{"all have ended", false, []podState{a, podOf("1", "b", 2, "ok")}, true, "a status 0"},
-		{"Ray, whose program runs", true, []podState{podOf("0", "a", 1, ""), c}, false, "a running"},
-		{"Ray, whose program has ended, and workers are asked to", true, []podState{a, b, c}, false, "a status 0"},
-		{"Ray, whose head has not begun", true, []podState{b}, false, ""},
+		{"Ray: the program runs", true, []podState{podOf("0", "a", 1, ""), c}, false, "a running"},
+		{"Ray: the program has ended, the workers have not", true, []podState{a, b, c}, false, "a status 0"},
+		{"Ray: the head has not started", true, []podState{b}, false, ""},
 	} {
 		home := t.TempDir()
 		s := &batch.Submitted{ID: "j", Home: home, Natives: []string{"j"}, Arrays: make([]job.Array, 1), Job: &job.Job{Name: "j", Nodes: 3, Ray: test.ray}}
 		st := batch.QueueState{Waiting: 1}
 		learnPods(&st, test.pods, func(int) bool { return true })
-		if test.over {
+		if test.ended {
 			st.Waiting = 0
 		}
 		got := ""

@@ -7,7 +7,7 @@ import (
 	"hpcc/job/field"
 )
 
-// scripts is how this machine has jobs written.
+// scripts is the dialect of jobs on this machine.
 var scripts = dialect.Dialect{
 	Target: job.Local, JobID: "$PPID",
 	Verdicts: map[field.Field]field.Verdict{
@@ -26,8 +26,8 @@ var scripts = dialect.Dialect{
 		field.Hold:        {Fate: field.Refused, How: noQueue},
 		field.Begin:       {Fate: field.Refused, How: noQueue},
 		field.Requeue:     {Fate: field.Refused, How: "jobs on this machine are not restarted"},
-		field.After:       {Fate: field.Refused, How: noQueue + " in which a job could wait; hand the first in with --wait"},
-		field.AfterAny:    {Fate: field.Refused, How: noQueue + " in which a job could wait; hand the first in with --wait"},
+		field.After:       {Fate: field.Refused, How: noQueue + " in which a job could wait; submit the first job with --wait"},
+		field.AfterAny:    {Fate: field.Refused, How: noQueue + " in which a job could wait; submit the first job with --wait"},
 		field.AfterFailed: {Fate: field.Refused, How: noQueue + " in which a job could wait"},
 		field.AfterEach:   {Fate: field.Refused, How: noQueue + " in which a job could wait"},
 		field.Signal:      {Fate: field.Emulated, How: "hpcc sends it to the script"},
@@ -39,7 +39,7 @@ var scripts = dialect.Dialect{
 }
 
 const (
-	thisMachine = "there is this machine alone"
+	thisMachine = "jobs run on this machine only"
 	noQueue     = "this machine has no queue"
 )
 

@@ -1,6 +1,6 @@
 // Package local runs the tasks of a job on this machine.
 //
-// It is used on hosts without a batch system. Jobs start at once and run as many tasks in parallel as the CPUs allow.
+// It is used on hosts without a batch system. Jobs start immediately and run as many tasks in parallel as the CPUs allow.
 package local
 
 import (
@@ -34,15 +34,15 @@ func (System) Detect(context.Context) bool { return true }
 func (System) Render(j *job.Job) (string, []string, error) {
 	switch {
 	case len(j.After) > 0:
-		return "", nil, fmt.Errorf("target local has no queue in which a job could wait for another; hand the first in with --wait")
+		return "", nil, fmt.Errorf("target local has no queue in which a job could wait for another; submit the first job with --wait")
 	case len(j.Native) > 0:
-		return "", nil, fmt.Errorf("target local has no options of its own: %s", strings.Join(j.Native, " "))
+		return "", nil, fmt.Errorf("target local does not take native options: %s", strings.Join(j.Native, " "))
 	}
 	var notes []string
-	for what, asked := range map[string]bool{"--queue": j.Queue != "", "--account": j.Account != "", "--mail": j.Mail != "", "--exclusive": j.Exclusive,
+	for flag, present := range map[string]bool{"--queue": j.Queue != "", "--account": j.Account != "", "--mail": j.Mail != "", "--exclusive": j.Exclusive,
 		"--nodes": j.Nodes > 1, "--mem": j.Memory > 0 && !j.Ray, "--gpus": j.GPUs > 0} {
-		if asked {
-			notes = append(notes, what+" means nothing on this machine and is left out")
+		if present {
+			notes = append(notes, flag+" has no effect on this machine and is left out")
 		}
 	}
 	slices.Sort(notes)
@@ -71,8 +71,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 }
 
 // localShell returns the shell that runs the script of a job on this machine. Only
-// a job script of a scheduler and the command module need bash: small
-// machines have only sh.
+// translated scripts and the module command need bash; minimal machines have only sh.
 func localShell(j *job.Job) string {
 	if j.Script != nil || len(j.Modules) > 0 {
 		return "bash"
@@ -80,7 +79,7 @@ func localShell(j *job.Job) string {
 	return "sh"
 }
 
-// parallel returns how many tasks run at once on this machine.
+// parallel returns the number of tasks that run simultaneously on this machine.
 func parallel(j *job.Job) int {
 	n := max(1, goruntime.NumCPU()/max(1, j.CPUs))
 	if j.Array.Limit > 0 {
@@ -124,7 +123,7 @@ func (System) Cancel(_ context.Context, id string) error {
 	alive, known := node.Alive(id)
 	f := strings.Split(id, "/")
 	if !known {
-		return fmt.Errorf("ending job %s: it runs on %s; say it there", id, f[0])
+		return fmt.Errorf("cancelling job %s: it runs on host %s; cancel it on that host", id, f[0])
 	}
 	if !alive {
 		return nil
@@ -142,8 +141,8 @@ func (System) Cancel(_ context.Context, id string) error {
 	return killSession(pid)
 }
 
-// killSession kills all processes of a session, and returns when there are none. The job is a session, and each task a
-// process group in it.
+// killSession kills all processes of a session, until there are none or a time limit passes. The job is a session,
+// and each task a process group in it.
 func killSession(session int) error {
 	for end := time.Now().Add(node.Grace / 10); ; time.Sleep(batch.Poll / 100) {
 		found, err := killOnce(session)
@@ -153,7 +152,7 @@ func killSession(session int) error {
 	}
 }
 
-// killOnce kills the processes of a session; false if there were none.
+// killOnce kills the processes of a session and reports whether there were any.
 func killOnce(session int) (found bool, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -173,5 +172,5 @@ func killOnce(session int) (found bool, err error) {
 
 // History always returns a [capacity.NoHistory].
 func (System) History(context.Context, time.Time) (*capacity.History, error) {
-	return nil, &capacity.NoHistory{Why: "nobody counts what runs on this machine"}
+	return nil, &capacity.NoHistory{Why: "this machine has no accounting records"}
 }

@@ -14,8 +14,8 @@ import (
 	"hpcc/job/quantity"
 )
 
-// Nodes returns this machine: its processors without the running ones, the available memory, and its GPUs. A GPU
-// without memory in use is free.
+// Nodes returns this machine: its processors minus the load average, the available memory, and its GPUs. A GPU
+// with almost no memory in use is free.
 func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 	n := capacity.Node{Name: "localhost", CPUs: goruntime.NumCPU()}
 	if h, err := os.Hostname(); err == nil {
@@ -35,7 +35,7 @@ func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 	return &capacity.Snapshot{Nodes: []capacity.Node{n}}, nil
 }
 
-// meminfo reads /proc/meminfo (proc(5)): all memory, and what is available.
+// meminfo parses /proc/meminfo (proc(5)) and returns the total and the available memory.
 func meminfo(text string) (total, free int64) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -52,7 +52,7 @@ func meminfo(text string) (total, free int64) {
 	return total, free
 }
 
-// readGPUs queries the driver's program, or counts devices if it is missing.
+// readGPUs queries nvidia-smi, or counts devices if that fails.
 func readGPUs(ctx context.Context, n *capacity.Node) {
 	devices, _ := filepath.Glob("/dev/nvidia[0-9]*")
 	if len(devices) == 0 {
@@ -66,8 +66,8 @@ func readGPUs(ctx context.Context, n *capacity.Node) {
 	n.GPUs, n.FreeGPUs, n.GPUType = nvidiaGPUs(string(out))
 }
 
-// nvidiaGPUs reads name, used and total MiB of each GPU. The driver itself uses a
-// little: one is free that uses less than a fiftieth.
+// nvidiaGPUs parses the name and the used and total MiB of each GPU. The driver itself
+// uses a little memory, so a GPU with less than a fiftieth in use is free.
 func nvidiaGPUs(csv string) (all, free int, kind string) {
 	for line := range strings.Lines(csv) {
 		f := strings.Split(strings.TrimSpace(line), ", ")

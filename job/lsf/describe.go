@@ -19,7 +19,7 @@ func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, Version: []string{"bsub", "-V"}, Ping: []string{"lsid"},
 		Node: &node.Scheduler{
-			Name: target, IDs: []string{"LSB_JOBID", "LSB_JOBINDEX"}, Task: task, Keeps: "LSB_", Hosts: jobHosts,
+			Name: target, IDs: []string{"LSB_JOBID", "LSB_JOBINDEX"}, Task: task, NodePrefix: "LSB_", Hosts: jobHosts,
 			Remote: func(host string, argv []string) []string { return append([]string{"blaunch", host}, argv...) },
 		},
 	}
@@ -33,7 +33,7 @@ func task(getenv func(string) string) string {
 	return getenv("LSB_JOBID")
 }
 
-// jobHosts parses HOST SLOTS HOST SLOTS ….
+// jobHosts parses LSB_MCPU_HOSTS: HOST SLOTS HOST SLOTS ….
 func jobHosts(getenv func(string) string) (list []string, err error) {
 	f := strings.Fields(getenv("LSB_MCPU_HOSTS"))
 	for i := 0; i+1 < len(f); i += 2 {
@@ -59,7 +59,7 @@ var variables = []job.Variable{
 	{Name: "LSB_DJOB_HOSTFILE", Value: "$(hpcc_file hosts)", Hosts: true},
 }
 
-// hostList is bash that fills hpcc_hosts and, for each of them, hpcc_tasks.
+// hostList is bash code that fills hpcc_hosts and hpcc_tasks, the number of tasks on each host.
 const hostList = `read -ra c <<<"$LSB_MCPU_HOSTS"
 for ((k = 0; k + 1 < ${#c[@]}; k += 2)); do hpcc_hosts+=("${c[k]}"); hpcc_tasks+=("${c[k+1]}"); done
 `

@@ -16,8 +16,8 @@ import (
 	"hpcc/job/quantity"
 )
 
-// scripts is the dialect of bsub(1) of LSF 10.1: directives in the whole file,
-// here-documents included.
+// scripts is the dialect of bsub(1) of LSF 10.1: directives anywhere in the file,
+// including here-documents.
 var scripts = dialect.Dialect{
 	Target: target, Title: "LSF", Prefix: "#BSUB", Command: "bsub", Anywhere: true, TakesProgram: true,
 	Options: bsubOptions, Finish: finish, Defaults: defaults,
@@ -89,7 +89,7 @@ var bsubOptions = dialect.Options{
 		"-b":                            readBegin,
 		"-L":                            dialect.Refuse("it runs the script in a login shell; source the files that it needs in the script"),
 		"-i -is":                        dialect.Refuse("jobs have no standard input; redirect in the script: program < file"),
-		"-f":                            dialect.Refuse("hpcc copies no files; do it in the script"),
+		"-f":                            dialect.Refuse("hpcc does not copy files; copy them in the script"),
 		"-jsdl -jsdl_strict -json -jsm": dialect.Refuse("hpcc does not read job files of other formats"),
 		"-Q":                            readRequeueExit,
 		"-a -app -alloc_flags -C -c -clusters -cn_cu -cn_mem -core_isolation -csm -D -data -datagrp -E -Ep -eptl -ext -F -freq -G -g -hostfile -jobaff -Jd -k -Lp -ln_mem -ln_slots -mig -network " +
@@ -141,7 +141,7 @@ func readName(r *dialect.Reader, v string) (err error) {
 	}
 	for k := range r.Job.Array.All() {
 		if k == 0 {
-			return fmt.Errorf("indices of LSF begin at 1")
+			return fmt.Errorf("the indices of LSF begin at 1, not 0")
 		}
 		break
 	}
@@ -150,7 +150,7 @@ func readName(r *dialect.Reader, v string) (err error) {
 	return nil
 }
 
-// readTime reads [H:]M[/HOST].
+// readTime parses [H:]M[/HOST].
 func readTime(r *dialect.Reader, v string) error {
 	limit, host, ok := strings.Cut(v, "/")
 	d, err := quantity.Clock(limit, time.Minute, time.Hour)
@@ -161,7 +161,7 @@ func readTime(r *dialect.Reader, v string) error {
 		return err
 	}
 	if ok {
-		r.Changed("%s as it is; LSF would have counted it on a host or model %s", limit, host)
+		r.Changed("%s unchanged; LSF would have scaled it by the speed of the host or model %s", limit, host)
 	} else if !strings.Contains(limit, ":") {
 		r.Row.Become("", "minutes")
 	}
@@ -173,7 +173,7 @@ func readTime(r *dialect.Reader, v string) error {
 // readGPU parses num=4[/task]:mode=…:j_exclusive=…:gmodel=…:gmem=…; numbers are per host.
 func readGPU(r *dialect.Reader, v string) error {
 	n, kind := 1, ""
-	var odd []string
+	var notes []string
 	for _, item := range dialect.List(v, ":") {
 		key, value, _ := strings.Cut(item, "=")
 		switch key {
@@ -189,21 +189,21 @@ func readGPU(r *dialect.Reader, v string) error {
 			}
 		case "mode":
 			if value == "exclusive_process" {
-				odd = append(odd, item+": the compute mode is not the user's elsewhere; other jobs do not get these GPUs anyway")
+				notes = append(notes, item+": only LSF lets users set the compute mode; no other job gets these GPUs anyway")
 			}
 		case "j_exclusive":
 			if value == "no" {
-				odd = append(odd, item+": GPUs are the job's alone")
+				notes = append(notes, item+": the job gets its GPUs exclusively")
 			}
 		case "gmodel":
 			kind = strings.NewReplacer(" ", "_").Replace(value)
 		default:
-			odd = append(odd, item+" is left out")
+			notes = append(notes, item+" is left out")
 		}
 	}
-	if !r.Own() || len(odd) == 0 {
-		if len(odd) > 0 {
-			r.Changed("%s", strings.Join(odd, "; "))
+	if !r.Own() || len(notes) == 0 {
+		if len(notes) > 0 {
+			r.Changed("%s", strings.Join(notes, "; "))
 		}
 		r.Job.GPUs, r.Job.GPUType = n, kind
 		r.Row.Fills(field.GPUs)
@@ -226,13 +226,14 @@ func anyHost(r *dialect.Reader, list []string) error {
 		if r.Own() {
 			return r.Native(r.Row.Text)
 		}
-		return fmt.Errorf("it lets the scheduler choose among hosts, the target would take all of them")
+		return fmt.Errorf("LSF chooses among these hosts; the target would use all of them")
 	}
 	r.Job.Hosts = list
 	r.Row.Fills(field.Hosts)
 	return nil
 }
 
+// readOutput returns the Setter of an output file. add reports whether the job appends to it.
 func readOutput(f field.Field, add bool) func(*dialect.Reader, string) error {
 	return func(r *dialect.Reader, v string) error {
 		if strings.HasSuffix(v, "/") {
@@ -251,7 +252,7 @@ func readOutput(f field.Field, add bool) func(*dialect.Reader, string) error {
 	}
 }
 
-// readEnvironment reads -env "all, A=1" and "none, A".
+// readEnvironment parses -env "all, A=1" and "none, A".
 func readEnvironment(r *dialect.Reader, v string) error {
 	r.Job.Export = nil
 	var list []string
@@ -261,7 +262,7 @@ func readEnvironment(r *dialect.Reader, v string) error {
 		case e == "all" || e == "none":
 			e = strings.ToUpper(e)
 		case strings.HasPrefix(e, "~"):
-			r.Changed("%s stays set", e[1:])
+			r.Changed("variable %s stays set", e[1:])
 			continue
 		case e == "":
 			continue
@@ -269,7 +270,7 @@ func readEnvironment(r *dialect.Reader, v string) error {
 		list = append(list, e)
 	}
 	if len(list) > 1 && list[0] == "NONE" && slices.ContainsFunc(list, func(e string) bool { return e != "NONE" && !strings.Contains(e, "=") }) {
-		list = list[1:] // implied by names alone
+		list = list[1:] // a list of names implies it
 	}
 	r.Row.Fills(field.Export)
 	return r.Environment(list)
@@ -284,18 +285,18 @@ func readAfter(r *dialect.Reader, v string) error {
 	}
 	for _, part := range strings.Split(v, "&&") {
 		part = strings.TrimSpace(part)
-		word, id := "done", strings.Trim(part, `"`)
+		event, id := "done", strings.Trim(part, `"`)
 		if m := condition().FindStringSubmatch(part); m != nil {
-			word, id = m[1], m[2]
+			event, id = m[1], m[2]
 		} else if strings.ContainsAny(part, "()") {
 			return r.Native(`-w "` + strings.ReplaceAll(v, `"`, `\"`) + `"`)
 		}
-		kind := map[string]string{"done": "afterok", "ended": "afterany", "exit": "afternotok"}[word]
-		if each, ok := strings.CutSuffix(id, "[*]"); ok && word == "done" {
+		kind := map[string]string{"done": "afterok", "ended": "afterany", "exit": "afternotok"}[event]
+		if each, ok := strings.CutSuffix(id, "[*]"); ok && event == "done" {
 			kind, id = "aftercorr", each
 		}
 		if strings.Trim(id, "0123456789") != "" && !r.Own() && r.To.Target != job.Argo {
-			return fmt.Errorf("it names job %q, and the target knows jobs by their ids: give it with --after", id)
+			return fmt.Errorf("it names job %q, and the target requires a job ID: use --after ID", id)
 		}
 		if err := r.After(kind, []string{id}); err != nil {
 			return err
@@ -304,8 +305,8 @@ func readAfter(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// maxRequeue is how often hpcc reruns a task. LSF has no limit unless the site sets one
-// (MAX_JOB_REQUEUE).
+// maxRequeue is the number of times that hpcc runs a task again. LSF has no limit unless the
+// site sets one (MAX_JOB_REQUEUE).
 const maxRequeue = 10
 
 // readRequeueExit parses -Q "99 100": exit statuses after which a job runs again.
@@ -318,14 +319,14 @@ func readRequeueExit(r *dialect.Reader, v string) error {
 		return r.Native(`-Q "` + v + `"`)
 	}
 	r.Job.Retry = job.Retry{Times: maxRequeue, Endings: endings}
-	r.Row.Become(field.Emulated, fmt.Sprintf("hpcc runs the task again, %d times at most; --retry says how often", maxRequeue))
+	r.Row.Become(field.Emulated, fmt.Sprintf("hpcc runs the task again, at most %d times; --retry sets the number", maxRequeue))
 	r.Row.Fills(field.Retry)
 	return nil
 }
 
 var moment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:(\d{4}):)?(?:(\d\d?):(\d\d?):)?(\d\d?):(\d\d)$`) })
 
-// readBegin parses [[YEAR:]MONTH:DAY:]H:M with a year, or with neither month nor day.
+// readBegin parses YEAR:MONTH:DAY:H:M or H:M. Other forms stay native.
 func readBegin(r *dialect.Reader, v string) error {
 	m := moment().FindStringSubmatch(v)
 	switch {
@@ -363,16 +364,22 @@ func finish(r *dialect.Reader) {
 	if n := r.N.GPUsPerTask; n > 0 {
 		j.GPUs = n * j.ProcessesPerNode()
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
-			row.Become(field.Changed, fmt.Sprintf("%d on each host, for %d processes there", j.GPUs, j.ProcessesPerNode()))
+			row.Become(field.Changed, fmt.Sprintf("%d on each host, for its %d processes", j.GPUs, j.ProcessesPerNode()))
 			return nil
 		})
 	}
 	finishMemory(r)
 	if j.Warning.Signal == "" && j.Warning.Lead > 0 {
-		r.FinishRows(field.Signal, func(*field.Row) error { j.Warning.Lead = 0; return fmt.Errorf("without -wa there is no signal") })
+		r.FinishRows(field.Signal, func(*field.Row) error {
+			j.Warning.Lead = 0
+			return fmt.Errorf("it has no effect without -wa, which names the signal")
+		})
 	}
 	if j.Warning.Signal != "" && j.Warning.Lead == 0 {
-		r.FinishRows(field.Signal, func(*field.Row) error { j.Warning.Signal = ""; return fmt.Errorf("without -wt it is not said when") })
+		r.FinishRows(field.Signal, func(*field.Row) error {
+			j.Warning.Signal = ""
+			return fmt.Errorf("it has no effect without -wt, which sets the time of the signal")
+		})
 	}
 }
 
@@ -398,11 +405,11 @@ func finishMemory(r *dialect.Reader) {
 			return nil
 		}
 		if reserved && !r.Own() {
-			row.Become(field.Changed, fmt.Sprintf("a limit of %s for each process; the memory that -R reserves is asked for", quantity.FormatMemory(n.LimitPerProcess)))
+			row.Become(field.Changed, fmt.Sprintf("a limit of %s for each process; the job requests the memory that -R reserves", quantity.FormatMemory(n.LimitPerProcess)))
 		} else if reserved {
 			return r.Native(row.Text)
 		} else {
-			row.Become(field.Changed, fmt.Sprintf("a limit of %s for each process becomes memory that is asked for; a bare number is KB, where LSF_UNIT_FOR_LIMITS says nothing else", quantity.FormatMemory(n.LimitPerProcess)))
+			row.Become(field.Changed, fmt.Sprintf("a limit of %s for each process becomes requested memory; a number without a unit is in KB, unless LSF_UNIT_FOR_LIMITS sets another unit", quantity.FormatMemory(n.LimitPerProcess)))
 		}
 		return nil
 	})
@@ -411,12 +418,12 @@ func finishMemory(r *dialect.Reader) {
 // defaults sets LSF's defaults.
 func defaults(r *dialect.Reader) {
 	if !r.OutputSet() {
-		r.Add(0, "(no -o)").Become(field.Changed, "LSF sends the output by mail; it goes into a file of hpcc's name")
+		r.Add(0, "(no -o)").Become(field.Changed, "LSF sends the output by mail; hpcc writes it to a file with hpcc's default name")
 	}
 	r.ExportAll()
 	if s := r.Job.Script; len(s.Shell) == 0 {
 		s.Shell = []string{"/bin/sh"}
-		r.Add(1, "(no #!)").Become("", "/bin/sh, as LSF has it")
+		r.Add(1, "(no #!)").Become("", "/bin/sh, as under LSF")
 	}
 }
 

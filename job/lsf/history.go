@@ -12,7 +12,7 @@ import (
 	"hpcc/job/quantity"
 )
 
-// History returns all users' ended jobs from bacct. Running jobs come from the nodes.
+// History returns the ended jobs of all users from bacct. It does not include running jobs.
 func (System) History(ctx context.Context, from time.Time) (*capacity.History, error) {
 	span := from.Local().Format("2006/01/02/15:04") + ","
 	out, err := invoke.Call(ctx, "/", "bacct", "-u", "all", "-l", "-C", span)
@@ -22,17 +22,17 @@ func (System) History(ctx context.Context, from time.Time) (*capacity.History, e
 	if len(out) > invoke.MaxListing {
 		return nil, errors.New("reading LSF's accounting: too many jobs; shorten the period with --since")
 	}
-	return &capacity.History{Allocations: allocations(string(out), time.Now()), By: "bacct", Untold: []string{"memory", "GPUs"}, Notes: []string{"bacct reports slots, but not memory and GPUs"}}, nil
+	return &capacity.History{Allocations: allocations(string(out), time.Now()), By: "bacct", Unknown: []string{"memory", "GPUs"}, Notes: []string{"bacct reports slots, but not memory and GPUs"}}, nil
 }
 
-// allocations parses "bacct -l": a paragraph for each job, with lines folded at 80 columns and continued
-// after blanks.
+// allocations parses "bacct -l": a paragraph for each job. Lines are folded at 80 columns; a continuation
+// begins with blanks.
 //
 //	Job <17>, User <alice>, Project <default>, Status <DONE>, …
 //	Sat Nov 21 00:24:47: Dispatched to 2 Hosts/Processors <4*n1> <2*n2>;
 //	Sat Nov 21 00:25:17: Completed <done>.
-func allocations(list string, now time.Time) []capacity.Allocation {
-	var stays []capacity.Allocation
+func allocations(text string, now time.Time) []capacity.Allocation {
+	var list []capacity.Allocation
 	var s capacity.Allocation
 	entry := func(line string) {
 		if rest, ok := strings.CutPrefix(line, "Job <"); ok {
@@ -50,14 +50,14 @@ func allocations(list string, now time.Time) []capacity.Allocation {
 				s.Start, s.CPUs = at, slots(what)
 			}
 		case strings.HasPrefix(what, "Completed") || strings.HasPrefix(what, "Exited") || strings.HasPrefix(what, "Done"):
-			if s.End = at; !s.Start.IsZero() && !at.Before(s.Start) && len(stays) < capacity.MaxAllocations {
-				stays = append(stays, s)
+			if s.End = at; !s.Start.IsZero() && !at.Before(s.Start) && len(list) < capacity.MaxAllocations {
+				list = append(list, s)
 			}
 			s = capacity.Allocation{}
 		}
 	}
 	entryText := ""
-	for line := range strings.Lines(list) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n")
 		if strings.HasPrefix(line, "          ") {
 			if len(entryText) < atomicfile.MaxSize {
@@ -69,7 +69,7 @@ func allocations(list string, now time.Time) []capacity.Allocation {
 		entryText = line
 	}
 	entry(entryText)
-	return stays
+	return list
 }
 
 // event parses the time at the start of a line. LSF before 10 omits the year: event uses the latest year

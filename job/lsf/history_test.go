@@ -9,12 +9,12 @@ import (
 )
 
 func TestLSFUsed(t *testing.T) {
-	if u := used("17|1.5 second(s)|12.5 Mbytes\n17|2 second(s)|1 Gbytes\n18|-|-\n"); u["17"] != (capacity.Usage{Cpu: 3500 * time.Millisecond, Peak: 1 << 30}) || u["18"] != (capacity.Usage{}) {
-		t.Errorf("jobs of LSF used %+v", u)
+	if u := used("17|1.5 second(s)|12.5 Mbytes\n17|2 second(s)|1 Gbytes\n18|-|-\n"); u["17"] != (capacity.Usage{CPU: 3500 * time.Millisecond, Peak: 1 << 30}) || u["18"] != (capacity.Usage{}) {
+		t.Errorf("used = %+v", u)
 	}
 }
 
-// The form of "bacct -l" is that of IBM's manual, and of the older LSF that names no years.
+// bacctText has the format of "bacct -l" in IBM's manual, and of older LSF, which omits the year.
 const bacctText = `
 Accounting information about jobs that are:
   - submitted by all users.
@@ -44,23 +44,23 @@ Sat Nov 21 00:28:00: Submitted from host <h>, CWD <$HOME>;
 Sat Nov 21 00:29:00: Exited; TERM_OWNER: job killed by owner.
 `
 
-func TestLSFStays(t *testing.T) {
+func TestLSFAllocations(t *testing.T) {
 	jobtest.CheckAllocations(t, allocations(bacctText, time.Date(2026, 11, 22, 0, 0, 0, 0, time.Local)),
 		"17 alice 00:24:47-00:25:17 cpus 8 memory 0M gpus 0",
 		"18[2] bob 00:26:10-00:27:10 cpus 1 memory 0M gpus 0")
 	at, _, ok := event("Thu Dec 31 23:00:00: Dispatched to <n1>;", time.Date(2026, 1, 2, 0, 0, 0, 0, time.Local))
 	if !ok || at.Year() != 2025 {
-		t.Errorf("December, seen in January 2026, is %v", at)
+		t.Errorf("a time in December, read in January 2026, is %v; want 2025", at)
 	}
 }
 
-func FuzzLSFStays(f *testing.F) {
+func FuzzLSFAllocations(f *testing.F) {
 	f.Add(bacctText)
 	f.Fuzz(func(t *testing.T, text string) {
 		list := allocations(text, time.Now())
 		for _, s := range list {
 			if s.Start.IsZero() || s.CPUs < 0 || s.Memory < 0 || s.GPUs < 0 {
-				t.Errorf("a job has %+v", s)
+				t.Errorf("invalid allocation %+v", s)
 			}
 		}
 	})

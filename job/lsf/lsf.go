@@ -43,13 +43,13 @@ func (System) options(j *job.Job) []string {
 		switch {
 		case j.Nodes > 1 || (j.TasksPerNode > 0 && j.Nodes == 0):
 			add(`-R "span[ptile=%d]"`, j.ProcessesPerNode()*max(j.CPUs, 1))
-		case j.Nodes == 1 || !j.AsksForProcesses(): // keep the processors of a process on one host
+		case j.Nodes == 1 || !j.MultiProcess(): // keep the processors of a process on one host
 			add(`-R "span[hosts=1]"`)
 		case j.CPUs > 1:
 			add(`-R "span[block=%d]"`, j.CPUs)
 		}
 	}
-	if j.Memory > 0 { // many sites require both
+	if j.Memory > 0 { // many sites require a reservation and a limit
 		mb := (j.Memory + 1<<20 - 1) >> 20
 		reserve := mb
 		if n := int64(j.ProcessesPerNode() * max(j.CPUs, 1)); j.Rules.MemoryPer == "slot" { // lsb.params(5), RESOURCE_RESERVE_PER_TASK
@@ -90,7 +90,7 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 		t.Interactive(j)
 		t.Line("export HPCC_SUBMISSION=$id")
 		t.Line("terminal=-I; [ ! -t 0 ] || terminal=-Is")
-		// bsub joins its words to a line for a shell.
+		// bsub joins its arguments to one line for a shell.
 		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(append(options, j.Native...), " "), shellword.Quote(jobscript.CommandLine(j, &scripts)))
 		return t.String(), nil, nil
 	}
@@ -147,7 +147,7 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 
 var answer = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Job <(\d+)> is submitted to `) })
 
-// Query returns the queue state of this user's jobs, and why they wait.
+// Query returns the queue state of this user's jobs, with the reasons why they wait.
 func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
 	out, err := invoke.Call(ctx, "/", "bjobs", "-w")
 	if err != nil && !strings.Contains(string(out), "No unfinished job") {
@@ -171,7 +171,7 @@ func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueStat
 	return jobs, nil
 }
 
-// queue parses "bjobs -w": a line for each task. The first columns, id, user and state, never contain
+// queue parses "bjobs -w": a line for each task. The first columns, ID, user and state, never contain
 // blanks.
 func queue(list string) map[string]batch.QueueState {
 	jobs := map[string]batch.QueueState{}
@@ -196,7 +196,7 @@ func queue(list string) map[string]batch.QueueState {
 	return jobs
 }
 
-// reasons parses "bjobs -p": a job's line, followed by indented lines.
+// reasons parses "bjobs -p": the line of a job, followed by indented lines with its reasons.
 func reasons(list string) map[string]string {
 	why, id := map[string]string{}, ""
 	for line := range strings.Lines(list) {

@@ -9,9 +9,9 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// The answers of an LSF-compatible system (volclava 2.2) are read.
+// TestLSFQueue parses output that was recorded from volclava 2.2, which is compatible with LSF.
 func TestLSFQueue(t *testing.T) {
-	for _, file := range []string{"bjobs-w.txt", "bjobs-aw.txt"} { // with and without what has ended
+	for _, file := range []string{"bjobs-w.txt", "bjobs-aw.txt"} { // without and with ended jobs
 		b, err := os.ReadFile("testdata/" + file)
 		testenv.Check(t, err)
 		got := queue(string(b))
@@ -24,18 +24,18 @@ func TestLSFQueue(t *testing.T) {
 		}
 	}
 	if got := queue("No unfinished job found\n"); len(got) != 0 {
-		t.Errorf("no jobs: %v", got)
+		t.Errorf("queue of an empty listing = %v", got)
 	}
 	b, err := os.ReadFile("testdata/bjobs-p.txt")
 	testenv.Check(t, err)
 	got := reasons(string(b))
 	if len(got) != 2 || got["9"] != "Job slot limit reached: 3 hosts" || got["13"] != got["9"] {
-		t.Errorf("why jobs wait: %q", got)
+		t.Errorf("reasons = %q", got)
 	}
 }
 
 func TestLSFAnswer(t *testing.T) {
 	if m := answer().FindStringSubmatch("a site's own words\nJob <9> is submitted to default queue <normal>.\n"); m == nil || m[1] != "9" {
-		t.Errorf("the answer reads as %q", m)
+		t.Errorf("the answer of bsub parses as %q", m)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"hpcc/job/quantity"
 )
 
-// Nodes lists the hosts: slots, memory, GPUs, queues, and the remaining time of jobs. Only the first of
-// the queries must succeed.
+// Nodes lists the hosts with their slots, memory, GPUs, queues and the remaining time of jobs. If a query
+// other than the first fails, the Snapshot has a note.
 func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 	out, err := invoke.Call(ctx, "/", "bhosts", "-w")
 	if err != nil {
@@ -26,16 +26,16 @@ func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 		args []string
 		read func(at map[string]*capacity.Node, list string)
 	}{
-		{"the memory of hosts", []string{"lshosts", "-w"}, static},
-		{"the free memory of hosts", []string{"lsload", "-w"}, load},
-		{"the queues of hosts", []string{"bqueues", "-l"}, queues},
-		{"the GPUs of hosts", []string{"bhosts", "-gpu", "-w"}, gpus},
-		{"when jobs end", []string{"bjobs", "-u", "all", "-r", "-noheader", "-o", "jobid exec_host time_left run_time delimiter='|'"}, holds},
+		{"the memory of hosts is", []string{"lshosts", "-w"}, static},
+		{"the free memory of hosts is", []string{"lsload", "-w"}, load},
+		{"the queues of hosts are", []string{"bqueues", "-l"}, queues},
+		{"the GPUs of hosts are", []string{"bhosts", "-gpu", "-w"}, gpus},
+		{"the end times of jobs are", []string{"bjobs", "-u", "all", "-r", "-noheader", "-o", "jobid exec_host time_left run_time delimiter='|'"}, holds},
 	} {
 		out, err := invoke.Call(ctx, "/", l.args[0], l.args[1:]...)
 		if err != nil {
 			if !strings.Contains(string(out), "No ") { // "No unfinished job found", and the like
-				c.Notes = append(c.Notes, fmt.Sprintf("%s: unknown: %s: %v", l.what, strings.Join(l.args[:2], " "), invoke.Error(out, err)))
+				c.Notes = append(c.Notes, fmt.Sprintf("%s unknown: %s: %v", l.what, strings.Join(l.args[:2], " "), invoke.Error(out, err)))
 			}
 			continue
 		}
@@ -69,14 +69,14 @@ func columns(list string, row func(get func(name string) string)) {
 	}
 }
 
-// hosts reads "bhosts -w".
+// hosts parses "bhosts -w": the slots and states of hosts.
 func hosts(list string) []capacity.Node {
 	var nodes []capacity.Node
 	columns(list, func(get func(string) string) {
 		n := capacity.Node{Name: get("HOST_NAME"), CPUs: quantity.Count(get("MAX"))}
 		status := get("STATUS")
 		if get("MAX") == "-" {
-			n.CPUs = -1 // the number of the host's processors, see static
+			n.CPUs = -1 // static sets the number of the host's processors
 		}
 		n.FreeCPUs = -quantity.Count(get("NJOBS")) - quantity.Count(get("RSV"))
 		switch {
@@ -99,14 +99,14 @@ func hosts(list string) []capacity.Node {
 	return nodes
 }
 
-// static reads "lshosts -w".
+// static adds the total memory from "lshosts -w", and the slots of hosts without a slot limit.
 func static(at map[string]*capacity.Node, list string) {
 	columns(list, func(get func(string) string) {
 		n := at[get("HOST_NAME")]
 		if n == nil {
 			return
 		}
-		n.Memory, n.Untold = quantity.Bytes(get("maxmem"), 1), true
+		n.Memory, n.MemoryUnknown = quantity.Bytes(get("maxmem"), 1), true
 		if n.CPUs < 0 {
 			n.CPUs = quantity.Count(get("ncpus"))
 			if n.FreeCPUs += n.CPUs; n.State == capacity.Full {
@@ -116,17 +116,17 @@ func static(at map[string]*capacity.Node, list string) {
 	})
 }
 
-// load reads "lsload -w".
+// load adds the free memory from "lsload -w".
 func load(at map[string]*capacity.Node, list string) {
 	columns(list, func(get func(string) string) {
 		if n := at[get("HOST_NAME")]; n != nil {
-			n.FreeMemory, n.Untold = quantity.Bytes(get("mem"), 1), false
+			n.FreeMemory, n.MemoryUnknown = quantity.Bytes(get("mem"), 1), false
 		}
 	})
 }
 
-// queues parses "bqueues -l": the hosts of each queue. It does not resolve host groups: such a queue
-// counts for every host.
+// queues adds the queues of hosts from "bqueues -l". It does not resolve host groups: a queue with a host
+// group counts for every host.
 func queues(at map[string]*capacity.Node, list string) {
 	queue := ""
 	for line := range strings.Lines(list) {
@@ -153,7 +153,7 @@ func queues(at map[string]*capacity.Node, list string) {
 	}
 }
 
-// gpus parses "bhosts -gpu -w": a line for each GPU. Only the first line of a host has its name.
+// gpus adds GPUs from "bhosts -gpu -w": a line for each GPU. Only the first line of a host has its name.
 func gpus(at map[string]*capacity.Node, list string) {
 	var n *capacity.Node
 	var names []string
@@ -185,7 +185,8 @@ func gpus(at map[string]*capacity.Node, list string) {
 	}
 }
 
-// holds reads "bjobs -o 'jobid exec_host time_left run_time'": 17|4*n1:2*n2|1:30 L|125 second(s).
+// holds adds running jobs from "bjobs -o 'jobid exec_host time_left run_time'":
+// 17|4*n1:2*n2|1:30 L|125 second(s).
 func holds(at map[string]*capacity.Node, list string) {
 	now := time.Now()
 	for line := range strings.Lines(list) {
@@ -216,7 +217,7 @@ func holds(at map[string]*capacity.Node, list string) {
 		}
 		for host, count := range slots {
 			if n := at[host]; n != nil {
-				h.Cpus = count
+				h.CPUs = count
 				n.Holds = append(n.Holds, h)
 			}
 		}

@@ -9,9 +9,10 @@ import (
 	"hpcc/testdata/jobtest"
 )
 
-// TestHoleWithoutMemory: a node without free memory has no idle slot, unless the scheduler does not report memory.
-func TestHoleWithoutMemory(t *testing.T) {
-	of := func(nodes []capacity.Node) string {
+// TestWindowsWithoutMemory checks that a node without free memory has no free window, unless the scheduler does
+// not report memory.
+func TestWindowsWithoutMemory(t *testing.T) {
+	windows := func(nodes []capacity.Node) string {
 		c := &capacity.Snapshot{Nodes: nodes}
 		for i := range nodes {
 			nodes[i].Settle(time.Now())
@@ -22,18 +23,18 @@ func TestHoleWithoutMemory(t *testing.T) {
 		}
 		return strings.Join(names, " ")
 	}
-	if got := of([]capacity.Node{{Name: "full", CPUs: 4, FreeCPUs: 2, Memory: 1 << 30, FreeMemory: capacity.Step - 1}, {Name: "some", CPUs: 4, FreeCPUs: 2, Memory: 1 << 30, FreeMemory: capacity.Step}, {Name: "unknown", CPUs: 4, FreeCPUs: 2}}); got != "some unknown" {
-		t.Errorf("room on %s; want some and unknown", got)
+	if got := windows([]capacity.Node{{Name: "full", CPUs: 4, FreeCPUs: 2, Memory: 1 << 30, FreeMemory: capacity.Step - 1}, {Name: "some", CPUs: 4, FreeCPUs: 2, Memory: 1 << 30, FreeMemory: capacity.Step}, {Name: "unknown", CPUs: 4, FreeCPUs: 2}}); got != "some unknown" {
+		t.Errorf("free windows on %q; want some and unknown", got)
 	}
 	nodes := hosts("HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\na ok - 4 2 2 0 0 0\nb ok - 4 2 2 0 0 0\n")
 	at := capacity.NodeIndex(nodes)
 	static(at, "HOST_NAME type model cpuf ncpus maxmem maxswp server RESOURCES\na X86_64 Intel 60.0 16 64G 4G Yes (mg)\nb X86_64 Intel 60.0 16 64G 4G Yes (mg)\n")
-	if got := of(nodes); got != "a b" {
-		t.Errorf("of LSF whose lsload does not answer there is room on %q; want a and b", got)
+	if got := windows(nodes); got != "a b" {
+		t.Errorf("without lsload, free windows on %q; want a and b", got)
 	}
 	load(at, "HOST_NAME status r15s mem\na ok 0.1 0M\nb ok 0.1 8G\n")
-	if got := of(nodes); got != "b" {
-		t.Errorf("of LSF there is room on %q; want b", got)
+	if got := windows(nodes); got != "b" {
+		t.Errorf("with lsload, free windows on %q; want b", got)
 	}
 }
 
@@ -52,8 +53,8 @@ func TestLSFNodes(t *testing.T) {
 		"n2 full cpus 0/4 memory 20480M/24105M gpus 0/0 normal,spare")
 }
 
-// TestLSFDocumented holds what volclava does not have to the examples in the manual
-// of IBM's bhosts(1) and bjobs(1).
+// TestLSFDocumented parses the examples of IBM's manuals bhosts(1) and bjobs(1) for output
+// that volclava, the source of the recordings, does not have.
 func TestLSFDocumented(t *testing.T) {
 	nodes := hosts("HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\na ok - - 2 2 0 0 0\nb closed_Adm - 8 0 0 0 0 0\nc ok - 8 3 3 0 0 1\n")
 	at := capacity.NodeIndex(nodes)
@@ -69,10 +70,10 @@ func TestLSFDocumented(t *testing.T) {
 		"c shared cpus 4/8 memory 0M/0M gpus 1/1 TeslaV100")
 	run := (&capacity.Snapshot{Nodes: nodes}).Running(time.Now())
 	if len(run) != 1 || run[0].CPUs != 5 || time.Since(run[0].Start).Round(10*time.Second) != 2*time.Minute+10*time.Second {
-		t.Errorf("what runs is %+v", run)
+		t.Errorf("running jobs are %+v", run)
 	}
 	if d := time.Until(at["a"].BusyUntil); d < 89*time.Minute || d > 90*time.Minute || !at["c"].NoLimit {
-		t.Errorf("a is busy for %v more, c has jobs without limit: %v", d, at["c"].NoLimit)
+		t.Errorf("a is busy for another %v, NoLimit of c is %v; want 1h30m, true", d, at["c"].NoLimit)
 	}
 }
 

@@ -14,43 +14,45 @@ import (
 // LSF's resource strings (bsub -R) have the sections select[…], rusage[…], span[…] and affinity[…]. Text
 // outside a section is a selection.
 
+// section matches one section of a resource string.
 var section = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([a-z]+)\[([^\[\]]*)\]`) })
 
-// readResources parses a resource string, section by section. It refuses a section that hpcc cannot
-// express, unless that only restricts what the job requests anyway.
+// readResources parses a resource string, section by section. If hpcc does not support a part of it, the
+// part becomes a native option for LSF. For other targets, the row lists the part, or is refused if
+// hpcc supports no part of the string.
 func readResources(r *dialect.Reader, v string) error {
 	rest := strings.TrimSpace(section().ReplaceAllString(v, ""))
 	found := section().FindAllStringSubmatch(v, -1)
 	if rest != "" {
 		found = append(found, []string{rest, "select", rest})
 	}
-	var unsaid []string
+	var unsupported []string
 	for _, s := range found {
 		read := sections[s[1]]
 		if read == nil {
-			unsaid = append(unsaid, s[0])
+			unsupported = append(unsupported, s[0])
 			continue
 		}
 		for _, item := range read(r, s[2]) {
-			unsaid = append(unsaid, s[1]+"["+item+"]")
+			unsupported = append(unsupported, s[1]+"["+item+"]")
 		}
 	}
-	if len(unsaid) == 0 {
+	if len(unsupported) == 0 {
 		return nil
 	}
-	what := strings.Join(unsaid, " ")
+	what := strings.Join(unsupported, " ")
 	if r.Own() {
 		r.Job.Native = append(r.Job.Native[:len(r.Job.Native):len(r.Job.Native)], `-R "`+strings.ReplaceAll(what, `"`, "'")+`"`)
 		return nil
 	}
 	if !r.Row.Filled() {
-		return fmt.Errorf("no other scheduler has %s", what)
+		return fmt.Errorf("only LSF has %s", what)
 	}
-	r.Changed("without %s, which no other scheduler has", what)
+	r.Changed("without %s, which only LSF has", what)
 	return nil
 }
 
-// sections parse one section each, and return the items that they do not know.
+// sections holds the parser of each section. A parser returns the items that hpcc does not support.
 var sections = map[string]func(r *dialect.Reader, s string) []string{
 	"span": readSpan, "rusage": readUsage, "select": readSelect, "affinity": readAffinity,
 }
@@ -70,7 +72,7 @@ func readSpan(r *dialect.Reader, s string) []string {
 	return nil
 }
 
-// readUsage reads mem=N[UNIT][/host|/task|/job] and the GPU counts of LSF 9.
+// readUsage parses mem=N[UNIT][/host|/task|/job] and the GPU counts of LSF 9.
 func readUsage(r *dialect.Reader, s string) []string {
 	var left []string
 	for _, item := range dialect.List(strings.ReplaceAll(s, " ", ""), ",:") {
@@ -125,7 +127,7 @@ var (
 	hostCondition = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^hname(==|!=)['"]?([A-Za-z0-9._-]+)['"]?$`) })
 )
 
-// readSelect reads conditions that are joined by &&.
+// readSelect parses conditions that are joined by &&.
 func readSelect(r *dialect.Reader, s string) []string {
 	if strings.Contains(s, "||") || strings.ContainsAny(s, "()") {
 		return []string{s}
@@ -136,7 +138,7 @@ func readSelect(r *dialect.Reader, s string) []string {
 		m := hostCondition().FindStringSubmatch(c)
 		switch {
 		case freeMemory().MatchString(c) && !r.Own():
-			r.Changed("%s is left out: the reserved memory is requested", c)
+			r.Changed("%s is left out, because the job requests the reserved memory", c)
 			r.Row.Fills(field.Memory)
 		case c == "type==any" || c == "":
 		case m != nil && m[1] == "==":
@@ -157,7 +159,7 @@ func readSelect(r *dialect.Reader, s string) []string {
 
 var core = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(core|thread)(?:\(([0-9]{1,5})\))?$`) })
 
-// readAffinity reads core(N): processors of each process.
+// readAffinity parses core(N), the number of processors of each process.
 func readAffinity(r *dialect.Reader, s string) []string {
 	first, rest, more := strings.Cut(strings.ReplaceAll(s, " ", ""), ":")
 	m := core().FindStringSubmatch(first)

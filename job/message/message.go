@@ -1,7 +1,7 @@
-// Package message prepares foreign text for messages: it shortens it, removes what
-// a terminal would interpret, and suggests a known name for an unknown one.
+// Package message prepares foreign text for messages: it shortens it, removes
+// characters that a terminal would interpret, and suggests a known name for an unknown one.
 //
-// It is a package of its own because the lowest packages of job use it.
+// It is a separate package because the lowest packages of job use it.
 package message
 
 import (
@@ -17,7 +17,7 @@ func Short(s string) string {
 	return s
 }
 
-// OneLine joins the lines of foreign text and drops what is not printable.
+// OneLine joins the lines of foreign text and drops characters that are not printable.
 func OneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || (!unicode.IsPrint(r) && !unicode.IsSpace(r)) {

@@ -2,8 +2,8 @@ package message
 
 import "fmt"
 
-// Nearest returns the known word with the smallest edit distance from word, or ""
-// if none is near.
+// Nearest returns the known word with the smallest edit distance from word, or "" if
+// every distance exceeds half of word's length.
 func Nearest(word string, known []string) string {
 	best, least := "", len(word)/2+1
 	for _, k := range known {

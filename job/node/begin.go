@@ -27,7 +27,7 @@ func (known Schedulers) Begin(dir string, index int) *job.Task {
 	t.Attempt = t.Attempts(dir)
 	for _, s := range known {
 		if n, err := strconv.Atoi(os.Getenv(s.Restarts)); err == nil {
-			t.Attempt = max(t.Attempt, n) // one that was killed before it left a record
+			t.Attempt = max(t.Attempt, n) // count attempts that were killed before they wrote a record
 		}
 	}
 	return t

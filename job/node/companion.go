@@ -14,20 +14,20 @@ import (
 	"hpcc/metrics"
 )
 
-// A Companion is a program, such as TensorBoard, that runs on the node of one task as long as
-// the task does.
+// A Companion is a program, such as TensorBoard, that runs on the node of one task until
+// the task ends.
 type Companion struct {
 	Task int // index of the task
 	Name string
-	Argv []string // empty for no companion
+	Argv []string // empty: no companion
 }
 
 // companionGrace is how long a companion may take to end after its task.
 const companionGrace = 5 * time.Second
 
-// accompany starts the companion of task k, and returns a function that ends it. Its failure is reported and
-// recorded, and does not fail the task.
-func (r *Runner) accompany(k int, env []string) (end func()) {
+// startCompanion starts the companion of task k, if it has one, and returns a function that ends it. A failure of the
+// companion is reported and recorded, but does not fail the task.
+func (r *Runner) startCompanion(k int, env []string) (end func()) {
 	if len(r.Companion.Argv) == 0 || k != r.Companion.Task {
 		return func() {}
 	}
@@ -46,7 +46,7 @@ func (r *Runner) accompany(k int, env []string) (end func()) {
 		case <-stop:
 			r.endCompanion(b, "")
 		default:
-			problem := "status 0"
+			problem := "exit status 0"
 			if err != nil {
 				problem = err.Error()
 			}
@@ -65,12 +65,12 @@ func (r *Runner) accompany(k int, env []string) (end func()) {
 		case <-ended:
 		case <-time.After(companionGrace):
 		}
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // and what it started
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // its children too
 		<-ended
 	}
 }
 
-// begin starts the companion on a free port and records that.
+// begin starts the companion on a free port, and writes its record.
 func (r *Runner) begin(b *job.Companion, env []string) (*exec.Cmd, error) {
 	ports, err := freePorts("127.0.0.1", 1)
 	if err != nil {
@@ -91,7 +91,7 @@ func (r *Runner) begin(b *job.Companion, env []string) (*exec.Cmd, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = out, out
-	// Should hpcc be killed, it does not outlive it.
+	// The kernel kills the companion if hpcc is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := metrics.Start(cmd); err != nil {
 		return nil, err

@@ -12,23 +12,23 @@ import (
 	"hpcc/store/wait"
 )
 
-// Spread returns an error if a job was given another number of nodes than it requested. Only some batch systems do
-// that; getenv reads the environment of the job.
-func (known Schedulers) Spread(nodes int, getenv func(string) string) error {
+// CheckNodes returns an error if the job has another number of nodes than it requested, which only some batch systems
+// allow. getenv reads the environment of the job.
+func (known Schedulers) CheckNodes(nodes int, getenv func(string) string) error {
 	for _, s := range known {
 		if s.Spreads == nil || nodes == 0 {
 			continue
 		}
 		if _, chosen := s.Spreads(getenv); chosen {
-			_, err := s.given(nodes, getenv)
+			_, err := s.allocated(nodes, getenv)
 			return err
 		}
 	}
 	return nil
 }
 
-// given returns the hosts of a job, this one first. Their number must be the requested one.
-func (s *Scheduler) given(nodes int, getenv func(string) string) ([]string, error) {
+// allocated returns the hosts of a job, this one first. It returns an error unless their number is nodes.
+func (s *Scheduler) allocated(nodes int, getenv func(string) string) ([]string, error) {
 	hosts, err := s.hosts(getenv)
 	if err != nil {
 		return nil, fmt.Errorf("finding the nodes of the job: %w", err)
@@ -36,15 +36,15 @@ func (s *Scheduler) given(nodes int, getenv func(string) string) ([]string, erro
 	if len(hosts) == nodes {
 		return hosts, nil
 	}
-	have := fmt.Sprintf("the job asked for %d nodes and was given %d (%s)", nodes, len(hosts), strings.Join(hosts[:min(len(hosts), 4)], ", "))
+	text := fmt.Sprintf("the job requested %d nodes and got %d (%s)", nodes, len(hosts), strings.Join(hosts[:min(len(hosts), 4)], ", "))
 	if s.Spreads != nil {
 		advice, _ := s.Spreads(getenv)
-		have += "; " + advice
+		text += "; " + advice
 	}
-	return nil, errors.New(have)
+	return nil, errors.New(text)
 }
 
-// hosts reads the hosts of a job, each once.
+// hosts returns the hosts of a job without repetitions, this one first.
 func (s *Scheduler) hosts(getenv func(string) string) ([]string, error) {
 	if s.Hosts == nil {
 		return []string{""}, nil
@@ -75,14 +75,14 @@ func short(host string) string {
 	return s
 }
 
-// maxHostFile bounds a host file, in bytes. A line has about fifty.
+// maxHostFile limits a host file, in bytes. A line has about fifty.
 const maxHostFile = 16 << 20
 
 // HostFile lists the first field of each line of the file that a variable names.
 func HostFile(name string, getenv func(string) string) ([]string, error) {
 	file := getenv(name)
 	if file == "" {
-		return nil, fmt.Errorf("%s is not set: not a job with several nodes", name)
+		return nil, fmt.Errorf("%s is not set: this is not a job with several nodes", name)
 	}
 	b, err := wait.ReadFile(file, maxHostFile)
 	if err != nil {
@@ -99,10 +99,10 @@ func HostFile(name string, getenv func(string) string) ([]string, error) {
 
 // PerNode returns the commands that together start argv once on each node of the job whose
 // environment getenv reads; the first is for this node, or for all. nodes is the number of
-// nodes that the job asked for.
+// nodes that the job requested.
 //
-// The process on the first node finds its number, 0, behind argv as the others find theirs,
-// --rank=N, unless the batch system starts all of them. It also gets one other host, --peer=HOST.
+// Each process gets the number of its node, from 0, as the last argument --rank=N, unless the batch
+// system starts all processes. The first one also gets another host of the job, --peer=HOST.
 func (known Schedulers) PerNode(to job.Target, nodes, cpus int, argv []string, getenv func(string) string) ([][]string, error) {
 	s := known.of(to)
 	if s.Each != nil {
@@ -111,7 +111,7 @@ func (known Schedulers) PerNode(to job.Target, nodes, cpus int, argv []string, g
 	hosts := []string{""}
 	if nodes > 1 {
 		var err error
-		if hosts, err = s.given(nodes, getenv); err != nil {
+		if hosts, err = s.allocated(nodes, getenv); err != nil {
 			return nil, err
 		}
 	}

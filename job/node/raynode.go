@@ -23,16 +23,16 @@ import (
 )
 
 // A rayNode is one node of a Ray cluster: a process outside the image, with Ray's processes as its children inside.
-// It is their subreaper (prctl(2)), so that orphans of Ray become its children, and it can end them. "ray stop"
-// would end all of the user's Ray clusters.
+// It is their subreaper (prctl(2)), so that orphans of Ray become its children, and it can end them. It does not use
+// "ray stop", which would end all of the user's Ray clusters.
 type rayNode struct {
-	place rayPlace
-	plan  RayPlan
-	rank  int
-	host  string
-	peer  string // another node's host; "" if unknown
-	log   string // name of the file for the output of "ray start"
-	logf  func(format string, args ...any)
+	shared rayDir
+	plan   RayPlan
+	rank   int
+	host   string
+	peer   string // another node's host; "" if unknown
+	log    string // name of the file for the output of "ray start"
+	logf   func(format string, args ...any)
 	rayAddress
 }
 
@@ -42,35 +42,35 @@ type rayAddress struct {
 	Temp    string // same on all nodes; short, because socket paths may have 107 bytes (unix(7))
 }
 
-// How often a node polls, and how long it waits for the others by default.
+// How often a node polls the shared directory, and how long it waits for the other nodes by default.
 const (
 	rayPoll     = 200 * time.Millisecond
 	rayPatience = 5 * time.Minute
 )
 
-// JoinRay runs one node of the Ray cluster that meets in dir, until it ends, and returns the exit status for the
-// launcher. rank is the node's number; if negative it is in the launcher's variable. peer is another node of the
-// job, for finding rank 0's address; "" for none.
+// JoinRay runs one node of the Ray cluster with the shared directory dir until the cluster ends, and returns the exit
+// status for the launcher. rank is the node's number; if negative, a variable of the launcher has it. peer is another
+// node of the job, with which rank 0 finds its own address; "" for none.
 func (known Schedulers) JoinRay(ctx context.Context, dir string, rank int, peer string, logf func(format string, args ...any)) (int, error) {
-	n := &rayNode{place: rayPlace(dir), rank: rank, peer: peer, log: "head.log", logf: logf}
-	if !n.place.get("plan", &n.plan) {
-		return 0, fmt.Errorf("joining the Ray of %s: there is no plan; all nodes need the same store", n.place)
+	n := &rayNode{shared: rayDir(dir), rank: rank, peer: peer, log: "head.log", logf: logf}
+	if !n.shared.get("plan", &n.plan) {
+		return 0, fmt.Errorf("joining the Ray cluster in %s: its plan cannot be read; all nodes must share the store", n.shared)
 	}
 	var err error
 	if rank < 0 {
 		name, value := known.Rank(os.Getenv)
 		if n.rank, err = strconv.Atoi(value); err != nil {
-			return 0, fmt.Errorf("joining a Ray: neither --rank nor %s says which node this is", name)
+			return 0, fmt.Errorf("joining the Ray cluster in %s: neither --rank nor %s has the number of this node", n.shared, name)
 		}
 	} else if n.rank > 0 {
 		known.takeEnvironment(n.plan.Env)
 	}
 	n.host = tunnel.Host()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return 0, fmt.Errorf("becoming the reaper of Ray's processes: %w", err)
+		return 0, fmt.Errorf("becoming the subreaper of Ray's processes: %w", err)
 	}
 	defer endChildren()
-	raiseFiles()
+	raiseFileLimit()
 	if n.rank > 0 {
 		n.log = fmt.Sprintf("worker.%d.log", n.rank)
 		return n.work(ctx), nil
@@ -78,22 +78,22 @@ func (known Schedulers) JoinRay(ctx context.Context, dir string, rank int, peer 
 	return n.lead(ctx), nil
 }
 
-// takeEnvironment replaces the environment of a launcher by that of the task, except
-// variables about this node.
+// takeEnvironment sets the variables of the task in this process, except those that a launcher has
+// set for this node.
 func (known Schedulers) takeEnvironment(env []string) {
-	here := strings.Fields("HOSTNAME TMPDIR CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK GPU_DEVICE_ORDINAL NVIDIA_VISIBLE_DEVICES")
+	perNode := strings.Fields("HOSTNAME TMPDIR CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK GPU_DEVICE_ORDINAL NVIDIA_VISIBLE_DEVICES")
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
 		_, set := os.LookupEnv(name)
-		if set && (known.Differs(name) || slices.Contains(here, name)) {
+		if set && (known.Differs(name) || slices.Contains(perNode, name)) {
 			continue
 		}
 		_ = os.Setenv(name, value)
 	}
 }
 
-// raiseFiles lets Ray have as many files open as it may: it needs thousands.
-func raiseFiles() {
+// raiseFileLimit raises the limit of open files to the maximum, because Ray needs thousands.
+func raiseFileLimit() {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) == nil {
 		r.Cur = r.Max
@@ -105,7 +105,7 @@ func raiseFiles() {
 func (n *rayNode) lead(ctx context.Context) int {
 	dir, err := os.MkdirTemp("/tmp", "ray-") // on the node, never on NFS
 	if err != nil {
-		return n.done(n.fail("making a directory for Ray: %v", err))
+		return n.done(n.fail("creating a temporary directory for Ray: %v", err))
 	}
 	n.Temp = dir
 	defer os.RemoveAll(dir)
@@ -114,8 +114,8 @@ func (n *rayNode) lead(ctx context.Context) int {
 	if err != nil {
 		return n.done(n.fail("%v", err))
 	}
-	defer head.stop(rayGrace) // after the workers can read why
-	if err = n.place.put("address", n.rayAddress); err == nil {
+	defer head.stop(rayGrace) // last, so that the workers first see the result
+	if err = n.shared.put("address", n.rayAddress); err == nil {
 		err = n.gather(ctx, head)
 	}
 	if err != nil {
@@ -128,20 +128,20 @@ func (n *rayNode) lead(ctx context.Context) int {
 // done records the job's exit status. It returns 0 for the launcher, which would print
 // an error for any other status.
 func (n *rayNode) done(status int) int {
-	if err := n.place.put("done", status); err != nil {
+	if err := n.shared.put("done", status); err != nil {
 		n.logf("ray: %v", err)
 		return status
 	}
 	return 0
 }
 
-// fail prints why the Ray cluster failed.
+// fail prints why the Ray cluster failed, and returns rayFailed.
 func (n *rayNode) fail(format string, a ...any) int {
 	n.logf("ray: node %d on %s: "+format, append([]any{n.rank, n.host}, a...)...)
 	return rayFailed
 }
 
-// startHead starts the head and returns when it answers. It uses free ports, because the node may run other Ray
+// startHead starts the head and returns when it listens. It uses free ports, because the node may run other Ray
 // clusters, and retries if another process takes one.
 func (n *rayNode) startHead(ctx context.Context) (*rayProcess, error) {
 	ip, err := n.hostIP()
@@ -182,9 +182,10 @@ func listensOwn(address string) bool {
 	return err == nil && len(sockets) > 0
 }
 
-var errStopped = errors.New("it was asked to end")
+var errStopped = errors.New("stopped on request")
 
-// until waits for a condition while a Ray process lives.
+// until waits for a condition. It returns an error if the Ray process p ends, the cluster fails or stops, or the time
+// is over. p may be nil.
 func (n *rayNode) until(ctx context.Context, p *rayProcess, happened func() bool) error {
 	patience := rayPatience
 	if d, err := time.ParseDuration(os.Getenv("HPCC_RAY_WAIT")); err == nil && d > 0 {
@@ -196,9 +197,9 @@ func (n *rayNode) until(ctx context.Context, p *rayProcess, happened func() bool
 		}
 		var why string
 		switch {
-		case n.place.get("failed", &why):
+		case n.shared.get("failed", &why):
 			return errors.New(why)
-		case n.place.has("stop"):
+		case n.shared.has("stop"):
 			return errStopped
 		case time.Now().After(late):
 			return fmt.Errorf("timed out after %s (set HPCC_RAY_WAIT to wait longer)", patience)
@@ -217,7 +218,7 @@ func (n *rayNode) until(ctx context.Context, p *rayProcess, happened func() bool
 	}
 }
 
-// gather returns when Ray reports all nodes.
+// gather waits until Ray reports all nodes.
 func (n *rayNode) gather(ctx context.Context, head *rayProcess) error {
 	if n.plan.Nodes == 1 {
 		return nil
@@ -227,21 +228,21 @@ ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
 while sum(1 for n in ray.nodes() if n["Alive"]) < int(sys.argv[2]):
     time.sleep(0.5)
 `
-	all, err := n.begin("python3", "-c", count, n.Address, strconv.Itoa(n.plan.Nodes))
+	query, err := n.begin("python3", "-c", count, n.Address, strconv.Itoa(n.plan.Nodes))
 	if err != nil {
 		return err
 	}
-	defer all.stop(rayPoll)
+	defer query.stop(rayPoll)
 	err = n.until(ctx, head, func() bool {
 		select {
-		case <-all.ended:
+		case <-query.ended:
 			return true
 		default:
 			return false
 		}
 	})
-	if err == nil && !all.cmd.ProcessState.Success() {
-		err = fmt.Errorf("querying Ray for nodes: python3 ended with %s", all.cmd.ProcessState)
+	if err == nil && !query.cmd.ProcessState.Success() {
+		err = fmt.Errorf("querying Ray for nodes: python3 ended with %s", query.cmd.ProcessState)
 	}
 	if err != nil && !errors.Is(err, errStopped) {
 		err = fmt.Errorf("waiting for %d nodes: %w%s", n.plan.Nodes, err, n.tail())
@@ -251,13 +252,13 @@ while sum(1 for n in ray.nodes() if n["Alive"]) < int(sys.argv[2]):
 
 // drive runs the program, and ends it if the Ray cluster ends first.
 func (n *rayNode) drive(ctx context.Context, head *rayProcess) int {
-	// Older names of RAY_ADDRESS, with Ray's default password.
+	// Scripts for older versions of Ray use ip_head and redis_password, here with Ray's default password.
 	cmd := n.command([]string{"RAY_ADDRESS=" + n.Address, "ip_head=" + n.Address, "redis_password=5241590000000000"}, n.plan.Program)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	over, why := make(chan struct{}), make(chan string, 1)
+	ended, why := make(chan struct{}), make(chan string, 1)
 	run, err := metrics.Measure(ctx, cmd, metrics.Options{Started: func(metrics.Run) {
 		go func() {
-			reason := n.ends(ctx, head, over)
+			reason := n.awaitEnd(ctx, head, ended)
 			why <- reason
 			if reason == "" {
 				return
@@ -266,7 +267,7 @@ func (n *rayNode) drive(ctx context.Context, head *rayProcess) int {
 				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
 			}
 			select {
-			case <-over:
+			case <-ended:
 			case <-time.After(programGrace):
 				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 			}
@@ -275,25 +276,26 @@ func (n *rayNode) drive(ctx context.Context, head *rayProcess) int {
 	if err != nil {
 		return n.fail("%v", err)
 	}
-	close(over)
+	close(ended)
 	if reason := <-why; reason != "" && reason != errStopped.Error() {
-		return n.fail("the program was ended: %s", reason)
+		return n.fail("hpcc ended the program: %s", reason)
 	}
 	return run.Status()
 }
 
-// ends waits for an event that ends the program early, and returns it; "" if the program has ended.
-func (n *rayNode) ends(ctx context.Context, head *rayProcess, over <-chan struct{}) string {
+// awaitEnd waits for an event that must end the program, and returns a description of it. If the program ends first,
+// it returns "".
+func (n *rayNode) awaitEnd(ctx context.Context, head *rayProcess, ended <-chan struct{}) string {
 	for {
 		var why string
 		switch {
-		case n.place.get("failed", &why):
+		case n.shared.get("failed", &why):
 			return why
-		case n.place.has("stop"):
+		case n.shared.has("stop"):
 			return errStopped.Error()
 		}
 		select {
-		case <-over:
+		case <-ended:
 			return ""
 		case <-ctx.Done():
 			return errStopped.Error()
@@ -306,14 +308,14 @@ func (n *rayNode) ends(ctx context.Context, head *rayProcess, over <-chan struct
 
 // work runs a node with a worker until the program ends.
 func (n *rayNode) work(ctx context.Context) int {
-	if err := n.until(ctx, nil, func() bool { return n.place.get("address", &n.rayAddress) || n.place.has("done") }); err != nil || n.Address == "" {
+	if err := n.until(ctx, nil, func() bool { return n.shared.get("address", &n.rayAddress) || n.shared.has("done") }); err != nil || n.Address == "" {
 		if err != nil && !errors.Is(err, errStopped) {
 			return n.fail("waiting for the head: %v", err)
 		}
 		return 0
 	}
 	if err := ownDir(n.Temp); err != nil {
-		return n.lost(fmt.Sprintf("making a directory for Ray: %v", err))
+		return n.lost(fmt.Sprintf("creating a temporary directory for Ray: %v", err))
 	}
 	defer os.RemoveAll(n.Temp)
 	markTemp(n.Temp)
@@ -329,7 +331,7 @@ func (n *rayNode) work(ctx context.Context) int {
 	}
 	defer ray.stop(rayGrace)
 	for {
-		if n.place.has("done") || n.place.has("stop") {
+		if n.shared.has("done") || n.shared.has("stop") {
 			return 0
 		}
 		select {
@@ -338,32 +340,32 @@ func (n *rayNode) work(ctx context.Context) int {
 		case <-ray.ended:
 			// The worker may end with the head before the file is visible.
 			for end := time.Now().Add(rayGrace); time.Now().Before(end); time.Sleep(rayPoll) {
-				if n.place.has("done") || n.place.has("stop") || ctx.Err() != nil {
+				if n.shared.has("done") || n.shared.has("stop") || ctx.Err() != nil {
 					return 0
 				}
 			}
-			return n.lost("its Ray ended before the program: " + ray.cmd.ProcessState.String() + n.tail())
+			return n.lost("Ray ended before the program: " + ray.cmd.ProcessState.String() + n.tail())
 		case <-time.After(rayPoll):
 		}
 	}
 }
 
-// lost ends a worker, and with it the Ray cluster.
+// lost reports the failure of a worker to the other nodes, which ends the Ray cluster.
 func (n *rayNode) lost(why string) int {
-	if err := n.place.put("failed", fmt.Sprintf("node %d on %s: %s", n.rank, n.host, why)); err != nil {
+	if err := n.shared.put("failed", fmt.Sprintf("node %d on %s: %s", n.rank, n.host, why)); err != nil {
 		n.logf("ray: %v", err)
 	}
 	return n.fail("%s", why)
 }
 
-// A rayProcess runs next to the program.
+// A rayProcess is a process of Ray that runs next to the program.
 type rayProcess struct {
 	cmd       *exec.Cmd
 	ended     chan struct{}
-	dashboard string // dashboard address of a head
+	dashboard string // address of the dashboard; only of a head
 }
 
-// start runs "ray start" in the image, limited to the job's resources; by default Ray uses the full machine.
+// start runs "ray start" in the image, limited to the job's resources. By default Ray would use the full machine.
 func (n *rayNode) start(args ...string) (*rayProcess, error) {
 	ports, err := freePorts("", 1)
 	if err != nil {
@@ -384,7 +386,7 @@ func (n *rayNode) start(args ...string) (*rayProcess, error) {
 
 // begin starts argv in the image, with its output in the node's log.
 func (n *rayNode) begin(argv ...string) (*rayProcess, error) {
-	log, err := os.OpenFile(n.place.file(n.log), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(n.shared.file(n.log), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -398,13 +400,13 @@ func (n *rayNode) begin(argv ...string) (*rayProcess, error) {
 	return p, nil
 }
 
-// command runs argv in the image as a process group, with Ray's variables and shared directories.
+// command returns the command that runs argv in the image as a process group, with Ray's variables and directories.
 func (n *rayNode) command(env, argv []string) *exec.Cmd {
 	w := slices.Clone(n.plan.Image[:2]) // hpcc run
-	for _, e := range append([]string{"RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=" + n.place.file("token"), "RAY_USAGE_STATS_ENABLED=0"}, env...) {
+	for _, e := range append([]string{"RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=" + n.shared.file("token"), "RAY_USAGE_STATS_ENABLED=0"}, env...) {
 		w = append(w, "--set-env="+e)
 	}
-	w = append(w, "--bind="+string(n.place), "--bind="+n.Temp)
+	w = append(w, "--bind="+string(n.shared), "--bind="+n.Temp)
 	w = append(append(w, n.plan.Image[2:]...), argv...)
 	cmd := exec.Command(w[0], w[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -424,7 +426,7 @@ func (p *rayProcess) stop(grace time.Duration) {
 
 // tail returns the end of Ray's log, for a message.
 func (n *rayNode) tail() string {
-	b, err := os.ReadFile(n.place.file(n.log))
+	b, err := os.ReadFile(n.shared.file(n.log))
 	if err != nil || len(bytes.TrimSpace(b)) == 0 {
 		return ""
 	}
@@ -432,8 +434,8 @@ func (n *rayNode) tail() string {
 	return ":\n" + strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
-// hostIP returns this node's address for the others: that of HPCC_RAY_INTERFACE, else the one that reaches another
-// node, else that of its host name, else the first that is not local.
+// hostIP returns the address at which the other nodes reach this one: that of HPCC_RAY_INTERFACE, else the source
+// address for another node, else that of the host name, else the first that is not local.
 func (n *rayNode) hostIP() (string, error) {
 	if n.plan.Nodes == 1 {
 		return "127.0.0.1", nil
@@ -477,14 +479,14 @@ func ipsOf(list []net.Addr) []net.IP {
 	return out
 }
 
-// freePorts returns n ports without a listener at an address of this machine, or at any
-// for "".
+// freePorts returns n TCP ports that are free at an address of this machine, or at all its
+// addresses for "".
 func freePorts(address string, n int) ([]string, error) {
 	var out []string
 	for range n {
 		l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 		if err != nil {
-			return nil, fmt.Errorf("looking for free ports: %w", err)
+			return nil, fmt.Errorf("finding a free port: %w", err)
 		}
 		defer l.Close()
 		_, port, _ := net.SplitHostPort(l.Addr().String())
@@ -493,8 +495,8 @@ func freePorts(address string, n int) ([]string, error) {
 	return out, nil
 }
 
-// ownDir creates a directory, unless it exists and is the user's own: nodes of a test
-// may share one /tmp.
+// ownDir creates a directory. It accepts an existing one of this user, because the nodes of a
+// test may share /tmp.
 func ownDir(dir string) error {
 	err := os.Mkdir(dir, 0o700)
 	if !errors.Is(err, os.ErrExist) {
@@ -505,7 +507,7 @@ func ownDir(dir string) error {
 		return serr
 	}
 	if st, ok := fi.Sys().(*syscall.Stat_t); !ok || !fi.IsDir() || int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("%q belongs to another user", dir)
+		return fmt.Errorf("%q is not a directory of this user", dir)
 	}
 	return nil
 }
@@ -519,8 +521,8 @@ func usableCPUs() int {
 	return set.Count()
 }
 
-// endChildren kills this process's remaining children, and their children, which
-// become its own when their parents end.
+// endChildren kills the remaining children of this process. Their children become its own when
+// their parents end, and are killed too.
 func endChildren() {
 	self := strconv.Itoa(os.Getpid())
 	for end := time.Now().Add(rayGrace); time.Now().Before(end); time.Sleep(rayPoll / 20) {
@@ -544,24 +546,24 @@ func endChildren() {
 	}
 }
 
-// markTemp marks a directory of Ray with this process, and removes the user's other
-// directories whose processes are gone: some schedulers kill a job without time to clean up.
+// markTemp marks a temporary directory of Ray with this process. It also removes the user's other
+// directories whose processes are gone, because some schedulers kill a job before it can clean up.
 func markTemp(dir string) {
 	mark := fmt.Sprintf(".hpcc-%d-%s", os.Getpid(), startTime(os.Getpid()))
 	_ = os.WriteFile(filepath.Join(dir, mark), nil, 0o600)
-	left := map[string]bool{}
+	abandoned := map[string]bool{}
 	marks, _ := filepath.Glob("/tmp/ray-*/.hpcc-*-*")
 	for _, m := range marks {
 		f := strings.Split(filepath.Base(m), "-")
 		pid, err := strconv.Atoi(f[1])
 		alive := err == nil && f[2] != "" && startTime(pid) == f[2]
-		if old, seen := left[filepath.Dir(m)]; !seen || old {
-			left[filepath.Dir(m)] = !alive
+		if old, seen := abandoned[filepath.Dir(m)]; !seen || old {
+			abandoned[filepath.Dir(m)] = !alive
 		}
 	}
-	for d, none := range left {
+	for d, gone := range abandoned {
 		fi, err := os.Lstat(d)
-		if err != nil || !none {
+		if err != nil || !gone {
 			continue
 		}
 		if st, ok := fi.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Getuid() && fi.IsDir() {

@@ -33,25 +33,25 @@ type RayPlan struct {
 
 // StartRay starts a Ray node on each node of the job with the target's launcher, runs the program, and returns its
 // exit status. dir is the job's directory. program is the argv of the command that calls JoinRay; it gets the shared
-// directory as --dir, and --rank and --peer as described at PerNode.
+// directory as --dir, and --rank and --peer as described for PerNode.
 //
 // Rank 0 starts the head and, when all nodes have joined, the program. The others start a worker each. When the
 // program or a node's Ray ends, everything ends.
 func (known Schedulers) StartRay(ctx context.Context, to job.Target, dir string, plan RayPlan, program []string, logf func(format string, args ...any)) (int, error) {
 	plan.Env = os.Environ()
-	place, err := newRayPlace(dir, &plan)
+	shared, err := newRayDir(dir, &plan)
 	if err != nil {
 		return 0, fmt.Errorf("creating the shared directory of the Ray nodes: %w", err)
 	}
-	steps, err := known.PerNode(to, plan.Nodes, plan.CPUs, append(slices.Clone(program), "--dir="+string(place)), os.Getenv)
+	steps, err := known.PerNode(to, plan.Nodes, plan.CPUs, append(slices.Clone(program), "--dir="+string(shared)), os.Getenv)
 	if err != nil {
-		return 0, errors.Join(err, os.RemoveAll(string(place)))
+		return 0, errors.Join(err, os.RemoveAll(string(shared)))
 	}
-	status := place.launch(ctx, steps, logf)
+	status := shared.launch(ctx, steps, logf)
 	if status == 0 {
-		err = os.RemoveAll(string(place))
+		err = os.RemoveAll(string(shared))
 	} else { // keep the logs of the nodes
-		err = errors.Join(os.Remove(place.file("token")), os.Remove(place.file("plan")))
+		err = errors.Join(os.Remove(shared.file("token")), os.Remove(shared.file("plan")))
 	}
 	if err != nil {
 		logf("warning: %v", err)
@@ -59,22 +59,22 @@ func (known Schedulers) StartRay(ctx context.Context, to job.Target, dir string,
 	return status, nil
 }
 
-// A rayPlace is the shared directory of the nodes of a Ray cluster, below the job's directory. Only its owner can
+// A rayDir is the shared directory of the nodes of a Ray cluster, below the job's directory. Only its owner can
 // read it, because a user with the token can run programs in the cluster. Its files appear complete, by rename:
 //
 //	plan     the RayPlan
 //	token    the secret that Ray requires from its clients, from 2.52 on
 //	address  the rayAddress, when the head answers
-//	failed   why a worker ended before the program
+//	failed   why a worker ended before the program did
 //	done     the program's status
 //	stop     all nodes should end
 //
-// It also has the output of "ray start", head.log and worker.N.log.
-type rayPlace string
+// It also contains the output of "ray start": head.log and worker.N.log.
+type rayDir string
 
-func (p rayPlace) file(name string) string { return filepath.Join(string(p), name) }
+func (p rayDir) file(name string) string { return filepath.Join(string(p), name) }
 
-func (p rayPlace) put(name string, v any) error {
+func (p rayDir) put(name string, v any) error {
 	b, err := json.Marshal(v)
 	if err == nil {
 		err = os.WriteFile(p.file("."+name), b, 0o600)
@@ -89,8 +89,8 @@ func (p rayPlace) put(name string, v any) error {
 }
 
 // get reads a file, and returns false if it does not exist. It lists the directory first, because NFS caches
-// failed lookups for long.
-func (p rayPlace) get(name string, v any) bool {
+// failed lookups for a long time.
+func (p rayDir) get(name string, v any) bool {
 	if _, err := os.ReadDir(string(p)); err != nil {
 		return false
 	}
@@ -98,15 +98,15 @@ func (p rayPlace) get(name string, v any) bool {
 	return err == nil && json.Unmarshal(b, v) == nil
 }
 
-func (p rayPlace) has(name string) bool { return p.get(name, new(any)) }
+func (p rayDir) has(name string) bool { return p.get(name, new(any)) }
 
-// newRayPlace creates the directory with the plan and the token.
-func newRayPlace(home string, plan *RayPlan) (rayPlace, error) {
+// newRayDir creates the directory below home, with the plan and the token.
+func newRayDir(home string, plan *RayPlan) (rayDir, error) {
 	dir, err := os.MkdirTemp(home, "ray-")
 	if err != nil {
 		return "", err
 	}
-	p := rayPlace(dir)
+	p := rayDir(dir)
 	token := make([]byte, 32)
 	_, _ = rand.Read(token) // never fails
 	if err = os.WriteFile(p.file("token"), []byte(hex.EncodeToString(token)), 0o600); err == nil {
@@ -118,17 +118,17 @@ func newRayPlace(home string, plan *RayPlan) (rayPlace, error) {
 	return p, nil
 }
 
-// How long the program and Ray itself have to end. Together this is less than [Grace],
-// after which a [Runner] kills them.
+// How long the program and Ray itself may take to end. The sum is less than [Grace], after which a
+// [Runner] kills them.
 const (
 	programGrace = Grace / 2
 	rayGrace     = Grace / 6
 )
 
-// launch runs the commands that start the nodes, to their end. When the first command ends, one
-// fails or ctx is done, it ends the others.
-func (p rayPlace) launch(ctx context.Context, steps [][]string, logf func(string, ...any)) int {
-	dropped := make(chan os.Signal, 1) // the program's node passes them on
+// launch runs the commands that start the nodes, and returns the job's exit status. When the first
+// command ends, any fails or ctx is done, it ends the others.
+func (p rayDir) launch(ctx context.Context, steps [][]string, logf func(string, ...any)) int {
+	dropped := make(chan os.Signal, 1) // discarded: the node with the program passes them on
 	signal.Notify(dropped, metrics.Passed()...)
 	defer signal.Stop(dropped)
 	type end struct{ step, status int }
@@ -185,19 +185,19 @@ func (p rayPlace) launch(ctx context.Context, steps [][]string, logf func(string
 	return p.status(bad, logf)
 }
 
-// status returns the job's exit status: the program's, if it has one.
-func (p rayPlace) status(steps int, logf func(string, ...any)) int {
+// status returns the job's exit status: that of the program, if it is known, else at least rayFailed.
+func (p rayDir) status(launcher int, logf func(string, ...any)) int {
 	var why string
 	done := 0
 	switch {
 	case p.get("failed", &why):
-		logf("ray: %s; what it said is in %s", why, string(p))
+		logf("ray: %s; the logs are in %s", why, string(p))
 		return rayFailed
 	case p.get("done", &done):
 		return done
 	}
-	logf("ray: the head left no status; what the nodes said is in %s", string(p))
-	return max(steps, rayFailed)
+	logf("ray: the head did not record the status of the program; the logs of the nodes are in %s", string(p))
+	return max(launcher, rayFailed)
 }
 
 // statusOf returns the exit status of a command, in shell notation.

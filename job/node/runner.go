@@ -26,15 +26,15 @@ import (
 type Runner struct {
 	Dir         string        // the job's directory; its last element is the job's ID
 	Name        string        // the job's name, for names of files
-	Argv        []string      // of the program; {task} and parameters are replaced
+	Argv        []string      // argv of the program; {task} and parameters are replaced
 	Output      string        // pattern for the output file; "" for hpcc's own streams
 	Errors      string        // pattern for the file of standard error; "" for the output file
 	Stdin       []byte        // standard input of each task; nil for hpcc's own
 	Limit       time.Duration // 0: no limit
-	Warning     job.Warning   // sent before the limit
+	Warning     job.Warning   // signal before the limit
 	Retry       job.Retry
 	Params      job.Params
-	Count       int  // tasks of the full job
+	Count       int  // number of tasks of the full job
 	Interactive bool // tasks use the terminal
 	Nodes       int  // required number of nodes; 0: the scheduler guarantees it
 	Companion   Companion
@@ -50,8 +50,8 @@ type Runner struct {
 	Logf func(format string, args ...any)
 }
 
-// RunArray runs the tasks of an array, parallel at once, and reports whether all succeeded.
-// When ctx is done, running tasks get SIGTERM and no other begins.
+// RunArray runs the tasks of an array, at most parallel of them simultaneously, and reports whether
+// all succeeded. When ctx is done, running tasks get SIGTERM and no other task starts.
 func (r *Runner) RunArray(ctx context.Context, a job.Array, parallel int) bool {
 	var g errgroup.Group
 	g.SetLimit(max(1, parallel))
@@ -86,14 +86,14 @@ func (r *Runner) retry(ctx context.Context, k int, env []string) int {
 		limited, cancel = context.WithTimeout(limited, r.Limit)
 	}
 	defer cancel()
-	defer r.accompany(k, env)()
+	defer r.startCompanion(k, env)()
 	for n, pause := 0, firstPause; ; n, pause = n+1, min(2*pause, longestPause) {
 		t := r.Schedulers.Begin(r.Dir, k)
 		tries := t.Tries(r.Dir)
 		if r.Retry.Times > 0 && tries > r.Retry.Times {
-			return r.fail(t, fmt.Errorf("the scheduler started it again after %d attempts", tries))
+			return r.fail(t, fmt.Errorf("the scheduler started the task again after %d attempts", tries))
 		}
-		if err := r.Schedulers.Spread(r.Nodes, os.Getenv); err != nil {
+		if err := r.Schedulers.CheckNodes(r.Nodes, os.Getenv); err != nil {
 			return r.fail(t, err)
 		}
 		if err := r.Ready(ctx); err != nil {
@@ -114,7 +114,7 @@ func (r *Runner) retry(ctx context.Context, k int, env []string) int {
 			if err := t.Last(r.Dir); err != nil {
 				r.Logf("warning: %v", err)
 			}
-			t.End, t.Problem = time.Now(), "ended when it was about to be retried, after "+t.Ending()
+			t.End, t.Problem = time.Now(), "cancelled before its retry, after "+t.Ending()
 			r.keep(t)
 			return status
 		case <-limited.Done():
@@ -129,8 +129,8 @@ const (
 	longestPause = time.Minute
 )
 
-// attempt runs the program once, unless ctx is done before it starts, until limited is done. It returns the program's
-// status, and records its end in t. Failing to write a record does not fail the task.
+// attempt runs the program once, until limited is done. It does not start the program if ctx is done. It returns the
+// program's exit status, and sets its end in t. A record that cannot be written does not fail the task.
 func (r *Runner) attempt(ctx, limited context.Context, t *job.Task, env []string) int {
 	argv := t.Fill(r.Argv)
 	removeValues, err := t.FillValues(r.Dir)
@@ -172,7 +172,7 @@ func (r *Runner) attempt(ctx, limited context.Context, t *job.Task, env []string
 	return r.measure(ctx, limited, t, cmd, argv)
 }
 
-// measure runs the program of an attempt, warns it before its time limit, and measures it.
+// measure runs and measures the program of an attempt, and sends it the warning before its time limit.
 func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cmd, argv []string) int {
 	var o metrics.Options
 	if r.Measure != nil {
@@ -187,7 +187,7 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 			stopWarning = time.AfterFunc(time.Until(end)-r.Warning.Lead, func() { _ = cmd.Process.Signal(unix.SignalNum("SIG" + r.Warning.Signal)) }).Stop
 		}
 	}
-	late := "" // as of the end of the program: writing the record may take longer
+	late := "" // set when the program ends, because writing the record may take longer
 	o.Problem = func() string {
 		if errors.Is(limited.Err(), context.DeadlineExceeded) {
 			late = "ended after its time limit of " + r.Limit.String()
@@ -211,7 +211,7 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 	return run.Status()
 }
 
-// results creates the task's directory for results, and returns "" if that fails.
+// results creates the task's directory for results, and returns its path.
 func (r *Runner) results(t *job.Task) (string, error) {
 	dir := t.Dir(r.Dir)
 	if err := atomicfile.MakeDir(dir); err != nil {
@@ -220,8 +220,8 @@ func (r *Runner) results(t *job.Task) (string, error) {
 	return dir, nil
 }
 
-// endGroup waits until a command's process group is empty, and kills what does not end. The command has been waited
-// for. Orphans of its group may be children of this process (see [metrics.Measure]) and need waiting too.
+// endGroup waits until the process group of a command is empty, and kills it after Grace. The command itself must have
+// been waited for. Orphans of the group may be children of this process (see [metrics.Measure]), so it reaps them.
 func endGroup(cmd *exec.Cmd) {
 	if cmd.Process == nil {
 		return
@@ -258,20 +258,22 @@ func (r *Runner) fail(t *job.Task, err error) int {
 	return r.problem(t, err)
 }
 
-// problem records why a task's program did not run, or was not measured to its end.
+// problem sets in t why the program did not run, or was not measured to its end, and returns notRun.
 func (r *Runner) problem(t *job.Task, err error) int {
 	r.Logf("task %d: %v", t.Index, err)
 	t.End, t.Exit, t.Problem = time.Now(), notRun, err.Error()
 	return t.Exit
 }
 
+// keep writes the record of a task. A failure is only a warning.
 func (r *Runner) keep(t *job.Task) {
 	if err := t.Write(r.Dir); err != nil {
 		r.Logf("warning: %v", err)
 	}
 }
 
-// files opens the program's standard streams: hpcc's own, unless a pattern names files.
+// files sets the program's standard streams to hpcc's own, or opens the files that the patterns name. The caller must
+// call the returned function, which closes them.
 func (r *Runner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if r.Output == "" {

@@ -10,8 +10,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestEndGroupReaps: an orphan that ends after its task is waited for, where this process
-// has become its parent, and does not hold the task up.
+// TestEndGroupReaps checks that endGroup reaps the orphans of a task whose parent this process has
+// become. An orphan that is not reaped would delay the end of the task.
 func TestEndGroupReaps(t *testing.T) {
 	testenv.Check(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	defer unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
@@ -20,6 +20,6 @@ func TestEndGroupReaps(t *testing.T) {
 	testenv.Check(t, cmd.Run())
 	endGroup(cmd)
 	if pid, err := syscall.Wait4(-cmd.Process.Pid, nil, syscall.WNOHANG, nil); err != syscall.ECHILD {
-		t.Errorf("child %d, %v is left", pid, err)
+		t.Errorf("Wait4 after endGroup = %d, %v; want no child", pid, err)
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"hpcc/job"
 )
 
-// A Scheduler is a batch system as seen by a task on its node: variables and files.
+// A Scheduler describes a batch system as a task sees it on its node: its variables and files.
 type Scheduler struct {
-	Name     job.Target
-	IDs      []string                                // variables with the ID of the task; the first identifies it
-	Proof    []string                                // one of these must be set; nil: no further condition
-	Task     func(getenv func(string) string) string // native ID of the task; nil: the value of IDs[0]
-	Restarts string                                  // variable with the number of restarts
-	Keeps    string                                  // prefix of variables that differ between the nodes of a job
+	Name       job.Target
+	IDs        []string                                // variables with the ID of the task; the first identifies it
+	Proof      []string                                // variables of which one must be set; nil: no further condition
+	Task       func(getenv func(string) string) string // native ID of the task; nil: the value of IDs[0]
+	Restarts   string                                  // variable with the number of restarts
+	NodePrefix string                                  // prefix of the variables that differ between the nodes of a job
 
 	// Hosts lists the hosts of the job, perhaps with repetitions; nil if Each starts
 	// processes on all of them.
@@ -28,16 +28,16 @@ type Scheduler struct {
 	// which the processes find the number of their node.
 	Each func(nodes, cpus int, argv []string) []string
 	Rank string
-	// Launched returns the variables that the processes of a launcher on this node have in
-	// common, if argv is that of the launcher.
+	// Launched returns the variables that all processes of a launcher have on this node, if argv
+	// runs that launcher.
 	Launched func(argv []string, getenv func(string) string) []string
 }
 
 // Schedulers lists all batch systems. If a task finds several, the first wins.
 type Schedulers []*Scheduler
 
-// here reports whether an environment belongs to a task of the batch system.
-func (s *Scheduler) here(getenv func(string) string) bool {
+// matches reports whether an environment belongs to a task of the batch system.
+func (s *Scheduler) matches(getenv func(string) string) bool {
 	for _, name := range s.Proof {
 		if getenv(name) != "" {
 			return getenv(s.IDs[0]) != ""
@@ -49,7 +49,7 @@ func (s *Scheduler) here(getenv func(string) string) bool {
 // task returns the native ID of the task with this environment, or "".
 func (s *Scheduler) task(getenv func(string) string) string {
 	switch {
-	case !s.here(getenv):
+	case !s.matches(getenv):
 		return ""
 	case s.Task != nil:
 		return s.Task(getenv)
@@ -62,7 +62,7 @@ func (s *Scheduler) task(getenv func(string) string) string {
 func (known Schedulers) NativeIDs(getenv func(string) string) (ids map[string]string, from job.Target) {
 	ids = map[string]string{}
 	for _, s := range append(known[:len(known):len(known)], &Scheduler{IDs: []string{"HPCC_TASK_ID"}}) {
-		if !s.here(getenv) {
+		if !s.matches(getenv) {
 			continue
 		}
 		from = cmp.Or(from, s.Name)
@@ -78,15 +78,15 @@ func (known Schedulers) NativeIDs(getenv func(string) string) (ids map[string]st
 // Differs reports whether the value of a variable may differ between the nodes of a job.
 func (known Schedulers) Differs(name string) bool {
 	for _, s := range known {
-		if s.Keeps != "" && strings.HasPrefix(name, s.Keeps) {
+		if s.NodePrefix != "" && strings.HasPrefix(name, s.NodePrefix) {
 			return true
 		}
 	}
 	return false
 }
 
-// Launched returns the variables that all processes of a launcher on this node have, which
-// argv calls; nil if they descend from it, or if argv is not a launcher.
+// Launched returns the variables that all processes on this node have that the launcher in argv
+// starts. It returns nil if these processes descend from the launcher, or if argv runs no launcher.
 func (known Schedulers) Launched(argv []string, getenv func(string) string) []string {
 	for _, s := range known {
 		if s.Launched != nil {
@@ -98,7 +98,7 @@ func (known Schedulers) Launched(argv []string, getenv func(string) string) []st
 	return nil
 }
 
-// of returns the batch system of a target; a target without one has an empty value.
+// of returns the batch system of a target, or a Scheduler with only the name.
 func (known Schedulers) of(t job.Target) *Scheduler {
 	for _, s := range known {
 		if s.Name == t {

@@ -17,7 +17,7 @@ func (System) Describe() *batch.Description {
 		Dialect: &scripts, CutsTime: true, Version: []string{"qstat", "--version"}, Ping: []string{"qstat", "-B"},
 		Is: func(version string) bool { return strings.Contains(version, "pbs") },
 		Node: &node.Scheduler{
-			Name: target, IDs: []string{"PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID"}, Keeps: "PBS_",
+			Name: target, IDs: []string{"PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID"}, NodePrefix: "PBS_",
 			Hosts:  func(getenv func(string) string) ([]string, error) { return node.HostFile("PBS_NODEFILE", getenv) }, // one line per process
 			Remote: func(host string, argv []string) []string { return append([]string{"pbs_tmrsh", host}, argv...) },
 		},
@@ -34,7 +34,7 @@ var variables = []job.Variable{
 	{Name: "NCPUS", Value: "{node_cpus}"}, {Name: "OMP_NUM_THREADS", Value: "{cpus}"}, {Name: "TMPDIR", Value: "${TMPDIR:-/tmp}"},
 }
 
-// hostList is bash that fills hpcc_hosts and, for each of them, hpcc_tasks.
+// hostList is bash code that fills hpcc_hosts and hpcc_tasks, the number of tasks on each host.
 const hostList = `declare -A hpcc_n
 while read -r k; do
   [ -n "${hpcc_n[$k]}" ] || hpcc_hosts+=("$k")

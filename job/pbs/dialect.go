@@ -21,9 +21,9 @@ var scripts = dialect.Dialect{
 	Variables: variables, VariableText: `\bPBS_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
 		field.QoS:       {Fate: field.Refused, How: "PBS has no QoS"},
-		field.GPUType:   {Fate: field.Refused, How: "only the site knows how it names kinds of GPUs"},
+		field.GPUType:   {Fate: field.Refused, How: "each site has its own names for GPU types"},
 		field.NotHosts:  {Fate: field.Refused, How: "PBS cannot exclude hosts"},
-		field.AfterEach: {Fate: field.Refused, How: "PBS waits for whole arrays"},
+		field.AfterEach: {Fate: field.Refused, How: "PBS waits for full arrays"},
 		field.Signal:    {Fate: field.Emulated, How: "hpcc sends it to the script"},
 		field.Hosts:     {Fate: field.Refused, How: "PBS would place every chunk on the same host", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
 		field.Time:      {Fate: field.Emulated, How: "hpcc ends each task after a warning; walltime is the fallback"},
@@ -44,7 +44,7 @@ func shape(j *job.Job, rows field.Rows) {
 	if j.Nodes > 1 && j.Tasks > 0 && j.Tasks != j.Nodes*j.ProcessesPerNode() {
 		j.TasksPerNode = j.ProcessesPerNode()
 		j.Tasks = j.Nodes * j.TasksPerNode
-		rows.SetFate(field.Changed, fmt.Sprintf("PBS gives each node as many: %d", j.TasksPerNode), field.Tasks)
+		rows.SetFate(field.Changed, fmt.Sprintf("PBS gives each node the same number: %d", j.TasksPerNode), field.Tasks)
 	}
 }
 
@@ -77,7 +77,7 @@ var qsubOptions = dialect.Options{
 				return fmt.Errorf("%q is not oe, eo or n", message.Short(v))
 			}
 			if r.Join = v != "n"; v == "eo" {
-				r.Changed("both go to the output file")
+				r.Changed("both streams go to the output file")
 			}
 			return nil
 		},
@@ -99,7 +99,7 @@ var qsubOptions = dialect.Options{
 		"-r":                   (*dialect.Reader).Requeue,
 		"-a":                   readBegin,
 		"-d -w":                (*dialect.Reader).Directory, // Torque's
-		"-C":                   dialect.Refuse("hpcc reads directives that begin with #PBS"),
+		"-C":                   dialect.Refuse("hpcc only reads directives that begin with #PBS"),
 		"-c -G -p -R -u -L -T": nil,
 	},
 	Flags: map[string]dialect.Setter{
@@ -114,7 +114,7 @@ var qsubOptions = dialect.Options{
 	},
 }
 
-// readArray reads A-B[:S][%N].
+// readArray parses A-B[:S][%N].
 func readArray(r *dialect.Reader, v string) (err error) {
 	r.Job.Array, err = job.ParseArray(v)
 	r.Row.Fills(field.Array)
@@ -125,7 +125,7 @@ func readArray(r *dialect.Reader, v string) (err error) {
 var units = quantity.Units{"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40,
 	"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "Gb": 1 << 30, "Mb": 1 << 20}
 
-// readResources reads -l: select and place, or a list of NAME=VALUE.
+// readResources parses -l: select and place, or a list of NAME=VALUE.
 func readResources(r *dialect.Reader, v string) error {
 	if s, ok := strings.CutPrefix(v, "select="); ok {
 		return readSelect(r, s)
@@ -141,7 +141,7 @@ func readResources(r *dialect.Reader, v string) error {
 	})
 }
 
-// resources are those of pbs_resources(7B), and of Torque, that hpcc knows.
+// resources are the resources of pbs_resources(7B) and of Torque that hpcc supports.
 var resources = map[string]dialect.Setter{
 	"walltime": func(r *dialect.Reader, v string) (err error) {
 		r.Job.Time, err = quantity.Seconds(v)
@@ -176,13 +176,13 @@ var resources = map[string]dialect.Setter{
 	},
 }
 
-// readSelect parses N:ncpus=C:mpiprocs=P:mem=M:ngpus=G. Chunks of several kinds are not supported, because
-// all nodes of a job are equal.
+// readSelect parses N:ncpus=C:mpiprocs=P:mem=M:ngpus=G. It refuses different chunks, because all nodes of a
+// job are equal.
 func readSelect(r *dialect.Reader, v string) (err error) {
 	chunks := strings.Split(v, "+")
 	for _, c := range chunks[1:] {
 		if strings.TrimLeft(c, "0123456789") != strings.TrimLeft(chunks[0], "0123456789") {
-			return errors.New("hpcc has nodes that are all alike, not chunks of several kinds")
+			return errors.New("hpcc does not support different chunks in one job")
 		}
 	}
 	total := 0
@@ -206,7 +206,7 @@ func readSelect(r *dialect.Reader, v string) (err error) {
 	return nil
 }
 
-// readChunkItem reads one resource of a chunk.
+// readChunkItem parses one resource of a chunk.
 func readChunkItem(r *dialect.Reader, item string) (err error) {
 	name, value, ok := strings.Cut(item, "=")
 	switch {
@@ -234,15 +234,15 @@ func readChunkItem(r *dialect.Reader, item string) (err error) {
 		r.Job.Features = append(r.Job.Features[:len(r.Job.Features):len(r.Job.Features)], name)
 		r.Row.Fills(field.Features)
 	default:
-		return fmt.Errorf("only this site's PBS has it")
+		return fmt.Errorf("hpcc does not know this resource")
 	}
 	return err
 }
 
-// readNodes reads nodes=N:ppn=P:gpus=G:feature and nodes=host1.
+// readNodes parses nodes=N:ppn=P:gpus=G:feature and nodes=host1.
 func readNodes(r *dialect.Reader, v string) (err error) {
 	if strings.Contains(v, "+") {
-		return errors.New("hpcc has nodes that are all alike, not several kinds")
+		return errors.New("hpcc does not support different nodes in one job")
 	}
 	items := strings.Split(v, ":")
 	r.Job.Nodes = 1
@@ -268,7 +268,7 @@ func readNodes(r *dialect.Reader, v string) (err error) {
 			r.Job.Features = append(r.Job.Features[:len(r.Job.Features):len(r.Job.Features)], item)
 			r.Row.Fills(field.Features)
 		default:
-			err = fmt.Errorf("%s is not known", message.Short(item))
+			err = fmt.Errorf("hpcc does not know %s", message.Short(item))
 		}
 		if err != nil {
 			return err
@@ -277,7 +277,7 @@ func readNodes(r *dialect.Reader, v string) (err error) {
 	return nil
 }
 
-// readPlace reads scatter, pack, free, excl, exclhost, shared.
+// readPlace parses a list of scatter, pack, free, excl, exclhost and shared.
 func readPlace(r *dialect.Reader, v string) error {
 	for _, w := range dialect.List(v, ":") {
 		switch w {
@@ -298,7 +298,7 @@ func readPlace(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// readAttributes reads -W depend=…,block=true,….
+// readAttributes parses -W depend=… and -W block=…. Other attributes stay native.
 func readAttributes(r *dialect.Reader, v string) error {
 	name, value, _ := strings.Cut(v, "=")
 	switch name {
@@ -329,7 +329,7 @@ func readAttributes(r *dialect.Reader, v string) error {
 
 var letters = dialect.Pattern{Sign: "^", Letters: []string{"^array_index^", "{task}", "$PBS_JOBID", "{job}", "${PBS_JOBID}", "{job}"}}
 
-// readOutput reads [HOST:]FILE; a directory gets the file's usual name.
+// readOutput parses [HOST:]FILE. In a directory, the file gets the default name.
 func readOutput(f field.Field) func(*dialect.Reader, string) error {
 	return func(r *dialect.Reader, v string) error {
 		if host, file, ok := strings.Cut(v, ":"); ok && !strings.Contains(host, "/") {
@@ -344,7 +344,7 @@ func readOutput(f field.Field) func(*dialect.Reader, string) error {
 	}
 }
 
-// finish converts chunks to nodes, or to processes if they have one processor and may be anywhere.
+// finish converts chunks to nodes, or to processes if each chunk has one processor and may be on any node.
 func finish(r *dialect.Reader) {
 	j, n := r.Job, &r.N
 	if n.Chunks > 0 {
@@ -356,7 +356,7 @@ func finish(r *dialect.Reader) {
 		j.Memory = n.PerJob / int64(max(j.Nodes, 1))
 		r.FinishRows(field.Memory, func(row *field.Row) error {
 			if j.Nodes > 1 {
-				row.Become(field.Changed, fmt.Sprintf("of the whole job: %s on each of %d nodes", quantity.FormatMemory(j.Memory), j.Nodes))
+				row.Become(field.Changed, fmt.Sprintf("memory of the full job: %s on each of %d nodes", quantity.FormatMemory(j.Memory), j.Nodes))
 			}
 			return nil
 		})
@@ -370,6 +370,7 @@ func finish(r *dialect.Reader) {
 	}
 }
 
+// finishChunks converts the chunks of select.
 func finishChunks(r *dialect.Reader) {
 	j, n := r.Job, &r.N
 	processes, cpus := max(n.ChunkProcesses, 1), max(n.ChunkCPUs, 1)
@@ -384,7 +385,7 @@ func finishChunks(r *dialect.Reader) {
 	case r.N.Scatter || n.Chunks == 1 || processes > 1 || cpus > 1 || j.GPUs > 0 || j.Exclusive:
 		j.Nodes, j.TasksPerNode, j.Tasks = n.Chunks, processes, n.Chunks*processes
 		if !r.N.Scatter && n.Chunks > 1 {
-			how = "each chunk becomes a node; PBS may put several on one"
+			how = "each chunk becomes a node; PBS may place several chunks on one node"
 		}
 	default:
 		j.Tasks = n.Chunks
@@ -397,7 +398,7 @@ func finishChunks(r *dialect.Reader) {
 	}
 }
 
-// readBegin parses hhmm in addition to the forms of other qsubs.
+// readBegin parses hhmm and the forms of [dialect.Reader.DateTime].
 func readBegin(r *dialect.Reader, v string) error {
 	if len(v) == 4 && strings.Trim(v, "0123456789") == "" {
 		r.Row.Fills(field.Begin)
@@ -407,13 +408,12 @@ func readBegin(r *dialect.Reader, v string) error {
 	return r.DateTime(v)
 }
 
-// defaults sets PBS's defaults. Jobs start in the home directory; files go to the directory of the
-// submission.
+// defaults sets PBS's defaults. Jobs start in the home directory; output files go to the submit directory.
 func defaults(r *dialect.Reader) {
 	s := r.Job.Script
 	if !r.DirSet() {
 		s.Start = r.Home
-		r.Add(0, "(directory)").Become(field.Emulated, "the script starts in "+r.Home+", as PBS has it; PBS_O_WORKDIR is "+r.Dir)
+		r.Add(0, "(directory)").Become(field.Emulated, "the script starts in "+r.Home+", as under PBS; PBS_O_WORKDIR is "+r.Dir)
 	}
 	r.OutputDefaults()
 	r.ExportNone("-V")
@@ -422,6 +422,6 @@ func defaults(r *dialect.Reader) {
 		s.Shell = r.Shell
 	case len(s.Shell) == 0:
 		s.Shell = []string{"/bin/bash"}
-		r.Add(1, "(no -S)").Become(field.Changed, "bash runs it; PBS would take the user's login shell")
+		r.Add(1, "(no -S)").Become(field.Changed, "bash runs the script; PBS would use the user's login shell")
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"hpcc/job/quantity"
 )
 
-// History returns the jobs that PBS still knows, including ended ones if the site sets
-// job_history_enable, usually for two weeks. It has other users' jobs if the site shows them.
+// History returns the jobs that PBS still knows. They include ended jobs, usually for two
+// weeks, if the site sets job_history_enable, and jobs of other users if the site shows them.
 func (System) History(ctx context.Context, from time.Time) (*capacity.History, error) {
 	out, err := invoke.Call(ctx, "/", "qstat", "-x", "-f", "-t", "-F", "json")
 	if err != nil {
@@ -46,10 +46,10 @@ func allocations(r io.Reader, from time.Time) ([]capacity.Allocation, error) {
 	if err := json.NewDecoder(io.LimitReader(r, invoke.MaxListing)).Decode(&list); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("reading the output of qstat: %w", err)
 	}
-	var stays []capacity.Allocation
+	var out []capacity.Allocation
 	for id, j := range list.Jobs {
 		start := ansic(j.Start)
-		if start.IsZero() || len(stays) >= capacity.MaxAllocations {
+		if start.IsZero() || len(out) >= capacity.MaxAllocations {
 			continue
 		}
 		user, _, _ := strings.Cut(j.Owner, "@")
@@ -65,16 +65,16 @@ func allocations(r io.Reader, from time.Time) ([]capacity.Allocation, error) {
 			continue
 		}
 		for _, part := range parts(j.Where) {
-			s.CPUs, s.Memory, s.GPUs = s.CPUs+part.Cpus, s.Memory+part.Memory, s.GPUs+part.Gpus
+			s.CPUs, s.Memory, s.GPUs = s.CPUs+part.CPUs, s.Memory+part.Memory, s.GPUs+part.GPUs
 		}
 		if s.CPUs > 0 {
-			stays = append(stays, s)
+			out = append(out, s)
 		}
 	}
-	return stays, nil
+	return out, nil
 }
 
-// ansic parses a time in the format of ctime(3), local; it is zero for none.
+// ansic parses a local time in the format of ctime(3). It returns the zero time for other text.
 func ansic(s string) time.Time {
 	t, err := time.ParseInLocation(time.ANSIC, s, time.Local)
 	if err != nil {

@@ -12,17 +12,17 @@ import (
 
 func TestPBSUsed(t *testing.T) {
 	if u := used([]byte(jobtest.Recorded(t, "qstat-fxt.json"))); len(u) == 0 || u["12.h"].Peak < 0 {
-		t.Errorf("jobs of PBS used %+v", u)
+		t.Errorf("used = %+v", u)
 	}
 }
 
-func TestPBSStays(t *testing.T) {
+func TestPBSAllocations(t *testing.T) {
 	list, err := allocations(strings.NewReader(jobtest.Recorded(t, "qstat-fxt.json")), time.Time{})
 	testenv.Check(t, err)
 	var some []capacity.Allocation
 	for _, s := range list {
 		if strings.Contains(s.ID, "[]") {
-			t.Errorf("array %s counts as a whole and by its tasks", s.ID)
+			t.Errorf("array %s counts in addition to its tasks", s.ID)
 		}
 		if s.ID == "0.h" || s.ID == "1[1].h" {
 			some = append(some, s)
@@ -32,17 +32,17 @@ func TestPBSStays(t *testing.T) {
 		"0.h alice 00:23:38-00:23:39 cpus 4 memory 200M gpus 2",
 		"1[1].h alice 00:23:38-00:23:39 cpus 1 memory 0M gpus 0")
 	if list, err := allocations(strings.NewReader("no json"), time.Time{}); err == nil {
-		t.Errorf("text that is not JSON gives %v", list)
+		t.Errorf("allocations of text that is not JSON = %v; want an error", list)
 	}
 }
 
-func FuzzPBSStays(f *testing.F) {
+func FuzzPBSAllocations(f *testing.F) {
 	f.Add(`{"Jobs":{"1.h":{"stime":"Sat Nov 21 00:23:38 2026","job_state":"F","resources_used":{"walltime":"00:00:01"},"exec_vnode":"(n1:ncpus=1)"}}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		list, _ := allocations(strings.NewReader(text), time.Time{})
 		for _, s := range list {
 			if s.Start.IsZero() || s.CPUs < 0 || s.Memory < 0 || s.GPUs < 0 {
-				t.Errorf("a job has %+v", s)
+				t.Errorf("invalid allocation %+v", s)
 			}
 		}
 	})

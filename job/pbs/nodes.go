@@ -15,7 +15,8 @@ import (
 	"hpcc/job/quantity"
 )
 
-// Nodes lists the nodes from the text that every PBS prints, and the running jobs from JSON.
+// Nodes lists the nodes from the text format of pbsnodes, which every PBS supports, and the running jobs from
+// JSON.
 func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 	out, err := invoke.Call(ctx, "/", "pbsnodes", "-a", "-v")
 	if err != nil {
@@ -53,19 +54,20 @@ func nodes(list string) []capacity.Node {
 		readAttribute(&nodes[len(nodes)-1], key, value)
 	}
 	for i := range nodes {
-		n := &nodes[i]
+		n := &nodes[i] // so far the free resources are the allocated ones, negated
 		n.FreeCPUs, n.FreeMemory, n.FreeGPUs = n.CPUs+n.FreeCPUs, n.Memory+n.FreeMemory, n.GPUs+n.FreeGPUs
 		if n.State != capacity.Off {
 			n.Reason = ""
 		}
-		if n.State == capacity.Full { // the full node
+		if n.State == capacity.Full { // a job or reservation has the node exclusively
 			n.FreeCPUs, n.FreeGPUs, n.FreeMemory = 0, 0, 0
 		}
 	}
 	return nodes
 }
 
-// readAttribute reads one attribute of a node. It subtracts allocated resources from zero.
+// readAttribute stores one attribute of a node. It stores allocated resources as negative free ones, because
+// the total may follow.
 func readAttribute(n *capacity.Node, key, value string) {
 	switch key {
 	case "state":
@@ -98,7 +100,7 @@ func readAttribute(n *capacity.Node, key, value string) {
 	}
 }
 
-// state maps a state of PBS to a node state.
+// state maps the states of a node in PBS to [capacity.Full], [capacity.Off] or "".
 func state(s string) string {
 	state := ""
 	for part := range strings.SplitSeq(s, ",") {
@@ -113,14 +115,14 @@ func state(s string) string {
 	return state
 }
 
-// holds parses the JSON of "qstat -f -t": the nodes of jobs, and their end times.
+// holds adds the running jobs in the JSON of "qstat -f -t" to their nodes, with their end times.
 func holds(at map[string]*capacity.Node, r io.Reader) error {
 	var list struct {
 		Jobs map[string]struct {
-			State string `json:"job_state"`
-			Where string `json:"exec_vnode"` // (n1:ncpus=2:ngpus=2)+(n2:ncpus=2)
-			Start string `json:"stime"`
-			Asks  struct {
+			State   string `json:"job_state"`
+			Where   string `json:"exec_vnode"` // (n1:ncpus=2:ngpus=2)+(n2:ncpus=2)
+			Start   string `json:"stime"`
+			Request struct {
 				Time string `json:"walltime"`
 			} `json:"Resource_List"`
 		}
@@ -135,7 +137,7 @@ func holds(at map[string]*capacity.Node, r io.Reader) error {
 		h := capacity.Hold{By: "job " + id}
 		if start, err := time.ParseInLocation(time.ANSIC, j.Start, time.Local); err == nil {
 			h.From = start
-			if limit, err := quantity.ParseTime(j.Asks.Time); err == nil {
+			if limit, err := quantity.ParseTime(j.Request.Time); err == nil {
 				h.To = start.Add(limit)
 			}
 		}
@@ -149,7 +151,7 @@ func holds(at map[string]*capacity.Node, r io.Reader) error {
 	return nil
 }
 
-// parts parses exec_vnode: a job's resources on each node.
+// parts parses exec_vnode and returns a job's resources on each node.
 func parts(where string) map[string]capacity.Hold {
 	parts := map[string]capacity.Hold{}
 	for chunk := range strings.SplitSeq(strings.NewReplacer("(", "", ")", "").Replace(where), "+") {
@@ -159,9 +161,9 @@ func parts(where string) map[string]capacity.Hold {
 			k, v, _ := strings.Cut(r, "=")
 			switch k {
 			case "ncpus":
-				h.Cpus += quantity.Count(v)
+				h.CPUs += quantity.Count(v)
 			case "ngpus":
-				h.Gpus += quantity.Count(v)
+				h.GPUs += quantity.Count(v)
 			case "mem":
 				h.Memory += quantity.Bytes(v, 1)
 			}

@@ -17,17 +17,17 @@ import (
 func TestPBSNodes(t *testing.T) {
 	nodes := nodes(jobtest.Recorded(t, "pbsnodes-a.txt"))
 	testenv.Check(t, holds(capacity.NodeIndex(nodes), strings.NewReader(jobtest.Recorded(t, "qstat-f.json"))))
-	if h := nodes[0].Holds; len(h) != 1 || h[0].Cpus != 2 || h[0].Gpus != 2 || !h[0].To.IsZero() || h[0].By != "job 12.h" {
-		t.Errorf("n1 is held by %+v", h)
+	if h := nodes[0].Holds; len(h) != 1 || h[0].CPUs != 2 || h[0].GPUs != 2 || !h[0].To.IsZero() || h[0].By != "job 12.h" {
+		t.Errorf("n1 has holds %+v", h)
 	}
 	for i := range nodes {
 		nodes[i].Settle(time.Now())
 	}
 	jobtest.CheckNodes(t, nodes, "n1 full cpus 0/4 memory 24105M/24105M gpus 2/4", "n2 idle cpus 4/4 memory 24105M/24105M gpus 4/4")
 	if !nodes[0].NoLimit {
-		t.Error("n1: its job has no walltime, so its end is unknown")
+		t.Error("NoLimit of n1 is false, but its job has no walltime")
 	}
-	// The JSON of the same moment says the same of what nodes have and what is assigned.
+	// The JSON that was recorded at the same time has the same resources.
 	var list struct {
 		Nodes map[string]struct {
 			State     string         `json:"state"`

@@ -45,7 +45,7 @@ func (System) options(j *job.Job) []string {
 		nodes, per = j.Tasks, 1
 	}
 	chunk := fmt.Sprintf("select=%d:ncpus=%d", nodes, per*max(j.CPUs, 1))
-	if j.AsksForProcesses() {
+	if j.MultiProcess() {
 		chunk += fmt.Sprintf(":mpiprocs=%d", per)
 	}
 	if j.CPUs > 0 {
@@ -67,7 +67,7 @@ func (System) options(j *job.Job) []string {
 		add("-l place=excl")
 	}
 	switch limit := quantity.FormatClock(j.Time + node.Grace + node.Grace/2); { // hpcc ends the task earlier
-	case j.TimeMin > 0: // PBS chooses
+	case j.TimeMin > 0: // PBS chooses the limit in this range
 		add("-l min_walltime=%s,max_walltime=%s", quantity.FormatClock(j.TimeMin), limit)
 	case j.Time > 0:
 		add("-l walltime=%s", limit)
@@ -84,10 +84,10 @@ func (System) options(j *job.Job) []string {
 // Render returns the job script; see [batch.System].
 func (p System) Render(j *job.Job) (string, []string, error) {
 	if j.Interactive {
-		return "", nil, fmt.Errorf("an interactive job of PBS is a shell and takes no program; say: qsub -I %s, and there: %s", strings.Join(append(p.options(j)[2:], j.Native...), " "), shellword.Join(j.Argv()))
+		return "", nil, fmt.Errorf("an interactive PBS job is a shell and cannot run a program; run: qsub -I %s, and in that shell: %s", strings.Join(append(p.options(j)[2:], j.Native...), " "), shellword.Join(j.Argv()))
 	}
 	if j.Tasks > 1 && j.Nodes > 0 && j.Tasks%j.Nodes != 0 {
-		return "", nil, fmt.Errorf("%d tasks on %d nodes: PBS gives each node the same number; request a multiple", j.Tasks, j.Nodes)
+		return "", nil, fmt.Errorf("%d tasks on %d nodes: PBS gives each node the same number; request a multiple of %d", j.Tasks, j.Nodes, j.Nodes)
 	}
 	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")
@@ -109,7 +109,7 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 		t.Line("#PBS -J 1-%d%s", n, limit)
 		end.Nth = `"$PBS_ARRAY_INDEX"`
 	}
-	// PBS would copy the output when the job has ended; hpcc writes it at once.
+	// PBS would copy the output after the end of the job; hpcc writes it immediately.
 	t.Line("#PBS -o /dev/null")
 	t.Line("#PBS -j oe")
 	for _, n := range j.Native {
@@ -120,14 +120,14 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 	if n > 1 && end.Nth == "" {
 		t.Line("export HPCC_TASK_ID=$PBS_ARRAY_INDEX HPCC_TASK_COUNT=%d", j.FullCount())
 	}
-	t.Common(j) // PBS begins in the home directory
+	t.Common(j) // PBS starts scripts in the home directory
 	t.Task(j, end, jobscript.Mpirun(j)...)
 	return t.String(), nil, nil
 }
 
 // Submit submits a script. PBS scripts do not take arguments, so a variable carries the job's ID.
 func (System) Submit(ctx context.Context, r *batch.Request) error {
-	variables := strings.Join(append([]string{"HPCC_SUBMISSION=" + r.ID}, r.Job.ExportedNames()...), ",") // it overrules the r.Script's own -v
+	variables := strings.Join(append([]string{"HPCC_SUBMISSION=" + r.ID}, r.Job.ExportedNames()...), ",") // -v on the command line overrides -v in the script
 	out, err := invoke.Call(ctx, r.Job.Dir, "qsub", "-v", variables, r.Script)
 	if err != nil {
 		return fmt.Errorf("submitting job %q to PBS: %w", r.Job.Name, invoke.Error(out, err))
@@ -153,7 +153,7 @@ func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueStat
 	return jobs, nil
 }
 
-// queue reads the JSON of qstat -f.
+// queue parses the JSON of "qstat -f".
 func queue(r io.Reader) (map[string]batch.QueueState, error) {
 	var list struct {
 		Jobs map[string]struct {

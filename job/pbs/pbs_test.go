@@ -10,7 +10,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// The answers of OpenPBS 23.06 are read.
+// TestPBSQueue parses output that was recorded from OpenPBS 23.06.
 func TestPBSQueue(t *testing.T) {
 	for file, want := range map[string]map[string]batch.QueueState{
 		"qstat-f.json": {
@@ -31,9 +31,9 @@ func TestPBSQueue(t *testing.T) {
 		}
 	}
 	if got, err := queue(strings.NewReader("")); err != nil || len(got) != 0 {
-		t.Errorf("no jobs: %v, %v", got, err)
+		t.Errorf("queue of empty output = %v, %v", got, err)
 	}
 	if _, err := queue(strings.NewReader(`{"Jobs":{"1.h":{`)); err == nil {
-		t.Error("a listing that breaks off is taken")
+		t.Error("a truncated listing is not an error")
 	}
 }

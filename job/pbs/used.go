@@ -21,7 +21,7 @@ func (System) Used(ctx context.Context, ids []string) (map[string]capacity.Usage
 	return used(out), nil
 }
 
-// used parses the JSON of "qstat -f"; an array's tasks, 17[3].h, count for 17[].h.
+// used parses the JSON of "qstat -f". Tasks of an array, such as 17[3].h, count for the array, 17[].h.
 func used(out []byte) map[string]capacity.Usage {
 	var list struct {
 		Jobs map[string]struct {
@@ -42,7 +42,7 @@ func used(out []byte) map[string]capacity.Usage {
 		}
 		u := m[id]
 		if cpu, err := quantity.Clock(j.Used.CPU, time.Second, time.Minute, time.Hour); err == nil {
-			u.Cpu += cpu
+			u.CPU += cpu
 		}
 		u.Peak = max(u.Peak, quantity.Bytes(j.Used.Memory, 1))
 		m[id] = u

@@ -51,7 +51,7 @@ func ParseTime(s string) (time.Duration, error) {
 		d += time.Duration(n) * unit
 	}
 	if d == 0 {
-		return 0, fmt.Errorf("time %q: is nothing", s)
+		return 0, fmt.Errorf("time %q: must be more than 0", s)
 	}
 	return d, nil
 }
@@ -70,7 +70,7 @@ func ParseMemory(s string) (int64, error) {
 	}
 	shift := map[string]float64{"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 	if x *= shift[m[2]]; x < 1 || x > math.MaxInt64/4 {
-		return 0, fmt.Errorf("memory %q: is nothing, or more than any machine has", s)
+		return 0, fmt.Errorf("memory %q: must be from 1 byte to 2^61 bytes", s)
 	}
 	return int64(math.Ceil(x)), nil
 }
@@ -93,7 +93,7 @@ func FormatTime(d time.Duration) string {
 	return s
 }
 
-// FormatMemory writes bytes with a unit of powers of 1024: 1.5G.
+// FormatMemory writes a number of bytes with a unit that is a power of 1024: 1.5G.
 func FormatMemory(n int64) string {
 	x, unit := float64(n), ""
 	for _, u := range []string{"K", "M", "G", "T"} {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Quoting is judged by the shell.
+// TestQuote checks that bash splits the result of Join into the same arguments.
 func TestQuote(t *testing.T) {
 	argv := []string{"", "a b", "it's", `"`, "$HOME", "`id`", "*", "~", "a\nb", "--id={task}", "a=b", "\\", "!x", "#", "{a,b}", "é", "-n"}
 	out, err := exec.Command("bash", "-c", "printf '%s\\0' "+Join(argv)).Output()

@@ -17,7 +17,7 @@ import (
 type Word struct {
 	Text       string
 	Start, End int
-	Live       bool // contains what a shell would expand: $NAME, $(…) or `…`
+	Live       bool // contains text that a shell would expand: $NAME, $(…) or `…`
 }
 
 // ErrOperator is the error for a line that is more than one simple command.
@@ -27,7 +27,7 @@ var ErrOperator = errors.New("more than one simple command")
 // comment. In a directive (shell is false) every character except quotes belongs to an
 // argument. In a command line (shell is true) pipes, lists and redirections end the
 // arguments with [ErrOperator].
-func Split(line string, shell bool) (words []Word, err error) {
+func Split(line string, shell bool) (args []Word, err error) {
 	for i := 0; i < len(line); {
 		switch c := line[i]; {
 		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
@@ -37,20 +37,20 @@ func Split(line string, shell bool) (words []Word, err error) {
 		case c == '#':
 			end := strings.IndexByte(line[i:], '\n')
 			if end < 0 {
-				return words, nil
+				return args, nil
 			}
 			i += end
 		case shell && strings.IndexByte("|&;<>()", c) >= 0:
-			return words, ErrOperator
+			return args, ErrOperator
 		default:
 			w, err := oneWord(line, i, shell)
 			if err != nil {
-				return words, err
+				return args, err
 			}
-			words, i = append(words, w), w.End
+			args, i = append(args, w), w.End
 		}
 	}
-	return words, nil
+	return args, nil
 }
 
 // oneWord reads the word that begins at line[i].
@@ -85,7 +85,7 @@ func oneWord(line string, i int, shell bool) (Word, error) {
 		}
 	}
 	if quote != 0 {
-		return w, fmt.Errorf("the quotation mark %c has no second", quote)
+		return w, fmt.Errorf("the quotation mark %c is not closed", quote)
 	}
 	w.Text, w.End = text.String(), i
 	return w, nil

@@ -38,7 +38,7 @@ func eachNode(nodes, cpus int, argv []string) []string {
 	return append(w, argv...)
 }
 
-// launched returns the variables of a task that the node's daemon started for srun.
+// launched returns the variables that identify the processes that the node's daemon started for srun.
 func launched(argv []string, getenv func(string) string) []string {
 	id, name := getenv("SLURM_JOB_ID"), getenv("SLURMD_NODENAME")
 	if filepath.Base(argv[0]) != "srun" || id == "" || len(id) > 256 || name == "" {
@@ -70,7 +70,7 @@ var variables = []job.Variable{
 	{Name: "SLURM_TMPDIR", Value: "${TMPDIR:-/tmp}"},
 }
 
-// hostList is bash that fills hpcc_hosts and, for each of them, hpcc_tasks.
+// hostList is bash code that fills hpcc_hosts and hpcc_tasks, the number of tasks on each host.
 const hostList = `mapfile -t hpcc_hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST" </dev/null)
 for c in ${SLURM_TASKS_PER_NODE//,/ }; do # 2(x3),1
   k=1; case $c in *x*) k=${c##*x} k=${k%)} ;; esac

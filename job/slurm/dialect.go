@@ -18,16 +18,16 @@ import (
 )
 
 // scripts is the dialect of sbatch(1) of 22.05 and later: directives before the first
-// command, options as getopt_long(3) takes them.
+// command, and options in the syntax of getopt_long(3).
 var scripts = dialect.Dialect{
 	Target: target, Title: "Slurm", Prefix: "#SBATCH", Command: "sbatch",
 	Options: sbatchOptions, Finish: finish, Defaults: defaults,
 	Launchers: map[string]dialect.Launcher{"srun": {Options: srunOptions()}}, StepLauncher: "srun",
 	Variables: variables, VariableText: `\bSLURMD?_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
-		field.Exclusive: {Fate: field.Kept, How: "with --mem=0, because an exclusive node does not include its memory", When: func(j *job.Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},
+		field.Exclusive: {Fate: field.Kept, How: "with --mem=0, because --exclusive does not include the memory of the node", When: func(j *job.Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},
 	},
-	Shape: func(*job.Job, field.Rows) {}, ExportsAll: true, // sbatch counts memory per processor, too
+	Shape: func(*job.Job, field.Rows) {}, ExportsAll: true, // sbatch accepts memory per processor
 	JobID: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", Hosts: hostList, Hides: []string{"#PBS", "#BSUB"}, Signals: true, OwnsIndices: true,
 }
 
@@ -45,7 +45,7 @@ var sbatchOptions = dialect.Options{
 		"--mem-per-cpu":                      readMemoryPerCPU,
 		"--gpus-per-node":                    readGPUs,
 		"--gres":                             readGres,
-		"-G --gpus":                          readGPUsInAll,
+		"-G --gpus":                          readTotalGPUs,
 		"--gpus-per-task":                    readGPUsPerTask,
 		"-t --time":                          readTime,
 		"-p --partition":                     dialect.Set(field.Queue),
@@ -64,9 +64,9 @@ var sbatchOptions = dialect.Options{
 		"-x --exclude":                       readHosts(field.NotHosts),
 		"--signal":                           readSignal,
 		"-b --begin":                         readBegin,
-		"--kill-on-invalid-dep":              readInvalid,
+		"--kill-on-invalid-dep":              readKillOnInvalid,
 		"--wrap":                             func(r *dialect.Reader, v string) error { r.Wrap = v; return nil },
-		"--uid --gid":                        dialect.Refuse("only root may"),
+		"--uid --gid":                        dialect.Refuse("only root may use it"),
 		"-i --input":                         dialect.Refuse("jobs have no standard input; redirect in the script: program < file"),
 		"--bb --bbf --batch --cluster-constraint --comment --constraint-override --container --container-id --core-spec -S --cores-per-socket --cpu-freq --cpus-per-gpu " +
 			"--deadline --delay-boot -m --distribution --export-file --extra -B --extra-node-info --gpu-bind --gpu-freq --gpus-per-socket --gres-flags --hint -L --licenses " +
@@ -117,13 +117,13 @@ func readMemoryPerCPU(r *dialect.Reader, v string) (err error) {
 	return err
 }
 
-// readGPUs reads [TYPE:]N.
+// readGPUs parses [TYPE:]N.
 func readGPUs(r *dialect.Reader, v string) error {
 	kind, count, ok := strings.Cut(v, ":")
 	if !ok {
 		kind, count = "", v
 	}
-	if _, err := strconv.Atoi(count); err != nil && !ok && job.EnvName().MatchString(v) { // --gres=gpu:a100 is one of them
+	if _, err := strconv.Atoi(count); err != nil && !ok && job.EnvName().MatchString(v) { // --gres=gpu:a100 requests one GPU
 		kind, count = v, "1"
 	}
 	n, err := r.Number(count, "")
@@ -149,11 +149,11 @@ func readGres(r *dialect.Reader, v string) error {
 	return readGPUs(r, rest)
 }
 
-func readGPUsInAll(r *dialect.Reader, v string) error {
+func readTotalGPUs(r *dialect.Reader, v string) error {
 	if err := readGPUs(r, v); err != nil {
 		return err
 	}
-	r.N.GPUsInAll, r.Job.GPUs = r.Job.GPUs, 0
+	r.N.TotalGPUs, r.Job.GPUs = r.Job.GPUs, 0
 	return nil
 }
 
@@ -165,7 +165,7 @@ func readGPUsPerTask(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// readTime reads the forms of sbatch(1): M, M:S, H:M:S, D-H, D-H:M, D-H:M:S.
+// readTime parses the forms of sbatch(1): M, M:S, H:M:S, D-H, D-H:M, D-H:M:S.
 func readTime(r *dialect.Reader, v string) error {
 	r.Row.Fills(field.Time)
 	switch strings.ToUpper(v) {
@@ -214,7 +214,7 @@ func readExclusive(r *dialect.Reader, v string) error {
 	return dialect.Set(field.Exclusive)(r, v)
 }
 
-// readAfter reads TYPE:ID[:ID...][,TYPE:ID...].
+// readAfter parses TYPE:ID[:ID...][,TYPE:ID...].
 func readAfter(r *dialect.Reader, v string) error {
 	if strings.Contains(v, "?") {
 		return r.Native("--dependency=" + v)
@@ -226,7 +226,7 @@ func readAfter(r *dialect.Reader, v string) error {
 		case kind == "singleton" || kind == "after" || kind == "afterburstbuffer":
 			return r.Native("--dependency=" + v)
 		case len(list) == 0:
-			return fmt.Errorf("%q names no job", part)
+			return fmt.Errorf("%q does not name a job", part)
 		}
 		if err := r.After(kind, list); err != nil {
 			return err
@@ -254,7 +254,7 @@ func readMailType(r *dialect.Reader, v string) error {
 			r.MailOn(strings.ToLower(e))
 		case "ALL":
 			r.MailOn("begin", "end", "fail")
-			r.Changed("at the beginning, the end and on failure")
+			r.Changed("at the start, at the end and on failure")
 		case "NONE":
 		default:
 			left = append(left, e)
@@ -299,7 +299,7 @@ func readHosts(f field.Field) dialect.Setter {
 // maxListed is the largest number of hosts in an option.
 const maxListed = 10_000
 
-// readSignal reads [[R][B]:]SIGNAL[@SECONDS]; the default is 60 s.
+// readSignal parses [[R][B]:]SIGNAL[@SECONDS]; the default is 60 s.
 func readSignal(r *dialect.Reader, v string) error {
 	to, rest, ok := strings.Cut(v, ":")
 	if !ok {
@@ -338,9 +338,9 @@ func readBegin(r *dialect.Reader, v string) error {
 	return nil
 }
 
-func readInvalid(r *dialect.Reader, v string) error {
+func readKillOnInvalid(r *dialect.Reader, v string) error {
 	if v != "yes" {
-		return fmt.Errorf("a job whose dependency cannot be met would wait for ever; hpcc has it end")
+		return fmt.Errorf("hpcc ends a job whose dependency cannot be met, instead of letting it wait forever")
 	}
 	return nil
 }
@@ -349,10 +349,10 @@ func readInvalid(r *dialect.Reader, v string) error {
 func finish(r *dialect.Reader) {
 	j := r.Job
 	nodes, perNode := max(j.Nodes, 1), j.ProcessesPerNode()
-	if n := r.N.GPUsInAll; n > 0 {
+	if n := r.N.TotalGPUs; n > 0 {
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			if n%nodes != 0 {
-				return fmt.Errorf("%d GPUs over %d nodes: hpcc counts them per node", n, nodes)
+				return fmt.Errorf("%d GPUs cannot be divided equally among %d nodes", n, nodes)
 			}
 			j.GPUs = n / nodes
 			row.Become(field.Changed, fmt.Sprintf("%d on each of %d nodes", j.GPUs, nodes))
@@ -362,7 +362,7 @@ func finish(r *dialect.Reader) {
 	if n := r.N.GPUsPerTask; n > 0 {
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			j.GPUs = n * perNode
-			row.Become(field.Changed, fmt.Sprintf("%d on each node, for %d processes there", j.GPUs, perNode))
+			row.Become(field.Changed, fmt.Sprintf("%d on each node, for its %d processes", j.GPUs, perNode))
 			return nil
 		})
 	}
@@ -388,7 +388,7 @@ func defaults(r *dialect.Reader) {
 	}
 	if len(j.Script.Shell) == 0 {
 		j.Script.Shell = []string{"/bin/bash"}
-		r.Add(1, "(no #!)").Become(field.Changed, "bash runs it; sbatch would refuse the script")
+		r.Add(1, "(no #!)").Become(field.Changed, "bash runs the script; sbatch would refuse it")
 	}
 }
 

@@ -26,21 +26,21 @@ func (System) History(ctx context.Context, from time.Time) (*capacity.History, e
 // allocations parses lines of sacct: 37_0|alice|START|END|COMPLETED|cpu=1,mem=256M,node=1. It skips jobs
 // that never started.
 func allocations(list string) []capacity.Allocation {
-	var stays []capacity.Allocation
+	var out []capacity.Allocation
 	for line := range strings.Lines(list) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if len(f) < 6 || len(stays) >= capacity.MaxAllocations {
+		if len(f) < 6 || len(out) >= capacity.MaxAllocations {
 			continue
 		}
-		start, end := when(f[2]), when(f[3])
+		start, end := parseTime(f[2]), parseTime(f[3])
 		h := tres(f[5])
-		if start.IsZero() || h.Cpus == 0 {
+		if start.IsZero() || h.CPUs == 0 {
 			continue
 		}
 		if end.IsZero() && !strings.HasPrefix(f[4], "RUNNING") && !strings.HasPrefix(f[4], "COMPLETING") && !strings.HasPrefix(f[4], "SUSPENDED") {
 			continue // the accounting lost the job's end
 		}
-		stays = append(stays, capacity.Allocation{ID: f[0], User: f[1], Start: start, End: end, CPUs: h.Cpus, Memory: h.Memory, GPUs: h.Gpus})
+		out = append(out, capacity.Allocation{ID: f[0], User: f[1], Start: start, End: end, CPUs: h.CPUs, Memory: h.Memory, GPUs: h.GPUs})
 	}
-	return stays
+	return out
 }

@@ -10,7 +10,7 @@ import (
 	"hpcc/testdata/jobtest"
 )
 
-func TestSlurmStays(t *testing.T) {
+func TestSlurmAllocations(t *testing.T) {
 	list := allocations(jobtest.Recorded(t, "sacct-a.txt"))
 	for _, s := range list {
 		if s.ID == "29" || s.ID == "32" || s.ID == "35" {
@@ -25,7 +25,7 @@ func TestSlurmStays(t *testing.T) {
 	jobtest.CheckAllocations(t, allocations("9|bob|2026-11-21T00:00:00|Unknown|NODE_FAIL|cpu=1\n10|bob|Unknown|Unknown|PENDING|\n\n|||||\nx"))
 }
 
-func TestHoles(t *testing.T) {
+func TestWindows(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 30, 0, 0, time.Local)
 	c := at(t)
 	c.Nodes[1].Holds = append(c.Nodes[1].Holds, capacity.Hold{From: now.Add(90 * time.Minute), FullNode: true, By: "job 99"})
@@ -41,13 +41,13 @@ func TestHoles(t *testing.T) {
 		"n4 --cpus 4 --mem 4096M --gpus 4 --time 24h ",
 		"n3 --cpus 3 --mem 3840M --gpus 2 --time 24h ",
 		"n2 --cpus 4 --mem 4096M --time 1h29m job 99",
-	} // of n1 there is less than a minute
+	} // the free window of n1 is shorter than a minute
 	if !slices.Equal(got, want) {
-		t.Errorf("holes:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("windows:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-func FuzzSlurmStays(f *testing.F) {
+func FuzzSlurmAllocations(f *testing.F) {
 	f.Add("30|alice|2026-11-21T00:00:23|2026-11-21T00:00:23|COMPLETED|billing=16,cpu=16,gres/gpu=8,mem=4G,node=4\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		list := allocations(text)

@@ -11,6 +11,9 @@ import (
 	"hpcc/job/message"
 )
 
+// errTooMany is the error for a host list that exceeds its limit.
+var errTooMany = errors.New("too many hosts")
+
 // maxHosts is the largest number of hosts in an answer of Slurm.
 const maxHosts = 1 << 17
 
@@ -18,8 +21,8 @@ const maxHosts = 1 << 17
 var hostText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._@:,+/=\[\]-]{1,255}$`) })
 
 // expandHosts expands a host list in Slurm's notation (scontrol(1), show hostnames):
-// n[1-3,07],gpu1, rack[1-2]n[1-4]. More than most hosts are an error.
-func expandHosts(s string, most int) ([]string, error) {
+// n[1-3,07],gpu1, rack[1-2]n[1-4]. More than limit hosts are an error.
+func expandHosts(s string, limit int) ([]string, error) {
 	var out []string
 	for s != "" {
 		end, depth := len(s), 0
@@ -33,7 +36,7 @@ func expandHosts(s string, most int) ([]string, error) {
 				break
 			}
 		}
-		names, err := expandWord(s[:end], most-len(out))
+		names, err := expandWord(s[:end], limit-len(out))
 		if err != nil {
 			return nil, fmt.Errorf("host list %q: %w", message.Short(s), err)
 		}
@@ -44,11 +47,14 @@ func expandHosts(s string, most int) ([]string, error) {
 }
 
 // expandWord expands one element of a host list.
-func expandWord(word string, most int) ([]string, error) {
+func expandWord(word string, limit int) ([]string, error) {
 	head, rest, ok := strings.Cut(word, "[")
 	if !ok {
-		if most < 1 || !hostText().MatchString(word) {
-			return nil, fmt.Errorf("%q is not a host name, or exceeds the number of hosts", message.Short(word))
+		if limit < 1 {
+			return nil, errTooMany
+		}
+		if !hostText().MatchString(word) {
+			return nil, fmt.Errorf("%q is not a host name", message.Short(word))
 		}
 		return []string{word}, nil
 	}
@@ -62,7 +68,7 @@ func expandWord(word string, most int) ([]string, error) {
 	ends := []string{""}
 	if tail != "" {
 		var err error
-		if ends, err = expandWord(tail, most); err != nil {
+		if ends, err = expandWord(tail, limit); err != nil {
 			return nil, err
 		}
 	}
@@ -77,8 +83,8 @@ func expandWord(word string, most int) ([]string, error) {
 		if err1 != nil || err2 != nil || a < 0 || b < a || len(first) > 9 {
 			return nil, fmt.Errorf("%q is not a range", message.Short(part))
 		}
-		if b-a+1 > (most-len(out))/len(ends) {
-			return nil, errors.New("too many hosts")
+		if b-a+1 > (limit-len(out))/len(ends) {
+			return nil, errTooMany
 		}
 		for k := a; k <= b; k++ {
 			for _, e := range ends {

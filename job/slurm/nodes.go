@@ -117,7 +117,7 @@ func nodes(list string) []capacity.Node {
 			continue
 		}
 		n.FreeCPUs, n.FreeMemory = n.CPUs+n.FreeCPUs, n.Memory+n.FreeMemory
-		taken := tres(allocated).Gpus
+		taken := tres(allocated).GPUs
 		if haveUsed {
 			taken, _ = gres(used)
 		}
@@ -184,21 +184,21 @@ func tres(s string) (h capacity.Hold) {
 		k, v, _ := strings.Cut(f, "=")
 		switch {
 		case k == "cpu":
-			h.Cpus = quantity.Count(v)
+			h.CPUs = quantity.Count(v)
 		case k == "mem":
 			h.Memory = quantity.Bytes(v, 1<<20)
 		case k == "gres/gpu":
-			h.Gpus = quantity.Count(v)
+			h.GPUs = quantity.Count(v)
 		case strings.HasPrefix(k, "gres/gpu:"):
 			kinds = min(kinds+quantity.Count(v), 1<<20)
 		}
 	}
-	h.Gpus = max(h.Gpus, kinds)
+	h.GPUs = max(h.GPUs, kinds)
 	return h
 }
 
-// when parses a time in the format of Slurm's commands; it is zero for none.
-func when(s string) time.Time {
+// parseTime parses a time in the format of Slurm's commands. It returns the zero time for other text.
+func parseTime(s string) time.Time {
 	t, err := time.ParseInLocation("2006-01-02T15:04:05", s, time.Local)
 	if err != nil {
 		return time.Time{}
@@ -206,8 +206,8 @@ func when(s string) time.Time {
 	return t
 }
 
-// span parses a time limit: 1-00:00:00, 00:30:00; 0 for UNLIMITED.
-func span(s string) time.Duration {
+// parseLimit parses a time limit, such as 1-00:00:00 or 00:30:00. It returns 0 for UNLIMITED.
+func parseLimit(s string) time.Duration {
 	d, err := quantity.ParseTime(s)
 	if err != nil {
 		return 0
@@ -215,8 +215,8 @@ func span(s string) time.Duration {
 	return d
 }
 
-// readPartitions parses "scontrol show partition": the default partition, and the time limits. A
-// partition that is not up does not accept jobs.
+// readPartitions adds the default partition and the time limits from "scontrol show partition". It turns
+// nodes off that have no partition in the state UP.
 func readPartitions(c *capacity.Snapshot, list string) {
 	c.Limits, c.Usual = map[string]time.Duration{}, map[string]time.Duration{}
 	up := map[string]bool{}
@@ -231,9 +231,9 @@ func readPartitions(c *capacity.Snapshot, list string) {
 					c.Queue = name
 				}
 			case "MaxTime":
-				c.Limits[name] = span(v)
+				c.Limits[name] = parseLimit(v)
 			case "DefaultTime":
-				c.Usual[name] = span(v)
+				c.Usual[name] = parseLimit(v)
 			case "State":
 				up[name] = v == "UP"
 			}
@@ -254,8 +254,8 @@ func readPartitions(c *capacity.Snapshot, list string) {
 	}
 }
 
-// readReservations parses "scontrol show reservation": nodes reserved for users or maintenance. A
-// reservation of some processors of a node counts as the full node, the usual case.
+// readReservations adds holds for the nodes in "scontrol show reservation". A reservation of some processors
+// of a node counts for the full node, which is the usual case.
 func readReservations(c *capacity.Snapshot, at map[string]*capacity.Node, list string) {
 	for line := range strings.Lines(list) {
 		h := capacity.Hold{FullNode: true}
@@ -265,9 +265,9 @@ func readReservations(c *capacity.Snapshot, at map[string]*capacity.Node, list s
 			case "ReservationName":
 				h.By = "reservation " + v
 			case "StartTime":
-				h.From = when(v)
+				h.From = parseTime(v)
 			case "EndTime":
-				h.To = when(v)
+				h.To = parseTime(v)
 			case "Nodes":
 				nodes = v
 			}
@@ -279,7 +279,7 @@ func readReservations(c *capacity.Snapshot, at map[string]*capacity.Node, list s
 	}
 }
 
-// hold adds a hold to the nodes of a list. An unreadable list becomes a note.
+// hold adds a hold to the nodes of a list, and returns their names. An unreadable list becomes a note.
 func hold(c *capacity.Snapshot, at map[string]*capacity.Node, list string, h capacity.Hold) []string {
 	if list == "(null)" || list == "" {
 		return nil
@@ -296,8 +296,8 @@ func hold(c *capacity.Snapshot, at map[string]*capacity.Node, list string, h cap
 	return names
 }
 
-// readJobs parses squeue. A running job holds its resources until its limit. A waiting job with a planned
-// start holds full nodes from then, as Slurm reserves them.
+// readJobs adds holds for the jobs in the output of squeue. A running job holds its resources until its time
+// limit. A waiting job with a planned start holds full nodes from then on, because Slurm reserves them.
 func readJobs(c *capacity.Snapshot, at map[string]*capacity.Node, list string, now time.Time) {
 	c.Planned = map[string]capacity.Plan{}
 	for line := range strings.Lines(list) {
@@ -305,11 +305,11 @@ func readJobs(c *capacity.Snapshot, at map[string]*capacity.Node, list string, n
 		if len(f) < 8 {
 			continue
 		}
-		id, start := strings.TrimSpace(f[0]), when(f[2])
+		id, start := strings.TrimSpace(f[0]), parseTime(f[2])
 		h := tres(f[6])
 		count := max(quantity.Count(f[7]), 1)
-		h.Cpus, h.Memory, h.Gpus = h.Cpus/count, h.Memory/int64(count), h.Gpus/count
-		h.From, h.To, h.By = start, when(f[3]), "job "+id
+		h.CPUs, h.Memory, h.GPUs = h.CPUs/count, h.Memory/int64(count), h.GPUs/count
+		h.From, h.To, h.By = start, parseTime(f[3]), "job "+id
 		if f[1] != "PENDING" {
 			if h.From.IsZero() || h.From.After(now) { // it runs, even if the clocks differ
 				h.From = now

@@ -62,17 +62,8 @@ func TestSlurmGRES(t *testing.T) {
 	}
 }
 
-// ThatDay is a time of the recordings, of that day.
-func ThatDay(t testing.TB, clock string) time.Time {
-	at := when("2026-11-21T" + clock)
-	if at.IsZero() {
-		t.Fatalf("%q is not a time", clock)
-	}
-	return at
-}
-
-// TestSlurmHolds reads jobs that run and wait, and a reservation, as recorded at
-// 21:27:57 that day, when three nodes ran one job each and the fourth was idle.
+// TestSlurmHolds parses running and waiting jobs and a reservation. They were recorded at
+// 21:27:57, when three nodes ran one job each and the fourth was idle.
 func TestSlurmHolds(t *testing.T) {
 	c := &capacity.Snapshot{}
 	for _, name := range []string{"n1", "n2", "n3", "n4"} {
@@ -95,7 +86,7 @@ func TestSlurmHolds(t *testing.T) {
 		t.Errorf("n1 busy until %v, n4 free until %v for %q", n1.BusyUntil, n4.FreeUntil, n4.For)
 	}
 	if p := c.Planned["16"]; !p.Start.Equal(jobtest.ThatDay(t, "22:16:00")) || !reflect.DeepEqual(p.Nodes, []string{"n4"}) {
-		t.Errorf("job 16 is planned %+v", p)
+		t.Errorf("plan of job 16 = %+v; want 22:16:00 on n4", p)
 	}
 }
 
@@ -130,7 +121,7 @@ func many() (nodes, jobs string) {
 	return n.String(), j.String()
 }
 
-// BenchmarkNodes reads 10,000 nodes with 20,000 jobs, and finds out when a job of
+// BenchmarkNodes parses 10,000 nodes with 20,000 jobs, and computes when a job on
 // all processors of 5,000 nodes could start.
 func BenchmarkNodes(b *testing.B) {
 	listing, jobs := many()

@@ -97,11 +97,11 @@ func (System) Render(j *job.Job) (string, []string, error) {
 	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")
 	if j.Interactive {
-		words := append([]string{"srun", "--pty"}, options(j)...)
+		argv := append([]string{"srun", "--pty"}, options(j)...)
 		t.Interactive(j)
 		t.Line("export SLURM_EXPORT_ENV=ALL")
 		t.Common(j)
-		t.Line("exec %s %s", strings.Join(append([]string{shellword.Join(words)}, j.Native...), " "), jobscript.InteractiveCommand(j, &scripts, `"$id"`))
+		t.Line("exec %s %s", strings.Join(append([]string{shellword.Join(argv)}, j.Native...), " "), jobscript.InteractiveCommand(j, &scripts, `"$id"`))
 		return t.String(), nil, nil
 	}
 	options := options(j)
@@ -123,7 +123,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 	t.Line("export SLURM_EXPORT_ENV=ALL")
 	t.Line("export HPCC_TASK_ID=${SLURM_ARRAY_TASK_ID:-0} HPCC_TASK_COUNT=%d", j.FullCount())
 	if j.StartsProcesses() {
-		t.Line("# Where the site leaves it open, the MPI in the image finds srun by PMIx:")
+		t.Line("# If the site sets no default, the MPI in the image finds srun by PMIx:")
 		t.Line(`if scontrol show config | grep -q '^MpiDefault *= none' && srun --mpi=list 2>&1 | grep -q pmix; then export SLURM_MPI_TYPE=pmix; fi`)
 	}
 	t.Common(j)
@@ -187,7 +187,7 @@ func test(ctx context.Context, j *job.Job, script, id string) (string, error) {
 	case err == nil:
 		return string(out), nil
 	case len(j.After) > 0 && strings.Contains(string(out), "presently disabled"):
-		// The message of 22.05, with kill-on-invalid-dep, if a dependency has already failed.
+		// Slurm 22.05 prints this for --kill-on-invalid-dep if a dependency has already failed.
 		return "", fmt.Errorf("submitting job %q to Slurm: it would never start, because a job of --after (%s) did not succeed", j.Name, strings.Join(j.After, ", "))
 	}
 	return "", fmt.Errorf("checking job %q with Slurm: %w", j.Name, readError(out, err))
@@ -213,7 +213,7 @@ func start(answer string, now time.Time) *capacity.Estimate {
 	if !ok || len(f) == 0 {
 		return nil
 	}
-	e := &capacity.Estimate{Start: when(f[0])}
+	e := &capacity.Estimate{Start: parseTime(f[0])}
 	e.Now = !e.Start.IsZero() && e.Start.Before(now.Add(soon))
 	if i := slices.Index(f, "nodes"); i > 0 && i+1 < len(f) {
 		e.Nodes, _ = expandHosts(f[i+1], maxHosts)
@@ -221,12 +221,12 @@ func start(answer string, now time.Time) *capacity.Estimate {
 	return e
 }
 
-// adjust rounds the time limit up to whole minutes, as Slurm does.
+// adjust rounds the time limit up to full minutes, as Slurm does.
 func adjust(x *capacity.Need, _ *job.Job) {
 	x.Limit = (x.Limit + time.Minute - 1).Truncate(time.Minute)
 }
 
-// soon: an estimated start within this duration counts as "now".
+// soon is the duration within which an estimated start counts as now.
 const soon = 5 * time.Second
 
 // readError converts Slurm's output to an error.
@@ -280,8 +280,8 @@ func (s System) startsLater(ctx context.Context, j *job.Job) bool {
 	return x.Complete && x.Fit(c, queue, time.Now()).When == capacity.Later
 }
 
-// ExecOn runs a command as a step of the task's job, on its node and resources. --unbuffered makes srun
-// pass on incomplete lines; without a terminal the bytes arrive unchanged.
+// ExecOn runs a command as a step of the task's job, on its node and with its resources. Without a
+// terminal, --unbuffered makes srun pass on incomplete lines, and the bytes arrive unchanged.
 func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, slow bool) {
 	w := []string{"srun", "--jobid=" + t.Native, "--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--nodelist=" + t.Host}
 	if terminal {

@@ -11,7 +11,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestSilentCommand: a command of a scheduler that hangs is ended with a message.
+// TestSilentCommand checks that hpcc ends a scheduler's command that hangs, and says so.
 func TestSilentCommand(t *testing.T) {
 	dir := t.TempDir()
 	testenv.Check(t, os.WriteFile(filepath.Join(dir, "scancel"), []byte("#!/bin/sh\nexec sleep 600\n"), 0o755))
@@ -19,6 +19,6 @@ func TestSilentCommand(t *testing.T) {
 	begun := time.Now()
 	err := System{}.Cancel(wait.With(t.Context(), wait.Patience{Header: 100 * time.Millisecond}), "7")
 	if err == nil || !strings.Contains(err.Error(), "scancel did not answer within 300ms and was ended") || time.Since(begun) > 20*time.Second {
-		t.Errorf("cancel: %v after %v", err, time.Since(begun))
+		t.Errorf("Cancel = %v after %v; want an error after about 300ms", err, time.Since(begun))
 	}
 }

@@ -37,9 +37,9 @@ func used(m map[string]capacity.Usage, list string) map[string]capacity.Usage {
 		u := m[id]
 		u.Peak = max(u.Peak, quantity.Bytes(f[2], 1<<10))
 		if cpu := cpu(f[1]); !isStep {
-			u.Cpu += cpu
-		} else if stepName == "batch" && u.Cpu == 0 { // the job is running
-			u.Cpu = cpu
+			u.CPU += cpu
+		} else if stepName == "batch" && u.CPU == 0 { // the job is running
+			u.CPU = cpu
 		}
 		m[id] = u
 	}

@@ -15,8 +15,8 @@ import (
 	"hpcc/job/shellword"
 )
 
-// Without an image the lines of a translated script stay unchanged. With one, hpcc removes lines that only prepare
-// the host's environment, and makes the host's launchers start their program in the image.
+// Without an image, the lines of a translated script stay unchanged. With an image, hpcc removes lines that only
+// prepare the host's environment, and makes the host's launchers start their program in the image.
 
 // A preparation is a line that sets up the host's environment. The image has its own; a launcher may need the host's.
 type preparation struct {
@@ -83,7 +83,7 @@ type logicalLine struct {
 	plain  bool // a command; not a comment, here-document or blank line
 }
 
-// logicalLines splits a script. The texts concatenated are the script.
+// logicalLines splits a script. Joined, the texts of the lines are the script.
 func logicalLines(body string) []logicalLine {
 	var out []logicalLine
 	until, tabs, number, quote := "", false, 0, byte(0)
@@ -115,8 +115,8 @@ func logicalLines(body string) []logicalLine {
 	return out
 }
 
-// quoteAfter is the quotation mark that is open behind a line, 0 when there is
-// none; open is the one before it.
+// quoteAfter returns the quotation mark that is still open after a line, or 0. open is the one that
+// was open before the line, or 0.
 func quoteAfter(line string, open byte) byte {
 	for i := 0; i < len(line); i++ {
 		switch c := line[i]; {
@@ -158,7 +158,7 @@ func (t *Translation) launchers() {
 	}
 	if t.Job.Image != "" && s.Host && others > 0 {
 		t.Rows = append(t.Rows, &field.Row{Text: "(other lines)", Fate: field.Changed,
-			How: "run on the host, since the script calls launchers there; put \"hpcc run " + t.Job.Image + " --\" before what shall run in the image"})
+			How: "run on the host, because the script calls launchers there; put \"hpcc run " + t.Job.Image + " --\" before programs that need the image"})
 	}
 	if t.Job.Image != "" {
 		s.Body = body.String()
@@ -169,16 +169,16 @@ func (t *Translation) launchers() {
 func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (string, *field.Row) {
 	if m := called.FindStringSubmatch(l.text); m != nil {
 		if _, only := t.known.launcher(m[1]); only != nil && only.Target != t.To {
-			return l.text, &field.Row{Fate: field.Refused, How: fmt.Sprintf("only %s has %s, and the line stays as it is: start the processes with mpirun", only.Title, m[1])}
+			return l.text, &field.Row{Fate: field.Refused, How: fmt.Sprintf("only %s has %s, and hpcc does not change the line: start the processes with mpirun", only.Title, m[1])}
 		}
 		if t.Job.Image == "" || t.To.Pods() { // the image provides it
 			return l.text, nil
 		}
 		text, why := t.inImage(l.text, m[1])
 		if why != "" {
-			return l.text, &field.Row{Fate: field.Refused, How: why + "; it stays as it is: put \"hpcc run " + t.Job.Image + " --\" before its program"}
+			return l.text, &field.Row{Fate: field.Refused, How: why + "; hpcc does not change the line: put \"hpcc run " + t.Job.Image + " --\" before its program"}
 		}
-		return text, &field.Row{Fate: field.Changed, How: m[1] + " is the host's, its program runs in " + t.Job.Image}
+		return text, &field.Row{Fate: field.Changed, How: "the host's " + m[1] + " starts the program in " + t.Job.Image}
 	}
 	if t.Job.Image == "" {
 		return l.text, nil
@@ -188,7 +188,7 @@ func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (str
 			continue
 		}
 		if p.launcher && host {
-			return l.text, &field.Row{Fate: field.Kept, How: "the launcher may come from it"}
+			return l.text, &field.Row{Fate: field.Kept, How: "it may provide the launcher"}
 		}
 		indent := l.text[:len(l.text)-len(strings.TrimLeft(l.text, " \t"))]
 		// The colon keeps a shell block from being empty.
@@ -197,14 +197,14 @@ func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (str
 	return l.text, nil
 }
 
-// inImage inserts the container before a launcher's program; why is the reason if it cannot.
+// inImage inserts "hpcc run" before a launcher's program. If it cannot, why is the reason.
 func (t *Translation) inImage(line, launcher string) (out, why string) {
 	args, err := shellword.Split(line, true)
 	if len(args) == 0 || path.Base(args[0].Text) != launcher {
-		return "", launcher + " does not stand alone"
+		return "", launcher + " is part of a longer command"
 	}
 	if err != nil && (err != shellword.ErrOperator || joins(line[args[len(args)-1].End:])) {
-		return "", launcher + " does not stand alone"
+		return "", launcher + " is part of a longer command"
 	}
 	l, _ := t.known.launcher(launcher)
 	var argv []string
@@ -215,7 +215,7 @@ func (t *Translation) inImage(line, launcher string) (out, why string) {
 		_, _, n := l.Next(argv)
 		if n == 0 {
 			if !strings.HasPrefix(argv[0], "--") || !strings.Contains(argv[0], "=") {
-				return "", fmt.Sprintf("whether the option %s takes a word hpcc does not know", argv[0])
+				return "", fmt.Sprintf("hpcc does not know whether the option %s takes a value", argv[0])
 			}
 			n = 1
 		}
@@ -224,11 +224,11 @@ func (t *Translation) inImage(line, launcher string) (out, why string) {
 	rest := args[len(args)-len(argv):]
 	switch {
 	case len(rest) == 0:
-		return "", "it names no program"
+		return "", "it does not name a program"
 	case slices.ContainsFunc(rest, func(w shellword.Word) bool { return w.Text == ":" }):
 		return "", "it starts several programs"
 	case len(l.HostFirst) > 0 && !slices.Contains(l.HostFirst, args[1].Text):
-		return "", "which word is a host hpcc does not know"
+		return "", "hpcc does not know which argument is the host"
 	case path.Base(rest[0].Text) == "hpcc":
 		return line, ""
 	}
@@ -275,7 +275,7 @@ func (t *Translation) hostPaths() {
 			mounted := slices.ContainsFunc(t.Job.Pod.Volumes, func(v job.Volume) bool { return p == v.Path || strings.HasPrefix(p, v.Path+"/") })
 			if !mounted && !seen[p] {
 				seen[p] = true
-				t.Rows = append(t.Rows, &field.Row{Line: i + 1, Text: p, Fate: field.Changed, How: "pods do not see this machine's files: --volume CLAIM:" + path.Dir(p) + ", or a path in the image"})
+				t.Rows = append(t.Rows, &field.Row{Line: i + 1, Text: p, Fate: field.Changed, How: "pods do not see this machine's files: use --volume CLAIM:" + path.Dir(p) + ", or a path in the image"})
 			}
 		}
 	}

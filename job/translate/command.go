@@ -18,10 +18,10 @@ type submitCommand struct {
 	name  string
 	text  string
 	args  []shellword.Word // arguments
-	input string           // the script, by name or behind <
+	input string           // name of the script after <, or as an argument
 }
 
-// loneCommand returns the submit command of a text without other commands, or "".
+// loneCommand returns the submit command of a text if it is the only command, else "".
 func (ds Translator) loneCommand(text string) string {
 	var kept []string
 	for _, l := range strings.Split(text, "\n") {
@@ -56,11 +56,11 @@ func (ds Translator) parseSubmit(line string) (*submitCommand, error) {
 		rest := strings.TrimSpace(line[args[len(args)-1].End:])
 		file, ok := strings.CutPrefix(rest, "<")
 		if !ok || strings.HasPrefix(file, "<") {
-			return nil, fmt.Errorf("it is more than one command; give the submit command alone")
+			return nil, fmt.Errorf("it has more than one command; give only the submit command")
 		}
 		in, ierr := shellword.Split(file, true)
 		if ierr != nil || len(in) != 1 || in[0].Live {
-			return nil, fmt.Errorf("behind < there has to be one file")
+			return nil, fmt.Errorf("expected one file name after <")
 		}
 		c.input, err = in[0].Text, nil
 	}
@@ -72,26 +72,26 @@ func (ds Translator) parseSubmit(line string) (*submitCommand, error) {
 	}
 	c.name = path.Base(args[0].Text)
 	if len(ds.with(c.name)) == 0 {
-		return nil, fmt.Errorf("%q is not one of %s", c.name, ds.read().list(func(d *dialect.Dialect) string { return d.Command }, " and "))
+		return nil, fmt.Errorf("%q is not one of %s", c.name, ds.readable().list(func(d *dialect.Dialect) string { return d.Command }, " and "))
 	}
 	c.args = args[1:]
 	return c, nil
 }
 
-// guess returns the dialect of a command. If several batch systems have it, the options decide.
+// guess returns the dialect of a command. If several batch systems have the command, its options decide.
 func (ds Translator) guess(c *submitCommand) (*dialect.Dialect, error) {
-	of := ds.with(c.name)
-	fit := slices.DeleteFunc(slices.Clone(of), func(d *dialect.Dialect) bool {
-		return len(of) > 1 && !c.fits(d, slices.DeleteFunc(slices.Clone(of), func(o *dialect.Dialect) bool { return o == d }))
+	all := ds.with(c.name)
+	fit := slices.DeleteFunc(slices.Clone(all), func(d *dialect.Dialect) bool {
+		return len(all) > 1 && !c.fits(d, slices.DeleteFunc(slices.Clone(all), func(o *dialect.Dialect) bool { return o == d }))
 	})
 	if len(fit) == 1 {
 		return fit[0], nil
 	}
-	return nil, fmt.Errorf("%s is %s's, and neither the options nor the script say whose this is; say it with --dialect %s", c.name,
-		of.list(func(d *dialect.Dialect) string { return d.Title }, "'s and "), of.list(targetOf, " or --dialect "))
+	return nil, fmt.Errorf("%s is a command of %s, and neither its options nor the script decide which; choose one with --dialect %s", c.name,
+		all.list(func(d *dialect.Dialect) string { return d.Title }, " and "), all.list(targetOf, " or --dialect "))
 }
 
-// fits reports whether a dialect knows all options of the command. If options are ambiguous, resources decide.
+// fits reports whether a dialect knows all options of the command. If an option is ambiguous, its resources decide.
 func (c *submitCommand) fits(d *dialect.Dialect, others Translator) bool {
 	var argv []string
 	for _, w := range c.args {
@@ -106,8 +106,8 @@ func (c *submitCommand) fits(d *dialect.Dialect, others Translator) bool {
 		}
 		name, value, n := d.Options.Next(argv)
 		if n == 0 || slices.ContainsFunc(others, func(o *dialect.Dialect) bool {
-			glued := d.Options.Glued && len(argv[0]) > 2 && o.Options.Knows(argv[0]) // a long option with one dash is not a glued value
-			return glued || (name == "-l" && resourceOf(value, o) && !resourceOf(value, d))
+			glued := d.Options.Glued && len(argv[0]) > 2 && o.Options.Knows(argv[0]) // a long option with one dash, not a short one with its value
+			return glued || (name == "-l" && knowsResource(value, o) && !knowsResource(value, d))
 		}) {
 			return false
 		}
@@ -116,14 +116,14 @@ func (c *submitCommand) fits(d *dialect.Dialect, others Translator) bool {
 	return true
 }
 
-// resourceOf reports whether the dialect knows the first of a list of resources. Others are the site's.
-func resourceOf(list string, d *dialect.Dialect) bool {
+// knowsResource reports whether the dialect knows the first resource of a list. Sites define resources of their own.
+func knowsResource(list string, d *dialect.Dialect) bool {
 	first, _, _ := strings.Cut(list, ",")
 	name, _, _ := strings.Cut(first, "=")
 	return d.Resources[name] != nil
 }
 
-// script returns the file that the command names, or "" if it has a program instead.
+// script returns the name of the script in the command, or "" if the command has a program instead.
 func (c *submitCommand) script(d *dialect.Dialect) string {
 	if d == nil || d.TakesProgram {
 		return ""
@@ -147,7 +147,7 @@ func (c *submitCommand) read(r *dialect.Reader) {
 	}
 	switch {
 	case live:
-		r.Add(0, strings.Join(args, " ")).Become(field.Refused, "the shell would have put a value in here, which hpcc does not know: write it out")
+		r.Add(0, strings.Join(args, " ")).Become(field.Refused, "the shell would have inserted a value that hpcc does not know: write the value itself")
 	case len(args) == 0:
 	case c.input != "" && !r.TakesProgram:
 		r.Job.Script.Args = args[1:]

@@ -16,7 +16,7 @@ import (
 func (t *Translation) shape() {
 	j := t.Job
 	if n := job.Label(j.Name); t.To.Pods() && n != j.Name {
-		t.Rows.SetFate(field.Changed, n+", a label of the DNS", field.Name)
+		t.Rows.SetFate(field.Changed, n+", a DNS label", field.Name)
 	}
 	t.order()
 	if t.to.Shape != nil {
@@ -25,7 +25,7 @@ func (t *Translation) shape() {
 		dialect.NodeMemory(j, t.Rows)
 	}
 	if j.Warning.Steps && t.To != t.Dialect {
-		t.Rows.Refuse(fmt.Sprintf("it goes to what %s started, and only %s has that", t.from.StepLauncher, t.from.Title), field.Signal)
+		t.Rows.Refuse(fmt.Sprintf("only %s can signal the processes that %s starts", t.from.Title, t.from.StepLauncher), field.Signal)
 		j.Warning = job.Warning{}
 	}
 	if !t.to.Signals && j.Warning.Signal != "" && j.Time == 0 {
@@ -34,7 +34,7 @@ func (t *Translation) shape() {
 	}
 }
 
-// order keeps only the dependencies of an Argo job that are submitted with it.
+// order removes the dependencies of an Argo job on jobs that are not submitted with it.
 func (t *Translation) order() {
 	if t.To != job.Argo {
 		return
@@ -45,13 +45,14 @@ func (t *Translation) order() {
 	}{{field.After, &t.Job.After}, {field.AfterAny, &t.Job.AfterAny}, {field.AfterFailed, &t.Job.AfterFailed}} {
 		outside := slices.DeleteFunc(slices.Clone(*d.names), func(n string) bool { return slices.Contains(t.among, job.Label(n)) })
 		if len(outside) > 0 {
-			t.Rows.Refuse(fmt.Sprintf("%s is not among the given scripts: Argo orders only these, each with --from", strings.Join(outside, ", ")), d.f)
+			t.Rows.Refuse(fmt.Sprintf("no script was given for %s: Argo only orders jobs that are submitted together, each with --from", strings.Join(outside, ", ")), d.f)
 			*d.names = nil
 		}
 	}
 }
 
-// variables reports which variables of its scheduler hpcc sets for the script, and which it cannot.
+// variables adds a row for the variables of its scheduler that hpcc sets for the script, and one for
+// each that hpcc cannot set.
 func (t *Translation) variables() {
 	s := t.Job.Script
 	if s == nil {
@@ -62,7 +63,7 @@ func (t *Translation) variables() {
 		names = append(names, v.Name)
 	}
 	if len(names) > 0 {
-		t.Rows = append(t.Rows, &field.Row{Text: strings.Join(names, " "), Fate: field.Emulated, How: fmt.Sprintf("set from what %s sets", t.To)})
+		t.Rows = append(t.Rows, &field.Row{Text: strings.Join(names, " "), Fate: field.Emulated, How: fmt.Sprintf("set from the variables of %s", t.To)})
 	}
 	if s.From == t.To {
 		return
@@ -72,7 +73,7 @@ func (t *Translation) variables() {
 	for _, name := range slices.Compact(unknown) {
 		known := slices.ContainsFunc(t.from.Variables, func(v job.Variable) bool { return v.Name == name })
 		if !known && !definedIn(s.Body, name) {
-			t.Rows = append(t.Rows, &field.Row{Line: jobscript.NamedIn(s.Body, name), Text: "$" + name, Fate: field.Refused, How: "hpcc cannot say what it would be on " + string(t.To)})
+			t.Rows = append(t.Rows, &field.Row{Line: jobscript.NamedIn(s.Body, name), Text: "$" + name, Fate: field.Refused, How: "hpcc does not know its value on " + string(t.To)})
 		}
 	}
 }

@@ -3,8 +3,9 @@
 //	script ─► Translator ─► dialect.Reader ─► Job and rows ─► Overrule, Fit ─► Job for the target
 //
 // Every directive becomes a field of the Job and a [field.Row] with its fate: kept, changed,
-// emulated or refused. None is dropped silently, and the body of the script stays as it
-// is. The package writes no scripts, and it does not check what the body does.
+// emulated or refused. None is dropped silently. The body of the script stays unchanged, except
+// for programs that run in an image. The package does not write job scripts, and does not check
+// what the body does.
 package translate
 
 import (
@@ -22,7 +23,7 @@ import (
 
 // A Source is a job written for a scheduler: a script, or a submit command that may name one.
 type Source struct {
-	Name    string     // of the file, for messages
+	Name    string     // name of the file, for messages
 	Text    []byte     // the script, or a file with a submit command
 	Command string     // the submit command itself, instead of Text
 	Dialect job.Target // "": detected from the directives
@@ -43,7 +44,7 @@ type Translation struct {
 	from, to  *dialect.Dialect
 	known     Translator
 	overruled []field.Field // fields set by flags
-	among     []string
+	among     []string      // labels of the jobs in the same workflow
 }
 
 // A Translator knows the dialects of all targets, in the order of messages.
@@ -57,17 +58,17 @@ func (ds Translator) of(t job.Target) *dialect.Dialect {
 	return nil
 }
 
-// read returns the dialects whose scripts hpcc can read.
-func (ds Translator) read() Translator {
+// readable returns the dialects whose scripts hpcc can read.
+func (ds Translator) readable() Translator {
 	return slices.DeleteFunc(slices.Clone(ds), func(d *dialect.Dialect) bool { return d.Prefix == "" })
 }
 
 // with returns the dialects that have a submit command.
 func (ds Translator) with(command string) Translator {
-	return slices.DeleteFunc(ds.read(), func(d *dialect.Dialect) bool { return d.Command != command })
+	return slices.DeleteFunc(ds.readable(), func(d *dialect.Dialect) bool { return d.Command != command })
 }
 
-// list joins a property of each dialect: "a, b and c".
+// list joins the distinct values of a property of the dialects, such as "a, b and c".
 func (ds Translator) list(name func(*dialect.Dialect) string, last string) string {
 	var names []string
 	for _, d := range ds {
@@ -83,24 +84,24 @@ func (ds Translator) list(name func(*dialect.Dialect) string, last string) strin
 
 func targetOf(d *dialect.Dialect) string { return string(d.Target) }
 
-// Translate reads a source for a target. It returns an error if the source is not a job; a directive that the target
-// does not support is a row.
+// Translate reads a source for a target. It returns an error if the source is not a job. A directive that the target
+// does not support is a row, not an error.
 func (ds Translator) Translate(s Source, to job.Target) (*Translation, error) {
 	text, command, err := ds.parts(&s)
 	if err != nil {
 		return nil, err
 	}
-	d := ds.read().of(s.Dialect)
+	d := ds.readable().of(s.Dialect)
 	if s.Dialect != "" && d == nil {
-		return nil, fmt.Errorf("dialect %q: known are %s", s.Dialect, ds.read().list(targetOf, " and "))
+		return nil, fmt.Errorf("unknown dialect %q; use %s", s.Dialect, ds.readable().list(targetOf, " or "))
 	}
 	if d == nil {
-		if d, err = ds.find(s.Name, strings.Split(text, "\n"), command); err != nil {
+		if d, err = ds.detect(s.Name, strings.Split(text, "\n"), command); err != nil {
 			return nil, err
 		}
 	}
 	if command != nil && command.name != d.Command {
-		return nil, fmt.Errorf("%s is not a command of %s, which has %s", command.name, d.Title, d.Command)
+		return nil, fmt.Errorf("%s is not a command of %s; use %s", command.name, d.Title, d.Command)
 	}
 	t := &Translation{Dialect: d.Target, To: to, from: d, to: ds.of(to), known: ds}
 	if t.to == nil {
@@ -131,13 +132,13 @@ func (ds Translator) parts(s *Source) (script string, command *submitCommand, er
 		return "", nil, fmt.Errorf("reading the command line %q: %w", message.Short(line), err)
 	}
 	if command.input == "" {
-		command.input = ds.named(s, command)
+		command.input = ds.scriptName(s, command)
 	}
 	if command.input == "" {
 		return "", command, nil
 	}
 	if s.Open == nil {
-		return "", nil, fmt.Errorf("the command line names script %q, which cannot be read here", command.input)
+		return "", nil, fmt.Errorf("the command line names script %q, which hpcc cannot open", command.input)
 	}
 	text, err := s.Open(command.input)
 	if err != nil {
@@ -147,10 +148,10 @@ func (ds Translator) parts(s *Source) (script string, command *submitCommand, er
 	return string(text), command, checkScript(s.Name, text)
 }
 
-// named returns the script that a command names. If the command fits several batch systems, the first script that can be
-// opened wins.
-func (ds Translator) named(s *Source, c *submitCommand) string {
-	d := ds.read().of(s.Dialect)
+// scriptName returns the name of the script in a command. If the command fits several batch systems, the first script
+// that can be opened wins.
+func (ds Translator) scriptName(s *Source, c *submitCommand) string {
+	d := ds.readable().of(s.Dialect)
 	if s.Dialect == "" {
 		d, _ = ds.guess(c)
 	}
@@ -175,15 +176,15 @@ func checkScript(name string, text []byte) error {
 	case len(text) > job.MaxScript:
 		return fmt.Errorf("%s has %d bytes; a job script has at most %d", name, len(text), job.MaxScript)
 	case bytes.IndexByte(text, 0) >= 0:
-		return fmt.Errorf("%s is not a script: it holds a NUL byte", name)
+		return fmt.Errorf("%s is not a script: it contains a NUL byte", name)
 	case len(bytes.TrimSpace(text)) == 0:
 		return fmt.Errorf("%s is empty", name)
 	}
 	return nil
 }
 
-// find returns the dialect of a file, from its directives or its submit command.
-func (ds Translator) find(name string, lines []string, command *submitCommand) (*dialect.Dialect, error) {
+// detect returns the dialect of a file, from its directives or its submit command.
+func (ds Translator) detect(name string, lines []string, command *submitCommand) (*dialect.Dialect, error) {
 	if command != nil {
 		if of := ds.with(command.name); len(of) == 1 {
 			return of[0], nil
@@ -191,7 +192,7 @@ func (ds Translator) find(name string, lines []string, command *submitCommand) (
 	}
 	var found Translator
 	var where []string
-	for _, d := range ds.read() {
+	for _, d := range ds.readable() {
 		if n := slices.IndexFunc(lines, d.Marks); n >= 0 {
 			found, where = append(found, d), append(where, fmt.Sprintf("%s in line %d", d.Prefix, n+1))
 		}
@@ -202,20 +203,20 @@ func (ds Translator) find(name string, lines []string, command *submitCommand) (
 			return ds.guess(command)
 		}
 	case len(found) == 0:
-		known := ds.read()
-		return nil, fmt.Errorf("%s has no directives (%s); say whose script it is with --dialect %s", name,
+		known := ds.readable()
+		return nil, fmt.Errorf("%s has no directives (%s); choose the scheduler with --dialect %s", name,
 			known.list(func(d *dialect.Dialect) string { return d.Prefix }, ""), known.list(targetOf, " or "))
 	case len(found) > 1:
-		return nil, fmt.Errorf("%s has directives of several schedulers (%s); say which count with --dialect", name, strings.Join(where, ", "))
+		return nil, fmt.Errorf("%s has directives of several schedulers (%s); choose one with --dialect", name, strings.Join(where, ", "))
 	}
 	return found[0], nil
 }
 
-// Overrule records that a flag of hpcc sets a field, so that directives for it are ignored.
+// Overrule records that a flag of hpcc sets a field, and overrides the directives for it.
 func (t *Translation) Overrule(flag string) {
 	t.overruled = append(t.overruled, field.Field(flag))
 	for _, r := range t.Rows {
-		r.Overrule(field.Field(flag), "--"+flag+" overrules it")
+		r.Overrule(field.Field(flag), "--"+flag+" overrides it")
 	}
 }
 
@@ -229,12 +230,12 @@ func (t *Translation) Among(names []string) {
 // Fit removes what the target does not support from the job, and completes the rows. It is called once, after the
 // flags.
 func (t *Translation) Fit() {
-	t.apart(field.Output, &t.Job.Output)
-	t.apart(field.Error, &t.Job.Error)
+	t.separate(field.Output, &t.Job.Output)
+	t.separate(field.Error, &t.Job.Error)
 	t.shape()
 	if t.To != t.Dialect && t.To != job.Local && !t.To.Pods() {
 		for _, f := range []field.Field{field.Queue, field.Account} {
-			t.Rows.SetFate(field.Kept, "where the target has one of that name", f)
+			t.Rows.SetFate(field.Kept, "if the target has one with this name", f)
 		}
 	}
 	for _, f := range slices.Sorted(maps.Keys(t.to.Verdicts)) {
@@ -264,11 +265,11 @@ func (t *Translation) Fit() {
 	}
 }
 
-// apart gives each task of an array its own file.
-func (t *Translation) apart(f field.Field, file *string) {
+// separate gives each task of an array its own file.
+func (t *Translation) separate(f field.Field, file *string) {
 	if s := *file; !t.Job.Array.IsZero() && s != "" && s != "/dev/null" && !strings.Contains(s, job.Placeholder) && !strings.Contains(s, "%") {
 		*file = s + "." + job.Placeholder
-		t.Rows.SetFate(field.Changed, "tasks would write over each other: "+*file, f)
+		t.Rows.SetFate(field.Changed, "a separate file for each task: "+*file, f)
 	}
 }
 

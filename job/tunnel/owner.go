@@ -42,7 +42,7 @@ const (
 	tcpListen      = 10
 )
 
-// parseSocketRow parses a line; false for the heading and other lines.
+// parseSocketRow parses a line. ok is false for the heading and for malformed lines.
 func parseSocketRow(line string) (r socketRow, ok bool) {
 	f := strings.Fields(line)
 	if len(f) < 10 {
@@ -110,15 +110,15 @@ type foreignSocketError struct {
 }
 
 func (e *foreignSocketError) Error() string {
-	who := fmt.Sprintf("uid %d", e.UID)
+	owner := fmt.Sprintf("uid %d", e.UID)
 	if u, err := user.LookupId(strconv.FormatUint(uint64(e.UID), 10)); err == nil {
-		who = message.OneLine(u.Username) + " (" + who + ")"
+		owner = message.OneLine(u.Username) + " (" + owner + ")"
 	}
-	return e.What + " belongs to " + who
+	return e.What + " belongs to " + owner
 }
 
-// checkOwner returns an error unless a user ID is that of this process, or root's. It also returns one if the
-// kernel shows this user as the overflow ID, because other users may have that too.
+// checkOwner returns an error unless a user ID is that of this process, or root's. It also returns an error if the
+// kernel shows this user as the overflow ID, because it may show other users as the same ID.
 func checkOwner(uid uint32, what string) error {
 	self := uint32(os.Geteuid())
 	if self == overflowID() && !allUsersMapped() {
@@ -150,7 +150,7 @@ func allUsersMapped() bool {
 	return err == nil && slices.Equal(strings.Fields(string(b)), []string{"0", "0", "4294967295"})
 }
 
-// ownerTries is how often to search for a row: the kernel may skip rows while sockets change.
+// ownerTries is the number of searches for a row: the kernel may skip rows while sockets change.
 const ownerTries = 3
 
 // CheckPeer returns an error unless the process at the other end of a loopback or Unix socket connection
@@ -162,7 +162,7 @@ func CheckPeer(conn net.Conn) error {
 	case *net.UnixConn:
 		return checkUnixPeer(c)
 	}
-	return fmt.Errorf("a connection of an unknown kind, %T", conn)
+	return fmt.Errorf("checking the owner of a connection: unsupported type %T", conn)
 }
 
 func checkTCPPeer(conn *net.TCPConn) error {
@@ -190,7 +190,7 @@ func checkTCPPeer(conn *net.TCPConn) error {
 	return fmt.Errorf("%s: the other end is already closed, so its owner is unknown", what)
 }
 
-// stillOpen reports whether the peer has not reset a connection.
+// stillOpen reports whether a connection is open: the peer has not reset it.
 func stillOpen(conn *net.TCPConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -260,8 +260,8 @@ func CheckListener(at netip.AddrPort) (inodes []uint64, err error) {
 	return nil, nil
 }
 
-// dialOwn connects to a port of this machine. It checks before and after that the listener belongs to this user
-// or root, so no data goes to anyone else.
+// dialOwn connects to a port of this machine. It checks before and after connecting that the listener belongs to
+// this user or root, so that no data goes to anyone else.
 func dialOwn(ctx context.Context, at netip.AddrPort) (*net.TCPConn, error) {
 	d := net.Dialer{Timeout: dialPatience}
 	for range ownerTries {

@@ -20,7 +20,7 @@ import (
 
 func TestParseSocketRow(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
-		t.Skip("the rows are of a little-endian machine")
+		t.Skip("the rows come from a little-endian machine")
 	}
 	const head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
 	for line, want := range map[string]string{
@@ -55,12 +55,12 @@ func FuzzSocketRow(f *testing.F) {
 	})
 }
 
-// asUser calls f on a thread whose new sockets belong to another user; the test
-// has to run as root.
+// asUser calls f on a thread whose new sockets belong to another user. It skips the test unless it
+// runs as root.
 func asUser(t *testing.T, uid int, f func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to make sockets of other users")
+		t.Skip("needs root to create sockets of other users")
 	}
 	done := make(chan struct{})
 	go func() {
@@ -82,10 +82,10 @@ func listenAs(t *testing.T, uid int, network, address string) *net.TCPListener {
 	return l.(*net.TCPListener)
 }
 
-const foreignUID = 54321 // nobody's
+const foreignUID = 54321 // not the ID of a user
 
-// TestCheckPeer runs with a listener of this user and clients of this one and of
-// another, over IPv4 and over mapped addresses.
+// TestCheckPeer connects clients of this user and of another to a listener of this user, over IPv4
+// and over IPv4-mapped addresses.
 func TestCheckPeer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testenv.Check(t, err)
@@ -111,24 +111,24 @@ func TestCheckPeer(t *testing.T) {
 			t.Errorf("%s: this user's own connection: %v", address, CheckPeer(server))
 		}
 	}
-	// A client that has said all is still there.
+	// A client that has closed its sending side still has an owner.
 	client, server := accepted(dial("127.0.0.1:" + port))
 	_ = client.(*net.TCPConn).CloseWrite()
 	if err := CheckPeer(server); err != nil {
 		t.Errorf("a client that ended its side: %v", err)
 	}
-	// One that has closed shows as root's: the kernel has no owner for its socket.
+	// A closed socket has no owner, and the kernel shows it as root's.
 	client, server = accepted(dial("127.0.0.1:" + port))
 	_, _ = client.Write([]byte("POST / HTTP/1.0\r\n\r\n"))
 	client.Close()
 	if err := CheckPeer(server); err == nil {
-		t.Error("a client that has closed is let in, though nobody knows whose it was")
+		t.Error("CheckPeer accepted a client that has closed, so that its owner is unknown")
 	}
 	client, server = accepted(dial("127.0.0.1:" + port))
 	_ = client.(*net.TCPConn).SetLinger(0)
 	client.Close()
 	if err := CheckPeer(server); err == nil {
-		t.Error("a client that has reset the connection is let in")
+		t.Error("CheckPeer accepted a client that has reset the connection")
 	}
 	_, server = accepted(func() (c net.Conn) {
 		asUser(t, foreignUID, func() { c = dial("127.0.0.1:" + port)() })
@@ -139,8 +139,8 @@ func TestCheckPeer(t *testing.T) {
 	}
 }
 
-// TestDialOwn: nothing connects to a port that another user listens at, at
-// whichever address, and a port of another user elsewhere is in nobody's way.
+// TestDialOwn checks that dialOwn does not connect to another user's listener at any address, and
+// that another user's listener at a less specific address does not matter.
 func TestDialOwn(t *testing.T) {
 	own, err := net.Listen("tcp4", "127.0.0.1:0")
 	testenv.Check(t, err)
@@ -172,7 +172,7 @@ func TestDialOwn(t *testing.T) {
 	} else {
 		c.Close()
 	}
-	// The relay says why.
+	// The relay reports the reason.
 	l := listenAs(t, foreignUID, "tcp4", "127.0.0.1:0")
 	near, far := net.Pipe()
 	go func() {
@@ -182,6 +182,6 @@ func TestDialOwn(t *testing.T) {
 	err = readAnswer(near)
 	near.Close()
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("belongs to uid %d, so nothing is sent to it", foreignUID)) {
-		t.Errorf("the relay says: %v", err)
+		t.Errorf("readAnswer: %v; want the owner of the port", err)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// ToPort forwards a connection to a port of this machine, until both directions have ended. If no byte came from the
-// port, why decides whether that is an error.
+// ToPort forwards a connection to a port of this machine until both directions have ended. If the port sent no data,
+// ToPort calls why, and resets the connection if why returns an error.
 func ToPort(ctx context.Context, conn Conn, port int, why func() error) error {
 	to, err := dialLoopback(ctx, port)
 	if err != nil {

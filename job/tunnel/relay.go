@@ -107,7 +107,7 @@ func answer(ctx context.Context, s net.Conn, port int) {
 	join(conn, s)
 }
 
-// dialLoopback connects to a port of this machine on any loopback address. It refuses another user's server.
+// dialLoopback connects to a port on a loopback address of this machine. It refuses another user's server.
 func dialLoopback(ctx context.Context, port int) (*net.TCPConn, error) {
 	var first error
 	for _, host := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
@@ -145,7 +145,7 @@ func join(conn Conn, s net.Conn) {
 	if receiveChunks(conn, s) != nil || conn.CloseWrite() != nil {
 		abort()
 	} else {
-		go func() { // the peer has sent everything; detect when it goes away
+		go func() { // the peer has sent everything; notice when it closes the stream
 			_, _ = s.Read(make([]byte, 1))
 			if sentAll.Load() {
 				s.Close()
@@ -166,7 +166,7 @@ func Reset(conn net.Conn) {
 	conn.Close()
 }
 
-// sendChunks sends the data of r and an end mark. It sets said before the mark.
+// sendChunks sends the data of r and an end mark. It sets sentAll before it writes the mark.
 func sendChunks(s net.Conn, r io.Reader, sentAll *atomic.Bool) error {
 	buf := make([]byte, 2+maxChunk)
 	for {
@@ -215,8 +215,8 @@ func receiveChunks(w io.Writer, r io.Reader) error {
 }
 
 // awaitGreeting reads a link until the relay's greeting. A site's prologues and shells may print text before it;
-// sentAll is that text, for an error message.
-func awaitGreeting(r *bufio.Reader) (sentAll string, err error) {
+// printed is that text, for an error message.
+func awaitGreeting(r *bufio.Reader) (printed string, err error) {
 	var noise bytes.Buffer
 	for {
 		line, err := r.ReadSlice('\n')

@@ -23,7 +23,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// service is a server on the loopback interface; serve gets each connection.
+// serveLoopback starts a server on the loopback interface. serve handles each connection.
 func serveLoopback(t *testing.T, serve func(*net.TCPConn)) (port int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,7 +41,8 @@ func serveLoopback(t *testing.T, serve func(*net.TCPConn)) (port int) {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// tunnelTo carries what connects to the returned address to a port, through a tunnel.
+// tunnelTo starts a tunnel to a port, and forwards the connections to the returned address through
+// it. It sends the result of each connection to the channel.
 func tunnelTo(t *testing.T, port int) (*Tunnel, string, <-chan error) {
 	t.Helper()
 	tun, err := New(t.Context(), Direct(t.Context(), port))
@@ -72,7 +73,7 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// echoAll answers with all that it has read, when it has read all.
+// echoAll reads until the end of the data, and sends all of it back.
 func echoAll(c *net.TCPConn) {
 	b, err := io.ReadAll(c)
 	if err == nil {
@@ -100,35 +101,36 @@ func TestTunnelParallel(t *testing.T) {
 			}()
 			got, err := io.ReadAll(c)
 			if err != nil || sha256.Sum256(got) != sha256.Sum256(sent) {
-				t.Errorf("connection %d: got %d bytes of %d back, or others; %v", i, len(got), len(sent), err)
+				t.Errorf("connection %d: got %d bytes of %d back, or other data; %v", i, len(got), len(sent), err)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// TestTunnelServerEndsFirst: a server may say that it has said all and still read.
+// TestTunnelServerEndsFirst checks that a server can close its sending side and still read.
 func TestTunnelServerEndsFirst(t *testing.T) {
 	read := make(chan string, 1)
 	_, addr, _ := tunnelTo(t, serveLoopback(t, func(c *net.TCPConn) {
-		_, _ = io.WriteString(c, "that is all")
+		_, _ = io.WriteString(c, "from server")
 		_ = c.CloseWrite()
 		b, err := io.ReadAll(c)
 		read <- fmt.Sprint(string(b), err)
 	}))
 	c := dial(t, addr)
-	if b, err := io.ReadAll(c); err != nil || string(b) != "that is all" {
+	if b, err := io.ReadAll(c); err != nil || string(b) != "from server" {
 		t.Fatalf("read %q, %v", b, err)
 	}
 	time.Sleep(50 * time.Millisecond)
-	_, _ = io.WriteString(c, "and I say this")
+	_, _ = io.WriteString(c, "from client")
 	_ = c.CloseWrite()
-	if got := <-read; got != "and I say this<nil>" {
+	if got := <-read; got != "from client<nil>" {
 		t.Errorf("the server read %q", got)
 	}
 }
 
-// TestTunnelReset: what was broken off does not look whole, on either side.
+// TestTunnelReset checks that an abort on one side is a reset on the other, so that truncated data
+// does not look complete.
 func TestTunnelReset(t *testing.T) {
 	t.Run("server", func(t *testing.T) {
 		_, addr, _ := tunnelTo(t, serveLoopback(t, func(c *net.TCPConn) {
@@ -149,10 +151,10 @@ func TestTunnelReset(t *testing.T) {
 		_ = c.SetLinger(0)
 		c.Close()
 		if err := <-heard; !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("the server read to %v; want a reset", err)
+			t.Errorf("reading in the server ended with %v; want a reset", err)
 		}
 	})
-	t.Run("client that has asked", func(t *testing.T) { // and does not want the answer any more
+	t.Run("client before the end of the answer", func(t *testing.T) {
 		heard := make(chan error, 1)
 		_, addr, _ := tunnelTo(t, serveLoopback(t, func(c *net.TCPConn) {
 			_, _ = io.ReadAll(c)
@@ -166,10 +168,10 @@ func TestTunnelReset(t *testing.T) {
 		select {
 		case err := <-heard:
 			if err == nil {
-				t.Error("the server wrote for ever, and without an error")
+				t.Error("writing in the server ended without an error")
 			}
 		case <-time.After(20 * time.Second):
-			t.Error("the server is still kept")
+			t.Error("the server is still writing")
 		}
 	})
 }
@@ -178,15 +180,16 @@ type neverEnds struct{}
 
 func (neverEnds) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestTunnelNobodyThere: the client gets an error, and there is a plain word.
-func TestTunnelNobodyThere(t *testing.T) {
+// TestTunnelNoListener checks that the client gets a reset, and Carry an error, if nothing listens on
+// the port.
+func TestTunnelNoListener(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testenv.Check(t, err)
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
 	_, addr, problems := tunnelTo(t, port)
 	c, err := net.Dial("tcp", addr)
-	if err == nil { // else it was reset before connect had returned
+	if err == nil { // else the reset came before connect returned
 		_, err = io.ReadAll(c)
 		c.Close()
 	}
@@ -198,8 +201,8 @@ func TestTunnelNobodyThere(t *testing.T) {
 	}
 }
 
-// TestTunnelBackPressure: one who does not read holds up itself, not the others,
-// and its server does not fill the memory.
+// TestTunnelBackPressure checks that a client that does not read only delays itself, and that its
+// server does not fill the memory.
 func TestTunnelBackPressure(t *testing.T) {
 	var wrote atomic.Int64
 	_, addr, _ := tunnelTo(t, serveLoopback(t, func(c *net.TCPConn) {
@@ -225,60 +228,60 @@ func TestTunnelBackPressure(t *testing.T) {
 		last = wrote.Load()
 	}
 	if n := wrote.Load(); n > 64<<20 {
-		t.Errorf("%d bytes are on their way to a client that does not read", n)
+		t.Errorf("the server sent %d bytes to a client that does not read", n)
 	}
 	for range 20 {
 		c := dial(t, addr)
 		_, _ = c.Write([]byte("e"))
 		if b, err := io.ReadAll(c); err != nil || string(b) != "e" {
-			t.Fatalf("next to it: %q, %v", b, err)
+			t.Fatalf("another client read %q, %v; want e", b, err)
 		}
 	}
 }
 
-// TestTunnelEnds: when the link ends, so do both ends and all connections.
+// TestTunnelEnds checks that the end of a tunnel aborts all its connections on both sides.
 func TestTunnelEnds(t *testing.T) {
-	got, heard := make(chan error, 1), make(chan error, 1)
+	first, rest := make(chan error, 1), make(chan error, 1)
 	tun, addr, _ := tunnelTo(t, serveLoopback(t, func(c *net.TCPConn) {
 		_, err := c.Read(make([]byte, 1))
-		got <- err
+		first <- err
 		_, err = io.ReadAll(c)
-		heard <- err
+		rest <- err
 	}))
 	c := dial(t, addr)
 	_, _ = io.WriteString(c, "x")
-	testenv.Check(t, <-got)
+	testenv.Check(t, <-first)
 	tun.Close()
 	<-tun.Ended()
-	if err := <-heard; err == nil {
-		t.Error("the server took the end of the tunnel for the end of what was sent")
+	if err := <-rest; err == nil {
+		t.Error("the server took the end of the tunnel for the end of the data")
 	}
 	if _, err := io.ReadAll(c); err == nil {
-		t.Error("the client took the end of the tunnel for the end of what was sent")
+		t.Error("the client took the end of the tunnel for the end of the data")
 	}
 }
 
-// TestAnswerTooLate: a server that was connected to for nobody, as the link has ended, does not take that for a
-// client that had nothing to say.
-func TestAnswerTooLate(t *testing.T) {
+// TestAnswerAfterEnd checks that a connection that the relay opened after the link had ended is reset: the server must
+// not see a client without data.
+func TestAnswerAfterEnd(t *testing.T) {
 	heard := make(chan error, 1)
 	port := serveLoopback(t, func(c *net.TCPConn) { _, err := io.ReadAll(c); heard <- err })
 	gone, link := net.Pipe()
 	gone.Close()
 	answer(t.Context(), link, port)
 	if err := <-heard; err == nil {
-		t.Error("the server took it for the end of what was sent")
+		t.Error("the server took the reset for the end of the data")
 	}
 }
 
-// TestStartLink: a command carries the link; what it says on the way is harmless, and
-// one that fails has its words in the error.
+// TestStartLink checks that output of the command before the greeting is ignored, and that the
+// error for a command that fails has its messages.
 func TestStartLink(t *testing.T) {
 	for _, tt := range []struct{ script, want string }{
 		{`echo welcome to the site; printf 'hpcc relay 1\n'; cat >/dev/null`, ""},
 		{`printf 'no newline hpcc relay 1\n'; cat >/dev/null`, ""},
 		{"echo 'no such job' >&2; exit 1", "no such job"},
-		{"echo said; exit 1", "said"},
+		{"echo message; exit 1", "message"},
 		{"exec >&-; echo no output >&2; sleep 100", "no output"},
 		{"exit 1", "it ended without a message"},
 		{"yes", "before the greeting of hpcc's relay"},
@@ -298,14 +301,14 @@ func TestStartLink(t *testing.T) {
 		}
 	}
 	if _, err := Start(t.Context(), os.Environ(), []string{"/no/such/srun"}); err == nil {
-		t.Error("a command that is not there was started")
+		t.Error("Start succeeded for a command that does not exist")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	link, err := Start(ctx, os.Environ(), []string{"sleep", "100"})
 	testenv.Check(t, err)
 	if _, err := New(ctx, link); err == nil {
-		t.Error("one that never greets has greeted")
+		t.Error("New succeeded for a command that never sends the greeting")
 	}
 }
 
@@ -316,7 +319,7 @@ func FuzzReceiveChunks(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var out bytes.Buffer
 		err := receiveChunks(&out, bytes.NewReader(in))
-		// The output is that of the complete chunks before the end.
+		// The output must be the complete chunks before the end mark.
 		rest, want := in, []byte{}
 		complete := false
 		for len(rest) >= 2 {
@@ -331,7 +334,7 @@ func FuzzReceiveChunks(f *testing.F) {
 			want, rest = append(want, rest[2:2+n]...), rest[2+n:]
 		}
 		if (err == nil) != complete || !bytes.Equal(out.Bytes(), want) {
-			t.Errorf("receiveChunks(%x) = %x, %v; want %x, whole %v", in, out.Bytes(), err, want, complete)
+			t.Errorf("receiveChunks(%x) = %x, %v; want %x, complete %v", in, out.Bytes(), err, want, complete)
 		}
 	})
 }
@@ -341,31 +344,31 @@ func FuzzGreeting(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		printed, err := awaitGreeting(bufio.NewReaderSize(bytes.NewReader(in), 4096))
 		if err == nil && !bytes.Contains(in, []byte(greeting)) {
-			t.Errorf("%q greeted", in)
+			t.Errorf("awaitGreeting accepted %q", in)
 		}
 		if message.OneLine(printed) != printed {
-			t.Errorf("%q is not fit to print", printed)
+			t.Errorf("awaitGreeting(%q) returned unprintable text %q", in, printed)
 		}
 		_ = readAnswer(bytes.NewReader(in))
 	})
 }
 
-// FuzzRelay: whatever comes over the link, the relay ends with it and connects nowhere else.
+// FuzzRelay checks that the relay ends with its link, whatever it receives.
 func FuzzRelay(f *testing.F) {
 	f.Add([]byte{0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0}) // yamux: a window update that opens stream 1
 	f.Add([]byte{0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, in []byte) {
-		here, there := net.Pipe()
+		near, far := net.Pipe()
 		done := make(chan error, 1)
-		go func() { done <- Relay(t.Context(), there, 1) }() // nobody listens there
-		go func() { _, _ = io.Copy(io.Discard, here) }()
-		_ = here.SetWriteDeadline(time.Now().Add(5 * time.Second))
-		_, _ = here.Write(in)
-		here.Close()
+		go func() { done <- Relay(t.Context(), far, 1) }() // nothing listens on port 1
+		go func() { _, _ = io.Copy(io.Discard, near) }()
+		_ = near.SetWriteDeadline(time.Now().Add(5 * time.Second))
+		_, _ = near.Write(in)
+		near.Close()
 		select {
 		case <-done:
 		case <-time.After(20 * time.Second):
-			t.Fatalf("the relay does not end after %x", in)
+			t.Fatalf("the relay did not end after %x", in)
 		}
 	})
 }

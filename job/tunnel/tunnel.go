@@ -2,7 +2,7 @@
 //
 //	client ─► Carry ─► yamux over the command's streams ─► Relay ─► port
 //
-// Any command works that runs a program on the node: srun, qrsh, ssh. On the node [Relay] only connects to the
+// Any command that runs a program on the node works: srun, qrsh, ssh. On the node [Relay] only connects to the
 // loopback interface, and only to programs of this user or of root (see [CheckListener]). An aborted connection
 // is reset at the other end. The tunnel ends with the command, and the command with the tunnel.
 package tunnel
@@ -27,10 +27,10 @@ import (
 
 // A Tunnel forwards to one loopback port of a task's node.
 type Tunnel struct {
-	Way  string // route to the node, for example "ssh"
-	Ends bool   // the tunnel ends with the task
+	Route string // how the node is reached, for example "ssh"
+	Ends  bool   // the tunnel ends with the task
 
-	carry    func(conn Conn) error // until it has ended
+	carry    func(conn Conn) error // forwards a connection until it has ended
 	ended    <-chan struct{}
 	slots    chan struct{}
 	end      func()        // ends the tunnel and its carrier
@@ -53,17 +53,18 @@ func (l *Link) Close() error { l.end(); return nil }
 
 // Direct returns a link to a relay in this process, for a port of this machine.
 func Direct(ctx context.Context, port int) *Link {
-	here, there := net.Pipe()
-	go func() { _ = Relay(ctx, there, port) }()
-	return &Link{Reader: here, Writer: here, end: func() { here.Close() }, messages: func() string { return "" }}
+	near, far := net.Pipe()
+	go func() { _ = Relay(ctx, far, port) }()
+	return &Link{Reader: near, Writer: near, end: func() { near.Close() }, messages: func() string { return "" }}
 }
 
-// Start starts argv with the environment env; its standard streams carry a relay. The
-// command ends when its input does, so that it does not outlive a kill of this process.
+// Start starts argv with the environment env, and returns a link over its standard streams. argv
+// must run a relay. The command ends with its input, so it does not outlive this process, even if
+// that is killed.
 func Start(ctx context.Context, env, argv []string) (*Link, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = env
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // keep Ctrl-C from the command; hpcc ends it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // shield the command from Ctrl-C; hpcc ends it
 	messages := &Tail{}
 	cmd.Stderr = messages
 	in, err := cmd.StdinPipe()
@@ -90,7 +91,7 @@ func Start(ctx context.Context, env, argv []string) (*Link, error) {
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		}
 	}
-	go func() { // Wait closes out, so all of it is read before
+	go func() { // Wait closes out, so read all of it first
 		_, err := io.Copy(w, out)
 		w.CloseWithError(err)
 		_ = cmd.Wait()
@@ -99,7 +100,8 @@ func Start(ctx context.Context, env, argv []string) (*Link, error) {
 	return &Link{Reader: r, Writer: in, end: end, messages: func() string { end(); return messages.String() }}, nil
 }
 
-// New waits for the relay's greeting and takes the link over.
+// New waits for the relay's greeting, and returns a tunnel over the link. After an error the link is
+// closed.
 func New(ctx context.Context, link *Link) (*Tunnel, error) {
 	type greeted struct {
 		messages string
@@ -139,10 +141,10 @@ func New(ctx context.Context, link *Link) (*Tunnel, error) {
 	return &Tunnel{carry: carry, ended: session.CloseChan(), slots: make(chan struct{}, maxConnections), end: end, messages: link.messages}, nil
 }
 
-// ByCarrier returns a tunnel whose connections carry carries, one call for each. ended is closed
-// when the carrier has ended, end ends it, and said returns its messages.
-func ByCarrier(way string, carry func(Conn) error, ended <-chan struct{}, end func(), messages func() string) *Tunnel {
-	return &Tunnel{Way: way, carry: carry, ended: ended, slots: make(chan struct{}, maxConnections), end: end, messages: messages}
+// ByCarrier returns a tunnel that calls carry for each connection. ended is closed when the carrier
+// has ended, end ends the carrier, and messages returns its messages.
+func ByCarrier(route string, carry func(Conn) error, ended <-chan struct{}, end func(), messages func() string) *Tunnel {
+	return &Tunnel{Route: route, carry: carry, ended: ended, slots: make(chan struct{}, maxConnections), end: end, messages: messages}
 }
 
 // Carry forwards one connection until it has ended, and closes it. If nothing answers at the port, it resets the
@@ -166,7 +168,7 @@ func carryStream(session *yamux.Session, conn Conn) error {
 	return nil
 }
 
-// openStream requests one more connection to the port from the relay.
+// openStream requests another connection to the port from the relay.
 func openStream(session *yamux.Session) (net.Conn, error) {
 	s, err := session.OpenStream()
 	if err != nil {
@@ -185,7 +187,7 @@ func (t *Tunnel) Ended() <-chan struct{} { return t.ended }
 // Messages returns the messages of the command that carried the tunnel, as one line.
 func (t *Tunnel) Messages() string { return message.OneLine(t.messages()) }
 
-// Close ends the tunnel and what carries it.
+// Close ends the tunnel and its carrier.
 func (t *Tunnel) Close() { t.end() }
 
 // A Tail keeps the end of a command's output.
@@ -194,7 +196,7 @@ type Tail struct {
 	b []byte
 }
 
-// Write keeps the end of what is written.
+// Write appends p, and keeps the last maxReason bytes.
 func (t *Tail) Write(p []byte) (int, error) {
 	t.Lock()
 	defer t.Unlock()

@@ -19,8 +19,8 @@ const (
 // says more about the program than about its start.
 const leastAdvised = 60
 
-// advise returns advice on resource requests. Callers add advice on processors, memory and
-// time, which follows from the records of jobs.
+// advise returns advice on resource requests that follows from the runs. Callers add advice on
+// processors, memory and time that follows from the records of jobs.
 func advise(s *System) (list []string) {
 	if n := s.Endings[NoMemory]; n > 0 {
 		list = append(list, fmt.Sprintf("%s killed for lack of memory%s: ask for more", plural(n, "run was", "runs were"), inBrackets(s.memoryAsked())))
@@ -30,7 +30,7 @@ func advise(s *System) (list []string) {
 	}
 	if i := slices.IndexFunc(s.Tasks, (*Task).Confined); i >= 0 && s.Tasks[i].Ranks <= 1 {
 		h := &s.Tasks[i].Header
-		list = append(list, fmt.Sprintf("it asked for %s, and could use only %s: check its affinity and the quota of its cgroup", plural(h.Asked.CPUs, "processor", "processors"), digits(h.Limits.CPUs)))
+		list = append(list, fmt.Sprintf("it requested %s but could use only %s: check its affinity and the quota of its cgroup", plural(h.Asked.CPUs, "processor", "processors"), digits(h.Limits.CPUs)))
 	}
 	if s.Figures[wallName].Sum < leastAdvised {
 		return list
@@ -58,13 +58,13 @@ func (s *System) Contended() bool {
 	return known && busy.Median > 0 && s.Figures[switchesName].Q3/busy.Median >= manySwitches
 }
 
-// Confined reports whether the run could use fewer processors than it had asked for.
+// Confined reports whether the run could use fewer processors than it requested.
 func (t *Task) Confined() bool {
 	l := &t.Header.Limits
 	return l.CPUs > 0 && l.CPUs < float64(t.Header.Asked.CPUs)
 }
 
-// adviseProcessors returns advice for runs that waited for processors.
+// adviseProcessors returns advice for runs that waited for processors, or "".
 func (s *System) adviseProcessors() string {
 	if x, ok := s.figure(throttledName); ok && x.Median >= muchContended {
 		return fmt.Sprintf("throttled %s of the time in which it could run: ask for more processors, or start fewer threads", formatPercent(x.Median))
@@ -79,13 +79,13 @@ func (s *System) adviseProcessors() string {
 	case known && busy.Median >= allBusy:
 		return waited + ": ask for more processors, or start fewer threads"
 	case known:
-		return fmt.Sprintf("%s, and only %s of its processors were busy: other programs probably took them; try --exclusive, a node of its own", waited, formatPercent(busy.Median))
+		return fmt.Sprintf("%s, and only %s of its processors were busy: other programs probably took them; try --exclusive for a node of its own", waited, formatPercent(busy.Median))
 	}
-	return waited + ": ask for more processors, or try --exclusive, a node of its own"
+	return waited + ": ask for more processors, or try --exclusive for a node of its own"
 }
 
-// adviseGPUs returns advice on GPUs that were requested and not used. A GPU that idles while
-// the rest of the run waits may be needed.
+// adviseGPUs returns advice on GPUs that were requested but not used, or "". A GPU that idles
+// while the rest of the run waits may be needed.
 func (s *System) adviseGPUs() string {
 	used, asked := s.usedGPUs()
 	if asked == 0 || s.Endings[Done] == 0 {
@@ -98,7 +98,7 @@ func (s *System) adviseGPUs() string {
 	case idle && s.Figures[storageName].Median >= muchWaiting:
 		return fmt.Sprintf("its GPUs were busy %s of the time, but it waited for storage: solve that first", formatPercent(g.Median))
 	case idle:
-		return fmt.Sprintf("its GPUs were busy %s of the time: ask for fewer, or for none", formatPercent(g.Median))
+		return fmt.Sprintf("its GPUs were busy %s of the time: ask for fewer or none", formatPercent(g.Median))
 	case used > 0 && used < asked:
 		return fmt.Sprintf("no run used more than %d of %d GPUs: --gpus %d is enough", used, asked, used)
 	}
@@ -125,7 +125,7 @@ func (s *System) memoryAsked() string {
 	return amount(n)
 }
 
-// timeAsked returns the longest time limit of the runs that reached theirs.
+// timeAsked returns the longest time limit of the runs that reached their limit, or "".
 func (s *System) timeAsked() string {
 	longest := 0.0
 	for _, t := range s.Tasks {
@@ -139,8 +139,8 @@ func (s *System) timeAsked() string {
 	return formatSeconds(longest)
 }
 
-// usedGPUs returns the largest number of GPUs that a run used and that one requested. used
-// is 0 if it is unknown for any run.
+// usedGPUs returns the largest number of GPUs that any run used, and the largest that any run
+// requested. used is 0 if it is unknown for any run.
 func (s *System) usedGPUs() (used, asked int) {
 	known := true
 	for _, t := range s.Tasks {

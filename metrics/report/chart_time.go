@@ -6,10 +6,10 @@ import (
 	"hpcc/metrics"
 )
 
-// A series is a figure over the time of one run, with its limits.
+// A series holds the values of a figure during one run, and its limits.
 type series struct {
-	what   string  // suffix of the figure's name, or empty
-	points []point // seconds and value
+	suffix string  // appended to the figure's name; may be empty
+	points []point // x is in seconds
 	limits []limit
 }
 
@@ -18,7 +18,7 @@ type limit struct {
 	value float64
 }
 
-// overTime lists the figures shown over time.
+// overTime lists the figures that are charted over time.
 var overTime = []struct {
 	title string
 	unit  unit
@@ -29,7 +29,7 @@ var overTime = []struct {
 	{"GPUs busy", inPercent, gpuSeries},
 }
 
-// timeCharts returns a chart for each system, by figure. The charts of a figure have the
+// timeCharts returns, for each figure, a chart of each system. The charts of a figure have the
 // same axes.
 func (r *Report) timeCharts() (figures [][]Chart) {
 	for _, x := range overTime {
@@ -69,8 +69,8 @@ func (r *Report) timeCharts() (figures [][]Chart) {
 	return figures
 }
 
-// farLimit is the multiple of the maximum above which a limit is mentioned instead of drawn,
-// because it would flatten the curve.
+// farLimit is the multiple of the maximum above which a limit is written as text instead of
+// drawn, because it would flatten the curve.
 const farLimit = 4
 
 // chart draws one system's series.
@@ -80,7 +80,7 @@ func (a *series) chart(title string, u unit, s *System, i int, longest, top floa
 	if u == inPercent {
 		f.y = []float64{0, 0.25, 0.5, 0.75, 1}
 	}
-	title += a.what
+	title += a.suffix
 	d := &drawing{}
 	f.draw(d)
 	about, far := "", ""
@@ -102,12 +102,11 @@ func (a *series) chart(title string, u unit, s *System, i int, longest, top floa
 		points[k] = f.at(p.x, min(p.y, f.y[len(f.y)-1]))
 	}
 	d.curve("curve "+colour(i), points)
-	run := s.chosen.Header.Job
-	what := "its run"
-	if run != nil && len(s.Tasks) > 1 {
-		what = fmt.Sprintf("task %d", run.Task)
+	run := "one run"
+	if job := s.chosen.Header.Job; job != nil && len(s.Tasks) > 1 {
+		run = fmt.Sprintf("task %d", job.Task)
 	}
-	return Chart{Title: fmt.Sprintf("%s: %s, %s", title, s.Name, what),
+	return Chart{Title: fmt.Sprintf("%s: %s, %s", title, s.Name, run),
 		About: fmt.Sprintf("%s over the %s of the run.%s", title, formatSeconds(a.points[len(a.points)-1].x), about),
 		Width: width, Height: height, Body: d.done(), Table: a.table(title, u)}
 }
@@ -126,7 +125,7 @@ func (a *series) table(title string, u unit) *Table {
 	return t
 }
 
-// maxPoints bounds a curve. A screen cannot show more.
+// maxPoints bounds the points of a curve. A screen cannot show more.
 const maxPoints = 240
 
 // thin keeps the highest of neighbouring points, so that no peak is lost.
@@ -148,18 +147,19 @@ func thin(points []point) []point {
 	return out
 }
 
-// sane reports whether a sample is valid after another.
-func sane(s *metrics.Sample, after float64) bool { return s.At > after && s.At < most }
+// valid reports whether a sample is later than the previous one, which was taken at the time
+// previous, and not impossibly late.
+func valid(s *metrics.Sample, previous float64) bool { return s.At > previous && s.At < most }
 
-// cpuSeries returns the busy processors between samples.
+// cpuSeries returns the mean number of busy processors between samples.
 func cpuSeries(r *metrics.Record) (a series) {
 	at, cpu := 0.0, 0.0
 	for i := range r.Samples {
 		s := &r.Samples[i]
-		if !sane(s, at) {
+		if !valid(s, at) {
 			continue
 		}
-		now := max(s.CPU, cpu) // it no longer includes children that have ended
+		now := max(s.CPU, cpu) // the sum may shrink, because it excludes children that ended
 		a.points = append(a.points, point{s.At, min((now-cpu)/(s.At-at), most)})
 		at, cpu = s.At, now
 	}
@@ -169,22 +169,23 @@ func cpuSeries(r *metrics.Record) (a series) {
 	return a
 }
 
-// memorySeries uses the source of the peak, if samples have it. Only some have proportional
-// sets; the others' resident sets are scaled by the last known ratio.
+// memorySeries returns the memory from the same source as the peak, if samples have it. Only some
+// samples have proportional set sizes; those of the others are estimated from the resident set
+// size and the last known ratio.
 func memorySeries(r *metrics.Record) (a series) {
 	at, part, peak := -1.0, 1.0, most
 	if r.Footer != nil && r.Footer.MemoryFrom == "pss" {
-		a.what, peak = ", proportional (PSS)", float64(r.Footer.Memory)
+		a.suffix, peak = ", proportional (PSS)", float64(r.Footer.Memory)
 	}
 	for i := range r.Samples {
 		s := &r.Samples[i]
-		if !sane(s, at) {
+		if !valid(s, at) {
 			continue
 		}
 		v := float64(s.RSS)
 		if s.Cgroup != nil && s.Cgroup.Memory > 0 && !r.Header.Limits.Shared && (r.Footer == nil || r.Footer.MemoryFrom == "cgroup") {
 			v = float64(s.Cgroup.Memory - s.Cgroup.Cache)
-		} else if a.what != "" {
+		} else if a.suffix != "" {
 			if s.PSS > 0 && s.RSS > 0 {
 				part = float64(s.PSS) / v
 			}
@@ -202,12 +203,12 @@ func memorySeries(r *metrics.Record) (a series) {
 	return a
 }
 
-// gpuSeries returns the mean of the GPUs.
+// gpuSeries returns the mean utilisation of the GPUs, as a fraction of 1.
 func gpuSeries(r *metrics.Record) (a series) {
 	at := -1.0
 	for i := range r.Samples {
 		s := &r.Samples[i]
-		if !sane(s, at) {
+		if !valid(s, at) {
 			continue
 		}
 		var parts []float64

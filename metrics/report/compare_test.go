@@ -370,7 +370,7 @@ func TestEndings(t *testing.T) {
 		{"at both, said the cgroup", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Wall: 100, Cgroup: &metrics.CgroupUse{OOMKills: 1}}, NoMemory},
 		{"hpcc's limit, with all memory", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 1 << 30, Wall: 50, Problem: "ended after its time limit of 50s"}, TimeLimit},
 		{"killed at the cgroup's limit, above what it asked for", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 2 << 30}, NoMemory},
-		{"a pod's container", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Problem: "killed, since it used more than its memory"}, NoMemory},
+		{"a pod's container", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Problem: "killed because it used more than its memory"}, NoMemory},
 		{"killed far from it", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 1 << 29}, signalled},
 		{"a shell's child killed", limits, &metrics.Footer{Exit: 137, Memory: 1 << 30}, NoMemory},
 		{"hpcc's limit", limits, &metrics.Footer{Exit: -1, Signal: "SIGTERM", Wall: 50, Problem: "ended after its time limit of 50s"}, TimeLimit},
@@ -447,8 +447,8 @@ func TestMemorySeries(t *testing.T) {
 		{"rss", "", "[{1 400} {2 600} {3 824} {4 1000} {5 400} {6 300}]"},
 	} {
 		r.Footer.MemoryFrom = test.from
-		if a := memorySeries(r); a.what != test.what || fmt.Sprint(a.points) != test.want {
-			t.Errorf("by %s: %q %v; want %q %s", test.from, a.what, a.points, test.what, test.want)
+		if a := memorySeries(r); a.suffix != test.what || fmt.Sprint(a.points) != test.want {
+			t.Errorf("by %s: %q %v; want %q %s", test.from, a.suffix, a.points, test.what, test.want)
 		}
 	}
 }

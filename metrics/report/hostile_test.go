@@ -17,7 +17,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// hostile is text that an attacker may put in a name.
+// hostile is text that an attacker may put into a name.
 const hostile = "</title></svg></style><script>alert(1)</script><img src=x onerror=alert(1)>\" onload=\"x' url(https://evil.example/x) \x1b[2J\x1b]0;t\a\u202e\r\n| a | b |\n=cmd|' /C calc'!A0 [x](javascript:alert(1)) https://evil.example ![i](//evil.example/p.png) {{.}}"
 
 func hostileReport(t testing.TB) *Report {
@@ -71,11 +71,11 @@ func checkPage(t testing.TB, page string) {
 	for n := range doc.Descendants() {
 		switch {
 		case n.Type == html.CommentNode:
-			t.Errorf("a comment: %q", n.Data)
+			t.Errorf("the page has a comment: %q", n.Data)
 		case n.Type != html.ElementNode:
 			continue
 		case !harmlessElements.MatchString(n.Data):
-			t.Errorf("an element <%s>", n.Data)
+			t.Errorf("the page has an element <%s>", n.Data)
 		case n.Data == "style" && (strings.Contains(n.FirstChild.Data, "url(") || strings.Contains(n.FirstChild.Data, "@import")):
 			t.Error("the style loads something")
 		}
@@ -87,7 +87,7 @@ func checkPage(t testing.TB, page string) {
 		}
 	}
 	if !policy {
-		t.Error("the page has no policy")
+		t.Error("the page has no content security policy")
 	}
 }
 
@@ -126,7 +126,7 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestPage: the page of the golden report is harmless, and its pictures have text
+// TestPage checks that the page of the golden report is harmless, and that its charts have text
 // alternatives.
 func TestPage(t *testing.T) {
 	page := rendered(t, two(t).HTML)
@@ -142,7 +142,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// FuzzReport: for any record, each format is written, and the page stays harmless.
+// FuzzReport checks that a report of any record can be written in each format, and that its page
+// is harmless.
 func FuzzReport(f *testing.F) {
 	dir := f.TempDir()
 	for _, r := range two(f).Systems {

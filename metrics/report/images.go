@@ -8,19 +8,19 @@ import (
 	"hpcc/metrics"
 )
 
-// maxImages bounds the distinct images that are compared.
+// maxImages is the maximum number of distinct images that are compared.
 const maxImages = 1024
 
-// A usedImage is an image and the system of its first run.
+// A usedImage is an image, and the system of the first run that used it.
 type usedImage struct {
 	h      *metrics.Header
 	system string
-	class  int // class of images known to be equal, also through others
+	class  int // equal for images that are known to be equal, directly or through other images
 }
 
-// images checks that all runs used the same image. A record may have only a digest, only a
-// configuration, or both, which connects them. Images of different classes may still be
-// equal.
+// images checks that all runs used the same image. If not, it returns a DigestError, or adds a
+// note if different images are allowed. A record may have only a digest, only a configuration, or
+// both, which connects the two. Images of different classes may still be equal.
 func (r *Report) images(allowed bool) error {
 	seen, at := imagesOf(r.Systems)
 	certain := map[int]bool{0: true} // classes known to be equal to the first or different from it
@@ -40,14 +40,14 @@ func (r *Report) images(allowed bool) error {
 		}
 	}
 	for _, s := range r.Systems {
-		none := 0
+		unidentified := 0
 		for _, t := range s.Tasks {
 			if i, ok := at[imageKey(&t.Header)]; !ok || !certain[seen[i].class] {
-				none++
+				unidentified++
 			}
 		}
-		if none > 0 && len(r.Systems) > 1 {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s: no image digest is known of %d of %s, which may have used another image", s.Name, none, plural(len(s.Tasks), "run", "runs")))
+		if unidentified > 0 && len(r.Systems) > 1 {
+			r.Notes = append(r.Notes, fmt.Sprintf("%s: the image digest is unknown for %d of %s, which may have used another image", s.Name, unidentified, plural(len(s.Tasks), "run", "runs")))
 		}
 	}
 	if r.Different {
@@ -58,8 +58,8 @@ func (r *Report) images(allowed bool) error {
 
 func imageKey(h *metrics.Header) [2]string { return [2]string{h.Digest, h.Config} }
 
-// imagesOf returns the distinct images of runs with their classes, and their indexes in the
-// list.
+// imagesOf returns the distinct images of the runs with their classes, and maps the imageKey of
+// each to its index.
 func imagesOf(systems []*System) (seen []usedImage, at map[[2]string]int) {
 	at = map[[2]string]int{}
 	for _, s := range systems {
@@ -89,7 +89,7 @@ func join(seen []usedImage, a, b int) {
 	}
 }
 
-// sameImage compares images by the members that both have. One image may have several
+// sameImage compares images by the digests that both have. One image may have several
 // manifests, for example for two architectures or after recompression; its configuration
 // then identifies it.
 func sameImage(a, b *metrics.Header) (same, known bool) {

@@ -30,8 +30,8 @@ func browser() (string, error) {
 	return "", errors.New("not installed (Debian: chromium-headless-shell)")
 }
 
-// host shows PAGE in a frame as wide as a phone, opens all its details, and replaces itself
-// with what it measured.
+// host shows PAGE in a frame as wide as a phone, opens all its details, and replaces its own
+// content with the measurements.
 const host = `<!DOCTYPE html>
 <iframe width="390" height="844" frameborder="0" srcdoc="PAGE"></iframe>
 <script>
@@ -55,8 +55,8 @@ onload = () => {
 };
 </script>`
 
-// TestPhone measures pages in a browser, 390 px wide: no page scrolls sideways, and no number is
-// broken over two lines.
+// TestPhone measures pages in a browser window 390 px wide: no page scrolls sideways, and no
+// number is broken over two lines.
 func TestPhone(t *testing.T) {
 	testenv.Slow(t)
 	path, err := browser()
@@ -78,13 +78,14 @@ func TestPhone(t *testing.T) {
 	}
 }
 
-// A layout is what the host page measured.
+// A layout holds the measurements of the host page, as JSON.
 type layout struct {
-	Over, Numbers int // pixels beyond the width, numbers on the page
-	Broken        []string
+	Over    int      // pixels beyond the width of the frame
+	Numbers int      // numbers on the page
+	Broken  []string // numbers that are broken over two lines
 }
 
-// measurePage renders a page on a phone.
+// measurePage measures a page in a browser window as wide as a phone.
 func measurePage(t *testing.T, browser, page string) (got layout) {
 	t.Helper()
 	dir := t.TempDir()
@@ -118,8 +119,8 @@ func TestUnbroken(t *testing.T) {
 	}
 }
 
-// TestAccessible: headings skip no level, header cells and scrolling boxes have names, and
-// numbers keep their units.
+// TestAccessible checks that headings skip no level, that header cells and scrolling boxes have
+// names, and that no line breaks between a number and its unit.
 func TestAccessible(t *testing.T) {
 	r := two(t)
 	r.Sections = []Section{{Title: "Section", Text: []string{"text"}, Table: &Table{Head: []string{"a"}, Rows: [][]string{{"1"}}}}}
@@ -143,10 +144,10 @@ func TestAccessible(t *testing.T) {
 		case atom.Td:
 			cells++
 			if found := separated.FindString(text); found != "" {
-				t.Errorf("a line may end in %q of the cell %q", found, text)
+				t.Errorf("a line may break within %q in the cell %q", found, text)
 			}
 			if regexp.MustCompile(`^[0-9.]+\x{a0}`).MatchString(text) && attribute(n, "class") != "number" {
-				t.Errorf("the cell %q is not one of a number", text)
+				t.Errorf("the cell %q of a number lacks the class number", text)
 			}
 		case atom.Div:
 			scrolls := n.FirstChild != nil && n.FirstChild.DataAtom == atom.Table
@@ -156,7 +157,7 @@ func TestAccessible(t *testing.T) {
 		}
 	}
 	if level == 0 || cells < 50 {
-		t.Errorf("level %d, %d cells", level, cells)
+		t.Errorf("last heading level %d, %d cells; want headings and at least 50 cells", level, cells)
 	}
 	for _, rule := range []string{"tbody th, .number, thead th:first-child { overflow-wrap: normal; }", "h1, h2, h3, h2 + p, thead, tr:nth-child(-n+3):not(:last-child), li:nth-child(-n+2):not(:last-child) { break-after: avoid; }", "figure, tr, li, .notes { break-inside: avoid; }", "max-width: 46rem"} {
 		if !strings.Contains(page, rule) {

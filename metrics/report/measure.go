@@ -6,20 +6,20 @@ import (
 	"hpcc/metrics"
 )
 
-// A measure is a figure of runs.
+// A measure describes a figure of runs.
 type measure struct {
 	name   string // in JSON and CSV
 	title  string
 	unit   unit
-	least  float64 // ratios of smaller values are noise: of counters with coarse steps, of shares near zero
-	detail bool    // only in HTML, CSV and JSON
+	least  float64 // ratios of smaller values are noise, because counters have coarse steps
+	detail bool    // shown only in HTML, CSV and JSON
 	of     figure
 }
 
 // A figure is computed from a run's record. known is false if the record lacks the data.
 type figure func(h *metrics.Header, f *metrics.Footer) (v float64, known bool)
 
-// most bounds accepted figures, so that sums of a million stay finite.
+// most bounds accepted figures, so that the sum of a million figures stays finite.
 const most = 1e18
 
 // Names of figures used by other figures.
@@ -52,14 +52,14 @@ const (
 var measures = []measure{
 	{name: wallName, title: "wall clock", unit: inSeconds, least: leastSeconds, of: wall},
 	{name: cpuName, title: "processor time", unit: inSeconds, least: leastSeconds, of: cpuTime},
-	{name: cpusName, title: "processors busy", unit: inNumber, least: leastShare, of: part(cpuTime, wall)},
-	{name: busyName, title: "CPU efficiency", unit: inPercent, least: leastShare, of: part(cpuTime, grantedTime)},
-	{name: "system_share", title: "processor time in the kernel", unit: inPercent, least: leastShare, detail: true, of: part(systemTime, cpuTime)},
+	{name: cpusName, title: "processors busy", unit: inNumber, least: leastShare, of: quotient(cpuTime, wall)},
+	{name: busyName, title: "CPU efficiency", unit: inPercent, least: leastShare, of: quotient(cpuTime, grantedTime)},
+	{name: "system_share", title: "processor time in the kernel", unit: inPercent, least: leastShare, detail: true, of: quotient(systemTime, cpuTime)},
 	{name: gpuName, title: "GPU utilisation", unit: inPercent, least: leastShare, of: gpuMean},
 	{name: "gpu_memory_bytes", title: "peak memory of a GPU", unit: inBytes, least: leastBytes, of: gpuMemory},
 	{name: "memory_peak_bytes", title: "peak memory", unit: inBytes, of: memory},
-	{name: "memory_of_asked", title: "peak memory ÷ requested", unit: inPercent, of: part(memory, askedMemory)},
-	{name: "memory_of_limit", title: "peak memory ÷ limit", unit: inPercent, of: part(memory, memoryLimit)},
+	{name: "memory_of_asked", title: "peak memory ÷ requested", unit: inPercent, of: quotient(memory, askedMemory)},
+	{name: "memory_of_limit", title: "peak memory ÷ limit", unit: inPercent, of: quotient(memory, memoryLimit)},
 	{name: readName, title: "read from storage", unit: inBytes, least: leastBytes, of: read},
 	{name: "written_bytes", title: "written to storage", unit: inBytes, least: leastBytes, of: written},
 	{name: "net_in_bytes", title: "received by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: netIn},
@@ -68,14 +68,14 @@ var measures = []measure{
 	{name: pressureName, title: "CPU pressure", unit: inPercent, least: leastShare, of: pressure(func(p *metrics.Pressure) float64 { return p.CPU })},
 	{name: storageName, title: "I/O pressure", unit: inPercent, least: leastShare, of: pressure(func(p *metrics.Pressure) float64 { return p.IO })},
 	{name: "pressure_memory", title: "memory pressure", unit: inPercent, least: leastShare, of: pressure(func(p *metrics.Pressure) float64 { return p.Memory })},
-	{name: switchesName, title: "involuntary context switches per second", unit: inNumber, least: leastRate, detail: true, of: part(switches, wall)},
+	{name: switchesName, title: "involuntary context switches per second", unit: inNumber, least: leastRate, detail: true, of: quotient(switches, wall)},
 	{name: "queue_s", title: "queue wait", unit: inSeconds, least: leastWait, of: queued},
 	{name: "pull_s", title: "image pull", unit: inSeconds, least: leastWait, of: pulled},
 	{name: energyName, title: "energy", unit: inEnergy},
 	{name: costName, title: "cost", unit: inMoney},
 }
 
-// measureOf returns the measure with a name.
+// measureOf returns the measure with the given name, which must exist.
 func measureOf(name string) *measure {
 	return &measures[slices.IndexFunc(measures, func(m measure) bool { return m.name == name })]
 }
@@ -94,12 +94,12 @@ func figures(h *metrics.Header, f *metrics.Footer) map[string]float64 {
 	return m
 }
 
-// part returns a figure that is the quotient of two figures.
-func part(of, whole figure) figure {
+// quotient returns a figure that is the quotient of two figures.
+func quotient(dividend, divisor figure) figure {
 	return func(h *metrics.Header, f *metrics.Footer) (float64, bool) {
-		a, known := of(h, f)
-		b, also := whole(h, f)
-		return a / b, known && also && b > 0
+		a, knownA := dividend(h, f)
+		b, knownB := divisor(h, f)
+		return a / b, knownA && knownB && b > 0
 	}
 }
 
@@ -115,8 +115,8 @@ func wall(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	return f.End.Sub(h.Start).Seconds(), true
 }
 
-// cpuTime returns the processor time of wait4, or of the run's own cgroup, which includes
-// children that nobody waited for.
+// cpuTime returns the processor time in seconds that wait4 reported, or that of the run's own
+// cgroup, which includes children that no process waited for.
 func cpuTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	if f == nil {
 		return 0, false
@@ -135,8 +135,8 @@ func systemTime(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
 	return f.Usage.System, f.Usage.User+f.Usage.System > 0
 }
 
-// granted returns the number of processors that the run could use and had requested: without
-// confinement, unrequested processors are not its own.
+// granted returns the number of processors that the run could use, but at most as many as it
+// requested: without confinement, a run can also use processors that it did not request.
 func granted(h *metrics.Header) float64 {
 	asked := float64(h.Asked.CPUs)
 	switch {
@@ -148,7 +148,7 @@ func granted(h *metrics.Header) float64 {
 	return min(asked, h.Limits.CPUs)
 }
 
-// grantedTime returns the processor time that was available to the run.
+// grantedTime returns the processor time in seconds that was available to the run.
 func grantedTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	w, ok := wall(h, f)
 	return w * granted(h), ok
@@ -167,8 +167,8 @@ func gpuMean(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	return busiest(parts, h.Asked.GPUs), len(parts) > 0
 }
 
-// busiest returns the mean of as many GPUs as were requested: without confinement, a run
-// sees all GPUs of the node.
+// busiest returns the mean of the busiest GPUs, as many as were requested: without confinement,
+// a run sees all GPUs of the node.
 func busiest(parts []float64, asked int) float64 {
 	slices.Sort(parts)
 	if asked > 0 {
@@ -218,7 +218,7 @@ func memoryLimit(h *metrics.Header, _ *metrics.Footer) (float64, bool) {
 	return float64(h.Limits.Memory), true
 }
 
-// blockSize is the unit of getrusage(2), in bytes.
+// blockSize is the size in bytes of the blocks that getrusage(2) counts.
 const blockSize = 512
 
 func read(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
@@ -249,15 +249,15 @@ func netOut(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
 	return float64(f.NetOut), f.NetOut > 0
 }
 
-// throttled returns the share of runnable time that the quota took. The kernel sums it over
-// processors, so it may exceed the wall clock.
+// throttled returns the share of runnable time in which the CPU quota stopped the run. The kernel
+// sums the throttled time over processors, so it may exceed the wall clock.
 func throttled(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	if f == nil || f.Cgroup == nil || h.Limits.Shared {
 		return 0, false
 	}
-	usedImage, _ := cpuTime(h, f)
-	all := f.Cgroup.Throttled + usedImage
-	return f.Cgroup.Throttled / all, all > 0
+	used, _ := cpuTime(h, f)
+	runnable := f.Cgroup.Throttled + used
+	return f.Cgroup.Throttled / runnable, runnable > 0
 }
 
 func pressure(of func(*metrics.Pressure) float64) figure {
@@ -277,7 +277,8 @@ func switches(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
 	return float64(f.Usage.Switches), f.Usage.Switches > 0
 }
 
-// queued returns the time from submission to the start. It is unknown for later attempts.
+// queued returns the time in seconds from submission to the start of the first attempt. It is
+// unknown for later attempts.
 func queued(h *metrics.Header, _ *metrics.Footer) (float64, bool) {
 	if h.Job == nil || h.Job.Attempt > 0 || h.Job.Submitted.IsZero() || h.Start.Before(h.Job.Submitted) {
 		return 0, false

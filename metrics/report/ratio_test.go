@@ -8,7 +8,7 @@ import (
 	"hpcc/metrics"
 )
 
-// with sets a figure of each run. A negative value leaves it unknown.
+// with sets a figure of each run, repeating the values. A negative value leaves it unknown.
 func (s *System) with(name string, values ...float64) *System {
 	for k, t := range s.Tasks {
 		if v := values[k%len(values)]; v >= 0 {
@@ -19,8 +19,8 @@ func (s *System) with(name string, values ...float64) *System {
 	return s
 }
 
-// TestRatios: a ratio needs values that can be divided in three quarters of the pairs, or, if
-// there are no pairs, of the runs.
+// TestRatios checks that a ratio needs known and sufficiently large values in three quarters of
+// the pairs, or of the runs if there are no pairs.
 func TestRatios(t *testing.T) {
 	const kib, mib = 1 << 10, 1 << 20
 	same := func(int) float64 { return 100 }
@@ -33,7 +33,7 @@ func TestRatios(t *testing.T) {
 		{"all pairs", true, []float64{2 * mib}, []float64{6 * mib}, 3},
 		{"six of eight pairs", true, []float64{0, 0, mib, mib, mib, mib, mib, mib}, []float64{2 * mib}, 2},
 		{"five of eight pairs", true, []float64{0, 0, 0, mib, mib, mib, mib, mib}, []float64{2 * mib}, 0},
-		{"five of eight pairs of the other", true, []float64{2 * mib}, []float64{mib, mib, mib, mib, mib, 0, 0, 0}, 0},
+		{"five of eight pairs in the other system", true, []float64{2 * mib}, []float64{mib, mib, mib, mib, mib, 0, 0, 0}, 0},
 		{"two pairs of eight", true, []float64{23.6 * kib, 0, 0, 0, 0, 0, 0, mib}, []float64{62.8 * kib, 0, 0, 0, 0, 0, mib, 451 * mib}, 0},
 		{"unknown in three pairs", true, []float64{-1, -1, -1, mib, mib, mib, mib, mib}, []float64{mib}, 0},
 		{"few bytes", true, []float64{4 * kib}, []float64{64 * kib}, 0},
@@ -46,7 +46,7 @@ func TestRatios(t *testing.T) {
 		c := compare(r, a, b)
 		r.Comparisons = []comparison{c}
 		if got, ok := c.Ratios[readName]; got != test.ratio || ok != (test.ratio > 0) {
-			t.Errorf("%s: the ratio is %g, %v; want %g", test.name, got, ok, test.ratio)
+			t.Errorf("%s: ratio = %g, %v; want %g", test.name, got, ok, test.ratio)
 		}
 		want := unknown
 		if test.ratio > 0 {
@@ -58,8 +58,8 @@ func TestRatios(t *testing.T) {
 	}
 }
 
-// TestSomeRuns: figures of some runs say how many, sums of some are lower bounds, and no text
-// is based on them.
+// TestSomeRuns checks a figure that is known for only some runs: the number of runs is stated,
+// sums are lower bounds, and no advice is based on it.
 func TestSomeRuns(t *testing.T) {
 	a := drawn(4, false, func(int) float64 { return 100 }).with(cpuName, 50, 50, -1, -1).with(throttledName, 0.5, -1, -1, -1)
 	r := &Report{Systems: []*System{a}}
@@ -70,11 +70,11 @@ func TestSomeRuns(t *testing.T) {
 		}
 	}
 	if f, ok := a.figure(throttledName); ok || len(advise(a)) > 0 {
-		t.Errorf("one run of four gives %+v and %q", f, advise(a))
+		t.Errorf("a figure of one run in four: %+v, advice %q; want no figure and no advice", f, advise(a))
 	}
 }
 
-// TestHeadline: one sentence has the verdict, its basis and the causes.
+// TestHeadline checks that the headline contains the verdict, its basis and the causes.
 func TestHeadline(t *testing.T) {
 	plain := power
 	plain.busy, plain.gpus = 0.95, 0
@@ -103,7 +103,8 @@ func TestHeadline(t *testing.T) {
 	}
 }
 
-// TestContention: runs that waited for processors are advised to get more, or their own.
+// TestContention checks the advice for runs that waited for processors: to request more, or a
+// node of their own.
 func TestContention(t *testing.T) {
 	for _, test := range []struct {
 		name      string
@@ -114,8 +115,8 @@ func TestContention(t *testing.T) {
 		{"alone", map[string]float64{pressureName: 0.02, busyName: 0.1, cpusName: 0.8, switchesName: 900}, false, ""},
 		{"throttled", map[string]float64{throttledName: 0.3}, true, "throttled 30% of the time in which it could run: ask for more processors, or start fewer threads"},
 		{"more threads than processors", map[string]float64{pressureName: 1, busyName: 0.97}, true, "threads waited for a processor 100% of the time: ask for more processors, or start fewer threads"},
-		{"processors of others", map[string]float64{pressureName: 1, busyName: 0.4}, true, "threads waited for a processor 100% of the time, and only 40% of its processors were busy: other programs probably took them; try --exclusive, a node of its own"},
-		{"no request", map[string]float64{pressureName: 0.6}, true, "threads waited for a processor 60% of the time: ask for more processors, or try --exclusive, a node of its own"},
+		{"processors of others", map[string]float64{pressureName: 1, busyName: 0.4}, true, "threads waited for a processor 100% of the time, and only 40% of its processors were busy: other programs probably took them; try --exclusive for a node of its own"},
+		{"no request", map[string]float64{pressureName: 0.6}, true, "threads waited for a processor 60% of the time: ask for more processors, or try --exclusive for a node of its own"},
 		{"little pressure", map[string]float64{pressureName: 0.12}, true, ""},
 		{"preempted, without pressure", map[string]float64{cpusName: 2, switchesName: 150}, true, ""},
 		{"seldom preempted", map[string]float64{cpusName: 2, switchesName: 20}, false, ""},
@@ -131,10 +132,10 @@ func TestContention(t *testing.T) {
 	}
 	short := drawn(1, false, func(int) float64 { return 2 }).with(pressureName, 1)
 	if got := advise(short); len(got) > 0 {
-		t.Errorf("a run of 2 s is advised: %q", got)
+		t.Errorf("advice for a run of 2 s: %q; want none", got)
 	}
 	r := compared(t, power, power, 1, func(_ int, h *metrics.Header, _ *metrics.Footer) { h.Limits.CPUs = 1 })
-	if want := "it asked for 4 processors, and could use only 1: check its affinity and the quota of its cgroup"; len(r.Systems[0].Advice) != 1 || r.Systems[0].Advice[0] != want {
+	if want := "it requested 4 processors but could use only 1: check its affinity and the quota of its cgroup"; len(r.Systems[0].Advice) != 1 || r.Systems[0].Advice[0] != want {
 		t.Errorf("advice %q; want %q", r.Systems[0].Advice, want)
 	}
 }

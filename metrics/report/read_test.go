@@ -239,7 +239,7 @@ func TestIdleGPUs(t *testing.T) {
 		{"both once", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}, {at(0, busy), at(1, busy)}}, ""},
 		{"not asked for", 0, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}}, ""},
 		{"not asked for, and idle", 0, [][]metrics.GPUUse{{at(0, idle)}}, ""},
-		{"idle", 1, [][]metrics.GPUUse{{at(0, idle)}}, "its GPUs were busy 0% of the time: ask for fewer, or for none"},
+		{"idle", 1, [][]metrics.GPUUse{{at(0, idle)}}, "its GPUs were busy 0% of the time: ask for fewer or none"},
 		{"one of unknown use", 3, [][]metrics.GPUUse{{at(0, busy), {Index: 1, Memory: 2 << 30}, {Index: 2, Unknown: true}}}, "no run used more than 2 of 3 GPUs: --gpus 2 is enough"},
 		{"one busy of all that the node has", 1, [][]metrics.GPUUse{{at(0, idle), at(1, busy), at(2, idle), at(3, idle), at(4, idle), at(5, idle), at(6, idle), at(7, idle), at(8, idle)}}, ""},
 		{"one run without GPU figures", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}, nil}, ""},

@@ -1,11 +1,11 @@
-// Package report compares measured runs of systems: the same program on two clusters, on a
-// cluster and in a cloud, before a change and after.
+// Package report compares measured runs of the same program on several systems: on two clusters,
+// on a cluster and in a cloud, before and after a change.
 //
 //	sources ── [Read] ──► Report ──► Text, Markdown, CSV, JSON, HTML
 //
-// A [Source] describes a system: files of measured runs, and the data of the job's records.
-// Read keeps headers and footers, and the samples of one run of each system for the charts.
-// The same input gives the same bytes.
+// A [Source] describes a system: files of measured runs, and data from the job's records. Read
+// keeps headers and footers, and the samples of one run of each system for the charts. The same
+// input gives the same bytes.
 //
 // Names, hosts, commands and numbers come from untrusted files: text is printed without
 // control characters, truncated and escaped for the format; impossible numbers are dropped.
@@ -19,18 +19,18 @@ import (
 
 // A Source is a system to compare.
 type Source struct {
-	Name     string // in the report
+	Name     string // the system's name in the report
 	Runs     []Run
 	Missing  int      // tasks that have not started or left no files
-	Warnings []string // about files that were not read
+	Warnings []string // about files that could not be read
 }
 
-// A Run is one execution of a system.
+// A Run is one execution of the program on a system.
 type Run struct {
-	File string // of the measured run; empty if there is none
+	File string // the record of the measured run; empty if there is none
 	// Known is the job's record. The file takes precedence over it.
 	Known metrics.Record
-	Ranks int // processes that the task requested on all its nodes; 0: one
+	Ranks int // processes that the task requested on all its nodes; 0 means 1
 }
 
 // Options control the comparison.
@@ -48,12 +48,12 @@ type Report struct {
 	Warnings    []string     `json:"warnings,omitempty"`
 	Currency    string       `json:"currency,omitempty"`
 	Systems     []*System    `json:"systems"`
-	Properties  []property   `json:"properties"` // of hosts and runs, and whether they differ
+	Properties  []property   `json:"properties"` // properties of hosts and runs, and whether they differ
 	Comparisons []comparison `json:"comparisons,omitempty"`
-	Sections    []Section    `json:"sections,omitempty"` // of the caller, after the rest
+	Sections    []Section    `json:"sections,omitempty"` // the caller's sections, after all others
 }
 
-// version is the version of the report's JSON. Members are only added.
+// version is the version of the report's JSON. A version may gain members, but never loses one.
 const version = 1
 
 // A System holds the runs of one system.
@@ -64,7 +64,7 @@ type System struct {
 	Counted string            `json:"counted"` // description of the runs that the figures include
 	Figures map[string]spread `json:"figures"` // by the name of the measure
 	Advice  []string          `json:"advice,omitempty"`
-	Tasks   []*Task           `json:"tasks"` // by index and attempt
+	Tasks   []*Task           `json:"tasks"` // sorted by index and attempt
 
 	included int             // number of runs that the figures include
 	chosen   *metrics.Record // record of the median task, with its samples

@@ -9,19 +9,20 @@ import (
 	"unicode"
 )
 
-// A unit is the unit of a figure.
+// A unit is the unit of measurement of a figure.
 type unit int
 
 const (
 	inSeconds unit = iota
 	inBytes
-	inPercent // as a fraction of 1
+	inPercent // a fraction of 1, printed as a percentage
 	inMoney
 	inEnergy // kWh
 	inNumber
 )
 
-// format formats a figure for people, with three significant digits and the unit that fits.
+// format formats a figure for people, with three significant digits and a suitable prefix of the
+// unit.
 func (u unit) format(v float64, currency string) string {
 	switch u {
 	case inSeconds:
@@ -38,8 +39,8 @@ func (u unit) format(v float64, currency string) string {
 	return digits(v)
 }
 
-// formatRange formats a value with the range around it: "8.70 GiB (8.60 – 8.81 GiB)". It is
-// only the value if the range rounds to it.
+// formatRange formats a value and its range: "8.70 GiB (8.60 – 8.81 GiB)". It omits a range whose
+// ends round to the value.
 func (u unit) formatRange(v, low, high float64, currency string) string {
 	middle, a, b := u.format(v, currency), u.format(low, currency), u.format(high, currency)
 	if a == middle && b == middle {
@@ -74,7 +75,7 @@ func formatSeconds(v float64) string {
 	return digits(v/day) + " days"
 }
 
-// formatCPUTime formats the sum of processor times.
+// formatCPUTime formats a sum of processor times in seconds.
 func formatCPUTime(v float64) string {
 	switch {
 	case v < 60:
@@ -117,7 +118,8 @@ func formatPercent(v float64) string {
 	return fmt.Sprintf("%.0f%%", v)
 }
 
-// digits formats a number with three significant digits, or an integer with all.
+// digits formats a number with three significant digits, or with all digits if it is an integer
+// below a million.
 func digits(v float64) string {
 	if a := math.Abs(v); a == math.Trunc(a) && a < 1e6 {
 		return strconv.FormatFloat(v, 'f', 0, 64)
@@ -125,7 +127,7 @@ func digits(v float64) string {
 	return significant(v)
 }
 
-// smallest is the smallest number that is written with its digits.
+// smallest is the smallest number whose digits significant prints.
 const smallest = 1e-6
 
 // significant formats a number with three significant digits, never with an exponent.
@@ -146,11 +148,10 @@ func plural(n int, one, many string) string {
 	return fmt.Sprint(n) + " " + many
 }
 
-// Maximum lengths of displayed text, in characters: of foreign text, and of our own text
-// that contains foreign text.
+// Maximum lengths of displayed text, in characters.
 const (
-	longText     = 160
-	longSentence = 2000
+	longText     = 160  // of foreign text
+	longSentence = 2000 // of hpcc's own text that contains foreign text
 )
 
 // plain returns foreign text on one line, truncated and without characters that move the
@@ -160,14 +161,15 @@ func plain(s string) string { return printable(s, longText) }
 // sentence is plain for longer text.
 func sentence(s string) string { return printable(s, longSentence) }
 
-// printable returns text on one line, of at most most characters, without control characters.
-func printable(s string, most int) string {
+// printable returns text on one line, truncated to limit characters. It replaces control
+// characters.
+func printable(s string, limit int) string {
 	s = s[:min(len(s), 16*longSentence)]
-	out := make([]rune, 0, min(len(s), most))
+	out := make([]rune, 0, min(len(s), limit))
 	for _, r := range s {
 		switch {
-		case len(out) == most:
-			return string(append(out[:most-1], '…'))
+		case len(out) == limit:
+			return string(append(out[:limit-1], '…'))
 		case r == '\t' || r == '\n' || r == '\r':
 			out = append(out, ' ')
 		case unicode.IsControl(r), r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f, r == 0x2028, r == 0x2029:

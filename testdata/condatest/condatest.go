@@ -356,12 +356,12 @@ var DemoWheel = Wheel{
 	Points: "[console_scripts]\ndemo = demo:main\ndemo-x = demo.sub:cls.run [all]\n\n[gui_scripts]\ndemo-g=demo:main\n\n[other.group]\nany thing = goes\n",
 }
 
-// A TeeLog records the layers that were announced.
+// A TeeLog is a tee that records the layers it receives.
 type TeeLog struct {
-	mu    sync.Mutex
-	Begun int
-	Tars  map[v1.Hash]string
-	None  int // ended as nothing
+	mu      sync.Mutex
+	Begun   int
+	Tars    map[v1.Hash]string // complete layers, by diff ID
+	Dropped int                // layers that ended with a zero diff ID
 }
 
 func (l *TeeLog) Tee(context.Context) (io.Writer, func(v1.Hash)) {
@@ -373,7 +373,7 @@ func (l *TeeLog) Tee(context.Context) (io.Writer, func(v1.Hash)) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if id == (v1.Hash{}) {
-			l.None++
+			l.Dropped++
 			return
 		}
 		l.Tars[id] = b.String()

@@ -43,7 +43,7 @@ type run struct {
 	first int // index in argv of the program's first argument
 	vars  variables
 
-	file, line settings // flags of the files of defaults, and of the command line
+	file, line settings // flags of the run.conf files, and of the command line
 	defaults   [maxFlags]defaultLine
 	ndefaults  int
 	lineArgs   [maxFlags]zstring
@@ -75,7 +75,7 @@ type run struct {
 
 	memory  [maxMemory]byte
 	used    int
-	full    bool // memory was too small, so strings in it are incomplete
+	full    bool // memory was too small, so strings in it may be incomplete
 	entered bool // this process is in the new root
 	table   [2 * maxVariables]uint16
 	buffer  [64 << 10]byte

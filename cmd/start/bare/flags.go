@@ -53,7 +53,7 @@ var flags = [nflags]flag{
 // defaultFake is DefaultFake of package runtime.
 const defaultFake = "12%"
 
-// settings are the flags of one source: the command line or the files of defaults.
+// settings are the flags of one source: the command line or the run.conf files.
 type settings struct {
 	isFile   bool
 	used     [nflags]byte // 0, or the spelling: 1 for the long name, 2 for the letter
@@ -224,7 +224,7 @@ func (r *run) yes(flag int) bool { return r.given(flag).has(flag) }
 // value returns the argument of a flag, or "".
 func (r *run) value(flag int) string { return r.given(flag).value[flag] }
 
-// readDefaults reads the flags of the files of defaults (package runtime/runconf).
+// readDefaults reads the flags of the run.conf files (package runtime/runconf).
 func (r *run) readDefaults() bool {
 	r.file.isFile = true
 	if r.line.has(noConfig) {
@@ -280,7 +280,7 @@ func (r *run) readDefaultsOf(name zstring, own bool) bool {
 	return true
 }
 
-// A defaultLine is a line of a file of defaults, with the range of its arguments in lineArgs.
+// A defaultLine is a line of a run.conf file, with the range of its arguments in lineArgs.
 type defaultLine struct {
 	file       zstring
 	number     int

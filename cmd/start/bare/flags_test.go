@@ -24,7 +24,7 @@ func stack(args, env []string, ids [4]uintptr) unsafe.Pointer {
 	}
 	add(args)
 	add(env)
-	// Pointers first, so that the collector sees them; the count goes in front.
+	// The block holds pointers, so that the garbage collector sees the strings. The count precedes them.
 	block := make([]*byte, 0, len(keep)+12)
 	block = append(append(block, nil), keep...)
 	*(*uintptr)(unsafe.Pointer(&block[0])) = uintptr(len(args))
@@ -109,7 +109,7 @@ func TestIsRun(t *testing.T) {
 	}
 }
 
-// TestSplit checks that lines of a file of defaults are split by the rules of runtime/runconf.
+// TestSplit checks that lines of a run.conf file are split by the rules of runtime/runconf.
 func TestSplit(t *testing.T) {
 	for _, c := range []struct{ line, want string }{ // want: arguments with "|" between them, or "!" for an invalid line
 		{"", ""}, {"  # x", ""}, {"--cd /a  -b\t/c#d # e", "--cd|/a|-b|/c#d"}, {`'a b' "c d"`, "a b|c d"}, {"''", ""}, {"a''b", "ab"},
@@ -118,7 +118,7 @@ func TestSplit(t *testing.T) {
 	} {
 		r := new(run)
 		if !r.read(stack([]string{"hpcc"}, []string{"HOME=/home/me"}, [4]uintptr{})) {
-			t.Fatal("not read")
+			t.Fatal("read refused the stack")
 		}
 		got := "!"
 		if r.split(c.line) {
@@ -224,7 +224,7 @@ func many(n int) []string {
 func TestVariables(t *testing.T) {
 	r := new(run)
 	if !r.read(stack([]string{"hpcc"}, []string{"A=1", "", "B=2", "A=3", "odd", "odd", "=C:", "=D:", "AB=4"}, [4]uintptr{})) {
-		t.Fatal("not read")
+		t.Fatal("read refused the stack")
 	}
 	got := func() string {
 		var out []string
@@ -288,12 +288,12 @@ func TestFind(t *testing.T) {
 		}
 	}
 	if r.join("a", "", "bc") != "abc\x00" || r.decimal(0) != "0" || r.decimal(1234567890) != "1234567890" || r.digits(0o1755, 8) != "1755" {
-		t.Error("join, decimal or digits")
+		t.Error("join, decimal or digits returns a wrong string")
 	}
 	for !r.full {
 		r.alloc(maxMemory / 3)
 	}
 	if r.used > maxMemory {
-		t.Error("more was taken than there is")
+		t.Error("alloc returned more memory than the run has")
 	}
 }

@@ -54,7 +54,7 @@ func needsNothing(t *testing.T, arch string) {
 			}
 		}
 	}
-	// hpcc_start calls the first, hpcc_entry the second.
+	// hpcc_start calls the first function, and hpcc_entry the second.
 	todo := []string{module + "/cmd/start/bare.begin", module + "/runtime.begin"}
 	from := map[string]string{}
 	for _, begin := range todo {
@@ -81,6 +81,6 @@ func needsNothing(t *testing.T, arch string) {
 		}
 	}
 	if len(from) < 20 {
-		t.Errorf("only %d functions are reached", len(from))
+		t.Errorf("begin reaches only %d functions; want at least 20", len(from))
 	}
 }

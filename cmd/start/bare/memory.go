@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A zstring is a string that ends with a zero byte, as system calls need it.
+// A zstring is a string that ends with a zero byte, as system calls require.
 type zstring string
 
 const emptyString zstring = "\x00"
@@ -57,7 +57,7 @@ func (r *run) join(parts ...string) zstring {
 	return zstring(unsafe.String(&b[0], len(b)))
 }
 
-// put appends s to the last put. Several calls build a string, which since returns.
+// put appends s to the used memory. Several calls build a string, which since returns.
 func (r *run) put(s string) { copy(r.alloc(len(s)), s) }
 
 // since returns the text that was put since begin, an earlier value of used.
@@ -120,7 +120,7 @@ func (r *run) readFile(name zstring, limit int) (string, syscall.Errno) {
 	return s, e
 }
 
-// readAll reads the rest of fd into the static memory. It fails at limit bytes.
+// readAll reads the rest of fd, which must be shorter than limit bytes, into the static memory.
 func (r *run) readAll(fd, limit int) (string, syscall.Errno) {
 	b, ok := read(fd, r.memory[r.used:min(r.used+limit, len(r.memory))])
 	if !ok {

@@ -416,13 +416,13 @@ func (r *run) pivot() bool {
 	if _, e := call(unix.SYS_FCHDIR, uintptr(r.top), 0, 0, 0, 0); e != 0 {
 		return false
 	}
-	here := zstring(".\x00")
-	if _, e := call(unix.SYS_PIVOT_ROOT, here.at(), here.at(), 0, 0, 0); e != 0 {
+	dot := zstring(".\x00")
+	if _, e := call(unix.SYS_PIVOT_ROOT, dot.at(), dot.at(), 0, 0, 0); e != 0 {
 		call(unix.SYS_CHDIR, r.cwd.at(), 0, 0, 0, 0)
 		return false
 	}
-	if !unmount(here) { // the host's tree must not stay visible
-		const message = "hpcc: error: leaving the old root: the kernel refuses\n"
+	if !unmount(dot) { // the host's tree must not stay visible
+		const message = "hpcc: error: unmounting the old root: the kernel refused it\n"
 		call(unix.SYS_WRITE, 2, uintptr(unsafe.Pointer(unsafe.StringData(message))), uintptr(len(message)), 0, 0)
 		call(unix.SYS_EXIT_GROUP, process.ExitFailed, 0, 0, 0, 0)
 	}

@@ -54,8 +54,8 @@ func (v *variables) add(variable zstring) bool {
 // remove removes a variable.
 func (v *variables) remove(name string) { v.keep(name, false) }
 
-// keep keeps the variables whose match with a pattern equals matching. In the pattern, "*"
-// matches any characters and "?" one character.
+// keep removes all variables except those whose names match pattern, or those whose names do not
+// match it if matching is false. "*" matches any characters, and "?" one character.
 func (v *variables) keep(pattern string, matching bool) {
 	n := 0
 	for i := range v.n {
@@ -149,7 +149,7 @@ func (r *run) variable(v zstring) bool {
 				*slot = uint16(r.vars.n + 1)
 				break
 			}
-			if had, _ := cut(r.vars.list[*slot-1].text(), '='); had == name {
+			if earlier, _ := cut(r.vars.list[*slot-1].text(), '='); earlier == name {
 				return true
 			}
 		}

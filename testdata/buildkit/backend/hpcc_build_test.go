@@ -4,9 +4,13 @@ import (
 	"archive/tar"
 	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -16,7 +20,9 @@ import (
 
 	"github.com/containerd/containerd/v2/core/content"
 	contentlocal "github.com/containerd/containerd/v2/plugins/content/local"
+	"github.com/distribution/reference"
 	controlapi "github.com/moby/buildkit/api/services/control"
+	"github.com/moby/buildkit/exporter/containerimage/exptypes"
 	"github.com/moby/buildkit/frontend/dockerfile/linter"
 	"github.com/moby/buildkit/frontend/subrequests/lint"
 	"github.com/moby/buildkit/session"
@@ -24,6 +30,7 @@ import (
 	"github.com/moby/buildkit/session/filesync"
 	"github.com/moby/buildkit/session/secrets"
 	"github.com/moby/buildkit/session/sshforward"
+	"github.com/moby/buildkit/session/upload"
 	"github.com/moby/buildkit/solver/errdefs"
 	"github.com/moby/buildkit/solver/pb"
 	"github.com/moby/buildkit/util/contentutil"
@@ -44,6 +51,7 @@ type request struct {
 	entitlements []string
 	cache        *controlapi.CacheOptions
 	outputs      []*controlapi.Exporter
+	close        func() // after the build; may be nil
 }
 
 // An image is the result of a build.
@@ -64,6 +72,9 @@ var ignored = []string{"filename", "context", "contextkey", "dockerfilekey", "co
 func (s *server) image(ctx context.Context, b *build, r *request) (*image, error) {
 	img, args, cleanup, err := s.arguments(ctx, r)
 	defer cleanup()
+	if r.close != nil {
+		defer r.close()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -142,12 +153,14 @@ func mapKeys[V any](m map[string]V) func(func(string) bool) {
 func (s *server) source(ctx context.Context, r *request, dir string) (where string, args []string, dockerfile string, err error) {
 	name := or(r.attrs["filename"], "Dockerfile")
 	local := or(r.attrs["contextkey"], "context")
-	if remote, ok := r.attrs["context"]; ok {
+	if remote, ok := r.attrs["context"]; ok && strings.HasPrefix(remote, uploadPrefix) {
+		return s.upload(ctx, r, dir, remote)
+	} else if ok {
 		if sub := r.attrs["contextsubdir"]; sub != "" {
 			return "", nil, "", status.Error(codes.Unimplemented, "hpcc has no contextsubdir")
 		}
 		if _, ok := r.attrs["dockerfilekey"]; ok {
-			if err := s.sync(ctx, r.caller, r.attrs["dockerfilekey"], dir+"/dockerfile"); err != nil {
+			if err := s.sync(ctx, r, r.attrs["dockerfilekey"], dir+"/dockerfile"); err != nil {
 				return "", nil, "", err
 			}
 			return remote, []string{"-f", filepath.Join(dir, "dockerfile", name)}, "", nil
@@ -157,11 +170,11 @@ func (s *server) source(ctx context.Context, r *request, dir string) (where stri
 		}
 		return remote, nil, "", nil
 	}
-	if err := s.sync(ctx, r.caller, or(r.attrs["dockerfilekey"], "dockerfile"), dir+"/dockerfile"); err != nil {
+	if err := s.sync(ctx, r, or(r.attrs["dockerfilekey"], "dockerfile"), dir+"/dockerfile"); err != nil {
 		return "", nil, "", err
 	}
 	// A context may be missing: a Dockerfile need not read one.
-	if err := s.sync(ctx, r.caller, local, dir+"/context"); err != nil && !strings.Contains(err.Error(), "no access allowed to dir") && !strings.Contains(err.Error(), "not found") {
+	if err := s.sync(ctx, r, local, dir+"/context"); err != nil && !strings.Contains(err.Error(), "no access allowed to dir") && !strings.Contains(err.Error(), "not found") {
 		return "", nil, "", err
 	}
 	file := filepath.Join(dir, "dockerfile", name)
@@ -174,10 +187,51 @@ func (s *server) source(ctx context.Context, r *request, dir string) (where stri
 	return filepath.Join(dir, "context"), []string{"-f", file}, string(text), nil
 }
 
+// uploadPrefix begins the address of a context that the client uploads through the session.
+const uploadPrefix = "http://buildkit-session/"
+
+// upload stores a context from the client as an archive, which hpcc reads from a server of
+// this process, as it would from any other.
+func (s *server) upload(ctx context.Context, r *request, dir, address string) (where string, args []string, dockerfile string, err error) {
+	u, err := upload.New(ctx, r.caller, &url.URL{Path: strings.TrimPrefix(address, "http://buildkit-session"), Host: "buildkit-session"})
+	if err != nil {
+		return "", nil, "", err
+	}
+	name := filepath.Join(dir, "uploaded.tar")
+	f, err := os.Create(name)
+	if err != nil {
+		return "", nil, "", err
+	}
+	if _, err := u.WriteTo(f); err != nil {
+		return "", nil, "", err
+	}
+	if err := f.Close(); err != nil {
+		return "", nil, "", err
+	}
+	files := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	r.close = files.Close
+	if key, ok := r.attrs["dockerfilekey"]; ok {
+		if err := s.sync(ctx, r, key, dir+"/dockerfile"); err != nil {
+			return "", nil, "", err
+		}
+		args = []string{"-f", filepath.Join(dir, "dockerfile", or(r.attrs["filename"], "Dockerfile"))}
+	} else if r.attrs["filename"] != "" {
+		args = []string{"-f", r.attrs["filename"]}
+	}
+	return files.URL + "/uploaded.tar", args, "", nil
+}
+
 // sync copies a directory of the client.
-func (s *server) sync(ctx context.Context, c session.Caller, name, dest string) error {
+func (s *server) sync(ctx context.Context, r *request, name, dest string) error {
 	if err := os.MkdirAll(dest, 0o755); err != nil {
 		return err
+	}
+	c := r.caller
+	if id := r.attrs["local-sessionid:"+name]; id != "" {
+		var err error
+		if c, err = s.sessions.Get(ctx, id, false); err != nil {
+			return err
+		}
 	}
 	return filesync.FSSync(ctx, c, filesync.FSSendRequestOpt{Name: name, DestDir: dest, Filter: func(_ string, st *fstypes.Stat) bool {
 		st.Uid, st.Gid = uint32(os.Getuid()), uint32(os.Getgid())
@@ -231,7 +285,7 @@ func (s *server) attribute(ctx context.Context, r *request, dir, k, v string) ([
 func (s *server) namedContext(ctx context.Context, r *request, dir, name, v string) ([]string, error) {
 	if local, ok := strings.CutPrefix(v, "local:"); ok {
 		dest := filepath.Join(dir, "named", url.PathEscape(name))
-		if err := s.sync(ctx, r.caller, local, dest); err != nil {
+		if err := s.sync(ctx, r, local, dest); err != nil {
 			return nil, err
 		}
 		v = dest
@@ -373,7 +427,7 @@ func outputArguments(img *image, outputs []*controlapi.Exporter) (args []string)
 		kind := e.Type
 		if kind == "image" {
 			if e.Attrs["rewrite-timestamp"] == "true" {
-				args = append(args, "--rewrite-timestamp")
+				args = append(args, "-o", "type=image,rewrite-timestamp=true")
 			}
 			continue
 		}
@@ -464,7 +518,7 @@ func (s *server) run(ctx context.Context, b *build, img *image, args []string) e
 	case failed == nil:
 		return fmt.Errorf("hpcc: %w: %s", err, strings.Join(rest, "\n"))
 	}
-	err = fmt.Errorf("%s", failed.text())
+	err = errors.New(buildkitText(failed))
 	data, rerr := os.ReadFile(failed.File)
 	if n := failed.line(); n > 0 && rerr == nil {
 		src := &errdefs.Source{Info: &pb.SourceInfo{Filename: filepath.Base(failed.File), Language: "Dockerfile", Data: data, Definition: &pb.Definition{}}}
@@ -474,6 +528,15 @@ func (s *server) run(ctx context.Context, b *build, img *image, args []string) e
 		err = errdefs.WithSource(err, src)
 	}
 	return err
+}
+
+// buildkitText returns the text of an error with the position in BuildKit's form.
+func buildkitText(e *event) string {
+	text := strings.TrimPrefix(e.text(), e.File+":")
+	if line, rest, ok := strings.Cut(text, ": "); ok && e.File != "" && line == fmt.Sprint(e.line()) {
+		return fmt.Sprintf("dockerfile parse error on line %s: %s", line, rest)
+	}
+	return text
 }
 
 // statusOf converts an event of hpcc to one of BuildKit, or nil.
@@ -544,7 +607,7 @@ func (s *server) lint(ctx context.Context, b *build, r *request) ([]byte, error)
 		case e.Type == "warning" && e.Rule != "":
 			out.Warnings = append(out.Warnings, lint.Warning{RuleName: e.Rule, Description: e.Description, URL: e.URL, Detail: e.detail(), Location: at})
 		case e.Type == "error" && runErr != nil && !strings.HasPrefix(e.text(), "the Dockerfile has "):
-			out.Error = &lint.BuildError{Message: e.text()}
+			out.Error = &lint.BuildError{Message: buildkitText(&e)}
 			out.Error.Location.Ranges = at.Ranges
 		}
 	}
@@ -574,7 +637,7 @@ func (s *server) export(ctx context.Context, c session.Caller, i int, e *control
 		}
 		return filesync.CopyToCaller(ctx, fs, i, c, nil)
 	case e.Attrs["tar"] == "false":
-		return exportLayout(ctx, c, out)
+		return exportLayout(ctx, c, out, e.Attrs["name"], response)
 	}
 	f, err := os.Open(out)
 	if err != nil {
@@ -604,16 +667,49 @@ func (s *server) tree(ctx context.Context, img *image) (string, error) {
 	return dir, nil
 }
 
-// exportLayout sends the blobs of an OCI archive to the content store of the client.
-func exportLayout(ctx context.Context, c session.Caller, archive string) error {
+// exportLayout sends the blobs of an OCI archive to the content store of the client, and tells
+// it the image's descriptor and names, for index.json.
+func exportLayout(ctx context.Context, c session.Caller, archive, names string, response map[string]string) error {
 	dest := sessioncontent.NewCallerStore(c, "export")
-	return eachBlob(archive, func(d ocispecs.Descriptor, r io.Reader) error {
+	var index ocispecs.Index
+	err := eachFile(archive, func(name string, size int64, r io.Reader) error {
+		if name == ocispecs.ImageIndexFile {
+			return json.NewDecoder(r).Decode(&index)
+		}
+		hex, ok := strings.CutPrefix(name, "blobs/sha256/")
+		if !ok {
+			return nil
+		}
+		d := ocispecs.Descriptor{Digest: digest.NewDigestFromEncoded(digest.SHA256, hex), Size: size}
 		return content.WriteBlob(ctx, dest, d.Digest.String(), r, d)
 	})
+	if err != nil {
+		return err
+	}
+	if len(index.Manifests) == 0 {
+		return fmt.Errorf("%s lists no image", archive)
+	}
+	d := index.Manifests[0]
+	d.Annotations = nil
+	data, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	response[exptypes.ExporterImageDescriptorKey] = base64.StdEncoding.EncodeToString(data)
+	var full []string
+	for _, name := range strings.Split(names, ",") {
+		if ref, err := reference.ParseNormalizedNamed(name); err == nil {
+			full = append(full, reference.TagNameOnly(ref).String())
+		}
+	}
+	if len(full) > 0 {
+		response[exptypes.ExporterImageNameKey] = strings.Join(full, ",")
+	}
+	return nil
 }
 
-// eachBlob calls f for each blob of an OCI archive.
-func eachBlob(archive string, f func(ocispecs.Descriptor, io.Reader) error) error {
+// eachFile calls f for each regular file of an archive.
+func eachFile(archive string, f func(name string, size int64, r io.Reader) error) error {
 	file, err := os.Open(archive)
 	if err != nil {
 		return err
@@ -624,14 +720,10 @@ func eachBlob(archive string, f func(ocispecs.Descriptor, io.Reader) error) erro
 		if err == io.EOF {
 			return nil
 		}
+		if err == nil && h.Typeflag == tar.TypeReg {
+			err = f(h.Name, h.Size, r)
+		}
 		if err != nil {
-			return err
-		}
-		hex, ok := strings.CutPrefix(h.Name, "blobs/sha256/")
-		if !ok || h.Typeflag != tar.TypeReg {
-			continue
-		}
-		if err := f(ocispecs.Descriptor{Digest: digest.NewDigestFromEncoded(digest.SHA256, hex), Size: h.Size}, r); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"hpcc/job/quantity"
 )
 
-// A Window is a free window on a group of equal nodes: resources that a job could use at once.
+// A Window is a free window on a group of equal nodes: resources that a job could use now.
 type Window struct {
 	Nodes   []string      `json:"nodes"`
 	CPUs    int           `json:"cpus"`
@@ -19,13 +19,13 @@ type Window struct {
 	GPUs    int           `json:"gpus"`
 	GPUType string        `json:"gpu_type,omitempty"`
 	Queues  []string      `json:"queues,omitempty"`
-	Until   time.Time     `json:"until,omitzero"`     // reserved from then on, by For; zero: not reserved
+	Until   time.Time     `json:"until,omitzero"`     // from then on For holds the resources; zero: nothing does
 	For     string        `json:"for,omitempty"`      // a reservation or a waiting job
 	Limit   time.Duration `json:"limit_ns,omitempty"` // longest time limit of its queues; 0: none known
 }
 
-// Windows returns the free windows of a cluster, those with most GPUs first. It groups nodes with equal free
-// resources.
+// Windows returns the free windows of a cluster, those with the most GPUs first. It groups nodes with equal
+// free resources.
 func Windows(c *Snapshot, now time.Time) []Window {
 	var list []Window
 	at := map[string]int{}
@@ -35,8 +35,8 @@ func Windows(c *Snapshot, now time.Time) []Window {
 			continue // too short for any job
 		}
 		memory := n.FreeMemory / Step * Step
-		if memory == 0 && n.Memory > 0 && !n.Untold {
-			continue // a job needs a processor
+		if memory == 0 && n.Memory > 0 && !n.MemoryUnknown {
+			continue // a job needs memory
 		}
 		key := fmt.Sprint(n.FreeCPUs, memory, n.FreeGPUs, n.GPUType, n.Queues, n.FreeUntil.Unix(), n.For)
 		k, ok := at[key]
@@ -92,5 +92,5 @@ func (h *Window) Flags(now time.Time) string {
 	return strings.Join(f, " ")
 }
 
-// Margin is the time between submission and start that a job loses of a free window.
+// Margin is the part of a free window that may pass between submission and start of a job.
 const Margin = 30 * time.Second
