@@ -90,6 +90,9 @@ func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
 	rep, err := unpack.Image(ctx, img, dir, unpack.Options{Progress: bar.bytes})
 	bar.end()
 	reportLeftOut(rep)
+	if err == nil {
+		noteSource(a.store, a.source, dir)
+	}
 	return err
 }
 
@@ -110,11 +113,7 @@ func (a *unpackArgs) writeBundle(ctx context.Context) error {
 		}
 		return err
 	}
-	config, err := runtime.ReadImage(root, unpack.ConfigFile)
-	if err != nil {
-		return err
-	}
-	spec, err := runtime.Bundle(root, config.Config, a.options)
+	spec, err := runtime.Bundle(root, unpack.ConfigFile, a.options)
 	if err != nil {
 		return fmt.Errorf("writing bundle %q: %w", a.dir, err)
 	}
