@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	securejoin "github.com/cyphar/filepath-securejoin"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
@@ -127,7 +128,9 @@ type builder struct {
 	given string // Context as written by the user
 	// environment is the name of the environment in Contexts, by digest.
 	environment string
+	fetched     bool   // the context was not a local directory
 	file        string // name of the Dockerfile in messages
+	path        string // path of the Dockerfile; "": standard input
 	source      []byte // content of the Dockerfile
 	lint        *lint.Linter
 	escape      rune
@@ -142,6 +145,7 @@ type builder struct {
 	openedMu  sync.Mutex
 	opened    map[string]*source.Dir // contexts by name
 	imports   imports
+	fetches   fetches
 	emptied   map[string]bool // cache mounts that this build has emptied
 	stamp     time.Time       // modification time of files that the build creates
 	started   time.Time
@@ -242,7 +246,11 @@ func (b *builder) prepare(ctx context.Context) (target int, err error) {
 	if b.source, err = b.read(); err != nil {
 		return 0, err
 	}
-	b.Inputs.recipe(b.Options, b.given, b.source)
+	o := b.Options
+	if o.Dockerfile != "-" && (o.Dockerfile != "" || filepath.Base(b.path) != "Dockerfile") {
+		o.Dockerfile = b.path
+	}
+	b.Inputs.recipe(o, b.given, b.source)
 	if err := b.startLint(); err != nil {
 		return 0, err
 	}
@@ -324,28 +332,71 @@ func (b *builder) parse() error {
 
 // read returns the content of the Dockerfile.
 func (b *builder) read() ([]byte, error) {
-	r := b.Stdin
-	b.file = "Dockerfile (standard input)"
-	if b.Options.Dockerfile != "-" {
-		if b.file = b.Options.Dockerfile; b.file == "" {
-			if err := source.CheckDir(b.Context); err != nil {
-				return nil, err
-			}
-			b.file = filepath.Join(b.Context, "Dockerfile")
-		}
-		f, err := wait.Open(b.file)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("opening Dockerfile %s: no such file; name it with -f", b.file)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("opening the Dockerfile: %w", err)
-		}
-		defer f.Close()
-		if fi, err := f.Stat(); err == nil && fi.IsDir() {
-			return nil, fmt.Errorf("reading %s: it is a directory; name a file with -f", b.file)
-		}
-		r = f
+	if b.Options.Dockerfile == "-" {
+		b.file = "Dockerfile (standard input)"
+		return b.readFrom(b.Stdin)
 	}
+	if err := b.findDockerfile(); err != nil {
+		return nil, err
+	}
+	f, err := wait.Open(b.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		where := "; name it with -f"
+		if b.fetched {
+			where = " in the context; name one of its files with -f"
+		}
+		return nil, fmt.Errorf("opening Dockerfile %s: no such file%s", b.file, where)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the Dockerfile: %w", err)
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err == nil && fi.IsDir() {
+		return nil, fmt.Errorf("reading %s: it is a directory; name a file with -f", b.file)
+	}
+	return b.readFrom(f)
+}
+
+// findDockerfile sets the path of the Dockerfile, and its name in messages. In a context that
+// is not a local directory, the name is relative to the context.
+func (b *builder) findDockerfile() error {
+	name := b.Options.Dockerfile
+	if name != "" && (!b.fetched || filepath.IsAbs(name)) {
+		b.file, b.path = name, name
+		return nil
+	}
+	if err := source.CheckDir(b.Context); err != nil {
+		return err
+	}
+	if name != "" {
+		return b.setDockerfile(name)
+	}
+	if err := b.setDockerfile("dockerfile"); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(b.Context, "Dockerfile")); err != nil {
+		if _, err := os.Stat(b.path); err == nil {
+			return nil
+		}
+	}
+	return b.setDockerfile("Dockerfile")
+}
+
+// setDockerfile sets the path and name of a Dockerfile in the context.
+func (b *builder) setDockerfile(name string) (err error) {
+	b.path = filepath.Join(b.Context, name)
+	if b.file = b.path; !b.fetched {
+		return nil
+	}
+	b.file = name
+	if b.path, err = securejoin.SecureJoin(b.Context, name); err != nil {
+		err = fmt.Errorf("finding Dockerfile %s: %w", name, err)
+	}
+	return err
+}
+
+// readFrom reads a Dockerfile of limited size.
+func (b *builder) readFrom(r io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxDockerfile+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", b.file, err)

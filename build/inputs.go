@@ -106,7 +106,7 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	for k, v := range o.Labels {
 		args["label:"+k] = v
 	}
-	if source.IsGit(context) {
+	if source.IsGitContext(context) {
 		args["context"] = attest.PublicURL(context)
 	} else {
 		in.request.Locals, in.partly = []local{{"context"}, {"dockerfile"}}, true

@@ -157,7 +157,10 @@ type Item struct {
 	Mode fs.FileMode
 	Link string // target of a link
 	stat fileStat
-	Data []byte // content of a small file that was already read, or nil
+	Data []byte    // content of a small file that was already read, or nil
+	When time.Time // modification time to give the copy; zero: as usual
+	// opaque files have no part in the digest of their set.
+	opaque bool
 }
 
 // Time returns the modification time of the file's content.
@@ -321,6 +324,9 @@ func (s *Set) Digest() (string, error) {
 	fmt.Fprintf(h, "%q %v %q\n", s.Name, s.Dir, s.Keep)
 	var line []byte
 	for i, it := range s.Items {
+		if it.opaque {
+			continue
+		}
 		line = strconv.AppendQuote(line[:0], it.Rel)
 		line = strconv.AppendUint(append(line, ' '), uint64(it.Mode.Type()), 8)
 		line = strconv.AppendUint(append(line, ' '), uint64(it.Mode&(fs.ModePerm|fs.ModeSticky)), 8)

@@ -80,8 +80,8 @@ func TestFetchFaults(t *testing.T) {
 	}
 }
 
-// gitRepository creates a repository and serves it as files.
-func gitRepository(t *testing.T) *hostile.Server {
+// servedRepository creates a repository and serves it as files.
+func servedRepository(t *testing.T) *hostile.Server {
 	t.Helper()
 	testenv.NeedProgram(t, "git")
 	dir := t.TempDir()
@@ -100,19 +100,12 @@ func TestGitFaults(t *testing.T) {
 	for _, fault := range hostile.Faults() {
 		t.Run(string(fault), func(t *testing.T) {
 			t.Parallel()
-			server := gitRepository(t)
+			server := servedRepository(t)
 			defer server.Close()
 			messages := &notices{}
 			ctx := wait.With(t.Context(), wait.Patience{Idle: time.Second, Attempts: 2, Backoff: time.Millisecond, Notice: messages.add})
 			clone := func() error {
-				dir := t.TempDir()
-				if _, err := git(ctx, dir, "init", "-q"); err != nil {
-					return err
-				}
-				if err := gitFetch(ctx, dir, server.URL+"/repo.git", "main"); err != nil {
-					return err
-				}
-				_, err := git(ctx, dir, "checkout", "-q", "FETCH_HEAD")
+				_, err := Clone(ctx, t.TempDir(), Repository{Address: server.URL + "/repo.git#main"})
 				return err
 			}
 			first := func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/info/refs") }
@@ -136,22 +129,23 @@ func TestGitFaults(t *testing.T) {
 // TestGitSilent stops protocols for which git has no timeout, after the idle limit and when
 // the context ends.
 func TestGitSilent(t *testing.T) {
-	gitRepository(t).Close() // for git itself
+	servedRepository(t).Close() // for git itself
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testenv.Check(t, err)
 	defer l.Close() // the kernel accepts connections, and nobody answers
 	repository := "git://" + l.Addr().String() + "/x.git"
-	dir := t.TempDir()
+	clone := func(ctx context.Context) error {
+		_, err := Clone(ctx, t.TempDir(), Repository{Address: repository + "#main"})
+		return err
+	}
 	ctx := wait.With(t.Context(), wait.Patience{Idle: 300 * time.Millisecond, Attempts: 2, Backoff: time.Millisecond})
-	_, err = git(ctx, dir, "init", "-q")
-	testenv.Check(t, err)
-	if err := gitFetch(ctx, dir, repository, "main"); err == nil || !strings.Contains(err.Error(), "git reported no progress for 600ms (gave up after 2 attempts)") {
+	if err := clone(ctx); err == nil || !strings.Contains(err.Error(), "git reported no progress for 600ms (gave up after 2 attempts)") {
 		t.Errorf("silent: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(300*time.Millisecond, cancel)
 	started := time.Now()
-	if err := gitFetch(ended, dir, repository, "main"); !errors.Is(err, context.Canceled) || time.Since(started) > 20*time.Second {
+	if err := clone(ended); !errors.Is(err, context.Canceled) || time.Since(started) > 20*time.Second {
 		t.Errorf("cancelled: %v after %v", err, time.Since(started))
 	}
 }
@@ -170,7 +164,7 @@ func TestGitMessages(t *testing.T) {
 
 func TestIsRemote(t *testing.T) {
 	for word, want := range map[string][2]bool{"a": {}, "./a.git": {}, "https://h/x": {true, false}, "http://h/x.tar.gz": {true, false}, "https://h/x.git": {true, true},
-		"https://h/x.git#main:dir": {true, true}, "git@h:x": {true, true}, "git://h/x": {true, true}, "ssh://h/x": {true, true}, "ftp://h/x": {}} {
+		"https://h/x.git#main:dir": {true, true}, "git@h:x": {true, true}, "https://h/x.git?ref=main": {true, true}, "https://h/x.git?no=1": {true, true}, "https://h/x.git/f": {true, false}, "github.com/a/b": {}, "a:b": {}, "git://h/x": {true, true}, "ssh://h/x": {true, true}, "ftp://h/x": {}} {
 		if IsRemote(word) != want[0] || IsGit(word) != want[1] {
 			t.Errorf("isRemote(%q), isGit = %v, %v; want %v", word, IsRemote(word), IsGit(word), want)
 		}
