@@ -87,7 +87,7 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	in.source.Path = "Dockerfile"
 	if f := o.Dockerfile; f != "" && f != "-" {
 		in.source.Path = path.Base(filepath.ToSlash(f))
-		if rel, err := filepath.Rel(o.Context, f); err == nil && filepath.IsLocal(rel) {
+		if rel, err := filepath.Rel(o.Context, f); err == nil && isBelow(o.Context, f) {
 			in.source.Path = filepath.ToSlash(rel)
 		}
 		args["filename"] = in.source.Path
@@ -106,8 +106,11 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	for k, v := range o.Labels {
 		args["label:"+k] = v
 	}
-	if source.IsGitContext(context) {
+	if IsRemoteContext(context) {
 		args["context"] = attest.PublicURL(context)
+		if !isBelow(o.Context, o.Dockerfile) {
+			in.request.Locals, in.partly = []local{{"dockerfile"}}, true
+		}
 	} else {
 		in.request.Locals, in.partly = []local{{"context"}, {"dockerfile"}}, true
 	}
@@ -124,6 +127,12 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 		}
 	}
 	in.request.Args = args
+}
+
+// isBelow reports whether file is in a directory; "" is.
+func isBelow(dir, file string) bool {
+	rel, err := filepath.Rel(dir, file)
+	return file == "" || (err == nil && filepath.IsLocal(rel))
 }
 
 // image records an image from which a build used files.
@@ -144,6 +153,17 @@ func (in *Inputs) repository(word, commit string, isContext bool) {
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		in.source.URI, in.source.Digest = attest.PublicURL(word), map[string]string{algorithm: commit}
+	}
+}
+
+// download records a file from a server; that of the context is the origin of the recipe.
+func (in *Inputs) download(uri, sum string, isContext bool) {
+	hex := strings.TrimPrefix(sum, "sha256:")
+	in.add(uri, "sha256", hex)
+	if in != nil && isContext {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.source.URI, in.source.Digest = uri, map[string]string{"sha256": hex}
 	}
 }
 

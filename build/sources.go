@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"path"
@@ -22,8 +23,9 @@ import (
 // keepGitArg is the build argument that keeps .git in a context that is a repository.
 const keepGitArg = "BUILDKIT_CONTEXT_KEEP_GIT_DIR"
 
-// maxStdin limits the size of a context on standard input, in bytes.
-const maxStdin = 64 << 30
+// maxContext limits the size of a context that is not a local directory, in bytes: as an
+// archive and unpacked.
+const maxContext = 64 << 30
 
 // A fetches holds the sources that a build has downloaded, so that it downloads each once.
 type fetches struct {
@@ -141,8 +143,7 @@ func IsRemoteContext(context string) bool {
 	return source.IsGitContext(context) || source.IsRemote(context)
 }
 
-// fetchContext creates the context directory of a repository or of standard input: a tar
-// archive or, as in docker build, only a Dockerfile.
+// fetchContext creates the context directory of a repository, a URL or standard input.
 func (b *builder) fetchContext(ctx context.Context) error {
 	switch {
 	case source.IsGitContext(b.Context):
@@ -152,47 +153,87 @@ func (b *builder) fetchContext(ctx context.Context) error {
 			b.Context, b.fetched = c.Dir, true
 		}
 		return err
+	case source.IsRemote(b.Context):
+		public := attest.PublicURL(b.Context)
+		f, err := b.fetchFile(ctx, b.Context, false, func(int64, int64) {})
+		if err != nil {
+			return fmt.Errorf("downloading the context %q: %w", public, err)
+		}
+		b.Inputs.download(public, f.Sum, true)
+		if err := b.contextOfFile(ctx, f.Path); err != nil {
+			return fmt.Errorf("reading the context %q: %w", public, err)
+		}
+		return nil
 	case b.Context != "-":
 		return nil
 	case b.Options.Dockerfile == "-":
 		return errors.New("the Dockerfile and the context cannot both come from standard input")
-	}
-	dir := filepath.Join(b.work, "context")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
 	}
 	file := filepath.Join(b.work, "stdin")
 	f, err := os.Create(file)
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(f, io.LimitReader(b.Stdin, maxStdin))
+	n, err := io.Copy(f, io.LimitReader(b.Stdin, maxContext+1))
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	if err == nil && n == 0 {
+	switch {
+	case err != nil:
+	case n == 0:
 		err = errors.New("no data; provide a tar archive or a Dockerfile")
+	case n > maxContext:
+		err = fmt.Errorf("larger than %d bytes", int64(maxContext))
+	default:
+		err = b.contextOfFile(ctx, file)
 	}
 	if err != nil {
-		return fmt.Errorf("reading the context from standard input: %w", err)
+		err = fmt.Errorf("reading the context from standard input: %w", err)
 	}
-	r, ok, err := source.Archive(file)
+	return err
+}
+
+// contextOfFile makes a file the context: a tar archive or, as in docker build, only a
+// Dockerfile.
+func (b *builder) contextOfFile(ctx context.Context, file string) error {
+	dir := filepath.Join(b.work, "context")
+	isArchive, err := unpackInto(ctx, file, dir)
 	if err != nil {
-		return fmt.Errorf("reading the context from standard input: %w", err)
+		return err
 	}
 	b.Context, b.fetched = dir, true
-	if !ok {
-		if n > maxDockerfile {
-			return errors.New("standard input is not a tar archive or a Dockerfile")
-		}
-		return os.Rename(file, filepath.Join(dir, "Dockerfile"))
+	if isArchive {
+		return nil
+	}
+	if fi, err := os.Stat(file); err != nil || fi.Size() > maxDockerfile {
+		return errors.New("it is not a tar archive or a Dockerfile")
+	}
+	if !filepath.IsAbs(b.Options.Dockerfile) && b.Options.Dockerfile != "-" { // it is the only one
+		b.Options.Dockerfile = ""
+	}
+	return os.Link(file, filepath.Join(dir, "Dockerfile"))
+}
+
+// unpackInto creates a directory with the files of an archive, or returns false.
+func unpackInto(ctx context.Context, file, dir string) (isArchive bool, err error) {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return false, err
+	}
+	r, ok, err := source.Archive(file)
+	if err != nil || !ok {
+		return false, err
 	}
 	defer r.Close()
-	return unpack.Archive(ctx, r, dir)
+	limited := &io.LimitedReader{R: r, N: maxContext}
+	err = unpack.Archive(ctx, limited, dir)
+	if limited.N <= 0 {
+		err = fmt.Errorf("unpacked, the archive is larger than %d bytes", int64(maxContext))
+	}
+	return true, err
 }
 
 // fetchNamed returns the directory of a named context, which it downloads if the value is a
-// URL.
+// URL. A file that is not an archive is the only one in the directory, with BuildKit's name.
 func (b *builder) fetchNamed(ctx context.Context, value string) (dir string, err error) {
 	if source.IsGit(value) {
 		c, err := b.clone(ctx, value, "", false)
@@ -201,5 +242,25 @@ func (b *builder) fetchNamed(ctx context.Context, value string) (dir string, err
 		}
 		return c.Dir, nil
 	}
-	return value, nil
+	if !source.IsRemote(value) {
+		return value, nil
+	}
+	public := attest.PublicURL(value)
+	f, err := b.fetchFile(ctx, value, false, func(int64, int64) {})
+	if err != nil {
+		return "", fmt.Errorf("downloading %q: %w", public, err)
+	}
+	b.Inputs.download(public, f.Sum, false)
+	dir = f.Path + ".files"
+	isArchive, err := unpackInto(ctx, f.Path, dir)
+	if errors.Is(err, fs.ErrExist) { // another name has the same URL
+		return dir, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("unpacking %q: %w", public, err)
+	}
+	if !isArchive {
+		err = os.Link(f.Path, filepath.Join(dir, "context"))
+	}
+	return dir, err
 }
