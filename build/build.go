@@ -34,6 +34,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/build/attest"
 	"hpcc/build/lint"
 	"hpcc/build/source"
 	"hpcc/store"
@@ -155,8 +156,14 @@ type builder struct {
 	platformAsked *v1.Platform
 }
 
-// Dockerfile builds an image. Errors in the Dockerfile are of type [LineError].
+// Dockerfile builds an image. Errors in the Dockerfile are of type [LineError]. Credentials in
+// URLs appear in no error, event or history.
 func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error) {
+	img, err := dockerfile(ctx, s, o)
+	return img, public(err)
+}
+
+func dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error) {
 	b, err := begin(s, o)
 	if err != nil {
 		return nil, err
@@ -427,7 +434,28 @@ func (b *builder) located(err error) error {
 
 // lineError returns an error with a position in the Dockerfile.
 func (b *builder) lineError(at parser.Range, text string, err error) *LineError {
-	return &LineError{File: b.file, Line: at.Start.Line, End: max(at.Start.Line, at.End.Line), Text: oneLine(text), Err: err, Source: b.source}
+	return &LineError{File: b.file, Line: at.Start.Line, End: max(at.Start.Line, at.End.Line), Text: oneLine(text), Err: public(err),
+		Source: []byte(attest.PublicText(string(b.source)))}
+}
+
+// A publicError has a text without the credentials of URLs.
+type publicError struct {
+	text string
+	err  error
+}
+
+func (e *publicError) Error() string { return e.text }
+func (e *publicError) Unwrap() error { return e.err }
+
+// public returns an error without the credentials of URLs in its text.
+func public(err error) error {
+	if err == nil {
+		return nil
+	}
+	if text := attest.PublicText(err.Error()); text != err.Error() {
+		return &publicError{text, err}
+	}
+	return err
 }
 
 // at adds the position of the instruction to an error.
@@ -449,8 +477,10 @@ func (b *builder) at(loc []parser.Range, text string, err error) error {
 	return e
 }
 
-// oneLine returns an instruction on one line of limited length.
+// oneLine returns an instruction on one line of limited length, without the credentials of
+// URLs.
 func oneLine(s string) string {
+	s = attest.PublicText(s)
 	s = strings.Join(strings.Fields(s), " ")
 	if r := []rune(s); len(r) > 100 {
 		s = string(r[:99]) + "…"

@@ -44,9 +44,9 @@ func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknow
 	b.allStages = o.Target == ""
 	_, err = b.prepare(ctx)
 	if b.lint == nil { // nothing was read
-		return 0, nil, err
+		return 0, nil, public(err)
 	}
-	return warnings, b.lint.UnknownBases(), err
+	return warnings, b.lint.UnknownBases(), public(err)
 }
 
 // startLint creates the linter, with the options in the build argument or the directive.

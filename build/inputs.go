@@ -81,7 +81,7 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.kind, in.text, in.builder, in.target = buildkitType, text, hostPlatform(), o.Platform
+	in.kind, in.text, in.builder, in.target = buildkitType, []byte(attest.PublicText(string(text))), hostPlatform(), o.Platform
 	in.request.Frontend = "dockerfile.v0"
 	args := map[string]string{}
 	in.source.Path = "Dockerfile"
@@ -100,11 +100,11 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	}
 	for k, v := range o.Args {
 		if !isProxyArg(k) {
-			args["build-arg:"+k] = v
+			args["build-arg:"+k] = attest.PublicText(v)
 		}
 	}
 	for k, v := range o.Labels {
-		args["label:"+k] = v
+		args["label:"+k] = attest.PublicText(v)
 	}
 	if IsRemoteContext(context) {
 		args["context"] = attest.PublicURL(context)
@@ -195,7 +195,7 @@ func (in *Inputs) did(stage int, text string, at []parser.Range, c instructions.
 	if in.steps == nil {
 		in.steps = map[int][]step{}
 	}
-	in.steps[stage] = append(in.steps[stage], step{text, at})
+	in.steps[stage] = append(in.steps[stage], step{attest.PublicText(text), at})
 	run, ok := c.(*instructions.RunCommand)
 	if !ok {
 		return
