@@ -20,10 +20,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -184,6 +182,9 @@ func dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	if err := b.takesEnvironment(); err != nil {
 		return nil, err
 	}
+	if err := b.setDate(ctx); err != nil {
+		return nil, err
+	}
 	for i := range b.stages {
 		if b.needs[i] {
 			b.total += 1 + len(b.stages[i].Commands)
@@ -231,16 +232,8 @@ func begin(s *store.Store, o Options) (*builder, error) {
 	if c := b.Compression; c != "" && c != "gzip" && c != "zstd" {
 		return nil, fmt.Errorf("compression %q: want gzip or zstd", c)
 	}
-	if v, ok := os.LookupEnv(epochArg); ok && b.Args[epochArg] == "" { // also a build argument, as in docker buildx
-		b.Args = maps.Clone(b.Args)
-		if b.Args == nil {
-			b.Args = map[string]string{}
-		}
-		b.Args[epochArg] = v
-	}
-	var err error
-	b.stamp, err = sourceDate(b.Args[epochArg])
-	return b, err
+	b.environmentDate()
+	return b, nil
 }
 
 // prepare reads and checks Dockerfile and context, and finds the stages that the target
@@ -285,6 +278,9 @@ func (b *builder) prepare(ctx context.Context) (target int, err error) {
 	if b.needs, err = b.needed(targets...); err != nil {
 		return 0, err
 	}
+	if _, _, err := b.findDate(); err != nil {
+		return 0, err
+	}
 	b.check()
 	return target, nil
 }
@@ -301,23 +297,6 @@ func (b *builder) buildStages(ctx context.Context) error {
 		}
 	}
 	return g.Wait()
-}
-
-// epochArg is the build argument or environment variable for modification times
-// (https://reproducible-builds.org/docs/source-date-epoch/).
-const epochArg = "SOURCE_DATE_EPOCH"
-
-// sourceDate parses the value of epochArg. "" is the first day that zip archives support: a
-// constant, so that the same input gives the same image.
-func sourceDate(v string) (time.Time, error) {
-	if v == "" {
-		return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC), nil
-	}
-	sec, err := strconv.ParseInt(v, 10, 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("reading SOURCE_DATE_EPOCH %q: not a number of seconds", v)
-	}
-	return time.Unix(sec, 0).UTC(), nil
 }
 
 // parse parses the Dockerfile into stages.

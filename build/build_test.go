@@ -247,19 +247,6 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-func TestSourceDate(t *testing.T) {
-	for _, c := range []struct {
-		in   string
-		want int64
-		bad  bool
-	}{{"", 315532800, false}, {"0", 0, false}, {"1700000000", 1700000000, false}, {"today", 0, true}, {"12abc", 0, true}} {
-		got, err := sourceDate(c.in)
-		if (err != nil) != c.bad || (err == nil && got.Unix() != c.want) {
-			t.Errorf("sourceDate(%q) = %v, %v; want %d, error: %v", c.in, got, err, c.want, c.bad)
-		}
-	}
-}
-
 // FuzzDockerfile checks that parsing any text does not panic, and that errors name the file.
 func FuzzDockerfile(f *testing.F) {
 	for _, text := range []string{"FROM scratch\nLABEL a=b\n", "ARG A=1\nFROM ${A:-x} AS b\nENV A=$A B=${A%%x}\nEXPOSE $A 80-90/udp\n", "# escape=`\nFROM a`\nb\n",

@@ -143,12 +143,17 @@ func IsRemoteContext(context string) bool {
 	return source.IsGitContext(context) || source.IsRemote(context)
 }
 
+// keepsContextGit reports whether a context that is a repository has .git.
+func (b *builder) keepsContextGit() bool {
+	keep, _ := strconv.ParseBool(b.Args[keepGitArg])
+	return keep
+}
+
 // fetchContext creates the context directory of a repository, a URL or standard input.
 func (b *builder) fetchContext(ctx context.Context) error {
 	switch {
 	case source.IsGitContext(b.Context):
-		keep, _ := strconv.ParseBool(b.Args[keepGitArg])
-		c, err := b.clone(ctx, b.Context, "", keep)
+		c, err := b.clone(ctx, b.Context, "", b.keepsContextGit())
 		if err == nil {
 			b.Context, b.fetched = c.Dir, true
 		}
