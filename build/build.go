@@ -156,12 +156,8 @@ type builder struct {
 
 // Dockerfile builds an image. Errors in the Dockerfile are of type [LineError]. Credentials in
 // URLs appear in no error, event or history.
-func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error) {
-	img, err := dockerfile(ctx, s, o)
-	return img, public(err)
-}
-
-func dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error) {
+func Dockerfile(ctx context.Context, s *store.Store, o Options) (img v1.Image, err error) {
+	defer func() { err = public(err) }()
 	b, err := begin(s, o)
 	if err != nil {
 		return nil, err
@@ -233,7 +229,11 @@ func begin(s *store.Store, o Options) (*builder, error) {
 		return nil, fmt.Errorf("compression %q: want gzip or zstd", c)
 	}
 	b.environmentDate()
-	return b, nil
+	var err error
+	if b.stamp, err = sourceDate(b.Args[epochArg]); err != nil { // setDate knows more values
+		b.stamp, err = sourceDate("")
+	}
+	return b, err
 }
 
 // prepare reads and checks Dockerfile and context, and finds the stages that the target

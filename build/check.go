@@ -28,7 +28,7 @@ func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknow
 	if err != nil {
 		return 0, nil, err
 	}
-	if b.Context == "-" || IsRemoteContext(b.Context) { // opening the context needs a directory for it
+	if b.Context == "-" || isRemoteContext(b.Context) { // opening the context needs a directory for it
 		if b.work, err = s.TempDir(); err != nil {
 			return 0, nil, err
 		}

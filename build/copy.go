@@ -17,6 +17,7 @@ import (
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
+	"hpcc/build/git"
 	"hpcc/build/source"
 	"hpcc/unpack"
 )
@@ -158,7 +159,7 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 		}
 		var set source.Set
 		var is string
-		if source.IsGit(w) {
+		if git.IsAddress(w) {
 			set, is, err = st.b.repository(ctx, w, c.Checksum, c.KeepGitDir != nil && *c.KeepGitDir)
 		} else if set, is, err = st.b.download(ctx, w, c.Checksum, st.fetching()); err == nil && set.Name == "" && job.isDir {
 			err = fmt.Errorf("adding %q: the URL has no file name; add a file name to the destination", w)

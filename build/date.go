@@ -15,6 +15,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 
+	"hpcc/build/git"
 	"hpcc/build/source"
 )
 
@@ -180,7 +181,7 @@ func (b *builder) setDate(ctx context.Context) error {
 // reports it, or else of the newest file in it, if it is an archive. Other sources have none.
 func (b *builder) dateOf(ctx context.Context, address, checksum string, keepGit bool) (time.Time, error) {
 	switch {
-	case source.IsGit(address) || (address == b.given && source.IsGitContext(address)):
+	case git.IsAddress(address) || (address == b.given && git.IsContext(address)):
 		if address == b.given {
 			keepGit = b.keepsContextGit()
 		}

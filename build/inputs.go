@@ -106,7 +106,7 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	for k, v := range o.Labels {
 		args["label:"+k] = attest.PublicText(v)
 	}
-	if IsRemoteContext(context) {
+	if isRemoteContext(context) {
 		args["context"] = attest.PublicURL(context)
 		if !isBelow(o.Context, o.Dockerfile) {
 			in.request.Locals, in.partly = []local{{"dockerfile"}}, true

@@ -13,8 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"hpcc/build/attest"
+	"hpcc/build/git"
 	"hpcc/build/source"
 	"hpcc/store/wait"
 	"hpcc/unpack"
@@ -42,7 +44,7 @@ type fetchedFile struct {
 
 type fetchedRepository struct {
 	once sync.Once
-	*source.Checkout
+	*git.Checkout
 	err error
 }
 
@@ -116,11 +118,11 @@ func (b *builder) gitSecret(id string) ([]byte, bool, error) {
 }
 
 // clone clones a repository, once in a build.
-func (b *builder) clone(ctx context.Context, address, checksum string, keepGit bool) (*source.Checkout, error) {
+func (b *builder) clone(ctx context.Context, address, checksum string, keepGit bool) (*git.Checkout, error) {
 	r := entryOf(&b.fetches, &b.fetches.repos, fmt.Sprint(keepGit, checksum, " ", address))
 	r.once.Do(func() {
-		o := source.Repository{Address: address, KeepGit: keepGit, Checksum: checksum, Agent: b.SSH["default"], Secret: b.gitSecret}
-		if r.Checkout, r.err = source.Clone(ctx, b.work, o); r.err == nil {
+		o := git.Repository{Address: address, KeepGit: keepGit, Checksum: checksum, Agent: b.SSH["default"], Secret: b.gitSecret}
+		if r.Checkout, r.err = git.Clone(ctx, b.work, o); r.err == nil {
 			b.Inputs.repository(address, r.Commit, address == b.given)
 		}
 	})
@@ -133,14 +135,19 @@ func (b *builder) repository(ctx context.Context, word, checksum string, keepGit
 	if err != nil {
 		return source.Set{}, "", err
 	}
-	set, err := c.Files()
+	set, err := (&source.Dir{Dir: c.Dir, Of: "the repository"}).Walk(".", nil)
+	when := time.Time{}
+	if c.KeepTime {
+		when = c.Time
+	}
+	set.Cloned(when)
 	return set, c.Key, err
 }
 
-// IsRemoteContext reports whether a build downloads its context: a git repository, or the URL
+// isRemoteContext reports whether a build downloads its context: a git repository, or the URL
 // of an archive or a Dockerfile.
-func IsRemoteContext(context string) bool {
-	return source.IsGitContext(context) || source.IsRemote(context)
+func isRemoteContext(context string) bool {
+	return git.IsContext(context) || source.IsRemote(context)
 }
 
 // keepsContextGit reports whether a context that is a repository has .git.
@@ -152,7 +159,7 @@ func (b *builder) keepsContextGit() bool {
 // fetchContext creates the context directory of a repository, a URL or standard input.
 func (b *builder) fetchContext(ctx context.Context) error {
 	switch {
-	case source.IsGitContext(b.Context):
+	case git.IsContext(b.Context):
 		c, err := b.clone(ctx, b.Context, "", b.keepsContextGit())
 		if err == nil {
 			b.Context, b.fetched = c.Dir, true
@@ -240,7 +247,7 @@ func unpackInto(ctx context.Context, file, dir string) (isArchive bool, err erro
 // fetchNamed returns the directory of a named context, which it downloads if the value is a
 // URL. A file that is not an archive is the only one in the directory, with BuildKit's name.
 func (b *builder) fetchNamed(ctx context.Context, value string) (dir string, err error) {
-	if source.IsGit(value) {
+	if git.IsAddress(value) {
 		c, err := b.clone(ctx, value, "", false)
 		if err != nil {
 			return "", err

@@ -1,8 +1,7 @@
-// Package source provides the sources of COPY and ADD: directories, repositories, URLs and
-// archives.
+// Package source provides the sources of COPY and ADD: directories, URLs and archives.
 //
 //	Open ─► Dir.Find ─► Sets of Items, with a digest over names, modes and bytes
-//	Fetch, Clone, Archive
+//	Fetch, Archive
 //
 // No path leads out of a directory: links are resolved as if it were the root. .dockerignore
 // always applies. The store caches the digests of files, so that the next build reads only
@@ -176,6 +175,16 @@ type Set struct {
 	Keep   string
 	Remote bool  // the source was downloaded, so an archive is not unpacked
 	sums   *sums // cached digests of the context
+}
+
+// Cloned marks a set as the files of a clone: .git, which differs between clones of one commit,
+// has no part in its digest. Unless it is zero, copies get the time when.
+func (s *Set) Cloned(when time.Time) {
+	for i := range s.Items {
+		it := &s.Items[i]
+		it.opaque = it.Rel == ".git" || strings.HasPrefix(it.Rel, ".git/") || strings.Contains(it.Rel, "/.git/")
+		it.When = when
+	}
 }
 
 // Find resolves the sources of COPY. Each path component can be a pattern of

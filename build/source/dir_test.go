@@ -251,3 +251,25 @@ func TestHiddenFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestCloned leaves .git out of the digest of a clone.
+func TestCloned(t *testing.T) {
+	digest := func(git string, cloned bool) string {
+		dir := testenv.Files(t, "f", "1", ".git/index", git, "sub/.git/HEAD", git, "sub/f", "2")
+		set, err := (&Dir{Dir: dir, Of: "the repository"}).Walk(".", nil)
+		testenv.Check(t, err)
+		set.Name = ""
+		if when := time.Unix(1700000000, 0); cloned {
+			set.Cloned(when)
+			if !set.Items[1].When.Equal(when) {
+				t.Errorf("time: %v", set.Items[1].When)
+			}
+		}
+		d, err := set.Digest()
+		testenv.Check(t, err)
+		return d
+	}
+	if digest("a", true) != digest("b", true) || digest("a", false) == digest("b", false) {
+		t.Error("the digest of a clone depends on .git, or that of another directory does not")
+	}
+}

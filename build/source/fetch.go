@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/build/git"
 	"hpcc/store/wait"
 )
 
@@ -21,7 +22,7 @@ const maxDownload = 64 << 30
 
 // IsRemote reports whether ADD downloads a source.
 func IsRemote(word string) bool {
-	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://") || IsGit(word)
+	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://") || git.IsAddress(word)
 }
 
 // A Download is a file that was downloaded.

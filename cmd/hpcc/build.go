@@ -15,6 +15,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build"
+	"hpcc/build/git"
+	"hpcc/build/source"
 	"hpcc/conda/exports"
 	"hpcc/runtime"
 	"hpcc/store"
@@ -140,7 +142,7 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 
 // checkContext refuses a directory that does not exist.
 func checkContext(args []string) error {
-	if len(args) == 0 || args[0] == "-" || build.IsRemoteContext(args[0]) {
+	if len(args) == 0 || args[0] == "-" || git.IsContext(args[0]) || source.IsRemote(args[0]) {
 		return nil
 	}
 	if _, err := os.Stat(args[0]); err != nil {

@@ -1,4 +1,4 @@
-package source
+package git
 
 import (
 	"context"
@@ -107,11 +107,7 @@ func TestKeepGit(t *testing.T) {
 		if s := output(t, got.Dir, "config", "remote.origin.url"); strings.Contains(s, "hidden") || !strings.HasSuffix(s, "/work.git") {
 			t.Errorf("remote: %q", s)
 		}
-		set, err := got.Files()
-		testenv.Check(t, err)
-		d, err := set.Digest()
-		testenv.Check(t, err)
-		keys = append(keys, got.Key+d)
+		keys = append(keys, got.Key)
 		testenv.Check(t, filepath.WalkDir(got.Dir, func(p string, d os.DirEntry, err error) error {
 			if text, _ := os.ReadFile(p); strings.Contains(string(text), "hidden") {
 				t.Errorf("%s has the password", p)

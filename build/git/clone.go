@@ -1,4 +1,11 @@
-package source
+// Package git clones repositories for a build with the program git: those of contexts and of ADD,
+// by the addresses that BuildKit accepts.
+//
+//	IsAddress ─► Clone ─► Checkout
+//
+// Neither an address, a repository nor the environment can make git run programs, or use files of
+// this machine outside of the clone. Credentials are never on a command line.
+package git
 
 import (
 	"context"
@@ -23,15 +30,15 @@ import (
 	"hpcc/store/wait"
 )
 
-// IsGit reports whether a source of ADD, or the value of a named context, is a git repository.
-func IsGit(word string) bool {
+// IsAddress reports whether a source of ADD, or the value of a named context, is a git repository.
+func IsAddress(word string) bool {
 	ref, ok, err := dfgitutil.ParseGitRef(word)
 	return ok && (err != nil || !ref.IndistinguishableFromLocal)
 }
 
-// IsGitContext reports whether a build context is a git repository. Unlike ADD, it may be
+// IsContext reports whether a build context is a git repository. Unlike ADD, it may be
 // github.com/OWNER/REPOSITORY. A directory of that name comes first.
-func IsGitContext(word string) bool {
+func IsContext(word string) bool {
 	_, ok, _ := dfgitutil.ParseGitRef(word)
 	return ok && !isDir(word)
 }
@@ -117,20 +124,6 @@ func Clone(ctx context.Context, work string, o Repository) (*Checkout, error) {
 		out.Key += " " + strconv.FormatInt(out.Time.Unix(), 10)
 	}
 	return out, nil
-}
-
-// Files returns the files of the checkout as a source of ADD. .git has no digest: it differs
-// between clones of one commit.
-func (c *Checkout) Files() (Set, error) {
-	set, err := (&Dir{Dir: c.Dir, Of: "the repository"}).Walk(".", nil)
-	for i := range set.Items {
-		it := &set.Items[i]
-		it.opaque = it.Rel == ".git" || strings.HasPrefix(it.Rel, ".git/") || strings.Contains(it.Rel, "/.git/")
-		if c.KeepTime {
-			it.When = c.Time
-		}
-	}
-	return set, err
 }
 
 // commitID matches the beginning of a commit's ID.
