@@ -151,6 +151,7 @@ type builder struct {
 	fetches   fetches
 	emptied   map[string]bool // cache mounts that this build has emptied
 	stamp     time.Time       // modification time of files that the build creates
+	dated     bool            // SOURCE_DATE_EPOCH sets stamp
 	started   time.Time
 	work      string // private directory of this build, in the store's tmp
 	total     int

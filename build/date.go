@@ -163,6 +163,7 @@ func (b *builder) setDate(ctx context.Context) error {
 	case from.stage != nil:
 		when, err = b.dateOf(ctx, from.stage.address, from.stage.checksum, from.stage.keepGit)
 	default:
+		b.dated = value != ""
 		b.stamp, err = sourceDate(value)
 		return err
 	}
@@ -173,6 +174,7 @@ func (b *builder) setDate(ctx context.Context) error {
 		value = strconv.FormatInt(when.Unix(), 10)
 	}
 	b.setArg(epochArg, value)
+	b.dated = value != ""
 	b.stamp, err = sourceDate(value)
 	return err
 }

@@ -129,7 +129,7 @@ func (st *stage) layerType() types.MediaType {
 const rewrittenAnnotation = "buildkit/rewritten-timestamp"
 
 // rewritesTimes reports whether layers have no times after SOURCE_DATE_EPOCH.
-func (b *builder) rewritesTimes() bool { return b.RewriteTimes && b.Args[epochArg] != "" }
+func (b *builder) rewritesTimes() bool { return b.RewriteTimes && b.dated }
 
 // timesKey is the part of a step's key that stands for the times in its layer.
 func (b *builder) timesKey() string {

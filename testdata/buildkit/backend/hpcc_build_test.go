@@ -426,16 +426,17 @@ func outputArguments(img *image, outputs []*controlapi.Exporter) (args []string)
 		}
 		kind := e.Type
 		if kind == "image" {
-			if e.Attrs["rewrite-timestamp"] == "true" {
+			if rewrites(e) {
 				args = append(args, "-o", "type=image,rewrite-timestamp=true")
 			}
 			continue
 		}
 		o := fmt.Sprintf("type=%s,dest=%s/out-%d", kind, img.dir, i)
-		for _, k := range []string{"rewrite-timestamp", "platform-split"} {
-			if v := e.Attrs[k]; v != "" {
-				o += "," + k + "=" + v
-			}
+		if rewrites(e) {
+			o += ",rewrite-timestamp=true"
+		}
+		if v := e.Attrs["platform-split"]; v != "" {
+			o += ",platform-split=" + v
 		}
 		args = append(args, "-o", o)
 	}
@@ -448,6 +449,12 @@ func outputArguments(img *image, outputs []*controlapi.Exporter) (args []string)
 		args = append(args, "-t", n)
 	}
 	return append(args, "--metadata-file", filepath.Join(img.dir, "metadata"))
+}
+
+// rewrites reports whether an exporter changes times. It can reset the date of the build.
+func rewrites(e *controlapi.Exporter) bool {
+	date, isSet := e.Attrs["source-date-epoch"]
+	return e.Attrs["rewrite-timestamp"] == "true" && (!isSet || date != "")
 }
 
 // An event is a line of --progress json.
