@@ -185,7 +185,7 @@ func (st *stage) execute(ctx context.Context, dir string, p *command) error {
 // unknown to the kernel, so they are also applied to the programs' view.
 func (st *stage) notes() *fakeroot.Notes {
 	n := st.tree.notes
-	recorded := &fakeroot.Notes{Owner: n.Owner, Mode: n.Mode, SetAttr: n.SetAttr, RemoveAttr: n.RemoveAttr}
+	recorded := &fakeroot.Notes{Owner: n.Owner, Mode: n.Mode, SetAttr: n.SetAttr, RemoveAttr: n.RemoveAttr, Stat: n.Stat}
 	recorded.Lost = func() {
 		if !st.lostOwners.Swap(true) {
 			st.b.report(Event{Warning: "this host allows neither seccomp notification (Linux 5.0) nor ptrace: of a RUN, the " + ownersLost +

@@ -132,3 +132,36 @@ func (n *Notes) RemoveAttr(file, name string) error {
 	}
 	return nil
 }
+
+// Stat corrects the owner and mode of a file's status to those in the image.
+func (n *Notes) Stat(file, link string, st *unix.Stat_t) {
+	if link != "" {
+		if uid, gid, ok := n.linkOwner(file, link); ok {
+			st.Uid, st.Gid = uint32(uid), uint32(gid)
+		}
+		return
+	}
+	if n.table == nil && !hasAttributes(file) {
+		return
+	}
+	if uid, gid, ok := parseOwner(n.get(file, ownerAttr)); ok {
+		st.Uid, st.Gid = uint32(uid), uint32(gid)
+	}
+	st.Mode = n.mode(file, st.Mode)
+}
+
+// mode returns the mode of a file in the image. onDisk is its type and mode on disk.
+func (n *Notes) mode(file string, onDisk uint32) uint32 {
+	m, err := strconv.ParseUint(n.get(file, modeAttr), 8, 32)
+	isDir := onDisk&unix.S_IFMT == unix.S_IFDIR
+	if err != nil || granted(uint32(m)&0o7777, isDir) != onDisk&0o7777 {
+		return onDisk // it has changed since
+	}
+	return onDisk&unix.S_IFMT | uint32(m)&0o7777
+}
+
+// hasAttributes reports whether a file has any extended attribute. It follows links.
+func hasAttributes(file string) bool {
+	size, err := unix.Listxattr(file, nil)
+	return err == nil && size > 0
+}

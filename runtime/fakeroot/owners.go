@@ -10,7 +10,7 @@
 package fakeroot
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	"path"
 	"strconv"
@@ -43,6 +43,9 @@ type Notes struct {
 	// extended attributes, except for links, which have none.
 	GetAttr  func(file, name string) ([]byte, error)
 	ListAttr func(file string) []string
+	// Stat, unless nil, corrects the kernel's answer about a file: its owner and mode in the
+	// image. For a symbolic link or a FIFO, file and link are as in Owner.
+	Stat func(file, link string, st *unix.Stat_t)
 	// Lost, unless nil, is called before the program starts if this host cannot report the
 	// program's requests.
 	Lost func()
@@ -58,6 +61,8 @@ const (
 	removeAttr
 	getAttr
 	listAttr
+	statFile  // stat(2) and its variants
+	statxFile // statx(2)
 )
 
 // A fileCall describes a system call on metadata that only root may change. dir, file, rest
@@ -91,6 +96,9 @@ var fileCalls = append([]fileCall{
 	{unix.SYS_LISTXATTR, listAttr, none, 0, 1, none, false},
 	{unix.SYS_LLISTXATTR, listAttr, none, 0, 1, none, true},
 	{unix.SYS_FLISTXATTR, listAttr, 0, none, 1, none, false},
+	{unix.SYS_NEWFSTATAT, statFile, 0, 1, 2, 3, false},
+	{unix.SYS_FSTAT, statFile, 0, none, 1, none, false},
+	{unix.SYS_STATX, statxFile, 0, 1, 3, 2, false},
 }, olderCalls...)
 
 // A request is a system call whose result the program waits for.
@@ -98,13 +106,28 @@ type request struct {
 	pid  uint32 // of the thread, as a pid of this namespace
 	nr   int32
 	args [6]uint64
+
+	seesOwners bool // stat(2) is answered by Notes.Stat
+
+	scratch [unix.PathMax]byte // for a path of the program
 }
 
+// proc returns the path of a file in the program's directory of procfs.
+func (n *request) proc(file string) string {
+	return "/proc/" + strconv.FormatUint(uint64(n.pid), 10) + "/" + file
+}
+
+// errKernel is the result of a request that the kernel must carry out itself.
+var errKernel = errors.New("the kernel carries out the call")
+
 // perform carries out the request. stillWaits reports whether the program still waits for the
-// answer. value is the call's result, unless err is a unix.Errno.
+// answer. value is the call's result, unless err is a unix.Errno or errKernel.
 func (n *request) perform(stillWaits func() bool, notes *Notes) (value int, err error) {
 	for _, c := range fileCalls {
 		if c.nr == uint32(n.nr) {
+			if c.action == statFile || c.action == statxFile {
+				return n.stat(c, stillWaits, notes)
+			}
 			t, err := n.target(c)
 			if err != nil {
 				return 0, err
@@ -190,7 +213,7 @@ func (n *request) nameOf(fd int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	top, err := os.Readlink(fmt.Sprintf("/proc/%d/root", n.pid))
+	top, err := os.Readlink(n.proc("root"))
 	if err != nil {
 		return "", err
 	}
@@ -218,12 +241,14 @@ func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 	switch c.action {
 	case changeOwner:
 		uid, gid := int(int32(rest[0])), int(int32(rest[1]))
-		keepUID, keepGID := n.keptIDs()
-		if keepUID {
-			uid = -1
-		}
-		if keepGID {
-			gid = -1
+		if !n.seesOwners {
+			keepUID, keepGID := n.keptIDs()
+			if keepUID {
+				uid = -1
+			}
+			if keepGID {
+				gid = -1
+			}
 		}
 		if t.dir >= 0 {
 			file = rawfile.Path(t.dir)
@@ -295,11 +320,11 @@ func (n *request) writeResult(value []byte, at, size uint64) (int, error) {
 const maxAttr = 64 << 10
 
 // keptIDs reports which IDs of an owner a chown or chgrp program leaves unchanged, judging by
-// its command line. GNU's programs pass -1 for such an ID; BusyBox's pass the ID that they
+// its command line, if the kernel answered its stat(2). GNU's programs pass -1 for such an ID; BusyBox's pass the ID that they
 // read before, which is root's. (A BusyBox shell that runs its built-in chown has another
 // command line; there root is recorded as requested.)
 func (n *request) keptIDs() (keepUID, keepGID bool) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.pid))
+	b, err := os.ReadFile(n.proc("cmdline"))
 	if err != nil {
 		return false, false
 	}

@@ -1,0 +1,169 @@
+package fakeroot
+
+import (
+	"path"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/rawfile"
+)
+
+// Programs see the owner and mode that a file has in the image. The filter cannot read paths,
+// so every stat(2) of a path is reported. A notification costs several times as much as the
+// call, so the filter allows what programs call most without asking for owners:
+//
+//   - fstat(2) of a low descriptor, which the dynamic linker calls for each library
+//   - statx(2) without owner and mode
+//
+// The kernel answers for files without notes, for errors, and for procfs.
+
+// lowDescriptors is the number of descriptors of which the kernel itself reports the owner.
+const lowDescriptors = 4
+
+// shownByStatx are the fields of statx(2) in which an image differs from the disk.
+const shownByStatx = unix.STATX_MODE | unix.STATX_UID | unix.STATX_GID
+
+// syncType is AT_STATX_SYNC_TYPE, the flags of statx(2) for network file systems.
+const syncType = unix.AT_STATX_FORCE_SYNC | unix.AT_STATX_DONT_SYNC
+
+// statFilter returns the comparisons for calls that read a file's status. The call's number is
+// loaded, and loaded again afterwards.
+func statFilter() []unix.SockFilter {
+	const (
+		load    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		equal   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		atLeast = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
+		anyOf   = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
+		ret     = unix.BPF_RET | unix.BPF_K
+		allow   = unix.SECCOMP_RET_ALLOW
+		notify  = unix.SECCOMP_RET_USER_NOTIF
+	)
+	p := []unix.SockFilter{
+		{Code: equal, K: unix.SYS_NEWFSTATAT, Jf: 6},
+		{Code: load, K: offArg + 8*3},
+		{Code: anyOf, K: unix.AT_EMPTY_PATH, Jf: 2},
+		{Code: load, K: offArg},
+		{Code: atLeast, K: lowDescriptors, Jf: 1},
+		{Code: ret, K: notify},
+		{Code: ret, K: allow},
+
+		{Code: equal, K: unix.SYS_FSTAT, Jf: 4},
+		{Code: load, K: offArg},
+		{Code: atLeast, K: lowDescriptors, Jf: 1},
+		{Code: ret, K: notify},
+		{Code: ret, K: allow},
+
+		{Code: equal, K: unix.SYS_STATX, Jf: 4},
+		{Code: load, K: offArg + 8*3},
+		{Code: anyOf, K: shownByStatx, Jf: 1},
+		{Code: ret, K: notify},
+		{Code: ret, K: allow},
+	}
+	for _, c := range olderCalls {
+		if c.action == statFile {
+			p = append(p, unix.SockFilter{Code: equal, K: c.nr, Jf: 1}, unix.SockFilter{Code: ret, K: notify})
+		}
+	}
+	return p
+}
+
+// overflowID is the ID by which the kernel shows owners that the namespace lacks. In the image
+// such files, which come from the host, belong to root.
+const overflowID = 65534
+
+// stat answers a call that reads a file's status, unless the kernel's answer is right.
+func (n *request) stat(c fileCall, stillWaits func() bool, notes *Notes) (int, error) {
+	var flags uint64
+	if c.flags != none {
+		flags = n.args[c.flags]
+	}
+	dir, file, follow := unix.AT_FDCWD, "", !c.link && flags&unix.AT_SYMLINK_NOFOLLOW == 0
+	if c.dir != none {
+		dir = int(int32(n.args[c.dir]))
+	}
+	if c.file != none {
+		var err error
+		if file, err = n.text(n.args[c.file]); err != nil || (file == "" && flags&unix.AT_EMPTY_PATH == 0) {
+			return 0, errKernel
+		}
+	}
+	dir, file = belowDescriptor(dir, file)
+	if strings.HasPrefix(file, "/proc/") {
+		return 0, errKernel // its links depend on the process that follows them
+	}
+	fd, err := n.openQuickly(dir, file, follow)
+	if err != nil {
+		return 0, errKernel
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, errKernel
+	}
+	before := st
+	if st.Uid == overflowID {
+		st.Uid = 0
+	}
+	if st.Gid == overflowID {
+		st.Gid = 0
+	}
+	if err := n.corrected(fd, notes, &st); err != nil || st == before || !stillWaits() {
+		return 0, errKernel
+	}
+	rest := n.args[c.rest:]
+	if c.action == statFile {
+		_, err := n.writeResult(unsafe.Slice((*byte)(unsafe.Pointer(&st)), unsafe.Sizeof(st)), rest[0], uint64(unsafe.Sizeof(st)))
+		return 0, err
+	}
+	var stx unix.Statx_t
+	if err := unix.Statx(fd, "", int(flags&syncType)|unix.AT_EMPTY_PATH, int(uint32(rest[0])), &stx); err != nil {
+		return 0, errKernel
+	}
+	stx.Uid, stx.Gid, stx.Mode = st.Uid, st.Gid, uint16(st.Mode)
+	_, err = n.writeResult(unsafe.Slice((*byte)(unsafe.Pointer(&stx)), unsafe.Sizeof(stx)), rest[1], uint64(unsafe.Sizeof(stx)))
+	return 0, err
+}
+
+// corrected applies the notes to the status of an open file.
+func (n *request) corrected(fd int, notes *Notes, st *unix.Stat_t) error {
+	kind := st.Mode & unix.S_IFMT
+	if kind != unix.S_IFLNK && kind != unix.S_IFIFO {
+		notes.Stat(rawfile.Path(fd), "", st)
+		return nil
+	}
+	file, err := n.nameOf(fd)
+	if err != nil || !path.IsAbs(file) {
+		return nil // a pipe
+	}
+	dir, err := n.open(unix.AT_FDCWD, path.Dir(file), true)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	notes.Stat(rawfile.Path(dir), path.Base(file), st)
+	return nil
+}
+
+// openQuickly opens a file like open. A path that does not leave its directory needs neither
+// the program's root nor the directory's name.
+func (n *request) openQuickly(dir int, file string, follow bool) (int, error) {
+	if file == "" || path.IsAbs(file) {
+		return n.open(dir, file, follow)
+	}
+	at, err := unix.Open(n.directory(dir), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(at)
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	if !follow {
+		how.Flags |= unix.O_NOFOLLOW
+	}
+	fd, err := unix.Openat2(at, file, &how)
+	if err == unix.EXDEV || err == unix.EAGAIN || err == unix.ENOSYS {
+		return n.open(dir, file, follow)
+	}
+	return fd, err
+}
