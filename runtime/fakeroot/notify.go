@@ -79,7 +79,11 @@ func AnswerCalls(socket *os.File, notes *Notes) {
 	}
 	listener := m.fd
 	defer unix.Close(listener)
-	c := &request{seesOwners: m.data[0] == byStat}
+	c := &request{}
+	if m.data[0] == byStat {
+		c.seen = newSeen()
+		defer c.seen.close()
+	}
 	for {
 		p := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
 		if _, err := unix.Poll(p, -1); (err != nil && !errors.Is(err, unix.EINTR)) || (p[0].Revents&unix.POLLIN == 0 && p[0].Revents != 0) {
@@ -135,7 +139,7 @@ const letKernel = 1
 // answerOne receives one call, performs it and answers it. c is scratch memory.
 func answerOne(listener int, c *request, notes *Notes) {
 	n := notification{}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifRecv, uintptr(unsafe.Pointer(&n))); errno != 0 {
+	if _, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(listener), notifRecv, uintptr(unsafe.Pointer(&n))); errno != 0 {
 		return // the program was killed meanwhile
 	}
 	a := answer{id: n.id}
@@ -148,13 +152,13 @@ func answerOne(listener int, c *request, notes *Notes) {
 	case errors.As(err, &errno):
 		a.val, a.errno = 0, -int32(errno)
 	}
-	unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifSend, uintptr(unsafe.Pointer(&a)))
+	unix.RawSyscall(unix.SYS_IOCTL, uintptr(listener), notifSend, uintptr(unsafe.Pointer(&a)))
 }
 
 // stillWaits reports whether the program still waits for its answer. Call it after opening a
 // file in /proc/PID, to make sure that the pid still belongs to the program.
 func (n *notification) stillWaits(listener int) bool {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifIDValid, uintptr(unsafe.Pointer(&n.id)))
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(listener), notifIDValid, uintptr(unsafe.Pointer(&n.id)))
 	return errno == 0
 }
 
@@ -220,11 +224,11 @@ func (n *request) open(dir int, file string, follow bool) (int, error) {
 		}
 		file = strings.TrimPrefix(at, strings.TrimSuffix(top, "/")) + "/" + file
 	}
-	root, err := unix.Open(n.proc("root"), unix.O_PATH|unix.O_CLOEXEC, 0)
+	root, closeRoot, err := n.root()
 	if err != nil {
 		return -1, err
 	}
-	defer unix.Close(root)
+	defer closeRoot()
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	if !follow {
 		how.Flags |= unix.O_NOFOLLOW

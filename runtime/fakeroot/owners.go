@@ -63,6 +63,7 @@ const (
 	listAttr
 	statFile  // stat(2) and its variants
 	statxFile // statx(2)
+	moveRoot  // chroot(2) and pivot_root(2)
 )
 
 // A fileCall describes a system call on metadata that only root may change. dir, file, rest
@@ -99,6 +100,8 @@ var fileCalls = append([]fileCall{
 	{unix.SYS_NEWFSTATAT, statFile, 0, 1, 2, 3, false},
 	{unix.SYS_FSTAT, statFile, 0, none, 1, none, false},
 	{unix.SYS_STATX, statxFile, 0, 1, 3, 2, false},
+	{unix.SYS_CHROOT, moveRoot, none, none, none, none, false},
+	{unix.SYS_PIVOT_ROOT, moveRoot, none, none, none, none, false},
 }, olderCalls...)
 
 // A request is a system call whose result the program waits for.
@@ -107,8 +110,7 @@ type request struct {
 	nr   int32
 	args [6]uint64
 
-	seesOwners bool // stat(2) is answered by Notes.Stat
-
+	seen    *seen              // what is known of the program's files; nil: the kernel answers stat(2)
 	scratch [unix.PathMax]byte // for a path of the program
 }
 
@@ -125,8 +127,12 @@ var errKernel = errors.New("the kernel carries out the call")
 func (n *request) perform(stillWaits func() bool, notes *Notes) (value int, err error) {
 	for _, c := range fileCalls {
 		if c.nr == uint32(n.nr) {
-			if c.action == statFile || c.action == statxFile {
+			switch c.action {
+			case statFile, statxFile:
 				return n.stat(c, stillWaits, notes)
+			case moveRoot:
+				n.seen.forgetRoot()
+				return 0, errKernel
 			}
 			t, err := n.target(c)
 			if err != nil {
@@ -136,6 +142,7 @@ func (n *request) perform(stillWaits func() bool, notes *Notes) (value int, err 
 			if !stillWaits() {
 				return 0, nil
 			}
+			n.seen.forget(t)
 			return n.act(c, t, notes)
 		}
 	}
@@ -241,7 +248,7 @@ func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 	switch c.action {
 	case changeOwner:
 		uid, gid := int(int32(rest[0])), int(int32(rest[1]))
-		if !n.seesOwners {
+		if n.seen == nil {
 			keepUID, keepGID := n.keptIDs()
 			if keepUID {
 				uid = -1
@@ -259,6 +266,9 @@ func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 			return 0, unix.EOPNOTSUPP // links do not have a mode of their own, chmod(2)
 		}
 		notes.Mode(file)
+		if n.seen != nil {
+			return 0, errKernel
+		}
 		return 0, unix.Fchmodat(unix.AT_FDCWD, file, uint32(rest[0])&0o7777, 0)
 	case listAttr:
 		var names []byte

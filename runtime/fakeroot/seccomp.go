@@ -119,6 +119,9 @@ func buildFilter(verdict uint32, reads Reads) []unix.SockFilter {
 	}
 	for _, c := range fileCalls {
 		isStat := c.action == statFile || c.action == statxFile
+		if c.action == moveRoot && (verdict != notifyCalls || reads&ReadStat == 0) {
+			continue
+		}
 		isAttr := c.action == getAttr || c.action == listAttr
 		if isStat || (isAttr && reads&ReadAttrs == 0) || (verdict == forgetCalls && (c.action == changeMode || c.action == removeAttr)) {
 			continue // the kernel itself can perform these calls, which are not recorded

@@ -93,13 +93,18 @@ func (n *request) stat(c fileCall, stillWaits func() bool, notes *Notes) (int, e
 	if strings.HasPrefix(file, "/proc/") {
 		return 0, errKernel // its links depend on the process that follows them
 	}
+	var st unix.Stat_t
+	if file == "" { // the kernel follows the descriptor's link without opening the file
+		if unix.Stat(n.directory(dir), &st) != nil || n.seen.plain(&st) {
+			return 0, errKernel
+		}
+	}
 	fd, err := n.openQuickly(dir, file, follow)
 	if err != nil {
 		return 0, errKernel
 	}
 	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	if unix.Fstat(fd, &st) != nil || n.seen.plain(&st) {
 		return 0, errKernel
 	}
 	before := st
@@ -109,7 +114,14 @@ func (n *request) stat(c fileCall, stillWaits func() bool, notes *Notes) (int, e
 	if st.Gid == overflowID {
 		st.Gid = 0
 	}
-	if err := n.corrected(fd, notes, &st); err != nil || st == before || !stillWaits() {
+	if err := n.corrected(fd, notes, &st); err != nil {
+		return 0, errKernel
+	}
+	if st == before {
+		n.seen.remember(&st)
+		return 0, errKernel
+	}
+	if !stillWaits() {
 		return 0, errKernel
 	}
 	rest := n.args[c.rest:]
@@ -166,4 +178,75 @@ func (n *request) openQuickly(dir int, file string, follow bool) (int, error) {
 		return n.open(dir, file, follow)
 	}
 	return fd, err
+}
+
+// seen is what the parent knows of the files of a program. One goroutine uses it.
+type seen struct {
+	root  int                      // the program's root (O_PATH); -1: unknown or not the only one
+	moved bool                     // a process has changed its root
+	files map[fileID]unix.Timespec // files for which the kernel's answer is right, with their ctime
+}
+
+type fileID struct{ dev, ino uint64 }
+
+// maxSeen limits the number of files in seen.
+const maxSeen = 1 << 16
+
+func newSeen() *seen { return &seen{root: -1, files: map[fileID]unix.Timespec{}} }
+
+func (s *seen) close() {
+	if s.root >= 0 {
+		unix.Close(s.root)
+	}
+}
+
+// forgetRoot notes that processes no longer have the same root.
+func (s *seen) forgetRoot() {
+	s.close()
+	s.root, s.moved = -1, true
+}
+
+// root returns a descriptor (O_PATH) of the program's root.
+func (n *request) root() (fd int, done func(), err error) {
+	s := n.seen
+	if s != nil && s.root >= 0 {
+		return s.root, func() {}, nil
+	}
+	fd, err = unix.Open(n.proc("root"), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, nil, err
+	}
+	if s != nil && !s.moved {
+		s.root = fd
+		return fd, func() {}, nil
+	}
+	return fd, func() { unix.Close(fd) }, nil
+}
+
+func idOf(st *unix.Stat_t) fileID { return fileID{uint64(st.Dev), st.Ino} }
+
+// plain reports whether the kernel's answer about a file was right before, and the file has not
+// changed since. Notes change through requests only, which call forget.
+func (s *seen) plain(st *unix.Stat_t) bool {
+	ctime, ok := s.files[idOf(st)]
+	return ok && ctime == st.Ctim
+}
+
+func (s *seen) remember(st *unix.Stat_t) {
+	kind := st.Mode & unix.S_IFMT
+	if kind == unix.S_IFLNK || kind == unix.S_IFIFO {
+		return // their directory has the notes
+	}
+	if len(s.files) >= maxSeen {
+		clear(s.files)
+	}
+	s.files[idOf(st)] = st.Ctim
+}
+
+// forget forgets a file of which a request is carried out.
+func (s *seen) forget(t target) {
+	var st unix.Stat_t
+	if s != nil && unix.Fstat(t.fd, &st) == nil {
+		delete(s.files, idOf(&st))
+	}
 }
