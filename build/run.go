@@ -23,6 +23,7 @@ import (
 	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/runtime/fakeroot"
+	"hpcc/unpack"
 )
 
 // A runError is the failure of a RUN's program, with the end of its output.
@@ -151,7 +152,7 @@ func (st *stage) execute(ctx context.Context, dir string, p *command) error {
 	if err != nil {
 		return err
 	}
-	cmd, err := runtime.Command(ctx, spec, st.notes())
+	cmd, err := runtime.Command(ctx, spec, st.notes(p))
 	if err != nil {
 		return err
 	}
@@ -183,9 +184,16 @@ func (st *stage) execute(ctx context.Context, dir string, p *command) error {
 
 // notes returns the notes that record a program's changes of owners. Notes in memory are
 // unknown to the kernel, so they are also applied to the programs' view.
-func (st *stage) notes() *fakeroot.Notes {
+func (st *stage) notes(p *command) *fakeroot.Notes {
 	n := st.tree.notes
-	recorded := &fakeroot.Notes{Owner: n.Owner, Mode: n.Mode, SetAttr: n.SetAttr, RemoveAttr: n.RemoveAttr, Stat: n.Stat}
+	recorded := &fakeroot.Notes{Owner: n.Owner, Mode: n.Mode, SetAttr: n.SetAttr, RemoveAttr: n.RemoveAttr}
+	view := &unpack.View{Notes: n, Dir: st.tree.merged, Lowers: st.tree.layers, By: st.tree.changedBy}
+	recorded.Stat = func(file, link string, s *unix.Stat_t) {
+		if link == "" {
+			p.mounts.stat(s)
+		}
+		view.Stat(file, link, s)
+	}
 	recorded.Lost = func() {
 		if !st.lostOwners.Swap(true) {
 			st.b.report(Event{Warning: "this host allows neither seccomp notification (Linux 5.0) nor ptrace: of a RUN, the " + ownersLost +

@@ -154,21 +154,23 @@ func (n *Notes) RemoveAttr(file, name string) error {
 	return nil
 }
 
-// Stat corrects the owner and mode of a file's status to those in the image.
-func (n *Notes) Stat(file, link string, st *unix.Stat_t) {
-	if link != "" {
-		if uid, gid, ok := n.linkOwner(file, link); ok {
-			st.Uid, st.Gid = uint32(uid), uint32(gid)
-		}
-		return
-	}
+// Stat corrects the owner and mode of a file's status to those in the image. owned reports
+// whether an owner is noted.
+func (n *Notes) Stat(file, link string, st *unix.Stat_t) (owned bool) {
 	if !n.hasNotes(file) {
-		return
+		return false
 	}
-	if uid, gid, ok := parseOwner(n.get(file, ownerAttr)); ok {
+	var uid, gid int
+	if link != "" {
+		uid, gid, owned = n.linkOwner(file, link)
+	} else {
+		uid, gid, owned = parseOwner(n.get(file, ownerAttr))
+		st.Mode = n.mode(file, st.Mode)
+	}
+	if owned {
 		st.Uid, st.Gid = uint32(uid), uint32(gid)
 	}
-	st.Mode = n.mode(file, st.Mode)
+	return owned
 }
 
 // mode returns the mode of a file in the image. onDisk is its type and mode on disk.

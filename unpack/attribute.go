@@ -1,9 +1,12 @@
 package unpack
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // The disk does not show the owner of a file that a program created without chown. It
@@ -48,4 +51,50 @@ func (u *User) mayWrite(notes *Notes, dir string) bool {
 		return mode&0o020 != 0
 	}
 	return mode&0o002 != 0
+}
+
+// A View is a tree that programs of a build change. Its methods show the tree as the layer
+// will.
+type View struct {
+	Notes  *Notes
+	Dir    string   // the changed tree
+	Lowers []string // what it consists of without the changes, lowest first
+	By     *User    // user whose program changes the tree
+}
+
+// Stat corrects the owner and mode of a file's status to those that the layer will have. file
+// is an open file (/proc/self/fd/N), or the directory of a link or FIFO.
+func (v *View) Stat(file, link string, st *unix.Stat_t) {
+	if v.Notes.Stat(file, link, st) || v.By == nil || v.By.UID == 0 {
+		return
+	}
+	at, err := os.Readlink(file)
+	if err != nil || !filepath.IsAbs(at) {
+		return // a pipe or socket
+	}
+	rel := filepath.Join(at, link)[1:]
+	if rel != "" && !v.hasLower(rel) && v.By.mayWrite(v.Notes, filepath.Dir(filepath.Join(v.Dir, rel))) {
+		st.Uid, st.Gid = uint32(v.By.UID), uint32(v.By.GID)
+	}
+}
+
+// hasLower reports whether a file existed before the changes.
+func (v *View) hasLower(rel string) bool {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
+	for _, dir := range v.Lowers {
+		root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return true
+		}
+		fd, err := unix.Openat2(root, rel, &how)
+		unix.Close(root)
+		if err == nil {
+			unix.Close(fd)
+			return true
+		}
+		if errors.Is(err, unix.ENOSYS) {
+			return true // before Linux 5.6: the owner is shown after the step
+		}
+	}
+	return false
 }
