@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
@@ -194,6 +195,7 @@ func (st *stage) notes(p *command) *fakeroot.Notes {
 		}
 		view.Stat(file, link, s)
 	}
+	recorded.AllStat = asksForOwners(append(slices.Clone(p.args), p.script))
 	recorded.Lost = func() {
 		if !st.lostOwners.Swap(true) {
 			st.b.report(Event{Warning: "this host allows neither seccomp notification (Linux 5.0) nor ptrace: of a RUN, the " + ownersLost +
@@ -204,6 +206,30 @@ func (st *stage) notes(p *command) *fakeroot.Notes {
 		recorded.GetAttr, recorded.ListAttr = n.GetAttr, n.ListAttr
 	}
 	return recorded
+}
+
+// ownerPrograms read the owners of files by stat(2) or fstat(2), which cost more under a fake
+// root. packageManagers call these so often, without asking for owners, that it matters.
+var (
+	ownerPrograms   = []string{"chgrp", "chown", "cp", "find", "ls", "rsync", "stat", "tar"}
+	packageManagers = []string{"apk", "apt", "apt-get", "aptitude", "dnf", "dpkg", "microdnf", "rpm", "yum", "zypper"}
+)
+
+// asksForOwners reports whether the text of a command names a program that may ask for owners,
+// and no package manager.
+func asksForOwners(text []string) bool {
+	asks := false
+	for _, t := range text {
+		for _, word := range strings.FieldsFunc(t, func(c rune) bool {
+			return !strings.ContainsRune("+-._", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
+		}) {
+			if slices.Contains(packageManagers, word) {
+				return false
+			}
+			asks = asks || slices.Contains(ownerPrograms, word)
+		}
+	}
+	return asks
 }
 
 // full returns a hint if the file system of steps is full: programs often do not report it.

@@ -45,18 +45,19 @@ const (
 // filter's descriptor.
 const listenerFD = 4
 
-// sendListener sends the filter's descriptor to the parent. method is byListener or byStat.
+// sendListener sends the filter's descriptor to the parent. method is how the calls are reported.
 func sendListener(fd int, method byte) error {
 	defer unix.Close(fd)
 	defer unix.Close(listenerFD)
 	return unix.Sendmsg(listenerFD, []byte{method}, unix.UnixRights(fd), nil, 0)
 }
 
-// First byte of the message in which a child reports its method. byListener and byStat come
-// with the filter's descriptor.
+// First byte of the message in which a child reports its method. byListener, byStat and
+// byAllStat come with the filter's descriptor.
 const (
 	byListener = 'l' // seccomp_unotify(2) reports the calls
-	byStat     = 's' // as byListener; also calls that read a file's status
+	byStat     = 's' // as byListener; also lstat(2)
+	byAllStat  = 'a' // as byStat; also stat(2) and fstat(2)
 	byTracer   = 't' // the child traces the program and sends its calls
 	byNobody   = 'n' // the host does not allow either; the calls are forgotten
 )
@@ -71,7 +72,7 @@ func AnswerCalls(socket *os.File, notes *Notes) {
 	case m.data[0] == byTracer:
 		answerTracer(socket, notes)
 		return
-	case (m.data[0] != byListener && m.data[0] != byStat) || m.fd < 0:
+	case m.data[0] == byNobody || m.fd < 0:
 		if notes.Lost != nil {
 			notes.Lost()
 		}
@@ -80,8 +81,8 @@ func AnswerCalls(socket *os.File, notes *Notes) {
 	listener := m.fd
 	defer unix.Close(listener)
 	c := &request{}
-	if m.data[0] == byStat {
-		c.seen = newSeen()
+	if m.data[0] != byListener {
+		c.seen = newSeen(m.data[0] == byAllStat)
 		defer c.seen.close()
 	}
 	for {

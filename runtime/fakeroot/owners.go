@@ -46,6 +46,8 @@ type Notes struct {
 	// Stat, unless nil, corrects the kernel's answer about a file: its owner and mode in the
 	// image. For a symbolic link or a FIFO, file and link are as in Owner.
 	Stat func(file, link string, st *unix.Stat_t)
+	// AllStat asks for Stat also where it slows down programs that do not ask for owners.
+	AllStat bool
 	// Lost, unless nil, is called before the program starts if this host cannot report the
 	// program's requests.
 	Lost func()
@@ -248,7 +250,7 @@ func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 	switch c.action {
 	case changeOwner:
 		uid, gid := int(int32(rest[0])), int(int32(rest[1]))
-		if n.seen == nil {
+		if n.seen == nil || !n.seen.all {
 			keepUID, keepGID := n.keptIDs()
 			if keepUID {
 				uid = -1

@@ -80,8 +80,9 @@ const (
 type Reads int
 
 const (
-	ReadAttrs Reads = 1 << iota // extended attributes
-	ReadStat                    // stat(2) and its variants; never by tracing
+	ReadAttrs   Reads = 1 << iota // extended attributes
+	ReadStat                      // lstat(2) and its variants; never by tracing
+	ReadAllStat                   // stat(2) and fstat(2) as well
 )
 
 // Reads returns the calls that n answers.
@@ -92,6 +93,9 @@ func (n *Notes) Reads() Reads {
 	}
 	if n.Stat != nil {
 		r |= ReadStat
+		if n.AllStat {
+			r |= ReadAllStat
+		}
 	}
 	return r
 }
@@ -115,7 +119,7 @@ func buildFilter(verdict uint32, reads Reads) []unix.SockFilter {
 		{Code: load, K: offNr},
 	}
 	if verdict == notifyCalls && reads&ReadStat != 0 {
-		p = append(p, statFilter()...) // first, because they are frequent
+		p = append(p, statFilter(reads)...) // first, because they are frequent
 	}
 	for _, c := range fileCalls {
 		isStat := c.action == statFile || c.action == statxFile

@@ -11,15 +11,15 @@ import (
 )
 
 // Programs see the owner and mode that a file has in the image. The filter cannot read paths,
-// so every stat(2) of a path is reported. A notification costs several times as much as the
-// call, so the filter allows what programs call most without asking for owners:
-//
-//   - fstat(2) of a low descriptor, which the dynamic linker calls for each library
-//   - statx(2) without owner and mode
+// so it reports every call of a kind, and a report costs ten times as much as stat(2) itself.
+// It therefore always reports lstat(2) and its like, by which most programs that show owners
+// read them, but stat(2) and fstat(2), which Python's imports, the dynamic linker and dpkg call
+// for other reasons, only with [ReadAllStat].
 //
 // The kernel answers for files without notes, for errors, and for procfs.
 
-// lowDescriptors is the number of descriptors of which the kernel itself reports the owner.
+// lowDescriptors is the number of descriptors for which the kernel always answers fstat(2): the
+// standard streams, and the one that the dynamic linker uses for each library.
 const lowDescriptors = 4
 
 // shownByStatx are the fields of statx(2) in which an image differs from the disk.
@@ -29,8 +29,8 @@ const shownByStatx = unix.STATX_MODE | unix.STATX_UID | unix.STATX_GID
 const syncType = unix.AT_STATX_FORCE_SYNC | unix.AT_STATX_DONT_SYNC
 
 // statFilter returns the comparisons for calls that read a file's status. The call's number is
-// loaded, and loaded again afterwards.
-func statFilter() []unix.SockFilter {
+// loaded; each comparison that does not match keeps it.
+func statFilter(reads Reads) []unix.SockFilter {
 	const (
 		load    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		equal   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
@@ -40,9 +40,29 @@ func statFilter() []unix.SockFilter {
 		allow   = unix.SECCOMP_RET_ALLOW
 		notify  = unix.SECCOMP_RET_USER_NOTIF
 	)
-	p := []unix.SockFilter{
+	const (
+		statFlags  = offArg + 8*3 // of newfstatat
+		statxFlags = offArg + 8*2
+		statxMask  = offArg + 8*3
+	)
+	links := []unix.SockFilter{
+		{Code: equal, K: unix.SYS_NEWFSTATAT, Jf: 4},
+		{Code: load, K: statFlags},
+		{Code: anyOf, K: unix.AT_SYMLINK_NOFOLLOW, Jf: 1},
+		{Code: ret, K: notify},
+		{Code: ret, K: allow},
+
+		{Code: equal, K: unix.SYS_STATX, Jf: 6},
+		{Code: load, K: statxFlags},
+		{Code: anyOf, K: unix.AT_SYMLINK_NOFOLLOW, Jf: 3},
+		{Code: load, K: statxMask},
+		{Code: anyOf, K: shownByStatx, Jf: 1},
+		{Code: ret, K: notify},
+		{Code: ret, K: allow},
+	}
+	everything := []unix.SockFilter{
 		{Code: equal, K: unix.SYS_NEWFSTATAT, Jf: 6},
-		{Code: load, K: offArg + 8*3},
+		{Code: load, K: statFlags},
 		{Code: anyOf, K: unix.AT_EMPTY_PATH, Jf: 2},
 		{Code: load, K: offArg},
 		{Code: atLeast, K: lowDescriptors, Jf: 1},
@@ -56,13 +76,17 @@ func statFilter() []unix.SockFilter {
 		{Code: ret, K: allow},
 
 		{Code: equal, K: unix.SYS_STATX, Jf: 4},
-		{Code: load, K: offArg + 8*3},
+		{Code: load, K: statxMask},
 		{Code: anyOf, K: shownByStatx, Jf: 1},
 		{Code: ret, K: notify},
 		{Code: ret, K: allow},
 	}
+	p := links
+	if reads&ReadAllStat != 0 {
+		p = everything
+	}
 	for _, c := range olderCalls {
-		if c.action == statFile {
+		if c.action == statFile && (c.link || reads&ReadAllStat != 0) {
 			p = append(p, unix.SockFilter{Code: equal, K: c.nr, Jf: 1}, unix.SockFilter{Code: ret, K: notify})
 		}
 	}
@@ -184,6 +208,7 @@ func (n *request) openQuickly(dir int, file string, follow bool) (int, error) {
 type seen struct {
 	root  int                      // the program's root (O_PATH); -1: unknown or not the only one
 	moved bool                     // a process has changed its root
+	all   bool                     // the program also sees owners by stat(2) and fstat(2)
 	files map[fileID]unix.Timespec // files for which the kernel's answer is right, with their ctime
 }
 
@@ -192,7 +217,7 @@ type fileID struct{ dev, ino uint64 }
 // maxSeen limits the number of files in seen.
 const maxSeen = 1 << 16
 
-func newSeen() *seen { return &seen{root: -1, files: map[fileID]unix.Timespec{}} }
+func newSeen(all bool) *seen { return &seen{root: -1, all: all, files: map[fileID]unix.Timespec{}} }
 
 func (s *seen) close() {
 	if s.root >= 0 {

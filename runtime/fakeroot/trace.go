@@ -207,11 +207,14 @@ func Install(report bool, reads Reads) (traced bool, err error) {
 		return false, fakeOwnership(buildFilter(forgetCalls, 0))
 	}
 	if !kernelContinues() {
-		reads &^= ReadStat
+		reads &^= ReadStat | ReadAllStat
 	}
 	if fd, err := installListener(buildFilter(notifyCalls, reads)); err == nil {
 		method := byte(byListener)
-		if reads&ReadStat != 0 {
+		switch {
+		case reads&ReadAllStat != 0:
+			method = byAllStat
+		case reads&ReadStat != 0:
 			method = byStat
 		}
 		return false, sendListener(fd, method)
