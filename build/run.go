@@ -195,6 +195,9 @@ func (st *stage) notes(p *command) *fakeroot.Notes {
 		}
 		view.Stat(file, link, s)
 	}
+	if by := st.tree.changedBy; by != nil {
+		recorded.User = identity(st.tree.merged, st.config.Config.User, by)
+	}
 	recorded.AllStat = asksForOwners(append(slices.Clone(p.args), p.script))
 	recorded.Lost = func() {
 		if !st.lostOwners.Swap(true) {

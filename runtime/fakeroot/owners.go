@@ -48,6 +48,8 @@ type Notes struct {
 	Stat func(file, link string, st *unix.Stat_t)
 	// AllStat asks for Stat also where it slows down programs that do not ask for owners.
 	AllStat bool
+	// User, unless nil, is the user that programs believe to be; never by tracing.
+	User *Identity
 	// Lost, unless nil, is called before the program starts if this host cannot report the
 	// program's requests.
 	Lost func()
@@ -147,6 +149,9 @@ func (n *request) perform(stillWaits func() bool, notes *Notes) (value int, err 
 			n.seen.forget(t)
 			return n.act(c, t, notes)
 		}
+	}
+	if value, ok, err := n.identity(stillWaits, notes); ok {
+		return value, err
 	}
 	return 0, unix.ENOSYS
 }

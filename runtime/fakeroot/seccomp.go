@@ -83,6 +83,8 @@ const (
 	ReadAttrs   Reads = 1 << iota // extended attributes
 	ReadStat                      // lstat(2) and its variants; never by tracing
 	ReadAllStat                   // stat(2) and fstat(2) as well
+	ReadGroups                    // getgroups(2); never by tracing
+	ReadIDs                       // getuid(2) and its variants; never by tracing
 )
 
 // Reads returns the calls that n answers.
@@ -95,6 +97,12 @@ func (n *Notes) Reads() Reads {
 		r |= ReadStat
 		if n.AllStat {
 			r |= ReadAllStat
+		}
+	}
+	if n.User != nil {
+		r |= ReadGroups
+		if !n.User.isRoot() {
+			r |= ReadIDs
 		}
 	}
 	return r
@@ -131,6 +139,18 @@ func buildFilter(verdict uint32, reads Reads) []unix.SockFilter {
 			continue // the kernel itself can perform these calls, which are not recorded
 		}
 		p = append(p, unix.SockFilter{Code: equal, K: c.nr, Jf: 1}, unix.SockFilter{Code: ret, K: verdict})
+	}
+	if verdict == notifyCalls {
+		var ids []uint32
+		if reads&ReadGroups != 0 {
+			ids = append(ids, unix.SYS_GETGROUPS)
+		}
+		if reads&ReadIDs != 0 {
+			ids = append(ids, idCalls...)
+		}
+		for _, nr := range ids {
+			p = append(p, unix.SockFilter{Code: equal, K: nr, Jf: 1}, unix.SockFilter{Code: ret, K: verdict})
+		}
 	}
 	for _, nr := range faked {
 		p = append(p, unix.SockFilter{Code: equal, K: nr, Jf: 1}, unix.SockFilter{Code: ret, K: fake})

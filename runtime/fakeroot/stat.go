@@ -204,12 +204,13 @@ func (n *request) openQuickly(dir int, file string, follow bool) (int, error) {
 	return fd, err
 }
 
-// seen is what the parent knows of the files of a program. One goroutine uses it.
+// seen is what the parent knows of the files and processes of a program. One goroutine uses it.
 type seen struct {
-	root  int                      // the program's root (O_PATH); -1: unknown or not the only one
-	moved bool                     // a process has changed its root
-	all   bool                     // the program also sees owners by stat(2) and fstat(2)
-	files map[fileID]unix.Timespec // files for which the kernel's answer is right, with their ctime
+	root   int                      // the program's root (O_PATH); -1: unknown or not the only one
+	moved  bool                     // a process has changed its root
+	all    bool                     // the program also sees owners by stat(2) and fstat(2)
+	files  map[fileID]unix.Timespec // files for which the kernel's answer is right, with their ctime
+	raised map[string]bool          // processes that are root by a set-user-ID bit
 }
 
 type fileID struct{ dev, ino uint64 }
@@ -217,7 +218,9 @@ type fileID struct{ dev, ino uint64 }
 // maxSeen limits the number of files in seen.
 const maxSeen = 1 << 16
 
-func newSeen(all bool) *seen { return &seen{root: -1, all: all, files: map[fileID]unix.Timespec{}} }
+func newSeen(all bool) *seen {
+	return &seen{root: -1, all: all, files: map[fileID]unix.Timespec{}, raised: map[string]bool{}}
+}
 
 func (s *seen) close() {
 	if s.root >= 0 {
