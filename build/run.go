@@ -188,12 +188,12 @@ func (st *stage) execute(ctx context.Context, dir string, p *command) error {
 func (st *stage) notes(p *command) *fakeroot.Notes {
 	n := st.tree.notes
 	recorded := &fakeroot.Notes{Owner: n.Owner, Mode: n.Mode, SetAttr: n.SetAttr, RemoveAttr: n.RemoveAttr}
-	view := &unpack.View{Notes: n, Dir: st.tree.merged, Lowers: st.tree.layers, By: st.tree.changedBy}
+	stat := unpack.DiffOptions{Notes: n, By: st.tree.changedBy}.Stat(st.tree.merged, st.tree.layers)
 	recorded.Stat = func(file, link string, s *unix.Stat_t) {
 		if link == "" {
 			p.mounts.stat(s)
 		}
-		view.Stat(file, link, s)
+		stat(file, link, s)
 	}
 	if by := st.tree.changedBy; by != nil {
 		recorded.User = identity(st.tree.merged, st.config.Config.User, by)

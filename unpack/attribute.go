@@ -53,35 +53,29 @@ func (u *User) mayWrite(notes *Notes, dir string) bool {
 	return mode&0o002 != 0
 }
 
-// A View is a tree that programs of a build change. Its methods show the tree as the layer
-// will.
-type View struct {
-	Notes  *Notes
-	Dir    string   // the changed tree
-	Lowers []string // what it consists of without the changes, lowest first
-	By     *User    // user whose program changes the tree
-}
-
-// Stat corrects the owner and mode of a file's status to those that the layer will have. file
-// is an open file (/proc/self/fd/N), or the directory of a link or FIFO.
-func (v *View) Stat(file, link string, st *unix.Stat_t) {
-	if v.Notes.Stat(file, link, st) || v.By == nil || v.By.UID == 0 {
-		return
-	}
-	at, err := os.Readlink(file)
-	if err != nil || !filepath.IsAbs(at) {
-		return // a pipe or socket
-	}
-	rel := filepath.Join(at, link)[1:]
-	if rel != "" && !v.hasLower(rel) && v.By.mayWrite(v.Notes, filepath.Dir(filepath.Join(v.Dir, rel))) {
-		st.Uid, st.Gid = uint32(v.By.UID), uint32(v.By.GID)
+// Stat returns a function that corrects the status of files in dir, the changed tree, to the
+// owner and mode that the layer will have. lowers are as for [Upper]. The function's file is an
+// open file (/proc/self/fd/N), or the directory of a link or FIFO.
+func (o DiffOptions) Stat(dir string, lowers []string) func(file, link string, st *unix.Stat_t) {
+	return func(file, link string, st *unix.Stat_t) {
+		if o.Notes.Stat(file, link, st) || o.By == nil || o.By.UID == 0 {
+			return
+		}
+		at, err := os.Readlink(file)
+		if err != nil || !filepath.IsAbs(at) {
+			return // a pipe or socket
+		}
+		rel := filepath.Join(at, link)[1:]
+		if rel != "" && !isLower(lowers, rel) && o.By.mayWrite(o.Notes, filepath.Dir(filepath.Join(dir, rel))) {
+			st.Uid, st.Gid = uint32(o.By.UID), uint32(o.By.GID)
+		}
 	}
 }
 
-// hasLower reports whether a file existed before the changes.
-func (v *View) hasLower(rel string) bool {
+// isLower reports whether a file existed before the changes.
+func isLower(lowers []string, rel string) bool {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
-	for _, dir := range v.Lowers {
+	for _, dir := range lowers {
 		root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return true

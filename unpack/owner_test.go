@@ -315,7 +315,7 @@ func TestManyLinks(t *testing.T) {
 func TestStat(t *testing.T) {
 	for kind, memory := range kinds {
 		dir, notes := apply(t, memory, false, entries()...)
-		view := &View{Notes: notes, Dir: dir, By: &User{}}
+		stat := DiffOptions{Notes: notes, By: &User{}}.Stat(dir, nil)
 		for _, h := range entries() {
 			var st unix.Stat_t
 			p := filepath.Join(dir, h.Name)
@@ -327,7 +327,7 @@ func TestStat(t *testing.T) {
 				file, link = filepath.Dir(p), filepath.Base(p)
 			}
 			st.Uid, st.Gid = 0, 0 // as in the namespace of a build
-			view.Stat(file, link, &st)
+			stat(file, link, &st)
 			want := uint32(h.Mode)
 			if link != "" {
 				want = st.Mode & 0o7777 // links have none, a FIFO's is on the disk
