@@ -6,9 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,52 +37,23 @@ type cgroupMount struct {
 	controllers []string // only for version 1
 }
 
-// maxMounts bounds the number of mounts that are read.
-const maxMounts = 10_000
-
-// parseMounts returns the cgroup hierarchies in /proc/PID/mountinfo.
+// parseMounts returns the cgroup hierarchies in /proc/PID/mountinfo, up to the first line that
+// is invalid: the file may be cut off.
 func parseMounts(b []byte) (out []cgroupMount) {
-	for n := 0; len(b) > 0 && n < maxMounts; n++ {
-		var line []byte
-		line, b, _ = bytes.Cut(b, []byte("\n"))
-		head, tail, ok := bytes.Cut(line, []byte(" - "))
-		if !ok {
-			continue
-		}
-		f, g := strings.Fields(string(head)), strings.Fields(string(tail))
-		if len(f) < 6 || len(g) < 1 {
-			continue
-		}
-		m := cgroupMount{root: unescape(f[3]), at: unescape(f[4])}
-		switch {
-		case !filepath.IsAbs(m.at):
-			continue
-		case g[0] == "cgroup2":
+	_, _ = mountinfo.GetMountsFromReader(bytes.NewReader(b), func(i *mountinfo.Info) (skip, stop bool) {
+		m := cgroupMount{root: i.Root, at: i.Mountpoint}
+		switch i.FSType {
+		case "cgroup2":
 			m.version = 2
-		case g[0] == "cgroup" && len(g) > 2:
-			m.version, m.controllers = 1, strings.Split(g[2], ",")
-		default:
-			continue
+		case "cgroup":
+			m.version, m.controllers = 1, strings.Split(i.VFSOptions, ",")
 		}
-		out = append(out, m)
-	}
+		if m.version != 0 && filepath.IsAbs(m.at) {
+			out = append(out, m)
+		}
+		return true, false
+	})
 	return out
-}
-
-// unescape decodes octal escapes of mountinfo, such as \040 for a blank.
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
 
 // parseCgroup parses /proc/PID/cgroup. It returns paths by controller of version 1; "" is

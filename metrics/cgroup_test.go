@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -134,6 +135,15 @@ func TestNoCgroups(t *testing.T) {
 		if l := c.limits(Machine{CPUs: 64, Memory: 1 << 40}); l.Memory != 0 || l.CPUs < 1 || !c.shared(1, func(int) bool { return true }) {
 			t.Errorf("%s: %+v", name, l)
 		}
+	}
+}
+
+// TestParseMounts checks a mount without a source, and a file that was cut off.
+func TestParseMounts(t *testing.T) {
+	got := parseMounts([]byte("30 23 0:26 / /a\\040b rw shared:4 - cgroup2  rw\n31 30 0:27 /k /m rw - cgroup  rw,memory\n32 30 0:28 / /c rw - cgr"))
+	want := []cgroupMount{{root: "/", at: "/a b", version: 2}, {root: "/k", at: "/m", version: 1, controllers: []string{"rw", "memory"}}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("parseMounts = %+v; want %+v", got, want)
 	}
 }
 

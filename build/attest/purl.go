@@ -2,11 +2,11 @@ package attest
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	packageurl "github.com/package-url/packageurl-go"
 
 	"hpcc/store"
 )
@@ -15,44 +15,13 @@ import (
 // namespace whose parts are separated by slashes, a name, an optional version, and
 // qualifiers as KEY, VALUE, ... Qualifiers without a value are left out.
 func PURL(kind, namespace, name, version string, qualifiers ...string) string {
-	var b strings.Builder
-	b.WriteString("pkg:" + kind + "/")
-	for part := range strings.SplitSeq(namespace, "/") {
-		if part != "" {
-			b.WriteString(purlEscape(part) + "/")
-		}
-	}
-	b.WriteString(purlEscape(name))
-	if version != "" {
-		b.WriteString("@" + purlEscape(version))
-	}
-	var list []string
+	var list packageurl.Qualifiers
 	for i := 0; i+1 < len(qualifiers); i += 2 {
 		if qualifiers[i+1] != "" {
-			list = append(list, qualifiers[i]+"="+purlEscape(qualifiers[i+1]))
+			list = append(list, packageurl.Qualifier{Key: qualifiers[i], Value: qualifiers[i+1]})
 		}
 	}
-	slices.Sort(list)
-	if len(list) > 0 {
-		b.WriteString("?" + strings.Join(list, "&"))
-	}
-	return b.String()
-}
-
-// purlEscape percent-encodes a text, except the characters that the specification
-// leaves unencoded.
-func purlEscape(s string) string {
-	const hexDigits = "0123456789ABCDEF"
-	var b strings.Builder
-	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte(".-_~:", c) >= 0:
-			b.WriteByte(c)
-		default:
-			b.Write([]byte{'%', hexDigits[c>>4], hexDigits[c&15]})
-		}
-	}
-	return b.String()
+	return packageurl.NewPackageURL(kind, namespace, name, version, list, "").ToString()
 }
 
 // ImagePURL returns the package URL of an image's reference, in BuildKit's form.

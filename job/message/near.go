@@ -1,37 +1,19 @@
 package message
 
-import "fmt"
+import (
+	"fmt"
 
-// Nearest returns the known word with the smallest edit distance from word, or "" if
-// every distance exceeds half of word's length.
+	"github.com/moby/buildkit/util/suggest"
+)
+
+// Nearest returns the known word that differs from word by the fewest edits, at most two, or
+// "" if there is none. Words of one or two letters are similar to too many others.
 func Nearest(word string, known []string) string {
-	best, least := "", len(word)/2+1
-	for _, k := range known {
-		if d := distance(word, k); d < least {
-			best, least = k, d
-		}
+	if len(word) < 3 {
+		return ""
 	}
-	return best
-}
-
-// distance returns the Levenshtein distance.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := before
-			if a[i] != b[j] {
-				change++
-			}
-			before, row[j+1] = row[j+1], min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	near, _ := suggest.Search(word, known, true)
+	return near
 }
 
 // Count formats a number of things: "1 node", "2 nodes".

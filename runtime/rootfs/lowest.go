@@ -6,6 +6,7 @@ import (
 	goruntime "runtime"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/rawfile"
@@ -43,13 +44,11 @@ func IsLowest() bool {
 // lowestRoot reports whether a mountinfo file (proc(5)) lists a root that is its
 // own parent.
 func lowestRoot(info string) bool {
-	for line := range strings.Lines(info) {
-		f := strings.Fields(line)
-		if len(f) > 4 && f[0] == f[1] && f[4] == "/" {
-			return true
-		}
-	}
-	return false
+	root, err := mountinfo.GetMountsFromReader(strings.NewReader(info), func(m *mountinfo.Info) (skip, stop bool) {
+		isLowest := m.ID == m.Parent && m.Mountpoint == "/"
+		return !isLowest, isLowest
+	})
+	return err == nil && len(root) > 0
 }
 
 // moveOver covers the lowest root with r and makes r the root directory.
@@ -74,7 +73,11 @@ func coverKernelFiles() error {
 	if err != nil {
 		return err
 	}
-	for _, p := range kernelMounts(string(info)) {
+	dirs, err := kernelMounts(string(info))
+	if err != nil {
+		return err
+	}
+	for _, p := range dirs {
 		if err := unix.Mount("tmpfs", p, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "size=4k"); err != nil {
 			return fmt.Errorf("mounting an empty directory at %q: %w", p, err)
 		}
@@ -84,23 +87,15 @@ func coverKernelFiles() error {
 
 // kernelMounts returns the mount points of proc and sysfs outside of Base that a
 // mountinfo file lists.
-func kernelMounts(info string) (dirs []string) {
-	for line := range strings.Lines(info) {
-		mount, fs, ok := strings.Cut(line, " - ")
-		f := strings.Fields(mount)
-		kind, _, _ := strings.Cut(fs, " ")
-		if !ok || len(f) < 5 || (kind != "proc" && kind != "sysfs") {
-			continue
-		}
-		if p := unescapeMount.Replace(f[4]); !Inside(p, Base) {
-			dirs = append(dirs, p)
+func kernelMounts(info string) (dirs []string, err error) {
+	mounts, err := mountinfo.GetMountsFromReader(strings.NewReader(info), mountinfo.FSTypeFilter("proc", "sysfs"))
+	for _, m := range mounts {
+		if !Inside(m.Mountpoint, Base) {
+			dirs = append(dirs, m.Mountpoint)
 		}
 	}
-	return dirs
+	return dirs, err
 }
-
-// unescapeMount decodes the characters that mountinfo writes as octal (proc(5)).
-var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // EscapeCapabilities lists the capabilities with which a program that is root inside could
 // return to a lowest root.

@@ -31,7 +31,10 @@ func TestLowestRoot(t *testing.T) {
 			t.Errorf("taken for an initramfs: %q", info)
 		}
 	}
-	if got, want := kernelMounts(disklessMounts), []string{"/proc", "/sys", "/my proc"}; !slices.Equal(got, want) {
-		t.Errorf("kernelMounts = %q; want %q", got, want)
+	if got, err := kernelMounts(disklessMounts); err != nil || !slices.Equal(got, []string{"/proc", "/sys", "/my proc"}) {
+		t.Errorf("kernelMounts = %q, %v; want /proc, /sys and /my proc", got, err)
+	}
+	if got, err := kernelMounts(disklessMounts + "92 80 0:21 / /cut rw"); err == nil { // all must be covered
+		t.Errorf("kernelMounts of an invalid file = %q; want an error", got)
 	}
 }
