@@ -368,7 +368,9 @@ func (s *Store) Once(ctx context.Context, rel string, make func(dir string) erro
 }
 
 // renameDir renames a directory even if its mode forbids it: to change "..", the kernel
-// requires write permission on the directory itself.
+// requires write permission on the directory itself. It does not replace a directory, not even
+// an empty one, which another process may already use; some file systems, such as NFS, cannot
+// exclude that.
 func renameDir(from, to string) error {
 	fi, err := os.Lstat(from)
 	if err != nil {
@@ -379,7 +381,11 @@ func renameDir(from, to string) error {
 			return err
 		}
 	}
-	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, 0)
+	err = unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		err = unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, 0)
+	}
+	return err
 }
 
 // Cached reads a record of the cache, or returns fs.ErrNotExist. A damaged record, or one of
