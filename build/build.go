@@ -20,19 +20,19 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	securejoin "github.com/cyphar/filepath-securejoin"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/build/attest"
 	"hpcc/build/lint"
 	"hpcc/build/source"
 	"hpcc/store"
@@ -131,7 +131,9 @@ type builder struct {
 	given string // Context as written by the user
 	// environment is the name of the environment in Contexts, by digest.
 	environment string
+	fetched     bool   // the context was not a local directory
 	file        string // name of the Dockerfile in messages
+	path        string // path of the Dockerfile; "": standard input
 	source      []byte // content of the Dockerfile
 	lint        *lint.Linter
 	escape      rune
@@ -146,8 +148,10 @@ type builder struct {
 	openedMu  sync.Mutex
 	opened    map[string]*source.Dir // contexts by name
 	imports   imports
+	fetches   fetches
 	emptied   map[string]bool // cache mounts that this build has emptied
 	stamp     time.Time       // modification time of files that the build creates
+	dated     bool            // SOURCE_DATE_EPOCH sets stamp
 	started   time.Time
 	work      string // private directory of this build, in the store's tmp
 	total     int
@@ -155,8 +159,10 @@ type builder struct {
 	platformAsked *v1.Platform
 }
 
-// Dockerfile builds an image. Errors in the Dockerfile are of type [LineError].
-func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error) {
+// Dockerfile builds an image. Errors in the Dockerfile are of type [LineError]. Credentials in
+// URLs appear in no error, event or history.
+func Dockerfile(ctx context.Context, s *store.Store, o Options) (img v1.Image, err error) {
+	defer func() { err = public(err) }()
 	b, err := begin(s, o)
 	if err != nil {
 		return nil, err
@@ -175,6 +181,9 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 		return nil, err
 	}
 	if err := b.takesEnvironment(); err != nil {
+		return nil, err
+	}
+	if err := b.setDate(ctx); err != nil {
 		return nil, err
 	}
 	for i := range b.stages {
@@ -225,15 +234,11 @@ func begin(s *store.Store, o Options) (*builder, error) {
 	if c := b.Compression; c != "" && c != "gzip" && c != "zstd" {
 		return nil, fmt.Errorf("compression %q: want gzip or zstd", c)
 	}
-	if v, ok := os.LookupEnv(epochArg); ok && b.Args[epochArg] == "" { // also a build argument, as in docker buildx
-		b.Args = maps.Clone(b.Args)
-		if b.Args == nil {
-			b.Args = map[string]string{}
-		}
-		b.Args[epochArg] = v
-	}
+	b.environmentDate()
 	var err error
-	b.stamp, err = sourceDate(b.Args[epochArg])
+	if b.stamp, err = sourceDate(b.Args[epochArg]); err != nil { // setDate knows more values
+		b.stamp, err = sourceDate("")
+	}
 	return b, err
 }
 
@@ -247,7 +252,11 @@ func (b *builder) prepare(ctx context.Context) (target int, err error) {
 	if b.source, err = b.read(); err != nil {
 		return 0, err
 	}
-	b.Inputs.recipe(b.Options, b.given, b.source)
+	o := b.Options
+	if o.Dockerfile != "-" && (o.Dockerfile != "" || filepath.Base(b.path) != "Dockerfile") {
+		o.Dockerfile = b.path
+	}
+	b.Inputs.recipe(o, b.given, b.source)
 	if err := b.startLint(); err != nil {
 		return 0, err
 	}
@@ -275,6 +284,9 @@ func (b *builder) prepare(ctx context.Context) (target int, err error) {
 	if b.needs, err = b.needed(targets...); err != nil {
 		return 0, err
 	}
+	if _, _, err := b.findDate(); err != nil {
+		return 0, err
+	}
 	b.check()
 	return target, nil
 }
@@ -291,23 +303,6 @@ func (b *builder) buildStages(ctx context.Context) error {
 		}
 	}
 	return g.Wait()
-}
-
-// epochArg is the build argument or environment variable for modification times
-// (https://reproducible-builds.org/docs/source-date-epoch/).
-const epochArg = "SOURCE_DATE_EPOCH"
-
-// sourceDate parses the value of epochArg. "" is the first day that zip archives support: a
-// constant, so that the same input gives the same image.
-func sourceDate(v string) (time.Time, error) {
-	if v == "" {
-		return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC), nil
-	}
-	sec, err := strconv.ParseInt(v, 10, 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("reading SOURCE_DATE_EPOCH %q: not a number of seconds", v)
-	}
-	return time.Unix(sec, 0).UTC(), nil
 }
 
 // parse parses the Dockerfile into stages.
@@ -329,28 +324,71 @@ func (b *builder) parse() error {
 
 // read returns the content of the Dockerfile.
 func (b *builder) read() ([]byte, error) {
-	r := b.Stdin
-	b.file = "Dockerfile (standard input)"
-	if b.Options.Dockerfile != "-" {
-		if b.file = b.Options.Dockerfile; b.file == "" {
-			if err := source.CheckDir(b.Context); err != nil {
-				return nil, err
-			}
-			b.file = filepath.Join(b.Context, "Dockerfile")
-		}
-		f, err := wait.Open(b.file)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("opening Dockerfile %s: no such file; name it with -f", b.file)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("opening the Dockerfile: %w", err)
-		}
-		defer f.Close()
-		if fi, err := f.Stat(); err == nil && fi.IsDir() {
-			return nil, fmt.Errorf("reading %s: it is a directory; name a file with -f", b.file)
-		}
-		r = f
+	if b.Options.Dockerfile == "-" {
+		b.file = "Dockerfile (standard input)"
+		return b.readFrom(b.Stdin)
 	}
+	if err := b.findDockerfile(); err != nil {
+		return nil, err
+	}
+	f, err := wait.Open(b.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		where := "; name it with -f"
+		if b.fetched {
+			where = " in the context; name one of its files with -f"
+		}
+		return nil, fmt.Errorf("opening Dockerfile %s: no such file%s", b.file, where)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the Dockerfile: %w", err)
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err == nil && fi.IsDir() {
+		return nil, fmt.Errorf("reading %s: it is a directory; name a file with -f", b.file)
+	}
+	return b.readFrom(f)
+}
+
+// findDockerfile sets the path of the Dockerfile, and its name in messages. In a context that
+// is not a local directory, the name is relative to the context.
+func (b *builder) findDockerfile() error {
+	name := b.Options.Dockerfile
+	if name != "" && (!b.fetched || filepath.IsAbs(name)) {
+		b.file, b.path = name, name
+		return nil
+	}
+	if err := source.CheckDir(b.Context); err != nil {
+		return err
+	}
+	if name != "" {
+		return b.setDockerfile(name)
+	}
+	if err := b.setDockerfile("dockerfile"); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(b.Context, "Dockerfile")); err != nil {
+		if _, err := os.Stat(b.path); err == nil {
+			return nil
+		}
+	}
+	return b.setDockerfile("Dockerfile")
+}
+
+// setDockerfile sets the path and name of a Dockerfile in the context.
+func (b *builder) setDockerfile(name string) (err error) {
+	b.path = filepath.Join(b.Context, name)
+	if b.file = b.path; !b.fetched {
+		return nil
+	}
+	b.file = name
+	if b.path, err = securejoin.SecureJoin(b.Context, name); err != nil {
+		err = fmt.Errorf("finding Dockerfile %s: %w", name, err)
+	}
+	return err
+}
+
+// readFrom reads a Dockerfile of limited size.
+func (b *builder) readFrom(r io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxDockerfile+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", b.file, err)
@@ -381,7 +419,28 @@ func (b *builder) located(err error) error {
 
 // lineError returns an error with a position in the Dockerfile.
 func (b *builder) lineError(at parser.Range, text string, err error) *LineError {
-	return &LineError{File: b.file, Line: at.Start.Line, End: max(at.Start.Line, at.End.Line), Text: oneLine(text), Err: err, Source: b.source}
+	return &LineError{File: b.file, Line: at.Start.Line, End: max(at.Start.Line, at.End.Line), Text: oneLine(text), Err: public(err),
+		Source: []byte(attest.PublicText(string(b.source)))}
+}
+
+// A publicError has a text without the credentials of URLs.
+type publicError struct {
+	text string
+	err  error
+}
+
+func (e *publicError) Error() string { return e.text }
+func (e *publicError) Unwrap() error { return e.err }
+
+// public returns an error without the credentials of URLs in its text.
+func public(err error) error {
+	if err == nil {
+		return nil
+	}
+	if text := attest.PublicText(err.Error()); text != err.Error() {
+		return &publicError{text, err}
+	}
+	return err
 }
 
 // at adds the position of the instruction to an error.
@@ -403,8 +462,10 @@ func (b *builder) at(loc []parser.Range, text string, err error) error {
 	return e
 }
 
-// oneLine returns an instruction on one line of limited length.
+// oneLine returns an instruction on one line of limited length, without the credentials of
+// URLs.
 func oneLine(s string) string {
+	s = attest.PublicText(s)
 	s = strings.Join(strings.Fields(s), " ")
 	if r := []rune(s); len(r) > 100 {
 		s = string(r[:99]) + "…"

@@ -179,7 +179,7 @@ func TestLineErrors(t *testing.T) {
 		{"variable in --from", "FROM scratch AS a\nFROM scratch\nCOPY --from=$X /x /y\n", 3, "variables are not expanded"},
 		{"mount without a target", "FROM scratch\nRUN --mount=type=tmpfs true\n", 2, "target"},
 		{"network", "FROM scratch\nRUN --network=moon true\n", 2, "moon"},
-		{"no such file", "FROM scratch\nCOPY nothere /\n", 2, "no such file"},
+		{"no such file", "FROM scratch\nCOPY nothere /\n", 2, "not found in the build context"},
 		{"path outside the context", "FROM scratch\nCOPY a/../../x /\n", 2, "leads out of the build context"},
 		{"platform", "FROM --platform=a/b/c/d scratch\n", 1, "--platform=a/b/c/d"},
 		{"unterminated heredoc", "FROM scratch\nCOPY <<EOF /x\ntext\n", 2, "heredoc"},
@@ -204,16 +204,23 @@ func TestLineErrors(t *testing.T) {
 
 // TestFileNames checks that errors name the Dockerfile as the user did.
 func TestFileNames(t *testing.T) {
-	dir := testenv.Files(t, "ctx/sub/mine", "FROM scratch\nBOGUS\n", "ctx/Dockerfile", "BOGUS\n", "ctx/big", strings.Repeat("#\n", maxDockerfile/2)+"#\n")
+	dir := testenv.Files(t, "lower/dockerfile", "BOGUS\n", "both/dockerfile", "\nBOGUS\n", "both/Dockerfile", "BOGUS\n", "none/f", "", "ctx/sub/mine", "FROM scratch\nBOGUS\n", "ctx/Dockerfile", "BOGUS\n", "ctx/big", strings.Repeat("#\n", maxDockerfile/2)+"#\n")
 	t.Chdir(dir)
 	for _, c := range []struct{ name, file, want string }{
 		{"named", "ctx/sub/mine", "ctx/sub/mine:2: "},
 		{"default", "", "ctx/Dockerfile:1: "},
+		{"lower case", "in lower", "lower/dockerfile:1: "},
+		{"both cases", "in both", "both/Dockerfile:1: "},
+		{"neither", "in none", "opening Dockerfile none/Dockerfile: no such file"},
 		{"missing", "ctx/nothere", "opening Dockerfile ctx/nothere: no such file; name it with -f"},
 		{"directory", "ctx/sub", "reading ctx/sub: "},
 		{"too large", "ctx/big", "reading ctx/big: larger than"},
 	} {
-		_, err := Dockerfile(context.Background(), newStore(t), Options{Dockerfile: c.file, Context: "ctx"})
+		o := Options{Dockerfile: c.file, Context: "ctx"}
+		if dir, ok := strings.CutPrefix(c.file, "in "); ok {
+			o = Options{Context: dir}
+		}
+		_, err := Dockerfile(context.Background(), newStore(t), o)
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: %v; want an error that begins with %q", c.name, err, c.want)
 		}
@@ -236,19 +243,6 @@ func TestTarget(t *testing.T) {
 			t.Errorf("target %q: %v", c.target, err)
 		} else if got := config(t, img).Labels["n"]; got != c.want {
 			t.Errorf("target %q has label %q; want %q", c.target, got, c.want)
-		}
-	}
-}
-
-func TestSourceDate(t *testing.T) {
-	for _, c := range []struct {
-		in   string
-		want int64
-		bad  bool
-	}{{"", 315532800, false}, {"0", 0, false}, {"1700000000", 1700000000, false}, {"today", 0, true}, {"12abc", 0, true}} {
-		got, err := sourceDate(c.in)
-		if (err != nil) != c.bad || (err == nil && got.Unix() != c.want) {
-			t.Errorf("sourceDate(%q) = %v, %v; want %d, error: %v", c.in, got, err, c.want, c.bad)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknow
 	if err != nil {
 		return 0, nil, err
 	}
-	if b.Context == "-" || source.IsGit(b.Context) { // opening the context needs a directory for it
+	if b.Context == "-" || isRemoteContext(b.Context) { // opening the context needs a directory for it
 		if b.work, err = s.TempDir(); err != nil {
 			return 0, nil, err
 		}
@@ -48,9 +48,9 @@ func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknow
 		err = b.validate()
 	}
 	if b.lint == nil { // nothing was read
-		return 0, nil, err
+		return 0, nil, public(err)
 	}
-	return warnings, b.lint.UnknownBases(), err
+	return warnings, b.lint.UnknownBases(), public(err)
 }
 
 // validate returns the first error that a build would find in the FROM lines and in the

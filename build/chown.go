@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"golang.org/x/sys/unix"
 
+	"hpcc/runtime/fakeroot"
 	"hpcc/unpack"
 )
 
@@ -77,8 +79,61 @@ func userOf(dir, word string) *unpack.User {
 	u := &unpack.User{UID: o.uid, GID: o.gid}
 	if _, err := strconv.Atoi(user); err == nil && (!grouped || group == "") {
 		u.GID = 0 // as in docker; unlike --chown
+		for _, l := range accounts(dir, "/etc/passwd") {
+			if l[2] == user {
+				u.GID, _ = strconv.Atoi(l[3])
+				break
+			}
+		}
 	}
 	return u
+}
+
+// identity returns what programs of USER see of themselves: the IDs, and the groups in which the
+// image's files have the user, unless USER names a group.
+func identity(dir, word string, u *unpack.User) *fakeroot.Identity {
+	id := &fakeroot.Identity{UID: uint32(u.UID), GID: uint32(u.GID), Groups: []uint32{uint32(u.GID)}}
+	if _, group, _ := strings.Cut(word, ":"); group != "" {
+		return id
+	}
+	name := ""
+	for _, l := range accounts(dir, "/etc/passwd") {
+		if l[2] == strconv.Itoa(u.UID) {
+			name = l[0]
+			break
+		}
+	}
+	for _, l := range accounts(dir, "/etc/group") {
+		gid, err := strconv.ParseUint(l[2], 10, 32)
+		if err == nil && name != "" && slices.Contains(strings.Split(l[3], ","), name) && !slices.Contains(id.Groups, uint32(gid)) && len(id.Groups) < maxGroups {
+			id.Groups = append(id.Groups, uint32(gid))
+		}
+	}
+	return id
+}
+
+// maxGroups is the largest number of a process's groups, NGROUPS_MAX.
+const maxGroups = 65536
+
+// accounts returns the lines of the image's passwd or group file, split at colons. It leaves
+// out lines of fewer than four fields.
+func accounts(dir, file string) [][]string {
+	p, err := securejoin.SecureJoin(dir, file)
+	if err != nil {
+		return nil
+	}
+	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would block
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out [][]string
+	for sc := bufio.NewScanner(io.LimitReader(f, maxAccounts)); sc.Scan(); {
+		if l := strings.Split(sc.Text(), ":"); len(l) >= 4 {
+			out = append(out, l)
+		}
+	}
+	return out
 }
 
 // maxAccounts limits the size of an image's passwd or group file, in bytes.

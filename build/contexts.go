@@ -46,7 +46,7 @@ func (b *builder) contextAt(ctx context.Context, name, value string) (*source.Di
 	if c, ok := b.opened[name]; ok {
 		return c, nil
 	}
-	dir, dockerfile := value, b.file
+	dir, dockerfile := value, b.path
 	if name != "" {
 		dockerfile = ""
 		var err error

@@ -17,6 +17,7 @@ import (
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
+	"hpcc/build/git"
 	"hpcc/build/source"
 	"hpcc/unpack"
 )
@@ -158,8 +159,8 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 		}
 		var set source.Set
 		var is string
-		if source.IsGit(w) {
-			set, is, err = st.b.repository(ctx, w, c.KeepGitDir != nil && *c.KeepGitDir)
+		if git.IsAddress(w) {
+			set, is, err = st.b.repository(ctx, w, c.Checksum, c.KeepGitDir != nil && *c.KeepGitDir)
 		} else if set, is, err = st.b.download(ctx, w, c.Checksum, st.fetching()); err == nil && set.Name == "" && job.isDir {
 			err = fmt.Errorf("adding %q: the URL has no file name; add a file name to the destination", w)
 		}
@@ -442,6 +443,9 @@ func (j *copyJob) header(b *builder, it source.Item, to string) *tar.Header {
 		if fi, err := os.Lstat(it.Path); err == nil {
 			j.notes.Describe(h, it.Path, fi)
 		}
+	}
+	if !it.When.IsZero() {
+		h.ModTime = it.When
 	}
 	if j.chmod != nil {
 		h.Mode = int64(toBits(j.chmod(source.FromBits(uint32(h.Mode)), it.Mode.IsDir())))

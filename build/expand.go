@@ -190,6 +190,9 @@ func (st *stage) declare(c *instructions.ArgCommand) error {
 		if !have {
 			v, have = globals[a.Key]
 		}
+		if a.Key == epochArg && v == "" { // programs expect a number
+			continue
+		}
 		if have {
 			st.buildArgs[a.Key] = v
 		}

@@ -81,13 +81,13 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.kind, in.text, in.builder, in.target = buildkitType, text, hostPlatform(), o.Platform
+	in.kind, in.text, in.builder, in.target = buildkitType, []byte(attest.PublicText(string(text))), hostPlatform(), o.Platform
 	in.request.Frontend = "dockerfile.v0"
 	args := map[string]string{}
 	in.source.Path = "Dockerfile"
 	if f := o.Dockerfile; f != "" && f != "-" {
 		in.source.Path = path.Base(filepath.ToSlash(f))
-		if rel, err := filepath.Rel(o.Context, f); err == nil && filepath.IsLocal(rel) {
+		if rel, err := filepath.Rel(o.Context, f); err == nil && isBelow(o.Context, f) {
 			in.source.Path = filepath.ToSlash(rel)
 		}
 		args["filename"] = in.source.Path
@@ -100,14 +100,17 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	}
 	for k, v := range o.Args {
 		if !isProxyArg(k) {
-			args["build-arg:"+k] = v
+			args["build-arg:"+k] = attest.PublicText(v)
 		}
 	}
 	for k, v := range o.Labels {
-		args["label:"+k] = v
+		args["label:"+k] = attest.PublicText(v)
 	}
-	if source.IsGit(context) {
+	if isRemoteContext(context) {
 		args["context"] = attest.PublicURL(context)
+		if !isBelow(o.Context, o.Dockerfile) {
+			in.request.Locals, in.partly = []local{{"dockerfile"}}, true
+		}
 	} else {
 		in.request.Locals, in.partly = []local{{"context"}, {"dockerfile"}}, true
 	}
@@ -124,6 +127,12 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 		}
 	}
 	in.request.Args = args
+}
+
+// isBelow reports whether file is in a directory; "" is.
+func isBelow(dir, file string) bool {
+	rel, err := filepath.Rel(dir, file)
+	return file == "" || (err == nil && filepath.IsLocal(rel))
 }
 
 // image records an image from which a build used files.
@@ -144,6 +153,17 @@ func (in *Inputs) repository(word, commit string, isContext bool) {
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		in.source.URI, in.source.Digest = attest.PublicURL(word), map[string]string{algorithm: commit}
+	}
+}
+
+// download records a file from a server; that of the context is the origin of the recipe.
+func (in *Inputs) download(uri, sum string, isContext bool) {
+	hex := strings.TrimPrefix(sum, "sha256:")
+	in.add(uri, "sha256", hex)
+	if in != nil && isContext {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.source.URI, in.source.Digest = uri, map[string]string{"sha256": hex}
 	}
 }
 
@@ -175,7 +195,7 @@ func (in *Inputs) did(stage int, text string, at []parser.Range, c instructions.
 	if in.steps == nil {
 		in.steps = map[int][]step{}
 	}
-	in.steps[stage] = append(in.steps[stage], step{text, at})
+	in.steps[stage] = append(in.steps[stage], step{attest.PublicText(text), at})
 	run, ok := c.(*instructions.RunCommand)
 	if !ok {
 		return

@@ -35,7 +35,51 @@ type mountSet struct {
 	mounts []specs.Mount
 	own    []string // sources of mounts in which mount points may be created
 	env    []string
+	shown  map[fileID]mountOwner // what programs see of mounted files
 	undo   []func()
+}
+
+type fileID struct{ dev, ino uint64 }
+
+// A mountOwner is what uid=, gid= and mode= of a mount say.
+type mountOwner struct {
+	uid, gid, mode uint32
+	keep           bool // the mode is the file's own
+}
+
+// show makes programs see a mounted file with the owner and mode of its mount. The mount's mode
+// defaults to mode. The disk cannot hold the owner, and the file may not be this build's.
+func (s *mountSet) show(file string, m *instructions.Mount, mode uint32) error {
+	var st unix.Stat_t
+	if err := unix.Stat(file, &st); err != nil {
+		return fmt.Errorf("reading the owner of %q: %w", file, err)
+	}
+	o := mountOwner{mode: mode, keep: mode == 0 && m.Mode == nil}
+	for _, v := range []struct {
+		from *uint64
+		to   *uint32
+	}{{m.UID, &o.uid}, {m.GID, &o.gid}, {m.Mode, &o.mode}} {
+		if v.from != nil {
+			*v.to = uint32(*v.from)
+		}
+	}
+	if s.shown == nil {
+		s.shown = map[fileID]mountOwner{}
+	}
+	s.shown[fileID{uint64(st.Dev), st.Ino}] = o
+	return nil
+}
+
+// stat corrects the status of a mounted file.
+func (s *mountSet) stat(st *unix.Stat_t) {
+	o, ok := s.shown[fileID{uint64(st.Dev), st.Ino}]
+	if !ok {
+		return
+	}
+	st.Uid, st.Gid = o.uid, o.gid
+	if !o.keep {
+		st.Mode = st.Mode&unix.S_IFMT | o.mode&0o7777
+	}
 }
 
 // close releases the resources of the mounts, last first.
@@ -385,7 +429,7 @@ func (st *stage) openSecret(s *mountSet, m *instructions.Mount) error {
 		return err
 	}
 	s.bind(file, st.mountTarget(m), true)
-	return nil
+	return s.show(file, m, 0o400)
 }
 
 // openSSH mounts the socket of the caller's agent.
@@ -402,7 +446,7 @@ func (st *stage) openSSH(s *mountSet, m *instructions.Mount) error {
 	if envfile.Lookup(s.env, "SSH_AUTH_SOCK") == "" { // the first agent wins
 		s.env = append(s.env, "SSH_AUTH_SOCK="+st.mountTarget(m))
 	}
-	return nil
+	return s.show(socket, m, 0o600)
 }
 
 // openCache mounts a directory that outlives the build. Its name is the ID, or else the
@@ -449,7 +493,10 @@ func (st *stage) openCache(ctx context.Context, s *mountSet, m *instructions.Mou
 	}
 	s.own = append(s.own, dir)
 	s.bind(dir, st.mountTarget(m), m.ReadOnly)
-	return nil
+	if m.UID == nil && m.GID == nil && m.Mode == nil {
+		return nil
+	}
+	return s.show(dir, m, 0)
 }
 
 // emptyCache moves a cache out of the way when the build first uses it, so that it begins

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -183,7 +182,7 @@ func lines(at []parser.Range) []sourceRange {
 // SBOM returns the statement that lists the packages of an image, unpacked in dir. notes
 // are the package records that could not be read.
 func SBOM(ctx context.Context, dir string, img v1.Image) (st attest.Statement, notes []string, err error) {
-	created, err := sourceDate(os.Getenv(epochArg))
+	cfg, err := img.ConfigFile()
 	if err != nil {
 		return st, nil, err
 	}
@@ -191,6 +190,6 @@ func SBOM(ctx context.Context, dir string, img v1.Image) (st attest.Statement, n
 	if err != nil {
 		return st, nil, err
 	}
-	doc, notes, err := attest.Scan(ctx, dir, d, created)
+	doc, notes, err := attest.Scan(ctx, dir, d, cfg.Created.Time)
 	return attest.Statement{Type: attest.SPDX, Predicate: doc}, notes, err
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
@@ -23,6 +24,7 @@ import (
 	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/runtime/fakeroot"
+	"hpcc/unpack"
 )
 
 // A runError is the failure of a RUN's program, with the end of its output.
@@ -151,7 +153,7 @@ func (st *stage) execute(ctx context.Context, dir string, p *command) error {
 	if err != nil {
 		return err
 	}
-	cmd, err := runtime.Command(ctx, spec, st.notes())
+	cmd, err := runtime.Command(ctx, spec, st.notes(p))
 	if err != nil {
 		return err
 	}
@@ -183,9 +185,20 @@ func (st *stage) execute(ctx context.Context, dir string, p *command) error {
 
 // notes returns the notes that record a program's changes of owners. Notes in memory are
 // unknown to the kernel, so they are also applied to the programs' view.
-func (st *stage) notes() *fakeroot.Notes {
+func (st *stage) notes(p *command) *fakeroot.Notes {
 	n := st.tree.notes
 	recorded := &fakeroot.Notes{Owner: n.Owner, Mode: n.Mode, SetAttr: n.SetAttr, RemoveAttr: n.RemoveAttr}
+	stat := unpack.DiffOptions{Notes: n, By: st.tree.changedBy}.Stat(st.tree.merged, st.tree.layers)
+	recorded.Stat = func(file, link string, s *unix.Stat_t) {
+		if link == "" {
+			p.mounts.stat(s)
+		}
+		stat(file, link, s)
+	}
+	if by := st.tree.changedBy; by != nil {
+		recorded.User = identity(st.tree.merged, st.config.Config.User, by)
+	}
+	recorded.AllStat = asksForOwners(append(slices.Clone(p.args), p.script))
 	recorded.Lost = func() {
 		if !st.lostOwners.Swap(true) {
 			st.b.report(Event{Warning: "this host allows neither seccomp notification (Linux 5.0) nor ptrace: of a RUN, the " + ownersLost +
@@ -196,6 +209,30 @@ func (st *stage) notes() *fakeroot.Notes {
 		recorded.GetAttr, recorded.ListAttr = n.GetAttr, n.ListAttr
 	}
 	return recorded
+}
+
+// ownerPrograms read the owners of files by stat(2) or fstat(2), which cost more under a fake
+// root. packageManagers call these so often, without asking for owners, that it matters.
+var (
+	ownerPrograms   = []string{"chgrp", "chown", "cp", "find", "ls", "rsync", "stat", "tar"}
+	packageManagers = []string{"apk", "apt", "apt-get", "aptitude", "dnf", "dpkg", "microdnf", "rpm", "yum", "zypper"}
+)
+
+// asksForOwners reports whether the text of a command names a program that may ask for owners,
+// and no package manager.
+func asksForOwners(text []string) bool {
+	asks := false
+	for _, t := range text {
+		for _, word := range strings.FieldsFunc(t, func(c rune) bool {
+			return !strings.ContainsRune("+-._", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
+		}) {
+			if slices.Contains(packageManagers, word) {
+				return false
+			}
+			asks = asks || slices.Contains(ownerPrograms, word)
+		}
+	}
+	return asks
 }
 
 // full returns a hint if the file system of steps is full: programs often do not report it.

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"hpcc/build/attest"
 	"hpcc/envfile"
 	"hpcc/runtime"
 
@@ -128,7 +129,7 @@ func (st *stage) layerType() types.MediaType {
 const rewrittenAnnotation = "buildkit/rewritten-timestamp"
 
 // rewritesTimes reports whether layers have no times after SOURCE_DATE_EPOCH.
-func (b *builder) rewritesTimes() bool { return b.RewriteTimes && b.Args[epochArg] != "" }
+func (b *builder) rewritesTimes() bool { return b.RewriteTimes && b.dated }
 
 // timesKey is the part of a step's key that stands for the times in its layer.
 func (b *builder) timesKey() string {
@@ -140,7 +141,7 @@ func (b *builder) timesKey() string {
 
 // record adds an instruction to the image's history; layer may be nil.
 func (st *stage) record(text string, layer v1.Layer) {
-	h := v1.History{Created: v1.Time{Time: st.b.stamp}, CreatedBy: text + " # buildkit", Comment: "hpcc", EmptyLayer: layer == nil}
+	h := v1.History{Created: v1.Time{Time: st.b.stamp}, CreatedBy: attest.PublicText(text) + " # buildkit", Comment: "hpcc", EmptyLayer: layer == nil}
 	add := mutate.Addendum{Layer: layer, History: h}
 	if layer != nil && st.b.rewritesTimes() {
 		add.Annotations = map[string]string{rewrittenAnnotation: strconv.FormatInt(st.b.stamp.Unix(), 10)}

@@ -14,6 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
+	"hpcc/build/attest"
 	"hpcc/store"
 )
 
@@ -139,10 +140,10 @@ func fromsOf(c instructions.Command) []string {
 	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
 }
 
-// written returns the source text of an instruction.
+// written returns the source text of an instruction, without the credentials of URLs.
 func written(c instructions.Command) string {
 	if s, ok := c.(fmt.Stringer); ok {
-		return s.String()
+		return attest.PublicText(s.String())
 	}
 	return c.Name()
 }
@@ -234,6 +235,7 @@ func (b *builder) more() {
 
 // report sends an event to Progress.
 func (b *builder) report(e Event) {
+	e.Text, e.Warning = attest.PublicText(e.Text), attest.PublicText(e.Warning)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.Progress != nil {

@@ -234,3 +234,22 @@ func TestTimes(t *testing.T) {
 		}
 	}
 }
+
+func TestAsksForOwners(t *testing.T) {
+	for text, want := range map[string]bool{
+		"ls -l /":                                 true,
+		"set -e;tar cf - x|/usr/bin/tar tv":       true,
+		"[ $(stat -c %u /f) = 0 ]":                true,
+		"make && make install":                    false,
+		"lsof; false":                             false,
+		"apt-get install -y x && cp -p a b":       false,
+		"/usr/bin/apt-get update; chown -R a /b":  false,
+		"python -c 'import tarfile'":              false,
+		"mkdir /apt-gets && chown app /apt-gets/": true,
+		"": false,
+	} {
+		if got := asksForOwners([]string{"/bin/sh", "-c", text}); got != want {
+			t.Errorf("asksForOwners(%q) = %v; want %v", text, got, want)
+		}
+	}
+}

@@ -81,8 +81,8 @@ func TestHTTPRefuses(t *testing.T) {
 		answer func(http.ResponseWriter, *http.Request, int) bool
 		want   string
 	}{
-		{"no package", answers(".conda", func(w http.ResponseWriter) { w.WriteHeader(404) }), "the server answers 404"},
-		{"no right", answers("repodata.json", func(w http.ResponseWriter) { w.WriteHeader(401) }), "the server answers 401"},
+		{"no package", answers(".conda", func(w http.ResponseWriter) { w.WriteHeader(404) }), "the server returned 404"},
+		{"no right", answers("repodata.json", func(w http.ResponseWriter) { w.WriteHeader(401) }), "the server returned 401"},
 		{"nothing", func(w http.ResponseWriter, _ *http.Request, _ int) bool { w.WriteHeader(404); return true }, "check the URL"},
 		{"body cut off", answers(".conda", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", fmt.Sprint(len(good)))

@@ -85,6 +85,9 @@ func enterRoot(s *specs.Spec) error {
 			unix.Close(from) // ulimit -n may be small
 		}
 	}
+	if !s.Root.Readonly && s.Annotations[fakeRootMark] == "" { // a build removes them
+		r.RecordAdded()
+	}
 	if err := r.Seal(); err != nil {
 		return err
 	}

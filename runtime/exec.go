@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	goruntime "runtime"
+	"strconv"
+	"strings"
 	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -166,10 +168,7 @@ func Command(ctx context.Context, s *specs.Spec, notes *fakeroot.Notes) (*exec.C
 	if notes != nil {
 		annotated := *s
 		annotated.Annotations = maps.Clone(s.Annotations)
-		annotated.Annotations[fakeRootMark] = listen
-		if notes.GetAttr != nil {
-			annotated.Annotations[fakeRootMark] = listenAttrs
-		}
+		annotated.Annotations[fakeRootMark] = listen + strconv.Itoa(int(notes.Reads()))
 		s = &annotated
 	}
 	f, err := specFile(s)
@@ -207,12 +206,9 @@ func specFile(s *specs.Spec) (*os.File, error) {
 	return f, nil
 }
 
-// Values of fakeRootMark for a child whose parent records requests. With listenAttrs the
-// parent also records the files' extended attributes.
-const (
-	listen      = "listen"
-	listenAttrs = "listen-attributes"
-)
+// listen begins the value of fakeRootMark for a child whose parent records requests. The rest
+// is a number, [fakeroot.Reads].
+const listen = "listen "
 
 // setupCaps are the capabilities in its namespaces that a child needs to assemble a root:
 // mounts, the loopback interface, and overlay operations on files.
@@ -355,7 +351,9 @@ func dropPrivileges(s *specs.Spec) (traced bool, err error) {
 		}
 	}
 	if f := s.Annotations[fakeRootMark]; f != "" {
-		return fakeroot.Install(f != "1", f == listenAttrs)
+		rest, report := strings.CutPrefix(f, listen)
+		reads, _ := strconv.Atoi(rest)
+		return fakeroot.Install(report, fakeroot.Reads(reads))
 	}
 	return false, nil
 }

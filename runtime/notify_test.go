@@ -61,12 +61,18 @@ func (l *ledger) notes() *fakeroot.Notes {
 // run runs a shell script under a fake root, with busybox for all programs.
 func (l *ledger) run(t *testing.T, root, script string) string {
 	t.Helper()
+	return runNoted(t, root, script, l.notes())
+}
+
+// runNoted runs a shell script under a fake root with these notes.
+func runNoted(t *testing.T, root, script string, notes *fakeroot.Notes) string {
+	t.Helper()
 	s, err := Spec(root, ImageConfig{}, Options{Args: []string{"sh", "-c", script}, Write: true})
 	testenv.Check(t, err)
 	s.Linux = newNamespaces(0, 0)
 	s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.PIDNamespace})
 	s.Annotations = map[string]string{fakeRootMark: "1"}
-	cmd, err := Command(context.Background(), s, l.notes())
+	cmd, err := Command(context.Background(), s, notes)
 	testenv.Check(t, err)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -189,6 +195,51 @@ func setAttributes() {
 	} {
 		if want := map[bool]error{true: unix.ENOENT, false: unix.EBADF}[what == "no name"]; got != want {
 			fmt.Println(what, got)
+		}
+	}
+}
+
+// Programs see the owners and modes of the notes, however they name a file.
+func TestStat(t *testing.T) {
+	root := testenv.BusyboxRoot(t)
+	for _, n := range []string{"chroot", "mkdir", "cp"} {
+		testenv.Check(t, os.Symlink("busybox", filepath.Join(root, "bin", n)))
+	}
+	notes := (&ledger{}).notes()
+	notes.Stat = func(file, link string, st *unix.Stat_t) {
+		at, err := os.Readlink(file)
+		if err == nil && filepath.Base(filepath.Join(at, link)) == "noted" {
+			st.Uid, st.Gid, st.Mode = 5, 6, st.Mode&unix.S_IFMT|0o4711
+		}
+	}
+	for _, test := range []struct {
+		name, script string
+		some, all    string // output without and with AllStat
+	}{
+		{"a file", "stat -c '%u %g %a' /d/noted", "5 6 4711", "5 6 4711"},
+		{"a relative name", "cd /d; stat -c %u noted ../d/noted ./noted", "5\n5\n5", "5\n5\n5"},
+		{"followed", "stat -L -c '%u %g %a' /d/noted", "0 0 644", "5 6 4711"},
+		{"through a link", "stat -L -c %u /link", "0", "5"},
+		{"through a link to a directory", "stat -c %u /dir/noted", "5", "5"},
+		{"a link", "stat -c '%u %F' /other/noted", "5 symbolic link", "5 symbolic link"},
+		{"a FIFO", "rm -f /p/noted; mkdir -p /p; mkfifo /p/noted; stat -c %u /p/noted", "5", "5"},
+		{"a directory", "mkdir -p /e/noted; cd /e/noted; stat -c '%u %a' . ../noted", "5 4711\n5 4711", "5 4711\n5 4711"},
+		{"another file", "stat -c '%u %a' /d/plain /d/plain", "0 644\n0 644", "0 644\n0 644"},
+		{"renamed", "cp /d/plain /d/x; stat -c %u /d/x; mkdir -p /n; mv /d/x /n/noted; chown 0:0 /n/noted; stat -c %u /n/noted", "0\n5", "0\n5"},
+		{"nothing", "stat -c %u /nothing; stat -c %u ''", "stat: can't stat '/nothing': No such file or directory\nstat: can't stat '': No such file or directory", "stat: can't stat '/nothing': No such file or directory\nstat: can't stat '': No such file or directory"},
+		{"an open file", "exec 7</d/noted; stat -L -c %u /proc/self/fd/7 /dev/fd/7", "0\n0", "5\n5"},
+		{"procfs", "stat -c %F /proc/self /proc/self/exe; stat -L -c %F /proc/self/exe", "symbolic link\nsymbolic link\nregular file", "symbolic link\nsymbolic link\nregular file"},
+		{"below another root", "mkdir -p /r/bin /r/d; cp /bin/busybox /r/bin/; cp /d/plain /r/d/noted; chroot /r /bin/busybox sh -c 'busybox stat -c %u /d/noted; cd d; busybox stat -c %u noted'; stat -c %u /d/noted", "5\n5\n5", "5\n5\n5"},
+	} {
+		for _, all := range []bool{false, true} {
+			want := map[bool]string{false: test.some, true: test.all}[all]
+			t.Run(fmt.Sprint(test.name, " ", all), func(t *testing.T) {
+				notes.AllStat = all
+				prepare := "mkdir -p /d /other; echo >/d/noted; echo >/d/plain; ln -sf d/noted /link; ln -sfn d /dir; ln -sf x /other/noted; "
+				if got := runNoted(t, root, prepare+test.script, notes); strings.TrimSpace(got) != want {
+					t.Errorf("%q prints %q; want %q", test.script, got, want)
+				}
+			})
 		}
 	}
 }

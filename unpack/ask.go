@@ -34,24 +34,41 @@ func (n *Notes) Owner(file, link string, uid, gid int) error {
 		}
 		return nil
 	}
-	oldUID, oldGID, _ := parseOwner(n.get(file, ownerAttr))
+	noted := n.hasNotes(file)
+	oldUID, oldGID := 0, 0
+	if noted {
+		oldUID, oldGID, _ = parseOwner(n.get(file, ownerAttr))
+	}
 	uid, gid = orOld(uid, oldUID), orOld(gid, oldGID)
 	if uid != oldUID || gid != oldGID {
 		_ = n.set(file, ownerAttr, fmt.Sprintf("%d:%d", uid, gid))
 	}
-	n.dropPrivileges(file)
+	n.dropPrivileges(file, noted)
 	return nil
 }
 
+// hasNotes reports whether a file may have notes. Most files have none, which one call finds
+// out. It follows links.
+func (n *Notes) hasNotes(file string) bool {
+	if n.table != nil {
+		return true
+	}
+	size, err := unix.Listxattr(file, nil)
+	return err == nil && size > 0
+}
+
 // dropPrivileges removes set-id bits and capabilities, as the kernel does when an owner
-// changes (chown(2), capabilities(7)).
-func (n *Notes) dropPrivileges(file string) {
+// changes (chown(2), capabilities(7)). noted reports whether the file had notes before.
+func (n *Notes) dropPrivileges(file string, noted bool) {
 	var st unix.Stat_t
 	if err := unix.Stat(file, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return
 	}
 	if st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
 		_ = unix.Chown(file, -1, -1) // the kernel decides what to clear
+	}
+	if !noted {
+		return
 	}
 	if old, err := strconv.ParseUint(n.get(file, modeAttr), 8, 32); err == nil {
 		m := old &^ unix.S_ISUID
@@ -66,7 +83,11 @@ func (n *Notes) dropPrivileges(file string) {
 }
 
 // Mode removes the recorded mode, because the program sets another one.
-func (n *Notes) Mode(file string) { _ = n.remove(file, modeAttr) }
+func (n *Notes) Mode(file string) {
+	if n.hasNotes(file) {
+		_ = n.remove(file, modeAttr)
+	}
+}
 
 // SetAttr records capabilities. For an access control list, it sets the equivalent mode, which
 // most lists have (acl(5); cp -p and sed -i set modes this way). It also stores notes, so that
@@ -131,4 +152,33 @@ func (n *Notes) RemoveAttr(file, name string) error {
 		return errno
 	}
 	return nil
+}
+
+// Stat corrects the owner and mode of a file's status to those in the image. owned reports
+// whether an owner is noted.
+func (n *Notes) Stat(file, link string, st *unix.Stat_t) (owned bool) {
+	if !n.hasNotes(file) {
+		return false
+	}
+	var uid, gid int
+	if link != "" {
+		uid, gid, owned = n.linkOwner(file, link)
+	} else {
+		uid, gid, owned = parseOwner(n.get(file, ownerAttr))
+		st.Mode = n.mode(file, st.Mode)
+	}
+	if owned {
+		st.Uid, st.Gid = uint32(uid), uint32(gid)
+	}
+	return owned
+}
+
+// mode returns the mode of a file in the image. onDisk is its type and mode on disk.
+func (n *Notes) mode(file string, onDisk uint32) uint32 {
+	m, err := strconv.ParseUint(n.get(file, modeAttr), 8, 32)
+	isDir := onDisk&unix.S_IFMT == unix.S_IFDIR
+	if err != nil || granted(uint32(m)&0o7777, isDir) != onDisk&0o7777 {
+		return onDisk // it has changed since
+	}
+	return onDisk&unix.S_IFMT | uint32(m)&0o7777
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
+	"strings"
 	"syscall"
 	"time"
 
@@ -25,6 +26,8 @@ type DiffOptions struct {
 	Skip   []string // paths that are never recorded, including everything below
 	By     *User    // user whose program made the changes; nil: they are copies
 	Notes  *Notes   // notes of the changed tree; nil: it is not in use, and diff opens them
+	// LeftOut is called for sockets and device nodes, which a layer does not record; may be nil.
+	LeftOut func(path string)
 }
 
 // User is the image's user that runs a program.
@@ -156,17 +159,23 @@ func (d *differ) name(p, up string, live []lowerFile, complete bool) error {
 	}
 	lower, below := lookup(live, path.Base(p))
 	if gone || isWhiteout(fi) {
-		if lower == nil {
-			return nil
-		}
-		return d.write(&tar.Header{Typeflag: tar.TypeReg, Name: path.Join(path.Dir(p), whPrefix+path.Base(p)), Mode: 0o644, ModTime: d.o.Stamp}, "")
+		return d.removed(p, lower)
+	}
+	if strings.HasPrefix(path.Base(p), whPrefix) {
+		return fmt.Errorf("/%s: layers cannot hold a file whose name begins with %s, which marks removed files (image-spec, \"Whiteouts\"); rename or remove it", p, whPrefix)
 	}
 	if d.o.By != nil {
 		d.attribute(up, fi, lower, lowerPath(live, path.Base(p)))
 	}
 	h, err := d.header(p, up, fi)
-	if err != nil || h == nil {
+	if err != nil {
 		return err
+	}
+	if h == nil {
+		if d.o.LeftOut != nil {
+			d.o.LeftOut(p)
+		}
+		return d.removed(p, lower)
 	}
 	if !fi.IsDir() {
 		if lower != nil && !lower.IsDir() {
@@ -178,6 +187,14 @@ func (d *differ) name(p, up string, live []lowerFile, complete bool) error {
 		return d.write(h, up)
 	}
 	return d.subdir(p, up, fi, h, lower, below, complete)
+}
+
+// removed records that a name is gone, if a lower layer has it.
+func (d *differ) removed(p string, lower fs.FileInfo) error {
+	if lower == nil {
+		return nil
+	}
+	return d.write(&tar.Header{Typeflag: tar.TypeReg, Name: path.Join(path.Dir(p), whPrefix+path.Base(p)), Mode: 0o644, ModTime: d.o.Stamp}, "")
 }
 
 // subdir compares a directory and its contents.

@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/cyphar/filepath-securejoin/pathrs-lite"
@@ -116,11 +117,23 @@ func (t *tree) dir(p string) (*directory, error) {
 	d, err := t.openIn(parent, p)
 	switch {
 	case err == nil:
+		t.keepTime(p, d)
 		return d, nil
 	case errors.Is(err, unix.ENOENT):
 		return t.makeDir(p)
 	}
 	return t.follow(p)
+}
+
+// keepTime notes the time of a directory that a layer may change without describing it.
+func (t *tree) keepTime(p string, d *directory) {
+	if _, described := t.time[p]; described || !t.keepTimes {
+		return
+	}
+	var st unix.Stat_t
+	if unix.Fstat(d.fd, &st) == nil {
+		t.time[p] = dirTime{time.Unix(st.Mtim.Unix()), t.removals}
+	}
 }
 
 // follow opens the directory p and follows the links in it.

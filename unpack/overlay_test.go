@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -173,26 +174,32 @@ func TestUpperMatchesCompareRandom(t *testing.T) {
 		return
 	}
 	random := seeded(t)
-	dirs := []string{"", "d/", "d/s/", "d/s/t/", "deep/1/", "deep/1/2/", "empty/"}
-	leaves := []string{"a", "b", "s", "t", "x", "n", "1", "2", "d", "file", "h1", "h2"}
 	for range 25 {
 		steps := make([][]string, 1+random.Intn(4))
 		for i := range steps {
-			for range 1 + random.Intn(12) {
-				p := func() string { return dirs[random.Intn(len(dirs))] + leaves[random.Intn(len(leaves))] }
-				steps[i] = append(steps[i], []string{
-					"w " + p() + " " + strconv.Itoa(random.Intn(12)), "rm " + p(), "rm " + p(), "mkdir " + p(), "mkdir " + p(),
-					"mv " + p() + " " + p(), "pair " + p() + " " + p(), "sym " + leaves[random.Intn(len(leaves))] + " " + p(),
-					"mode 750 " + p(), "time 1580702706 " + p(),
-					"own 5 6 " + p(), "own 0 0 " + p(),
-				}[random.Intn(12)])
-			}
+			steps[i] = randomChanges(random)
 		}
 		runSteps(t, steps, true)
 		if t.Failed() {
 			t.Fatalf("with the steps %q", steps)
 		}
 	}
+}
+
+// randomChanges returns changes to a tree of overlayBase, some of which fail.
+func randomChanges(r *rand.Rand) (lines []string) {
+	dirs := []string{"", "d/", "d/s/", "d/s/t/", "deep/1/", "deep/1/2/", "empty/"}
+	leaves := []string{"a", "b", "s", "t", "x", "n", "1", "2", "d", "file", "h1", "h2"}
+	p := func() string { return dirs[r.Intn(len(dirs))] + leaves[r.Intn(len(leaves))] }
+	for range 1 + r.Intn(12) {
+		lines = append(lines, []string{
+			"w " + p() + " " + strconv.Itoa(r.Intn(12)), "rm " + p(), "rm " + p(), "mkdir " + p(), "mkdir " + p(),
+			"mv " + p() + " " + p(), "pair " + p() + " " + p(), "sym " + leaves[r.Intn(len(leaves))] + " " + p(),
+			"mode 750 " + p(), "time 1580702706 " + p(),
+			"own 5 6 " + p(), "own 0 0 " + p(),
+		}[r.Intn(12)])
+	}
+	return lines
 }
 
 // runSteps makes the changes of each step on an overlay of all earlier steps and checks its
@@ -355,5 +362,30 @@ func TestCompareTimesAndLockedFiles(t *testing.T) {
 		if fi, err := os.Stat(filepath.Join(top, p)); err != nil || fi.Mode() != 0 {
 			t.Errorf("%s has mode %v (error %v); want 0", p, fi.Mode(), err)
 		}
+	}
+}
+
+// TestCompareSpecialFiles checks what becomes of sockets and of names that layers cannot hold.
+func TestCompareSpecialFiles(t *testing.T) {
+	top := t.TempDir()
+	lower, upper := filepath.Join(top, "lower"), filepath.Join(top, "upper")
+	for _, d := range []string{lower, upper} {
+		testenv.Check(t, os.Mkdir(d, 0o755))
+	}
+	testenv.Check(t, os.WriteFile(filepath.Join(lower, "old"), nil, 0o644))
+	for _, name := range []string{"new", "old"} {
+		testenv.Check(t, unix.Mknod(filepath.Join(upper, name), unix.S_IFSOCK|0o644, 0))
+	}
+	var layer bytes.Buffer
+	var left []string
+	o := DiffOptions{LeftOut: func(p string) { left = append(left, p) }}
+	_, err := Compare(&layer, lower, upper, o)
+	testenv.Check(t, err)
+	if h := headers(t, layer.Bytes()); len(h) != 1 || h[0].Name != ".wh.old" || !slices.Equal(left, []string{"new", "old"}) {
+		t.Errorf("the layer has %q and leaves out %q; want .wh.old, new and old", members(t, layer.Bytes()), left)
+	}
+	testenv.Check(t, os.WriteFile(filepath.Join(upper, ".wh.old"), nil, 0o644))
+	if _, err := Compare(&layer, lower, upper, o); err == nil || !strings.Contains(err.Error(), "/.wh.old: layers cannot hold") {
+		t.Errorf("Compare of a tree with .wh.old: %v", err)
 	}
 }

@@ -310,3 +310,31 @@ func TestManyLinks(t *testing.T) {
 		t.Errorf("the first link has %d:%d, %v; want 5:6", uid, gid, ok)
 	}
 }
+
+// TestStat checks that the status of a file shows the owner and mode of its entry.
+func TestStat(t *testing.T) {
+	for kind, memory := range kinds {
+		dir, notes := apply(t, memory, false, entries()...)
+		stat := DiffOptions{Notes: notes, By: &User{}}.Stat(dir, nil)
+		for _, h := range entries() {
+			var st unix.Stat_t
+			p := filepath.Join(dir, h.Name)
+			if unix.Lstat(p, &st) != nil {
+				continue // a whiteout
+			}
+			file, link := p, ""
+			if m := st.Mode & unix.S_IFMT; m == unix.S_IFLNK || m == unix.S_IFIFO {
+				file, link = filepath.Dir(p), filepath.Base(p)
+			}
+			st.Uid, st.Gid = 0, 0 // as in the namespace of a build
+			stat(file, link, &st)
+			want := uint32(h.Mode)
+			if link != "" {
+				want = st.Mode & 0o7777 // links have none, a FIFO's is on the disk
+			}
+			if int(st.Uid) != h.Uid || int(st.Gid) != h.Gid || st.Mode&0o7777 != want {
+				t.Errorf("%s: %s is shown as %d:%d %o; want %d:%d %o", kind, h.Name, st.Uid, st.Gid, st.Mode&0o7777, h.Uid, h.Gid, want)
+			}
+		}
+	}
+}

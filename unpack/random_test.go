@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"sort"
@@ -12,12 +11,6 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/types"
-
-	"hpcc/testdata/testenv"
 )
 
 // A model computes a tree after some layers by the image specification's rules (layer.md,
@@ -183,50 +176,6 @@ func TestRandomImages(t *testing.T) {
 		}
 		if err := CheckTree(context.Background(), img, dir); err != nil {
 			t.Fatalf("image %d:\n%s\n\n%v", n, text, err)
-		}
-	}
-}
-
-// needUmoci finds umoci, the reference implementation.
-func needUmoci(t *testing.T) string {
-	t.Helper()
-	umoci, err := exec.LookPath("umoci")
-	if err != nil {
-		testenv.Need(t, "umoci", err)
-	}
-	return umoci
-}
-
-// umociTree returns the listing of umoci's result, below top.
-func umociTree(t *testing.T, umoci string, img v1.Image, top string) string {
-	t.Helper()
-	p, err := layout.Write(filepath.Join(top, "oci"), empty.Index)
-	testenv.Check(t, err)
-	cfg, err := img.ConfigFile()
-	testenv.Check(t, err)
-	cfg = cfg.DeepCopy()
-	cfg.OS, cfg.Architecture = "linux", "amd64"
-	img, err = mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON), cfg)
-	testenv.Check(t, err)
-	testenv.Check(t, p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "x"})))
-	if out, err := exec.Command(umoci, "unpack", "--rootless", "--image", filepath.Join(top, "oci")+":x", filepath.Join(top, "bundle")).CombinedOutput(); err != nil {
-		t.Fatalf("umoci: %v: %s", err, out)
-	}
-	return listing(t, filepath.Join(top, "bundle/rootfs"))
-}
-
-// TestUmociAgrees compares trees with umoci's for the same image.
-func TestUmociAgrees(t *testing.T) {
-	umoci := needUmoci(t)
-	r := seeded(t)
-	for n := range 12 {
-		img, _, text := randomImage(t, r)
-		top := t.TempDir()
-		want := umociTree(t, umoci, img, top)
-		_, err := Image(context.Background(), img, filepath.Join(top, "tree"), Options{})
-		testenv.Check(t, err)
-		if got := listing(t, filepath.Join(top, "tree")); got != want {
-			t.Fatalf("image %d:\n%s\n\ngives\n%s\n\numoci has\n%s", n, text, got, want)
 		}
 	}
 }

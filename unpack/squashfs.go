@@ -13,21 +13,6 @@ import (
 	"hpcc/unpack/squashfs"
 )
 
-// SquashFS unpacks a SquashFS file to dir, which must not exist or be empty, as [Image] does
-// for an image. If it fails, dir is unchanged.
-func SquashFS(ctx context.Context, file, dir string) (Report, error) {
-	var rep Report
-	err := NewDir(dir, func(root string) error {
-		var err error
-		rep, err = FillSquashFS(ctx, file, root)
-		return err
-	})
-	if err != nil {
-		return Report{}, fmt.Errorf("unpacking %s to %q: %w", file, dir, err)
-	}
-	return rep, nil
-}
-
 // FillSquashFS unpacks a SquashFS file into an empty directory. If it fails, the content of
 // dir is undefined.
 func FillSquashFS(ctx context.Context, file, dir string) (Report, error) {

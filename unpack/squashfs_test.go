@@ -129,7 +129,7 @@ func TestSquashFSHoldsATree(t *testing.T) {
 	same(t, "the layer", linesOf(t, &layer), want)
 
 	dir := filepath.Join(t.TempDir(), "new")
-	_, err = SquashFS(context.Background(), file, dir)
+	err = unpackSquashFS(file, dir)
 	testenv.Check(t, err)
 	copied := t.TempDir()
 	testenv.Check(t, CopyTree(context.Background(), tree, copied))
@@ -191,7 +191,7 @@ func TestSquashFSRefused(t *testing.T) {
 				c.patch(b)
 				testenv.Check(t, os.WriteFile(file, b, 0o600))
 			}
-			_, err = SquashFS(context.Background(), file, filepath.Join(top, "in", "..", "tree"))
+			err = unpackSquashFS(file, filepath.Join(top, "in", "..", "tree"))
 			if (c.want == "" && err != nil) || (c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want))) {
 				t.Fatalf("error is %v, want %q", err, c.want)
 			}
@@ -201,4 +201,12 @@ func TestSquashFSRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// unpackSquashFS unpacks a SquashFS file to a new directory.
+func unpackSquashFS(file, dir string) error {
+	return NewDir(dir, func(root string) error {
+		_, err := FillSquashFS(context.Background(), file, root)
+		return err
+	})
 }

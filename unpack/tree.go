@@ -49,6 +49,7 @@ type tree struct {
 	// Some links of this tree may have recorded owners.
 	linkOwners bool
 	oldTimes   bool // the kernel sets times of files only by path
+	keepTimes  bool // directories that the layers do not describe keep their times
 }
 
 // dirTime is the time of a directory's entry and the number of removals before it.

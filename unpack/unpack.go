@@ -200,6 +200,7 @@ func Apply(ctx context.Context, l v1.Layer, dir string, notes *Notes) (Report, e
 		return Report{}, err
 	}
 	defer t.close()
+	t.keepTimes = true
 	if err := t.layers(ctx, []v1.Layer{l}, func(int, int64) {}); err != nil {
 		return Report{}, err
 	}

@@ -402,3 +402,20 @@ func TestProgress(t *testing.T) {
 		t.Errorf("%d calls, the last with %d of %d bytes", len(steps), steps[len(steps)-1], size)
 	}
 }
+
+// TestApplyKeepsTimes checks that directories whose content a layer changes keep their times
+// if the layer does not describe them.
+func TestApplyKeepsTimes(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "tree")
+	_, err := Image(context.Background(), imageOf(t, layerOf(t, "d d", "d d/s", "f d/s/x 1", "d gone", "d link", "l l d/s")), root, Options{})
+	testenv.Check(t, err)
+	_, err = Apply(context.Background(), layerOf(t, "f d/s/y 2", "f l/z 3", "f d/.wh.none", "f .wh.gone", "f gone/new 4"), root, &Notes{})
+	testenv.Check(t, err)
+	for name, kept := range map[string]bool{"d": true, "d/s": true, "gone": false} {
+		fi, err := os.Stat(filepath.Join(root, name))
+		testenv.Check(t, err)
+		if fi.ModTime().Equal(then) != kept {
+			t.Errorf("%s has the time %v; kept: want %v", name, fi.ModTime(), kept)
+		}
+	}
+}

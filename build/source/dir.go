@@ -1,8 +1,7 @@
-// Package source provides the sources of COPY and ADD: directories, repositories, URLs and
-// archives.
+// Package source provides the sources of COPY and ADD: directories, URLs and archives.
 //
 //	Open ─► Dir.Find ─► Sets of Items, with a digest over names, modes and bytes
-//	Fetch, Clone, Archive
+//	Fetch, Archive
 //
 // No path leads out of a directory: links are resolved as if it were the root. .dockerignore
 // always applies. The store caches the digests of files, so that the next build reads only
@@ -157,7 +156,10 @@ type Item struct {
 	Mode fs.FileMode
 	Link string // target of a link
 	stat fileStat
-	Data []byte // content of a small file that was already read, or nil
+	Data []byte    // content of a small file that was already read, or nil
+	When time.Time // modification time to give the copy; zero: as usual
+	// opaque files have no part in the digest of their set.
+	opaque bool
 }
 
 // Time returns the modification time of the file's content.
@@ -173,6 +175,16 @@ type Set struct {
 	Keep   string
 	Remote bool  // the source was downloaded, so an archive is not unpacked
 	sums   *sums // cached digests of the context
+}
+
+// Cloned marks a set as the files of a clone: .git, which differs between clones of one commit,
+// has no part in its digest. Unless it is zero, copies get the time when.
+func (s *Set) Cloned(when time.Time) {
+	for i := range s.Items {
+		it := &s.Items[i]
+		it.opaque = it.Rel == ".git" || strings.HasPrefix(it.Rel, ".git/") || strings.Contains(it.Rel, "/.git/")
+		it.When = when
+	}
 }
 
 // Find resolves the sources of COPY. Each path component can be a pattern of
@@ -321,6 +333,9 @@ func (s *Set) Digest() (string, error) {
 	fmt.Fprintf(h, "%q %v %q\n", s.Name, s.Dir, s.Keep)
 	var line []byte
 	for i, it := range s.Items {
+		if it.opaque {
+			continue
+		}
 		line = strconv.AppendQuote(line[:0], it.Rel)
 		line = strconv.AppendUint(append(line, ' '), uint64(it.Mode.Type()), 8)
 		line = strconv.AppendUint(append(line, ' '), uint64(it.Mode&(fs.ModePerm|fs.ModeSticky)), 8)

@@ -135,7 +135,7 @@ func TestFind(t *testing.T) {
 		{"abs", "abs", ""},
 		{"empty", "", ""},
 		{"with[[]x", "with[x", ""},
-		{"nothere", "", "no such file"},
+		{"nothere", "", "not found in"},
 		{"a.txt/x", "", "a.txt/x"},
 		{"*.nothere", "", ""},
 		{"[", "", "pattern"},
@@ -144,8 +144,8 @@ func TestFind(t *testing.T) {
 		{"hiddendir", "", "left out by .dockerignore"},
 		{"d/secret", "", "left out by .dockerignore"},
 		{"d/secret/x", "", "left out by .dockerignore"},
-		{"out", "", "no such file"},
-		{"outdir/passwd", "", "no such file"},
+		{"out", "", "not found in"},
+		{"outdir/passwd", "", "not found in"},
 		{"../x", "", "leads out of the build context"},
 		{"d/../../x", "", "leads out of the build context"},
 		{"loop", "", "loop"},
@@ -249,5 +249,27 @@ func TestHiddenFiles(t *testing.T) {
 				t.Errorf("COPY %s: %v; want an error about secrets", word, err)
 			}
 		}
+	}
+}
+
+// TestCloned leaves .git out of the digest of a clone.
+func TestCloned(t *testing.T) {
+	digest := func(git string, cloned bool) string {
+		dir := testenv.Files(t, "f", "1", ".git/index", git, "sub/.git/HEAD", git, "sub/f", "2")
+		set, err := (&Dir{Dir: dir, Of: "the repository"}).Walk(".", nil)
+		testenv.Check(t, err)
+		set.Name = ""
+		if when := time.Unix(1700000000, 0); cloned {
+			set.Cloned(when)
+			if !set.Items[1].When.Equal(when) {
+				t.Errorf("time: %v", set.Items[1].When)
+			}
+		}
+		d, err := set.Digest()
+		testenv.Check(t, err)
+		return d
+	}
+	if digest("a", true) != digest("b", true) || digest("a", false) == digest("b", false) {
+		t.Error("the digest of a clone depends on .git, or that of another directory does not")
 	}
 }

@@ -1,19 +1,16 @@
 package source
 
 import (
-	"context"
-	"errors"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"hpcc/build/git"
 	"hpcc/store"
 	"hpcc/store/wait"
 	"hpcc/testdata/hostile"
@@ -80,99 +77,11 @@ func TestFetchFaults(t *testing.T) {
 	}
 }
 
-// gitRepository creates a repository and serves it as files.
-func gitRepository(t *testing.T) *hostile.Server {
-	t.Helper()
-	testenv.NeedProgram(t, "git")
-	dir := t.TempDir()
-	cmd := exec.Command("sh", "-ec", `git init -q -b main work; echo in git >work/f; git -C work add .; git -C work commit -qm first
-git clone -q --bare work repo.git; git -C repo.git update-server-info`)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+dir, "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return hostile.Serve(http.FileServer(http.Dir(dir)), false)
-}
-
-// TestGitFaults clones from servers with faults.
-func TestGitFaults(t *testing.T) {
-	for _, fault := range hostile.Faults() {
-		t.Run(string(fault), func(t *testing.T) {
-			t.Parallel()
-			server := gitRepository(t)
-			defer server.Close()
-			messages := &notices{}
-			ctx := wait.With(t.Context(), wait.Patience{Idle: time.Second, Attempts: 2, Backoff: time.Millisecond, Notice: messages.add})
-			clone := func() error {
-				dir := t.TempDir()
-				if _, err := git(ctx, dir, "init", "-q"); err != nil {
-					return err
-				}
-				if err := gitFetch(ctx, dir, server.URL+"/repo.git", "main"); err != nil {
-					return err
-				}
-				_, err := git(ctx, dir, "checkout", "-q", "FETCH_HEAD")
-				return err
-			}
-			first := func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/info/refs") }
-			server.Set(fault, -1, first)
-			started := time.Now()
-			err := clone()
-			if err == nil || strings.Contains(err.Error(), "context") || strings.Contains(err.Error(), "signal") || time.Since(started) > time.Minute {
-				t.Errorf("no recovery: %v after %v", err, time.Since(started))
-			}
-			if !strings.Contains(messages.String(), "attempt 2 of 2") {
-				t.Errorf("%v; messages to the user: %q", err, messages)
-			}
-			server.Set(fault, 1, first)
-			if err := clone(); err != nil {
-				t.Errorf("after recovery: %v", err)
-			}
-		})
-	}
-}
-
-// TestGitSilent stops protocols for which git has no timeout, after the idle limit and when
-// the context ends.
-func TestGitSilent(t *testing.T) {
-	gitRepository(t).Close() // for git itself
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testenv.Check(t, err)
-	defer l.Close() // the kernel accepts connections, and nobody answers
-	repository := "git://" + l.Addr().String() + "/x.git"
-	dir := t.TempDir()
-	ctx := wait.With(t.Context(), wait.Patience{Idle: 300 * time.Millisecond, Attempts: 2, Backoff: time.Millisecond})
-	_, err = git(ctx, dir, "init", "-q")
-	testenv.Check(t, err)
-	if err := gitFetch(ctx, dir, repository, "main"); err == nil || !strings.Contains(err.Error(), "git reported no progress for 600ms (gave up after 2 attempts)") {
-		t.Errorf("silent: %v", err)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(300*time.Millisecond, cancel)
-	started := time.Now()
-	if err := gitFetch(ended, dir, repository, "main"); !errors.Is(err, context.Canceled) || time.Since(started) > 20*time.Second {
-		t.Errorf("cancelled: %v after %v", err, time.Since(started))
-	}
-}
-
-// TestGitMessages removes progress from git's error messages.
-func TestGitMessages(t *testing.T) {
-	w := &gitOutput{onWrite: func() {}}
-	for _, s := range []string{"remote: Counting objects:  50% (1/2)\rremote: Counting objects: 100% (2/2)\rremote: Counting objects: 100% (2/2), done.\n",
-		"Receiving objects:  50% (1/2)\rfatal: early EOF\n", "fatal: fetch-pack: invalid index-pack output\n"} {
-		_, _ = w.Write([]byte(s))
-	}
-	if got := w.message(); got != "fatal: early EOF fatal: fetch-pack: invalid index-pack output" {
-		t.Errorf("message() = %q", got)
-	}
-}
-
 func TestIsRemote(t *testing.T) {
 	for word, want := range map[string][2]bool{"a": {}, "./a.git": {}, "https://h/x": {true, false}, "http://h/x.tar.gz": {true, false}, "https://h/x.git": {true, true},
-		"https://h/x.git#main:dir": {true, true}, "git@h:x": {true, true}, "git://h/x": {true, true}, "ssh://h/x": {true, true}, "ftp://h/x": {}} {
-		if IsRemote(word) != want[0] || IsGit(word) != want[1] {
-			t.Errorf("isRemote(%q), isGit = %v, %v; want %v", word, IsRemote(word), IsGit(word), want)
+		"https://h/x.git#main:dir": {true, true}, "git@h:x": {true, true}, "https://h/x.git?ref=main": {true, true}, "https://h/x.git?no=1": {true, true}, "https://h/x.git/f": {true, false}, "github.com/a/b": {}, "a:b": {}, "git://h/x": {true, true}, "ssh://h/x": {true, true}, "ftp://h/x": {}} {
+		if IsRemote(word) != want[0] || git.IsAddress(word) != want[1] {
+			t.Errorf("IsRemote(%q), git.IsAddress = %v, %v; want %v", word, IsRemote(word), git.IsAddress(word), want)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (s *sums) digests(items []Item) ([]sum, error) {
 	out := make([]sum, len(items))
 	var missing []int
 	for i, it := range items {
-		if !it.Mode.IsRegular() {
+		if !it.Mode.IsRegular() || it.opaque {
 			continue
 		}
 		if r, ok := s.lookup(it.Path); ok && r.stat == it.stat {

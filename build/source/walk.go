@@ -38,11 +38,10 @@ func (c *Dir) Walk(name string, skip *patternmatcher.PatternMatcher) (Set, error
 		return set, ierr
 	}
 	if errors.Is(err, fs.ErrNotExist) || (err == nil && excluded && !top.Mode.IsDir()) {
-		why := "no such file"
 		if excluded && err == nil {
-			why = "left out by .dockerignore"
+			return set, fmt.Errorf("copying %q from %s: left out by .dockerignore", name, c.Of)
 		}
-		return set, fmt.Errorf("copying %q from %s: %s", name, c.Of, why)
+		return set, fmt.Errorf("copying %q: not found in %s", name, c.Of)
 	}
 	if err != nil {
 		return set, fmt.Errorf("copying %q from %s: %w", name, c.Of, err)

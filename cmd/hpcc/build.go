@@ -16,6 +16,8 @@ import (
 
 	"hpcc/build"
 	"hpcc/build/attest"
+	"hpcc/build/git"
+	"hpcc/build/source"
 	"hpcc/conda/exports"
 	"hpcc/runtime"
 	"hpcc/store"
@@ -27,8 +29,8 @@ func buildCommand() *cli.Command {
 	return &cli.Command{
 		Name: "build", Usage: "build an image from a Dockerfile or a conda export", ArgsUsage: "[CONTEXT]",
 		Description: `Builds an image as an ordinary user: without a daemon, root or subordinate IDs. CONTEXT is a
-directory (default .), a git repository (URL.git#REF:DIR), or - for a tar archive or a Dockerfile
-on standard input. Prints the image's digest.
+directory (default .), a git repository (URL.git#REF:DIR), the URL of a tar archive or Dockerfile,
+or - for one of them on standard input. Prints the image's digest.
 
    hpcc build -t base .
    hpcc build -f Dockerfile -t base --build-arg VERSION=3 .
@@ -139,13 +141,13 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 	return a, err
 }
 
-// checkContext refuses a directory that does not exist. A context with a colon is a URL.
+// checkContext refuses a directory that does not exist.
 func checkContext(args []string) error {
-	if len(args) == 0 || args[0] == "-" || strings.Contains(args[0], ":") {
+	if len(args) == 0 || args[0] == "-" || git.IsContext(args[0]) || source.IsRemote(args[0]) {
 		return nil
 	}
-	if _, err := os.Stat(args[0]); err != nil && !strings.HasSuffix(args[0], ".git") && !strings.HasPrefix(args[0], "github.com/") {
-		return usagef("context %s: no such directory", args[0]).hint("CONTEXT is a directory with the files of the image, a git repository, or -")
+	if _, err := os.Stat(args[0]); err != nil {
+		return usagef("context %s: no such directory", args[0]).hint("CONTEXT is a directory with the files of the image, a git repository, a URL, or -")
 	}
 	return nil
 }

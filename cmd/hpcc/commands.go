@@ -11,7 +11,7 @@ func commands() []*cli.Command {
 	return slices.Concat(
 		inGroup("Build and run", buildCommand(), runCommand(), checkCommand(), doctorCommand(), completionCommand()),
 		inGroup("Images", imagesCommand(), pullCommand(), pushCommand(), deployCommand(), loginCommand(),
-			loadCommand(), saveCommand(), unpackCommand(), tagCommand(), inspectCommand(), historyCommand(), rmCommand(), gcCommand()),
+			loadCommand(), saveCommand(), unpackCommand(), commitCommand(), tagCommand(), inspectCommand(), historyCommand(), rmCommand(), gcCommand()),
 		inGroup("Jobs", submitCommand(), statusCommand(), logsCommand(), topCommand(), waitCommand(), cancelCommand(), rerunCommand(),
 			attachCommand(), forwardCommand(), scriptCommand()),
 		inGroup("Clusters", nodesCommand(), sitesCommand(), reportCommand()),

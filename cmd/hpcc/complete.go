@@ -165,6 +165,11 @@ func (a *completeArgs) arguments(command string, n int) (list []string, files bo
 		if first {
 			return imageNames(), false
 		}
+	case "commit":
+		if first {
+			return nil, true
+		}
+		return imageNames(), false
 	case "deploy":
 		return imageNames(), true
 	case "rm":

@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/build/attest"
 	"hpcc/job/dispatch"
 	"hpcc/runtime"
 	"hpcc/runtime/probe"
@@ -120,10 +121,10 @@ func printError(err error) int {
 	if errors.As(err, &status) {
 		return int(status)
 	}
-	text := fmt.Sprintf("hpcc: error: %s\n", usertext.Printable(err.Error()))
+	text := fmt.Sprintf("hpcc: error: %s\n", usertext.Printable(attest.PublicText(err.Error())))
 	advice, code := adviceFor(err)
 	if advice != "" {
-		text += fmt.Sprintf("hpcc: hint: %s\n", usertext.Printable(advice))
+		text += fmt.Sprintf("hpcc: hint: %s\n", usertext.Printable(attest.PublicText(advice)))
 	}
 	fmt.Fprint(os.Stderr, text) // a single write, because many tasks may share one file
 	return code

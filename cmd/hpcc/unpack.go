@@ -71,9 +71,16 @@ func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
 		if a.platform != nil {
 			return usagef("--platform is for images; a SquashFS file holds one platform").hint("leave it out")
 		}
-		rep, err := unpack.SquashFS(ctx, a.source, dir)
+		var rep unpack.Report
+		err := unpack.NewDir(dir, func(root string) (err error) {
+			rep, err = unpack.FillSquashFS(ctx, a.source, root)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("unpacking %s to %q: %w", a.source, dir, err)
+		}
 		reportLeftOut(rep)
-		return err
+		return nil
 	}
 	img, err := sourceImage(ctx, a.store, a.source, a.platform)
 	if err != nil {
@@ -83,6 +90,9 @@ func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
 	rep, err := unpack.Image(ctx, img, dir, unpack.Options{Progress: bar.bytes})
 	bar.end()
 	reportLeftOut(rep)
+	if err == nil {
+		noteSource(a.store, a.source, dir)
+	}
 	return err
 }
 
@@ -103,11 +113,7 @@ func (a *unpackArgs) writeBundle(ctx context.Context) error {
 		}
 		return err
 	}
-	config, err := runtime.ReadImage(root, unpack.ConfigFile)
-	if err != nil {
-		return err
-	}
-	spec, err := runtime.Bundle(root, config.Config, a.options)
+	spec, err := runtime.Bundle(root, unpack.ConfigFile, a.options)
 	if err != nil {
 		return fmt.Errorf("writing bundle %q: %w", a.dir, err)
 	}

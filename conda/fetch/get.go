@@ -91,7 +91,7 @@ func Get(ctx context.Context, u string, header http.Header, pinned bool) (*http.
 // refusal returns the error for an unexpected response, and closes the response.
 func refusal(u string, resp *http.Response) error {
 	resp.Body.Close()
-	return fmt.Errorf("%s: the server answers %d %s", Hide(u), resp.StatusCode, http.StatusText(resp.StatusCode))
+	return fmt.Errorf("%s: the server returned %d %s", Hide(u), resp.StatusCode, http.StatusText(resp.StatusCode))
 }
 
 // isPrivate reports whether nobody else can read the connection: it uses TLS or loopback.

@@ -199,7 +199,7 @@ func TestServers(t *testing.T) {
 	}{
 		{"busy", busy("0"), ""},
 		{"busy until a date", busy(time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat)), ""},
-		{"teapot", always(func(w http.ResponseWriter) { w.WriteHeader(418) }), "the server answers 418"},
+		{"teapot", always(func(w http.ResponseWriter) { w.WriteHeader(418) }), "the server returned 418"},
 		{"not an index", always(func(w http.ResponseWriter) { w.Header().Set("Content-Type", "image/png") }), `content type "image/png": not a package index`},
 		{"JSON cut off", always(func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")

@@ -83,7 +83,7 @@ func (System) manifest(j *job.Job, name string) (string, []string, error) {
 	if len(steps) == 0 {
 		steps = []*job.Job{j}
 		if n := len(j.After) + len(j.AfterAny) + len(j.AfterFailed) + len(j.AfterEach); n > 0 {
-			return "", nil, errors.New("Argo does not support dependencies on jobs outside the workflow; give all scripts, each with --from")
+			return "", nil, errors.New("a workflow cannot depend on jobs outside it; give all scripts, each with --from")
 		}
 	}
 	for _, s := range steps {

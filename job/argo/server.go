@@ -278,7 +278,7 @@ func (s *Server) foreign(resp *http.Response, body []byte) error {
 	case bytes.Contains(body, []byte("HTTP request to an HTTPS server")):
 		return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s uses TLS; use https://%s", s.base, s.base.Host)}
 	}
-	return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("%s is not an Argo server: it answers %s, %s", s.base, resp.Status, message.Short(what))}
+	return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("%s is not an Argo server: it returned %s, %s", s.base, resp.Status, message.Short(what))}
 }
 
 // unreached adds advice to the error of a request that got no answer.

@@ -92,9 +92,9 @@ func TestArgoServerAnswers(t *testing.T) {
 		{"redirect", "redirects to", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere.URL+"/login?secret=1", http.StatusTemporaryRedirect)
 		}},
-		{"page", "is not an Argo server: it answers 200 OK, text/html", say(200, "<html>")},
-		{"page of an error", "is not an Argo server: it answers 502 Bad Gateway", say(502, "<html>")},
-		{"page of nothing", "is not an Argo server: it answers 404 Not Found", say(404, "<html>")},
+		{"page", "is not an Argo server: it returned 200 OK, text/html", say(200, "<html>")},
+		{"page of an error", "is not an Argo server: it returned 502 Bad Gateway", say(502, "<html>")},
+		{"page of nothing", "is not an Argo server: it returned 404 Not Found", say(404, "<html>")},
 		{"cut off", "unexpected EOF (gave up after 5 attempts)", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `{"meta`)

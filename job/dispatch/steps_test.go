@@ -73,7 +73,7 @@ func TestArgoRefuses(t *testing.T) {
 		want   string
 		change func(*job.Job)
 	}{
-		{"Argo does not support dependencies on jobs outside the workflow", func(j *job.Job) { j.After = []string{"17"} }},
+		{"a workflow cannot depend on jobs outside it", func(j *job.Job) { j.After = []string{"17"} }},
 		{"has at most 5000", func(j *job.Job) { j.Array = jobtest.Array(t, "1-5001") }},
 		{"Argo starts each pod separately", func(j *job.Job) { j.Nodes = 2 }},
 		{"Argo would replace it", func(j *job.Job) { j.Args = []string{"echo", "{{workflow.name}}"} }},

@@ -3,9 +3,9 @@ package fakeroot
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -45,17 +45,19 @@ const (
 // filter's descriptor.
 const listenerFD = 4
 
-// sendListener sends the filter's descriptor to the parent.
-func sendListener(fd int) error {
+// sendListener sends the filter's descriptor to the parent. method is how the calls are reported.
+func sendListener(fd int, method byte) error {
 	defer unix.Close(fd)
 	defer unix.Close(listenerFD)
-	return unix.Sendmsg(listenerFD, []byte{byListener}, unix.UnixRights(fd), nil, 0)
+	return unix.Sendmsg(listenerFD, []byte{method}, unix.UnixRights(fd), nil, 0)
 }
 
-// First byte of the message in which a child reports its method. byListener comes with the
-// filter's descriptor.
+// First byte of the message in which a child reports its method. byListener, byStat and
+// byAllStat come with the filter's descriptor.
 const (
 	byListener = 'l' // seccomp_unotify(2) reports the calls
+	byStat     = 's' // as byListener; also lstat(2)
+	byAllStat  = 'a' // as byStat; also stat(2) and fstat(2)
 	byTracer   = 't' // the child traces the program and sends its calls
 	byNobody   = 'n' // the host does not allow either; the calls are forgotten
 )
@@ -70,7 +72,7 @@ func AnswerCalls(socket *os.File, notes *Notes) {
 	case m.data[0] == byTracer:
 		answerTracer(socket, notes)
 		return
-	case m.data[0] != byListener || m.fd < 0:
+	case m.data[0] == byNobody || m.fd < 0:
 		if notes.Lost != nil {
 			notes.Lost()
 		}
@@ -78,13 +80,18 @@ func AnswerCalls(socket *os.File, notes *Notes) {
 	}
 	listener := m.fd
 	defer unix.Close(listener)
+	c := &request{}
+	if m.data[0] != byListener {
+		c.seen = newSeen(m.data[0] == byAllStat)
+		defer c.seen.close()
+	}
 	for {
 		p := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
 		if _, err := unix.Poll(p, -1); (err != nil && !errors.Is(err, unix.EINTR)) || (p[0].Revents&unix.POLLIN == 0 && p[0].Revents != 0) {
 			return
 		}
 		if p[0].Revents&unix.POLLIN != 0 {
-			answerOne(listener, notes)
+			answerOne(listener, c, notes)
 		}
 	}
 }
@@ -127,26 +134,32 @@ func receive(socket *os.File, size int) (childMessage, bool) {
 	return m, got == size
 }
 
-// answerOne receives one call, performs it and answers it.
-func answerOne(listener int, notes *Notes) {
+// letKernel is SECCOMP_USER_NOTIF_FLAG_CONTINUE (Linux 5.5): the kernel carries out the call.
+const letKernel = 1
+
+// answerOne receives one call, performs it and answers it. c is scratch memory.
+func answerOne(listener int, c *request, notes *Notes) {
 	n := notification{}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifRecv, uintptr(unsafe.Pointer(&n))); errno != 0 {
+	if _, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(listener), notifRecv, uintptr(unsafe.Pointer(&n))); errno != 0 {
 		return // the program was killed meanwhile
 	}
 	a := answer{id: n.id}
-	c := request{n.pid, n.nr, n.args}
+	c.pid, c.nr, c.args = n.pid, n.nr, n.args
 	var errno unix.Errno
 	value, err := c.perform(func() bool { return n.stillWaits(listener) }, notes)
-	if a.val = int64(value); errors.As(err, &errno) {
+	switch a.val = int64(value); {
+	case err == errKernel:
+		a.val, a.flags = 0, letKernel
+	case errors.As(err, &errno):
 		a.val, a.errno = 0, -int32(errno)
 	}
-	unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifSend, uintptr(unsafe.Pointer(&a)))
+	unix.RawSyscall(unix.SYS_IOCTL, uintptr(listener), notifSend, uintptr(unsafe.Pointer(&a)))
 }
 
 // stillWaits reports whether the program still waits for its answer. Call it after opening a
 // file in /proc/PID, to make sure that the pid still belongs to the program.
 func (n *notification) stillWaits(listener int) bool {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifIDValid, uintptr(unsafe.Pointer(&n.id)))
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(listener), notifIDValid, uintptr(unsafe.Pointer(&n.id)))
 	return errno == 0
 }
 
@@ -162,9 +175,12 @@ func (n *request) read(at uint64, b []byte) (int, error) {
 
 // text reads a zero-terminated string from the program's memory.
 func (n *request) text(at uint64) (string, error) {
-	b := make([]byte, unix.PathMax)
+	b := n.scratch[:]
 	for got := 0; got < len(b); { // page by page, because the next page may not be mapped
 		want := min(len(b)-got, 4096-int((at+uint64(got))%4096))
+		if got == 0 {
+			want = min(want, 256) // most paths are short
+		}
 		k, err := n.read(at+uint64(got), b[got:got+want])
 		if err != nil {
 			return "", unix.EFAULT
@@ -177,14 +193,19 @@ func (n *request) text(at uint64) (string, error) {
 	return "", unix.ENAMETOOLONG
 }
 
+// directory returns a path to a descriptor of the program, or to its working directory for
+// AT_FDCWD.
+func (n *request) directory(dir int) string {
+	if dir == unix.AT_FDCWD {
+		return n.proc("cwd")
+	}
+	return n.proc("fd/" + strconv.Itoa(dir))
+}
+
 // open opens (O_PATH) the file that the program refers to by a path, which is resolved in the
 // program's root. dir is a descriptor of the program or AT_FDCWD.
 func (n *request) open(dir int, file string, follow bool) (int, error) {
-	proc := fmt.Sprintf("/proc/%d/", n.pid)
-	from := proc + "cwd"
-	if dir != unix.AT_FDCWD {
-		from = fmt.Sprintf("%sfd/%d", proc, dir)
-	}
+	from := n.directory(dir)
 	if file == "" {
 		fd, err := unix.Open(from, unix.O_PATH|unix.O_CLOEXEC, 0)
 		if errors.Is(err, unix.ENOENT) {
@@ -198,17 +219,17 @@ func (n *request) open(dir int, file string, follow bool) (int, error) {
 			return -1, unix.EBADF
 		}
 		// Both links start at this process's root. The program may be in a chroot(2) below it.
-		top, err := os.Readlink(proc + "root")
+		top, err := os.Readlink(n.proc("root"))
 		if err != nil {
 			return -1, err
 		}
 		file = strings.TrimPrefix(at, strings.TrimSuffix(top, "/")) + "/" + file
 	}
-	root, err := unix.Open(proc+"root", unix.O_PATH|unix.O_CLOEXEC, 0)
+	root, closeRoot, err := n.root()
 	if err != nil {
 		return -1, err
 	}
-	defer unix.Close(root)
+	defer closeRoot()
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	if !follow {
 		how.Flags |= unix.O_NOFOLLOW

@@ -10,7 +10,7 @@
 package fakeroot
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	"path"
 	"strconv"
@@ -43,6 +43,13 @@ type Notes struct {
 	// extended attributes, except for links, which have none.
 	GetAttr  func(file, name string) ([]byte, error)
 	ListAttr func(file string) []string
+	// Stat, unless nil, corrects the kernel's answer about a file: its owner and mode in the
+	// image. For a symbolic link or a FIFO, file and link are as in Owner.
+	Stat func(file, link string, st *unix.Stat_t)
+	// AllStat asks for Stat also where it slows down programs that do not ask for owners.
+	AllStat bool
+	// User, unless nil, is the user that programs believe to be; never by tracing.
+	User *Identity
 	// Lost, unless nil, is called before the program starts if this host cannot report the
 	// program's requests.
 	Lost func()
@@ -58,6 +65,9 @@ const (
 	removeAttr
 	getAttr
 	listAttr
+	statFile  // stat(2) and its variants
+	statxFile // statx(2)
+	moveRoot  // chroot(2) and pivot_root(2)
 )
 
 // A fileCall describes a system call on metadata that only root may change. dir, file, rest
@@ -91,6 +101,11 @@ var fileCalls = append([]fileCall{
 	{unix.SYS_LISTXATTR, listAttr, none, 0, 1, none, false},
 	{unix.SYS_LLISTXATTR, listAttr, none, 0, 1, none, true},
 	{unix.SYS_FLISTXATTR, listAttr, 0, none, 1, none, false},
+	{unix.SYS_NEWFSTATAT, statFile, 0, 1, 2, 3, false},
+	{unix.SYS_FSTAT, statFile, 0, none, 1, none, false},
+	{unix.SYS_STATX, statxFile, 0, 1, 3, 2, false},
+	{unix.SYS_CHROOT, moveRoot, none, none, none, none, false},
+	{unix.SYS_PIVOT_ROOT, moveRoot, none, none, none, none, false},
 }, olderCalls...)
 
 // A request is a system call whose result the program waits for.
@@ -98,13 +113,31 @@ type request struct {
 	pid  uint32 // of the thread, as a pid of this namespace
 	nr   int32
 	args [6]uint64
+
+	seen    *seen              // what is known of the program's files; nil: the kernel answers stat(2)
+	scratch [unix.PathMax]byte // for a path of the program
 }
 
+// proc returns the path of a file in the program's directory of procfs.
+func (n *request) proc(file string) string {
+	return "/proc/" + strconv.FormatUint(uint64(n.pid), 10) + "/" + file
+}
+
+// errKernel is the result of a request that the kernel must carry out itself.
+var errKernel = errors.New("the kernel carries out the call")
+
 // perform carries out the request. stillWaits reports whether the program still waits for the
-// answer. value is the call's result, unless err is a unix.Errno.
+// answer. value is the call's result, unless err is a unix.Errno or errKernel.
 func (n *request) perform(stillWaits func() bool, notes *Notes) (value int, err error) {
 	for _, c := range fileCalls {
 		if c.nr == uint32(n.nr) {
+			switch c.action {
+			case statFile, statxFile:
+				return n.stat(c, stillWaits, notes)
+			case moveRoot:
+				n.seen.forgetRoot()
+				return 0, errKernel
+			}
 			t, err := n.target(c)
 			if err != nil {
 				return 0, err
@@ -113,8 +146,12 @@ func (n *request) perform(stillWaits func() bool, notes *Notes) (value int, err 
 			if !stillWaits() {
 				return 0, nil
 			}
+			n.seen.forget(t)
 			return n.act(c, t, notes)
 		}
+	}
+	if value, ok, err := n.identity(stillWaits, notes); ok {
+		return value, err
 	}
 	return 0, unix.ENOSYS
 }
@@ -190,7 +227,7 @@ func (n *request) nameOf(fd int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	top, err := os.Readlink(fmt.Sprintf("/proc/%d/root", n.pid))
+	top, err := os.Readlink(n.proc("root"))
 	if err != nil {
 		return "", err
 	}
@@ -218,12 +255,14 @@ func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 	switch c.action {
 	case changeOwner:
 		uid, gid := int(int32(rest[0])), int(int32(rest[1]))
-		keepUID, keepGID := n.keptIDs()
-		if keepUID {
-			uid = -1
-		}
-		if keepGID {
-			gid = -1
+		if n.seen == nil || !n.seen.all {
+			keepUID, keepGID := n.keptIDs()
+			if keepUID {
+				uid = -1
+			}
+			if keepGID {
+				gid = -1
+			}
 		}
 		if t.dir >= 0 {
 			file = rawfile.Path(t.dir)
@@ -234,6 +273,9 @@ func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 			return 0, unix.EOPNOTSUPP // links do not have a mode of their own, chmod(2)
 		}
 		notes.Mode(file)
+		if n.seen != nil {
+			return 0, errKernel
+		}
 		return 0, unix.Fchmodat(unix.AT_FDCWD, file, uint32(rest[0])&0o7777, 0)
 	case listAttr:
 		var names []byte
@@ -295,11 +337,11 @@ func (n *request) writeResult(value []byte, at, size uint64) (int, error) {
 const maxAttr = 64 << 10
 
 // keptIDs reports which IDs of an owner a chown or chgrp program leaves unchanged, judging by
-// its command line. GNU's programs pass -1 for such an ID; BusyBox's pass the ID that they
+// its command line, if the kernel answered its stat(2). GNU's programs pass -1 for such an ID; BusyBox's pass the ID that they
 // read before, which is root's. (A BusyBox shell that runs its built-in chown has another
 // command line; there root is recorded as requested.)
 func (n *request) keptIDs() (keepUID, keepGID bool) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.pid))
+	b, err := os.ReadFile(n.proc("cmdline"))
 	if err != nil {
 		return false, false
 	}

@@ -34,11 +34,35 @@ func load(p []unix.SockFilter) error {
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
 }
 
+// waitKillable is SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (Linux 5.19): a call that was received
+// is not interrupted by signals, so that it is not made twice.
+const waitKillable = 1 << 5
+
+// kernelContinues reports whether an answer can leave a call to the kernel (Linux 5.5).
+func kernelContinues() bool {
+	var u unix.Utsname
+	var major, minor int
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); err != nil {
+		return false
+	}
+	return major > 5 || (major == 5 && minor >= 5)
+}
+
 // installListener installs a filter whose notifications arrive at fd. The process that holds
 // fd answers them.
 func installListener(p []unix.SockFilter) (fd int, err error) {
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
-	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&prog)))
+	install := func(flags uintptr) (uintptr, unix.Errno) {
+		r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|flags, uintptr(unsafe.Pointer(&prog)))
+		return r, errno
+	}
+	r, errno := install(waitKillable)
+	if errno == unix.EINVAL {
+		r, errno = install(0)
+	}
 	if errno != 0 {
 		return -1, errno
 	}
@@ -52,10 +76,42 @@ const (
 	traceCalls  = unix.SECCOMP_RET_TRACE      // a tracer answers them
 )
 
+// Reads are the calls which read metadata that the parent answers instead of the kernel.
+type Reads int
+
+const (
+	ReadAttrs   Reads = 1 << iota // extended attributes
+	ReadStat                      // lstat(2) and its variants; never by tracing
+	ReadAllStat                   // stat(2) and fstat(2) as well
+	ReadGroups                    // getgroups(2); never by tracing
+	ReadIDs                       // getuid(2) and its variants; never by tracing
+)
+
+// Reads returns the calls that n answers.
+func (n *Notes) Reads() Reads {
+	var r Reads
+	if n.GetAttr != nil {
+		r |= ReadAttrs
+	}
+	if n.Stat != nil {
+		r |= ReadStat
+		if n.AllStat {
+			r |= ReadAllStat
+		}
+	}
+	if n.User != nil {
+		r |= ReadGroups
+		if !n.User.isRoot() {
+			r |= ReadIDs
+		}
+	}
+	return r
+}
+
 // buildFilter builds the filter: a list of comparisons, each followed by its verdict. Calls
-// that match none are allowed. verdict is the action for calls on files. Without attrs, calls
-// that read extended attributes are allowed.
-func buildFilter(verdict uint32, attrs bool) []unix.SockFilter {
+// that match none are allowed. verdict is the action for calls on files. Calls that read
+// metadata are allowed, except those in reads.
+func buildFilter(verdict uint32, reads Reads) []unix.SockFilter {
 	const (
 		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
@@ -70,12 +126,31 @@ func buildFilter(verdict uint32, attrs bool) []unix.SockFilter {
 		{Code: ret, K: allow},
 		{Code: load, K: offNr},
 	}
+	if verdict == notifyCalls && reads&ReadStat != 0 {
+		p = append(p, statFilter(reads)...) // first, because they are frequent
+	}
 	for _, c := range fileCalls {
-		reads := c.action == getAttr || c.action == listAttr
-		if (reads && !attrs) || (verdict == forgetCalls && (c.action == changeMode || c.action == removeAttr)) {
+		isStat := c.action == statFile || c.action == statxFile
+		if c.action == moveRoot && (verdict != notifyCalls || reads&ReadStat == 0) {
+			continue
+		}
+		isAttr := c.action == getAttr || c.action == listAttr
+		if isStat || (isAttr && reads&ReadAttrs == 0) || (verdict == forgetCalls && (c.action == changeMode || c.action == removeAttr)) {
 			continue // the kernel itself can perform these calls, which are not recorded
 		}
 		p = append(p, unix.SockFilter{Code: equal, K: c.nr, Jf: 1}, unix.SockFilter{Code: ret, K: verdict})
+	}
+	if verdict == notifyCalls {
+		var ids []uint32
+		if reads&ReadGroups != 0 {
+			ids = append(ids, unix.SYS_GETGROUPS)
+		}
+		if reads&ReadIDs != 0 {
+			ids = append(ids, idCalls...)
+		}
+		for _, nr := range ids {
+			p = append(p, unix.SockFilter{Code: equal, K: nr, Jf: 1}, unix.SockFilter{Code: ret, K: verdict})
+		}
 	}
 	for _, nr := range faked {
 		p = append(p, unix.SockFilter{Code: equal, K: nr, Jf: 1}, unix.SockFilter{Code: ret, K: fake})
@@ -105,10 +180,10 @@ func Try() (step string, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return "setting no_new_privs", err
 	}
-	if err := load(buildFilter(forgetCalls, false)); err != nil {
+	if err := load(buildFilter(forgetCalls, 0)); err != nil {
 		return "installing a filter", err
 	}
-	if _, err := installListener(buildFilter(forgetCalls, false)); err != nil {
+	if _, err := installListener(buildFilter(forgetCalls, 0)); err != nil {
 		if canTrace() {
 			return "tracing", err
 		}

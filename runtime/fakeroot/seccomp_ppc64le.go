@@ -9,6 +9,8 @@ var olderCalls = []fileCall{
 	{unix.SYS_CHOWN, changeOwner, none, 0, 1, none, false},
 	{unix.SYS_LCHOWN, changeOwner, none, 0, 1, none, true},
 	{unix.SYS_CHMOD, changeMode, none, 0, 1, none, false},
+	{unix.SYS_STAT, statFile, none, 0, 1, none, false},
+	{unix.SYS_LSTAT, statFile, none, 0, 1, none, true},
 }
 
 // faked are calls that succeed without effect.

@@ -201,19 +201,29 @@ func answerTracer(socket *os.File, notes *Notes) {
 
 // Install installs the filter that fakes ownership on the calling thread, which must be
 // locked. With report, the parent receives the requests on files by the best method that this
-// host allows. traced reports that [Trace] must start the program.
-func Install(report, attrs bool) (traced bool, err error) {
+// host allows, and also answers reads. traced reports that [Trace] must start the program.
+func Install(report bool, reads Reads) (traced bool, err error) {
 	if !report {
-		return false, fakeOwnership(buildFilter(forgetCalls, false))
+		return false, fakeOwnership(buildFilter(forgetCalls, 0))
 	}
-	if fd, err := installListener(buildFilter(notifyCalls, attrs)); err == nil {
-		return false, sendListener(fd)
+	if !kernelContinues() {
+		reads &^= ReadStat | ReadAllStat
+	}
+	if fd, err := installListener(buildFilter(notifyCalls, reads)); err == nil {
+		method := byte(byListener)
+		switch {
+		case reads&ReadAllStat != 0:
+			method = byAllStat
+		case reads&ReadStat != 0:
+			method = byStat
+		}
+		return false, sendListener(fd, method)
 	}
 	if canTrace() {
 		goruntime.LockOSThread()
-		return true, fakeOwnership(buildFilter(traceCalls, attrs))
+		return true, fakeOwnership(buildFilter(traceCalls, reads))
 	}
 	_ = unix.Sendmsg(listenerFD, []byte{byNobody}, nil, nil, 0)
 	unix.Close(listenerFD)
-	return false, fakeOwnership(buildFilter(forgetCalls, false))
+	return false, fakeOwnership(buildFilter(forgetCalls, 0))
 }

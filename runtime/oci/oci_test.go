@@ -138,7 +138,7 @@ func newTestbed(t *testing.T) *testbed {
 	b := &testbed{T: t, Containers: Containers{Root: filepath.Join(dir, "state")}, bundle: dir, out: filepath.Join(dir, "shared", "out")}
 	testenv.Check(t, os.Mkdir(filepath.Dir(b.out), 0o755))
 	var err error
-	if b.spec, err = runtime.Bundle(root, runtime.ImageConfig{}, runtime.Options{Binds: []string{filepath.Dir(b.out) + ":/shared"}}); err != nil {
+	if b.spec, err = runtime.Bundle(root, ".hpcc/image.json", runtime.Options{Binds: []string{filepath.Dir(b.out) + ":/shared"}}); err != nil {
 		t.Fatal(err)
 	}
 	b.spec.Root.Path = root

@@ -1,14 +1,14 @@
 package rawfile
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // Path returns a path through which the kernel finds the file of a descriptor.
-func Path(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // MaxLinks is the maximum number of symbolic links in one path lookup, as in the kernel.
 const MaxLinks = 40

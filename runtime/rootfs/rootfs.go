@@ -38,6 +38,7 @@ type Root struct {
 	planned []mountPoint
 	rebuilt []int // directories replaced with a tmpfs to hold mount points
 	origins []origin
+	added   []string // mount points created where the image is writable
 }
 
 // An origin records whether a path in the new root shows the host's files or the run's. Mount
@@ -291,6 +292,9 @@ func (r *Root) add(cur int, done []string, name string, dir bool) (int, error) {
 	}
 	if !host {
 		err := create(cur, name, dir)
+		if err == nil && r.Write {
+			r.added = append(r.added, where)
+		}
 		if err == nil || errors.Is(err, unix.EEXIST) {
 			r.NoteMount(where, false)
 			return cur, nil

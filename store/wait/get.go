@@ -135,7 +135,7 @@ func (g *resuming) resume() error {
 			}
 		default:
 			resp.Body.Close()
-			return fmt.Errorf("requesting the rest: the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+			return fmt.Errorf("requesting the rest: the server returned %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 		}
 		g.body = resp.Body
 		return nil

@@ -193,7 +193,7 @@ type statusError struct {
 }
 
 func (e *statusError) Error() string {
-	return fmt.Sprintf("the server answers %d %s", e.Code, http.StatusText(e.Code))
+	return fmt.Sprintf("the server returned %d %s", e.Code, http.StatusText(e.Code))
 }
 
 // busy reports whether a status is temporary.

@@ -1,7 +1,7 @@
 #!/bin/bash
-# measure.sh HPCC IMAGE [SECONDS] - what "hpcc run --measure" costs: at the start, against a run
-# without it, and while programs of 1, 64 and 256 processes run that do nothing, so that all
-# processor time is the measurer's. The judge is time(1). IMAGE has sh, sleep and true.
+# measure.sh HPCC IMAGE [SECONDS] - measures the cost of "hpcc run --measure": the start compared
+# with a run without it, and the sampling of programs of 1, 64 and 256 sleeping processes, which
+# use no processor time themselves. time(1) is the reference. IMAGE needs sh, sleep and true.
 set -euo pipefail
 hpcc=$(realpath "$1"); image=$2; seconds=${3:-60}
 work=$(mktemp -d "${TMPDIR:-/tmp}/hpcc-bench.XXXXXX"); trap 'rm -rf "$work"' EXIT
@@ -13,9 +13,9 @@ kinds = {"plain": [hpcc, "run", image, "--", "true"], "measured": [hpcc, "run", 
 wall, cpu = {k: [] for k in kinds}, {k: [] for k in kinds}
 def used(): u = resource.getrusage(resource.RUSAGE_CHILDREN); return u.ru_utime + u.ru_stime
 for turn in range(105):
-    for k, words in kinds.items():
+    for k, argv in kinds.items():
         a, b = time.perf_counter(), used()
-        subprocess.run(words, check=True)
+        subprocess.run(argv, check=True)
         if turn >= 5:
             wall[k].append(time.perf_counter() - a); cpu[k].append(used() - b)
 for k in kinds:
@@ -23,7 +23,7 @@ for k in kinds:
 P
 for n in 1 64 256; do
   script="i=1; while [ \$i -lt $n ]; do sleep $seconds & i=\$((i+1)); done; exec sleep $seconds"
-  # What starting the program takes is the same without it.
+  # Starting the program takes the same time without sleeping; it is subtracted.
   /usr/bin/time -f '%U %S' -o "$work/plain" "$hpcc" run "$image" -- sh -c "${script//sleep $seconds/true}"
   /usr/bin/time -f '%U %S' -o "$work/time" "$hpcc" run --measure="$work/r" "$image" -- sh -c "$script"
   python3 - "$work" "$n" <<'P'

@@ -25,6 +25,7 @@ while getopts Du:G: o; do
   case $o in u) uid=$OPTARG ;; G) group=$OPTARG ;; esac
 done
 shift $((OPTIND - 1))
+while grep -q "^[^:]*:x:$uid:" /etc/passwd; do uid=$((uid + 1)); done
 gid=$(sed -n "s/^$group:x:\([0-9]*\):.*/\1/p" /etc/group)
 [ -n "$group" ] || { gid=$uid; echo "$1:x:$gid:" >>/etc/group; }
 echo "$1:x:$uid:$gid::/home/$1:/bin/sh" >>/etc/passwd

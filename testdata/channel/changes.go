@@ -13,8 +13,7 @@ import (
 	"strings"
 )
 
-// placeholder is the prefix that a package was "built" at: 255 bytes, as
-// conda-build makes them.
+// placeholder returns the build prefix of a package: 255 bytes, as with conda-build.
 func placeholder(name string) string {
 	p := "/home/builder/feedstock/build/" + name + "/_h_env_" + strings.Repeat("placehold_", 30)
 	return p[:255]
@@ -22,22 +21,22 @@ func placeholder(name string) string {
 
 var usr = regexp.MustCompile(`/usr([/' "\n])`)
 
-// inPrefix rewrites a text that speaks of Debian's directories.
+// inPrefix replaces Debian's directories in a text by those of the prefix.
 func inPrefix(text []byte, r recipe, m *machine) []byte {
 	text = usr.ReplaceAll(text, []byte(placeholder(r.name)+"$1"))
 	return bytes.ReplaceAll(text, []byte("/lib/"+m.triplet), []byte("/lib"))
 }
 
-// ownScheme makes the places where Debian's sysconfig installs those of upstream.
+// ownScheme replaces the installation directories of Debian's sysconfig by those of upstream.
 var ownScheme = strings.NewReplacer(
 	"/local/lib/python{py_version_short}/dist-packages", "/lib/python{py_version_short}/site-packages",
 	"/lib/python3/dist-packages", "/lib/python{py_version_short}/site-packages",
 	"{base}/local/bin", "{base}/bin",
 	"'{base}/local'", "'{base}'")
 
-// pythonLayout makes Debian's python one that stands in a prefix. Its site module
-// is frozen into the program and looks for dist-packages, so that name leads to
-// site-packages: another site.py would not be read.
+// pythonLayout changes Debian's python so that it works in a prefix. Its site module
+// looks for dist-packages and is frozen into the program, so replacing site.py would have
+// no effect. Therefore dist-packages becomes a link to site-packages.
 func pythonLayout(t tree, r recipe, m *machine) error {
 	lib := "lib/python" + m.python + "/"
 	delete(t, lib+"EXTERNALLY-MANAGED")
@@ -62,7 +61,7 @@ func pythonLayout(t tree, r recipe, m *machine) error {
 	return nil
 }
 
-// blasNames gives openblas the names that programs are linked with.
+// blasNames adds links to openblas under the library names that programs need.
 func blasNames(t tree, _ recipe, _ *machine) error {
 	t["lib/libblas.so.3"], t["lib/liblapack.so.3"] = &node{link: "libopenblas.so.0"}, &node{link: "libopenblas.so.0"}
 	return nil
@@ -76,7 +75,7 @@ func opensslConfig(t tree, r recipe, _ *machine) error {
 	return nil
 }
 
-// certificates makes one file of many, as conda's package has them.
+// certificates concatenates all certificates into one file, as in conda's package.
 func certificates(t tree, _ recipe, _ *machine) error {
 	var all []byte
 	for _, p := range t.names() {
@@ -89,16 +88,16 @@ func certificates(t tree, _ recipe, _ *machine) error {
 	return nil
 }
 
-// demoSource prints the prefix that is compiled in, alone and several times in one string.
+// demoSource is a program that prints its compiled-in prefix, alone and several times in one string.
 const demoSource = `#include <stdio.h>
 static const char path[] = PREFIX "/lib:" PREFIX "/lib64:" PREFIX "/share";
 int main(void) { puts(PREFIX); puts(path); return 0; }
 `
 
-// errNoCompiler is for a package that cannot be made on this host.
+// errNoCompiler reports that this host lacks the compiler for a package.
 var errNoCompiler = errors.New("no compiler")
 
-// prefixDemo compiles a program that holds the prefix.
+// prefixDemo compiles a program that contains the prefix.
 func prefixDemo(t tree, r recipe, m *machine) error {
 	cc, err := exec.LookPath(m.compiler)
 	if err != nil {
@@ -125,7 +124,7 @@ func prefixDemo(t tree, r recipe, m *machine) error {
 	return nil
 }
 
-// legacyFiles is a package as they were before info/paths.json.
+// legacyFiles adds the files of a package without info/paths.json, as older packages are.
 func legacyFiles(t tree, r recipe, _ *machine) error {
 	t["etc/legacy.conf"] = &node{data: []byte("root=" + placeholder(r.name) + "\n")}
 	t["share/legacy/with space.txt"] = &node{data: []byte("root=" + placeholder(r.name) + "\n")}
@@ -134,9 +133,9 @@ func legacyFiles(t tree, r recipe, _ *machine) error {
 
 var pythonLine = regexp.MustCompile(`^#!\s*\S*python[\d.]*`)
 
-// finish gives programs and libraries a search path relative to themselves, and
-// scripts an interpreter in the prefix. It returns the libraries that are needed,
-// with a file that needs each.
+// finish sets relative library search paths in programs and libraries, and replaces the
+// interpreter of scripts by one in the prefix. It returns the needed libraries, each with
+// a file that needs it.
 func (t tree) finish(r recipe, m *machine) (map[string]string, error) {
 	needs := map[string]string{}
 	for _, p := range t.names() {
@@ -192,8 +191,8 @@ func (n *node) relocate(p string, m *machine) ([]string, error) {
 	return libs, err
 }
 
-// entryPoints reads the commands of a python package and removes the scripts
-// that Debian made of them.
+// entryPoints returns the entry points of a python package, and removes the scripts that
+// Debian generated from them.
 func (t tree) entryPoints() []string {
 	out := []string{}
 	for _, p := range t.names() {

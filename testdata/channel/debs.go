@@ -15,15 +15,15 @@ import (
 	"strings"
 )
 
-// A source is a suite of Debian's for one architecture, with a cache.
+// A source provides the packages of a Debian suite for one architecture, with a cache.
 type source struct {
 	cache, suite, arch string
-	config             string // apt's, once there was need of it
+	config             string // apt's configuration; "" until it is needed
 	known              []string
 }
 
-// fetch brings Debian packages into the cache and gives their files by name. What
-// is there already is not fetched again, so a second run needs no network.
+// fetch downloads Debian packages into the cache and returns their files by name. It does
+// not download cached packages again, so a second run needs no network.
 func (s *source) fetch(names ...string) (map[string]string, error) {
 	dir := filepath.Join(s.cache, s.suite+"-"+s.arch)
 	debs, missing := find(dir, names)
@@ -48,7 +48,7 @@ func (s *source) fetch(names ...string) (map[string]string, error) {
 		return nil, err
 	}
 	if debs, missing = find(dir, names); len(missing) > 0 {
-		return nil, fmt.Errorf("fetching deb %q for %s: apt-get brought no such file", missing[0], s.arch)
+		return nil, fmt.Errorf("fetching deb %q for %s: apt-get downloaded no such file", missing[0], s.arch)
 	}
 	return debs, nil
 }
@@ -68,7 +68,7 @@ func find(dir string, names []string) (debs map[string]string, missing []string)
 	return debs, missing
 }
 
-// download has apt write elsewhere: what has its name in the cache is whole.
+// download lets apt write to another directory, so that files in the cache are complete.
 func (s *source) download(dir string, names []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -95,8 +95,7 @@ func (s *source) download(dir string, names []string) error {
 	return nil
 }
 
-// update tries the mirrors that the host's apt has until one brings the suite,
-// signed by Debian.
+// update tries the mirrors of the host's apt until one provides the suite, signed by Debian.
 func (s *source) update() error {
 	all, err := mirrors()
 	if err != nil {
@@ -125,8 +124,8 @@ func (s *source) update() error {
 
 var mirrorURL = regexp.MustCompile(`\b(?:https?|ftp|file|mirror(?:\+[a-z]+)?):/[^\s"]+`)
 
-// mirrors lists the addresses in the host's sources, those that speak of Debian
-// first: others may be of other people's packages.
+// mirrors lists the addresses in the host's sources. Those that contain "debian" come
+// first, because others may be repositories of third parties.
 func mirrors() ([]string, error) {
 	files, err := filepath.Glob("/etc/apt/sources.list.d/*")
 	if err != nil {
@@ -136,7 +135,7 @@ func mirrors() ([]string, error) {
 	for _, f := range append(files, "/etc/apt/sources.list") {
 		b, err := os.ReadFile(f)
 		if err != nil {
-			continue // not there, or not for everyone to read
+			continue // missing or unreadable
 		}
 		for _, l := range strings.Split(string(b), "\n") {
 			if strings.HasPrefix(strings.TrimSpace(l), "#") {
@@ -158,9 +157,9 @@ func mirrors() ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// configure makes an apt of its own: another architecture, the host's proxies, none
-// of the host's state, none of its hooks. Updates between point releases are left
-// out: they reach architectures on different days, and versions shall be equal.
+// configure writes a separate configuration of apt for another architecture, with the
+// host's proxies, but without its state and hooks. It leaves out updates between point
+// releases, because they reach architectures on different days, and versions must be equal.
 func (s *source) configure(mirror string) (string, error) {
 	dir := filepath.Join(s.cache, "apt-"+s.suite+"-"+s.arch)
 	for _, d := range []string{"state/lists/partial", "cache/archives/partial"} {
@@ -222,7 +221,7 @@ func walk(deb string, fn func(h *tar.Header, r io.Reader) error) error {
 
 var packaging = regexp.MustCompile(`[+~.](dfsg|ds|really|git).*`)
 
-// upstream is the version in the name of a Debian package, without Debian's part.
+// upstream returns the upstream version in the file name of a Debian package.
 func upstream(deb string) string {
 	v := strings.Split(filepath.Base(deb), "_")[1]
 	v = strings.ReplaceAll(v, "%3a", ":")

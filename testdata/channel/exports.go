@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// exports writes what conda would of an environment with these packages, and the
-// list of names for the first machine alone: moving it is hpcc's work.
+// exports writes the exports that conda would write for an environment of these packages.
+// It writes the list of names only for the first machine, because tests move it to others.
 func (c *channel) exports() error {
 	for i, m := range c.machines {
 		var specs, urls []string
@@ -41,8 +41,8 @@ func (c *channel) exports() error {
 	return nil
 }
 
-// closure lists the file names of the exported packages and all they need, each
-// after what it needs, the newer format where there are both.
+// closure lists the file names of the exported packages and all their dependencies.
+// Dependencies come first. If a package has both formats, closure lists the newer one.
 func (c *channel) closure(subdir string) []string {
 	byName := map[string]string{}
 	depends := map[string][]string{}
@@ -74,12 +74,11 @@ func (c *channel) closure(subdir string) []string {
 	return out
 }
 
-// applets are the names under which the base has busybox.
+// applets are the names of links to busybox in the base.
 const applets = "sh ls cat env echo id mkdir rm cp ln mv pwd true false test [ printf grep sed awk find head tail wc sort tr cut dirname basename readlink stat uname sleep date"
 
-// base writes a root directory with a C library and a static busybox under the
-// names that scripts call. Its links are relative, so that a program can be run
-// by an emulator that knows the directory.
+// base writes a root directory with a C library, a static busybox, and a link for each
+// applet. The links are relative, so that an emulator can run programs from the directory.
 func (c *channel) base(m *machine) (err error) {
 	name := filepath.Join(c.dir, "base-"+m.subdir+".tar")
 	f, err := os.Create(name)
@@ -125,8 +124,8 @@ func (c *channel) base(m *machine) (err error) {
 	return w.Close()
 }
 
-// copyBase takes a file of a Debian package into the base. Newer suites have all
-// below usr; there /bin and /lib are the places that this base has.
+// copyBase copies a file of a Debian package into the base. Newer suites have all files
+// below usr; copyBase moves these to /bin and /lib.
 func (c *channel) copyBase(w *tar.Writer, m *machine, h *tar.Header, r io.Reader) error {
 	for _, d := range []string{"bin/", "lib/", "lib64/"} {
 		if strings.HasPrefix(h.Name, "usr/"+d) {

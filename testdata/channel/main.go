@@ -1,16 +1,16 @@
-// Command channel makes a conda channel, for the tests, of real programs: Debian's
-// packages of python, its standard library, numpy and the libraries they need, laid
-// out as conda packages are, for amd64 and ppc64el. The packages run.
+// Command channel writes a conda channel of real programs for the tests. It repackages
+// Debian's packages of python, numpy and the libraries that they need as conda packages,
+// for amd64 and ppc64el. The programs of the packages run.
 //
 //	go run ./testdata/channel -out /var/cache/hpcc-test/channel -cache /var/cache/hpcc-test/debs
 //
-// It needs apt-get, dpkg-deb, patchelf and bzip2, no root, and leaves the host's
-// apt alone; prefixdemo, a program with the prefix compiled in, needs a compiler
-// for each machine and is left out without. For a given set of Debian packages the
-// channel is the same on every run. Beside the packages it writes exports as users
-// have them (requirements.txt, explicit-<subdir>.txt) and base-<subdir>.tar, also
-// called base-<Debian's architecture>.tar: a C library and a shell to run on. The
-// channel has these as packages too: a sysroot for each machine, bash, coreutils.
+// It needs apt-get, dpkg-deb, patchelf and bzip2, but not root, and does not change the
+// host's apt. prefixdemo, a program with a compiled-in prefix, needs a compiler for each
+// machine; without the compiler, it is left out. The same Debian packages give the same
+// channel. The command also writes exports (requirements.txt, explicit-<subdir>.txt) and
+// base images (base-<subdir>.tar, linked as base-<Debian's architecture>.tar) with a C
+// library and a shell. The channel has packages of these too: a sysroot for each machine,
+// bash and coreutils.
 package main
 
 import (
@@ -26,14 +26,14 @@ import (
 	"sync"
 )
 
-// options are what the command line says.
+// options are the settings of the command line.
 type options struct {
 	out, cache, suite string
 	machines          []*machine
 	level             int
 }
 
-// A machine is a computer under its names, and what Debian has for it.
+// A machine is an architecture, with its names and its Debian packages.
 type machine struct {
 	debian, subdir, triplet, uname, compiler, pageSize string
 
@@ -60,14 +60,14 @@ func main() {
 	fmt.Println(o.out)
 }
 
-// parse reads the command line; what is wrong with its form ends the program.
+// parse reads the command line. An invalid flag ends the program.
 func parse() (options, error) {
 	var o options
 	flag.StringVar(&o.out, "out", "", "write the channel to `DIR`")
 	flag.StringVar(&o.cache, "cache", "", "keep Debian packages in `DIR` (default: hpcc-channel in the user's cache)")
-	flag.StringVar(&o.suite, "suite", "bookworm", "take packages of Debian's `SUITE`")
+	flag.StringVar(&o.suite, "suite", "bookworm", "use packages of Debian's `SUITE`")
 	flag.IntVar(&o.level, "level", 3, "compress .conda files at zstd's level `N`")
-	archs := flag.String("arch", "amd64,ppc64el", "make packages for these of Debian's `ARCHITECTURES`")
+	archs := flag.String("arch", "amd64,ppc64el", "make packages for these Debian `ARCHITECTURES`")
 	flag.Parse()
 	if o.out == "" || flag.NArg() > 0 {
 		flag.Usage()
@@ -99,8 +99,8 @@ func parse() (options, error) {
 	return o, err
 }
 
-// run makes the channel under another name and renames it, so that one that is
-// there is whole.
+// run writes the channel under a temporary name and renames it, so that an existing
+// channel is always complete.
 func run(o options) error {
 	if err := tools(); err != nil {
 		return err
@@ -135,7 +135,7 @@ func run(o options) error {
 	return os.RemoveAll(old)
 }
 
-// tools says which programs are missing, and in which packages they come.
+// tools returns an error with the missing programs and their Debian packages.
 func tools() error {
 	var programs, packages []string
 	for _, t := range [][2]string{{"apt-get", "apt"}, {"apt-cache", "apt"}, {"dpkg-deb", "dpkg"}, {"patchelf", "patchelf"}, {"bzip2", "bzip2"}} {
@@ -144,12 +144,12 @@ func tools() error {
 		}
 	}
 	if len(programs) > 0 {
-		return fmt.Errorf("not there: %s; install Debian's %s", strings.Join(programs, ", "), strings.Join(slices.Compact(packages), ", "))
+		return fmt.Errorf("missing programs: %s; install Debian's %s", strings.Join(programs, ", "), strings.Join(slices.Compact(packages), ", "))
 	}
 	return nil
 }
 
-// replaceable refuses a directory that is not a channel, for it would be removed.
+// replaceable returns an error for a directory that is not a channel, because run would remove it.
 func replaceable(dir string) error {
 	names, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) || (err == nil && len(names) == 0) {
@@ -187,7 +187,7 @@ func gather(o options) error {
 	})
 }
 
-// fill makes all that is in the channel.
+// fill writes the contents of the channel.
 func fill(c *channel) error {
 	type job struct {
 		r recipe
@@ -196,7 +196,7 @@ func fill(c *channel) error {
 	var jobs []job
 	for i, m := range c.machines {
 		for _, r := range recipes(m.python) {
-			if i == 0 || !r.kind.noarch() { // the same for all
+			if i == 0 || !r.kind.noarch() { // noarch packages are the same for all machines
 				jobs = append(jobs, job{r, m})
 			}
 		}
@@ -226,8 +226,8 @@ func fill(c *channel) error {
 	return c.exports()
 }
 
-// each calls fn for all values, as many at a time as there are processors, and
-// gives the errors in the values' order.
+// each calls fn for all values, with one goroutine per processor, and returns the errors
+// in the order of the values.
 func each[T any](values []T, fn func(T) error) error {
 	errs := make([]error, len(values))
 	next := make(chan int)
@@ -247,7 +247,7 @@ func each[T any](values []T, fn func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// tool runs one of the programs that the work is left to.
+// tool runs an external program.
 func tool(name string, args ...string) error {
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("running %s %s: %w: %s", name, strings.Join(args, " "), err, out)

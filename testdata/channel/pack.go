@@ -24,9 +24,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A channel is the channel being made.
+// A channel is a channel that is being written.
 type channel struct {
-	dir, final string // where it is made, where it will be
+	dir, final string // temporary and final path
 	level      int
 	machines   []*machine
 
@@ -42,7 +42,7 @@ type record map[string]any
 // stamp is the time of all files and records.
 var stamp = time.Unix(1700000000, 0)
 
-// put sets a value in a map of maps.
+// put sets a value in a map of maps, and creates the maps if necessary.
 func put[M ~map[string]V, V any](outer *map[string]M, key, name string, v V) {
 	if *outer == nil {
 		*outer = map[string]M{}
@@ -53,7 +53,7 @@ func put[M ~map[string]V, V any](outer *map[string]M, key, name string, v V) {
 	(*outer)[key][name] = v
 }
 
-// make makes one package in its formats.
+// make writes one package in its formats.
 func (c *channel) make(r recipe, m *machine) error {
 	t, err := stage(r, m)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *channel) pack(r recipe, index record, t tree, points []string) error {
 	return nil
 }
 
-// note keeps what the libraries of a package are called and need.
+// note records the names and the needed libraries of the files of a package.
 func (c *channel) note(subdir string, t tree, needs map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +126,7 @@ func (c *channel) note(subdir string, t tree, needs map[string]string) {
 	}
 }
 
-// linked finds libraries that no package brings: what is made shall run.
+// linked returns an error if files need libraries that no package provides.
 func (c *channel) linked(subdir string) error {
 	var missing []string
 	for l, file := range c.needs[subdir] {
@@ -138,10 +138,10 @@ func (c *channel) linked(subdir string) error {
 		return nil
 	}
 	sort.Strings(missing)
-	return fmt.Errorf("linking the packages of %s: no package brings %s", subdir, strings.Join(missing, ", "))
+	return fmt.Errorf("linking the packages of %s: no package provides %s", subdir, strings.Join(missing, ", "))
 }
 
-// describe is a package's info/index.json.
+// describe returns the info/index.json of a package.
 func describe(r recipe, m *machine) record {
 	version, seed := "1.0", r.name
 	if len(r.debs) > 0 {
@@ -177,8 +177,8 @@ func describe(r recipe, m *machine) record {
 	return index
 }
 
-// infoFiles are the files below info/ (CEP 34). The legacy package has only
-// those from before paths.json.
+// infoFiles returns the files below info/ (CEP 34). The legacy package has only the files
+// that existed before paths.json.
 func infoFiles(r recipe, t tree, index record, points []string) tree {
 	ph := []byte(placeholder(r.name))
 	var paths []map[string]any
@@ -198,7 +198,7 @@ func infoFiles(r recipe, t tree, index record, points []string) tree {
 			e["file_mode"], e["prefix_placeholder"] = mode, string(ph)
 			prefixes = append(prefixes, fmt.Sprintf("%q %s %q", ph, mode, p))
 		}
-		e["sha256"], e["size_in_bytes"] = digest(n.data), len(n.data) // of what a link leads to
+		e["sha256"], e["size_in_bytes"] = digest(n.data), len(n.data) // of the target of a link
 		paths, files = append(paths, e), append(files, p)
 	}
 	text := func(v any) *node { b, _ := json.MarshalIndent(v, "", "  "); return &node{data: b} }
@@ -229,7 +229,7 @@ func digest(b []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// tarball is a tar archive of trees. Writing to memory does not fail.
+// tarball returns a tar archive of trees. Writing to memory cannot fail.
 func tarball(trees ...tree) []byte {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -253,7 +253,7 @@ func tarball(trees ...tree) []byte {
 	return out.Bytes()
 }
 
-// condaArchive is the newer format: a zip of two tar archives, stored (CEP 35).
+// condaArchive returns a package in the newer format: an uncompressed zip of two tar archives (CEP 35).
 func (c *channel) condaArchive(dist string, info, pkg []byte) ([]byte, error) {
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(c.level)))
 	if err != nil {
@@ -279,14 +279,14 @@ func (c *channel) condaArchive(dist string, info, pkg []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// bzip packs with the program: Go's library only reads the format.
+// bzip compresses with the program bzip2, because Go's package only decompresses.
 func bzip(b []byte) ([]byte, error) {
 	cmd := exec.Command("bzip2", "-c")
 	cmd.Stdin = bytes.NewReader(b)
 	return cmd.Output()
 }
 
-// add writes a package and keeps its record.
+// add writes a package and adds its record to the index.
 func (c *channel) add(index record, name string, b []byte) error {
 	subdir, rec := index["subdir"].(string), maps.Clone(index)
 	m := md5.Sum(b)

@@ -5,17 +5,18 @@ import (
 	"strings"
 )
 
-// A recipe says which Debian packages make a conda package.
+// A recipe describes how to make a conda package from Debian packages.
 type recipe struct {
 	name    string
-	debs    []string // "a|b" is a where the suite has it, else b
+	debs    []string // "a|b" is a if the suite has it, else b
 	depends []string
 	kind    kind
 	formats string // "conda", "bz2" or both; "" is conda
 	change  func(t tree, r recipe, m *machine) error
 }
 
-// A kind is what a package depends on: a machine, a python on it, or nothing.
+// A kind determines whether the files of a package depend on the architecture, and on the
+// version of python.
 type kind int
 
 const (
@@ -27,18 +28,18 @@ const (
 
 func (k kind) noarch() bool { return k == noarchPython || k == noarchGeneric }
 
-// exported are the packages that a user would have asked for; the exports list
-// them with all that they need.
+// exported are the packages that the user of the environment requested. The exports list
+// them with all their dependencies.
 var exported = []string{"python", "numpy", "scipy", "six", "click", "packaging", "pygments", "prefixdemo", "legacy"}
 
-// recipes are the packages for a version of python, those that take longest first.
+// recipes returns the recipes for a version of python, the slowest ones first.
 func recipes(python string) []recipe {
 	lib := "libpython" + python
 	pyDebs := []string{"python" + python + "-minimal", lib + "-minimal", lib + "-stdlib", "python" + python}
 	sslDepends := []string{"libzlib", "zstd"}
 	numpyDebs := []string{"python3-numpy", "python3-numpy-dev"}
 	var zstd []recipe
-	if python == "3.11" { // of bookworm; later ones moved these
+	if python == "3.11" { // of bookworm; later releases moved these
 		pyDebs = append(pyDebs, "python3-distutils", "python3-lib2to3", "2to3")
 		sslDepends, numpyDebs = nil, numpyDebs[:1]
 	} else {
@@ -84,7 +85,7 @@ func recipes(python string) []recipe {
 	}, zstd...)
 }
 
-// fits is what a compiled module says of the python it needs.
+// fits returns the dependency of a compiled module on its version of python.
 func fits(python string) string {
 	var major, minor int
 	fmt.Sscanf(python, "%d.%d", &major, &minor)

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// A tree is the files of a package, by path.
+// A tree holds the files of a package, by path.
 type tree map[string]*node
 
-// A node is a file or, with a link, a symbolic link.
+// A node is a file, or a symbolic link if link is set.
 type node struct {
 	exec bool
 	data []byte
@@ -21,17 +21,16 @@ type node struct {
 }
 
 var (
-	// Files that a conda package lacks: documentation, the system's
-	// configuration, static libraries, and compiled python, which is another
-	// python's.
+	// Files that a conda package lacks: documentation, system configuration,
+	// static libraries, and bytecode, which another python compiled.
 	unwanted = regexp.MustCompile(`^(etc|var|usr/sbin|usr/bin/dh_.*|usr/lib/(valgrind|systemd|udev|binfmt\.d)|` +
 		`usr/share/(doc|lintian|man|binfmts|applications|pixmaps|python3|perl5|bug|info|menu|locale|debconf|base-files|gcc|bash-completion))(/|$)|` +
 		`__pycache__|\.pyc$|\.l?a$`)
 	dist = regexp.MustCompile(`^lib/python3(?:\.\d+)?/dist-packages(/|$)`)
 )
 
-// stage lays Debian packages out as conda does: no /usr, one lib, python's
-// modules in site-packages.
+// stage arranges the files of Debian packages as in a conda package: no /usr, one lib
+// directory, and Python modules in site-packages.
 func stage(r recipe, m *machine) (tree, error) {
 	t, hard := tree{}, map[string]string{}
 	for _, name := range r.debs {
@@ -68,7 +67,7 @@ func stage(r recipe, m *machine) (tree, error) {
 	return t, nil
 }
 
-// prune removes links to what was left out.
+// prune removes links to missing files.
 func (t tree) prune() {
 	for again := true; again; {
 		again = false
@@ -90,7 +89,7 @@ func (t tree) isDir(p string) bool {
 	return false
 }
 
-// follow returns the file that a link leads to, the file itself if it is not a link, or nil for a directory.
+// follow returns the target of a link, the file itself if it is not a link, or nil for a directory.
 func (t tree) follow(p string) *node {
 	for range 40 {
 		n := t[p]
@@ -111,7 +110,7 @@ func (t tree) names() []string {
 	return names
 }
 
-// place is where a file of Debian's is in a conda package.
+// place returns the path of a Debian file in a conda package.
 func place(p string, k kind, m *machine) string {
 	p = strings.TrimPrefix(p, "usr/")
 	for _, dir := range []string{"lib", "include"} {

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// sysrootDebs are what a sysroot is made of.
+// sysrootDebs are the Debian packages of a sysroot.
 var sysrootDebs = []string{"libc6", "libc-bin", "libc6-dev"}
 
-// sysroots makes a machine's sysroot package as conda-forge has it: a C library
-// for compilers, programs and headers too, below <triplet>/sysroot; and version
-// 9999, which has none and would use the host's.
+// sysroots writes a machine's sysroot packages in the layout of conda-forge: a C library
+// with headers and programs, below <triplet>/sysroot. It also writes version 9999, which
+// has no C library and would use the host's.
 func (c *channel) sysroots(m *machine) error {
 	triplet := strings.Replace(m.triplet, "-linux-", "-conda-linux-", 1)
 	t := tree{"bin/" + triplet + ".cfg": {data: []byte("--sysroot=/" + triplet + "/sysroot\n")}}
@@ -41,11 +41,12 @@ func (c *channel) sysroots(m *machine) error {
 	return c.pack(r, index, hosts, nil)
 }
 
-// merged says whether a sysroot has all below usr, as glibc 2.39's does, or lib64
-// and sbin next to it, as that of 2.17: one machine has the one, the other the other.
+// merged reports whether a sysroot has all files below usr, like that of glibc 2.39.
+// Otherwise it has lib64 and sbin next to usr, like that of glibc 2.17. The channel has
+// both kinds, one per machine.
 func merged(m *machine) bool { return m.debian == "amd64" }
 
-// addSysroot takes a file of Debian's into a sysroot.
+// addSysroot adds a file of a Debian package to a sysroot.
 func (t tree) addSysroot(m *machine, root string, h *tar.Header, r io.Reader) error {
 	p := root + sysrootPath(m, h.Name)
 	switch h.Typeflag {
@@ -65,7 +66,7 @@ func (t tree) addSysroot(m *machine, root string, h *tar.Header, r io.Reader) er
 	return nil
 }
 
-// sysrootPath is where a sysroot has a file of Debian's.
+// sysrootPath returns the path of a Debian file in a sysroot.
 func sysrootPath(m *machine, p string) string {
 	usr := strings.HasPrefix(p, "usr/")
 	top, below, _ := strings.Cut(strings.TrimPrefix(p, "usr/"), "/")

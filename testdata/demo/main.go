@@ -1,4 +1,4 @@
-// Command demo shows the journeys of README's first screen, with nothing but Go and hpcc: a
+// Command demo shows the examples of README's first screen. It needs only Go and hpcc: a
 // conda export becomes an image, a Dockerfile builds on it, the image runs with an env file
 // and as an array, a failed task runs again, a script for LSF is translated for Slurm and
 // Kubernetes, and two measured runs are compared.
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// files are what a user would have: an export, a Dockerfile, an env file.
+// files are the user's files: an export, a Dockerfile, an env file.
 var files = map[string]string{
 	"requirements.txt": `# This file may be used to create an environment using:
 # $ conda create --name <env> --file <this file>
@@ -101,11 +101,11 @@ func demo(hpcc string) error {
 	if s.err == nil {
 		fmt.Printf("\n# Done in %.0f s.\n", time.Since(begun).Seconds())
 	}
-	exec.Command("chmod", "-R", "u+rwX", dir).Run() // trees hold directories as images have them
+	exec.Command("chmod", "-R", "u+rwX", dir).Run() // trees have directories with the modes of the image
 	return s.err
 }
 
-// A session shows commands and their output; after a failure, no more.
+// A session runs commands and shows them with their output. After a failure it runs no more.
 type session struct {
 	dir string
 	env []string

@@ -1,12 +1,12 @@
-// Fields writes the tables of fields by which hpcc reads people's manifests
-// strictly: job/argo/fields_argo.txt and job/argo/fields_kubernetes.txt, from the schemas
-// that the modules of Argo Workflows and Kubernetes publish of their own types.
+// Command fields writes the tables of fields that hpcc uses to check users' manifests
+// strictly: job/argo/fields_argo.txt and job/argo/fields_kubernetes.txt. It reads the
+// schemas in the modules of Argo Workflows and Kubernetes.
 //
 //	go run ./testdata/fields
 //
 // A table has a line "@apiVersion kind type" for each kind, a line for each type
 // and below it, after a blank, "field kind" for each of its fields; ! marks those
-// that must be there. Kinds are s string, b boolean, i integer, n number, q
+// that are required. Kinds are s string, b boolean, i integer, n number, q
 // quantity, x integer or string, a anything, or a type's name,
 // behind [] for lists and {} for maps.
 package main
@@ -22,10 +22,10 @@ import (
 	"strings"
 )
 
-// A source is a module's schema, and the kinds that are taken from it.
+// A source is a module's schema, and the kinds that a table gets from it.
 type source struct {
 	file, module, schema string
-	required             bool     // the server wants those that the schema says it does
+	required             bool     // the server enforces the required fields of the schema
 	kinds                []string // apiVersion, kind, definition
 }
 
@@ -49,7 +49,7 @@ var sources = []source{
 	}},
 }
 
-// A schema is what is read of JSON Schema and of OpenAPI 2.
+// A schema holds the used fields of JSON Schema and OpenAPI 2.
 type schema struct {
 	Ref        string            `json:"$ref"`
 	Type       string            `json:"type"`
@@ -59,8 +59,8 @@ type schema struct {
 	Required   []string          `json:"required"`
 }
 
-// special are types that read more, or less, than their schema says: by what
-// their own decoders take.
+// special are types whose decoders accept more or less than their schema, with the kinds
+// that the decoders accept.
 var special = map[string]string{
 	"io.k8s.apimachinery.pkg.api.resource.Quantity":       "q",
 	"io.k8s.apimachinery.pkg.util.intstr.IntOrString":     "x",
@@ -119,8 +119,8 @@ func (s *source) write() error {
 	return os.WriteFile(s.file, []byte(t.text.String()), 0o644)
 }
 
-// A table is being written: done are the names of the definitions that it has, or
-// will have.
+// A table is a table that is being written. done has the names of the definitions that it
+// contains or will contain.
 type table struct {
 	definitions map[string]schema
 	required    bool
@@ -129,8 +129,8 @@ type table struct {
 	text        strings.Builder
 }
 
-// name is the last part of a definition's; of two that share it the group before
-// it distinguishes them.
+// name returns the last part of a definition's name. If two definitions share it, name
+// adds the group before it.
 func (t *table) name(definition string) (string, error) {
 	if n, ok := t.done[definition]; ok {
 		return n, nil
@@ -159,7 +159,7 @@ func (t *table) types() error {
 			var err error
 			switch {
 			case kind != "":
-			case p == "status" && def.Properties["spec"].Ref != "": // the server's own words
+			case p == "status" && def.Properties["spec"].Ref != "": // set by the server
 				kind = "a"
 			default:
 				kind, err = t.kind(def.Properties[p])
@@ -176,7 +176,7 @@ func (t *table) types() error {
 	return nil
 }
 
-// kind is how a table writes what a schema allows.
+// kind returns the notation of the table for a schema.
 func (t *table) kind(s schema) (string, error) {
 	if s.Ref != "" {
 		d := s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]

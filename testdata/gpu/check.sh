@@ -1,31 +1,31 @@
 #!/bin/bash
-# Runs hpcc --gpu on a machine that has an NVIDIA GPU and says what a program saw.
+# Tests hpcc --gpu on a machine with an NVIDIA GPU, and prints what a program sees.
 #
 #   testdata/gpu/check.sh [HPCC]        HPCC: a static binary, default bin/hpcc
 #
-# Builds nothing and needs no network: the image is a root directory made of this
-# machine's own C library, loader and a few programs, without any part of the
-# driver. Exit status 0: nvidia-smi and CUDA's driver worked inside.
+# It needs no network. The image is a root directory with this machine's C library,
+# loader and a few programs, without any part of the driver. The exit status is 0 if
+# nvidia-smi and the CUDA driver worked in the image.
 set -u
 here=$(cd "$(dirname "$0")/../.." && pwd)
 hpcc=$(readlink -f "${1:-$here/bin/hpcc}")
-[ -x "$hpcc" ] || { echo "no hpcc at $hpcc: give it as the argument"; exit 2; }
+[ -x "$hpcc" ] || { echo "$hpcc is not an executable file; usage: check.sh [HPCC]"; exit 2; }
 work=$(mktemp -d "${TMPDIR:-/tmp}/hpcc-gpu.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 root=$work/root
 bad=0
 
 say() { printf '\n== %s\n' "$*"; }
-check() { # check WHAT COMMAND...
-	local what=$1 out rc
+check() { # check NAME COMMAND...: runs COMMAND, and prints its output and ok or FAIL
+	local name=$1 out rc
 	shift
 	out=$("$@" 2>&1)
 	rc=$?
 	printf '%s\n' "$out" | sed 's/^/   /'
-	if [ $rc = 0 ]; then echo "ok   $what"; else echo "FAIL $what (status $rc)"; bad=1; fi
+	if [ $rc = 0 ]; then echo "ok   $name"; else echo "FAIL $name (status $rc)"; bad=1; fi
 }
 
-# add FILE: the file, and for programs the libraries that they are linked with.
+# add FILE: copies the file and the libraries that it is linked with to the root directory.
 add() {
 	local f
 	[ -e "$1" ] || return 1
@@ -95,7 +95,7 @@ if command -v gcc >/dev/null && gcc -o "$work/probe" "$work/probe.c" -ldl; then
 	probe=(probe)
 	echo "compiled with gcc"
 elif py=$(command -v python3); then
-	# Without a compiler: the host's python, bound in with its prefix and libraries.
+	# Without a compiler, use the host's python, with its standard library bound into the image.
 	cat >"$work/probe.py" <<'PROBE'
 import ctypes, sys
 l = ctypes.CDLL("libcuda.so.1")
@@ -112,9 +112,9 @@ PROBE
 	for f in $(find "$prefix/lib" -path '*lib-dynload*' -name '_ctypes*.so' 2>/dev/null); do add "$f"; done
 	binds=(-b "$(dirname "$("$py" -c 'import os; print(os.__file__)')")")
 	probe=("$py" /probe.py)
-	echo "with $py"
+	echo "using $py"
 else
-	echo "neither gcc nor python3: only nvidia-smi is tried"
+	echo "neither gcc nor python3 is installed: testing only nvidia-smi"
 fi
 
 run() { "$hpcc" run --no-home --cd / "${binds[@]}" "$@"; }
@@ -122,7 +122,7 @@ run() { "$hpcc" run --no-home --cd / "${binds[@]}" "$@"; }
 say "without --gpu there is no driver inside"
 if [ ${#probe[@]} -gt 0 ]; then
 	if run "$root" -- "${probe[@]}"; then
-		echo "FAIL it works without: the root has the driver already"
+		echo "FAIL the driver works without --gpu: the root directory already contains it"
 		bad=1
 	else
 		echo "ok   as expected"
@@ -154,12 +154,12 @@ if command -v nvidia-ctk >/dev/null; then
 	unset HPCC_CDI_DIRS
 fi
 
-say "what it costs"
+say "time of a start"
 for w in "" --gpu; do
 	s=$(date +%s%N)
 	for _ in 1 2 3 4 5 6 7 8 9 10; do run $w "$root" -- env >/dev/null; done
 	echo "run $w: $((($(date +%s%N) - s) / 10000)) microseconds each"
 done
 
-[ $bad = 0 ] && say "all worked" || say "something failed"
+[ $bad = 0 ] && say "all tests passed" || say "some tests failed"
 exit $bad

@@ -1,15 +1,15 @@
 #!/bin/bash
-# up.sh - a real Grid Engine (Debian's Son of Grid Engine 8.1.9) on one machine,
-# for the tests.
+# up.sh - starts a real Grid Engine (Debian's Son of Grid Engine 8.1.9) on one
+# machine for the tests.
 #
-# Run as root; safe to run twice. Debian's packages are installed where they are
-# missing, no service manager is needed, and all that is written goes below
-# $GRIDENGINE_BASE. Prints the exports that any user's shell needs. down.sh ends it.
+# Run it as root; it is safe to run twice. It installs missing Debian packages, needs
+# no service manager, and writes only below $GRIDENGINE_BASE. It prints the exports
+# that users' shells need. down.sh stops it.
 #
-# The host offers 8 slots whatever processors it has, and 4 of a made-up gpu.
-# A second host, of the same kind, is this machine by another name and address: a network
-# namespace, and a line of /etc/hosts that down.sh takes out. Where none can be made
-# there is one host.
+# The host has 8 slots, whatever its number of processors, and 4 units of a consumable gpu.
+# A second, equal host is this machine under another name and address: a network
+# namespace, and a line in /etc/hosts that down.sh removes. If the namespace cannot be
+# created, there is only one host.
 # Queues: all.q, cpu, gpu. Parallel environments: smp (one host), mpi.
 set -euo pipefail
 base=${GRIDENGINE_BASE:-/var/tmp/hpcc-gridengine-test}
@@ -25,25 +25,25 @@ for p in master exec client; do
   [ "$(dpkg-query -W -f '${db:Status-Status}' "gridengine-$p" 2>/dev/null)" = installed ] || need+=("gridengine-$p")
 done
 if [ ${#need[@]} -gt 0 ]; then
-  if [ ! -e /usr/sbin/policy-rc.d ]; then # the packages shall not start services
+  if [ ! -e /usr/sbin/policy-rc.d ]; then # prevent packages from starting services
     trap 'rm -f /usr/sbin/policy-rc.d' EXIT
     printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d
   fi
-  # Nor make a cell of their own.
+  # Prevent them from creating a cell.
   echo "gridengine-master shared/gridengineconfig boolean false" | debconf-set-selections 2>/dev/null || true
   apt=$(mktemp)
   { apt-get -qq update && apt-get -qq install -y --no-install-recommends "${need[@]}"; } >"$apt" 2>&1 || { tail "$apt" >&2; die "apt-get cannot install ${need[*]}"; }
   rm -f "$apt"
 fi
 
-alive() { # alive NAME FILE: does the process that FILE names live, and is it NAME's?
+alive() { # alive NAME FILE: checks that the process with the pid in FILE runs the program NAME
   local p; p=$(cat "$2" 2>/dev/null) || return 1
   [ "$(cat "/proc/$p/comm" 2>/dev/null)" = "$1" ]
 }
-await() { # await WHAT CMD...: until CMD succeeds, 30 s at most
+await() { # await WHAT CMD...: waits until CMD succeeds, at most 30 s
   local what=$1 end=$((SECONDS + 30)); shift
   until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $end ] || die "$what does not come up; see $base/log"
+    [ $SECONDS -lt $end ] || die "$what did not start within 30 s; see $base/log"
     sleep 0.2
   done
 }
@@ -53,7 +53,7 @@ cell=$base/default/common
 second=ge-$port net=10.213.$((port % 256))
 settings=("SGE_ROOT=$base" SGE_CELL=default "SGE_QMASTER_PORT=$port" "SGE_EXECD_PORT=$((port + 1))" SGE_CLUSTER_NAME=hpcctest)
 export "${settings[@]}"
-# Daemons hand their own environment to jobs: give them none of ours.
+# Daemons pass their environment to jobs, so start them without the caller's.
 clean() { env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin LD_LIBRARY_PATH="$lib" "${settings[@]}" "$@" </dev/null; }
 as_admin() { setpriv --reuid=sgeadmin --regid=sgeadmin --clear-groups env LD_LIBRARY_PATH="$lib" "$@"; }
 
@@ -65,7 +65,7 @@ if [ ! -s "$cell/bootstrap" ]; then
   for d in bin lib utilbin; do ln -sfn "$lib" "$base/$d/$arch"; done
   echo "$host" >"$cell/act_qmaster"
   echo hpcctest >"$cell/cluster_name"
-  echo "$host localhost localhost.localdomain" >"$cell/host_aliases" # 127.0.0.1 has other names first
+  echo "$host localhost localhost.localdomain" >"$cell/host_aliases" # otherwise 127.0.0.1 resolves to another name
   sed -e "s|^execd_spool_dir.*|execd_spool_dir $base/spool/execd|" -e "s|^load_report_time.*|load_report_time 00:00:02|" \
     -e "s|^reporting_params.*|reporting_params accounting=true reporting=false flush_time=00:00:01 accounting_flush_time=00:00:00 joblog=false sharelog=00:00:00|" \
     -e "s|^auto_user_delete_time.*|auto_user_delete_time 0|" -e "s|^mailer.*|mailer /bin/true|" "$share/default-configuration" >"$base/configuration"
@@ -92,14 +92,14 @@ C
     as_admin "$lib/spooldefaults" usersets "$share/util/resources/usersets" &&
     as_admin "$lib/spooldefaults" managers sgeadmin root &&
     as_admin "$lib/spooldefaults" operators sgeadmin root
-  } >"$base/log/init" 2>&1 || { rm -f "$cell/bootstrap"; tail "$base/log/init" >&2; die "the cell cannot be made"; }
+  } >"$base/log/init" 2>&1 || { rm -f "$cell/bootstrap"; tail "$base/log/init" >&2; die "cannot create the cell"; }
 fi
 
-second_host() { # a network namespace, a wire to it, and its name, which clients need too
+second_host() { # creates a network namespace, a veth pair and the host name, which clients need too
   ip netns add "$second" && ip link add "$second" type veth peer name eth0 netns "$second" || return 1
   ip addr add "$net.1/24" dev "$second" && ip link set "$second" up
   ip -n "$second" link set lo up && ip -n "$second" addr add "$net.2/24" dev eth0 && ip -n "$second" link set eth0 up
-  mkdir -p "/etc/netns/$second" # which "ip netns exec" mounts over /etc
+  mkdir -p "/etc/netns/$second" # "ip netns exec" mounts its files over those in /etc
   printf '%s\n' "127.0.0.1 localhost" "$net.1 $host" "$net.2 $second" >"/etc/netns/$second/hosts"
   chmod 644 "/etc/netns/$second/hosts"
   grep -q " $second\$" /etc/hosts || echo "$net.2 $second" >>/etc/hosts
@@ -114,7 +114,7 @@ alive sge_qmaster "$base/spool/qmaster/qmaster.pid" || clean "$lib/sge_qmaster" 
 conf() { "$lib/qconf" "$@" 2>>"$base/log/qconf"; }
 await sge_qmaster "$lib/qconf" -sm
 
-# Each object is made where it is missing; what is not said comes from templates.
+# Create missing objects; other settings come from templates.
 new=$(mktemp -d); trap 'rm -rf "$new"' EXIT
 has() { conf "$1" | grep -qx -- "$2"; } # has LISTING NAME
 for h in "${hosts[@]}"; do
@@ -137,11 +137,11 @@ conf -Msconf "$new/scheduler" >/dev/null
 if ! has -shgrpl @allhosts; then
   printf '%s\n' "group_name @allhosts" "hostlist ${hosts[*]}" >"$new/group"; conf -Ahgrp "$new/group" >/dev/null
 fi
-for h in "${hosts[@]}"; do # one that a run before did not have
+for h in "${hosts[@]}"; do # an earlier run may have had only one host
   conf -shgrp @allhosts | grep -qw -- "$h" || conf -aattr hostgroup hostlist "$h" @allhosts >/dev/null
 done
-# A job's processes are found, and killed, by a group of its own, from a range of the
-# host: these two are one kernel.
+# Grid Engine finds the processes of a job by a supplementary group from the host's range.
+# Both hosts share one kernel, so the second one needs another range.
 if [ ${#hosts[@]} -gt 1 ] && ! has -sconfl "$second"; then
   echo "gid_range 64000-64999" >"$new/$second"; conf -Aconf "$new/$second" >/dev/null
 fi

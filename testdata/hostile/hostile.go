@@ -1,4 +1,4 @@
-// Package hostile is a server for tests that misbehaves as real ones do.
+// Package hostile provides an HTTP server for tests that misbehaves as real servers do.
 package hostile
 
 import (
@@ -11,26 +11,27 @@ import (
 	"time"
 )
 
-// A Fault is a way to misbehave.
+// A Fault is a kind of misbehaviour.
 type Fault string
 
-// The faults. Those in the middle of a body happen in an answer's, or in the
-// request's where that has one.
+// The faults. A fault in the middle of a body happens in the request's body if there is
+// one, or else in the response's.
 const (
-	Silent  Fault = "silent"  // accepts the request and never answers
+	Silent  Fault = "silent"  // accepts the request and never responds
 	Stall   Fault = "stall"   // stops in the middle of the body
 	Drop    Fault = "drop"    // closes the connection in the middle of the body
-	Reset   Fault = "reset"   // closes the connection instead of answering
-	Busy    Fault = "busy"    // answers 429 and asks to wait a second
-	Down    Fault = "down"    // answers 503
+	Reset   Fault = "reset"   // closes the connection instead of responding
+	Busy    Fault = "busy"    // returns 429 and asks to wait a second
+	Down    Fault = "down"    // returns 503
 	Trickle Fault = "trickle" // sends a byte every ten milliseconds, for ever
 )
 
-// Faults are all of them.
+// Faults returns all faults.
 func Faults() []Fault { return []Fault{Silent, Stall, Drop, Reset, Busy, Down, Trickle} }
 
-// Limit is how long a client should wait for a server with the fault: short where waiting is
-// the only way to notice, else 0, the client's own limit, which no busy machine exceeds.
+// Limit returns the idle limit that a client should use for a server with the fault. It is
+// short for faults that only a timeout detects. Otherwise it is 0, the client's default,
+// which a busy machine does not exceed.
 func (f Fault) Limit() time.Duration {
 	switch f {
 	case Silent, Stall, Trickle:
@@ -39,7 +40,7 @@ func (f Fault) Limit() time.Duration {
 	return 0
 }
 
-// A Server misbehaves for some requests, and passes the others on.
+// A Server misbehaves for some requests and passes the others to a handler.
 type Server struct {
 	*httptest.Server
 	next http.Handler
@@ -66,15 +67,15 @@ func Serve(next http.Handler, tls bool) *Server {
 	return h
 }
 
-// Close ends the server and what waits in it.
+// Close ends the server and all waiting requests.
 func (h *Server) Close() {
 	close(h.done)
 	h.CloseClientConnections()
 	h.Server.Close()
 }
 
-// Set has the next n requests that match meet a fault; n < 0 is all of them. It
-// returns how many met the one before.
+// Set applies a fault to the next n requests that match, or to all if n < 0. It returns
+// the number of requests that the previous fault was applied to.
 func (h *Server) Set(fault Fault, n int, match func(*http.Request) bool) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,7 +84,7 @@ func (h *Server) Set(fault Fault, n int, match func(*http.Request) bool) int {
 	return count
 }
 
-// met returns the fault that a request meets, or "".
+// met returns the fault for a request, or "".
 func (h *Server) met(r *http.Request) Fault {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,7 +100,7 @@ func (h *Server) met(r *http.Request) Fault {
 func (h *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fault := h.met(r)
 	hang := func() {
-		select { // of a request whose body was not read, the context does not end
+		select { // the context of a request does not end while its body is unread
 		case <-r.Context().Done():
 		case <-h.done:
 		}

@@ -14,7 +14,7 @@ import (
 	"hpcc/job/capacity"
 )
 
-// Recorded returns a recorded answer of a batch system.
+// Recorded returns the recorded output of a batch system.
 func Recorded(t testing.TB, file string) string {
 	t.Helper()
 	b, err := os.ReadFile("testdata/" + file)
@@ -64,7 +64,7 @@ func CheckAllocations(t *testing.T, list []capacity.Allocation, want ...string) 
 	}
 }
 
-// ThatDay is a time of the recordings, of that day.
+// ThatDay returns a time on the day of the recordings.
 func ThatDay(t testing.TB, clock string) time.Time {
 	t.Helper()
 	at, err := time.ParseInLocation("2006-01-02T15:04:05", "2026-11-21T"+clock, time.Local)
@@ -74,14 +74,14 @@ func ThatDay(t testing.TB, clock string) time.Time {
 	return at
 }
 
-// CheckFree holds what a listing of any content makes of nodes to the rules of a snapshot.
+// CheckFree checks the invariants of a snapshot, which may come from a fuzzed listing.
 func CheckFree(t *testing.T, c *capacity.Snapshot, now time.Time) {
 	t.Helper()
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
 		n.Settle(now)
 		if (n.CPUs >= 0 && (n.FreeCPUs < 0 || n.FreeCPUs > n.CPUs)) || n.FreeMemory < 0 || n.FreeMemory > n.Memory || n.FreeGPUs < 0 || n.FreeGPUs > n.GPUs {
-			t.Fatalf("more is free than there is: %+v", n)
+			t.Fatalf("free resources exceed those of the node: %+v", n)
 		}
 	}
 	x := capacity.NewNeed(&job.Job{CPUs: 2, Time: time.Hour}, 0, nil)
@@ -90,7 +90,7 @@ func CheckFree(t *testing.T, c *capacity.Snapshot, now time.Time) {
 	}
 }
 
-// Plain returns a job as the command line states it from the fewest arguments.
+// Plain returns the job of a minimal command line.
 func Plain() *job.Job {
 	return &job.Job{Name: "main", Dir: "/home/u/job", Program: "/usr/bin/hpcc", Store: "/home/u/.local/share/hpcc", Image: "sci", Args: []string{"python", "main.py"}}
 }
@@ -112,7 +112,7 @@ func Array(t *testing.T, s string) job.Array {
 	return a
 }
 
-// Unexpanded is what Kubernetes makes of a word in which it finds none of its variables
+// Unexpanded returns an argument after Kubernetes' expansion, if it contains none of its variables
 // (k8s.io/kubernetes, third_party/forked/golang/expansion).
 func Unexpanded(s string) string {
 	var b strings.Builder
@@ -125,7 +125,7 @@ func Unexpanded(s string) string {
 	return b.String()
 }
 
-// PodHead and PodFoot are what the program of a measured pod leaves.
+// PodHead and PodFoot are the header and footer of the record that a measured pod writes.
 const (
 	PodHead = `{"kind":"header","version":1,"start":"2026-11-22T04:00:00Z","command":["main"],"machine":{"host":"train-x-0-abc","architecture":"amd64","cpus":2,"memory_bytes":1000,"kernel":"6"},"limits":{"cpus":2}}` + "\n"
 	PodFoot = `{"kind":"footer","end":"2026-11-22T04:00:10Z","wall_s":10,"exit":0,"usage":{"user_s":4,"system_s":1,"max_rss_bytes":1000},"memory_peak_bytes":2000,"memory_from":"cgroup","later":7}` + "\n"

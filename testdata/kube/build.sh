@@ -1,14 +1,14 @@
 #!/bin/bash
-# build.sh WHAT... - the parts of a real Kubernetes for the tests, from their Go modules.
+# build.sh WHAT... - builds the programs of a real Kubernetes for the tests from their Go modules.
 #
 # WHAT is a program or a group of them:
-#   api    etcd kube-apiserver kubectl, and definitions: the custom resources' schemas
-#   argo   the command line and the server of Argo Workflows
+#   api    etcd kube-apiserver kubectl, and definitions: the schemas of custom resources
+#   argo   the command line and server of Argo Workflows
 #   node   all of these, kube-scheduler kube-controller-manager kubelet coredns,
 #          workflow-controller argoexec, minio
-# Needs Go and no rights. All is kept below $HPCC_KUBE (/var/tmp/hpcc-kube), and what is
-# there in its present version (made/) is not made again: bin/, definitions.json, and src/ with the
-# go.mod files that were needed. Without Go's caches all take 20 minutes of a processor.
+# Needs Go, but not root. The results are below $HPCC_KUBE (/var/tmp/hpcc-kube): bin/,
+# definitions.json, and src/ with generated go.mod files. made/ has the built versions; a program
+# is built again only if its version changes. Without Go's caches, all take 20 CPU minutes.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=${HPCC_KUBE:-/var/tmp/hpcc-kube}
@@ -20,28 +20,28 @@ umask 022
 mkdir -p "$bin" "$src" "$root/made"
 die() { echo "kube/build.sh: $*" >&2; exit 1; }
 
-module() { # module PATH@VERSION: fetch it; prints its directory
-  local said; said=$(cd "$src" && go mod download -json "$1") || die "cannot fetch $1: $said"
-  sed -n 's/^[[:space:]]*"Dir": "\(.*\)".*/\1/p' <<<"$said"
+module() { # module PATH@VERSION: downloads a module and prints its directory
+  local info; info=$(cd "$src" && go mod download -json "$1") || die "cannot download $1: $info"
+  sed -n 's/^[[:space:]]*"Dir": "\(.*\)".*/\1/p' <<<"$info"
 }
-copied() { # copied NAME PATH@VERSION: a copy of a module that can be changed, in src/NAME
+copied() { # copied NAME PATH@VERSION: copies a module to src/NAME, where it can be changed
   [ ! -e "$src/$1" ] || return 0
   local dir; dir=$(module "$2")
   rm -rf "$src/$1.new"
   cp -R "$dir" "$src/$1.new" && chmod -R u+w "$src/$1.new" && mv "$src/$1.new" "$src/$1"
 }
-required() { # required NAME PATH@VERSION: a module in src/NAME that needs just this one, as the one's own go.mod has it
+required() { # required NAME PATH@VERSION: creates a module in src/NAME that requires only this one
   [ ! -e "$src/$1/go.mod" ] || return 0
   local dir path=${2%@*} version=${2#*@}; dir=$(module "$2")
   mkdir -p "$src/$1"
-  { # Modules that are released together replace each other by directories, which are not in what is released.
+  { # Modules that are released together replace each other by directories, which releases do not contain.
     echo "module parts"
     grep -E '^(go|godebug) ' "$dir/go.mod"
     echo "require $path $version"
     sed -nE "s#^[[:space:]]*(replace )?(k8s.io/[a-z0-9.-]+) => \./staging/.*#replace \2 => \2 v0.${version#v1.}#p" "$dir/go.mod"
   } >"$src/$1/go.mod"
 }
-compile() { # compile NAME DIR PACKAGE [LDFLAGS]
+compile() { # compile NAME DIR PACKAGE [LDFLAGS]: builds bin/NAME
   echo "kube/build.sh: $1" >&2
   (cd "$src/$2" && go build -mod=mod -buildvcs=false -trimpath -ldflags "-s -w ${4:-}" -o "$bin/$1.new" "$3")
   mv "$bin/$1.new" "$bin/$1"
@@ -49,7 +49,7 @@ compile() { # compile NAME DIR PACKAGE [LDFLAGS]
 
 definitions() {
   local dir files
-  # Argo's "full" ones of what users write: those that Argo installs by default take any field.
+  # For kinds that users write, take Argo's "full" definitions: the default ones accept any field.
   dir=$(module "github.com/argoproj/argo-workflows/v3@$argo")/manifests/base/crds
   files=("$dir"/full/argoproj.io_workflow{s,templates}.yaml "$dir"/minimal/argoproj.io_{clusterworkflowtemplates,cronworkflows,workflow{artifactgctasks,eventbindings,taskresults,tasksets}}.yaml)
   dir=$(module "sigs.k8s.io/kueue@$kueue"); files+=("$dir"/config/components/crd/bases/kueue.x-k8s.io_localqueues.yaml)
@@ -57,7 +57,7 @@ definitions() {
   (cd "$here" && go run ./definitions "$dir/openapi/openapi.json" "${files[@]}") >"$root/definitions.new"
   mv "$root/definitions.new" "$root/definitions.json"
 }
-version() { # version PART: what of build.sh it is made of
+version() { # version PART: prints the version of its sources
   case $1 in
   etcd) echo "$etcd" ;;
   kube*) echo "$kubernetes" ;;
@@ -77,7 +77,7 @@ program() {
     required "kubernetes-$kubernetes" "k8s.io/kubernetes@$kubernetes"
     compile "$1" "kubernetes-$kubernetes" "k8s.io/kubernetes/cmd/$1" "$version" ;;
   argo | workflow-controller | argoexec)
-    # A module holds neither the page that the server shows nor symbolic links.
+    # A module lacks the server's web page and symbolic links.
     copied "argo-$argo" "github.com/argoproj/argo-workflows/v3@$argo"
     mkdir -p "$src/argo-$argo/ui/dist/app"; echo '<html></html>' >"$src/argo-$argo/ui/dist/app/index.html"
     cp "$src/argo-$argo"/workflow/executor/osspecific/signal_{darwin,linux}.go
@@ -85,7 +85,7 @@ program() {
   coredns)
     required "coredns-$coredns" "github.com/coredns/coredns@$coredns"
     cat >"$src/coredns-$coredns/main.go" <<C
-// coredns, of which only those plugins are wanted that a cluster has.
+// Command coredns has only the plugins that a cluster needs.
 package main
 
 import (
@@ -113,7 +113,7 @@ for what in "$@"; do
   api) parts=(etcd kube-apiserver kubectl definitions) ;;
   node) parts=(etcd kube-apiserver kubectl definitions kube-scheduler kube-controller-manager kubelet coredns argo workflow-controller argoexec minio) ;;
   etcd | kube-apiserver | kubectl | kube-scheduler | kube-controller-manager | kubelet | coredns | argo | workflow-controller | argoexec | minio | definitions) parts=("$what") ;;
-  *) die "no part \"$what\"; api, argo, node or a program of them" ;;
+  *) die "unknown part \"$what\"; name api, argo, node or one of their programs" ;;
   esac
   for part in "${parts[@]}"; do
     now=$(version "$part")

@@ -1,6 +1,6 @@
 #!/bin/sh
-# clean.sh RESOURCES NAMESPACE...: takes away what the jobs of $HPCC_STORE have in namespaces of the cluster, and nothing of
-# others, whose tests may run at the same time.
+# clean.sh RESOURCES NAMESPACE... - deletes the resources of the jobs in $HPCC_STORE from namespaces of the cluster.
+# It leaves the resources of other tests, which may run at the same time.
 ids=$(ls "$HPCC_STORE/jobs" | tr 'A-Z_.' 'a-z--' | paste -sd,)
 resources=$1; shift
 for ns; do

@@ -1,15 +1,15 @@
 #!/bin/bash
-# control.sh - the half of up.sh that both kinds of cluster have: certificates, etcd,
-# kube-apiserver, what cluster.yaml and the definitions of custom resources say, and
-# the files by which users reach it. Needs $KUBE_BASE, $KUBE_HOST and $KUBE_PORT;
-# etcd has the two ports above.
+# control.sh - starts the control plane that both kinds of cluster share: certificates, etcd,
+# kube-apiserver, the objects of cluster.yaml, the definitions of custom resources, and
+# the users' kubeconfig files. Needs $KUBE_BASE, $KUBE_HOST and $KUBE_PORT; etcd uses the
+# next two ports.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 base=$KUBE_BASE host=$KUBE_HOST port=$KUBE_PORT
 services=10.96.0 # network of services; its first address is the API server's
-export PATH=$HPCC_KUBE/bin:$PATH HOME=$base # kubectl keeps what it found there
+export PATH=$HPCC_KUBE/bin:$PATH HOME=$base # kubectl keeps its discovery cache in HOME
 . "$here/common.sh"
-for p in etcd kube-apiserver kubectl; do [ -x "$HPCC_KUBE/bin/$p" ] || die "there is no $HPCC_KUBE/bin/$p: testdata/kube/build.sh api makes it"; done
+for p in etcd kube-apiserver kubectl; do [ -x "$HPCC_KUBE/bin/$p" ] || die "$HPCC_KUBE/bin/$p is missing; run testdata/kube/build.sh api"; done
 command -v openssl >/dev/null || die "needs openssl"
 umask 022
 mkdir -p "$base"/{run,log,bin}
@@ -17,13 +17,13 @@ for p in kubectl argo; do [ ! -x "$HPCC_KUBE/bin/$p" ] || ln -sf "$HPCC_KUBE/bin
 [ -e "$base/pki" ] || (umask 077; mkdir "$base/pki.new" && mv "$base/pki.new" "$base/pki")
 
 key() { openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1 -out "$1"; }
-cert() { # cert NAME SUBJECT [NAMES]: pki/NAME.crt, and .key of who is SUBJECT
+cert() { # cert NAME SUBJECT [NAMES]: creates pki/NAME.crt and pki/NAME.key for SUBJECT
   key "$1.key"
   printf '%s\n' "extendedKeyUsage=serverAuth,clientAuth" ${3:+"subjectAltName=$3"} >"$1.ext"
   openssl req -new -key "$1.key" -subj "$2" -out "$1.csr"
   openssl x509 -req -days 3650 -in "$1.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -extfile "$1.ext" -out "$1.crt"
 }
-# Another network has other addresses.
+# Create them again if the address has changed.
 if [ ! -e "$base/pki/made" ] || ! openssl x509 -in "$base/pki/server.crt" -noout -checkip "$host" | grep -q 'does match'; then
   (
     umask 077; cd "$base/pki"
@@ -42,7 +42,7 @@ if [ ! -e "$base/pki/made" ] || ! openssl x509 -in "$base/pki/server.crt" -noout
     touch made
   ) >"$base/log/pki" 2>&1 || { tail "$base/log/pki" >&2; die "openssl cannot make certificates"; }
 fi
-kubeconfig() { # kubeconfig FILE WHO [NAMESPACE]
+kubeconfig() { # kubeconfig FILE USER [NAMESPACE]
   local p=$base/pki
   cat >"$base/$1.new" <<C
 apiVersion: v1
@@ -60,11 +60,11 @@ current-context: test
 C
   mv "$base/$1.new" "$base/$1"
 }
-(umask 077; for who in admin controller-manager scheduler node; do kubeconfig "$who.kubeconfig" "$who"; done)
-kubeconfig kubeconfig researcher restricted # anyone's on this machine, whoever runs tests
+(umask 077; for u in admin controller-manager scheduler node; do kubeconfig "$u.kubeconfig" "$u"; done)
+kubeconfig kubeconfig researcher restricted # readable by all users of this machine, who may run tests
 install -m 644 "$base/pki/ca.crt" "$base/ca.crt"
 
-# KUBERNETES_SERVICE_HOST and the like must not reach them.
+# start keeps variables such as KUBERNETES_SERVICE_HOST from these.
 start etcd etcd --data-dir="$base/etcd" --unsafe-no-fsync --log-level=warn \
   --listen-client-urls="http://127.0.0.1:$((port + 1))" --advertise-client-urls="http://127.0.0.1:$((port + 1))" \
   --listen-peer-urls="http://127.0.0.1:$((port + 2))" --initial-advertise-peer-urls="http://127.0.0.1:$((port + 2))" --initial-cluster="default=http://127.0.0.1:$((port + 2))"
@@ -84,11 +84,11 @@ await kube-apiserver kubectl get --raw /readyz
 if [ ! -e "$base/run/set-up" ]; then
   kubectl apply --server-side -f "$here/cluster.yaml" >"$base/log/cluster" 2>&1 || { tail "$base/log/cluster" >&2; die "the cluster refuses testdata/kube/cluster.yaml"; }
   kubectl apply --server-side -f "$HPCC_KUBE/definitions.json" >"$base/log/definitions" 2>&1 || { tail "$base/log/definitions" >&2; die "the cluster refuses a definition"; }
-  # It fails of one that has no status yet.
-  await "what is in definitions.json" kubectl wait --for=condition=Established crd --all --timeout=60s
+  # kubectl wait fails if a definition has no status yet.
+  await "the custom resources of definitions.json" kubectl wait --for=condition=Established crd --all --timeout=60s
   touch "$base/run/set-up"
 fi
-# Policies work a moment after they are made.
+# Policies take effect a moment after they are created.
 guarded() {
   kubectl -n ocp create --dry-run=server -o yaml -f - <<C | grep -q 'openshift.io/scc: restricted-v2'
 {apiVersion: v1, kind: Pod, metadata: {name: probe}, spec: {containers: [{name: probe, image: probe}]}}

@@ -1,24 +1,24 @@
 #!/bin/bash
-# node.sh - one real Kubernetes node, for up.sh, in namespaces of its own: processes,
-# mounts, network. Nothing changes outside but a wire to it ($KUBE_NET.1 here, .2 there),
-# by which all users of this machine reach it, and cgroups below the name of $KUBE_BASE.
-# It begins anew each time, with
+# node.sh - starts one real Kubernetes node for up.sh, in its own pid, mount and network
+# namespaces. On the host it adds only a veth pair ($KUBE_NET.1 on the host, .2 on the node),
+# through which all users of this machine reach the node, and a cgroup named like $KUBE_BASE.
+# Each start creates a new cluster with
 #
-#   pods         containerd, runc, the bridge plugin, kubelet; names by coredns; two NVIDIA
-#                GPUs that are none; a claim "data" in each namespace, kept in volumes/NAMESPACE
-#   a registry   http, at $KUBE_NET.2:5000, from which pods can have their images; and what
-#                import.sh puts beside them
-#   Argo         its controller; a server that wants tokens, https://$KUBE_NET.2:2746, with a
-#                certificate of ca.crt's; one that wants none, http://$KUBE_NET.2:2747, for
+#   pods         containerd, runc, the bridge plugin, kubelet; DNS by coredns; two simulated
+#                NVIDIA GPUs; a volume claim "data" in each namespace, stored in volumes/NAMESPACE
+#   a registry   http, at $KUBE_NET.2:5000, from which pods pull images; import.sh loads
+#                images onto the node
+#   Argo         its controller; a server that requires tokens, https://$KUBE_NET.2:2746, with a
+#                certificate of ca.crt; one without tokens, http://$KUBE_NET.2:2747, for
 #                namespace "restricted"
 #   S3           minio, http://$KUBE_NET.2:9000, bucket "artifacts", its keys in the secret "s3"
 #
-# The file "environment" has the addresses, a NAME=VALUE in each line.
-# Needs bin/hpcc, or $HPCC, which makes the images that the node itself needs.
+# The file "environment" has the addresses as lines NAME=VALUE.
+# Needs bin/hpcc, or $HPCC, to build the images of the node itself.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 base=$KUBE_BASE
-net=${KUBE_NET:-10.217.0} # of the wire; pods are in 10.218.0
+net=${KUBE_NET:-10.217.0} # network of the veth pair; pods are in 10.218.0
 address=$net.2 pods=10.218.0 services=10.96.0
 hpcc=${HPCC:-$here/../../bin/hpcc}
 export LC_ALL=C KUBE_HOST=$address KUBE_PORT=443 PATH=$HPCC_KUBE/bin:$PATH
@@ -30,22 +30,22 @@ packages() {
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || need+=("$p")
   done
   [ ${#need[@]} -gt 0 ] || return 0
-  if [ ! -e /usr/sbin/policy-rc.d ]; then # the packages shall not start services
+  if [ ! -e /usr/sbin/policy-rc.d ]; then # prevent packages from starting services
     trap 'rm -f /usr/sbin/policy-rc.d' EXIT
     printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d
   fi
   { apt-get -qq update && apt-get -qq install -y --no-install-recommends "${need[@]}"; } >"$base/log/apt" 2>&1 || { tail "$base/log/apt" >&2; die "apt-get cannot install ${need[*]}"; }
 }
-image() { # image NAME FILE DOCKERFILE: images/NAME.tar, a file and what is done with it
+image() { # image NAME FILE DOCKERFILE: builds images/NAME.tar from FILE and further instructions
   local dir=$base/images/$1
   mkdir -p "$dir"
   cp -L "$2" "$dir/"
   printf 'FROM scratch\nCOPY %s /bin/\n%s\n' "$(basename "$2")" "$3" >"$dir/Dockerfile"
   { HPCC_STORE=$base/images/store "$hpcc" build -t "localhost/$1:1" "$dir" && HPCC_STORE=$base/images/store "$hpcc" save "localhost/$1:1" "$base/images/$1.tar"; } >"$base/log/images" 2>&1 ||
-    { tail "$base/log/images" >&2; die "hpcc cannot make the image $1"; }
+    { tail "$base/log/images" >&2; die "hpcc cannot build the image $1"; }
   rm -rf "$dir"
 }
-groups_of() { # each hierarchy's directory for the node's pods
+groups_of() { # prints the cgroup directory of the node's pods in each hierarchy
   if [ -e /sys/fs/cgroup/cgroup.controllers ]; then echo "/sys/fs/cgroup/$(cgroup)"; return; fi
   local d; for d in /sys/fs/cgroup/*/; do
     [ ! -e "$d/cgroup.procs" ] || [ -L "${d%/}" ] || echo "$d$(cgroup)"
@@ -54,9 +54,9 @@ groups_of() { # each hierarchy's directory for the node's pods
 
 outside() {
   local p d wire=k-${net//./-} unshared
-  [ -x "$hpcc" ] || die "there is no $hpcc: make build"
+  [ -x "$hpcc" ] || die "$hpcc is missing; run make build"
   for p in kube-scheduler kube-controller-manager kubelet coredns argo workflow-controller argoexec minio; do
-    [ -x "$HPCC_KUBE/bin/$p" ] || die "there is no $HPCC_KUBE/bin/$p: testdata/kube/build.sh node makes it"
+    [ -x "$HPCC_KUBE/bin/$p" ] || die "$HPCC_KUBE/bin/$p is missing; run testdata/kube/build.sh node"
   done
   rm -rf --one-file-system "$base"/{run,etcd,kubelet,containerd,registry,minio,volumes,import,imported,images}
   mkdir -p "$base"/{run,log,images,registry,minio,import,imported} "$base"/volumes/{restricted,ocp}
@@ -75,12 +75,12 @@ outside() {
     "$here/node.sh" inside >"$base/log/node" 2>&1 </dev/null &
   unshared=$!
   until p=$(cat "/proc/$unshared/task/$unshared/children" 2>/dev/null) && [ -n "$p" ]; do
-    [ -d "/proc/$unshared" ] || { tail "$base/log/node" >&2; die "no namespaces can be made"; }
+    [ -d "/proc/$unshared" ] || { tail "$base/log/node" >&2; die "cannot create namespaces"; }
     sleep 0.1
   done
   p=${p% }
   echo "$p $(cut -d' ' -f22 "/proc/$p/stat")" >"$base/run/node"
-  ip link add "$wire" type veth peer name wire netns "$p" && ip addr add "$net.1/24" dev "$wire" && ip link set "$wire" up || die "no wire to the node's network can be made"
+  ip link add "$wire" type veth peer name wire netns "$p" && ip addr add "$net.1/24" dev "$wire" && ip link set "$wire" up || die "cannot create the veth pair of the node"
 }
 ready() {
   until [ -e "$base/run/ready" ]; do
@@ -91,8 +91,8 @@ ready() {
 
 network() {
   ip link set lo up
-  ip addr add "$services.1/32" dev lo; ip addr add "$services.10/32" dev lo # of the API server, of names
-  await "the wire" ip link show wire
+  ip addr add "$services.1/32" dev lo; ip addr add "$services.10/32" dev lo # addresses of the API server and of DNS
+  await "the network interface" ip link show wire
   ip addr add "$address/24" dev wire; ip link set wire up
   ip link add pods type bridge; ip addr add "$pods.1/24" dev pods; ip link set pods up
   ip route add default dev pods
@@ -103,7 +103,7 @@ mounts() {
   mount -t tmpfs tmpfs /run
   mkdir -p /run/netns
   for d in /var/lib/cni /var/log/pods /var/log/containers; do mkdir -p "$d"; mount -t tmpfs tmpfs "$d"; done
-  # The kubelet wants settings of the kernel that are the machine's: it is shown them.
+  # The kubelet requires kernel settings that belong to the host: bind files with these values over them.
   for kv in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
     f=$base/run/${kv//\//_}; echo "${kv#*=}" >"$f"
     mount --bind "$f" "/proc/sys/${kv%=*}"
@@ -199,7 +199,7 @@ registry() {
   start docker-registry setpriv --reuid=nobody --regid=nogroup --clear-groups docker-registry serve "$base/registry.yml"
   start minio env MINIO_ROOT_USER=researcher MINIO_ROOT_PASSWORD=artifacts-of-tests MINIO_UPDATE=off MINIO_CALLHOME_ENABLE=off \
     minio server "$base/minio" --address "$address:9000" --console-address 127.0.0.1:9001
-  mkdir -p "$base/minio/artifacts" # a bucket, as minio has it
+  mkdir -p "$base/minio/artifacts" # minio treats this directory as a bucket
   local n; for n in restricted ocp; do
     kubectl -n $n create secret generic s3 --from-literal=accesskey=researcher --from-literal=secretkey=artifacts-of-tests
   done
@@ -207,7 +207,7 @@ registry() {
 argo_workflows() {
   kubectl create namespace argo
   kubectl -n argo create secret tls argo-server-tls --cert="$base/pki/server.crt" --key="$base/pki/server.key"
-  local n; for n in argo restricted; do # the open server reads it where it serves
+  local n; for n in argo restricted; do # the server without tokens reads it from its own namespace
     kubectl apply --server-side -f - <<C
 apiVersion: v1
 kind: ConfigMap
@@ -229,13 +229,13 @@ C
   start argo env KUBECONFIG="$base/admin.kubeconfig" argo server --namespace argo --namespaced=false --auth-mode=client --secure=true --tls-certificate-secret-name=argo-server-tls --port=2746
   start argo-open env KUBECONFIG="$base/kubeconfig" argo server --namespace restricted --namespaced --auth-mode=server --secure=false --port=2747
 }
-imports() { # for as long as the node lives: images that import.sh brings
-  local f said
+imports() { # imports the files of import.sh while the node runs
+  local f log
   while :; do
     for f in "$base"/import/*.tar; do
       [ -f "$f" ] && [ ! -L "$f" ] || continue
-      said=$base/imported/$(basename "$f" .tar) # a directory that users cannot write
-      if ctr -n k8s.io images import "$f" >"$said.new" 2>&1; then mv "$said.new" "$said.done"; else mv "$said.new" "$said.refused"; fi
+      log=$base/imported/$(basename "$f" .tar) # a directory that users cannot write to
+      if ctr -n k8s.io images import "$f" >"$log.new" 2>&1; then mv "$log.new" "$log.done"; else mv "$log.new" "$log.refused"; fi
       rm -f "$f"
     done
     sleep 0.3

@@ -1,9 +1,9 @@
 #!/bin/bash
-# test.sh - what needs a real node, with one that it starts and ends: "make test-kube".
+# test.sh - runs the tests that need a real node, which it starts and stops: "make test-kube".
 #
-# The node needs root, the tests an ordinary user. Run it as that user, who may use sudo,
-# or as root, who names the user in $KUBE_USER (sudo does). A node that runs already
-# (up.sh node) is used, and left. What is missing fails: nothing is skipped.
+# The node needs root, and the tests an ordinary user. Run it as a user who can use sudo, or
+# as root with the user in $KUBE_USER (default: $SUDO_USER). If a node already runs
+# (up.sh node), it is used and left running. Missing programs are failures, not skips.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 base=${KUBE_BASE:-/var/tmp/hpcc-kube-node}
@@ -11,11 +11,11 @@ base=${KUBE_BASE:-/var/tmp/hpcc-kube-node}
 settings=("KUBE_BASE=$base" "HPCC_KUBE=${HPCC_KUBE:-/var/tmp/hpcc-kube}")
 if [ "$(id -u)" = 0 ]; then
   user=${KUBE_USER:-${SUDO_USER:-root}}
-  [ "$user" != root ] || die "the tests are an ordinary user's: name one in KUBE_USER"
+  [ "$user" != root ] || die "the tests need an ordinary user; name one in KUBE_USER"
   as_root=(env)
   as_user=(setpriv --reuid="$user" --regid="$(id -g "$user")" --init-groups --inh-caps=-all env HOME="$(getent passwd "$user" | cut -d: -f6)" USER="$user" LOGNAME="$user" GOFLAGS=-buildvcs=false)
 else
-  command -v sudo >/dev/null || die "a node needs root, and there is no sudo: run this as root, with KUBE_USER=$(id -un)"
+  command -v sudo >/dev/null || die "a node needs root, and sudo is not installed; run this as root with KUBE_USER=$(id -un)"
   as_root=(sudo env)
   as_user=(env)
 fi

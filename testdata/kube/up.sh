@@ -1,21 +1,21 @@
 #!/bin/bash
-# up.sh api|node - a real Kubernetes on one machine, for the tests, of what build.sh makes.
+# up.sh api|node - starts a real Kubernetes on one machine for the tests, from the programs of build.sh.
 #
-#   api    etcd and kube-apiserver on 127.0.0.1, as any user: it judges what one would
-#          submit ("kubectl create --dry-run=server --validate=strict") and runs nothing
-#   node   as root: one real node that runs pods, see node.sh
+#   api    etcd and kube-apiserver on 127.0.0.1, as any user: validates manifests
+#          ("kubectl create --dry-run=server --validate=strict"), but runs nothing
+#   node   one real node that runs pods, as root; see node.sh
 #
-# Safe to run twice; all that is written goes below $KUBE_BASE. Prints the exports that
-# any user's shell needs; down.sh ends it. Another one beside it has a $KUBE_BASE of its own,
-# and an api a $KUBE_PORT (17901, and two above), a node a $KUBE_NET (10.217.0). In $HPCC_TEST_KUBE lie
+# It is safe to run twice, and writes only below $KUBE_BASE. It prints the exports that
+# users' shells need; down.sh stops it. A second instance needs its own $KUBE_BASE, and its own
+# $KUBE_PORT (api: 17901 and the next two) or $KUBE_NET (node: 10.217.0). $HPCC_TEST_KUBE contains
 #
-#   kubeconfig        a researcher's, who has rights in namespaces "restricted" (the default) and "ocp" only
+#   kubeconfig        of a researcher with rights only in the namespaces "restricted" (the default) and "ocp"
 #   token token-ocp   of a service account with the same rights, one in each namespace
-#   admin.kubeconfig  the administrator's
+#   admin.kubeconfig  of the administrator
 #   bin/kubectl       and argo, if build.sh made it
 #
-# cluster.yaml has what the two namespaces enforce. Custom resources of OpenShift, Argo
-# Workflows and Kueue are known with all of their fields.
+# cluster.yaml defines the restrictions of the two namespaces. The cluster knows the custom resources
+# of OpenShift, Argo Workflows and Kueue with all their fields.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mode=${1:-}
@@ -28,7 +28,7 @@ api)
   "$here/control.sh"
   ;;
 node)
-  [ "$(id -u)" = 0 ] || die "a node needs root: containers of others are its work"
+  [ "$(id -u)" = 0 ] || die "a node needs root"
   "$here/node.sh"
   ;;
 *) die "usage: up.sh api|node" ;;

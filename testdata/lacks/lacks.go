@@ -1,10 +1,10 @@
-// Lacks runs a program as if the kernel or the file system lacked something:
+// Command lacks runs a program as if the kernel or the file system lacked some features:
 //
 //	lacks xattr,notify,ptrace hpcc build .
 //
 // xattr: no file system has extended attributes (NFS before 4.2, tmpfs before
-// Linux 6.6). notify: seccomp has no user notification (Linux 4.18), nor are there
-// openat2(2) and clone3(2). ptrace: nobody may trace. It needs no rights.
+// Linux 6.6). notify: there is no seccomp user notification, openat2(2) or
+// clone3(2), as on Linux 4.18. ptrace: ptrace(2) is forbidden. It needs no privileges.
 package main
 
 import (

@@ -1,14 +1,14 @@
-// Command load is a program of known use, for tests of "hpcc run --measure":
+// Command load uses known amounts of resources, for tests of "hpcc run --measure":
 //
 //	load cpu SECONDS THREADS   counts
-//	load memory MIB            fills memory and gives it back
-//	load processes N MIB       starts N processes that each fill memory and count, at once
-//	load short N               starts N processes that count a moment, one after the other
-//	load interrupts SECONDS    counts how often it is interrupted, until so long after the first time; status 7
+//	load memory MIB            fills memory and frees it
+//	load processes N MIB       starts N simultaneous processes that each fill memory and count
+//	load short N               starts N short-lived processes that count, in sequence
+//	load interrupts SECONDS    counts interrupts, until SECONDS after the first one; exits with status 7
 //	load io DIR MIB            writes a file to storage, and reads it from there
 //
-// Memory is held until samples of it are in the record of the run, $LOAD_RECORD; where that names none, for a
-// moment.
+// The program holds the memory until the record of the run, $LOAD_RECORD, has samples of it. Without
+// LOAD_RECORD, it holds the memory for a moment.
 package main
 
 import (
@@ -46,7 +46,7 @@ func main() {
 		all.Wait()
 	case "memory":
 		fill(int(number(2)))
-		if os.Getenv("LOAD_RECORD") == "-" { // its parent knows
+		if os.Getenv("LOAD_RECORD") == "-" { // the parent process waits for the samples
 			fmt.Println("full")
 			_, _ = os.Stdin.Read(make([]byte, 1))
 		} else {
@@ -90,7 +90,7 @@ func check(err error) {
 	}
 }
 
-// spin takes so much processor time of this thread.
+// spin uses the given processor time in this thread.
 func spin(most time.Duration) {
 	for x := 1; ; {
 		for range 100_000 {
@@ -105,7 +105,7 @@ func spin(most time.Duration) {
 	}
 }
 
-// processes starts so many that fill memory, and ends them when that was seen of all.
+// processes starts n processes that fill memory, and ends them when the record has samples of all.
 func processes(n int, mib string) {
 	var full, all sync.WaitGroup
 	var ends []io.Closer
@@ -133,7 +133,8 @@ func processes(n int, mib string) {
 	all.Wait()
 }
 
-// hold waits until a record has grown twice: what was added the second time is of a look that came later.
+// hold waits until the record has grown twice: the second addition comes from a sample that
+// started after the call.
 func hold(record string) {
 	time.Sleep(2 * time.Second)
 	if record == "" {
@@ -152,7 +153,7 @@ func hold(record string) {
 	}
 }
 
-// fill touches so many pages.
+// fill allocates memory and touches all its pages.
 func fill(mib int) {
 	b, err := syscall.Mmap(-1, 0, mib<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	check(err)
@@ -161,7 +162,7 @@ func fill(mib int) {
 	}
 }
 
-// storage writes past the kernel's cache where the file system lets it, else waits until all is written.
+// storage writes a file with O_DIRECT if the file system supports it, or else synchronises it.
 func storage(dir string, mib int) {
 	name := filepath.Join(dir, "load.data")
 	defer os.Remove(name)

@@ -1,6 +1,6 @@
-// Command ray is a stand-in for Ray in tests: "ray start" of a head that counts
-// the workers that joined it, and "python3 -c" of the program that waits for them.
-// As Ray does, it leaves processes behind that are not children of its own.
+// Command ray is a stand-in for Ray in tests. "ray start" starts a head that counts the
+// workers that joined it, or a worker. "python3 -c" runs the program that waits for them.
+// Like Ray, it leaves daemons behind that are not its children.
 package main
 
 import (
@@ -93,7 +93,7 @@ func lead(option map[string]string) {
 	}
 }
 
-// ask says a word to the head, with the token, and returns its answer.
+// ask sends a command with the token to the head, and returns the response.
 func ask(address, word string) string {
 	c, err := net.Dial("tcp", address)
 	if err != nil {

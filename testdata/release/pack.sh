@@ -1,10 +1,10 @@
 #!/bin/sh
-# pack.sh VERSION - completes dist/, which holds hpcc-linux-ARCH and share/, to a release:
+# pack.sh VERSION - adds the other files of a release to dist/, which has hpcc-linux-ARCH and share/:
 # the licences of the linked modules, a CycloneDX list of components (SBOM) for each binary,
 # Debian and RPM packages, checksums. "make release" calls it in the root of the sources.
 #
-# SOURCE_DATE_EPOCH is the time of everything inside: that of the commit, so that a commit
-# has one set of files. MAINTAINER="NAME <ADDRESS>" is the packages' contact.
+# SOURCE_DATE_EPOCH is the time of all files, by default that of the commit, so that a commit
+# always gives the same files. MAINTAINER="NAME <ADDRESS>" is the packages' contact.
 set -eu
 nfpm=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
 gomod=github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0

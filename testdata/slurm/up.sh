@@ -1,19 +1,18 @@
 #!/bin/bash
-# up.sh - a real Slurm of four virtual nodes on one machine, for the tests.
+# up.sh - starts a real Slurm with four virtual nodes on one machine for the tests.
 #
-# Run as root; safe to run twice. Debian's packages are installed where they are
-# missing, no service manager is needed, everything listens on 127.0.0.1 and all
-# that is written goes below $SLURM_BASE. Prints "export SLURM_CONF=..." for any
-# user's shell. down.sh ends it. An ordinary user gets a cluster of his own, all of
-# whose daemons and jobs are his; its packages must be there.
+# Run it as root; it is safe to run twice. It installs missing Debian packages, needs no
+# service manager, listens only on 127.0.0.1 and writes only below $SLURM_BASE. It prints
+# "export SLURM_CONF=..." for users' shells. down.sh stops it. An ordinary user who runs it
+# gets a cluster whose daemons and jobs belong to that user; the packages must be installed.
 #
-# Debian's slurmd is built for several daemons on a host (slurmd -N), and with
-# config_overrides nodes may claim processors and memory that are not there.
+# Debian's slurmd supports several daemons on one host (slurmd -N). With
+# config_overrides, nodes can claim more processors and memory than the host has.
 set -euo pipefail
 base=${SLURM_BASE:-/var/tmp/hpcc-slurm-test}
-port=${SLURM_PORT:-17817} # slurmctld; slurmdbd is one above, the nodes a hundred
+port=${SLURM_PORT:-17817} # of slurmctld; slurmdbd uses the next one, nodes use ports from 101 above
 nodes=${SLURM_NODES:-4}
-patience=${SLURM_MESSAGE_TIMEOUT:-10} # seconds in which a daemon answers a command
+patience=${SLURM_MESSAGE_TIMEOUT:-10} # seconds within which a daemon must respond to a command
 user=$(id -un)
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 die() { echo "slurm/up.sh: $*" >&2; exit 1; }
@@ -22,11 +21,11 @@ need=()
 for pair in slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd sbatch:slurm-client munged:munge mariadbd:mariadb-server; do
   command -v "${pair%%:*}" >/dev/null || need+=("${pair##*:}")
 done
-# For --mpi=pmix the plugin loads the library by its name without a number.
+# For --mpi=pmix, the plugin loads the library by its name without a version.
 [ "$user" != root ] || ls /usr/lib/*/pmix2/lib/libpmix.so >/dev/null 2>&1 || need+=(libpmix-dev)
 if [ ${#need[@]} -gt 0 ]; then
-  [ "$user" = root ] || die "needs ${need[*]}; root installs them"
-  if [ ! -e /usr/sbin/policy-rc.d ]; then # the packages shall not start services
+  [ "$user" = root ] || die "needs the packages ${need[*]}; install them as root"
+  if [ ! -e /usr/sbin/policy-rc.d ]; then # prevent packages from starting services
     trap 'rm -f /usr/sbin/policy-rc.d' EXIT
     printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d
   fi
@@ -37,18 +36,18 @@ fi
 
 mkdir -p "$base"/{run,log,state,spool,munge}
 chmod 755 "$base" "$base"/{run,log,munge}
-alive() { # alive NAME: does the process that run/NAME.pid names live, and is it NAME's?
+alive() { # alive NAME: checks that the process with the pid in run/NAME.pid runs the program NAME
   local p; p=$(cat "$base/run/$1.pid" 2>/dev/null) || return 1
-  [ "$(cat "/proc/$p/comm" 2>/dev/null)" = "${1%%.*}" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$p/status" # nor only waited for
+  [ "$(cat "/proc/$p/comm" 2>/dev/null)" = "${1%%.*}" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$p/status" # and is not a zombie
 }
-await() { # await WHAT CMD...: until CMD succeeds, 30 s at most
+await() { # await WHAT CMD...: waits until CMD succeeds, at most 30 s
   local what=$1 end=$((SECONDS + 30)); shift
   until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $end ] || die "$what does not come up; see $base/log"
+    [ $SECONDS -lt $end ] || die "$what did not start within 30 s; see $base/log"
     sleep 0.1
   done
 }
-# Daemons hand parts of their own environment to jobs: give them none of ours.
+# Daemons pass parts of their environment to jobs, so start them without the caller's.
 clean() { env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin SLURM_CONF="$base/slurm.conf" "$@" </dev/null; }
 
 socket=$base/munge/socket
@@ -102,8 +101,8 @@ C
     echo "NodeName=n$i NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 100 + i)) CPUs=4 CoresPerSocket=4 RealMemory=4096 State=UNKNOWN"
   done
 } >"$base/slurm.conf"
-# srun --container: the runtime is each user's own, tests put theirs there. Slurm
-# calls it as root, too, which must not run what a user put anywhere.
+# srun --container: each user's tests install their own runtime in $base/oci. Slurm also calls
+# the runtime as root, which must not execute a user's program: it switches to the user first.
 install -d -m 1777 "$base/oci"
 cat >"$base/oci-runtime" <<C
 #!/bin/sh
@@ -121,7 +120,7 @@ C
 printf 'CgroupPlugin=autodetect\nCgroupAutomount=no\n' >"$base/cgroup.conf"
 export SLURM_CONF=$base/slurm.conf
 
-# Accounting: a database on a socket of its own, no TCP.
+# Accounting: a database on its own socket, without TCP.
 db=(mariadb --no-defaults -S "$base/db/socket")
 dbuser=$user; [ "$user" != root ] || dbuser=mysql
 if ! alive mariadbd; then
@@ -158,7 +157,7 @@ C
   clean MYSQL_UNIX_PORT="$base/db/socket" slurmdbd >>"$base/log/slurmdbd.out" 2>&1 || die "slurmdbd; see $base/log"
 fi
 await slurmdbd sacctmgr -n show cluster
-sacctmgr -iQ add cluster hpcctest >/dev/null 2>&1 || true # there already
+sacctmgr -iQ add cluster hpcctest >/dev/null 2>&1 || true # fails if it exists
 sacctmgr -iQ add account proj Description=tests Organization=tests >/dev/null 2>&1 || true
 { echo "$user"; getent passwd | awk -F: '$3 == 0 || ($3 >= 1000 && $3 < 60000) {print $1}'; } | sort -u | while read -r name; do
   sacctmgr -iQ add user "$name" Account=proj >/dev/null 2>&1 || true
@@ -167,7 +166,7 @@ done
 if alive slurmctld; then scontrol reconfigure; else clean slurmctld >>"$base/log/slurmctld.out" 2>&1 || die "slurmctld; see $base/log"; fi
 await slurmctld sh -c 'scontrol ping | grep -q UP'
 for i in $(seq $nodes); do
-  install -d -m 1777 "$base/tmp" "$base/tmp/n$i" # a PMIx server of each node keeps files there
+  install -d -m 1777 "$base/tmp" "$base/tmp/n$i" # the PMIx server of each node keeps files in TmpFS
   alive "slurmd.n$i" && continue
   mkdir -p "$base/spool/n$i"
   clean slurmd -N "n$i" >>"$base/log/slurmd.out" 2>&1 || die "slurmd n$i; see $base/log"

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""write.py FILE: a TensorBoard event file, made by Google's protobuf library.
+"""write.py FILE: writes a TensorBoard event file with Google's protobuf library.
 
-The messages are described here as tensorboard/compat/proto has them, as far as
-scalars need them; protobuf (Debian's python3-protobuf) encodes them. Checksums
-are counted bit by bit. metrics/testdata/events.out.tfevents.recorded is what it
-wrote; hpcc's reader is held to what stands below.
+The message types are those of tensorboard/compat/proto that scalars need. protobuf
+(Debian's python3-protobuf) encodes them. Checksums are computed bit by bit.
+metrics/testdata/events.out.tfevents.recorded is its output; a test compares what
+hpcc reads from that file with the values below.
 """
 import struct
 import sys

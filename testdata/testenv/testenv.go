@@ -1,6 +1,5 @@
-// Package testenv makes the tests of hpcc independent of who starts them and how:
-// of the caller's umask, environment, home directory and ignored signals, and of
-// the optional programs of the machine.
+// Package testenv makes the tests of hpcc independent of the caller's umask, environment,
+// home directory and ignored signals, and of the optional programs of the machine.
 package testenv
 
 import (
@@ -38,7 +37,7 @@ var kept = []string{
 
 var keptPrefixes = []string{"HPCC_TEST_", "HPCC_BENCH_", "GO", "CGO_"}
 
-// Tests is a *testing.M, or what wraps one to do more before and after.
+// Tests is a *testing.M, or a wrapper that adds setup and cleanup.
 type Tests interface{ Run() int }
 
 // Run prepares the process, runs the tests of a package and exits with their
@@ -105,7 +104,7 @@ func receiveIgnoredSignals() {
 }
 
 // goSettings returns the settings of the go command that depend on HOME. The map
-// is empty where there is no go command.
+// is empty if there is no go command.
 func goSettings() (map[string]string, error) {
 	settings := map[string]string{}
 	if _, err := exec.LookPath("go"); err != nil {
@@ -121,7 +120,7 @@ func goSettings() (map[string]string, error) {
 	return settings, nil
 }
 
-// Check ends the test, which fails, if err is not nil.
+// Check fails and ends the test if err is not nil.
 func Check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -162,7 +161,7 @@ func Tree(t testing.TB, files map[string]string) string {
 	return dir
 }
 
-// Tar returns an archive of lines: "d PATH", "f PATH TEXT", "l PATH TARGET", "h PATH TARGET",
+// Tar returns an archive with an entry for each line: "d PATH", "f PATH TEXT", "l PATH TARGET", "h PATH TARGET",
 // "c PATH", "p PATH", with an octal mode after the letter. Its entries have the time at.
 func Tar(t testing.TB, at time.Time, lines ...string) []byte {
 	t.Helper()
@@ -266,7 +265,7 @@ func BusyboxRoot(t testing.TB) string {
 	return filepath.Dir(bin)
 }
 
-// Alone runs the present test again in a process of its own, with the attributes attr. It
+// Alone runs the current test again in a separate process with the attributes attr. It
 // returns true in that process, which runs the test, and false in the first one.
 func Alone(t *testing.T, attr *syscall.SysProcAttr) bool {
 	t.Helper()
@@ -284,13 +283,13 @@ func Alone(t *testing.T, attr *syscall.SysProcAttr) bool {
 		t.Fatalf("in a process of its own: %v\n%s", err, &out)
 	}
 	if strings.Contains(out.String(), "--- SKIP: ") {
-		Need(t, "what the test needs in a process of its own", errors.New(out.String()))
+		Need(t, "the requirements of the test in a separate process", errors.New(out.String()))
 	}
 	return false
 }
 
-// Slow skips a test that takes long, if "go test -short" asks for that, as "make
-// test" does. "make test-all" runs it.
+// Slow skips a test that takes long under "go test -short", which "make test" uses.
+// "make test-all" runs it.
 func Slow(t testing.TB) {
 	t.Helper()
 	if testing.Short() {

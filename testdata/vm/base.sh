@@ -1,5 +1,5 @@
 #!/bin/sh
-# testdata/vm/base.sh BUSYBOX TAR - writes a root file system with busybox alone, the base image of core.sh.
+# testdata/vm/base.sh BUSYBOX TAR - writes a root file system with only busybox, the base image of core.sh.
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

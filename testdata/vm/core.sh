@@ -1,13 +1,13 @@
 #!/bin/busybox sh
-# testdata/vm/core.sh BASE.tar - does with hpcc what people do on every cluster, as an ordinary user, with
-# nothing but hpcc and busybox: load, build with owners, run in every way, unpack, submit, measure, stage, oci. Prints a
-# line for each step and the digests; ends with status 1 at the first failure. BASE.tar is a root file system with
-# busybox. Reads hpcc from PATH, and:
+# testdata/vm/core.sh BASE.tar - tests the main features of hpcc as an ordinary user, with only hpcc and
+# busybox: load, build with owners, run with most flags, unpack, submit, measure, stage, oci. It prints a
+# line for each step and the digests, and exits with status 1 at the first failure. BASE.tar is a root file
+# system with busybox. hpcc is found in PATH. Variables:
 #   OWNERS  the digest that the layer with owners must have ("": print it)
-#   ROOT    "initramfs" demands that doctor names such a root
+#   ROOT    "initramfs": doctor must report an initramfs as root
 set -eu
 base=$1
-exec </dev/null # nothing may wait for a terminal
+exec </dev/null # no program may wait for terminal input
 work=$PWD/core.$$
 mkdir "$work"
 cd "$work"
@@ -30,14 +30,14 @@ fail() {
   echo "$*" >>err
   exit 1
 }
-# step NAME COMMAND...: runs a command whose output is shown when it fails. (No "if": that would turn "set -e" off.)
+# step NAME COMMAND...: runs a command and shows its output if it fails. (Without "if", which would disable "set -e".)
 step() {
   step=$1
   shift
   "$@" >out 2>err
   echo "ok $step ($(($(now) - begun)) s)"
 }
-# gives WANT COMMAND...: the command prints that.
+# gives WANT COMMAND...: checks that the command prints WANT.
 gives() {
   want=$1
   shift
@@ -47,7 +47,7 @@ gives() {
 
 load() { hpcc load "$base" bb; }
 
-# Owners, modes, set-id bits, a device, FIFO, link, and a directory that is removed and made again.
+# Owners, modes, set-id bits, a FIFO, a link, and a directory that is removed and recreated.
 build() {
   mkdir c
   cat >c/Dockerfile <<'D'
@@ -59,7 +59,7 @@ D
   SOURCE_DATE_EPOCH=0 hpcc build --progress plain -t owners c
 }
 
-# digests prints the digest of the image, and of the contents of its last layer: that is the same on all
+# digests prints the digest of the image, and that of the contents of its last layer, which is the same on all
 # architectures.
 digests() {
   hpcc inspect owners >json
@@ -88,17 +88,17 @@ ways() {
   gives t hpcc run --private-tmp bb sh -c 'echo t >/tmp/f; cat /tmp/f'
   gives h hpcc run --hostname h bb hostname
   gives lo hpcc run --network none bb sh -c 'ls /sys/class/net >/dev/null; sed -n "s/^ *\(lo\):.*/\1/p" /proc/net/dev'
-  # Without an overlay for users, -W copies the image, and refuses one that is too large with the cure.
+  # If users cannot mount overlays, -W copies the image. It refuses an image that is too large, with a hint.
   hpcc run -W=1m bb true 2>refused || grep 'hpcc unpack IMAGE DIR; hpcc run --write ./DIR' refused
   gives w hpcc run -W owners sh -c 'echo w >/n; rm -r /e; cat /n; test ! -e /e'
-  gives x hpcc run owners cat /e/x # -W forgets
+  gives x hpcc run owners cat /e/x # -W discards changes
   rc=0; hpcc run bb sh -c 'exit 7' || rc=$?
   [ $rc = 7 ] || fail "exit status $rc; want 7"
   rc=0; hpcc run bb sh -c 'echo no >/no' 2>/dev/null || rc=$?
-  [ $rc != 0 ] || fail "a run may write to the image"
+  [ $rc != 0 ] || fail "a run without -w can write to the image"
 }
 
-# joined: two tasks of a node in one pair of namespaces.
+# joined runs two tasks of a node in one pair of namespaces.
 joined() {
   hpcc run --join --join-ct 2 --join-tag core bb sh -c 'readlink /proc/self/ns/mnt >one; while [ ! -e two ]; do sleep 1; done' &
   while [ ! -s one ]; do sleep 1; done
@@ -168,7 +168,7 @@ cat out err >built
 grep -i warning built || true
 step=digests
 digests
-step "run in every way" ways
+step "run with most flags" ways
 step "run --join of two" joined
 step "unpack, run --write, SquashFS" unpacked
 step "submit --to local" submitted

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# testdata/vm/kernel.sh - read by run.sh and machine.sh: fetches kernels of Debian, each once.
+# testdata/vm/kernel.sh - downloads Debian kernels once; run.sh and machine.sh source it.
 cache=${HPCC_VM:-/var/cache/hpcc-test/vm}
 
-# debian ARCH SUITE COMMAND...: apt's COMMAND for another architecture and release of Debian, from the mirror that this
-# machine uses. What is installed here plays no part.
+# debian ARCH SUITE COMMAND...: runs a COMMAND of apt for another architecture and release of Debian, with the mirror of
+# this machine. It ignores the installed packages.
 debian() {
   local arch=$1 suite=$2 state=$cache/apt/$1-$2 mirror
   local options=(-qq -o APT::Architecture="$arch" -o APT::Architectures::="$arch" -o Dir::State="$state/state" -o Dir::State::status=/dev/null
@@ -12,7 +12,7 @@ debian() {
   shift 2
   if [ ! -e "$state/sources.list" ]; then
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Component: main' | grep -v security | head -n 1)
-    [ -n "$mirror" ] || { echo "kernel.sh: apt has no source of Debian's packages" >&2; return 1; }
+    [ -n "$mirror" ] || { echo "kernel.sh: the sources of apt contain no Debian mirror" >&2; return 1; }
     mkdir -p "$state/state/lists/partial" "$state/cache/archives/partial"
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$state/sources.new"
     mv "$state/sources.new" "$state/sources.list"
@@ -21,7 +21,7 @@ debian() {
   "$1" "${options[@]}" "${@:2}"
 }
 
-# kernel ARCH SUITE: sets kernel_root to a directory with boot/vmlinu*, and kernel_version.
+# kernel ARCH SUITE: downloads a kernel, and sets kernel_root to a directory with boot/vmlinu*, and kernel_version.
 kernel() {
   local arch=$1 suite=$2 flavour package
   kernel_root=$cache/$arch-$suite
@@ -36,14 +36,14 @@ kernel() {
   kernel_version=$(cd "$kernel_root/lib/modules" && echo *)
 }
 
-# unpacked ARCH SUITE PACKAGE DIR: fetches a package and unpacks it to a new DIR.
+# unpacked ARCH SUITE PACKAGE DIR: downloads a package and unpacks it to a new DIR.
 unpacked() {
   rm -rf "$4"
   mkdir -p "$4"
   (cd "$4" && debian "$1" "$2" apt-get download "$3" && dpkg -x ./*.deb . && rm -f ./*.deb)
 }
 
-# modules MODULE...: the files of modules of that kernel and of all that they need, in the order of insmod.
+# modules MODULE...: prints the files of kernel modules and their dependencies, in the order for insmod.
 modules() {
   modprobe -d "$kernel_root" -S "$kernel_version" -a --show-depends "$@" | awk '$1 == "insmod" && !seen[$2]++ { print $2 }'
 }

@@ -1,11 +1,11 @@
 #!/bin/bash
 # testdata/vm/machine.sh [--root initramfs] [--store tmpfs] ARCH SUITE HPCC [ESCAPE] - boots the kernel of Debian SUITE for ARCH
-# (amd64, arm64, ppc64el) in an emulated machine with nothing but busybox and HPCC, a program of that architecture, and runs
-# core.sh there as an ordinary user. The status is core.sh's. ESCAPE is testdata/vm/escape for that architecture.
+# (amd64, arm64, ppc64el) in an emulated machine with only busybox and HPCC, a binary for that architecture. It runs core.sh in
+# the machine as an ordinary user, and exits with its status. ESCAPE is testdata/vm/escape for that architecture.
 #   --root initramfs   stay on the initramfs, as diskless nodes do; else the root is a tmpfs above it
 #   --store tmpfs      keep home and store on a tmpfs; else on ext4
 #   OWNERS             see core.sh
-# Run as root, whose files apt writes. Needs qemu-system-x86, -ppc or -arm with ipxe-qemu, kmod, cpio, e2fsprogs.
+# Run it as root, because apt's files belong to root. Needs qemu-system-x86, -ppc or -arm with ipxe-qemu, kmod, cpio, e2fsprogs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=kernel.sh
@@ -37,7 +37,7 @@ cp "$busybox" "$tree/bin/busybox"
 cp "$hpcc" "$tree/bin/hpcc"
 if [ -n "$escape" ]; then cp "$escape" "$tree/bin/escape"; fi
 cp "$here/core.sh" "$tree/core.sh"
-touch "$tree/host-root" # what escape looks for
+touch "$tree/host-root" # the file that escape looks for
 "$here/base.sh" "$busybox" "$tree/base.tar"
 while read -r ko; do cp "$ko" "$tree/modules"; echo "${ko##*/}"; done <<<"$(modules virtio_pci virtio_blk ext4 overlay)" >"$tree/modules/order"
 cat >"$tree/start" <<I
@@ -88,7 +88,7 @@ ppc64el) machine=(qemu-system-ppc64 -M 'pseries,cap-cfpc=broken,cap-sbbc=broken,
 esac
 timeout "${HPCC_VM_TIMEOUT:-600}" "${machine[@]}" -m 2G -smp 1 -no-reboot -display none -nodefaults -serial stdio \
   -kernel "$(echo "$kernel_root"/boot/vmlinu?-"$kernel_version")" -initrd "$work/initrd" -append "console=$console quiet loglevel=1 panic=-1 no_timer_check" \
-  -drive "file=$work/disk,format=raw,if=none,id=disk,cache=unsafe" -device virtio-blk-pci,drive=disk </dev/null | tr -d '\r' | tee "$work/said"
-status=$(sed -n 's/^status \([0-9]*\)$/\1/p' "$work/said")
+  -drive "file=$work/disk,format=raw,if=none,id=disk,cache=unsafe" -device virtio-blk-pci,drive=disk </dev/null | tr -d '\r' | tee "$work/console"
+status=$(sed -n 's/^status \([0-9]*\)$/\1/p' "$work/console")
 [ -n "$status" ] || { echo "$0: the machine ended before core.sh did" >&2; exit 1; }
 exit "$status"

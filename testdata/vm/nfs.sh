@@ -1,6 +1,6 @@
 #!/bin/bash
 # testdata/vm/nfs.sh HPCC BASE.tar - runs core.sh with the store on NFS 3 and then on NFS 4.2, as an ordinary user.
-# Runs in the machine that run.sh makes, as root: the kernel there exports a directory of its disk to itself. Needs nfs-kernel-server.
+# Runs as root in the machine of run.sh, whose kernel exports a directory of its disk to itself. Needs nfs-kernel-server.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 hpcc=$1 base=$2

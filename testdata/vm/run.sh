@@ -1,14 +1,14 @@
 #!/bin/bash
-# testdata/vm/run.sh COMMAND... - runs a command on a kernel of Debian's own, in a virtual machine whose files are
-# those of this machine and whose changes to them are forgotten: cgroups of version 2 alone, as new systems have
-# them, nothing but the loopback network, and a disk of its own for temporary files. Run as root; the status is the
-# command's. Needs qemu-system-x86, kmod, cpio, e2fsprogs and busybox-static. It emulates the processor;
-# HPCC_VM_ACCEL=kvm is faster where that works. HPCC_VM_SUITE names the release of Debian whose kernel runs (bookworm).
+# testdata/vm/run.sh COMMAND... - runs a command under a Debian kernel in a virtual machine. The machine sees the files
+# of this machine, and its changes to them are discarded. It has only cgroups of version 2, only the loopback network,
+# and a separate disk for temporary files. Run it as root; it exits with the command's status. It needs qemu-system-x86,
+# kmod, cpio, e2fsprogs and busybox-static. It emulates the processor; HPCC_VM_ACCEL=kvm is faster if it is available.
+# HPCC_VM_SUITE is the Debian release of the kernel (bookworm).
 set -euo pipefail
 # shellcheck source=kernel.sh
 . "$(dirname "$0")/kernel.sh"
 [ $# -gt 0 ] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
-[ "$(id -u)" = 0 ] || { echo "$0: needs root, whose files the machine gets" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || { echo "$0: needs root, because the machine reads root's files" >&2; exit 1; }
 
 kernel amd64 "${HPCC_VM_SUITE:-bookworm}"
 root=$kernel_root version=$kernel_version
@@ -19,7 +19,7 @@ mkdir -p "$work/init/bin" "$work/init/modules"
 cp "$(command -v busybox)" "$work/init/bin/busybox"
 modules virtio_pci 9pnet_virtio 9p overlay virtio_blk ext4 >"$work/modules"
 while read -r ko; do cp "$ko" "$work/init/modules"; echo "${ko##*/}"; done <"$work/modules" >"$work/init/order"
-echo "$root/lib/modules/$version" >"$work/init/modules/of" # the kernel asks for the others itself
+echo "$root/lib/modules/$version" >"$work/init/modules/of" # the kernel loads the other modules on demand
 {
   printf 'cd %q\n' "$PWD"
   export -p
@@ -57,7 +57,7 @@ mkdir -p /new/lib/modules
 ln -s "$(cat /modules/of)" /new/lib/modules/
 mv /command /last /new/run
 stty raw </dev/ttyS0
-exec switch_root /new /bin/bash /run/last # a process in a chroot may not make user namespaces
+exec switch_root /new /bin/bash /run/last # a process in a chroot cannot create user namespaces
 I
 cat >"$work/init/last" <<'I'
 setsid bash /run/command </dev/null >/dev/ttyS0 2>&1
@@ -75,15 +75,15 @@ start() {
     -kernel "$root/boot/vmlinuz-$version" -initrd "$work/initrd" -append "console=ttyS1 quiet loglevel=1 panic=-1 softlockup_panic=1 watchdog_thresh=30 cgroup_no_v1=all" \
     -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
     -drive "file=$work/disk,format=raw,if=virtio,cache=unsafe" \
-    -serial stdio -serial "file:$work/said" </dev/null
+    -serial stdio -serial "file:$work/console" </dev/null
 }
 start
-# Emulated, a kernel's processors have once been seen to wait for each other for ever: there is one now, and what
-# has locked up begins anew.
-if grep -q 'soft lockup' "$work/said"; then
-  cat "$work/said" >&2
+# An emulated kernel with several processors has deadlocked. The machine therefore has one processor, and is
+# restarted after a soft lockup.
+if grep -q 'soft lockup' "$work/console"; then
+  cat "$work/console" >&2
   start
 fi
-status=$(sed -n 's/^status \([0-9]*\).*/\1/p' "$work/said")
-[ -n "$status" ] || { cat "$work/said" >&2; echo "$0: the machine ended before its command did" >&2; exit 1; }
+status=$(sed -n 's/^status \([0-9]*\).*/\1/p' "$work/console")
+[ -n "$status" ] || { cat "$work/console" >&2; echo "$0: the machine ended before its command did" >&2; exit 1; }
 exit "$status"

@@ -1,11 +1,11 @@
-// Command environment writes a conda channel that environments are measured with: packages
-// of made content, in sizes as a scientific environment has them, a few large and most
-// small. The same arguments give the same channel.
+// Command environment writes a conda channel for benchmarks. Its packages have generated
+// content, and the sizes of a scientific environment: a few large ones, and many small
+// ones. The same arguments give the same channel.
 //
 //	environment -out DIR [-packages 68] [-files 10803] [-bytes 313000000] [-random 0.2]
 //
-// Beside the packages it writes exports: env.txt has all packages, changed.txt has
-// another version of a small one, added.txt one small package more.
+// It also writes exports: env.txt has all packages, changed.txt has another version of a
+// small one, and added.txt has one additional small package.
 package main
 
 import (
@@ -31,18 +31,18 @@ import (
 
 var (
 	out      = flag.String("out", "", "write the channel to `DIR`")
-	packages = flag.Int("packages", 68, "how many")
-	files    = flag.Int("files", 10803, "about how many in all of them")
-	total    = flag.Float64("bytes", 313e6, "about how many, unpacked")
-	noise    = flag.Float64("random", 0.2, "`share` of the bytes of libraries that cannot be compressed")
+	packages = flag.Int("packages", 68, "number of packages")
+	files    = flag.Int("files", 10803, "approximate number of files in all packages")
+	total    = flag.Float64("bytes", 313e6, "approximate unpacked size in bytes")
+	noise    = flag.Float64("random", 0.2, "incompressible `share` of the bytes of libraries")
 )
 
-// placeholder is the prefix that the packages are "built" at.
+// placeholder is the build prefix of the packages.
 var placeholder = "/home/builder/" + strings.Repeat("placehold_", 24)
 
 var words = bytes.Fields([]byte("import numpy as np def class return self for in range if not None True lambda x y shape dtype array float64 int32 axis sum mean reshape kernel index batch model layer weights bias ( ) [ ] { } : , = + - * / # \"\"\" assert raise ValueError"))
 
-// born is the time of all files.
+// born is the modification time of all files.
 var born = time.Unix(1700000000, 0)
 
 // A record is a package in the index.
@@ -84,7 +84,7 @@ func main() {
 	save("added.txt", []byte(head+strings.Join(append(env, extra.line()), "")))
 }
 
-// shares spreads a sum over the packages by rank, the first has the most.
+// shares distributes a sum over the packages by rank; the first gets the largest share.
 func shares(power, sum float64) []float64 {
 	list, all := make([]float64, *packages), 0.0
 	for i := range list {
@@ -148,8 +148,8 @@ func (p pkg) write(index map[string]map[string]record) {
 	index[p.subdir()][dist+".conda"] = rec
 }
 
-// content writes the package's files: a tenth of them are libraries with most of
-// the bytes; every thirtieth has the prefix in it.
+// content writes the package's files. A tenth of them are libraries, which have most of
+// the bytes. Every thirtieth file contains the prefix.
 func (p pkg) content(w *tar.Writer) (paths []record) {
 	r := rand.New(rand.NewSource(p.seed))
 	libs := max(1, p.files/10)
@@ -198,8 +198,8 @@ func add(w *tar.Writer, name string, mode int64, data []byte) {
 	check(err)
 }
 
-// pack compresses as conda-build does by default; "-random 1" is quick, for there
-// is nothing to win.
+// pack compresses with the default level of conda-build, or fast with "-random 1", because
+// such content is incompressible.
 func pack(b []byte) []byte {
 	level := zstd.SpeedBetterCompression
 	if *noise == 1 {

@@ -1,7 +1,7 @@
-// Command image writes the image that unpacking is measured with: a root
-// directory, a layer of many small files, and a layer that changes some of them,
-// as an OCI layout with gzip layers and as one with zstd layers. The same
-// arguments give the same image.
+// Command image writes an image for benchmarks of unpacking. It has a root
+// directory, a layer of many small files, and a layer that changes some of them.
+// It writes two OCI layouts, one with gzip layers and one with zstd layers. The
+// same arguments give the same image.
 //
 //	image ROOT.tar SCALE GZIP-DIR ZSTD-DIR
 package main
@@ -47,10 +47,10 @@ func main() {
 	}
 }
 
-// words make text that compresses as source code does.
+// words are used for text that compresses like source code.
 var words = bytes.Fields([]byte("import numpy as np def class return self for in range if not None True lambda x y shape dtype array float64 int32 axis sum mean reshape kernel index batch model layer weights bias ( ) [ ] { } : , = + - * / # \"\"\" assert raise ValueError"))
 
-// many is a layer of n files, most of them small, some large and hard to compress.
+// many returns a layer of n files, most of them small, some large and hard to compress.
 func many(n int) []byte {
 	r := rand.New(rand.NewSource(1))
 	return tarball(func(w *tar.Writer) {
@@ -69,7 +69,7 @@ func many(n int) []byte {
 	})
 }
 
-// changes is a layer that replaces some of these files and removes others.
+// changes returns a layer that replaces some of these files and removes others.
 func changes(n int) []byte {
 	return tarball(func(w *tar.Writer) {
 		for i := range n {
@@ -134,7 +134,7 @@ func write(dir string, layers [][]byte, zip bool) error {
 	return p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "bench"}))
 }
 
-// packed is a layer whose diffID is known.
+// packed is a compressed layer with a known diff ID.
 type packed struct {
 	v1.Layer
 	diffID v1.Hash

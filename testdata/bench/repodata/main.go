@@ -1,6 +1,6 @@
-// Command repodata writes an index of a channel in the shape and size of conda-forge's for
-// linux-64: 352,000 records, 223 MB, a tenth of them .tar.bz2. The same arguments give
-// the same index.
+// Command repodata writes the index of a channel for benchmarks. The index is like that of
+// conda-forge for linux-64: 352,000 records, 223 MB; a tenth of the packages are .tar.bz2
+// files. The same arguments give the same index.
 //
 //	repodata N >repodata.json
 package main
@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// one writes a record: a name has about twenty versions and builds.
+// one writes a record. Each name has about twenty versions and builds.
 func one(w *bufio.Writer, r *rand.Rand, i int, ext string) {
 	name, version, number := fmt.Sprintf("lib-of-things%d", i/20), fmt.Sprintf("%d.%d.%d", 1+i%20/7, i%7, r.Intn(9)), i%3
 	sum := sha256.Sum256(strconv.AppendInt(nil, int64(i), 10))

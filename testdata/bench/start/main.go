@@ -1,6 +1,6 @@
-// Command start measures how long programs take to start: all commands of a
-// file in turn, in a new random order each round, so that other work on the
-// machine meets all of them alike. For each case it prints a row of Markdown
+// Command start measures how long programs take to start. Each round runs all commands
+// of a file in a new random order, so that other load on the machine affects all of
+// them equally. For each case it prints a row of Markdown
 // with the medians of wall-clock and processor time and their ratio.
 //
 //	start ROUNDS CASES.json
@@ -73,9 +73,9 @@ func run(args []string) error {
 	wall := func(s sample) float64 { return s.wall }
 	cpu := func(s sample) float64 { return s.cpu }
 	for i, c := range cases {
-		ours, theirs := took[i][0], took[i][1]
-		w, pw := median(ours, wall), median(theirs, wall)
-		p, pp := median(ours, cpu), median(theirs, cpu)
+		hpcc, peer := took[i][0], took[i][1]
+		w, pw := median(hpcc, wall), median(peer, wall)
+		p, pp := median(hpcc, cpu), median(peer, cpu)
 		fmt.Printf("| %s | %.2f · %.2f | %.2f | %.2f · %.2f | %.2f |\n", c.Name, w, pw, w/pw, p, pp, p/pp)
 	}
 	return nil

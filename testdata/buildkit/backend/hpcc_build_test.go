@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +20,9 @@ import (
 
 	"github.com/containerd/containerd/v2/core/content"
 	contentlocal "github.com/containerd/containerd/v2/plugins/content/local"
+	"github.com/distribution/reference"
 	controlapi "github.com/moby/buildkit/api/services/control"
+	"github.com/moby/buildkit/exporter/containerimage/exptypes"
 	"github.com/moby/buildkit/frontend/dockerfile/linter"
 	"github.com/moby/buildkit/frontend/subrequests/lint"
 	"github.com/moby/buildkit/session"
@@ -157,7 +160,7 @@ func (s *server) source(ctx context.Context, r *request, dir string) (where stri
 			return "", nil, "", status.Error(codes.Unimplemented, "hpcc has no contextsubdir")
 		}
 		if _, ok := r.attrs["dockerfilekey"]; ok {
-			if err := s.sync(ctx, r.caller, r.attrs["dockerfilekey"], dir+"/dockerfile"); err != nil {
+			if err := s.sync(ctx, r, r.attrs["dockerfilekey"], dir+"/dockerfile"); err != nil {
 				return "", nil, "", err
 			}
 			return remote, []string{"-f", filepath.Join(dir, "dockerfile", name)}, "", nil
@@ -167,11 +170,11 @@ func (s *server) source(ctx context.Context, r *request, dir string) (where stri
 		}
 		return remote, nil, "", nil
 	}
-	if err := s.sync(ctx, r.caller, or(r.attrs["dockerfilekey"], "dockerfile"), dir+"/dockerfile"); err != nil {
+	if err := s.sync(ctx, r, or(r.attrs["dockerfilekey"], "dockerfile"), dir+"/dockerfile"); err != nil {
 		return "", nil, "", err
 	}
 	// A context may be missing: a Dockerfile need not read one.
-	if err := s.sync(ctx, r.caller, local, dir+"/context"); err != nil && !strings.Contains(err.Error(), "no access allowed to dir") && !strings.Contains(err.Error(), "not found") {
+	if err := s.sync(ctx, r, local, dir+"/context"); err != nil && !strings.Contains(err.Error(), "no access allowed to dir") && !strings.Contains(err.Error(), "not found") {
 		return "", nil, "", err
 	}
 	file := filepath.Join(dir, "dockerfile", name)
@@ -208,7 +211,7 @@ func (s *server) upload(ctx context.Context, r *request, dir, address string) (w
 	files := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	r.close = files.Close
 	if key, ok := r.attrs["dockerfilekey"]; ok {
-		if err := s.sync(ctx, r.caller, key, dir+"/dockerfile"); err != nil {
+		if err := s.sync(ctx, r, key, dir+"/dockerfile"); err != nil {
 			return "", nil, "", err
 		}
 		args = []string{"-f", filepath.Join(dir, "dockerfile", or(r.attrs["filename"], "Dockerfile"))}
@@ -219,9 +222,16 @@ func (s *server) upload(ctx context.Context, r *request, dir, address string) (w
 }
 
 // sync copies a directory of the client.
-func (s *server) sync(ctx context.Context, c session.Caller, name, dest string) error {
+func (s *server) sync(ctx context.Context, r *request, name, dest string) error {
 	if err := os.MkdirAll(dest, 0o755); err != nil {
 		return err
+	}
+	c := r.caller
+	if id := r.attrs["local-sessionid:"+name]; id != "" {
+		var err error
+		if c, err = s.sessions.Get(ctx, id, false); err != nil {
+			return err
+		}
 	}
 	return filesync.FSSync(ctx, c, filesync.FSSendRequestOpt{Name: name, DestDir: dest, Filter: func(_ string, st *fstypes.Stat) bool {
 		st.Uid, st.Gid = uint32(os.Getuid()), uint32(os.Getgid())
@@ -275,7 +285,7 @@ func (s *server) attribute(ctx context.Context, r *request, dir, k, v string) ([
 func (s *server) namedContext(ctx context.Context, r *request, dir, name, v string) ([]string, error) {
 	if local, ok := strings.CutPrefix(v, "local:"); ok {
 		dest := filepath.Join(dir, "named", url.PathEscape(name))
-		if err := s.sync(ctx, r.caller, local, dest); err != nil {
+		if err := s.sync(ctx, r, local, dest); err != nil {
 			return nil, err
 		}
 		v = dest
@@ -416,16 +426,17 @@ func outputArguments(img *image, outputs []*controlapi.Exporter) (args []string)
 		}
 		kind := e.Type
 		if kind == "image" {
-			if e.Attrs["rewrite-timestamp"] == "true" {
+			if rewrites(e) {
 				args = append(args, "-o", "type=image,rewrite-timestamp=true")
 			}
 			continue
 		}
 		o := fmt.Sprintf("type=%s,dest=%s/out-%d", kind, img.dir, i)
-		for _, k := range []string{"rewrite-timestamp", "platform-split"} {
-			if v := e.Attrs[k]; v != "" {
-				o += "," + k + "=" + v
-			}
+		if rewrites(e) {
+			o += ",rewrite-timestamp=true"
+		}
+		if v := e.Attrs["platform-split"]; v != "" {
+			o += ",platform-split=" + v
 		}
 		args = append(args, "-o", o)
 	}
@@ -438,6 +449,12 @@ func outputArguments(img *image, outputs []*controlapi.Exporter) (args []string)
 		args = append(args, "-t", n)
 	}
 	return append(args, "--metadata-file", filepath.Join(img.dir, "metadata"))
+}
+
+// rewrites reports whether an exporter changes times. It can reset the date of the build.
+func rewrites(e *controlapi.Exporter) bool {
+	date, isSet := e.Attrs["source-date-epoch"]
+	return e.Attrs["rewrite-timestamp"] == "true" && (!isSet || date != "")
 }
 
 // An event is a line of --progress json.
@@ -627,7 +644,7 @@ func (s *server) export(ctx context.Context, c session.Caller, i int, e *control
 		}
 		return filesync.CopyToCaller(ctx, fs, i, c, nil)
 	case e.Attrs["tar"] == "false":
-		return exportLayout(ctx, c, out)
+		return exportLayout(ctx, c, out, e.Attrs["name"], response)
 	}
 	f, err := os.Open(out)
 	if err != nil {
@@ -657,16 +674,49 @@ func (s *server) tree(ctx context.Context, img *image) (string, error) {
 	return dir, nil
 }
 
-// exportLayout sends the blobs of an OCI archive to the content store of the client.
-func exportLayout(ctx context.Context, c session.Caller, archive string) error {
+// exportLayout sends the blobs of an OCI archive to the content store of the client, and
+// sets the image's descriptor and names in the response, for index.json.
+func exportLayout(ctx context.Context, c session.Caller, archive, names string, response map[string]string) error {
 	dest := sessioncontent.NewCallerStore(c, "export")
-	return eachBlob(archive, func(d ocispecs.Descriptor, r io.Reader) error {
+	var index ocispecs.Index
+	err := eachFile(archive, func(name string, size int64, r io.Reader) error {
+		if name == ocispecs.ImageIndexFile {
+			return json.NewDecoder(r).Decode(&index)
+		}
+		hex, ok := strings.CutPrefix(name, "blobs/sha256/")
+		if !ok {
+			return nil
+		}
+		d := ocispecs.Descriptor{Digest: digest.NewDigestFromEncoded(digest.SHA256, hex), Size: size}
 		return content.WriteBlob(ctx, dest, d.Digest.String(), r, d)
 	})
+	if err != nil {
+		return err
+	}
+	if len(index.Manifests) == 0 {
+		return fmt.Errorf("%s lists no image", archive)
+	}
+	d := index.Manifests[0]
+	d.Annotations = nil
+	data, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	response[exptypes.ExporterImageDescriptorKey] = base64.StdEncoding.EncodeToString(data)
+	var full []string
+	for _, name := range strings.Split(names, ",") {
+		if ref, err := reference.ParseNormalizedNamed(name); err == nil {
+			full = append(full, reference.TagNameOnly(ref).String())
+		}
+	}
+	if len(full) > 0 {
+		response[exptypes.ExporterImageNameKey] = strings.Join(full, ",")
+	}
+	return nil
 }
 
-// eachBlob calls f for each blob of an OCI archive.
-func eachBlob(archive string, f func(ocispecs.Descriptor, io.Reader) error) error {
+// eachFile calls f for each regular file of an archive.
+func eachFile(archive string, f func(name string, size int64, r io.Reader) error) error {
 	file, err := os.Open(archive)
 	if err != nil {
 		return err
@@ -677,14 +727,10 @@ func eachBlob(archive string, f func(ocispecs.Descriptor, io.Reader) error) erro
 		if err == io.EOF {
 			return nil
 		}
+		if err == nil && h.Typeflag == tar.TypeReg {
+			err = f(h.Name, h.Size, r)
+		}
 		if err != nil {
-			return err
-		}
-		hex, ok := strings.CutPrefix(h.Name, "blobs/sha256/")
-		if !ok || h.Typeflag != tar.TypeReg {
-			continue
-		}
-		if err := f(ocispecs.Descriptor{Digest: digest.NewDigestFromEncoded(digest.SHA256, hex), Size: h.Size}, r); err != nil {
 			return err
 		}
 	}

@@ -1,12 +1,12 @@
-// definitions prints custom resource definitions for the tests' API server, as one List:
+// Command definitions prints custom resource definitions for the tests' API server, as one List:
 //
 //	go run ./testdata/kube/definitions OPENAPI FILE... >definitions.json
 //
-// OPENAPI is openapi/openapi.json of the module github.com/openshift/api: OpenShift's
-// own server has these kinds, so that a plain Kubernetes refuses a field or a type that
-// they do not have. Each FILE is a definition in YAML. If there are several versions, the stored
-// one stays, and no descriptions: the server holds every schema several times, with
-// those it would need a gigabyte.
+// OPENAPI is openapi/openapi.json of the module github.com/openshift/api: a plain Kubernetes
+// server with these definitions refuses unknown fields and wrong types, as OpenShift's server
+// does. Each FILE is a definition in YAML. The output has only the stored version, without
+// descriptions: the server keeps every schema in memory several times, which would take a
+// gigabyte with the descriptions.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 
 func write(args []string) error {
 	if len(args) == 0 {
-		return errors.New("name OPENAPI, and files of definitions")
+		return errors.New("usage: definitions OPENAPI FILE...")
 	}
 	items, err := openshift(args[0])
 	if err != nil {
@@ -50,7 +50,7 @@ func write(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(object{"apiVersion": "v1", "kind": "List", "items": items})
 }
 
-// trim leaves of a definition what judges.
+// trim removes the parts of a definition that validation does not need.
 func trim(crd object) error {
 	spec, _ := crd["spec"].(object)
 	versions, _ := spec["versions"].([]any)
@@ -65,7 +65,7 @@ func trim(crd object) error {
 	return fmt.Errorf("there is no stored version")
 }
 
-// plain removes descriptions from a schema, and not properties of that name.
+// plain removes descriptions from a schema, but keeps properties named "description".
 func plain(schema any) {
 	switch s := schema.(type) {
 	case []any:

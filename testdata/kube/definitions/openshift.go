@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// kinds are what users of a namespace make, by definition and plural.
+// kinds are the kinds that users of a namespace create, by definition and plural.
 var kinds = []struct{ group, version, kind, plural string }{
 	{"build", "v1", "BuildConfig", "buildconfigs"},
 	{"build", "v1", "Build", "builds"},
@@ -19,7 +19,7 @@ var kinds = []struct{ group, version, kind, plural string }{
 
 type object = map[string]any
 
-// A definition is what of OpenAPI 2 the file uses.
+// A definition holds the used fields of an OpenAPI 2 definition.
 type definition struct {
 	Ref        string                 `json:"$ref"`
 	Type       string                 `json:"type"`
@@ -31,7 +31,7 @@ type definition struct {
 	Values     *definition            `json:"additionalProperties"`
 }
 
-// openshift makes definitions of OpenShift's kinds from openapi/openapi.json of the
+// openshift returns definitions of OpenShift's kinds, from openapi/openapi.json of the
 // module github.com/openshift/api.
 func openshift(name string) ([]any, error) {
 	data, err := os.ReadFile(name)
@@ -51,7 +51,7 @@ func openshift(name string) ([]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		schema["properties"].(object)["metadata"] = object{"type": "object"} // the server's own to judge
+		schema["properties"].(object)["metadata"] = object{"type": "object"} // the server validates it
 		group := k.group + ".openshift.io"
 		made = append(made, object{
 			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -69,8 +69,8 @@ func openshift(name string) ([]any, error) {
 	return made, nil
 }
 
-// resolve makes the structural schema of a definition: no references, a type
-// everywhere. within are the definitions that it is part of.
+// resolve returns the structural schema of a definition, which has no references and a
+// type everywhere. within are the definitions that contain it.
 func resolve(all map[string]*definition, d *definition, within []string) (object, error) {
 	anything := object{"x-kubernetes-preserve-unknown-fields": true}
 	if d.Ref != "" {

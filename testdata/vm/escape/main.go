@@ -1,6 +1,6 @@
-// Command escape tries from inside of an image to reach the root of the host, in
-// the ways that work where a root was only covered or changed with chroot(2). It
-// prints each way and ends with status 1 when one of them worked.
+// Command escape tries from inside an image to reach the root of the host, with methods
+// that work if the root was only covered by a mount or changed with chroot(2). It prints
+// each method, and exits with status 1 if one of them worked.
 package main
 
 import (
@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mark is a file of the host's root that no image has.
+// mark is a file in the host's root directory that no image has.
 const mark = "/host-root"
 
-// again makes a child of this program try what a way could only prepare.
+// again lets a child process of this program complete a method.
 const again = "HPCC_ESCAPE"
 
 var ways = []struct {
@@ -116,7 +116,7 @@ var ways = []struct {
 	}},
 }
 
-// found returns nil when dir is the root of the host.
+// found returns nil if dir is the root of the host.
 func found(dir string) error {
 	_, err := os.Lstat(dir + mark)
 	return err
@@ -146,7 +146,7 @@ func enter(file string) error {
 	return found("/")
 }
 
-// inNew tries a way in a new user and mount namespace, with all rights there.
+// inNew tries a method in a new user and mount namespace, with all capabilities.
 func inNew(way string) error {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{again + "=" + way}
@@ -161,7 +161,7 @@ func inNew(way string) error {
 	return nil
 }
 
-// tried is what a child of inNew does.
+// tried runs a method in the child process of inNew.
 func tried(way string) error {
 	switch way {
 	case "unmount":
@@ -204,7 +204,7 @@ func main() {
 		}
 		return
 	}
-	// Each way in a process of its own: one may change its root.
+	// Each method runs in a separate process, because it may change the root.
 	if len(os.Args) == 2 {
 		i, err := strconv.Atoi(os.Args[1])
 		if err == nil {

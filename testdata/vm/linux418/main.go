@@ -1,6 +1,6 @@
 // Command linux418 runs a program as if the kernel were Linux 4.18, which RHEL 8 has: system
 // calls of newer kernels do not exist, and seccomp has no notification. It cannot
-// hide that users may mount overlays (Linux 5.11).
+// hide that users can mount overlays (Linux 5.11).
 //
 //	linux418 COMMAND [ARG...]
 package main
@@ -16,12 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// since418 is the number of the first system call that Linux 5.0 and later
-// added: all architectures share the numbers from there on. Linux 4.18's own end
-// below 400.
+// since418 is the number of the first system call that was added after Linux 4.18. All
+// architectures share the numbers from there on; those of Linux 4.18 are below 400.
 const since418 = 403
 
-// filter gives ENOSYS for newer calls and EINVAL for a seccomp listener.
+// filter returns a filter that fails newer calls with ENOSYS, and a seccomp listener with EINVAL.
 func filter() []unix.SockFilter {
 	const (
 		load = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -51,7 +50,7 @@ func run(args []string) error {
 	}
 	f := filter()
 	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
-	runtime.LockOSThread() // a filter is of a thread, and exec keeps it
+	runtime.LockOSThread() // the filter applies to this thread, and exec keeps it
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}

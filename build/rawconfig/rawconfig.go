@@ -1,0 +1,55 @@
+// Package rawconfig edits image configurations as JSON and keeps fields unknown to
+// v1.ConfigFile.
+package rawconfig
+
+import (
+	"encoding/json"
+	"fmt"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+)
+
+// Edit returns img with another configuration: raw, after edit changed its fields.
+func Edit(img v1.Image, raw []byte, edit func(fields map[string]json.RawMessage) error) (v1.Image, error) {
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil, fmt.Errorf("reading the image's configuration: %w", err)
+	}
+	if err := edit(fields); err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		return nil, err
+	}
+	m, err := img.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	return &image{Image: img, raw: raw, manifest: m.DeepCopy()}, nil
+}
+
+// An image is an image whose configuration is replaced by raw, byte for byte.
+type image struct {
+	v1.Image
+	raw      []byte
+	manifest *v1.Manifest
+}
+
+func (r *image) RawConfigFile() ([]byte, error)      { return r.raw, nil }
+func (r *image) ConfigFile() (*v1.ConfigFile, error) { return partial.ConfigFile(r) }
+func (r *image) ConfigName() (v1.Hash, error)        { return partial.ConfigName(r) }
+func (r *image) RawManifest() ([]byte, error)        { return partial.RawManifest(r) }
+func (r *image) Digest() (v1.Hash, error)            { return partial.Digest(r) }
+func (r *image) Size() (int64, error)                { return partial.Size(r) }
+
+func (r *image) Manifest() (*v1.Manifest, error) {
+	name, err := r.ConfigName()
+	if err != nil {
+		return nil, err
+	}
+	m := r.manifest.DeepCopy()
+	m.Config.Digest, m.Config.Size = name, int64(len(r.raw))
+	return m, nil
+}

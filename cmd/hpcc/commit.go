@@ -1,0 +1,336 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/urfave/cli/v2"
+
+	"hpcc/build/rawconfig"
+	"hpcc/job/shellword"
+	"hpcc/store"
+	"hpcc/unpack"
+)
+
+func commitCommand() *cli.Command {
+	return &cli.Command{
+		Name: "commit", Usage: "make an image from a changed directory tree", ArgsUsage: "TREE NAME",
+		Description: `Makes the image NAME from TREE, a directory of "hpcc unpack" that "hpcc run --write" changed. The
+changes are one new layer on top of the image that TREE was unpacked from, which must be in the
+store. The configuration stays the same. Prints the digest of the new image.
+
+   hpcc unpack sci ./tree
+   hpcc run --write ./tree -- pip install requests
+   hpcc commit --message "pip install requests" ./tree sci2`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "message", Aliases: []string{"m"}, Usage: "describe the change in the image's history as `TEXT`"},
+			&cli.StringFlag{Name: "author", Aliases: []string{"a"}, Usage: "set the image's author to `NAME`"},
+			storeFlag(),
+		},
+		Action: action(parseCommit),
+	}
+}
+
+type commitArgs struct{ tree, name, message, author, store string }
+
+func parseCommit(c *cli.Context) (*commitArgs, error) {
+	args, err := parseArguments(c, 2, 2, "TREE NAME")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := store.Canonical(args[1]); err != nil {
+		return nil, usagef("%w", err).hint("hpcc commit TREE NAME; NAME is the new image")
+	}
+	return &commitArgs{tree: args[0], name: args[1], message: c.String("message"), author: c.String("author"), store: c.String("store")}, nil
+}
+
+func (a *commitArgs) run(ctx context.Context) error {
+	date, err := commitDate(os.Getenv("SOURCE_DATE_EPOCH"))
+	if err != nil {
+		return err
+	}
+	config, err := a.configuration()
+	if err != nil {
+		return err
+	}
+	s, err := store.Open(a.store)
+	if err != nil {
+		return err
+	}
+	base, err := a.base(s, config)
+	if err != nil {
+		return err
+	}
+	layer, err := a.changes(ctx, s, base, date)
+	if err != nil {
+		m := &message{err: fmt.Errorf("finding the changes in %q: %w", a.tree, err)}
+		if errors.Is(err, fs.ErrPermission) {
+			return m.hint("give yourself access: chmod u+rwx PATH; the image records that mode")
+		}
+		return m.err
+	}
+	img, err := a.image(base, layer, date)
+	if err != nil {
+		return fmt.Errorf("assembling image %q: %w", a.name, err)
+	}
+	digest, err := s.Put(ctx, a.name, img)
+	if err != nil {
+		return err
+	}
+	if err := unpackTree(ctx, s, img, nil); err != nil {
+		return err
+	}
+	_, err = fmt.Println(digest)
+	return err
+}
+
+// commitDate returns the date of a new image, which is that of builds unless SOURCE_DATE_EPOCH
+// is set: the same tree gives the same image.
+func commitDate(epoch string) (time.Time, error) {
+	if epoch == "" {
+		return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC), nil
+	}
+	sec, err := strconv.ParseInt(epoch, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading SOURCE_DATE_EPOCH %q: not a number of seconds", epoch)
+	}
+	return time.Unix(sec, 0).UTC(), nil
+}
+
+// configuration returns the configuration of the image that the tree was unpacked from.
+func (a *commitArgs) configuration() ([]byte, error) {
+	b, err := readInTree(a.tree, unpack.ConfigFile, 16<<20)
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		if err != nil {
+			return nil, fmt.Errorf("reading the image's configuration in %q: %w", a.tree, err)
+		}
+		return b, nil
+	}
+	if _, serr := os.Stat(a.tree); serr != nil {
+		return nil, fmt.Errorf("opening the tree: %w", serr)
+	}
+	m := &message{err: fmt.Errorf("%q is not a directory of hpcc unpack: it has no %s", a.tree, unpack.ConfigFile)}
+	if rootfs := filepath.Join(a.tree, "rootfs"); isTreeDir(rootfs) {
+		return nil, m.hint("it is a bundle: hpcc commit %s %s", shellword.Quote(rootfs), a.name)
+	}
+	return nil, m.hint("hpcc unpack IMAGE DIR makes such a directory; hpcc load FILE.tar NAME makes an image of any files")
+}
+
+// isTreeDir reports whether a directory is a tree of "hpcc unpack".
+func isTreeDir(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, unpack.ConfigFile))
+	return err == nil
+}
+
+// readInTree reads a regular file of at most max bytes below a tree. Programs may have replaced
+// it by a link or a FIFO.
+func readInTree(tree, name string, max int64) ([]byte, error) {
+	root, err := os.OpenRoot(tree)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() || fi.Size() > max {
+		return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", name, max)
+	}
+	return io.ReadAll(io.LimitReader(f, max))
+}
+
+// base returns the image of the store with a configuration.
+func (a *commitArgs) base(s *store.Store, config []byte) (v1.Image, error) {
+	id, _, err := v1.SHA256(strings.NewReader(string(config)))
+	if err != nil {
+		return nil, err
+	}
+	img, err := s.ByConfig(id)
+	var missing *store.NotFoundError
+	if errors.As(err, &missing) {
+		m := &message{err: fmt.Errorf("the image that %q was unpacked from, with the configuration %s, is not in the store", a.tree, id)}
+		return nil, m.hint("%s; then commit again", a.fetchAdvice())
+	}
+	return img, err
+}
+
+// sourceFile is the file of a tree with the arguments of hpcc that fetch its image.
+const sourceFile = ".hpcc/source"
+
+// fetchAdvice returns the command that fetches the image of the tree.
+func (a *commitArgs) fetchAdvice() string {
+	b, err := readInTree(a.tree, sourceFile, 8<<10)
+	line := strings.TrimSuffix(string(b), "\n")
+	verb, rest, ok := strings.Cut(line, " ")
+	printable := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+	if err == nil && ok && printable && rest != "" && rest[0] != '-' {
+		switch verb {
+		case "load":
+			return fmt.Sprintf("hpcc load %s %s-base", shellword.Quote(rest), a.name)
+		case "pull":
+			return "hpcc pull " + shellword.Quote(rest)
+		case "name":
+			return fmt.Sprintf("hpcc pull REF %[1]s, hpcc load FILE %[1]s or hpcc build … -t %[1]s", shellword.Quote(rest))
+		}
+	}
+	return "fetch it with hpcc pull REF or hpcc load FILE NAME"
+}
+
+// noteSource records in a new tree how its image can be fetched again. The tree is complete
+// without it.
+func noteSource(storeDir, source, dir string) {
+	line := "load " + source
+	if abs, err := filepath.Abs(source); err == nil {
+		line = "load " + abs
+	}
+	if s, err := store.OpenToRead(storeDir); err == nil && !isPath(source) {
+		if _, err := s.Digest(source); err == nil {
+			line = "name " + source
+		}
+		if from, _, ok := s.PulledFrom(source); ok {
+			line = "pull " + from
+		}
+	}
+	_ = os.WriteFile(filepath.Join(dir, sourceFile), []byte(line+"\n"), 0o644)
+}
+
+// mountPointsFile is the file of a tree in which runs list the mount points that they created
+// (runtime/rootfs).
+const mountPointsFile = ".hpcc/mountpoints"
+
+// usualMountPoints are mount points that other OCI runtimes create in a bundle of hpcc.
+var usualMountPoints = []string{"proc", "sys", "dev", "tmp", "etc/hosts", "etc/resolv.conf"}
+
+// mountPoints returns the paths of the tree that runs created to mount something there: those
+// that are still empty and that the image does not have. fresh is the image's tree.
+func (a *commitArgs) mountPoints(fresh string) []string {
+	list := slices.Clone(usualMountPoints)
+	b, err := readInTree(a.tree, mountPointsFile, 1<<20)
+	for sc := bufio.NewScanner(strings.NewReader(string(b))); err == nil && sc.Scan() && len(list) < 1000; {
+		if p := strings.TrimPrefix(path.Clean("/"+sc.Text()), "/"); p != "" {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // lower ones first
+	var out []string
+	for _, p := range list {
+		if _, err := os.Lstat(filepath.Join(fresh, p)); errors.Is(err, fs.ErrNotExist) && a.isEmpty(p, out) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// isEmpty reports whether a path of the tree is an empty file, or a directory with nothing but
+// the given paths.
+func (a *commitArgs) isEmpty(p string, but []string) bool {
+	full := filepath.Join(a.tree, p)
+	fi, err := os.Lstat(full)
+	if err != nil || !fi.IsDir() {
+		return err == nil && fi.Mode().IsRegular() && fi.Size() == 0
+	}
+	entries, err := os.ReadDir(full)
+	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !slices.Contains(but, path.Join(p, e.Name())) })
+}
+
+// changes stores the layer of the differences between the tree and its image. The layer is nil
+// if there are none.
+func (a *commitArgs) changes(ctx context.Context, s *store.Store, base v1.Image, date time.Time) (v1.Layer, error) {
+	fresh, err := checkedTree(ctx, s, base)
+	if err != nil {
+		return nil, err
+	}
+	mt := types.OCILayer
+	if m, err := base.MediaType(); err == nil && m == types.DockerManifestSchema2 {
+		mt = types.DockerLayer
+	}
+	var left []string
+	o := unpack.DiffOptions{
+		Skip: append(a.mountPoints(fresh), path.Dir(unpack.ConfigFile)), Stamp: date,
+		By:      &unpack.User{}, // a file that replaces another keeps its owner; new ones belong to root
+		LeftOut: func(p string) { left = append(left, p) },
+	}
+	var n int
+	info, err := s.PutLayer(ctx, mt, func(w io.Writer) (err error) {
+		n, err = unpack.Compare(w, fresh, a.tree, o)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(left) > 0 {
+		say("left out %s, which images cannot hold: %s", counted(len(left), "socket or device node", "sockets and device nodes"), shortened(left))
+	}
+	if n == 0 {
+		say("warning: %q does not differ from its image", a.tree)
+		return nil, nil
+	}
+	return s.Layer(info)
+}
+
+// shortened joins the first names of a list.
+func shortened(names []string) string {
+	if len(names) > 3 {
+		names = append(slices.Clone(names[:3]), "…")
+	}
+	for i, n := range names {
+		if n != "…" {
+			names[i] = shellword.Quote("/" + n)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// image returns the base with the layer, which may be nil, and with its step in the history.
+func (a *commitArgs) image(base v1.Image, layer v1.Layer, date time.Time) (v1.Image, error) {
+	h := v1.History{Created: v1.Time{Time: date}, CreatedBy: "hpcc commit", Comment: a.message, Author: a.author, EmptyLayer: layer == nil}
+	img, err := mutate.Append(base, mutate.Addendum{Layer: layer, History: h})
+	if err != nil {
+		return nil, err
+	}
+	now, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := base.RawConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	return rawconfig.Edit(img, raw, func(fields map[string]json.RawMessage) error {
+		set := map[string]any{"rootfs": now.RootFS, "history": now.History, "created": h.Created}
+		if a.author != "" {
+			set["author"] = a.author
+		}
+		for name, value := range set {
+			b, err := json.Marshal(value)
+			if err != nil {
+				return err
+			}
+			fields[name] = b
+		}
+		return nil
+	})
+}
