@@ -51,6 +51,20 @@ func TestDesign(t *testing.T) {
 	}
 }
 
+// TestDesignLibraries checks that docs/libraries.md has the purpose of each direct dependency.
+func TestDesignLibraries(t *testing.T) {
+	page, err := os.ReadFile("../../docs/libraries.md")
+	testenv.Check(t, err)
+	modules, err := os.ReadFile("../../go.mod")
+	testenv.Check(t, err)
+	direct, _, _ := strings.Cut(string(modules), "// indirect")
+	for _, m := range regexp.MustCompile(`(?m)^\t(?:github\.com/)?(\S+?)(?:/v\d+)? v\S+$`).FindAllStringSubmatch(direct, -1) {
+		if !regexp.MustCompile(`(?m)^\|[^|]*[ |]` + regexp.QuoteMeta(m[1]) + `[ ,|]`).Match(page) {
+			t.Errorf("docs/libraries.md does not have the purpose of %s", m[1])
+		}
+	}
+}
+
 // packageMap lists the packages with the first sentence of their comments and their files.
 func packageMap(t *testing.T) string {
 	var b strings.Builder
