@@ -84,7 +84,7 @@ func TestEpoch(t *testing.T) {
 		{"named context", "ARG SOURCE_DATE_EPOCH=data\n" + rest, "", "", "/modified.tar", "1700000001"},
 		{"named archive", rest, "data", "", "/plain.tar", "1700000002"},
 		{"named file", rest, "data", "", "/file", ""},
-		{"missing named context", rest, "data", "", "/nothere", "finding SOURCE_DATE_EPOCH data: the server answers 404"},
+		{"missing named context", rest, "data", "", "/nothere", "finding SOURCE_DATE_EPOCH data: the server returned 404"},
 		{"stage", "ARG SOURCE_DATE_EPOCH=src\n" + source, "", "", "", "1700000002"},
 		{"stage that is used", "ARG SOURCE_DATE_EPOCH=src\n" + source + "COPY --from=src / /\n", "", "", "", "1700000002"},
 		{"stage, with an argument", source, "SRC", "", "", "1700000002"},
