@@ -1,6 +1,7 @@
 package build
 
 import (
+	"archive/tar"
 	"cmp"
 	"context"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
@@ -68,6 +70,65 @@ func (s *mountSet) show(file string, m *instructions.Mount, mode uint32) error {
 	}
 	s.shown[fileID{uint64(st.Dev), st.Ino}] = o
 	return nil
+}
+
+// showTree makes programs see the files of src with the owners and modes in the notes of its
+// tree, if those are a table: attributes of the files need no help. Links show root either way.
+func (s *mountSet) showTree(notes *unpack.Notes, src string) error {
+	if !notes.InMemory() {
+		return nil
+	}
+	if s.shown == nil {
+		s.shown = map[fileID]mountOwner{}
+	}
+	return filepath.WalkDir(src, func(file string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		id, fi, err := identify(file)
+		if err != nil || fi.Mode()&fs.ModeSymlink != 0 {
+			return err
+		}
+		var h tar.Header
+		notes.Describe(&h, file, fi)
+		s.shown[id] = mountOwner{uid: uint32(h.Uid), gid: uint32(h.Gid), mode: uint32(h.Mode)}
+		return nil
+	})
+}
+
+// showCopy makes programs see the files of a copy as those of the original.
+func (s *mountSet) showCopy(original, dup string) error {
+	if s.shown == nil {
+		return nil
+	}
+	return filepath.WalkDir(dup, func(file string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dup, file)
+		if err != nil {
+			return err
+		}
+		from, _, err := identify(filepath.Join(original, rel))
+		if err != nil {
+			return err
+		}
+		to, _, err := identify(file)
+		if o, ok := s.shown[from]; ok && err == nil {
+			s.shown[to] = o
+		}
+		return err
+	})
+}
+
+// identify returns the identity and the status of a file. It follows no link.
+func identify(file string) (fileID, fs.FileInfo, error) {
+	fi, err := os.Lstat(file)
+	if err != nil {
+		return fileID{}, nil, err
+	}
+	st := fi.Sys().(*syscall.Stat_t)
+	return fileID{uint64(st.Dev), st.Ino}, fi, nil
 }
 
 // stat corrects the status of a mounted file.
@@ -308,7 +369,18 @@ func (st *stage) mountSource(ctx context.Context, s *mountSet, m *instructions.M
 	if err != nil {
 		return "", err
 	}
-	return securejoin.SecureJoin(dir, m.Source)
+	notes, err := unpack.OpenNotes(dir)
+	if err != nil {
+		return "", err
+	}
+	src, err := securejoin.SecureJoin(dir, m.Source)
+	if err != nil {
+		return "", err
+	}
+	if err := s.showTree(notes, src); err != nil && !errors.Is(err, fs.ErrNotExist) { // the caller reports a missing source
+		return "", err
+	}
+	return src, nil
 }
 
 // openBind mounts files of the context, a stage or an image. Writes of the program, if
@@ -332,6 +404,9 @@ func (st *stage) openBind(ctx context.Context, s *mountSet, m *instructions.Moun
 			_, err = copyTree(src, private)
 		} else {
 			err = copyFile(src, private, fi.Mode().Perm(), fi.ModTime())
+		}
+		if err == nil {
+			err = s.showCopy(src, private)
 		}
 		if err != nil {
 			return err

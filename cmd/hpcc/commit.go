@@ -214,7 +214,12 @@ func noteSource(storeDir, source, dir string) {
 			line = "pull " + from
 		}
 	}
-	_ = os.WriteFile(filepath.Join(dir, sourceFile), []byte(line+"\n"), 0o644)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return
+	}
+	defer root.Close()
+	_ = root.WriteFile(sourceFile, []byte(line+"\n"), 0o644)
 }
 
 // mountPointsFile is the file of a tree in which runs list the mount points that they created
