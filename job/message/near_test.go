@@ -9,11 +9,11 @@ func TestNearest(t *testing.T) {
 	known := []string{"queue", "modules", "site", "id"}
 	for word, want := range map[string]string{
 		"quue": "queue", "modul": "modules", "Queue": "queue", "sit": "site",
-		"queue":                   "", // known itself
-		"nodes":                   "", // more than two edits
-		"i":                       "", // one edit from id, but so are most pairs of letters
-		"":                        "",
-		"\x00\xff":                "",
+		"queue":                    "", // known itself
+		"nodes":                    "", // more than two edits
+		"i":                        "", // one edit from id, but so are most pairs of letters
+		"":                         "",
+		"\x00\xff":                 "",
 		strings.Repeat("q", 1<<16): "",
 	} {
 		if got := Nearest(word, known); got != want {
