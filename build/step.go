@@ -17,7 +17,7 @@ import (
 )
 
 // keyVersion must change if the same instruction gives a different layer than before.
-const keyVersion = "hpcc step 6"
+const keyVersion = "hpcc step 7"
 
 // digestOf returns the key of a step: a digest of its strings, each with its length, so that
 // different lists never collide.
