@@ -19,7 +19,7 @@ import (
 )
 
 // judgeMark is the environment variable that enables TestJudge, which needs root and buildah.
-const judgeMark = "HPCC_JUDGE"
+const judgeMark = "HPCC_TEST_JUDGE"
 
 // judges is the number of buildah processes that run at a time, each with its own storage.
 const judges = 2
