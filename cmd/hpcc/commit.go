@@ -16,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -172,54 +171,9 @@ func (a *commitArgs) base(s *store.Store, config []byte) (v1.Image, error) {
 	var missing *store.NotFoundError
 	if errors.As(err, &missing) {
 		m := &message{err: fmt.Errorf("the image that %q was unpacked from, with the configuration %s, is not in the store", a.tree, id)}
-		return nil, m.hint("%s; then commit again", a.fetchAdvice())
+		return nil, m.hint("fetch it with hpcc pull REF or hpcc load FILE NAME; then commit again")
 	}
 	return img, err
-}
-
-// sourceFile is the file of a tree with the arguments of hpcc that fetch its image.
-const sourceFile = ".hpcc/source"
-
-// fetchAdvice returns the command that fetches the image of the tree.
-func (a *commitArgs) fetchAdvice() string {
-	b, err := readInTree(a.tree, sourceFile, 8<<10)
-	line := strings.TrimSuffix(string(b), "\n")
-	verb, rest, ok := strings.Cut(line, " ")
-	printable := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
-	if err == nil && ok && printable && rest != "" && rest[0] != '-' {
-		switch verb {
-		case "load":
-			return fmt.Sprintf("hpcc load %s %s-base", shellword.Quote(rest), a.name)
-		case "pull":
-			return "hpcc pull " + shellword.Quote(rest)
-		case "name":
-			return fmt.Sprintf("hpcc pull REF %[1]s, hpcc load FILE %[1]s or hpcc build … -t %[1]s", shellword.Quote(rest))
-		}
-	}
-	return "fetch it with hpcc pull REF or hpcc load FILE NAME"
-}
-
-// noteSource records in a new tree how its image can be fetched again. The tree is complete
-// without it.
-func noteSource(storeDir, source, dir string) {
-	line := "load " + source
-	if abs, err := filepath.Abs(source); err == nil {
-		line = "load " + abs
-	}
-	if s, err := store.OpenToRead(storeDir); err == nil && !isPath(source) {
-		if _, err := s.Digest(source); err == nil {
-			line = "name " + source
-		}
-		if from, _, ok := s.PulledFrom(source); ok {
-			line = "pull " + from
-		}
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return
-	}
-	defer root.Close()
-	_ = root.WriteFile(sourceFile, []byte(line+"\n"), 0o644)
 }
 
 // mountPointsFile is the file of a tree in which runs list the mount points that they created

@@ -58,7 +58,7 @@ func TestPages(t *testing.T) {
 			switch filepath.Base(page) {
 			case "biggan.md":
 				s.dir = filepath.Join(s.dir, "biggan")
-			case "development.md": // its example is for the repository
+			case "development.md", "libraries.md": // their examples are for the repository
 				s.dir, s.env = "../..", os.Environ()
 			}
 			for _, when := range []string{"first", "second"} {

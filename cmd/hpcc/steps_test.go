@@ -192,7 +192,7 @@ func TestObjects(t *testing.T) {
 		{"type": "bytes", "platform": "linux/amd64", "stage": 1.0, "step": 2.0, "fetched": 5.0, "size": 10.0},
 		{"type": "output", "platform": "linux/amd64", "stage": 1.0, "step": 2.0, "line": "c"},
 		{"type": "step", "platform": "linux/amd64", "stage": 1.0, "step": 2.0, "total": 4.0, "text": "RUN b", "done": true, "cached": false, "failed": false, "seconds": 1.2, "saved": 0.0},
-		{"type": "error", "text": "D:4: RUN b: bad", "hint": "", "status": 1.0, "file": "D", "line": 4.0},
+		{"type": "error", "text": "D:4: RUN b: bad", "hint": "", "status": 1.0, "file": "D", "line": 4.0, "end": 0.0},
 		{"type": "built", "steps": 1.0, "cached": 0.0, "saved": 0.0},
 	}
 	d := json.NewDecoder(&out)

@@ -90,9 +90,6 @@ func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
 	rep, err := unpack.Image(ctx, img, dir, unpack.Options{Progress: bar.bytes})
 	bar.end()
 	reportLeftOut(rep)
-	if err == nil {
-		noteSource(a.store, a.source, dir)
-	}
 	return err
 }
 
