@@ -119,7 +119,7 @@ func TestFailedEvent(t *testing.T) {
 }
 
 // TestFetchedEvents checks that events report the bytes of a download, including the last
-// ones, and that there are not too many events.
+// ones, and that their number is limited.
 func TestFetchedEvents(t *testing.T) {
 	if !inside(t) {
 		return

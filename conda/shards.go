@@ -54,7 +54,7 @@ type shardIndex struct {
 var errNoShards = fmt.Errorf("no shards: %w", fs.ErrNotExist)
 
 // sharded reads the records of the wanted names from a sharded index. The error
-// is errNoShards if there is no such index, and fs.ErrNotExist if a shard is missing.
+// is errNoShards if the channel has only a full index, and fs.ErrNotExist if a shard is missing.
 func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]bool) ([]*solve.Record, error) {
 	dir := c.url + "/" + subdir + "/"
 	ix, err := c.shardIndex(ctx, dir)

@@ -268,7 +268,7 @@ func (w *gitOutput) Write(p []byte) (int, error) {
 // maxGitMessage limits the part of git's message in errors, in runes.
 const maxGitMessage = 300
 
-// message returns the lines that contain the reason of a failure, or if there are none, all
+// message returns the lines that contain the reason of a failure, or otherwise all
 // lines except progress. Progress lines end with a carriage return, and the last of each kind
 // ends with "done.".
 func (w *gitOutput) message() string {

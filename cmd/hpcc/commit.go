@@ -216,7 +216,7 @@ func (a *commitArgs) isEmpty(p string, but []string) bool {
 }
 
 // changes stores the layer of the differences between the tree and its image. The layer is nil
-// if there are none.
+// if nothing differs.
 func (a *commitArgs) changes(ctx context.Context, s *store.Store, base v1.Image, date time.Time) (v1.Layer, error) {
 	fresh, err := checkedTree(ctx, s, base)
 	if err != nil {

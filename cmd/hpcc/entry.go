@@ -76,7 +76,7 @@ func (a *entryArgs) run(ctx context.Context) error {
 		return metrics.WriteTail(os.Stdout, a.tail)
 	}
 	if len(a.argv) == 0 {
-		return usagef("entry needs a program: the image has no CMD, and there are no arguments").hint(`put CMD ["prog", "arg"] into the Dockerfile, or args: into the pod`)
+		return usagef("entry needs a program: the image has no CMD and no arguments were given").hint(`put CMD ["prog", "arg"] into the Dockerfile, or args: into the pod`)
 	}
 	n, err := foreign.NewUser()
 	if err != nil {

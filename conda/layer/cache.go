@@ -18,7 +18,7 @@ type cacheEntry struct {
 }
 
 // Find returns the layer cached under a key and the data that Keep stored with it. ok is false
-// if there is no such layer, or if it is damaged.
+// if the layer is missing or damaged.
 func Find(s *store.Store, key string) (l v1.Layer, data json.RawMessage, ok bool) {
 	var entry cacheEntry
 	b, err := s.Cached("installed", key)

@@ -82,7 +82,7 @@ type UsageCounter interface {
 }
 
 // A Historian lists the jobs that ran since a time, limited to those that this user may
-// see. It returns a [capacity.NoHistory] error if there are no accounting records.
+// see. It returns a [capacity.NoHistory] error if it keeps no accounting records.
 type Historian interface {
 	History(ctx context.Context, from time.Time) (*capacity.History, error)
 }

@@ -106,7 +106,7 @@ func (t *Site) cacheStatuses(dir string, lines []byte) {
 func (t *Site) cacheFile(dir string) string { return filepath.Join(dir, sitesDir, t.Name+".json") }
 
 // cachedStatuses returns the jobs of the cached answer and its time. The time is zero if
-// there is no valid cached answer.
+// the cache has no valid answer.
 func (t *Site) cachedStatuses(dir string) ([]*Status, time.Time) {
 	lines, at, err := t.readCache(dir)
 	if err != nil {

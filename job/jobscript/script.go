@@ -74,7 +74,7 @@ func Quoted(s string) string {
 type TaskCall struct {
 	To       *dialect.Dialect
 	ID       string // shell word for the job's ID
-	Nth      string // shell word for the task's position in the array; "": the target sets the index, or there is no array
+	Nth      string // shell word for the task's position in the array; empty if the target sets the index or the job is not an array
 	Parallel int    // hpcc runs all tasks, at most this many simultaneously; 0: it runs one
 	Files    bool   // hpcc opens the output files
 	Limit    bool   // hpcc ends the task at its time limit

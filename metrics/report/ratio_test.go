@@ -20,7 +20,7 @@ func (s *System) with(name string, values ...float64) *System {
 }
 
 // TestRatios checks that a ratio needs known and sufficiently large values in three quarters of
-// the pairs, or of the runs if there are no pairs.
+// the pairs, or of the runs without pairs.
 func TestRatios(t *testing.T) {
 	const kib, mib = 1 << 10, 1 << 20
 	same := func(int) float64 { return 100 }

@@ -79,7 +79,7 @@ func readBelow(root, name string) []byte {
 }
 
 // Entry returns the fields of the first line of a passwd or group file whose field n, counted
-// from 0, equals value. It returns nil if there is no such line.
+// from 0, equals value. It returns nil if no line matches.
 func Entry(file []byte, n int, value string) []string {
 	for line := range bytes.Lines(file) {
 		if !bytes.Contains(line, []byte(value)) {

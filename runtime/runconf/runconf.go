@@ -31,7 +31,7 @@ type Line struct {
 }
 
 // Read reads the existing default files in the order in which they apply. Every run calls
-// it; if there are no files, it costs two system calls.
+// it; without files, it costs two system calls.
 func Read() ([]Line, error) {
 	lines, err := readDefaults(adminDefaults)
 	dir := os.Getenv("XDG_CONFIG_HOME")
@@ -51,7 +51,7 @@ func (l *Line) Hint() string {
 }
 
 // Blame returns the line that likely caused an error of a run, because the error contains
-// one of its arguments. It returns nil if there is no such line.
+// one of its arguments. It returns nil if no line matches.
 func Blame(lines []Line, err error) *Line {
 	for i, l := range lines {
 		for _, arg := range l.Argv {

@@ -245,7 +245,7 @@ const candidateInfix = ".new-"
 var agreePatience = 10 * time.Second
 
 // find returns the user's directory, which has the name or an unpredictable one, or "" if
-// there is no such directory.
+// it does not exist.
 func (n names) find() (string, error) {
 	if dir := filepath.Join(n.place, n.name); isPrivate(dir) {
 		return dir, nil

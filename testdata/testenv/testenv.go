@@ -104,7 +104,7 @@ func receiveIgnoredSignals() {
 }
 
 // goSettings returns the settings of the go command that depend on HOME. The map
-// is empty if there is no go command.
+// is empty without a go command.
 func goSettings() (map[string]string, error) {
 	settings := map[string]string{}
 	if _, err := exec.LookPath("go"); err != nil {
