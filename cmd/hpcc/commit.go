@@ -123,7 +123,8 @@ func (a *commitArgs) configuration() ([]byte, error) {
 		return b, nil
 	}
 	if _, serr := os.Stat(a.tree); serr != nil {
-		return nil, fmt.Errorf("opening the tree: %w", serr)
+		m := &message{err: fmt.Errorf("opening the tree: %w", serr)}
+		return nil, m.hint("hpcc unpack IMAGE %s makes a tree of an image", shellword.Quote(a.tree))
 	}
 	m := &message{err: fmt.Errorf("%q is not a directory of hpcc unpack: it has no %s", a.tree, unpack.ConfigFile)}
 	if rootfs := filepath.Join(a.tree, "rootfs"); isTreeDir(rootfs) {
