@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,24 +17,6 @@ import (
 )
 
 func TestMain(m *testing.M) { testenv.Run(m) }
-
-// notices collects the messages to the user.
-type notices struct {
-	mu   sync.Mutex
-	text string
-}
-
-func (n *notices) add(line string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.text += line + "\n"
-}
-
-func (n *notices) String() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text
-}
 
 // servedRepository creates a repository and serves it as files.
 func servedRepository(t *testing.T) *hostile.Server {
@@ -59,8 +40,8 @@ func TestGitFaults(t *testing.T) {
 			t.Parallel()
 			server := servedRepository(t)
 			defer server.Close()
-			messages := &notices{}
-			ctx := wait.With(t.Context(), wait.Patience{Idle: time.Second, Attempts: 2, Backoff: time.Millisecond, Notice: messages.add})
+			messages := &testenv.Messages{}
+			ctx := wait.With(t.Context(), wait.Patience{Idle: time.Second, Attempts: 2, Backoff: time.Millisecond, Notice: messages.Add})
 			clone := func() error {
 				_, err := Clone(ctx, t.TempDir(), Repository{Address: server.URL + "/repo.git#main"})
 				return err

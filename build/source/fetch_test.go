@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,24 +15,6 @@ import (
 	"hpcc/testdata/hostile"
 	"hpcc/testdata/testenv"
 )
-
-// notices collects the messages to the user.
-type notices struct {
-	mu   sync.Mutex
-	text string
-}
-
-func (n *notices) add(line string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.text += line + "\n"
-}
-
-func (n *notices) String() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text
-}
 
 // TestFetchFaults downloads from servers with permanent faults, and from servers that
 // recover.
@@ -48,8 +29,8 @@ func TestFetchFaults(t *testing.T) {
 			t.Parallel()
 			server := hostile.Serve(http.FileServer(http.Dir(dir)), false)
 			defer server.Close()
-			messages := &notices{}
-			p := wait.Patience{Header: fault.Limit(), Idle: fault.Limit(), Attempts: 3, Backoff: time.Millisecond, Notice: messages.add}
+			messages := &testenv.Messages{}
+			p := wait.Patience{Header: fault.Limit(), Idle: fault.Limit(), Attempts: 3, Backoff: time.Millisecond, Notice: messages.Add}
 			ctx := wait.With(t.Context(), p)
 			fetch := func() (string, error) {
 				to := filepath.Join(t.TempDir(), "to")
