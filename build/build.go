@@ -236,8 +236,8 @@ func begin(s *store.Store, o Options) (*builder, error) {
 	}
 	b.environmentDate()
 	var err error
-	if b.stamp, err = sourceDate(b.Args[epochArg]); err != nil { // setDate knows more values
-		b.stamp, err = sourceDate("")
+	if b.stamp, err = source.Date(b.Args[epochArg]); err != nil { // setDate knows more values
+		b.stamp, err = source.Date("")
 	}
 	return b, err
 }

@@ -18,6 +18,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
+	"hpcc/build/source"
 	"hpcc/conda"
 	"hpcc/conda/exports"
 	"hpcc/conda/layer"
@@ -330,7 +331,7 @@ func condaBase(ctx context.Context, s *store.Store, o CondaOptions, fetched func
 
 // withEnvironment adds the environment's layers and variables to the base.
 func withEnvironment(base v1.Image, plan *conda.Plan, layers []v1.Layer, env *conda.Environment, variables map[string]string) (v1.Image, error) {
-	when, err := sourceDate(os.Getenv(epochArg))
+	when, err := source.Date(os.Getenv(epochArg))
 	if err != nil {
 		return nil, err
 	}

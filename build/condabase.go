@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"golang.org/x/sys/unix"
 
+	"hpcc/build/source"
 	"hpcc/conda"
 	"hpcc/conda/exports"
 	"hpcc/runtime"
@@ -59,7 +60,7 @@ func (b *channelBase) libc() (conda.Libc, error) {
 // image builds the base image. Its layers depend only on the packages, so all environments
 // with this base share them.
 func (b *channelBase) image(ctx context.Context, s *store.Store) (v1.Image, error) {
-	when, err := sourceDate(os.Getenv(epochArg))
+	when, err := source.Date(os.Getenv(epochArg))
 	if err != nil {
 		return nil, err
 	}

@@ -26,19 +26,6 @@ const epochArg = "SOURCE_DATE_EPOCH"
 // contextDate is the value of epochArg for the time of the context.
 const contextDate = "context"
 
-// sourceDate parses the value of epochArg. "" is the first day that zip archives support: a
-// constant, so that the same input gives the same image.
-func sourceDate(v string) (time.Time, error) {
-	if v == "" {
-		return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC), nil
-	}
-	sec, err := strconv.ParseInt(v, 10, 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("invalid SOURCE_DATE_EPOCH: %s is not a number of seconds", v)
-	}
-	return time.Unix(sec, 0).UTC(), nil
-}
-
 // setArg sets a build argument, in a copy of the caller's map.
 func (b *builder) setArg(name, value string) {
 	b.Args = maps.Clone(b.Args)
@@ -164,7 +151,7 @@ func (b *builder) setDate(ctx context.Context) error {
 		when, err = b.dateOf(ctx, from.stage.address, from.stage.checksum, from.stage.keepGit)
 	default:
 		b.dated = value != ""
-		b.stamp, err = sourceDate(value)
+		b.stamp, err = source.Date(value)
 		return err
 	}
 	if err != nil {
@@ -175,7 +162,7 @@ func (b *builder) setDate(ctx context.Context) error {
 	}
 	b.setArg(epochArg, value)
 	b.dated = value != ""
-	b.stamp, err = sourceDate(value)
+	b.stamp, err = source.Date(value)
 	return err
 }
 

@@ -12,21 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/build/source"
 	"hpcc/testdata/testenv"
 )
-
-func TestSourceDate(t *testing.T) {
-	for _, c := range []struct {
-		in   string
-		want int64
-		bad  bool
-	}{{"", 315532800, false}, {"0", 0, false}, {"1700000000", 1700000000, false}, {"today", 0, true}, {"12abc", 0, true}} {
-		got, err := sourceDate(c.in)
-		if (err != nil) != c.bad || (err == nil && got.Unix() != c.want) {
-			t.Errorf("sourceDate(%q) = %v, %v; want %d, error: %v", c.in, got, err, c.want, c.bad)
-		}
-	}
-}
 
 // tarOf returns an archive with an old and a new file.
 func tarOf(t *testing.T, newest int64, files ...string) []byte {
@@ -68,7 +56,7 @@ func TestEpoch(t *testing.T) {
 	}))
 	defer server.Close()
 	const rest = "FROM scratch\nARG SOURCE_DATE_EPOCH\nLABEL e=$SOURCE_DATE_EPOCH\n"
-	source := "FROM scratch AS src\nARG NAME=plain\nADD " + server.URL + "/$NAME.tar /\n" + rest
+	dated := "FROM scratch AS src\nARG NAME=plain\nADD " + server.URL + "/$NAME.tar /\n" + rest
 	for _, c := range []struct {
 		name, text, arg, context, named string
 		want                            string // value of the ARG, or an error
@@ -85,9 +73,9 @@ func TestEpoch(t *testing.T) {
 		{"named archive", rest, "data", "", "/plain.tar", "1700000002"},
 		{"named file", rest, "data", "", "/file", ""},
 		{"missing named context", rest, "data", "", "/nothere", "finding SOURCE_DATE_EPOCH data: the server returned 404"},
-		{"stage", "ARG SOURCE_DATE_EPOCH=src\n" + source, "", "", "", "1700000002"},
-		{"stage that is used", "ARG SOURCE_DATE_EPOCH=src\n" + source + "COPY --from=src / /\n", "", "", "", "1700000002"},
-		{"stage, with an argument", source, "SRC", "", "", "1700000002"},
+		{"stage", "ARG SOURCE_DATE_EPOCH=src\n" + dated, "", "", "", "1700000002"},
+		{"stage that is used", "ARG SOURCE_DATE_EPOCH=src\n" + dated + "COPY --from=src / /\n", "", "", "", "1700000002"},
+		{"stage, with an argument", dated, "SRC", "", "", "1700000002"},
 		{"stage with COPY", "FROM scratch AS src\nCOPY x /\n" + rest, "src", "", "", "does not meet source-only requirements: it has COPY"},
 		{"stage with a base", "FROM nothere AS src\nADD " + server.URL + "/file /\n" + rest, "src", "", "", "must use FROM scratch"},
 		{"stage with a local file", "FROM scratch AS src\nADD x /\n" + rest, "src", "", "", "exactly one remote ADD"},
@@ -113,7 +101,7 @@ func TestEpoch(t *testing.T) {
 			o.Context, o.Dockerfile = server.URL+c.context, ""
 		}
 		img, err := Dockerfile(t.Context(), newStore(t), o)
-		if _, number := sourceDate(c.want); number != nil {
+		if _, number := source.Date(c.want); number != nil {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v; want %q", c.name, err, c.want)
 			}
@@ -125,7 +113,7 @@ func TestEpoch(t *testing.T) {
 		}
 		cfg, err := img.ConfigFile()
 		testenv.Check(t, err)
-		when, _ := sourceDate(c.want)
+		when, _ := source.Date(c.want)
 		if got := cfg.Config.Labels["e"]; got != c.want || !cfg.Created.Equal(when) || !cfg.History[0].Created.Equal(when) {
 			t.Errorf("%s: ARG %q, created %v, %v; want %q", c.name, got, cfg.Created, cfg.History[0].Created, c.want)
 		}

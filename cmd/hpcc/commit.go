@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +13,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,6 +23,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build/rawconfig"
+	"hpcc/build/source"
 	"hpcc/job/shellword"
 	"hpcc/store"
 	"hpcc/unpack"
@@ -61,14 +62,15 @@ func parseCommit(c *cli.Context) (*commitArgs, error) {
 }
 
 func (a *commitArgs) run(ctx context.Context) error {
-	date, err := commitDate(os.Getenv("SOURCE_DATE_EPOCH"))
+	date, err := source.Date(os.Getenv("SOURCE_DATE_EPOCH"))
 	if err != nil {
 		return err
 	}
-	config, err := a.configuration()
+	tree, config, err := a.open()
 	if err != nil {
 		return err
 	}
+	defer tree.Close()
 	s, err := store.Open(a.store)
 	if err != nil {
 		return err
@@ -77,7 +79,7 @@ func (a *commitArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	layer, err := a.changes(ctx, s, base, date)
+	layer, err := a.changes(ctx, s, base, tree, date)
 	if err != nil {
 		m := &message{err: fmt.Errorf("finding the changes in %q: %w", a.tree, err)}
 		if errors.Is(err, fs.ErrPermission) {
@@ -100,54 +102,34 @@ func (a *commitArgs) run(ctx context.Context) error {
 	return err
 }
 
-// commitDate returns the date of a new image, which is that of builds unless SOURCE_DATE_EPOCH
-// is set: the same tree gives the same image.
-func commitDate(epoch string) (time.Time, error) {
-	if epoch == "" {
-		return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC), nil
-	}
-	sec, err := strconv.ParseInt(epoch, 10, 64)
+// open opens the tree and returns the configuration of the image that it was unpacked from.
+func (a *commitArgs) open() (tree *os.Root, config []byte, err error) {
+	const advice = "hpcc unpack IMAGE DIR makes such a directory; hpcc load FILE.tar NAME makes an image of any files"
+	tree, err = os.OpenRoot(a.tree)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("reading SOURCE_DATE_EPOCH %q: not a number of seconds", epoch)
+		return nil, nil, (&message{err: fmt.Errorf("opening the tree: %w", err)}).hint(advice)
 	}
-	return time.Unix(sec, 0).UTC(), nil
-}
-
-// configuration returns the configuration of the image that the tree was unpacked from.
-func (a *commitArgs) configuration() ([]byte, error) {
-	b, err := readInTree(a.tree, unpack.ConfigFile, 16<<20)
-	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-		if err != nil {
-			return nil, fmt.Errorf("reading the image's configuration in %q: %w", a.tree, err)
+	config, err = readInTree(tree, unpack.ConfigFile, 16<<20)
+	switch {
+	case err == nil:
+		return tree, config, nil
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+		err = fmt.Errorf("reading the image's configuration in %q: %w", a.tree, err)
+	default:
+		m := &message{err: fmt.Errorf("%q is not a directory of hpcc unpack: it has no %s", a.tree, unpack.ConfigFile)}
+		err = m.hint(advice)
+		if _, e := tree.Lstat(path.Join("rootfs", unpack.ConfigFile)); e == nil {
+			err = m.hint("it is a bundle: hpcc commit %s %s", shellword.Quote(filepath.Join(a.tree, "rootfs")), a.name)
 		}
-		return b, nil
 	}
-	if _, serr := os.Stat(a.tree); serr != nil {
-		m := &message{err: fmt.Errorf("opening the tree: %w", serr)}
-		return nil, m.hint("hpcc unpack IMAGE %s makes a tree of an image", shellword.Quote(a.tree))
-	}
-	m := &message{err: fmt.Errorf("%q is not a directory of hpcc unpack: it has no %s", a.tree, unpack.ConfigFile)}
-	if rootfs := filepath.Join(a.tree, "rootfs"); isTreeDir(rootfs) {
-		return nil, m.hint("it is a bundle: hpcc commit %s %s", shellword.Quote(rootfs), a.name)
-	}
-	return nil, m.hint("hpcc unpack IMAGE DIR makes such a directory; hpcc load FILE.tar NAME makes an image of any files")
-}
-
-// isTreeDir reports whether a directory is a tree of "hpcc unpack".
-func isTreeDir(dir string) bool {
-	_, err := os.Lstat(filepath.Join(dir, unpack.ConfigFile))
-	return err == nil
+	tree.Close()
+	return nil, nil, err
 }
 
 // readInTree reads a regular file of at most max bytes below a tree. Programs may have replaced
 // it by a link or a FIFO.
-func readInTree(tree, name string, max int64) ([]byte, error) {
-	root, err := os.OpenRoot(tree)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+func readInTree(tree *os.Root, name string, max int64) ([]byte, error) {
+	f, err := tree.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +146,7 @@ func readInTree(tree, name string, max int64) ([]byte, error) {
 
 // base returns the image of the store with a configuration.
 func (a *commitArgs) base(s *store.Store, config []byte) (v1.Image, error) {
-	id, _, err := v1.SHA256(strings.NewReader(string(config)))
+	id, _, err := v1.SHA256(bytes.NewReader(config))
 	if err != nil {
 		return nil, err
 	}
@@ -186,10 +168,10 @@ var usualMountPoints = []string{"proc", "sys", "dev", "tmp", "etc/hosts", "etc/r
 
 // mountPoints returns the paths of the tree that runs created to mount something there: those
 // that are still empty and that the image does not have. fresh is the image's tree.
-func (a *commitArgs) mountPoints(fresh string) []string {
+func mountPoints(tree, fresh *os.Root) []string {
 	list := slices.Clone(usualMountPoints)
-	b, err := readInTree(a.tree, mountPointsFile, 1<<20)
-	for sc := bufio.NewScanner(strings.NewReader(string(b))); err == nil && sc.Scan() && len(list) < 1000; {
+	b, err := readInTree(tree, mountPointsFile, 1<<20)
+	for sc := bufio.NewScanner(bytes.NewReader(b)); err == nil && sc.Scan() && len(list) < 1000; {
 		if p := strings.TrimPrefix(path.Clean("/"+sc.Text()), "/"); p != "" {
 			list = append(list, p)
 		}
@@ -197,7 +179,7 @@ func (a *commitArgs) mountPoints(fresh string) []string {
 	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // lower ones first
 	var out []string
 	for _, p := range list {
-		if _, err := os.Lstat(filepath.Join(fresh, p)); errors.Is(err, fs.ErrNotExist) && a.isEmpty(p, out) {
+		if _, err := fresh.Lstat(p); errors.Is(err, fs.ErrNotExist) && isEmpty(tree, p, out) {
 			out = append(out, p)
 		}
 	}
@@ -206,30 +188,42 @@ func (a *commitArgs) mountPoints(fresh string) []string {
 
 // isEmpty reports whether a path of the tree is an empty file, or a directory with nothing but
 // the given paths.
-func (a *commitArgs) isEmpty(p string, but []string) bool {
-	full := filepath.Join(a.tree, p)
-	fi, err := os.Lstat(full)
+func isEmpty(tree *os.Root, p string, except []string) bool {
+	fi, err := tree.Lstat(p)
 	if err != nil || !fi.IsDir() {
 		return err == nil && fi.Mode().IsRegular() && fi.Size() == 0
 	}
-	entries, err := os.ReadDir(full)
-	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !slices.Contains(but, path.Join(p, e.Name())) })
+	dir, err := tree.OpenFile(p, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(len(except) + 1)
+	if err != nil && err != io.EOF {
+		return false
+	}
+	return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(except, path.Join(p, name)) })
 }
 
 // changes stores the layer of the differences between the tree and its image. The layer is nil
 // if nothing differs.
-func (a *commitArgs) changes(ctx context.Context, s *store.Store, base v1.Image, date time.Time) (v1.Layer, error) {
+func (a *commitArgs) changes(ctx context.Context, s *store.Store, base v1.Image, tree *os.Root, date time.Time) (v1.Layer, error) {
 	fresh, err := checkedTree(ctx, s, base)
 	if err != nil {
 		return nil, err
 	}
+	freshRoot, err := os.OpenRoot(fresh)
+	if err != nil {
+		return nil, err
+	}
+	defer freshRoot.Close()
 	mt := types.OCILayer
 	if m, err := base.MediaType(); err == nil && m == types.DockerManifestSchema2 {
 		mt = types.DockerLayer
 	}
 	var left []string
 	o := unpack.DiffOptions{
-		Skip: append(a.mountPoints(fresh), path.Dir(unpack.ConfigFile)), Stamp: date,
+		Skip: append(mountPoints(tree, freshRoot), path.Dir(unpack.ConfigFile)), Stamp: date,
 		By:      &unpack.User{}, // a file that replaces another keeps its owner; new ones belong to root
 		LeftOut: func(p string) { left = append(left, p) },
 	}

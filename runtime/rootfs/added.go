@@ -8,12 +8,12 @@ import (
 )
 
 // addedFile is the file of a tree that lists the mount points that runs created in it, one
-// path a line. "hpcc commit" keeps them out of images.
+// path per line. "hpcc commit" keeps them out of images. Programs of the image may change it.
 const addedFile = ".hpcc/mountpoints"
 
 // RecordAdded appends the mount points that this run created in the image to addedFile, if
 // the directory of hpcc's own files exists. The list is not needed to run: a failure only
-// leaves empty directories in an image that is made of the tree.
+// leaves empty directories in an image made from the tree.
 func (r *Root) RecordAdded() {
 	var text strings.Builder
 	for _, p := range r.added {
