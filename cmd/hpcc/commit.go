@@ -245,17 +245,17 @@ func (a *commitArgs) changes(ctx context.Context, s *store.Store, base v1.Image,
 	return s.Layer(info)
 }
 
-// shortened joins the first names of a list.
-func shortened(names []string) string {
-	if len(names) > 3 {
-		names = append(slices.Clone(names[:3]), "…")
-	}
-	for i, n := range names {
-		if n != "…" {
-			names[i] = shellword.Quote("/" + n)
+// shortened joins the first paths of a list.
+func shortened(paths []string) string {
+	var out []string
+	for i, p := range paths {
+		if i == 3 {
+			out = append(out, "…")
+			break
 		}
+		out = append(out, shellword.Quote("/"+p))
 	}
-	return strings.Join(names, " ")
+	return strings.Join(out, " ")
 }
 
 // image returns the base with the layer, which may be nil, and with its step in the history.

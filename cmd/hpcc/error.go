@@ -166,6 +166,7 @@ func adviceFor(err error) (advice string, status int) {
 	var ns *runtime.NamespaceError
 	var re *process.Error
 	var missing *store.NotFoundError
+	var platform *store.PlatformError
 	var local *store.NotPushedError
 	var damaged *store.DamagedError
 	var name *store.DamagedRefError
@@ -187,6 +188,8 @@ func adviceFor(err error) (advice string, status int) {
 	case advice != "":
 	case errors.As(err, &missing):
 		advice = fmt.Sprintf("%q lists the images; %q fetches one from a registry", "hpcc images", "hpcc pull "+missing.Name)
+	case errors.As(err, &platform):
+		advice = fmt.Sprintf("%q builds such an image; or choose a platform that this one has", "hpcc build --platform "+platform.Want.String())
 	case errors.As(err, new(*dispatch.NoJobError)):
 		advice = `"hpcc status" lists the jobs`
 	case errors.As(err, &damaged):
