@@ -62,6 +62,9 @@ func run(hpcc, only, log string) error {
 	if err := compile(work); err != nil {
 		return err
 	}
+	if err := checkNames(work, rows); err != nil {
+		return err
+	}
 	if err := makeImages(hpcc, work); err != nil {
 		return err
 	}
@@ -153,6 +156,30 @@ func compile(work string) error {
 		return err
 	}
 	return os.Symlink(registry, filepath.Join(bin, "registry"))
+}
+
+// checkNames checks that the suite has all tests of the table: those that do not apply are not
+// run, so nothing else would notice that one is gone.
+func checkNames(work string, rows map[string]row) error {
+	files, err := filepath.Glob(filepath.Join(work, "source/frontend/dockerfile/*_test.go"))
+	if err != nil {
+		return err
+	}
+	var text []byte
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		text = append(text, data...)
+	}
+	for name := range rows {
+		test, _, _ := strings.Cut(strings.TrimPrefix(name, "Test"), "/")
+		if !strings.Contains(string(text), "func test"+test+"(") {
+			return fmt.Errorf("table.txt lists %s, which is not in the suite; remove it", name)
+		}
+	}
+	return nil
 }
 
 // images are the public images of the tests.
