@@ -98,7 +98,7 @@ func (g *collector) keep(fi fs.FileInfo) {
 
 // remove removes a file or directory and counts its size. A dry run only counts.
 func (g *collector) remove(p string) error {
-	g.rep.Bytes += disk.Size(p)
+	g.rep.Bytes += disk.Freed(p)
 	if g.o.DryRun {
 		return nil
 	}
@@ -180,7 +180,7 @@ func (g *collector) records(context.Context) error {
 			return fs.SkipDir
 		}
 		g.keep(fi)
-		g.rep.Kept += disk.Size(p)
+		g.rep.Kept += disk.Freed(p)
 		if d.IsDir() {
 			return fs.SkipDir
 		}
@@ -270,7 +270,7 @@ func (g *collector) trees(context.Context) error {
 		}
 		g.rep.Trees++
 		if g.o.DryRun {
-			g.rep.Bytes += disk.Size(g.s.path("trees", e.Name()))
+			g.rep.Bytes += disk.Freed(g.s.path("trees", e.Name()))
 			continue
 		}
 		// Rename first, so that no other process sees a partial tree.

@@ -119,17 +119,20 @@ func openConfigDir(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), configDir), nil
 }
 
-func openNotesFile(dir string) (*os.File, error) {
+func openNotesFile(dir string) (*os.File, error) { return openOurs(dir, notesName) }
+
+// openOurs opens one of hpcc's own files in a tree for reading.
+func openOurs(dir, name string) (*os.File, error) {
 	d, err := openConfigDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	fd, err := unix.Openat(int(d.Fd()), notesName, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(int(d.Fd()), name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: filepath.Join(dir, NotesFile), Err: err}
+		return nil, &fs.PathError{Op: "open", Path: filepath.Join(dir, configDir, name), Err: err}
 	}
-	return os.NewFile(uintptr(fd), notesName), nil
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // A noteLine is one attribute in a notes file.

@@ -94,21 +94,29 @@ func NewDir(dir string, fill func(root string) error) error {
 }
 
 // Tree returns the shared, read-only tree of an image in the store, and unpacks it if it
-// does not exist yet.
+// does not exist yet. Its files may be hard links to those of other trees in the store. Then
+// the Report does not count what the shared layers had to leave out.
 func Tree(ctx context.Context, s *store.Store, img v1.Image, o Options) (string, Report, error) {
 	d, err := img.Digest()
 	if err != nil {
 		return "", Report{}, err
 	}
 	var rep Report
-	fill := func(dir string) (err error) {
-		rep, err = Fill(ctx, img, dir, o)
+	var lower lowerTree
+	dir, err := s.Once(ctx, "trees/"+d.Hex, func(dir string) (err error) {
+		lower = lowerTreeOf(s, img)
+		rep, err = fill(ctx, img, dir, lower, o)
 		return err
-	}
-	dir, err := s.Once(ctx, "trees/"+d.Hex, fill)
-	if err != nil && o.Parts != nil && ctx.Err() == nil { // some file systems cannot move files that they can write
+	})
+	reused := lower.layers > 0 || o.Parts != nil
+	var damaged *store.DamagedError
+	// Some file systems cannot link or move files that they can write.
+	if err != nil && reused && ctx.Err() == nil && !errors.As(err, &damaged) {
 		o.Parts = nil
-		dir, err = s.Once(ctx, "trees/"+d.Hex, fill)
+		dir, err = s.Once(ctx, "trees/"+d.Hex, func(dir string) (err error) {
+			rep, err = Fill(ctx, img, dir, o)
+			return err
+		})
 	}
 	if err != nil {
 		return "", Report{}, fmt.Errorf("unpacking image %s: %w", d, err)
@@ -139,6 +147,11 @@ func addNotes(ctx context.Context, s *store.Store, img v1.Image, dir string) err
 // Fill unpacks an image into an empty directory that only the caller uses meanwhile. If it
 // fails, the content of dir is undefined.
 func Fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, error) {
+	return fill(ctx, img, dir, lowerTree{}, o)
+}
+
+// fill unpacks an image as [Fill] does. It links the files of a tree that has the lowest layers.
+func fill(ctx context.Context, img v1.Image, dir string, lower lowerTree, o Options) (Report, error) {
 	var rep Report
 	ls, err := img.Layers()
 	if err != nil {
@@ -167,9 +180,17 @@ func Fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, err
 	}
 	defer t.close()
 	t.linkOwners = false
-	err = t.layersAndParts(ctx, ls, o.Parts, func(i int, read int64) {
+	if t.notes.InMemory() {
+		lower = lowerTree{} // its notes are attributes
+	}
+	if lower.layers > 0 {
+		if err := t.linkTree(lower.dir); err != nil {
+			return rep, err
+		}
+	}
+	err = t.layersAndParts(ctx, ls[lower.layers:], o.Parts, func(i int, read int64) {
 		if o.Progress != nil {
-			o.Progress(before[i]+read, total)
+			o.Progress(before[lower.layers+i]+read, total)
 		}
 	})
 	if err != nil {

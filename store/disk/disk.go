@@ -41,10 +41,11 @@ func FileKey(path string) (string, error) {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()), nil
 }
 
-// Size returns the total size in bytes of the regular files below path. A file with several
-// hard links counts once. Files that cannot be examined do not count.
-func Size(path string) (n int64) {
-	seen := map[uint64]bool{} // inodes with several hard links
+// Freed returns how many bytes of regular files removing path frees. A file with several
+// names counts once, and only if all of its names are below path. Files that cannot be
+// examined do not count.
+func Freed(path string) (n int64) {
+	names := map[uint64]uint64{} // number of names that were found, by inode
 	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return nil
@@ -54,10 +55,9 @@ func Size(path string) (n int64) {
 			return nil
 		}
 		if st := fi.Sys().(*syscall.Stat_t); st.Nlink > 1 {
-			if seen[st.Ino] {
+			if names[st.Ino]++; names[st.Ino] < uint64(st.Nlink) {
 				return nil
 			}
-			seen[st.Ino] = true
 		}
 		n += fi.Size()
 		return nil
