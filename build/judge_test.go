@@ -55,11 +55,11 @@ func TestJudge(t *testing.T) {
 }
 
 // A judge is buildah with its storage below dir.
-type judge struct{ dir string }
+type judge struct{ dir, driver string }
 
 func newJudge(t *testing.T, dir string) *judge {
 	t.Helper()
-	j := &judge{dir}
+	j := &judge{dir, "vfs"}
 	testenv.Check(t, os.MkdirAll(filepath.Join(dir, "tmp"), 0o755))
 	testenv.Check(t, os.WriteFile(j.path("registries.conf"), []byte("unqualified-search-registries = [\"docker.io\"]\n"), 0o644))
 	tag, err := name.NewTag("docker.io/library/busybox:latest")
@@ -83,13 +83,18 @@ const startFault = "sealing memfd copy: Device or resource busy"
 // startFault.
 func (j *judge) buildah(args ...string) (string, error) {
 	for try := 1; ; try++ {
-		cmd := exec.Command("buildah", append([]string{"--root", j.path("root"), "--runroot", j.path("run"), "--storage-driver", "vfs"}, args...)...)
-		cmd.Env = append(os.Environ(), "CONTAINERS_REGISTRIES_CONF="+j.path("registries.conf"), "TMPDIR="+j.path("tmp"), "LC_ALL=C") // caches are below TMPDIR
-		out, err := cmd.CombinedOutput()
+		out, err := j.command(args...).CombinedOutput()
 		if err == nil || try == 3 || !strings.Contains(string(out), startFault) {
 			return string(out), err
 		}
 	}
+}
+
+// command returns a command of buildah.
+func (j *judge) command(args ...string) *exec.Cmd {
+	cmd := exec.Command("buildah", append([]string{"--root", j.path("root"), "--runroot", j.path("run"), "--storage-driver", j.driver}, args...)...)
+	cmd.Env = append(os.Environ(), "CONTAINERS_REGISTRIES_CONF="+j.path("registries.conf"), "TMPDIR="+j.path("tmp"), "LC_ALL=C") // caches are below TMPDIR
+	return cmd
 }
 
 // build builds an image with "buildah bud".

@@ -306,6 +306,12 @@ P
   a=(-N --warmup 2 --runs 10 -n "hpcc build" "$hpcc build -t many $ctx")
   has buildah "$bud $ctx" && a+=(-n "buildah bud" "$bud $ctx")
   compare "COPY of 20,000 files, cached" "${a[@]}"
+  mkdir -p "$work/top"
+  printf 'FROM many\nCOPY file /file\n' >"$work/top/Dockerfile"
+  local change="sh -c 'date +%s%N >$work/top/file'"
+  a=(-N --warmup 1 --runs 10 --prepare "$change" -n "hpcc build" "$hpcc build -t top $work/top")
+  has buildah "$change; ${bud/-t many/-t top} $work/top" && a+=(--prepare "$change" -n "buildah bud" "${bud/-t many/-t top} $work/top")
+  compare "COPY of a changed file on 20,000 others" "${a[@]}"
   # The COPY step alone, from the progress of the build.
   for _ in 1 2 3 4 5; do "$hpcc" build --no-cache --progress json -t many "$ctx" 2>&1 >/dev/null; done |
     python3 -c 'import json, statistics, sys

@@ -9,6 +9,10 @@
 //
 // table.txt lists the tests that hpcc does not pass, with reasons. Any other failure or
 // skipped test is an error, and so is a listed test that passes.
+//
+// With -dockerfiles DIR, it compares the findings of "hpcc build --check" with those of
+// BuildKit's linter instead, on the files of backend/dockerfiles.txt. DIR has their
+// repositories, each in OWNER/NAME at its commit.
 package main
 
 import (
@@ -34,16 +38,17 @@ const module = "github.com/moby/buildkit"
 func main() {
 	only := flag.String("run", "", "run only the tests that match `REGEXP`")
 	log := flag.String("log", "", "write the output of all tests to `FILE`")
+	dockerfiles := flag.String("dockerfiles", "", "compare the linters on the Dockerfiles of the repositories in `DIR`")
 	flag.Parse()
-	if err := run(flag.Arg(0), *only, *log); err != nil {
+	if err := run(flag.Arg(0), *only, *log, *dockerfiles); err != nil {
 		fmt.Fprintln(os.Stderr, "buildkit:", err)
 		os.Exit(1)
 	}
 }
 
-func run(hpcc, only, log string) error {
+func run(hpcc, only, log, dockerfiles string) error {
 	if hpcc == "" {
-		return errors.New("usage: go run ./testdata/buildkit [-run REGEXP] [-log FILE] HPCC")
+		return errors.New("usage: go run ./testdata/buildkit [-run REGEXP] [-log FILE] [-dockerfiles DIR] HPCC")
 	}
 	hpcc, err := filepath.Abs(hpcc)
 	if err != nil {
@@ -67,6 +72,9 @@ func run(hpcc, only, log string) error {
 	}
 	if err := makeImages(hpcc, work); err != nil {
 		return err
+	}
+	if dockerfiles != "" {
+		return compareLinters(hpcc, work, dockerfiles)
 	}
 	tests, err := runTests(hpcc, work, only, log, rows)
 	if err != nil {
@@ -298,6 +306,18 @@ func runTests(hpcc, work, only, log string, rows map[string]row) (map[string]*te
 	tests, err := readResults(pipe, log)
 	_ = cmd.Wait() // fails if a test fails
 	return tests, err
+}
+
+// compareLinters runs TestDockerfiles of the backend.
+func compareLinters(hpcc, work, dockerfiles string) error {
+	dir, err := filepath.Abs(dockerfiles)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(filepath.Join(work, "bin/suite"), "-test.v", "-test.run", "^TestDockerfiles$")
+	cmd.Env = append(os.Environ(), "HPCC_PROGRAM="+hpcc, "HPCC_IMAGE_STORE="+filepath.Join(work, "store"), "HPCC_DOCKERFILES="+dir, "TMPDIR="+work)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	return cmd.Run()
 }
 
 // readResults reads what test2json prints.

@@ -2,6 +2,7 @@ package dockerfile
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -20,10 +21,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dockerfilesVariable is the environment variable that names a directory with Dockerfiles of
-// public repositories, and dockerfiles.txt: lines of REPOSITORY COMMIT PATH. The files are
-// DIRECTORY/REPOSITORY/PATH.
+// dockerfilesVariable is the environment variable that names a directory with the repositories
+// of dockerfiles.txt, each in OWNER/NAME at its commit.
 const dockerfilesVariable = "HPCC_DOCKERFILES"
+
+//go:embed dockerfiles.txt
+var dockerfilesList string
+
+// dockerfiles returns the listed files in a directory of repositories.
+func dockerfiles(dir string) (files []string) {
+	repository := ""
+	for _, line := range strings.Split(dockerfilesList, "\n") {
+		path, isFile := strings.CutPrefix(line, "\t")
+		switch {
+		case isFile:
+			files = append(files, filepath.Join(dir, repository, path))
+		case !strings.HasPrefix(line, "#"):
+			repository, _, _ = strings.Cut(line, " ")
+		}
+	}
+	return files
+}
 
 // TestDockerfiles compares the warnings of "hpcc build --check" with those of BuildKit's
 // linter. For both, each base image exists and sets PATH only.
@@ -32,18 +50,11 @@ func TestDockerfiles(t *testing.T) {
 	if dir == "" {
 		t.Skipf("%s names no directory of Dockerfiles", dockerfilesVariable)
 	}
-	list, err := os.ReadFile(filepath.Join(dir, "dockerfiles.txt"))
-	require.NoError(t, err)
 	store := filepath.Join(t.TempDir(), "store")
 	require.NoError(t, exec.Command("cp", "-a", os.Getenv(storeVariable), store).Run())
 	context := t.TempDir()
 	compared, warnings, errors := 0, 0, 0
-	for _, line := range strings.Split(strings.TrimSpace(string(list)), "\n") {
-		f := strings.Fields(line)
-		if len(f) != 3 || strings.HasPrefix(line, "#") {
-			continue
-		}
-		file := filepath.Join(dir, f[0], f[2])
+	for _, file := range dockerfiles(dir) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		want, ours := buildkitFindings(t, text), hpccFindings(t, store, context, file)
