@@ -84,6 +84,8 @@ type collector struct {
 	named   map[string]bool // hex digests that a name references
 	unknown []error         // errors of names whose blobs are unknown
 	rep     GCReport
+	freed   disk.Freed
+	kept    disk.Freed
 }
 
 // old reports whether a file was last used before the limit.
@@ -98,7 +100,7 @@ func (g *collector) keep(fi fs.FileInfo) {
 
 // remove removes a file or directory and counts its size. A dry run only counts.
 func (g *collector) remove(p string) error {
-	g.rep.Bytes += disk.Freed(p)
+	g.rep.Bytes += g.freed.Of(p)
 	if g.o.DryRun {
 		return nil
 	}
@@ -180,7 +182,7 @@ func (g *collector) records(context.Context) error {
 			return fs.SkipDir
 		}
 		g.keep(fi)
-		g.rep.Kept += disk.Freed(p)
+		g.rep.Kept += g.kept.Of(p)
 		if d.IsDir() {
 			return fs.SkipDir
 		}
@@ -270,7 +272,7 @@ func (g *collector) trees(context.Context) error {
 		}
 		g.rep.Trees++
 		if g.o.DryRun {
-			g.rep.Bytes += disk.Freed(g.s.path("trees", e.Name()))
+			g.rep.Bytes += g.freed.Of(g.s.path("trees", e.Name()))
 			continue
 		}
 		// Rename first, so that no other process sees a partial tree.

@@ -367,21 +367,27 @@ func TestGCReport(t *testing.T) {
 	testenv.Check(t, os.MkdirAll(tree, 0o755))
 	testenv.Check(t, os.WriteFile(filepath.Join(tree, "file"), make([]byte, 5000), 0o644))
 	testenv.Check(t, os.Link(filepath.Join(tree, "file"), filepath.Join(tree, "again")))
-	testenv.Check(t, os.WriteFile(filepath.Join(tree, "shared"), make([]byte, 7000), 0o644))
-	testenv.Check(t, os.Link(filepath.Join(tree, "shared"), filepath.Join(t.TempDir(), "shared"))) // keeps its bytes
-	if rep, err := s.GC(t.Context(), GCOptions{}); err != nil || rep.Bytes != 0 || rep.Kept != 0 || rep.KeptTrees != 1 {
+	second := s.path("trees", strings.Repeat("b", 64))
+	testenv.Check(t, os.MkdirAll(second, 0o755))
+	for file, other := range map[string]string{"kept": t.TempDir(), "shared": second} { // trees share files
+		testenv.Check(t, os.WriteFile(filepath.Join(tree, file), make([]byte, 7000), 0o644))
+		testenv.Check(t, os.Link(filepath.Join(tree, file), filepath.Join(second, file+"2")))
+		testenv.Check(t, os.Link(filepath.Join(tree, file), filepath.Join(other, file)))
+	}
+	if rep, err := s.GC(t.Context(), GCOptions{}); err != nil || rep.Bytes != 0 || rep.Kept != 0 || rep.KeptTrees != 2 {
 		t.Errorf("with a name: %+v, %v", rep, err)
 	}
 	testenv.Check(t, s.Remove("a"))
-	blobs := disk.Freed(s.path("blobs"))
+	var freed disk.Freed
+	blobs := freed.Of(s.path("blobs"))
 	rep, err := s.GC(t.Context(), GCOptions{Age: 24 * time.Hour})
-	if left := time.Until(rep.Until); err != nil || rep.Bytes != 0 || rep.Kept != blobs || rep.KeptTrees != 1 || left < 23*time.Hour || left > 24*time.Hour {
+	if left := time.Until(rep.Until); err != nil || rep.Bytes != 0 || rep.Kept != blobs || rep.KeptTrees != 2 || left < 23*time.Hour || left > 24*time.Hour {
 		t.Errorf("recent: %+v, %v; want %d bytes kept for a day", rep, err, blobs)
 	}
 	for _, dry := range []bool{true, false} {
 		rep, err := s.GC(t.Context(), GCOptions{Age: -1, DryRun: dry})
-		if err != nil || rep.Bytes != blobs+5000 || rep.Trees != 1 || rep.Kept != 0 || !rep.Until.IsZero() {
-			t.Errorf("dry %v: %+v, %v; want %d bytes", dry, rep, err, blobs+5000)
+		if err != nil || rep.Bytes != blobs+12000 || rep.Trees != 2 || rep.Kept != 0 || !rep.Until.IsZero() {
+			t.Errorf("dry %v: %+v, %v; want %d bytes", dry, rep, err, blobs+12000)
 		}
 	}
 	var sum GCReport

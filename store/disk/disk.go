@@ -41,11 +41,20 @@ func FileKey(path string) (string, error) {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()), nil
 }
 
-// Freed returns how many bytes of regular files removing path frees. A file with several
-// names counts once, and only if all of its names are below path. Files that cannot be
-// examined do not count.
-func Freed(path string) (n int64) {
-	names := map[uint64]uint64{} // number of names that were found, by inode
+// Freed counts the bytes that removing files frees. A file with several names counts once, with
+// the last of them. The zero value is ready for use.
+type Freed struct {
+	left map[inode]uint64 // number of names that are not found yet, of files with several
+}
+
+type inode struct{ dev, ino uint64 }
+
+// Of returns how many bytes removing path frees after the paths of earlier calls were removed.
+// It does not matter whether they already are. Files that cannot be examined do not count.
+func (f *Freed) Of(path string) (n int64) {
+	if f.left == nil {
+		f.left = map[inode]uint64{}
+	}
 	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return nil
@@ -54,11 +63,17 @@ func Freed(path string) (n int64) {
 		if err != nil {
 			return nil
 		}
-		if st := fi.Sys().(*syscall.Stat_t); st.Nlink > 1 {
-			if names[st.Ino]++; names[st.Ino] < uint64(st.Nlink) {
-				return nil
-			}
+		st := fi.Sys().(*syscall.Stat_t)
+		key := inode{uint64(st.Dev), st.Ino}
+		left, known := f.left[key]
+		if !known {
+			left = uint64(st.Nlink)
 		}
+		if left > 1 {
+			f.left[key] = left - 1
+			return nil
+		}
+		delete(f.left, key)
 		n += fi.Size()
 		return nil
 	})
