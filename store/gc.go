@@ -100,7 +100,7 @@ func (g *collector) keep(fi fs.FileInfo) {
 
 // remove removes a file or directory and counts its size. A dry run only counts.
 func (g *collector) remove(p string) error {
-	g.rep.Bytes += g.freed.Of(p)
+	g.rep.Bytes += g.freed.Count(p)
 	if g.o.DryRun {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (g *collector) records(context.Context) error {
 			return fs.SkipDir
 		}
 		g.keep(fi)
-		g.rep.Kept += g.kept.Of(p)
+		g.rep.Kept += g.kept.Count(p)
 		if d.IsDir() {
 			return fs.SkipDir
 		}
@@ -272,7 +272,7 @@ func (g *collector) trees(context.Context) error {
 		}
 		g.rep.Trees++
 		if g.o.DryRun {
-			g.rep.Bytes += g.freed.Of(g.s.path("trees", e.Name()))
+			g.rep.Bytes += g.freed.Count(g.s.path("trees", e.Name()))
 			continue
 		}
 		// Rename first, so that no other process sees a partial tree.

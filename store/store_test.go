@@ -379,7 +379,7 @@ func TestGCReport(t *testing.T) {
 	}
 	testenv.Check(t, s.Remove("a"))
 	var freed disk.Freed
-	blobs := freed.Of(s.path("blobs"))
+	blobs := freed.Count(s.path("blobs"))
 	rep, err := s.GC(t.Context(), GCOptions{Age: 24 * time.Hour})
 	if left := time.Until(rep.Until); err != nil || rep.Bytes != 0 || rep.Kept != blobs || rep.KeptTrees != 2 || left < 23*time.Hour || left > 24*time.Hour {
 		t.Errorf("recent: %+v, %v; want %d bytes kept for a day", rep, err, blobs)

@@ -49,9 +49,9 @@ type Freed struct {
 
 type inode struct{ dev, ino uint64 }
 
-// Of returns how many bytes removing path frees after the paths of earlier calls were removed.
+// Count returns how many bytes removing path frees after the paths of earlier calls were removed.
 // It does not matter whether they already are. Files that cannot be examined do not count.
-func (f *Freed) Of(path string) (n int64) {
+func (f *Freed) Count(path string) (n int64) {
 	if f.left == nil {
 		f.left = map[inode]uint64{}
 	}
