@@ -220,7 +220,9 @@ func jobNames() (names []string) {
 		return nil
 	}
 	for _, e := range entries {
-		names = append(names, e.Name())
+		if !strings.HasPrefix(e.Name(), ".") { // not a job
+			names = append(names, e.Name())
+		}
 	}
 	slices.Reverse(names)
 	return names

@@ -17,57 +17,6 @@ import (
 	"hpcc/job/node"
 )
 
-// A NoJobError reports an ID that no job has.
-type NoJobError struct{ ID string }
-
-func (e *NoJobError) Error() string {
-	return fmt.Sprintf("no job %q", e.ID)
-}
-
-// Missing returns the ids that no job below dir has.
-func Missing(dir string, ids []string) (missing []string, err error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	subs, bad, err := submissions(dir)
-	for _, id := range ids {
-		var unreadable *unreadableJobError
-		if len(match(subs, []string{id})) == 0 && !errors.As(noJob(id, bad), &unreadable) {
-			missing = append(missing, id)
-		}
-	}
-	return missing, err
-}
-
-// Find returns the job below dir with an ID, a prefix of it, or a native ID. An ambiguous
-// id is an error.
-func Find(dir, id string) (*Submission, error) {
-	subs, bad, err := submissions(dir)
-	if err != nil {
-		return nil, err
-	}
-	if names(bad, id) {
-		return nil, noJob(id, bad)
-	}
-	found := match(subs, []string{id})
-	for _, s := range found {
-		if s.ID == id {
-			return s, nil
-		}
-	}
-	switch len(found) {
-	case 0:
-		return nil, noJob(id, bad)
-	case 1:
-		return found[0], nil
-	}
-	var names []string
-	for _, s := range found[:min(len(found), 3)] {
-		names = append(names, s.ID)
-	}
-	return nil, fmt.Errorf("%q is the beginning of %d jobs (%s …); give more of the id", id, len(found), strings.Join(names, ", "))
-}
-
 // status queries one job; a scheduler that does not answer is an error.
 func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
 	st := &Status{Submission: s, Total: s.Job.Count()}

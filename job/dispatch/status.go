@@ -78,7 +78,7 @@ func (s *Status) State() string {
 // native ID. It queries schedulers only for jobs with incomplete records. A scheduler that
 // does not answer is a warning; so is an unreadable job, unless ids name it.
 func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, warnings []string, err error) {
-	subs, bad, err := submissions(dir)
+	subs, bad, err := submissions(dir, ids)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -20,8 +20,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
-	"strings"
 	"time"
 
 	"hpcc/job"
@@ -184,8 +182,12 @@ func (s *Submission) send(ctx context.Context, home, script string, wait bool) e
 	if err := s.Submit(ctx, s.Job, script); err != nil {
 		return err
 	}
-	if err := s.write(home); err != nil || !wait {
+	if err := s.write(home); err != nil {
 		return err
+	}
+	s.noteNative(filepath.Dir(home))
+	if !wait {
+		return nil
 	}
 	return s.await(ctx, home)
 }
@@ -294,65 +296,6 @@ func (s *Submission) queueState(known map[string]batch.QueueState) batch.QueueSt
 	return sum
 }
 
-// An unreadableJobError reports a job whose job.json cannot be read.
-type unreadableJobError struct {
-	ID   string
-	Home string // its directory
-	Err  error
-}
-
-func (e *unreadableJobError) Error() string {
-	return fmt.Sprintf("job %s: %v; its script and the records of its tasks are in %s: restore job.json, or remove the directory", e.ID, e.Err, e.Home)
-}
-
-func (e *unreadableJobError) Unwrap() error { return e.Err }
-
-// names reports whether an unreadable job has exactly this ID. A prefix does not count.
-func names(bad []*unreadableJobError, id string) bool {
-	return slices.ContainsFunc(bad, func(b *unreadableJobError) bool { return b.ID == id })
-}
-
-// noJob returns the error for an ID that no readable job has.
-func noJob(id string, bad []*unreadableJobError) error {
-	for _, b := range bad {
-		if strings.HasPrefix(b.ID, id) {
-			return b
-		}
-	}
-	return &NoJobError{id}
-}
-
-// submissions reads all jobs, newest first, and lists the unreadable ones. It skips a
-// directory without job.json, whose script was submitted by hand.
-func submissions(dir string) (out []*Submission, bad []*unreadableJobError, err error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("reading the jobs: %w", err)
-	}
-	for _, e := range entries {
-		home := filepath.Join(dir, e.Name())
-		s, err := ReadJob(home)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil && s.ID != e.Name() {
-			err = fmt.Errorf("reading %q: the job has another ID", filepath.Join(home, "job.json"))
-		}
-		if err != nil {
-			bad = append(bad, &unreadableJobError{e.Name(), home, err})
-			continue
-		}
-		out = append(out, s)
-	}
-	sort.Slice(out, func(i, j int) bool {
-		if !out[i].Submitted.Equal(out[j].Submitted) {
-			return out[i].Submitted.After(out[j].Submitted)
-		}
-		return out[i].ID > out[j].ID
-	})
-	return out, bad, nil
-}
-
 // ReadJob reads the job in the directory home. The error is [fs.ErrNotExist] if home is not a
 // job's directory.
 func ReadJob(home string) (*Submission, error) {
@@ -365,48 +308,6 @@ func ReadJob(home string) (*Submission, error) {
 		return nil, fmt.Errorf("reading %q: not a job", file)
 	}
 	return s, nil
-}
-
-// match returns the jobs that ids name, in the order of subs; all of them without ids.
-func match(subs []*Submission, ids []string) []*Submission {
-	if len(ids) == 0 {
-		return subs
-	}
-	named := map[*Submission]bool{}
-	for _, id := range ids {
-		for _, s := range matchOne(subs, id) {
-			named[s] = true
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(subs), func(s *Submission) bool { return !named[s] })
-}
-
-// matchOne returns the job with an ID or native ID, else the newest job with that name, else
-// the jobs whose IDs begin with id.
-func matchOne(subs []*Submission, id string) []*Submission {
-	if id == "" {
-		return nil
-	}
-	var exact, named, begins []*Submission
-	for _, s := range subs {
-		switch {
-		case s.ID == id || s.Native == id:
-			exact = append(exact, s)
-		case s.Job != nil && s.Job.Name == id:
-			named = append(named, s)
-		case strings.HasPrefix(s.ID, id):
-			begins = append(begins, s)
-		}
-	}
-	switch {
-	case len(exact) > 0:
-		return exact
-	case len(named) > 0:
-		newest := slices.MaxFunc(named, func(a, b *Submission) int { return a.Submitted.Compare(b.Submitted) })
-		newest.namesakes = len(named)
-		return []*Submission{newest}
-	}
-	return begins
 }
 
 // SubmissionOf returns the name, target and submission time of a starting task's job (see

@@ -13,15 +13,12 @@ import (
 // it uses the records below dir, else the scheduler's accounting. Schedulers that start a
 // job after any end of its dependencies need it.
 func Succeeded(ctx context.Context, dir string, ids []string) error {
-	subs, _, err := submissions(dir) // the scheduler reports on unreadable ones
-	if err != nil {
-		return err
-	}
 next:
 	for _, id := range ids {
-		for _, s := range subs {
-			if s.Native != id || descriptionOf(s.Target).Succeeded == nil {
-				continue
+		for _, name := range jobsOfNative(dir, id) {
+			s, err := ReadJob(filepath.Join(dir, name))
+			if err != nil || s.Native != id || descriptionOf(s.Target).Succeeded == nil {
+				continue // the scheduler reports on an unreadable one
 			}
 			tasks, err := job.Tasks(filepath.Join(dir, s.ID))
 			if err != nil {

@@ -1,0 +1,117 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/testdata/testenv"
+)
+
+// writeJob writes a submitted job to its directory below dir.
+func writeJob(t *testing.T, dir, id, name, native string) *Submission {
+	t.Helper()
+	s := &Submission{ID: id, Native: native, Cluster: Cluster{Target: "gridengine"}, Submitted: time.Unix(1e9, 0), Job: &job.Job{Name: name}}
+	testenv.Check(t, os.MkdirAll(filepath.Join(dir, id), 0o755))
+	testenv.Check(t, s.write(filepath.Join(dir, id)))
+	return s
+}
+
+// unread writes jobs that cannot be read, so that reading them is noticed.
+func unread(t *testing.T, dir string) {
+	t.Helper()
+	for n := range 20 {
+		testenv.Check(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint("other-", n), "job.json"), 0o755))
+	}
+}
+
+// TestFindReadsLittle finds jobs without reading others.
+func TestFindReadsLittle(t *testing.T) {
+	dir := t.TempDir()
+	unread(t, dir)
+	writeJob(t, dir, "train-010909-014640", "train", "17").noteNative(dir)
+	writeJob(t, dir, "train-010909-014640-2", "train", "18").noteNative(dir)
+	writeJob(t, dir, "test-010909-014640", "test", "19").noteNative(dir)
+	for id, want := range map[string]string{
+		"train-010909-014640":   "train-010909-014640",
+		"train-010909-014640-2": "train-010909-014640-2",
+		"18":                    "train-010909-014640-2",
+		"19":                    "test-010909-014640",
+		"test":                  "test-010909-014640",
+		"te":                    "test-010909-014640",
+	} {
+		subs, bad, err := submissions(dir, []string{id})
+		if err != nil || len(bad) > 0 {
+			t.Errorf("%s: it reads other jobs: %v, %v", id, bad, err)
+		}
+		if found := match(subs, []string{id}); len(found) != 1 || found[0].ID != want {
+			t.Errorf("%s names %v; want %s", id, found, want)
+		}
+	}
+	if _, bad, err := submissions(dir, nil); err != nil || len(bad) != 20 {
+		t.Errorf("without IDs: %d unreadable jobs, %v; want 20", len(bad), err)
+	}
+	if subs, _, err := submissions(dir, []string{"te", "18"}); err != nil || len(subs) != 2 {
+		t.Errorf("two jobs: %v, %v", subs, err)
+	}
+}
+
+// TestFindWithoutIndex finds a job by its native ID if the index lacks or misnames it.
+func TestFindWithoutIndex(t *testing.T) {
+	for what, index := range map[string]string{
+		"no index": "", "an empty line": "\n\n", "another job": "17\tgone-1\n", "a path": "17\t../x\n17\t/etc\n17\t..\n", "no newline": "17", "bytes": "\x00\xff\t17\n17\t\n",
+	} {
+		dir := t.TempDir()
+		writeJob(t, dir, "a-1", "a", "17")
+		writeJob(t, dir, "b-1", "b", "18")
+		if index != "" {
+			testenv.Check(t, os.WriteFile(filepath.Join(dir, nativesFile), []byte(index), 0o644))
+		}
+		if s, err := Find(dir, "18"); err != nil || s.ID != "b-1" {
+			t.Errorf("%s: Find(18) = %v, %v", what, s, err)
+		}
+		if s, err := Find(dir, "17"); err != nil || s.ID != "a-1" {
+			t.Errorf("%s: Find(17) = %v, %v", what, s, err)
+		}
+		if list, _, err := Statuses(context.Background(), dir, nil); err != nil || len(list) != 2 {
+			t.Errorf("%s: Statuses gives %d jobs, %v", what, len(list), err)
+		}
+	}
+}
+
+// TestSucceededReadsLittle checks that a task's start reads only the jobs that it needs.
+func TestSucceededReadsLittle(t *testing.T) {
+	dir := t.TempDir()
+	writeJob(t, dir, "a-1", "a", "17").noteNative(dir)
+	testenv.Check(t, os.Chmod(dir, 0o100)) // its jobs cannot be listed
+	defer os.Chmod(dir, 0o755)
+	if err := Succeeded(t.Context(), dir, nil); err != nil {
+		t.Errorf("without needs: %v", err)
+	}
+	err := Succeeded(t.Context(), dir, []string{"17"})
+	if err == nil || err.Error() != "dependency a-1 (17): 1 of 1 task did not succeed" {
+		t.Errorf("a job without records: %v", err)
+	}
+	task := &job.Task{Start: time.Unix(1e9, 0), End: time.Unix(1e9+1, 0)}
+	testenv.Check(t, task.Write(filepath.Join(dir, "a-1")))
+	testenv.Check(t, Succeeded(t.Context(), dir, []string{"17"}))
+}
+
+// FuzzNatives reads any index.
+func FuzzNatives(f *testing.F) {
+	f.Add("17\ta-1\n", "17")
+	f.Add("17\t../a\n17", "17")
+	f.Fuzz(func(t *testing.T, index, native string) {
+		dir := t.TempDir()
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, nativesFile), []byte(index), 0o644))
+		for _, id := range jobsOfNative(dir, native) {
+			if filepath.Dir(filepath.Join(dir, id)) != dir {
+				t.Errorf("the job %q is not in the directory", id)
+			}
+		}
+	})
+}
