@@ -129,7 +129,7 @@ func (a *taskArgs) run(ctx context.Context) error {
 		r.Measure = func(t *job.Task, argv []string) metrics.Options { return a.measureOptions(s, t, argv) }
 	}
 	if a.one {
-		return exitStatus(r.Run(ctx, a.index))
+		return a.ended(r.Run(ctx, a.index))
 	}
 	if !a.array.IsZero() {
 		if !r.RunArray(ctx, a.array, a.parallel) {
@@ -139,9 +139,18 @@ func (a *taskArgs) run(ctx context.Context) error {
 	}
 	k, err := strconv.Atoi(os.Getenv("HPCC_TASK_ID"))
 	if err != nil { // not an array job
-		return exitStatus(r.Run(ctx, 0))
+		return a.ended(r.Run(ctx, 0))
 	}
-	return exitStatus(r.RunNative(ctx, k))
+	return a.ended(r.RunNative(ctx, k))
+}
+
+// ended ends hpcc after a program that ended with exit: with a status for the scheduler or, in an
+// interactive job, for the user.
+func (a *taskArgs) ended(exit int) error {
+	if a.runner.Interactive {
+		return exitStatus(exit)
+	}
+	return exitStatus(a.runner.Schedulers.Status(exit, os.Getenv))
 }
 
 // measureOptions returns the options for measuring an attempt of a task.

@@ -20,9 +20,10 @@ func (System) Describe() *batch.Description {
 		Is: func(string) bool { return os.Getenv("SGE_ROOT") != "" },
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, NodePrefix: "SGE_",
-			Proof:   []string{"SGE_TASK_ID", "SGE_ROOT"},                                                                // other software sets JOB_ID, too
-			Hosts:   func(getenv func(string) string) ([]string, error) { return node.HostFile("PE_HOSTFILE", getenv) }, // sge_pe(5)
-			Spreads: spreads,
+			Requests: []int{99, 100},                                                                                     // run the job again, without limit; hold it and its dependents (sge_job(5))
+			Proof:    []string{"SGE_TASK_ID", "SGE_ROOT"},                                                                // other software sets JOB_ID, too
+			Hosts:    func(getenv func(string) string) ([]string, error) { return node.HostFile("PE_HOSTFILE", getenv) }, // sge_pe(5)
+			Spreads:  spreads,
 			Remote: func(host string, argv []string) []string { // qrsh passes one line to a shell
 				return []string{"qrsh", "-inherit", "-nostdin", host, "exec " + shellword.Join(argv)}
 			},

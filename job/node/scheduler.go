@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"hpcc/job"
@@ -14,6 +15,7 @@ type Scheduler struct {
 	Proof      []string                                // variables of which one must be set; nil: no further condition
 	Task       func(getenv func(string) string) string // native ID of the task; nil: the value of IDs[0]
 	Restarts   string                                  // variable with the number of restarts
+	Requests   []int                                   // exit statuses that it takes as requests, such as to run the job again
 	NodePrefix string                                  // prefix of the variables that differ between the nodes of a job
 
 	// Hosts lists the hosts of the job, perhaps with repetitions; nil if Each starts
@@ -73,6 +75,17 @@ func (known Schedulers) NativeIDs(getenv func(string) string) (ids map[string]st
 		}
 	}
 	return ids, from
+}
+
+// Status returns the exit status with which a task ends for its batch system, if its program
+// ended with exit: 1 in place of a status that the batch system takes as a request. The record
+// has the program's own.
+func (known Schedulers) Status(exit int, getenv func(string) string) int {
+	_, from := known.NativeIDs(getenv)
+	if slices.Contains(known.of(from).Requests, exit) {
+		return 1
+	}
+	return exit
 }
 
 // Differs reports whether the value of a variable may differ between the nodes of a job.
