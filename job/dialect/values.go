@@ -232,13 +232,27 @@ func (r *Reader) DateTime(v string) error {
 	return nil
 }
 
+// Try calls read for a part of an option. If read fails, Try undoes what read changed in the
+// job and in the row.
+func (r *Reader) Try(read func() error) error {
+	before, numbers, row := *r.Job, r.N, *r.Row
+	err := read()
+	if err != nil {
+		*r.Job, r.N, *r.Row = before, numbers, row
+	}
+	return err
+}
+
 // ResourceList calls read for each resource of -l, NAME=VALUE separated by commas. If read
 // fails for every resource, the option is refused; otherwise the row lists the failures.
 func (r *Reader) ResourceList(v string, read func(name, value, item string) error) error {
 	var failed []string
-	for _, item := range List(v, ",") {
+	for _, item := range CommaList(v) {
+		if item == "" {
+			continue
+		}
 		name, value, _ := strings.Cut(item, "=")
-		if err := read(name, value, item); err != nil {
+		if err := r.Try(func() error { return read(name, value, item) }); err != nil {
 			failed = append(failed, item+": "+err.Error())
 		}
 	}
