@@ -2,6 +2,7 @@ package lsf
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -87,7 +88,7 @@ var bsubOptions = dialect.Options{
 			return err
 		},
 		"-b":                            readBegin,
-		"-L":                            dialect.Refuse("it runs the script in a login shell; source the files that it needs in the script"),
+		"-L":                            readLogin,
 		"-i -is":                        dialect.Refuse("jobs have no standard input; redirect in the script: program < file"),
 		"-f":                            dialect.Refuse("hpcc does not copy files; copy them in the script"),
 		"-jsdl -jsdl_strict -json -jsm": dialect.Refuse("hpcc does not read job files of other formats"),
@@ -109,6 +110,28 @@ var bsubOptions = dialect.Options{
 		"-tty -ti":                            (*dialect.Reader).Outside,
 		"-notify -hl -rq -ul -XF -Zs -ar -ps": nil,
 	},
+}
+
+// loginShells are the shells that read a profile and run a command with the options -l and -c.
+var loginShells = []string{"bash", "sh", "ksh", "zsh", "dash"}
+
+// readLogin parses -L, the login shell whose profile sets up the environment of the script. Another
+// shell may run the script.
+func readLogin(r *dialect.Reader, v string) error {
+	switch name := path.Base(v); {
+	case r.Own():
+		return r.Native("-L " + v)
+	case !path.IsAbs(v) || !job.WordText().MatchString(v):
+		return fmt.Errorf("%q is not the path of a shell", message.Short(v))
+	case r.To.Target.Pods():
+		r.Changed("left out: it prepared the host, and the image has its own environment")
+		return nil
+	case !slices.Contains(loginShells, name):
+		return fmt.Errorf("hpcc cannot use %s as a login shell; source the files that the script needs in the script", name)
+	}
+	r.Job.Script.Login = v
+	r.Row.Become(field.Emulated, v+" reads the profile, and then starts the script")
+	return nil
 }
 
 // units are the suffixes of sizes. A bare number has the unit in LSF_UNIT_FOR_LIMITS, or bare if the site
@@ -369,6 +392,13 @@ func finish(r *dialect.Reader) {
 		})
 	}
 	finishMemory(r)
+	if j.Interactive && j.Script.Login != "" {
+		for _, row := range r.Rows {
+			if strings.HasPrefix(row.Text, "-L") {
+				row.Become(field.Refused, "an interactive job has no script that the login shell could start")
+			}
+		}
+	}
 	if j.Warning.Signal == "" && j.Warning.Lead > 0 {
 		r.FinishRows(field.Signal, func(*field.Row) error {
 			j.Warning.Lead = 0
