@@ -55,7 +55,7 @@ var bsubOptions = dialect.Options{
 			r.Row.Fills(field.Tasks, field.Nodes, field.TasksPerNode)
 			return err
 		},
-		"-nnodes": dialect.Set(field.Nodes),
+		"-nnodes": readFullNodes,
 		"-R":      readResources,
 		"-M": func(r *dialect.Reader, v string) (err error) {
 			r.N.LimitPerProcess, err = quantity.Size(strings.TrimSuffix(v, "!"), units("KB"))
@@ -110,6 +110,20 @@ var bsubOptions = dialect.Options{
 		"-tty -ti":                            (*dialect.Reader).Outside,
 		"-notify -hl -rq -ul -XF -Zs -ar -ps": nil,
 	},
+}
+
+// readFullNodes parses -nnodes, which gives the job all of the nodes, not slots on them.
+func readFullNodes(r *dialect.Reader, v string) (err error) {
+	if r.Own() {
+		return r.Native("-nnodes " + v)
+	}
+	if r.Job.Nodes, err = r.Number(v, ""); err != nil {
+		return err
+	}
+	r.Job.Exclusive = true
+	r.Row.Fills(field.Nodes, field.Exclusive)
+	r.Changed("full nodes; the script does not say what a node has: add --gpus, and --cpus or --tasks-per-node")
+	return nil
 }
 
 // loginShells are the shells that read a profile and run a command with the options -l and -c.
