@@ -49,6 +49,18 @@ func Set(f field.Field) Setter {
 	}
 }
 
+// PlaceGPUs returns the location of GPUs that the script counts per process or in total, for a
+// row: each node or one node, and why. node is the batch system's word for a node. If the script
+// does not set the number of nodes, PlaceGPUs sets it to one, because [job.Job] counts GPUs per
+// node: with the processes on several nodes, each node would get the GPUs of all processes.
+func (r *Reader) PlaceGPUs(node string) (where, why string) {
+	if r.Job.Nodes > 0 || r.Job.TasksPerNode > 0 || r.Job.Tasks < 2 {
+		return "each " + node, ""
+	}
+	r.Job.Nodes = 1
+	return "one " + node, ", because the script does not set the number of " + node + "s"
+}
+
 // SetRequeue returns the Setter of an option without an argument that decides whether a
 // lost job runs again: "yes" or "no".
 func SetRequeue(to string) Setter {

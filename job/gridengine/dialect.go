@@ -309,9 +309,14 @@ func finish(r *dialect.Reader) {
 	if n := r.N.GPUsPerSlot; n > 0 {
 		slots := max(r.N.Slots, 1)
 		j.GPUs = n * slots
+		where := ""
+		if j.Tasks > 1 && j.Nodes == 0 {
+			place, why := r.PlaceGPUs("node")
+			where = " on " + place + why
+		}
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			if slots > 1 {
-				row.Become(field.Changed, fmt.Sprintf("%d for each of %d slots, %d in total", n, slots, j.GPUs))
+				row.Become(field.Changed, fmt.Sprintf("%d for each of %d slots, %d in total%s", n, slots, j.GPUs, where))
 			}
 			return nil
 		})

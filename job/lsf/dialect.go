@@ -221,6 +221,9 @@ func readGPU(r *dialect.Reader, v string) error {
 			if n, err = r.Number(count, ""); err != nil {
 				return err
 			}
+			if per == "task" && r.Own() {
+				return r.Native(`-gpu "` + v + `"`)
+			}
 			if per == "task" {
 				r.N.GPUsPerTask = n
 			}
@@ -399,9 +402,10 @@ func finish(r *dialect.Reader) {
 		})
 	}
 	if n := r.N.GPUsPerTask; n > 0 {
+		where, why := r.PlaceGPUs("host")
 		j.GPUs = n * j.ProcessesPerNode()
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
-			row.Become(field.Changed, fmt.Sprintf("%d on each host, for its %d processes", j.GPUs, j.ProcessesPerNode()))
+			row.Become(field.Changed, fmt.Sprintf("%d on %s, for its %d processes%s", j.GPUs, where, j.ProcessesPerNode(), why))
 			return nil
 		})
 	}

@@ -348,21 +348,27 @@ func readKillOnInvalid(r *dialect.Reader, v string) error {
 // finish divides GPUs among nodes, and refuses to request all memory of a shared node.
 func finish(r *dialect.Reader) {
 	j := r.Job
-	nodes, perNode := max(j.Nodes, 1), j.ProcessesPerNode()
 	if n := r.N.TotalGPUs; n > 0 {
+		where, why := r.PlaceGPUs("node")
+		nodes := int(j.NodeCount())
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			if n%nodes != 0 {
 				return fmt.Errorf("%d GPUs cannot be divided equally among %d nodes", n, nodes)
 			}
 			j.GPUs = n / nodes
-			row.Become(field.Changed, fmt.Sprintf("%d on each of %d nodes", j.GPUs, nodes))
+			if nodes > 1 {
+				where = fmt.Sprintf("each of %d nodes", nodes)
+			}
+			row.Become(field.Changed, fmt.Sprintf("%d on %s%s", j.GPUs, where, why))
 			return nil
 		})
 	}
 	if n := r.N.GPUsPerTask; n > 0 {
+		where, why := r.PlaceGPUs("node")
+		perNode := j.ProcessesPerNode()
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			j.GPUs = n * perNode
-			row.Become(field.Changed, fmt.Sprintf("%d on each node, for its %d processes", j.GPUs, perNode))
+			row.Become(field.Changed, fmt.Sprintf("%d on %s, for its %d processes%s", j.GPUs, where, perNode, why))
 			return nil
 		})
 	}
