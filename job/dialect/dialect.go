@@ -44,6 +44,7 @@ type Dialect struct {
 	Shape      func(j *job.Job, rows field.Rows) // converts counts to the batch system's units; nil: [NodeMemory]
 	ExportsAll bool                              // jobs get the environment of the submitting shell
 	NoExports  bool                              // jobs get none of the variables of the submitting shell
+	OpensFiles func(j *job.Job) bool             // the batch system names the job's output files, with its own job ID; nil: hpcc names them
 
 	// For jobscript, to write scripts.
 	JobID       string   // bash expression for the native ID of the running job

@@ -38,7 +38,7 @@ var scripts = dialect.Dialect{
 		field.Begin:       {Fate: field.Refused, How: "Grid Engine requires a date as well", When: func(j *job.Job) bool { return !strings.Contains(j.Begin, "T") }},
 		field.Export:      {Fate: field.Changed, How: "Grid Engine jobs do not inherit the environment; pass variables with --env", When: func(j *job.Job) bool { return slices.Contains(j.Export, "ALL") }},
 	},
-	Shape: shape, NoExports: true,
+	Shape: shape, NoExports: true, OpensFiles: opensFiles,
 	JobID: "$JOB_ID", Hosts: hostList, Hides: []string{"#$"},
 }
 

@@ -27,7 +27,8 @@ var scripts = dialect.Dialect{
 	Verdicts: map[field.Field]field.Verdict{
 		field.Exclusive: {Fate: field.Kept, How: "with --mem=0, because --exclusive does not include the memory of the node", When: func(j *job.Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},
 	},
-	Shape: func(*job.Job, field.Rows) {}, ExportsAll: true, // sbatch accepts memory per processor
+	OpensFiles: func(*job.Job) bool { return true },
+	Shape:      func(*job.Job, field.Rows) {}, ExportsAll: true, // sbatch accepts memory per processor
 	JobID: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", Hosts: hostList, Hides: []string{"#PBS", "#BSUB"}, Signals: true, OwnsIndices: true,
 }
 
