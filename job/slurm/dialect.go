@@ -1,6 +1,8 @@
 package slurm
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -124,6 +126,9 @@ func readGPUs(r *dialect.Reader, v string) error {
 	if !ok {
 		kind, count = "", v
 	}
+	if strings.Contains(v, ",") {
+		return manyGPUTypes(r, r.Row.Text)
+	}
 	if _, err := strconv.Atoi(count); err != nil && !ok && job.EnvName().MatchString(v) { // --gres=gpu:a100 requests one GPU
 		kind, count = v, "1"
 	}
@@ -139,15 +144,39 @@ func readGPUs(r *dialect.Reader, v string) error {
 	return nil
 }
 
+// manyGPUTypes keeps an option with several types of GPUs for Slurm.
+func manyGPUTypes(r *dialect.Reader, text string) error {
+	if !r.Own() {
+		return errors.New("a job of hpcc has one type of GPU")
+	}
+	return r.Native(text)
+}
+
+// readGres parses a list of resources, of which hpcc supports gpu[:TYPE][:N].
 func readGres(r *dialect.Reader, v string) error {
-	what, rest, _ := strings.Cut(v, ":")
-	if what != "gpu" || strings.Contains(v, ",") {
+	var gpus, others []string
+	for _, item := range dialect.List(v, ",") {
+		if name, rest, _ := strings.Cut(item, ":"); strings.TrimPrefix(name, "gres/") == "gpu" {
+			gpus = append(gpus, cmp.Or(rest, "1"))
+		} else {
+			others = append(others, item)
+		}
+	}
+	switch {
+	case len(gpus) == 0:
 		return r.Native("--gres=" + v)
+	case len(gpus) > 1:
+		return manyGPUTypes(r, "--gres="+v)
 	}
-	if rest == "" {
-		rest = "1"
+	if err := readGPUs(r, gpus[0]); err != nil || len(others) == 0 {
+		return err
 	}
-	return readGPUs(r, rest)
+	rest := strings.Join(others, ",")
+	if r.Own() {
+		return r.Native("--gres=" + rest)
+	}
+	r.Changed("without %s, which only Slurm has", rest)
+	return nil
 }
 
 func readTotalGPUs(r *dialect.Reader, v string) error {
