@@ -22,7 +22,7 @@ import (
 // scripts is the dialect of sbatch(1) of 22.05 and later: directives before the first
 // command, and options in the syntax of getopt_long(3).
 var scripts = dialect.Dialect{
-	Target: target, Title: "Slurm", Prefix: "#SBATCH", Command: "sbatch",
+	Target: target, Title: "Slurm", Prefix: "#SBATCH", Command: "sbatch", Separators: []string{"hetjob", "packjob"},
 	Options: sbatchOptions, Finish: finish, Defaults: defaults,
 	Launchers: map[string]dialect.Launcher{"srun": {Options: srunOptions()}}, StepLauncher: "srun",
 	Variables: variables, VariableText: `\bSLURMD?_[A-Z][A-Z0-9_]*\b`,

@@ -134,8 +134,11 @@ func (ds Translator) parts(s *Source) (script string, command *submitCommand, er
 	if command.input == "" {
 		command.input = ds.scriptName(s, command)
 	}
-	if command.input == "" {
+	switch command.input {
+	case "":
 		return "", command, nil
+	case ":":
+		return "", nil, fmt.Errorf("reading the command line %q: hpcc does not support heterogeneous jobs: submit their components as separate jobs, or request equal nodes", message.Short(line))
 	}
 	if s.Open == nil {
 		return "", nil, fmt.Errorf("the command line names script %q, which hpcc cannot open", command.input)
