@@ -74,7 +74,7 @@ var bsubOptions = dialect.Options{
 		"-e":   readOutput(field.Error, true),
 		"-eo":  readOutput(field.Error, false),
 		"-env": readEnvironment,
-		"-cwd": (*dialect.Reader).Directory,
+		"-cwd": readDirectory,
 		"-w":   readAfter,
 		"-u":   dialect.Set(field.Mail),
 		"-wa": func(r *dialect.Reader, v string) (err error) {
@@ -290,6 +290,15 @@ func readOutput(f field.Field, add bool) func(*dialect.Reader, string) error {
 		r.Row.Fills(field.Append)
 		return nil
 	}
+}
+
+// readDirectory parses -cwd. LSF would create a directory with a pattern in its name; hpcc needs its name when it submits
+// the job.
+func readDirectory(r *dialect.Reader, v string) error {
+	if strings.Contains(v, "%") {
+		return fmt.Errorf("hpcc does not replace patterns in the directory: create it in the script, and change to it")
+	}
+	return r.Directory(v)
 }
 
 // readEnvironment parses -env "all, A=1" and "none, A".
