@@ -6,6 +6,7 @@ type Script struct {
 	From  Target   `json:"from"`
 	Body  string   `json:"body"`            // ends with a line break
 	Shell []string `json:"shell"`           // argv of the interpreter
+	Login string   `json:"login,omitempty"` // absolute: login shell that starts the interpreter; "": none
 	Args  []string `json:"args,omitempty"`  // arguments of the script
 	Dir   string   `json:"dir"`             // absolute: the directory of the submission
 	Start string   `json:"start,omitempty"` // absolute: working directory; "": the job's

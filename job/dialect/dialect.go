@@ -8,6 +8,7 @@
 package dialect
 
 import (
+	"slices"
 	"strings"
 
 	"hpcc/job"
@@ -29,6 +30,7 @@ type Dialect struct {
 	TakesProgram bool   // Command takes a program, and reads a script from standard input
 	ExactArgv    bool   // Command takes "--" and an argv that no shell expands
 	Options      Options
+	Separators   []string          // directives that begin the next component of a heterogeneous job
 	Resources    map[string]Setter // resources of the option -l, by name
 	Launchers    map[string]Launcher
 	StepLauncher string          // launcher whose processes get a job's warning signal; "": the script gets it
@@ -44,6 +46,7 @@ type Dialect struct {
 	Shape      func(j *job.Job, rows field.Rows) // converts counts to the batch system's units; nil: [NodeMemory]
 	ExportsAll bool                              // jobs get the environment of the submitting shell
 	NoExports  bool                              // jobs get none of the variables of the submitting shell
+	OpensFiles func(j *job.Job) bool             // the batch system names the job's output files, with its own job ID; nil: hpcc names them
 
 	// For jobscript, to write scripts.
 	JobID       string   // bash expression for the native ID of the running job
@@ -171,15 +174,16 @@ func (d *Dialect) Marks(line string) bool {
 // A directive is the text after the prefix of a line. late is the line of the first command
 // if the directive follows it and therefore does not count, otherwise 0.
 type directive struct {
-	line int
-	text string
-	late int
+	line      int
+	text      string
+	late      int
+	component int // the component of a heterogeneous job, from 0
 }
 
 // directives lists the directives of a script.
 func (d *Dialect) directives(lines []string) []directive {
 	var out []directive
-	command := 0
+	command, component := 0, 0
 	for i, l := range lines {
 		l = strings.TrimSuffix(l, "\r")
 		if d.Marks(l) {
@@ -187,7 +191,11 @@ func (d *Dialect) directives(lines []string) []directive {
 			if d.Anywhere {
 				late = 0
 			}
-			out = append(out, directive{i + 1, strings.TrimPrefix(l, d.Prefix), late})
+			text := strings.TrimPrefix(l, d.Prefix)
+			if slices.Contains(d.Separators, strings.TrimSpace(text)) {
+				component++
+			}
+			out = append(out, directive{i + 1, text, late, component})
 			continue
 		}
 		if t := strings.TrimSpace(l); command == 0 && t != "" && t[0] != '#' {

@@ -92,6 +92,12 @@ func (r *Reader) directive(d directive) {
 		r.Add(d.line, text).Become(field.Refused,
 			fmt.Sprintf("%s ignores it, because it follows the first command, in line %d", r.Title, d.late))
 		return
+	case slices.Contains(r.Separators, strings.TrimSpace(d.text)):
+		r.Add(d.line, text).Become(field.Refused, "hpcc requests only the first component of a heterogeneous job: submit the others as separate jobs, or request equal nodes")
+		return
+	case d.component > 0:
+		r.Add(d.line, text).Become(field.Refused, fmt.Sprintf("it belongs to component %d of a heterogeneous job", d.component))
+		return
 	case err != nil:
 		r.Add(d.line, text).Become(field.Refused, err.Error())
 		return

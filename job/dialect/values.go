@@ -49,6 +49,18 @@ func Set(f field.Field) Setter {
 	}
 }
 
+// PlaceGPUs returns the location of GPUs that the script counts per process or in total, for a
+// row: each node or one node, and why. node is the batch system's word for a node. If the script
+// does not set the number of nodes, PlaceGPUs sets it to one, because [job.Job] counts GPUs per
+// node: with the processes on several nodes, each node would get the GPUs of all processes.
+func (r *Reader) PlaceGPUs(node string) (where, why string) {
+	if r.Job.Nodes > 0 || r.Job.TasksPerNode > 0 || r.Job.Tasks < 2 {
+		return "each " + node, ""
+	}
+	r.Job.Nodes = 1
+	return "one " + node, ", because the script does not set the number of " + node + "s"
+}
+
 // SetRequeue returns the Setter of an option without an argument that decides whether a
 // lost job runs again: "yes" or "no".
 func SetRequeue(to string) Setter {
@@ -232,13 +244,27 @@ func (r *Reader) DateTime(v string) error {
 	return nil
 }
 
+// Try calls read for a part of an option. If read fails, Try undoes what read changed in the
+// job and in the row.
+func (r *Reader) Try(read func() error) error {
+	before, numbers, row := *r.Job, r.N, *r.Row
+	err := read()
+	if err != nil {
+		*r.Job, r.N, *r.Row = before, numbers, row
+	}
+	return err
+}
+
 // ResourceList calls read for each resource of -l, NAME=VALUE separated by commas. If read
 // fails for every resource, the option is refused; otherwise the row lists the failures.
 func (r *Reader) ResourceList(v string, read func(name, value, item string) error) error {
 	var failed []string
-	for _, item := range List(v, ",") {
+	for _, item := range CommaList(v) {
+		if item == "" {
+			continue
+		}
 		name, value, _ := strings.Cut(item, "=")
-		if err := read(name, value, item); err != nil {
+		if err := r.Try(func() error { return read(name, value, item) }); err != nil {
 			failed = append(failed, item+": "+err.Error())
 		}
 	}

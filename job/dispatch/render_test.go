@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -444,4 +445,32 @@ func TestRenderManyParams(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(script), err)
 	}
 	t.Log("made in", time.Since(begin))
+}
+
+// TestDirectivesInArguments checks that no batch system reads a line of an argument or of a
+// variable as a directive. Grid Engine and LSF read directives anywhere in a script, and sbatch
+// reads those of PBS and LSF.
+func TestDirectivesInArguments(t *testing.T) {
+	const text = "true\n#$ -pe mpi 64\n#BSUB -q other\n#PBS -q other\n#SBATCH -p other"
+	for _, to := range []job.Target{"slurm", "lsf", "gridengine"} {
+		for name, set := range map[string]func(j *job.Job){
+			"arguments": func(j *job.Job) { j.Args = []string{"sh", "-c", text} },
+			"variables": func(j *job.Job) { j.Env = []string{"A=" + text} },
+			"arguments of a script": func(j *job.Job) {
+				j.Image, j.Script = "", &job.Script{Name: "x", From: "pbs", Body: text + "\n", Shell: []string{"/bin/sh"}, Dir: "/home/u", Args: []string{text}}
+			},
+		} {
+			script, _, err := Render(jobtest.With(set), to)
+			if err != nil {
+				t.Errorf("%s for %s: %v", name, to, err)
+				continue
+			}
+			_, rest, _ := strings.Cut(script, "# Written by hpcc")
+			for line := range strings.Lines(rest) {
+				if slices.ContainsFunc(dialectOf(to).Hides, func(prefix string) bool { return strings.HasPrefix(line, prefix) }) {
+					t.Errorf("%s for %s: the script has the directive %q", name, to, line)
+				}
+			}
+		}
+	}
 }

@@ -38,7 +38,7 @@ var scripts = dialect.Dialect{
 		field.Begin:       {Fate: field.Refused, How: "Grid Engine requires a date as well", When: func(j *job.Job) bool { return !strings.Contains(j.Begin, "T") }},
 		field.Export:      {Fate: field.Changed, How: "Grid Engine jobs do not inherit the environment; pass variables with --env", When: func(j *job.Job) bool { return slices.Contains(j.Export, "ALL") }},
 	},
-	Shape: shape, NoExports: true,
+	Shape: shape, NoExports: true, OpensFiles: opensFiles,
 	JobID: "$JOB_ID", Hosts: hostList, Hides: []string{"#$"},
 }
 
@@ -309,9 +309,14 @@ func finish(r *dialect.Reader) {
 	if n := r.N.GPUsPerSlot; n > 0 {
 		slots := max(r.N.Slots, 1)
 		j.GPUs = n * slots
+		where := ""
+		if j.Tasks > 1 && j.Nodes == 0 {
+			place, why := r.PlaceGPUs("node")
+			where = " on " + place + why
+		}
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			if slots > 1 {
-				row.Become(field.Changed, fmt.Sprintf("%d for each of %d slots, %d in total", n, slots, j.GPUs))
+				row.Become(field.Changed, fmt.Sprintf("%d for each of %d slots, %d in total%s", n, slots, j.GPUs, where))
 			}
 			return nil
 		})

@@ -139,7 +139,7 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 	for _, o := range options {
 		t.Line("#$ %s", o)
 	}
-	end := jobscript.TaskCall{To: &scripts, ID: `"${1:-gridengine-$JOB_ID}"`, Limit: true, Needs: true, Nodes: j.Spread(), Files: !j.Array.IsZero() && !counted(j.Array)}
+	end := jobscript.TaskCall{To: &scripts, ID: `"${1:-gridengine-$JOB_ID}"`, Limit: true, Needs: true, Nodes: j.Spread(), Files: !opensFiles(j)}
 	if n := j.Array.Count(); n > 0 {
 		t.Line("#$ -t 1-%d", n)
 		end.Nth = `"$SGE_TASK_ID"`
@@ -171,6 +171,9 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 func counted(a job.Array) bool {
 	return len(a.Ranges) == 1 && a.Ranges[0].First == 1 && a.Ranges[0].Step == 1
 }
+
+// opensFiles reports whether Grid Engine can name the output files itself.
+func opensFiles(j *job.Job) bool { return j.Array.IsZero() || counted(j.Array) }
 
 // pattern converts a file pattern to Grid Engine's variables (qsub(1), -o).
 func pattern(j *job.Job, p string) string {

@@ -3,6 +3,7 @@ package jobscript
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -39,6 +40,9 @@ func Body(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 	argv := append(slices.Clone(s.Shell), "/dev/fd/3")
 	if j.Image != "" && !s.Host && !to.Target.Pods() {
 		argv = append(j.RunPrefix(), argv...)
+	}
+	if s.Login != "" { // it reads the user's profile, and passes its environment on
+		argv = append([]string{s.Login, "-l", "-c", `exec "$@"`, path.Base(s.Login)}, argv...)
 	}
 	t.Line(`exec %s "$@" </dev/null`, shellword.Join(argv))
 	return t.String()

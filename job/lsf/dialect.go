@@ -2,6 +2,7 @@ package lsf
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -54,7 +55,7 @@ var bsubOptions = dialect.Options{
 			r.Row.Fills(field.Tasks, field.Nodes, field.TasksPerNode)
 			return err
 		},
-		"-nnodes": dialect.Set(field.Nodes),
+		"-nnodes": readFullNodes,
 		"-R":      readResources,
 		"-M": func(r *dialect.Reader, v string) (err error) {
 			r.N.LimitPerProcess, err = quantity.Size(strings.TrimSuffix(v, "!"), units("KB"))
@@ -73,7 +74,7 @@ var bsubOptions = dialect.Options{
 		"-e":   readOutput(field.Error, true),
 		"-eo":  readOutput(field.Error, false),
 		"-env": readEnvironment,
-		"-cwd": (*dialect.Reader).Directory,
+		"-cwd": readDirectory,
 		"-w":   readAfter,
 		"-u":   dialect.Set(field.Mail),
 		"-wa": func(r *dialect.Reader, v string) (err error) {
@@ -87,7 +88,7 @@ var bsubOptions = dialect.Options{
 			return err
 		},
 		"-b":                            readBegin,
-		"-L":                            dialect.Refuse("it runs the script in a login shell; source the files that it needs in the script"),
+		"-L":                            readLogin,
 		"-i -is":                        dialect.Refuse("jobs have no standard input; redirect in the script: program < file"),
 		"-f":                            dialect.Refuse("hpcc does not copy files; copy them in the script"),
 		"-jsdl -jsdl_strict -json -jsm": dialect.Refuse("hpcc does not read job files of other formats"),
@@ -109,6 +110,42 @@ var bsubOptions = dialect.Options{
 		"-tty -ti":                            (*dialect.Reader).Outside,
 		"-notify -hl -rq -ul -XF -Zs -ar -ps": nil,
 	},
+}
+
+// readFullNodes parses -nnodes, which gives the job all of the nodes, not slots on them.
+func readFullNodes(r *dialect.Reader, v string) (err error) {
+	if r.Own() {
+		return r.Native("-nnodes " + v)
+	}
+	if r.Job.Nodes, err = r.Number(v, ""); err != nil {
+		return err
+	}
+	r.Job.Exclusive = true
+	r.Row.Fills(field.Nodes, field.Exclusive)
+	r.Changed("full nodes; the script does not say what a node has: add --gpus, and --cpus or --tasks-per-node")
+	return nil
+}
+
+// loginShells are the shells that read a profile and run a command with the options -l and -c.
+var loginShells = []string{"bash", "sh", "ksh", "zsh", "dash"}
+
+// readLogin parses -L, the login shell whose profile sets up the environment of the script. Another
+// shell may run the script.
+func readLogin(r *dialect.Reader, v string) error {
+	switch name := path.Base(v); {
+	case r.Own():
+		return r.Native("-L " + v)
+	case !path.IsAbs(v) || !job.WordText().MatchString(v):
+		return fmt.Errorf("%q is not the path of a shell", message.Short(v))
+	case r.To.Target.Pods():
+		r.Changed("left out: it prepared the host, and the image has its own environment")
+		return nil
+	case !slices.Contains(loginShells, name):
+		return fmt.Errorf("hpcc cannot use %s as a login shell; source the files that the script needs in the script", name)
+	}
+	r.Job.Script.Login = v
+	r.Row.Become(field.Emulated, v+" reads the profile, and then starts the script")
+	return nil
 }
 
 // units are the suffixes of sizes. A bare number has the unit in LSF_UNIT_FOR_LIMITS, or bare if the site
@@ -184,6 +221,9 @@ func readGPU(r *dialect.Reader, v string) error {
 			if n, err = r.Number(count, ""); err != nil {
 				return err
 			}
+			if per == "task" && r.Own() {
+				return r.Native(`-gpu "` + v + `"`)
+			}
 			if per == "task" {
 				r.N.GPUsPerTask = n
 			}
@@ -250,6 +290,15 @@ func readOutput(f field.Field, add bool) func(*dialect.Reader, string) error {
 		r.Row.Fills(field.Append)
 		return nil
 	}
+}
+
+// readDirectory parses -cwd. LSF would create a directory with a pattern in its name; hpcc needs its name when it submits
+// the job.
+func readDirectory(r *dialect.Reader, v string) error {
+	if strings.Contains(v, "%") {
+		return fmt.Errorf("hpcc does not replace patterns in the directory: create it in the script, and change to it")
+	}
+	return r.Directory(v)
 }
 
 // readEnvironment parses -env "all, A=1" and "none, A".
@@ -362,13 +411,21 @@ func finish(r *dialect.Reader) {
 		})
 	}
 	if n := r.N.GPUsPerTask; n > 0 {
+		where, why := r.PlaceGPUs("host")
 		j.GPUs = n * j.ProcessesPerNode()
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
-			row.Become(field.Changed, fmt.Sprintf("%d on each host, for its %d processes", j.GPUs, j.ProcessesPerNode()))
+			row.Become(field.Changed, fmt.Sprintf("%d on %s, for its %d processes%s", j.GPUs, where, j.ProcessesPerNode(), why))
 			return nil
 		})
 	}
 	finishMemory(r)
+	if j.Interactive && j.Script.Login != "" {
+		for _, row := range r.Rows {
+			if strings.HasPrefix(row.Text, "-L") {
+				row.Become(field.Refused, "an interactive job has no script that the login shell could start")
+			}
+		}
+	}
 	if j.Warning.Signal == "" && j.Warning.Lead > 0 {
 		r.FinishRows(field.Signal, func(*field.Row) error {
 			j.Warning.Lead = 0

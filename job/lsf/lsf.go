@@ -91,7 +91,7 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 		t.Line("export HPCC_SUBMISSION=$id")
 		t.Line("terminal=-I; [ ! -t 0 ] || terminal=-Is")
 		// bsub joins its arguments to one line for a shell.
-		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(append(options, j.Native...), " "), shellword.Quote(jobscript.CommandLine(j, &scripts)))
+		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(joinResources(append(options, j.Native...)), " "), shellword.Quote(jobscript.CommandLine(j, &scripts)))
 		return t.String(), nil, nil
 	}
 	end := jobscript.TaskCall{To: &scripts, ID: `"$job"`, Limit: true, Files: true}
@@ -108,13 +108,10 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 		name += "%" + strconv.Itoa(j.Array.Limit)
 	}
 	t.Line(`#BSUB -J "%s"`, name)
-	for _, o := range options {
-		t.Line("#BSUB %s", o)
-	}
 	// LSF would hold back the output until the job ends and add a report; without -o it would mail it.
-	t.Line("#BSUB -o /dev/null")
-	for _, n := range j.Native {
-		t.Line("#BSUB %s", n)
+	options = append(append(options, "-o /dev/null"), j.Native...)
+	for _, o := range joinResources(options) {
+		t.Line("#BSUB %s", o)
 	}
 	t.Line("# Written by hpcc for %s. Submit it with \"bsub < FILE\".", j.Title())
 	t.Line("job=${HPCC_SUBMISSION:-lsf-$LSB_JOBID}; unset HPCC_SUBMISSION")

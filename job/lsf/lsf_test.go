@@ -3,6 +3,7 @@ package lsf
 import (
 	"os"
 	"reflect"
+	"slices"
 	"testing"
 
 	"hpcc/job/batch"
@@ -37,5 +38,23 @@ func TestLSFQueue(t *testing.T) {
 func TestLSFAnswer(t *testing.T) {
 	if m := answer().FindStringSubmatch("a site's own words\nJob <9> is submitted to default queue <normal>.\n"); m == nil || m[1] != "9" {
 		t.Errorf("the answer of bsub parses as %q", m)
+	}
+}
+
+func TestJoinResources(t *testing.T) {
+	for _, c := range []struct{ in, want []string }{
+		{[]string{"-n 4", `-R "span[hosts=1]"`, "-x"}, []string{"-n 4", `-R "span[hosts=1]"`, "-x"}},
+		{[]string{"-n 4", `-R "span[hosts=1]"`, "-x", `-R "rusage[mem=1MB]"`, `-R "rusage[scratch=10]"`},
+			[]string{"-n 4", `-R "rusage[mem=1MB,scratch=10] span[hosts=1]"`, "-x"}},
+		{[]string{`-R "select[a || b]"`, "-R c", `-R "order[ut]"`, `-R 'order[mem]'`}, []string{`-R "select[(a || b) && c] order[ut:mem]"`}},
+		{[]string{`-R "select[a]"`, `-R "select[a]"`}, []string{`-R "select[a]"`}},
+		// LSF has no syntax for these:
+		{[]string{`-R "span[hosts=1]"`, `-R "span[ptile=2]"`}, []string{`-R "span[hosts=1]"`, `-R "span[ptile=2]"`}},
+		{[]string{`-R "rusage[a=1||b=1]"`, `-R "rusage[mem=1MB]"`}, []string{`-R "rusage[a=1||b=1]"`, `-R "rusage[mem=1MB]"`}},
+		{[]string{`-R "1*{select[a]} + 2*{select[b]}"`, `-R "select[c]"`}, []string{`-R "1*{select[a]} + 2*{select[b]}"`, `-R "select[c]"`}},
+	} {
+		if got := joinResources(slices.Clone(c.in)); !slices.Equal(got, c.want) {
+			t.Errorf("joinResources(%q) = %q; want %q", c.in, got, c.want)
+		}
 	}
 }

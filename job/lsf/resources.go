@@ -3,12 +3,14 @@ package lsf
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
 	"hpcc/job/dialect"
 	"hpcc/job/field"
 	"hpcc/job/quantity"
+	"hpcc/job/shellword"
 )
 
 // LSF's resource strings (bsub -R) have the sections select[…], rusage[…], span[…] and affinity[…]. Text
@@ -21,6 +23,9 @@ var section = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`
 // part becomes a native option for LSF. For other targets, the row lists the part, or is refused if
 // hpcc supports no part of the string.
 func readResources(r *dialect.Reader, v string) error {
+	if strings.ContainsAny(v, "{}") { // compound or alternative requirements
+		return r.Native(`-R "` + strings.ReplaceAll(v, `"`, "'") + `"`)
+	}
 	rest := strings.TrimSpace(section().ReplaceAllString(v, ""))
 	found := section().FindAllStringSubmatch(v, -1)
 	if rest != "" {
@@ -50,6 +55,91 @@ func readResources(r *dialect.Reader, v string) error {
 	}
 	r.Changed("without %s, which only LSF has", what)
 	return nil
+}
+
+// joiners holds the separator that joins the contents of equal sections. LSF accepts the other
+// sections only once.
+var joiners = map[string]string{"select": " && ", "order": ":", "same": ":", "rusage": ","}
+
+// joinResources merges the options -R into one, at the position of the first. LSF 10.1 merges several itself; bsub of
+// OpenLava and its relatives refuses a second one. Options that cannot be merged stay separate.
+func joinResources(options []string) []string {
+	var out, names []string
+	sections := map[string][]string{}
+	first, merged := -1, 0
+	for _, o := range options {
+		parts := splitResources(o)
+		if parts == nil || !joinable(sections, parts) {
+			out = append(out, o)
+			continue
+		}
+		if merged++; first < 0 {
+			first = len(out)
+			out = append(out, o)
+		}
+		for _, p := range parts {
+			name, content := p[1], strings.TrimSpace(p[2])
+			if len(sections[name]) == 0 {
+				names = append(names, name)
+			}
+			if !slices.Contains(sections[name], content) {
+				sections[name] = append(sections[name], content)
+			}
+		}
+	}
+	if merged < 2 {
+		return options
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return slices.Index(sectionOrder, a) - slices.Index(sectionOrder, b) })
+	for i, name := range names {
+		list := sections[name]
+		for k, s := range list {
+			if name == "select" && len(list) > 1 && strings.Contains(s, "||") {
+				list[k] = "(" + s + ")"
+			}
+		}
+		names[i] = name + "[" + strings.Join(list, joiners[name]) + "]"
+	}
+	out[first] = `-R "` + strings.Join(names, " ") + `"`
+	return out
+}
+
+// sectionOrder is the order of sections in IBM's manual.
+var sectionOrder = []string{"select", "order", "rusage", "span", "same", "cu", "affinity"}
+
+// splitResources splits an option -R into its sections, as matches of [section]. It returns nil for other options and
+// for resource strings that cannot be merged.
+func splitResources(option string) [][]string {
+	args, err := shellword.Split(option, false)
+	if err != nil || len(args) != 2 || args[0].Text != "-R" || strings.ContainsAny(args[1].Text, `{}"`) {
+		return nil
+	}
+	v := args[1].Text
+	parts := section().FindAllStringSubmatch(v, -1)
+	if rest := strings.TrimSpace(section().ReplaceAllString(v, "")); rest != "" {
+		parts = append(parts, []string{rest, "select", rest})
+	}
+	for _, p := range parts {
+		if !slices.Contains(sectionOrder, p[1]) {
+			return nil
+		}
+	}
+	return parts
+}
+
+// joinable reports whether LSF's syntax can join new sections to those of earlier options.
+func joinable(sections map[string][]string, parts [][]string) bool {
+	for _, p := range parts {
+		name, before := p[1], sections[p[1]]
+		switch {
+		case len(before) == 0 || slices.Contains(before, strings.TrimSpace(p[2])):
+		case joiners[name] == "":
+			return false
+		case name == "rusage" && strings.Contains(strings.Join(before, "")+p[2], "||"):
+			return false
+		}
+	}
+	return true
 }
 
 // sections holds the parser of each section. A parser returns the items that hpcc does not support.
@@ -129,14 +219,13 @@ var (
 
 // readSelect parses conditions that are joined by &&.
 func readSelect(r *dialect.Reader, s string) []string {
-	if strings.Contains(s, "||") || strings.ContainsAny(s, "()") {
-		return []string{s}
-	}
 	var left []string
-	for _, c := range strings.Split(s, "&&") {
+	for _, c := range conjuncts(s) {
 		c = strings.ReplaceAll(strings.TrimSpace(c), " ", "")
 		m := hostCondition().FindStringSubmatch(c)
 		switch {
+		case strings.ContainsAny(c, "|()"):
+			left = append(left, c)
 		case freeMemory().MatchString(c) && !r.Own():
 			r.Changed("%s is left out, because the job requests the reserved memory", c)
 			r.Row.Fills(field.Memory)
@@ -155,6 +244,28 @@ func readSelect(r *dialect.Reader, s string) []string {
 		}
 	}
 	return left
+}
+
+// conjuncts splits a selection at && outside of parentheses. If it has || outside of parentheses, it is a single
+// condition.
+func conjuncts(s string) []string {
+	var out []string
+	depth, start := 0, 0
+	for i := 0; i < len(s); i++ {
+		switch rest := s[i:]; {
+		case s[i] == '(':
+			depth++
+		case s[i] == ')':
+			depth--
+		case depth == 0 && strings.HasPrefix(rest, "||"):
+			return []string{s}
+		case depth == 0 && strings.HasPrefix(rest, "&&"):
+			out = append(out, s[start:i])
+			i++
+			start = i + 1
+		}
+	}
+	return append(out, s[start:])
 }
 
 var core = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(core|thread)(?:\(([0-9]{1,5})\))?$`) })

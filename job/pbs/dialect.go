@@ -125,13 +125,10 @@ func readArray(r *dialect.Reader, v string) (err error) {
 var units = quantity.Units{"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40,
 	"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "Gb": 1 << 30, "Mb": 1 << 20}
 
-// readResources parses -l: select and place, or a list of NAME=VALUE.
+// readResources parses -l, a list of NAME=VALUE. The list may have select and place at any position.
 func readResources(r *dialect.Reader, v string) error {
-	if s, ok := strings.CutPrefix(v, "select="); ok {
-		return readSelect(r, s)
-	}
-	if s, ok := strings.CutPrefix(v, "place="); ok {
-		return readPlace(r, s)
+	if name, value, _ := strings.Cut(v, "="); (name == "select" || name == "place") && !strings.Contains(v, ",") {
+		return r.Resources[name](r, value)
 	}
 	return r.ResourceList(v, func(name, value, item string) error {
 		if read := r.Resources[name]; read != nil {
@@ -199,7 +196,7 @@ func readSelect(r *dialect.Reader, v string) (err error) {
 	r.N.Chunks, r.N.ChunkCPUs, r.N.ChunkProcesses = total, 0, 0
 	r.Row.Fills(field.Nodes, field.Tasks, field.TasksPerNode)
 	for _, item := range strings.Split(strings.TrimLeft(chunks[0], "0123456789"), ":") {
-		if err := readChunkItem(r, item); err != nil {
+		if err := r.Try(func() error { return readChunkItem(r, item) }); err != nil {
 			r.Changed("without %s: %v", message.Short(item), err)
 		}
 	}
@@ -379,6 +376,12 @@ func finishChunks(r *dialect.Reader) {
 	}
 	if j.CPUs == 1 && n.ChunkCPUs <= processes {
 		j.CPUs = 0
+	}
+	if n.ChunkCPUs == 0 && j.CPUs == 0 {
+		r.FinishRows(field.TasksPerNode, func(row *field.Row) error {
+			row.Become(field.Changed, "each process gets one CPU, because select has no ncpus; a site may set another default for chunks, such as a full node")
+			return nil
+		})
 	}
 	how := ""
 	switch {

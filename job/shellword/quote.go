@@ -5,14 +5,16 @@ import (
 	"strings"
 )
 
-// Quote returns s as one argument in shell syntax, with quotes only where needed.
+// Quote returns s as one argument in shell syntax, with quotes only where needed. No line of the
+// result begins with #: a batch system would read a line of the argument such as "#BSUB -q fast"
+// as a directive of the script that contains it.
 func Quote(s string) string {
 	if s != "" && strings.IndexFunc(s, func(r rune) bool {
 		return !((r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9') || strings.ContainsRune("%+,-./:=@_^", r))
 	}) < 0 && s[0] != '~' {
 		return s
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return "'" + strings.NewReplacer("'", `'\''`, "\n#", "\n''#").Replace(s) + "'"
 }
 
 // Join returns argv as a command line of the shell.

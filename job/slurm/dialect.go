@@ -1,6 +1,8 @@
 package slurm
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -20,14 +22,15 @@ import (
 // scripts is the dialect of sbatch(1) of 22.05 and later: directives before the first
 // command, and options in the syntax of getopt_long(3).
 var scripts = dialect.Dialect{
-	Target: target, Title: "Slurm", Prefix: "#SBATCH", Command: "sbatch",
+	Target: target, Title: "Slurm", Prefix: "#SBATCH", Command: "sbatch", Separators: []string{"hetjob", "packjob"},
 	Options: sbatchOptions, Finish: finish, Defaults: defaults,
 	Launchers: map[string]dialect.Launcher{"srun": {Options: srunOptions()}}, StepLauncher: "srun",
 	Variables: variables, VariableText: `\bSLURMD?_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
 		field.Exclusive: {Fate: field.Kept, How: "with --mem=0, because --exclusive does not include the memory of the node", When: func(j *job.Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},
 	},
-	Shape: func(*job.Job, field.Rows) {}, ExportsAll: true, // sbatch accepts memory per processor
+	OpensFiles: func(*job.Job) bool { return true },
+	Shape:      func(*job.Job, field.Rows) {}, ExportsAll: true, // sbatch accepts memory per processor
 	JobID: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", Hosts: hostList, Hides: []string{"#PBS", "#BSUB"}, Signals: true, OwnsIndices: true,
 }
 
@@ -123,6 +126,9 @@ func readGPUs(r *dialect.Reader, v string) error {
 	if !ok {
 		kind, count = "", v
 	}
+	if strings.Contains(v, ",") {
+		return manyGPUTypes(r, r.Row.Text)
+	}
 	if _, err := strconv.Atoi(count); err != nil && !ok && job.EnvName().MatchString(v) { // --gres=gpu:a100 requests one GPU
 		kind, count = v, "1"
 	}
@@ -138,15 +144,39 @@ func readGPUs(r *dialect.Reader, v string) error {
 	return nil
 }
 
+// manyGPUTypes keeps an option with several types of GPUs for Slurm.
+func manyGPUTypes(r *dialect.Reader, text string) error {
+	if !r.Own() {
+		return errors.New("a job of hpcc has one type of GPU")
+	}
+	return r.Native(text)
+}
+
+// readGres parses a list of resources, of which hpcc supports gpu[:TYPE][:N].
 func readGres(r *dialect.Reader, v string) error {
-	what, rest, _ := strings.Cut(v, ":")
-	if what != "gpu" || strings.Contains(v, ",") {
+	var gpus, others []string
+	for _, item := range dialect.List(v, ",") {
+		if name, rest, _ := strings.Cut(item, ":"); strings.TrimPrefix(name, "gres/") == "gpu" {
+			gpus = append(gpus, cmp.Or(rest, "1"))
+		} else {
+			others = append(others, item)
+		}
+	}
+	switch {
+	case len(gpus) == 0:
 		return r.Native("--gres=" + v)
+	case len(gpus) > 1:
+		return manyGPUTypes(r, "--gres="+v)
 	}
-	if rest == "" {
-		rest = "1"
+	if err := readGPUs(r, gpus[0]); err != nil || len(others) == 0 {
+		return err
 	}
-	return readGPUs(r, rest)
+	rest := strings.Join(others, ",")
+	if r.Own() {
+		return r.Native("--gres=" + rest)
+	}
+	r.Changed("without %s, which only Slurm has", rest)
+	return nil
 }
 
 func readTotalGPUs(r *dialect.Reader, v string) error {
@@ -348,21 +378,27 @@ func readKillOnInvalid(r *dialect.Reader, v string) error {
 // finish divides GPUs among nodes, and refuses to request all memory of a shared node.
 func finish(r *dialect.Reader) {
 	j := r.Job
-	nodes, perNode := max(j.Nodes, 1), j.ProcessesPerNode()
 	if n := r.N.TotalGPUs; n > 0 {
+		where, why := r.PlaceGPUs("node")
+		nodes := int(j.NodeCount())
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			if n%nodes != 0 {
 				return fmt.Errorf("%d GPUs cannot be divided equally among %d nodes", n, nodes)
 			}
 			j.GPUs = n / nodes
-			row.Become(field.Changed, fmt.Sprintf("%d on each of %d nodes", j.GPUs, nodes))
+			if nodes > 1 {
+				where = fmt.Sprintf("each of %d nodes", nodes)
+			}
+			row.Become(field.Changed, fmt.Sprintf("%d on %s%s", j.GPUs, where, why))
 			return nil
 		})
 	}
 	if n := r.N.GPUsPerTask; n > 0 {
+		where, why := r.PlaceGPUs("node")
+		perNode := j.ProcessesPerNode()
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			j.GPUs = n * perNode
-			row.Become(field.Changed, fmt.Sprintf("%d on each node, for its %d processes", j.GPUs, perNode))
+			row.Become(field.Changed, fmt.Sprintf("%d on %s, for its %d processes%s", j.GPUs, where, perNode, why))
 			return nil
 		})
 	}

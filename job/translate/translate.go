@@ -134,8 +134,11 @@ func (ds Translator) parts(s *Source) (script string, command *submitCommand, er
 	if command.input == "" {
 		command.input = ds.scriptName(s, command)
 	}
-	if command.input == "" {
+	switch command.input {
+	case "":
 		return "", command, nil
+	case ":":
+		return "", nil, fmt.Errorf("reading the command line %q: hpcc does not support heterogeneous jobs: submit their components as separate jobs, or request equal nodes", message.Short(line))
 	}
 	if s.Open == nil {
 		return "", nil, fmt.Errorf("the command line names script %q, which hpcc cannot open", command.input)
@@ -255,6 +258,7 @@ func (t *Translation) Fit() {
 			f.Clear(t.Job)
 		}
 	}
+	t.fileNames()
 	t.variables()
 	t.launchers()
 	t.hostPaths()
@@ -270,6 +274,27 @@ func (t *Translation) separate(f field.Field, file *string) {
 	if s := *file; !t.Job.Array.IsZero() && s != "" && s != "/dev/null" && !strings.Contains(s, job.Placeholder) && !strings.Contains(s, "%") {
 		*file = s + "." + job.Placeholder
 		t.Rows.SetFate(field.Changed, "a separate file for each task: "+*file, f)
+	}
+}
+
+// fileNames marks the options whose file names have a job ID, if hpcc names the files: the ID is then hpcc's. Rows of
+// defaults already show the pattern.
+func (t *Translation) fileNames() {
+	if t.to.OpensFiles != nil && t.to.OpensFiles(t.Job) {
+		return
+	}
+	for _, f := range []struct {
+		field field.Field
+		name  string
+	}{{field.Output, t.Job.Output}, {field.Error, t.Job.Error}} {
+		if !strings.Contains(f.name, "{job}") || slices.Contains(t.overruled, f.field) {
+			continue
+		}
+		for _, r := range t.Rows {
+			if isDefault := strings.HasPrefix(r.Text, "("); r.Has(f.field) && !isDefault {
+				r.Become(field.Changed, "the job ID in the name is hpcc's")
+			}
+		}
 	}
 }
 
