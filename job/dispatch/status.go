@@ -280,7 +280,7 @@ func (s *Status) settle(n batch.QueueState) {
 		s.requeued = max(0, min(len(s.Failed), n.Running+n.Waiting-s.open()))
 	}
 	back := s.requeued
-	for _, taken := range []bool{true, false} { // the queue does not tell which tasks it has again
+	for _, taken := range []bool{true, false} { // the queue does not show which tasks it has again
 		s.Failed = slices.DeleteFunc(s.Failed, func(k int) bool {
 			if back == 0 || s.wasTaken(k) != taken {
 				return false

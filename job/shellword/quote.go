@@ -6,8 +6,8 @@ import (
 )
 
 // Quote returns s as one argument in shell syntax, with quotes only where needed. No line of the
-// result begins with #: a batch system would read a line of the argument such as "#BSUB -q fast"
-// as a directive of the script that contains it.
+// result begins with #: a batch system could read it as a directive of the script that contains
+// the argument.
 func Quote(s string) string {
 	if s != "" && strings.IndexFunc(s, func(r rune) bool {
 		return !((r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9') || strings.ContainsRune("%+,-./:=@_^", r))
