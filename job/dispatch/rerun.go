@@ -14,7 +14,6 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/invoke"
-	"hpcc/job/message"
 	"hpcc/job/node"
 )
 
@@ -26,7 +25,7 @@ func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
 	if _, err := job.Readable(err); err != nil {
 		return nil, err
 	}
-	if st.count() == 0 && !st.mayReturn() {
+	if st.count() == 0 && !slices.ContainsFunc(st.Failed, st.returns) {
 		return st, nil
 	}
 	return st, settle(ctx, dir, []*Status{st}, invoke.Patience)
@@ -122,9 +121,6 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 	st, err := s.status(ctx, dir)
 	if err != nil {
 		return nil, nil, err
-	}
-	if st.requeued > 0 {
-		return nil, nil, fmt.Errorf("%s has requeued %s of job %s; wait for its end (hpcc wait %s), or cancel it first", descriptionOf(s.Target).Title, message.Count(st.requeued, "failed task"), s.ID, s.ID)
 	}
 	if tasks = st.again(); len(tasks) == 0 {
 		return nil, nil, ErrNothingFailed

@@ -38,10 +38,8 @@ type Status struct {
 
 	AsOf time.Time `json:"as_of,omitzero"` // when the site, which does not answer, did last
 
-	unkept   error // why records of the target's tasks could not be written
-	requeued int   // failed tasks that the scheduler runs again or will
-
-	later bool // no record was written, because the measured usage is not available yet
+	unkept error // why records of the target's tasks could not be written
+	later  bool  // no record was written, because the measured usage is not available yet
 }
 
 // Active reports whether a task runs or waits.
@@ -108,7 +106,7 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 		if warning != "" {
 			warnings = append(warnings, fmt.Sprintf("job %s: %s", s.ID, warning))
 		}
-		if st.count() > 0 || (st.mayReturn() && (len(ids) > 0 || st.endedWithin(requeueTime))) || slices.ContainsFunc(st.Tasks, st.unread) {
+		if st.count() > 0 || slices.ContainsFunc(st.Failed, st.returns) || slices.ContainsFunc(st.Tasks, st.unread) {
 			open[s.key()] = append(open[s.key()], st)
 		}
 		list = append(list, st)
@@ -119,15 +117,6 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 		st.span()
 	}
 	return list, warnings, nil
-}
-
-// requeueTime is how long after its end the scheduler is queried for a job that failed, if the
-// caller does not name the job.
-const requeueTime = 7 * 24 * time.Hour
-
-// endedWithin reports whether a task ended in the last d.
-func (s *Status) endedWithin(d time.Duration) bool {
-	return slices.ContainsFunc(s.Tasks, func(t job.Task) bool { return t.Ended() && time.Since(t.End) < d })
 }
 
 // owner returns the user name of a file's owner.
@@ -165,9 +154,7 @@ func settleAll(ctx context.Context, dir string, open map[string][]*Status) (warn
 	}
 	g.Wait()
 	for i, err := range answers {
-		// Nobody misses the answer about jobs that ended, unless the cluster holds their output.
-		missed := func(st *Status) bool { return st.open() > 0 || st.keeper() != nil }
-		if err != nil && slices.ContainsFunc(open[clusters[i]], missed) {
+		if err != nil {
 			warnings = append(warnings, err.Error())
 		}
 		for _, st := range open[clusters[i]] {
@@ -276,19 +263,14 @@ func (s *Status) settle(n batch.QueueState) {
 		s.Waiting, s.Reason = s.open()-s.Running, n.Reason
 		return
 	}
-	if s.requeued = 0; s.mayReturn() {
-		s.requeued = max(0, min(len(s.Failed), n.Running+n.Waiting-s.open()))
-	}
-	back := s.requeued
-	for _, taken := range []bool{true, false} { // the queue does not show which tasks it has again
-		s.Failed = slices.DeleteFunc(s.Failed, func(k int) bool {
-			if back == 0 || s.wasTaken(k) != taken {
-				return false
-			}
-			back--
-			return true
-		})
-	}
+	back := max(0, n.Running+n.Waiting-s.open()) // ended tasks that the scheduler has requeued
+	s.Failed = slices.DeleteFunc(s.Failed, func(k int) bool {
+		if back == 0 || !s.returns(k) {
+			return false
+		}
+		back--
+		return true
+	})
 	s.Running, s.Waiting, s.Reason = n.Running, n.Waiting, n.Reason
 	s.Lost = max(0, s.open()-s.Running-s.Waiting)
 	if !s.Cancelled.IsZero() {
@@ -296,14 +278,12 @@ func (s *Status) settle(n batch.QueueState) {
 	}
 }
 
-// wasTaken reports whether a task ended as if its node was taken away.
-func (s *Status) wasTaken(index int) bool {
-	return slices.ContainsFunc(s.Tasks, func(t job.Task) bool { return t.Index == index && t.Taken() })
-}
-
-// mayReturn reports whether the scheduler could run failed tasks again, which the records do not
-// show: after preemption or the loss of a node, or because somebody requeued the job. Then only
-// the scheduler knows whether the job has ended.
-func (s *Status) mayReturn() bool {
-	return len(s.Failed) > 0 && s.Cancelled.IsZero() && s.Target != job.Local && s.keeper() == nil && !s.Job.Interactive
+// returns reports whether the scheduler may requeue a task: a signal ended it, possibly
+// because its node was lost.
+func (s *Status) returns(index int) bool {
+	if !s.Job.Retry.Requeue() || !s.Cancelled.IsZero() {
+		return false
+	}
+	i := slices.IndexFunc(s.Tasks, func(t job.Task) bool { return t.Index == index })
+	return i >= 0 && s.Tasks[i].Taken()
 }

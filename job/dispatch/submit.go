@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"hpcc/job"
@@ -219,7 +220,6 @@ func (s *Submission) write(home string) error {
 // the scheduler.
 const (
 	askEach  = 10
-	askSoon  = 5 // it queries as often directly after the end of a job with failed tasks
 	keptEach = 3 // if the scheduler keeps the records
 )
 
@@ -237,7 +237,6 @@ func (s *Submission) await(ctx context.Context, home string) error {
 }
 
 func (s *Submission) watch(ctx context.Context, home string) error {
-	ended := 0 // number of polls in a row that found all records ended, and failed tasks
 	for n := 1; ; n++ {
 		st := &Status{Submission: s, Total: s.Job.Count()}
 		var err error
@@ -245,17 +244,18 @@ func (s *Submission) watch(ctx context.Context, home string) error {
 		if _, err := job.Readable(err); err != nil {
 			return err
 		}
-		if ended++; st.count() > 0 {
-			ended = 0
-		} else if !st.mayReturn() {
-			return nil
+		returns := false
+		if st.count() == 0 {
+			if returns = slices.ContainsFunc(st.Failed, st.returns); !returns {
+				return nil
+			}
 		}
 		switch {
 		case s.keeper() != nil:
 			if n%keptEach == 0 && settle(ctx, filepath.Dir(home), []*Status{st}, invoke.Patience) == nil && st.Running+st.Waiting == 0 {
 				return nil
 			}
-		case n%askEach == 0, ended > 0 && ended <= askSoon: // the scheduler soon forgets most jobs
+		case returns || n%askEach == 0:
 			if known, err := s.Query(ctx, s.natives(), invoke.Patience); err == nil && s.queueState(known).Gone() {
 				return nil
 			}
