@@ -60,8 +60,7 @@ type judge struct{ dir, driver string }
 func newJudge(t *testing.T, dir string) *judge {
 	t.Helper()
 	j := &judge{dir, "vfs"}
-	testenv.Check(t, os.MkdirAll(filepath.Join(dir, "tmp"), 0o755))
-	testenv.Check(t, os.WriteFile(j.path("registries.conf"), []byte("unqualified-search-registries = [\"docker.io\"]\n"), 0o644))
+	j.prepare(t)
 	tag, err := name.NewTag("docker.io/library/busybox:latest")
 	testenv.Check(t, err)
 	testenv.Check(t, tarball.WriteToFile(j.path("busybox.tar"), tag, busybox(t)))
@@ -70,6 +69,13 @@ func newJudge(t *testing.T, dir string) *judge {
 	}
 	t.Cleanup(func() { _, _ = j.buildah("rm", "--all") })
 	return j
+}
+
+// prepare makes the directory with buildah's settings.
+func (j *judge) prepare(t *testing.T) {
+	t.Helper()
+	testenv.Check(t, os.MkdirAll(j.path("tmp"), 0o755))
+	testenv.Check(t, os.WriteFile(j.path("registries.conf"), []byte("unqualified-search-registries = [\"docker.io\"]\n"), 0o644))
 }
 
 func (j *judge) path(name string) string { return filepath.Join(j.dir, name) }

@@ -27,10 +27,11 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// closely describes everything in a tree: modes, hard links, times, content, notes.
+// closely describes everything in a tree: modes, hard links within it, times, content, notes.
 func closely(t testing.TB, dir string) string {
 	t.Helper()
-	var out []string
+	names := map[uint64]int{} // of regular files in the tree, by inode: trees share files
+	var out []func() string
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -64,17 +65,23 @@ func closely(t testing.TB, dir string) string {
 			if err != nil {
 				return err
 			}
-			line += fmt.Sprintf(" %d names, %q", st.Nlink, b)
+			names[st.Ino]++
+			out = append(out, func() string { return line + fmt.Sprintf(" %d names, %q", names[st.Ino], b) })
+			return nil
 		case fi.Mode()&fs.ModeSymlink != 0:
 			target, _ := os.Readlink(p)
 			line += " to " + target
 		}
-		out = append(out, line)
+		out = append(out, func() string { return line })
 		return nil
 	})
 	testenv.Check(t, err)
-	sort.Strings(out)
-	return strings.Join(out, "\n")
+	var lines []string
+	for _, line := range out {
+		lines = append(lines, line())
+	}
+	sort.Strings(lines)
+	return strings.Join(lines, "\n")
 }
 
 // retouched returns a layer with modified headers.

@@ -8,7 +8,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -23,7 +22,7 @@ import (
 // A lowerTree is the tree of an image that has the lowest layers of another image.
 type lowerTree struct {
 	dir    string
-	layers int // 0: there is no such tree
+	layers int // number of its layers; 0 if the store has no such tree
 }
 
 // lowerTreeOf returns the tree in the store that has most of an image's lowest layers.
@@ -146,27 +145,9 @@ func (t *tree) copyDirMetadata(from, to int, p string) error {
 	if err := unix.Fchmod(to, st.Mode&0o7777); err != nil {
 		return err
 	}
-	size, err := unix.Flistxattr(from, nil)
-	if err != nil || size == 0 {
+	if err := t.notes.copyTo(procPath(from), t.notes, procPath(to)); err != nil {
 		return err
 	}
-	list := make([]byte, size)
-	if size, err = unix.Flistxattr(from, list); err != nil {
-		return err
-	}
-	for _, attr := range strings.Split(string(list[:size]), "\x00") {
-		if !slices.Contains(noteAttrs, attr) {
-			continue
-		}
-		value := make([]byte, maxNote)
-		n, err := unix.Fgetxattr(from, attr, value)
-		if err != nil {
-			return err
-		}
-		if err := unix.Fsetxattr(to, attr, value[:n], 0); err != nil {
-			return err
-		}
-		t.linkOwners = t.linkOwners || attr == linksAttr
-	}
+	t.linkOwners = t.linkOwners || t.notes.get(procPath(to), linksAttr) != ""
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,20 +15,11 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-var namesCount = regexp.MustCompile(`(?m) \d+ names,`)
-
-// exactly describes a tree like closely, but not the number of names of files, to which trees
-// that share the files add.
-func exactly(t testing.TB, dir string) string {
-	t.Helper()
-	return namesCount.ReplaceAllString(closely(t, dir), "")
-}
-
 // checkShared makes the tree of an image in a store that has the tree lower. It compares the
 // tree with one that shares nothing, and checks that lower did not change.
 func checkShared(t *testing.T, s *store.Store, lower string, img v1.Image, text string) string {
 	t.Helper()
-	before := exactly(t, lower)
+	before := closely(t, lower)
 	dir, _, err := Tree(t.Context(), s, img, Options{})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
@@ -38,10 +28,10 @@ func checkShared(t *testing.T, s *store.Store, lower string, img v1.Image, text 
 	if _, err := Fill(t.Context(), img, alone, Options{}); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if got, want := exactly(t, dir), exactly(t, alone); got != want {
+	if got, want := closely(t, dir), closely(t, alone); got != want {
 		t.Errorf("%s\n\ngives\n%s\n\nwant\n%s", text, got, want)
 	}
-	if after := exactly(t, lower); after != before {
+	if after := closely(t, lower); after != before {
 		t.Errorf("%s\n\nchanges the tree below from\n%s\n\nto\n%s", text, before, after)
 	}
 	if err := CheckTree(t.Context(), img, dir); err != nil {
@@ -60,6 +50,7 @@ func sameInode(t testing.TB, a, b, name string) bool {
 	return os.SameFile(x, y)
 }
 
+// TestSharedTree makes trees above one with owners, links and closed directories.
 func TestSharedTree(t *testing.T) {
 	base := retouched(t, layerOf(t, "d dir", "f dir/old 1", "d dir/sub", "f dir/sub/x 2", "f file 3", "h dir/hard file", "l link dir",
 		"d1777 tmp", "d0700 closed", "f0400 closed/k 4", "f4755 su 5", "d0500 sealed", "f sealed/s 6", "d owned", "l owned/l x", "f owned/f 7", "p pipe"), func(h *tar.Header) {
@@ -86,10 +77,8 @@ func TestSharedTree(t *testing.T) {
 			t.Errorf("%q: the trees do not share closed/k", lines)
 		}
 	}
-	config, err := imageOf(t, base).ConfigFile()
-	testenv.Check(t, err)
 	if dir := checkShared(t, s, lower, imageOf(t, base, layerOf(t)), "no entries"); !sameInode(t, lower, dir, "owned/l") {
-		t.Errorf("the trees of %v do not share a link", config.RootFS.DiffIDs)
+		t.Error("the trees do not share a symbolic link")
 	}
 }
 
@@ -135,8 +124,8 @@ func TestUnsharedTree(t *testing.T) {
 			dir, _, err := Tree(t.Context(), s, img, Options{})
 			testenv.Check(t, err)
 			testenv.Check(t, CheckTree(t.Context(), img, dir))
-			if _, err := os.Lstat(filepath.Join(dir, "g")); err != nil {
-				t.Error(err)
+			if readable := os.Geteuid() == 0 && what == "an unreadable directory"; !readable && sameInode(t, lower, dir, "g") {
+				t.Error("it shares a file with the unusable tree")
 			}
 		})
 	}

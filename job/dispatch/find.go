@@ -82,8 +82,8 @@ func submissions(dir string, ids []string) (out []*Submission, bad []*unreadable
 	}
 	if len(ids) > 0 {
 		out, bad = readJobs(dir, likely(dir, all, ids))
-		isFound := func(id string) bool { return len(match(out, []string{id})) > 0 || names(bad, id) }
-		if !slices.ContainsFunc(ids, func(id string) bool { return !isFound(id) }) {
+		isMissing := func(id string) bool { return len(match(out, []string{id})) == 0 && !names(bad, id) }
+		if !slices.ContainsFunc(ids, isMissing) {
 			return out, bad, nil
 		}
 	}
