@@ -15,7 +15,7 @@ func Date(epoch string) (time.Time, error) {
 	}
 	sec, err := strconv.ParseInt(epoch, 10, 64)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("invalid SOURCE_DATE_EPOCH: %s is not a number of seconds", epoch)
+		return time.Time{}, fmt.Errorf("invalid SOURCE_DATE_EPOCH: %s is not a number of seconds; give the seconds since 1970, as \"date +%%s\" prints them", epoch)
 	}
 	return time.Unix(sec, 0).UTC(), nil
 }

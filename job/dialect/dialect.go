@@ -174,16 +174,16 @@ func (d *Dialect) Marks(line string) bool {
 // A directive is the text after the prefix of a line. late is the line of the first command
 // if the directive follows it and therefore does not count, otherwise 0.
 type directive struct {
-	line      int
-	text      string
-	late      int
-	component int // the component of a heterogeneous job, from 0
+	line  int
+	text  string
+	late  int
+	other bool // it belongs to another component of a heterogeneous job than the first
 }
 
 // directives lists the directives of a script.
 func (d *Dialect) directives(lines []string) []directive {
 	var out []directive
-	command, component := 0, 0
+	command, other := 0, false
 	for i, l := range lines {
 		l = strings.TrimSuffix(l, "\r")
 		if d.Marks(l) {
@@ -192,10 +192,8 @@ func (d *Dialect) directives(lines []string) []directive {
 				late = 0
 			}
 			text := strings.TrimPrefix(l, d.Prefix)
-			if slices.Contains(d.Separators, strings.TrimSpace(text)) {
-				component++
-			}
-			out = append(out, directive{i + 1, text, late, component})
+			other = other || slices.Contains(d.Separators, strings.TrimSpace(text))
+			out = append(out, directive{i + 1, text, late, other})
 			continue
 		}
 		if t := strings.TrimSpace(l); command == 0 && t != "" && t[0] != '#' {

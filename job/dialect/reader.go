@@ -95,8 +95,8 @@ func (r *Reader) directive(d directive) {
 	case slices.Contains(r.Separators, strings.TrimSpace(d.text)):
 		r.Add(d.line, text).Become(field.Refused, "hpcc requests only the first component of a heterogeneous job: submit the others as separate jobs, or request equal nodes")
 		return
-	case d.component > 0:
-		r.Add(d.line, text).Become(field.Refused, fmt.Sprintf("it belongs to component %d of a heterogeneous job", d.component))
+	case d.other:
+		r.Add(d.line, text).Become(field.Refused, "it belongs to another component of the heterogeneous job")
 		return
 	case err != nil:
 		r.Add(d.line, text).Become(field.Refused, err.Error())
