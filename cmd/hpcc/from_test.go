@@ -42,8 +42,10 @@ func translations(t *testing.T, to job.Target) map[string]string {
 		tr.Fit()
 		j.Queue, j.Account, j.QoS, j.Mail, j.GPUs, j.GPUType, j.Hosts, j.NotHosts, j.Features, j.Native = "", "", "", "", 0, "", nil, nil, nil, nil
 		j.After, j.AfterAny, j.AfterFailed, j.AfterEach, j.Exclusive, j.Dir = nil, nil, nil, nil, false, dir
-		j.Memory, j.MemoryPerCPU, j.CPUs = min(j.Memory, 64<<20), min(j.MemoryPerCPU, 64<<20), min(j.CPUs, 1) // virtual nodes are small
-		if to == "gridengine" {                                                                               // the virtual hosts report no free memory
+		// The virtual nodes are small: each has four processors.
+		j.Memory, j.MemoryPerCPU, j.CPUs = min(j.Memory, 64<<20), min(j.MemoryPerCPU, 64<<20), min(j.CPUs, 1)
+		j.Tasks = min(j.Tasks, 4*max(j.Nodes, 1))
+		if to == "gridengine" { // the virtual hosts report no free memory
 			j.Memory = 0
 		}
 		script, _, err := dispatch.Render(j, to)
