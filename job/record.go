@@ -67,6 +67,10 @@ func (t *Task) WriteEarlier(dir string) error {
 	return os.Remove(filepath.Join(dir, t.FileName()))
 }
 
+// WriteSuperseded writes the record of an attempt after a later one has begun. Its measurements
+// stay where the later attempt has moved them.
+func (t *Task) WriteSuperseded(dir string) error { return t.writeAs(dir, t.EarlierName(t.Attempt)) }
+
 // Last makes the record of the last attempt the task's record again, if no other follows.
 func (t *Task) Last(dir string) error {
 	t.moveMeasured(dir, t.EarlierMeasured(t.Attempt), t.Measured())

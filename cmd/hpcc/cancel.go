@@ -28,6 +28,11 @@ func parseCancel(c *cli.Context) (*cancelArgs, error) {
 
 func (a *cancelArgs) run(ctx context.Context) error {
 	return a.each(ctx, func(s *dispatch.Submission, dir string) error {
+		s, release, err := a.alone(ctx, s, dir)
+		if err != nil {
+			return err
+		}
+		defer release()
 		ended, err := s.Cancel(ctx, dir)
 		if err == nil && !ended {
 			say("job %s has already ended", s.ID)

@@ -518,6 +518,19 @@ func (a *eachJob) each(ctx context.Context, do func(s *dispatch.Submission, dir 
 	return nil
 }
 
+// alone reads the job again, and keeps other processes from changing it until release is called.
+func (a *eachJob) alone(ctx context.Context, s *dispatch.Submission, dir string) (fresh *dispatch.Submission, release func(), err error) {
+	st, err := store.OpenToRead(a.store)
+	if err != nil {
+		return nil, nil, err
+	}
+	release = st.Alone(ctx, "job", s.ID)
+	if fresh, err = dispatch.ReadJob(filepath.Join(dir, s.ID)); err != nil {
+		release()
+	}
+	return fresh, release, err
+}
+
 // readTasks reads the task records of a job and warns about unreadable ones.
 func readTasks(home string) ([]job.Task, error) {
 	tasks, err := job.Tasks(home)

@@ -45,7 +45,12 @@ func (a *rerunArgs) run(ctx context.Context) error {
 
 // rerunJob submits the tasks of one job again.
 func (a *rerunArgs) rerunJob(ctx context.Context, s *dispatch.Submission, dir string) error {
+	s, release, err := a.alone(ctx, s, dir)
+	if err != nil {
+		return err
+	}
 	tasks, notes, err := s.Rerun(ctx, dir)
+	release()
 	if errors.Is(err, dispatch.ErrNothingFailed) {
 		say("job %s: %v", s.ID, err)
 		return nil
@@ -67,8 +72,5 @@ func (a *rerunArgs) rerunJob(ctx context.Context, s *dispatch.Submission, dir st
 	if err != nil || !a.wait {
 		return err
 	}
-	if err := s.Wait(ctx, dir); err != nil {
-		return err
-	}
-	return verdict(ctx, dir, s.ID)
+	return waitFor(ctx, dir, s)
 }

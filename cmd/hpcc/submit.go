@@ -111,7 +111,7 @@ func (a *submitArgs) run(ctx context.Context) error {
 	if j.Interactive {
 		return interactive(ctx, s.Jobs(), j, to.Cluster)
 	}
-	sub, notes, err := dispatch.Submit(ctx, s.Jobs(), j, to.Cluster, a.wait)
+	sub, notes, err := dispatch.Submit(ctx, s.Jobs(), j, to.Cluster)
 	if err != nil {
 		return readOnlyHint(err, s.Jobs(), storeHint)
 	}
@@ -119,7 +119,15 @@ func (a *submitArgs) run(ctx context.Context) error {
 	if err := a.printSubmitted(sub, to.String()); err != nil || !a.wait {
 		return err
 	}
-	return verdict(ctx, s.Jobs(), sub.ID)
+	return waitFor(ctx, s.Jobs(), sub)
+}
+
+// waitFor waits for the end of a job and returns an error if it did not succeed.
+func waitFor(ctx context.Context, dir string, s *dispatch.Submission) error {
+	if err := s.Wait(ctx, dir, func(text string) { say("%s", text) }); err != nil {
+		return err
+	}
+	return verdict(ctx, dir, s.ID)
 }
 
 // programFlags are the flags that can change which program a name means.

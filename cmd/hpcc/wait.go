@@ -30,7 +30,7 @@ func parseWait(c *cli.Context) (*waitArgs, error) {
 func (a *waitArgs) run(ctx context.Context) error {
 	var failed []error
 	err := a.each(ctx, func(s *dispatch.Submission, dir string) error {
-		if err := s.Wait(ctx, dir); err != nil {
+		if err := s.Wait(ctx, dir, func(text string) { say("%s", text) }); err != nil {
 			return err
 		}
 		failed = append(failed, verdict(ctx, dir, s.ID))

@@ -23,6 +23,7 @@ import (
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
 	"hpcc/job/kube"
+	"hpcc/job/queue"
 )
 
 // System is Argo Workflows 3.5 or later, through its server or kubectl.
@@ -225,7 +226,7 @@ func (System) Cancel(ctx context.Context, id string) error {
 }
 
 // Query requests each workflow separately, because a list of all workflows could be far larger.
-func (System) Query(ctx context.Context, ids []string) (map[string]batch.QueueState, error) {
+func (System) Query(ctx context.Context, ids []string) (map[string]queue.State, error) {
 	api, err := open(ctx)
 	if err != nil {
 		return nil, err
@@ -242,7 +243,7 @@ func (System) Query(ctx context.Context, ids []string) (map[string]batch.QueueSt
 	if err := g.Wait(); err != nil {
 		return nil, fmt.Errorf("querying Argo for workflows: %w", err)
 	}
-	known := map[string]batch.QueueState{}
+	known := map[string]queue.State{}
 	for i, wf := range found {
 		if wf != nil {
 			known[ids[i]] = wf.QueueState()

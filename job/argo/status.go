@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/batch"
 	"hpcc/job/kube"
+	"hpcc/job/queue"
 )
 
 // A Workflow is Argo's state of a submitted workflow.
@@ -103,8 +103,8 @@ func (w *Workflow) pod(n *workflowNode) string {
 
 // QueueState returns the queue state of a workflow's steps. Steps that never started because another
 // failed get a record too, because they have no pod.
-func (w *Workflow) QueueState() batch.QueueState {
-	s := batch.QueueState{Alive: !phaseEnded(w.Status.Phase)}
+func (w *Workflow) QueueState() queue.State {
+	s := queue.State{Alive: !phaseEnded(w.Status.Phase)}
 	retries := map[string]string{} // phase of the retry node, by step
 	for _, n := range w.Status.Nodes {
 		if n.Type == "Retry" {
@@ -130,17 +130,17 @@ func (w *Workflow) QueueState() batch.QueueState {
 		failed = failed || (t.Ended() && !t.OK())
 		phase, again := retries[n.ID]
 		last := newest[t.Step] == n.ID && (!t.Ended() || t.OK() || !again || phaseEnded(phase) || !s.Alive)
-		s.Tasks = append(s.Tasks, batch.Attempt{Task: *t, Last: last, Template: n.template(), Message: n.Message})
+		s.Tasks = append(s.Tasks, queue.Attempt{Task: *t, Last: last, Template: n.template(), Message: n.Message})
 	}
 	for _, n := range w.Status.Nodes {
 		if n.Phase == "Omitted" {
 			t := job.Task{Step: w.step(&n), Start: n.StartedAt, End: n.FinishedAt, Exit: kube.ExitLost, Problem: "did not begin, since what it waits for did not go as it wants"}
-			s.Tasks = append(s.Tasks, batch.Attempt{Task: t, Last: true, Template: n.template(), All: true})
+			s.Tasks = append(s.Tasks, queue.Attempt{Task: t, Last: true, Template: n.template(), All: true})
 		}
 	}
 	if !s.Alive && w.Status.Phase != "Succeeded" && !failed {
 		t := job.Task{Step: w.Metadata.Name, Start: w.Status.StartedAt, End: w.Status.FinishedAt, Exit: kube.ExitLost, Problem: cmp.Or(oneSpace(w.Status.Message), w.Status.Phase)}
-		s.Tasks = append(s.Tasks, batch.Attempt{Task: t, Last: true})
+		s.Tasks = append(s.Tasks, queue.Attempt{Task: t, Last: true})
 	}
 	return s
 }

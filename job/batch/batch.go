@@ -15,6 +15,7 @@ import (
 	"hpcc/job/capacity"
 	"hpcc/job/dialect"
 	"hpcc/job/node"
+	"hpcc/job/queue"
 	"hpcc/job/tunnel"
 )
 
@@ -39,7 +40,7 @@ type System interface {
 
 	// Query returns the queue state of jobs, by native ID, with one request. Jobs that
 	// the batch system no longer knows are missing from the result.
-	Query(ctx context.Context, ids []string) (map[string]QueueState, error)
+	Query(ctx context.Context, ids []string) (map[string]queue.State, error)
 
 	// Cancel ends all tasks of a job, running or queued.
 	Cancel(ctx context.Context, id string) error
@@ -59,9 +60,10 @@ type Description struct {
 	CutsTime bool                   // it may shorten the time limit of a job, at most to Job.TimeMin
 	EndsExec bool                   // it ends a command of ExecOn together with the task
 
-	Adjust    func(x *capacity.Need, j *job.Job)         // converts the needs of a job to its way of counting; nil: no conversion
-	Retry     func(ctx context.Context, id string) error // runs the failed tasks of a job again; nil: they are submitted again
-	Succeeded func(ctx context.Context, id string) error // returns an error if a dependency failed; nil: it checks dependencies itself
+	Adjust    func(x *capacity.Need, j *job.Job)            // converts the needs of a job to its way of counting; nil: no conversion
+	Index     func(a job.Array, n int) (index int, ok bool) // converts its own index in an array to hpcc's; nil: they are equal
+	Retry     func(ctx context.Context, id string) error    // runs the failed tasks of a job again; nil: they are submitted again
+	Succeeded func(ctx context.Context, id string) error    // returns an error if a dependency failed; nil: it checks dependencies itself
 }
 
 // A NodeLister lists the nodes with their total and free resources. Where queues share the
@@ -100,11 +102,11 @@ type Keeper interface {
 	Pin(ctx context.Context) (env map[string]string, err error)
 
 	// Learn stores the records of tasks that Query returned. It does not change a complete record.
-	Learn(s *Submitted, known map[string]QueueState) error
+	Learn(s *Submitted, known map[string]queue.State) error
 
 	// Hear adds the measurements of the programs to the tasks of known. later reports
 	// whether another call may find more.
-	Hear(ctx context.Context, s *Submitted, known map[string]QueueState) (later bool, err error)
+	Hear(ctx context.Context, s *Submitted, known map[string]queue.State) (later bool, err error)
 
 	// Collect fetches the output of tasks that have ended, or of all.
 	Collect(ctx context.Context, s *Submitted, all bool) error
@@ -148,18 +150,6 @@ type Request struct {
 	Ended  <-chan struct{} // set by Submit for a job that is a child of this process
 }
 
-// A QueueState is the batch system's view of a job. The zero value is a job that it does
-// not know or that has ended.
-type QueueState struct {
-	Running, Waiting int       // number of tasks
-	Reason           string    // why tasks wait, as the batch system puts it
-	Alive            bool      // the job has not ended, but the states of its tasks are unknown
-	Tasks            []Attempt // records of the tasks, if the batch system keeps them
-}
-
-// Gone reports whether the batch system runs and queues nothing of the job.
-func (s QueueState) Gone() bool { return !s.Alive && s.Running+s.Waiting == 0 }
-
 // A NoAnswer is the error of a server that cannot be reached or does not know the user. It
 // does not mean that the server refused the job.
 type NoAnswer struct{ Err error }
@@ -167,18 +157,6 @@ type NoAnswer struct{ Err error }
 func (e *NoAnswer) Error() string { return e.Err.Error() }
 
 func (e *NoAnswer) Unwrap() error { return e.Err }
-
-// An Attempt is a batch system's own record of a task that ran without hpcc. Its Index is
-// the position in the array, from 0.
-type Attempt struct {
-	job.Task
-	Last     bool          // no other attempt follows
-	Message  string        // termination message of the program, with its measurements
-	Image    string        // by digest; "" if unknown
-	Pulled   time.Duration // time to pull the image; 0 if unknown
-	Template string        // template of the workflow step
-	All      bool          // the record stands for all tasks of the step
-}
 
 // Poll is the interval between two queries of records or of a batch system.
 const Poll = time.Second

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/batch"
 	"hpcc/job/invoke"
+	"hpcc/job/queue"
 )
 
 // A Cluster identifies a scheduler: its kind, and which instance of that kind. With an
@@ -47,7 +47,7 @@ func (c Cluster) OutsideJob() []string { return outsideJob(c.Environ()) }
 func (c Cluster) Within(ctx context.Context) context.Context { return invoke.Within(ctx, c.Env) }
 
 // Query returns the queue state of jobs by native ID. It fails after limit.
-func (c Cluster) Query(ctx context.Context, ids []string, limit time.Duration) (map[string]batch.QueueState, error) {
+func (c Cluster) Query(ctx context.Context, ids []string, limit time.Duration) (map[string]queue.State, error) {
 	to, err := c.scheduler()
 	if err != nil {
 		return nil, err

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/batch"
 	"hpcc/job/capacity"
+	"hpcc/job/queue"
 	"hpcc/store/wait"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
@@ -64,18 +64,14 @@ func TestHeardLater(t *testing.T) {
 		message = jobtest.PodHead + jobtest.PodFoot
 		var st *Status
 		look := func() {
-			st = &Status{Submission: s, Total: 1}
-			var err error
-			if st.Tasks, err = job.Tasks(filepath.Join(dir, "x")); err != nil {
-				t.Fatal(err)
-			}
-			st.count()
-			known := map[string]batch.QueueState{"x": {Tasks: []batch.Attempt{
+			st = &Status{Submission: s}
+			testenv.Check(t, st.read(dir))
+			known := map[string]queue.State{"x": {Tasks: []queue.Attempt{
 				{Task: job.Task{Native: "x-main-0", Start: begun, End: begun.Add(time.Minute), Exit: 1}},
 				{Task: job.Task{Native: "x-main-1", Start: begun.Add(time.Hour), End: begun.Add(2 * time.Hour)}, Last: true},
 			}}}
 			st.unkept = st.renew(ctx, filepath.Join(dir, "x"), known)
-			st.settle(s.queueState(known))
+			st.countKept(s.queueState(known))
 		}
 		testenv.Check(t, os.Mkdir(filepath.Join(dir, "x"), 0o755))
 		for _, code = range c.codes {

@@ -9,14 +9,13 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/argo"
-	"hpcc/job/batch"
-	"hpcc/testdata/jobtest"
+	"hpcc/job/queue"
 	"hpcc/testdata/testenv"
 )
 
 // TestArgoRecords derives task records from workflow nodes twice; the second poll changes nothing.
 func TestArgoRecords(t *testing.T) {
-	read := func(phases ...string) batch.QueueState {
+	read := func(phases ...string) queue.State {
 		text := threeNodes
 		for _, p := range phases {
 			text = strings.Replace(text, "%s", p, 1)
@@ -31,9 +30,9 @@ func TestArgoRecords(t *testing.T) {
 	if !now.Alive || now.Running != 0 || now.Waiting != 1 || now.Reason != "Unschedulable: 0/1 nodes are available" {
 		t.Errorf("standing: %+v", now)
 	}
-	look := func(n batch.QueueState) (out []string) {
+	look := func(n queue.State) (out []string) {
 		t.Helper()
-		testenv.Check(t, s.keeper().Learn(s.kept(home), map[string]batch.QueueState{"study-x": n}))
+		testenv.Check(t, s.keeper().Learn(s.kept(home), map[string]queue.State{"study-x": n}))
 		tasks, err := job.Tasks(home)
 		testenv.Check(t, err)
 		for _, k := range tasks {
@@ -63,12 +62,12 @@ func TestArgoNumbers(t *testing.T) {
 	home := t.TempDir()
 	s := &Submission{ID: "w-1", Native: "w-x", Cluster: Cluster{Target: job.Argo}, Job: &job.Job{Name: "w", Workflow: &job.Workflow{}}}
 	at := time.Date(2026, 11, 22, 1, 0, 0, 0, time.UTC)
-	step := func(name string, seconds int) batch.Attempt {
+	step := func(name string, seconds int) queue.Attempt {
 		t := job.Task{Native: "w-x-" + name, Step: name, Start: at.Add(time.Duration(seconds) * time.Second)}
-		return batch.Attempt{Task: t, Last: true}
+		return queue.Attempt{Task: t, Last: true}
 	}
-	for _, list := range [][]batch.Attempt{{step("b", 0)}, {step("a", 0), step("b", 0), step("c", 5)}} {
-		testenv.Check(t, s.keeper().Learn(s.kept(home), map[string]batch.QueueState{"w-x": {Alive: true, Tasks: list}}))
+	for _, list := range [][]queue.Attempt{{step("b", 0)}, {step("a", 0), step("b", 0), step("c", 5)}} {
+		testenv.Check(t, s.keeper().Learn(s.kept(home), map[string]queue.State{"w-x": {Alive: true, Tasks: list}}))
 	}
 	tasks, err := job.Tasks(home)
 	var got string
@@ -78,29 +77,6 @@ func TestArgoNumbers(t *testing.T) {
 	if err != nil || got != "b0 a1 c2 " {
 		t.Errorf("records %s, %v", got, err)
 	}
-}
-
-// TestStatusOfATaskThatReturns: a preempted task has not ended.
-func TestStatusOfATaskThatReturns(t *testing.T) {
-	s := &Status{Submission: &Submission{Job: jobtest.With(func(j *job.Job) { j.Array, j.Retry.Times = jobtest.Array(t, "1-3"), 1 })}, Total: 3}
-	s.Tasks = []job.Task{ended(1, 0, ""), ended(2, -1, "SIGTERM"), ended(3, 4, "")}
-	if n := s.count(); n != 0 || len(s.Failed) != 2 {
-		t.Fatalf("count = %d, %v; want none open and two that failed", n, s.Failed)
-	}
-	s.settle(batch.QueueState{Waiting: 1, Reason: "BeginTime"})
-	if s.State() != "waiting" || s.Waiting != 1 || len(s.Failed) != 1 || s.Failed[0] != 3 {
-		t.Errorf("state %s, waiting %d, failed %v; want one that waits, and 3 failed", s.State(), s.Waiting, s.Failed)
-	}
-	s.Failed = []int{2, 3}
-	s.settle(batch.QueueState{})
-	if s.State() != "failed" || len(s.Failed) != 2 {
-		t.Errorf("when the scheduler has it no more: state %s, failed %v; want both", s.State(), s.Failed)
-	}
-}
-
-func ended(index, exit int, signal string) job.Task {
-	now := time.Now()
-	return job.Task{Index: index, Start: now, End: now, Exit: exit, Signal: signal}
 }
 
 // threeNodes is Argo's status of the workflow of threeJobs, in which the training failed once

@@ -19,21 +19,11 @@ import (
 
 // status queries one job; a scheduler that does not answer is an error.
 func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
-	st := &Status{Submission: s, Total: s.Job.Count()}
-	var err error
-	st.Tasks, err = job.Tasks(filepath.Join(dir, s.ID))
-	if _, err := job.Readable(err); err != nil {
+	st := &Status{Submission: s}
+	if _, err := job.Readable(st.read(dir)); err != nil {
 		return nil, err
 	}
-	if st.count() == 0 && !slices.ContainsFunc(st.Failed, st.returns) {
-		return st, nil
-	}
-	return st, settle(ctx, dir, []*Status{st}, invoke.Patience)
-}
-
-// Wait returns when the job has ended.
-func (s *Submission) Wait(ctx context.Context, dir string) error {
-	return s.await(ctx, filepath.Join(dir, s.ID))
+	return st, st.refresh(ctx, dir, invoke.Patience)
 }
 
 // Cancel ends the tasks that have not ended. It returns false if there are none.
@@ -123,6 +113,9 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 		return nil, nil, err
 	}
 	if tasks = st.again(); len(tasks) == 0 {
+		if len(st.requeued) > 0 {
+			return nil, nil, fmt.Errorf("%s; wait for its end (hpcc wait %s), or cancel it first (hpcc cancel %s)", st.requeuedText(), s.ID, s.ID)
+		}
 		return nil, nil, ErrNothingFailed
 	}
 	home := filepath.Join(dir, s.ID)
@@ -165,24 +158,13 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 	return tasks, notes, s.write(home)
 }
 
-// again returns the tasks to rerun: those that failed, and the lost or stopped ones
-// without an end.
+// again returns the tasks to rerun: those that failed or were stopped, and the lost ones. It
+// leaves out tasks that the scheduler has in its queue.
 func (s *Status) again() []int {
-	var out []int
-	ended := map[int]bool{}
+	out := slices.Clone(s.unfinished)
 	for _, t := range s.Tasks {
-		if ended[t.Index] = t.Ended(); t.Ended() && !t.OK() {
+		if t.Ended() && !t.OK() && !slices.Contains(s.requeued, t.Index) {
 			out = append(out, t.Index)
-		}
-	}
-	if s.Lost+s.Stopped > 0 && s.Running+s.Waiting == 0 {
-		if s.Job.Array.IsZero() && !ended[0] {
-			out = append(out, 0)
-		}
-		for k := range s.Job.Array.All() {
-			if !ended[k] {
-				out = append(out, k)
-			}
 		}
 	}
 	slices.Sort(out)

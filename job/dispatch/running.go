@@ -86,14 +86,12 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, report 
 // Look reads the records below dir and, if ask is set, queries the scheduler. If that does
 // not answer, the records decide.
 func (s *Submission) Look(ctx context.Context, dir string, ask bool) (*Status, error) {
-	st := &Status{Submission: s, Total: s.Job.Count()}
-	var err error
-	st.Tasks, err = job.Tasks(filepath.Join(dir, s.ID))
-	if _, err := job.Readable(err); err != nil {
+	st := &Status{Submission: s}
+	if _, err := job.Readable(st.read(dir)); err != nil {
 		return nil, err
 	}
-	if st.count() > 0 && ask {
-		_ = settle(ctx, dir, []*Status{st}, invoke.Glance)
+	if ask {
+		_ = st.refresh(ctx, dir, invoke.Glance)
 	}
 	return st, nil
 }
@@ -104,6 +102,8 @@ func (s *Status) running(index int) (*job.Task, error) {
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		switch {
+		case t.Index == index && slices.Contains(s.requeued, index):
+			return nil, nil
 		case t.Index == index && t.Ended():
 			return nil, fmt.Errorf("task %d of job %s ended at %s: %s", t.Index, s.ID, t.End.Local().Format(time.DateTime), t.Ending())
 		case s.Lost > 0 && s.Lost == s.open() && (t.Index == index || index == AnyTask) && !t.Ended():

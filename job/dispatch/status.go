@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/batch"
 	"hpcc/job/invoke"
+	"hpcc/job/queue"
 )
 
 // A Status is the state of a job.
@@ -38,8 +38,10 @@ type Status struct {
 
 	AsOf time.Time `json:"as_of,omitzero"` // when the site, which does not answer, did last
 
-	unkept error // why records of the target's tasks could not be written
-	later  bool  // no record was written, because the measured usage is not available yet
+	unkept     error // why records of the target's tasks could not be written
+	later      bool  // no record was written, because the measured usage is not available yet
+	requeued   []int // failed tasks that are in the scheduler's queue
+	unfinished []int // tasks without an end that the scheduler does not have: lost or stopped
 }
 
 // Active reports whether a task runs or waits.
@@ -94,9 +96,8 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 	}
 	open := map[string][]*Status{} // by cluster
 	for _, s := range match(subs, ids) {
-		st := &Status{Submission: s, Total: s.Job.Count()}
-		st.Tasks, err = job.Tasks(filepath.Join(dir, s.ID))
-		warning, err := job.Readable(err)
+		st := &Status{Submission: s}
+		warning, err := job.Readable(st.read(dir))
 		if err != nil && len(ids) == 0 {
 			warnings = append(warnings, fmt.Sprintf("skipping job %s: %v", s.ID, err))
 			continue
@@ -106,7 +107,8 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 		if warning != "" {
 			warnings = append(warnings, fmt.Sprintf("job %s: %s", s.ID, warning))
 		}
-		if st.count() > 0 || slices.ContainsFunc(st.Failed, st.returns) || slices.ContainsFunc(st.Tasks, st.unread) {
+		requeued := st.mayReturn() && (len(ids) > 0 || st.endedWithin(requeueTime))
+		if st.open() > 0 || requeued || slices.ContainsFunc(st.Tasks, st.unread) {
 			open[s.key()] = append(open[s.key()], st)
 		}
 		list = append(list, st)
@@ -117,6 +119,15 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 		st.span()
 	}
 	return list, warnings, nil
+}
+
+// requeueTime is how long after its end the scheduler is queried about a job with failed tasks,
+// unless the caller names the job.
+const requeueTime = 7 * 24 * time.Hour
+
+// endedWithin reports whether a task ended in the last d.
+func (s *Status) endedWithin(d time.Duration) bool {
+	return slices.ContainsFunc(s.Tasks, func(t job.Task) bool { return t.Ended() && time.Since(t.End) < d })
 }
 
 // owner returns the user name of a file's owner.
@@ -154,7 +165,9 @@ func settleAll(ctx context.Context, dir string, open map[string][]*Status) (warn
 	}
 	g.Wait()
 	for i, err := range answers {
-		if err != nil {
+		// Without an answer, the records decide about jobs whose tasks have all ended.
+		undecided := func(st *Status) bool { return st.open() > 0 || st.keeper() != nil }
+		if err != nil && slices.ContainsFunc(open[clusters[i]], undecided) {
 			warnings = append(warnings, err.Error())
 		}
 		for _, st := range open[clusters[i]] {
@@ -181,10 +194,32 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 		}
 		if st.keeper() != nil {
 			st.unkept = st.renew(ctx, filepath.Join(dir, st.ID), known)
+			st.countKept(st.queueState(known))
+			continue
 		}
-		st.settle(st.queueState(known))
+		st.countQueued(dir, known)
 	}
 	return err
+}
+
+// countQueued counts the tasks by the scheduler's queue and the records.
+func (s *Status) countQueued(dir string, known map[string]queue.State) {
+	n := s.queueState(known)
+	if n.Alive { // the records show which tasks run
+		s.Waiting, s.Reason = s.open()-s.Running, n.Reason
+		return
+	}
+	s.Reason = n.Reason
+	states := s.states(known)
+	s.reconcile(states, time.Now())
+	if len(s.unfinished) == 0 && len(s.Failed) == 0 {
+		return
+	}
+	// A task may have ended between the first reading of the records and the query.
+	if tasks, err := job.Tasks(filepath.Join(dir, s.ID)); err == nil {
+		s.Tasks = tasks
+		s.reconcile(states, time.Now())
+	}
 }
 
 // unread reports whether the cluster still holds the output of a task that has ended. It
@@ -199,7 +234,7 @@ const collecting = 2 * time.Minute
 
 // renew writes the records that the target keeps, collects the tasks' output, and counts
 // again. If the usage of ended tasks is not available yet, it leaves all of that for later.
-func (s *Status) renew(ctx context.Context, home string, known map[string]batch.QueueState) error {
+func (s *Status) renew(ctx context.Context, home string, known map[string]queue.State) error {
 	var unheard error
 	k, kept := s.keeper(), s.kept(home)
 	if s.Job.Measured() {
@@ -217,41 +252,38 @@ func (s *Status) renew(ctx context.Context, home string, known map[string]batch.
 		defer cancel()
 		err = k.Collect(s.Within(ctx), kept, false)
 	}
-	tasks, rerr := job.Tasks(home)
-	if _, rerr = job.Readable(rerr); rerr == nil {
-		s.Tasks, s.Done, s.Failed, s.Running, s.Stopped = tasks, 0, nil, 0, 0
-		s.count()
-	}
+	_, rerr := job.Readable(s.read(filepath.Dir(home)))
 	return errors.Join(unheard, err, rerr)
 }
 
-// count sorts the records by state and returns the number of tasks without an end.
-func (s *Status) count() int {
+// count counts the records by state.
+func (s *Status) count() {
 	if s.Job.Workflow != nil { // its steps appear as they start, until it is over
 		if s.Total = len(s.Tasks); !s.Over || s.Total == 0 {
 			s.Total++
 		}
 	}
-	for _, t := range s.Tasks {
-		switch {
-		case !t.Ended():
+	for i := range s.Tasks {
+		if t := &s.Tasks[i]; t.Ended() {
+			s.countEnded(t)
+		} else {
 			s.Running++
-		case t.OK():
-			s.Done++
-		case !s.Cancelled.IsZero() && !t.End.Before(s.Cancelled): // Cancelled has a resolution of one second
-			s.Stopped++
-		default:
-			s.Failed = append(s.Failed, t.Index)
 		}
 	}
-	return s.open()
+}
+
+// withoutEnd returns the tasks without an end.
+func (s *Status) withoutEnd() []int {
+	return slices.DeleteFunc(s.indices(), func(k int) bool {
+		return slices.ContainsFunc(s.Tasks, func(t job.Task) bool { return t.Index == k && t.Ended() })
+	})
 }
 
 // open returns the number of tasks without an end.
 func (s *Status) open() int { return s.Total - s.Done - len(s.Failed) - s.Stopped }
 
-// settle counts the open tasks by the scheduler's queue state.
-func (s *Status) settle(n batch.QueueState) {
+// countKept counts the open tasks of a cluster that keeps the records of tasks itself.
+func (s *Status) countKept(n queue.State) {
 	if s.later { // the scheduler knows more than the records
 		s.Waiting = s.open() - s.Running
 		return
@@ -263,27 +295,13 @@ func (s *Status) settle(n batch.QueueState) {
 		s.Waiting, s.Reason = s.open()-s.Running, n.Reason
 		return
 	}
-	back := max(0, n.Running+n.Waiting-s.open()) // ended tasks that the scheduler has requeued
-	s.Failed = slices.DeleteFunc(s.Failed, func(k int) bool {
-		if back == 0 || !s.returns(k) {
-			return false
-		}
-		back--
-		return true
-	})
 	s.Running, s.Waiting, s.Reason = n.Running, n.Waiting, n.Reason
-	s.Lost = max(0, s.open()-s.Running-s.Waiting)
-	if !s.Cancelled.IsZero() {
-		s.Lost, s.Stopped = 0, s.Stopped+s.Lost
+	if s.unfinished = nil; !s.Active() {
+		s.unfinished = s.withoutEnd()
 	}
-}
-
-// returns reports whether the scheduler may requeue a task: a signal ended it, possibly
-// because its node was lost.
-func (s *Status) returns(index int) bool {
-	if !s.Job.Retry.Requeue() || !s.Cancelled.IsZero() {
-		return false
+	if lost := max(0, s.open()-s.Running-s.Waiting); s.Cancelled.IsZero() {
+		s.Lost = lost
+	} else {
+		s.Stopped += lost
 	}
-	i := slices.IndexFunc(s.Tasks, func(t job.Task) bool { return t.Index == index })
-	return i >= 0 && s.Tasks[i].Taken()
 }

@@ -19,7 +19,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"hpcc/job"
@@ -27,6 +26,7 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/node"
+	"hpcc/job/queue"
 	"hpcc/store/seal"
 )
 
@@ -82,9 +82,8 @@ func (s *Submission) natives() []string {
 }
 
 // Submit submits a job. dir holds the job directories; the job's own gets the script,
-// job.json and the task records. With wait, Submit returns when the job has ended. A
-// refused job leaves no files behind.
-func Submit(ctx context.Context, dir string, j *job.Job, to Cluster, wait bool) (*Submission, []string, error) {
+// job.json and the task records. A refused job leaves no files behind.
+func Submit(ctx context.Context, dir string, j *job.Job, to Cluster) (*Submission, []string, error) {
 	if j.Interactive {
 		return nil, nil, errors.New("an interactive job runs at a terminal and cannot be submitted")
 	}
@@ -93,7 +92,7 @@ func Submit(ctx context.Context, dir string, j *job.Job, to Cluster, wait bool) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := s.send(ctx, home, script, wait); err != nil {
+	if err := s.send(ctx, home, script); err != nil {
 		if s.Native == "" {
 			os.RemoveAll(home)
 		}
@@ -175,7 +174,7 @@ func (s *Submission) directory(dir string) (string, error) {
 }
 
 // send records the submission, submits the script, and records the native ID.
-func (s *Submission) send(ctx context.Context, home, script string, wait bool) error {
+func (s *Submission) send(ctx context.Context, home, script string) error {
 	if err := s.write(home); err != nil {
 		return err
 	}
@@ -186,10 +185,7 @@ func (s *Submission) send(ctx context.Context, home, script string, wait bool) e
 		return err
 	}
 	s.noteNative(filepath.Dir(home))
-	if !wait {
-		return nil
-	}
-	return s.await(ctx, home)
+	return nil
 }
 
 // Submit submits the script of j: the job, or its tasks that run again.
@@ -220,13 +216,15 @@ func (s *Submission) write(home string) error {
 // the scheduler.
 const (
 	askEach  = 10
+	askSoon  = 5 // polls after the end of a job with failed tasks, each of which queries the scheduler
 	keptEach = 3 // if the scheduler keeps the records
 )
 
-// await returns when the job has ended. If ctx ends first, await also cancels a job that is
-// a child of this process.
-func (s *Submission) await(ctx context.Context, home string) error {
-	err := s.watch(ctx, home)
+// Wait returns when the job below dir has ended: no task runs or waits, and the scheduler has
+// requeued none. It calls report when failed tasks wait in the queue again, which may need an
+// action of the user. If ctx ends first, Wait also cancels a job that is a child of this process.
+func (s *Submission) Wait(ctx context.Context, dir string, report func(string)) error {
+	err := s.watch(ctx, dir, report)
 	switch {
 	case err != nil && s.ended != nil:
 		return errors.Join(err, systemOf(s.Target).Cancel(s.Within(context.WithoutCancel(ctx)), s.Native))
@@ -236,28 +234,29 @@ func (s *Submission) await(ctx context.Context, home string) error {
 	return nil
 }
 
-func (s *Submission) watch(ctx context.Context, home string) error {
+func (s *Submission) watch(ctx context.Context, dir string, report func(string)) error {
+	each, reported := askEach, ""
+	if s.keeper() != nil {
+		each = keptEach
+	}
+	ended := 0 // number of polls in a row that found the ends of all tasks
 	for n := 1; ; n++ {
-		st := &Status{Submission: s, Total: s.Job.Count()}
-		var err error
-		st.Tasks, err = job.Tasks(home)
-		if _, err := job.Readable(err); err != nil {
+		st := &Status{Submission: s}
+		if _, err := job.Readable(st.read(dir)); err != nil {
 			return err
 		}
-		returns := false
-		if st.count() == 0 {
-			if returns = slices.ContainsFunc(st.Failed, st.returns); !returns {
-				return nil
-			}
+		if ended++; st.open() > 0 {
+			ended = 0
+		} else if !st.mayReturn() {
+			return nil
 		}
-		switch {
-		case s.keeper() != nil:
-			if n%keptEach == 0 && settle(ctx, filepath.Dir(home), []*Status{st}, invoke.Patience) == nil && st.Running+st.Waiting == 0 {
+		if n%each == 0 || (ended > 0 && ended <= askSoon) {
+			if err := st.refresh(ctx, dir, invoke.Patience); !st.Active() && (err == nil || ended > 0) {
 				return nil
 			}
-		case returns || n%askEach == 0:
-			if known, err := s.Query(ctx, s.natives(), invoke.Patience); err == nil && s.queueState(known).Gone() {
-				return nil
+			if text := st.requeuedText(); ended > 0 && st.Waiting > 0 && text != reported {
+				report(text)
+				reported = text
 			}
 		}
 		select {
@@ -280,11 +279,11 @@ func (c Cluster) scheduler() (batch.System, error) {
 }
 
 // standing sums the queue states of the job and its reruns.
-func (s *Submission) queueState(known map[string]batch.QueueState) batch.QueueState {
-	var sum batch.QueueState
+func (s *Submission) queueState(known map[string]queue.State) queue.State {
+	var sum queue.State
 	if s.Job.Interactive {
 		alive, here := node.Alive(s.Native)
-		return batch.QueueState{Alive: alive || !here}
+		return queue.State{Alive: alive || !here}
 	}
 	for _, id := range s.natives() {
 		n := known[id]

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"hpcc/job"
 	"hpcc/job/message"
 )
 
@@ -20,12 +19,11 @@ next:
 			if err != nil || s.Native != id || descriptionOf(s.Target).Succeeded == nil {
 				continue // the scheduler reports on an unreadable one
 			}
-			tasks, err := job.Tasks(filepath.Join(dir, s.ID))
-			if err != nil {
+			st := &Status{Submission: s}
+			if err := st.read(dir); err != nil {
 				return err
 			}
-			st := &Status{Submission: s, Total: s.Job.Count(), Tasks: tasks}
-			if st.count(); st.Done < st.Total {
+			if st.Done < st.Total {
 				return fmt.Errorf("dependency %s (%s): %d of %s did not succeed", s.ID, id, st.Total-st.Done, message.Count(st.Total, "task"))
 			}
 			continue next

@@ -17,6 +17,7 @@ import (
 	"hpcc/job/field"
 	"hpcc/job/jobscript"
 	"hpcc/job/node"
+	"hpcc/job/queue"
 	"hpcc/job/translate"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
@@ -75,11 +76,15 @@ func (s *toy) Submit(_ context.Context, r *batch.Request) error {
 	return nil
 }
 
-func (s *toy) Query(_ context.Context, ids []string) (map[string]batch.QueueState, error) {
-	out := map[string]batch.QueueState{}
+func (s *toy) Query(_ context.Context, ids []string) (map[string]queue.State, error) {
+	out := map[string]queue.State{}
 	for _, id := range ids {
 		if r := s.queue[id]; r != nil && !s.ended[id] {
-			out[id] = batch.QueueState{Waiting: r.Job.Count(), Reason: "it plays"}
+			q := queue.State{Reason: "it plays"}
+			for k := range r.Job.Array.All() {
+				q.Add(k, queue.Waiting)
+			}
+			out[id] = q
 		}
 	}
 	return out, nil
@@ -102,7 +107,7 @@ func TestToy(t *testing.T) {
 	defer func() { registry = registry[:len(registry)-1] }()
 	dir, work := t.TempDir(), t.TempDir()
 	j := jobtest.With(func(j *job.Job) { j.Dir, j.Array = work, jobtest.Array(t, "1-3") })
-	sub, notes, err := Submit(t.Context(), dir, j, Cluster{Target: toyTarget}, false)
+	sub, notes, err := Submit(t.Context(), dir, j, Cluster{Target: toyTarget})
 	if err != nil || len(notes) != 1 || sub.Native != "toy-1" {
 		t.Fatalf("Submit: %+v, %q, %v", sub, notes, err)
 	}
@@ -130,7 +135,7 @@ func TestToy(t *testing.T) {
 	if tasks, _, err := sub.Rerun(t.Context(), dir); err != nil || len(tasks) != 3 || len(sub.Reruns) != 1 || sub.Reruns[0].Native != "toy-2" {
 		t.Errorf("Rerun: %v, %+v, %v", tasks, sub.Reruns, err)
 	}
-	if _, _, err := Submit(t.Context(), dir, jobtest.With(func(j *job.Job) { j.Name, j.Dir = "never", work }), Cluster{Target: toyTarget}, false); err == nil {
+	if _, _, err := Submit(t.Context(), dir, jobtest.With(func(j *job.Job) { j.Name, j.Dir = "never", work }), Cluster{Target: toyTarget}); err == nil {
 		t.Error("a job that never starts was submitted")
 	}
 	f, err := Fits(t.Context(), jobtest.With(func(j *job.Job) { j.CPUs, j.Time = 2, time.Hour }), toyTarget)

@@ -17,9 +17,11 @@ const target job.Target = "gridengine"
 func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, Adjust: adjust, Succeeded: succeeded, Version: []string{"qstat", "-help"}, Ping: []string{"qstat"},
-		Is: func(string) bool { return os.Getenv("SGE_ROOT") != "" },
+		Is:    func(string) bool { return os.Getenv("SGE_ROOT") != "" },
+		Index: job.Array.Nth, // its arrays start at 1 and have no gaps
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, NodePrefix: "SGE_",
+			Overlaps: true,
 			Requests: []int{99, 100},                                                                                     // run the job again, without limit; hold it and its dependents (sge_job(5))
 			Proof:    []string{"SGE_TASK_ID", "SGE_ROOT"},                                                                // other software sets JOB_ID, too
 			Hosts:    func(getenv func(string) string) ([]string, error) { return node.HostFile("PE_HOSTFILE", getenv) }, // sge_pe(5)

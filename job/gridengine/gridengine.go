@@ -24,6 +24,7 @@ import (
 	"hpcc/job/message"
 	"hpcc/job/node"
 	"hpcc/job/quantity"
+	"hpcc/job/queue"
 	"hpcc/job/shellword"
 )
 
@@ -247,12 +248,12 @@ type row struct {
 }
 
 // Query returns the queue state of this user's jobs, and why they are in error.
-func (g System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
+func (g System) Query(ctx context.Context, _ []string) (map[string]queue.State, error) {
 	out, err := invoke.Call(ctx, "/", "qstat", "-xml")
 	if err != nil {
 		return nil, fmt.Errorf("querying Grid Engine for jobs: %w", readError(out, err))
 	}
-	jobs, err := queue(bytes.NewReader(out))
+	jobs, err := parseQueue(bytes.NewReader(out))
 	if err != nil {
 		return nil, fmt.Errorf("reading the output of qstat: %w", err)
 	}
@@ -279,20 +280,22 @@ func (g System) Query(ctx context.Context, _ []string) (map[string]batch.QueueSt
 // maxReasons limits the number of jobs whose reason is queried.
 const maxReasons = 100
 
-// queue parses the XML of qstat.
-func queue(r io.Reader) (map[string]batch.QueueState, error) {
-	jobs := map[string]batch.QueueState{}
+// parseQueue parses the XML of qstat.
+func parseQueue(r io.Reader) (map[string]queue.State, error) {
+	jobs := map[string]queue.State{}
 	return jobs, eachElement(r, "job_list", func(row *row) {
-		n := 1
-		if a, err := job.ParseArray(row.Tasks); err == nil {
-			n = max(1, a.Count())
+		s, state := jobs[row.ID], queue.Running
+		if strings.Contains(row.State, "d") { // qdel asked for its end
+			state = queue.Ending
+		} else if reason := waitReason(row.State); reason != "" {
+			s.Reason, state = reason, queue.Waiting
 		}
-		s := jobs[row.ID]
-		if reason := waitReason(row.State); reason != "" {
-			s.Waiting += n
-			s.Reason = reason
-		} else {
-			s.Running += n
+		tasks, err := job.ParseArray(row.Tasks)
+		if err != nil || tasks.IsZero() {
+			s.Add(0, state)
+		}
+		for k := range tasks.All() {
+			s.Add(k, state)
 		}
 		jobs[row.ID] = s
 	})
@@ -323,11 +326,14 @@ func eachElement[T any](r io.Reader, name string, do func(*T)) error {
 
 const held = "held"
 
-// waitReason returns why a task waits, by its state (qstat(1)), or "" if it runs.
+// waitReason returns why a task waits, by its state (qstat(1)), or "" if it runs. A hold does not stop a
+// task that runs.
 func waitReason(state string) string {
 	switch {
 	case strings.Contains(state, "E"):
 		return "error"
+	case strings.ContainsAny(state, "rt") && !strings.ContainsAny(state, "sST"):
+		return ""
 	case strings.Contains(state, "h"):
 		return held
 	case strings.ContainsAny(state, "sST"):

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/job/batch"
+	"hpcc/job/queue"
 	"hpcc/testdata/testenv"
 )
 
@@ -16,22 +16,36 @@ func TestGridEngineQueue(t *testing.T) {
 	f, err := os.Open("testdata/qstat.xml")
 	testenv.Check(t, err)
 	defer f.Close()
-	got, err := queue(f)
+	got, err := parseQueue(f)
 	testenv.Check(t, err)
-	for id, want := range map[string]batch.QueueState{
+	for id, want := range map[string]queue.State{
 		"2": {Running: 14, Waiting: 4, Reason: "suspended"}, "3": {Running: 1}, "4": {Waiting: 1, Reason: "error"},
 		"5": {Waiting: 1, Reason: "held"}, "6": {Waiting: 1, Reason: "no free slots yet"},
 	} {
-		if !reflect.DeepEqual(got[id], want) {
+		states := got[id].States
+		if want.States = states; !reflect.DeepEqual(got[id], want) || len(states) != want.Running+want.Waiting {
 			t.Errorf("job %s: %+v; want %+v", id, got[id], want)
 		}
 	}
+	if s := got["2"].States; s[16] != queue.Running || s[17] != queue.Waiting || s[4] != 0 {
+		t.Errorf("tasks of job 2: %v; want 16 running, 17 waiting, and no 4", s)
+	}
 	many := `<job_info><job_info><job_list state="pending"><JB_job_number>7</JB_job_number><state>qw</state><tasks>7-20:1,30,40-50:5</tasks></job_list></job_info></job_info>`
-	if got, err := queue(strings.NewReader(many)); err != nil || got["7"].Waiting != 18 {
+	if got, err := parseQueue(strings.NewReader(many)); err != nil || got["7"].Waiting != 18 {
 		t.Errorf("waiting tasks: %+v, %v; want 18", got, err)
 	}
-	if _, err := queue(strings.NewReader("<job_info><job_list>")); err == nil {
+	if _, err := parseQueue(strings.NewReader("<job_info><job_list>")); err == nil {
 		t.Error("a truncated listing is not an error")
+	}
+}
+
+// TestWaitReason checks states that were seen on Grid Engine 8.1.9.
+func TestWaitReason(t *testing.T) {
+	for state, want := range map[string]string{"r": "", "t": "", "Rr": "", "hr": "", "qw": "no free slots yet", "hqw": held, "Eqw": "error",
+		"S": "suspended", "s": "suspended", "hRq": held, "Rq": "no free slots yet"} {
+		if got := waitReason(state); got != want {
+			t.Errorf("state %s: %q; want %q", state, got, want)
+		}
 	}
 }
 

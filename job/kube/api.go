@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/job/batch"
 	"hpcc/job/invoke"
+	"hpcc/job/queue"
 	"hpcc/job/tunnel"
 	"hpcc/store/wait"
 )
@@ -143,7 +143,7 @@ func (a *Proxy) get(ctx context.Context, path string, into any) error {
 
 // TerminationMessage sets the images and termination messages of the attempts of a workflow. want
 // holds the attempts by the name of their pod.
-func (a *Proxy) TerminationMessage(ctx context.Context, id string, want map[string][]*batch.Attempt) error {
+func (a *Proxy) TerminationMessage(ctx context.Context, id string, want map[string][]*queue.Attempt) error {
 	pods, err := listOf[podState](ctx, a, "/api/v1/"+a.Path("pods"), "labelSelector="+url.QueryEscape(jobLabel+"="+id))
 	for i := range pods {
 		for _, t := range want[pods[i].Metadata.Name] {
@@ -156,7 +156,7 @@ func (a *Proxy) TerminationMessage(ctx context.Context, id string, want map[stri
 // Pulls sets how long the image pulls of attempts took, from the cluster's events. want holds the
 // attempts by the name of their pod. The cluster keeps events for an hour, and not every user may
 // read them.
-func (a *Proxy) Pulls(ctx context.Context, want map[string][]*batch.Attempt) {
+func (a *Proxy) Pulls(ctx context.Context, want map[string][]*queue.Attempt) {
 	type event struct {
 		InvolvedObject struct{ Name, FieldPath string }
 		Message        string

@@ -19,6 +19,7 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/node"
+	"hpcc/job/queue"
 	"hpcc/job/shellword"
 )
 
@@ -27,7 +28,7 @@ import (
 type System struct {
 	Target job.Target
 	Logs   func(ctx context.Context, workflow string) (LogSource, error)           // opens the logs of the pods; nil: from the API
-	Assign func(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, error) // assigns attempts to tasks; nil: by their index
+	Assign func(s *batch.Submitted, list []queue.Attempt) ([]queue.Attempt, error) // assigns attempts to tasks; nil: by their index
 }
 
 // The API's limits for Jobs, and how long a Job stays after its end.

@@ -17,6 +17,7 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
+	"hpcc/job/queue"
 )
 
 // The variables that select kubectl's cluster, in addition to KUBECONFIG. A submitted job keeps them.
@@ -242,7 +243,7 @@ func listOf[T any](ctx context.Context, api *Proxy, resource, query string) ([]T
 }
 
 // Query reads hpcc's jobs and pods in the namespace. The pods replace the records of other targets.
-func (k System) Query(ctx context.Context, ids []string) (map[string]batch.QueueState, error) {
+func (k System) Query(ctx context.Context, ids []string) (map[string]queue.State, error) {
 	api, err := k.Open(ctx)
 	if err != nil {
 		return nil, err
@@ -264,7 +265,7 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]batch.Queue
 	for _, p := range list {
 		of[p.Metadata.Labels[jobLabel]] = append(of[p.Metadata.Labels[jobLabel]], p)
 	}
-	known := map[string]batch.QueueState{}
+	known := map[string]queue.State{}
 	for _, o := range jobs {
 		id := o.Metadata.Labels[jobLabel]
 		s := o.queueState(of[id])
@@ -278,7 +279,7 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]batch.Queue
 			continue
 		}
 		if len(of[id]) > 0 { // the job is deleted and its pods are ending
-			s := batch.QueueState{Waiting: 1}
+			s := queue.State{Waiting: 1}
 			learnPods(&s, of[id], func(int) bool { return true })
 			if len(s.Tasks) > 0 {
 				s.Waiting = 0

@@ -17,6 +17,7 @@ import (
 	"hpcc/job/atomicfile"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
+	"hpcc/job/queue"
 	"hpcc/metrics"
 )
 
@@ -96,7 +97,7 @@ func readLine(text, kind string, into any) recordLine {
 
 // keepMeasured writes the measurements of an ended task: what its program left, and what the job and
 // the cluster know.
-func (k System) keepMeasured(s *batch.Submitted, a *batch.Attempt, t *job.Task) error {
+func (k System) keepMeasured(s *batch.Submitted, a *queue.Attempt, t *job.Task) error {
 	if t.Native == "" { // it never started
 		return nil
 	}
@@ -161,7 +162,7 @@ func outlived(f *metrics.Footer, h *metrics.Header, t *job.Task) {
 }
 
 // describe adds the job's properties to a header. The host is the node, not the pod.
-func (k System) describe(s *batch.Submitted, header recordLine, h *metrics.Header, a *batch.Attempt, t *job.Task) {
+func (k System) describe(s *batch.Submitted, header recordLine, h *metrics.Header, a *queue.Attempt, t *job.Task) {
 	machine := recordLine{}
 	if _ = json.Unmarshal(header["machine"], &machine); machine == nil { // it was null
 		machine = recordLine{}
@@ -198,7 +199,7 @@ func digestIn(ref string) string {
 
 // Hear reads how long image pulls took, and the termination messages if the pods have not been queried
 // yet; see [batch.Keeper].
-func (k System) Hear(ctx context.Context, s *batch.Submitted, known map[string]batch.QueueState) (later bool, err error) {
+func (k System) Hear(ctx context.Context, s *batch.Submitted, known map[string]queue.State) (later bool, err error) {
 	want, err := unheard(s, known)
 	if len(want) == 0 || err != nil {
 		return err != nil, err
@@ -220,7 +221,7 @@ func (k System) Hear(ctx context.Context, s *batch.Submitted, known map[string]b
 }
 
 // unheard returns the ended attempts without a record, by pod.
-func unheard(s *batch.Submitted, known map[string]batch.QueueState) (map[string][]*batch.Attempt, error) {
+func unheard(s *batch.Submitted, known map[string]queue.State) (map[string][]*queue.Attempt, error) {
 	last, earlier, _, err := job.Attempts(s.Home, true)
 	if err != nil {
 		return nil, err
@@ -235,7 +236,7 @@ func unheard(s *batch.Submitted, known map[string]batch.QueueState) (map[string]
 			complete[run{t.Native, t.Start.UnixNano()}] = true
 		}
 	}
-	want := map[string][]*batch.Attempt{}
+	want := map[string][]*queue.Attempt{}
 	for _, id := range s.Natives {
 		kept := map[run]bool{}
 		for _, a := range ofNodes(s.Job, known[id]) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/batch"
+	"hpcc/job/queue"
 )
 
 // A jobState holds the fields of a Job (batch/v1) that hpcc reads.
@@ -62,8 +62,8 @@ type containerState struct {
 }
 
 // queueState returns the queue state of a Job and its pods.
-func (o *jobState) queueState(pods []podState) batch.QueueState {
-	ended, s := false, batch.QueueState{}
+func (o *jobState) queueState(pods []podState) queue.State {
+	ended, s := false, queue.State{}
 	for _, c := range o.Status.Conditions {
 		switch {
 		case c.Status != "True":
@@ -87,7 +87,7 @@ func (o *jobState) queueState(pods []podState) batch.QueueState {
 }
 
 // learnPods adds the attempts of pods to s. final reports whether a failed task will not be retried.
-func learnPods(s *batch.QueueState, pods []podState, final func(index int) bool) {
+func learnPods(s *queue.State, pods []podState, final func(index int) bool) {
 	slices.SortStableFunc(pods, func(a, b podState) int { return a.Metadata.CreationTimestamp.Compare(b.Metadata.CreationTimestamp) })
 	newest := map[int]int{}
 	for i := range pods {
@@ -106,14 +106,14 @@ func learnPods(s *batch.QueueState, pods []podState, final func(index int) bool)
 			s.Running++
 		}
 		last := newest[t.Index] == i && (!t.Ended() || t.OK() || final(t.Index))
-		a := batch.Attempt{Task: *t, Last: last}
+		a := queue.Attempt{Task: *t, Last: last}
 		setOutcome(&a, p)
 		s.Tasks = append(s.Tasks, a)
 	}
 }
 
 // setOutcome sets the image and the termination message of an attempt from its pod.
-func setOutcome(a *batch.Attempt, p *podState) {
+func setOutcome(a *queue.Attempt, p *podState) {
 	c := p.main()
 	if a.Image = c.ImageID; c.State.Terminated != nil {
 		a.Message = c.State.Terminated.Message

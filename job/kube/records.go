@@ -5,11 +5,12 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
+	"hpcc/job/queue"
 )
 
 // Learn writes the records of the tasks from what the cluster reports; see [batch.Keeper]. A complete
 // record outlives its pod.
-func (k System) Learn(s *batch.Submitted, known map[string]batch.QueueState) error {
+func (k System) Learn(s *batch.Submitted, known map[string]queue.State) error {
 	params := s.Job.Params
 	if params.Reopen() != nil { // not fatal: the pods already have the values, and their file may have changed
 		params = job.Params{}
@@ -55,15 +56,15 @@ func isIn(arrays []job.Array, index int) bool {
 // ofNodes reduces the attempts of the pods of a multi-node job to one: the first that failed, else that
 // of the first node, which counts as a success only when all nodes have succeeded. The program of a Ray
 // job runs on the first node.
-func ofNodes(j *job.Job, st batch.QueueState) []batch.Attempt {
+func ofNodes(j *job.Job, st queue.State) []queue.Attempt {
 	list := st.Tasks
 	if !j.AcrossPods() || len(list) == 0 {
 		return list
 	}
-	if i := slices.IndexFunc(list, func(a batch.Attempt) bool { return a.Index == 0 }); j.Ray && (i >= 0 || !st.Gone()) {
+	if i := slices.IndexFunc(list, func(a queue.Attempt) bool { return a.Index == 0 }); j.Ray && (i >= 0 || !st.Gone()) {
 		list = list[max(i, 0) : i+1]
 	}
-	var one *batch.Attempt
+	var one *queue.Attempt
 	for i := range list {
 		a := &list[i]
 		if a.OK() && !j.Ray && !st.Gone() {
@@ -77,11 +78,11 @@ func ofNodes(j *job.Job, st batch.QueueState) []batch.Attempt {
 		return nil
 	}
 	one.Last = true
-	return []batch.Attempt{*one}
+	return []queue.Attempt{*one}
 }
 
 // explainsMore reports whether a explains the failure of a job better than b: the first failure does.
-func explainsMore(a, b *batch.Attempt) bool {
+func explainsMore(a, b *queue.Attempt) bool {
 	bad, other := a.Ended() && !a.OK(), b.Ended() && !b.OK()
 	switch {
 	case bad && other:

@@ -22,6 +22,7 @@ import (
 	"hpcc/job/capacity"
 	"hpcc/job/jobscript"
 	"hpcc/job/node"
+	"hpcc/job/queue"
 )
 
 // System runs jobs on this machine. "hpcc task" runs as many tasks in parallel as the CPUs allow.
@@ -109,11 +110,11 @@ func (System) Submit(_ context.Context, r *batch.Request) error {
 }
 
 // Query reports which of the processes are alive.
-func (System) Query(_ context.Context, ids []string) (map[string]batch.QueueState, error) {
-	out := map[string]batch.QueueState{}
+func (System) Query(_ context.Context, ids []string) (map[string]queue.State, error) {
+	out := map[string]queue.State{}
 	for _, id := range ids {
 		alive, known := node.Alive(id)
-		out[id] = batch.QueueState{Alive: alive || !known}
+		out[id] = queue.State{Alive: alive || !known}
 	}
 	return out, nil
 }

@@ -18,6 +18,7 @@ import (
 	"hpcc/job/jobscript"
 	"hpcc/job/message"
 	"hpcc/job/node"
+	"hpcc/job/queue"
 	"hpcc/job/shellword"
 )
 
@@ -145,12 +146,12 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 var answer = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Job <(\d+)> is submitted to `) })
 
 // Query returns the queue state of this user's jobs, with the reasons why they wait.
-func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
+func (System) Query(ctx context.Context, _ []string) (map[string]queue.State, error) {
 	out, err := invoke.Call(ctx, "/", "bjobs", "-w")
 	if err != nil && !strings.Contains(string(out), "No unfinished job") {
 		return nil, fmt.Errorf("querying LSF for jobs: %w", invoke.Error(out, err))
 	}
-	jobs := queue(string(out))
+	jobs := parseQueue(string(out))
 	waiting := false
 	for _, s := range jobs {
 		waiting = waiting || s.Waiting > 0
@@ -168,25 +169,37 @@ func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueStat
 	return jobs, nil
 }
 
-// queue parses "bjobs -w": a line for each task. The first columns, ID, user and state, never contain
-// blanks.
-func queue(list string) map[string]batch.QueueState {
-	jobs := map[string]batch.QueueState{}
+// indexOf converts an index of LSF; see Render.
+func indexOf(a job.Array, n int) (index int, ok bool) {
+	if a.Within(1, maxIndex) {
+		return n, a.Has(n)
+	}
+	return a.Nth(n)
+}
+
+// parseQueue parses "bjobs -w": a line for each task. The first columns, ID, user and state, never contain
+// blanks. The name of a task of an array ends with its index, as in main[3].
+func parseQueue(list string) map[string]queue.State {
+	jobs := map[string]queue.State{}
 	for line := range strings.Lines(list) {
 		f := strings.Fields(line)
 		if len(f) < 3 || strings.Trim(f[0], "0123456789") != "" {
 			continue
 		}
-		s := jobs[f[0]]
+		s, index := jobs[f[0]], 0
+		if i := strings.LastIndex(line, "["); i >= 0 {
+			k, _, _ := strings.Cut(line[i+1:], "]")
+			index, _ = strconv.Atoi(k)
+		}
 		switch f[2] {
 		case "PEND", "WAIT":
-			s.Waiting++
+			s.Add(index, queue.Waiting)
 		case "PSUSP", "USUSP", "SSUSP":
-			s.Waiting++
+			s.Add(index, queue.Waiting)
 			s.Reason = map[string]string{"PSUSP": "held", "USUSP": "suspended", "SSUSP": "suspended by LSF"}[f[2]]
 		case "DONE", "EXIT":
 		default: // RUN, PROV, UNKWN, ZOMBI: not ended
-			s.Running++
+			s.Add(index, queue.Running)
 		}
 		jobs[f[0]] = s
 	}

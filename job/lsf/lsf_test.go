@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"hpcc/job/batch"
+	"hpcc/job/queue"
 	"hpcc/testdata/testenv"
 )
 
@@ -15,17 +15,20 @@ func TestLSFQueue(t *testing.T) {
 	for _, file := range []string{"bjobs-w.txt", "bjobs-aw.txt"} { // without and with ended jobs
 		b, err := os.ReadFile("testdata/" + file)
 		testenv.Check(t, err)
-		got := queue(string(b))
-		for id, want := range map[string]batch.QueueState{
-			"10": {Running: 1}, "9": {Running: 2, Waiting: 4}, "12": {Running: 1}, "11": {Waiting: 1, Reason: "held"}, "13": {Waiting: 1}, "3": {}, "5": {},
+		got := parseQueue(string(b))
+		const waiting, running = queue.Waiting, queue.Running
+		for id, want := range map[string]queue.State{
+			"9":  {Running: 2, Waiting: 4, States: map[int]queue.TaskState{1: running, 2: running, 3: waiting, 4: waiting, 5: waiting, 6: waiting}},
+			"10": {Running: 1, States: map[int]queue.TaskState{0: running}}, "11": {Waiting: 1, Reason: "held", States: map[int]queue.TaskState{0: waiting}},
+			"13": {Waiting: 1, States: map[int]queue.TaskState{0: waiting}}, "3": {}, "5": {},
 		} {
 			if !reflect.DeepEqual(got[id], want) {
 				t.Errorf("%s: job %s: %+v; want %+v", file, id, got[id], want)
 			}
 		}
 	}
-	if got := queue("No unfinished job found\n"); len(got) != 0 {
-		t.Errorf("queue of an empty listing = %v", got)
+	if got := parseQueue("No unfinished job found\n"); len(got) != 0 {
+		t.Errorf("parseQueue of an empty listing = %v", got)
 	}
 	b, err := os.ReadFile("testdata/bjobs-p.txt")
 	testenv.Check(t, err)

@@ -18,6 +18,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/atomicfile"
+	"hpcc/job/tunnel"
 	"hpcc/metrics"
 )
 
@@ -86,6 +87,10 @@ func (r *Runner) retry(ctx context.Context, k int, env []string) int {
 		limited, cancel = context.WithTimeout(limited, r.Limit)
 	}
 	defer cancel()
+	r.awaitEarlier(ctx, k)
+	if r.succeeded(k) {
+		return 0
+	}
 	defer r.startCompanion(k, env)()
 	for n, pause := 0, firstPause; ; n, pause = n+1, min(2*pause, longestPause) {
 		t := r.Schedulers.Begin(r.Dir, k)
@@ -121,6 +126,37 @@ func (r *Runner) retry(ctx context.Context, k int, env []string) int {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// overlapTime is how long a task waits for the end of its earlier attempt, if its scheduler may start the next attempt
+// before it has killed that one.
+const overlapTime = 10 * time.Second
+
+// awaitEarlier waits until an earlier attempt of task k has ended, at most overlapTime. An attempt that was killed on
+// another host has no record of its end.
+func (r *Runner) awaitEarlier(ctx context.Context, k int) {
+	if !r.Schedulers.overlap(os.Getenv) {
+		return
+	}
+	for end := time.Now().Add(overlapTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(overlapTime / 50) {
+		t := &job.Task{Index: k}
+		if !job.ReadRecord(r.Dir, t.FileName(), t) || t.Ended() || (t.Host == tunnel.Host() && syscall.Kill(t.PID, 0) != nil) {
+			break
+		}
+	}
+	// On one host, both attempts have the same TMPDIR, and the scheduler removes it after the first one.
+	_ = os.MkdirAll(os.TempDir(), 0o700)
+}
+
+// succeeded reports whether an earlier attempt of task k has succeeded. A scheduler starts such a task again if it
+// requeues the whole job, or if it lost its own record of the end.
+func (r *Runner) succeeded(k int) bool {
+	t := &job.Task{Index: k}
+	if !job.ReadRecord(r.Dir, t.FileName(), t) || !t.OK() {
+		return false
+	}
+	r.Logf("task %d succeeded at %s, so it does not run again; remove %s to run it", k, t.End.Local().Format(time.DateTime), filepath.Join(r.Dir, t.FileName()))
+	return true
 }
 
 // Delays before a retry.
@@ -265,9 +301,14 @@ func (r *Runner) problem(t *job.Task, err error) int {
 	return t.Exit
 }
 
-// keep writes the record of a task. A failure is only a warning.
+// keep writes the record of a task. A failure is only a warning. If the scheduler has started the task
+// again before it ended this attempt, keep leaves the record of the newer attempt.
 func (r *Runner) keep(t *job.Task) {
-	if err := t.Write(r.Dir); err != nil {
+	now, write := &job.Task{Index: t.Index}, t.Write
+	if job.ReadRecord(r.Dir, now.FileName(), now) && now.Attempt > t.Attempt {
+		write = t.WriteSuperseded
+	}
+	if err := write(r.Dir); err != nil {
 		r.Logf("warning: %v", err)
 	}
 }

@@ -16,6 +16,7 @@ type Scheduler struct {
 	Task       func(getenv func(string) string) string // native ID of the task; nil: the value of IDs[0]
 	Restarts   string                                  // variable with the number of restarts
 	Requests   []int                                   // exit statuses that it takes as requests, such as to run the job again
+	Overlaps   bool                                    // it may start a task again before it has killed the earlier attempt
 	NodePrefix string                                  // prefix of the variables that differ between the nodes of a job
 
 	// Hosts lists the hosts of the job, perhaps with repetitions; nil if Each starts
@@ -75,6 +76,12 @@ func (known Schedulers) NativeIDs(getenv func(string) string) (ids map[string]st
 		}
 	}
 	return ids, from
+}
+
+// overlap reports whether the batch system of this environment may start a task again before it has killed the earlier
+// attempt.
+func (known Schedulers) overlap(getenv func(string) string) bool {
+	return slices.ContainsFunc(known, func(s *Scheduler) bool { return s.Overlaps && s.matches(getenv) })
 }
 
 // Status returns the exit status with which a task ends for its batch system, if its program

@@ -15,7 +15,8 @@ const target job.Target = "pbs"
 func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, CutsTime: true, Version: []string{"qstat", "--version"}, Ping: []string{"qstat", "-B"},
-		Is: func(version string) bool { return strings.Contains(version, "pbs") },
+		Is:    func(version string) bool { return strings.Contains(version, "pbs") },
+		Index: indexOf,
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID"}, NodePrefix: "PBS_",
 			Hosts:  func(getenv func(string) string) ([]string, error) { return node.HostFile("PBS_NODEFILE", getenv) }, // one line per process

@@ -19,6 +19,7 @@ import (
 	"hpcc/job/message"
 	"hpcc/job/node"
 	"hpcc/job/quantity"
+	"hpcc/job/queue"
 	"hpcc/job/shellword"
 )
 
@@ -141,24 +142,23 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 }
 
 // Query returns the queue state of all jobs that have not ended.
-func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
-	out, err := invoke.Call(ctx, "/", "qstat", "-f", "-F", "json")
+func (System) Query(ctx context.Context, _ []string) (map[string]queue.State, error) {
+	out, err := invoke.Call(ctx, "/", "qstat", "-t", "-f", "-F", "json")
 	if err != nil {
 		return nil, fmt.Errorf("querying PBS for jobs: %w", invoke.Error(out, err))
 	}
-	jobs, err := queue(bytes.NewReader(out))
+	jobs, err := parseQueue(bytes.NewReader(out))
 	if err != nil {
 		return nil, fmt.Errorf("reading the output of qstat: %w", err)
 	}
 	return jobs, nil
 }
 
-// queue parses the JSON of "qstat -f".
-func queue(r io.Reader) (map[string]batch.QueueState, error) {
+// parseQueue parses the JSON of "qstat -t -f", which lists the tasks of an array after the array itself.
+func parseQueue(r io.Reader) (map[string]queue.State, error) {
 	var list struct {
 		Jobs map[string]struct {
 			State   string `json:"job_state"`
-			Tasks   string `json:"array_state_count"` // Queued:3 Running:1 Exiting:0 Expired:0
 			Comment string `json:"comment"`
 		}
 	}
@@ -166,47 +166,54 @@ func queue(r io.Reader) (map[string]batch.QueueState, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	jobs := map[string]batch.QueueState{}
+	jobs, reasons := map[string]queue.State{}, map[string]string{}
 	for id, j := range list.Jobs {
-		s := batch.QueueState{Reason: strings.TrimPrefix(j.Comment, "Not Running: ")}
-		switch j.State {
-		case "B":
-			for f := range strings.FieldsSeq(j.Tasks) {
-				what, count, _ := strings.Cut(f, ":")
-				n, _ := strconv.Atoi(count)
-				switch what {
-				case "Queued":
-					s.Waiting += n
-				case "Running", "Exiting":
-					s.Running += n
-				}
-			}
-		case "R", "E":
-			s.Running = 1
-		case "F", "X", "M":
-			continue // ended, or moved to another server
-		case "H":
-			s.Waiting, s.Reason = max(1, queued(j.Tasks)), "held"
-		default: // Q, W, T, S, U
-			s.Waiting = max(1, queued(j.Tasks))
+		id, index, isArray := arrayOf(id)
+		if j.State == "H" {
+			reasons[id] = "held"
+		} else if reasons[id] == "" && !strings.HasPrefix(j.Comment, "Job ") { // "Job run at …", "Job Array Began at …"
+			reasons[id] = strings.TrimPrefix(j.Comment, "Not Running: ")
 		}
-		if s.Waiting == 0 {
-			s.Reason = ""
+		s := jobs[id]
+		switch {
+		case isArray, strings.Contains("FXM", j.State): // ended, or moved to another server
+			continue
+		case j.State == "R":
+			s.Add(index, queue.Running)
+		case j.State == "E":
+			s.Add(index, queue.Ending)
+		default: // Q, H, W, T, S, U
+			s.Add(index, queue.Waiting)
 		}
 		jobs[id] = s
+	}
+	for id, s := range jobs {
+		if s.Waiting > 0 {
+			s.Reason = reasons[id]
+			jobs[id] = s
+		}
 	}
 	return jobs, nil
 }
 
-// queued returns the number of waiting tasks of an array, or 0 for other jobs.
-func queued(tasks string) int {
-	for f := range strings.FieldsSeq(tasks) {
-		if n, ok := strings.CutPrefix(f, "Queued:"); ok {
-			k, _ := strconv.Atoi(n)
-			return k
-		}
+// arrayOf splits the ID of a task, such as 11[3].server, into the ID of its array, 11[].server,
+// and its index. isArray reports that it is the ID of an array.
+func arrayOf(id string) (array string, index int, isArray bool) {
+	n, rest, ok := strings.Cut(id, "[")
+	k, server, closed := strings.Cut(rest, "]")
+	if !ok || !closed {
+		return id, 0, false
 	}
-	return 0
+	index, err := strconv.Atoi(k)
+	return n + "[]" + server, index, err != nil
+}
+
+// indexOf converts an index of PBS; see Render.
+func indexOf(a job.Array, n int) (index int, ok bool) {
+	if len(a.Ranges) == 1 {
+		return n, a.Has(n)
+	}
+	return a.Nth(n)
 }
 
 // Cancel ends the tasks of the job.

@@ -17,6 +17,7 @@ import (
 	"hpcc/job/jobscript"
 	"hpcc/job/message"
 	"hpcc/job/quantity"
+	"hpcc/job/queue"
 	"hpcc/job/shellword"
 )
 
@@ -235,28 +236,37 @@ func readError(out []byte, err error) error {
 }
 
 // Query returns the queue state of this user's jobs.
-func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
-	out, err := invoke.Call(ctx, "/", "squeue", "--me", "-h", "-r", "-o", "%F|%T|%r")
+func (System) Query(ctx context.Context, _ []string) (map[string]queue.State, error) {
+	out, err := invoke.Call(ctx, "/", "squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%r")
 	if err != nil {
 		return nil, fmt.Errorf("querying Slurm for jobs: %w", readError(out, err))
 	}
-	jobs := map[string]batch.QueueState{}
-	for line := range strings.Lines(string(out)) {
-		f := strings.SplitN(strings.TrimSpace(line), "|", 3)
-		if len(f) < 3 {
+	return parseQueue(string(out)), nil
+}
+
+// parseQueue parses the lines "JOB|INDEX|STATE|REASON" of squeue. The index of a job without an array is N/A.
+func parseQueue(list string) map[string]queue.State {
+	jobs := map[string]queue.State{}
+	for line := range strings.Lines(list) {
+		f := strings.SplitN(strings.TrimSpace(line), "|", 4)
+		if len(f) < 4 {
 			continue
 		}
 		s := jobs[f[0]]
-		switch f[1] {
-		case "PENDING", "REQUEUED", "SUSPENDED":
-			s.Waiting++
-			s.Reason = f[2]
-		default:
-			s.Running++
+		index, _ := strconv.Atoi(f[1])
+		switch f[2] {
+		case "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "SUSPENDED", "STOPPED":
+			s.Add(index, queue.Waiting)
+			s.Reason = f[3]
+		case "COMPLETING":
+			s.Add(index, queue.Ending)
+		case "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT":
+		default: // RUNNING, CONFIGURING, RESIZING, SIGNALING, STAGE_OUT
+			s.Add(index, queue.Running)
 		}
 		jobs[f[0]] = s
 	}
-	return jobs, nil
+	return jobs
 }
 
 // Cancel ends the tasks of the job.

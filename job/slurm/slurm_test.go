@@ -3,10 +3,12 @@ package slurm
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"hpcc/job/queue"
 	"hpcc/store/wait"
 	"hpcc/testdata/testenv"
 )
@@ -20,5 +22,18 @@ func TestSilentCommand(t *testing.T) {
 	err := System{}.Cancel(wait.With(t.Context(), wait.Patience{Header: 100 * time.Millisecond}), "7")
 	if err == nil || !strings.Contains(err.Error(), "scancel did not answer within 300ms and was ended") || time.Since(begun) > 20*time.Second {
 		t.Errorf("Cancel = %v after %v; want an error after about 300ms", err, time.Since(begun))
+	}
+}
+
+// TestSlurmQueue parses output of squeue 22.05, and states that only sites with certain plugins have.
+func TestSlurmQueue(t *testing.T) {
+	got := parseQueue("7|3|RUNNING|None\n7|2|PENDING|BeginTime\n7|1|COMPLETING|None\n7|4|SIGNALING|None\n8|N/A|REQUEUE_HOLD|launch failed requeued held\n9|N/A|COMPLETED|None\nslurm_load_jobs: a message\n")
+	want := map[string]queue.State{
+		"7": {Running: 3, Waiting: 1, Reason: "BeginTime", States: map[int]queue.TaskState{1: queue.Ending, 2: queue.Waiting, 3: queue.Running, 4: queue.Running}},
+		"8": {Waiting: 1, Reason: "launch failed requeued held", States: map[int]queue.TaskState{0: queue.Waiting}},
+		"9": {},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("queue: %+v; want %+v", got, want)
 	}
 }

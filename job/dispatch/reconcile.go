@@ -1,0 +1,150 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/message"
+	"hpcc/job/queue"
+)
+
+// The state of a task follows from the record of its last attempt, which "hpcc task" writes next
+// to the program, and from the scheduler's queue. The record says how an attempt ended. The
+// queue says what runs, and what will run again.
+//
+//	record        queue              state of the task
+//	success       any                done
+//	failure       waiting, running   waiting, running: the scheduler has requeued the task
+//	failure       ending             running, for at most endingTime: the scheduler may requeue it
+//	failure       absent             failed; stopped, if it ended after the job was cancelled
+//	none, open    waiting            waiting: a task with an open record lost its node
+//	none, open    running, ending    running
+//	none, open    absent             lost; stopped, if the job was cancelled
+//
+// Rerun, Cancel, Wait and the commands that print states all use this table, so that:
+//
+//   - hpcc never causes two live attempts of a task. Rerun submits only tasks that are failed,
+//     lost or stopped, and a second Rerun waits for the first one.
+//   - A task that is done stays done: a scheduler that starts it again gets its success from
+//     [node.Runner] without a run of the program.
+//   - Cancel ends tasks that are queued again, and Wait waits for them.
+//
+// The queue is read before the records: a task whose end it misses has left its record.
+
+// endingTime is for how long a failed task counts as running while the scheduler cleans up. A
+// node that has died can stay in this state for days.
+const endingTime = time.Minute
+
+// reconcile counts the tasks by the table above, with the states from a scheduler's queue.
+func (s *Status) reconcile(states map[int]queue.TaskState, now time.Time) {
+	records := make(map[int]*job.Task, len(s.Tasks))
+	for i := range s.Tasks {
+		records[s.Tasks[i].Index] = &s.Tasks[i]
+	}
+	s.Done, s.Failed, s.Running, s.Waiting, s.Stopped, s.Lost = 0, nil, 0, 0, 0, 0
+	s.requeued, s.unfinished = nil, nil
+	for _, k := range s.indices() {
+		t, state := records[k], states[k]
+		ended := t != nil && t.Ended()
+		if ended && state == queue.Ending && now.Sub(t.End) > endingTime {
+			state = 0
+		}
+		switch {
+		case ended && t.OK():
+			s.Done++
+			continue
+		case state == queue.Waiting:
+			s.Waiting++
+		case state != 0:
+			s.Running++
+		case ended:
+			s.countEnded(t)
+		default:
+			s.unfinished = append(s.unfinished, k)
+		}
+		if ended && state != 0 {
+			s.requeued = append(s.requeued, k)
+		}
+	}
+	if s.Cancelled.IsZero() {
+		s.Lost = len(s.unfinished)
+	} else {
+		s.Stopped += len(s.unfinished)
+	}
+}
+
+// requeuedText describes the failed tasks that the scheduler has again.
+func (s *Status) requeuedText() string {
+	text := fmt.Sprintf("%s has %s of job %s in its queue again", descriptionOf(s.Target).Title, message.Count(len(s.requeued), "failed task"), s.ID)
+	if s.Reason != "" {
+		text += " (" + s.Reason + ")"
+	}
+	return text
+}
+
+// countEnded counts a task that has ended and that the scheduler does not have again.
+func (s *Status) countEnded(t *job.Task) {
+	switch {
+	case t.OK():
+		s.Done++
+	case !s.Cancelled.IsZero() && !t.End.Before(s.Cancelled): // Cancelled has a resolution of one second
+		s.Stopped++
+	default:
+		s.Failed = append(s.Failed, t.Index)
+	}
+}
+
+// mayReturn reports whether the scheduler could have requeued failed tasks, after preemption,
+// the loss of a node, or on request. Only its queue shows that.
+func (s *Status) mayReturn() bool {
+	return len(s.Failed) > 0 && s.Cancelled.IsZero() && s.Target != job.Local && s.keeper() == nil && !s.Job.Interactive
+}
+
+// read reads the records of the job's tasks and counts them without the scheduler's queue.
+func (s *Status) read(dir string) error {
+	tasks, err := job.Tasks(filepath.Join(dir, s.ID))
+	s.Tasks = tasks
+	s.Total, s.Done, s.Failed, s.Running, s.Stopped = s.Job.Count(), 0, nil, 0, 0
+	s.count()
+	return err
+}
+
+// refresh queries the scheduler, if it may know more than the records, and counts the tasks. It
+// returns an error if the scheduler does not answer within limit; the records decide then.
+func (s *Status) refresh(ctx context.Context, dir string, limit time.Duration) error {
+	if s.open() == 0 && !s.mayReturn() {
+		return nil
+	}
+	return settle(ctx, dir, []*Status{s}, limit)
+}
+
+// states returns the states of the job's tasks in the queue, by hpcc's index.
+func (s *Submission) states(known map[string]queue.State) map[int]queue.TaskState {
+	out := map[int]queue.TaskState{}
+	add := func(id string, a job.Array) {
+		convert := descriptionOf(s.Target).Index
+		for n, state := range known[id].States {
+			ok := true
+			if a.IsZero() {
+				n = 0
+			} else if convert != nil {
+				n, ok = convert(a, n)
+			}
+			if ok {
+				out[n] = max(out[n], state)
+			}
+		}
+	}
+	natives := s.natives()
+	add(natives[0], s.Job.Array)
+	for _, r := range s.Reruns {
+		if slices.Contains(natives[1:], r.Native) {
+			add(r.Native, r.Array)
+		}
+	}
+	return out
+}

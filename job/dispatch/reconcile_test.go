@@ -1,0 +1,92 @@
+package dispatch
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/queue"
+	"hpcc/testdata/jobtest"
+)
+
+// TestReconcile checks the state of a task for each record and each state in the queue, and
+// whether Rerun would submit it.
+func TestReconcile(t *testing.T) {
+	now := time.Now()
+	attempt := func(end time.Time, exit int, signal string) []job.Task {
+		return []job.Task{{Index: 7, Start: now.Add(-time.Hour), End: end, Exit: exit, Signal: signal}}
+	}
+	good, bad, old := attempt(now, 0, ""), attempt(now, 3, ""), attempt(now.Add(-2*endingTime), 3, "")
+	killed, open := attempt(now, -1, "SIGTERM"), attempt(time.Time{}, 0, "")
+	const absent = queue.TaskState(0)
+	for _, c := range []struct {
+		what      string
+		record    []job.Task
+		queue     queue.TaskState
+		want      string
+		rerun     bool
+		cancelled string // the state if the job was cancelled before the end of the task
+	}{
+		{"success", good, absent, "done", false, "done"},
+		{"success", good, queue.Ending, "done", false, "done"},
+		{"success", good, queue.Waiting, "done", false, "done"},
+		{"success", good, queue.Running, "done", false, "done"},
+		{"failure", bad, absent, "failed", true, "cancelled"},
+		{"failure", bad, queue.Ending, "running", false, "running"},
+		{"old failure", old, queue.Ending, "failed", true, "cancelled"},
+		{"old failure", old, queue.Waiting, "waiting", false, "waiting"},
+		{"failure", bad, queue.Waiting, "waiting", false, "waiting"},
+		{"failure", bad, queue.Running, "running", false, "running"},
+		{"killed", killed, absent, "failed", true, "cancelled"},
+		{"killed", killed, queue.Waiting, "waiting", false, "waiting"},
+		{"none", nil, absent, "lost", true, "cancelled"},
+		{"none", nil, queue.Ending, "running", false, "running"},
+		{"none", nil, queue.Waiting, "waiting", false, "waiting"},
+		{"none", nil, queue.Running, "running", false, "running"},
+		{"open", open, absent, "lost", true, "cancelled"},
+		{"open", open, queue.Ending, "running", false, "running"},
+		{"open", open, queue.Waiting, "waiting", false, "waiting"},
+		{"open", open, queue.Running, "running", false, "running"},
+	} {
+		for _, cancelled := range []time.Time{{}, now.Add(-time.Second)} {
+			want := c.want
+			if !cancelled.IsZero() {
+				want = c.cancelled
+			}
+			s := &Status{Submission: &Submission{Cancelled: cancelled, Job: jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "7") })}, Total: 1, Tasks: c.record}
+			s.reconcile(map[int]queue.TaskState{7: c.queue}, now)
+			what := fmt.Sprintf("%s, queue %d, cancelled %v", c.what, c.queue, !cancelled.IsZero())
+			if got := s.State(); got != want {
+				t.Errorf("%s: %s; want %s", what, got, want)
+			}
+			if n := s.Done + len(s.Failed) + s.Running + s.Waiting + s.Stopped + s.Lost; n != 1 {
+				t.Errorf("%s: the task counts as %d tasks: %+v", what, n, s)
+			}
+			if got := len(s.again()) == 1; got != c.rerun {
+				t.Errorf("%s: rerun %v; want %v", what, got, c.rerun)
+			}
+		}
+	}
+}
+
+// TestStates checks that indices of a batch system become those of hpcc, with reruns.
+func TestStates(t *testing.T) {
+	s := &Submission{Native: "1", Cluster: Cluster{Target: "gridengine"}, Job: jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "0-20:5") }),
+		Reruns: []Rerun{{Native: "2", Array: jobtest.Array(t, "5,20")}}}
+	var first, second queue.State
+	first.Add(1, queue.Running)
+	first.Add(2, queue.Ending)
+	second.Add(1, queue.Waiting)
+	second.Add(2, queue.Running)
+	second.Add(3, queue.Running) // not in the array
+	got := s.states(map[string]queue.State{"1": first, "2": second, "3": first})
+	want := map[int]queue.TaskState{0: queue.Running, 5: queue.Waiting, 20: queue.Running}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("states: %v; want %v", got, want)
+	}
+	s.Job.Array, s.Reruns = job.Array{}, nil
+	if got := s.states(map[string]queue.State{"1": first}); len(got) != 1 || got[0] != queue.Running {
+		t.Errorf("states of a job without an array: %v; want task 0 running", got)
+	}
+}

@@ -1,0 +1,80 @@
+package node
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/testdata/testenv"
+)
+
+// newRunner returns a runner for a job in a new directory, and the text that its program appends to a file.
+func newRunner(t *testing.T, script string) (r *Runner, ran func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ran")
+	r = &Runner{Dir: dir, Argv: []string{"sh", "-c", script}, Count: 1, Logf: t.Logf, Ready: func(context.Context) error { return nil }}
+	t.Setenv("RAN", file)
+	return r, func() string {
+		b, _ := os.ReadFile(file)
+		return string(b)
+	}
+}
+
+// TestDoneStaysDone checks that a task that has succeeded does not run when the scheduler starts it again.
+func TestDoneStaysDone(t *testing.T) {
+	r, ran := newRunner(t, `printf x >>$RAN; [ -e $RAN.good ]`)
+	if status := r.Run(t.Context(), 0); status != 1 {
+		t.Fatalf("Run = %d; want 1", status)
+	}
+	testenv.Check(t, os.WriteFile(filepath.Join(r.Dir, "ran.good"), nil, 0o644))
+	for range 2 {
+		if status := r.Run(t.Context(), 0); status != 0 {
+			t.Errorf("Run = %d; want 0", status)
+		}
+	}
+	tasks, err := job.Tasks(r.Dir)
+	if err != nil || len(tasks) != 1 || !tasks[0].OK() || tasks[0].Attempt != 1 || ran() != "xx" {
+		t.Errorf("records %+v, %v after the runs %q; want two runs, the second one good", tasks, err, ran())
+	}
+}
+
+// TestSuperseded checks that an attempt that ends after a newer one has begun leaves the newer record.
+func TestSuperseded(t *testing.T) {
+	r, _ := newRunner(t, "true")
+	old := r.Schedulers.Begin(r.Dir, 0)
+	r.keep(old)
+	if status := r.Run(t.Context(), 0); status != 0 {
+		t.Fatalf("Run = %d; want 0", status)
+	}
+	r.fail(old, context.Canceled)
+	last, earlier, bad, err := job.Attempts(r.Dir, true)
+	if err != nil || len(bad) > 0 || len(last) != 1 || !last[0].OK() || len(earlier) != 1 || earlier[0].Problem != context.Canceled.Error() {
+		t.Errorf("records: %+v, before it %+v, %v, %v; want the success, and the end of the first attempt before it", last, earlier, bad, err)
+	}
+}
+
+// TestOverlap checks that a task waits for the end of its earlier attempt, if the scheduler may start both.
+func TestOverlap(t *testing.T) {
+	r, _ := newRunner(t, "true")
+	r.Schedulers = Schedulers{{IDs: []string{"TOY_ID"}, Overlaps: true}}
+	t.Setenv("TOY_ID", "1")
+	earlier := exec.Command("sleep", "1")
+	testenv.Check(t, earlier.Start())
+	ended := make(chan time.Time, 1)
+	go func() { _ = earlier.Wait(); ended <- time.Now() }()
+	old := r.Schedulers.Begin(r.Dir, 0)
+	old.PID = earlier.Process.Pid
+	r.keep(old)
+	if status := r.Run(t.Context(), 0); status != 0 {
+		t.Fatalf("Run = %d; want 0", status)
+	}
+	tasks, err := job.Tasks(r.Dir)
+	if at := <-ended; err != nil || len(tasks) != 1 || tasks[0].Start.Before(at) {
+		t.Errorf("%+v, %v; want a start after %v, the end of the earlier attempt", tasks, err, at)
+	}
+}
