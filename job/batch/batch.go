@@ -89,6 +89,12 @@ type Historian interface {
 	History(ctx context.Context, from time.Time) (*capacity.History, error)
 }
 
+// An Accountant returns the ends of the tasks of a job that succeeded, by the batch system's own
+// index and according to its accounting. A zero time is an unknown one.
+type Accountant interface {
+	Succeeded(ctx context.Context, id string) (map[int]time.Time, error)
+}
+
 // An Execer runs commands on the node of a running task. hpcc attach and hpcc forward
 // need it. slow reports that the command may have to wait for a free slot.
 type Execer interface {

@@ -2,12 +2,15 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/invoke"
 	"hpcc/job/message"
 	"hpcc/job/queue"
 )
@@ -23,7 +26,8 @@ import (
 //	failure       absent             failed; stopped, if it ended after the job was cancelled
 //	none, open    waiting            waiting: a task with an open record lost its node
 //	none, open    running, ending    running
-//	none, open    absent             lost; stopped, if the job was cancelled
+//	none, open    absent             done, if the scheduler's accounting says so; else lost, or
+//	                                 stopped, if the job was cancelled
 //
 // Rerun, Cancel, Wait and the commands that print states all use this table, so that:
 //
@@ -39,8 +43,8 @@ import (
 // node that has died can stay in this state for days.
 const endingTime = time.Minute
 
-// reconcile counts the tasks by the table above, with the states from a scheduler's queue.
-func (s *Status) reconcile(states map[int]queue.TaskState, now time.Time) {
+// reconcile counts the tasks by the table above.
+func (s *Status) reconcile(now time.Time) {
 	records := make(map[int]*job.Task, len(s.Tasks))
 	for i := range s.Tasks {
 		records[s.Tasks[i].Index] = &s.Tasks[i]
@@ -48,7 +52,7 @@ func (s *Status) reconcile(states map[int]queue.TaskState, now time.Time) {
 	s.Done, s.Failed, s.Running, s.Waiting, s.Stopped, s.Lost = 0, nil, 0, 0, 0, 0
 	s.requeued, s.unfinished = nil, nil
 	for _, k := range s.indices() {
-		t, state := records[k], states[k]
+		t, state := records[k], s.queue[k]
 		ended := t != nil && t.Ended()
 		if ended && state == queue.Ending && now.Sub(t.End) > endingTime {
 			state = 0
@@ -122,29 +126,74 @@ func (s *Status) refresh(ctx context.Context, dir string, limit time.Duration) e
 	return settle(ctx, dir, []*Status{s}, limit)
 }
 
+// account gives lost tasks that succeeded according to the scheduler's accounting a record: theirs
+// could not be written, because the disk was full or the file system did not answer.
+func (s *Status) account(ctx context.Context, dir string) error {
+	to, ok := systemOf(s.Target).(batch.Accountant)
+	if !ok || s.Lost == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(s.Within(ctx), invoke.Patience)
+	defer cancel()
+	var failed error
+	for _, n := range s.submitted() {
+		ends, err := to.Succeeded(ctx, n.id)
+		failed = errors.Join(failed, err)
+		for k, end := range ends {
+			if k, ok = s.indexOf(n.array, k); !ok || !slices.Contains(s.unfinished, k) {
+				continue
+			}
+			i := slices.IndexFunc(s.Tasks, func(t job.Task) bool { return t.Index == k })
+			if i < 0 {
+				i, s.Tasks = len(s.Tasks), append(s.Tasks, job.Task{Index: k, Native: n.id, Start: end})
+			}
+			t := &s.Tasks[i]
+			if t.End = end; end.Before(t.Start) {
+				t.End = time.Now()
+			}
+			failed = errors.Join(failed, t.Write(filepath.Join(dir, s.ID)))
+		}
+	}
+	s.reconcile(time.Now())
+	return failed
+}
+
 // states returns the states of the job's tasks in the queue, by hpcc's index.
 func (s *Submission) states(known map[string]queue.State) map[int]queue.TaskState {
 	out := map[int]queue.TaskState{}
-	add := func(id string, a job.Array) {
-		convert := descriptionOf(s.Target).Index
-		for n, state := range known[id].States {
-			ok := true
-			if a.IsZero() {
-				n = 0
-			} else if convert != nil {
-				n, ok = convert(a, n)
+	for _, n := range s.submitted() {
+		for k, state := range known[n.id].States {
+			if k, ok := s.indexOf(n.array, k); ok {
+				out[k] = max(out[k], state)
 			}
-			if ok {
-				out[n] = max(out[n], state)
-			}
-		}
-	}
-	natives := s.natives()
-	add(natives[0], s.Job.Array)
-	for _, r := range s.Reruns {
-		if slices.Contains(natives[1:], r.Native) {
-			add(r.Native, r.Array)
 		}
 	}
 	return out
+}
+
+// A native is a job of the scheduler with its tasks: the first submission, or a rerun.
+type native struct {
+	id    string
+	array job.Array
+}
+
+// submitted returns the native jobs of the job, the latest last.
+func (s *Submission) submitted() []native {
+	list := []native{{s.Native, s.Job.Array}}
+	for _, r := range s.Reruns {
+		list = append(list, native{r.Native, r.Array})
+	}
+	return list
+}
+
+// indexOf returns hpcc's index of a task by the scheduler's index in an array.
+func (s *Submission) indexOf(a job.Array, k int) (index int, ok bool) {
+	convert := descriptionOf(s.Target).Index
+	switch {
+	case a.IsZero():
+		return 0, true
+	case convert == nil:
+		return k, a.Has(k)
+	}
+	return convert(a, k)
 }

@@ -55,7 +55,8 @@ func TestReconcile(t *testing.T) {
 				want = c.cancelled
 			}
 			s := &Status{Submission: &Submission{Cancelled: cancelled, Job: jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "7") })}, Total: 1, Tasks: c.record}
-			s.reconcile(map[int]queue.TaskState{7: c.queue}, now)
+			s.queue = map[int]queue.TaskState{7: c.queue}
+			s.reconcile(now)
 			what := fmt.Sprintf("%s, queue %d, cancelled %v", c.what, c.queue, !cancelled.IsZero())
 			if got := s.State(); got != want {
 				t.Errorf("%s: %s; want %s", what, got, want)

@@ -23,7 +23,11 @@ func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
 	if _, err := job.Readable(st.read(dir)); err != nil {
 		return nil, err
 	}
-	return st, st.refresh(ctx, dir, invoke.Patience)
+	if err := st.refresh(ctx, dir, invoke.Patience); err != nil {
+		return nil, err
+	}
+	_ = st.account(ctx, dir) // not every site keeps an accounting
+	return st, nil
 }
 
 // Cancel ends the tasks that have not ended. It returns false if there are none.

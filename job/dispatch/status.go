@@ -38,10 +38,11 @@ type Status struct {
 
 	AsOf time.Time `json:"as_of,omitzero"` // when the site, which does not answer, did last
 
-	unkept     error // why records of the target's tasks could not be written
-	later      bool  // no record was written, because the measured usage is not available yet
-	requeued   []int // failed tasks that are in the scheduler's queue
-	unfinished []int // tasks without an end that the scheduler does not have: lost or stopped
+	unkept     error                   // why records of the target's tasks could not be written
+	later      bool                    // no record was written, because the measured usage is not available yet
+	queue      map[int]queue.TaskState // states of tasks in the scheduler's queue
+	requeued   []int                   // failed tasks that are in the scheduler's queue
+	unfinished []int                   // tasks without an end that the scheduler does not have: lost or stopped
 }
 
 // Active reports whether a task runs or waits.
@@ -115,6 +116,9 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 	}
 	warnings = append(warnings, settleAll(ctx, dir, open)...)
 	for _, st := range list {
+		if len(ids) > 0 {
+			_ = st.account(ctx, dir) // not every site keeps an accounting
+		}
 		st.User = owner(filepath.Join(dir, st.ID))
 		st.span()
 	}
@@ -209,16 +213,15 @@ func (s *Status) countQueued(dir string, known map[string]queue.State) {
 		s.Waiting, s.Reason = s.open()-s.Running, n.Reason
 		return
 	}
-	s.Reason = n.Reason
-	states := s.states(known)
-	s.reconcile(states, time.Now())
+	s.Reason, s.queue = n.Reason, s.states(known)
+	s.reconcile(time.Now())
 	if len(s.unfinished) == 0 && len(s.Failed) == 0 {
 		return
 	}
 	// A task may have ended between the first reading of the records and the query.
 	if tasks, err := job.Tasks(filepath.Join(dir, s.ID)); err == nil {
 		s.Tasks = tasks
-		s.reconcile(states, time.Now())
+		s.reconcile(time.Now())
 	}
 }
 

@@ -217,6 +217,7 @@ func (s *Submission) write(home string) error {
 const (
 	askEach  = 10
 	askSoon  = 5 // polls after the end of a job with failed tasks, each of which queries the scheduler
+	askLost  = 2 // queries before it gives up lost tasks, since the accounting may be late
 	keptEach = 3 // if the scheduler keeps the records
 )
 
@@ -240,6 +241,7 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 		each = keptEach
 	}
 	ended := 0 // number of polls in a row that found the ends of all tasks
+	lost := 0  // number of queries that found lost tasks
 	for n := 1; ; n++ {
 		st := &Status{Submission: s}
 		if _, err := job.Readable(st.read(dir)); err != nil {
@@ -251,7 +253,12 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 			return nil
 		}
 		if n%each == 0 || (ended > 0 && ended <= askSoon) {
-			if err := st.refresh(ctx, dir, invoke.Patience); !st.Active() && (err == nil || ended > 0) {
+			err := st.refresh(ctx, dir, invoke.Patience)
+			_ = st.account(ctx, dir) // not every site keeps an accounting
+			if _, ok := systemOf(s.Target).(batch.Accountant); ok && st.Lost > 0 {
+				lost++
+			}
+			if !st.Active() && (err == nil || ended > 0) && (lost == 0 || lost > askLost) {
 				return nil
 			}
 			if text := st.requeuedText(); ended > 0 && st.Waiting > 0 && text != reported {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,4 +50,35 @@ func checkAccount(id, account string) error {
 		return errors.New("qacct does not report how job " + id + " ended")
 	}
 	return nil
+}
+
+// Succeeded returns the ends of the tasks of a job that succeeded; see [batch.Accountant].
+func (System) Succeeded(ctx context.Context, id string) (map[int]time.Time, error) {
+	out, err := invoke.Call(ctx, "/", "qacct", "-j", id)
+	if err != nil {
+		return nil, fmt.Errorf("reading Grid Engine's accounting of job %s: %w", id, readError(out, err))
+	}
+	return successes(string(out)), nil
+}
+
+// successes parses the output of "qacct -j". A job that was rescheduled has an account for each attempt.
+func successes(account string) map[int]time.Time {
+	ends := map[int]time.Time{}
+	index, end, failed := 0, time.Time{}, false
+	for line := range strings.Lines(account) {
+		key, value, _ := strings.Cut(line, " ")
+		switch value = strings.TrimSpace(value); key {
+		case "taskid":
+			index, _ = strconv.Atoi(value) // "undefined" if the job is not an array
+		case "end_time":
+			end, _ = time.ParseInLocation(time.ANSIC, value, time.Local)
+		case "failed":
+			failed = value != "0"
+		case "exit_status":
+			if !failed && value == "0" {
+				ends[index] = end
+			}
+		}
+	}
+	return ends
 }

@@ -186,11 +186,7 @@ func parseQueue(list string) map[string]queue.State {
 		if len(f) < 3 || strings.Trim(f[0], "0123456789") != "" {
 			continue
 		}
-		s, index := jobs[f[0]], 0
-		if i := strings.LastIndex(line, "["); i >= 0 {
-			k, _, _ := strings.Cut(line[i+1:], "]")
-			index, _ = strconv.Atoi(k)
-		}
+		s, index := jobs[f[0]], indexIn(line)
 		switch f[2] {
 		case "PEND", "WAIT":
 			s.Add(index, queue.Waiting)
@@ -221,6 +217,35 @@ func reasons(list string) map[string]string {
 		}
 	}
 	return why
+}
+
+// Succeeded returns the tasks of a job that succeeded; see [batch.Accountant]. LSF keeps them for an hour
+// by default (CLEAN_PERIOD), and this listing has no years in its times.
+func (System) Succeeded(ctx context.Context, id string) (map[int]time.Time, error) {
+	out, err := invoke.Call(ctx, "/", "bjobs", "-a", "-w", id)
+	if err != nil {
+		return nil, fmt.Errorf("querying LSF for job %s: %w", id, invoke.Error(out, err))
+	}
+	return successes(string(out)), nil
+}
+
+// successes parses "bjobs -a -w".
+func successes(list string) map[int]time.Time {
+	ends := map[int]time.Time{}
+	for line := range strings.Lines(list) {
+		if f := strings.Fields(line); len(f) > 2 && f[2] == "DONE" {
+			ends[indexIn(line)] = time.Time{}
+		}
+	}
+	return ends
+}
+
+// indexIn returns the index at the end of the job name in a line of bjobs, such as main[3], or 0.
+func indexIn(line string) int {
+	i := strings.LastIndex(line, "[")
+	k, _, _ := strings.Cut(line[i+1:], "]")
+	index, _ := strconv.Atoi(k)
+	return index
 }
 
 // Cancel ends the tasks of the job.

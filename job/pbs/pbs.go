@@ -11,6 +11,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"hpcc/job"
 	"hpcc/job/batch"
@@ -214,6 +215,37 @@ func indexOf(a job.Array, n int) (index int, ok bool) {
 		return n, a.Has(n)
 	}
 	return a.Nth(n)
+}
+
+// Succeeded returns the ends of the tasks of a job that succeeded, if the site keeps a history; see
+// [batch.Accountant].
+func (System) Succeeded(ctx context.Context, id string) (map[int]time.Time, error) {
+	out, err := invoke.Call(ctx, "/", "qstat", "-x", "-t", "-f", "-F", "json", id)
+	if err != nil {
+		return nil, fmt.Errorf("reading the history of PBS about job %s: %w", id, invoke.Error(out, err))
+	}
+	return successes(out)
+}
+
+// successes parses the JSON of "qstat -x -t -f".
+func successes(listing []byte) (map[int]time.Time, error) {
+	var list struct {
+		Jobs map[string]struct {
+			State string `json:"job_state"`
+			Exit  *int   `json:"Exit_status"`
+			Ended string `json:"obittime"`
+		}
+	}
+	if err := json.Unmarshal(listing, &list); err != nil {
+		return nil, fmt.Errorf("reading the output of qstat: %w", err)
+	}
+	ends := map[int]time.Time{}
+	for id, j := range list.Jobs {
+		if _, index, isArray := arrayOf(id); !isArray && (j.State == "F" || j.State == "X") && j.Exit != nil && *j.Exit == 0 {
+			ends[index] = ansic(j.Ended)
+		}
+	}
+	return ends, nil
 }
 
 // Cancel ends the tasks of the job.

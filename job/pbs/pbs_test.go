@@ -37,3 +37,19 @@ func TestPBSQueue(t *testing.T) {
 		t.Error("a truncated listing is not an error")
 	}
 }
+
+// TestSuccesses parses a history of OpenPBS 23.06.
+func TestSuccesses(t *testing.T) {
+	b, err := os.ReadFile("testdata/qstat-fxt.json")
+	testenv.Check(t, err)
+	got, err := successes(b) // of all jobs, where qstat lists one
+	testenv.Check(t, err)
+	for _, k := range []int{0, 2, 4, 6, 8} {
+		if _, ok := got[k]; !ok {
+			t.Errorf("successes: %v; want %d", got, k)
+		}
+	}
+	if _, err := successes([]byte("{")); err == nil {
+		t.Error("a truncated history is not an error")
+	}
+}

@@ -37,3 +37,15 @@ func TestSlurmQueue(t *testing.T) {
 		t.Errorf("queue: %+v; want %+v", got, want)
 	}
 }
+
+// TestSuccesses parses lines of sacct 22.05.
+func TestSuccesses(t *testing.T) {
+	got := successes("37_4|COMPLETED|0:0|2026-11-21T00:00:42\n37_5|FAILED|1:0|2026-11-21T00:00:42\n37_6|RUNNING|0:0|Unknown\n37_7|COMPLETED|0:0|Unknown\n37_[8-9]|PENDING|0:0|Unknown\n")
+	want := map[int]time.Time{4: time.Date(2026, 11, 21, 0, 0, 42, 0, time.Local), 7: {}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("successes: %v; want %v", got, want)
+	}
+	if got := successes("38|COMPLETED|0:0|2026-11-21T00:00:42\n"); len(got) != 1 || got[0].IsZero() {
+		t.Errorf("successes of a job that is not an array: %v; want 0", got)
+	}
+}
