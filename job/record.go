@@ -22,7 +22,8 @@ import (
 )
 
 // A Task is the record of one task: the file task.<k>.json in the job's directory, written when
-// the task starts and again when it ends.
+// the task starts and again when it ends. Of a large array, it is a line of a file for many
+// tasks (see [Task.Collect]).
 type Task struct {
 	Index   int             `json:"task"`
 	Native  string          `json:"native,omitempty"`  // the scheduler's id of this task
@@ -157,31 +158,72 @@ func Readable(err error) (warning string, other error) {
 // Attempts reads the records of a job's directory, by index and attempt: the last attempt of each
 // task and, with before, the earlier ones. bad lists the unreadable records.
 func Attempts(dir string, before bool) (last, earlier []Task, bad []error, err error) {
+	var r records
+	for range attemptsToRead {
+		if r, err = readRecords(dir, before); err != nil {
+			return nil, nil, nil, fmt.Errorf("reading the job's records: %w", err)
+		}
+		if !r.moved {
+			break
+		}
+	}
+	for _, list := range [][]Task{r.last, r.earlier} {
+		slices.SortFunc(list, func(a, b Task) int { return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Attempt, b.Attempt)) })
+	}
+	return r.last, r.earlier, r.bad, nil
+}
+
+// attemptsToRead is how often Attempts reads a directory in which records move meanwhile.
+const attemptsToRead = 5
+
+// records are the records of a job's directory.
+type records struct {
+	last, earlier []Task
+	bad           []error // unreadable records
+	moved         bool    // a file that the directory listed was gone
+}
+
+func readRecords(dir string, before bool) (r records, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil, fmt.Errorf("reading the job's records: %w", err)
+		return r, err
+	}
+	collected := map[int]bool{}
+	for _, e := range entries {
+		if match, _ := filepath.Match(collectedName("*"), e.Name()); !match {
+			continue
+		}
+		list, bad, err := readCollected(filepath.Join(dir, e.Name()))
+		if err != nil {
+			bad = append(bad, err)
+		}
+		r.bad = append(r.bad, bad...)
+		for _, t := range list {
+			if !collected[t.Index] {
+				collected[t.Index], r.last = true, append(r.last, t)
+			}
+		}
 	}
 	for _, e := range entries {
 		name, isTask := strings.CutSuffix(e.Name(), ".json")
-		_, attempt, ok := TaskOf(name)
-		if !isTask || !ok || (attempt >= 0 && !before) {
+		index, attempt, ok := TaskOf(name)
+		if !isTask || !ok || (attempt >= 0 && !before) || (attempt < 0 && collected[index]) {
 			continue
-		}
-		to := &last
-		if attempt >= 0 {
-			to = &earlier
 		}
 		var t Task
-		if err := ReadJSON(filepath.Join(dir, e.Name()), &t); err != nil {
-			bad = append(bad, err)
-			continue
+		err := ReadJSON(filepath.Join(dir, e.Name()), &t)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			r.moved = true
+		case err != nil:
+			r.bad = append(r.bad, err)
+		case attempt < 0:
+			r.last = append(r.last, t)
+		default:
+			r.earlier = append(r.earlier, t)
 		}
-		*to = append(*to, t)
 	}
-	for _, list := range [][]Task{last, earlier} {
-		slices.SortFunc(list, func(a, b Task) int { return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Attempt, b.Attempt)) })
-	}
-	return last, earlier, bad, nil
+	return r, nil
 }
 
 // TaskOf returns the task of a file in a job's directory, by its name without extension: task.3,

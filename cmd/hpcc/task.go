@@ -141,6 +141,9 @@ func (a *taskArgs) run(ctx context.Context) error {
 	if err != nil { // not an array job
 		return a.ended(r.Run(ctx, 0))
 	}
+	if n, err := strconv.Atoi(os.Getenv("HPCC_TASK_COUNT")); err == nil {
+		r.Count = n
+	}
 	return a.ended(r.RunNative(ctx, k))
 }
 

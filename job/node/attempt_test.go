@@ -43,6 +43,27 @@ func TestDoneStaysDone(t *testing.T) {
 	}
 }
 
+// TestCollectedStaysDone checks the same for a large array, whose records are collected, and that the records of
+// a scheduler that does not tell restarts are not.
+func TestCollectedStaysDone(t *testing.T) {
+	r, ran := newRunner(t, `printf x >>$RAN`)
+	r.Count, r.Schedulers = collectFrom, Schedulers{{IDs: []string{"TOY_ID"}, Restarts: "TOY_RESTARTS"}, {IDs: []string{"MUTE_ID"}}}
+	t.Setenv("TOY_ID", "1")
+	for _, restarts := range []string{"", "1"} {
+		t.Setenv("TOY_RESTARTS", restarts)
+		if status := r.Run(t.Context(), 3); status != 0 || ran() != "x" {
+			t.Errorf("Run with %q restarts = %d after the runs %q; want 0 after one", restarts, status, ran())
+		}
+	}
+	if entries, err := filepath.Glob(filepath.Join(r.Dir, "task*")); err != nil || len(entries) != 1 {
+		t.Errorf("files %q, %v; want that of the host", entries, err)
+	}
+	t.Setenv("MUTE_ID", "1")
+	if r.Run(t.Context(), 4); !job.ReadRecord(r.Dir, "task.4.json", &job.Task{}) {
+		t.Error("the record of a task whose scheduler does not tell restarts is not in a file of its own")
+	}
+}
+
 // TestSuperseded checks that an attempt that ends after a newer one has begun leaves the newer record.
 func TestSuperseded(t *testing.T) {
 	r, _ := newRunner(t, "true")

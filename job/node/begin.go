@@ -8,7 +8,6 @@ package node
 import (
 	"cmp"
 	"os"
-	"strconv"
 	"time"
 
 	"hpcc/job"
@@ -25,10 +24,6 @@ func (known Schedulers) Begin(dir string, index int) *job.Task {
 	t.Host = tunnel.Host()
 	t.Retire(dir)
 	t.Attempt = t.Attempts(dir)
-	for _, s := range known {
-		if n, err := strconv.Atoi(os.Getenv(s.Restarts)); err == nil {
-			t.Attempt = max(t.Attempt, n) // count attempts that were killed before they wrote a record
-		}
-	}
+	t.Attempt = max(t.Attempt, known.restarts(os.Getenv)) // count attempts that were killed before they wrote a record
 	return t
 }

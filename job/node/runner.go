@@ -148,14 +148,22 @@ func (r *Runner) awaitEarlier(ctx context.Context, k int) {
 	_ = os.MkdirAll(os.TempDir(), 0o700)
 }
 
+// collectFrom is the number of tasks from which a job's records of successful tasks are collected in one file for each
+// host: a file for each task would take long to read, and count against the user's quota of files.
+const collectFrom = 500
+
 // succeeded reports whether an earlier attempt of task k has succeeded. A scheduler starts such a task again if it
 // requeues the whole job, or if it lost its own record of the end.
 func (r *Runner) succeeded(k int) bool {
 	t := &job.Task{Index: k}
-	if !job.ReadRecord(r.Dir, t.FileName(), t) || !t.OK() {
+	there := job.ReadRecord(r.Dir, t.FileName(), t)
+	if !there && r.Schedulers.restarts(os.Getenv) > 0 {
+		there = t.Collected(r.Dir)
+	}
+	if !there || !t.OK() {
 		return false
 	}
-	r.Logf("task %d succeeded at %s, so it does not run again; remove %s to run it", k, t.End.Local().Format(time.DateTime), filepath.Join(r.Dir, t.FileName()))
+	r.Logf("task %d succeeded at %s, so it does not run again", k, t.End.Local().Format(time.DateTime))
 	return true
 }
 
@@ -307,6 +315,8 @@ func (r *Runner) keep(t *job.Task) {
 	now, write := &job.Task{Index: t.Index}, t.Write
 	if job.ReadRecord(r.Dir, now.FileName(), now) && now.Attempt > t.Attempt {
 		write = t.WriteSuperseded
+	} else if t.OK() && r.Count >= collectFrom && !r.Interactive && r.Schedulers.countsRestarts(os.Getenv) {
+		write = t.Collect
 	}
 	if err := write(r.Dir); err != nil {
 		r.Logf("warning: %v", err)

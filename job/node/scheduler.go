@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"hpcc/job"
@@ -76,6 +77,22 @@ func (known Schedulers) NativeIDs(getenv func(string) string) (ids map[string]st
 		}
 	}
 	return ids, from
+}
+
+// restarts returns how often the batch system of this environment has started the task before, as far as it tells.
+func (known Schedulers) restarts(getenv func(string) string) (n int) {
+	for _, s := range known {
+		if k, err := strconv.Atoi(getenv(s.Restarts)); err == nil && s.matches(getenv) {
+			n = max(n, k)
+		}
+	}
+	return n
+}
+
+// countsRestarts reports whether a restart of the task by its batch system would be known. On this machine, hpcc itself
+// runs the tasks.
+func (known Schedulers) countsRestarts(getenv func(string) string) bool {
+	return !slices.ContainsFunc(known, func(s *Scheduler) bool { return s.Restarts == "" && s.matches(getenv) })
 }
 
 // overlap reports whether the batch system of this environment may start a task again before it has killed the earlier

@@ -1,0 +1,120 @@
+package job
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"hpcc/job/atomicfile"
+	"hpcc/store/seal"
+)
+
+// The records of successful tasks of large arrays are lines of one file for each host,
+// tasks.HOST.jsonl, instead of a file for each task. One write(2) appends a line, and the task's
+// own file is removed after that. So a task that is killed between the two has both, and the line
+// counts. A line that was cut off, by a crash or a full disk, has a wrong checksum. Every line
+// starts with a line break, so that it does not continue such a line.
+//
+// Only successes are collected. Their records never change, while those of failed tasks move when
+// the tasks run again.
+
+// collectedName returns the name of the file with the collected records of a host.
+func collectedName(host string) string {
+	return "tasks." + strings.ReplaceAll(host, "/", "_") + ".jsonl"
+}
+
+// Collect adds the record of a successful task to those of its host, and removes the task's file.
+func (t *Task) Collect(dir string) error {
+	b, err := seal.JSON(t)
+	if err != nil {
+		return err
+	}
+	f, err := atomicfile.Create(filepath.Join(dir, collectedName(t.Host)), os.O_WRONLY|os.O_APPEND)
+	if err != nil {
+		return fmt.Errorf("adding the record of task %d: %w", t.Index, err)
+	}
+	_, err = f.Write(append([]byte("\n"), b...))
+	if err == nil && t.End.Sub(t.Start) >= syncedTask {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("adding the record of task %d to %q: %w", t.Index, f.Name(), err)
+	}
+	if err := os.Remove(filepath.Join(dir, t.FileName())); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the record of the start of task %d: %w", t.Index, err)
+	}
+	return nil
+}
+
+// Collected reports whether the collected records in dir have the success of task t.Index, and
+// sets t to it.
+func (t *Task) Collected(dir string) bool {
+	files, _ := filepath.Glob(filepath.Join(dir, collectedName("*")))
+	for _, file := range files {
+		records, _, err := readCollected(file)
+		if err != nil {
+			continue
+		}
+		for i := range records {
+			if records[i].Index == t.Index {
+				*t = records[i]
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// maxCollected limits the length of a line, in bytes.
+const maxCollected = atomicfile.MaxSize
+
+// readCollected reads the collected records of one host. bad lists the lines that are damaged.
+func readCollected(file string) (list []Task, bad []error, err error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // do not block on a FIFO
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	if err != nil {
+		return nil, nil, &RecordError{file, err}
+	}
+	lines := bufio.NewReaderSize(f, maxCollected)
+	for n := 1; ; n++ {
+		line, err := lines.ReadSlice('\n')
+		if err == io.EOF { // a line without an end is being written, or was cut off
+			return list, bad, nil
+		}
+		if err != nil {
+			return nil, nil, &RecordError{fmt.Sprintf("%s:%d", file, n), err}
+		}
+		if len(line) == 1 {
+			continue
+		}
+		var t Task
+		if err = seal.CheckJSON(line); err == nil {
+			err = json.Unmarshal(line, &t)
+		}
+		if err == nil && !t.OK() {
+			err = errors.New("not the record of a successful task")
+		}
+		if err != nil {
+			bad = append(bad, &RecordError{fmt.Sprintf("%s:%d", file, n), err})
+			continue
+		}
+		list = append(list, t)
+	}
+}
