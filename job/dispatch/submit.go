@@ -223,6 +223,10 @@ const (
 	keptEach = 3 // if the scheduler keeps the records
 )
 
+// takenFor is the number of consecutive queries after which a job that its scheduler may requeue
+// counts as gone: the scheduler may list it as ended for a moment.
+const takenFor = 3
+
 // await returns when the job has ended. If ctx ends first, await also cancels a job that is
 // a child of this process.
 func (s *Submission) await(ctx context.Context, home string) error {
@@ -237,6 +241,7 @@ func (s *Submission) await(ctx context.Context, home string) error {
 }
 
 func (s *Submission) watch(ctx context.Context, home string) error {
+	gone := 0
 	for n := 1; ; n++ {
 		st := &Status{Submission: s, Total: s.Job.Count()}
 		var err error
@@ -256,7 +261,10 @@ func (s *Submission) watch(ctx context.Context, home string) error {
 				return nil
 			}
 		case returns || n%askEach == 0:
-			if known, err := s.Query(ctx, s.natives(), invoke.Patience); err == nil && s.queueState(known).Gone() {
+			known, err := s.Query(ctx, s.natives(), invoke.Patience)
+			if err != nil || !s.queueState(known).Gone() {
+				gone = 0
+			} else if gone++; !returns || gone == takenFor {
 				return nil
 			}
 		}
