@@ -17,7 +17,7 @@ const target job.Target = "lsf"
 // Describe returns the properties of LSF for other packages; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
-		Dialect: &scripts, Version: []string{"bsub", "-V"}, Ping: []string{"lsid"},
+		Dialect: &scripts, Succeeded: succeeded, Version: []string{"lsid", "-V"}, Ping: []string{"lsid"},
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"LSB_JOBID", "LSB_JOBINDEX"}, Task: task, NodePrefix: "LSB_", Hosts: jobHosts,
 			Remote: func(host string, argv []string) []string { return append([]string{"blaunch", host}, argv...) },
