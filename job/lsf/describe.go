@@ -1,12 +1,14 @@
 package lsf
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"hpcc/job"
 	"hpcc/job/batch"
+	"hpcc/job/invoke"
 	"hpcc/job/message"
 	"hpcc/job/node"
 )
@@ -63,3 +65,10 @@ var variables = []job.Variable{
 const hostList = `read -ra c <<<"$LSB_MCPU_HOSTS"
 for ((k = 0; k + 1 < ${#c[@]}; k += 2)); do hpcc_hosts+=("${c[k]}"); hpcc_tasks+=("${c[k+1]}"); done
 `
+
+// refusal returns the message of a command as an error, without the usage that follows it if the command does not
+// have an option.
+func refusal(out []byte, err error) error {
+	out, _, _ = bytes.Cut(out, []byte("Usage:"))
+	return invoke.Error(out, err)
+}

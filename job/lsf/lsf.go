@@ -139,7 +139,7 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 	}
 	out, err := invoke.Feed(ctx, r.Job.Dir, strings.NewReader(text), []string{"HPCC_SUBMISSION=" + r.ID}, "bsub")
 	if err != nil {
-		return fmt.Errorf("submitting job %q to LSF: %w", r.Job.Name, invoke.Error(out, err))
+		return fmt.Errorf("submitting job %q to LSF: %w", r.Job.Name, refusal(out, err))
 	}
 	m := answer().FindSubmatch(out)
 	if m == nil {
@@ -155,7 +155,7 @@ var answer = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`J
 func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
 	out, err := invoke.Call(ctx, "/", "bjobs", "-w")
 	if err != nil && !strings.Contains(string(out), "No unfinished job") {
-		return nil, fmt.Errorf("querying LSF for jobs: %w", invoke.Error(out, err))
+		return nil, fmt.Errorf("querying LSF for jobs: %w", refusal(out, err))
 	}
 	jobs := queue(string(out))
 	waiting := false
@@ -222,7 +222,7 @@ func (System) Cancel(ctx context.Context, id string) error {
 	out, err := invoke.Call(ctx, "/", "bkill", id)
 	ends := bytes.Contains(out, []byte("Operation is in progress")) || bytes.Contains(out, []byte("already finished"))
 	if err != nil && !ends {
-		return fmt.Errorf("cancelling job %s: %w", id, invoke.Error(out, err))
+		return fmt.Errorf("cancelling job %s: %w", id, refusal(out, err))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package lsf
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"hpcc/job/batch"
+	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
 )
 
@@ -126,5 +128,27 @@ func TestSucceeded(t *testing.T) {
 		if got := fmt.Sprint(succeeded(t.Context(), id)); got != want {
 			t.Errorf("succeeded(%s) = %s; want %s", id, got, want)
 		}
+	}
+}
+
+// TestRefusal checks that messages of bsub remain without the usage that follows some of them.
+func TestRefusal(t *testing.T) {
+	var got []string
+	for part := range strings.SplitSeq(jobtest.Recorded(t, volclava+"bsub-errors.txt"), "$ bsub ") {
+		if _, answer, ok := strings.Cut(part, "\n"); ok {
+			got = append(got, refusal([]byte(answer), errors.New("exit status 255")).Error())
+		}
+	}
+	want := []string{
+		"nosuch: No such queue. Job not submitted.",
+		"Too many processors requested. Job not submitted.",
+		"10MB: MEMLIMT value should be a positive integer. Job not submitted.",
+		"Bad resource requirement syntax. Job not submitted.",
+		"wd: Bad CPULIMIT specification. Job not submitted.",
+		"bsub: illegal option -- gpu",
+		"99999: No matching job found. Job not submitted.",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the messages are %q; want %q", got, want)
 	}
 }

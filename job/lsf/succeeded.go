@@ -21,7 +21,7 @@ func succeeded(ctx context.Context, id string) error {
 	for {
 		out, err := invoke.Call(ctx, "/", "bjobs", "-a", "-w", id)
 		if err != nil {
-			return fmt.Errorf("checking whether dependency %s succeeded: %w", id, invoke.Error(out, err))
+			return fmt.Errorf("checking whether dependency %s succeeded: %w", id, refusal(out, err))
 		}
 		if queue(string(out))[id].Gone() {
 			return checkEnd(id, string(out))
