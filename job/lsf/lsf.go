@@ -89,7 +89,7 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 	t.Line("#!/bin/bash")
 	if j.Interactive {
 		t.Interactive(j)
-		t.Line("export HPCC_SUBMISSION=$id")
+		t.Line("export HPCC_SUBMISSION=$id BSUB_QUIET=y") // the output is only the program's
 		t.Line("terminal=-I; [ ! -t 0 ] || terminal=-Is")
 		// bsub joins its arguments to one line for a shell.
 		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(joinResources(append(options, j.Native...)), " "), shellword.Quote(jobscript.CommandLine(j, &scripts)))
