@@ -140,5 +140,5 @@ for h in "${hosts[@]}"; do
   accepts() { bhosts -w "$h" | awk -v h="$h" '$1 == h && $2 == "ok" { ok = 1 } END { exit !ok }'; }
   await "sbatchd of $h" accepts
 done
-echo "export LSF_ENVDIR=$base/etc LSF_SERVERDIR=$base/sbin LSF_BINDIR=$base/bin"
+echo "export LSF_ENVDIR=$base/etc"
 echo "export PATH=$base/bin:\$PATH"
