@@ -78,11 +78,11 @@ func TestCollect(t *testing.T) {
 // TestCollectCut cuts the file of collected records at any byte, as a crash does, and continues it. No complete record is
 // lost, and the task whose line was cut keeps the record of its start.
 func TestCollectCut(t *testing.T) {
-	whole := t.TempDir()
+	source := t.TempDir()
 	for k := range 3 {
-		testenv.Check(t, success(k, "n").Collect(whole))
+		testenv.Check(t, success(k, "n").Collect(source))
 	}
-	b, err := os.ReadFile(filepath.Join(whole, collectedName("n")))
+	b, err := os.ReadFile(filepath.Join(source, collectedName("n")))
 	testenv.Check(t, err)
 	second := strings.Index(string(b), "\n\n") + 1
 	for cut := second; cut < len(b); cut += 1 + rand.IntN(3) {
@@ -98,7 +98,7 @@ func TestCollectCut(t *testing.T) {
 	begun := success(1, "n")
 	begun.End = time.Time{}
 	testenv.Check(t, begun.Write(dir))
-	line, _ := os.ReadFile(filepath.Join(whole, collectedName("n")))
+	line, _ := os.ReadFile(filepath.Join(source, collectedName("n")))
 	testenv.Check(t, os.WriteFile(filepath.Join(dir, collectedName("n")), line[:len(line)-9], 0o644))
 	if list, err := Tasks(dir); err != nil || len(list) != 2 {
 		t.Errorf("records with a line that is being written: %+v, %v; want those of tasks 0 and 1", list, err)

@@ -22,7 +22,7 @@ import (
 )
 
 // A Task is the record of one task: the file task.<k>.json in the job's directory, written when
-// the task starts and again when it ends. Of a large array, it is a line of a file for many
+// the task starts and again when it ends. In a large array, it becomes a line of a file for many
 // tasks (see [Task.Collect]).
 type Task struct {
 	Index   int             `json:"task"`
@@ -374,7 +374,7 @@ func (t *Task) Ending() string {
 }
 
 // Taken reports whether the task ended like one whose node was taken away: the scheduler
-// sends SIGTERM, and then SIGKILL.
+// sends SIGTERM, and then SIGKILL. Some send SIGINT first.
 func (t *Task) Taken() bool {
-	return t.Ended() && (t.Signal == "SIGTERM" || t.Signal == "SIGKILL" || t.Exit == 128+int(syscall.SIGTERM) || t.Exit == 128+int(syscall.SIGKILL))
+	return t.Ended() && (t.Signal == "SIGINT" || t.Exit == 128+int(syscall.SIGINT) || t.Signal == "SIGTERM" || t.Signal == "SIGKILL" || t.Exit == 128+int(syscall.SIGTERM) || t.Exit == 128+int(syscall.SIGKILL))
 }

@@ -174,7 +174,7 @@ var schedulerExceptions = func() map[string]map[string]string {
 			"runtime/probe/host.go":       "how launchers start ranks; runtime imports no job",
 			"store/owndir/owndir.go":      "a job's directory on the node; store imports no job",
 		}),
-		"lsf":        with(map[string]string{"testdata/demo/main.go": "a script to translate", "job/slurm/dialect.go": "sbatch reads directives of LSF", "cmd/hpcc/habits.go": "commands that its users type"}),
+		"lsf":        with(map[string]string{"testdata/demo/main.go": "a script to translate", "testdata/testenv/testenv.go": "the clusters of tests", "job/slurm/dialect.go": "sbatch reads directives of LSF", "cmd/hpcc/habits.go": "commands that its users type"}),
 		"gridengine": with(map[string]string{"testdata/testenv/testenv.go": "the clusters of tests"}),
 		"pbs":        with(map[string]string{"job/slurm/dialect.go": "sbatch reads directives of PBS"}),
 	}

@@ -85,6 +85,7 @@ func TestFindWithoutIndex(t *testing.T) {
 
 // TestSucceededReadsLittle checks that a task's start reads only the jobs that it needs.
 func TestSucceededReadsLittle(t *testing.T) {
+	t.Setenv("PATH", "") // no scheduler answers
 	dir := t.TempDir()
 	writeJob(t, dir, "a-1", "a", "17").noteNative(dir)
 	testenv.Check(t, os.Chmod(dir, 0o100)) // its jobs cannot be listed
@@ -98,6 +99,19 @@ func TestSucceededReadsLittle(t *testing.T) {
 	}
 	task := &job.Task{Start: time.Unix(1e9, 0), End: time.Unix(1e9+1, 0)}
 	testenv.Check(t, task.Write(filepath.Join(dir, "a-1")))
+	testenv.Check(t, Succeeded(t.Context(), dir, []string{"17"}))
+}
+
+// TestSucceededWaits checks that a task whose scheduler started it too early waits for its dependency.
+func TestSucceededWaits(t *testing.T) {
+	dir, bin := t.TempDir(), t.TempDir()
+	writeJob(t, dir, "a-1", "a", "17").noteNative(dir)
+	ended := &job.Task{Start: time.Unix(1e9, 0), End: time.Unix(1e9+1, 0)}
+	testenv.Check(t, ended.Write(bin))
+	// The dependency runs when the scheduler is asked, and ends then.
+	script := fmt.Sprintf("#!/bin/sh\ncp %s/task.0.json %s/a-1/\necho '<job_list><JB_job_number>17</JB_job_number><state>r</state></job_list>'\n", bin, dir)
+	testenv.Check(t, os.WriteFile(filepath.Join(bin, "qstat"), []byte(script), 0o755))
+	t.Setenv("PATH", bin+":/usr/bin:/bin")
 	testenv.Check(t, Succeeded(t.Context(), dir, []string{"17"}))
 }
 

@@ -108,6 +108,11 @@ func (s *Status) mayReturn() bool {
 	return len(s.Failed) > 0 && s.Cancelled.IsZero() && s.Target != job.Local && s.keeper() == nil && !s.Job.Interactive
 }
 
+// taken reports whether a failed task ended like one whose node was taken away.
+func (s *Status) taken() bool {
+	return slices.ContainsFunc(s.Tasks, func(t job.Task) bool { return t.Taken() && slices.Contains(s.Failed, t.Index) })
+}
+
 // read reads the records of the job's tasks and counts them without the scheduler's queue.
 func (s *Status) read(dir string) error {
 	tasks, err := job.Tasks(filepath.Join(dir, s.ID))

@@ -17,14 +17,15 @@ import (
 	"hpcc/job/node"
 )
 
-// status queries one job; a scheduler that does not answer is an error.
+// status queries one job. If the scheduler does not answer, it returns an error and the state by
+// the records.
 func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
 	st := &Status{Submission: s}
 	if _, err := job.Readable(st.read(dir)); err != nil {
 		return nil, err
 	}
 	if err := st.refresh(ctx, dir, invoke.Patience); err != nil {
-		return nil, err
+		return st, err
 	}
 	_ = st.account(ctx, dir) // not every site keeps an accounting
 	return st, nil

@@ -29,7 +29,7 @@ func TestWays(t *testing.T) {
 		{"slurm", "n1", "", true, "slurm: srun --jobid=17 --overlap --quiet --nodes=1 --ntasks=1 --nodelist=n1 --pty hpcc relay | ssh: ssh -t -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay'"},
 		{"gridengine", "n1", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay' | gridengine: qrsh -now no -pty no -N hpcc-exec -q '*@n1' 'exec hpcc relay'"},
 		{"gridengine", "login", "gridengine", true, "gridengine: qrsh -now no -pty yes -N hpcc-exec -q '*@login' 'exec hpcc relay'"},
-		{"lsf", "n1", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay'"},
+		{"lsf", "n1", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay' | lsf: env BSUB_QUIET=y LSF_INTERACTIVE_STDERR=y bsub -I -J hpcc-exec -m n1 'exec hpcc relay'"},
 		{"pbs", "n1", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay'"},
 		{job.Local, "other", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- other 'exec hpcc relay'"},
 		{"slurm", "n1", "direct", false, `no route "direct" to n1, where task 3 runs; known routes: slurm, ssh`},

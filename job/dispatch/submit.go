@@ -221,6 +221,10 @@ const (
 	keptEach = 3 // if the scheduler keeps the records
 )
 
+// takenFor is the number of consecutive queries after which a job that its scheduler may requeue
+// counts as gone: the scheduler may list it as ended for a moment.
+const takenFor = 3
+
 // Wait returns when the job below dir has ended: no task runs or waits, and the scheduler has
 // requeued none. It calls report when failed tasks wait in the queue again, which may need an
 // action of the user. If ctx ends first, Wait also cancels a job that is a child of this process.
@@ -242,6 +246,7 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 	}
 	ended := 0 // number of polls in a row that found the ends of all tasks
 	lost := 0  // number of queries that found lost tasks
+	gone := 0  // number of queries in a row that found nothing in the queue
 	for n := 1; ; n++ {
 		st := &Status{Submission: s}
 		if _, err := job.Readable(st.read(dir)); err != nil {
@@ -258,7 +263,9 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 			if _, ok := systemOf(s.Target).(batch.Accountant); ok && st.Lost > 0 {
 				lost++
 			}
-			if !st.Active() && (err == nil || ended > 0) && (lost == 0 || lost > askLost) {
+			if st.Active() || (err != nil && ended == 0) || (lost > 0 && lost <= askLost) {
+				gone = 0
+			} else if gone++; gone == takenFor || err != nil || !st.taken() {
 				return nil
 			}
 			if text := st.requeuedText(); ended > 0 && st.Waiting > 0 && text != reported {

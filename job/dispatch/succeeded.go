@@ -3,8 +3,11 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"time"
 
+	"hpcc/job/batch"
 	"hpcc/job/message"
 )
 
@@ -19,8 +22,8 @@ next:
 			if err != nil || s.Native != id || descriptionOf(s.Target).Succeeded == nil {
 				continue // the scheduler reports on an unreadable one
 			}
-			st := &Status{Submission: s}
-			if err := st.read(dir); err != nil {
+			st, err := s.atEnd(ctx, dir)
+			if err != nil {
 				return err
 			}
 			if st.Done < st.Total {
@@ -28,13 +31,32 @@ next:
 			}
 			continue next
 		}
-		for _, d := range describe() {
-			if d.Succeeded != nil {
-				if err := d.Succeeded(ctx, id); err != nil {
-					return err
-				}
+		_, target := OnNode().NativeIDs(os.Getenv)
+		if succeeded := descriptionOf(target).Succeeded; succeeded != nil {
+			if err := succeeded(ctx, id); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+// atEnd returns the state of a dependency. It waits while the dependency is active, because a
+// scheduler may start a job too early (volclava 2.2). If the scheduler does not answer, the records
+// decide.
+func (s *Submission) atEnd(ctx context.Context, dir string) (*Status, error) {
+	for {
+		st, err := s.status(ctx, dir)
+		switch {
+		case st == nil:
+			return nil, err
+		case err != nil || !st.Active():
+			return st, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(batch.Poll):
+		}
+	}
 }

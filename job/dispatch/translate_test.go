@@ -303,7 +303,7 @@ func comparableJob(j *job.Job, to job.Target) string {
 		k.Output, k.Error, k.Append, k.Time, k.Array, k.Dir = "", "", false, 0, job.Array{}, ""
 		k.Export = slices.DeleteFunc(j.ExportedNames(), func(n string) bool { return n == "HPCC_SUBMISSION" })
 	}
-	if to != "slurm" && to != "lsf" {
+	if to != "slurm" && (to != "lsf" || j.Time > 0) {
 		k.Warning = job.Warning{} // hpcc sends the signal itself
 	}
 	switch to {
@@ -312,6 +312,9 @@ func comparableJob(j *job.Job, to job.Target) string {
 		k.MailOn = slices.DeleteFunc(k.MailOn, func(e string) bool { return e == "fail" && j.MailsOn("end") })
 		if !j.MailsOn("end") && j.MailsOn("fail") {
 			k.MailOn[len(k.MailOn)-1] = "end"
+		}
+		if !slices.Contains(j.After, "first") { // hpcc checks the success of jobs with an ID
+			k.After, k.AfterAny = nil, append(slices.Clone(j.After), j.AfterAny...)
 		}
 		if slices.Contains(j.Export, "ALL") || len(j.Hosts) > 1 {
 			k.Export, k.Hosts = nil, nil

@@ -50,14 +50,18 @@ func (t *Writer) Interactive(j *job.Job) {
 
 // InteractiveCommand returns the command that runs the job's argv at a terminal; id is the shell word for the job's ID.
 func InteractiveCommand(j *job.Job, to *dialect.Dialect, id string) string {
-	return strings.Join(taskArgv(j, TaskCall{To: to, ID: id, Limit: true}), " ") + " -- " + shellword.Join(j.Argv())
+	return interactive(j, TaskCall{To: to, ID: id, Limit: true})
+}
+
+func interactive(j *job.Job, c TaskCall) string {
+	return strings.Join(taskArgv(j, c), " ") + " -- " + shellword.Join(j.Argv())
 }
 
 // CommandLine returns the job as one shell line, for schedulers that join the arguments of an interactive job.
 func CommandLine(j *job.Job, to *dialect.Dialect) string {
 	t := &Writer{}
 	t.Common(j)
-	t.Line("exec %s", InteractiveCommand(j, to, `"$HPCC_SUBMISSION"`))
+	t.Line("exec %s", interactive(j, TaskCall{To: to, ID: `"$HPCC_SUBMISSION"`, Limit: true, Signal: true, Needs: true}))
 	return "exec /bin/bash -c " + shellword.Quote(strings.TrimSuffix(t.String(), "\n"))
 }
 
@@ -78,6 +82,7 @@ type TaskCall struct {
 	Parallel int    // hpcc runs all tasks, at most this many simultaneously; 0: it runs one
 	Files    bool   // hpcc opens the output files
 	Limit    bool   // hpcc ends the task at its time limit
+	Signal   bool   // hpcc sends the warning before that limit, even if the target could
 	Needs    bool   // hpcc checks that the dependencies have succeeded
 	Nodes    int    // required number of nodes; 0: the target guarantees it
 }
@@ -116,7 +121,7 @@ func taskArgv(j *job.Job, c TaskCall) []string {
 	}
 	if c.Limit && j.Time > 0 {
 		add("--limit=" + j.Time.String())
-		if w := j.Warning; w.Signal != "" && !c.To.Signals {
+		if w := j.Warning; w.Signal != "" && (c.Signal || !c.To.Signals) {
 			add("--signal=" + w.Signal + "@" + w.Lead.String())
 		}
 	}

@@ -1,12 +1,14 @@
 package lsf
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"hpcc/job"
 	"hpcc/job/batch"
+	"hpcc/job/invoke"
 	"hpcc/job/message"
 	"hpcc/job/node"
 )
@@ -17,7 +19,7 @@ const target job.Target = "lsf"
 // Describe returns the properties of LSF for other packages; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
-		Dialect: &scripts, Version: []string{"bsub", "-V"}, Ping: []string{"lsid"}, Index: indexOf,
+		Dialect: &scripts, Succeeded: succeeded, Version: []string{"lsid", "-V"}, Ping: []string{"lsid"}, Index: indexOf,
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"LSB_JOBID", "LSB_JOBINDEX"}, Task: task, NodePrefix: "LSB_", Hosts: jobHosts,
 			Remote: func(host string, argv []string) []string { return append([]string{"blaunch", host}, argv...) },
@@ -63,3 +65,10 @@ var variables = []job.Variable{
 const hostList = `read -ra c <<<"$LSB_MCPU_HOSTS"
 for ((k = 0; k + 1 < ${#c[@]}; k += 2)); do hpcc_hosts+=("${c[k]}"); hpcc_tasks+=("${c[k+1]}"); done
 `
+
+// refusal returns the message of a command as an error, without the usage that follows it if the command does not
+// have an option.
+func refusal(out []byte, err error) error {
+	out, _, _ = bytes.Cut(out, []byte("Usage:"))
+	return invoke.Error(out, err)
+}

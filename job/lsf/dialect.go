@@ -38,6 +38,8 @@ var scripts = dialect.Dialect{
 	Verdicts: map[field.Field]field.Verdict{
 		field.Time:   {Fate: field.Emulated, How: "hpcc ends each task after a warning; -W is the fallback"},
 		field.QoS:    {Fate: field.Refused, How: "LSF has no QoS"},
+		field.After:  {Fate: field.Emulated, How: "hpcc checks that the jobs succeeded; done(ID) would wait forever after a failure", When: func(j *job.Job) bool { return slices.ContainsFunc(j.After, isID) }},
+		field.Signal: {Fate: field.Emulated, How: "hpcc sends it to the script", When: func(j *job.Job) bool { return j.Time > 0 }},
 		field.Append: {Fate: field.Changed, How: "hpcc overwrites the file", When: func(j *job.Job) bool { return j.Append }},
 		field.Hosts:  {Fate: field.Changed, How: "LSF selects some of them", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
 	},

@@ -17,7 +17,7 @@ func (System) History(ctx context.Context, from time.Time) (*capacity.History, e
 	span := from.Local().Format("2006/01/02/15:04") + ","
 	out, err := invoke.Call(ctx, "/", "bacct", "-u", "all", "-l", "-C", span)
 	if err != nil {
-		return nil, &capacity.NoHistory{Why: "LSF's accounting is not available: " + invoke.Error(out, err).Error()}
+		return nil, &capacity.NoHistory{Why: "LSF's accounting is not available: " + refusal(out, err).Error()}
 	}
 	if len(out) > invoke.MaxListing {
 		return nil, errors.New("reading LSF's accounting: too many jobs; shorten the period with --since")

@@ -2,6 +2,7 @@
 package lsf
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -37,7 +38,7 @@ const maxIndex = 1000
 // options returns the job's options for bsub(1). It writes units explicitly, because LSF's default
 // differs from site to site (LSF_UNIT_FOR_LIMITS).
 func (System) options(j *job.Job) []string {
-	o := []string{"-cwd " + jobscript.Quoted(j.Dir)}
+	var o []string
 	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
 	if slots := j.Slots(); slots > 1 {
 		add("-n %d", slots)
@@ -89,13 +90,13 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 	t.Line("#!/bin/bash")
 	if j.Interactive {
 		t.Interactive(j)
-		t.Line("export HPCC_SUBMISSION=$id")
+		t.Line("export HPCC_SUBMISSION=$id BSUB_QUIET=y") // the output is only the program's
 		t.Line("terminal=-I; [ ! -t 0 ] || terminal=-Is")
 		// bsub joins its arguments to one line for a shell.
 		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(joinResources(append(options, j.Native...)), " "), shellword.Quote(jobscript.CommandLine(j, &scripts)))
 		return t.String(), nil, nil
 	}
-	end := jobscript.TaskCall{To: &scripts, ID: `"$job"`, Limit: true, Files: true}
+	end := jobscript.TaskCall{To: &scripts, ID: `"$job"`, Limit: true, Signal: true, Files: true, Needs: true}
 	name := j.Name
 	switch n := j.Array.Count(); {
 	case n == 0:
@@ -126,14 +127,20 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 
 // Submit submits a script on standard input: "bsub FILE" would ignore its directives.
 func (System) Submit(ctx context.Context, r *batch.Request) error {
-	f, err := os.Open(r.Script)
+	b, err := os.ReadFile(r.Script)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	out, err := invoke.Feed(ctx, r.Job.Dir, f, []string{"HPCC_SUBMISSION=" + r.ID}, "bsub")
+	text, err := openLava(ctx, string(b))
+	if err == nil && text != string(b) {
+		err = r.Rewrite(text)
+	}
 	if err != nil {
-		return fmt.Errorf("submitting job %q to LSF: %w", r.Job.Name, invoke.Error(out, err))
+		return fmt.Errorf("submitting job %q to LSF: %w", r.Job.Name, err)
+	}
+	out, err := invoke.Feed(ctx, r.Job.Dir, strings.NewReader(text), []string{"HPCC_SUBMISSION=" + r.ID}, "bsub")
+	if err != nil {
+		return fmt.Errorf("submitting job %q to LSF: %w", r.Job.Name, refusal(out, err))
 	}
 	m := answer().FindSubmatch(out)
 	if m == nil {
@@ -149,7 +156,7 @@ var answer = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`J
 func (System) Query(ctx context.Context, _ []string) (map[string]queue.State, error) {
 	out, err := invoke.Call(ctx, "/", "bjobs", "-w")
 	if err != nil && !strings.Contains(string(out), "No unfinished job") {
-		return nil, fmt.Errorf("querying LSF for jobs: %w", invoke.Error(out, err))
+		return nil, fmt.Errorf("querying LSF for jobs: %w", refusal(out, err))
 	}
 	jobs := parseQueue(string(out))
 	waiting := false
@@ -219,42 +226,30 @@ func reasons(list string) map[string]string {
 	return why
 }
 
-// Succeeded returns the tasks of a job that succeeded; see [batch.Accountant]. LSF keeps them for an hour
-// by default (CLEAN_PERIOD), and this listing has no years in its times.
-func (System) Succeeded(ctx context.Context, id string) (map[int]time.Time, error) {
-	out, err := invoke.Call(ctx, "/", "bjobs", "-a", "-w", id)
-	if err != nil {
-		return nil, fmt.Errorf("querying LSF for job %s: %w", id, invoke.Error(out, err))
-	}
-	return successes(string(out)), nil
-}
-
-// successes parses "bjobs -a -w".
-func successes(list string) map[int]time.Time {
-	ends := map[int]time.Time{}
-	for line := range strings.Lines(list) {
-		if f := strings.Fields(line); len(f) > 2 && f[2] == "DONE" {
-			ends[indexIn(line)] = time.Time{}
-		}
-	}
-	return ends
-}
-
-// indexIn returns the index at the end of the job name in a line of bjobs, such as main[3], or 0.
-func indexIn(line string) int {
-	i := strings.LastIndex(line, "[")
-	k, _, _ := strings.Cut(line[i+1:], "]")
-	index, _ := strconv.Atoi(k)
-	return index
-}
-
-// Cancel ends the tasks of the job.
+// Cancel ends the tasks of the job. LSF ends the tasks of an array in the background, and bkill fails.
 func (System) Cancel(ctx context.Context, id string) error {
-	if out, err := invoke.Call(ctx, "/", "bkill", id); err != nil {
-		return fmt.Errorf("cancelling job %s: %w", id, invoke.Error(out, err))
+	out, err := invoke.Call(ctx, "/", "bkill", id)
+	ends := bytes.Contains(out, []byte("Operation is in progress")) || bytes.Contains(out, []byte("already finished"))
+	if err != nil && !ends {
+		return fmt.Errorf("cancelling job %s: %w", id, refusal(out, err))
 	}
 	return nil
 }
+
+// ExecOn runs a command as a separate small interactive job on the task's node, because blaunch only works
+// within the job. It takes a slot, which may take long to become free.
+func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, slow bool) {
+	mode := "-I"
+	if terminal {
+		mode = "-Is"
+	}
+	return func(argv []string) []string {
+		return []string{"env", "BSUB_QUIET=y", "LSF_INTERACTIVE_STDERR=y", "bsub", mode, "-J", "hpcc-exec", "-m", t.Host, "exec " + shellword.Join(argv)}
+	}, true
+}
+
+// isID reports whether a dependency is a job ID; scripts of LSF may have a job's name instead.
+func isID(dependency string) bool { return strings.Trim(dependency, "0123456789") == "" }
 
 // constraints returns the bsub(1) options for [job.Constraints].
 func constraints(j *job.Job) []string {
@@ -266,7 +261,11 @@ func constraints(j *job.Job) []string {
 		ids    []string
 	}{{"done(%s)", j.After}, {"ended(%s)", j.AfterAny}, {"exit(%s)", j.AfterFailed}, {"done(%s[*])", j.AfterEach}} {
 		for _, id := range d.ids {
-			before = append(before, fmt.Sprintf(d.format, id))
+			format := d.format
+			if format == "done(%s)" && isID(id) {
+				format = "ended(%s)" // after a failure, done would wait forever; hpcc task checks the job
+			}
+			before = append(before, fmt.Sprintf(format, id))
 		}
 	}
 	add(len(before) > 0, `-w "%s"`, strings.Join(before, " && "))
@@ -281,7 +280,8 @@ func constraints(j *job.Job) []string {
 	}
 	add(len(selected) > 0, `-R "select[%s]"`, strings.Join(selected, " && "))
 	add(len(j.Hosts) > 0, `-m "%s"`, strings.Join(j.Hosts, " "))
-	add(j.Warning.Signal != "", "-wa %s -wt %d", j.Warning.Signal, int64((j.Warning.Lead+time.Minute-1)/time.Minute))
+	// With a limit, hpcc sends the warning, because -wa counts minutes from the later limit of -W.
+	add(j.Warning.Signal != "" && j.Time == 0, "-wa %s -wt %d", j.Warning.Signal, int64((j.Warning.Lead+time.Minute-1)/time.Minute))
 	add(j.Begin != "", "-b %s", strings.NewReplacer("-", ":", "T", ":").Replace(j.Begin))
 	add(j.Hold, "-H")
 	if len(j.Export) > 0 && !slices.Contains(j.Export, "ALL") {

@@ -1,12 +1,18 @@
 package lsf
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"hpcc/job/queue"
+	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
 )
 
@@ -69,5 +75,93 @@ func TestSuccesses(t *testing.T) {
 	}
 	if got := successes("5 alice DONE normal h n2 main Nov 21 00:34\n"); len(got) != 1 {
 		t.Errorf("successes of a job that is not an array: %v; want 0", got)
+	}
+}
+
+// volclava is the directory with the answers of volclava 2.2 on two hosts with 8 slots.
+const volclava = "volclava-2.2/"
+
+// commands puts commands on PATH that print recorded answers and end with a status.
+func commands(t *testing.T, answers map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	for name, answer := range answers {
+		file, status, _ := strings.Cut(answer, " ")
+		path, err := filepath.Abs("testdata/" + file)
+		testenv.Check(t, err)
+		script := fmt.Sprintf("#!/bin/sh\ncat %q\nexit %s\n", path, cmp.Or(status, "0"))
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
+	}
+}
+
+// TestOpenLava checks that scripts for OpenLava have no units, and that options that it would misread are errors.
+func TestOpenLava(t *testing.T) {
+	commands(t, map[string]string{"lsid": volclava + "lsid.txt", "bsub": volclava + "bsub-h.txt 255"})
+	for _, tt := range []struct{ in, want, err string }{
+		{"#BSUB -J \"a\"\n#BSUB -x\necho -M 1MB\n", "#BSUB -J \"a\"\n#BSUB -x\necho -M 1MB\n", ""},
+		{"#BSUB -R \"rusage[mem=10MB] span[hosts=1]\"\n#BSUB -M 10MB\n", "#BSUB -R \"rusage[mem=10] span[hosts=1]\"\n#BSUB -M 10\n", ""},
+		{"#BSUB -Jd text\n#BSUB -sp 3\n", "#BSUB -Jd text\n#BSUB -sp 3\n", ""},
+		{"#BSUB -env \"none, A\"\n", "", `volclava project 2.2 does not support the option -env "none, A"`},
+		{"#BSUB -gpu num=1\n", "", "volclava project 2.2 does not support the option -gpu num=1"},
+		{"#BSUB -rn\n", "", "volclava project 2.2 does not support the option -rn"},
+	} {
+		got, err := openLava(t.Context(), tt.in)
+		if text := fmt.Sprint(err); got != tt.want || (err != nil && text != tt.err) || (err == nil && tt.err != "") {
+			t.Errorf("openLava(%q) = %q, %v; want %q, %q", tt.in, got, err, tt.want, tt.err)
+		}
+	}
+	commands(t, map[string]string{"lsid": "lsid-documented.txt"})
+	in := "#BSUB -M 10MB\n#BSUB -env all\n"
+	if got, err := openLava(t.Context(), in); got != in || err != nil {
+		t.Errorf("openLava(%q) with IBM's LSF = %q, %v; want no change", in, got, err)
+	}
+}
+
+// TestCancel checks that cancelling succeeds if LSF ends the tasks in the background, or if they have ended.
+func TestCancel(t *testing.T) {
+	for _, tt := range []struct{ answer, err string }{
+		{volclava + "bkill-array.txt 255", ""},
+		{volclava + "bkill-ended.txt 255", ""},
+		{volclava + "bkill-unknown.txt 255", "cancelling job 77: Job <77>: No matching job found"},
+	} {
+		commands(t, map[string]string{"bkill": tt.answer})
+		if err := (System{}).Cancel(t.Context(), "77"); (err == nil) != (tt.err == "") || (err != nil && err.Error() != tt.err) {
+			t.Errorf("Cancel with %s: %v; want %q", tt.answer, err, tt.err)
+		}
+	}
+}
+
+func TestSucceeded(t *testing.T) {
+	commands(t, map[string]string{"bjobs": volclava + "bjobs-a.txt"})
+	for id, want := range map[string]string{
+		"165": "<nil>", "first": "<nil>",
+		"166": "dependency 166 did not succeed: bjobs lists 1 of 2 tasks as DONE",
+	} {
+		if got := fmt.Sprint(succeeded(t.Context(), id)); got != want {
+			t.Errorf("succeeded(%s) = %s; want %s", id, got, want)
+		}
+	}
+}
+
+// TestRefusal checks that messages of bsub remain without the usage that follows some of them.
+func TestRefusal(t *testing.T) {
+	var got []string
+	for part := range strings.SplitSeq(jobtest.Recorded(t, volclava+"bsub-errors.txt"), "$ bsub ") {
+		if _, answer, ok := strings.Cut(part, "\n"); ok {
+			got = append(got, refusal([]byte(answer), errors.New("exit status 255")).Error())
+		}
+	}
+	want := []string{
+		"nosuch: No such queue. Job not submitted.",
+		"Too many processors requested. Job not submitted.",
+		"10MB: MEMLIMT value should be a positive integer. Job not submitted.",
+		"Bad resource requirement syntax. Job not submitted.",
+		"wd: Bad CPULIMIT specification. Job not submitted.",
+		"bsub: illegal option -- gpu",
+		"99999: No matching job found. Job not submitted.",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the messages are %q; want %q", got, want)
 	}
 }

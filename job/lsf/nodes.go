@@ -17,7 +17,7 @@ import (
 func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 	out, err := invoke.Call(ctx, "/", "bhosts", "-w")
 	if err != nil {
-		return nil, fmt.Errorf("querying LSF for hosts: %w", invoke.Error(out, err))
+		return nil, fmt.Errorf("querying LSF for hosts: %w", refusal(out, err))
 	}
 	c := &capacity.Snapshot{Nodes: hosts(string(out[:min(len(out), invoke.MaxListing)]))}
 	at := capacity.NodeIndex(c.Nodes)
@@ -35,7 +35,7 @@ func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 		out, err := invoke.Call(ctx, "/", l.args[0], l.args[1:]...)
 		if err != nil {
 			if !strings.Contains(string(out), "No ") { // "No unfinished job found", and the like
-				c.Notes = append(c.Notes, fmt.Sprintf("%s unknown: %s: %v", l.what, strings.Join(l.args[:2], " "), invoke.Error(out, err)))
+				c.Notes = append(c.Notes, fmt.Sprintf("%s unknown: %s: %v", l.what, strings.Join(l.args[:2], " "), refusal(out, err)))
 			}
 			continue
 		}

@@ -96,3 +96,15 @@ func FuzzLSFNodes(f *testing.F) {
 		jobtest.CheckFree(t, c, now)
 	})
 }
+
+// TestVolclava parses the answers of a cluster of testdata/lsf/up.sh with an array.
+func TestVolclava(t *testing.T) {
+	nodes := hosts(jobtest.Recorded(t, volclava+"bhosts-w.txt"))
+	queues(capacity.NodeIndex(nodes), jobtest.Recorded(t, volclava+"bqueues-l.txt"))
+	jobtest.CheckNodes(t, nodes,
+		"n2 cpus 8/8 memory 0M/0M gpus 0/0 normal,spare",
+		"n1 cpus 4/8 memory 0M/0M gpus 0/0 normal,spare")
+	if s := parseQueue(jobtest.Recorded(t, volclava+"bjobs-w.txt"))["161"]; s.Running != 2 || s.Waiting != 3 {
+		t.Errorf("the array has %d running and %d waiting tasks; want 2 and 3", s.Running, s.Waiting)
+	}
+}

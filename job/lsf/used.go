@@ -15,7 +15,7 @@ import (
 func (System) Used(ctx context.Context, ids []string) (map[string]capacity.Usage, error) {
 	out, err := invoke.Call(ctx, "/", "bjobs", append([]string{"-a", "-noheader", "-o", "jobid cpu_used max_mem delimiter='|'"}, ids...)...)
 	if err != nil {
-		return nil, fmt.Errorf("querying LSF for usage: %w", invoke.Error(out, err))
+		return nil, fmt.Errorf("querying LSF for usage: %w", refusal(out, err))
 	}
 	return used(string(out)), nil
 }

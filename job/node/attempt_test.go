@@ -44,7 +44,7 @@ func TestDoneStaysDone(t *testing.T) {
 }
 
 // TestCollectedStaysDone checks the same for a large array, whose records are collected, and that the records of
-// a scheduler that does not tell restarts are not.
+// a scheduler that does not report restarts are not.
 func TestCollectedStaysDone(t *testing.T) {
 	r, ran := newRunner(t, `printf x >>$RAN`)
 	r.Count, r.Schedulers = collectFrom, Schedulers{{IDs: []string{"TOY_ID"}, Restarts: "TOY_RESTARTS"}, {IDs: []string{"MUTE_ID"}}}
@@ -60,7 +60,7 @@ func TestCollectedStaysDone(t *testing.T) {
 	}
 	t.Setenv("MUTE_ID", "1")
 	if r.Run(t.Context(), 4); !job.ReadRecord(r.Dir, "task.4.json", &job.Task{}) {
-		t.Error("the record of a task whose scheduler does not tell restarts is not in a file of its own")
+		t.Error("the record of a task whose scheduler does not report restarts is not in a file of its own")
 	}
 }
 

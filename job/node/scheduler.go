@@ -79,7 +79,8 @@ func (known Schedulers) NativeIDs(getenv func(string) string) (ids map[string]st
 	return ids, from
 }
 
-// restarts returns how often the batch system of this environment has started the task before, as far as it tells.
+// restarts returns how often the batch system of this environment has started the task before. It returns 0 if
+// the batch system does not report it.
 func (known Schedulers) restarts(getenv func(string) string) (n int) {
 	for _, s := range known {
 		if k, err := strconv.Atoi(getenv(s.Restarts)); err == nil && s.matches(getenv) {

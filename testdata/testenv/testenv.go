@@ -31,7 +31,7 @@ var kept = []string{
 	"PATH", "USER", "LOGNAME", "CI",
 	"TMPDIR", "CC", "CXX",
 	"http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", // the go command
-	"SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", // the clusters of testdata
+	"SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "LSF_ENVDIR", // the clusters of testdata
 	"npm_config_registry",
 }
 
