@@ -152,7 +152,7 @@ type Request struct {
 // not know or that has ended.
 type QueueState struct {
 	Running, Waiting int       // number of tasks
-	Reason           string    // why tasks wait, as the batch system puts it
+	Reason           string    // why tasks wait, as the batch system puts it; if none do, why the job never started
 	Alive            bool      // the job has not ended, but the states of its tasks are unknown
 	Tasks            []Attempt // records of the tasks, if the batch system keeps them
 }

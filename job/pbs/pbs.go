@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -140,8 +141,9 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 	return nil
 }
 
-// Query returns the queue state of all jobs that have not ended.
-func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
+// Query returns the queue state of all jobs that have not ended. It adds those of ids that PBS deleted
+// because a dependency failed.
+func (System) Query(ctx context.Context, ids []string) (map[string]batch.QueueState, error) {
 	out, err := invoke.Call(ctx, "/", "qstat", "-f", "-F", "json")
 	if err != nil {
 		return nil, fmt.Errorf("querying PBS for jobs: %w", invoke.Error(out, err))
@@ -150,63 +152,89 @@ func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueStat
 	if err != nil {
 		return nil, fmt.Errorf("reading the output of qstat: %w", err)
 	}
+	missing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, ok := jobs[id]; return ok || id == "" })
+	if len(missing) == 0 {
+		return jobs, nil
+	}
+	known := entries(ended(ctx, missing[:min(len(missing), maxEnded)]))
+	for _, id := range missing {
+		// An entry without "stime" never started; a job that someone deleted has another substate.
+		if e := known[id]; e["job_state"] == "F" && e["stime"] == "" && e["depend"] != "" && e["substate"] == finished {
+			jobs[id] = batch.QueueState{Reason: "dependency failed: " + e["depend"]}
+		}
+	}
 	return jobs, nil
+}
+
+// maxEnded limits the number of ended jobs that Query asks about.
+const maxEnded = 100
+
+// finished is the substate of ended jobs that nobody deleted and that did not fail. A job that PBS
+// deletes because of a dependency has it too.
+const finished = "92"
+
+// A listed job is a job in the JSON of "qstat -f".
+type listed struct {
+	State   string `json:"job_state"`
+	Tasks   string `json:"array_state_count"` // of arrays: Queued:3 Running:1 Exiting:0 Expired:0
+	Comment string `json:"comment"`
+	Holds   string `json:"Hold_Types"` // n: none, u: by the user, o: by an operator, s: by the system
+	Depend  string `json:"depend"`     // afterok:7.server@server
 }
 
 // queue parses the JSON of "qstat -f".
 func queue(r io.Reader) (map[string]batch.QueueState, error) {
-	var list struct {
-		Jobs map[string]struct {
-			State   string `json:"job_state"`
-			Tasks   string `json:"array_state_count"` // Queued:3 Running:1 Exiting:0 Expired:0
-			Comment string `json:"comment"`
-		}
-	}
+	var list struct{ Jobs map[string]listed }
 	err := json.NewDecoder(io.LimitReader(r, invoke.MaxListing)).Decode(&list)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	jobs := map[string]batch.QueueState{}
 	for id, j := range list.Jobs {
-		s := batch.QueueState{Reason: strings.TrimPrefix(j.Comment, "Not Running: ")}
-		switch j.State {
-		case "B":
-			for f := range strings.FieldsSeq(j.Tasks) {
-				what, count, _ := strings.Cut(f, ":")
-				n, _ := strconv.Atoi(count)
-				switch what {
-				case "Queued":
-					s.Waiting += n
-				case "Running", "Exiting":
-					s.Running += n
-				}
-			}
-		case "R", "E":
-			s.Running = 1
-		case "F", "X", "M":
-			continue // ended, or moved to another server
-		case "H":
-			s.Waiting, s.Reason = max(1, queued(j.Tasks)), "held"
-		default: // Q, W, T, S, U
-			s.Waiting = max(1, queued(j.Tasks))
+		if j.State != "F" && j.State != "X" && j.State != "M" { // ended, or moved to another server
+			jobs[id] = j.queueState()
 		}
-		if s.Waiting == 0 {
-			s.Reason = ""
-		}
-		jobs[id] = s
 	}
 	return jobs, nil
 }
 
-// queued returns the number of waiting tasks of an array, or 0 for other jobs.
-func queued(tasks string) int {
-	for f := range strings.FieldsSeq(tasks) {
-		if n, ok := strings.CutPrefix(f, "Queued:"); ok {
-			k, _ := strconv.Atoi(n)
-			return k
+// queueState counts the job, or the tasks of an array. Running tasks of a held array run on.
+func (j listed) queueState() batch.QueueState {
+	var s batch.QueueState
+	for f := range strings.FieldsSeq(j.Tasks) {
+		what, count, _ := strings.Cut(f, ":")
+		n, _ := strconv.Atoi(count)
+		switch what {
+		case "Queued":
+			s.Waiting += n
+		case "Running", "Exiting":
+			s.Running += n
 		}
 	}
-	return 0
+	switch {
+	case j.Tasks != "":
+	case j.State == "R" || j.State == "E":
+		s.Running = 1
+	default: // H, Q, W, T, S, U
+		s.Waiting = 1
+	}
+	if s.Waiting > 0 {
+		s.Reason = j.reason()
+	}
+	return s
+}
+
+// reason returns why tasks wait.
+func (j listed) reason() string {
+	switch {
+	case j.State == "H" && j.Depend != "" && j.Holds == "s":
+		return "waits for " + j.Depend
+	case j.State == "H":
+		return "held"
+	case strings.HasPrefix(j.Comment, "Job Array Began at "), strings.HasPrefix(j.Comment, "Job run at "): // not about waiting tasks
+		return ""
+	}
+	return strings.TrimPrefix(j.Comment, "Not Running: ")
 }
 
 // Cancel ends the tasks of the job.

@@ -2,6 +2,7 @@ package pbs
 
 import (
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -10,12 +11,17 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestPBSQueue parses output that was recorded from OpenPBS 23.06.
+// TestPBSQueue parses output that was recorded from OpenPBS 23.06.06. In qstat-f-held.json, 102[] is
+// an array that was held while two tasks ran.
 func TestPBSQueue(t *testing.T) {
 	for file, want := range map[string]map[string]batch.QueueState{
 		"qstat-f.json": {
-			"10.h": {Waiting: 1, Reason: "held"}, "11[].h": {Running: 2, Waiting: 4, Reason: "Job Array Began at Sat Nov 21 at 00:33"}, "12.h": {Running: 1}, "13.h": {Waiting: 1, Reason: "held"},
+			"10.h": {Waiting: 1, Reason: "held"}, "11[].h": {Running: 2, Waiting: 4}, "12.h": {Running: 1}, "13.h": {Waiting: 1, Reason: "held"},
 			"14.h": {Waiting: 1, Reason: "Can Never Run: Insufficient amount of resource: ncpus (R: 99 A: 8 T: 8)"}, "15.h": {Waiting: 1, Reason: "Not enough free nodes available"},
+		},
+		"qstat-f-held.json": {
+			"99.vm": {Waiting: 1, Reason: "held"}, "101.vm": {Waiting: 1, Reason: "waits for afterok:99.vm@vm"}, "102[].vm": {Running: 2, Waiting: 2, Reason: "held"},
+			"103.vm": {Running: 1}, "104.vm": {Waiting: 1, Reason: "Insufficient amount of resource: ncpus (R: 8 A: 6 T: 16)"},
 		},
 		"qstat-fxt.json": {"1[].h": {}},
 	} {
@@ -35,5 +41,25 @@ func TestPBSQueue(t *testing.T) {
 	}
 	if _, err := queue(strings.NewReader(`{"Jobs":{"1.h":{`)); err == nil {
 		t.Error("a truncated listing is not an error")
+	}
+}
+
+// TestPBSQuery checks that jobs deleted because of a dependency are reported, and other ended jobs are not.
+func TestPBSQuery(t *testing.T) {
+	dir, err := filepath.Abs("testdata")
+	testenv.Check(t, err)
+	bin := t.TempDir()
+	qstat := "#!/bin/sh\n[ \"$1\" != -x ] || { cat " + dir + "/qstat-fxt.txt; exit 153; }\ncat " + dir + "/qstat-f-held.json\n"
+	testenv.Check(t, os.WriteFile(filepath.Join(bin, "qstat"), []byte(qstat), 0o755))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	got, err := System{}.Query(t.Context(), []string{"999.vm", "96[].vm", "97.vm", "100.vm", "99.vm"})
+	testenv.Check(t, err)
+	for id, want := range map[string]batch.QueueState{
+		"97.vm": {Reason: "dependency failed: afterok:96[].vm@vm"}, "99.vm": {Waiting: 1, Reason: "held"},
+		"96[].vm": {}, "100.vm": {}, "999.vm": {}, // ended, deleted by its owner, unknown
+	} {
+		if !reflect.DeepEqual(got[id], want) {
+			t.Errorf("Query: job %s: %+v; want %+v", id, got[id], want)
+		}
 	}
 }
