@@ -122,8 +122,17 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 		t.Line("export HPCC_TASK_ID=$PBS_ARRAY_INDEX HPCC_TASK_COUNT=%d", j.FullCount())
 	}
 	t.Common(j) // PBS starts scripts in the home directory
+	if j.StartsProcesses() {
+		t.Line("export %s", strings.Join(hostFiles, " "))
+	}
 	t.Task(j, end, jobscript.Mpirun(j)...)
 	return t.String(), nil, nil
+}
+
+// hostFiles gives the allocation to Open MPI 4 and 5 and to MPICH. An mpirun without support for PBS,
+// such as Debian's, would start all processes on the first node.
+var hostFiles = []string{
+	`OMPI_MCA_orte_default_hostfile="$PBS_NODEFILE"`, `PRTE_MCA_prte_default_hostfile="$PBS_NODEFILE"`, `HYDRA_HOST_FILE="$PBS_NODEFILE"`,
 }
 
 // Submit submits a script. PBS scripts do not take arguments, so a variable carries the job's ID.
