@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"hpcc/job"
@@ -31,7 +32,7 @@ next:
 			continue next
 		}
 		for _, d := range describe() {
-			if d.Succeeded != nil {
+			if d.Succeeded != nil && os.Getenv(d.Node.IDs[0]) != "" { // the batch system that runs this task
 				if err := d.Succeeded(ctx, id); err != nil {
 					return err
 				}

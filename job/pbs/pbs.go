@@ -95,7 +95,7 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 	for _, o := range p.options(j) {
 		t.Line("#PBS %s", o)
 	}
-	end := jobscript.TaskCall{To: &scripts, ID: `"$job"`, Limit: true, Files: true}
+	end := jobscript.TaskCall{To: &scripts, ID: `"$job"`, Limit: true, Files: true, Needs: slices.ContainsFunc(j.After, isArray)}
 	n, r := j.Array.Count(), j.Array.Ranges
 	limit := ""
 	if j.Array.Limit > 0 {

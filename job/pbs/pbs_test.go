@@ -46,12 +46,7 @@ func TestPBSQueue(t *testing.T) {
 
 // TestPBSQuery checks that jobs deleted because of a dependency are reported, and other ended jobs are not.
 func TestPBSQuery(t *testing.T) {
-	dir, err := filepath.Abs("testdata")
-	testenv.Check(t, err)
-	bin := t.TempDir()
-	qstat := "#!/bin/sh\n[ \"$1\" != -x ] || { cat " + dir + "/qstat-fxt.txt; exit 153; }\ncat " + dir + "/qstat-f-held.json\n"
-	testenv.Check(t, os.WriteFile(filepath.Join(bin, "qstat"), []byte(qstat), 0o755))
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	fakeQstat(t)
 	got, err := System{}.Query(t.Context(), []string{"999.vm", "96[].vm", "97.vm", "100.vm", "99.vm"})
 	testenv.Check(t, err)
 	for id, want := range map[string]batch.QueueState{
@@ -62,4 +57,28 @@ func TestPBSQuery(t *testing.T) {
 			t.Errorf("Query: job %s: %+v; want %+v", id, got[id], want)
 		}
 	}
+}
+
+// TestPBSSucceeded checks the arrays on which a task depends.
+func TestPBSSucceeded(t *testing.T) {
+	fakeQstat(t)
+	err := succeeded(t.Context(), "96[].vm")
+	if want := "dependency 96[].vm did not succeed: Job Array Began at Wed Nov 25 at 21:33 and failed"; err == nil || err.Error() != want {
+		t.Errorf("succeeded of an array with failed tasks = %v; want %s", err, want)
+	}
+	for _, id := range []string{"95.vm", "999[].vm"} { // PBS checks jobs that are not arrays
+		if err := succeeded(t.Context(), id); err != nil {
+			t.Errorf("succeeded(%s) = %v", id, err)
+		}
+	}
+}
+
+// fakeQstat puts a qstat on PATH that prints recorded output.
+func fakeQstat(t *testing.T) {
+	dir, err := filepath.Abs("testdata")
+	testenv.Check(t, err)
+	bin := t.TempDir()
+	qstat := "#!/bin/sh\n[ \"$1\" != -x ] || { cat " + dir + "/qstat-fxt.txt; exit 153; }\ncat " + dir + "/qstat-f-held.json\n"
+	testenv.Check(t, os.WriteFile(filepath.Join(bin, "qstat"), []byte(qstat), 0o755))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 }
