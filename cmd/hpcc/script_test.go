@@ -181,7 +181,8 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
-	"kube": kubeNode,
+	"openpbs": openPBS,
+	"kube":    kubeNode,
 	"slurm-oci": func() error { // Slurm can run containers; see testdata/slurm/up.sh
 		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "oci.conf"))
 		return err
@@ -254,6 +255,19 @@ var facilities = map[string]func() error{
 	"umoci":  func() error { _, err := exec.LookPath("umoci"); return err },
 }
 
+// openPBS is the facility of testdata/openpbs. It is built from sources that CI does not have.
+func openPBS() error {
+	bin := os.Getenv("HPCC_TEST_OPENPBS")
+	if bin == "" {
+		return fmt.Errorf("%w: HPCC_TEST_OPENPBS does not name the directory of the commands of an OpenPBS", errOptional)
+	}
+	out, err := exec.Command(filepath.Join(bin, "qstat"), "-B").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
 // needs skips a test if a facility is missing; in CI it fails the test.
 func needs(t *testing.T, names ...string) {
 	t.Helper()
@@ -270,7 +284,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("HPCC_STORE", filepath.Join(e.WorkDir, "store"))
-			for _, name := range []string{"HPCC_TEST_REGISTRY", "HPCC_TEST_DEBIAN", "HPCC_TEST_NODE", "HPCC_TEST_POWER", "HPCC_TEST_MPI", "HPCC_TEST_CHANNEL", "SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "LSF_ENVDIR", "USER", "LOGNAME", "SSL_CERT_FILE", "npm_config_registry"} {
+			for _, name := range []string{"HPCC_TEST_REGISTRY", "HPCC_TEST_DEBIAN", "HPCC_TEST_NODE", "HPCC_TEST_POWER", "HPCC_TEST_MPI", "HPCC_TEST_CHANNEL", "HPCC_TEST_OPENPBS", "SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "LSF_ENVDIR", "USER", "LOGNAME", "SSL_CERT_FILE", "npm_config_registry"} {
 				e.Setenv(name, os.Getenv(name))
 			}
 			if err := kubeEnvironment(e); err != nil {
@@ -304,7 +318,7 @@ func TestScripts(t *testing.T) {
 }
 
 // condition evaluates conditions such as "[busybox]" for lines such as "[!busybox] skip". In CI, a
-// missing facility fails the script with the reason.
+// missing facility fails the script with the reason, unless the error is [errOptional].
 func condition(name string) (bool, error) {
 	have, ok := facilities[name]
 	if !ok {

@@ -144,7 +144,7 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 	now := time.Now()
 	for _, st := range list {
 		why := st.Reason
-		if st.Lost > 0 {
+		if st.Lost > 0 && (st.Active() || why == "") {
 			why = fmt.Sprintf("%s left no record", counted(st.Lost, "task", "tasks"))
 		}
 		if !st.AsOf.IsZero() {

@@ -29,7 +29,7 @@ type Status struct {
 	Waiting int        `json:"waiting"`
 	Stopped int        `json:"stopped"`          // ended by cancelling the job, or not begun because of it
 	Lost    int        `json:"lost"`             // neither ended nor known to the scheduler
-	Reason  string     `json:"reason,omitempty"` // why tasks wait, in the scheduler's word
+	Reason  string     `json:"reason,omitempty"` // why tasks wait, or why lost ones never started, in the scheduler's words
 	Tasks   []job.Task `json:"-"`
 
 	User    string    `json:"user,omitempty"`   // the owner of the job's directory; a number if the name is unknown
@@ -69,9 +69,9 @@ func (s *Status) State() string {
 		return "waiting"
 	case !s.Cancelled.IsZero() && s.Done < s.Total:
 		return "cancelled"
-	case s.Lost > 0:
+	case s.Lost > 0 && s.Reason == "":
 		return "lost"
-	case len(s.Failed) > 0:
+	case len(s.Failed)+s.Lost > 0:
 		return "failed"
 	}
 	return "done"

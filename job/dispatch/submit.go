@@ -299,10 +299,11 @@ func (s *Submission) queueState(known map[string]queue.State) queue.State {
 		alive, here := node.Alive(s.Native)
 		return queue.State{Alive: alive || !here}
 	}
-	for _, id := range s.natives() {
+	ids := s.natives()
+	for i, id := range ids {
 		n := known[id]
 		sum.Running, sum.Waiting, sum.Alive = sum.Running+n.Running, sum.Waiting+n.Waiting, sum.Alive || n.Alive
-		if n.Reason != "" {
+		if n.Reason != "" && (!n.Gone() || i == len(ids)-1) { // a rerun outdates why an earlier job never started
 			sum.Reason = n.Reason
 		}
 	}

@@ -11,8 +11,9 @@ import (
 )
 
 func TestPBSUsed(t *testing.T) {
-	if u := used([]byte(jobtest.Recorded(t, "qstat-fxt.json"))); len(u) == 0 || u["12.h"].Peak < 0 {
-		t.Errorf("used = %+v", u)
+	u := used(jobtest.Recorded(t, "qstat-fxt.txt"))
+	if u["98.vm"].Peak != 22024<<10 || u["96[].vm"].Peak != 23352<<10 || len(u) != 5 {
+		t.Errorf("used = %+v; want 5 jobs, 22024 KiB for 98.vm and 23352 KiB for 96[].vm", u)
 	}
 }
 

@@ -68,7 +68,7 @@ func FuzzPBSNodes(f *testing.F) {
 		c.Nodes = append(c.Nodes, capacity.Node{Name: "n1", CPUs: 4, FreeCPUs: 4})
 		at := capacity.NodeIndex(c.Nodes)
 		_ = holds(at, bytes.NewReader([]byte(s)))
-		used([]byte(s))
+		used(s)
 		jobtest.CheckFree(t, c, now)
 	})
 }

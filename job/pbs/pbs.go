@@ -9,9 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"hpcc/job"
 	"hpcc/job/batch"
@@ -96,7 +96,7 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 	for _, o := range p.options(j) {
 		t.Line("#PBS %s", o)
 	}
-	end := jobscript.TaskCall{To: &scripts, ID: `"$job"`, Limit: true, Files: true}
+	end := jobscript.TaskCall{To: &scripts, ID: `"$job"`, Limit: true, Files: true, Needs: slices.ContainsFunc(j.After, isArray)}
 	n, r := j.Array.Count(), j.Array.Ranges
 	limit := ""
 	if j.Array.Limit > 0 {
@@ -123,8 +123,17 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 		t.Line("export HPCC_TASK_ID=$PBS_ARRAY_INDEX HPCC_TASK_COUNT=%d", j.FullCount())
 	}
 	t.Common(j) // PBS starts scripts in the home directory
+	if j.StartsProcesses() {
+		t.Line("export %s", strings.Join(hostFiles, " "))
+	}
 	t.Task(j, end, jobscript.Mpirun(j)...)
 	return t.String(), nil, nil
+}
+
+// hostFiles gives the allocation to Open MPI 4 and 5 and to MPICH. An mpirun without support for PBS,
+// such as Debian's, would start all processes on the first node.
+var hostFiles = []string{
+	`OMPI_MCA_orte_default_hostfile="$PBS_NODEFILE"`, `PRTE_MCA_prte_default_hostfile="$PBS_NODEFILE"`, `HYDRA_HOST_FILE="$PBS_NODEFILE"`,
 }
 
 // Submit submits a script. PBS scripts do not take arguments, so a variable carries the job's ID.
@@ -142,8 +151,9 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 	return nil
 }
 
-// Query returns the queue state of all jobs that have not ended.
-func (System) Query(ctx context.Context, _ []string) (map[string]queue.State, error) {
+// Query returns the queue state of all jobs that have not ended. It adds those of ids that PBS deleted
+// because a dependency failed.
+func (System) Query(ctx context.Context, ids []string) (map[string]queue.State, error) {
 	out, err := invoke.Call(ctx, "/", "qstat", "-t", "-f", "-F", "json")
 	if err != nil {
 		return nil, fmt.Errorf("querying PBS for jobs: %w", invoke.Error(out, err))
@@ -152,8 +162,26 @@ func (System) Query(ctx context.Context, _ []string) (map[string]queue.State, er
 	if err != nil {
 		return nil, fmt.Errorf("reading the output of qstat: %w", err)
 	}
+	missing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, ok := jobs[id]; return ok || id == "" })
+	if len(missing) == 0 {
+		return jobs, nil
+	}
+	known := entries(ended(ctx, missing[:min(len(missing), maxEnded)]))
+	for _, id := range missing {
+		// An entry without "stime" never started; a job that someone deleted has another substate.
+		if e := known[id]; e["job_state"] == "F" && e["stime"] == "" && e["depend"] != "" && e["substate"] == finished {
+			jobs[id] = queue.State{Reason: "dependency failed: " + e["depend"]}
+		}
+	}
 	return jobs, nil
 }
+
+// maxEnded limits the number of ended jobs that Query asks about.
+const maxEnded = 100
+
+// finished is the substate of ended jobs that nobody deleted and that did not fail. A job that PBS
+// deletes because of a dependency has it too.
+const finished = "92"
 
 // parseQueue parses the JSON of "qstat -t -f", which lists the tasks of an array after the array itself.
 func parseQueue(r io.Reader) (map[string]queue.State, error) {
@@ -161,6 +189,8 @@ func parseQueue(r io.Reader) (map[string]queue.State, error) {
 		Jobs map[string]struct {
 			State   string `json:"job_state"`
 			Comment string `json:"comment"`
+			Holds   string `json:"Hold_Types"` // n: none, u: by the user, o: by an operator, s: by the system
+			Depend  string `json:"depend"`     // afterok:7.server@server
 		}
 	}
 	err := json.NewDecoder(io.LimitReader(r, invoke.MaxListing)).Decode(&list)
@@ -170,7 +200,9 @@ func parseQueue(r io.Reader) (map[string]queue.State, error) {
 	jobs, reasons := map[string]queue.State{}, map[string]string{}
 	for id, j := range list.Jobs {
 		id, index, isArray := arrayOf(id)
-		if j.State == "H" {
+		if j.State == "H" && j.Depend != "" && j.Holds == "s" {
+			reasons[id] = "waits for " + j.Depend
+		} else if j.State == "H" {
 			reasons[id] = "held"
 		} else if reasons[id] == "" && !strings.HasPrefix(j.Comment, "Job ") { // "Job run at …", "Job Array Began at …"
 			reasons[id] = strings.TrimPrefix(j.Comment, "Not Running: ")
@@ -215,37 +247,6 @@ func indexOf(a job.Array, n int) (index int, ok bool) {
 		return n, a.Has(n)
 	}
 	return a.Nth(n)
-}
-
-// Succeeded returns the ends of the tasks of a job that succeeded, if the site keeps a history; see
-// [batch.Accountant].
-func (System) Succeeded(ctx context.Context, id string) (map[int]time.Time, error) {
-	out, err := invoke.Call(ctx, "/", "qstat", "-x", "-t", "-f", "-F", "json", id)
-	if err != nil {
-		return nil, fmt.Errorf("reading the history of PBS about job %s: %w", id, invoke.Error(out, err))
-	}
-	return successes(out)
-}
-
-// successes parses the JSON of "qstat -x -t -f".
-func successes(listing []byte) (map[int]time.Time, error) {
-	var list struct {
-		Jobs map[string]struct {
-			State string `json:"job_state"`
-			Exit  *int   `json:"Exit_status"`
-			Ended string `json:"obittime"`
-		}
-	}
-	if err := json.Unmarshal(listing, &list); err != nil {
-		return nil, fmt.Errorf("reading the output of qstat: %w", err)
-	}
-	ends := map[int]time.Time{}
-	for id, j := range list.Jobs {
-		if _, index, isArray := arrayOf(id); !isArray && (j.State == "F" || j.State == "X") && j.Exit != nil && *j.Exit == 0 {
-			ends[index] = ansic(j.Ended)
-		}
-	}
-	return ends, nil
 }
 
 // Cancel ends the tasks of the job.

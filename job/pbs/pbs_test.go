@@ -2,6 +2,7 @@ package pbs
 
 import (
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -10,7 +11,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestPBSQueue parses output that was recorded from OpenPBS 23.06.
+// TestPBSQueue parses output that was recorded from OpenPBS 23.06.06. In qstat-f-held.json, 102[] is
+// an array that was held while two tasks ran.
 func TestPBSQueue(t *testing.T) {
 	f, err := os.Open("testdata/qstat-fxt.json")
 	testenv.Check(t, err)
@@ -36,6 +38,45 @@ func TestPBSQueue(t *testing.T) {
 	if _, err := parseQueue(strings.NewReader(`{"Jobs":{"1.h":{`)); err == nil {
 		t.Error("a truncated listing is not an error")
 	}
+}
+
+// TestPBSQuery checks that jobs deleted because of a dependency are reported, and other ended jobs are not.
+func TestPBSQuery(t *testing.T) {
+	fakeQstat(t)
+	got, err := System{}.Query(t.Context(), []string{"999.vm", "96[].vm", "97.vm", "100.vm", "99.vm"})
+	testenv.Check(t, err)
+	for id, want := range map[string]queue.State{
+		"97.vm": {Reason: "dependency failed: afterok:96[].vm@vm"}, "99.vm": {Waiting: 1, Reason: "held"},
+		"96[].vm": {}, "100.vm": {}, "999.vm": {}, // ended, deleted by its owner, unknown
+	} {
+		if g := got[id]; g.Running != want.Running || g.Waiting != want.Waiting || g.Reason != want.Reason {
+			t.Errorf("Query: job %s: %+v; want %+v", id, got[id], want)
+		}
+	}
+}
+
+// TestPBSSucceeded checks the arrays on which a task depends.
+func TestPBSSucceeded(t *testing.T) {
+	fakeQstat(t)
+	err := succeeded(t.Context(), "96[].vm")
+	if want := "dependency 96[].vm did not succeed: Job Array Began at Wed Nov 25 at 21:33 and failed"; err == nil || err.Error() != want {
+		t.Errorf("succeeded of an array with failed tasks = %v; want %s", err, want)
+	}
+	for _, id := range []string{"95.vm", "999[].vm"} { // PBS checks jobs that are not arrays
+		if err := succeeded(t.Context(), id); err != nil {
+			t.Errorf("succeeded(%s) = %v", id, err)
+		}
+	}
+}
+
+// fakeQstat puts a qstat on PATH that prints recorded output.
+func fakeQstat(t *testing.T) {
+	dir, err := filepath.Abs("testdata")
+	testenv.Check(t, err)
+	bin := t.TempDir()
+	qstat := "#!/bin/sh\n[ \"$1\" != -x ] || { cat " + dir + "/qstat-fxt.txt; exit 153; }\ncat " + dir + "/qstat-f-held.json\n"
+	testenv.Check(t, os.WriteFile(filepath.Join(bin, "qstat"), []byte(qstat), 0o755))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 }
 
 // TestSuccesses parses a history of OpenPBS 23.06.

@@ -12,7 +12,7 @@ import (
 type State struct {
 	Running, Waiting int               // number of tasks
 	States           map[int]TaskState // tasks in the queue, by the batch system's own index; set by Add
-	Reason           string            // why tasks wait, as the batch system puts it
+	Reason           string            // why tasks wait, as the batch system puts it; if none do, why the job never started
 	Alive            bool              // the job has not ended, but the states of its tasks are unknown
 	Tasks            []Attempt         // records of the tasks, if the batch system keeps them
 }
