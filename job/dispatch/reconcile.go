@@ -197,6 +197,8 @@ func (s *Submission) indexOf(a job.Array, k int) (index int, ok bool) {
 	switch {
 	case a.IsZero():
 		return 0, true
+	case a.Count() == 1: // the job may not be an array for the scheduler
+		return a.Nth(1)
 	case convert == nil:
 		return k, a.Has(k)
 	}

@@ -86,6 +86,14 @@ func TestStates(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("states: %v; want %v", got, want)
 	}
+	s.Reruns[0].Array = jobtest.Array(t, "15")
+	for _, k := range []int{0, 1, 15} {
+		var one queue.State
+		one.Add(k, queue.Waiting)
+		if got := s.states(map[string]queue.State{"2": one}); len(got) != 1 || got[15] != queue.Waiting {
+			t.Errorf("states of a rerun of one task, which the scheduler numbers %d: %v; want task 15", k, got)
+		}
+	}
 	s.Job.Array, s.Reruns = job.Array{}, nil
 	if got := s.states(map[string]queue.State{"1": first}); len(got) != 1 || got[0] != queue.Running {
 		t.Errorf("states of a job without an array: %v; want task 0 running", got)
