@@ -49,11 +49,11 @@ type Dialect struct {
 	OpensFiles func(j *job.Job) bool             // the batch system names the job's output files, with its own job ID; nil: hpcc names them
 
 	// For jobscript, to write scripts.
-	JobID       string   // bash expression for the native ID of the running job
-	Hosts       string   // bash code that sets hpcc_hosts and hpcc_tasks; "": one host
-	Hides       []string // prefixes that the batch system reads as directives even in an embedded script
-	Signals     bool     // the batch system sends the warning signal itself
-	OwnsIndices bool     // the batch system keeps the indices of a script's array
+	JobID       string                 // bash expression for the native ID of the running job
+	Hosts       string                 // bash code that sets hpcc_hosts and hpcc_tasks; "": one host
+	Hides       []string               // prefixes that the batch system reads as directives even in an embedded script
+	Signals     bool                   // the batch system sends the warning signal itself
+	OwnsIndices func(a job.Array) bool // the batch system keeps the indices of a script's array; nil: never
 }
 
 // A Setter parses the value of an option into the job. An error refuses the option.

@@ -268,6 +268,9 @@ func TestTranslateRoundTrip(t *testing.T) {
 			if err != nil || tr.Job.Interactive {
 				continue
 			}
+			if to == "slurm" && strings.Contains(script, "--nth") {
+				continue // Slurm counts the tasks, and hpcc keeps the array
+			}
 			again, err := Translator().Translate(translate.Source{Name: "again.sh", Text: []byte(script), Dialect: to, Dir: tr.Job.Dir, Home: "/home/u"}, to)
 			if err != nil {
 				t.Errorf("%s: translating the script for %s again: %v", c.file, to, err)

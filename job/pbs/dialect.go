@@ -31,7 +31,7 @@ var scripts = dialect.Dialect{
 		field.Export:    {Fate: field.Changed, How: "PBS jobs do not inherit the environment; pass variables with --env", When: func(j *job.Job) bool { return slices.Contains(j.Export, "ALL") }},
 	},
 	Shape: shape, NoExports: true,
-	JobID: "${PBS_JOBID%%[.[]*}", Hosts: hostList, OwnsIndices: true,
+	JobID: "${PBS_JOBID%%[.[]*}", Hosts: hostList, OwnsIndices: ownsIndices,
 }
 
 // shape gives each node the same number of processes. Without nodes, a chunk is one process.

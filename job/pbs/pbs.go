@@ -208,6 +208,9 @@ func arrayOf(id string) (array string, index int, isArray bool) {
 	return n + "[]" + server, index, err != nil
 }
 
+// ownsIndices reports whether PBS itself can count the indices of an array: several, in one range.
+func ownsIndices(a job.Array) bool { return len(a.Ranges) == 1 && a.Count() > 1 }
+
 // indexOf converts an index of PBS; see Render.
 func indexOf(a job.Array, n int) (index int, ok bool) {
 	if len(a.Ranges) == 1 {

@@ -29,9 +29,9 @@ var scripts = dialect.Dialect{
 	Verdicts: map[field.Field]field.Verdict{
 		field.Exclusive: {Fate: field.Kept, How: "with --mem=0, because --exclusive does not include the memory of the node", When: func(j *job.Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},
 	},
-	OpensFiles: func(*job.Job) bool { return true },
+	OpensFiles: func(j *job.Job) bool { return ownsIndices(j.Array) },
 	Shape:      func(*job.Job, field.Rows) {}, ExportsAll: true, // sbatch accepts memory per processor
-	JobID: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", Hosts: hostList, Hides: []string{"#PBS", "#BSUB"}, Signals: true, OwnsIndices: true,
+	JobID: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", Hosts: hostList, Hides: []string{"#PBS", "#BSUB"}, Signals: true, OwnsIndices: ownsIndices,
 }
 
 // sbatchOptions are the options of sbatch(1).
