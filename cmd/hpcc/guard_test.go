@@ -63,7 +63,7 @@ var allowedImports = map[string][]string{
 	"job/queue":        {"job"},
 	"job/shellword":    {},
 	"job/slurm":        {"job", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/queue", "job/shellword", "store/wait", "testdata/jobtest"},
-	"job/translate":    {"job", "job/dialect", "job/field", "job/jobscript", "job/message", "job/shellword"},
+	"job/translate":    {"job", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/shellword"},
 	"job/tunnel":       {"job/message"},
 	"metrics":          {},
 	"metrics/report":   {"metrics"},

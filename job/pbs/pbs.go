@@ -231,7 +231,10 @@ func (System) Cancel(ctx context.Context, id string) error {
 func chunkConstraints(j *job.Job) string {
 	s := ""
 	for _, f := range j.Features {
-		s += ":" + f + "=true"
+		if !strings.Contains(f, "=") {
+			f += "=true"
+		}
+		s += ":" + f
 	}
 	if len(j.Hosts) == 1 {
 		s += ":host=" + j.Hosts[0]
