@@ -44,7 +44,7 @@ func (g judge) refusal(script string) string {
 
 // portable returns a script that is translated for a target, without the settings that exist only
 // at some site: queues, accounts, hosts, GPUs and dependencies. It requests no more than the four
-// nodes with four processors each of the test clusters. An error is an input that the translation
+// nodes with four processors each of the test clusters, and than their limits allow. An error is an input that the translation
 // refuses.
 func portable(s translate.Source, to job.Target, dir string) (string, error) {
 	s.Dir, s.Home = dir, dir
@@ -63,6 +63,11 @@ func portable(s translate.Source, to job.Target, dir string) (string, error) {
 		j.Tasks = min(j.Tasks, j.Nodes*j.TasksPerNode)
 	}
 	j.Time = min(j.Time, maxTime)
+	if j.Array.Count() > maxArray {
+		if j.Array, err = job.ParseArray(fmt.Sprint("1-", maxArray)); err != nil {
+			return "", err
+		}
+	}
 	if to == "gridengine" { // the virtual hosts report no free memory
 		j.Memory = 0
 	}
@@ -73,8 +78,10 @@ func portable(s translate.Source, to job.Target, dir string) (string, error) {
 	return script, nil
 }
 
-// maxTime is below the time limits of the queues of the test clusters.
-const maxTime = 20 * time.Hour
+const (
+	maxTime  = 20 * time.Hour // below the time limits of the queues of the test clusters
+	maxArray = 1000           // tasks; their Slurm has the default MaxArraySize
+)
 
 // TestTranslated checks that the batch systems on this machine accept every script of
 // job/dispatch/testdata/translate, translated for them.

@@ -32,6 +32,7 @@ type Reader struct {
 	Binary              bool     // the submit command names a program, not a script
 	Shell               []string // argv of the shell that an option names
 	outputSet, errorSet bool
+	given               map[string]*field.Row // last row of each option of the script
 }
 
 // IsDir reports whether a name, relative to the submit directory, is an existing directory.
@@ -189,10 +190,23 @@ func (r *Reader) option(o *option, value string, args []shellword.Word) {
 		*r.Job = before
 		r.Row.Void(err.Error())
 	}
-	if r.Row.Line == 0 {
+	switch before := r.given[o.names]; {
+	case r.Row.Line == 0:
 		r.supersede()
+	case err != nil || slices.Contains(repeatable, o.names):
+	case before != nil && before.Fate != field.Refused && slices.ContainsFunc(scalars, func(f field.Field) bool { return r.Row.Has(f) && before.Has(f) }):
+		before.Supersede(fmt.Sprintf("line %d overrides it", r.Row.Line))
+		fallthrough
+	default:
+		if r.given == nil {
+			r.given = map[string]*field.Row{}
+		}
+		r.given[o.names] = r.Row
 	}
 }
+
+// repeatable are the options of scripts that add to earlier ones instead of overriding them.
+var repeatable = []string{"-l", "-R", "-v", "-W", "--mail-type"}
 
 // literal are the fields whose text a batch system or the program of the job may expand, or that are only a name.
 var literal = []field.Field{field.Name, field.Mail, field.Output, field.Error, field.Dir, field.Env, field.Export, field.Native}

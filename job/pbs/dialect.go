@@ -38,7 +38,12 @@ var scripts = dialect.Dialect{
 
 // shape gives each node the same number of processes. Without nodes, a chunk is one process.
 func shape(j *job.Job, rows field.Rows) {
+	if j.Nodes == 0 && j.TasksPerNode == 0 && j.Tasks > 1 && j.GPUs > 0 {
+		j.Nodes = 1
+		rows.SetFate(field.Changed, "on one node, because PBS would give each process, on any node, the GPUs of a node", field.Tasks, field.GPUs)
+	}
 	if j.Nodes == 0 && j.TasksPerNode == 0 {
+		shareMemory(j, rows)
 		dialect.SumMemory(j, rows, 1, "for each process")
 	} else {
 		dialect.NodeMemory(j, rows)
@@ -48,6 +53,15 @@ func shape(j *job.Job, rows field.Rows) {
 		j.Tasks = j.Nodes * j.TasksPerNode
 		rows.SetFate(field.Changed, fmt.Sprintf("PBS gives each node the same number: %d", j.TasksPerNode), field.Tasks)
 	}
+}
+
+// shareMemory divides the memory of a node among the processes, each of which PBS places on any node.
+func shareMemory(j *job.Job, rows field.Rows) {
+	if j.Tasks < 2 || j.Memory == 0 {
+		return
+	}
+	j.Memory = (j.Memory + int64(j.Tasks) - 1) / int64(j.Tasks)
+	rows.SetFate(field.Changed, fmt.Sprintf("%s for each of %d processes, which PBS places on any nodes", quantity.FormatMemory(j.Memory), j.Tasks), field.Memory)
 }
 
 // qsubOptions are the options of qsub(1B).

@@ -280,9 +280,9 @@ func readOpenMode(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// readMailType accepts begin, end and fail; ALL means all of them.
+// readMailType accepts begin, end and fail; ALL means all of them. Slurm adds the events of several
+// options.
 func readMailType(r *dialect.Reader, v string) error {
-	r.Job.MailOn = nil
 	var left []string
 	for _, e := range dialect.List(strings.ToUpper(v), ",") {
 		switch e {
