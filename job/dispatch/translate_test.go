@@ -320,6 +320,9 @@ func comparableJob(j *job.Job, to job.Target) string {
 			k.Export, k.Hosts = nil, nil
 		}
 	case "pbs": // counts memory per chunk, which is a process or a node
+		if j.Nodes == 0 && j.TasksPerNode == 0 && j.Tasks > 1 {
+			k.Memory = (max(j.MemoryPerCPU*int64(max(j.CPUs, 1)), (j.Memory+int64(j.Tasks)-1)/int64(j.Tasks)) + 1<<20 - 1) >> 20
+		}
 		k.Memory, k.MemoryPerCPU = max(k.Memory, k.MemoryPerCPU), 0
 	case "gridengine": // requests the site's resources with native options
 		k.After, k.AfterAny = nil, append(slices.Clone(j.After), j.AfterAny...)

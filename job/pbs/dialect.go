@@ -38,30 +38,20 @@ var scripts = dialect.Dialect{
 
 // shape gives each node the same number of processes. Without nodes, a chunk is one process.
 func shape(j *job.Job, rows field.Rows) {
-	if j.Nodes == 0 && j.TasksPerNode == 0 && j.Tasks > 1 && j.GPUs > 0 {
+	if anywhere(j) && j.GPUs > 0 {
 		j.Nodes = 1
 		rows.SetFate(field.Changed, "on one node, because PBS would give each process, on any node, the GPUs of a node", field.Tasks, field.GPUs)
 	}
-	if j.Nodes == 0 && j.TasksPerNode == 0 {
-		shareMemory(j, rows)
-		dialect.SumMemory(j, rows, 1, "for each process")
-	} else {
+	if _, _, mem := chunks(j); !anywhere(j) {
 		dialect.NodeMemory(j, rows)
+	} else if mem > 0 {
+		rows.SetFate(field.Changed, quantity.FormatMemory(mem)+" for each process, which PBS places on any node", field.Memory)
 	}
 	if j.Nodes > 1 && j.Tasks > 0 && j.Tasks != j.Nodes*j.ProcessesPerNode() {
 		j.TasksPerNode = j.ProcessesPerNode()
 		j.Tasks = j.Nodes * j.TasksPerNode
 		rows.SetFate(field.Changed, fmt.Sprintf("PBS gives each node the same number: %d", j.TasksPerNode), field.Tasks)
 	}
-}
-
-// shareMemory divides the memory of a node among the processes, each of which PBS places on any node.
-func shareMemory(j *job.Job, rows field.Rows) {
-	if j.Tasks < 2 || j.Memory == 0 {
-		return
-	}
-	j.Memory = (j.Memory + int64(j.Tasks) - 1) / int64(j.Tasks)
-	rows.SetFate(field.Changed, fmt.Sprintf("%s for each of %d processes, which PBS places on any nodes", quantity.FormatMemory(j.Memory), j.Tasks), field.Memory)
 }
 
 // qsubOptions are the options of qsub(1B).
