@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -59,11 +60,11 @@ func (a *jobArgs) checkFrom() error {
 }
 
 // readFrom translates the scripts of --from. Flags of the command line replace directives.
-func (a *jobArgs) readFrom(flags *job.Job, to *destination) (*job.Job, error) {
+func (a *jobArgs) readFrom(ctx context.Context, flags *job.Job, to *destination) (*job.Job, error) {
 	if len(a.from.files) > 1 {
-		return a.readSteps(flags, to)
+		return a.readSteps(ctx, flags, to)
 	}
-	tr, name, err := a.translate(a.from.files[0], to)
+	tr, name, err := a.translate(ctx, a.from.files[0], to)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +73,7 @@ func (a *jobArgs) readFrom(flags *job.Job, to *destination) (*job.Job, error) {
 }
 
 // translate translates one script or submit command, and also returns its name.
-func (a *jobArgs) translate(file string, to *destination) (*translate.Translation, string, error) {
+func (a *jobArgs) translate(ctx context.Context, file string, to *destination) (*translate.Translation, string, error) {
 	dir, home := a.chdir, ""
 	if to.remote != nil {
 		dir, home = to.dir(a.chdir), to.remote.Home
@@ -80,6 +81,9 @@ func (a *jobArgs) translate(file string, to *destination) (*translate.Translatio
 	src, err := openSource(file, a.from.dialect, dir, home)
 	if err != nil {
 		return nil, "", err
+	}
+	if to.remote == nil {
+		src.AskHost(ctx)
 	}
 	tr, err := dispatch.Translator().Translate(src, to.Target)
 	return tr, src.Name, err

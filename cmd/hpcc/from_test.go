@@ -1,87 +1,157 @@
 package main
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/translate"
+	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
 )
 
-// translations returns the scripts of job/dispatch/testdata/translate, rendered for a target. It
-// removes settings that exist only at some site: queues, accounts, hosts, GPUs and dependencies.
-func translations(t *testing.T, to job.Target) map[string]string {
-	t.Helper()
+// A judge is a batch system on this machine that checks scripts without running them.
+type judge struct {
+	argv     []string // the script follows
+	accepted string   // in the output of a script that it accepts
+}
+
+// judges are the batch systems that check translated scripts, by target, which is also the name of
+// the facility of [needs].
+var judges = map[job.Target]judge{
+	"slurm":      {argv: []string{"sbatch", "--test-only"}, accepted: "to start at"},
+	"gridengine": {argv: []string{"qsub", "-w", "v"}, accepted: "found suitable queue"},
+}
+
+// refusal returns what the judge has against a script, or "".
+func (g judge) refusal(script string) string {
+	out, err := exec.Command(g.argv[0], append(slices.Clone(g.argv[1:]), script)...).CombinedOutput()
+	if err == nil && strings.Contains(string(out), g.accepted) {
+		return ""
+	}
+	return fmt.Sprintf("%s: %v: %s", strings.Join(g.argv, " "), err, out)
+}
+
+// portable returns a script that is translated for a target, without the settings that exist only
+// at some site: queues, accounts, hosts, GPUs and dependencies. It requests no more than the four
+// nodes with four processors each of the test clusters, and than their limits allow. An error is an input that the translation
+// refuses.
+func portable(s translate.Source, to job.Target, dir string) (string, error) {
+	s.Dir, s.Home = dir, dir
+	tr, err := dispatch.Translator().Translate(s, to)
+	if err != nil {
+		return "", err
+	}
+	j := tr.Job
+	j.Program, j.Store = "/bin/hpcc", dir
+	tr.Fit()
+	j.Queue, j.Account, j.QoS, j.Mail, j.GPUs, j.GPUType, j.Hosts, j.NotHosts, j.Features, j.Native = "", "", "", "", 0, "", nil, nil, nil, nil
+	j.After, j.AfterAny, j.AfterFailed, j.AfterEach, j.Exclusive, j.Dir = nil, nil, nil, nil, false, dir
+	j.Memory, j.MemoryPerCPU, j.CPUs = min(j.Memory, 64<<20), min(j.MemoryPerCPU, 64<<20), min(j.CPUs, 1)
+	j.Nodes, j.TasksPerNode = min(j.Nodes, 4), min(j.TasksPerNode, 4)
+	if j.Tasks = min(j.Tasks, 4*max(j.Nodes, 1)); j.TasksPerNode > 0 && j.Nodes > 0 {
+		j.Tasks = min(j.Tasks, j.Nodes*j.TasksPerNode)
+	}
+	j.Time = min(j.Time, maxTime)
+	if j.Array.Count() > maxArray {
+		if j.Array, err = job.ParseArray(fmt.Sprint("1-", maxArray)); err != nil {
+			return "", err
+		}
+	}
+	if to == "gridengine" { // the virtual hosts report no free memory
+		j.Memory = 0
+	}
+	script, _, err := dispatch.Render(j, to)
+	if err != nil {
+		return "", fmt.Errorf("rendering: %w", err)
+	}
+	return script, nil
+}
+
+const (
+	maxTime  = 20 * time.Hour // below the time limits of the queues of the test clusters
+	maxArray = 1000           // tasks; their Slurm has the default MaxArraySize
+)
+
+// TestTranslated checks that the batch systems on this machine accept every script of
+// job/dispatch/testdata/translate, translated for them.
+func TestTranslated(t *testing.T) {
 	files, err := filepath.Glob("../../job/dispatch/testdata/translate/*.txtar")
 	if err != nil || len(files) < 60 {
 		t.Fatalf("%d scripts, %v; want 60", len(files), err)
 	}
-	dir, out := t.TempDir(), map[string]string{}
-	for _, file := range files {
-		a, err := txtar.ParseFile(file)
-		testenv.Check(t, err)
-		i := slices.IndexFunc(a.Files, func(f txtar.File) bool { return f.Name == "in" })
-		if i < 0 {
-			continue // a command line
-		}
-		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
-		tr, err := dispatch.Translator().Translate(translate.Source{Name: name, Text: a.Files[i].Data, Dir: dir, Home: dir}, to)
-		if err != nil {
-			continue // an input that the translation must refuse
-		}
-		j := tr.Job
-		j.Program, j.Store = "/bin/hpcc", dir
-		tr.Fit()
-		j.Queue, j.Account, j.QoS, j.Mail, j.GPUs, j.GPUType, j.Hosts, j.NotHosts, j.Features, j.Native = "", "", "", "", 0, "", nil, nil, nil, nil
-		j.After, j.AfterAny, j.AfterFailed, j.AfterEach, j.Exclusive, j.Dir = nil, nil, nil, nil, false, dir
-		// The virtual nodes are small: each has four processors.
-		j.Memory, j.MemoryPerCPU, j.CPUs = min(j.Memory, 64<<20), min(j.MemoryPerCPU, 64<<20), min(j.CPUs, 1)
-		j.Tasks = min(j.Tasks, 4*max(j.Nodes, 1))
-		if to == "gridengine" { // the virtual hosts report no free memory
-			j.Memory = 0
-		}
-		script, _, err := dispatch.Render(j, to)
-		if err != nil {
-			t.Errorf("%s for %s: %v", name, to, err)
-			continue
-		}
-		out[name] = filepath.Join(dir, name)
-		testenv.Check(t, os.WriteFile(out[name], []byte(script), 0o644))
-	}
-	if len(out) < 100 { // the other inputs must be refused
-		t.Fatalf("only %d of %d inputs became scripts for %s", len(out), len(files), to)
-	}
-	return out
-}
-
-// TestTranslatedForSlurm checks that Slurm accepts every script that is rendered for it.
-func TestTranslatedForSlurm(t *testing.T) {
-	needs(t, "slurm")
-	for name, script := range translations(t, "slurm") {
-		out, err := exec.Command("sbatch", "--test-only", script).CombinedOutput()
-		if err != nil {
-			text, _ := os.ReadFile(script)
-			t.Errorf("%s: sbatch --test-only: %s\n%s", name, out, text)
-		}
+	for _, to := range slices.Sorted(maps.Keys(judges)) {
+		t.Run(string(to), func(t *testing.T) {
+			needs(t, string(to))
+			dir, count := t.TempDir(), 0
+			for _, file := range files {
+				a, err := txtar.ParseFile(file)
+				testenv.Check(t, err)
+				i := slices.IndexFunc(a.Files, func(f txtar.File) bool { return f.Name == "in" })
+				if i < 0 {
+					continue // a command line
+				}
+				name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+				script, err := portable(translate.Source{Name: name, Text: a.Files[i].Data}, to, dir)
+				if err != nil {
+					continue // an input that the translation must refuse
+				}
+				count++
+				judged(t, to, dir, name, script)
+			}
+			if count < 100 {
+				t.Errorf("only %d of %d inputs became scripts for %s", count, len(files), to)
+			}
+		})
 	}
 }
 
-// TestTranslatedForGridEngine checks that Grid Engine accepts every script that is rendered for it.
-func TestTranslatedForGridEngine(t *testing.T) {
-	needs(t, "gridengine")
-	for name, script := range translations(t, "gridengine") {
-		out, err := exec.Command("qsub", "-w", "v", script).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "found suitable queue") {
-			text, _ := os.ReadFile(script)
-			t.Errorf("%s: qsub -w v: %v %s\n%s", name, err, out, text)
-		}
+// judged reports whether the judge of a target accepts a script.
+func judged(t *testing.T, to job.Target, dir, name, script string) bool {
+	t.Helper()
+	file := filepath.Join(dir, "script")
+	testenv.Check(t, os.WriteFile(file, []byte(script), 0o644))
+	why := judges[to].refusal(file)
+	if why != "" {
+		t.Errorf("%s: %s\n%s", name, why, script)
+	}
+	return why == ""
+}
+
+// TestCorpus checks that the batch systems on this machine accept the job scripts of public
+// repositories, translated for them, and logs a table.
+func TestCorpus(t *testing.T) {
+	scripts := jobtest.Corpus(t)
+	for _, to := range slices.Sorted(maps.Keys(judges)) {
+		t.Run(string(to), func(t *testing.T) {
+			needs(t, string(to))
+			dir := t.TempDir()
+			accepted, bad, refused := map[job.Target]int{}, map[job.Target]int{}, map[job.Target]int{}
+			for _, s := range scripts {
+				script, err := portable(translate.Source{Name: s.Name, Text: s.Text, Dialect: s.Dialect}, to, dir)
+				switch {
+				case err != nil:
+					refused[s.Dialect]++
+					t.Logf("%s: %v", s.Name, err)
+				case judged(t, to, dir, s.Name, script):
+					accepted[s.Dialect]++
+				default:
+					bad[s.Dialect]++
+				}
+			}
+			for _, d := range []job.Target{"gridengine", "lsf", "pbs", "slurm"} {
+				t.Logf("%s for %s: %d accepted, %d bad, %d refused by hpcc", d, to, accepted[d], bad[d], refused[d])
+			}
+		})
 	}
 }

@@ -322,7 +322,7 @@ func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *destination, error) {
 		return nil, nil, err
 	}
 	if a.set["from"] {
-		if j, err = a.readFrom(j, to); err != nil {
+		if j, err = a.readFrom(ctx, j, to); err != nil {
 			return nil, nil, err
 		}
 	}

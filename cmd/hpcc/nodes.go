@@ -364,7 +364,7 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 	}
 	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || dispatch.Translator().IsSubmitCommand(name) {
 		to := a.at.cluster(ctx, site)
-		j, err := a.openScript(name, to.Target)
+		j, err := a.openScript(ctx, name, to.Target)
 		if err != nil {
 			return err
 		}
@@ -394,11 +394,12 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 
 // openScript reads a script as "hpcc submit --from" does, and prints the number of directives
 // that the target does not support.
-func (a *nodesArgs) openScript(name string, t job.Target) (*job.Job, error) {
+func (a *nodesArgs) openScript(ctx context.Context, name string, t job.Target) (*job.Job, error) {
 	src, err := openSource(name, a.dialect, "", "")
 	if err != nil {
 		return nil, err
 	}
+	src.AskHost(ctx)
 	tr, err := dispatch.Translator().Translate(src, t)
 	if err != nil {
 		return nil, err

@@ -533,7 +533,7 @@ func (a *jobArgs) fillDebug(j *job.Job, to *destination) error {
 }
 
 // readSteps combines several scripts into one workflow.
-func (a *jobArgs) readSteps(flags *job.Job, to *destination) (*job.Job, error) {
+func (a *jobArgs) readSteps(ctx context.Context, flags *job.Job, to *destination) (*job.Job, error) {
 	files := a.from.files
 	if to.Target != job.Argo {
 		return nil, usagef("--from names %d scripts, but only argo runs several as one job", len(files)).hint("use --to argo, or submit them one by one with --after")
@@ -541,7 +541,7 @@ func (a *jobArgs) readSteps(flags *job.Job, to *destination) (*job.Job, error) {
 	var list []*translate.Translation
 	var names []string
 	for _, file := range files {
-		tr, _, err := a.translate(file, to)
+		tr, _, err := a.translate(ctx, file, to)
 		if err != nil {
 			return nil, err
 		}

@@ -26,6 +26,7 @@ type Dialect struct {
 	Prefix       string // prefix of directives; "" if hpcc reads no scripts of this system
 	Command      string // submit command
 	Anywhere     bool   // directives count anywhere in the file, not only before the first command
+	Indented     bool   // blanks may precede the prefix
 	OptionsOnly  bool   // a line is a directive only if an option follows the prefix
 	TakesProgram bool   // Command takes a program, and reads a script from standard input
 	ExactArgv    bool   // Command takes "--" and an argv that no shell expands
@@ -49,11 +50,11 @@ type Dialect struct {
 	OpensFiles func(j *job.Job) bool             // the batch system names the job's output files, with its own job ID; nil: hpcc names them
 
 	// For jobscript, to write scripts.
-	JobID       string   // bash expression for the native ID of the running job
-	Hosts       string   // bash code that sets hpcc_hosts and hpcc_tasks; "": one host
-	Hides       []string // prefixes that the batch system reads as directives even in an embedded script
-	Signals     bool     // the batch system sends the warning signal itself
-	OwnsIndices bool     // the batch system keeps the indices of a script's array
+	JobID       string                 // bash expression for the native ID of the running job
+	Hosts       string                 // bash code that sets hpcc_hosts and hpcc_tasks; "": one host
+	Hides       []string               // prefixes that the batch system reads as directives even in an embedded script
+	Signals     bool                   // the batch system sends the warning signal itself
+	OwnsIndices func(a job.Array) bool // the batch system keeps the indices of a script's array; nil: never
 }
 
 // A Setter parses the value of an option into the job. An error refuses the option.
@@ -164,11 +165,19 @@ func (o Options) Next(argv []string) (name, value string, n int) {
 
 // Marks reports whether a line is a directive, regardless of its position.
 func (d *Dialect) Marks(line string) bool {
-	rest, ok := strings.CutPrefix(line, d.Prefix)
+	rest, ok := strings.CutPrefix(d.unindented(line), d.Prefix)
 	if !ok || rest == "" {
 		return false
 	}
 	return strings.HasPrefix(strings.TrimLeft(rest, " \t"), "-") || (!d.OptionsOnly && (rest[0] == ' ' || rest[0] == '\t'))
+}
+
+// unindented returns a line without the blanks that may precede the prefix.
+func (d *Dialect) unindented(line string) string {
+	if d.Indented {
+		return strings.TrimLeft(line, " \t")
+	}
+	return line
 }
 
 // A directive is the text after the prefix of a line. late is the line of the first command
@@ -191,7 +200,7 @@ func (d *Dialect) directives(lines []string) []directive {
 			if d.Anywhere {
 				late = 0
 			}
-			text := strings.TrimPrefix(l, d.Prefix)
+			text := strings.TrimPrefix(d.unindented(l), d.Prefix)
 			other = other || slices.Contains(d.Separators, strings.TrimSpace(text))
 			out = append(out, directive{i + 1, text, late, other})
 			continue

@@ -17,8 +17,10 @@ import (
 // A Reader fills in a job from the options of a script or a submit command.
 type Reader struct {
 	*Dialect
-	To              *Dialect // dialect of the target
-	Dir, Home, User string   // the submit directory, the user's home and name
+	To              *Dialect                    // dialect of the target
+	Dir, Home, User string                      // the submit directory, the user's home and name
+	HasDir          func(name string) bool      // reports whether the host of the submission has a directory; nil: unknown
+	Query           func(argv ...string) string // returns the output of a command of the batch system, "" after an error; nil: there is none
 
 	Job  *job.Job
 	Rows field.Rows
@@ -30,6 +32,26 @@ type Reader struct {
 	Binary              bool     // the submit command names a program, not a script
 	Shell               []string // argv of the shell that an option names
 	outputSet, errorSet bool
+	given               map[string]*field.Row // last row of each option of the script
+}
+
+// IsDir reports whether a name, relative to the submit directory, is an existing directory.
+func (r *Reader) IsDir(name string) bool {
+	if r.HasDir == nil || name == "" {
+		return false
+	}
+	if name[0] != '/' {
+		name = strings.TrimSuffix(r.Dir, "/") + "/" + name
+	}
+	return r.HasDir(name)
+}
+
+// Ask returns the output of a command of the batch system of the script, or "".
+func (r *Reader) Ask(argv ...string) string {
+	if r.Query == nil {
+		return ""
+	}
+	return r.Query(argv...)
 }
 
 // numbers holds amounts that Finish combines with others.
@@ -42,6 +64,7 @@ type numbers struct {
 	PerCPU                                              bool  // slots are processors of one process
 	AllMemory                                           bool  // the nodes' full memory
 	Scatter                                             bool  // each chunk on a separate node
+	Preferred                                           bool  // the next resources are preferences
 }
 
 // errNoValue is the error for an option without its value.
@@ -102,8 +125,8 @@ func (r *Reader) directive(d directive) {
 		r.Add(d.line, text).Become(field.Refused, err.Error())
 		return
 	}
-	for _, w := range r.Read(d.line, d.text, args) {
-		r.Add(d.line, w.Text).Become(field.Refused, "it is not an option")
+	if rest := r.Read(d.line, d.text, args); len(rest) > 0 {
+		r.Add(d.line, d.text[rest[0].Start:rest[len(rest)-1].End]).Become(field.Refused, "it is not an option; a value with blanks needs quotation marks")
 	}
 }
 
@@ -117,12 +140,12 @@ func (r *Reader) Read(line int, text string, args []shellword.Word) []shellword.
 		}
 		o, _, value, glued := r.Options.split(w.Text)
 		if o == nil {
-			r.Add(line, w.Text).Become(field.Refused, "hpcc does not know this option of "+r.Title)
-			args = args[1:]
-			for len(args) > 0 && !strings.HasPrefix(args[0].Text, "-") && line > 0 { // in a directive, the rest are its values
-				r.Row.Text += " " + args[0].Text
-				args = args[1:]
+			n := 1
+			for n < len(args) && !strings.HasPrefix(args[n].Text, "-") && line > 0 { // in a directive, the rest are its values
+				n++
 			}
+			r.Add(line, text[w.Start:args[n-1].End]).Become(field.Refused, "hpcc does not know this option of "+r.Title)
+			args = args[n:]
 			continue
 		}
 		n := 1
@@ -155,17 +178,45 @@ func (r *Reader) option(o *option, value string, args []shellword.Word) {
 	default:
 		err = o.set(r, value)
 	}
-	if r.Row.Line == 0 && slices.ContainsFunc(args, func(w shellword.Word) bool { return w.Live }) {
+	switch {
+	case r.Row.Line == 0 && slices.ContainsFunc(args, func(w shellword.Word) bool { return w.Live }):
 		err = errors.New("the shell would have inserted a value that hpcc does not know: write the value itself")
+	case r.Row.Line > 0 && expansion().MatchString(value) && (err != nil || !r.Row.Has(literal...)):
+		err = fmt.Errorf("%s does not expand variables in directives: write the value itself", r.Title)
+	case r.Row.Line > 0 && err != nil && placeholder().MatchString(value):
+		err = fmt.Errorf("%s is a placeholder: write the value itself", message.Short(placeholder().FindString(value)))
 	}
 	if err != nil {
 		*r.Job = before
 		r.Row.Void(err.Error())
 	}
-	if r.Row.Line == 0 {
+	switch before := r.given[o.names]; {
+	case r.Row.Line == 0:
 		r.supersede()
+	case err != nil || slices.Contains(repeatable, o.names):
+	case before != nil && before.Fate != field.Refused && slices.ContainsFunc(scalars, func(f field.Field) bool { return r.Row.Has(f) && before.Has(f) }):
+		before.Supersede(fmt.Sprintf("line %d overrides it", r.Row.Line))
+		fallthrough
+	default:
+		if r.given == nil {
+			r.given = map[string]*field.Row{}
+		}
+		r.given[o.names] = r.Row
 	}
 }
+
+// repeatable are the options of scripts that add to earlier ones instead of overriding them.
+var repeatable = []string{"-l", "-R", "-v", "-W", "--mail-type"}
+
+// literal are the fields whose text a batch system or the program of the job may expand, or that are only a name.
+var literal = []field.Field{field.Name, field.Mail, field.Output, field.Error, field.Dir, field.Env, field.Export, field.Native}
+
+var (
+	// expansion matches what a shell would expand.
+	expansion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\\$[A-Za-z_{(]|`") })
+	// placeholder matches what the author of a template left to its readers.
+	placeholder = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`<[^<>]*>?`) })
+)
 
 // scalars are the fields for which only the last option counts.
 var scalars = []field.Field{field.Name, field.Array, field.Nodes, field.Tasks, field.TasksPerNode, field.CPUs, field.Memory, field.GPUs, field.Time, field.Queue, field.Account,

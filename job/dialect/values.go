@@ -210,8 +210,10 @@ func (r *Reader) MailLetters(v string) error {
 		case ok:
 			r.MailOn(w)
 		case c == 'n' || c == ',':
-		default:
+		case c >= 'a' && c <= 'z': // such as s: on suspension
 			r.Changed("without %c", c)
+		default:
+			return fmt.Errorf("%q is not a list of the letters a, b, e and n", message.Short(v))
 		}
 	}
 	r.Row.Fills(field.MailOn)
@@ -226,6 +228,10 @@ func (r *Reader) FirstAddress(v string) error {
 	}
 	if len(list) > 1 {
 		r.Changed("only %s", list[0])
+	}
+	if at, ok := strings.CutPrefix(list[0], "$USER@"); ok && r.User != "" { // sites replace it
+		list[0] = r.User + "@" + at
+		r.Changed("%s", list[0])
 	}
 	return Set(field.Mail)(r, list[0])
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -109,18 +110,38 @@ var qsubOptions = dialect.Options{
 			r.Row.Fills(field.Signal)
 			return nil
 		},
-		"-h":             dialect.Set(field.Hold),
-		"-terse -verify": (*dialect.Reader).Outside,
-		"-clear":         dialect.Refuse("hpcc does not know which options it would undo"),
-		"-soft -hard -nostdin -noshell -adds -mods -clearp": nil,
+		"-h":                                    dialect.Set(field.Hold),
+		"-terse -verify":                        (*dialect.Reader).Outside,
+		"-clear":                                dialect.Refuse("hpcc does not know which options it would undo"),
+		"-soft":                                 func(r *dialect.Reader, _ string) error { return softly(r, true) },
+		"-hard":                                 func(r *dialect.Reader, _ string) error { return softly(r, false) },
+		"-nostdin -noshell -adds -mods -clearp": nil,
 	},
 }
+
+// softly makes the resources and queues that follow a preference, or a requirement again.
+func softly(r *dialect.Reader, soft bool) error {
+	r.N.Preferred = soft
+	if r.Own() {
+		return r.Native(r.Row.Text)
+	}
+	if soft {
+		r.Changed("the resources and queues after it are left out, because only Grid Engine can prefer without requiring")
+	}
+	return nil
+}
+
+// errSoft refuses a resource or a queue after -soft.
+var errSoft = errors.New("the script only prefers it (-soft)")
 
 // readArray parses a-b:s. It refuses lists: qsub silently reads 1,4,7 as 1-7:3, and refuses
 // other lists.
 func readArray(r *dialect.Reader, v string) error {
 	if strings.ContainsAny(v, ",%") {
 		return errors.New("qsub accepts one range; it would read a list as a different range")
+	}
+	if one, step, ok := strings.Cut(v, ":"); ok && !strings.Contains(one, "-") && step != "" { // one task, and a step without effect
+		v = one
 	}
 	a, err := job.ParseArray(v)
 	if err != nil {
@@ -140,19 +161,83 @@ func readSlots(r *dialect.Reader, v string) (err error) {
 	if r.N.Slots, err = r.Number(count, "-,"); err != nil {
 		return err
 	}
-	r.N.PerCPU = threaded().MatchString(name)
+	r.N.PerCPU, r.N.PerHost = placement(r, name)
 	if r.Own() {
 		r.Job.Native = append(r.Job.Native[:len(r.Job.Native):len(r.Job.Native)], "-pe "+v)
 		r.Row.Fills(field.Native)
 	}
-	if r.N.PerCPU {
-		r.Changed("the name of %s suggests that its slots are CPUs of one process", name)
+	switch {
+	case r.N.PerCPU:
 		r.Row.Fills(field.CPUs)
-	} else {
-		r.Changed("the name of %s suggests that its slots are processes; their placement is unknown", name)
+	case r.N.PerHost > 0:
+		r.Row.Fills(field.Tasks, field.Nodes, field.TasksPerNode)
+	default:
 		r.Row.Fills(field.Tasks)
 	}
 	return nil
+}
+
+// placement returns what the slots of a parallel environment are: CPUs of one process, or
+// processes, perHost on each host; 0: anywhere. It asks the Grid Engine of this host for the
+// allocation rule (sge_pe(5)), and without one it goes by the name.
+func placement(r *dialect.Reader, name string) (perCPU bool, perHost int) {
+	switch rule := allocationRule(r, name); {
+	case rule == "$pe_slots":
+		r.Changed("all slots of %s are on one host (allocation_rule %s): they become CPUs of one process", name, rule)
+		return true, 0
+	case rule == "$fill_up", rule == "$round_robin":
+		r.Changed("the slots of %s are on any hosts (allocation_rule %s): they become processes", name, rule)
+		return false, 0
+	case rule != "":
+		if n, err := strconv.Atoi(rule); err == nil && n > 0 {
+			r.Changed("%s places %d slots on each host (allocation_rule): they become processes", name, n)
+			return false, n
+		}
+	}
+	if m := perHostName().FindStringSubmatch(name); m != nil {
+		if n, err := strconv.Atoi(m[1] + m[2]); err == nil && n > 0 {
+			r.Changed("the name of %s suggests %d processes on each host", name, n)
+			return false, n
+		}
+	}
+	if threaded().MatchString(name) {
+		r.Changed("the name of %s suggests that its slots are CPUs of one process", name)
+		return true, 0
+	}
+	r.Changed("the name of %s suggests that its slots are processes; their placement is unknown", name)
+	return false, 0
+}
+
+// perHostName matches names of parallel environments with the number of slots on each host.
+var perHostName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:mpi_?([0-9]{1,4})_tasks_per_node|([0-9]{1,4})way)$`)
+})
+
+// allocationRule returns the rule of a parallel environment of this host's Grid Engine, or "".
+func allocationRule(r *dialect.Reader, name string) string {
+	if !objectName().MatchString(name) {
+		return ""
+	}
+	for line := range strings.Lines(r.Ask("qconf", "-sp", name)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == "allocation_rule" {
+			return f[1]
+		}
+	}
+	return ""
+}
+
+// objectName matches the name of an object of Grid Engine that qconf accepts as an argument.
+var objectName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,255}$`) })
+
+// countsPerJob reports whether this host's Grid Engine counts a resource once for each job
+// (complex(5), consumable JOB), not for each slot.
+func countsPerJob(r *dialect.Reader, name string) bool {
+	for line := range strings.Lines(r.Ask("qconf", "-sc")) {
+		if f := strings.Fields(line); len(f) > 5 && (f[0] == name || f[1] == name) {
+			return f[5] == "JOB"
+		}
+	}
+	return false
 }
 
 // units are those of sge_types(1): capitals are powers of 1024.
@@ -163,31 +248,37 @@ func readResources(r *dialect.Reader, v string) error {
 	return r.ResourceList(v, func(name, value, item string) error {
 		read := r.Resources[name]
 		switch {
+		case r.Own() && r.N.Preferred:
+			return r.Native("-l " + item)
+		case r.N.Preferred:
+			return errSoft
 		case r.Own() && name != "h_rt": // Grid Engine knows the site's names
 			return r.Native("-l " + item)
 		case read != nil:
 			return read(r, value)
 		}
-		return fmt.Errorf("hpcc does not know this resource")
+		return errors.New("a resource of the site that hpcc does not know")
 	})
 }
 
 // resources are the usual resources of -l.
 var resources = map[string]dialect.Setter{
-	"h_rt": func(r *dialect.Reader, v string) (err error) {
-		r.Job.Time, err = quantity.Seconds(v)
-		r.Row.Fills(field.Time)
-		return err
-	},
+	"h_rt": readTime, "time": readTime,
 	"s_rt": func(r *dialect.Reader, v string) error {
 		d, err := quantity.Seconds(v)
 		r.N.Soft = int64(d / time.Second)
 		r.Row.Fills(field.Signal)
 		return err
 	},
+	"h_cpu": dialect.Refuse("it limits CPU time; add --time for the duration"), "s_cpu": dialect.Refuse("it limits CPU time; add --time for the duration"),
+	"h_fsize": dialect.Refuse("it limits the size of files; call ulimit -f in the script"), "s_fsize": dialect.Refuse("it limits the size of files; call ulimit -f in the script"),
+	"h_stack": dialect.Refuse("it limits the stack; call ulimit -s in the script"), "s_stack": dialect.Refuse("it limits the stack; call ulimit -s in the script"),
+	"qname": dialect.Set(field.Queue), "q": dialect.Set(field.Queue),
+	"mf": readMemory(false), "vf": readMemory(false), "tmem": readMemory(false), "rmem": readMemory(false), "mfree": readMemory(false), "mem_per_core": readMemory(false), "ram.c": readMemory(false),
 	"h_vmem": readMemory(true), "s_vmem": readMemory(true), "h_rss": readMemory(true), "m_mem_free": readMemory(false),
 	"mem_free": readMemory(false), "virtual_free": readMemory(false), "mem": readMemory(false), "memory": readMemory(false), "h_data": readMemory(true), "mem_req": readMemory(false), "ram": readMemory(false),
-	"gpu": readGPUs, "gpus": readGPUs, "ngpus": readGPUs, "gpu_card": readGPUs, "cuda": readGPUs,
+	"gpu": readGPUs("gpu"), "gpus": readGPUs("gpus"), "ngpus": readGPUs("ngpus"), "gpu_card": readGPUs("gpu_card"), "cuda": readGPUs("cuda"),
+	"gpu_type": readGPUType, "gputype": readGPUType, "gpu_model": readGPUType,
 	"exclusive": readExclusive, "excl": readExclusive,
 	"hostname": readHost, "h": readHost,
 }
@@ -209,12 +300,34 @@ func readMemory(limit bool) func(*dialect.Reader, string) error {
 	}
 }
 
-func readGPUs(r *dialect.Reader, v string) (err error) {
-	if v == "true" || v == "TRUE" || v == "" {
-		v = "1"
+// readGPUs returns the Setter of a resource that counts GPUs.
+func readGPUs(name string) dialect.Setter {
+	return func(r *dialect.Reader, v string) (err error) {
+		if strings.EqualFold(v, "true") || v == "" {
+			v = "1"
+		}
+		n, err := r.Number(strings.TrimSuffix(v, ".0"), "")
+		if r.Row.Fills(field.GPUs); countsPerJob(r, name) {
+			r.N.TotalGPUs = n
+		} else {
+			r.N.GPUsPerSlot = n
+		}
+		return err
 	}
-	r.N.GPUsPerSlot, err = r.Number(v, "")
-	r.Row.Fills(field.GPUs)
+}
+
+// readGPUType parses one type of GPU, not a choice or an exclusion.
+func readGPUType(r *dialect.Reader, v string) error {
+	if strings.ContainsAny(v, "|!*?()") {
+		return errors.New("hpcc does not support a choice among types of GPUs")
+	}
+	r.Row.Fills(field.GPUType)
+	return dialect.Set(field.GPUType)(r, v)
+}
+
+func readTime(r *dialect.Reader, v string) (err error) {
+	r.Job.Time, err = quantity.Seconds(v)
+	r.Row.Fills(field.Time)
 	return err
 }
 
@@ -249,6 +362,10 @@ func readHost(r *dialect.Reader, v string) error {
 func readQueueList(r *dialect.Reader, v string) error {
 	queue, host, ok := strings.Cut(v, "@")
 	switch {
+	case r.N.Preferred && r.Own():
+		return r.Native("-q " + v)
+	case r.N.Preferred:
+		return errSoft
 	case !ok:
 	case r.Own():
 		queue = v
@@ -270,7 +387,7 @@ func readOutput(f field.Field) func(*dialect.Reader, string) error {
 			v = file
 		}
 		v = strings.NewReplacer("$HOME", r.Home, "~", r.Home).Replace(v)
-		if v == "." || strings.HasSuffix(v, "/") {
+		if v == "." || strings.HasSuffix(v, "/") || r.IsDir(v) {
 			r.SetFile(f, r.Inside(v, f))
 			return nil
 		}
@@ -295,9 +412,13 @@ func waitsFor(r *dialect.Reader, kind, v string) error {
 func finish(r *dialect.Reader) {
 	j := r.Job
 	if n := r.N.Slots; n > 0 && !r.Own() {
-		if r.N.PerCPU {
+		switch {
+		case r.N.PerCPU:
 			j.CPUs, j.Nodes = n, 1
-		} else {
+		case r.N.PerHost > 0:
+			j.Tasks, j.TasksPerNode = n, r.N.PerHost
+			j.Nodes = (n + r.N.PerHost - 1) / r.N.PerHost
+		default:
 			j.Tasks = n
 		}
 	}
@@ -306,9 +427,21 @@ func finish(r *dialect.Reader) {
 	} else if r.N.ArrayLimit > 0 {
 		r.FinishRows(field.Array, func(*field.Row) error { return fmt.Errorf("there is no array without -t") })
 	}
+	if n := r.N.TotalGPUs; n > 0 {
+		where, why := r.PlaceGPUs("node")
+		nodes := max(j.Nodes, 1)
+		r.FinishRows(field.GPUs, func(row *field.Row) error {
+			if n%nodes != 0 {
+				return fmt.Errorf("%d GPUs cannot be divided equally among %d nodes", n, nodes)
+			}
+			j.GPUs = n / nodes
+			row.Become(field.Changed, fmt.Sprintf("%d for the full job (consumable JOB), %d on %s%s", n, j.GPUs, where, why))
+			return nil
+		})
+	}
 	if n := r.N.GPUsPerSlot; n > 0 {
 		slots := max(r.N.Slots, 1)
-		j.GPUs = n * slots
+		j.GPUs = n * slots / max(j.Nodes, 1)
 		where := ""
 		if j.Tasks > 1 && j.Nodes == 0 {
 			place, why := r.PlaceGPUs("node")
@@ -316,7 +449,7 @@ func finish(r *dialect.Reader) {
 		}
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			if slots > 1 {
-				row.Become(field.Changed, fmt.Sprintf("%d for each of %d slots, %d in total%s", n, slots, j.GPUs, where))
+				row.Become(field.Changed, fmt.Sprintf("%d for each of %d slots, %d in total%s", n, slots, n*slots, where))
 			}
 			return nil
 		})

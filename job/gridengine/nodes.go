@@ -287,5 +287,5 @@ func adjust(x *capacity.Need, j *job.Job) {
 // threaded matches the names of parallel environments whose slots usually are the processors of one process.
 // Sites choose these names, so a translation reports the guess.
 var threaded = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)smp|thread|openmp|shm|shared|multicore|onenode|single|serial|cores?$|local`)
+	return regexp.MustCompile(`(?i)smp|thread|openmp|^omp|mem$|shm|shared|multicore|onenode|single|serial|cores?$|local`)
 })

@@ -71,7 +71,7 @@ const hostFile = `hpcc_file() { # writes that list, or hosts and slots, to a fil
 // those that the script names.
 func Needed(s *job.Script, j *job.Job, to *dialect.Dialect) []job.Variable {
 	own := s.From == to.Target
-	if own && (to.OwnsIndices || j.Array.IsZero()) {
+	if own && (j.Array.IsZero() || (to.OwnsIndices != nil && to.OwnsIndices(j.Array))) {
 		return nil
 	}
 	var out []job.Variable

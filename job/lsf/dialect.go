@@ -95,7 +95,7 @@ var bsubOptions = dialect.Options{
 		"-f":                            dialect.Refuse("hpcc does not copy files; copy them in the script"),
 		"-jsdl -jsdl_strict -json -jsm": dialect.Refuse("hpcc does not read job files of other formats"),
 		"-Q":                            readRequeueExit,
-		"-a -app -alloc_flags -C -c -clusters -cn_cu -cn_mem -core_isolation -csm -D -data -datagrp -E -Ep -eptl -ext -F -freq -G -g -hostfile -jobaff -Jd -k -Lp -ln_mem -ln_slots -mig -network " +
+		"-a -app -alloc_flags -C -c -clusters -cn_cu -cn_mem -core_isolation -csm -D -data -datagrp -E -Ep -eptl -ext -extsched -F -freq -G -g -hostfile -jobaff -Jd -k -Lp -ln_mem -ln_slots -mig -network " +
 			"-outdir -p -pack -rcacct -S -s -sla -smt -sp -stage -step_cgroup -T -t -tmp -U -v -W+ -We -wm -ptl -yaml": nil,
 	},
 	Flags: map[string]dialect.Setter{
@@ -104,7 +104,7 @@ var bsubOptions = dialect.Options{
 		"-N":                                  func(r *dialect.Reader, _ string) error { r.MailOn("end"); r.Row.Fills(field.MailOn); return nil },
 		"-Ne":                                 func(r *dialect.Reader, _ string) error { r.MailOn("fail"); r.Row.Fills(field.MailOn); return nil },
 		"-r":                                  dialect.SetRequeue("yes"),
-		"-rn":                                 dialect.SetRequeue("no"),
+		"-rn -rnc":                            dialect.SetRequeue("no"),
 		"-H":                                  dialect.Set(field.Hold),
 		"-Is -Ip -I -ISp -ISs -IS -IX":        dialect.Set(field.Interactive),
 		"-K":                                  (*dialect.Reader).Outside,
@@ -278,8 +278,8 @@ func anyHost(r *dialect.Reader, list []string) error {
 // readOutput returns the Setter of an output file. add reports whether the job appends to it.
 func readOutput(f field.Field, add bool) func(*dialect.Reader, string) error {
 	return func(r *dialect.Reader, v string) error {
-		if strings.HasSuffix(v, "/") {
-			v += map[field.Field]string{field.Output: "%J.out", field.Error: "%J.err"}[f]
+		if strings.HasSuffix(v, "/") || r.IsDir(v) {
+			v = strings.TrimSuffix(v, "/") + "/" + map[field.Field]string{field.Output: "%J.out", field.Error: "%J.err"}[f]
 			if !r.Job.Array.IsZero() {
 				v = strings.Replace(v, "%J", "%J_%I", 1)
 			}

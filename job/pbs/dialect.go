@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"hpcc/job"
 	"hpcc/job/dialect"
@@ -16,7 +18,7 @@ import (
 // scripts is the dialect of qsub(1B) of OpenPBS, PBS Pro and Torque: directives before the
 // first command.
 var scripts = dialect.Dialect{
-	Target: target, Title: "PBS", Prefix: "#PBS", Command: "qsub", ExactArgv: true,
+	Target: target, Title: "PBS", Prefix: "#PBS", Command: "qsub", Indented: true, ExactArgv: true,
 	Options: qsubOptions, Resources: resources, Finish: finish, Defaults: defaults,
 	Variables: variables, VariableText: `\bPBS_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
@@ -31,15 +33,19 @@ var scripts = dialect.Dialect{
 		field.Export:    {Fate: field.Changed, How: "PBS jobs do not inherit the environment; pass variables with --env", When: func(j *job.Job) bool { return slices.Contains(j.Export, "ALL") }},
 	},
 	Shape: shape, NoExports: true,
-	JobID: "${PBS_JOBID%%[.[]*}", Hosts: hostList, OwnsIndices: true,
+	JobID: "${PBS_JOBID%%[.[]*}", Hosts: hostList, OwnsIndices: ownsIndices,
 }
 
 // shape gives each node the same number of processes. Without nodes, a chunk is one process.
 func shape(j *job.Job, rows field.Rows) {
-	if j.Nodes == 0 && j.TasksPerNode == 0 {
-		dialect.SumMemory(j, rows, 1, "for each process")
-	} else {
+	if anywhere(j) && j.GPUs > 0 {
+		j.Nodes = 1
+		rows.SetFate(field.Changed, "on one node, because PBS would give each process, on any node, the GPUs of a node", field.Tasks, field.GPUs)
+	}
+	if _, _, mem := chunks(j); !anywhere(j) {
 		dialect.NodeMemory(j, rows)
+	} else if mem > 0 {
+		rows.SetFate(field.Changed, quantity.FormatMemory(mem)+" for each process, which PBS places on any node", field.Memory)
 	}
 	if j.Nodes > 1 && j.Tasks > 0 && j.Tasks != j.Nodes*j.ProcessesPerNode() {
 		j.TasksPerNode = j.ProcessesPerNode()
@@ -134,23 +140,40 @@ func readResources(r *dialect.Reader, v string) error {
 		if read := r.Resources[name]; read != nil {
 			return read(r, value)
 		}
+		if !r.Own() {
+			return errors.New("a resource of the site that hpcc does not know")
+		}
 		return r.Native("-l " + item)
 	})
 }
 
 // resources are the resources of pbs_resources(7B) and of Torque that hpcc supports.
 var resources = map[string]dialect.Setter{
-	"walltime": func(r *dialect.Reader, v string) (err error) {
-		r.Job.Time, err = quantity.Seconds(v)
-		r.Row.Fills(field.Time)
-		return err
+	"walltime": readTime,
+	"wd": func(r *dialect.Reader, _ string) error { // of sites in Australia
+		r.Job.Dir = r.Dir
+		r.Row.Fills(field.Dir)
+		if r.Own() {
+			return r.Native("-l wd")
+		}
+		return nil
 	},
-	"nodes":  readNodes,
-	"select": readSelect,
-	"place":  readPlace,
-	"ncpus":  dialect.Set(field.CPUs),
-	"ngpus":  dialect.Set(field.GPUs),
-	"gpus":   dialect.Set(field.GPUs),
+	"procs": dialect.Set(field.Tasks), // of Torque, on any nodes
+	"naccesspolicy": func(r *dialect.Reader, v string) error { // of Moab
+		if v != "singlejob" {
+			return r.Native("-l naccesspolicy=" + v)
+		}
+		return dialect.Set(field.Exclusive)(r, v)
+	},
+	"cput": dialect.Refuse("it limits CPU time; add --time for the duration"), "pcput": dialect.Refuse("it limits CPU time; add --time for the duration"),
+	"qos":     ofMoab(field.QoS),
+	"feature": ofMoab(field.Features),
+	"nodes":   readNodes,
+	"select":  readSelect,
+	"place":   readPlace,
+	"ncpus":   dialect.Set(field.CPUs),
+	"ngpus":   dialect.Set(field.GPUs),
+	"gpus":    dialect.Set(field.GPUs),
 	"mem": func(r *dialect.Reader, v string) (err error) {
 		r.N.PerJob, err = quantity.Size(v, units)
 		r.Row.Fills(field.Memory)
@@ -173,6 +196,41 @@ var resources = map[string]dialect.Setter{
 	},
 }
 
+// readTime parses [[[D:]H:]M:]S. Torque accepts days.
+func readTime(r *dialect.Reader, v string) error {
+	r.Row.Fills(field.Time)
+	days, rest, found := "", v, strings.Count(v, ":") == 3
+	if found {
+		days, rest, _ = strings.Cut(v, ":")
+	}
+	d, err := quantity.Clock(rest, time.Second, time.Minute, time.Hour)
+	if n, derr := strconv.ParseUint(days, 10, 16); found && derr == nil && n <= 3650 {
+		d += time.Duration(n) * 24 * time.Hour
+		r.Row.Become("", "days, hours, minutes and seconds")
+	} else if found || (err == nil && d == 0) {
+		err = fmt.Errorf("%q is not a time", message.Short(v))
+	}
+	r.Job.Time = d
+	return err
+}
+
+// ofMoab returns the Setter of a resource of the scheduler Moab, which PBS itself does not know.
+func ofMoab(f field.Field) dialect.Setter {
+	return func(r *dialect.Reader, v string) error {
+		if r.Own() {
+			return r.Native("-l " + map[field.Field]string{field.QoS: "qos=", field.Features: "feature="}[f] + v)
+		}
+		switch p := f.At(r.Job)[0].(type) {
+		case *string:
+			*p = v
+		case *[]string:
+			*p = append((*p)[:len(*p):len(*p)], v)
+		}
+		r.Row.Fills(f)
+		return nil
+	}
+}
+
 // readSelect parses N:ncpus=C:mpiprocs=P:mem=M:ngpus=G. It refuses different chunks, because all nodes of a
 // job are equal.
 func readSelect(r *dialect.Reader, v string) (err error) {
@@ -186,7 +244,7 @@ func readSelect(r *dialect.Reader, v string) (err error) {
 	for _, c := range chunks {
 		first, _, _ := strings.Cut(c, ":")
 		n := 1
-		if strings.Trim(first, "0123456789") == "" && first != "" {
+		if !strings.Contains(first, "=") {
 			if n, err = r.Number(first, ""); err != nil {
 				return err
 			}
@@ -230,6 +288,12 @@ func readChunkItem(r *dialect.Reader, item string) (err error) {
 	case value == "true" || value == "True" || value == "TRUE":
 		r.Job.Features = append(r.Job.Features[:len(r.Job.Features):len(r.Job.Features)], name)
 		r.Row.Fills(field.Features)
+	case r.Own() && job.WordText().MatchString(item): // the site's
+		r.Job.Features = append(r.Job.Features[:len(r.Job.Features):len(r.Job.Features)], item)
+		r.Row.Fills(field.Features)
+	case name == "gpu_type" || name == "gpu_model":
+		r.Job.GPUType = value
+		r.Row.Fills(field.GPUType)
 	default:
 		return fmt.Errorf("hpcc does not know this resource")
 	}
@@ -333,7 +397,7 @@ func readOutput(f field.Field) func(*dialect.Reader, string) error {
 			v = file
 			r.Changed("without the host %s", host)
 		}
-		if v == "." || strings.HasSuffix(v, "/") {
+		if v == "." || strings.HasSuffix(v, "/") || r.IsDir(v) {
 			r.SetFile(f, r.Inside(v, f))
 			return nil
 		}

@@ -34,18 +34,31 @@ func (System) Detect(ctx context.Context) bool {
 	return err == nil && strings.Contains(string(out), "pbs_version")
 }
 
+// chunks returns the number of chunks of a job, the processes in each, and its memory. A chunk is a
+// node, or a process that PBS places on any node, with its share of the memory of a node. GPUs are
+// counted per node, so they keep the processes on one.
+func chunks(j *job.Job) (n, processes int, mem int64) {
+	switch {
+	case anywhere(j) && j.GPUs > 0:
+		return 1, j.Tasks, j.Memory
+	case anywhere(j) && j.MemoryPerCPU > 0:
+		return j.Tasks, 1, j.MemoryPerCPU * int64(max(j.CPUs, 1))
+	case anywhere(j):
+		return j.Tasks, 1, (j.Memory + int64(j.Tasks) - 1) / int64(j.Tasks)
+	case j.Nodes == 0 && j.Tasks > 0 && j.TasksPerNode > 0:
+		n = (j.Tasks + j.TasksPerNode - 1) / j.TasksPerNode
+	}
+	return max(n, j.Nodes, 1), max(j.ProcessesPerNode(), 1), j.Memory
+}
+
+// anywhere reports whether a job has several processes and leaves the nodes to PBS.
+func anywhere(j *job.Job) bool { return j.Nodes == 0 && j.TasksPerNode == 0 && j.Tasks > 1 }
+
 // options returns the job's options for qsub(1B).
 func (System) options(j *job.Job) []string {
 	o := []string{"-N " + j.Name, "-S /bin/bash"}
 	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
-	nodes := max(j.Nodes, 1)
-	if j.Nodes == 0 && j.Tasks > 0 && j.TasksPerNode > 0 {
-		nodes = (j.Tasks + j.TasksPerNode - 1) / j.TasksPerNode
-	}
-	per := max(j.ProcessesPerNode(), 1)
-	if j.Nodes == 0 && j.TasksPerNode == 0 && j.Tasks > 1 { // one chunk per process, on any node
-		nodes, per = j.Tasks, 1
-	}
+	nodes, per, mem := chunks(j)
 	chunk := fmt.Sprintf("select=%d:ncpus=%d", nodes, per*max(j.CPUs, 1))
 	if j.MultiProcess() {
 		chunk += fmt.Sprintf(":mpiprocs=%d", per)
@@ -53,8 +66,8 @@ func (System) options(j *job.Job) []string {
 	if j.CPUs > 0 {
 		chunk += fmt.Sprintf(":ompthreads=%d", j.CPUs)
 	}
-	if j.Memory > 0 {
-		chunk += fmt.Sprintf(":mem=%dmb", (j.Memory+1<<20-1)>>20)
+	if mem > 0 {
+		chunk += fmt.Sprintf(":mem=%dmb", (mem+1<<20-1)>>20)
 	}
 	if j.GPUs > 0 {
 		chunk += fmt.Sprintf(":%s=%d", cmp.Or(j.Rules.GPU, "ngpus"), j.GPUs)
@@ -241,6 +254,9 @@ func arrayOf(id string) (array string, index int, isArray bool) {
 	return n + "[]" + server, index, err != nil
 }
 
+// ownsIndices reports whether PBS itself can count the indices of an array: several, in one range.
+func ownsIndices(a job.Array) bool { return len(a.Ranges) == 1 && a.Count() > 1 }
+
 // indexOf converts an index of PBS; see Render.
 func indexOf(a job.Array, n int) (index int, ok bool) {
 	if len(a.Ranges) == 1 {
@@ -261,7 +277,10 @@ func (System) Cancel(ctx context.Context, id string) error {
 func chunkConstraints(j *job.Job) string {
 	s := ""
 	for _, f := range j.Features {
-		s += ":" + f + "=true"
+		if !strings.Contains(f, "=") {
+			f += "=true"
+		}
+		s += ":" + f
 	}
 	if len(j.Hosts) == 1 {
 		s += ":host=" + j.Hosts[0]

@@ -29,9 +29,9 @@ var scripts = dialect.Dialect{
 	Verdicts: map[field.Field]field.Verdict{
 		field.Exclusive: {Fate: field.Kept, How: "with --mem=0, because --exclusive does not include the memory of the node", When: func(j *job.Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},
 	},
-	OpensFiles: func(*job.Job) bool { return true },
+	OpensFiles: func(j *job.Job) bool { return ownsIndices(j.Array) },
 	Shape:      func(*job.Job, field.Rows) {}, ExportsAll: true, // sbatch accepts memory per processor
-	JobID: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", Hosts: hostList, Hides: []string{"#PBS", "#BSUB"}, Signals: true, OwnsIndices: true,
+	JobID: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", Hosts: hostList, Hides: []string{"#PBS", "#BSUB"}, Signals: true, OwnsIndices: ownsIndices,
 }
 
 // sbatchOptions are the options of sbatch(1).
@@ -61,16 +61,22 @@ var sbatchOptions = dialect.Options{
 		"--mail-user":                        dialect.Set(field.Mail),
 		"--mail-type":                        readMailType,
 		"-D --chdir":                         (*dialect.Reader).Directory,
-		"--export":                           readExport,
-		"-C --constraint":                    readConstraint,
-		"-w --nodelist":                      readHosts(field.Hosts),
-		"-x --exclude":                       readHosts(field.NotHosts),
-		"--signal":                           readSignal,
-		"-b --begin":                         readBegin,
-		"--kill-on-invalid-dep":              readKillOnInvalid,
-		"--wrap":                             func(r *dialect.Reader, v string) error { r.Wrap = v; return nil },
-		"--uid --gid":                        dialect.Refuse("only root may use it"),
-		"-i --input":                         dialect.Refuse("jobs have no standard input; redirect in the script: program < file"),
+		"--workdir": func(r *dialect.Reader, v string) error {
+			r.Changed("--chdir, as its name is since Slurm 17.11")
+			return r.Directory(v)
+		},
+		"--image --container-image": readImage,
+		"--volume --module --container-mounts --container-name --container-save --container-workdir --container-env --container-writable-paths": plugin,
+		"--export":              readExport,
+		"-C --constraint":       readConstraint,
+		"-w --nodelist":         readHosts(field.Hosts),
+		"-x --exclude":          readHosts(field.NotHosts),
+		"--signal":              readSignal,
+		"-b --begin":            readBegin,
+		"--kill-on-invalid-dep": readKillOnInvalid,
+		"--wrap":                func(r *dialect.Reader, v string) error { r.Wrap = v; return nil },
+		"--uid --gid":           dialect.Refuse("only root may use it"),
+		"-i --input":            dialect.Refuse("jobs have no standard input; redirect in the script: program < file"),
 		"--bb --bbf --batch --cluster-constraint --comment --constraint-override --container --container-id --core-spec -S --cores-per-socket --cpu-freq --cpus-per-gpu " +
 			"--deadline --delay-boot -m --distribution --export-file --extra -B --extra-node-info --gpu-bind --gpu-freq --gpus-per-socket --gres-flags --hint -L --licenses " +
 			"-M --clusters --mcs-label --mem-bind --mem-per-gpu --mincpus --network -F --nodefile --ntasks-per-core --ntasks-per-gpu --ntasks-per-socket --power --prefer --priority " +
@@ -274,9 +280,9 @@ func readOpenMode(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// readMailType accepts begin, end and fail; ALL means all of them.
+// readMailType accepts begin, end and fail; ALL means all of them. Slurm adds the events of several
+// options.
 func readMailType(r *dialect.Reader, v string) error {
-	r.Job.MailOn = nil
 	var left []string
 	for _, e := range dialect.List(strings.ToUpper(v), ",") {
 		switch e {
@@ -375,6 +381,23 @@ func readKillOnInvalid(r *dialect.Reader, v string) error {
 	return nil
 }
 
+// readImage parses the option of a plugin of Slurm, Shifter or pyxis, that starts the script in an image.
+func readImage(r *dialect.Reader, v string) error {
+	if err := plugin(r, v); err == nil {
+		return nil
+	}
+	return fmt.Errorf("a plugin of Slurm starts the image: name it as IMAGE of hpcc instead")
+}
+
+// plugin is the Setter of an option of a plugin, which only Slurm has.
+func plugin(r *dialect.Reader, _ string) error {
+	err := r.Native(r.Row.Text)
+	if err == nil {
+		r.Changed("an option of a plugin, which the site may lack")
+	}
+	return err
+}
+
 // finish divides GPUs among nodes, and refuses to request all memory of a shared node.
 func finish(r *dialect.Reader) {
 	j := r.Job
@@ -403,7 +426,12 @@ func finish(r *dialect.Reader) {
 		})
 	}
 	if r.N.AllMemory && !j.Exclusive {
-		r.FinishRows(field.Memory, func(*field.Row) error { return r.Native("--mem=0") })
+		r.FinishRows(field.Memory, func(*field.Row) error {
+			if !r.Own() {
+				return errors.New("all memory of each node: name an amount with --mem, because only Slurm can request it without the node")
+			}
+			return r.Native("--mem=0")
+		})
 	}
 }
 

@@ -106,11 +106,21 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		return t.String(), nil, nil
 	}
 	options := options(j)
-	if !j.Array.IsZero() {
+	end := jobscript.TaskCall{To: &scripts, ID: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, Limit: true}
+	switch {
+	case j.Array.IsZero():
+	case ownsIndices(j.Array):
 		options = append(options, "--array="+j.Array.String())
+	default:
+		options = append(options, "--array="+counted(j.Array))
+		end.Nth, end.Files = `"$SLURM_ARRAY_TASK_ID"`, true
 	}
-	options = append(options, "--output="+pattern(j, j.OutputPattern()))
-	if j.Error != "" {
+	if end.Files { // Slurm's indices differ
+		options = append(options, "--output=/dev/null")
+	} else {
+		options = append(options, "--output="+pattern(j, j.OutputPattern()))
+	}
+	if j.Error != "" && !end.Files {
 		options = append(options, "--error="+pattern(j, j.Error))
 	}
 	for _, o := range options {
@@ -122,14 +132,41 @@ func (System) Render(j *job.Job) (string, []string, error) {
 	t.Line("# Written by hpcc for %s. Submit it with sbatch.", j.Title())
 	t.Line("# sbatch --export=NONE would leave srun without PATH:")
 	t.Line("export SLURM_EXPORT_ENV=ALL")
-	t.Line("export HPCC_TASK_ID=${SLURM_ARRAY_TASK_ID:-0} HPCC_TASK_COUNT=%d", j.FullCount())
+	if end.Nth == "" {
+		t.Line("export HPCC_TASK_ID=${SLURM_ARRAY_TASK_ID:-0} HPCC_TASK_COUNT=%d", j.FullCount())
+	}
 	if j.StartsProcesses() {
 		t.Line("# If the site sets no default, the MPI in the image finds srun by PMIx:")
 		t.Line(`if scontrol show config | grep -q '^MpiDefault *= none' && srun --mpi=list 2>&1 | grep -q pmix; then export SLURM_MPI_TYPE=pmix; fi`)
 	}
 	t.Common(j)
-	t.Task(j, jobscript.TaskCall{To: &scripts, ID: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, Limit: true}, srun(j)...)
+	t.Task(j, end, srun(j)...)
 	return t.String(), nil, nil
+}
+
+// maxIndex is the largest index under Slurm's default limit (slurm.conf(5), MaxArraySize 1001).
+const maxIndex = 1000
+
+// ownsIndices reports whether Slurm itself counts the indices of an array. Otherwise it counts the
+// tasks from 1, so that few tasks with large indices run on sites that keep the default limit. An
+// array with more tasks than that needs a site with a larger limit in any case.
+func ownsIndices(a job.Array) bool { return a.Within(0, maxIndex) || a.Count() > maxIndex }
+
+// counted returns the argument of --array for an array whose tasks Slurm counts.
+func counted(a job.Array) string {
+	s := "1-" + strconv.Itoa(a.Count())
+	if a.Limit > 0 {
+		s += "%" + strconv.Itoa(a.Limit)
+	}
+	return s
+}
+
+// indexOf converts an index of Slurm; see Render.
+func indexOf(a job.Array, n int) (index int, ok bool) {
+	if ownsIndices(a) {
+		return n, a.Has(n)
+	}
+	return a.Nth(n)
 }
 
 // srun returns the launcher of a job with several processes. It repeats --cpus-per-task, which srun of
@@ -232,7 +269,11 @@ const soon = 5 * time.Second
 
 // readError converts Slurm's output to an error.
 func readError(out []byte, err error) error {
-	return invoke.Error([]byte(strings.NewReplacer("sbatch: error: ", "", "allocation failure: ", "").Replace(string(out))), err)
+	text := strings.NewReplacer("sbatch: error: ", "", "allocation failure: ", "").Replace(string(out))
+	if strings.Contains(text, "Invalid job array specification") {
+		text = strings.TrimSpace(text) + ": the array has more tasks than the site allows (\"scontrol show config\", MaxArraySize); split it, for example with --array"
+	}
+	return invoke.Error([]byte(text), err)
 }
 
 // Query returns the queue state of this user's jobs.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/job"
 	"hpcc/job/queue"
 	"hpcc/store/wait"
 	"hpcc/testdata/testenv"
@@ -47,5 +48,21 @@ func TestSuccesses(t *testing.T) {
 	}
 	if got := successes("38|COMPLETED|0:0|2026-11-21T00:00:42\n"); len(got) != 1 || got[0].IsZero() {
 		t.Errorf("successes of a job that is not an array: %v; want 0", got)
+	}
+}
+
+// TestIndices checks which arrays Slurm counts, and the conversion of its indices.
+func TestIndices(t *testing.T) {
+	for _, c := range []struct {
+		array string
+		n     int // index of Slurm
+		want  int
+		owns  bool
+	}{{"0-1000", 7, 7, true}, {"1000-1001%4", 2, 1001, false}, {"5,2000", 1, 5, false}, {"1-5000", 4999, 4999, true}} {
+		a, err := job.ParseArray(c.array)
+		testenv.Check(t, err)
+		if got, ok := indexOf(a, c.n); got != c.want || !ok || ownsIndices(a) != c.owns {
+			t.Errorf("%s: index %d is %d, %v, owned %v; want %d, owned %v", c.array, c.n, got, ok, ownsIndices(a), c.want, c.owns)
+		}
 	}
 }

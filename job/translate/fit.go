@@ -72,7 +72,8 @@ func (t *Translation) variables() {
 	slices.Sort(unknown)
 	for _, name := range slices.Compact(unknown) {
 		known := slices.ContainsFunc(t.from.Variables, func(v job.Variable) bool { return v.Name == name })
-		if !known && !definedIn(s.Body, name) {
+		set := slices.ContainsFunc(t.Job.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+		if !known && !set && !definedIn(s.Body, name) {
 			t.Rows = append(t.Rows, &field.Row{Line: jobscript.NamedIn(s.Body, name), Text: "$" + name, Fate: field.Refused, How: "hpcc does not know its value on " + string(t.To)})
 		}
 	}

@@ -10,14 +10,17 @@ package translate
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
+	"hpcc/job/invoke"
 	"hpcc/job/message"
 )
 
@@ -32,6 +35,25 @@ type Source struct {
 	User    string     // user name, for patterns in file names
 	// Open reads the script that a submit command names.
 	Open func(name string) ([]byte, error)
+
+	hasDir func(name string) bool
+	query  func(argv ...string) string
+}
+
+// AskHost lets the translation ask this host, from which the script would be submitted: whether a
+// directory exists, and the commands of the script's batch system for the site's rules.
+func (s *Source) AskHost(ctx context.Context) {
+	s.hasDir = func(name string) bool {
+		fi, err := os.Stat(name)
+		return err == nil && fi.IsDir()
+	}
+	s.query = func(argv ...string) string {
+		out, err := invoke.Call(ctx, "/", argv[0], argv[1:]...)
+		if err != nil {
+			return ""
+		}
+		return string(out)
+	}
 }
 
 // A Translation is a job read from a Source for a target. Its rows are final after Fit.
@@ -108,7 +130,7 @@ func (ds Translator) Translate(s Source, to job.Target) (*Translation, error) {
 		t.to = &dialect.Dialect{Target: to}
 	}
 	t.Job = &job.Job{Dir: s.Dir, Script: &job.Script{Name: s.Name, From: d.Target, Dir: s.Dir, FromTitle: d.Title, Sets: d.Variables}}
-	r := &dialect.Reader{Dialect: d, To: t.to, Dir: s.Dir, Home: s.Home, User: s.User, Job: t.Job}
+	r := &dialect.Reader{Dialect: d, To: t.to, Dir: s.Dir, Home: s.Home, User: s.User, HasDir: s.hasDir, Query: s.query, Job: t.Job}
 	r.Script(text)
 	if command != nil {
 		command.read(r)
