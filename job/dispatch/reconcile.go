@@ -23,6 +23,7 @@ import (
 //	failure       absent             failed; stopped, if it ended after the job was cancelled
 //	none, open    waiting            waiting: a task with an open record lost its node
 //	none, open    running, ending    running
+//	any           absent             waiting, while hpcc submits the task again
 //	none, open    absent             lost; stopped, if the job was cancelled
 //
 // Rerun, Cancel, Wait and the commands that print states all use this table, so that:
@@ -46,7 +47,7 @@ func (s *Status) reconcile(states map[int]queue.TaskState, now time.Time) {
 		records[s.Tasks[i].Index] = &s.Tasks[i]
 	}
 	s.Done, s.Failed, s.Running, s.Waiting, s.Stopped, s.Lost = 0, nil, 0, 0, 0, 0
-	s.requeued, s.unfinished = nil, nil
+	s.requeued, s.unfinished, s.queued = nil, nil, states
 	for _, k := range s.indices() {
 		t, state := records[k], states[k]
 		ended := t != nil && t.Ended()
@@ -57,7 +58,7 @@ func (s *Status) reconcile(states map[int]queue.TaskState, now time.Time) {
 		case ended && t.OK():
 			s.Done++
 			continue
-		case state == queue.Waiting:
+		case state == queue.Waiting, state == 0 && s.submitting(k, now):
 			s.Waiting++
 		case state != 0:
 			s.Running++

@@ -36,12 +36,15 @@ type Status struct {
 	Started time.Time `json:"started,omitzero"` // when the first task began
 	Ended   time.Time `json:"ended,omitzero"`   // when the last task ended, if none runs or waits
 
+	Grown []grown `json:"grown,omitempty"` // tasks with larger requests than the job
+
 	AsOf time.Time `json:"as_of,omitzero"` // when the site, which does not answer, did last
 
-	unkept     error // why records of the target's tasks could not be written
-	later      bool  // no record was written, because the measured usage is not available yet
-	requeued   []int // failed tasks that are in the scheduler's queue
-	unfinished []int // tasks without an end that the scheduler does not have: lost or stopped
+	unkept     error                   // why records of the target's tasks could not be written
+	later      bool                    // no record was written, because the measured usage is not available yet
+	requeued   []int                   // failed tasks that are in the scheduler's queue
+	queued     map[int]queue.TaskState // states in the scheduler's queue, by task
+	unfinished []int                   // tasks without an end that the scheduler does not have: lost or stopped
 }
 
 // Active reports whether a task runs or waits.
@@ -117,6 +120,7 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 	for _, st := range list {
 		st.User = owner(filepath.Join(dir, st.ID))
 		st.span()
+		st.learn()
 	}
 	return list, warnings, nil
 }
@@ -198,6 +202,9 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 			continue
 		}
 		st.countQueued(dir, known)
+		if len(st.unfinished) > 0 && st.resubmitted(dir) {
+			err = settle(ctx, dir, []*Status{st}, limit)
+		}
 	}
 	return err
 }
