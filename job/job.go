@@ -200,6 +200,9 @@ func (j *Job) Check() error {
 	if err := j.checkSteps(); err != nil {
 		return err
 	}
+	if err := j.CheckGrowth(); err != nil {
+		return err
+	}
 	return j.checkText()
 }
 

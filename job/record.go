@@ -25,21 +25,22 @@ import (
 // the task starts and again when it ends. In a large array, it becomes a line of a file for many
 // tasks (see [Task.Collect]).
 type Task struct {
-	Index   int             `json:"task"`
-	Native  string          `json:"native,omitempty"`  // the scheduler's id of this task
-	Step    string          `json:"step,omitempty"`    // name of the step in a workflow
-	Attempt int             `json:"attempt,omitempty"` // number of earlier attempts
-	Host    string          `json:"host"`
-	Start   time.Time       `json:"start"`
-	End     time.Time       `json:"end,omitzero"` // zero while it runs
-	Exit    int             `json:"exit"`         // -1 when a signal ended it
-	Signal  string          `json:"signal,omitempty"`
-	Problem string          `json:"problem,omitempty"`  // why the program did not run
-	Output  string          `json:"output,omitempty"`   // absolute
-	Errors  string          `json:"errors,omitempty"`   // file of standard error, if separate; absolute
-	PID     int             `json:"pid,omitempty"`      // of the program, on Host
-	Usage   json.RawMessage `json:"usage,omitempty"`    // measured resource usage
-	Gone    bool            `json:"log_gone,omitempty"` // the target held the output and has removed it
+	Index    int             `json:"task"`
+	Native   string          `json:"native,omitempty"`  // the scheduler's id of this task
+	Step     string          `json:"step,omitempty"`    // name of the step in a workflow
+	Attempt  int             `json:"attempt,omitempty"` // number of earlier attempts
+	Host     string          `json:"host"`
+	Start    time.Time       `json:"start"`
+	End      time.Time       `json:"end,omitzero"` // zero while it runs
+	Exit     int             `json:"exit"`         // -1 when a signal ended it
+	Signal   string          `json:"signal,omitempty"`
+	Problem  string          `json:"problem,omitempty"`   // why the program did not run
+	Output   string          `json:"output,omitempty"`    // absolute
+	Errors   string          `json:"errors,omitempty"`    // file of standard error, if separate; absolute
+	PID      int             `json:"pid,omitempty"`       // of the program, on Host
+	Usage    json.RawMessage `json:"usage,omitempty"`     // measured resource usage
+	OOMKills int64           `json:"oom_kills,omitempty"` // processes in the task's cgroup that the kernel killed for lack of memory
+	Gone     bool            `json:"log_gone,omitempty"`  // the target held the output and has removed it
 
 	Params map[string]string `json:"params,omitempty"` // values of {name}
 }
@@ -367,6 +368,8 @@ func (t *Task) Ending() string {
 	switch {
 	case t.Problem != "":
 		return t.Problem
+	case t.OOMKills > 0:
+		return "out of memory"
 	case t.Signal != "":
 		return t.Signal
 	}

@@ -18,6 +18,11 @@ type Retry struct {
 	Times int `json:"times"` // after the first attempt
 	// Endings are exit=99, signal=SIGKILL, preempted, node-fail; an empty list means all.
 	Endings []string `json:"on,omitempty"`
+
+	// Memory and Time are how the request grows when a task ended for lack of it. The task is then
+	// submitted again, because an allocation has a fixed size.
+	Memory growth `json:"memory,omitzero"`
+	Time   growth `json:"time,omitzero"`
 }
 
 // Endings that only the scheduler sees.

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 )
 
@@ -27,6 +28,21 @@ func (c *cgroups) use() *CgroupUse {
 		u.Peak = 0
 	}
 	return u
+}
+
+// oomKills returns a function that counts the kills for lack of memory since this call. It counts
+// none if other programs share the cgroups.
+func (c *cgroups) oomKills() func() int64 {
+	if c.shared(os.Getpid(), startedUs) {
+		return func() int64 { return 0 }
+	}
+	c.begin()
+	return func() int64 {
+		if u := c.use(); u != nil {
+			return u.OOMKills
+		}
+		return 0
+	}
 }
 
 // absolute returns the counters since the cgroups were created.

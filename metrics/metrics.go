@@ -29,6 +29,10 @@ type Run struct {
 	Signal string `json:"signal,omitempty"`
 	Usage  Usage  `json:"usage"`
 
+	// OOMKills is the number of processes in the program's cgroup that the kernel killed for lack
+	// of memory, if [Options] requests it. It is 0 if other programs share the cgroup.
+	OOMKills int64 `json:"oom_kills,omitempty"`
+
 	// Footer is the end of the record, if one was made. RecordErr is the reason why its file
 	// is incomplete.
 	Footer    *Footer `json:"-"`
@@ -49,6 +53,8 @@ type Options struct {
 	Related []string
 	// NoForward disables the forwarding of signals that their sender also sends to the program.
 	NoForward bool
+	// CountOOM sets OOMKills of the run.
+	CountOOM bool
 	// Started, unless nil, is called with the started run. Its RecordErr is set if there will
 	// be no record.
 	Started func(Run)
@@ -114,6 +120,10 @@ func Measure(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
 	if o.records() {
 		rec = newRecorder(cmd, &r, o)
 	}
+	countOOM := func() int64 { return 0 }
+	if o.CountOOM {
+		countOOM = findCgroups("/").oomKills()
+	}
 	err := context.Cause(ctx)
 	if err == nil {
 		err = children.start(cmd, false)
@@ -136,6 +146,7 @@ func Measure(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
 	if cmd.ProcessState != nil {
 		r.take(cmd.ProcessState)
 	}
+	r.OOMKills = countOOM()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		err = nil
 	}

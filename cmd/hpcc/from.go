@@ -165,7 +165,9 @@ func (a *jobArgs) overrule(tr *translate.Translation, flags *job.Job, except ...
 		"exclusive": func() { j.Exclusive = flags.Exclusive }, "after": func() { j.After = flags.After },
 		"output": func() { j.Output = flags.Output }, "error": func() { j.Error = flags.Error }, "mail": func() { j.Mail = flags.Mail },
 		"chdir": func() { j.Dir = flags.Dir }, "env": func() { j.Env = append(j.Env, flags.Env...) },
-		"signal": func() { j.Warning = flags.Warning }, "retry": func() { j.Retry = flags.Retry }, "sweep": sweep, "params": sweep, "native": func() { j.Native = append(j.Native, flags.Native...) }, "interactive": func() { j.Interactive = flags.Interactive }, "tensorboard": func() { j.Tensorboard = flags.Tensorboard },
+		"signal": func() { j.Warning = flags.Warning }, "retry": func() { j.Retry.Times, j.Retry.Endings = flags.Retry.Times, flags.Retry.Endings },
+		"retry-mem": func() { j.Retry.Memory = flags.Retry.Memory }, "retry-time": func() { j.Retry.Time = flags.Retry.Time },
+		"sweep": sweep, "params": sweep, "native": func() { j.Native = append(j.Native, flags.Native...) }, "interactive": func() { j.Interactive = flags.Interactive }, "tensorboard": func() { j.Tensorboard = flags.Tensorboard },
 	} {
 		if !a.set[name] || slices.Contains(except, name) {
 			continue

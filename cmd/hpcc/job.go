@@ -48,6 +48,8 @@ func jobFlags() []cli.Flag {
 		&cli.StringFlag{Name: "params", Usage: "run a task per row of `FILE`, CSV or JSON"},
 		&cli.IntFlag{Name: "retry", Usage: "run a failed task again up to `N` times"},
 		&cli.StringFlag{Name: "retry-on", Usage: "retry only after `ENDINGS`: exit=99, preempted, …"},
+		&cli.StringFlag{Name: "retry-mem", Usage: "after running out of memory, request more: `x2,64G`"},
+		&cli.StringFlag{Name: "retry-time", Usage: "after reaching the time limit, request more: `x2,24h`"},
 	), fromFlags(), inSection(scheduleSection,
 		&cli.StringFlag{Name: "account", Usage: "charge account `ACCOUNT`"},
 		&cli.StringSliceFlag{Name: "after", Usage: "start when `JOB` has succeeded"},
@@ -146,6 +148,9 @@ func parseJob(c *cli.Context) (*jobArgs, error) {
 	if j.Warning.Signal != "" && j.Time == 0 && !a.set["from"] {
 		return nil, usagef("--signal needs --time").hint("add the time limit that the signal warns of: --time 2h")
 	}
+	if err := j.CheckGrowth(); err != nil && !a.set["from"] { // the script may have the request
+		return nil, usagef("%w", err)
+	}
 	if err := checkPlaceholders(argv, j); err != nil {
 		return nil, err
 	}
@@ -207,16 +212,11 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 	if j.Array, err = job.ParseArray(c.String("array")); err != nil {
 		return nil, usagef("--array: %w", err).hint("write --array 1-8, 0-99:10%%4 or 1,3,7")
 	}
-	if s := c.String("time"); s != "" {
-		if j.Time, err = quantity.ParseTime(s); err != nil {
-			return nil, usagef("--time: %w", err)
-		}
+	size, err := parseSize(c)
+	if err != nil {
+		return nil, err
 	}
-	if s := c.String("mem"); s != "" {
-		if j.Memory, err = quantity.ParseMemory(s); err != nil {
-			return nil, usagef("--mem: %w", err)
-		}
-	}
+	j.Memory, j.Time = size.Memory, size.Time
 	if j.Warning, err = job.ParseWarning(c.String("signal")); err != nil {
 		return nil, usagef("--signal: %w", err)
 	}
@@ -230,7 +230,25 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 	if len(j.Retry.Endings) > 0 && j.Retry.Times == 0 {
 		return nil, usagef("--retry-on needs --retry N")
 	}
+	if err := j.Retry.ParseGrowth(c.String("retry-mem"), c.String("retry-time")); err != nil {
+		return nil, usagef("%w", err)
+	}
 	return j, nil
+}
+
+// parseSize reads --mem and --time.
+func parseSize(c *cli.Context) (r job.Request, err error) {
+	if s := c.String("time"); s != "" {
+		if r.Time, err = quantity.ParseTime(s); err != nil {
+			return r, usagef("--time: %w", err)
+		}
+	}
+	if s := c.String("mem"); s != "" {
+		if r.Memory, err = quantity.ParseMemory(s); err != nil {
+			return r, usagef("--mem: %w", err)
+		}
+	}
+	return r, nil
 }
 
 // parseParams reads --sweep and --params. The array has a task for each combination or row,

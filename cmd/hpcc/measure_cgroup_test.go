@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hpcc/job"
 	"hpcc/metrics"
 	"hpcc/testdata/testenv"
 )
@@ -250,6 +251,32 @@ func TestMeasureOutOfMemory(t *testing.T) {
 	f := measure(t, g.enter(), load, "memory", "300").Footer
 	if f.Exit != -1 || f.Signal != "SIGKILL" || f.Cgroup == nil || f.Cgroup.OOMKills != 1 || f.MemoryFrom != "cgroup" || !near(float64(f.Memory), 128<<20, 0.01, 0) {
 		t.Errorf("%+v, %+v; want a kill by the kernel at 128 MiB", f, f.Cgroup)
+	}
+}
+
+// TestTaskOutOfMemory checks that the record of a task that may grow counts the kernel's kill, also if
+// its program outlives the killed child.
+func TestTaskOutOfMemory(t *testing.T) {
+	needs(t, "userns")
+	g := newTestCgroup(t)
+	g.limitMemory(128 << 20)
+	dir, err := os.MkdirTemp("/tmp", "hpcc-store-") // other users cannot replace its parents
+	testenv.Check(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	testenv.Check(t, os.Chown(dir, 65534, 65534))
+	for _, c := range []struct {
+		script string
+		lacked bool
+	}{{`exec "$0" memory 300`, true}, {`"$0" memory 300; exit 1`, true}, {"exit 1", false}} {
+		argv := append(g.enter(), filepath.Join(bin, "hpcc"), "task", "--store="+dir, "--job=main", "--grow", "--", "sh", "-c", c.script, load)
+		out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+		task := job.Task{}
+		if err := job.ReadJSON(filepath.Join(dir, "jobs", "main", task.FileName()), &task); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if lacked, _ := task.Lacked(job.Request{}); lacked != c.lacked {
+			t.Errorf("%s: %v, %s: %+v; want a lack of memory: %v", c.script, err, out, task, c.lacked)
+		}
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/store"
 )
 
 func rerunCommand() *cli.Command {
@@ -19,9 +21,11 @@ func rerunCommand() *cli.Command {
 records of earlier attempts.
 
    hpcc rerun main
-   hpcc rerun --wait main`,
+   hpcc rerun --wait --mem 8G --time 4h main`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "wait", Usage: "wait for the job; exit with 1 if a task failed"},
+			&cli.StringFlag{Name: "mem", Usage: "request `SIZE` of memory per node: 512M, 4G"},
+			&cli.StringFlag{Name: "time", Usage: "limit the run time to `TIME`: 90m, 1h30m or 1-12:00:00"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per job"},
 			onFlag(), storeFlag(),
 		},
@@ -32,11 +36,21 @@ records of earlier attempts.
 type rerunArgs struct {
 	*eachJob
 	wait, json bool
+	size       job.Request // 0: as in the last attempt
 }
 
 func parseRerun(c *cli.Context) (*rerunArgs, error) {
 	jobs, err := parseEachJob(c, "wait", "json")
-	return &rerunArgs{eachJob: jobs, wait: c.Bool("wait"), json: c.Bool("json")}, err
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"mem", "time"} {
+		if c.IsSet(name) {
+			jobs.switches = append(jobs.switches, "--"+name+"="+c.String(name))
+		}
+	}
+	size, err := parseSize(c)
+	return &rerunArgs{eachJob: jobs, wait: c.Bool("wait"), json: c.Bool("json"), size: size}, err
 }
 
 func (a *rerunArgs) run(ctx context.Context) error {
@@ -49,7 +63,7 @@ func (a *rerunArgs) rerunJob(ctx context.Context, s *dispatch.Submission, dir st
 	if err != nil {
 		return err
 	}
-	tasks, notes, err := s.Rerun(ctx, dir)
+	tasks, notes, err := s.Rerun(ctx, dir, a.size)
 	release()
 	if errors.Is(err, dispatch.ErrNothingFailed) {
 		say("job %s: %v", s.ID, err)
@@ -72,5 +86,9 @@ func (a *rerunArgs) rerunJob(ctx context.Context, s *dispatch.Submission, dir st
 	if err != nil || !a.wait {
 		return err
 	}
-	return waitFor(ctx, dir, s)
+	st, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	return waitFor(ctx, st, s)
 }

@@ -170,6 +170,9 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 				rowf(out, "task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, t.Ending(), t.Output)
 			}
 		}
+		for _, line := range st.Lessons() {
+			rowf(out, "%s\n", line)
+		}
 	}
 	return nil
 }

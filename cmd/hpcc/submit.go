@@ -119,15 +119,21 @@ func (a *submitArgs) run(ctx context.Context) error {
 	if err := a.printSubmitted(sub, to.String()); err != nil || !a.wait {
 		return err
 	}
-	return waitFor(ctx, s.Jobs(), sub)
+	return waitFor(ctx, s, sub)
 }
 
 // waitFor waits for the end of a job and returns an error if it did not succeed.
-func waitFor(ctx context.Context, dir string, s *dispatch.Submission) error {
-	if err := s.Wait(ctx, dir, func(text string) { say("%s", text) }); err != nil {
+func waitFor(ctx context.Context, st *store.Store, s *dispatch.Submission) error {
+	if err := waitEnd(ctx, st, s); err != nil {
 		return err
 	}
-	return verdict(ctx, dir, s.ID)
+	return verdict(ctx, st.Jobs(), s.ID)
+}
+
+// waitEnd waits for the end of a job.
+func waitEnd(ctx context.Context, st *store.Store, s *dispatch.Submission) error {
+	lock := func(ctx context.Context) func() { return st.Alone(ctx, "job", s.ID) }
+	return s.Wait(ctx, st.Jobs(), lock, func(text string) { say("%s", text) })
 }
 
 // programFlags are the flags that can change which program a name means.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -39,6 +40,7 @@ func taskCommand() *cli.Command {
 			&cli.StringFlag{Name: "params-sum", Usage: "require this `SHA256` of --params"},
 			&cli.IntFlag{Name: "retry", Usage: "run a failed task again up to `N` times"},
 			&cli.StringFlag{Name: "retry-on", Usage: "retry only after `ENDINGS`: exit=99,signal=SIGKILL"},
+			&cli.BoolFlag{Name: "grow", Usage: "submit tasks that lack memory or time again"},
 			&cli.BoolFlag{Name: "interactive", Usage: "leave the terminal to the task"},
 			&cli.BoolFlag{Name: "stdin", Usage: "give each task a copy of standard input"},
 			&cli.DurationFlag{Name: "limit", Usage: "end each task after `TIME`"},
@@ -65,12 +67,13 @@ type taskArgs struct {
 	parallel int
 	needs    []string // native IDs of jobs that must have succeeded
 	measure  bool
+	grow     bool        // submit tasks that lack memory or time again
 	image    string      // of the program; "" for a program of the host
 	asked    job.Request // the request for each task
 }
 
 func parseTask(c *cli.Context) (*taskArgs, error) {
-	a := &taskArgs{job: c.String("job"), store: c.String("store"), parallel: c.Int("parallel"), measure: c.Bool("measure"), image: c.String("image")}
+	a := &taskArgs{job: c.String("job"), store: c.String("store"), parallel: c.Int("parallel"), measure: c.Bool("measure"), grow: c.Bool("grow"), image: c.String("image")}
 	r := &a.runner
 	if r.Argv = trimDashes(c.Args().Slice()); len(r.Argv) == 0 {
 		return nil, errors.New("task needs a command after --")
@@ -128,6 +131,22 @@ func (a *taskArgs) run(ctx context.Context) error {
 	if a.measure {
 		r.Measure = func(t *job.Task, argv []string) metrics.Options { return a.measureOptions(s, t, argv) }
 	}
+	if a.grow {
+		r.Grows = func(t *job.Task) bool {
+			sub, err := dispatch.ReadJob(r.Dir)
+			return err == nil && sub.Grows(t)
+		}
+	}
+	ended := a.runTasks(ctx)
+	if a.grow && ended != exitStatus(0) {
+		a.growTasks(ctx, s)
+	}
+	return ended
+}
+
+// runTasks runs the tasks, and returns the exit status as an error.
+func (a *taskArgs) runTasks(ctx context.Context) error {
+	r := &a.runner
 	if a.one {
 		return a.ended(r.Run(ctx, a.index))
 	}
@@ -135,7 +154,7 @@ func (a *taskArgs) run(ctx context.Context) error {
 		if !r.RunArray(ctx, a.array, a.parallel) {
 			return exitStatus(exitFailure)
 		}
-		return nil
+		return exitStatus(0)
 	}
 	k, err := strconv.Atoi(os.Getenv("HPCC_TASK_ID"))
 	if err != nil { // not an array job
@@ -145,6 +164,36 @@ func (a *taskArgs) run(ctx context.Context) error {
 		r.Count = n
 	}
 	return a.ended(r.RunNative(ctx, k))
+}
+
+// growTime is how long hpcc tries to submit tasks again when a task has ended. Schedulers kill a
+// task some time after its limit.
+const growTime = 25 * time.Second
+
+// growTasks submits the tasks of the job again that lacked memory or time. Commands that wait for
+// the job, and "hpcc rerun", do it if that fails here.
+func (a *taskArgs) growTasks(ctx context.Context, s *store.Store) {
+	interrupted := ctx.Err() != nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), growTime)
+	defer cancel()
+	defer s.Alone(ctx, "job", a.job)()
+	sub, err := dispatch.ReadJob(a.runner.Dir)
+	if err == nil {
+		err = ctx.Err() // without the lock
+	}
+	var texts []string
+	if err == nil && interrupted && sub.Target == job.Local {
+		return // the user has ended the tasks; schedulers also interrupt them at the time limit
+	}
+	if err == nil {
+		texts, err = sub.Grow(ctx, s.Jobs(), true)
+	}
+	for _, text := range texts {
+		say("%s", text)
+	}
+	if err != nil {
+		say("this node cannot submit tasks again: %v; \"hpcc wait %s\" and \"hpcc rerun %s\" do", err, a.job, a.job)
+	}
 }
 
 // ended ends hpcc after a program that ended with exit: with a status for the scheduler or, in an

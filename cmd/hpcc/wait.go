@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job/dispatch"
+	"hpcc/store"
 )
 
 func waitCommand() *cli.Command {
@@ -28,9 +29,13 @@ func parseWait(c *cli.Context) (*waitArgs, error) {
 }
 
 func (a *waitArgs) run(ctx context.Context) error {
+	st, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
 	var failed []error
-	err := a.each(ctx, func(s *dispatch.Submission, dir string) error {
-		if err := s.Wait(ctx, dir, func(text string) { say("%s", text) }); err != nil {
+	err = a.each(ctx, func(s *dispatch.Submission, dir string) error {
+		if err := waitEnd(ctx, st, s); err != nil {
 			return err
 		}
 		failed = append(failed, verdict(ctx, dir, s.ID))

@@ -18,7 +18,9 @@ func (c Cluster) keeper() batch.Keeper {
 func (s *Submission) kept(home string) *batch.Submitted {
 	k := &batch.Submitted{ID: s.ID, Home: home, Job: s.Job, Natives: s.natives(), Arrays: []job.Array{s.Job.Array}, Cancelled: s.Cancelled, At: s.SubmissionTime}
 	for _, r := range s.Reruns {
-		k.Arrays = append(k.Arrays, r.Array)
+		if r.Native != "" {
+			k.Arrays = append(k.Arrays, r.Array)
+		}
 	}
 	return k
 }

@@ -26,6 +26,7 @@ import (
 //	failure       absent             failed; stopped, if it ended after the job was cancelled
 //	none, open    waiting            waiting: a task with an open record lost its node
 //	none, open    running, ending    running
+//	any           absent             waiting, while hpcc submits the task again
 //	none, open    absent             done, if the scheduler's accounting says so; else lost, or
 //	                                 stopped, if the job was cancelled
 //
@@ -61,7 +62,7 @@ func (s *Status) reconcile(now time.Time) {
 		case ended && t.OK():
 			s.Done++
 			continue
-		case state == queue.Waiting:
+		case state == queue.Waiting, state == 0 && s.submitting(k, now):
 			s.Waiting++
 		case state != 0:
 			s.Running++
@@ -186,7 +187,9 @@ type native struct {
 func (s *Submission) submitted() []native {
 	list := []native{{s.Native, s.Job.Array}}
 	for _, r := range s.Reruns {
-		list = append(list, native{r.Native, r.Array})
+		if r.Native != "" { // it has been submitted
+			list = append(list, native{r.Native, r.Array})
+		}
 	}
 	return list
 }

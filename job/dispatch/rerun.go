@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,7 +76,11 @@ func (s *Submission) cancelAll(ctx context.Context) error {
 		if known[id].Gone() {
 			continue
 		}
-		if err := systemOf(s.Target).Cancel(s.Within(ctx), id); err != nil {
+		err := systemOf(s.Target).Cancel(s.Within(ctx), id)
+		if err == nil {
+			continue
+		}
+		if now, qerr := s.Query(ctx, []string{id}, invoke.Patience); qerr != nil || !now[id].Gone() { // it has not ended meanwhile
 			return err
 		}
 	}
@@ -107,9 +112,10 @@ func (s *Submission) hangUp(ctx context.Context, tasks []job.Task) error {
 var ErrNothingFailed = errors.New("no task failed or was lost")
 
 // Rerun resubmits the tasks that failed, were cancelled or were lost, under their own
-// indices, and returns them. Their new records go to the job's directory, next to those of
-// earlier attempts. If the target refuses the job, nothing changes.
-func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes []string, err error) {
+// indices, and returns them. They get the memory and time of to where these are not 0, else those
+// of their last attempt, grown if the job's retries say so. Their new records go to the job's
+// directory, next to those of earlier attempts. Tasks that the target refuses do not change.
+func (s *Submission) Rerun(ctx context.Context, dir string, to job.Request) (tasks []int, notes []string, err error) {
 	if s.Job.Interactive {
 		return nil, nil, errors.New("an interactive job cannot be rerun; submit it again")
 	}
@@ -125,26 +131,73 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 	}
 	home := filepath.Join(dir, s.ID)
 	if retry := descriptionOf(s.Target).Retry; retry != nil {
+		if to != (job.Request{}) {
+			return nil, nil, fmt.Errorf("%s runs failed steps again with their own requests; leave out --mem and --time", descriptionOf(s.Target).Title)
+		}
 		return tasks, nil, s.retry(ctx, home, retry, tasks)
 	}
+	sizes := st.sizes(tasks, to)
+	tasks = nil
+	for _, size := range sorted(sizes) {
+		more, err := s.resubmit(ctx, home, sizes[size], size)
+		if err != nil {
+			return tasks, notes, err
+		}
+		tasks, notes = append(tasks, sizes[size]...), more
+	}
+	slices.Sort(tasks)
+	return tasks, notes, nil
+}
+
+// sizes returns the tasks to rerun by their requests; see [Submission.Rerun].
+func (s *Status) sizes(tasks []int, to job.Request) map[job.Request][]int {
+	sizes := map[job.Request][]int{}
+	for _, k := range tasks {
+		next := s.request(k)
+		if i := slices.IndexFunc(s.Tasks, func(t job.Task) bool { return t.Index == k }); i >= 0 && s.Grows(&s.Tasks[i]) {
+			next, _ = s.Job.Grow(&s.Tasks[i], next)
+		}
+		next.Memory, next.Time = cmp.Or(to.Memory, next.Memory), cmp.Or(to.Time, next.Time)
+		sizes[next] = append(sizes[next], k)
+	}
+	return sizes
+}
+
+// resubmit submits tasks again as one native job with the given memory and time. If the target
+// refuses the job, nothing changes.
+func (s *Submission) resubmit(ctx context.Context, home string, tasks []int, to job.Request) (notes []string, err error) {
 	part := *s.Job
 	if err := part.Params.Reopen(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	part.After = nil // its dependencies have already ended
+	part.Append = true
 	if !part.Array.IsZero() {
 		part.Array, part.ArraySize = s.Job.Array.Of(tasks), s.Job.FullCount()
 	}
+	part.Resize(to)
 	script, notes, err := Render(&part, s.Target)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := part.Prepare(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	file := filepath.Join(home, "script."+strconv.Itoa(len(s.Reruns)+1))
 	if err := s.writeScript(file, script); err != nil {
-		return nil, nil, fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)
+		return nil, fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)
+	}
+	r := Rerun{Submitted: time.Now().UTC().Truncate(time.Second), Array: part.Array}
+	if to.Memory != s.Job.MemoryPerNode() {
+		r.Memory = to.Memory
+	}
+	if to.Time != s.Job.Time {
+		r.Time = to.Time
+	}
+	before, cancelled := s.Reruns, s.Cancelled
+	s.Reruns, s.Cancelled = append(slices.Clip(before), r), time.Time{}
+	if err := s.write(home); err != nil { // before the records change, so that the tasks do not seem lost
+		return nil, err
 	}
 	var back []func()
 	for _, k := range tasks {
@@ -156,11 +209,11 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 			undo()
 		}
 		delete(s.Scripts, filepath.Base(file))
-		return nil, nil, errors.Join(err, os.Remove(file))
+		s.Reruns, s.Cancelled = before, cancelled
+		return nil, errors.Join(err, os.Remove(file), s.write(home))
 	}
-	s.Reruns = append(s.Reruns, Rerun{again.Native, time.Now().UTC().Truncate(time.Second), part.Array})
-	s.Cancelled, s.ended = time.Time{}, again.ended
-	return tasks, notes, s.write(home)
+	s.Reruns[len(before)].Native, s.ended = again.Native, again.ended
+	return notes, s.write(home)
 }
 
 // again returns the tasks to rerun: those that failed or were stopped, and the lost ones. It

@@ -36,6 +36,8 @@ type Status struct {
 	Started time.Time `json:"started,omitzero"` // when the first task began
 	Ended   time.Time `json:"ended,omitzero"`   // when the last task ended, if none runs or waits
 
+	Grown []grown `json:"grown,omitempty"` // tasks with larger requests than the job
+
 	AsOf time.Time `json:"as_of,omitzero"` // when the site, which does not answer, did last
 
 	unkept     error                   // why records of the target's tasks could not be written
@@ -121,6 +123,7 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 		}
 		st.User = owner(filepath.Join(dir, st.ID))
 		st.span()
+		st.learn()
 	}
 	return list, warnings, nil
 }
@@ -202,6 +205,9 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 			continue
 		}
 		st.countQueued(dir, known)
+		if len(st.unfinished) > 0 && st.resubmitted(dir) {
+			err = settle(ctx, dir, []*Status{st}, limit)
+		}
 	}
 	return err
 }

@@ -65,16 +65,18 @@ func (s *Submission) writeScript(file, text string) error {
 
 // A Rerun is a resubmission of some tasks of a job.
 type Rerun struct {
-	Native    string    `json:"native"`
-	Submitted time.Time `json:"submitted"`
-	Array     job.Array `json:"array,omitzero"` // the tasks; empty for a job without an array
+	Native    string        `json:"native"` // "" until the target has answered
+	Submitted time.Time     `json:"submitted"`
+	Array     job.Array     `json:"array,omitzero"`         // the tasks; empty for a job without an array
+	Memory    int64         `json:"memory_bytes,omitempty"` // per node, if not as the job
+	Time      time.Duration `json:"time_ns,omitempty"`      // if not as the job
 }
 
 // natives returns the native IDs of the job, the latest last.
 func (s *Submission) natives() []string {
 	ids := []string{s.Native}
 	for _, r := range s.Reruns {
-		if r.Native != s.Native { // a retried workflow keeps its ID
+		if r.Native != "" && r.Native != s.Native { // a retried workflow keeps its ID
 			ids = append(ids, r.Native)
 		}
 	}
@@ -225,14 +227,22 @@ const (
 // counts as gone: the scheduler may list it as ended for a moment.
 const takenFor = 3
 
-// Wait returns when the job below dir has ended: no task runs or waits, and the scheduler has
-// requeued none. It calls report when failed tasks wait in the queue again, which may need an
-// action of the user. If ctx ends first, Wait also cancels a job that is a child of this process.
-func (s *Submission) Wait(ctx context.Context, dir string, report func(string)) error {
+// Wait returns when the job below dir has ended: no task runs or waits, the scheduler has requeued
+// none, and none needs a larger request. It submits the latter again, while lock keeps other
+// processes from changing the job. It calls report then, and when failed tasks wait in the queue
+// again, which may need an action of the user. If ctx ends first, Wait also cancels a job that is a
+// child of this process.
+func (s *Submission) Wait(ctx context.Context, dir string, lock func(context.Context) (release func()), report func(string)) error {
+	child := s.ended != nil
 	err := s.watch(ctx, dir, report)
+	for again := true; again && err == nil && s.Job.Retry.Grows(); {
+		if again, err = s.continues(ctx, dir, lock, report); again && err == nil {
+			err = s.watch(ctx, dir, report)
+		}
+	}
 	switch {
-	case err != nil && s.ended != nil:
-		return errors.Join(err, systemOf(s.Target).Cancel(s.Within(context.WithoutCancel(ctx)), s.Native))
+	case err != nil && child:
+		return errors.Join(err, s.cancelAll(context.WithoutCancel(ctx)))
 	case err != nil:
 		return fmt.Errorf("waiting for job %s (%s %s, still active): %w", s.ID, s.Target, s.Native, err)
 	}

@@ -132,7 +132,7 @@ func TestToy(t *testing.T) {
 			}
 		}
 	}
-	if tasks, _, err := sub.Rerun(t.Context(), dir); err != nil || len(tasks) != 3 || len(sub.Reruns) != 1 || sub.Reruns[0].Native != "toy-2" {
+	if tasks, _, err := sub.Rerun(t.Context(), dir, job.Request{}); err != nil || len(tasks) != 3 || len(sub.Reruns) != 1 || sub.Reruns[0].Native != "toy-2" {
 		t.Errorf("Rerun: %v, %+v, %v", tasks, sub.Reruns, err)
 	}
 	if _, _, err := Submit(t.Context(), dir, jobtest.With(func(j *job.Job) { j.Name, j.Dir = "never", work }), Cluster{Target: toyTarget}); err == nil {

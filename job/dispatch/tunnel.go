@@ -49,9 +49,13 @@ func (s *Submission) OpenTunnel(ctx context.Context, t *job.Task, port int, prog
 // outsideJob returns an environment without the variables that make a batch system's
 // commands believe that they run within a job.
 func outsideJob(env []string) []string {
-	known := describe()
 	return slices.DeleteFunc(slices.Clone(env), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
-		return slices.ContainsFunc(known, func(d *batch.Description) bool { return d.InJob != nil && d.InJob(name) })
+		return insideJob(name)
 	})
+}
+
+// insideJob reports whether a variable makes the commands of a batch system act as part of a job.
+func insideJob(name string) bool {
+	return slices.ContainsFunc(describe(), func(d *batch.Description) bool { return d.InJob != nil && d.InJob(name) })
 }

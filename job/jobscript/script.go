@@ -132,6 +132,9 @@ func taskArgv(j *job.Job, c TaskCall) []string {
 			add("--retry-on=" + strings.Join(j.Retry.Endings, ","))
 		}
 	}
+	if j.Retry.Grows() {
+		add("--grow")
+	}
 	add(j.MeasureArgs()...)
 	add(j.CompanionArgs()...)
 	if c.Files {

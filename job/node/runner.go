@@ -44,6 +44,10 @@ type Runner struct {
 	// Ready returns an error if a task must not start, for example because a dependency has failed.
 	Ready func(ctx context.Context) error
 
+	// Grows reports whether the task with this record will be submitted again with a larger request,
+	// so that it is not retried here. Nil: no task is.
+	Grows func(t *job.Task) bool
+
 	// Measure returns how to measure an attempt of a task; nil for no record of its usage.
 	Measure func(t *job.Task, argv []string) metrics.Options
 
@@ -106,7 +110,7 @@ func (r *Runner) retry(ctx context.Context, k int, env []string) int {
 		}
 		t.Params = r.Params.Row(k)
 		status := r.attempt(ctx, limited, t, env)
-		if n >= r.Retry.Times || !r.Retry.Again(t) || ctx.Err() != nil || limited.Err() != nil {
+		if n >= r.Retry.Times || !r.Retry.Again(t) || (r.Grows != nil && r.Grows(t)) || ctx.Err() != nil || limited.Err() != nil {
 			r.keep(t)
 			return status
 		}
@@ -222,6 +226,7 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 	if r.Measure != nil {
 		o = r.Measure(t, argv)
 	}
+	o.CountOOM = r.Grows != nil
 	stopWarning := func() bool { return false }
 	defer func() { stopWarning() }()
 	o.Started = func(metrics.Run) {
@@ -239,7 +244,7 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 		return late
 	}
 	run, err := metrics.Measure(ctx, cmd, o)
-	t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal
+	t.End, t.Exit, t.Signal, t.OOMKills = run.End, run.Exit, run.Signal, run.OOMKills
 	if run.RecordErr != nil {
 		r.Logf("warning: task %d: %v", t.Index, run.RecordErr)
 	}
