@@ -138,7 +138,7 @@ func TestSubmitting(t *testing.T) {
 	if s.reconcile(now); s.Waiting != 1 || s.Lost != 1 {
 		t.Errorf("%d wait, %d are lost; want 1 and 1", s.Waiting, s.Lost)
 	}
-	if s.reconcile(now.Add(2*submitTime)); s.Waiting != 0 || s.Lost != 2 {
+	if s.reconcile(now.Add(2 * submitTime)); s.Waiting != 0 || s.Lost != 2 {
 		t.Errorf("later %d wait, %d are lost; want 0 and 2", s.Waiting, s.Lost)
 	}
 }
