@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,32 +21,63 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// A judge is a batch system on this machine that checks scripts without running them.
+// A judge is a batch system on this machine that checks scripts without running them. One that
+// cannot do that gets them as held jobs.
 type judge struct {
-	argv     []string // the script follows
-	accepted string   // in the output of a script that it accepts
+	facility string         // the name for [needs]
+	argv     []string       // the script follows, or is standard input if the last element is "<"
+	accepted *regexp.Regexp // matches the output of a script that it accepts; the group is the ID of the held job
+	remove   string         // the command that removes a held job
 }
 
-// judges are the batch systems that check translated scripts, by target, which is also the name of
-// the facility of [needs].
+// judges are the batch systems that check translated scripts, by target.
 var judges = map[job.Target]judge{
-	"slurm":      {argv: []string{"sbatch", "--test-only"}, accepted: "to start at"},
-	"gridengine": {argv: []string{"qsub", "-w", "v"}, accepted: "found suitable queue"},
+	"slurm":      {facility: "slurm", argv: []string{"sbatch", "--test-only"}, accepted: regexp.MustCompile("to start at")},
+	"gridengine": {facility: "gridengine", argv: []string{"qsub", "-w", "v"}, accepted: regexp.MustCompile("found suitable queue")},
+	"lsf":        {facility: "lsf", argv: []string{"bsub", "-H", "<"}, accepted: regexp.MustCompile(`Job <(\d+)> is submitted`), remove: "bkill"},
+	"pbs":        {facility: "openpbs", argv: []string{"qsub", "-h"}, accepted: regexp.MustCompile(`^(\d+(?:\[\])?\.\S+)\n$`), remove: "qdel"},
 }
 
 // refusal returns what the judge has against a script, or "".
 func (g judge) refusal(script string) string {
-	out, err := exec.Command(g.argv[0], append(slices.Clone(g.argv[1:]), script)...).CombinedOutput()
-	if err == nil && strings.Contains(string(out), g.accepted) {
-		return ""
+	argv, in := append(slices.Clone(g.argv), script), (*os.File)(nil)
+	if n := len(g.argv) - 1; g.argv[n] == "<" {
+		argv = g.argv[:n]
+		var err error
+		if in, err = os.Open(script); err != nil {
+			return err.Error()
+		}
+		defer in.Close()
 	}
-	return fmt.Sprintf("%s: %v: %s", strings.Join(g.argv, " "), err, out)
+	cmd := exec.Command(g.command(argv[0]), argv[1:]...)
+	if in != nil {
+		cmd.Stdin = in
+	}
+	out, err := cmd.CombinedOutput()
+	id := g.accepted.FindSubmatch(out)
+	if err != nil || id == nil {
+		return fmt.Sprintf("%s: %v: %s", strings.Join(g.argv, " "), err, out)
+	}
+	if g.remove != "" {
+		if out, err := exec.Command(g.command(g.remove), string(id[1])).CombinedOutput(); err != nil && !strings.Contains(string(out), "in progress") {
+			return fmt.Sprintf("%s %s: %v: %s", g.remove, id[1], err, out)
+		}
+	}
+	return ""
+}
+
+// command returns the path of a command of the judge. PBS shares names of commands with Grid Engine.
+func (g judge) command(name string) string {
+	if g.facility == "openpbs" {
+		return filepath.Join(os.Getenv("HPCC_TEST_OPENPBS"), name)
+	}
+	return name
 }
 
 // portable returns a script that is translated for a target, without the settings that exist only
 // at some site: queues, accounts, hosts, GPUs and dependencies. It requests no more than the four
-// nodes with four processors each of the test clusters, and than their limits allow. An error is an input that the translation
-// refuses.
+// nodes with four processors each of the test clusters, and than their limits allow. An error is an
+// input that the translation refuses.
 func portable(s translate.Source, to job.Target, dir string) (string, error) {
 	s.Dir, s.Home = dir, dir
 	tr, err := dispatch.Translator().Translate(s, to)
@@ -92,7 +124,7 @@ func TestTranslated(t *testing.T) {
 	}
 	for _, to := range slices.Sorted(maps.Keys(judges)) {
 		t.Run(string(to), func(t *testing.T) {
-			needs(t, string(to))
+			needs(t, judges[to].facility)
 			dir, count := t.TempDir(), 0
 			for _, file := range files {
 				a, err := txtar.ParseFile(file)
@@ -134,7 +166,7 @@ func TestCorpus(t *testing.T) {
 	scripts := jobtest.Corpus(t)
 	for _, to := range slices.Sorted(maps.Keys(judges)) {
 		t.Run(string(to), func(t *testing.T) {
-			needs(t, string(to))
+			needs(t, judges[to].facility)
 			dir := t.TempDir()
 			accepted, bad, refused := map[job.Target]int{}, map[job.Target]int{}, map[job.Target]int{}
 			for _, s := range scripts {
