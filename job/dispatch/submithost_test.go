@@ -18,8 +18,8 @@ const complexes = `#name               shortcut   type      relop requestable co
 gpus                g          INT       <=    YES         %s         0        1000
 `
 
-// out returns a shell command that prints a text with a value, or fails if there is no value.
-func out(format, value string) string {
+// answer returns a shell command that prints format with a value. For "" it returns one that fails.
+func answer(format, value string) string {
 	if value == "" {
 		return "exit 1"
 	}
@@ -40,7 +40,7 @@ func TestSiteRules(t *testing.T) {
 		{"", "", "1 0 0 8 8"},     // the name smp decides
 	} {
 		dir := t.TempDir()
-		stand := "#!/bin/sh\ncase \"$*\" in\n'-sp smp') " + out("pe_name            smp\nallocation_rule    %s\n", c.rule) + " ;;\n-sc) " + out(complexes, c.consumable) + " ;;\nesac\n"
+		stand := "#!/bin/sh\ncase \"$*\" in\n'-sp smp') " + answer("pe_name            smp\nallocation_rule    %s\n", c.rule) + " ;;\n-sc) " + answer(complexes, c.consumable) + " ;;\nesac\n"
 		testenv.Check(t, os.WriteFile(filepath.Join(dir, "qconf"), []byte(stand), 0o755))
 		t.Setenv("PATH", dir+":/usr/bin:/bin")
 		source := translate.Source{Name: "job.sh", Text: []byte("#!/bin/bash\n#$ -pe smp 8 -l gpus=1\n./work\n"), Dir: "/home/u", Home: "/home/u"}
