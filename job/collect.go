@@ -75,8 +75,11 @@ func (t *Task) Collected(dir string) bool {
 	return false
 }
 
-// maxCollected limits the length of a line, in bytes.
-const maxCollected = atomicfile.MaxSize
+// Limits of collected records, in bytes.
+const (
+	maxCollected     = atomicfile.MaxSize // of a line
+	maxCollectedFile = 1 << 30            // of a file; three million records have that size
+)
 
 // readCollected reads the collected records of one host. bad lists the lines that are damaged.
 func readCollected(file string) (list []Task, bad []error, err error) {
@@ -86,8 +89,12 @@ func readCollected(file string) (list []Task, bad []error, err error) {
 	}
 	defer f.Close()
 	fi, err := f.Stat()
-	if err == nil && !fi.Mode().IsRegular() {
+	switch {
+	case err != nil:
+	case !fi.Mode().IsRegular():
 		err = errors.New("not a regular file")
+	case fi.Size() > maxCollectedFile:
+		err = fmt.Errorf("has more than %d bytes", maxCollectedFile)
 	}
 	if err != nil {
 		return nil, nil, &RecordError{file, err}

@@ -6,6 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job/dispatch"
+	"hpcc/store"
 )
 
 func cancelCommand() *cli.Command {
@@ -27,13 +28,13 @@ func parseCancel(c *cli.Context) (*cancelArgs, error) {
 }
 
 func (a *cancelArgs) run(ctx context.Context) error {
-	return a.each(ctx, func(s *dispatch.Submission, dir string) error {
-		s, release, err := a.alone(ctx, s, dir)
+	return a.each(ctx, func(st *store.Store, s *dispatch.Submission) error {
+		s, release, err := alone(ctx, st, s)
 		if err != nil {
 			return err
 		}
 		defer release()
-		ended, err := s.Cancel(ctx, dir)
+		ended, err := s.Cancel(ctx, st.Jobs())
 		if err == nil && !ended {
 			say("job %s has already ended", s.ID)
 		}

@@ -484,7 +484,7 @@ func parseSwitches(c *cli.Context, names ...string) (argv []string) {
 
 // each finds all jobs before it calls do for the first one. For jobs of a remote site, hpcc at
 // the site runs the same verb.
-func (a *eachJob) each(ctx context.Context, do func(s *dispatch.Submission, dir string) error) error {
+func (a *eachJob) each(ctx context.Context, do func(st *store.Store, s *dispatch.Submission) error) error {
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
 		return err
@@ -503,7 +503,7 @@ func (a *eachJob) each(ctx context.Context, do func(s *dispatch.Submission, dir 
 		if f.site != nil {
 			err = passOn(ctx, f.site, slices.Concat([]string{a.verb}, a.switches, []string{f.id})...)
 		} else if _, err = readTasks(filepath.Join(s.Jobs(), f.ID)); err == nil {
-			err = do(f.Submission, s.Jobs())
+			err = do(s, f.Submission)
 		}
 		if errors.As(err, &ended) { // hpcc at the site has printed the reason; go on with the other jobs
 			continue
@@ -519,16 +519,17 @@ func (a *eachJob) each(ctx context.Context, do func(s *dispatch.Submission, dir 
 }
 
 // alone reads the job again, and keeps other processes from changing it until release is called.
-func (a *eachJob) alone(ctx context.Context, s *dispatch.Submission, dir string) (fresh *dispatch.Submission, release func(), err error) {
-	st, err := store.OpenToRead(a.store)
-	if err != nil {
-		return nil, nil, err
-	}
-	release = st.Alone(ctx, "job", s.ID)
-	if fresh, err = dispatch.ReadJob(filepath.Join(dir, s.ID)); err != nil {
+func alone(ctx context.Context, st *store.Store, s *dispatch.Submission) (fresh *dispatch.Submission, release func(), err error) {
+	release = lockJob(ctx, st, s.ID)
+	if fresh, err = dispatch.ReadJob(filepath.Join(st.Jobs(), s.ID)); err != nil {
 		release()
 	}
 	return fresh, release, err
+}
+
+// lockJob keeps other processes from changing a job until release is called.
+func lockJob(ctx context.Context, st *store.Store, id string) (release func()) {
+	return st.Alone(ctx, "job", id)
 }
 
 // readTasks reads the task records of a job and warns about unreadable ones.

@@ -54,16 +54,16 @@ func parseRerun(c *cli.Context) (*rerunArgs, error) {
 }
 
 func (a *rerunArgs) run(ctx context.Context) error {
-	return a.each(ctx, func(s *dispatch.Submission, dir string) error { return a.rerunJob(ctx, s, dir) })
+	return a.each(ctx, func(st *store.Store, s *dispatch.Submission) error { return a.rerunJob(ctx, st, s) })
 }
 
 // rerunJob submits the tasks of one job again.
-func (a *rerunArgs) rerunJob(ctx context.Context, s *dispatch.Submission, dir string) error {
-	s, release, err := a.alone(ctx, s, dir)
+func (a *rerunArgs) rerunJob(ctx context.Context, st *store.Store, s *dispatch.Submission) error {
+	s, release, err := alone(ctx, st, s)
 	if err != nil {
 		return err
 	}
-	tasks, notes, err := s.Rerun(ctx, dir, a.size)
+	tasks, notes, err := s.Rerun(ctx, st.Jobs(), a.size)
 	release()
 	if errors.Is(err, dispatch.ErrNothingFailed) {
 		say("job %s: %v", s.ID, err)
@@ -84,10 +84,6 @@ func (a *rerunArgs) rerunJob(ctx context.Context, s *dispatch.Submission, dir st
 		say("job %s: %d of %s run again: %s", s.ID, len(tasks), counted(s.Job.Count(), "task", "tasks"), indices(tasks))
 	}
 	if err != nil || !a.wait {
-		return err
-	}
-	st, err := store.OpenToRead(a.store)
-	if err != nil {
 		return err
 	}
 	return waitFor(ctx, st, s)

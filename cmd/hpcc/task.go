@@ -176,7 +176,7 @@ func (a *taskArgs) growTasks(ctx context.Context, s *store.Store) {
 	interrupted := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), growTime)
 	defer cancel()
-	defer s.Alone(ctx, "job", a.job)()
+	defer lockJob(ctx, s, a.job)()
 	sub, err := dispatch.ReadJob(a.runner.Dir)
 	if err == nil {
 		err = ctx.Err() // without the lock

@@ -29,16 +29,12 @@ func parseWait(c *cli.Context) (*waitArgs, error) {
 }
 
 func (a *waitArgs) run(ctx context.Context) error {
-	st, err := store.OpenToRead(a.store)
-	if err != nil {
-		return err
-	}
 	var failed []error
-	err = a.each(ctx, func(s *dispatch.Submission, dir string) error {
+	err := a.each(ctx, func(st *store.Store, s *dispatch.Submission) error {
 		if err := waitEnd(ctx, st, s); err != nil {
 			return err
 		}
-		failed = append(failed, verdict(ctx, dir, s.ID))
+		failed = append(failed, verdict(ctx, st.Jobs(), s.ID))
 		return nil
 	})
 	if errors.As(err, new(exitStatus)) && errors.Join(failed...) != nil {

@@ -92,7 +92,7 @@ type Historian interface {
 // An Accountant returns the ends of the tasks of a job that succeeded, by the batch system's own
 // index and according to its accounting. A zero time is an unknown one.
 type Accountant interface {
-	Succeeded(ctx context.Context, id string) (map[int]time.Time, error)
+	Successes(ctx context.Context, id string) (map[int]time.Time, error)
 }
 
 // An Execer runs commands on the node of a running task. hpcc attach and hpcc forward

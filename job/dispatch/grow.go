@@ -64,7 +64,7 @@ func (s *Submission) Grow(ctx context.Context, dir string, onNode bool) (texts [
 	}
 	sizes := map[job.Request][]int{}
 	for _, t := range st.Tasks {
-		requeued := slices.Contains(st.requeued, t.Index) && (!onNode || st.queue[t.Index] == queue.Waiting)
+		requeued := st.requeued[t.Index] && (!onNode || st.queue[t.Index] == queue.Waiting)
 		if s.Grows(&t) && !requeued {
 			to, _ := s.Job.Grow(&t, s.request(t.Index))
 			sizes[to] = append(sizes[to], t.Index)
@@ -206,21 +206,19 @@ func (s *Status) Lessons() (lines []string) {
 func (s *Status) lacking() (lines []string) {
 	var most job.Request
 	var memory, late, growing []int
-	for _, t := range s.Tasks {
-		asked := s.request(t.Index)
+	records := s.records()
+	for _, k := range s.Failed {
+		t, asked := records[k], s.request(k)
 		lackedMemory, lackedTime := t.Lacked(asked)
-		if !slices.Contains(s.Failed, t.Index) {
-			continue
-		}
-		if s.Grows(&t) {
-			growing = append(growing, t.Index)
+		if s.Grows(t) {
+			growing = append(growing, k)
 			continue
 		}
 		if lackedMemory {
-			memory, most.Memory = append(memory, t.Index), max(most.Memory, asked.Memory)
+			memory, most.Memory = append(memory, k), max(most.Memory, asked.Memory)
 		}
 		if lackedTime {
-			late, most.Time = append(late, t.Index), max(most.Time, asked.Time)
+			late, most.Time = append(late, k), max(most.Time, asked.Time)
 		}
 	}
 	lacked := func(tasks []int, what, size, flag string) {

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/job/invoke"
 	"hpcc/job/message"
 	"hpcc/job/queue"
 )
@@ -38,7 +36,8 @@ import (
 //     [node.Runner] without a run of the program.
 //   - Cancel ends tasks that are queued again, and Wait waits for them.
 //
-// The queue is read before the records: a task whose end it misses has left its record.
+// A task may end between the reading of the records and that of the queue, so countQueued reads the
+// records again before it takes a task for failed or lost.
 
 // endingTime is for how long a failed task counts as running while the scheduler cleans up. A
 // node that has died can stay in this state for days.
@@ -46,12 +45,9 @@ const endingTime = time.Minute
 
 // reconcile counts the tasks by the table above.
 func (s *Status) reconcile(now time.Time) {
-	records := make(map[int]*job.Task, len(s.Tasks))
-	for i := range s.Tasks {
-		records[s.Tasks[i].Index] = &s.Tasks[i]
-	}
+	records := s.records()
 	s.Done, s.Failed, s.Running, s.Waiting, s.Stopped, s.Lost = 0, nil, 0, 0, 0, 0
-	s.requeued, s.unfinished = nil, nil
+	s.requeued, s.unfinished = map[int]bool{}, nil
 	for _, k := range s.indices() {
 		t, state := records[k], s.queue[k]
 		ended := t != nil && t.Ended()
@@ -72,7 +68,7 @@ func (s *Status) reconcile(now time.Time) {
 			s.unfinished = append(s.unfinished, k)
 		}
 		if ended && state != 0 {
-			s.requeued = append(s.requeued, k)
+			s.requeued[k] = true
 		}
 	}
 	if s.Cancelled.IsZero() {
@@ -80,6 +76,15 @@ func (s *Status) reconcile(now time.Time) {
 	} else {
 		s.Stopped += len(s.unfinished)
 	}
+}
+
+// records returns the records of the tasks by index.
+func (s *Status) records() map[int]*job.Task {
+	records := make(map[int]*job.Task, len(s.Tasks))
+	for i := range s.Tasks {
+		records[s.Tasks[i].Index] = &s.Tasks[i]
+	}
+	return records
 }
 
 // requeuedText describes the failed tasks that the scheduler has again.
@@ -111,7 +116,8 @@ func (s *Status) mayReturn() bool {
 
 // taken reports whether a failed task ended like one whose node was taken away.
 func (s *Status) taken() bool {
-	return slices.ContainsFunc(s.Tasks, func(t job.Task) bool { return t.Taken() && slices.Contains(s.Failed, t.Index) })
+	records := s.records()
+	return slices.ContainsFunc(s.Failed, func(k int) bool { return records[k].Taken() })
 }
 
 // read reads the records of the job's tasks and counts them without the scheduler's queue.
@@ -133,35 +139,52 @@ func (s *Status) refresh(ctx context.Context, dir string, limit time.Duration) e
 }
 
 // account gives lost tasks that succeeded according to the scheduler's accounting a record: theirs
-// could not be written, because the disk was full or the file system did not answer.
-func (s *Status) account(ctx context.Context, dir string) error {
+// could not be written, because the disk was full or the file system did not answer. A scheduler
+// without an accounting, or one that does not answer within limit, changes nothing.
+func (s *Status) account(ctx context.Context, dir string, limit time.Duration) {
 	to, ok := systemOf(s.Target).(batch.Accountant)
 	if !ok || s.Lost == 0 {
-		return nil
+		return
 	}
-	ctx, cancel := context.WithTimeout(s.Within(ctx), invoke.Patience)
+	ctx, cancel := context.WithTimeout(s.Within(ctx), limit)
 	defer cancel()
-	var failed error
+	records, lost := s.records(), map[int]bool{}
+	for _, k := range s.unfinished {
+		lost[k] = true
+	}
+	var found []job.Task
 	for _, n := range s.submitted() {
-		ends, err := to.Succeeded(ctx, n.id)
-		failed = errors.Join(failed, err)
+		ends, err := to.Successes(ctx, n.id)
+		if err != nil {
+			continue
+		}
 		for k, end := range ends {
-			if k, ok = s.indexOf(n.array, k); !ok || !slices.Contains(s.unfinished, k) {
+			if k, ok = s.indexOf(n.array, k); !ok || !lost[k] {
 				continue
 			}
-			i := slices.IndexFunc(s.Tasks, func(t job.Task) bool { return t.Index == k })
-			if i < 0 {
-				i, s.Tasks = len(s.Tasks), append(s.Tasks, job.Task{Index: k, Native: n.id, Start: end})
+			if end.IsZero() {
+				end = time.Now()
 			}
-			t := &s.Tasks[i]
-			if t.End = end; end.Before(t.Start) {
-				t.End = time.Now()
+			t := job.Task{Index: k, Native: n.id, Start: end}
+			if records[k] != nil {
+				t = *records[k]
 			}
-			failed = errors.Join(failed, t.Write(filepath.Join(dir, s.ID)))
+			if t.End = end; end.Before(t.Start) { // the clocks of the nodes differ
+				t.End = t.Start
+			}
+			_ = t.Write(filepath.Join(dir, s.ID)) // else the next status asks again
+			found = append(found, t)
+			delete(lost, k)
 		}
 	}
+	for _, t := range found {
+		if r := records[t.Index]; r != nil {
+			*r = t
+		}
+	}
+	s.Tasks = append(s.Tasks, slices.DeleteFunc(found, func(t job.Task) bool { return records[t.Index] != nil })...)
+	slices.SortFunc(s.Tasks, func(a, b job.Task) int { return a.Index - b.Index })
 	s.reconcile(time.Now())
-	return failed
 }
 
 // states returns the states of the job's tasks in the queue, by hpcc's index.

@@ -1,13 +1,17 @@
 package dispatch
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/batch"
 	"hpcc/job/queue"
 	"hpcc/testdata/jobtest"
+	"hpcc/testdata/testenv"
 )
 
 // TestReconcile checks the state of a task for each record and each state in the queue, and
@@ -97,5 +101,46 @@ func TestStates(t *testing.T) {
 	s.Job.Array, s.Reruns = job.Array{}, nil
 	if got := s.states(map[string]queue.State{"1": first}); len(got) != 1 || got[0] != queue.Running {
 		t.Errorf("states of a job without an array: %v; want task 0 running", got)
+	}
+}
+
+// An accountingToy is a toy with an accounting, in which all tasks but one succeeded.
+type accountingToy struct {
+	*toy
+	failed int
+}
+
+func (a *accountingToy) Successes(_ context.Context, id string) (map[int]time.Time, error) {
+	ends := map[int]time.Time{}
+	for k := range a.queue[id].Job.Array.All() {
+		if k != a.failed {
+			ends[k] = time.Time{}
+		}
+	}
+	return ends, nil
+}
+
+// TestAccount checks that tasks without a record, or with one of their start, are done if the accounting says so, that
+// they get a record, and that the one that failed stays lost.
+func TestAccount(t *testing.T) {
+	s := &accountingToy{toy: &toy{map[string]*batch.Request{}, map[string]bool{}}, failed: 340}
+	registry = append(registry, s)
+	defer func() { registry = registry[:len(registry)-1] }()
+	dir := t.TempDir()
+	j := jobtest.With(func(j *job.Job) { j.Dir, j.Array = t.TempDir(), jobtest.Array(t, "1-400") })
+	sub, _, err := Submit(t.Context(), dir, j, Cluster{Target: toyTarget})
+	testenv.Check(t, err)
+	s.ended[sub.Native] = true
+	begun := &job.Task{Index: 5, Native: "toy-1.5", Host: "n1", Start: time.Now().Add(-time.Hour)}
+	testenv.Check(t, begun.Write(filepath.Join(dir, sub.ID)))
+	for range 2 { // by the accounting, then by the records
+		st, err := sub.status(t.Context(), dir)
+		if err != nil || st.Done != 399 || st.Lost != 1 || fmt.Sprint(st.again()) != "[340]" {
+			t.Fatalf("%d done, %d lost, %v to rerun, %v; want 399, 1 and task 340", st.Done, st.Lost, st.again(), err)
+		}
+	}
+	tasks, err := job.Tasks(filepath.Join(dir, sub.ID))
+	if err != nil || len(tasks) != 399 || tasks[4].Host != "n1" || !tasks[4].OK() {
+		t.Errorf("%d records, %v, the fifth %+v; want 399, and the host of task 5", len(tasks), err, tasks[4])
 	}
 }

@@ -28,7 +28,7 @@ func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
 	if err := st.refresh(ctx, dir, invoke.Patience); err != nil {
 		return st, err
 	}
-	_ = st.account(ctx, dir) // not every site keeps an accounting
+	st.account(ctx, dir, invoke.Patience)
 	return st, nil
 }
 
@@ -140,6 +140,9 @@ func (s *Submission) Rerun(ctx context.Context, dir string, to job.Request) (tas
 	tasks = nil
 	for _, size := range sorted(sizes) {
 		more, err := s.resubmit(ctx, home, sizes[size], size)
+		if err != nil && len(tasks) > 0 {
+			err = fmt.Errorf("tasks %s run again, but not %s: %w", list(tasks), list(sizes[size]), err)
+		}
 		if err != nil {
 			return tasks, notes, err
 		}
@@ -151,11 +154,11 @@ func (s *Submission) Rerun(ctx context.Context, dir string, to job.Request) (tas
 
 // sizes returns the tasks to rerun by their requests; see [Submission.Rerun].
 func (s *Status) sizes(tasks []int, to job.Request) map[job.Request][]int {
-	sizes := map[job.Request][]int{}
+	sizes, records := map[job.Request][]int{}, s.records()
 	for _, k := range tasks {
 		next := s.request(k)
-		if i := slices.IndexFunc(s.Tasks, func(t job.Task) bool { return t.Index == k }); i >= 0 && s.Grows(&s.Tasks[i]) {
-			next, _ = s.Job.Grow(&s.Tasks[i], next)
+		if t := records[k]; t != nil && s.Grows(t) {
+			next, _ = s.Job.Grow(t, next)
 		}
 		next.Memory, next.Time = cmp.Or(to.Memory, next.Memory), cmp.Or(to.Time, next.Time)
 		sizes[next] = append(sizes[next], k)
@@ -197,7 +200,9 @@ func (s *Submission) resubmit(ctx context.Context, home string, tasks []int, to 
 	before, cancelled := s.Reruns, s.Cancelled
 	s.Reruns, s.Cancelled = append(slices.Clip(before), r), time.Time{}
 	if err := s.write(home); err != nil { // before the records change, so that the tasks do not seem lost
-		return nil, err
+		s.Reruns, s.Cancelled = before, cancelled
+		delete(s.Scripts, filepath.Base(file))
+		return nil, errors.Join(err, os.Remove(file))
 	}
 	var back []func()
 	for _, k := range tasks {
@@ -221,7 +226,7 @@ func (s *Submission) resubmit(ctx context.Context, home string, tasks []int, to 
 func (s *Status) again() []int {
 	out := slices.Clone(s.unfinished)
 	for _, t := range s.Tasks {
-		if t.Ended() && !t.OK() && !slices.Contains(s.requeued, t.Index) {
+		if t.Ended() && !t.OK() && !s.requeued[t.Index] {
 			out = append(out, t.Index)
 		}
 	}

@@ -102,7 +102,7 @@ func (s *Status) running(index int) (*job.Task, error) {
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		switch {
-		case t.Index == index && slices.Contains(s.requeued, index):
+		case t.Index == index && s.requeued[index]:
 			return nil, nil
 		case t.Index == index && t.Ended():
 			return nil, fmt.Errorf("task %d of job %s ended at %s: %s", t.Index, s.ID, t.End.Local().Format(time.DateTime), t.Ending())

@@ -43,7 +43,7 @@ type Status struct {
 	unkept     error                   // why records of the target's tasks could not be written
 	later      bool                    // no record was written, because the measured usage is not available yet
 	queue      map[int]queue.TaskState // states of tasks in the scheduler's queue
-	requeued   []int                   // failed tasks that are in the scheduler's queue
+	requeued   map[int]bool            // failed tasks that are in the scheduler's queue
 	unfinished []int                   // tasks without an end that the scheduler does not have: lost or stopped
 }
 
@@ -119,7 +119,7 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 	warnings = append(warnings, settleAll(ctx, dir, open)...)
 	for _, st := range list {
 		if len(ids) > 0 {
-			_ = st.account(ctx, dir) // not every site keeps an accounting
+			st.account(ctx, dir, invoke.Glance)
 		}
 		st.User = owner(filepath.Join(dir, st.ID))
 		st.span()
@@ -283,9 +283,8 @@ func (s *Status) count() {
 
 // withoutEnd returns the tasks without an end.
 func (s *Status) withoutEnd() []int {
-	return slices.DeleteFunc(s.indices(), func(k int) bool {
-		return slices.ContainsFunc(s.Tasks, func(t job.Task) bool { return t.Index == k && t.Ended() })
-	})
+	records := s.records()
+	return slices.DeleteFunc(s.indices(), func(k int) bool { return records[k] != nil && records[k].Ended() })
 }
 
 // open returns the number of tasks without an end.

@@ -235,10 +235,12 @@ const takenFor = 3
 func (s *Submission) Wait(ctx context.Context, dir string, lock func(context.Context) (release func()), report func(string)) error {
 	child := s.ended != nil
 	err := s.watch(ctx, dir, report)
-	for again := true; again && err == nil && s.Job.Retry.Grows(); {
-		if again, err = s.continues(ctx, dir, lock, report); again && err == nil {
-			err = s.watch(ctx, dir, report)
+	for err == nil && s.Job.Retry.Grows() {
+		var again bool
+		if again, err = s.continues(ctx, dir, lock, report); !again || err != nil {
+			break
 		}
+		err = s.watch(ctx, dir, report)
 	}
 	switch {
 	case err != nil && child:
@@ -269,7 +271,7 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 		}
 		if n%each == 0 || (ended > 0 && ended <= askSoon) {
 			err := st.refresh(ctx, dir, invoke.Patience)
-			_ = st.account(ctx, dir) // not every site keeps an accounting
+			st.account(ctx, dir, invoke.Patience)
 			if _, ok := systemOf(s.Target).(batch.Accountant); ok && st.Lost > 0 {
 				lost++
 			}
@@ -302,7 +304,7 @@ func (c Cluster) scheduler() (batch.System, error) {
 	return to, nil
 }
 
-// standing sums the queue states of the job and its reruns.
+// queueState sums the queue states of the job and its reruns.
 func (s *Submission) queueState(known map[string]queue.State) queue.State {
 	var sum queue.State
 	if s.Job.Interactive {

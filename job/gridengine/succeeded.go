@@ -52,8 +52,8 @@ func checkAccount(id, account string) error {
 	return nil
 }
 
-// Succeeded returns the ends of the tasks of a job that succeeded; see [batch.Accountant].
-func (System) Succeeded(ctx context.Context, id string) (map[int]time.Time, error) {
+// Successes returns the ends of the tasks of a job that succeeded; see [batch.Accountant].
+func (System) Successes(ctx context.Context, id string) (map[int]time.Time, error) {
 	out, err := invoke.Call(ctx, "/", "qacct", "-j", id)
 	if err != nil {
 		return nil, fmt.Errorf("reading Grid Engine's accounting of job %s: %w", id, readError(out, err))

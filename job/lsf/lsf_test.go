@@ -102,9 +102,9 @@ func TestOpenLava(t *testing.T) {
 		{"#BSUB -J \"a\"\n#BSUB -x\necho -M 1MB\n", "#BSUB -J \"a\"\n#BSUB -x\necho -M 1MB\n", ""},
 		{"#BSUB -R \"rusage[mem=10MB] span[hosts=1]\"\n#BSUB -M 10MB\n", "#BSUB -R \"rusage[mem=10] span[hosts=1]\"\n#BSUB -M 10\n", ""},
 		{"#BSUB -Jd text\n#BSUB -sp 3\n", "#BSUB -Jd text\n#BSUB -sp 3\n", ""},
-		{"#BSUB -env \"none, A\"\n", "", `volclava project 2.2 does not support the option -env "none, A"`},
-		{"#BSUB -gpu num=1\n", "", "volclava project 2.2 does not support the option -gpu num=1"},
-		{"#BSUB -rn\n", "", "volclava project 2.2 does not support the option -rn"},
+		{"#BSUB -env \"none, A\"\n", "", `volclava project 2.2 does not support the option -env "none, A"; submit the job without it`},
+		{"#BSUB -gpu num=1\n", "", "volclava project 2.2 does not support the option -gpu num=1; submit the job without it"},
+		{"#BSUB -rn\n", "", "volclava project 2.2 does not support the option -rn; submit the job without it"},
 	} {
 		got, err := openLava(t.Context(), tt.in)
 		if text := fmt.Sprint(err); got != tt.want || (err != nil && text != tt.err) || (err == nil && tt.err != "") {

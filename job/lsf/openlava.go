@@ -39,7 +39,7 @@ func openLava(ctx context.Context, script string) (string, error) {
 		case f[1] == "-R":
 			lines[i] = megabytes().ReplaceAllString(line, "$1")
 		case len(f[1]) > 2 && f[1][0] == '-' && !strings.Contains(string(usage), f[1]):
-			return "", fmt.Errorf("%s does not support the option %s", product, strings.Join(f[1:], " "))
+			return "", fmt.Errorf("%s does not support the option %s; submit the job without it", product, strings.Join(f[1:], " "))
 		}
 	}
 	return strings.Join(lines, ""), nil

@@ -51,9 +51,9 @@ func checkEnd(id, list string) error {
 	return nil
 }
 
-// Succeeded returns the tasks of a job that succeeded; see [batch.Accountant]. LSF keeps them for an hour
+// Successes returns the tasks of a job that succeeded; see [batch.Accountant]. LSF keeps them for an hour
 // by default (CLEAN_PERIOD), and this listing has no years in its times.
-func (System) Succeeded(ctx context.Context, id string) (map[int]time.Time, error) {
+func (System) Successes(ctx context.Context, id string) (map[int]time.Time, error) {
 	out, err := invoke.Call(ctx, "/", "bjobs", "-a", "-w", id)
 	if err != nil {
 		return nil, fmt.Errorf("querying LSF for job %s: %w", id, refusal(out, err))

@@ -23,7 +23,6 @@ func (known Schedulers) Begin(dir string, index int) *job.Task {
 	}
 	t.Host = tunnel.Host()
 	t.Retire(dir)
-	t.Attempt = t.Attempts(dir)
-	t.Attempt = max(t.Attempt, known.restarts(os.Getenv)) // count attempts that were killed before they wrote a record
+	t.Attempt = max(t.Attempts(dir), known.restarts(os.Getenv)) // attempts that were killed at once have no record
 	return t
 }

@@ -144,7 +144,7 @@ func (r *Runner) awaitEarlier(ctx context.Context, k int) {
 	}
 	for end := time.Now().Add(overlapTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(overlapTime / 50) {
 		t := &job.Task{Index: k}
-		if !job.ReadRecord(r.Dir, t.FileName(), t) || t.Ended() || (t.Host == tunnel.Host() && syscall.Kill(t.PID, 0) != nil) {
+		if !job.ReadRecord(r.Dir, t.FileName(), t) || t.Ended() || (t.Host == tunnel.Host() && (t.PID <= 0 || syscall.Kill(t.PID, 0) != nil)) {
 			break
 		}
 	}

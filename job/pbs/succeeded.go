@@ -27,9 +27,9 @@ func succeeded(ctx context.Context, id string) error {
 	return nil
 }
 
-// Succeeded returns the ends of the tasks of a job that succeeded, if the site keeps a history; see
+// Successes returns the ends of the tasks of a job that succeeded, if the site keeps a history; see
 // [batch.Accountant].
-func (System) Succeeded(ctx context.Context, id string) (map[int]time.Time, error) {
+func (System) Successes(ctx context.Context, id string) (map[int]time.Time, error) {
 	out, err := invoke.Call(ctx, "/", "qstat", "-x", "-t", "-f", "-F", "json", id)
 	if err != nil {
 		return nil, fmt.Errorf("reading the history of PBS about job %s: %w", id, invoke.Error(out, err))

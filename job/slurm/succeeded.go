@@ -10,8 +10,8 @@ import (
 	"hpcc/job/invoke"
 )
 
-// Succeeded returns the ends of the tasks of a job that succeeded; see [batch.Accountant].
-func (System) Succeeded(ctx context.Context, id string) (map[int]time.Time, error) {
+// Successes returns the ends of the tasks of a job that succeeded; see [batch.Accountant].
+func (System) Successes(ctx context.Context, id string) (map[int]time.Time, error) {
 	out, err := invoke.Call(ctx, "/", "sacct", "-X", "-n", "-P", "-j", id, "-o", "JobID,State,ExitCode,End")
 	if err != nil {
 		return nil, fmt.Errorf("reading Slurm's accounting of job %s: %w", id, readError(out, err))
