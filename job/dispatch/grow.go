@@ -131,9 +131,15 @@ func (s *Submission) continues(ctx context.Context, dir string, lock func(contex
 	return again, nil
 }
 
-// leaveJob removes the variables of the job in which this process runs from its environment. The
-// commands of the batch system then submit as on a login node, and the new job does not inherit them.
+// leaveJob removes the variables of the job in which this process runs from its environment, and
+// finds commands as the process that submitted the job. The commands of the batch system then submit
+// as on a login node, and the new job does not inherit the variables.
 func leaveJob() {
+	for _, s := range OnNode() {
+		if path := os.Getenv(s.Path); path != "" {
+			_ = os.Setenv("PATH", path+string(os.PathListSeparator)+os.Getenv("PATH"))
+		}
+	}
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		_, task := strings.CutPrefix(name, "HPCC_TASK_")
@@ -166,7 +172,7 @@ func (s *Status) learn() {
 	}
 }
 
-// Lessons describes which tasks needed, or still need, more memory or time than the job requested,
+// Lessons describes which tasks ran with, or still need, more memory or time than the job requested,
 // and how to request it.
 func (s *Status) Lessons() (lines []string) {
 	var most job.Request
@@ -184,20 +190,20 @@ func (s *Status) Lessons() (lines []string) {
 			lines = append(lines, fmt.Sprintf("%s with %s: %s", verb(len(g.Tasks), "was submitted", "were submitted"), s.size(job.Request{Memory: g.Memory, Time: g.Time}), list(g.Tasks)))
 		}
 	}
-	needed := func(n int, what, now, first, flag string) {
+	larger := func(n int, what, now, first, flag string) {
 		if first != "" {
 			now = now + " instead of " + first
 		}
 		if several {
 			now = "up to " + now
 		}
-		lines = append(lines, fmt.Sprintf("%d of %s needed more %s: %s; submit with %s next time", n, message.Count(s.Total, "task"), what, now, flag))
+		lines = append(lines, fmt.Sprintf("%d of %s ran with more %s: %s; submit with %s next time", n, message.Count(s.Total, "task"), what, now, flag))
 	}
 	if memory > 0 {
-		needed(memory, "memory", quantity.FormatMemory(most.Memory), optional(s.Job.MemoryPerNode(), quantity.FormatMemory), "--mem "+quantity.FormatMemory(most.Memory))
+		larger(memory, "memory", quantity.FormatMemory(most.Memory), optional(s.Job.MemoryPerNode(), quantity.FormatMemory), "--mem "+quantity.FormatMemory(most.Memory))
 	}
 	if late > 0 {
-		needed(late, "time", quantity.FormatTime(most.Time), optional(s.Job.Time, quantity.FormatTime), "--time "+quantity.FormatTime(most.Time))
+		larger(late, "time", quantity.FormatTime(most.Time), optional(s.Job.Time, quantity.FormatTime), "--time "+quantity.FormatTime(most.Time))
 	}
 	return append(lines, s.lacking()...)
 }

@@ -77,7 +77,7 @@ func TestGrow(t *testing.T) {
 	grow() // at the maximum
 	list, _, err = Statuses(t.Context(), dir, nil)
 	testenv.Check(t, err)
-	want := []string{"2 of 4 tasks needed more memory: 3G instead of 1G; submit with --mem 3G next time",
+	want := []string{"2 of 4 tasks ran with more memory: 3G instead of 1G; submit with --mem 3G next time",
 		"2 of 4 tasks had too little memory (3G); request more: hpcc rerun --mem 6G " + sub.ID}
 	if got := list[0].Lessons(); !slices.Equal(got, want) {
 		t.Errorf("Lessons: %q; want %q", got, want)

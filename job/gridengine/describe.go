@@ -21,7 +21,7 @@ func (System) Describe() *batch.Description {
 		Index: job.Array.Nth, // its arrays start at 1 and have no gaps
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, NodePrefix: "SGE_",
-			Overlaps: true, Restarts: "RESTARTED",
+			Overlaps: true, Restarts: "RESTARTED", Path: "SGE_O_PATH",
 			Requests: []int{99, 100},                                                                                     // run the job again, without limit; hold it and its dependents (sge_job(5))
 			Proof:    []string{"SGE_TASK_ID", "SGE_ROOT"},                                                                // other software sets JOB_ID, too
 			Hosts:    func(getenv func(string) string) ([]string, error) { return node.HostFile("PE_HOSTFILE", getenv) }, // sge_pe(5)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"hpcc/job"
 	"hpcc/testdata/testenv"
 )
@@ -92,5 +94,24 @@ func TestOverlap(t *testing.T) {
 	r.keep(old)
 	if status := r.Run(t.Context(), 0); status != 0 {
 		t.Errorf("Run = %d: the program ran next to its earlier attempt", status)
+	}
+}
+
+// TestMessages checks that a task's file for standard error also gets hpcc's messages, in order, if hpcc opens it: the
+// file that the scheduler opens is then discarded.
+func TestMessages(t *testing.T) {
+	saved, err := unix.Dup(2)
+	testenv.Check(t, err)
+	defer unix.Close(saved)
+	r, _ := newRunner(t, "echo attempt >&2; exit 3")
+	r.Schedulers = Schedulers{{IDs: []string{"TOY_ID"}}}
+	r.Output, r.Retry.Times = filepath.Join(r.Dir, "out"), 1
+	r.Logf = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "hpcc: "+format+"\n", args...) }
+	t.Setenv("TOY_ID", "1")
+	r.Run(t.Context(), 0)
+	testenv.Check(t, unix.Dup3(saved, 2, 0))
+	const want = "attempt\nhpcc: task 0: status 3; trying again in 1s\nattempt\n"
+	if b, err := os.ReadFile(r.Output); err != nil || string(b) != want {
+		t.Errorf("the file has %q, %v; want %q", b, err, want)
 	}
 }

@@ -40,6 +40,7 @@ type Runner struct {
 	Nodes       int  // required number of nodes; 0: the scheduler guarantees it
 	Companion   Companion
 	Schedulers  Schedulers
+	several     bool // it runs tasks simultaneously
 
 	// Ready returns an error if a task must not start, for example because a dependency has failed.
 	Ready func(ctx context.Context) error
@@ -58,6 +59,7 @@ type Runner struct {
 // RunArray runs the tasks of an array, at most parallel of them simultaneously, and reports whether
 // all succeeded. When ctx is done, running tasks get SIGTERM and no other task starts.
 func (r *Runner) RunArray(ctx context.Context, a job.Array, parallel int) bool {
+	r.several = true
 	var g errgroup.Group
 	g.SetLimit(max(1, parallel))
 	failed := make(chan int, a.Count())
@@ -340,9 +342,9 @@ func (r *Runner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 		}
 		return func() {}, nil
 	}
-	mode := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
-	if t.Attempt > 0 { // keep the output of earlier attempts
-		mode = os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND // hpcc adds its messages
+	if t.Attempt == 0 {
+		mode |= os.O_TRUNC // later attempts keep the output of earlier ones
 	}
 	open := func(pattern string) (f *os.File, name string, err error) {
 		if f, err = os.OpenFile(t.File(pattern, r.Name, filepath.Base(r.Dir)), mode, 0o666); err != nil {
@@ -360,6 +362,7 @@ func (r *Runner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, out, out
 	if r.Errors == "" {
+		r.adoptErrors(t, out)
 		return func() { out.Close() }, nil
 	}
 	if stderr, t.Errors, err = open(r.Errors); err != nil {
@@ -367,7 +370,16 @@ func (r *Runner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 		return nil, fmt.Errorf("opening the file for standard error: %w", err)
 	}
 	cmd.Stderr = stderr
+	r.adoptErrors(t, stderr)
 	return func() { out.Close(); stderr.Close() }, nil
+}
+
+// adoptErrors makes the file for standard error of a scheduler's task also that of hpcc. The
+// scheduler cannot name this file and discards what its own file gets, also hpcc's messages.
+func (r *Runner) adoptErrors(t *job.Task, f *os.File) {
+	if t.Native != "" && !r.several {
+		_ = unix.Dup3(int(f.Fd()), 2, 0)
+	}
 }
 
 // regularFile returns the path of the regular file behind a descriptor of this process, or "".

@@ -17,6 +17,7 @@ type Scheduler struct {
 	Task       func(getenv func(string) string) string // native ID of the task; nil: the value of IDs[0]
 	Restarts   string                                  // variable with the number of restarts
 	Requests   []int                                   // exit statuses that it takes as requests, such as to run the job again
+	Path       string                                  // variable with the PATH of the process that submitted the job
 	Overlaps   bool                                    // it may start a task again before it has killed the earlier attempt
 	NodePrefix string                                  // prefix of the variables that differ between the nodes of a job
 

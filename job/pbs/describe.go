@@ -18,7 +18,7 @@ func (System) Describe() *batch.Description {
 		Is:    func(version string) bool { return strings.Contains(version, "pbs") },
 		Index: indexOf,
 		Node: &node.Scheduler{
-			Name: target, IDs: []string{"PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID"}, NodePrefix: "PBS_",
+			Name: target, IDs: []string{"PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID"}, NodePrefix: "PBS_", Path: "PBS_O_PATH",
 			Hosts:  func(getenv func(string) string) ([]string, error) { return node.HostFile("PBS_NODEFILE", getenv) }, // one line per process
 			Remote: func(host string, argv []string) []string { return append([]string{"pbs_tmrsh", host}, argv...) },
 		},
