@@ -36,8 +36,13 @@ var scripts = dialect.Dialect{
 	JobID: "${PBS_JOBID%%[.[]*}", Hosts: hostList, OwnsIndices: ownsIndices,
 }
 
-// shape gives each node the same number of processes. Without nodes, a chunk is one process.
+// shape gives each node the same number of processes, and arrays a setting that PBS accepts. Without
+// nodes, a chunk is one process.
 func shape(j *job.Job, rows field.Rows) {
+	if j.Requeue == "no" && !j.Array.IsZero() {
+		j.Requeue = ""
+		rows.SetFate(field.Changed, "PBS can requeue every array, and refuses -r n for arrays", field.Requeue)
+	}
 	if anywhere(j) && j.GPUs > 0 {
 		j.Nodes = 1
 		rows.SetFate(field.Changed, "on one node, because PBS would give each process, on any node, the GPUs of a node", field.Tasks, field.GPUs)
