@@ -160,8 +160,11 @@ done
 
 for h in "${hosts[@]}"; do
   reports() { "$lib/qhost" | awk -v h="${h%%.*}" '$1 == h && $4 != "-" && $7 != "-" { ok = 1 } END { exit !ok }'; }
-  ! reports || continue
-  if [ "$h" = "$second" ]; then
+  spool=$base/spool/execd/${h%%.*}
+  [ -d "$spool" ] || spool=$base/spool/execd/localhost # the name that the address of this host has
+  if alive sge_execd "$spool/execd.pid"; then
+    : # it will report to a qmaster that was restarted
+  elif [ "$h" = "$second" ]; then
     clean ip netns exec "$second" unshare --uts sh -c 'hostname "$0"; exec "$@"' "$second" "$lib/sge_execd" >>"$base/log/execd-2" 2>&1 || die "sge_execd of $second; see $base/log"
   else
     clean "$lib/sge_execd" >>"$base/log/execd" 2>&1 || die "sge_execd; see $base/log"
