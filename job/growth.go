@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hpcc/job/message"
 	"hpcc/job/quantity"
 )
@@ -144,27 +146,51 @@ func (j *Job) Resize(to Request) {
 // nearLimit is the share of a limit that counts as reached if a signal ended the task.
 const nearLimit = 0.97
 
+// moreMemory is the part of the [Task.Problem] of a task that the scheduler killed for its memory.
+const moreMemory = "it used more memory than it requested"
+
+// SetKilled records that a scheduler killed the task because it used more memory than it requested.
+func (t *Task) SetKilled(scheduler string) {
+	t.Problem = scheduler + " killed it because " + moreMemory
+}
+
 // Lacked reports whether a task ended because it had too little memory or time, by its record.
 // SIGKILL alone proves neither: the kernel counted a kill for lack of memory in the task's
 // cgroup, or the peak of the memory was at the request. A task that got SIGTERM before its limit
-// was cancelled. asked is the request of the attempt.
+// was cancelled, or killed for its memory if the scheduler's accounting says so. asked is the request
+// of the attempt.
 func (t *Task) Lacked(asked Request) (memory, late bool) {
 	if !t.Ended() || t.OK() {
 		return false, false
 	}
+	killed, terminated := t.endedBy(syscall.SIGKILL), t.endedBy(syscall.SIGTERM)
+	reached := asked.Time > 0 && t.End.Sub(t.Start).Seconds() >= nearLimit*asked.Time.Seconds()
+	switch {
+	case t.Problem != "":
+		return strings.Contains(t.Problem, moreMemory), strings.Contains(t.Problem, "time limit")
+	case t.OOMKills > 0 && !terminated, killed && t.full(asked):
+		return true, false
+	}
+	return false, reached && (killed || terminated)
+}
+
+// Exceeded reports whether a signal ended a task that had used the memory that it requested, but
+// its record does not show whether the scheduler killed it for that.
+func (t *Task) Exceeded(asked Request) bool {
+	memory, late := t.Lacked(asked)
+	return t.Ended() && t.Problem == "" && !memory && !late && (t.endedBy(syscall.SIGTERM) || t.endedBy(syscall.SIGINT)) && t.full(asked)
+}
+
+// endedBy reports whether a signal ended the program, or its last process, according to a shell.
+func (t *Task) endedBy(s syscall.Signal) bool {
+	return t.Signal == unix.SignalName(s) || t.Exit == 128+int(s)
+}
+
+// full reports whether the peak of the task's memory was at its request.
+func (t *Task) full(asked Request) bool {
 	var used struct {
 		MaxRSS int64 `json:"max_rss_bytes"`
 	}
 	_ = json.Unmarshal(t.Usage, &used)
-	killed := t.Signal == "SIGKILL" || t.Exit == 128+int(syscall.SIGKILL)
-	terminated := t.Signal == "SIGTERM" || t.Exit == 128+int(syscall.SIGTERM)
-	full := asked.Memory > 0 && float64(used.MaxRSS) >= nearLimit*float64(asked.Memory)
-	reached := asked.Time > 0 && t.End.Sub(t.Start).Seconds() >= nearLimit*asked.Time.Seconds()
-	switch {
-	case t.Problem != "":
-		return false, strings.Contains(t.Problem, "time limit")
-	case t.OOMKills > 0 && !terminated, killed && full:
-		return true, false
-	}
-	return false, reached && (killed || terminated)
+	return asked.Memory > 0 && float64(used.MaxRSS) >= nearLimit*float64(asked.Memory)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // countChildren returns the numbers of living children and of zombies that the reaper is
-// responsible for. What an earlier test left is the new reaper's own and not counted.
+// responsible for. Processes of earlier tests are the new reaper's own and do not count.
 func countChildren(f *reaper) (living, zombies int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

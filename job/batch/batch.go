@@ -89,10 +89,17 @@ type Historian interface {
 	History(ctx context.Context, from time.Time) (*capacity.History, error)
 }
 
-// An Accountant returns the ends of the tasks of a job that succeeded, by the batch system's own
-// index and according to its accounting. A zero time is an unknown one.
+// An Accountant returns how tasks of a job ended, by the batch system's own index and according to
+// its accounting. Tasks that ended in other ways than an [Ending] describes are missing.
 type Accountant interface {
-	Successes(ctx context.Context, id string) (map[int]time.Time, error)
+	Endings(ctx context.Context, id string) (map[int]Ending, error)
+}
+
+// An Ending is a success of a task or, if it was Killed, an end because the task used more memory
+// than it requested.
+type Ending struct {
+	At     time.Time // zero: unknown
+	Killed bool
 }
 
 // An Execer runs commands on the node of a running task. hpcc attach and hpcc forward

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -138,53 +139,80 @@ func (s *Status) refresh(ctx context.Context, dir string, limit time.Duration) e
 	return settle(ctx, dir, []*Status{s}, limit)
 }
 
-// account gives lost tasks that succeeded according to the scheduler's accounting a record: theirs
-// could not be written, because the disk was full or the file system did not answer. A scheduler
-// without an accounting, or one that does not answer within limit, changes nothing.
+// account asks the scheduler's accounting about tasks whose records do not show how they ended, and
+// completes the records. Lost tasks have none: the disk was full, the file system did not answer, or
+// the scheduler killed hpcc, too. A scheduler without an accounting, or one that does not answer within
+// limit, changes nothing.
 func (s *Status) account(ctx context.Context, dir string, limit time.Duration) {
 	to, ok := systemOf(s.Target).(batch.Accountant)
-	if !ok || s.Lost == 0 {
+	open := s.unexplained()
+	if !ok || len(open) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.Within(ctx), limit)
 	defer cancel()
-	records, lost := s.records(), map[int]bool{}
-	for _, k := range s.unfinished {
-		lost[k] = true
-	}
-	var found []job.Task
-	for _, n := range s.submitted() {
-		ends, err := to.Successes(ctx, n.id)
-		if err != nil {
-			continue
+	records, found := s.records(), map[int]job.Task{}
+	for _, n := range slices.Backward(s.submitted()) {
+		ends := map[int]batch.Ending{}
+		if slices.ContainsFunc(slices.Collect(maps.Keys(open)), n.has) {
+			ends, _ = to.Endings(ctx, n.id)
 		}
 		for k, end := range ends {
-			if k, ok = s.indexOf(n.array, k); !ok || !lost[k] {
+			if k, ok = s.indexOf(n.array, k); !ok || !open[k] {
 				continue
 			}
-			if end.IsZero() {
-				end = time.Now()
-			}
-			t := job.Task{Index: k, Native: n.id, Start: end}
+			t := job.Task{Index: k, Native: n.id}
 			if records[k] != nil {
 				t = *records[k]
 			}
-			if t.End = end; end.Before(t.Start) { // the clocks of the nodes differ
-				t.End = t.Start
+			if explain(&t, end, descriptionOf(s.Target).Title) {
+				_ = t.Write(filepath.Join(dir, s.ID)) // else the next status asks again
+				found[k] = t
 			}
-			_ = t.Write(filepath.Join(dir, s.ID)) // else the next status asks again
-			found = append(found, t)
-			delete(lost, k)
 		}
+		maps.DeleteFunc(open, func(k int, _ bool) bool { return n.has(k) }) // earlier attempts do not count
 	}
-	for _, t := range found {
-		if r := records[t.Index]; r != nil {
-			*r = t
-		}
-	}
-	s.Tasks = append(s.Tasks, slices.DeleteFunc(found, func(t job.Task) bool { return records[t.Index] != nil })...)
+	s.Tasks = slices.DeleteFunc(s.Tasks, func(t job.Task) bool { return !found[t.Index].End.IsZero() })
+	s.Tasks = slices.AppendSeq(s.Tasks, maps.Values(found))
 	slices.SortFunc(s.Tasks, func(a, b job.Task) int { return a.Index - b.Index })
 	s.reconcile(time.Now())
+}
+
+// unexplained returns the tasks whose records do not show how they ended: lost ones, and those that
+// the scheduler may have killed because they used more memory than they requested.
+func (s *Status) unexplained() map[int]bool {
+	open := map[int]bool{}
+	if s.Lost > 0 {
+		for _, k := range s.unfinished {
+			open[k] = true
+		}
+	}
+	records := s.records()
+	for _, k := range s.Failed {
+		if s.Cancelled.IsZero() && records[k].Exceeded(s.request(k)) {
+			open[k] = true
+		}
+	}
+	return open
+}
+
+// explain completes the record of a task by the scheduler's accounting. It reports whether that adds
+// something.
+func explain(t *job.Task, end batch.Ending, scheduler string) bool {
+	if end.Killed {
+		t.SetKilled(scheduler)
+	} else if t.Ended() {
+		return false
+	}
+	if !t.Ended() {
+		if t.End = end.At; t.End.IsZero() {
+			t.End = time.Now()
+		}
+		if t.Start.IsZero() || t.End.Before(t.Start) { // the clocks of the nodes differ
+			t.Start = t.End
+		}
+	}
+	return true
 }
 
 // states returns the states of the job's tasks in the queue, by hpcc's index.
@@ -205,6 +233,9 @@ type native struct {
 	id    string
 	array job.Array
 }
+
+// has reports whether a task is part of the job.
+func (n native) has(index int) bool { return n.array.IsZero() || n.array.Has(index) }
 
 // submitted returns the native jobs of the job, the latest last.
 func (s *Submission) submitted() []native {

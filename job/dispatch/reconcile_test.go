@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,17 +105,18 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// An accountingToy is a toy with an accounting, in which all tasks but one succeeded.
+// An accountingToy is a toy with an accounting: one task failed, those from killed on used more memory
+// than they requested, and the others succeeded.
 type accountingToy struct {
 	*toy
-	failed int
+	failed, killed int
 }
 
-func (a *accountingToy) Successes(_ context.Context, id string) (map[int]time.Time, error) {
-	ends := map[int]time.Time{}
+func (a *accountingToy) Endings(_ context.Context, id string) (map[int]batch.Ending, error) {
+	ends := map[int]batch.Ending{}
 	for k := range a.queue[id].Job.Array.All() {
 		if k != a.failed {
-			ends[k] = time.Time{}
+			ends[k] = batch.Ending{Killed: k >= a.killed}
 		}
 	}
 	return ends, nil
@@ -123,7 +125,7 @@ func (a *accountingToy) Successes(_ context.Context, id string) (map[int]time.Ti
 // TestAccount checks that tasks without a record, or with one of their start, are done if the accounting says so, that
 // they get a record, and that the one that failed stays lost.
 func TestAccount(t *testing.T) {
-	s := &accountingToy{toy: &toy{map[string]*batch.Request{}, map[string]bool{}}, failed: 340}
+	s := &accountingToy{toy: &toy{map[string]*batch.Request{}, map[string]bool{}}, failed: 340, killed: 1000}
 	registry = append(registry, s)
 	defer func() { registry = registry[:len(registry)-1] }()
 	dir := t.TempDir()
@@ -142,5 +144,34 @@ func TestAccount(t *testing.T) {
 	tasks, err := job.Tasks(filepath.Join(dir, sub.ID))
 	if err != nil || len(tasks) != 399 || tasks[4].Host != "n1" || !tasks[4].OK() {
 		t.Errorf("%d records, %v, the fifth %+v; want 399, and the host of task 5", len(tasks), err, tasks[4])
+	}
+}
+
+// TestAccountKilled checks that tasks that the scheduler killed for their memory are failed and lack memory: with the
+// record of a signal, or with none. A task that did not use its request was cancelled.
+func TestAccountKilled(t *testing.T) {
+	s := &accountingToy{toy: &toy{map[string]*batch.Request{}, map[string]bool{}}, killed: 3}
+	registry = append(registry, s)
+	defer func() { registry = registry[:len(registry)-1] }()
+	dir := t.TempDir()
+	j := jobtest.With(func(j *job.Job) { j.Dir, j.Array, j.Memory = t.TempDir(), jobtest.Array(t, "1-5"), 100<<20 })
+	sub, _, err := Submit(t.Context(), dir, j, Cluster{Target: toyTarget})
+	testenv.Check(t, err)
+	s.ended[sub.Native] = true
+	for k, peak := range map[int]int{3: 99 << 20, 5: 9 << 20} {
+		ended := &job.Task{Index: k, Start: time.Now().Add(-time.Hour), End: time.Now(), Exit: -1, Signal: "SIGTERM", Usage: fmt.Appendf(nil, `{"max_rss_bytes":%d}`, peak)}
+		testenv.Check(t, ended.Write(filepath.Join(dir, sub.ID)))
+	}
+	for range 2 { // by the accounting, then by the records
+		st, err := sub.status(t.Context(), dir)
+		if err != nil || st.Done != 2 || fmt.Sprint(st.Failed) != "[3 4 5]" || st.Lost != 0 {
+			t.Fatalf("%d done, %v failed, %d lost, %v; want 2, tasks 3 to 5, and 0", st.Done, st.Failed, st.Lost, err)
+		}
+		if lines := strings.Join(st.Lessons(), "\n"); !strings.Contains(lines, "2 of 5 tasks had too little memory (100M)") {
+			t.Errorf("status shows %q; want that 2 tasks had too little memory", lines)
+		}
+		if got := st.Tasks[2].Ending(); got != "the toy killed it because it used more memory than it requested" {
+			t.Errorf("task 3 ended as %q", got)
+		}
 	}
 }

@@ -84,18 +84,18 @@ func TestGridEngineAccount(t *testing.T) {
 	}
 }
 
-// TestSuccesses parses accounts of Grid Engine 8.1.9, with one of an attempt that was rescheduled.
-func TestSuccesses(t *testing.T) {
+// TestEndings parses accounts of Grid Engine 8.1.9, with one of an attempt that was rescheduled.
+func TestEndings(t *testing.T) {
 	b, err := os.ReadFile("testdata/qacct-j.txt")
 	testenv.Check(t, err)
-	if got := successes(string(b)); len(got) != 1 || got[0].IsZero() {
-		t.Errorf("successes: %v; want one, of task 0", got)
+	if got := endings(string(b)); len(got) != 1 || got[0].At.IsZero() {
+		t.Errorf("endings: %v; want one, of task 0", got)
 	}
 	account := func(task, failed, exit string) string {
 		return "taskid       " + task + "\nend_time     Sat Nov 21 00:28:35 2026\nfailed       " + failed + "\nexit_status  " + exit + "\n"
 	}
-	got := successes(account("1", "0", "0") + account("2", "0", "3") + account("3", "25  : rescheduling", "0") + account("4", "25  : rescheduling", "0") + account("4", "0", "0"))
-	if len(got) != 2 || got[1].IsZero() || got[4].IsZero() {
-		t.Errorf("successes: %v; want 1 and 4", got)
+	got := endings(account("1", "0", "0") + account("2", "0", "3") + account("3", "25  : rescheduling", "0") + account("4", "25  : rescheduling", "0") + account("4", "0", "0"))
+	if len(got) != 2 || got[1].At.IsZero() || got[4].At.IsZero() {
+		t.Errorf("endings: %v; want 1 and 4", got)
 	}
 }

@@ -52,18 +52,19 @@ func checkAccount(id, account string) error {
 	return nil
 }
 
-// Successes returns the ends of the tasks of a job that succeeded; see [batch.Accountant].
-func (System) Successes(ctx context.Context, id string) (map[int]time.Time, error) {
+// Endings returns the successes of tasks of a job; see [batch.Accountant]. The accounting does not
+// show which limit ended a task.
+func (System) Endings(ctx context.Context, id string) (map[int]batch.Ending, error) {
 	out, err := invoke.Call(ctx, "/", "qacct", "-j", id)
 	if err != nil {
 		return nil, fmt.Errorf("reading Grid Engine's accounting of job %s: %w", id, readError(out, err))
 	}
-	return successes(string(out)), nil
+	return endings(string(out)), nil
 }
 
-// successes parses the output of "qacct -j". A job that was rescheduled has an account for each attempt.
-func successes(account string) map[int]time.Time {
-	ends := map[int]time.Time{}
+// endings parses the output of "qacct -j". A job that was rescheduled has an account for each attempt.
+func endings(account string) map[int]batch.Ending {
+	ends := map[int]batch.Ending{}
 	index, end, failed := 0, time.Time{}, false
 	for line := range strings.Lines(account) {
 		key, value, _ := strings.Cut(line, " ")
@@ -76,7 +77,7 @@ func successes(account string) map[int]time.Time {
 			failed = value != "0"
 		case "exit_status":
 			if !failed && value == "0" {
-				ends[index] = end
+				ends[index] = batch.Ending{At: end}
 			}
 		}
 	}

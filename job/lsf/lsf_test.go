@@ -68,13 +68,13 @@ func TestJoinResources(t *testing.T) {
 	}
 }
 
-func TestSuccesses(t *testing.T) {
-	got := successes("JOBID USER STAT\n9 alice DONE normal h n2 arr[1] Nov 21 00:34\n9 alice EXIT normal h n2 arr[2] Nov 21 00:34\n9 alice DONE normal h n2 arr[3] Nov 21 00:34\n")
+func TestEndings(t *testing.T) {
+	got := endings("JOBID USER STAT\n9 alice DONE normal h n2 arr[1] Nov 21 00:34\n9 alice EXIT normal h n2 arr[2] Nov 21 00:34\n9 alice DONE normal h n2 arr[3] Nov 21 00:34\n")
 	if _, ok := got[3]; len(got) != 2 || !ok {
-		t.Errorf("successes: %v; want 1 and 3", got)
+		t.Errorf("endings: %v; want 1 and 3", got)
 	}
-	if got := successes("5 alice DONE normal h n2 main Nov 21 00:34\n"); len(got) != 1 {
-		t.Errorf("successes of a job that is not an array: %v; want 0", got)
+	if got := endings("5 alice DONE normal h n2 main Nov 21 00:34\n"); len(got) != 1 {
+		t.Errorf("endings of a job that is not an array: %v; want 0", got)
 	}
 }
 

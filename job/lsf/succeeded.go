@@ -51,22 +51,22 @@ func checkEnd(id, list string) error {
 	return nil
 }
 
-// Successes returns the tasks of a job that succeeded; see [batch.Accountant]. LSF keeps them for an hour
+// Endings returns the successes of tasks of a job; see [batch.Accountant]. LSF keeps them for an hour
 // by default (CLEAN_PERIOD), and this listing has no years in its times.
-func (System) Successes(ctx context.Context, id string) (map[int]time.Time, error) {
+func (System) Endings(ctx context.Context, id string) (map[int]batch.Ending, error) {
 	out, err := invoke.Call(ctx, "/", "bjobs", "-a", "-w", id)
 	if err != nil {
 		return nil, fmt.Errorf("querying LSF for job %s: %w", id, refusal(out, err))
 	}
-	return successes(string(out)), nil
+	return endings(string(out)), nil
 }
 
-// successes parses "bjobs -a -w".
-func successes(list string) map[int]time.Time {
-	ends := map[int]time.Time{}
+// endings parses "bjobs -a -w".
+func endings(list string) map[int]batch.Ending {
+	ends := map[int]batch.Ending{}
 	for line := range strings.Lines(list) {
 		if f := strings.Fields(line); len(f) > 2 && f[2] == "DONE" {
-			ends[indexIn(line)] = time.Time{}
+			ends[indexIn(line)] = batch.Ending{}
 		}
 	}
 	return ends

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,7 +152,12 @@ var hostFiles = []string{
 
 // Submit submits a script. PBS scripts do not take arguments, so a variable carries the job's ID.
 func (System) Submit(ctx context.Context, r *batch.Request) error {
-	variables := strings.Join(append([]string{"HPCC_SUBMISSION=" + r.ID}, r.Job.ExportedNames()...), ",") // -v on the command line overrides -v in the script
+	variables := "HPCC_SUBMISSION=" + r.ID // -v on the command line overrides -v in the script
+	for _, name := range r.Job.ExportedNames() {
+		if _, set := os.LookupEnv(name); set { // PBS refuses others, which other schedulers ignore
+			variables += "," + name
+		}
+	}
 	out, err := invoke.Call(ctx, r.Job.Dir, "qsub", "-v", variables, r.Script)
 	if err != nil {
 		return fmt.Errorf("submitting job %q to PBS: %w", r.Job.Name, invoke.Error(out, err))

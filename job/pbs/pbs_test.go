@@ -79,18 +79,22 @@ func fakeQstat(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 }
 
-// TestSuccesses parses a history of OpenPBS 23.06.
-func TestSuccesses(t *testing.T) {
+// TestEndings parses a history of OpenPBS 23.06.
+func TestEndings(t *testing.T) {
 	b, err := os.ReadFile("testdata/qstat-fxt.json")
 	testenv.Check(t, err)
-	got, err := successes(b) // of all jobs, where qstat lists one
+	got, err := endings(b) // of all jobs, where qstat lists one
 	testenv.Check(t, err)
 	for _, k := range []int{0, 2, 4, 6, 8} {
 		if _, ok := got[k]; !ok {
-			t.Errorf("successes: %v; want %d", got, k)
+			t.Errorf("endings: %v; want %d", got, k)
 		}
 	}
-	if _, err := successes([]byte("{")); err == nil {
+	got, err = endings([]byte(`{"Jobs": {"7[3].vm": {"job_state": "X", "Exit_status": -27, "obittime": "Thu Nov 26 01:39:30 2026"}, "7[4].vm": {"job_state": "X", "Exit_status": 271}}}`))
+	if err != nil || len(got) != 1 || !got[3].Killed || got[3].At.IsZero() {
+		t.Errorf("endings: %+v, %v; want that task 3 was killed", got, err)
+	}
+	if _, err := endings([]byte("{")); err == nil {
 		t.Error("a truncated history is not an error")
 	}
 }

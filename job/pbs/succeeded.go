@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
+	"hpcc/job/batch"
 	"hpcc/job/invoke"
 )
 
@@ -27,18 +27,21 @@ func succeeded(ctx context.Context, id string) error {
 	return nil
 }
 
-// Successes returns the ends of the tasks of a job that succeeded, if the site keeps a history; see
-// [batch.Accountant].
-func (System) Successes(ctx context.Context, id string) (map[int]time.Time, error) {
+// Endings returns how tasks of a job ended, if the site keeps a history; see [batch.Accountant].
+func (System) Endings(ctx context.Context, id string) (map[int]batch.Ending, error) {
 	out, err := invoke.Call(ctx, "/", "qstat", "-x", "-t", "-f", "-F", "json", id)
 	if err != nil {
 		return nil, fmt.Errorf("reading the history of PBS about job %s: %w", id, invoke.Error(out, err))
 	}
-	return successes(out)
+	return endings(out)
 }
 
-// successes parses the JSON of "qstat -x -t -f".
-func successes(listing []byte) (map[int]time.Time, error) {
+// killedForMemory is the Exit_status of a job that used more memory than it requested, at a site
+// that enforces requests. It was seen on OpenPBS 23.06; PBS Pro's guide lists it.
+const killedForMemory = -27
+
+// endings parses the JSON of "qstat -x -t -f".
+func endings(listing []byte) (map[int]batch.Ending, error) {
 	var list struct {
 		Jobs map[string]struct {
 			State string `json:"job_state"`
@@ -49,10 +52,14 @@ func successes(listing []byte) (map[int]time.Time, error) {
 	if err := json.Unmarshal(listing, &list); err != nil {
 		return nil, fmt.Errorf("reading the output of qstat: %w", err)
 	}
-	ends := map[int]time.Time{}
+	ends := map[int]batch.Ending{}
 	for id, j := range list.Jobs {
-		if _, index, isArray := arrayOf(id); !isArray && (j.State == "F" || j.State == "X") && j.Exit != nil && *j.Exit == 0 {
-			ends[index] = ansic(j.Ended)
+		_, index, isArray := arrayOf(id)
+		if isArray || (j.State != "F" && j.State != "X") || j.Exit == nil {
+			continue
+		}
+		if killed := *j.Exit == killedForMemory; killed || *j.Exit == 0 {
+			ends[index] = batch.Ending{At: ansic(j.Ended), Killed: killed}
 		}
 	}
 	return ends, nil

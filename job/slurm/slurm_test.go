@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/batch"
 	"hpcc/job/queue"
 	"hpcc/store/wait"
 	"hpcc/testdata/testenv"
@@ -39,15 +40,16 @@ func TestSlurmQueue(t *testing.T) {
 	}
 }
 
-// TestSuccesses parses lines of sacct 22.05.
-func TestSuccesses(t *testing.T) {
-	got := successes("37_4|COMPLETED|0:0|2026-11-21T00:00:42\n37_5|FAILED|1:0|2026-11-21T00:00:42\n37_6|RUNNING|0:0|Unknown\n37_7|COMPLETED|0:0|Unknown\n37_[8-9]|PENDING|0:0|Unknown\n")
-	want := map[int]time.Time{4: time.Date(2026, 11, 21, 0, 0, 42, 0, time.Local), 7: {}}
+// TestEndings parses lines of sacct 22.05.
+func TestEndings(t *testing.T) {
+	got := endings("37_4|COMPLETED|0:0|2026-11-21T00:00:42\n37_5|FAILED|1:0|2026-11-21T00:00:42\n37_6|RUNNING|0:0|Unknown\n37_10|OUT_OF_MEMORY|0:125|2026-11-21T00:00:42\n37_7|COMPLETED|0:0|Unknown\n37_[8-9]|PENDING|0:0|Unknown\n")
+	at := time.Date(2026, 11, 21, 0, 0, 42, 0, time.Local)
+	want := map[int]batch.Ending{4: {At: at}, 7: {}, 10: {At: at, Killed: true}}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("successes: %v; want %v", got, want)
+		t.Errorf("endings: %v; want %v", got, want)
 	}
-	if got := successes("38|COMPLETED|0:0|2026-11-21T00:00:42\n"); len(got) != 1 || got[0].IsZero() {
-		t.Errorf("successes of a job that is not an array: %v; want 0", got)
+	if got := endings("38|COMPLETED|0:0|2026-11-21T00:00:42\n"); len(got) != 1 || got[0].At.IsZero() {
+		t.Errorf("endings of a job that is not an array: %v; want 0", got)
 	}
 }
 

@@ -5,31 +5,33 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
+	"hpcc/job/batch"
 	"hpcc/job/invoke"
 )
 
-// Successes returns the ends of the tasks of a job that succeeded; see [batch.Accountant].
-func (System) Successes(ctx context.Context, id string) (map[int]time.Time, error) {
+// Endings returns how tasks of a job ended; see [batch.Accountant].
+func (System) Endings(ctx context.Context, id string) (map[int]batch.Ending, error) {
 	out, err := invoke.Call(ctx, "/", "sacct", "-X", "-n", "-P", "-j", id, "-o", "JobID,State,ExitCode,End")
 	if err != nil {
 		return nil, fmt.Errorf("reading Slurm's accounting of job %s: %w", id, readError(out, err))
 	}
-	return successes(string(out)), nil
+	return endings(string(out)), nil
 }
 
-// successes parses lines of sacct: 37_4|COMPLETED|0:0|END, or 37|… if the job is not an array.
-func successes(list string) map[int]time.Time {
-	ends := map[int]time.Time{}
+// endings parses lines of sacct: 37_4|COMPLETED|0:0|END, or 37|… if the job is not an array.
+func endings(list string) map[int]batch.Ending {
+	ends := map[int]batch.Ending{}
 	for line := range strings.Lines(list) {
 		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) < 4 || f[1] != "COMPLETED" || f[2] != "0:0" {
+		if len(f) < 4 {
 			continue
 		}
 		_, k, _ := strings.Cut(f[0], "_")
 		index, _ := strconv.Atoi(k)
-		ends[index] = parseTime(f[3])
+		if killed := f[1] == "OUT_OF_MEMORY"; killed || (f[1] == "COMPLETED" && f[2] == "0:0") {
+			ends[index] = batch.Ending{At: parseTime(f[3]), Killed: killed}
+		}
 	}
 	return ends
 }
