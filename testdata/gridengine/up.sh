@@ -17,36 +17,14 @@ port=${GRIDENGINE_PORT:-17644} # of sge_qmaster; sge_execd is one above
 slots=8 gpus=4
 lib=/usr/lib/gridengine share=/usr/share/gridengine
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
-die() { echo "gridengine/up.sh: $*" >&2; exit 1; }
+me=gridengine/up.sh
+. "$(dirname "$0")/../cluster.sh"
 [ "$(id -u)" = 0 ] || die "needs root"
 
-need=()
-for p in master exec client; do
-  [ "$(dpkg-query -W -f '${db:Status-Status}' "gridengine-$p" 2>/dev/null)" = installed ] || need+=("gridengine-$p")
-done
-if [ ${#need[@]} -gt 0 ]; then
-  if [ ! -e /usr/sbin/policy-rc.d ]; then # prevent packages from starting services
-    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
-    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d
-  fi
-  # Prevent them from creating a cell.
-  echo "gridengine-master shared/gridengineconfig boolean false" | debconf-set-selections 2>/dev/null || true
-  apt=$(mktemp)
-  { apt-get -qq update && apt-get -qq install -y --no-install-recommends "${need[@]}"; } >"$apt" 2>&1 || { tail "$apt" >&2; die "apt-get cannot install ${need[*]}"; }
-  rm -f "$apt"
-fi
+# Prevent the packages from creating a cell.
+echo "gridengine-master shared/gridengineconfig boolean false" | debconf-set-selections 2>/dev/null || true
+install_packages gridengine-master gridengine-exec gridengine-client
 
-alive() { # alive NAME FILE: checks that the process with the pid in FILE runs the program NAME
-  local p; p=$(cat "$2" 2>/dev/null) || return 1
-  [ "$(cat "/proc/$p/comm" 2>/dev/null)" = "$1" ]
-}
-await() { # await WHAT CMD...: waits until CMD succeeds, at most 30 s
-  local what=$1 end=$((SECONDS + 30)); shift
-  until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $end ] || die "$what did not start within 30 s; see $base/log"
-    sleep 0.2
-  done
-}
 host=$("$lib/gethostname" | sed -n 's/^Hostname: *//p')
 [ -n "$host" ] || die "this host's name has no address; give it one in /etc/hosts"
 cell=$base/default/common
@@ -95,21 +73,12 @@ C
   } >"$base/log/init" 2>&1 || { rm -f "$cell/bootstrap"; tail "$base/log/init" >&2; die "cannot create the cell"; }
 fi
 
-second_host() { # creates a network namespace, a veth pair and the host name, which clients need too
-  ip netns add "$second" && ip link add "$second" type veth peer name eth0 netns "$second" || return 1
-  ip addr add "$net.1/24" dev "$second" && ip link set "$second" up
-  ip -n "$second" link set lo up && ip -n "$second" addr add "$net.2/24" dev eth0 && ip -n "$second" link set eth0 up
-  mkdir -p "/etc/netns/$second" # "ip netns exec" mounts its files over those in /etc
-  printf '%s\n' "127.0.0.1 localhost" "$net.1 $host" "$net.2 $second" >"/etc/netns/$second/hosts"
-  chmod 644 "/etc/netns/$second/hosts"
-  grep -q " $second\$" /etc/hosts || echo "$net.2 $second" >>/etc/hosts
-}
-if ! alive sge_qmaster "$base/spool/qmaster/qmaster.pid" && [ ! -e "/run/netns/$second" ] && ! second_host 2>>"$base/log/second"; then
-  ip netns del "$second" 2>/dev/null || true
-  echo "gridengine/up.sh: no second host: $(tail -n 1 "$base/log/second")" >&2
-fi
+add_host "$host" "$second" "$net"
 hosts=("$host")
-[ ! -e "/run/netns/$second" ] || hosts+=("$second")
+if [ -e "/run/netns/$second" ]; then
+  hosts+=("$second")
+  grep -q " $second\$" /etc/hosts || echo "$net.2 $second" >>/etc/hosts # for clients
+fi
 alive sge_qmaster "$base/spool/qmaster/qmaster.pid" || clean "$lib/sge_qmaster" >>"$base/log/qmaster" 2>&1 || die "sge_qmaster; see $base/log"
 conf() { "$lib/qconf" "$@" 2>>"$base/log/qconf"; }
 await sge_qmaster "$lib/qconf" -sm

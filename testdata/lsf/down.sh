@@ -4,7 +4,9 @@ set -uo pipefail
 base=${LSF_BASE:-/var/tmp/hpcc-lsf-test}
 port=${LSF_PORT:-16322}
 case ${1:-} in ''|--purge) ;; *) echo "usage: [LSF_BASE=DIR LSF_PORT=N] lsf/down.sh [--purge]" >&2; exit 2 ;; esac
-[ "$(id -u)" = 0 ] || { echo "lsf/down.sh: needs root" >&2; exit 1; }
+me=lsf/down.sh
+. "$(dirname "$0")/../cluster.sh"
+[ "$(id -u)" = 0 ] || die "needs root"
 ours() { # ours: lists the processes of the cluster's daemons and jobs
   local d
   for d in /proc/[0-9]*; do
@@ -24,10 +26,5 @@ for signal in TERM KILL; do
     sleep 0.2
   done
 done
-if [ -e "/run/netns/lsf-$port" ]; then # the second host and its network interface
-  ip netns del "lsf-$port"
-  rm -rf "/etc/netns/lsf-$port"
-fi
-case ${1:-}:$base in
---purge:/?*/?*) rm -rf --one-file-system "$base" ;;
-esac
+remove_host "lsf-$port"
+purge "${1:-}"

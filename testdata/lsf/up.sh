@@ -16,7 +16,8 @@ base=${LSF_BASE:-/var/tmp/hpcc-lsf-test}
 port=${LSF_PORT:-16322} # of lim; res, mbatchd and sbatchd use the next three
 slots=8
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
-die() { echo "lsf/up.sh: $*" >&2; exit 1; }
+me=lsf/up.sh
+. "$(dirname "$0")/../cluster.sh"
 [ "$(id -u)" = 0 ] || die "needs root"
 [ -n "${HPCC_VOLCLAVA_SRC:-}" ] || die "HPCC_VOLCLAVA_SRC does not name a source tree of volclava"
 [ -e "$HPCC_VOLCLAVA_SRC/lsbatch/lsbatch.h" ] || die "HPCC_VOLCLAVA_SRC: $HPCC_VOLCLAVA_SRC is not a source tree of volclava"
@@ -28,14 +29,7 @@ chmod 755 "$base"
 id "$admin" >/dev/null 2>&1 || useradd --system --no-create-home --shell /usr/sbin/nologin "$admin"
 
 if [ ! -x "$base/sbin/mbatchd" ]; then
-  need=()
-  for p in autoconf automake bison flex gcc make libc6-dev libncurses-dev libnsl-dev libtirpc-dev tcl-dev; do
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || need+=("$p")
-  done
-  if [ ${#need[@]} -gt 0 ]; then
-    { apt-get -qq update && apt-get -qq install -y --no-install-recommends "${need[@]}"; } >"$base/log/apt" 2>&1 ||
-      { tail "$base/log/apt" >&2; die "apt-get cannot install ${need[*]}"; }
-  fi
+  install_packages autoconf automake bison flex gcc make libc6-dev libncurses-dev libnsl-dev libtirpc-dev tcl-dev
   rm -rf "$base/build"
   mkdir "$base/build"
   (cd "$HPCC_VOLCLAVA_SRC" && tar c --exclude=.git .) | tar x --no-same-owner -C "$base/build"
@@ -57,25 +51,7 @@ running() { # running HOST NAME: checks that the daemon NAME of a host runs
   done 2>/dev/null
   return 1
 }
-await() { # await WHAT CMD...: waits until CMD succeeds, at most 60 s
-  local what=$1 end=$((SECONDS + 60)); shift
-  until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $end ] || die "$what did not start within 60 s; see $base/log"
-    sleep 0.2
-  done
-}
-second_host() { # creates a network namespace, a veth pair and the host name
-  ip netns add "$second" && ip link add "$second" type veth peer name eth0 netns "$second" || return 1
-  ip addr add "$net.1/24" dev "$second" && ip link set "$second" up
-  ip -n "$second" link set lo up && ip -n "$second" addr add "$net.2/24" dev eth0 && ip -n "$second" link set eth0 up
-  mkdir -p "/etc/netns/$second" # "ip netns exec" mounts its files over those in /etc
-  printf '%s\n' "127.0.0.1 localhost" "$net.1 $host" "$net.2 $second" >"/etc/netns/$second/hosts"
-  chmod 644 "/etc/netns/$second/hosts"
-}
-if ! running "$host" lim && [ ! -e "/run/netns/$second" ] && ! second_host 2>"$base/log/second"; then
-  ip netns del "$second" 2>/dev/null || true
-  echo "lsf/up.sh: no second host: $(tail -n 1 "$base/log/second")" >&2
-fi
+running "$host" lim || add_host "$host" "$second" "$net"
 hosts=("$host") list="127.0.0.1 $host"
 [ ! -e "/run/netns/$second" ] || { hosts+=("$second"); list="$net.1 $host"$'\n'"$net.2 $second"; }
 

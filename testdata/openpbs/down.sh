@@ -5,14 +5,9 @@ set -uo pipefail
 base=${OPENPBS_BASE:-/var/tmp/hpcc-openpbs-test}
 second=pbs-2
 case ${1:-} in ''|--purge) ;; *) echo "usage: [OPENPBS_BASE=DIR] openpbs/down.sh [--purge]" >&2; exit 2 ;; esac
-[ "$(id -u)" = 0 ] || { echo "openpbs/down.sh: needs root" >&2; exit 1; }
-end() { # end NAME FILE [SIGNAL]: sends the signal, or TERM, to process NAME with the pid in FILE, and KILL after ten seconds
-  local p; p=$(head -n 1 "$2" 2>/dev/null | tr -d ' ') && [ -n "$p" ] || return 0
-  [ "$(cat "/proc/$p/comm" 2>/dev/null)" = "$1" ] || return 0
-  kill -"${3:-TERM}" "$p"
-  for _ in $(seq 100); do [ -d "/proc/$p" ] || return 0; sleep 0.1; done
-  kill -KILL "$p"
-}
+me=openpbs/down.sh
+. "$(dirname "$0")/../cluster.sh"
+[ "$(id -u)" = 0 ] || die "needs root"
 export PBS_CONF_FILE=$base/pbs.conf
 list() { timeout 10 "$base/pbs/bin/qselect" 2>/dev/null; }
 jobs=$(list)
@@ -27,11 +22,5 @@ end pbs_sched "$base/server/sched_priv/sched.lock"
 end pbs_server.bin "$base/server/server_priv/server.lock"
 end pbs_comm "$base/server/server_priv/comm.lock"
 end postgres "$base/server/datastore/postmaster.pid" INT
-if [ -e "/run/netns/$second" ]; then # the second host and its network interface
-  ip netns del "$second"
-  rm -rf "/etc/netns/$second"
-  rest=$(grep -v " $second\$" /etc/hosts) && echo "$rest" >/etc/hosts # /etc/hosts may be a mount point, so it cannot be renamed over
-fi
-case ${1:-}:$base in
---purge:/?*/?*) rm -rf --one-file-system "$base" ;;
-esac
+remove_host "$second"
+purge "${1:-}"

@@ -22,24 +22,13 @@ ref=${HPCC_OPENPBS_REF:-HEAD}
 cpus=8 memory=8gb gpus=4
 second=pbs-2 net=10.214.1
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
-die() { echo "openpbs/up.sh: $*" >&2; exit 1; }
+me=openpbs/up.sh
+. "$(dirname "$0")/../cluster.sh"
 [ "$(id -u)" = 0 ] || die "needs root"
 [ -n "${HPCC_OPENPBS_SRC:-}" ] || [ -s "$base/built" ] || die "HPCC_OPENPBS_SRC does not name a source tree or git repository of OpenPBS"
 
-need=()
-for p in gcc g++ make libtool autoconf automake pkg-config bison flex swig perl libhwloc-dev libx11-dev libxt-dev libedit-dev libical-dev libcjson-dev libncurses-dev \
-  libpq-dev postgresql python3-dev tcl-dev tk-dev libexpat1-dev libssl-dev libxext-dev libxft-dev zlib1g-dev; do
-  [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || need+=("$p")
-done
-if [ ${#need[@]} -gt 0 ]; then
-  if [ ! -e /usr/sbin/policy-rc.d ]; then # prevent packages from starting services
-    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
-    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d
-  fi
-  apt=$(mktemp)
-  { apt-get -qq update && apt-get -qq install -y --no-install-recommends "${need[@]}"; } >"$apt" 2>&1 || { tail "$apt" >&2; die "apt-get cannot install ${need[*]}"; }
-  rm -f "$apt"
-fi
+install_packages gcc g++ make libtool autoconf automake pkg-config bison flex swig perl libhwloc-dev libx11-dev libxt-dev libedit-dev libical-dev libcjson-dev \
+  libncurses-dev libpq-dev postgresql python3-dev tcl-dev tk-dev libexpat1-dev libssl-dev libxext-dev libxft-dev zlib1g-dev
 postgres=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)
 
 mkdir -p "$base/log"
@@ -73,33 +62,11 @@ if [ ! -s "$base/built" ]; then
   (build) >"$base/log/build" 2>&1 || { tail "$base/log/build" >&2; die "cannot build OpenPBS"; }
 fi
 
-alive() { # alive NAME FILE: checks that the process with the pid in FILE runs the program NAME
-  local p; p=$(head -n 1 "$2" 2>/dev/null | tr -d ' ') && [ -n "$p" ] || return 1
-  [ "$(cat "/proc/$p/comm" 2>/dev/null)" = "$1" ]
-}
-await() { # await WHAT CMD...: waits until CMD succeeds, at most 60 s
-  local what=$1 end=$((SECONDS + 60)); shift
-  until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $end ] || die "$what did not start within 60 s; see $base/log and *_logs below $base"
-    sleep 0.2
-  done
-}
 host=$(hostname)
-second_host() { # creates a network namespace, a veth pair and the host name, which clients need too
-  ip netns add "$second" && ip link add "$second" type veth peer name eth0 netns "$second" || return 1
-  ip addr add "$net.1/24" dev "$second" && ip link set "$second" up
-  ip -n "$second" link set lo up && ip -n "$second" addr add "$net.2/24" dev eth0 && ip -n "$second" link set eth0 up
-  mkdir -p "/etc/netns/$second" # "ip netns exec" mounts its files over those in /etc
-  printf '%s\n' "127.0.0.1 localhost" "$net.1 $host" "$net.2 $second" >"/etc/netns/$second/hosts"
-  chmod 644 "/etc/netns/$second/hosts"
-  grep -q " $second\$" /etc/hosts || echo "$net.2 $second" >>/etc/hosts
-}
-if [ ! -e "/run/netns/$second" ] && ! second_host 2>>"$base/log/second"; then
-  ip netns del "$second" 2>/dev/null || true
-  echo "openpbs/up.sh: no second host: $(tail -n 1 "$base/log/second")" >&2
-fi
+add_host "$host" "$second" "$net"
 if [ -e "/run/netns/$second" ]; then
   cp "/etc/netns/$second/hosts" "$base/hosts"
+  grep -q " $second\$" /etc/hosts || echo "$net.2 $second" >>/etc/hosts # for clients
 else
   address=$(hostname -I | cut -d ' ' -f 1)
   [ -n "$address" ] || die "this machine has no address besides loopback"

@@ -15,7 +15,8 @@ nodes=${SLURM_NODES:-4}
 patience=${SLURM_MESSAGE_TIMEOUT:-10} # seconds within which a daemon must respond to a command
 user=$(id -un)
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
-die() { echo "slurm/up.sh: $*" >&2; exit 1; }
+me=slurm/up.sh
+. "$(dirname "$0")/../cluster.sh"
 
 need=()
 for pair in slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd sbatch:slurm-client munged:munge mariadbd:mariadb-server; do
@@ -23,35 +24,16 @@ for pair in slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd sbatch:slurm-cli
 done
 # For --mpi=pmix, the plugin loads the library by its name without a version.
 [ "$user" != root ] || ls /usr/lib/*/pmix2/lib/libpmix.so >/dev/null 2>&1 || need+=(libpmix-dev)
-if [ ${#need[@]} -gt 0 ]; then
-  [ "$user" = root ] || die "needs the packages ${need[*]}; install them as root"
-  if [ ! -e /usr/sbin/policy-rc.d ]; then # prevent packages from starting services
-    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
-    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d
-  fi
-  apt=$(mktemp)
-  { apt-get -qq update && apt-get -qq install -y --no-install-recommends "${need[@]}"; } >"$apt" 2>&1 || { tail "$apt" >&2; die "apt-get cannot install ${need[*]}"; }
-  rm -f "$apt"
-fi
+install_packages "${need[@]}"
 
 mkdir -p "$base"/{run,log,state,spool,munge}
 chmod 755 "$base" "$base"/{run,log,munge}
-alive() { # alive NAME: checks that the process with the pid in run/NAME.pid runs the program NAME
-  local p; p=$(cat "$base/run/$1.pid" 2>/dev/null) || return 1
-  [ "$(cat "/proc/$p/comm" 2>/dev/null)" = "${1%%.*}" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$p/status" # and is not a zombie
-}
-await() { # await WHAT CMD...: waits until CMD succeeds, at most 30 s
-  local what=$1 end=$((SECONDS + 30)); shift
-  until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $end ] || die "$what did not start within 30 s; see $base/log"
-    sleep 0.1
-  done
-}
+running() { alive "${1%%.*}" "$base/run/$1.pid"; } # running NAME: checks that a daemon runs
 # Daemons pass parts of their environment to jobs, so start them without the caller's.
 clean() { env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin SLURM_CONF="$base/slurm.conf" "$@" </dev/null; }
 
 socket=$base/munge/socket
-if ! alive munged; then
+if ! running munged; then
   [ -s "$base/munge/key" ] || (umask 077; head -c 128 /dev/urandom >"$base/munge/key")
   munged --force --socket="$socket" --key-file="$base/munge/key" --seed-file="$base/munge/seed" \
     --pid-file="$base/run/munged.pid" --log-file="$base/log/munged.log" 2>>"$base/log/munged.err" || die "munged: $(tail -3 "$base/log/munged.err")"
@@ -123,7 +105,7 @@ export SLURM_CONF=$base/slurm.conf
 # Accounting: a database on its own socket, without TCP.
 db=(mariadb --no-defaults -S "$base/db/socket")
 dbuser=$user; [ "$user" != root ] || dbuser=mysql
-if ! alive mariadbd; then
+if ! running mariadbd; then
   if [ ! -d "$base/db/data/mysql" ]; then
     mkdir -p "$base/db"; chown "$dbuser": "$base/db"
     mariadb-install-db --no-defaults --user="$dbuser" --datadir="$base/db/data" --auth-root-authentication-method=socket \
@@ -135,7 +117,7 @@ if ! alive mariadbd; then
   echo $! >"$base/run/mariadbd.pid"
 fi
 await mariadb "${db[@]}" -e 'select 1'
-if ! alive slurmdbd; then
+if ! running slurmdbd; then
   "${db[@]}" -e "create database if not exists slurm_acct; create user if not exists slurm@localhost identified by 'slurm'; grant all on slurm_acct.* to slurm@localhost"
   (umask 077; cat >"$base/slurmdbd.conf" <<C
 AuthType=auth/munge
@@ -163,11 +145,11 @@ sacctmgr -iQ add account proj Description=tests Organization=tests >/dev/null 2>
   sacctmgr -iQ add user "$name" Account=proj >/dev/null 2>&1 || true
 done
 
-if alive slurmctld; then scontrol reconfigure; else clean slurmctld >>"$base/log/slurmctld.out" 2>&1 || die "slurmctld; see $base/log"; fi
+if running slurmctld; then scontrol reconfigure; else clean slurmctld >>"$base/log/slurmctld.out" 2>&1 || die "slurmctld; see $base/log"; fi
 await slurmctld sh -c 'scontrol ping | grep -q UP'
 for i in $(seq $nodes); do
   install -d -m 1777 "$base/tmp" "$base/tmp/n$i" # the PMIx server of each node keeps files in TmpFS
-  alive "slurmd.n$i" && continue
+  running "slurmd.n$i" && continue
   mkdir -p "$base/spool/n$i"
   clean slurmd -N "n$i" >>"$base/log/slurmd.out" 2>&1 || die "slurmd n$i; see $base/log"
 done
