@@ -78,6 +78,16 @@ func TestEndings(t *testing.T) {
 	}
 }
 
+// TestKilled parses a history of volclava 2.2: LSF killed task 2 for its memory, and a user killed 2772. The reason
+// for task 3 is that of IBM's LSF.
+func TestKilled(t *testing.T) {
+	b, err := os.ReadFile("testdata/volclava-2.2/bhist-l.txt")
+	testenv.Check(t, err)
+	if got := killed(string(b)); !slices.Equal(got, []int{2, 3}) {
+		t.Errorf("killed: %v; want 2 and 3", got)
+	}
+}
+
 // volclava is the directory with the answers of volclava 2.2 on two hosts with 8 slots.
 const volclava = "volclava-2.2/"
 

@@ -51,14 +51,21 @@ func checkEnd(id, list string) error {
 	return nil
 }
 
-// Endings returns the successes of tasks of a job; see [batch.Accountant]. LSF keeps them for an hour
-// by default (CLEAN_PERIOD), and this listing has no years in its times.
+// Endings returns how tasks of a job ended; see [batch.Accountant]. LSF keeps that for an hour by
+// default (CLEAN_PERIOD), and these listings have no years in their times.
 func (System) Endings(ctx context.Context, id string) (map[int]batch.Ending, error) {
 	out, err := invoke.Call(ctx, "/", "bjobs", "-a", "-w", id)
 	if err != nil {
 		return nil, fmt.Errorf("querying LSF for job %s: %w", id, refusal(out, err))
 	}
-	return endings(string(out)), nil
+	ends := endings(string(out))
+	if strings.Contains(string(out), " EXIT ") {
+		history, _ := invoke.Call(ctx, "/", "bhist", "-a", "-l", id) // without it, no task was killed
+		for _, index := range killed(string(history)) {
+			ends[index] = batch.Ending{Killed: true}
+		}
+	}
+	return ends, nil
 }
 
 // endings parses "bjobs -a -w".
@@ -70,6 +77,21 @@ func endings(list string) map[int]batch.Ending {
 		}
 	}
 	return ends
+}
+
+// killed parses "bhist -a -l" and returns the tasks that LSF ended because they used more memory than
+// their limit. IBM's LSF names the reason. The history of volclava shows only that the task ended by
+// SIGINT, which LSF sends first, and that nobody requested that.
+func killed(history string) (indices []int) {
+	history = strings.ReplaceAll(history, "\n                     ", "") // folded lines
+	for _, task := range strings.Split(history, "\nJob <") {
+		id, _, _ := strings.Cut(task, ">")
+		signalled := strings.Contains(task, "Exited with exit code 130.") && !strings.Contains(task, ": Signal <")
+		if signalled || strings.Contains(task, "TERM_MEMLIMIT") {
+			indices = append(indices, indexIn(id))
+		}
+	}
+	return indices
 }
 
 // indexIn returns the index at the end of the job name in a line of bjobs, such as main[3], or 0.
