@@ -35,6 +35,7 @@ type table struct {
 	Blocks []tableBlock        `json:"blocks"`   // in the order of the file
 	Names  map[string][]uint32 `json:"names"`    // indexes of the blocks with records of a name, ascending
 	file   string
+	used   time.Time // modification time of the file
 }
 
 type tableBlock struct {
@@ -88,6 +89,7 @@ func (c channel) table(ctx context.Context, u string, r *indexFile) (*table, err
 	}
 	t := c.cachedTable(u)
 	if t != nil && (t.Source == r.source || t.Source == "") {
+		t.touch()
 		return t, nil
 	}
 	file := c.tableFile(u)
@@ -102,6 +104,14 @@ func (c channel) table(ctx context.Context, u string, r *indexFile) (*table, err
 	}
 	c.tables.Store(u, t)
 	return t, nil
+}
+
+// touch marks a table as used: the store's garbage collection goes by age.
+func (t *table) touch() {
+	if now := time.Now(); t.file != "" && now.Sub(t.used) > time.Hour {
+		_ = os.Chtimes(t.file, now, now)
+		t.used = now
+	}
 }
 
 // buildTable writes the table of an index to the cache.
@@ -246,11 +256,7 @@ func openTable(file string) (*table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", file, err)
 	}
-	t.file = file
-	if time.Since(fi.ModTime()) > time.Hour { // mark as used: the store's garbage collection goes by age
-		now := time.Now()
-		_ = os.Chtimes(file, now, now)
-	}
+	t.file, t.used = file, fi.ModTime()
 	return t, nil
 }
 
@@ -321,14 +327,6 @@ func (t *table) each(wanted map[string]bool, visit func(s *scanner, fn []byte) e
 			need[i] = true
 		}
 	}
-	return t.read(need, func(text []byte) error {
-		s := textScanner(text)
-		return s.object(func(fn []byte) error { return visit(s, fn) })
-	})
-}
-
-// read passes the text of the needed blocks to use, after comparing their digests.
-func (t *table) read(need []bool, use func(text []byte) error) error {
 	if !slices.Contains(need, true) {
 		return nil
 	}
@@ -337,6 +335,15 @@ func (t *table) read(need []bool, use func(text []byte) error) error {
 		return fmt.Errorf("%w: %w", errNoTable, err)
 	}
 	defer f.Close()
+	return t.read(f, need, func(text []byte) error {
+		s := textScanner(text)
+		return s.object(func(fn []byte) error { return visit(s, fn) })
+	})
+}
+
+// read passes the text of the needed blocks of a table's file to use, after comparing their
+// digests.
+func (t *table) read(f io.ReaderAt, need []bool, use func(text []byte) error) error {
 	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBlock))
 	if err != nil {
 		return err
@@ -354,7 +361,7 @@ func (t *table) read(need []bool, use func(text []byte) error) error {
 				text, err = z.DecodeAll(packed, text[:0])
 			}
 			if err != nil {
-				return fmt.Errorf("%w: %s: block %d: %w", errNoTable, t.file, i, err)
+				return fmt.Errorf("%w: block %d: %w", errNoTable, i, err)
 			}
 			if err := use(text); err != nil {
 				return err

@@ -260,6 +260,35 @@ func TestTableOptional(t *testing.T) {
 	}
 }
 
+// TestTableAge marks a table as used only if it belongs to the index, so that the store's garbage
+// collection removes old tables.
+func TestTableAge(t *testing.T) {
+	dir, cache := tableChannel(t, "1", ""), t.TempDir()
+	url := condatest.FileURL(dir)
+	checkIndex(t, "new", url, dir, cache)
+	file := onlyFile(t, cache, "table-")
+	old := time.Now().Add(-48 * time.Hour)
+	age := func() time.Duration {
+		fi, err := os.Stat(file)
+		testenv.Check(t, err)
+		return time.Since(fi.ModTime())
+	}
+	testenv.Check(t, os.Chtimes(file, old, old))
+	checkIndex(t, "used", url, dir, cache)
+	if age() > time.Hour {
+		t.Errorf("the table was used, but its file is %v old", age())
+	}
+	testenv.Check(t, os.Chtimes(file, old, old))
+	testenv.Write(t, filepath.Join(dir, "linux-64/repodata.json"), "{}") // too small for a table
+	rs, err := openFor(t, url, cache).index(t.Context(), "linux-64", map[string]bool{"p7": true})
+	if err != nil || len(rs) != 0 {
+		t.Errorf("index = %d records, %v", len(rs), err)
+	}
+	if age() < 40*time.Hour {
+		t.Errorf("the table was not used, but its file is %v old", age())
+	}
+}
+
 // TestTableLimit refuses a directory that would be too large.
 func TestTableLimit(t *testing.T) {
 	w := &tableWriter{table: table{Names: map[string][]uint32{}}, directory: maxDirectory, w: io.Discard}

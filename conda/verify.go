@@ -104,8 +104,7 @@ func verifyTable(ctx context.Context, f *os.File) (int64, error) {
 	}
 	t, err := readDirectory(f, fi.Size())
 	if err == nil {
-		t.file = f.Name()
-		err = t.read(slices.Repeat([]bool{true}, len(t.Blocks)), func([]byte) error { return ctx.Err() })
+		err = t.read(f, slices.Repeat([]bool{true}, len(t.Blocks)), func([]byte) error { return ctx.Err() })
 	}
 	if errors.Is(err, errFormat) {
 		err = nil
