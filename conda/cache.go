@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"hpcc/conda/fetch"
+	"hpcc/store/disk"
 )
 
 // A cachedIndex is the first line, in JSON, of a cached index. The index follows as the
@@ -55,12 +56,19 @@ const maxPacked = 1 << 30
 
 // open opens an index. It revalidates a cached index with the server once max-age is over.
 // Several processes and users can share the cache, because files are replaced atomically.
-func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
+func (c channel) open(ctx context.Context, u string) (*indexFile, error) {
 	if c.cache == "" || strings.HasPrefix(u, "file:") {
-		return fetch.Open(ctx, u, false)
+		r, err := fetch.Open(ctx, u, false)
+		if err != nil {
+			return nil, err
+		}
+		return localIndex(r), nil
 	}
-	file := c.file(u)
-	old, have := openCached(file)
+	file, tabled := c.file(u), ""
+	if t := c.cachedTable(u); t != nil {
+		tabled = t.Source
+	}
+	old, have := openCached(file, tabled)
 	answer, asked := c.asked.Load(u)
 	if gone, ok := answer.(error); ok {
 		if old != nil { // another process has stored it meanwhile
@@ -88,10 +96,11 @@ func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	if err := storeIndex(ctx, file, resp); err != nil {
+	digest, err := storeIndex(ctx, file, resp)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", fetch.Hide(u), fetch.Plain(err))
 	}
-	if old, _ = openCached(file); old == nil {
+	if old, _ = openCached(file, digest); old == nil {
 		return nil, fmt.Errorf("reading %s: the cached file is damaged", file)
 	}
 	c.asked.Store(u, true)
@@ -104,8 +113,10 @@ func (c channel) file(u string) string {
 	return filepath.Join(c.cache, "index-"+hex.EncodeToString(sum[:]))
 }
 
-// forget removes an unreadable index from the cache, so that it is downloaded again.
+// forget removes an unreadable index and its table from the cache, so that the index is
+// downloaded again.
 func (c channel) forget(u string) {
+	c.dropTable(u)
 	if c.cache != "" {
 		_ = os.Remove(c.file(u))
 	}
@@ -122,35 +133,67 @@ func (k cachedIndex) conditions() http.Header {
 	return h
 }
 
-// A cachedFile reads an index after its first line.
-type cachedFile struct {
+// An indexFile is an open index.
+type indexFile struct {
 	io.Reader
 	io.Closer
+	size   int64  // bytes
+	source string // identifies the content: its SHA-256 or, of a local file, localSource; "": unknown
+	path   string // of a local file
 }
 
+// localIndex returns the index in a local file.
+func localIndex(r io.ReadCloser) *indexFile {
+	x := &indexFile{Reader: r, Closer: r}
+	if f, ok := r.(*os.File); ok {
+		if fi, err := f.Stat(); err == nil && fi.Mode().IsRegular() {
+			x.size, x.path, x.source = fi.Size(), f.Name(), localSource(f.Name())
+		}
+	}
+	return x
+}
+
+// localSource identifies a version of a local file by its inode, size and times.
+func localSource(path string) string {
+	key, err := disk.FileKey(path)
+	if err != nil {
+		return ""
+	}
+	return "file " + key
+}
+
+// unchanged reports whether a local file is still the version that was opened.
+func (x *indexFile) unchanged() bool { return x.path == "" || localSource(x.path) == x.source }
+
 // openCached opens an index in the cache. It returns nil if the index is missing or damaged.
-func openCached(file string) (io.ReadCloser, cachedIndex) {
+// An index with the digest trusted is not read: it was just written, or its table has
+// its own digests.
+func openCached(file, trusted string) (*indexFile, cachedIndex) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, cachedIndex{}
 	}
-	k, head, err := checkCached(f)
+	k, head, err := readHead(f, trusted)
 	fi, serr := f.Stat()
 	if err == nil && serr == nil {
 		_, err = f.Seek(head, io.SeekStart)
 	}
-	if err != nil || serr != nil {
+	if err != nil || serr != nil || fi.Size() != head+k.Size {
 		f.Close()
 		return nil, cachedIndex{}
 	}
 	age := time.Since(fi.ModTime())
 	k.fresh = age >= 0 && age < min(time.Duration(k.MaxAge)*time.Second, longestAge)
-	return cachedFile{bufio.NewReaderSize(f, 64<<10), f}, k
+	return &indexFile{Reader: bufio.NewReaderSize(f, 64<<10), Closer: f, size: k.Size, source: k.SHA256}, k
 }
 
 // checkCached compares a cached index with the digest in its first line. head is the length
 // of that line.
-func checkCached(r io.Reader) (k cachedIndex, head int64, err error) {
+func checkCached(r io.Reader) (k cachedIndex, head int64, err error) { return readHead(r, "") }
+
+// readHead reads the first line of a cached index. It compares the content with the digest in
+// the line, unless that is trusted.
+func readHead(r io.Reader, trusted string) (k cachedIndex, head int64, err error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	line, err := in.ReadSlice('\n')
 	if err != nil {
@@ -160,6 +203,9 @@ func checkCached(r io.Reader) (k cachedIndex, head int64, err error) {
 		return k, 0, fmt.Errorf("reading the first line: %w", err)
 	}
 	head = int64(len(line))
+	if k.SHA256 == trusted && trusted != "" {
+		return k, head, nil
+	}
 	sum := sha256.New()
 	n, err := io.Copy(sum, in)
 	if err != nil {
@@ -171,14 +217,14 @@ func checkCached(r io.Reader) (k cachedIndex, head int64, err error) {
 	return k, head, nil
 }
 
-// storeIndex stores a server's response in the cache.
-func storeIndex(ctx context.Context, file string, resp *http.Response) error {
+// storeIndex stores a server's response in the cache and returns its SHA-256.
+func storeIndex(ctx context.Context, file string, resp *http.Response) (digest string, err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
+		return "", err
 	}
 	body, err := os.CreateTemp(filepath.Dir(file), ".index-")
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer os.Remove(body.Name())
 	defer body.Close()
@@ -189,28 +235,28 @@ func storeIndex(ctx context.Context, file string, resp *http.Response) error {
 	}
 	room, err := json.Marshal(k)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if _, err := fmt.Fprintf(body, "%s\n", room); err != nil {
-		return err
+		return "", err
 	}
 	sum := sha256.New()
 	if k.Size, err = io.Copy(io.MultiWriter(body, sum), io.LimitReader(fetch.Reader(ctx, resp.Body), maxPacked+1)); err != nil {
-		return err
+		return "", err
 	}
 	if k.Size > maxPacked {
-		return fmt.Errorf("response larger than %d bytes", maxPacked)
+		return "", fmt.Errorf("response larger than %d bytes", maxPacked)
 	}
 	k.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	head, err := json.Marshal(k)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if _, err := body.WriteAt(append(head, strings.Repeat(" ", len(room)-len(head))...), 0); err != nil {
-		return err
+		return "", err
 	}
 	if err := errors.Join(body.Chmod(0o644), body.Sync()); err != nil {
-		return err
+		return "", err
 	}
-	return os.Rename(body.Name(), file)
+	return k.SHA256, os.Rename(body.Name(), file)
 }

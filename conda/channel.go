@@ -33,6 +33,8 @@ type channel struct {
 	asked *sync.Map // indexes that were requested already, by URL
 	names *sync.Map // collects the names of all packages, if not nil
 
+	tables *sync.Map // *table by the URL of the index; an empty one: do not use a table; nil: never
+
 	mirrors *fetch.Mirrors // URLs of the channel, url first; nil if there is only one
 }
 
@@ -73,6 +75,23 @@ func (c channel) fetchIndex(ctx context.Context, subdir string, wanted map[strin
 	case !errors.Is(serr, fs.ErrNotExist):
 		return nil, fmt.Errorf("reading the index of %s: %w", fetch.Hide(base), serr)
 	}
+	rs, err := c.fullIndex(ctx, subdir, base, wanted)
+	if errors.Is(err, errNoTable) { // the table was damaged: build it again
+		rs, err = c.fullIndex(ctx, subdir, base, wanted)
+	}
+	if errors.Is(err, errNoTable) {
+		c.tables = nil
+		rs, err = c.fullIndex(ctx, subdir, base, wanted)
+	}
+	if errors.Is(err, fs.ErrNotExist) && !errors.Is(serr, errNoShards) {
+		return nil, fmt.Errorf("reading the index of %s: %v", fetch.Hide(base), serr) // the sharded index exists, but is incomplete
+	}
+	return rs, err
+}
+
+// fullIndex reads the records of the wanted names from repodata.json below base. The error is
+// fs.ErrNotExist if there is no such file, and errNoTable if the caller should try again.
+func (c channel) fullIndex(ctx context.Context, subdir, base string, wanted map[string]bool) ([]*solve.Record, error) {
 	u := base + "repodata.json.zst"
 	r, err := c.open(ctx, u)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,29 +99,56 @@ func (c channel) fetchIndex(ctx context.Context, subdir string, wanted map[strin
 		r, err = c.open(ctx, u)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		if !errors.Is(serr, errNoShards) {
-			return nil, fmt.Errorf("reading the index of %s: %v", fetch.Hide(base), serr) // the sharded index exists, but is incomplete
-		}
 		return nil, err
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the index of %s: %w", fetch.Hide(base), err)
 	}
 	defer r.Close()
-	in := io.Reader(r)
-	if strings.HasSuffix(u, ".zst") {
-		z, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(maxWindow))
-		if err != nil {
-			return nil, err
-		}
-		defer z.Close()
-		in = z
+	t, err := c.table(ctx, u, r)
+	if err != nil {
+		return nil, err
 	}
-	out, err := c.scan(in, subdir, base, wanted)
-	if err != nil && ctx.Err() == nil {
+	out, err := c.search(t, r, u, subdir, base, wanted)
+	switch {
+	case errors.Is(err, errNoTable):
+		c.dropTable(u)
+	case err != nil && ctx.Err() == nil:
 		c.forget(u)
 	}
 	return out, err
+}
+
+// search reads the records of the wanted names from a table, or from an index without a table.
+func (c channel) search(t *table, r io.Reader, u, subdir, base string, wanted map[string]bool) ([]*solve.Record, error) {
+	if t == nil || t.Source == "" {
+		in, err := unpackIndex(r, u)
+		if err != nil {
+			return nil, err
+		}
+		defer in.Close()
+		return c.scan(in, subdir, base, wanted)
+	}
+	if c.names != nil {
+		for name := range t.Names {
+			c.names.Store(name, true)
+		}
+	}
+	var out []*solve.Record
+	err := t.each(wanted, func(s *scanner, fn []byte) error { return c.add(&out, s, fn, wanted) })
+	return c.finish(out, subdir, base, t.Base, err)
+}
+
+// unpackIndex returns a reader of the text of an index.
+func unpackIndex(r io.Reader, u string) (io.ReadCloser, error) {
+	if !strings.HasSuffix(u, ".zst") {
+		return io.NopCloser(r), nil
+	}
+	z, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(maxWindow))
+	if err != nil {
+		return nil, err
+	}
+	return z.IOReadCloser(), nil
 }
 
 // scan reads repodata.json as a stream and keeps the wanted names. base is the URL of the
@@ -110,7 +156,19 @@ func (c channel) fetchIndex(ctx context.Context, subdir string, wanted map[strin
 func (c channel) scan(r io.Reader, subdir, base string, wanted map[string]bool) ([]*solve.Record, error) {
 	s := newScanner(r)
 	var out []*solve.Record
-	err := s.object(func(key []byte) error {
+	ref, err := walkIndex(s, func(fn []byte) error {
+		if c.names != nil {
+			c.names.Store(string(nameOf(fn)), true)
+		}
+		return c.add(&out, s, fn, wanted)
+	})
+	return c.finish(out, subdir, base, ref, err)
+}
+
+// walkIndex reads repodata.json as a stream. each receives the quoted file name of each record
+// and reads the record. base is the URL of the packages in the index (CEP 15), or "".
+func walkIndex(s *scanner, each func(fn []byte) error) (base string, err error) {
+	return base, s.object(func(key []byte) error {
 		name, err := unquote(key)
 		if err != nil {
 			return err
@@ -124,30 +182,38 @@ func (c channel) scan(r io.Reader, subdir, base string, wanted map[string]bool) 
 			var info struct {
 				BaseURL string `json:"base_url"`
 			}
-			if err = json.Unmarshal(raw, &info); err == nil && info.BaseURL != "" { // CEP 15
-				base, err = resolveURL(base, info.BaseURL)
+			if err = json.Unmarshal(raw, &info); err == nil && info.BaseURL != "" {
+				base = info.BaseURL
 			}
 			return err
 		case "packages", "packages.conda":
 			if first, err := s.next(); err != nil || first != '{' {
 				return s.null()
 			}
-			return s.object(func(fn []byte) error {
-				if c.names != nil {
-					c.names.Store(string(nameOf(fn)), true)
-				}
-				if !wanted[string(nameOf(fn))] && bytes.IndexByte(fn, '\\') < 0 {
-					return s.skip()
-				}
-				r, err := c.record(s, fn, wanted)
-				if r != nil {
-					out = append(out, r)
-				}
-				return err
-			})
+			return s.object(each)
 		}
 		return s.skip()
 	})
+}
+
+// add reads the record of a quoted file name and appends it to out if its name is wanted.
+func (c channel) add(out *[]*solve.Record, s *scanner, fn []byte, wanted map[string]bool) error {
+	if !wanted[string(nameOf(fn))] && bytes.IndexByte(fn, '\\') < 0 {
+		return s.skip()
+	}
+	r, err := c.record(s, fn, wanted)
+	if r != nil {
+		*out = append(*out, r)
+	}
+	return err
+}
+
+// finish sets the URLs of the records of an index. ref is the index's own base URL, or "". err
+// is the error of reading the index.
+func (c channel) finish(out []*solve.Record, subdir, base, ref string, err error) ([]*solve.Record, error) {
+	if err == nil && ref != "" {
+		base, err = resolveURL(base, ref)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the index of %s/%s: %w", fetch.Hide(c.url), subdir, err)
 	}

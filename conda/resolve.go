@@ -360,6 +360,9 @@ func (o Options) open() (opened []channel, err error) {
 			return nil, err
 		}
 		c.cache, c.asked, c.mirrors = o.Cache, &sync.Map{}, o.mirrorsOf(c.url)
+		if o.Cache != "" {
+			c.tables = &sync.Map{}
+		}
 		opened = append(opened, c)
 	}
 	return opened, nil

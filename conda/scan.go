@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Limits of an index, in bytes and levels.
@@ -28,6 +29,11 @@ type scanner struct {
 
 func newScanner(r io.Reader) *scanner {
 	return &scanner{r: io.LimitReader(r, maxIndex), buf: make([]byte, 256<<10), keep: -1}
+}
+
+// textScanner returns a scanner of text in memory.
+func textScanner(text []byte) *scanner {
+	return &scanner{r: strings.NewReader(""), buf: text, end: len(text), keep: -1}
 }
 
 // fill reads more bytes after end, and moves the kept ones to the start of buf.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -74,6 +75,9 @@ func verifyCached(ctx context.Context, file string) (int64, error) {
 		k, head, err := checkCached(in)
 		return head + k.Size, err
 	}
+	if strings.HasPrefix(name, "table-") {
+		return verifyTable(ctx, f)
+	}
 	want, _, _ := strings.Cut(strings.TrimPrefix(name, "shard-"), "-")
 	var sum hash.Hash
 	switch len(want) {
@@ -89,4 +93,21 @@ func verifyCached(ctx context.Context, file string) (int64, error) {
 		err = fmt.Errorf("digest mismatch: the content has %s", got)
 	}
 	return n, err
+}
+
+// verifyTable compares the directory and the blocks of a table with their digests. A table in
+// another format is not damaged.
+func verifyTable(ctx context.Context, f *os.File) (int64, error) {
+	fi, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	t, err := readDirectory(f, fi.Size())
+	if err == nil {
+		err = t.read(f, slices.Repeat([]bool{true}, len(t.Blocks)), func([]byte) error { return ctx.Err() })
+	}
+	if errors.Is(err, errFormat) {
+		err = nil
+	}
+	return fi.Size(), err
 }
