@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/conda/program"
@@ -365,21 +364,25 @@ func seconds(t int64) int64 {
 // record writes conda-meta/<name-version-build>.json (CEP 32). Fields for local paths are
 // empty.
 func (p *pkg) record(w *layer.Writer, done []*installed) error {
-	files := make([]string, len(done))
-	for i, x := range done {
-		files[i] = x.Path
+	type link struct {
+		Source string `json:"source"`
+		Type   int    `json:"type"`
 	}
-	r, m := p.rec, p.meta.index
-	noarch := m.NoarchKind()
-	rec := map[string]any{
-		"name": r.Name, "version": r.Version, "build": r.Build, "build_number": m.BuildNumber,
-		"depends": nonNil(m.Depends), "constrains": nonNil(m.Constrains), "subdir": m.Subdir, "timestamp": m.Timestamp, "license": m.License,
-		"md5": r.MD5, "sha256": r.SHA256, "size": r.Size, "fn": r.FileName, "url": fetch.Public(r.URL), "channel": r.Channel(),
-		"files": files, "paths_data": map[string]any{"paths": done, "paths_version": 1},
-		"link": map[string]any{"source": "", "type": 1}, "requested_spec": "", "extracted_package_dir": "", "package_tarball_full_path": "",
+	type paths struct {
+		Paths   []*installed `json:"paths"`
+		Version int          `json:"paths_version"`
 	}
-	if noarch != "" {
-		rec["noarch"] = noarch
+	rec := struct {
+		description
+		Files         []string `json:"files"`
+		PathsData     paths    `json:"paths_data"`
+		Link          link     `json:"link"`
+		RequestedSpec string   `json:"requested_spec"`
+		Extracted     string   `json:"extracted_package_dir"`
+		Tarball       string   `json:"package_tarball_full_path"`
+	}{description: describe(p.rec), Files: []string{}, PathsData: paths{nonNil(done), 1}, Link: link{Type: 1}}
+	for _, x := range done {
+		rec.Files = append(rec.Files, x.Path)
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -388,12 +391,14 @@ func (p *pkg) record(w *layer.Writer, done []*installed) error {
 	if err := enc.Encode(rec); err != nil {
 		return err
 	}
+	r := p.rec
 	return w.File("conda-meta/"+r.Name+"-"+r.Version+"-"+r.Build+".json", 0o644, buf.Bytes(), 0)
 }
 
-func nonNil(s []string) []string {
-	if s == nil {
-		return []string{}
+// nonNil returns an empty list for nil, which JSON would encode as null. conda accepts no null.
+func nonNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
 	}
-	return s
+	return list
 }

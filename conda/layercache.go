@@ -9,7 +9,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"hpcc/conda/fetch"
 	"hpcc/conda/layer"
 )
 
@@ -18,7 +17,7 @@ import (
 
 // layerFormat is part of every cache key. Raise it when the same package is installed as a
 // different layer.
-const layerFormat = 2
+const layerFormat = 3
 
 // learned is the result of installing a package, besides its files.
 type learned struct {
@@ -35,10 +34,9 @@ func (p *pkg) note(format string, args ...any) {
 // key returns the cache key of a layer: a digest of everything that the layer depends on.
 func (in *installer) key(members []*pkg) (string, error) {
 	type part struct {
-		Name, Version, Build, Channel, URL, File, MD5, SHA256 string
-		Size                                                  int64
-		Lost, LostPoints                                      []string
-		Places                                                map[string]string
+		Package          description
+		Lost, LostPoints []string
+		Places           map[string]string
 	}
 	k := struct {
 		Format                       int
@@ -47,9 +45,7 @@ func (in *installer) key(members []*pkg) (string, error) {
 		Packages                     []part
 	}{Format: layerFormat, Subdir: in.plan.Subdir, Sysroot: in.plan.sysroot != nil, Prefix: in.plan.Prefix, Python: in.plan.python, Site: in.plan.site}
 	for _, p := range members {
-		r := p.rec
-		k.Packages = append(k.Packages, part{r.Name, r.Version, r.Build, r.Channel(), fetch.Public(r.URL), r.FileName, r.MD5, r.SHA256, r.Size,
-			slices.Sorted(maps.Keys(p.lost)), slices.Sorted(maps.Keys(p.lostPoints)), p.dsts})
+		k.Packages = append(k.Packages, part{describe(p.rec), slices.Sorted(maps.Keys(p.lost)), slices.Sorted(maps.Keys(p.lostPoints)), p.dsts})
 	}
 	return layer.Key(k)
 }

@@ -217,15 +217,9 @@ func (in *installer) read(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	// Explicit exports lack dependencies, so take them from the packages.
 	byRec := map[*solve.Record]*pkg{}
 	for _, p := range in.packages {
-		if p.rec.Depends == nil {
-			p.rec.Depends = p.meta.index.Depends
-		}
-		if p.rec.SitePackages == "" {
-			p.rec.SitePackages = p.meta.index.SitePackages
-		}
+		complete(p.rec, &p.meta.index)
 		byRec[p.rec] = p
 	}
 	in.plan.finish()
@@ -238,9 +232,6 @@ func (in *installer) read(ctx context.Context) error {
 			}
 		}
 		m := byRec[r].meta.index.Subdir
-		if r.Subdir == "" {
-			r.Subdir = m
-		}
 		if r.Subdir != "noarch" && m != "" && m != "noarch" && m != in.plan.Subdir {
 			return fmt.Errorf("%s is for %s, but the image is for %s", r.FileName, m, in.plan.Subdir)
 		}

@@ -1,12 +1,14 @@
 package conda
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
+	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/solve"
 )
@@ -28,6 +30,62 @@ type meta struct {
 	paths       map[string]*pathEntry
 	order       []string
 	entryPoints []string
+}
+
+// complete adds the fields that a record lacks, from its package's info/index.json. As in
+// conda, a field of the channel's index takes precedence, because channels correct the
+// metadata of packages in their index. Explicit exports have no index.
+func complete(r, own *solve.Record) {
+	if r.Depends == nil {
+		r.Depends = own.Depends
+	}
+	if r.Constrains == nil {
+		r.Constrains = own.Constrains
+	}
+	if r.TrackFeatures == nil {
+		r.TrackFeatures = own.TrackFeatures
+	}
+	if r.NoarchKind() == "" {
+		r.Noarch = own.Noarch
+	}
+	r.BuildNumber = cmp.Or(r.BuildNumber, own.BuildNumber)
+	r.Subdir = cmp.Or(r.Subdir, own.Subdir)
+	r.Timestamp = cmp.Or(r.Timestamp, own.Timestamp)
+	r.License = cmp.Or(r.License, own.License)
+	r.LicenseFamily = cmp.Or(r.LicenseFamily, own.LicenseFamily)
+	r.SitePackages = cmp.Or(r.SitePackages, own.SitePackages)
+}
+
+// A description is the part of a record in conda-meta that does not depend on the prefix
+// (CEP 32). Readers refuse empty digests.
+type description struct {
+	Name          string   `json:"name"`
+	Version       string   `json:"version"`
+	Build         string   `json:"build"`
+	BuildNumber   int      `json:"build_number"`
+	Depends       []string `json:"depends"`
+	Constrains    []string `json:"constrains"`
+	Subdir        string   `json:"subdir"`
+	Noarch        string   `json:"noarch,omitempty"`
+	Timestamp     int64    `json:"timestamp,omitempty"`
+	License       string   `json:"license,omitempty"`
+	LicenseFamily string   `json:"license_family,omitempty"`
+	TrackFeatures string   `json:"track_features,omitempty"`
+	SitePackages  string   `json:"python_site_packages_path,omitempty"`
+	MD5           string   `json:"md5,omitempty"`
+	SHA256        string   `json:"sha256,omitempty"`
+	Size          int64    `json:"size,omitempty"`
+	FileName      string   `json:"fn"`
+	URL           string   `json:"url"`
+	Channel       string   `json:"channel"`
+}
+
+// describe returns the description of a complete record.
+func describe(r *solve.Record) description {
+	return description{Name: r.Name, Version: r.Version, Build: r.Build, BuildNumber: r.BuildNumber,
+		Depends: nonNil(r.Depends), Constrains: nonNil(r.Constrains), Subdir: r.Subdir, Noarch: r.NoarchKind(), Timestamp: r.Timestamp,
+		License: r.License, LicenseFamily: r.LicenseFamily, TrackFeatures: strings.Join(r.TrackFeatures, ","), SitePackages: r.SitePackages,
+		MD5: r.MD5, SHA256: r.SHA256, Size: r.Size, FileName: r.FileName, URL: fetch.Public(r.URL), Channel: r.Channel()}
 }
 
 // mostUnpacked limits the unpacked size of a package whose file has size bytes. A higher

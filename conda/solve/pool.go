@@ -15,6 +15,7 @@ type pool struct {
 	edges      map[edgeKey]*edge
 	bestBySpec map[string]bestPackage // the best package by the text of a spec
 	count      int                    // number of candidates, and the ID of the next
+	expected   map[string]*Record     // a former solution by name; nil without one
 	root       *candidate
 	all        []*candidate // by ID
 }
@@ -22,9 +23,10 @@ type pool struct {
 // A family is the set of packages of one name.
 type family struct {
 	name       string
-	candidates []*candidate // best first
-	hidden     []*Record    // excluded by strict channel priority
-	broken     []*Record    // with an invalid version or requirement
+	candidates []*candidate   // best first
+	tied       [][]*candidate // parts of candidates that differ only in their dependencies and dates
+	hidden     []*Record      // excluded by strict channel priority
+	broken     []*Record      // with an invalid version or requirement
 }
 
 // A candidate is a package that can be chosen.
@@ -65,9 +67,11 @@ type edgeKey struct {
 	want     int // index of the want; then from is ""
 }
 
-// newPool returns a pool of the records, which are in the order of the channels.
-func newPool(p *Problem, records []*Record) *pool {
+// newPool returns a pool of the records, which are in the order of the channels. expected is a
+// former solution, or nil.
+func newPool(p *Problem, records, expected []*Record) *pool {
 	l := &pool{problem: p, families: map[string]*family{}, specs: map[string]*Spec{}, matches: map[string]*match{}, edges: map[edgeKey]*edge{}, bestBySpec: map[string]bestPackage{}}
+	l.expect(expected)
 	byName := map[string][]*Record{}
 	for _, r := range records {
 		byName[r.Name] = append(byName[r.Name], r)

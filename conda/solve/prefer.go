@@ -10,7 +10,7 @@ import (
 // sort orders a name's packages by preference. Preferred are, in this order: the version and
 // build to keep, or the nearest; packages without track_features, which mark non-default
 // packages; the earlier channel, if channels mix; the higher version; the higher build number;
-// compatibility with higher versions of the dependencies; fewer dependencies; the later
+// compatibility with higher versions of the dependencies; fewer additional packages; the later
 // timestamp.
 func (l *pool) sort(f *family) {
 	kept, keep := l.problem.Keep[f.name]
@@ -36,7 +36,9 @@ func (l *pool) sort(f *family) {
 		for to < len(f.candidates) && key(f.candidates[from], f.candidates[to]) == 0 {
 			to++
 		}
-		l.sortTied(f.candidates[from:to])
+		if tied := f.candidates[from:to]; l.sortTied(tied) {
+			f.tied = append(f.tied, tied)
+		}
 		from = to
 	}
 }
@@ -59,19 +61,22 @@ func (f *family) channelRanks() map[string]int {
 	return out
 }
 
-// sortTied orders packages that sort considers equal, such as builds of one version.
-func (l *pool) sortTied(cs []*candidate) {
+// sortTied orders packages that sort considers equal, such as builds of one version. It reports
+// whether the order depends on which other packages will be installed.
+func (l *pool) sortTied(cs []*candidate) bool {
 	if len(cs) < 2 {
-		return
+		return false
 	}
 	names := l.common(cs)
 	best, count := map[*candidate][]quality{}, map[*candidate]int{}
 	for _, c := range cs {
 		best[c] = l.dependencyQuality(c, names)
 	}
-	if l.differInDependencies(cs) {
+	differ := l.differInDependencies(cs)
+	if differ {
+		others := l.neededWithout(cs[0].rec.Name)
 		for _, c := range cs {
-			count[c] = l.closureSize(c.rec)
+			count[c] = len(l.closure(l.specsOf(l.needs(c.rec)), others))
 		}
 	}
 	slices.SortStableFunc(cs, func(a, b *candidate) int {
@@ -82,6 +87,35 @@ func (l *pool) sortTied(cs []*candidate) {
 		}
 		return cmp.Or(cmp.Compare(count[a], count[b]), cmp.Compare(b.rec.Timestamp, a.rec.Timestamp), strings.Compare(a.rec.Subdir, b.rec.Subdir), strings.Compare(b.rec.Build, a.rec.Build))
 	})
+	return differ
+}
+
+// expect sets the packages that will presumably be installed.
+func (l *pool) expect(pkgs []*Record) {
+	l.expected = map[string]*Record{}
+	for _, r := range pkgs {
+		l.expected[r.Name] = r
+	}
+}
+
+// prefersOthers reports whether the chosen packages, if they are expected, change the order
+// among packages that are tied with one of them. Without a solution, that order assumes the
+// best package of each name.
+func (l *pool) prefersOthers(pkgs []*Record) bool {
+	l.expect(pkgs)
+	for _, r := range pkgs {
+		for _, tied := range l.family(r.Name).tied {
+			if !slices.ContainsFunc(tied, func(c *candidate) bool { return c.rec == r }) {
+				continue
+			}
+			again := slices.Clone(tied)
+			l.sortTied(again)
+			if !slices.Equal(again, tied) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // common returns the sorted names that all of the candidates require.
@@ -179,25 +213,45 @@ func (l *pool) differInDependencies(cs []*candidate) bool {
 	return false
 }
 
-// closureSize returns the number of names in the transitive dependencies of r, including its
-// own. It assumes the best package of each name.
-func (l *pool) closureSize(r *Record) int {
-	seen := map[string]bool{r.Name: true}
-	queue := []*Record{r}
-	for len(queue) > 0 {
-		r, queue = queue[0], queue[1:]
-		for _, d := range r.Depends {
-			s := l.spec(d)
-			if s == nil || seen[s.Name] {
-				continue
-			}
-			seen[s.Name] = true
-			if _, next := l.best(s); next != nil {
-				queue = append(queue, next)
-			}
+// neededWithout returns a name and the names that the problem needs if the packages of that
+// name have no dependencies. A dependency on one of these names adds no package.
+func (l *pool) neededWithout(name string) map[string]bool {
+	wants := slices.Concat(l.problem.Wants, l.specsOf(l.problem.Optional))
+	needed := l.closure(wants, map[string]bool{name: true})
+	needed[name] = true
+	return needed
+}
+
+// closure returns the names that specs need, with their transitive dependencies, except known
+// names and those that only known names need. It assumes the expected package for each spec,
+// or else the best. Virtual packages do not count, because they are never installed.
+func (l *pool) closure(specs []*Spec, known map[string]bool) map[string]bool {
+	names := map[string]bool{}
+	for len(specs) > 0 {
+		s := specs[0]
+		specs = specs[1:]
+		if s == nil || names[s.Name] || known[s.Name] || strings.HasPrefix(s.Name, "__") {
+			continue
+		}
+		names[s.Name] = true
+		r := l.expected[s.Name]
+		if r == nil || !s.Meets(r) {
+			_, r = l.best(s)
+		}
+		if r != nil {
+			specs = append(specs, l.specsOf(l.needs(r))...)
 		}
 	}
-	return len(seen)
+	return names
+}
+
+// specsOf parses requirements; invalid ones are nil.
+func (l *pool) specsOf(texts []string) []*Spec {
+	out := make([]*Spec, len(texts))
+	for i, text := range texts {
+		out[i] = l.spec(text)
+	}
+	return out
 }
 
 // compareDistance orders versions by their distance to a goal: more equal leading components

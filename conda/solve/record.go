@@ -23,6 +23,7 @@ type Record struct {
 	Noarch        json.RawMessage `json:"noarch,omitempty"`
 	Timestamp     int64           `json:"timestamp"`
 	License       string          `json:"license,omitempty"`
+	LicenseFamily string          `json:"license_family,omitempty"`
 	SitePackages  string          `json:"python_site_packages_path,omitempty"`
 	TrackFeatures features        `json:"track_features,omitempty"`
 	Origin        string          // URL of the channel
@@ -124,7 +125,7 @@ func Dependency(spec string) string {
 }
 
 // features are the names in a record's track_features: a list, or a string separated by
-// blanks or commas. Anything else is ignored.
+// blanks or commas. Anything else is ignored. They are nil if the record has no such key.
 type features []string
 
 func (f *features) UnmarshalJSON(b []byte) error {

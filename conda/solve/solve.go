@@ -42,16 +42,30 @@ func (p *Problem) Solve(ctx context.Context, fetch Fetcher) ([]*Record, error) {
 	return p.SolveWith(ctx, records)
 }
 
-// SolveWith is like Solve, with records from Gather.
+// SolveWith is like Solve, with records from Gather. If the solution shows that the preferences
+// counted packages that nothing else needs wrongly, it solves a second time.
 func (p *Problem) SolveWith(ctx context.Context, records []*Record) ([]*Record, error) {
-	pool := newPool(p, records)
-	s := newSolver(ctx, pool, nil)
+	pool := newPool(p, records, nil)
+	pkgs, err := pool.solve(ctx)
+	if err != nil || !pool.prefersOthers(pkgs) {
+		return pkgs, err
+	}
+	again, err := newPool(p, records, pkgs).solve(ctx)
+	if err == nil && len(again) > len(pkgs) {
+		return pkgs, nil
+	}
+	return again, err
+}
+
+// solve chooses packages of the pool.
+func (l *pool) solve(ctx context.Context) ([]*Record, error) {
+	s := newSolver(ctx, l, nil)
 	core, err := s.search()
 	switch {
 	case err != nil:
 		return nil, err
 	case core != nil:
-		return nil, pool.explain(ctx, core)
+		return nil, l.explain(ctx, core)
 	}
 	return s.chosenRecords(), nil
 }

@@ -174,6 +174,31 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestPackageCount compares the builds of pillow with those that conda 23.9 chose. The later
+// build needs libwebp and giflib, the earlier one openjpeg: the later one adds fewer packages
+// if libwebp is installed anyway.
+func TestPackageCount(t *testing.T) {
+	for _, c := range []struct {
+		specs, build string
+		count        int
+	}{
+		{"python=3.8 pillow libwebp", "py38h5aabda8_0", 32},
+		{"python=3.8 libxscrnsaver-cos6-x86_64 glue-core gtk-update-icon-cache-amzn2-aarch64", "py38h2c7a002_0", 165},
+	} {
+		p := &Problem{Subdir: "linux-64", Pip: true, Wants: specs(t, strings.Fields(c.specs)...), Virtual: machine()}
+		pkgs, err := p.Solve(t.Context(), main2021(t, "linux-64"))
+		testenv.Check(t, err)
+		for _, r := range pkgs {
+			if r.Name == "pillow" && r.Build != c.build {
+				t.Errorf("%s: pillow %s; conda chose %s", c.specs, r.Build, c.build)
+			}
+		}
+		if err := valid(p, pkgs); err != nil || len(pkgs) != c.count {
+			t.Errorf("%s: %d packages, %v; conda chose %d", c.specs, len(pkgs), err, c.count)
+		}
+	}
+}
+
 // pillow lists the known differences: mamba and rattler choose the later of two builds of
 // pillow, while conda and Solve choose the one with fewer dependencies.
 var pillow = map[string]string{
