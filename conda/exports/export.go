@@ -174,6 +174,8 @@ func (r *reader) read(lines []string) {
 		r.document(lines)
 	case isListTable(lines):
 		r.listTable(lines)
+	case isPalette(lines):
+		r.wrong(1, "the file lists colours, not packages; write an export with \"conda list -e\"")
 	case isRequirements(lines, r.e.File):
 		r.requirements(lines)
 	default:

@@ -19,6 +19,8 @@ func isRequirements(lines []string, file string) bool {
 		switch {
 		case strings.HasPrefix(l, "# $ conda create"), strings.HasPrefix(l, "# platform:"):
 			return false
+		case condaRow().MatchString(l):
+			return false
 		case l == "" || strings.HasPrefix(l, "#"):
 			continue
 		case strings.HasPrefix(l, "-"), strings.Contains(l, " @ "), strings.Contains(l, "; "), strings.Contains(l, " --"), strings.Contains(l, "git+"), strings.Contains(l, ".whl"):
@@ -42,6 +44,12 @@ func isRequirements(lines []string, file string) bool {
 	name := path.Base(file)
 	return sure || (maybe && strings.HasPrefix(name, "requirements")) || (strings.HasPrefix(name, "requirements") && !strings.HasSuffix(name, ".yml"))
 }
+
+// condaRow matches rows that only conda accepts: channel::name, name[key=value], and a version or
+// "*" after a blank.
+var condaRow = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:[A-Za-z0-9*][^\s#;@]*::[A-Za-z0-9_]|[A-Za-z0-9_.-]+\s*\[[a-z0-9_]+\s*=|[A-Za-z0-9_.-]+\s+[0-9*])`)
+})
 
 // requirements reads a requirements.txt that a person, "pip freeze" or pip-compile wrote, with
 // --hash, markers, continuation lines and options. The format lacks python and all packages
