@@ -57,6 +57,11 @@ var condaRow = sync.OnceValue(func() *regexp.Regexp {
 func (r *reader) requirements(lines []string) {
 	r.e.Format, r.e.PipOpen = "requirements.txt", true
 	r.settle()
+	r.requirementLines(lines)
+}
+
+// requirementLines reads the lines of a requirements file, some of which are continued.
+func (r *reader) requirementLines(lines []string) {
 	for i := 0; i < len(lines); i++ {
 		first, text := i+1, lines[i]
 		for strings.HasSuffix(text, "\\") && i+1 < len(lines) && len(text) <= maxLine {
@@ -104,7 +109,7 @@ func (r *reader) keepRequirement(p pip.Requirement) {
 	case known:
 		p.Marker = ""
 	}
-	r.e.Pip = append(r.e.Pip, p)
+	r.keep(p)
 }
 
 // pipOption reads a line that begins with "-".
@@ -132,11 +137,12 @@ func (r *reader) pipOption(line int, text string) {
 	case "--extra-index-url":
 		addValue(&r.e.PipIndexes.Extra)
 	case "-f", "--find-links":
+		arg = r.rebase(arg)
 		addValue(&r.e.PipIndexes.FindLinks)
 	case "--no-index":
 		r.e.PipIndexes.NoIndex = true
 	case "-r", "--requirement", "-c", "--constraint":
-		r.wrong(line, "%s %s: including files is not supported; replace this line by the file's lines", name, input.Text(arg))
+		r.include(line, name, arg)
 	case "--trusted-host":
 		r.wrong(line, "--trusted-host is refused: TLS certificates are always checked; remove the line")
 	case "--require-hashes", "--prefer-binary", "--only-binary", "--pre", "--use-pep517", "--no-binary", "--use-feature":
