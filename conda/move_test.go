@@ -154,6 +154,47 @@ func TestResolveSolves(t *testing.T) {
 	}
 }
 
+// TestPins keeps the versions and builds that an export pins and a channel has, unless Relax is set.
+func TestPins(t *testing.T) {
+	first := newChannel(t, &testPkg{name: "python", version: "3.11.4"}, &testPkg{name: "lib", version: "1.0", build: "old_0"}, &testPkg{name: "lib", version: "2.0"},
+		&testPkg{name: "app", version: "1.0", depends: []string{"lib >=2"}}, &testPkg{name: "app", version: "0.9", depends: []string{"lib"}}, &testPkg{name: "both", version: "2.0"})
+	second := newChannel(t, &testPkg{name: "both", version: "1.0"}, &testPkg{name: "lib", version: "1.0", build: "old_0"})
+	for _, c := range []struct {
+		name, in string
+		relax    bool
+		want     string // the packages, or the error
+		degraded string
+	}{
+		{"a pin with a spec", "dependencies:\n- lib=1.0=old_0\n- app\n", false, "lib-1.0-old_0 app-0.9-0", ""},
+		{"a pin against a spec", "dependencies:\n- lib=1.0=old_0\n- app>=1\n", false, "app>=1 and lib==1.0=old_0 cannot be installed together", ""},
+		{"a pin against a spec, relaxed", "dependencies:\n- lib=1.0=old_0\n- app>=1\n", true, "lib-2.0-0 app-1.0-0", "lib"},
+		{"a pin in the second channel", "dependencies:\n- both=1.0=0\n- app\n", false, "lib-2.0-0 app-1.0-0 both-1.0-0", ""},
+		{"an absent build", "dependencies:\n- lib=1.0=new_0\n- app\n", false, "lib-2.0-0 app-1.0-0", "lib"},
+		{"an absent version", "dependencies:\n- lib=1.1=0\n- app\n", false, "lib-2.0-0 app-1.0-0", "lib"},
+		{"a list with an absent build", "# platform: linux-64\nlib=1.0=new_0\napp=0.9=0\n", false, "lib-1.0-old_0 app-0.9-0", "lib"},
+		{"a list without builds that lacks a package", "app=1.0\n", false, "lib-2.0-0 app-1.0-0", ""},
+		{"another platform", "# platform: linux-aarch64\nlib=1.0=h_0\napp=1.0=0\n", false, "lib-1.0-old_0 app-0.9-0", "app"},
+		{"another build of another platform", "# platform: linux-aarch64\nlib=1.0=h_0\n", false, "lib-1.0-old_0", ""},
+	} {
+		p, err := Resolve(t.Context(), read(t, c.in), Options{Channels: []string{first, second}, Subdir: "linux-64", Relax: c.relax})
+		if err != nil {
+			if !strings.Contains(err.Error(), c.want) || !strings.HasSuffix(err.Error(), "with --relax.") {
+				t.Errorf("%s: %v; want %s", c.name, err, c.want)
+			}
+			continue
+		}
+		var degraded []string
+		for _, m := range p.Moves {
+			if m.Degraded {
+				degraded = append(degraded, m.Name)
+			}
+		}
+		if got := strings.Join(p.Names(), " "); got != c.want || strings.Join(degraded, " ") != c.degraded {
+			t.Errorf("%s: %s, degraded %q; want %s, %q", c.name, got, degraded, c.want, c.degraded)
+		}
+	}
+}
+
 // readSolved reads a file that solve/testdata/main2021.py wrote.
 func readSolved(t testing.TB, name string, into any) {
 	t.Helper()
