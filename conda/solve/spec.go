@@ -94,6 +94,9 @@ func (s *Spec) parse(text string) error {
 		return fmt.Errorf("%q is not a package name", input.Text(s.Name))
 	}
 	version, build := splitBuild(joinOperators(text[end:]))
+	if strings.Contains(version, " ") {
+		return fmt.Errorf("version %q has a blank", input.Text(version))
+	}
 	if err := s.set("version", version); err != nil {
 		return err
 	}
@@ -120,9 +123,9 @@ func (s *Spec) setChannel(ch string) {
 	}
 }
 
-// joinOperators removes the blanks around operators and commas: "= 1.2 = b" becomes "=1.2=b".
+// joinOperators removes the blanks around operators, commas and parentheses: "= 1.2 = b" becomes "=1.2=b".
 func joinOperators(text string) string {
-	const operators = "=<>!~,|"
+	const operators = "=<>!~,|()"
 	var b strings.Builder
 	last := byte('=') // removes blanks at the start
 	for f := range strings.FieldsSeq(text) {
@@ -153,7 +156,6 @@ func splitBuild(rest string) (version, build string) {
 			break
 		}
 	}
-	version = strings.ReplaceAll(version, " ", "")
 	bare := strings.TrimPrefix(version, "=")
 	switch {
 	case bare == version || strings.ContainsAny(bare, ",|("): // no "=", or several versions
