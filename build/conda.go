@@ -35,6 +35,7 @@ type CondaOptions struct {
 	Live        string       // an installed environment on disk, instead of File
 	Environment string       // environment in File, if it has several; "": "default"
 	Channels    []string     // channels of packages, in order
+	Relax       bool         // replace packages that File pins if they do not fit the others
 	Flexible    bool         // use a later channel if the earlier ones have no match
 	Python      string       // X.Y for a list of pip packages only; "": the newest
 	Cuda        string       // CUDA version of the target machines; "": none
@@ -173,7 +174,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 		return baseLibc(ctx, s, img)
 	}
 	w.options = conda.Options{
-		Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Mirrors: o.mirrors, Flexible: o.Flexible, Subdir: subdir, Prefix: o.Prefix,
+		Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Mirrors: o.mirrors, Flexible: o.Flexible, Relax: o.Relax, Subdir: subdir, Prefix: o.Prefix,
 		Python: o.Python, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress, Libc: libc,
 		PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: tee(o.Parts), Installed: seldom(w.installed),
 	}

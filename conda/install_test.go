@@ -99,7 +99,7 @@ func TestInstallBothFormats(t *testing.T) {
 // python returns a package that the installer treats as python.
 func python(version string) *testPkg {
 	f := []testFile{{path: "bin/python" + pip.Minor(version), text: "ELF", mode: 0o755}}
-	return &testPkg{name: "python", version: version, build: "h1_0_cpython", depends: []string{"pip"}, files: f}
+	return &testPkg{name: "python", version: version, build: "h1_0_cpython", files: f}
 }
 
 func TestNoarchPython(t *testing.T) {
@@ -115,6 +115,7 @@ func TestNoarchPython(t *testing.T) {
 		{"python 3.11", "lib/python3.11/site-packages", "python3.11", python("3.11.4")},
 		{"its own site-packages", "lib/python3.13t/site-packages", "python3.13", free},
 	} {
+		c.python.depends = []string{"pip"}
 		r := mustInstall(t, pip, c.python)
 		want := "#!/opt/conda/bin/" + c.exe + "\n# -*- coding: utf-8 -*-\nimport re\nimport sys\n\nfrom pip._internal.cli.main import main\n\n" +
 			"if __name__ == '__main__':\n    sys.argv[0] = re.sub(r'(-script\\.pyw?|\\.exe)?$', '', sys.argv[0])\n    sys.exit(main())\n"
@@ -145,7 +146,9 @@ func TestNoarchPython(t *testing.T) {
 		t.Error("info/link.json was ignored")
 	}
 	s := condatest.NewStore(t)
-	_, err := install(t, s, export(pip), Options{Channels: []string{newChannel(t, pip)}})
+	lone := *pip
+	lone.depends = nil
+	_, err := install(t, s, export(&lone), Options{Channels: []string{newChannel(t, &lone)}})
 	refused(t, s, "no python", err, "pip-1.0-0.conda: it needs python, which the export does not list")
 }
 

@@ -20,6 +20,10 @@ type Move struct {
 	To   string // the chosen name=version=build; "" for a missing package
 	Fate Fate
 	Why  string // for people; "" if the fate suffices
+
+	// Degraded marks a package that is worse than the exported one: missing, replaced, of another
+	// version, or another build of the same platform.
+	Degraded bool
 }
 
 // A Fate states how close the chosen package is to the exported one.
@@ -88,14 +92,15 @@ type move struct {
 	alias   map[string]string        // names on the target, by the export's names
 	entries map[string]exports.Entry // by name on the target
 	roots   map[string]bool          // names on which no other package of the export depends
+	pins    map[string]*solve.Record // records of entries that must stay as exported, by name
 	problem *solve.Problem
 	lines   map[string]int           // of the export, by the names of its specs
 	similar func(name string) string // suggests a package of the channels
 }
 
 // solve finds the packages for the target that are closest to the export and fit together.
-// Packages on which nothing else depends, and python X.Y, are required; the others are
-// kept if possible. Versions stay, or become the nearest.
+// Pins and packages on which nothing else depends, and python X.Y, are required; the others
+// are kept if possible. Versions stay, or become the nearest.
 func (m *move) solve(ctx context.Context) ([]*solve.Record, []Move, error) {
 	all, err := m.prepare(ctx)
 	if err != nil {
@@ -126,6 +131,11 @@ func (m *move) constrain() error {
 		switch {
 		case !m.has[name]:
 			continue
+		case m.pins[name] != nil:
+			text = name + "==" + e.Version
+			if e.Build != "" {
+				text += "=" + e.Build
+			}
 		case name == "python" && pip.Minor(e.Version) != "":
 			text = "python=" + pip.Minor(e.Version)
 		case !m.roots[e.Name]:
@@ -175,7 +185,29 @@ func (m *move) prepare(ctx context.Context) ([]*solve.Record, error) {
 		m.has[r.Name] = true
 	}
 	m.roots = m.findRoots()
+	m.pin(all)
 	return all, err
+}
+
+// pin finds the entries that must stay as exported: those whose version and build a channel has, on
+// the platform of the export. Each comes from the first channel that has it.
+func (m *move) pin(all []*solve.Record) {
+	m.pins = map[string]*solve.Record{}
+	if m.options.Relax || !m.onSamePlatform() {
+		return
+	}
+	for _, r := range all {
+		e, ok := m.entries[r.Name]
+		if ok && m.pins[r.Name] == nil && r.From(e.Channel) && r.Version == e.Version && (r.Build == e.Build || e.Build == "") {
+			m.pins[r.Name], m.problem.From[r.Name] = r, r.Origin
+		}
+	}
+}
+
+// onSamePlatform reports whether the export is for the platform of the image, or does not record
+// its own.
+func (m *move) onSamePlatform() bool {
+	return m.export.Subdir == "" || m.export.Subdir == m.options.Subdir
 }
 
 // specs adds constraints for the export's specs in their order, but python first, since most
@@ -272,6 +304,7 @@ func (m *move) table(pkgs []*solve.Record) []Move {
 		} else {
 			row.Fate, row.To, row.Why = m.gone(e, taken)
 		}
+		row.Degraded = row.Fate != exact && (row.Fate != rebuilt || (e.Build != "" && m.onSamePlatform()))
 		out = append(out, row)
 	}
 	for _, r := range pkgs { // constraints always add dependencies

@@ -143,14 +143,55 @@ func TestResolveSolves(t *testing.T) {
 	if got, want := strings.Join(p.Names(), " "), "a-1.0-h_1 new-1.0-0 python-3.11.4-0 lib-1.2.4-py311_0"; got != want {
 		t.Errorf("Names = %q; want %q", got, want)
 	}
-	_, err = Resolve(t.Context(), read(t, "# platform: linux-64\na=1.0=h_0\npython=3.+!1=0\n"), Options{Channels: []string{dir}, Subdir: "linux-64"})
+	_, err = exports.Read(strings.NewReader("# platform: linux-64\na=1.0=h_0\npython=3.+!1=0\n"), "env.txt", exports.ReadOptions{})
 	if err == nil || !strings.Contains(err.Error(), "env.txt:3: ") || !strings.Contains(err.Error(), "is not a version") {
-		t.Errorf("Resolve = %v; want that line 3 has no version", err)
+		t.Errorf("Read = %v; want that line 3 has no version", err)
 	}
 	_, err = Resolve(t.Context(), read(t, "# platform: linux-64\na=1.0=h_0\npython=3.10.1=0\n"), Options{Channels: []string{dir}, Subdir: "linux-64"})
 	var le *exports.LineError
 	if !errors.As(err, &le) || le.Line != 3 || !strings.HasSuffix(err.Error(), "python=3.10 has no build for linux-64 in "+dir+"; the newest is 3.12.1") {
 		t.Errorf("Resolve = %v; want that line 3 has no python 3.10", err)
+	}
+}
+
+// TestPins keeps the versions and builds that an export pins and a channel has, unless Relax is set.
+func TestPins(t *testing.T) {
+	first := newChannel(t, &testPkg{name: "python", version: "3.11.4"}, &testPkg{name: "lib", version: "1.0", build: "old_0"}, &testPkg{name: "lib", version: "2.0"},
+		&testPkg{name: "app", version: "1.0", depends: []string{"lib >=2"}}, &testPkg{name: "app", version: "0.9", depends: []string{"lib"}}, &testPkg{name: "both", version: "2.0"})
+	second := newChannel(t, &testPkg{name: "both", version: "1.0"}, &testPkg{name: "lib", version: "1.0", build: "old_0"})
+	for _, c := range []struct {
+		name, in string
+		relax    bool
+		want     string // the packages, or the error
+		degraded string
+	}{
+		{"a pin with a spec", "dependencies:\n- lib=1.0=old_0\n- app\n", false, "lib-1.0-old_0 app-0.9-0", ""},
+		{"a pin against a spec", "dependencies:\n- lib=1.0=old_0\n- app>=1\n", false, "app>=1 and lib==1.0=old_0 cannot be installed together", ""},
+		{"a pin against a spec, relaxed", "dependencies:\n- lib=1.0=old_0\n- app>=1\n", true, "lib-2.0-0 app-1.0-0", "lib"},
+		{"a pin in the second channel", "dependencies:\n- both=1.0=0\n- app\n", false, "lib-2.0-0 app-1.0-0 both-1.0-0", ""},
+		{"an absent build", "dependencies:\n- lib=1.0=new_0\n- app\n", false, "lib-2.0-0 app-1.0-0", "lib"},
+		{"an absent version", "dependencies:\n- lib=1.1=0\n- app\n", false, "lib-2.0-0 app-1.0-0", "lib"},
+		{"a list with an absent build", "# platform: linux-64\nlib=1.0=new_0\napp=0.9=0\n", false, "lib-1.0-old_0 app-0.9-0", "lib"},
+		{"a list without builds that lacks a package", "app=1.0\n", false, "lib-2.0-0 app-1.0-0", ""},
+		{"another platform", "# platform: linux-aarch64\nlib=1.0=h_0\napp=1.0=0\n", false, "lib-1.0-old_0 app-0.9-0", "app"},
+		{"another build of another platform", "# platform: linux-aarch64\nlib=1.0=h_0\n", false, "lib-1.0-old_0", ""},
+	} {
+		p, err := Resolve(t.Context(), read(t, c.in), Options{Channels: []string{first, second}, Subdir: "linux-64", Relax: c.relax})
+		if err != nil {
+			if !strings.Contains(err.Error(), c.want) || !strings.HasSuffix(err.Error(), "with --relax.") {
+				t.Errorf("%s: %v; want %s", c.name, err, c.want)
+			}
+			continue
+		}
+		var degraded []string
+		for _, m := range p.Moves {
+			if m.Degraded {
+				degraded = append(degraded, m.Name)
+			}
+		}
+		if got := strings.Join(p.Names(), " "); got != c.want || strings.Join(degraded, " ") != c.degraded {
+			t.Errorf("%s: %s, degraded %q; want %s, %q", c.name, got, degraded, c.want, c.degraded)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package conda
 import (
 	"crypto/sha256"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -65,6 +67,27 @@ func TestExportWithPip(t *testing.T) {
 		if strings.Join(got, ", ") != c.want || (c.note != "" && !strings.Contains(strings.Join(env.Notes, "\n"), c.note)) {
 			t.Errorf("%s: %v with the notes %q; want %s and %q", c.name, got, env.Notes, c.want, c.note)
 		}
+	}
+}
+
+// TestExportWithIncludes installs the packages of included files, within their constraints.
+func TestExportWithIncludes(t *testing.T) {
+	python := pythonPkg()
+	wheels := condatest.WheelDir(t, condatest.SimpleWheel("demo", "1", "helper"), condatest.SimpleWheel("helper", "1"), condatest.SimpleWheel("helper", "2"), condatest.SimpleWheel("near", "1"))
+	dir := testenv.Files(t, "environment.yml", "dependencies:\n- python=3.11\n- pip:\n  - -r pip/more.txt\n  - -c limits.txt\n", "pip/more.txt", "demo\n./near-1-py3-none-any.whl\n", "limits.txt", "helper<2\n")
+	testenv.Check(t, os.Rename(filepath.Join(wheels, "near-1-py3-none-any.whl"), filepath.Join(dir, "pip/near-1-py3-none-any.whl")))
+	e, err := exports.ReadFile(filepath.Join(dir, "environment.yml"), exports.ReadOptions{Subdir: "linux-64"})
+	testenv.Check(t, err)
+	o := Options{Subdir: "linux-64", Channels: []string{newChannel(t, python)}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{wheels}}}
+	p, err := Resolve(t.Context(), e, o)
+	testenv.Check(t, err)
+	list, _, err := p.Downloads(t.Context(), condatest.NewStore(t), o)
+	var got []string
+	for _, d := range list {
+		got = append(got, d.Name+" "+d.Version)
+	}
+	if want := "python 3.11.4, demo 1, helper 1, near 1"; err != nil || strings.Join(got, ", ") != want {
+		t.Errorf("Downloads = %v, %v; want %s", got, err, want)
 	}
 }
 

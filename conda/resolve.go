@@ -50,6 +50,7 @@ type Options struct {
 	Cache    string                  // directory of cached indexes; "": no cache
 	Flexible bool                    // use a later channel if the earlier ones have no match; else (strict) the first channel with a name owns it
 	Libc     func() (Libc, error)    // returns the image's C library, called only to solve; nil: glibc 2.28
+	Relax    bool                    // replace packages that the export pins if they do not fit the others
 	Cuda     string                  // CUDA version of the cluster's drivers; "": no CUDA
 	Python   string                  // X.Y for an export of pip packages only; "": the newest in the channels
 	Indexes  pip.Indexes             // indexes of wheels, before those of the export
@@ -293,9 +294,8 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 		p.pkgs = append(p.pkgs, r)
 	}
 	switch {
-	case exact && len(absent.Texts) == 0:
+	case exact && len(absent.Texts) == 0 && isClosed(p.pkgs):
 		p.unproven(e, "the channel's index")
-		p.closure()
 		return nil
 	case gone && (e.Subdir == "" || e.Subdir == p.Subdir):
 		return &exports.LineError{File: e.File, Line: absent.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.Texts), len(e.Entries), p.Subdir, absent.Join("; "))}
@@ -343,6 +343,9 @@ func (p *Plan) move(ctx context.Context, e *exports.Export, o Options, channels 
 	var u *solve.Unsolvable
 	p.pkgs, p.Moves, err = m.solve(ctx)
 	if errors.As(err, &u) {
+		if slices.ContainsFunc(u.Names, func(name string) bool { return m.pins[name] != nil }) {
+			err = fmt.Errorf("%w\nThe export pins some of these packages. Change its pins, or let the solver replace them with --relax.", err)
+		}
 		return &exports.LineError{File: e.File, Line: m.line(u), Err: err}
 	}
 	if err != nil {
@@ -462,19 +465,15 @@ func noneNamed(name string, similar func(string) string) string {
 	return noPackage
 }
 
-// closure notes dependencies that are missing in the export.
-func (p *Plan) closure() {
-	have := map[string]bool{}
-	for _, r := range p.pkgs {
+// isClosed reports whether the packages include all dependencies, by name.
+func isClosed(pkgs []*solve.Record) bool {
+	have := map[string]bool{"": true} // the name of virtual packages
+	for _, r := range pkgs {
 		have[r.Name] = true
 	}
-	for _, r := range p.pkgs {
-		for _, d := range r.Depends {
-			if n := solve.Dependency(d); n != "" && !have[n] {
-				p.Notes = append(p.Notes, fmt.Sprintf("%s needs %s, which the export does not list", r.Name, d))
-			}
-		}
-	}
+	return !slices.ContainsFunc(pkgs, func(r *solve.Record) bool {
+		return slices.ContainsFunc(r.Depends, func(d string) bool { return !have[solve.Dependency(d)] })
+	})
 }
 
 // inOrder sorts packages so that dependencies come first.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -68,7 +67,7 @@ func TestLookup(t *testing.T) {
 			t.Errorf("%s: Resolve took %q; want %q", c.name, got, c.want)
 		}
 		if c.name == "another platform, another build, the same python" {
-			if got := fmt.Sprint(p.Moves); got != "[{python 3.11.4=h1_0 python=3.11.4=h9_0 same version } {lib 2.0=py311h1_0 lib=2.0=py311h3_3 same version }]" {
+			if got := fmt.Sprint(p.Moves); got != "[{python 3.11.4=h1_0 python=3.11.4=h9_0 same version  false} {lib 2.0=py311h1_0 lib=2.0=py311h3_3 same version  false}]" {
 				t.Errorf("%s: Moves = %s", c.name, got)
 			}
 		} else if len(p.Moves) > 0 {
@@ -186,14 +185,25 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestClosure adds dependencies that an export lacks, and keeps the packages of the export.
 func TestClosure(t *testing.T) {
-	dir := newChannel(t, &testPkg{name: "a", depends: []string{"b >=1", "gone >=2", "__glibc >=2.17"}}, &testPkg{name: "b"})
-	p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1.0=0\nb=1.0=0"), Options{Channels: []string{dir}, Subdir: "linux-64"})
-	if err != nil || !reflect.DeepEqual(p.Notes, []string{"a needs gone >=2, which the export does not list"}) {
-		t.Errorf("Notes = %q, %v", p.Notes, err)
-	}
-	if want := []string{"b-1.0-0", "a-1.0-0"}; !reflect.DeepEqual(p.Names(), want) {
-		t.Errorf("Names = %q; want %q", p.Names(), want)
+	dir := newChannel(t, &testPkg{name: "a", depends: []string{"b >=1", "__glibc >=2.17"}}, &testPkg{name: "a", version: "2.0"}, &testPkg{name: "b", depends: []string{"c"}}, &testPkg{name: "c"}, &testPkg{name: "c", version: "2.0"}, &testPkg{name: "d", depends: []string{"gone >=2"}})
+	for _, c := range []struct{ name, in, want, moves string }{
+		{"complete", "a=1.0=0\nb=1.0=0\nc=1.0=0", "c-1.0-0 b-1.0-0 a-1.0-0", ""},
+		{"list", "a=1.0=0\nc=1.0=0", "c-1.0-0 b-1.0-0 a-1.0-0", "exact          a 1.0=0 -> a=1.0=0\nexact          c 1.0=0 -> c=1.0=0\nadded          b  -> b=1.0=0  needed by a\n"},
+		{"environment", "dependencies:\n- a=1.0=0\n", "c-2.0-0 b-1.0-0 a-1.0-0", "exact          a 1.0=0 -> a=1.0=0\nadded          c  -> c=2.0=0  needed by b\nadded          b  -> b=1.0=0  needed by a\n"},
+		{"unavailable", "a=1.0=0\nd=1.0=0", "", "env.txt:2: d==1.0=0 cannot be installed for linux-64:\n  d 1.0 needs gone >=2; there is no package named gone for linux-64 in " + dir},
+	} {
+		p, err := Resolve(t.Context(), read(t, c.in), Options{Channels: []string{dir}, Subdir: "linux-64"})
+		if err != nil {
+			if c.want != "" || !strings.HasPrefix(err.Error(), c.moves) {
+				t.Errorf("%s: %v; want %s", c.name, err, c.moves)
+			}
+			continue
+		}
+		if got := strings.Join(p.Names(), " "); got != c.want || moved(p.Moves) != c.moves || slices.ContainsFunc(p.Moves, func(m Move) bool { return m.Degraded }) {
+			t.Errorf("%s: %s with moves\n%s\nwant %s and\n%s, not degraded", c.name, got, moved(p.Moves), c.want, c.moves)
+		}
 	}
 }
 

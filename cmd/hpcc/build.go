@@ -18,6 +18,7 @@ import (
 	"hpcc/build/attest"
 	"hpcc/build/git"
 	"hpcc/build/source"
+	"hpcc/conda"
 	"hpcc/conda/exports"
 	"hpcc/runtime"
 	"hpcc/store"
@@ -40,7 +41,10 @@ or - for one of them on standard input. Prints the image's digest.
    hpcc build --check .
 
 With --conda and a Dockerfile, the environment is the stage "conda": write FROM conda or COPY
---from=conda.`,
+--from=conda.
+
+Exit status: 3 if the image is built, but packages are missing, replaced or of another version than
+in the export, and --relax is not given.`,
 		Flags:  buildFlags(),
 		Action: action(parseBuild),
 	}
@@ -294,6 +298,7 @@ type builder struct {
 	images []v1.Image
 	inputs []*build.Inputs // of images
 	parts  *unpack.Parts   // unpacked layers
+	moves  []conda.Move    // differences of the environments from the export
 }
 
 // run builds the image for each platform, stores it and writes or pushes the requested results.
@@ -327,6 +332,9 @@ func (b builder) run(ctx context.Context) error {
 	}
 	if err == nil && cache != nil {
 		err = cache.Push(ctx, b.store, b.cacheTo, store.Remote{PlainHTTP: b.image.PlainHTTP})
+	}
+	if err == nil && b.conda != nil && !b.conda.Relax {
+		err = degradedError(b.moves)
 	}
 	return err
 }
@@ -363,6 +371,7 @@ func (b *builder) environment(ctx context.Context, o build.Options) (v1.Image, e
 		return nil, exports.Locked{}, err
 	}
 	b.steps.environment(env)
+	b.moves = append(b.moves, env.Moves...)
 	return env.Image, env.Lock, nil
 }
 

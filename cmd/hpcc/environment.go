@@ -33,6 +33,7 @@ func condaFlags() []cli.Flag {
 		&cli.StringFlag{Name: "conda-prefix", Usage: "install the packages of the environment in `DIR`"},
 		&cli.StringFlag{Name: "environment", Usage: "select environment `NAME` of a pixi.lock", DefaultText: "default"},
 		&cli.StringFlag{Name: "channel-priority", Usage: "use channels in `MODE`: strict or flexible order", Value: "strict"},
+		&cli.BoolFlag{Name: "relax", Usage: "accept packages that differ from the export; replace its pins"},
 		&cli.StringFlag{Name: "with-cuda", Usage: "solve for machines with CUDA `VERSION`"},
 		&cli.StringFlag{Name: "python", Usage: "use python `X.Y` for a requirements.txt"},
 		&cli.StringFlag{Name: "index-url", Usage: "search the package index at `URL` (default: pypi.org)"},
@@ -51,13 +52,13 @@ func condaFlags() []cli.Flag {
 func parseConda(c *cli.Context) (*build.CondaOptions, error) {
 	o := &build.CondaOptions{
 		File: c.String("conda"), Live: c.String("conda-prefix"), Environment: c.String("environment"),
-		Channels: c.StringSlice("channel"), Flexible: c.String("channel-priority") == "flexible", Cuda: c.String("with-cuda"), Python: c.String("python"),
+		Channels: c.StringSlice("channel"), Flexible: c.String("channel-priority") == "flexible", Relax: c.Bool("relax"), Cuda: c.String("with-cuda"), Python: c.String("python"),
 		Indexes: pip.Indexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"), NoIndex: c.Bool("no-index"), PlainHTTP: c.Bool("plain-http")},
 		From:    c.String("from"), Prefix: c.String("prefix"), PackageLayers: c.Bool("package-layers"), NoCache: c.Bool("no-cache"),
 		PlainHTTP: c.Bool("plain-http"), NoRun: c.Bool("no-run"),
 	}
 	if o.File == "" && o.Live == "" {
-		for _, name := range []string{"channel", "channel-priority", "from", "prefix", "lock", "dry-run", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
+		for _, name := range []string{"channel", "channel-priority", "relax", "from", "prefix", "lock", "dry-run", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
 			if c.IsSet(name) {
 				return nil, usagef("--%s needs an export", name).hint("name an export with --conda FILE")
 			}
@@ -138,6 +139,33 @@ func (t *steps) moves(list []conda.Move) {
 		}
 		t.print(append(rows, "hpcc: "+t.platform+"packages: "+strings.Join(sums, ", "))...)
 	}
+}
+
+// degradedError returns an error that lists the packages of an image that are worse than the
+// exported ones; nil if there are none.
+func degradedError(list []conda.Move) error {
+	var names []string
+	for _, m := range list {
+		if !m.Degraded {
+			continue
+		}
+		to := m.To
+		if to == "" {
+			to = string(m.Fate)
+		}
+		if text := fmt.Sprintf("%s=%s (%s)", m.Name, m.From, to); !slices.Contains(names, text) {
+			names = append(names, text)
+		}
+	}
+	const most = 10 // the table of packages has all
+	if n := len(names) - most; n > 0 {
+		names = append(names[:most], fmt.Sprintf("and %d more", n))
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	err := &message{err: fmt.Errorf("the image is built, but differs from the export: %s", strings.Join(names, ", ")), status: exitDegraded}
+	return err.hint("accept the differences with --relax, or change the export or its channels")
 }
 
 // printDownloads prints the downloads as a table or as JSON objects, and a note with the sums.

@@ -26,9 +26,10 @@ import (
 
 // Exit statuses; "run" adds the program's own and the runtime's 125 to 127.
 const (
-	exitFailure = 1
-	exitUsage   = 2
-	exitSignal  = 128 // plus the number of the signal that ended hpcc, as in shells
+	exitFailure  = 1
+	exitUsage    = 2
+	exitDegraded = 3   // an environment was built with packages that differ from its export
+	exitSignal   = 128 // plus the number of the signal that ended hpcc, as in shells
 )
 
 // A message is an error with a hint for the user and an exit status.

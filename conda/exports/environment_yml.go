@@ -114,16 +114,19 @@ func (r *reader) dependencyKey(key, v *yaml.Node) {
 	}
 }
 
-// dependency reads one conda dependency.
+// dependency reads one conda dependency. A row with a version and a build becomes an entry.
 func (r *reader) dependency(line int, text string) {
 	text = strings.TrimSpace(text)
-	if x, err := parseLine(text); err == nil && x.Build != "" && !strings.ContainsAny(text, "*<>|,") {
-		x.Line = line
-		r.add(x)
-		return
+	x, ok := pipRow(text)
+	if !ok {
+		var err error
+		if x, ok, err = parseRow(text); err != nil {
+			r.wrong(line, "%q: %v", input.Text(text), err)
+			return
+		}
 	}
-	if !isSpec(text) {
-		r.wrong(line, "%q: not of the form name, name=version or name=version=build", input.Text(text))
+	if x.Line = line; ok && x.Build != "" {
+		r.add(x)
 		return
 	}
 	r.e.Specs = append(r.e.Specs, Spec{Line: line, Text: text})

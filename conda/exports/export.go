@@ -30,19 +30,20 @@ import (
 // An Export is an exported environment. Fields that a format lacks are empty; the comment
 // of each reader lists them.
 type Export struct {
-	File       string // file name, for messages
-	Format     string // format, for people: "conda list -e", "pixi.lock 6", …
-	Subdir     string // platform on which it was written, such as linux-64; "" if unknown
-	Explicit   bool   // every entry has a URL and is for the target: no lookup is needed
-	Entries    []Entry
-	Specs      []Spec            // packages with version constraints
-	Channels   []string          // in order; may include "nodefaults" and "defaults"
-	Pip        []pip.Requirement // packages of pip
-	PipOpen    bool              // resolve the dependencies of Pip, as pip does
-	PipIndexes pip.Indexes       // indexes of pip packages
-	Variables  map[string]string // environment variables to set
-	Base       []Entry           // packages of the base image, from [ResolveBase], if the export was locked with one
-	Notes      []string          // what is ignored, for people, each with FILE:LINE
+	File        string // file name, for messages
+	Format      string // format, for people: "conda list -e", "pixi.lock 6", …
+	Subdir      string // platform on which it was written, such as linux-64; "" if unknown
+	Explicit    bool   // every entry has a URL and is for the target: no lookup is needed
+	Entries     []Entry
+	Specs       []Spec            // packages with version constraints
+	Channels    []string          // in order; may include "nodefaults" and "defaults"
+	Pip         []pip.Requirement // packages of pip
+	Constraints []pip.Requirement // limit the versions of Pip and its dependencies; they install nothing
+	PipOpen     bool              // resolve the dependencies of Pip, as pip does
+	PipIndexes  pip.Indexes       // indexes of pip packages
+	Variables   map[string]string // environment variables to set
+	Base        []Entry           // packages of the base image, from [ResolveBase], if the export was locked with one
+	Notes       []string          // what is ignored, for people, each with FILE:LINE
 }
 
 // An Entry is one package of an export, with exact version and build.
@@ -106,25 +107,30 @@ type ReadOptions struct {
 	Environment string
 }
 
-// ReadFile reads the export in a file, as Read does.
+// ReadFile reads the export in a file, as Read does, and the files that its "-r" and "-c" rows
+// name.
 func ReadFile(name string, o ReadOptions) (*Export, error) {
 	f, err := wait.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("opening the export: %w", err)
 	}
 	defer f.Close()
-	return Read(f, name, o)
+	return read(f, name, o, openRegular)
 }
 
 // Read reads an export. It detects the format from the content, or from the file name if
 // the content is ambiguous. file is the name in messages. All mistakes are reported in one
-// [LineError]; Notes list what is ignored.
+// [LineError]; Notes list what is ignored. It refuses "-r" and "-c" rows, which name other files.
 func Read(in io.Reader, file string, o ReadOptions) (*Export, error) {
+	return read(in, file, o, nil)
+}
+
+func read(in io.Reader, file string, o ReadOptions, open func(name string) (io.ReadCloser, error)) (*Export, error) {
 	lines, err := readLines(in)
 	if err != nil {
 		return nil, &LineError{file, len(lines) + 1, fmt.Errorf("reading the export: %w", err)}
 	}
-	r := &reader{e: &Export{File: file}, target: o.Subdir, environment: o.Environment}
+	r := &reader{e: &Export{File: file}, target: o.Subdir, environment: o.Environment, open: open}
 	r.read(lines)
 	return r.done(len(lines))
 }
@@ -135,16 +141,25 @@ type reader struct {
 	target      string // platform to read for; "" until known
 	environment string
 	bad         input.Faults
+
+	open     func(name string) (io.ReadCloser, error) // opens included files; nil: not allowed
+	within   []include                                // the included files that are being read
+	includes int                                      // number of included files
 }
 
 // wrong records a mistake; all are reported together.
 func (r *reader) wrong(line int, format string, a ...any) {
-	r.bad.Add(line, fmt.Sprintf(format, a...))
+	row, within := r.position(line)
+	text := fmt.Sprintf(format, a...)
+	if within != "" {
+		text = within + ": " + text
+	}
+	r.bad.Add(row, text)
 }
 
 // note records something that is ignored.
 func (r *reader) note(line int, format string, a ...any) {
-	r.e.Notes = append(r.e.Notes, (&LineError{r.e.File, line, fmt.Errorf(format, a...)}).Error())
+	r.e.Notes = append(r.e.Notes, (&LineError{r.file(), line, fmt.Errorf(format, a...)}).Error())
 }
 
 // settle sets the platform to read for, after the file's own is known.
@@ -174,6 +189,8 @@ func (r *reader) read(lines []string) {
 		r.document(lines)
 	case isListTable(lines):
 		r.listTable(lines)
+	case isPalette(lines):
+		r.wrong(1, "the file lists colours, not packages; write an export with \"conda list -e\"")
 	case isRequirements(lines, r.e.File):
 		r.requirements(lines)
 	default:

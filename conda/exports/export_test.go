@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -91,8 +92,9 @@ func TestReadRefuses(t *testing.T) {
 		{"duplicate package, explicit", "@EXPLICIT\nhttps://c/noarch/a-1-0.conda\nhttps://c/noarch/a-2-0.conda", 3, []string{"duplicate package a, already in line 2"}},
 		{"empty", "", 1, []string{"lists no package"}},
 		{"only comments", header, 3, []string{"lists no package"}},
-		{"path as a name", "../x=1=0", 1, []string{"is not a package name"}},
-		{"path as a build", "x=1=a/b", 1, []string{"is not a build string"}},
+		{"path as a name", "../x=1=0", 1, []string{`"/" is valid in a channel only`}},
+		{"path as a build", "x=1=a/b", 1, []string{`"/" is valid in a channel only`}},
+		{"number as a name", "7=1=0", 1, []string{"the name has no letter"}},
 		{"URL without @EXPLICIT", "https://c/noarch/a-1-0.conda", 1, []string{"@EXPLICIT"}},
 		{"list below @EXPLICIT", "@EXPLICIT\nzlib=1.2.13=h_1", 2, []string{"not the URL of a package"}},
 		{"list above @EXPLICIT", "zlib=1.2.13=h_1\n@EXPLICIT\nhttps://c/noarch/a-1-0.conda", 1, []string{"not the URL of a package"}},
@@ -160,7 +162,7 @@ func TestSubdir(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{
 		header + "zlib=1.2.13=h_1\n", "a=1=pypi_0\r\n", "\ufeffconda-forge::x=1!2.0+cu118=0", "@EXPLICIT\nhttps://c/noarch/a-1-0.conda#" + md5A,
-		"@EXPLICIT\npkgs/a-1-0.tar.bz2#sha256:" + shaA, "https://c/t/<TOKEN>/a-1-0.conda\n@EXPLICIT", "a==1==0", "=", "::=1=", "@EXPLICIT\n#", "a\x00=1=0",
+		"@EXPLICIT\npkgs/a-1-0.tar.bz2#sha256:" + shaA, "https://c/t/<TOKEN>/a-1-0.conda\n@EXPLICIT", "a==1==0", "=", "::=1=", "x264 >= 1!152 # y", "*/noarch::a[version='>=1,<2',build=b*]", "blas=*=openblas", "7 8 9", "@EXPLICIT\n#", "a\x00=1=0",
 	} {
 		f.Add(s)
 	}
@@ -207,4 +209,79 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestRows reads each row as a line of a list and as a dependency of an environment.
+func TestRows(t *testing.T) {
+	entry := func(channel, name, version, build string) Entry {
+		return Entry{Channel: channel, Name: name, Version: version, Build: build}
+	}
+	for _, c := range []struct {
+		row  string
+		want Entry // the entry; empty: a spec
+	}{
+		{"x264>=1!152", Entry{}},
+		{"x264=1!152.20180806=h14c3975_0", entry("", "x264", "1!152.20180806", "h14c3975_0")},
+		{"python >= 3.8", Entry{}},
+		{"python >= 3.8, < 3.12", Entry{}},
+		{"python 3.8.*", Entry{}},
+		{"zlib = 1.2.13 = h_1", entry("", "zlib", "1.2.13", "h_1")},
+		{"zlib 1.2.13 h_1", entry("", "zlib", "1.2.13", "h_1")},
+		{"conda-forge::numpy", Entry{}},
+		{"conda-forge/label/dev::numpy>=1", Entry{}},
+		{"conda-forge/noarch::six=1.16.0=pyh6c4a22f_0", entry("conda-forge/noarch", "six", "1.16.0", "pyh6c4a22f_0")},
+		{"*/noarch::six=1.16.0=pyh6c4a22f_0", Entry{}},
+		{"noarch::six", Entry{}},
+		{"numpy[version='>=1.8,<2',build=py*]", Entry{}},
+		{"numpy[version=1.8, build=py_0]", entry("", "numpy", "1.8", "py_0")},
+		{"numpy[version=1.8,build=py_0,channel=c]", entry("c", "numpy", "1.8", "py_0")},
+		{"numpy[version=1.8,build=py_0,md5=00]", Entry{}},
+		{"numpy=1.8[build_number='>=3']", Entry{}},
+		{"blas=*=openblas", Entry{}},
+		{"pytorch=1.8.*=*cuda*", Entry{}},
+		{"pytorch=1.8.1=*cuda*", Entry{}},
+	} {
+		for _, file := range []struct{ name, text string }{{"env.txt", c.row}, {"requirements-conda.txt", "conda-forge::a\n" + c.row}, {"environment.yml", "dependencies:\n- " + strconv.Quote(c.row)}} {
+			e, err := Read(strings.NewReader(file.text), file.name, ReadOptions{})
+			if err != nil {
+				t.Errorf("%s: %q: %v", file.name, c.row, err)
+				continue
+			}
+			var got Entry
+			if len(e.Entries) > 0 {
+				got = e.Entries[0]
+				got.Line = 0
+			}
+			if n := len(e.Specs); got != c.want || (c.want == Entry{} && e.Specs[n-1].Text != c.row) || len(e.Pip) > 0 {
+				t.Errorf("%s: %q: entry %+v, specs %v, pip %v; want entry %+v or a spec", file.name, c.row, got, e.Specs, e.Pip, c.want)
+			}
+		}
+	}
+}
+
+// TestRequirementsOfConda reads files whose names are pip's and whose rows are conda's.
+func TestRequirementsOfConda(t *testing.T) {
+	for _, row := range []string{"conda-forge::numpy", "conda-forge::numpy>=1.2", "numpy[version='>=1.2']", "python 3.8.*", "blas=*=openblas", "x264 * h1*"} {
+		e, err := Read(strings.NewReader("scipy\n"+row+"\n"), "requirements.txt", ReadOptions{})
+		if err != nil || e.Format != "conda list -e" || len(e.Specs) != 2 {
+			t.Errorf("requirements.txt with %q: %+v, %v; want two specs of conda", row, e, err)
+		}
+	}
+	e, err := Read(strings.NewReader("scipy\nnumpy[x] >= 1.2\nb @ file:///x::y\n"), "requirements.txt", ReadOptions{})
+	if err != nil || len(e.Pip) != 3 {
+		t.Errorf("requirements.txt of pip: %+v, %v; want three requirements", e, err)
+	}
+}
+
+func TestReadRefusesPalettes(t *testing.T) {
+	for _, in := range []string{"1b9e77\nd95f02\nffffff\n", "#1b9e77\n1b9e77ff\n", "red #ff0000\ngreen\t#00ff00\n", "255 0 0\n0 128 0 green\n", "JASC-PAL\n0100\n2\n255 0 0\n1 2 3\n", "GIMP Palette\n#\n 0 0 0 black\n"} {
+		for _, file := range []string{"palette.txt", "requirements.txt"} {
+			if e, err := Read(strings.NewReader(in), file, ReadOptions{}); err == nil && (file == "palette.txt" || len(e.Pip) > 1) {
+				t.Errorf("Read(%q) as %s = %+v; want an error", in, file, e)
+			}
+		}
+	}
+	if e, err := Read(strings.NewReader("facade\ndecade\n"), "env.txt", ReadOptions{}); err != nil || len(e.Specs) != 2 {
+		t.Errorf("Read of names with hexadecimal digits only = %+v, %v; want two specs", e, err)
+	}
 }

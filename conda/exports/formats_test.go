@@ -169,7 +169,7 @@ func TestFormatsRefuse(t *testing.T) {
 		{"a row over two lines", "e.yml", "dependencies:\n- numpy\n\n 1\n", 2, []string{`"numpy\n1": not of the form`}},
 		{"unknown key of dependencies", "e.yml", "dependencies:\n  - npm:\n    - x\n", 2, []string{`unknown key "npm" in dependencies`}},
 		{"unknown selector", "e.yml", "dependencies:\n  - sel(beos): x\n", 2, []string{"unknown platform sel(beos)"}},
-		{"-r", "e.yml", "dependencies:\n  - python=3.11=0\n  - pip:\n    - -r more.txt\n", 4, []string{"-r more.txt: including files is not supported", "replace this line by the file's lines"}},
+		{"-r", "e.yml", "dependencies:\n  - python=3.11=0\n  - pip:\n    - -r more.txt\n", 4, []string{"-r more.txt: only a file can include others", "insert the rows of that file"}},
 		{"no list", "e.yml", "dependencies: numpy\n", 1, []string{"dependencies is not a list"}},
 		{"no dependencies", "e.yml", "name: x\nchannels: [a]\n", 1, []string{`no "dependencies:"`}},
 		{"aliases", "e.yml", "x: &a [1,2]\ndependencies: *a\n", 1, []string{"aliases (& and *) are not supported"}},
@@ -196,7 +196,7 @@ func TestFormatsRefuse(t *testing.T) {
 		{"hash", "requirements.txt", "a==1 --hash=sha256:abc\n", 1, []string{"not sha256, sha384 or sha512"}},
 		{"option of a package", "requirements.txt", "a==1 --global-option=x\n", 1, []string{"unsupported option --global-option=x; remove it"}},
 		{"marker", "requirements.txt", "a==1; beos == 'x'\nb==1; os_name = 'x'\n", 1, []string{`unknown variable "beos"`, `line 2: "b==1; os_name = 'x'": condition "os_name = 'x'": expected a comparison operator, found "= 'x'"`}},
-		{"options", "requirements.txt", "--trusted-host h\n--what\n-r x\n-cy\na==1\n", 1, []string{"--trusted-host is refused", `line 2: unsupported option "--what"`, "line 3: -r x: including files is not supported", "line 4: -c y: including files is not supported"}},
+		{"options", "requirements.txt", "--trusted-host h\n--what\n-r x\n-cy\na==1\n", 1, []string{"--trusted-host is refused", `line 2: unsupported option "--what"`, "line 3: -r x: only a file can include", "line 4: -c y: only a file can include"}},
 		{"no value", "requirements.txt", "a==1\n--index-url\n", 2, []string{"--index-url has no value"}},
 		{"password", "requirements.txt", "https://me:secret@h/x.whl --bad=1\n", 1, []string{"https://h/x.whl --bad=1"}},
 

@@ -1,6 +1,7 @@
 package exports
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -36,15 +37,26 @@ func (r *reader) listLine(n int, line string) {
 	if i := strings.Index(line, " #"); i > 0 {
 		line = strings.TrimSpace(line[:i])
 	}
-	x, err := parseLine(line)
+	if x, ok := pipRow(line); ok {
+		x.Line = n
+		r.add(x)
+		return
+	}
+	// In a list, conda reads name=version as that version, not as all that begin with it.
+	if head, version, ok := strings.Cut(line, "="); ok && solve.IsVersion(strings.TrimSpace(version)) {
+		if head = strings.TrimSpace(head); !strings.ContainsAny(head, " <>!~") {
+			line = head + "==" + version
+		}
+	}
+	x, pinned, err := parseRow(line)
 	x.Line = n
 	switch {
-	case err == nil:
-		r.add(x)
-	case isSpec(line):
-		r.e.Specs = append(r.e.Specs, Spec{Line: n, Text: line})
-	default:
+	case err != nil:
 		r.wrong(n, "%q: %v", input.Text(line), err)
+	case pinned:
+		r.add(x)
+	default:
+		r.e.Specs = append(r.e.Specs, Spec{Line: n, Text: line})
 	}
 }
 
@@ -61,45 +73,61 @@ func (r *reader) add(x Entry) {
 	}
 }
 
-// specLine matches lines of a list that can be a MatchSpec: a name, optionally with a
-// channel, and constraints.
-var specLine = sync.OnceValue(func() *regexp.Regexp {
-	const cond = `[=<>!~]*[^\s'"=<>!~,|\[\]]+`
-	return regexp.MustCompile(`^(?:[^\s\[\]=<>!~]+::)?[a-zA-Z0-9_*][a-zA-Z0-9_.*-]*(?:(?:\s*[=<>!~]+[^\s'"=<>!~,|\[\]]+|\s+[0-9*=<>!~][^\s'"=<>!~,|\[\]]*)(?:\s*[,|]\s*` + cond + `)*(?:[= ][^\s'"=<>!~,|\[\]]+)?)?\s*(?:\[[^\]]*\])?$`)
-})
-
-func isSpec(s string) bool {
-	if (strings.Contains(s, "/") && !strings.Contains(s, "::")) || (strings.Contains(s, "://") && !strings.Contains(s, "::")) {
-		return false
+// parseRow parses a row that names a conda package by a MatchSpec. pinned reports that the spec
+// accepts only the version of the entry and, if it has one, its build.
+func parseRow(text string) (x Entry, pinned bool, err error) {
+	own, _, _ := strings.Cut(text[strings.LastIndex(text, "::")+1:], "[")
+	_, version, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(own, ":")), " ")
+	version = strings.TrimSpace(version)
+	switch {
+	case strings.Contains(own, "://"):
+		return x, false, errors.New("a URL needs the line @EXPLICIT above it")
+	case strings.ContainsAny(text, "\x00\t\r\n"), version != "" && !strings.Contains("0123456789*=<>!~^([,|", version[:1]):
+		return x, false, errors.New("not of the form name=version=build")
+	case strings.Contains(own, "/"):
+		return x, false, errors.New("\"/\" is valid in a channel only, as in channel/noarch::name")
 	}
-	return len(s) <= 1024 && specLine().MatchString(s) && !strings.ContainsAny(s, "\x00\t\r\n")
+	s, err := solve.ParseSpec(text)
+	if err == nil && strings.Trim(s.Name, "0123456789") == "" {
+		err = errors.New("the name has no letter")
+	}
+	if err != nil {
+		return x, false, err
+	}
+	x.Channel, x.Name = s.Channel(), s.Name
+	x.Version, x.Build = s.Pin()
+	return x, x.Version != "", nil
 }
 
-// parseLine parses name=version=build.
-func parseLine(line string) (Entry, error) {
-	var e Entry
-	if strings.Contains(line, "://") && !strings.Contains(line, "::") {
-		return e, fmt.Errorf("a URL needs the line @EXPLICIT above it")
+// pipRow parses a row of a package that pip installed. Its version need not be one of conda.
+func pipRow(line string) (Entry, bool) {
+	f := strings.Split(line, "=")
+	if len(f) != 3 || !isPip(strings.TrimSpace(f[2])) {
+		return Entry{}, false
 	}
-	spec := line
-	if i := strings.LastIndex(spec, "::"); i >= 0 {
-		e.Channel, spec = spec[:i], spec[i+2:]
+	x := Entry{Name: strings.ToLower(strings.TrimSpace(f[0])), Version: strings.TrimSpace(f[1]), Build: strings.TrimSpace(f[2])}
+	return x, x.check() == nil
+}
+
+// colourRow matches a row of a colour palette: hexadecimal digits, or three numbers.
+var colourRow = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:.*\s(?:#|0x)|#|0x)?[0-9A-Fa-f]{6}(?:[0-9A-Fa-f]{2})?$|^\d{1,3}[\s,]+\d{1,3}[\s,]+\d{1,3}(?:\s|$)`)
+})
+
+// isPalette reports whether all rows are colours. Their names or digits would be valid names of
+// packages. A row of letters only, such as "facade", is not enough.
+func isPalette(lines []string) bool {
+	numbers := false
+	for _, l := range lines {
+		l = strings.TrimSpace(l)
+		switch {
+		case colourRow().MatchString(l):
+			numbers = numbers || strings.ContainsAny(l, "#0123456789")
+		case l != "" && !strings.HasPrefix(l, "#"):
+			return false
+		}
 	}
-	f := strings.Split(spec, "=")
-	if len(f) == 4 && f[1] == "" { // name==version=build
-		f = append(f[:1], f[2:]...)
-	}
-	if len(f) == 3 && f[1] == "" {
-		f = []string{f[0], f[2]}
-	}
-	if len(f) < 2 || len(f) > 3 {
-		return e, fmt.Errorf("not of the form name=version=build")
-	}
-	e.Name, e.Version = strings.ToLower(strings.TrimSpace(f[0])), strings.TrimSpace(f[1])
-	if len(f) == 3 {
-		e.Build = strings.TrimSpace(f[2])
-	}
-	return e, e.check()
+	return numbers
 }
 
 // check validates name, version and build (CEP 26, CEP 33).

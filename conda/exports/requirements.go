@@ -19,6 +19,8 @@ func isRequirements(lines []string, file string) bool {
 		switch {
 		case strings.HasPrefix(l, "# $ conda create"), strings.HasPrefix(l, "# platform:"):
 			return false
+		case condaRow().MatchString(l):
+			return false
 		case l == "" || strings.HasPrefix(l, "#"):
 			continue
 		case strings.HasPrefix(l, "-"), strings.Contains(l, " @ "), strings.Contains(l, "; "), strings.Contains(l, " --"), strings.Contains(l, "git+"), strings.Contains(l, ".whl"):
@@ -43,12 +45,23 @@ func isRequirements(lines []string, file string) bool {
 	return sure || (maybe && strings.HasPrefix(name, "requirements")) || (strings.HasPrefix(name, "requirements") && !strings.HasSuffix(name, ".yml"))
 }
 
+// condaRow matches rows that only conda accepts: channel::name, name[key=value], and a version or
+// "*" after a blank.
+var condaRow = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:[A-Za-z0-9*][^\s#;@]*::[A-Za-z0-9_]|[A-Za-z0-9_.-]+\s*\[[a-z0-9_]+\s*=|[A-Za-z0-9_.-]+\s+[0-9*])`)
+})
+
 // requirements reads a requirements.txt that a person, "pip freeze" or pip-compile wrote, with
 // --hash, markers, continuation lines and options. The format lacks python and all packages
 // that are not from pip.
 func (r *reader) requirements(lines []string) {
 	r.e.Format, r.e.PipOpen = "requirements.txt", true
 	r.settle()
+	r.requirementLines(lines)
+}
+
+// requirementLines reads the lines of a requirements file, some of which are continued.
+func (r *reader) requirementLines(lines []string) {
 	for i := 0; i < len(lines); i++ {
 		first, text := i+1, lines[i]
 		for strings.HasSuffix(text, "\\") && i+1 < len(lines) && len(text) <= maxLine {
@@ -96,7 +109,7 @@ func (r *reader) keepRequirement(p pip.Requirement) {
 	case known:
 		p.Marker = ""
 	}
-	r.e.Pip = append(r.e.Pip, p)
+	r.keep(p)
 }
 
 // pipOption reads a line that begins with "-".
@@ -124,11 +137,12 @@ func (r *reader) pipOption(line int, text string) {
 	case "--extra-index-url":
 		addValue(&r.e.PipIndexes.Extra)
 	case "-f", "--find-links":
+		arg = r.rebase(arg)
 		addValue(&r.e.PipIndexes.FindLinks)
 	case "--no-index":
 		r.e.PipIndexes.NoIndex = true
 	case "-r", "--requirement", "-c", "--constraint":
-		r.wrong(line, "%s %s: including files is not supported; replace this line by the file's lines", name, input.Text(arg))
+		r.include(line, name, arg)
 	case "--trusted-host":
 		r.wrong(line, "--trusted-host is refused: TLS certificates are always checked; remove the line")
 	case "--require-hashes", "--prefer-binary", "--only-binary", "--pre", "--use-pep517", "--no-binary", "--use-feature":

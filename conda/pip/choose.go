@@ -37,8 +37,10 @@ func (r *resolver) rateFiles(name string, list []indexFile) {
 	r.files[name] = list
 }
 
-// candidates returns the files that satisfy all wants, best first: one file per version.
+// candidates returns the files that satisfy all wants and constraints, best first: one file per
+// version.
 func (r *resolver) candidates(name string, wants []demand) ([]*pick, error) {
+	wants = slices.Concat(wants, r.limits[name])
 	if p := r.provided[name]; p != nil {
 		return slices.DeleteFunc([]*pick{p}, func(p *pick) bool { return !fulfils(p.version, wants) }), nil
 	}
@@ -114,9 +116,17 @@ func agree(has, allowed []string) bool {
 	return !sameKind
 }
 
-// reason explains why nothing satisfies the wants. run is the Dockerfile line that builds
-// the sources instead, if there are any.
+// reason explains why nothing satisfies the wants and the constraints. run is the Dockerfile line
+// that builds the sources instead, if there are any.
 func (r *resolver) reason(name string, wants []demand) (why, run string) {
+	why, run = r.shortage(name, slices.Concat(wants, r.limits[name]))
+	for _, w := range r.limits[name] {
+		why += fmt.Sprintf("; %s constrains it to %s%s", w.origin, name, w.spec)
+	}
+	return why, run
+}
+
+func (r *resolver) shortage(name string, wants []demand) (why, run string) {
 	if p := r.provided[name]; p != nil {
 		return fmt.Sprintf("the conda package %s provides %s %s; remove one of the two rows", p.by, name, p.version), ""
 	}

@@ -60,13 +60,14 @@ func (t *Target) interpreter() string { return t.Prefix + "/bin/python" + Minor(
 
 // Options control how rows are resolved and installed.
 type Options struct {
-	File     string // name of the list in messages; "": "the list"
-	Dir      string // base of the rows' relative paths; "": the working directory
-	Indexes  Indexes
-	Closed   bool      // the list is complete: missing dependencies are reported, not added
-	Build    *Workshop // nil: sources are refused
-	NoBuild  string    // why sources are refused, for the message; optional
-	Progress func(done, total int64)
+	File        string // name of the list in messages; "": "the list"
+	Dir         string // base of the rows' relative paths; "": the working directory
+	Indexes     Indexes
+	Constraints []Requirement // limit the versions that are chosen; they install nothing
+	Closed      bool          // the list is complete: missing dependencies are reported, not added
+	Build       *Workshop     // nil: sources are refused
+	NoBuild     string        // why sources are refused, for the message; optional
+	Progress    func(done, total int64)
 
 	index    *indexSet // the opened Indexes; nil: not opened yet
 	building []string  // packages whose builds need this one, outermost first

@@ -18,7 +18,8 @@ import (
 // A Requirement is a row of a requirements file or environment: a package with a version
 // specifier, or the URL or path of a wheel or source archive.
 type Requirement struct {
-	Line      int      // in its file; 0 if unknown
+	Line      int      // in the list; 0 if unknown
+	Within    string   // FILE:LINE of a row in a file that the list includes at Line; else ""
 	Name      string   // "" if the row has only a URL or path
 	Extras    []string // normal names (PEP 685)
 	Specifier string   // such as ">=1.2,<2"; "" for any version
@@ -47,6 +48,17 @@ func (r Requirement) String() string {
 		s += r.Specifier
 	}
 	return s
+}
+
+// origin returns the file or line of the row, for messages.
+func (r Requirement) origin() string {
+	switch {
+	case r.Within != "":
+		return r.Within
+	case r.Line > 0:
+		return fmt.Sprintf("line %d", r.Line)
+	}
+	return "the list"
 }
 
 // display returns a URL or path without credentials, for messages. It keeps the user of an

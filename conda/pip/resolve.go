@@ -69,6 +69,7 @@ type resolver struct {
 	files         map[string][]indexFile // files of the indexes, by normalized name
 	provided      map[string]*pick       // distributions of conda packages
 	direct        map[string][]*pick     // files named by rows
+	limits        map[string][]demand    // the constraints, by normalized name
 	requireHashes bool                   // pip's hash-checking mode
 	refused       []refusal
 	notes         []string
@@ -76,7 +77,7 @@ type resolver struct {
 }
 
 func newResolver(ctx context.Context, s *store.Store, t Target, o Options) (*resolver, error) {
-	r := &resolver{ctx: ctx, target: &t, options: o, env: t.environment(), files: map[string][]indexFile{}, provided: map[string]*pick{}, direct: map[string][]*pick{}}
+	r := &resolver{ctx: ctx, target: &t, options: o, env: t.environment(), files: map[string][]indexFile{}, provided: map[string]*pick{}, direct: map[string][]*pick{}, limits: map[string][]demand{}}
 	var err error
 	if r.ranks, err = t.ranks(); err != nil {
 		return nil, err
@@ -277,7 +278,7 @@ func (r *resolver) want(s *state, n demand) (*blameSet, error) {
 	switch {
 	case n.URL != "" && !known:
 		return nil, fmt.Errorf("%s needs %s, which is not a version from an index; add it to the list as a row", n.origin, n.Requirement)
-	case r.requireHashes && !known && len(s.wants[n.name]) == 0:
+	case r.requireHashes && !known && len(s.wants[n.name]) == 0 && !isHashed(r.limits[n.name]):
 		return nil, fmt.Errorf("%s needs %s, which has no row; with --hash, the list must be complete", n.origin, n.Requirement)
 	}
 	s.wants[n.name] = append(slices.Clip(s.wants[n.name]), n)

@@ -246,3 +246,45 @@ ftp://e.org/q-1-py3-none-any.whl
 		t.Errorf("the message is %s", s)
 	}
 }
+
+// TestConstraints limits versions of rows, dependencies and conda's packages, and installs nothing
+// else.
+func TestConstraints(t *testing.T) {
+	dir := condatest.WheelDir(t, condatest.SimpleWheel("app", "1", "lib"), condatest.SimpleWheel("app", "2", "lib>=2"), condatest.SimpleWheel("lib", "1"), condatest.SimpleWheel("lib", "2"), condatest.SimpleWheel("lib", "3"), condatest.SimpleWheel("other", "1"))
+	target := pyTarget(nil)
+	target.Provided = []Provided{{"held", "1", "py-held"}}
+	sum := condatest.SHA256(condatest.SimpleWheel("other", "1").Bytes(t))
+	for _, c := range []struct{ rows, limits, want string }{
+		{"app", "", "app 2, lib 3"},
+		{"app", "lib<3\nother==1", "app 2, lib 2"},
+		{"app", "LIB <2", "app 1, lib 1"},
+		{"app\nlib>1", "lib!=3", "app 2, lib 2"},
+		{"app", "lib<2; python_version < '3'", "app 2, lib 3"},
+		{"other", "other==1 --hash=sha256:" + sum, "other 1"},
+		{"other", "other==1 --hash=sha256:" + strings.Repeat("0", 64), "sha256 mismatch"},
+		{"lib==3", "lib<3", "available versions: 1, 2, 3; limits.txt:1 constrains it to lib<3"},
+		{"app==2", "lib<2", "app 2 wants lib>=2: available versions: 1, 2, 3; limits.txt:1 constrains it to lib<2"},
+		{"held", "held<1", "the conda package py-held provides held 1; remove one of the two rows; limits.txt:1 constrains it to held<1"},
+	} {
+		o := fromDir(dir)
+		o.Closed = false
+		if c.limits != "" {
+			o.Constraints = readRows(t, c.limits)
+		}
+		for i := range o.Constraints {
+			o.Constraints[i].Within = fmt.Sprintf("limits.txt:%d", i+1)
+		}
+		p, err := Resolve(t.Context(), condatest.NewStore(t), readRows(t, c.rows), target, o)
+		got := fmt.Sprint(err)
+		if err == nil {
+			var names []string
+			for _, w := range p.Wheels {
+				names = append(names, w.Name+" "+w.Version)
+			}
+			got = strings.Join(names, ", ")
+		}
+		if (err == nil && got != c.want) || !strings.Contains(got, c.want) {
+			t.Errorf("%q with the constraints %q: %s; want %s", c.rows, c.limits, got, c.want)
+		}
+	}
+}

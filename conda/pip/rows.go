@@ -20,7 +20,11 @@ import (
 // refuse records a row that cannot be installed, the reason, and the Dockerfile line to
 // use instead.
 func (r *resolver) refuse(row Requirement, run, why string, args ...any) {
-	r.refused = append(r.refused, refusal{row.Line, row.String(), fmt.Sprintf(why, args...), run})
+	text := row.String()
+	if row.Within != "" {
+		text = row.Within + ": " + text
+	}
+	r.refused = append(r.refused, refusal{row.Line, text, fmt.Sprintf(why, args...), run})
 }
 
 // rows returns the demands of the rows whose conditions hold for the target. It refuses
@@ -28,9 +32,10 @@ func (r *resolver) refuse(row Requirement, run, why string, args ...any) {
 func (r *resolver) rows(rows []Requirement) []demand {
 	var out []demand
 	var skipped []string
-	for _, row := range rows {
+	for _, row := range slices.Concat(rows, r.options.Constraints) {
 		r.requireHashes = r.requireHashes || len(row.Hashes) > 0
 	}
+	r.constrain()
 	for _, row := range rows {
 		d, err := row.dependency()
 		if err != nil {
@@ -41,16 +46,13 @@ func (r *resolver) rows(rows []Requirement) []demand {
 			skipped = append(skipped, row.String())
 			continue
 		}
-		w := demand{dependencyRow: d, name: NormalName(row.Name), origin: "the list"}
-		if row.Line > 0 {
-			w.origin = fmt.Sprintf("line %d", row.Line)
-		}
+		w := demand{dependencyRow: d, name: NormalName(row.Name), origin: row.origin()}
 		switch {
 		case row.Editable || row.URL != "":
 			if !r.locate(&w) {
 				continue
 			}
-		case r.requireHashes && (len(row.Hashes) == 0 || !d.spec.exact()) && r.provided[w.name] == nil:
+		case r.requireHashes && !isHashed(append(slices.Clip(r.limits[w.name]), w)) && r.provided[w.name] == nil:
 			r.refuse(row, "", "other rows have a --hash, so this one needs == and a --hash too")
 			continue
 		}
@@ -60,6 +62,26 @@ func (r *resolver) rows(rows []Requirement) []demand {
 		r.notes = append(r.notes, fmt.Sprintf("skipped pip rows whose conditions exclude %s with python %s: %s", r.target.Subdir, r.target.Python, input.List(skipped)))
 	}
 	return out
+}
+
+// isHashed reports whether rows for one distribution name a single version and its digests.
+func isHashed(rows []demand) bool {
+	return slices.ContainsFunc(rows, func(w demand) bool { return len(w.Hashes) > 0 }) &&
+		slices.ContainsFunc(rows, func(w demand) bool { return w.spec.exact() })
+}
+
+// constrain reads the constraints whose conditions hold for the target. It refuses invalid ones.
+func (r *resolver) constrain() {
+	for _, row := range r.options.Constraints {
+		d, err := row.dependency()
+		if err != nil {
+			r.refuse(row, "", "%v", err)
+			continue
+		}
+		if name := NormalName(row.Name); d.cond.holds(r.env, "") {
+			r.limits[name] = append(slices.Clip(r.limits[name]), demand{dependencyRow: d, name: name, origin: row.origin()})
+		}
+	}
 }
 
 // locate finds the wheel or sources of a row that names a URL or path. It returns false

@@ -20,7 +20,9 @@ type Spec struct {
 	subdir      string
 	Name        string // lower case, never a pattern
 	version     constraint
+	versionText string
 	build       func(string) bool // nil: any build
+	buildText   string
 	buildNumber constraint
 	fn          string
 	md5, sha256 string
@@ -28,6 +30,26 @@ type Spec struct {
 }
 
 func (s *Spec) String() string { return s.text }
+
+// Channel returns the channel that the spec requires, with its platform if the spec has both, as in
+// conda-forge/noarch; "" for any channel.
+func (s *Spec) Channel() string {
+	if s.channel == "" || s.subdir == "" {
+		return s.channel
+	}
+	return s.channel + "/" + s.subdir
+}
+
+// Pin returns the only version and build that the spec accepts, as in a=1.8=b_0. build is "" if the
+// spec accepts all builds, as in a==1.8. Both are "" if the spec has any other condition.
+func (s *Spec) Pin() (version, build string) {
+	version = strings.TrimPrefix(s.versionText, "==")
+	other := s.buildNumber != nil || s.fn+s.md5+s.sha256 != "" || len(s.features) > 0 || (s.subdir != "" && s.channel == "")
+	if other || !IsVersion(version) || (s.buildText != "" && !IsBuild(s.buildText)) {
+		return "", ""
+	}
+	return version, s.buildText
+}
 
 // maxSpec limits the length of a MatchSpec, in bytes.
 const maxSpec = 4096
@@ -71,7 +93,10 @@ func (s *Spec) parse(text string) error {
 	if s.Name = strings.ToLower(text[:end]); !IsName(s.Name) {
 		return fmt.Errorf("%q is not a package name", input.Text(s.Name))
 	}
-	version, build := splitBuild(strings.TrimSpace(text[end:]))
+	version, build := splitBuild(joinOperators(text[end:]))
+	if strings.Contains(version, " ") {
+		return fmt.Errorf("version %q has a blank", input.Text(version))
+	}
 	if err := s.set("version", version); err != nil {
 		return err
 	}
@@ -86,12 +111,31 @@ func (s *Spec) parse(text string) error {
 	return nil
 }
 
-// setChannel parses "channel" or "channel/subdir".
+// setChannel parses "channel", "channel/subdir", or "subdir"; the channel "*" is any channel.
 func (s *Spec) setChannel(ch string) {
 	s.channel = ch
-	if i := strings.LastIndexByte(ch, '/'); i >= 0 && (ch[i+1:] == "noarch" || fetch.IsPlatform(ch[i+1:])) {
-		s.channel, s.subdir = ch[:i], ch[i+1:]
+	i := strings.LastIndexByte(ch, '/')
+	if last := ch[i+1:]; last == "noarch" || fetch.IsPlatform(last) {
+		s.channel, s.subdir = ch[:max(i, 0)], last
 	}
+	if s.channel == "*" {
+		s.channel = ""
+	}
+}
+
+// joinOperators removes the blanks around operators, commas and parentheses: "= 1.2 = b" becomes "=1.2=b".
+func joinOperators(text string) string {
+	const operators = "=<>!~,|()"
+	var b strings.Builder
+	last := byte('=') // removes blanks at the start
+	for f := range strings.FieldsSeq(text) {
+		if strings.IndexByte(operators, last) < 0 && strings.IndexByte(operators, f[0]) < 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(f)
+		last = f[len(f)-1]
+	}
+	return b.String()
 }
 
 // splitBuild splits the text after a name into version and build as conda does. The build
@@ -112,7 +156,6 @@ func splitBuild(rest string) (version, build string) {
 			break
 		}
 	}
-	version = strings.ReplaceAll(version, " ", "")
 	bare := strings.TrimPrefix(version, "=")
 	switch {
 	case bare == version || strings.ContainsAny(bare, ",|("): // no "=", or several versions
@@ -170,8 +213,10 @@ func (s *Spec) set(key, value string) (err error) {
 	}
 	switch key {
 	case "version":
+		s.versionText = value
 		s.version, err = parseConstraint(value)
 	case "build":
+		s.buildText = value
 		s.build, err = textMatcher(value)
 	case "build_number":
 		s.buildNumber, err = parseConstraint(value)
