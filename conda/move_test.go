@@ -178,7 +178,7 @@ func TestPins(t *testing.T) {
 	} {
 		p, err := Resolve(t.Context(), read(t, c.in), Options{Channels: []string{first, second}, Subdir: "linux-64", Relax: c.relax})
 		if err != nil {
-			if !strings.Contains(err.Error(), c.want) || !strings.HasSuffix(err.Error(), "with --relax.") {
+			if !strings.Contains(err.Error(), c.want) || !strings.HasSuffix(err.Error(), "with --relax") {
 				t.Errorf("%s: %v; want %s", c.name, err, c.want)
 			}
 			continue

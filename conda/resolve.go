@@ -344,7 +344,7 @@ func (p *Plan) move(ctx context.Context, e *exports.Export, o Options, channels 
 	p.pkgs, p.Moves, err = m.solve(ctx)
 	if errors.As(err, &u) {
 		if slices.ContainsFunc(u.Names, func(name string) bool { return m.pins[name] != nil }) {
-			err = fmt.Errorf("%w\nThe export pins some of these packages. Change its pins, or let the solver replace them with --relax.", err)
+			err = fmt.Errorf("%w\nthe export pins some of these packages; change its pins, or let the solver replace them with --relax", err)
 		}
 		return &exports.LineError{File: e.File, Line: m.line(u), Err: err}
 	}
