@@ -61,9 +61,10 @@ add_host() {
   chmod 644 "/etc/netns/$second/hosts"
 }
 
-remove_host() { # remove_host SECOND: removes a second host, and its line in /etc/hosts
+remove_host() { # remove_host SECOND: removes a second host with its processes, and its line in /etc/hosts
   local rest
   [ -e "/run/netns/$1" ] || return 0
+  ip netns pids "$1" | xargs -r kill -KILL
   ip netns del "$1"
   rm -rf "/etc/netns/$1"
   rest=$(grep -v " $1\$" /etc/hosts) && echo "$rest" >/etc/hosts # /etc/hosts may be a mount point, so it cannot be renamed over
