@@ -90,7 +90,8 @@ func (c channel) fetchIndex(ctx context.Context, subdir string, wanted map[strin
 }
 
 // fullIndex reads the records of the wanted names from repodata.json below base. The error is
-// fs.ErrNotExist if there is no such file, and errNoTable if the caller should try again.
+// fs.ErrNotExist if the channel lacks the file, and errNoTable if the index's table is unusable;
+// the next call builds it again or reads the index without it.
 func (c channel) fullIndex(ctx context.Context, subdir, base string, wanted map[string]bool) ([]*solve.Record, error) {
 	u := base + "repodata.json.zst"
 	r, err := c.open(ctx, u)

@@ -57,12 +57,12 @@ hosts=("$host") list="127.0.0.1 $host"
 
 export LSF_ENVDIR=$base/etc PATH=$base/bin:$PATH
 if ! running "$host" lim; then
-  mkdir -p "$base"/work/logdir "$base"/etc
+  mkdir -p "$base"/state/logdir "$base"/etc
   echo "$list" >"$base/etc/hosts"
   cat >"$base/etc/lsf.conf" <<C
 LSF_SERVERDIR=$base/sbin
 LSF_BINDIR=$base/bin
-LSB_SHAREDIR=$base/work
+LSB_SHAREDIR=$base/state
 LSF_ENVDIR=$base/etc
 LSF_CONFDIR=$base/etc
 LSB_CONFDIR=$base/etc
@@ -97,7 +97,7 @@ C
   for q in "normal 30" "spare 1"; do
     printf '%s\n' "Begin Queue" "QUEUE_NAME = ${q% *}" "PRIORITY = ${q#* }" "RERUNNABLE = no" "EXCLUSIVE = Y" "DESCRIPTION = for the tests" "End Queue" ""
   done >"$base/etc/lsb.queues"
-  chown -R "$admin" "$base/work" "$base/log" "$base/etc"
+  chown -R "$admin" "$base/state" "$base/log" "$base/etc"
 fi
 # Daemons pass their environment to jobs, so start them without the caller's.
 clean() { env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin LSF_ENVDIR="$base/etc" "$@" </dev/null >>"$base/log/start" 2>&1; }
