@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,17 +28,17 @@ import (
 	"hpcc/unpack"
 )
 
-// CondaOptions describe the image of an environment. Only File or Live is required.
+// CondaOptions describe the image of an environment. Only Files or Live is required.
 type CondaOptions struct {
-	File        string       // the export
-	Live        string       // an installed environment on disk, instead of File
-	Environment string       // environment in File, if it has several; "": "default"
+	Files       []string     // exports that together describe the environment; usually one
+	Live        string       // an installed environment on disk, instead of Files
+	Environment string       // environment in Files, if it has several; "": "default"
 	Channels    []string     // channels of packages, in order
-	Relax       bool         // replace packages that File pins if they do not fit the others
+	Relax       bool         // replace packages that Files pin if they do not fit the others
 	Flexible    bool         // use a later channel if the earlier ones have no match
 	Python      string       // X.Y for a list of pip packages only; "": the newest
 	Cuda        string       // CUDA version of the target machines; "": none
-	Indexes     pip.Indexes  // indexes of wheels, before those of File
+	Indexes     pip.Indexes  // indexes of wheels, before those of Files
 	From        string       // base image; "": DefaultBase, "scratch": none, "conda" or "conda:2.N": built from the channels' packages
 	Prefix      string       // "": conda.DefaultPrefix
 	Platform    *v1.Platform // nil: the local platform
@@ -58,6 +57,18 @@ type CondaOptions struct {
 	defaultBase  bool     // the user did not set From
 	baseChannels []string // Channels, even if the export needs none
 	mirrors      [][]string
+}
+
+// Sources returns the names of the exports, without their directories.
+func (o CondaOptions) Sources() []string {
+	if o.Live != "" {
+		return []string{filepath.Base(o.Live)}
+	}
+	var names []string
+	for _, f := range o.Files {
+		names = append(names, filepath.Base(f))
+	}
+	return names
 }
 
 // DefaultBase is the default image below an environment: it has a C library and a shell.
@@ -203,7 +214,7 @@ func tee(p *unpack.Parts) layer.Tee {
 // plan resolves the packages.
 func (w *condaWork) plan() (plan *conda.Plan, err error) {
 	named := len(w.export.Pip) + max(len(w.export.Entries), len(w.export.Specs))
-	err = w.do(fmt.Sprintf("find %d packages of %s for %s", named, path.Base(w.export.File), w.options.Subdir), func() error {
+	err = w.do(fmt.Sprintf("find %d packages of %s for %s", named, strings.Join(w.Sources(), " "), w.options.Subdir), func() error {
 		plan, err = conda.Resolve(w.ctx, w.export, w.options)
 		return err
 	})
@@ -212,13 +223,13 @@ func (w *condaWork) plan() (plan *conda.Plan, err error) {
 
 // readExport reads the file or the environment, and sets the channels.
 func readExport(o *CondaOptions, subdir string) (*exports.Export, error) {
-	ro := exports.ReadOptions{Subdir: subdir, Environment: o.Environment}
+	ro := exports.ReadOptions{Subdir: subdir, Environment: o.Environment, Channels: o.Channels}
 	var e *exports.Export
 	var err error
 	if o.Live != "" {
 		e, err = exports.ReadPrefix(o.Live, ro)
 	} else {
-		e, err = exports.ReadFile(o.File, ro)
+		e, err = exports.ReadFiles(o.Files, ro)
 	}
 	if err != nil {
 		return nil, err

@@ -191,14 +191,14 @@ func (p *Plan) explicit(e *exports.Export, o Options) error {
 	for _, x := range e.Entries {
 		u, err := absolute(x.URL)
 		if err != nil {
-			return &exports.LineError{File: e.File, Line: x.Line, Err: fmt.Errorf("reading the URL: %w", fetch.Plain(err))}
+			return &exports.LineError{File: cmp.Or(x.File, e.File), Line: x.Line, Err: fmt.Errorf("reading the URL: %w", fetch.Plain(err))}
 		}
 		fn := path.Base(u.Path)
 		sub := path.Base(path.Dir(u.Path))
 		switch {
 		case sub == "noarch" || sub == p.Subdir:
 		case fetch.IsPlatform(sub):
-			return &exports.LineError{File: e.File, Line: x.Line, Err: fmt.Errorf("%s is for %s, but the image is for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
+			return &exports.LineError{File: cmp.Or(x.File, e.File), Line: x.Line, Err: fmt.Errorf("%s is for %s, but the image is for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
 		default:
 			sub = "" // a directory of packages; the platform is in each package
 		}
@@ -255,7 +255,7 @@ func absolute(s string) (*url.URL, error) {
 // lookup finds name=version=build entries in the channels.
 func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 	if len(o.Channels) == 0 {
-		return &exports.LineError{File: e.File, Line: e.Entries[0].Line, Err: errors.New("an export of \"conda list -e\" names no channel; name one with --channel")}
+		return &exports.LineError{File: cmp.Or(e.Entries[0].File, e.File), Line: e.Entries[0].Line, Err: errors.New("an export of \"conda list -e\" names no channel; name one with --channel")}
 	}
 	wanted := map[string]bool{}
 	python := ""
@@ -286,7 +286,7 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 			note = noneNamed(x.Name, near)
 		}
 		if r == nil {
-			absent.Add(x.Line, fmt.Sprintf("%s (%s)", x, note))
+			absent.Add(x.File, x.Line, fmt.Sprintf("%s (%s)", x, note))
 			gone = gone || len(byName[x.Name]) == 0
 			continue
 		}
@@ -298,7 +298,7 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 		p.unproven(e, "the channel's index")
 		return nil
 	case gone && (e.Subdir == "" || e.Subdir == p.Subdir):
-		return &exports.LineError{File: e.File, Line: absent.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.Texts), len(e.Entries), p.Subdir, absent.Join("; "))}
+		return &exports.LineError{File: cmp.Or(absent.File, e.File), Line: absent.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.Texts), len(e.Entries), p.Subdir, absent.Join("; "))}
 	}
 	return p.move(ctx, e, o, channels)
 }
@@ -306,7 +306,8 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 // solve solves for the specs of an export, together with its entries.
 func (p *Plan) solve(ctx context.Context, e *exports.Export, o Options) error {
 	if len(o.Channels) == 0 {
-		return &exports.LineError{File: e.File, Line: e.UnmetSpecs()[0].Line, Err: errors.New("the file names no channel; name one with --channel")}
+		s := e.UnmetSpecs()[0]
+		return &exports.LineError{File: cmp.Or(s.File, e.File), Line: s.Line, Err: errors.New("the file names no channel; name one with --channel")}
 	}
 	channels, err := o.open()
 	if err != nil {
@@ -346,7 +347,8 @@ func (p *Plan) move(ctx context.Context, e *exports.Export, o Options, channels 
 		if slices.ContainsFunc(u.Names, func(name string) bool { return m.pins[name] != nil }) {
 			err = fmt.Errorf("%w\nthe export pins some of these packages; change its pins, or let the solver replace them with --relax", err)
 		}
-		return &exports.LineError{File: e.File, Line: m.line(u), Err: err}
+		file, line := m.line(u)
+		return &exports.LineError{File: cmp.Or(file, e.File), Line: line, Err: err}
 	}
 	if err != nil {
 		return err

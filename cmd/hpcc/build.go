@@ -44,7 +44,7 @@ With --conda and a Dockerfile, the environment is the stage "conda": write FROM 
 --from=conda.
 
 Exit status: 3 if the image is built, but packages are missing, replaced or of another version than
-in the export, and --relax is not given.`,
+in the export, and --relax is not given; also with --dry-run.`,
 		Flags:  buildFlags(),
 		Action: action(parseBuild),
 	}
@@ -323,7 +323,7 @@ func (b builder) run(ctx context.Context) error {
 		b.images, b.inputs, locks = append(b.images, img), append(b.inputs, o.Inputs), append(locks, lock)
 	}
 	if b.dryRun {
-		return nil
+		return b.degradedError(b.moves)
 	}
 	b.steps.end()
 	err := b.keep(ctx)
@@ -333,8 +333,8 @@ func (b builder) run(ctx context.Context) error {
 	if err == nil && cache != nil {
 		err = cache.Push(ctx, b.store, b.cacheTo, store.Remote{PlainHTTP: b.image.PlainHTTP})
 	}
-	if err == nil && b.conda != nil && !b.conda.Relax {
-		err = degradedError(b.moves)
+	if err == nil {
+		err = b.degradedError(b.moves)
 	}
 	return err
 }
@@ -382,6 +382,7 @@ func (b *builder) planEnvironment(ctx context.Context, o build.Options) error {
 		return err
 	}
 	b.steps.environment(env)
+	b.moves = append(b.moves, env.Moves...)
 	return printDownloads(os.Stdout, b.steps, env.Downloads, b.json)
 }
 

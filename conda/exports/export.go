@@ -30,7 +30,8 @@ import (
 // An Export is an exported environment. Fields that a format lacks are empty; the comment
 // of each reader lists them.
 type Export struct {
-	File        string // file name, for messages
+	File        string // file name, or names, for messages
+	Dir         string // directory of relative paths in an export of several files; else "": that of File
 	Format      string // format, for people: "conda list -e", "pixi.lock 6", …
 	Subdir      string // platform on which it was written, such as linux-64; "" if unknown
 	Explicit    bool   // every entry has a URL and is for the target: no lookup is needed
@@ -48,6 +49,7 @@ type Export struct {
 
 // An Entry is one package of an export, with exact version and build.
 type Entry struct {
+	File    string // that has the line, in an export of several files; else ""
 	Line    int
 	Channel string // "channel::name=…" or a URL; "" if unknown
 	Name    string
@@ -61,6 +63,7 @@ type Entry struct {
 
 // A Spec is a package that an export names by constraints.
 type Spec struct {
+	File string // as in Entry
 	Line int
 	Text string // a MatchSpec (CEP 29), as written in the file
 	// Asked marks a user's request in an installed environment whose entries already satisfy
@@ -105,6 +108,8 @@ type ReadOptions struct {
 	Subdir string
 	// Environment selects an environment of a pixi.lock; "" is "default".
 	Environment string
+	// Channels of the user, which replace those of the files.
+	Channels []string
 }
 
 // ReadFile reads the export in a file, as Read does, and the files that its "-r" and "-c" rows
@@ -154,7 +159,7 @@ func (r *reader) wrong(line int, format string, a ...any) {
 	if within != "" {
 		text = within + ": " + text
 	}
-	r.bad.Add(row, text)
+	r.bad.Add("", row, text)
 }
 
 // note records something that is ignored.
