@@ -123,7 +123,7 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 		return nil, err
 	}
 	a.dockerfile = a.conda == nil || c.String("file") != "" || len(args) > 0
-	if err := checkContext(args); err != nil {
+	if err := checkContext(args, a.conda != nil); err != nil {
 		return nil, err
 	}
 	if len(a.tags) == 0 && !a.dryRun && !a.check {
@@ -145,15 +145,22 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 	return a, err
 }
 
-// checkContext refuses a directory that does not exist.
-func checkContext(args []string) error {
+// checkContext refuses a context that is not a directory. hasExport means that the build installs an
+// export.
+func checkContext(args []string, hasExport bool) error {
 	if len(args) == 0 || args[0] == "-" || git.IsContext(args[0]) || source.IsRemote(args[0]) {
 		return nil
 	}
-	if _, err := os.Stat(args[0]); err != nil {
+	fi, err := os.Stat(args[0])
+	switch {
+	case err != nil:
 		return usagef("context %s: no such directory", args[0]).hint("CONTEXT is a directory with the files of the image, a git repository, a URL, or -")
+	case fi.IsDir():
+		return nil
+	case hasExport:
+		return usagef("context %s: not a directory", args[0]).hint("name each export with a --conda of its own, and a Dockerfile with -f")
 	}
-	return nil
+	return usagef("context %s: not a directory", args[0]).hint("name the Dockerfile with -f %s", args[0])
 }
 
 // parseResults reads the flags that name the results of a build. It refuses names that are not
