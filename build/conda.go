@@ -19,6 +19,7 @@ import (
 
 	"hpcc/build/source"
 	"hpcc/conda"
+	"hpcc/conda/artifact"
 	"hpcc/conda/exports"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
@@ -42,7 +43,7 @@ type CondaOptions struct {
 	From        string       // base image; "": DefaultBase, "scratch": none, "conda" or "conda:2.N": built from the channels' packages
 	Prefix      string       // "": conda.DefaultPrefix
 	Platform    *v1.Platform // nil: the local platform
-	PlainHTTP   bool         // registries of base images without TLS
+	PlainHTTP   bool         // registries of base images and channels need no TLS
 	Entry       []byte       // as in Options
 	NoRun       bool         // run no programs: skip scripts of packages, refuse sources
 	Progress    func(Event)
@@ -86,6 +87,7 @@ type Environment struct {
 // Conda builds the image of a conda export: a base image, the environment's layers, and its
 // variables.
 func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, error) {
+	ctx = o.context(ctx)
 	w, err := newCondaWork(ctx, s, o, 3)
 	if err != nil {
 		return nil, err
@@ -126,6 +128,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 // PlanConda returns what Conda would install and download. It reads the base image only if
 // its C library matters.
 func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, error) {
+	ctx = o.context(ctx)
 	w, err := newCondaWork(ctx, s, o, 1)
 	if err != nil {
 		return nil, err
@@ -145,6 +148,14 @@ func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environmen
 	}
 	return &Environment{Downloads: slices.Concat(below, list), Moves: plan.Moves,
 		Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, notes)}, nil
+}
+
+// context returns the context in which channels are read.
+func (o CondaOptions) context(ctx context.Context) context.Context {
+	if o.PlainHTTP {
+		return artifact.WithPlainHTTP(ctx)
+	}
+	return ctx
 }
 
 // A condaWork is the state of a build of an export.

@@ -395,7 +395,11 @@ func records(ctx context.Context, opened []channel, subdir string, wanted map[st
 	}
 	for i, c := range opened {
 		if absent[i*2] && absent[i*2+1] {
-			return nil, fmt.Errorf("channel %s has no index for %s or noarch (repodata.json): check the URL", fetch.Hide(c.url), subdir)
+			hint := "check the URL"
+			if u, err := url.Parse(c.url); err == nil && u.Scheme == "oci" {
+				hint += fmt.Sprintf(", or log in to a private channel with \"hpcc login %s\"", u.Host)
+			}
+			return nil, fmt.Errorf("channel %s has no index for %s or noarch (repodata.json): %s", fetch.Hide(c.url), subdir, hint)
 		}
 	}
 	return slices.Concat(found...), nil
