@@ -10,6 +10,8 @@ package exports
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf16"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -137,7 +140,7 @@ func read(in io.Reader, file string, o ReadOptions, open func(name string) (io.R
 	}
 	r := &reader{e: &Export{File: file}, target: o.Subdir, environment: o.Environment, open: open}
 	r.read(lines)
-	return r.done(len(lines))
+	return r.done(lines)
 }
 
 // A reader collects the content and the mistakes of a file.
@@ -209,7 +212,7 @@ var yamlKey = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // done returns the mistakes or the export.
-func (r *reader) done(lines int) (*Export, error) {
+func (r *reader) done(lines []string) (*Export, error) {
 	e := r.e
 	if len(r.bad.Texts) == 0 {
 		r.unique()
@@ -217,9 +220,12 @@ func (r *reader) done(lines int) (*Export, error) {
 	}
 	switch {
 	case len(r.bad.Texts) > 0:
+		if line, text := cause(lines); line > 0 {
+			return nil, &LineError{e.File, line, errors.New(text)}
+		}
 		return nil, &LineError{e.File, r.bad.Line, errors.New(r.bad.Join("; "))}
 	case len(e.Entries)+len(e.Specs)+len(e.Pip) == 0:
-		return nil, &LineError{e.File, max(lines, 1), errors.New("the export lists no package; write it with \"conda list -e\" or \"conda list --explicit\"")}
+		return nil, &LineError{e.File, max(len(lines), 1), errors.New("the export lists no package; write it with \"conda list -e\" or \"conda list --explicit\"")}
 	}
 	return e, nil
 }
@@ -231,15 +237,23 @@ func (r *reader) foreign() {
 	}
 }
 
-// unique refuses duplicate packages.
+// unique leaves out rows that repeat a package, with a note, and refuses those that differ.
 func (r *reader) unique() {
-	seen := map[string]int{}
-	for _, x := range r.e.Entries {
-		if before, ok := seen[x.Name]; ok {
-			r.wrong(x.Line, "duplicate package %s, already in line %d; remove one of them", x.Name, before)
+	seen := map[string]Entry{}
+	r.e.Entries = slices.DeleteFunc(r.e.Entries, func(x Entry) bool {
+		before, repeated := seen[x.Name]
+		seen[x.Name] = x
+		if !repeated {
+			return false
 		}
-		seen[x.Name] = x.Line
-	}
+		at := before.Line
+		if before.Line = x.Line; before != x || at == x.Line {
+			r.wrong(x.Line, "duplicate package %s, already in line %d; remove one of them", x.Name, at)
+			return false
+		}
+		r.note(x.Line, "%s is already in line %d and is left out", x, at)
+		return true
+	})
 }
 
 // UnmetSpecs returns the specs that the entries do not satisfy.
@@ -247,10 +261,19 @@ func (e *Export) UnmetSpecs() []Spec {
 	return slices.DeleteFunc(slices.Clone(e.Specs), func(s Spec) bool { return s.Asked })
 }
 
-// readLines reads an export's lines, without the byte order mark that some editors write.
+// readLines reads an export's lines, without the byte order mark that some editors write. A file
+// in UTF-16, which PowerShell writes for ">", needs its byte order mark.
 func readLines(r io.Reader) ([]string, error) {
 	limited := &io.LimitedReader{R: r, N: maxExport + 1}
-	sc := bufio.NewScanner(limited)
+	text := bufio.NewReader(limited)
+	sc := bufio.NewScanner(text)
+	if mark, _ := text.Peek(2); bytes.Equal(mark, []byte("\xff\xfe")) || bytes.Equal(mark, []byte("\xfe\xff")) {
+		b, err := io.ReadAll(text)
+		if err != nil {
+			return nil, err
+		}
+		sc = bufio.NewScanner(strings.NewReader(fromUTF16(b)))
+	}
 	sc.Buffer(make([]byte, 0, 4096), maxLine)
 	var out []string
 	for sc.Scan() {
@@ -267,6 +290,19 @@ func readLines(r io.Reader) ([]string, error) {
 		return out, fmt.Errorf("larger than %d bytes; check that the file is an export", maxExport)
 	}
 	return out, sc.Err()
+}
+
+// fromUTF16 decodes a text in UTF-16 that begins with a byte order mark.
+func fromUTF16(b []byte) string {
+	order := binary.ByteOrder(binary.LittleEndian)
+	if b[0] == 0xfe {
+		order = binary.BigEndian
+	}
+	var units []uint16
+	for ; len(b) >= 2; b = b[2:] {
+		units = append(units, order.Uint16(b))
+	}
+	return string(utf16.Decode(units))
 }
 
 // isPip reports whether a build string marks a package that pip installed.
