@@ -185,6 +185,8 @@ func (r *reader) read(lines []string) {
 	switch {
 	case slices.ContainsFunc(lines, func(l string) bool { return strings.TrimSpace(l) == "@EXPLICIT" }): // @EXPLICIT applies to the whole file
 		r.explicit(lines)
+	case isTOML(first, lines, r.e.File):
+		r.toml(lines)
 	case strings.HasPrefix(first, "{") || strings.HasPrefix(first, "[") || yamlKey().MatchString(first):
 		r.document(lines)
 	case isListTable(lines):
