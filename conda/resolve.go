@@ -128,6 +128,8 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: errors.New("pip packages need python from a conda channel; name a channel with --channel")}
 	case o.Python != "" && !solve.IsVersion(o.Python):
 		return nil, fmt.Errorf("python %q: not a version (for example 3.11)", input.Text(o.Python))
+	case alone && !allowsPython(e, o.Python):
+		return nil, &exports.LineError{File: e.File, Line: e.Python.Line, Err: fmt.Errorf("the file needs %s, which excludes python %s; choose a version that it allows with --python", e.Python.Text, o.Python)}
 	case alone:
 		e = withPython(e, o.Python)
 	case o.Python != "":
@@ -153,10 +155,31 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 		return nil, foreign(e, err)
 	}
 	p.finish()
+	if own := pinnedPip(e); len(own) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: conda's pip is not installed, because the file lists %s", e.File, input.List(own)))
+	}
 	if alone && o.Python == "" {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: no python version given; using %s (choose another with --python)", e.File, p.python))
+		allowed := "no python version given"
+		if e.Python.Text != "" {
+			allowed = "the file allows " + e.Python.Text
+		}
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: %s; using %s (choose another with --python)", e.File, allowed, p.python))
 	}
 	return p, nil
+}
+
+// allowsPython reports whether a lock file allows a version of python, such as 3.11, or a patch
+// release of it. "" is any version.
+func allowsPython(e *exports.Export, version string) bool {
+	s, err := solve.ParseSpec(e.Python.Text)
+	if version == "" || err != nil {
+		return true
+	}
+	allowed := s.Meets(&solve.Record{Name: "python", Version: version})
+	for patch := 0; patch < 100 && !allowed; patch++ {
+		allowed = s.Meets(&solve.Record{Name: "python", Version: fmt.Sprintf("%s.%d", version, patch)})
+	}
+	return allowed
 }
 
 // withPython returns an export of pip packages with a python added. version is a conda
@@ -167,7 +190,24 @@ func withPython(e *exports.Export, version string) *exports.Export {
 	if version != "" {
 		with.Specs[0].Text += "=" + version
 	}
+	if e.Python.Text != "" {
+		with.Specs = append(with.Specs, e.Python)
+	}
 	return &with
+}
+
+// pinnedPip returns the pinned rows for packages that conda would install with pip, in an export
+// of pip packages only. The versions that conda chooses would contradict them.
+func pinnedPip(e *exports.Export) (out []string) {
+	if len(e.Entries) > 0 || slices.ContainsFunc(e.UnmetSpecs(), func(s exports.Spec) bool { return solve.Dependency(s.Text) != "python" }) {
+		return nil
+	}
+	for _, r := range e.Pip {
+		if name := pip.NormalName(r.Name); (name == "pip" || name == "setuptools" || name == "wheel") && strings.HasPrefix(r.Specifier, "==") {
+			out = append(out, r.String())
+		}
+	}
+	return out
 }
 
 // finish orders the packages and finds python.

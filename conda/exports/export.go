@@ -1,6 +1,7 @@
 // Package exports reads the environments that other tools exported, and writes lock files.
 //
 //	list, @EXPLICIT, environment.yml, conda-lock.yml, pixi.lock, requirements.txt → Read → Export
+//	uv.lock, poetry.lock, pylock.toml → Read → Export
 //	an environment on disk → ReadPrefix → Export
 //
 // [Read] detects the format from the content. It reports all mistakes together, each with
@@ -38,6 +39,7 @@ type Export struct {
 	Specs       []Spec            // packages with version constraints
 	Channels    []string          // in order; may include "nodefaults" and "defaults"
 	Pip         []pip.Requirement // packages of pip
+	Python      Spec              // the versions of python that Pip needs; no Text: any version
 	Constraints []pip.Requirement // limit the versions of Pip and its dependencies; they install nothing
 	PipOpen     bool              // resolve the dependencies of Pip, as pip does
 	PipIndexes  pip.Indexes       // indexes of pip packages

@@ -50,6 +50,12 @@ func (r *reader) toml(lines []string) {
 		return
 	}
 	switch {
+	case find(root, "lock-version") != nil:
+		r.pylock(root)
+	case find(find(root, "metadata"), "lock-version") != nil:
+		r.poetryLock(root)
+	case find(root, "version") != nil && (find(root, "requires-python") != nil || path.Base(r.e.File) == "uv.lock"):
+		r.uvLock(root)
 	default:
 		r.wrong(root.Line, "not a TOML file with an environment")
 	}
