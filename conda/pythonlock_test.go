@@ -45,6 +45,7 @@ func TestPythonLockFiles(t *testing.T) {
 	for _, c := range []struct{ file, text, python, want, note string }{
 		{"uv.lock", uvText + uv("setuptools", "", wheels[2]), "", "python 3.11.4, demo 1, helper 1, native 1", "uv.lock: the file allows python>=3.10,<3.13; using 3.11 (choose another with --python)"},
 		{"uv.lock", uvText + uv("setuptools", "", wheels[2]), "3.10", "python 3.10.2, demo 1, helper 1, native 1, setuptools 66", "uv.lock: conda's pip is not installed, because the file lists setuptools==66"},
+		{"uv.lock", strings.Replace(uvText+uv("setuptools", "", wheels[2]), "<3.13", "<4", 1), "", "python 3.11.4, demo 1, helper 1, native 1", "uv.lock: python is one of 3.10.*, 3.11.*, for which all packages have wheels; others lack those of native"},
 		{"poetry.lock", poetry, "", "python 3.11.4, setuptools 70, pip 24, demo 1", "demo 1 needs helper, which no package provides"},
 		{"pylock.toml", "lock-version = \"1.0\"\nrequires-python = \"==3.11.*\"\n" + pylock("python_version == '3.11'", wheels[1]) + pylock("sys_platform == 'win32'", wheels[3]), "", "python 3.11.4, setuptools 70, pip 24, helper 1", "native==1 is not for linux-64 (sys_platform == 'win32') and is left out"},
 	} {

@@ -144,6 +144,7 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 	}
 	var err error
 	switch {
+	case alone && o.Python == "" && p.solveForWheels(ctx, e, o):
 	case e.Explicit:
 		err = p.explicit(e, o)
 	case len(e.UnmetSpecs()) > 0:
@@ -166,6 +167,49 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 		p.Notes = append(p.Notes, fmt.Sprintf("%s: %s; using %s (choose another with --python)", e.File, allowed, p.python))
 	}
 	return p, nil
+}
+
+// Versions of python for which hpcc looks for wheels: 3.X.
+const (
+	oldestMinor = 6
+	newestMinor = 40
+)
+
+// solveForWheels chooses a python for which all packages of a lock file have wheels, unless they
+// have none for any python. It reports whether there is one.
+func (p *Plan) solveForWheels(ctx context.Context, e *exports.Export, o Options) bool {
+	unfit := map[string][]string{} // by version of python
+	never := map[string]int{}      // the number of pythons, by package
+	for minor := oldestMinor; minor <= newestMinor; minor++ {
+		version := fmt.Sprintf("3.%d", minor)
+		if allowsPython(e, version) {
+			unfit[version] = pip.Target{Subdir: p.Subdir, Python: version + ".0", Glibc: "2.99", Prefix: p.Prefix}.Unfit(e.Pip)
+		}
+		for _, name := range unfit[version] {
+			never[name]++
+		}
+	}
+	var fit, lacking []string
+	for version, names := range unfit {
+		names = slices.DeleteFunc(names, func(name string) bool { return never[name] == len(unfit) })
+		if lacking = append(lacking, names...); len(names) == 0 {
+			fit = append(fit, version+".*")
+		}
+	}
+	if len(fit) == 0 || len(lacking) == 0 {
+		return false
+	}
+	slices.SortFunc(fit, input.Compare)
+	slices.Sort(lacking)
+	lacking = slices.Compact(lacking)
+	with := *e
+	with.Specs = append(slices.Clip(e.Specs), exports.Spec{Line: e.Specs[0].Line, Text: "python " + strings.Join(fit, "|")})
+	if err := p.solve(ctx, &with, o); err != nil {
+		p.pkgs, p.Moves = nil, nil
+		return false
+	}
+	p.Notes = append(p.Notes, fmt.Sprintf("%s: python is one of %s, for which all packages have wheels; others lack those of %s", e.File, input.List(fit), input.List(lacking)))
+	return true
 }
 
 // allowsPython reports whether a lock file allows a version of python, such as 3.11, or a patch

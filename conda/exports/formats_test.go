@@ -53,7 +53,7 @@ func TestFormats(t *testing.T) {
 }
 
 // example is a file of testdata/exports, unpacked.
-func example(t testing.TB, name string) []byte {
+func example(t *testing.T, name string) []byte {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata/exports", name))
 	testenv.Check(t, err)

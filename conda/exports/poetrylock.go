@@ -71,7 +71,9 @@ func (l *poetryLock) add(n *yaml.Node) {
 	}
 	p := &poetryPackage{node: n, row: row, version: value(n, "version")}
 	for _, f := range items(find(n, "files")) {
-		p.row.Hashes = append(p.row.Hashes, l.r.hashes(f)...)
+		hashes := l.r.hashes(f)
+		p.row.Hashes = append(p.row.Hashes, hashes...)
+		p.row.Files = append(p.row.Files, pip.Requirement{Line: f.Line, Name: value(f, "file"), Hashes: hashes, Locked: true})
 	}
 	name := pip.NormalName(row.Name)
 	if l.locate(p) && !l.r.tooMany(row, len(l.byName[name])+1, 0) {
@@ -103,7 +105,7 @@ func (l *poetryLock) locate(p *poetryPackage) bool {
 		l.r.wrong(source.Line, "%s: unknown source %q; hpcc knows legacy, git, url, file and directory", p.row.Name, input.Text(kind))
 		return false
 	}
-	p.row.Specifier = ""
+	p.row.Specifier, p.row.Files = "", nil
 	if location == "" {
 		l.r.wrong(source.Line, "%s: the source has no url", p.row.Name)
 		return false

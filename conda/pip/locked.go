@@ -1,6 +1,7 @@
 package pip
 
 import (
+	"cmp"
 	"errors"
 	"path"
 	"slices"
@@ -133,4 +134,33 @@ func (r *resolver) listFiles(row Requirement) error {
 	}
 	r.rateFiles(name, list)
 	return nil
+}
+
+// Unfit returns the names of the packages of a lock file that the target needs and that have
+// wheels, but none for the target.
+func (t Target) Unfit(rows []Requirement) (names []string) {
+	ranks, err := t.ranks()
+	if err != nil {
+		return nil
+	}
+	r := &resolver{target: &t, env: t.environment(), ranks: ranks}
+	needed, _ := r.required(rows)
+	for _, x := range needed {
+		d, err := x.dependency()
+		if err != nil || !d.cond.holds(x.environment(r.env), "") {
+			continue
+		}
+		wheels, fits := 0, false
+		for _, a := range x.Files {
+			w, err := parseWheelName(cmp.Or(a.Name, path.Base(locationPath(a.URL))))
+			if err == nil {
+				wheels++
+				fits = fits || r.rank(w) > 0
+			}
+		}
+		if wheels > 0 && !fits {
+			names = append(names, NormalName(x.Name))
+		}
+	}
+	return names
 }

@@ -153,3 +153,19 @@ func TestLockedTooMany(t *testing.T) {
 		t.Errorf("refused %v", r.refused)
 	}
 }
+
+// TestUnfit finds the packages without wheels for a version of python.
+func TestUnfit(t *testing.T) {
+	source := lockedRow("s", "1", nil)
+	source.Files = []Requirement{{URL: "https://f.example/s-1.tar.gz"}}
+	rows := []Requirement{
+		{Name: "app", Virtual: true, Requires: []Requirement{need("a==1"), need("b==1"), need("s==1"), need("c==1; python_version < '3.12'")}},
+		lockedRow("a", "1", nil, "cp310-cp310-linux_x86_64", "cp311-cp311-linux_ppc64le"), lockedRow("b", "1", nil, "cp39-abi3-linux_x86_64"), source, lockedRow("c", "1", nil, "cp311-cp311-linux_x86_64"), lockedRow("no", "1", nil, "cp27-cp27m-win32"),
+		{Name: "p", Locked: true, Specifier: "==1", Files: []Requirement{{Name: "p-1-cp312-cp312-linux_x86_64.whl"}}},
+	}
+	for python, want := range map[string]string{"3.10.0": "[c p]", "3.11.0": "[a p]", "3.12.0": "[a]", "2.7": "[]"} {
+		if got := fmt.Sprint((Target{Subdir: "linux-64", Python: python, Glibc: "2.99"}).Unfit(rows)); got != want {
+			t.Errorf("Unfit for python %s = %s; want %s", python, got, want)
+		}
+	}
+}

@@ -35,7 +35,7 @@ type Requirement struct {
 	Python    string   // specifier of the pythons that the package supports; "" if unknown
 
 	// Files are the archives of a locked version, of which the target's best is installed. Their
-	// Names are file names, or "" for those in the URLs. nil: those that an index lists.
+	// Names are file names, or "" for those in the URLs. If they have no URLs, an index lists them.
 	Files []Requirement
 	// Requires are the rows of the list that the row needs, by name and, unless empty, Specifier,
 	// Index and URL. In a list with such rows, a Needed row is installed only if an installed

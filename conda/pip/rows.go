@@ -54,7 +54,7 @@ func (r *resolver) rows(rows []Requirement) []demand {
 			if !r.locate(&w) {
 				continue
 			}
-		case len(row.Files) > 0:
+		case len(row.Files) > 0 && row.Files[0].URL != "":
 			if err := r.listFiles(row); err != nil {
 				r.refuse(row, "", "%v", err)
 				continue
