@@ -226,7 +226,7 @@ func (m *move) want() error {
 		} else {
 			m.problem.Wants = append(m.problem.Wants, s)
 		}
-		m.problem.Pip = true
+		m.problem.Pip = len(pinnedPip(m.export)) == 0
 	}
 	return nil
 }

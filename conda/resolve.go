@@ -128,6 +128,8 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: errors.New("pip packages need python from a conda channel; name a channel with --channel")}
 	case o.Python != "" && !solve.IsVersion(o.Python):
 		return nil, fmt.Errorf("python %q: not a version (for example 3.11)", input.Text(o.Python))
+	case alone && !allowsPython(e, o.Python):
+		return nil, &exports.LineError{File: e.File, Line: e.Python.Line, Err: fmt.Errorf("the file needs %s, which excludes python %s; choose a version that it allows with --python", e.Python.Text, o.Python)}
 	case alone:
 		e = withPython(e, o.Python)
 	case o.Python != "":
@@ -142,6 +144,7 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 	}
 	var err error
 	switch {
+	case alone && o.Python == "" && p.solveForWheels(ctx, e, o):
 	case e.Explicit:
 		err = p.explicit(e, o)
 	case len(e.UnmetSpecs()) > 0:
@@ -153,10 +156,74 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 		return nil, foreign(e, err)
 	}
 	p.finish()
+	if own := pinnedPip(e); len(own) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: conda's pip is not installed, because the file lists %s", e.File, input.List(own)))
+	}
 	if alone && o.Python == "" {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: no python version given; using %s (choose another with --python)", e.File, p.python))
+		allowed := "no python version given"
+		if e.Python.Text != "" {
+			allowed = "the file allows " + e.Python.Text
+		}
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: %s; using %s (choose another with --python)", e.File, allowed, p.python))
 	}
 	return p, nil
+}
+
+// Versions of python for which hpcc looks for wheels: 3.X.
+const (
+	oldestMinor = 6
+	newestMinor = 40
+)
+
+// solveForWheels chooses a python for which all packages of a lock file have wheels, unless they
+// have none for any python. It reports whether there is one.
+func (p *Plan) solveForWheels(ctx context.Context, e *exports.Export, o Options) bool {
+	unfit := map[string][]string{} // by version of python
+	never := map[string]int{}      // the number of pythons, by package
+	for minor := oldestMinor; minor <= newestMinor; minor++ {
+		version := fmt.Sprintf("3.%d", minor)
+		if allowsPython(e, version) {
+			unfit[version] = pip.Target{Subdir: p.Subdir, Python: version + ".0", Glibc: "2.99", Prefix: p.Prefix}.Unfit(e.Pip)
+		}
+		for _, name := range unfit[version] {
+			never[name]++
+		}
+	}
+	var fit, lacking []string
+	for version, names := range unfit {
+		names = slices.DeleteFunc(names, func(name string) bool { return never[name] == len(unfit) })
+		if lacking = append(lacking, names...); len(names) == 0 {
+			fit = append(fit, version+".*")
+		}
+	}
+	if len(fit) == 0 || len(lacking) == 0 {
+		return false
+	}
+	slices.SortFunc(fit, input.Compare)
+	slices.Sort(lacking)
+	lacking = slices.Compact(lacking)
+	with := *e
+	with.Specs = append(slices.Clip(e.Specs), exports.Spec{Line: e.Specs[0].Line, Text: "python " + strings.Join(fit, "|")})
+	if err := p.solve(ctx, &with, o); err != nil {
+		p.pkgs, p.Moves = nil, nil
+		return false
+	}
+	p.Notes = append(p.Notes, fmt.Sprintf("%s: python is one of %s, for which all packages have wheels; others lack those of %s", e.File, input.List(fit), input.List(lacking)))
+	return true
+}
+
+// allowsPython reports whether a lock file allows a version of python, such as 3.11, or a patch
+// release of it. "" is any version.
+func allowsPython(e *exports.Export, version string) bool {
+	s, err := solve.ParseSpec(e.Python.Text)
+	if version == "" || err != nil {
+		return true
+	}
+	allowed := s.Meets(&solve.Record{Name: "python", Version: version})
+	for patch := 0; patch < 100 && !allowed; patch++ {
+		allowed = s.Meets(&solve.Record{Name: "python", Version: fmt.Sprintf("%s.%d", version, patch)})
+	}
+	return allowed
 }
 
 // withPython returns an export of pip packages with a python added. version is a conda
@@ -167,7 +234,24 @@ func withPython(e *exports.Export, version string) *exports.Export {
 	if version != "" {
 		with.Specs[0].Text += "=" + version
 	}
+	if e.Python.Text != "" {
+		with.Specs = append(with.Specs, e.Python)
+	}
 	return &with
+}
+
+// pinnedPip returns the pinned rows for packages that conda would install with pip, in an export
+// of pip packages only. The versions that conda chooses would contradict them.
+func pinnedPip(e *exports.Export) (out []string) {
+	if len(e.Entries) > 0 || slices.ContainsFunc(e.UnmetSpecs(), func(s exports.Spec) bool { return solve.Dependency(s.Text) != "python" }) {
+		return nil
+	}
+	for _, r := range e.Pip {
+		if name := pip.NormalName(r.Name); (name == "pip" || name == "setuptools" || name == "wheel") && strings.HasPrefix(r.Specifier, "==") {
+			out = append(out, r.String())
+		}
+	}
+	return out
 }
 
 // finish orders the packages and finds python.

@@ -35,7 +35,7 @@ func condaFlags() []cli.Flag {
 		&cli.StringFlag{Name: "channel-priority", Usage: "use channels in `MODE`: strict or flexible order", Value: "strict"},
 		&cli.BoolFlag{Name: "relax", Usage: "accept packages that differ from the export; replace its pins"},
 		&cli.StringFlag{Name: "with-cuda", Usage: "solve for machines with CUDA `VERSION`"},
-		&cli.StringFlag{Name: "python", Usage: "use python `X.Y` for a requirements.txt"},
+		&cli.StringFlag{Name: "python", Usage: "use python `X.Y` for a file of pip packages"},
 		&cli.StringFlag{Name: "index-url", Usage: "search the package index at `URL` (default: pypi.org)"},
 		&cli.StringSliceFlag{Name: "extra-index-url", Usage: "search the package index at `URL` as well"},
 		&cli.StringSliceFlag{Name: "wheel-dir", Aliases: []string{"find-links"}, Usage: "search wheels in `DIR` or on the page of a URL as well"},

@@ -1,6 +1,7 @@
 // Package exports reads the environments that other tools exported, and writes lock files.
 //
 //	list, @EXPLICIT, environment.yml, conda-lock.yml, pixi.lock, requirements.txt → Read → Export
+//	uv.lock, poetry.lock, pylock.toml → Read → Export
 //	an environment on disk → ReadPrefix → Export
 //
 // [Read] detects the format from the content. It reports all mistakes together, each with
@@ -42,6 +43,7 @@ type Export struct {
 	Specs       []Spec            // packages with version constraints
 	Channels    []string          // in order; may include "nodefaults" and "defaults"
 	Pip         []pip.Requirement // packages of pip
+	Python      Spec              // the versions of python that Pip needs; no Text: any version
 	Constraints []pip.Requirement // limit the versions of Pip and its dependencies; they install nothing
 	PipOpen     bool              // resolve the dependencies of Pip, as pip does
 	PipIndexes  pip.Indexes       // indexes of pip packages
@@ -193,6 +195,8 @@ func (r *reader) read(lines []string) {
 	switch {
 	case slices.ContainsFunc(lines, func(l string) bool { return strings.TrimSpace(l) == "@EXPLICIT" }): // @EXPLICIT applies to the whole file
 		r.explicit(lines)
+	case isTOML(first, lines, r.e.File):
+		r.toml(lines)
 	case strings.HasPrefix(first, "{") || strings.HasPrefix(first, "[") || yamlKey().MatchString(first):
 		r.document(lines)
 	case isListTable(lines):
