@@ -206,8 +206,9 @@ func (p *Plan) solveForWheels(ctx context.Context, e *exports.Export, o Options)
 	lacking = slices.Compact(lacking)
 	with := *e
 	with.Specs = append(slices.Clip(e.Specs), exports.Spec{Line: e.Specs[0].Line, Text: "python " + strings.Join(fit, "|")})
+	before := *p
 	if err := p.solve(ctx, &with, o); err != nil {
-		p.pkgs, p.Moves = nil, nil
+		*p = before
 		return false
 	}
 	p.Notes = append(p.Notes, fmt.Sprintf("%s: python is one of %s, for which all packages have wheels; others lack those of %s", e.File, input.List(fit), input.List(lacking)))
