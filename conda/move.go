@@ -3,6 +3,7 @@ package conda
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -96,6 +97,7 @@ type move struct {
 	problem *solve.Problem
 	lines   map[string]int           // of the export, by the names of its specs
 	similar func(name string) string // suggests a package of the channels
+	notes   []string                 // for people
 }
 
 // solve finds the packages for the target that are closest to the export and fit together.
@@ -157,9 +159,12 @@ func (m *move) constrain() error {
 
 // prepare reads the target's records of the export's names and of their dependencies.
 func (m *move) prepare(ctx context.Context) ([]*solve.Record, error) {
-	virtual, err := m.options.virtual()
+	virtual, notes, err := virtualPackages(m.options, m.export.Virtual, os.LookupEnv)
 	if err != nil {
 		return nil, err
+	}
+	for _, n := range notes {
+		m.notes = append(m.notes, m.export.File+": "+n)
 	}
 	p := &solve.Problem{Subdir: m.options.Subdir, Channels: m.options.Channels, Flexible: m.options.Flexible, Virtual: virtual, Keep: map[string]solve.Kept{}, From: map[string]string{}}
 	m.problem, m.alias, m.entries, m.has = p, map[string]string{}, map[string]exports.Entry{}, map[string]bool{}
@@ -226,6 +231,14 @@ func (m *move) specs() error {
 			m.problem.Wants = append(m.problem.Wants, s)
 		}
 		m.problem.Pip = true
+	}
+	for _, w := range m.export.Limits {
+		s, err := solve.ParseSpec(w.Text)
+		if err != nil {
+			return &exports.LineError{File: m.export.File, Line: w.Line, Err: err}
+		}
+		m.lines[s.Name] = w.Line
+		m.problem.Limits = append(m.problem.Limits, s)
 	}
 	return nil
 }

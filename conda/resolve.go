@@ -51,7 +51,7 @@ type Options struct {
 	Flexible bool                    // use a later channel if the earlier ones have no match; else (strict) the first channel with a name owns it
 	Libc     func() (Libc, error)    // returns the image's C library, called only to solve; nil: glibc 2.28
 	Relax    bool                    // replace packages that the export pins if they do not fit the others
-	Cuda     string                  // CUDA version of the cluster's drivers; "": no CUDA
+	Virtual  []*solve.Record         // virtual packages of the target machine, from [Options.SetVirtual]
 	Python   string                  // X.Y for an export of pip packages only; "": the newest in the channels
 	Indexes  pip.Indexes             // indexes of wheels, before those of the export
 	Step     program.StepFunc        // runs scripts of packages; nil: nothing can run
@@ -70,9 +70,6 @@ type Options struct {
 	NoCache bool      // ignore layers in the store
 	Tee     layer.Tee // receives the layers while they are written; may be nil
 }
-
-// virtual returns the virtual packages of the target machine.
-func (o Options) virtual() ([]*solve.Record, error) { return virtualPackages(o, os.LookupEnv) }
 
 // DefaultPrefix is the default path of the environment: existing scripts often call
 // /opt/conda/bin/python.
@@ -342,6 +339,7 @@ func (p *Plan) move(ctx context.Context, e *exports.Export, o Options, channels 
 	}
 	var u *solve.Unsolvable
 	p.pkgs, p.Moves, err = m.solve(ctx)
+	p.Notes = append(p.Notes, m.notes...)
 	if errors.As(err, &u) {
 		if slices.ContainsFunc(u.Names, func(name string) bool { return m.pins[name] != nil }) {
 			err = fmt.Errorf("%w\nthe export pins some of these packages; change its pins, or let the solver replace them with --relax", err)

@@ -24,6 +24,7 @@ import (
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/pip"
+	"hpcc/conda/solve"
 	"hpcc/store/wait"
 )
 
@@ -43,6 +44,9 @@ type Export struct {
 	PipIndexes  pip.Indexes       // indexes of pip packages
 	Variables   map[string]string // environment variables to set
 	Base        []Entry           // packages of the base image, from [ResolveBase], if the export was locked with one
+	Limits      []Spec            // limit packages that others need; they install nothing
+	Virtual     []Entry           // virtual packages of the machines that the export is for
+	Flexible    bool              // later channels may have packages that earlier ones have too
 	Notes       []string          // what is ignored, for people, each with FILE:LINE
 }
 
@@ -103,8 +107,11 @@ type ReadOptions struct {
 	// selectors and markers. "" is the platform that the file was written on, or else
 	// linux-64.
 	Subdir string
-	// Environment selects an environment of a pixi.lock; "" is "default".
+	// Environment selects an environment of a pixi.lock or pixi.toml; "" is "default".
 	Environment string
+	// Virtual returns the virtual packages of the target machine. It is called only for files
+	// that depend on them. nil: they are unknown.
+	Virtual func() ([]*solve.Record, error)
 }
 
 // ReadFile reads the export in a file, as Read does, and the files that its "-r" and "-c" rows
@@ -130,7 +137,7 @@ func read(in io.Reader, file string, o ReadOptions, open func(name string) (io.R
 	if err != nil {
 		return nil, &LineError{file, len(lines) + 1, fmt.Errorf("reading the export: %w", err)}
 	}
-	r := &reader{e: &Export{File: file}, target: o.Subdir, environment: o.Environment, open: open}
+	r := &reader{e: &Export{File: file}, target: o.Subdir, environment: o.Environment, virtual: o.Virtual, open: open}
 	r.read(lines)
 	return r.done(len(lines))
 }
@@ -140,6 +147,7 @@ type reader struct {
 	e           *Export
 	target      string // platform to read for; "" until known
 	environment string
+	virtual     func() ([]*solve.Record, error)
 	bad         input.Faults
 
 	open     func(name string) (io.ReadCloser, error) // opens included files; nil: not allowed
