@@ -97,3 +97,45 @@ func TestSetVirtual(t *testing.T) {
 		}
 	}
 }
+
+// TestPixiManifest solves pixi.toml with its limits and virtual packages, which flags replace.
+func TestPixiManifest(t *testing.T) {
+	channel := newChannel(t,
+		&testPkg{name: "torch", version: "2", build: "cpu", depends: []string{"ssl"}}, &testPkg{name: "torch", version: "2", build: "cuda", number: 1, depends: []string{"ssl", "__cuda >=12"}},
+		&testPkg{name: "ssl", version: "1"}, &testPkg{name: "ssl", version: "3"}, &testPkg{name: "old", depends: []string{"__glibc <2.30"}})
+	const head = "[workspace]\nchannels = []\nplatforms = [\"linux-64\"]\n[dependencies]\ntorch = \"*\"\n"
+	for _, c := range []struct {
+		name, text string
+		flags      []string
+		libc, want string
+	}{
+		{"cpu", head, nil, "", "ssl-3-0 torch-2-cpu"},
+		{"limits", head + "[constraints]\nssl = \"<3\"\nother = \">1\"\n", nil, "", "ssl-1-0 torch-2-cpu"},
+		{"its cuda", head + "[system-requirements]\ncuda = \"12.1\"\n", nil, "", "ssl-3-0 torch-2-cuda"},
+		{"older cuda by flag", head + "[system-requirements]\ncuda = \"12.1\"\n", []string{"__cuda=11.8"}, "", "ssl-3-0 torch-2-cpu"},
+		{"no cuda by flag", head + "[system-requirements]\ncuda = \"12.1\"\n", []string{"__cuda="}, "", "ssl-3-0 torch-2-cpu"},
+		{"cuda by flag", head, []string{"__cuda=12"}, "", "ssl-3-0 torch-2-cuda"},
+		{"its glibc", head + "old = \"*\"\n[system-requirements]\nlibc = \"2.29\"\n", nil, "", "old-1.0-0 ssl-3-0 torch-2-cpu"},
+		{"an older image", head + "old = \"*\"\n[system-requirements]\nlibc = \"2.29\"\n", nil, "2.17", "old-1.0-0 ssl-3-0 torch-2-cpu; pixi.toml: line 8 declares glibc 2.29, but the image has 2.17, for which the packages are chosen; use an image with a newer one with --from"},
+		{"a newer image", head + "old = \"*\"\n[system-requirements]\nlibc = \"2.29\"\n", nil, "2.36", "pixi.toml:6: "},
+		{"a limit that cannot hold", head + "[constraints]\nssl = \">3\"\n", nil, "", "pixi.toml:5: torch and ssl >3 cannot be installed together for linux-64"},
+	} {
+		o := Options{Subdir: "linux-64", Channels: []string{channel}}
+		testenv.Check(t, o.SetVirtual(c.flags))
+		if c.libc != "" {
+			o.Libc = func() (Libc, error) { return Libc{Glibc: c.libc}, nil }
+		}
+		e, err := exports.Read(strings.NewReader(c.text), "pixi.toml", exports.ReadOptions{Subdir: "linux-64", Virtual: o.VirtualPackages})
+		testenv.Check(t, err)
+		p, err := Resolve(t.Context(), e, o)
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), c.want) {
+				t.Errorf("%s: Resolve = %v; want %s", c.name, err, c.want)
+			}
+			continue
+		}
+		if got := strings.Join(append([]string{strings.Join(p.Names(), " ")}, p.Notes...), "; "); got != c.want {
+			t.Errorf("%s: Resolve = %s; want %s", c.name, got, c.want)
+		}
+	}
+}

@@ -1,6 +1,6 @@
 // Package exports reads the environments that other tools exported, and writes lock files.
 //
-//	list, @EXPLICIT, environment.yml, conda-lock.yml, pixi.lock, requirements.txt → Read → Export
+//	list, @EXPLICIT, environment.yml, conda-lock.yml, pixi.lock, pixi.toml, requirements.txt → Read → Export
 //	an environment on disk → ReadPrefix → Export
 //
 // [Read] detects the format from the content. It reports all mistakes together, each with

@@ -87,6 +87,15 @@ func describe(e *Export) string {
 	if i := e.PipIndexes; i.URL != "" || len(i.Extra)+len(i.FindLinks) > 0 {
 		fmt.Fprintln(&b, "pip index", i.URL, i.Extra, i.FindLinks, i.NoIndex)
 	}
+	for _, s := range e.Limits {
+		fmt.Fprintln(&b, s.Line, "limit", s.Text)
+	}
+	for _, x := range e.Virtual {
+		fmt.Fprintln(&b, x.Line, "virtual", x)
+	}
+	if e.Flexible {
+		fmt.Fprintln(&b, "flexible order of channels")
+	}
 	for _, k := range slices.Sorted(maps.Keys(e.Variables)) {
 		fmt.Fprintf(&b, "variable %s=%q\n", k, e.Variables[k])
 	}
@@ -206,6 +215,7 @@ func TestFormatsRefuse(t *testing.T) {
 
 		{"columns", "list.txt", "# packages in environment at /x:\na 1 0\nb\n", 3, []string{"want the columns name, version, build, channel"}},
 		{"json", "list.json", "[\n {\"name\": \"a\", \"version\": \"1\", \"build_string\": \"/\"},\n {\"name\": \"?\"}]", 2, []string{`"/" is not a build string; line 3: "?" is not a package name`}},
+		{"many keys", "e.yml", "dependencies: []\nvariables:\n" + manyKeys(), 3, []string{"more than 4096 keys"}},
 		{"large document", "e.yml", "dependencies:\n" + strings.Repeat("- aaaaaaaaaaaaaaaaaaa\n", maxDocument/22), 1, []string{"larger than"}},
 		{"no URL", "x.txt", "@EXPLICIT\n# no URL for: a-1-0.conda\n", 2, []string{"did not know the origin of this package"}},
 	} {
@@ -227,6 +237,15 @@ func TestFormatsRefuse(t *testing.T) {
 			t.Errorf("%s: Read = %q contains a password", c.name, err)
 		}
 	}
+}
+
+// manyKeys returns more keys than a mapping may have.
+func manyKeys() string {
+	var b strings.Builder
+	for i := range maxKeys + 1 {
+		fmt.Fprintf(&b, "  K%d: x\n", i)
+	}
+	return b.String()
 }
 
 // FuzzDocument reads YAML and JSON: environments, lock files, lists.
