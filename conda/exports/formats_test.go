@@ -199,9 +199,9 @@ func TestFormatsRefuse(t *testing.T) {
 		{"version of pixi", "pixi.lock", "version: 8\nenvironments: {}\npackages: []\n", 1, []string{`version "8" of pixi.lock`}},
 		{"environment", "pixi.lock", "version: 6\nenvironments:\n  test: {}\n", 3, []string{`there is no environment "default"; choose one with --environment: the file has test`}},
 		{"not described", "pixi.lock", "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - conda: https://c/linux-64/a-1-0.conda\n", 6, []string{"is not described below packages"}},
-		{"source", "pixi.lock", "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - conda: ./src\npackages:\n- conda: ./src\n", 6, []string{"built from source by pixi"}},
+		{"source", "pixi.lock", "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - conda: ./src\npackages:\n- conda: ./src\n  name: thing\n", 6, []string{"thing @ ./src is built from source by pixi"}},
 		{"conda_source", "pixi.lock", "version: 7\nplatforms:\n- name: linux-64\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - conda_source: a[2ea7f626] @ .\npackages:\n- conda_source: a[2ea7f626] @ .\n", 8, []string{`a[2ea7f626] @ . is built from source by pixi and has no archive; build it with "pixi build"`}},
-		{"no packages", "pixi.lock", "version: 6\nenvironments:\n  default: {packages: {linux-64: []}}\n  test: {packages: {}}\n", 3, []string{"environment default has no packages; choose another one with --environment: the file has default, test"}},
+		{"no packages", "pixi.lock", "version: 6\nenvironments:\n  default: {packages: {linux-64: []}}\n  test: {packages: {}}\n", 3, []string{"environment default has no packages; choose another one with --environment: the file has test"}},
 		{"virtual package", "pixi.lock", "version: 7\nplatforms:\n- name: linux-64\n  virtual-packages: [cuda 12]\nenvironments: {default: {packages: {linux-64: [{conda: a}]}}}\npackages: []\n", 4, []string{`"cuda 12" is not a virtual package`}},
 		{"priority", "pixi.lock", "version: 6\nenvironments:\n  default:\n    options: {channel-priority: high}\n    packages: {linux-64: [{conda: https://c/linux-64/a-1-0.conda}]}\n", 4, []string{`channel-priority "high" is not strict, flexible or disabled`}},
 		{"unknown kind", "pixi.lock", "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - npm: x\n", 6, []string{"unknown kind of package: npm"}},
@@ -254,6 +254,7 @@ func FuzzDocument(f *testing.F) {
 		"dependencies:\n- a=1=0\n- b\n- pip:\n  - x==1\n- sel(linux): y # [linux]\nvariables: {A: b}\n",
 		"version: 1\npackage:\n- {name: a, version: '1', manager: conda, platform: linux-64, url: 'https://c/linux-64/a-1-0.conda', hash: {md5: " + md5A + "}}\n",
 		"version: 6\nenvironments: {default: {channels: [{url: c}], packages: {linux-64: [{conda: https://c/linux-64/a-1-0.conda}]}}}\npackages: [{conda: https://c/linux-64/a-1-0.conda, sha256: " + shaA + "}]\n",
+		strings.Replace(variantsLock("linux-ppc64le", "p1 __cuda=12 __glibc=2.28 __archspec=0=x86_64_v3"), "subdir: linux-64", "subdir: linux-ppc64le", 2),
 		`[{"name": "a", "version": "1", "build_string": "0", "channel": "x", "platform": "linux-64"}]`, "a: &a [*a]\ndependencies: *a", "dependencies: !!binary x", "? [a]\n: b\ndependencies: ~",
 	} {
 		f.Add(s)

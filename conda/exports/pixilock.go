@@ -32,7 +32,7 @@ func (r *reader) pixi(root *yaml.Node) {
 	r.pixiSources(env)
 	platforms := find(env, "packages")
 	if platforms == nil || platforms.Kind != yaml.MappingNode {
-		r.wrong(env.Line, "environment %s has no packages", name)
+		r.noPackages(env.Line, name, keys(find(root, "environments")))
 		return
 	}
 	l := r.newLock()
@@ -54,7 +54,7 @@ func (r *reader) pixi(root *yaml.Node) {
 	}
 	list := slices.DeleteFunc(slices.Clone(variants), func(v variant) bool { return v.subdir != from })
 	if len(list) == 0 {
-		r.wrong(env.Line, "environment %s has no packages; choose another one with --environment: the file has %s", name, input.List(keys(find(root, "environments"))))
+		r.noPackages(env.Line, name, keys(find(root, "environments")))
 		return
 	}
 	chosen, ok := r.variant(name, list)
@@ -127,7 +127,17 @@ func (r *reader) pixiEnvironment(all *yaml.Node) (env *yaml.Node, name string) {
 
 // noEnvironment refuses an environment that the file does not have.
 func (r *reader) noEnvironment(line int, name string, have []string) {
-	r.wrong(line, "there is no environment %q; choose one with --environment: the file has %s", input.Text(name), input.List(have))
+	r.wrong(line, "there is no environment %q; choose one with --environment: the file has %s", input.Text(name), input.Join(have, "and", 30))
+}
+
+// noPackages refuses an environment without packages.
+func (r *reader) noPackages(line int, name string, have []string) {
+	others := slices.DeleteFunc(have, func(s string) bool { return s == name })
+	if len(others) == 0 {
+		r.wrong(line, "environment %s has no packages; add dependencies to its manifest and lock it again", name)
+		return
+	}
+	r.wrong(line, "environment %s has no packages; choose another one with --environment: the file has %s", name, input.Join(others, "and", 30))
 }
 
 // pixiPlatforms returns the platforms that the file defines (version 7) by name.
@@ -175,6 +185,9 @@ func (l *lock) pixiPackage(platform string, p *yaml.Node, described map[string]*
 	isArchive := strings.HasSuffix(u, ".conda") || strings.HasSuffix(u, ".tar.bz2")
 	switch {
 	case kind == "conda_source", kind == "source", kind == "conda" && u != "" && !isArchive:
+		if name := cmp.Or(value(p, "name"), value(d, "name")); name != "" {
+			u = name + " @ " + u
+		}
 		l.r.wrong(p.Line, "%s is built from source by pixi and has no archive; build it with \"pixi build\", upload the archive to a channel, and depend on that", input.Text(hideText(u)))
 	case kind != "conda" && kind != "pypi", u == "":
 		l.r.wrong(p.Line, "unknown kind of package: %s", input.Text(strings.Join(ks, ", ")))

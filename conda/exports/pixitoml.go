@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -25,6 +26,7 @@ type manifest struct {
 	root      *yaml.Node // the tables of pixi
 	workspace *yaml.Node // [workspace], or [project] in older files
 	project   *yaml.Node // pyproject.toml; nil for pixi.toml
+	platforms []string   // names of the platforms of the workspace
 	variant   variant    // the platform to read for
 }
 
@@ -63,6 +65,7 @@ func (r *reader) pixiManifest(root *yaml.Node) {
 		return
 	}
 	r.settle()
+	m.locked()
 	m.check(m.root, "the manifest", pixiRoot, pixiFeature)
 	m.check(m.workspace, "[workspace]", pixiWorkspace, pixiUnused)
 	name, features := m.features()
@@ -74,6 +77,18 @@ func (r *reader) pixiManifest(root *yaml.Node) {
 		m.feature(f)
 	}
 	m.options(find(m.workspace, "pypi-options"))
+}
+
+// locked notes that pixi has already chosen the packages.
+func (m *manifest) locked() {
+	if m.r.open == nil {
+		return
+	}
+	name := filepath.Join(filepath.Dir(m.r.e.File), "pixi.lock")
+	if f, err := m.r.open(name); err == nil {
+		f.Close()
+		m.r.note(0, "hpcc chooses packages of today; for those that pixi has locked, use --conda %s", name)
+	}
 }
 
 // check notes the keys of a table that are unknown.
@@ -213,7 +228,7 @@ func (m *manifest) platform(environment string, features []feature) bool {
 	var workspace []variant
 	for _, n := range items(find(m.workspace, "platforms")) {
 		if v, ok := m.declared(n); ok {
-			workspace = append(workspace, v)
+			workspace, m.platforms = append(workspace, v), append(m.platforms, v.name)
 		}
 	}
 	all := slices.Clone(workspace)
@@ -405,7 +420,10 @@ func (m *manifest) includes(key *yaml.Node) bool {
 		ok, err := path.Match(name, m.variant.name)
 		return ok && err == nil
 	}
-	ok, _ := matchesPlatform(strings.Replace(name, "macos", "osx", 1), m.variant.subdir)
+	ok, known := matchesPlatform(strings.Replace(name, "macos", "osx", 1), m.variant.subdir)
+	if !known && !slices.Contains(m.platforms, name) {
+		m.r.note(key.Line, "target %q is not a platform of the workspace, linux, unix, osx or win; it is not used", input.Text(name))
+	}
 	return ok
 }
 

@@ -1,10 +1,12 @@
 package exports
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"hpcc/conda/solve"
+	"hpcc/testdata/testenv"
 )
 
 // A pixiCase is a manifest, read for linux-64, with the lines of its description that must be there.
@@ -67,8 +69,8 @@ A = "==2"
 		{"platforms of a feature", "gpu", "", "[workspace]\nchannels = []\nplatforms = [{ name = \"gpu\", platform = \"linux-64\", cuda = \"12\" }, \"linux-64\", \"osx-64\"]\n[dependencies]\na = \"1\"\n[feature.gpu]\nplatforms = [\"gpu\"]\n[environments]\ngpu = [\"gpu\"]\n",
 			[]string{"3 virtual __cuda=12\n"}},
 		{"other platforms", "", "", "[workspace]\nchannels = []\nplatforms = [\"osx-64\", \"linux-aarch64\"]\n[dependencies]\na = \"1\"\n", []string{"environment default is for linux-aarch64, osx-64, but is read for linux-64"}},
-		{"notes", "", "", "\"$schema\" = \"x\"\n[project]\nname = \"x\"\nchannels = [\"c\"]\nplatforms = [\"linux-64\"]\nexclude-newer = \"2025-01-01\"\n[tasks]\nx = \"y\"\n[colour]\n[dependencies]\na = \"*\"\n[activation]\nscripts = [\"a.sh\"]\nenv = { A = \"$B/c\", D = \"e\" }\nfoo = 1\n[target.linux]\nbar = 1\n",
-			[]string{`pixi.toml:6: key "exclude-newer" of [workspace] is not used`, `pixi.toml:9: key "colour" of the manifest is not used`, "pixi.toml:13: activation script a.sh is not run", `variable A is left out: "$B/c" is expanded only when pixi activates`, `pixi.toml:15: key "foo" of [activation] is not used`, `pixi.toml:17: key "bar" of target linux is not used`, "variable D=\"e\"\n"}},
+		{"notes", "", "", "\"$schema\" = \"x\"\n[project]\nname = \"x\"\nchannels = [\"c\"]\nplatforms = [\"linux-64\"]\nexclude-newer = \"2025-01-01\"\n[tasks]\nx = \"y\"\n[colour]\n[dependencies]\na = \"*\"\n[activation]\nscripts = [\"a.sh\"]\nenv = { A = \"$B/c\", D = \"e\" }\nfoo = 1\n[target.linux]\nbar = 1\n[target.lynx]\n",
+			[]string{`pixi.toml:6: key "exclude-newer" of [workspace] is not used`, `pixi.toml:9: key "colour" of the manifest is not used`, "pixi.toml:13: activation script a.sh is not run", `variable A is left out: "$B/c" is expanded only when pixi activates`, `pixi.toml:15: key "foo" of [activation] is not used`, `pixi.toml:17: key "bar" of target linux is not used`, `pixi.toml:18: target "lynx" is not a platform of the workspace, linux, unix, osx or win; it is not used`, "variable D=\"e\"\n"}},
 	} {
 		e, err := Read(strings.NewReader(c.text), "pixi.toml", ReadOptions{Subdir: "linux-64", Environment: c.environment, Virtual: machineOf(c.machine)})
 		if err != nil {
@@ -135,6 +137,10 @@ docs = ["docs"]
 			}
 		}
 	}
+	dir := testenv.Files(t, "pyproject.toml", text, "pixi.lock", "version: 6\n")
+	if e, err := ReadFile(filepath.Join(dir, "pyproject.toml"), ReadOptions{}); err != nil || !strings.Contains(describe(e), "use --conda "+dir+"/pixi.lock") {
+		t.Errorf("ReadFile = %v, %v; want a note about the lock file", e, err)
+	}
 	override := strings.Replace(text, "compilers = \"*\"", "python = \"3.11.*\"", 1)
 	if e, err := Read(strings.NewReader(override), "pyproject.toml", ReadOptions{}); err != nil || !strings.Contains(describe(e), "15 spec python 3.11.* false") || strings.Contains(describe(e), ">=3.9") {
 		t.Errorf("Read = %v, %v; want python of [tool.pixi.dependencies]", e, err)
@@ -144,7 +150,7 @@ docs = ["docs"]
 func TestPixiRefuses(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"[package]\nname = \"x\"\n", "pixi.toml:1: no [workspace] table: a manifest of a package has no environments; name the pixi.toml of its workspace"},
-		{pixiHead + "[environments]\na = []\n", `pixi.toml:4: there is no environment "e"; choose one with --environment: the file has a, default`},
+		{pixiHead + "[environments]\na = []\n", `pixi.toml:4: there is no environment "e"; choose one with --environment: the file has default and a`},
 		{pixiHead + "[environments]\ne = [\"x\"]\n[feature.y]\n", `pixi.toml:5: there is no feature "x"; the file has y`},
 		{pixiHead + "[environments]\ne = { features = \"x\" }\n", "pixi.toml:5: features is not a list"},
 		{pixiHead + "[environments]\ne = []\n[dependencies]\na = { path = \"./a\" }\n", "pixi.toml:7: a: path: pixi builds or fetches this package itself; upload its archive to a channel and depend on that"},

@@ -112,7 +112,7 @@ type tomlKey struct {
 	key   string
 }
 
-// A tomlState says what can be added to a node. The zero value is a table without a header of its
+// A tomlState restricts the additions to a node. The zero value is a table without a header of its
 // own, or a value.
 type tomlState int
 
