@@ -32,13 +32,13 @@ func (r *reader) pixi(root *yaml.Node) {
 	r.pixiSources(env)
 	platforms := find(env, "packages")
 	if platforms == nil || platforms.Kind != yaml.MappingNode {
-		r.noPackages(env.Line, name, keys(find(root, "environments")))
+		r.noPackages(env.Line, name, keysOf(find(root, "environments")))
 		return
 	}
 	l := r.newLock()
 	declared := r.pixiPlatforms(find(root, "platforms"))
 	var variants []variant
-	for _, p := range keys(platforms) {
+	for _, p := range keysOf(platforms) {
 		v := declared[p]
 		if v.name == "" {
 			v = variant{line: find(platforms, p).Line, name: p, subdir: p}
@@ -54,7 +54,7 @@ func (r *reader) pixi(root *yaml.Node) {
 	}
 	list := slices.DeleteFunc(slices.Clone(variants), func(v variant) bool { return v.subdir != from })
 	if len(list) == 0 {
-		r.noPackages(env.Line, name, keys(find(root, "environments")))
+		r.noPackages(env.Line, name, keysOf(find(root, "environments")))
 		return
 	}
 	chosen, ok := r.variant(name, list)
@@ -113,7 +113,7 @@ func (r *reader) priority(n *yaml.Node) {
 // pixiEnvironment returns the selected environment.
 func (r *reader) pixiEnvironment(all *yaml.Node) (env *yaml.Node, name string) {
 	name = cmp.Or(r.environment, "default")
-	have := keys(all)
+	have := keysOf(all)
 	env = find(all, name)
 	if env == nil || env.Kind != yaml.MappingNode {
 		r.noEnvironment(all.Line, name, have)
@@ -175,7 +175,7 @@ func pixiPackages(n *yaml.Node) map[string]*yaml.Node {
 
 // pixiPackage adds one package of an environment.
 func (l *lock) pixiPackage(platform string, p *yaml.Node, described map[string]*yaml.Node) {
-	ks := keys(p)
+	ks := keysOf(p)
 	kind := ""
 	if len(ks) > 0 {
 		kind = ks[0]

@@ -57,7 +57,7 @@ func (m *manifest) feature(f feature) {
 		m.dependencies(find(t, "constraints"), "constraints", &limits)
 		m.pypiDependencies(find(t, "pypi-dependencies"), &packages)
 		m.activation(find(t, "activation"), variables)
-		for _, name := range keys(find(t, "dev")) {
+		for _, name := range keysOf(find(t, "dev")) {
 			m.r.wrong(find(t, "dev").Line, "dev: %s: pixi builds packages from source; hpcc does not read what they depend on: list it below dependencies", input.Text(name))
 		}
 	}

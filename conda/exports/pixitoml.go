@@ -108,7 +108,7 @@ func (m *manifest) check(table *yaml.Node, where string, known ...[]string) {
 func (m *manifest) features() (name string, out []feature) {
 	r := m.r
 	all := find(m.root, "environments")
-	have := keys(all)
+	have := keysOf(all)
 	if !slices.Contains(have, "default") {
 		have = append([]string{"default"}, have...)
 	}
@@ -129,7 +129,7 @@ func (m *manifest) features() (name string, out []feature) {
 	if e != nil && e.Kind == yaml.MappingNode {
 		list = find(e, "features")
 		m.check(e, "environment "+name, pixiEnvironment, pixiFeature)
-		if slices.ContainsFunc(keys(e), func(k string) bool { return slices.Contains(pixiFeature, k) }) {
+		if slices.ContainsFunc(keysOf(e), func(k string) bool { return slices.Contains(pixiFeature, k) }) {
 			out = append(out, feature{name: "environment " + name, table: e})
 		}
 		m.group(all, name)
@@ -151,7 +151,7 @@ func (m *manifest) features() (name string, out []feature) {
 func (m *manifest) group(all *yaml.Node, name string) {
 	g := value(find(all, name), "solve-group")
 	var others []string
-	for _, other := range keys(all) {
+	for _, other := range keysOf(all) {
 		if g != "" && other != name && value(find(all, other), "solve-group") == g {
 			others = append(others, other)
 		}
@@ -170,7 +170,7 @@ func (m *manifest) featureNamed(n *yaml.Node) feature {
 	isGroup := find(groups, n.Value) != nil || find(extras, n.Value) != nil
 	switch {
 	case f.table == nil && !isGroup:
-		m.r.wrong(n.Line, "there is no feature %q; the file has %s", input.Text(n.Value), input.List(slices.Concat(keys(all), keys(groups), keys(extras))))
+		m.r.wrong(n.Line, "there is no feature %q; the file has %s", input.Text(n.Value), input.List(slices.Concat(keysOf(all), keysOf(groups), keysOf(extras))))
 	case f.table != nil && f.table.Kind != yaml.MappingNode:
 		m.r.wrong(f.table.Line, "feature %s is not a table", input.Text(n.Value))
 	}
@@ -197,7 +197,7 @@ func (m *manifest) rows(all *yaml.Node, name string, seen map[string]bool) (out 
 			out = append(out, n)
 			continue
 		}
-		for _, other := range keys(all) { // the project's own extras
+		for _, other := range keysOf(all) { // the project's own extras
 			if slices.Contains(p.Extras, pip.NormalName(other)) {
 				out = append(out, m.rows(all, other, seen)...)
 			}
@@ -309,7 +309,7 @@ func (m *manifest) declared(n *yaml.Node) (v variant, ok bool) {
 		add(x.key, x.name, find(n, x.key))
 		known = append(known, x.key)
 	}
-	for _, key := range keys(n) {
+	for _, key := range keysOf(n) {
 		if strings.HasPrefix(key, "__") {
 			add(platformPart(key), key, find(n, key))
 			known = append(known, key)

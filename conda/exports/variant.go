@@ -191,8 +191,8 @@ func subdirsOf(list []variant) (out []string) {
 	return out
 }
 
-// keys returns the keys of a mapping.
-func keys(n *yaml.Node) (out []string) {
+// keysOf returns the keys of a mapping.
+func keysOf(n *yaml.Node) (out []string) {
 	for i := 0; n != nil && n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		out = append(out, n.Content[i].Value)
 	}
