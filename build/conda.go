@@ -36,9 +36,9 @@ type CondaOptions struct {
 	Environment string       // environment in Files, if it has several; "": "default"
 	Channels    []string     // channels of packages, in order
 	Relax       bool         // replace packages that Files pin if they do not fit the others
-	Flexible    bool         // use a later channel if the earlier ones have no match
+	Priority    string       // "strict" or "flexible" order of the channels; "": as Files say, or strict
 	Python      string       // X.Y for a list of pip packages only; "": the newest
-	Cuda        string       // CUDA version of the target machines; "": none
+	Virtual     []string     // virtual packages of the target machines, as for conda.Options.SetVirtual
 	Indexes     pip.Indexes  // indexes of wheels, before those of Files
 	From        string       // base image; "": DefaultBase, "scratch": none, "conda" or "conda:2.N": built from the channels' packages
 	Prefix      string       // "": conda.DefaultPrefix
@@ -182,10 +182,6 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 		return nil, err
 	}
 	w := &condaWork{reporter: reporter{total: parts, progress: o.Progress}, ctx: ctx, close: func() {}}
-	if w.export, err = readExport(&o, subdir); err != nil {
-		return nil, err
-	}
-	w.CondaOptions = o
 	progress := seldom(w.fetched)
 	w.base = sync.OnceValues(func() (v1.Image, error) { return condaBase(ctx, s, o, progress) })
 	libc := func() (conda.Libc, error) {
@@ -195,12 +191,26 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 		}
 		return baseLibc(ctx, s, img)
 	}
+	version, fromPackages := fromChannel(o.From)
+	if fromPackages { // the base depends on the export, which is not read yet
+		libc = func() (conda.Libc, error) { return conda.Libc{Glibc: version}, nil }
+	}
 	w.options = conda.Options{
-		Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Mirrors: o.mirrors, Flexible: o.Flexible, Relax: o.Relax, Subdir: subdir, Prefix: o.Prefix,
-		Python: o.Python, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress, Libc: libc,
+		Cache: filepath.Join(s.Dir(), "cache", "conda"), Relax: o.Relax, Subdir: subdir, Prefix: o.Prefix,
+		Python: o.Python, Indexes: o.Indexes, Progress: progress, Libc: libc,
 		PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: tee(o.Parts), Installed: seldom(w.installed),
 	}
-	if version, ok := fromChannel(o.From); ok {
+	if err = w.options.SetVirtual(o.Virtual); err != nil {
+		return nil, err
+	}
+	ro := exports.ReadOptions{Subdir: subdir, Environment: o.Environment, Virtual: w.options.VirtualPackages}
+	if w.export, err = readExport(&o, ro); err != nil {
+		return nil, err
+	}
+	w.CondaOptions = o
+	w.options.Channels, w.options.Mirrors = o.Channels, o.mirrors
+	w.options.Flexible = o.Priority == "flexible" || (o.Priority == "" && w.export.Flexible)
+	if fromPackages {
 		w.below = newChannelBase(ctx, w.export, version, w.CondaOptions, w.options)
 		w.base = sync.OnceValues(func() (v1.Image, error) { return w.below.image(ctx, s) })
 		w.options.Libc = w.below.libc
@@ -233,8 +243,7 @@ func (w *condaWork) plan() (plan *conda.Plan, err error) {
 }
 
 // readExport reads the file or the environment, and sets the channels.
-func readExport(o *CondaOptions, subdir string) (*exports.Export, error) {
-	ro := exports.ReadOptions{Subdir: subdir, Environment: o.Environment, Channels: o.Channels}
+func readExport(o *CondaOptions, ro exports.ReadOptions) (*exports.Export, error) {
 	var e *exports.Export
 	var err error
 	if o.Live != "" {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -97,6 +98,7 @@ type move struct {
 	problem *solve.Problem
 	specs   map[string]exports.Spec  // of the export, by name
 	similar func(name string) string // suggests a package of the channels
+	notes   []string                 // for people
 }
 
 // solve finds the packages for the target that are closest to the export and fit together.
@@ -158,9 +160,12 @@ func (m *move) constrain() error {
 
 // prepare reads the target's records of the export's names and of their dependencies.
 func (m *move) prepare(ctx context.Context) ([]*solve.Record, error) {
-	virtual, err := m.options.virtual()
+	virtual, notes, err := virtualPackages(m.options, m.export.Virtual, os.LookupEnv)
 	if err != nil {
 		return nil, err
+	}
+	for _, n := range notes {
+		m.notes = append(m.notes, m.export.File+": "+n)
 	}
 	p := &solve.Problem{Subdir: m.options.Subdir, Channels: m.options.Channels, Flexible: m.options.Flexible, Virtual: virtual, Keep: map[string]solve.Kept{}, From: map[string]string{}}
 	m.problem, m.alias, m.entries, m.has = p, map[string]string{}, map[string]exports.Entry{}, map[string]bool{}
@@ -228,6 +233,14 @@ func (m *move) want() error {
 		}
 		m.problem.Pip = len(pinnedPip(m.export)) == 0
 	}
+	for _, w := range m.export.Limits {
+		s, err := solve.ParseSpec(w.Text)
+		if err != nil {
+			return &exports.LineError{File: cmp.Or(w.File, m.export.File), Line: w.Line, Err: err}
+		}
+		m.specs[s.Name] = w
+		m.problem.Limits = append(m.problem.Limits, s)
+	}
 	return nil
 }
 
@@ -278,7 +291,7 @@ func (m *move) line(u *solve.Unsolvable) (file string, line int) {
 			return e.File, e.Line
 		}
 	}
-	for _, w := range m.problem.Wants {
+	for _, w := range slices.Concat(m.problem.Wants, m.problem.Limits) {
 		if s, ok := m.specs[w.Name]; ok && slices.Contains(u.Names, w.Name) {
 			return s.File, s.Line
 		}

@@ -123,7 +123,7 @@ func TestRegistryLists(t *testing.T) {
 	want := condatest.LayerDigests(t, r.layers)
 
 	var lock bytes.Buffer
-	testenv.Check(t, exports.WriteLock(&lock, "env.txt", []exports.Locked{r.plan.Lock(nil)}))
+	testenv.Check(t, exports.WriteLock(&lock, []string{"env.txt"}, []exports.Locked{r.plan.Lock(nil)}))
 	lists := map[string]string{"conda-lock": lock.String()}
 	pixi := "version: 6\nenvironments:\n  default:\n    channels:\n    - url: " + channel + "/\n    packages:\n      linux-64:\n"
 	rows := "packages:\n"

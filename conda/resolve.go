@@ -51,7 +51,7 @@ type Options struct {
 	Flexible bool                    // use a later channel if the earlier ones have no match; else (strict) the first channel with a name owns it
 	Libc     func() (Libc, error)    // returns the image's C library, called only to solve; nil: glibc 2.28
 	Relax    bool                    // replace packages that the export pins if they do not fit the others
-	Cuda     string                  // CUDA version of the cluster's drivers; "": no CUDA
+	Virtual  []*solve.Record         // virtual packages of the target machine, from [Options.SetVirtual]
 	Python   string                  // X.Y for an export of pip packages only; "": the newest in the channels
 	Indexes  pip.Indexes             // indexes of wheels, before those of the export
 	Step     program.StepFunc        // runs scripts of packages; nil: nothing can run
@@ -70,9 +70,6 @@ type Options struct {
 	NoCache bool      // ignore layers in the store
 	Tee     layer.Tee // receives the layers while they are written; may be nil
 }
-
-// virtual returns the virtual packages of the target machine.
-func (o Options) virtual() ([]*solve.Record, error) { return virtualPackages(o, os.LookupEnv) }
 
 // DefaultPrefix is the default path of the environment: existing scripts often call
 // /opt/conda/bin/python.
@@ -128,9 +125,10 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: errors.New("pip packages need python from a conda channel; name a channel with --channel")}
 	case o.Python != "" && !solve.IsVersion(o.Python):
 		return nil, fmt.Errorf("python %q: not a version (for example 3.11)", input.Text(o.Python))
-	case alone && !allowsPython(e, o.Python):
-		return nil, &exports.LineError{File: e.File, Line: e.Python.Line, Err: fmt.Errorf("the file needs %s, which excludes python %s; choose a version that it allows with --python", e.Python.Text, o.Python)}
 	case alone:
+		if s := excludesPython(e, o.Python); s != nil {
+			return nil, &exports.LineError{File: cmp.Or(s.File, e.File), Line: s.Line, Err: fmt.Errorf("the file needs %s, which excludes python %s; choose a version that it allows with --python", s.Text, o.Python)}
+		}
 		e = withPython(e, o.Python)
 	case o.Python != "":
 		return nil, fmt.Errorf("%s: the export lists conda packages: add python %s to it, as python=%s", e.File, o.Python, o.Python)
@@ -161,8 +159,12 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 	}
 	if alone && o.Python == "" {
 		allowed := "no python version given"
-		if e.Python.Text != "" {
-			allowed = "the file allows " + e.Python.Text
+		for i, s := range e.Python {
+			if i == 0 {
+				allowed = "the file allows " + s.Text
+			} else {
+				allowed += " and " + s.Text
+			}
 		}
 		p.Notes = append(p.Notes, fmt.Sprintf("%s: %s; using %s (choose another with --python)", e.File, allowed, p.python))
 	}
@@ -184,7 +186,7 @@ func (p *Plan) solveForWheels(ctx context.Context, e *exports.Export, o Options)
 	never := map[string]int{}      // the number of pythons, by package
 	for minor := oldestMinor; minor <= newestMinor; minor++ {
 		version := fmt.Sprintf("3.%d", minor)
-		if allowsPython(e, version) {
+		if excludesPython(e, version) == nil {
 			unfit[version] = pip.Target{Subdir: p.Subdir, Python: version + ".0", Glibc: newestGlibc, Prefix: p.Prefix}.Unfit(e.Pip)
 		}
 		for _, name := range unfit[version] {
@@ -215,18 +217,23 @@ func (p *Plan) solveForWheels(ctx context.Context, e *exports.Export, o Options)
 	return true
 }
 
-// allowsPython reports whether a lock file allows a version of python, such as 3.11, or a patch
-// release of it. "" is any version.
-func allowsPython(e *exports.Export, version string) bool {
-	s, err := solve.ParseSpec(e.Python.Text)
-	if version == "" || err != nil {
-		return true
+// excludesPython returns the row of a lock file that excludes a version of python, such as 3.11,
+// with all its patch releases; else nil. "" is any version.
+func excludesPython(e *exports.Export, version string) *exports.Spec {
+	for _, row := range e.Python {
+		s, err := solve.ParseSpec(row.Text)
+		if version == "" || err != nil {
+			continue
+		}
+		allowed := s.Meets(&solve.Record{Name: "python", Version: version})
+		for patch := 0; patch < 100 && !allowed; patch++ {
+			allowed = s.Meets(&solve.Record{Name: "python", Version: fmt.Sprintf("%s.%d", version, patch)})
+		}
+		if !allowed {
+			return &row
+		}
 	}
-	allowed := s.Meets(&solve.Record{Name: "python", Version: version})
-	for patch := 0; patch < 100 && !allowed; patch++ {
-		allowed = s.Meets(&solve.Record{Name: "python", Version: fmt.Sprintf("%s.%d", version, patch)})
-	}
-	return allowed
+	return nil
 }
 
 // withPython returns an export of pip packages with a python added. version is a conda
@@ -237,9 +244,7 @@ func withPython(e *exports.Export, version string) *exports.Export {
 	if version != "" {
 		with.Specs[0].Text += "=" + version
 	}
-	if e.Python.Text != "" {
-		with.Specs = append(with.Specs, e.Python)
-	}
+	with.Specs = append(with.Specs, e.Python...)
 	return &with
 }
 
@@ -430,6 +435,7 @@ func (p *Plan) move(ctx context.Context, e *exports.Export, o Options, channels 
 	}
 	var u *solve.Unsolvable
 	p.pkgs, p.Moves, err = m.solve(ctx)
+	p.Notes = append(p.Notes, m.notes...)
 	if errors.As(err, &u) {
 		if slices.ContainsFunc(u.Names, func(name string) bool { return m.pins[name] != nil }) {
 			err = fmt.Errorf("%w\nthe export pins some of these packages; change its pins, or let the solver replace them with --relax", err)

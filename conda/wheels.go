@@ -131,5 +131,10 @@ func linkPip(t *pip.Target, o Options) error {
 		}
 	}
 	t.Glibc = cmp.Or(os.Getenv("CONDA_OVERRIDE_GLIBC"), l.Glibc, defaultGlibc)
+	for _, r := range o.Virtual {
+		if r.Name == "__glibc" && r.Version != "" {
+			t.Glibc = r.Version
+		}
+	}
 	return nil
 }

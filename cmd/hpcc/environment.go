@@ -31,10 +31,11 @@ func condaFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "dry-run", Usage: "print what would be downloaded and exit"},
 	), inSection(condaSourceSection,
 		&cli.StringFlag{Name: "conda-prefix", Usage: "install the packages of the environment in `DIR`"},
-		&cli.StringFlag{Name: "environment", Usage: "select environment `NAME` of a pixi.lock", DefaultText: "default"},
+		&cli.StringFlag{Name: "environment", Usage: "select environment `NAME` of a pixi file", DefaultText: "default"},
 		&cli.StringFlag{Name: "channel-priority", Usage: "use channels in `MODE`: strict or flexible order", Value: "strict"},
 		&cli.BoolFlag{Name: "relax", Usage: "accept packages that differ from the export; replace its pins"},
 		&cli.StringFlag{Name: "with-cuda", Usage: "solve for machines with CUDA `VERSION`"},
+		&cli.StringSliceFlag{Name: "virtual-package", Aliases: []string{"virtual-package-spec"}, Usage: "solve for machines with `NAME=VERSION`, or those in a file"},
 		&cli.StringFlag{Name: "python", Usage: "use python `X.Y` for a file of pip packages"},
 		&cli.StringFlag{Name: "index-url", Usage: "search the package index at `URL` (default: pypi.org)"},
 		&cli.StringSliceFlag{Name: "extra-index-url", Usage: "search the package index at `URL` as well"},
@@ -52,13 +53,13 @@ func condaFlags() []cli.Flag {
 func parseConda(c *cli.Context) (*build.CondaOptions, error) {
 	o := &build.CondaOptions{
 		Files: c.StringSlice("conda"), Live: c.String("conda-prefix"), Environment: c.String("environment"),
-		Channels: c.StringSlice("channel"), Flexible: c.String("channel-priority") == "flexible", Relax: c.Bool("relax"), Cuda: c.String("with-cuda"), Python: c.String("python"),
+		Channels: c.StringSlice("channel"), Relax: c.Bool("relax"), Virtual: c.StringSlice("virtual-package"), Python: c.String("python"),
 		Indexes: pip.Indexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"), NoIndex: c.Bool("no-index"), PlainHTTP: c.Bool("plain-http")},
 		From:    c.String("from"), Prefix: c.String("prefix"), PackageLayers: c.Bool("package-layers"), NoCache: c.Bool("no-cache"),
 		PlainHTTP: c.Bool("plain-http"), NoRun: c.Bool("no-run"),
 	}
 	if len(o.Files) == 0 && o.Live == "" {
-		for _, name := range []string{"channel", "channel-priority", "relax", "from", "prefix", "lock", "dry-run", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
+		for _, name := range []string{"channel", "channel-priority", "relax", "from", "prefix", "lock", "dry-run", "environment", "with-cuda", "virtual-package", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
 			if c.IsSet(name) {
 				return nil, usagef("--%s needs an export", name).hint("name an export with --conda FILE")
 			}
@@ -79,6 +80,12 @@ func parseConda(c *cli.Context) (*build.CondaOptions, error) {
 		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
 			return nil, (&message{err: fmt.Errorf("export %s: no such file", f)}).hint("on the machine of the environment, run \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\"")
 		}
+	}
+	if c.IsSet("channel-priority") {
+		o.Priority = c.String("channel-priority")
+	}
+	if v := c.String("with-cuda"); v != "" {
+		o.Virtual = append(o.Virtual, "__cuda="+v)
 	}
 	if f := c.String("lock"); f != "" {
 		return o, checkDirectory(f)

@@ -200,10 +200,8 @@ func (l *lock) choose() {
 		if from != r.target {
 			p.BuildWith = nil
 		}
-		if p.IsSource() {
-			continue // sources are for all platforms
-		}
-		if !strings.HasSuffix(p.URL, "-none-any.whl") {
+		file, _, _ := strings.Cut(p.URL, "#")
+		if strings.HasSuffix(file, ".whl") && !strings.HasSuffix(file, "-none-any.whl") { // sources are for all platforms
 			p.Specifier, p.URL, p.Hashes = p.Exactly(), "", nil
 		}
 	}

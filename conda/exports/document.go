@@ -16,6 +16,9 @@ import (
 // its size in memory.
 const maxDocument = 8 << 20
 
+// maxKeys limits the keys of a mapping, which are searched one by one.
+const maxKeys = 4096
+
 // document reads YAML, or JSON as YAML, so that messages for both have line numbers.
 func (r *reader) document(lines []string) {
 	text := strings.Join(lines, "\n")
@@ -61,6 +64,9 @@ func ParseYAML(text string) (root *yaml.Node, err error) {
 func checkNode(n *yaml.Node, depth int) error {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
 		return fmt.Errorf("yaml: line %d: aliases (& and *) are not supported; repeat the text", n.Line)
+	}
+	if n.Kind == yaml.MappingNode && len(n.Content) > 2*maxKeys {
+		return fmt.Errorf("yaml: line %d: more than %d keys", n.Line, maxKeys)
 	}
 	if depth > 32 {
 		return fmt.Errorf("yaml: line %d: nested too deeply", n.Line)

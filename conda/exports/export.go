@@ -1,6 +1,6 @@
 // Package exports reads the environments that other tools exported, and writes lock files.
 //
-//	list, @EXPLICIT, environment.yml, conda-lock.yml, pixi.lock, requirements.txt → Read → Export
+//	list, @EXPLICIT, environment.yml, conda-lock.yml, pixi.lock, pixi.toml, requirements.txt → Read → Export
 //	uv.lock, poetry.lock, pylock.toml → Read → Export
 //	an environment on disk → ReadPrefix → Export
 //
@@ -28,6 +28,7 @@ import (
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/pip"
+	"hpcc/conda/solve"
 	"hpcc/store/wait"
 )
 
@@ -43,12 +44,15 @@ type Export struct {
 	Specs       []Spec            // packages with version constraints
 	Channels    []string          // in order; may include "nodefaults" and "defaults"
 	Pip         []pip.Requirement // packages of pip
-	Python      Spec              // the versions of python that Pip needs; no Text: any version
+	Python      []Spec            // the versions of python that Pip needs
 	Constraints []pip.Requirement // limit the versions of Pip and its dependencies; they install nothing
 	PipOpen     bool              // resolve the dependencies of Pip, as pip does
 	PipIndexes  pip.Indexes       // indexes of pip packages
 	Variables   map[string]string // environment variables to set
 	Base        []Entry           // packages of the base image, from [ResolveBase], if the export was locked with one
+	Limits      []Spec            // limit packages that others need; they install nothing
+	Virtual     []Entry           // virtual packages of the machines that the export is for
+	Flexible    bool              // later channels may have packages that earlier ones have too
 	Notes       []string          // what is ignored, for people, each with FILE:LINE
 }
 
@@ -111,10 +115,13 @@ type ReadOptions struct {
 	// selectors and markers. "" is the platform that the file was written on, or else
 	// linux-64.
 	Subdir string
-	// Environment selects an environment of a pixi.lock; "" is "default".
+	// Environment selects an environment of a pixi.lock or pixi.toml; "" is "default".
 	Environment string
 	// Channels of the user, which replace those of the files.
 	Channels []string
+	// Virtual returns the virtual packages of the target machine. It is called only for files
+	// that depend on them. nil: they are unknown.
+	Virtual func() ([]*solve.Record, error)
 }
 
 // ReadFile reads the export in a file, as Read does, and the files that its "-r" and "-c" rows
@@ -140,7 +147,7 @@ func read(in io.Reader, file string, o ReadOptions, open func(name string) (io.R
 	if err != nil {
 		return nil, &LineError{file, len(lines) + 1, fmt.Errorf("reading the export: %w", err)}
 	}
-	r := &reader{e: &Export{File: file}, target: o.Subdir, environment: o.Environment, open: open}
+	r := &reader{e: &Export{File: file}, target: o.Subdir, environment: o.Environment, virtual: o.Virtual, open: open}
 	r.read(lines)
 	return r.done(lines)
 }
@@ -150,6 +157,7 @@ type reader struct {
 	e           *Export
 	target      string // platform to read for; "" until known
 	environment string
+	virtual     func() ([]*solve.Record, error)
 	bad         input.Faults
 	left        []string // the groups and extras that are left out
 

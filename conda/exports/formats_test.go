@@ -83,7 +83,7 @@ func describe(e *Export) string {
 	}
 	for _, p := range e.Pip {
 		fmt.Fprintln(&b, p.Line, "pip", p, p.Hashes, p.Marker, p.Editable)
-		if e.Python.Text != "" {
+		if len(e.Python) > 0 {
 			fmt.Fprintln(&b, "  needed", p.Needed, "virtual", p.Virtual, "index", p.Index, "groups", p.Groups)
 		}
 		for _, f := range p.Files {
@@ -93,11 +93,20 @@ func describe(e *Export) string {
 			fmt.Fprintln(&b, "  requires", d, d.Marker)
 		}
 	}
-	if e.Python.Text != "" {
-		fmt.Fprintln(&b, e.Python.Line, "python", e.Python.Text)
+	for _, s := range e.Python {
+		fmt.Fprintln(&b, s.Line, "python", s.Text)
 	}
 	if i := e.PipIndexes; i.URL != "" || len(i.Extra)+len(i.FindLinks) > 0 {
 		fmt.Fprintln(&b, "pip index", i.URL, i.Extra, i.FindLinks, i.NoIndex)
+	}
+	for _, s := range e.Limits {
+		fmt.Fprintln(&b, s.Line, "limit", s.Text)
+	}
+	for _, x := range e.Virtual {
+		fmt.Fprintln(&b, x.Line, "virtual", x)
+	}
+	if e.Flexible {
+		fmt.Fprintln(&b, "flexible order of channels")
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.Variables)) {
 		fmt.Fprintf(&b, "variable %s=%q\n", k, e.Variables[k])
@@ -200,9 +209,13 @@ func TestFormatsRefuse(t *testing.T) {
 		{"empty lock", "conda-lock.yml", "version: 1\npackage: []\n", 2, []string{"lists no package"}},
 
 		{"version of pixi", "pixi.lock", "version: 8\nenvironments: {}\npackages: []\n", 1, []string{`version "8" of pixi.lock`}},
-		{"environment", "pixi.lock", "version: 6\nenvironments:\n  test: {}\n", 3, []string{`no environment "default", only test`}},
+		{"environment", "pixi.lock", "version: 6\nenvironments:\n  test: {}\n", 3, []string{`there is no environment "default"; choose one with --environment: the file has test`}},
 		{"not described", "pixi.lock", "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - conda: https://c/linux-64/a-1-0.conda\n", 6, []string{"is not described below packages"}},
-		{"source", "pixi.lock", "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - conda: ./src\npackages:\n- conda: ./src\n", 6, []string{"built from source by pixi"}},
+		{"source", "pixi.lock", "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - conda: ./src\npackages:\n- conda: ./src\n  name: thing\n", 6, []string{"thing @ ./src is built from source by pixi"}},
+		{"conda_source", "pixi.lock", "version: 7\nplatforms:\n- name: linux-64\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - conda_source: a[2ea7f626] @ .\npackages:\n- conda_source: a[2ea7f626] @ .\n", 8, []string{`a[2ea7f626] @ . is built from source by pixi and has no archive; build it with "pixi build"`}},
+		{"no packages", "pixi.lock", "version: 6\nenvironments:\n  default: {packages: {linux-64: []}}\n  test: {packages: {}}\n", 3, []string{"environment default has no packages; choose another one with --environment: the file has test"}},
+		{"virtual package", "pixi.lock", "version: 7\nplatforms:\n- name: linux-64\n  virtual-packages: [cuda 12]\nenvironments: {default: {packages: {linux-64: [{conda: a}]}}}\npackages: []\n", 4, []string{`"cuda 12" is not a virtual package`}},
+		{"priority", "pixi.lock", "version: 6\nenvironments:\n  default:\n    options: {channel-priority: high}\n    packages: {linux-64: [{conda: https://c/linux-64/a-1-0.conda}]}\n", 4, []string{`channel-priority "high" is not strict, flexible or disabled`}},
 		{"unknown kind", "pixi.lock", "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - npm: x\n", 6, []string{"unknown kind of package: npm"}},
 
 		{"hash", "requirements.txt", "a==1 --hash=sha256:abc\n", 1, []string{"not sha256, sha384 or sha512"}},
@@ -214,6 +227,7 @@ func TestFormatsRefuse(t *testing.T) {
 
 		{"columns", "list.txt", "# packages in environment at /x:\na 1 0\nb\n", 3, []string{"want the columns name, version, build, channel"}},
 		{"json", "list.json", "[\n {\"name\": \"a\", \"version\": \"1\", \"build_string\": \"/\"},\n {\"name\": \"?\"}]", 2, []string{`"/" is not a build string; line 3: "?" is not a package name`}},
+		{"many keys", "e.yml", "dependencies: []\nvariables:\n" + manyKeys(), 3, []string{"more than 4096 keys"}},
 		{"large document", "e.yml", "dependencies:\n" + strings.Repeat("- aaaaaaaaaaaaaaaaaaa\n", maxDocument/22), 1, []string{"larger than"}},
 		{"no URL", "x.txt", "@EXPLICIT\n# no URL for: a-1-0.conda\n", 2, []string{"did not know the origin of this package"}},
 	} {
@@ -237,12 +251,22 @@ func TestFormatsRefuse(t *testing.T) {
 	}
 }
 
+// manyKeys returns more keys than a mapping may have.
+func manyKeys() string {
+	var b strings.Builder
+	for i := range maxKeys + 1 {
+		fmt.Fprintf(&b, "  K%d: x\n", i)
+	}
+	return b.String()
+}
+
 // FuzzDocument reads YAML and JSON: environments, lock files, lists.
 func FuzzDocument(f *testing.F) {
 	for _, s := range []string{
 		"dependencies:\n- a=1=0\n- b\n- pip:\n  - x==1\n- sel(linux): y # [linux]\nvariables: {A: b}\n",
 		"version: 1\npackage:\n- {name: a, version: '1', manager: conda, platform: linux-64, url: 'https://c/linux-64/a-1-0.conda', hash: {md5: " + md5A + "}}\n",
 		"version: 6\nenvironments: {default: {channels: [{url: c}], packages: {linux-64: [{conda: https://c/linux-64/a-1-0.conda}]}}}\npackages: [{conda: https://c/linux-64/a-1-0.conda, sha256: " + shaA + "}]\n",
+		strings.Replace(variantsLock("linux-ppc64le", "p1 __cuda=12 __glibc=2.28 __archspec=0=x86_64_v3"), "subdir: linux-64", "subdir: linux-ppc64le", 2),
 		`[{"name": "a", "version": "1", "build_string": "0", "channel": "x", "platform": "linux-64"}]`, "a: &a [*a]\ndependencies: *a", "dependencies: !!binary x", "? [a]\n: b\ndependencies: ~",
 	} {
 		f.Add(s)

@@ -33,16 +33,24 @@ func ReadFiles(names []string, o ReadOptions) (*Export, error) {
 			return nil, fmt.Errorf("merging %s and %s: %w", e.File, next.File, err)
 		}
 	}
+	if e.hasConda() && !e.Explicit { // conda's packages and those of pip need the same python
+		e.Specs, e.Python = append(e.Specs, e.Python...), nil
+	}
 	return e, nil
 }
+
+// hasConda reports whether the export has packages of conda.
+func (e *Export) hasConda() bool { return len(e.Entries)+len(e.UnmetSpecs()) > 0 }
 
 // own records the file of each row.
 func (e *Export) own(file string) {
 	for i := range e.Entries {
 		e.Entries[i].File = file
 	}
-	for i := range e.Specs {
-		e.Specs[i].File = file
+	for _, list := range [][]Spec{e.Specs, e.Limits, e.Python} {
+		for i := range list {
+			list[i].File = file
+		}
 	}
 	for _, list := range [][]pip.Requirement{e.Pip, e.Constraints} {
 		for i, p := range list {
@@ -77,7 +85,9 @@ func (e *Export) merge(next *Export, o ReadOptions) error {
 		e.Variables[k] = next.Variables[k]
 	}
 	e.Base = append(e.Base, next.Base...)
-	e.Specs = append(e.Specs, next.Specs...)
+	e.Specs, e.Limits, e.Python = append(e.Specs, next.Specs...), append(e.Limits, next.Limits...), append(e.Python, next.Python...)
+	e.Virtual = append(e.Virtual, next.Virtual...)
+	e.Flexible = e.Flexible || next.Flexible
 	e.Notes = append(e.Notes, next.Notes...)
 	e.File += ", " + next.File
 	return nil
@@ -96,6 +106,9 @@ func (e *Export) mergePip(next *Export) error {
 	}
 	for _, p := range next.Pip {
 		p.URL = rebase(p.URL, from, e.Dir)
+		for i, f := range p.Files {
+			p.Files[i].URL = rebase(f.URL, from, e.Dir)
+		}
 		e.Pip = append(e.Pip, p)
 	}
 	e.Constraints = append(e.Constraints, next.Constraints...)
@@ -106,11 +119,10 @@ func (e *Export) mergePip(next *Export) error {
 // mergeEntries adds the exact packages of another file. It refuses two builds of one package, and
 // files for different platforms.
 func (e *Export) mergeEntries(next *Export) error {
-	conda := func(x *Export) int { return len(x.Entries) + len(x.UnmetSpecs()) }
 	if e.Subdir != "" && next.Subdir != "" && e.Subdir != next.Subdir {
 		return fmt.Errorf("one is for %s and the other for %s", e.Subdir, next.Subdir)
 	}
-	if conda(e) > 0 && conda(next) > 0 && e.Explicit != next.Explicit {
+	if e.hasConda() && next.hasConda() && e.Explicit != next.Explicit {
 		locked := e
 		if next.Explicit {
 			locked = next

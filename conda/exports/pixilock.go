@@ -1,6 +1,9 @@
 package exports
 
 import (
+	"cmp"
+	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -10,8 +13,9 @@ import (
 )
 
 // pixi reads pixi.lock versions 4 to 7. Each environment lists its channels, and the URLs of
-// its packages for each platform; another list describes every package. Versions 1 to 3 have
-// conda-lock's format. The selected environment is read completely; a note lists the others.
+// its packages for each platform; another list describes every package. From version 7 on,
+// platforms have virtual packages, and several can have the same subdir. Versions 1 to 3 have
+// conda-lock's format. The selected environment is read for one platform; notes list the others.
 // Packages that pixi builds from source have no archive and are refused.
 func (r *reader) pixi(root *yaml.Node) {
 	v := value(root, "version")
@@ -21,10 +25,57 @@ func (r *reader) pixi(root *yaml.Node) {
 		return
 	}
 	r.settle()
-	env := r.pixiEnvironment(find(root, "environments"))
+	env, name := r.pixiEnvironment(find(root, "environments"))
 	if env == nil {
 		return
 	}
+	r.pixiSources(env)
+	platforms := find(env, "packages")
+	if platforms == nil || platforms.Kind != yaml.MappingNode {
+		r.noPackages(env.Line, name, keysOf(find(root, "environments")))
+		return
+	}
+	l := r.newLock()
+	declared := r.pixiPlatforms(find(root, "platforms"))
+	var variants []variant
+	for _, p := range keysOf(platforms) {
+		v := declared[p]
+		if v.name == "" {
+			v = variant{line: find(platforms, p).Line, name: p, subdir: p}
+		}
+		variants = append(variants, v)
+		if len(items(find(platforms, p))) > 0 {
+			l.platform(v.subdir)
+		}
+	}
+	from := r.target
+	if !slices.Contains(l.platforms, from) {
+		from = l.nearest()
+	}
+	list := slices.DeleteFunc(slices.Clone(variants), func(v variant) bool { return v.subdir != from })
+	if len(list) == 0 {
+		r.noPackages(env.Line, name, keysOf(find(root, "environments")))
+		return
+	}
+	chosen, ok := r.variant(name, list)
+	if !ok {
+		return
+	}
+	if len(list) > 1 {
+		r.note(chosen.line, "the file has the platforms %s for %s; %s is read", input.Join(names(list), "and", 8), from, chosen.name)
+	}
+	r.declare(chosen)
+	described := pixiPackages(find(root, "packages"))
+	for _, p := range items(find(platforms, chosen.name)) {
+		l.pixiPackage(from, p, described)
+	}
+	if len(r.bad.Texts) == 0 {
+		l.choose()
+	}
+}
+
+// pixiSources reads where the packages of an environment come from.
+func (r *reader) pixiSources(env *yaml.Node) {
 	for _, c := range items(find(env, "channels")) {
 		if u := value(c, "url"); u != "" {
 			r.e.Channels = append(r.e.Channels, strings.TrimRight(u, "/"))
@@ -37,55 +88,70 @@ func (r *reader) pixi(root *yaml.Node) {
 			r.e.PipIndexes.Extra = append(r.e.PipIndexes.Extra, c.Value)
 		}
 	}
-	described := pixiPackages(find(root, "packages"))
-	subdirs := pixiPlatforms(find(root, "platforms"))
-	platforms := find(env, "packages")
-	if platforms == nil || platforms.Kind != yaml.MappingNode {
-		r.wrong(env.Line, "the environment has no packages")
-		return
-	}
-	l := r.newLock()
-	for i := 0; i+1 < len(platforms.Content); i += 2 {
-		name := platforms.Content[i].Value
-		if s := subdirs[name]; s != "" {
-			name = s
-		}
-		l.platform(name)
-		for _, p := range items(platforms.Content[i+1]) {
-			l.pixiPackage(name, p, described)
+	for _, c := range items(find(env, "find-links")) {
+		if l := cmp.Or(value(c, "url"), value(c, "path")); l != "" {
+			r.e.PipIndexes.FindLinks = append(r.e.PipIndexes.FindLinks, l)
 		}
 	}
-	l.choose()
+	r.priority(find(find(env, "options"), "channel-priority"))
+}
+
+// priority reads the order of the channels.
+func (r *reader) priority(n *yaml.Node) {
+	switch {
+	case n == nil:
+	case n.Value == "disabled":
+		r.note(n.Line, "channel-priority \"disabled\" is read as \"flexible\": a later channel has a package only if the earlier ones have none that fits")
+		r.e.Flexible = true
+	case n.Value == "strict" || n.Value == "flexible":
+		r.e.Flexible = n.Value == "flexible"
+	default:
+		r.wrong(n.Line, "channel-priority %q is not strict, flexible or disabled", input.Text(n.Value))
+	}
 }
 
 // pixiEnvironment returns the selected environment.
-func (r *reader) pixiEnvironment(all *yaml.Node) *yaml.Node {
-	want := r.environment
-	if want == "" {
-		want = "default"
-	}
-	var names []string
-	for i := 0; all.Kind == yaml.MappingNode && i+1 < len(all.Content); i += 2 {
-		names = append(names, all.Content[i].Value)
-	}
-	env := find(all, want)
+func (r *reader) pixiEnvironment(all *yaml.Node) (env *yaml.Node, name string) {
+	name = cmp.Or(r.environment, "default")
+	have := keysOf(all)
+	env = find(all, name)
 	if env == nil || env.Kind != yaml.MappingNode {
-		r.wrong(all.Line, "there is no environment %q, only %s", want, input.List(names))
-		return nil
+		r.noEnvironment(all.Line, name, have)
+		return nil, name
 	}
-	if len(names) > 1 {
-		r.note(all.Line, "the file has the environments %s; %s is read", input.List(names), want)
+	if len(have) > 1 {
+		r.note(all.Line, "the file has the environments %s; %s is read; choose another one with --environment", input.List(have), name)
 	}
-	return env
+	return env, name
 }
 
-// pixiPlatforms maps the file's names of platforms (version 7) to conda's.
-func pixiPlatforms(n *yaml.Node) map[string]string {
-	m := map[string]string{}
+// noEnvironment refuses an environment that the file does not have.
+func (r *reader) noEnvironment(line int, name string, have []string) {
+	r.wrong(line, "there is no environment %q; choose one with --environment: the file has %s", input.Text(name), input.Join(have, "and", 30))
+}
+
+// noPackages refuses an environment without packages.
+func (r *reader) noPackages(line int, name string, have []string) {
+	others := slices.DeleteFunc(have, func(s string) bool { return s == name })
+	if len(others) == 0 {
+		r.wrong(line, "environment %s has no packages; add dependencies to its manifest and lock it again", name)
+		return
+	}
+	r.wrong(line, "environment %s has no packages; choose another one with --environment: the file has %s", name, input.Join(others, "and", 30))
+}
+
+// pixiPlatforms returns the platforms that the file defines (version 7) by name.
+func (r *reader) pixiPlatforms(n *yaml.Node) map[string]variant {
+	m := map[string]variant{}
 	for _, p := range items(n) {
-		if s := value(p, "subdir"); s != "" {
-			m[value(p, "name")] = s
+		v := variant{line: p.Line, name: value(p, "name")}
+		v.subdir = cmp.Or(value(p, "subdir"), v.name)
+		for _, x := range items(find(p, "virtual-packages")) {
+			if e, ok := r.virtualEntry(x.Line, x.Value); ok {
+				v.needs = append(v.needs, e)
+			}
 		}
+		m[v.name] = v
 	}
 	return m
 }
@@ -101,11 +167,7 @@ func pixiPackages(n *yaml.Node) map[string]*yaml.Node {
 			}
 		}
 		if k := value(p, "kind"); k != "" {
-			u := value(p, "url")
-			if u == "" {
-				u = value(p, "path")
-			}
-			m[k+" "+u] = p
+			m[k+" "+cmp.Or(value(p, "url"), value(p, "path"))] = p
 		}
 	}
 	return m
@@ -113,33 +175,53 @@ func pixiPackages(n *yaml.Node) map[string]*yaml.Node {
 
 // pixiPackage adds one package of an environment.
 func (l *lock) pixiPackage(platform string, p *yaml.Node, described map[string]*yaml.Node) {
-	if u := value(p, "conda"); u != "" {
-		d := described["conda "+u]
-		switch {
-		case d == nil:
-			l.r.wrong(p.Line, "%s is not described below packages: the file is truncated or was edited", input.Text(hideText(u)))
-		case !strings.HasSuffix(u, ".conda") && !strings.HasSuffix(u, ".tar.bz2"):
-			l.r.wrong(p.Line, "%s is built from source by pixi and has no archive; build it and upload it to a channel", input.Text(hideText(u)))
-		default:
-			l.conda(platform, d, u)
+	ks := keysOf(p)
+	kind := ""
+	if len(ks) > 0 {
+		kind = ks[0]
+	}
+	u := value(p, kind)
+	d := described[kind+" "+u]
+	isArchive := strings.HasSuffix(u, ".conda") || strings.HasSuffix(u, ".tar.bz2")
+	switch {
+	case kind == "conda_source", kind == "source", kind == "conda" && u != "" && !isArchive:
+		if name := cmp.Or(value(p, "name"), value(d, "name")); name != "" {
+			u = name + " @ " + u
 		}
-		return
-	}
-	if u := value(p, "pypi"); u != "" {
-		if d := described["pypi "+u]; d != nil {
-			l.pypi(platform, d, u)
-		} else {
-			l.r.wrong(p.Line, "%s is not described below packages: the file is truncated or was edited", input.Text(hideText(u)))
+		l.r.wrong(p.Line, "%s is built from source by pixi and has no archive; build it with \"pixi build\", upload the archive to a channel, and depend on that", input.Text(hideText(u)))
+	case kind != "conda" && kind != "pypi", u == "":
+		l.r.wrong(p.Line, "unknown kind of package: %s", input.Text(strings.Join(ks, ", ")))
+	case d == nil:
+		l.r.wrong(p.Line, "%s is not described below packages: the file is truncated or was edited", input.Text(hideText(u)))
+	case kind == "conda":
+		if !strings.Contains(u, "://") && !filepath.IsAbs(u) { // relative to the file
+			u = filepath.Join(filepath.Dir(l.r.e.File), u)
 		}
-		return
+		l.conda(platform, d, u)
+	default:
+		l.pypi(platform, d, pixiLocation(u))
 	}
-	var keys []string
-	for i := 0; p.Kind == yaml.MappingNode && i+1 < len(p.Content); i += 2 {
-		keys = append(keys, p.Content[i].Value)
+}
+
+// pixiLocation returns a URL in pip's form. pixi writes direct+https://… for a file, and
+// git+https://…?rev=…&subdirectory=…#COMMIT for a repository.
+func pixiLocation(s string) string {
+	if rest, ok := strings.CutPrefix(s, "direct+"); ok {
+		return rest
 	}
-	if slices.Contains(keys, "conda_source") || slices.Contains(keys, "source") {
-		l.r.wrong(p.Line, "a package that pixi builds from source has no archive; build it and upload it to a channel")
-		return
+	u, err := url.Parse(s)
+	if err != nil || !strings.HasPrefix(s, "git+") {
+		return s
 	}
-	l.r.wrong(p.Line, "unknown kind of package: %s", input.Text(strings.Join(keys, ", ")))
+	q := u.Query()
+	commit := cmp.Or(u.Fragment, q.Get("rev"), q.Get("tag"), q.Get("branch"))
+	u.RawQuery, u.Fragment, u.RawFragment = "", "", ""
+	out := u.String()
+	if commit != "" {
+		out += "@" + commit
+	}
+	if dir := q.Get("subdirectory"); dir != "" {
+		out += "#subdirectory=" + dir
+	}
+	return out
 }

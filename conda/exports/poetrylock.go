@@ -36,7 +36,7 @@ func (r *reader) poetryLock(root *yaml.Node) {
 		l.flat()
 	}
 	r.leftOut(0, "dependency groups", l.groups)
-	r.leftOut(0, "the project's extras", keys(find(root, "extras")))
+	r.leftOut(0, "the project's extras", keysOf(find(root, "extras")))
 	r.hasLocked()
 }
 
@@ -216,7 +216,7 @@ func (l *poetryLock) project() *poetryPackage {
 	if find(poetry, "dependencies") == nil {
 		return nil
 	}
-	l.groups = append(l.groups, keys(find(poetry, "group"))...)
+	l.groups = append(l.groups, keysOf(find(poetry, "group"))...)
 	if find(poetry, "dev-dependencies") != nil {
 		l.groups = append(l.groups, "dev")
 	}

@@ -69,7 +69,7 @@ func (r *reader) pythons(n *yaml.Node) {
 		r.wrong(n.Line, "the versions of python: %v", err)
 		return
 	}
-	r.e.Python = Spec{Line: n.Line, Text: text}
+	r.e.Python = []Spec{{Line: n.Line, Text: text}}
 }
 
 // constraintTerm matches an operator of poetry or PEP 440 with a version.
@@ -292,14 +292,6 @@ func (r *reader) leftOut(line int, what string, names []string) {
 
 // maxNames limits the names of groups in a note.
 const maxNames = 20
-
-// keys returns the keys of a table.
-func keys(n *yaml.Node) (out []string) {
-	for i := 0; n != nil && n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		out = append(out, n.Content[i].Value)
-	}
-	return out
-}
 
 // values returns the texts of a list.
 func values(n *yaml.Node) (out []string) {

@@ -56,6 +56,10 @@ func (r *reader) toml(lines []string) {
 		r.poetryLock(root)
 	case find(root, "version") != nil && (find(root, "requires-python") != nil || path.Base(r.e.File) == "uv.lock"):
 		r.uvLock(root)
+	case find(find(root, "tool"), "pixi") != nil, find(root, "workspace") != nil, find(find(root, "project"), "channels") != nil, path.Base(r.e.File) == "pixi.toml":
+		r.pixiManifest(root)
+	case path.Base(r.e.File) == "pyproject.toml":
+		r.wrong(root.Line, "the file has no [tool.pixi]; name a lock file of the project, or a requirements.txt")
 	default:
 		r.wrong(root.Line, "not a TOML file with an environment")
 	}
@@ -114,7 +118,7 @@ type tomlKey struct {
 	key   string
 }
 
-// A tomlState says what can be added to a node. The zero value is a table without a header of its
+// A tomlState restricts the additions to a node. The zero value is a table without a header of its
 // own, or a value.
 type tomlState int
 
@@ -142,9 +146,13 @@ func (t *tomlTree) keys(it unstable.Iterator, depth int) ([]*yaml.Node, error) {
 }
 
 // add adds a value to a table.
-func (t *tomlTree) add(table, key, v *yaml.Node) {
+func (t *tomlTree) add(table, key, v *yaml.Node) error {
+	if len(table.Content) == 2*maxKeys {
+		return fmt.Errorf("more than %d keys in a table", maxKeys)
+	}
 	table.Content = append(table.Content, key, v)
 	t.child[tomlKey{table, key.Value}] = v
+	return nil
 }
 
 // table returns the table of a key. It adds a missing one with the given state.
@@ -154,7 +162,9 @@ func (t *tomlTree) table(parent, key *yaml.Node, s tomlState) (*yaml.Node, error
 	case n == nil:
 		n = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: key.Line}
 		t.state[n] = s
-		t.add(parent, key, n)
+		if err := t.add(parent, key, n); err != nil {
+			return nil, err
+		}
 	case t.state[n] == tomlTables:
 		n = n.Content[len(n.Content)-1]
 	case n.Kind != yaml.MappingNode || t.state[n] == tomlFixed:
@@ -185,7 +195,9 @@ func (t *tomlTree) header(x *unstable.Node) (*yaml.Node, error) {
 		if have == nil {
 			have = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: last.Line}
 			t.state[have] = tomlTables
-			t.add(n, last, have)
+			if err := t.add(n, last, have); err != nil {
+				return nil, err
+			}
 		}
 		if t.state[have] != tomlTables {
 			return nil, t.defined(have, last)
@@ -223,8 +235,7 @@ func (t *tomlTree) set(table *yaml.Node, x *unstable.Node, depth int) error {
 	if err != nil {
 		return err
 	}
-	t.add(table, last, v)
-	return nil
+	return t.add(table, last, v)
 }
 
 var tomlTags = map[unstable.Kind]string{unstable.String: "!!str", unstable.Integer: "!!int", unstable.Float: "!!float", unstable.Bool: "!!bool"}

@@ -106,7 +106,12 @@ func TestTOML(t *testing.T) {
 
 func TestTOMLMistakes(t *testing.T) {
 	deep := strings.Repeat("a.", maxTOML) + "a"
+	var many strings.Builder
+	for i := range maxKeys + 1 {
+		fmt.Fprintf(&many, "k%d = 1\n", i)
+	}
 	for text, want := range map[string]string{
+		many.String():                           `4097: more than 4096 keys in a table`,
 		"a = 1\na = 2":                          `2: key "a" is already in line 1; merge the two`,
 		"[a]\nb = 1\n[a]":                       `3: key "a" is already in line 1; merge the two`,
 		"a = {b = 1}\n[a.c]":                    `2: key "a" is already in line 1; merge the two`,

@@ -81,7 +81,7 @@ func (u *uvLock) add(n *yaml.Node) {
 	if !ok {
 		return
 	}
-	p := &uvPackage{node: n, row: row, extras: keys(find(n, "optional-dependencies")), wanted: map[string]bool{}}
+	p := &uvPackage{node: n, row: row, extras: keysOf(find(n, "optional-dependencies")), wanted: map[string]bool{}}
 	name := pip.NormalName(row.Name)
 	if p.source, p.place = uvSource(find(n, "source")); u.locate(p) && !u.r.tooMany(row, len(u.byName[name])+1, len(p.extras)) {
 		p.row.Needed = true
@@ -212,10 +212,10 @@ func (u *uvLock) roots(manifest *yaml.Node) (out []*uvPackage) {
 	var groups, extras []string
 	for _, p := range out {
 		p.row.Needed = false
-		groups = append(append(groups, keys(find(p.node, "dev-dependencies"))...), keys(find(p.node, "dependency-groups"))...)
+		groups = append(append(groups, keysOf(find(p.node, "dev-dependencies"))...), keysOf(find(p.node, "dependency-groups"))...)
 		extras = append(extras, p.extras...)
 	}
-	groups = append(groups, keys(find(manifest, "dependency-groups"))...)
+	groups = append(groups, keysOf(find(manifest, "dependency-groups"))...)
 	u.r.leftOut(0, "dependency groups", groups)
 	u.r.leftOut(0, "the project's extras", extras)
 	return out

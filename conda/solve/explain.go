@@ -270,7 +270,7 @@ func (t *explanation) noMatch(m *match) string {
 	}
 	switch {
 	case strings.HasPrefix(s.Name, "__"):
-		how := "CONDA_OVERRIDE_" + strings.ToUpper(s.Name[2:]) + "=…"
+		how := "--virtual-package " + s.Name + "=VERSION"
 		if s.Name == "__cuda" {
 			how = "--with-cuda VERSION"
 		}

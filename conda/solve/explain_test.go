@@ -67,7 +67,7 @@ func TestExplain(t *testing.T) {
 		{"strict priority", "a >=2", []*Record{parseRecord(t, "a 1"), two("a 2")},
 			"a >=2 is excluded by strict channel priority: https://two has it, but https://one, which comes first, has other packages of that name (the newest is 1)"},
 		{"C library", "a", []*Record{parseRecord(t, "a 1; __glibc >=2.34")},
-			"a cannot be installed for linux-64:\n  a 1 needs __glibc >=2.34; the image has __glibc 2.28 (override it with CONDA_OVERRIDE_GLIBC=…)"},
+			"a cannot be installed for linux-64:\n  a 1 needs __glibc >=2.34; the image has __glibc 2.28 (override it with --virtual-package __glibc=VERSION)"},
 		{"no GPU", "a", []*Record{parseRecord(t, "a 1; __cuda")},
 			"a cannot be installed for linux-64:\n  a 1 needs __cuda of any version; it is not declared for the image (declare it with --with-cuda VERSION)"},
 		{"unsupported version or requirement", "a", []*Record{parseRecord(t, "a 1; b[when=c]"), parseRecord(t, "a 1..2")},

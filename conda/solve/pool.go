@@ -91,6 +91,9 @@ func newPool(p *Problem, records, expected []*Record) *pool {
 	for i, s := range p.Wants {
 		l.demand(l.root, edgeKey{to: s.Name, need: true, want: i + 1}, s)
 	}
+	for i, s := range p.Limits {
+		l.demand(l.root, edgeKey{to: s.Name, want: len(p.Wants) + i + 1}, s)
+	}
 	return l
 }
 

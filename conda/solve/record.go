@@ -109,6 +109,17 @@ func (r *Record) Better(best *Record) bool {
 	return strings.HasSuffix(r.FileName, ".conda") && !strings.HasSuffix(best.FileName, ".conda")
 }
 
+// AtLeast reports whether the version of a package is the given one or newer. It is false if one of
+// them is not a version.
+func (r *Record) AtLeast(version string) bool {
+	have, err := parseVersion(r.Version)
+	if err != nil {
+		return false
+	}
+	want, err := parseVersion(version)
+	return err == nil && have.compare(want) >= 0
+}
+
 // Dependency returns the name in a MatchSpec, or "" for virtual packages.
 func Dependency(spec string) string {
 	if i := strings.Index(spec, "::"); i >= 0 {

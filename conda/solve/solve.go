@@ -20,6 +20,7 @@ type Problem struct {
 	Flexible bool              // fall back to later channels; else only the first channel with a name counts
 	Pip      bool              // python implies pip
 	Wants    []*Spec           // all must be satisfied; earlier ones are optimized first
+	Limits   []*Spec           // limit packages that others need; they install nothing
 	Keep     map[string]Kept   // versions to keep, by package name
 	From     map[string]string // required channel by package name
 	Optional []string          // optional names, installed if they fit

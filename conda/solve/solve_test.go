@@ -200,6 +200,7 @@ func TestPreference(t *testing.T) {
 		{"nearest, the higher", Problem{Keep: map[string]Kept{"a": {Version: "1.5"}}}, []*Record{parseRecord(t, "a 1.4"), parseRecord(t, "a 1.6")}, "a=1.6=0"},
 		{"pip with python", Problem{Pip: true, Wants: specs(t, "python")}, []*Record{parseRecord(t, "python 3"), parseRecord(t, "pip 1; python")}, "pip=1=0 python=3=0"},
 		{"no pip with an export's python", Problem{Wants: specs(t, "python")}, []*Record{parseRecord(t, "python 3"), parseRecord(t, "pip 1; python")}, "python=3=0"},
+		{"a limit of a dependency", Problem{Limits: specs(t, "b <2", "c <2")}, []*Record{parseRecord(t, "a 1; b"), parseRecord(t, "b 1"), parseRecord(t, "b 2"), parseRecord(t, "c 1")}, "a=1=0 b=1=0"},
 		{"optional packages, if they fit", Problem{Wants: specs(t, "a"), Optional: []string{"b", "c"}}, []*Record{parseRecord(t, "a 1;;b >1"), parseRecord(t, "b 1"), parseRecord(t, "c 1")}, "a=1=0 c=1=0"},
 	} {
 		if c.p.Wants == nil {
