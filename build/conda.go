@@ -24,6 +24,7 @@ import (
 	"hpcc/conda/exports"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
+	"hpcc/conda/trust"
 	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/store"
@@ -184,7 +185,12 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 		}
 		return baseLibc(ctx, s, img)
 	}
+	policies, err := trust.ReadPolicies(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
 	w.options = conda.Options{
+		Trust: policies,
 		Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Mirrors: o.mirrors, Flexible: o.Flexible, Relax: o.Relax, Subdir: subdir, Prefix: o.Prefix,
 		Python: o.Python, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress, Libc: libc,
 		PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: tee(o.Parts), Installed: seldom(w.installed),

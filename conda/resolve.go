@@ -38,6 +38,7 @@ import (
 	"hpcc/conda/pip"
 	"hpcc/conda/program"
 	"hpcc/conda/solve"
+	"hpcc/conda/trust"
 	"hpcc/store/disk"
 )
 
@@ -67,8 +68,9 @@ type Options struct {
 	// for the same python. Otherwise small packages share layers.
 	PackageLayers bool
 
-	NoCache bool      // ignore layers in the store
-	Tee     layer.Tee // receives the layers while they are written; may be nil
+	Trust   []*trust.Policy // whose packages need an attestation; a package must satisfy each
+	NoCache bool            // ignore layers in the store
+	Tee     layer.Tee       // receives the layers while they are written; may be nil
 }
 
 // virtual returns the virtual packages of the target machine.
@@ -153,6 +155,7 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 		return nil, foreign(e, err)
 	}
 	p.finish()
+	p.noteAttestations(o)
 	if alone && o.Python == "" {
 		p.Notes = append(p.Notes, fmt.Sprintf("%s: no python version given; using %s (choose another with --python)", e.File, p.python))
 	}
