@@ -47,8 +47,21 @@ func (t *trustedRoot) verify(b *bundle) (who identity, err error) {
 			times = append(times, at)
 		}
 	}
+	stamps := b.Material.Timestamps.RFC3161
+	if len(stamps) > maxBundles {
+		return who, fmt.Errorf("it has %d timestamps; the maximum is %d", len(stamps), maxBundles)
+	}
+	if len(times) == 0 { // the log is Rekor 2, which does not record times
+		for _, s := range stamps {
+			at, err := t.verifyTimestamp(s.Signed, b.signature())
+			if err != nil {
+				return who, err
+			}
+			times = append(times, at)
+		}
+	}
 	if len(times) == 0 {
-		return who, errors.New("nothing proves the time of the signature: the log signed none")
+		return who, errors.New("nothing proves the time of the signature")
 	}
 	for _, at := range times {
 		issuer, err := t.issuerOf(leaf, at)

@@ -33,6 +33,7 @@ type logKey struct {
 
 // An authority issues certificates.
 type authority struct {
+	list                 []*x509.Certificate
 	roots, intermediates *x509.CertPool
 	valid                span
 }
@@ -154,6 +155,7 @@ func (a rootAuthority) parse() (authority, error) {
 		if err != nil {
 			return out, fmt.Errorf("certificate of an authority: %w", err)
 		}
+		out.list = append(out.list, c)
 		if i == len(list)-1 {
 			out.roots.AddCert(c)
 		} else {
