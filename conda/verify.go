@@ -136,10 +136,11 @@ func (p *Plan) noteAttestations(o Options) {
 	}
 }
 
-// covering returns the policies that cover a package.
+// covering returns the policies that cover a package. Its channel decides, because an index may
+// name another server for the files (CEP 15).
 func covering(all []*trust.Policy, r *solve.Record) (out []*trust.Policy) {
 	for _, p := range all {
-		if p.Covers(fetch.Bare(r.URL)) {
+		if p.Covers(fetch.Bare(r.Origin)) {
 			out = append(out, p)
 		}
 	}
@@ -182,7 +183,7 @@ func (in *installer) attested(ctx context.Context, r *solve.Record, o Options) e
 func (in *installer) verify(policies []*trust.Policy, sidecar []byte, r *solve.Record) error {
 	signers := map[string]bool{}
 	for _, p := range policies {
-		signer, err := p.Verify(sidecar, fetch.Bare(r.URL), r.FileName, r.SHA256)
+		signer, err := p.Verify(sidecar, fetch.Bare(r.Origin), r.FileName, r.SHA256)
 		if err != nil {
 			return err
 		}

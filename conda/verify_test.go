@@ -144,6 +144,13 @@ func TestAttestationsPolicy(t *testing.T) {
 	if err != nil {
 		t.Errorf("at a mirror: %v", err)
 	}
+	// An index that names another server does not evade the policy.
+	index, err := os.ReadFile(filepath.Join(dir, "linux-64", "repodata.json"))
+	testenv.Check(t, err)
+	elsewhere := t.TempDir()
+	testenv.Write(t, filepath.Join(elsewhere, "linux-64", "repodata.json"), strings.Replace(string(index), `"subdir": "linux-64"`, `"base_url": "`+url+`/linux-64", "subdir": "linux-64"`, 1))
+	_, err = install(t, condatest.NewStore(t), "a=1.0=0", Options{Channels: []string{condatest.FileURL(elsewhere)}, Trust: policyFor(t, condatest.NewSigstore(t), condatest.FileURL(elsewhere), target)})
+	refused(t, nil, "base_url", err, "requires an attestation of the publisher: attestation 1: ")
 	a.record["attestations_sha256"] = "../x"
 	_, err = install(t, condatest.NewStore(t), "a=1.0=0", Options{Channels: []string{newChannel(t, a)}})
 	refused(t, nil, "invalid digest", err, `record of a-1.0-0.conda: invalid attestations_sha256 "../x"`)

@@ -1,7 +1,7 @@
 // Package trust verifies the attestations of conda packages: signed statements of who published
 // a package, in which channel (CEP 27). A policy names the channels whose packages need one.
 //
-//	package URL → Policy.Covers → sidecar, a list of Sigstore bundles → Policy.Verify → signer
+//	channel → Policy.Covers → sidecar, a list of Sigstore bundles → Policy.Verify → signer
 //
 // A bundle holds the statement, its signature, the certificate of the key, and the entry of a
 // transparency log. The keys of all authorities come from a trusted_root.json, without network
@@ -16,7 +16,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -130,10 +132,27 @@ func plainYAML(err error) error {
 	return errors.New(goType().ReplaceAllString(strings.Join(strings.Fields(err.Error()), " "), ""))
 }
 
-// matching returns the rules for the package at a URL.
-func (p *Policy) matching(u string) (rules []rule) {
+// plainURL returns a URL in the form in which equal URLs are equal texts.
+func plainURL(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return raw
+	}
+	host := strings.ToLower(u.Host)
+	switch u.Scheme { // the parser writes it in lower case
+	case "https":
+		host = strings.TrimSuffix(host, ":443")
+	case "http":
+		host = strings.TrimSuffix(host, ":80")
+	}
+	return u.Scheme + "://" + host + path.Clean("/"+u.Path)
+}
+
+// matching returns the rules for a channel.
+func (p *Policy) matching(channel string) (rules []rule) {
+	channel = plainURL(channel) + "/"
 	for _, r := range p.rules {
-		if strings.HasPrefix(u, r.Channel+"/") {
+		if r.Channel != "*" && strings.HasPrefix(channel, plainURL(r.Channel)+"/") {
 			rules = append(rules, r)
 		}
 	}
@@ -145,12 +164,14 @@ func (p *Policy) matching(u string) (rules []rule) {
 	return rules
 }
 
-// Covers reports whether the package at a URL, without credentials, needs an attestation.
-func (p *Policy) Covers(u string) bool { return len(p.matching(u)) > 0 }
+// Covers reports whether the packages of a channel need an attestation. channel is a URL without
+// credentials.
+func (p *Policy) Covers(channel string) bool { return len(p.matching(channel)) > 0 }
 
-// Verify verifies that the sidecar of the package at a URL has a valid attestation for the file
-// with a hexadecimal SHA-256, by an identity that the policy accepts. It returns the identity.
-func (p *Policy) Verify(sidecar []byte, u, file, sha256 string) (signer string, err error) {
+// Verify verifies that the sidecar of a package has a valid attestation for the file with a
+// hexadecimal SHA-256, by an identity that the policy accepts for the channel. It returns the
+// identity.
+func (p *Policy) Verify(sidecar []byte, channel, file, sha256 string) (signer string, err error) {
 	if len(sidecar) > maxSidecar {
 		return "", fmt.Errorf("the attestations are larger than %d bytes", maxSidecar)
 	}
@@ -163,7 +184,7 @@ func (p *Policy) Verify(sidecar []byte, u, file, sha256 string) (signer string, 
 	}
 	var reasons []string
 	for i, text := range raw {
-		signer, err := p.verifyOne(text, u, file, sha256)
+		signer, err := p.verifyOne(text, channel, file, sha256)
 		if err == nil {
 			return signer, nil
 		}
@@ -173,7 +194,7 @@ func (p *Policy) Verify(sidecar []byte, u, file, sha256 string) (signer string, 
 }
 
 // verifyOne verifies one bundle.
-func (p *Policy) verifyOne(text []byte, u, file, sha256 string) (signer string, err error) {
+func (p *Policy) verifyOne(text []byte, channel, file, sha256 string) (signer string, err error) {
 	b, err := parseBundle(text)
 	if err != nil {
 		return "", err
@@ -187,7 +208,7 @@ func (p *Policy) verifyOne(text []byte, u, file, sha256 string) (signer string, 
 		return "", err
 	}
 	var elsewhere string
-	for _, r := range p.matching(u) {
+	for _, r := range p.matching(channel) {
 		if !r.accepts(who) {
 			continue
 		}

@@ -29,8 +29,7 @@ func TestReal(t *testing.T) {
 	testenv.Check(t, err)
 	p, err := parsePolicy("trust.yaml", fmt.Appendf(nil, "trusted_root: %s\nchannels:\n- {channel: %s/, identity: 'https://github.com/hunger/octoconda/*@refs/heads/main', issuer: %s}\n", root, channel, issuer))
 	testenv.Check(t, err)
-	u := channel + "/linux-64/" + file
-	if got, err := p.Verify(text, u, file, digest); got != signer || err != nil {
+	if got, err := p.Verify(text, channel, file, digest); got != signer || err != nil {
 		t.Errorf("Verify = %q, %v; want %q", got, err, signer)
 	}
 	for _, c := range []struct{ old, new, want string }{
@@ -46,7 +45,7 @@ func TestReal(t *testing.T) {
 		if changed == string(text) {
 			t.Fatalf("the attestation does not contain %q", c.old)
 		}
-		if got, err := p.Verify([]byte(changed), u, file, digest); err == nil || !strings.Contains(err.Error(), c.want) {
+		if got, err := p.Verify([]byte(changed), channel, file, digest); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("with %q: %q, %v; want %q", c.new, got, err, c.want)
 		}
 	}

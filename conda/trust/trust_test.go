@@ -149,7 +149,7 @@ func TestVerify(t *testing.T) {
 	} {
 		pub := valid()
 		c.change(&pub)
-		got, err := p.Verify(sidecar(s.Attest(t, pub)), channel+"/linux-64/"+file, file, digest)
+		got, err := p.Verify(sidecar(s.Attest(t, pub)), channel, file, digest)
 		if (c.want == "" && (err != nil || got != signer)) || (c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want))) {
 			t.Errorf("%s: %q, %v; want %q", c.name, got, err, c.want)
 		}
@@ -161,7 +161,7 @@ func TestVerifyReplay(t *testing.T) {
 	s, other := condatest.NewSigstore(t), condatest.NewSigstore(t)
 	p, err := newPolicy(t, s, "")
 	testenv.Check(t, err)
-	u := channel + "/linux-64/" + file
+	u := channel
 	good := s.Attest(t, valid())
 	var a, b map[string]any
 	testenv.Check(t, json.Unmarshal(good, &a))
@@ -193,12 +193,12 @@ func TestPolicy(t *testing.T) {
 	s := condatest.NewSigstore(t)
 	bundle := sidecar(s.Attest(t, valid()))
 	for _, c := range []struct{ name, rules, u, err string }{
-		{"another rule", "- {channel: " + channel + ", identity: x, issuer: y}\n- {channel: " + channel + ", identity: " + signer + ", issuer: " + issuer + "}\n", channel + "/noarch/" + file, ""},
-		{"a copy", "- {channel: 'file:///srv/lab/', identity: '*', issuer: " + issuer + ", target: " + channel + "}\n", "file:///srv/lab/noarch/" + file, ""},
-		{"a copy without target", "- {channel: 'file:///srv/lab/', identity: '*', issuer: " + issuer + "}\n", "file:///srv/lab/noarch/" + file, "not \"file:///srv/lab\""},
-		{"all channels", "- {channel: '*', identity: '*', issuer: " + issuer + "}\n", "https://any.example/noarch/" + file, ""},
-		{"all other channels", "- {channel: '*', identity: '*', issuer: " + issuer + "}\n- {channel: " + channel + ", identity: x, issuer: y}\n", channel + "/noarch/" + file, "does not accept"},
-		{"a pattern of issuers", "- {channel: " + channel + ", identity: '*', issuer: '*'}\n", channel + "/noarch/" + file, "does not accept"},
+		{"another rule", "- {channel: " + channel + ", identity: x, issuer: y}\n- {channel: " + channel + ", identity: " + signer + ", issuer: " + issuer + "}\n", channel, ""},
+		{"a copy", "- {channel: 'file:///srv/lab/', identity: '*', issuer: " + issuer + ", target: " + channel + "}\n", "file:///srv/lab", ""},
+		{"a copy without target", "- {channel: 'file:///srv/lab/', identity: '*', issuer: " + issuer + "}\n", "file:///srv/lab", "not \"file:///srv/lab\""},
+		{"all channels", "- {channel: '*', identity: '*', issuer: " + issuer + "}\n", "https://any.example", ""},
+		{"all other channels", "- {channel: '*', identity: '*', issuer: " + issuer + "}\n- {channel: " + channel + ", identity: x, issuer: y}\n", channel, "does not accept"},
+		{"a pattern of issuers", "- {channel: " + channel + ", identity: '*', issuer: '*'}\n", channel, "does not accept"},
 	} {
 		p, err := newPolicy(t, s, c.rules)
 		if err == nil && !p.Covers(c.u) {
@@ -213,7 +213,8 @@ func TestPolicy(t *testing.T) {
 	}
 	p, err := newPolicy(t, s, "")
 	testenv.Check(t, err)
-	for u, want := range map[string]bool{channel + "/linux-64/x": true, channel: false, channel + "oratory/linux-64/x": false, "https://d.example/lab/linux-64/x": false} {
+	for u, want := range map[string]bool{channel: true, channel + "/label/dev": true, "HTTPS://C.example:443/x/../lab/": true, "https://c.example/l%61b": true,
+		"http://c.example/lab": false, channel + "oratory": false, "https://d.example/lab": false} {
 		if p.Covers(u) != want {
 			t.Errorf("Covers(%s) = %v", u, !want)
 		}
@@ -272,7 +273,7 @@ func FuzzVerify(f *testing.F) {
 	testenv.Check(f, err)
 	f.Add(real)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if _, err := p.Verify(text, channel+"/noarch/other-1-0.conda", "other-1-0.conda", digest); err == nil {
+		if _, err := p.Verify(text, channel, "other-1-0.conda", digest); err == nil {
 			t.Fatalf("valid for another file: %s", text)
 		}
 	})
