@@ -23,6 +23,7 @@ import (
 	"hpcc/conda/exports"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
+	"hpcc/conda/trust"
 	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/store"
@@ -195,7 +196,12 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	if fromPackages { // the base depends on the export, which is not read yet
 		libc = func() (conda.Libc, error) { return conda.Libc{Glibc: version}, nil }
 	}
+	policies, err := trust.ReadPolicies(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
 	w.options = conda.Options{
+		Trust: policies,
 		Cache: filepath.Join(s.Dir(), "cache", "conda"), Relax: o.Relax, Subdir: subdir, Prefix: o.Prefix,
 		Python: o.Python, Indexes: o.Indexes, Progress: progress, Libc: libc,
 		PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: tee(o.Parts), Installed: seldom(w.installed),
@@ -203,7 +209,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	if err = w.options.SetVirtual(o.Virtual); err != nil {
 		return nil, err
 	}
-	ro := exports.ReadOptions{Subdir: subdir, Environment: o.Environment, Virtual: w.options.VirtualPackages}
+	ro := exports.ReadOptions{Subdir: subdir, Environment: o.Environment, Channels: o.Channels, Virtual: w.options.VirtualPackages}
 	if w.export, err = readExport(&o, ro); err != nil {
 		return nil, err
 	}

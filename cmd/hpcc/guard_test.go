@@ -23,7 +23,7 @@ import (
 
 // allowedImports lists the packages of hpcc that each package may import.
 var allowedImports = map[string][]string{
-	"build":            {"build/attest", "build/expand", "build/git", "build/lint", "build/rawconfig", "build/source", "conda", "conda/artifact", "conda/exports", "conda/layer", "conda/pip", "conda/program", "envfile", "runtime", "runtime/check", "runtime/fakeroot", "runtime/process", "store", "store/disk", "store/wait", "unpack"},
+	"build":            {"build/attest", "build/expand", "build/git", "build/lint", "build/rawconfig", "build/source", "conda", "conda/artifact", "conda/exports", "conda/layer", "conda/pip", "conda/program", "conda/trust", "envfile", "runtime", "runtime/check", "runtime/fakeroot", "runtime/process", "store", "store/disk", "store/wait", "unpack"},
 	"build/attest":     {"store"},
 	"build/expand":     {},
 	"build/git":        {"build/attest", "store/wait", "testdata/hostile"},
@@ -33,7 +33,7 @@ var allowedImports = map[string][]string{
 	"cmd/hpcc":         {"build", "build/attest", "build/git", "build/rawconfig", "build/source", "cmd/start/bare", "conda", "conda/exports", "conda/pip", "envfile", "job", "job/argo", "job/atomicfile", "job/capacity", "job/dispatch", "job/field", "job/kube", "job/node", "job/quantity", "job/shellword", "job/translate", "job/tunnel", "metrics", "metrics/report", "runtime", "runtime/check", "runtime/devices", "runtime/foreign", "runtime/oci", "runtime/probe", "runtime/process", "runtime/runconf", "runtime/usertext", "store", "store/disk", "store/owndir", "store/ready", "store/wait", "testdata/condapackage", "testdata/condatest", "testdata/hostile", "testdata/jobtest", "unpack", "unpack/squashfs"},
 	"cmd/start":        {"metrics", "runtime", "runtime/foreign", "runtime/process", "runtime/usertext"},
 	"cmd/start/bare":   {"envfile", "runtime", "runtime/devices", "runtime/process", "runtime/runconf", "store/ready"},
-	"conda":            {"conda/exports", "conda/fetch", "conda/input", "conda/layer", "conda/pip", "conda/program", "conda/solve", "store", "store/disk", "store/wait", "testdata/condatest", "testdata/hostile"},
+	"conda":            {"conda/exports", "conda/fetch", "conda/input", "conda/layer", "conda/pip", "conda/program", "conda/solve", "conda/trust", "store", "store/disk", "store/wait", "testdata/condatest", "testdata/hostile"},
 	"conda/artifact":   {"store", "store/wait"},
 	"conda/exports":    {"conda/fetch", "conda/input", "conda/pip", "conda/solve", "store/wait"},
 	"conda/fetch":      {"conda/artifact", "store/wait"},
@@ -42,6 +42,7 @@ var allowedImports = map[string][]string{
 	"conda/pip":        {"conda/fetch", "conda/input", "conda/layer", "conda/program", "store", "store/bounded", "store/disk", "testdata/condatest"},
 	"conda/program":    {"conda/input"},
 	"conda/solve":      {"conda/fetch", "conda/input"},
+	"conda/trust":      {"store/wait", "testdata/condatest"},
 	"envfile":          {},
 	"job":              {"job/atomicfile", "job/message", "job/quantity", "job/shellword", "store/seal", "store/wait", "testdata/hostile"},
 	"job/argo":         {"job", "job/batch", "job/capacity", "job/field", "job/invoke", "job/kube", "job/message", "job/queue", "store/wait", "testdata/jobtest"},

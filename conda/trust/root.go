@@ -1,0 +1,184 @@
+package trust
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"time"
+)
+
+// A trustedRoot has the keys of a Sigstore instance.
+type trustedRoot struct {
+	logs, certificateLogs map[string]logKey // by key ID
+	authorities           []authority
+	timestamps            []authority
+}
+
+// A logKey verifies the signatures of a log.
+type logKey struct {
+	id    []byte
+	host  string
+	key   crypto.PublicKey
+	valid span
+}
+
+// An authority issues certificates.
+type authority struct {
+	list                 []*x509.Certificate
+	roots, intermediates *x509.CertPool
+	valid                span
+}
+
+// A span is a period of time. A zero time is unlimited.
+type span struct{ Start, End time.Time }
+
+func (s span) contains(t time.Time) bool {
+	return !t.Before(s.Start) && (s.End.IsZero() || !t.After(s.End))
+}
+
+// rawBytes is a certificate in DER.
+type rawBytes struct {
+	Raw []byte `json:"rawBytes"`
+}
+
+// rootFile is the JSON form of a trusted root (sigstore's protobuf-specs, TrustedRoot).
+type rootFile struct {
+	Logs            []rootLog       `json:"tlogs"`
+	CertificateLogs []rootLog       `json:"ctlogs"`
+	Authorities     []rootAuthority `json:"certificateAuthorities"`
+	TimeAuthorities []rootAuthority `json:"timestampAuthorities"`
+}
+
+type rootLog struct {
+	BaseURL string `json:"baseUrl"`
+	Key     struct {
+		Raw   []byte `json:"rawBytes"`
+		Valid span   `json:"validFor"`
+	} `json:"publicKey"`
+	ID struct {
+		Key []byte `json:"keyId"`
+	} `json:"logId"`
+}
+
+type rootAuthority struct {
+	Chain struct {
+		Certificates []rawBytes `json:"certificates"`
+	} `json:"certChain"`
+	Valid span `json:"validFor"`
+}
+
+// parseRoot parses one or more trusted roots, one after another.
+func parseRoot(text []byte) (*trustedRoot, error) {
+	t := &trustedRoot{logs: map[string]logKey{}, certificateLogs: map[string]logKey{}}
+	d := json.NewDecoder(bytes.NewReader(text))
+	for {
+		var f rootFile
+		err := d.Decode(&f)
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = t.add(&f)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(t.logs) == 0 || len(t.authorities) == 0 || len(t.certificateLogs) == 0 {
+		return nil, errors.New("it lacks a certificate authority, a certificate log or a transparency log")
+	}
+	return t, nil
+}
+
+func (t *trustedRoot) add(f *rootFile) error {
+	for _, l := range f.Logs {
+		if err := l.addTo(t.logs); err != nil {
+			return err
+		}
+	}
+	for _, l := range f.CertificateLogs {
+		if err := l.addTo(t.certificateLogs); err != nil {
+			return err
+		}
+	}
+	for _, a := range f.Authorities {
+		got, err := a.parse()
+		if err != nil {
+			return err
+		}
+		t.authorities = append(t.authorities, got)
+	}
+	for _, a := range f.TimeAuthorities {
+		got, err := a.parse()
+		if err != nil {
+			return err
+		}
+		t.timestamps = append(t.timestamps, got)
+	}
+	return nil
+}
+
+func (l rootLog) addTo(logs map[string]logKey) error {
+	u, err := url.Parse(l.BaseURL)
+	if err != nil {
+		return fmt.Errorf("log %.100q: invalid URL", l.BaseURL)
+	}
+	key, err := x509.ParsePKIXPublicKey(l.Key.Raw)
+	if err != nil {
+		return fmt.Errorf("key of log %.100q: %w", l.BaseURL, err)
+	}
+	if len(l.ID.Key) < 4 {
+		return fmt.Errorf("log %.100q has no key ID", l.BaseURL)
+	}
+	logs[string(l.ID.Key)] = logKey{id: l.ID.Key, host: u.Host, key: key, valid: l.Key.Valid}
+	return nil
+}
+
+// parse parses the certificates of an authority; the last one is the root.
+func (a rootAuthority) parse() (authority, error) {
+	out := authority{roots: x509.NewCertPool(), intermediates: x509.NewCertPool(), valid: a.Valid}
+	list := a.Chain.Certificates
+	if len(list) == 0 {
+		return out, errors.New("a certificate authority has no certificates")
+	}
+	for i, raw := range list {
+		c, err := x509.ParseCertificate(raw.Raw)
+		if err != nil {
+			return out, fmt.Errorf("certificate of an authority: %w", err)
+		}
+		out.list = append(out.list, c)
+		if i == len(list)-1 {
+			out.roots.AddCert(c)
+		} else {
+			out.intermediates.AddCert(c)
+		}
+	}
+	return out, nil
+}
+
+// signed reports whether sig is a signature of a message. The hash follows from the key.
+func signed(key crypto.PublicKey, message, sig []byte) bool {
+	switch k := key.(type) {
+	case *ecdsa.PublicKey:
+		switch k.Curve.Params().BitSize {
+		case 256:
+			sum := sha256.Sum256(message)
+			return ecdsa.VerifyASN1(k, sum[:], sig)
+		case 384:
+			sum := sha512.Sum384(message)
+			return ecdsa.VerifyASN1(k, sum[:], sig)
+		}
+	case ed25519.PublicKey:
+		return len(k) == ed25519.PublicKeySize && ed25519.Verify(k, message, sig)
+	}
+	return false
+}
