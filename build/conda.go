@@ -49,6 +49,13 @@ type CondaOptions struct {
 	Progress    func(Event)
 	Inputs      *Inputs // filled like Options.Inputs
 
+	// Base, unless nil, is the base image. From is then only its name in messages.
+	Base v1.Image
+	// Packages are as in conda.Options. If File is a directory, they are the environment.
+	Packages []string
+	// DefaultChannels are used if neither File nor conda's configuration names a channel.
+	DefaultChannels []string
+
 	PackageLayers bool // as in conda.Options
 	NoCache       bool // ignore cached layers and steps
 	// Parts, unless nil, receives the layers while they are written, so that they need not be
@@ -175,7 +182,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	}
 	w.options = conda.Options{
 		Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Mirrors: o.mirrors, Flexible: o.Flexible, Relax: o.Relax, Subdir: subdir, Prefix: o.Prefix,
-		Python: o.Python, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress, Libc: libc,
+		Python: o.Python, Packages: o.Packages, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress, Libc: libc,
 		PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: tee(o.Parts), Installed: seldom(w.installed),
 	}
 	if version, ok := fromChannel(o.From); ok {
@@ -217,6 +224,11 @@ func readExport(o *CondaOptions, subdir string) (*exports.Export, error) {
 	var err error
 	if o.Live != "" {
 		e, err = exports.ReadPrefix(o.Live, ro)
+	} else if fi, serr := os.Stat(o.File); serr == nil && fi.IsDir() && len(o.Packages) > 0 {
+		e = &exports.Export{File: o.File}
+		for _, p := range o.Packages {
+			e.Specs = append(e.Specs, exports.Spec{Text: p})
+		}
 	} else {
 		e, err = exports.ReadFile(o.File, ro)
 	}
@@ -228,7 +240,10 @@ func readExport(o *CondaOptions, subdir string) (*exports.Export, error) {
 		return nil, err
 	}
 	if len(o.Channels) == 0 && !e.Explicit {
-		o.Channels = exportChannels(e, rc)
+		if o.Channels = exportChannels(e, rc); len(o.Channels) == 0 && len(o.DefaultChannels) > 0 {
+			o.Channels = o.DefaultChannels
+			e.Notes = append(e.Notes, fmt.Sprintf("%s names no channel: using %s (choose others with --channel)", e.File, strings.Join(o.Channels, " ")))
+		}
 	}
 	known := rc.Locate(o.Channels)
 	if where := conda.Hidden(known); !slices.Equal(known, o.Channels) {
@@ -314,6 +329,9 @@ func (t *reporter) do(text string, work func() error) error {
 
 // condaBase returns the base image.
 func condaBase(ctx context.Context, s *store.Store, o CondaOptions, fetched func(done, total int64)) (v1.Image, error) {
+	if o.Base != nil {
+		return o.Base, nil
+	}
 	if o.From == "scratch" {
 		return mutate.ConfigFile(emptyImage(),
 			&v1.ConfigFile{OS: o.Platform.OS, Architecture: o.Platform.Architecture, RootFS: v1.RootFS{Type: "layers"}})
