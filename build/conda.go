@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 
 	"hpcc/build/source"
 	"hpcc/conda"
+	"hpcc/conda/artifact"
 	"hpcc/conda/exports"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
@@ -29,21 +29,21 @@ import (
 	"hpcc/unpack"
 )
 
-// CondaOptions describe the image of an environment. Only File or Live is required.
+// CondaOptions describe the image of an environment. Only Files or Live is required.
 type CondaOptions struct {
-	File        string       // the export
-	Live        string       // an installed environment on disk, instead of File
-	Environment string       // environment in File, if it has several; "": "default"
+	Files       []string     // exports that together describe the environment; usually one
+	Live        string       // an installed environment on disk, instead of Files
+	Environment string       // environment in Files, if it has several; "": "default"
 	Channels    []string     // channels of packages, in order
-	Relax       bool         // replace packages that File pins if they do not fit the others
+	Relax       bool         // replace packages that Files pin if they do not fit the others
 	Flexible    bool         // use a later channel if the earlier ones have no match
 	Python      string       // X.Y for a list of pip packages only; "": the newest
 	Cuda        string       // CUDA version of the target machines; "": none
-	Indexes     pip.Indexes  // indexes of wheels, before those of File
+	Indexes     pip.Indexes  // indexes of wheels, before those of Files
 	From        string       // base image; "": DefaultBase, "scratch": none, "conda" or "conda:2.N": built from the channels' packages
 	Prefix      string       // "": conda.DefaultPrefix
 	Platform    *v1.Platform // nil: the local platform
-	PlainHTTP   bool         // registries of base images without TLS
+	PlainHTTP   bool         // registries of base images and channels need no TLS
 	Entry       []byte       // as in Options
 	NoRun       bool         // run no programs: skip scripts of packages, refuse sources
 	Progress    func(Event)
@@ -51,9 +51,9 @@ type CondaOptions struct {
 
 	// Base, unless nil, is the base image. From is then only its name in messages.
 	Base v1.Image
-	// Packages are as in conda.Options. If File is a directory, they are the environment.
+	// Packages are as in conda.Options. If Files is one directory, they are the environment.
 	Packages []string
-	// DefaultChannels are used if neither File nor conda's configuration names a channel.
+	// DefaultChannels are used if neither Files nor conda's configuration names a channel.
 	DefaultChannels []string
 
 	PackageLayers bool // as in conda.Options
@@ -65,6 +65,18 @@ type CondaOptions struct {
 	defaultBase  bool     // the user did not set From
 	baseChannels []string // Channels, even if the export needs none
 	mirrors      [][]string
+}
+
+// Sources returns the names of the exports, without their directories.
+func (o CondaOptions) Sources() []string {
+	if o.Live != "" {
+		return []string{filepath.Base(o.Live)}
+	}
+	var names []string
+	for _, f := range o.Files {
+		names = append(names, filepath.Base(f))
+	}
+	return names
 }
 
 // DefaultBase is the default image below an environment: it has a C library and a shell.
@@ -82,6 +94,7 @@ type Environment struct {
 // Conda builds the image of a conda export: a base image, the environment's layers, and its
 // variables.
 func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, error) {
+	ctx = o.context(ctx)
 	w, err := newCondaWork(ctx, s, o, 3)
 	if err != nil {
 		return nil, err
@@ -122,6 +135,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 // PlanConda returns what Conda would install and download. It reads the base image only if
 // its C library matters.
 func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, error) {
+	ctx = o.context(ctx)
 	w, err := newCondaWork(ctx, s, o, 1)
 	if err != nil {
 		return nil, err
@@ -141,6 +155,14 @@ func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environmen
 	}
 	return &Environment{Downloads: slices.Concat(below, list), Moves: plan.Moves,
 		Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, notes)}, nil
+}
+
+// context returns the context in which channels are read.
+func (o CondaOptions) context(ctx context.Context) context.Context {
+	if o.PlainHTTP {
+		return artifact.WithPlainHTTP(ctx)
+	}
+	return ctx
 }
 
 // A condaWork is the state of a build of an export.
@@ -210,7 +232,7 @@ func tee(p *unpack.Parts) layer.Tee {
 // plan resolves the packages.
 func (w *condaWork) plan() (plan *conda.Plan, err error) {
 	named := len(w.export.Pip) + max(len(w.export.Entries), len(w.export.Specs))
-	err = w.do(fmt.Sprintf("find %d packages of %s for %s", named, path.Base(w.export.File), w.options.Subdir), func() error {
+	err = w.do(fmt.Sprintf("find %d packages of %s for %s", named, strings.Join(w.Sources(), " "), w.options.Subdir), func() error {
 		plan, err = conda.Resolve(w.ctx, w.export, w.options)
 		return err
 	})
@@ -219,18 +241,18 @@ func (w *condaWork) plan() (plan *conda.Plan, err error) {
 
 // readExport reads the file or the environment, and sets the channels.
 func readExport(o *CondaOptions, subdir string) (*exports.Export, error) {
-	ro := exports.ReadOptions{Subdir: subdir, Environment: o.Environment}
+	ro := exports.ReadOptions{Subdir: subdir, Environment: o.Environment, Channels: o.Channels}
 	var e *exports.Export
 	var err error
 	if o.Live != "" {
 		e, err = exports.ReadPrefix(o.Live, ro)
-	} else if fi, serr := os.Stat(o.File); serr == nil && fi.IsDir() && len(o.Packages) > 0 {
-		e = &exports.Export{File: o.File}
+	} else if isDir(o.Files) && len(o.Packages) > 0 {
+		e = &exports.Export{File: o.Files[0]}
 		for _, p := range o.Packages {
 			e.Specs = append(e.Specs, exports.Spec{Text: p})
 		}
 	} else {
-		e, err = exports.ReadFile(o.File, ro)
+		e, err = exports.ReadFiles(o.Files, ro)
 	}
 	if err != nil {
 		return nil, err
@@ -254,6 +276,15 @@ func readExport(o *CondaOptions, subdir string) (*exports.Export, error) {
 		o.baseChannels = rc.Locate(exportChannels(e, rc))
 	}
 	return e, nil
+}
+
+// isDir reports whether files is one directory.
+func isDir(files []string) bool {
+	if len(files) != 1 {
+		return false
+	}
+	fi, err := os.Stat(files[0])
+	return err == nil && fi.IsDir()
 }
 
 // exportChannels returns the channels of the export, or else of conda's configuration. It

@@ -230,7 +230,7 @@ func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package, wheels []pip
 	}
 	in.mu.Lock()
 	in.kind, in.builder, in.target = condaType, hostPlatform(), o.Platform
-	in.source.Path = filepath.Base(cmp.Or(o.File, o.Live))
+	in.source.Path = strings.Join(o.Sources(), " ")
 	in.request = request{Frontend: "conda", Locals: []local{{"export"}}, Args: map[string]string{"filename": in.source.Path, "from": o.From}}
 	if o.Prefix != "" {
 		in.request.Args["prefix"] = o.Prefix

@@ -68,7 +68,7 @@ func TestProvenancePath(t *testing.T) {
 
 func TestProvenanceOfEnvironment(t *testing.T) {
 	in := &Inputs{}
-	in.environment(CondaOptions{File: "/home/someone/req.txt", From: "debian:12", Platform: hostPlatform()}, []conda.Package{
+	in.environment(CondaOptions{Files: []string{"/home/someone/req.txt"}, From: "debian:12", Platform: hostPlatform()}, []conda.Package{
 		{Name: "a", Version: "1", Build: "0", Subdir: "noarch", URL: "https://c/noarch/a-1-0.conda", SHA256: "ab", MD5: "cd"},
 		{Name: "b", Version: "2", Build: "h_1", Subdir: "linux-64", MD5: "ef"},
 	}, []pip.Wheel{{Name: "w", Version: "3", File: "w-3-py3-none-any.whl", URL: "https://i/w-3-py3-none-any.whl", SHA256: "01"}, {Name: "mine", Version: "0.1", SHA256: "23"}})

@@ -47,8 +47,8 @@ func openChannel(s string) (channel, error) {
 		return channel{}, errors.New(`channel "defaults" requires consent to its terms of service; name a channel by its URL`)
 	case strings.Contains(s, "://"):
 		u, err := url.Parse(s)
-		if err != nil || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "file") {
-			return channel{}, fmt.Errorf("channel %q: not an http, https or file URL", fetch.Hide(s))
+		if err != nil || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "file" && u.Scheme != "oci") {
+			return channel{}, fmt.Errorf("channel %q: not an http, https, oci or file URL", fetch.Hide(s))
 		}
 		return channel{url: strings.TrimRight(s, "/")}, nil
 	case filepath.IsAbs(s) || strings.HasPrefix(s, "."):

@@ -117,8 +117,7 @@ func (rc *Condarc) add(r io.Reader, getenv func(string) string) error {
 		rc.multi[name] = mapped(list, value)
 	}
 	for name, list := range file.Mirrored {
-		// mamba allows OCI registries (oci://) too.
-		rc.mirrored[name] = slices.DeleteFunc(mapped(list, value), func(u string) bool { return strings.HasPrefix(u, "oci:") })
+		rc.mirrored[name] = mapped(list, value)
 	}
 	if file.Default != nil {
 		rc.multi["defaults"] = mapped(file.Default, value)

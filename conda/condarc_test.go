@@ -33,7 +33,7 @@ show_channel_urls: true
 	if !slices.Equal(rc.Channels, []string{"conda-forge", "defaults"}) {
 		t.Errorf("Channels = %q", rc.Channels)
 	}
-	if got := rc.Mirrors(); len(got) != 1 || !slices.Equal(got[0], []string{"https://near.example/t/t0ken/bio", "https://far.example/bio"}) {
+	if got := rc.Mirrors(); len(got) != 1 || !slices.Equal(got[0], []string{"https://near.example/t/t0ken/bio", "oci://ghcr.io/bio", "https://far.example/bio"}) {
 		t.Errorf("Mirrors() = %q", got)
 	}
 	for name, want := range map[string]string{
@@ -42,7 +42,7 @@ show_channel_urls: true
 		"bio":                   "https://near.example/t/t0ken/bio",
 		"bio/label/dev":         "https://near.example/t/t0ken/bio/label/dev",
 		"biology":               "https://alias.example/conda/biology",
-		"one":                   "https://alias.example/conda/one",
+		"one":                   "oci://ghcr.io/one",
 		"conda-forge2":          "https://alias.example/conda/conda-forge2",
 		"lab":                   "https://lab.example/t/t0ken/${NOTSET}/$NO-$$/lab",
 		"lab/deep/er":           "file:///srv/lab/deep/er",

@@ -34,8 +34,8 @@ func TestWriteLock(t *testing.T) {
 	plan.Subdir, plan.pkgs = "linux-aarch64", plan.pkgs[:1]
 	arm := plan.Lock(nil)
 	var b, again bytes.Buffer
-	testenv.Check(t, exports.WriteLock(&b, "env.yml", []exports.Locked{amd, arm}))
-	if err := exports.WriteLock(&again, "env.yml", []exports.Locked{amd, arm}); err != nil || again.String() != b.String() {
+	testenv.Check(t, exports.WriteLock(&b, []string{"env.yml"}, []exports.Locked{amd, arm}))
+	if err := exports.WriteLock(&again, []string{"env.yml"}, []exports.Locked{amd, arm}); err != nil || again.String() != b.String() {
 		t.Errorf("a second lock file differs, %v", err)
 	}
 	if strings.Contains(b.String(), "pw") || strings.Contains(b.String(), "tok-en") {

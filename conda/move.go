@@ -1,6 +1,7 @@
 package conda
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -94,7 +95,7 @@ type move struct {
 	roots   map[string]bool          // names on which no other package of the export depends
 	pins    map[string]*solve.Record // records of entries that must stay as exported, by name
 	problem *solve.Problem
-	lines   map[string]int           // of the export, by the names of its specs
+	specs   map[string]exports.Spec  // of the export, by name
 	similar func(name string) string // suggests a package of the channels
 }
 
@@ -144,7 +145,7 @@ func (m *move) constrain() error {
 		}
 		s, err := solve.ParseSpec(text)
 		if err != nil {
-			return &exports.LineError{File: m.export.File, Line: e.Line, Err: err}
+			return &exports.LineError{File: cmp.Or(e.File, m.export.File), Line: e.Line, Err: err}
 		}
 		if name == "python" {
 			p.Wants = slices.Insert(p.Wants, 0, s)
@@ -163,7 +164,7 @@ func (m *move) prepare(ctx context.Context) ([]*solve.Record, error) {
 	}
 	p := &solve.Problem{Subdir: m.options.Subdir, Channels: m.options.Channels, Flexible: m.options.Flexible, Virtual: virtual, Keep: map[string]solve.Kept{}, From: map[string]string{}}
 	m.problem, m.alias, m.entries, m.has = p, map[string]string{}, map[string]exports.Entry{}, map[string]bool{}
-	if err := m.specs(); err != nil {
+	if err := m.want(); err != nil {
 		return nil, err
 	}
 	python := ""
@@ -210,22 +211,22 @@ func (m *move) onSamePlatform() bool {
 	return m.export.Subdir == "" || m.export.Subdir == m.options.Subdir
 }
 
-// specs adds constraints for the export's specs in their order, but python first, since most
+// want adds constraints for the export's specs in their order, but python first, since most
 // packages depend on it. As in conda, python implies pip.
-func (m *move) specs() error {
-	m.lines = map[string]int{}
+func (m *move) want() error {
+	m.specs = map[string]exports.Spec{}
 	for _, w := range m.export.UnmetSpecs() {
 		s, err := solve.ParseSpec(w.Text)
 		if err != nil {
-			return &exports.LineError{File: m.export.File, Line: w.Line, Err: err}
+			return &exports.LineError{File: cmp.Or(w.File, m.export.File), Line: w.Line, Err: err}
 		}
-		m.lines[s.Name] = w.Line
+		m.specs[s.Name] = w
 		if s.Name == "python" {
 			m.problem.Wants = slices.Insert(m.problem.Wants, 0, s)
 		} else {
 			m.problem.Wants = append(m.problem.Wants, s)
 		}
-		m.problem.Pip = true
+		m.problem.Pip = len(pinnedPip(m.export)) == 0
 	}
 	return nil
 }
@@ -255,36 +256,38 @@ func (m *move) refuse() error {
 	var f input.Faults
 	for _, e := range m.export.Entries {
 		if m.roots[e.Name] && !m.has[m.alias[e.Name]] {
-			f.Add(e.Line, e.String()+" ("+noPackage+")")
+			f.Add(e.File, e.Line, e.String()+" ("+noPackage+")")
 		}
 	}
 	for _, w := range m.export.UnmetSpecs() {
 		if s, err := solve.ParseSpec(w.Text); err == nil && !m.has[s.Name] && !strings.HasPrefix(s.Name, "__") {
-			f.Add(w.Line, fmt.Sprintf("%s (%s)", w.Text, noneNamed(s.Name, m.similar)))
+			f.Add(w.File, w.Line, fmt.Sprintf("%s (%s)", w.Text, noneNamed(s.Name, m.similar)))
 		}
 	}
 	if len(f.Texts) == 0 {
 		return nil
 	}
-	return &exports.LineError{File: m.export.File, Line: f.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(f.Texts), len(m.export.Entries)+len(m.export.UnmetSpecs()), m.options.Subdir, f.Join("; "))}
+	return &exports.LineError{File: cmp.Or(f.File, m.export.File), Line: f.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(f.Texts), len(m.export.Entries)+len(m.export.UnmetSpecs()), m.options.Subdir, f.Join("; "))}
 }
 
-// line returns the first line of the export that is part of a conflict.
-func (m *move) line(u *solve.Unsolvable) int {
+// line returns the first line of the export that is part of a conflict, and its file if the export
+// has several.
+func (m *move) line(u *solve.Unsolvable) (file string, line int) {
 	for _, e := range m.export.Entries {
 		if slices.Contains(u.Names, m.alias[e.Name]) {
-			return e.Line
+			return e.File, e.Line
 		}
 	}
 	for _, w := range m.problem.Wants {
-		if line, ok := m.lines[w.Name]; ok && slices.Contains(u.Names, w.Name) {
-			return line
+		if s, ok := m.specs[w.Name]; ok && slices.Contains(u.Names, w.Name) {
+			return s.File, s.Line
 		}
 	}
 	if len(m.export.Entries) > 0 {
-		return m.export.Entries[0].Line
+		return m.export.Entries[0].File, m.export.Entries[0].Line
 	}
-	return m.export.UnmetSpecs()[0].Line
+	s := m.export.UnmetSpecs()[0]
+	return s.File, s.Line
 }
 
 // table returns what happened to each package of the export, and the added packages.
@@ -308,7 +311,7 @@ func (m *move) table(pkgs []*solve.Record) []Move {
 		out = append(out, row)
 	}
 	for _, r := range pkgs { // constraints always add dependencies
-		if !used[r.Name] && len(m.lines) == 0 {
+		if !used[r.Name] && len(m.specs) == 0 {
 			out = append(out, Move{Name: r.Name, To: r.Name + "=" + r.Version + "=" + r.Build, Fate: added, Why: neededBy(r.Name, pkgs)})
 		}
 	}

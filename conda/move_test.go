@@ -195,6 +195,37 @@ func TestPins(t *testing.T) {
 	}
 }
 
+// TestRealPins solves environments of single pins with the index of Anaconda's channel "main". The
+// pinned builds stay, though the channel has newer ones, and their dependencies are added.
+func TestRealPins(t *testing.T) {
+	for in, want := range map[string]string{
+		"dependencies:\n- pytest-selenium=1.16.0=py36_0\n":                    "pytest-selenium-1.16.0-py36_0 python-3.6.13-h12debd9_1",
+		"dependencies:\n- python\n- pytest-selenium=1.16.0=py37_0\n":          "pytest-selenium-1.16.0-py37_0 python-3.7.11-h12debd9_0",
+		"dependencies: [python=3.8.11=h12debd9_0_cpython]\n":                  "python-3.8.11-h12debd9_0_cpython openssl-1.1.1l-h7f8727e_0 sqlite-3.36.0-hc218d9a_0",
+		"dependencies:\n- python=3.8\n- pytest-selenium=1.16.0=py36_0\n":      "",
+		"# platform: linux-64\npytest-selenium=1.16.0=py36_0\n":               "pytest-selenium-1.16.0-py36_0 python-3.6.13-h12debd9_1",
+		"dependencies: [\"main/linux-64::pytest-selenium==1.16.0=py36_0\"]\n": "pytest-selenium-1.16.0-py36_0 python-3.6.13-h12debd9_1",
+	} {
+		m := &move{export: read(t, in), fetch: index2021(t, "linux-64"), options: Options{Subdir: "linux-64", Channels: []string{"https://repo.anaconda.com/pkgs/main"}}}
+		pkgs, rows, err := m.solve(t.Context())
+		if err != nil {
+			if want != "" || !strings.Contains(err.Error(), "cannot be installed together") {
+				t.Errorf("%q: %v", in, err)
+			}
+			continue
+		}
+		names := " " + strings.Join((&Plan{pkgs: pkgs}).Names(), " ") + " "
+		for _, name := range strings.Fields(want) {
+			if !strings.Contains(names, " "+name+" ") {
+				t.Errorf("%q: %s is missing in%s", in, name, names)
+			}
+		}
+		if err := isAnswer(m.problem, pkgs); err != nil || want == "" || slices.ContainsFunc(rows, func(r Move) bool { return r.Degraded }) {
+			t.Errorf("%q: %v\n%s", in, err, moved(rows))
+		}
+	}
+}
+
 // readSolved reads a file that solve/testdata/main2021.py wrote.
 func readSolved(t testing.TB, name string, into any) {
 	t.Helper()

@@ -133,6 +133,8 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: errors.New("pip packages need python from a conda channel; name a channel with --channel")}
 	case o.Python != "" && !solve.IsVersion(o.Python):
 		return nil, fmt.Errorf("python %q: not a version (for example 3.11)", input.Text(o.Python))
+	case alone && !allowsPython(e, o.Python):
+		return nil, &exports.LineError{File: e.File, Line: e.Python.Line, Err: fmt.Errorf("the file needs %s, which excludes python %s; choose a version that it allows with --python", e.Python.Text, o.Python)}
 	case alone:
 		e = withPython(e, o.Python)
 	case o.Python != "":
@@ -147,6 +149,7 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 	}
 	var err error
 	switch {
+	case alone && o.Python == "" && p.solveForWheels(ctx, e, o):
 	case e.Explicit:
 		err = p.explicit(e, o)
 	case len(e.UnmetSpecs()) > 0:
@@ -158,8 +161,15 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 		return nil, foreign(e, err)
 	}
 	p.finish()
+	if own := pinnedPip(e); len(own) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: conda's pip is not installed, because the file lists %s", e.File, input.List(own)))
+	}
 	if alone && o.Python == "" {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: no python version given; using %s (choose another with --python)", e.File, p.python))
+		allowed := "no python version given"
+		if e.Python.Text != "" {
+			allowed = "the file allows " + e.Python.Text
+		}
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: %s; using %s (choose another with --python)", e.File, allowed, p.python))
 	}
 	return p, nil
 }
@@ -179,6 +189,63 @@ func withPackages(e *exports.Export, specs []string) *exports.Export {
 	return &with
 }
 
+// Versions of python for which hpcc looks for wheels: 3.X.
+const (
+	oldestMinor = 6
+	newestMinor = 40
+)
+
+// solveForWheels chooses a python for which all packages of a lock file have wheels, unless they
+// have none for any python. It reports whether there is one.
+func (p *Plan) solveForWheels(ctx context.Context, e *exports.Export, o Options) bool {
+	unfit := map[string][]string{} // by version of python
+	never := map[string]int{}      // the number of pythons, by package
+	for minor := oldestMinor; minor <= newestMinor; minor++ {
+		version := fmt.Sprintf("3.%d", minor)
+		if allowsPython(e, version) {
+			unfit[version] = pip.Target{Subdir: p.Subdir, Python: version + ".0", Glibc: "2.99", Prefix: p.Prefix}.Unfit(e.Pip)
+		}
+		for _, name := range unfit[version] {
+			never[name]++
+		}
+	}
+	var fit, lacking []string
+	for version, names := range unfit {
+		names = slices.DeleteFunc(names, func(name string) bool { return never[name] == len(unfit) })
+		if lacking = append(lacking, names...); len(names) == 0 {
+			fit = append(fit, version+".*")
+		}
+	}
+	if len(fit) == 0 || len(lacking) == 0 {
+		return false
+	}
+	slices.SortFunc(fit, input.Compare)
+	slices.Sort(lacking)
+	lacking = slices.Compact(lacking)
+	with := *e
+	with.Specs = append(slices.Clip(e.Specs), exports.Spec{Line: e.Specs[0].Line, Text: "python " + strings.Join(fit, "|")})
+	if err := p.solve(ctx, &with, o); err != nil {
+		p.pkgs, p.Moves = nil, nil
+		return false
+	}
+	p.Notes = append(p.Notes, fmt.Sprintf("%s: python is one of %s, for which all packages have wheels; others lack those of %s", e.File, input.List(fit), input.List(lacking)))
+	return true
+}
+
+// allowsPython reports whether a lock file allows a version of python, such as 3.11, or a patch
+// release of it. "" is any version.
+func allowsPython(e *exports.Export, version string) bool {
+	s, err := solve.ParseSpec(e.Python.Text)
+	if version == "" || err != nil {
+		return true
+	}
+	allowed := s.Meets(&solve.Record{Name: "python", Version: version})
+	for patch := 0; patch < 100 && !allowed; patch++ {
+		allowed = s.Meets(&solve.Record{Name: "python", Version: fmt.Sprintf("%s.%d", version, patch)})
+	}
+	return allowed
+}
+
 // withPython returns an export of pip packages with a python added. version is a conda
 // specifier, such as 3.11.
 func withPython(e *exports.Export, version string) *exports.Export {
@@ -187,7 +254,24 @@ func withPython(e *exports.Export, version string) *exports.Export {
 	if version != "" {
 		with.Specs[0].Text += "=" + version
 	}
+	if e.Python.Text != "" {
+		with.Specs = append(with.Specs, e.Python)
+	}
 	return &with
+}
+
+// pinnedPip returns the pinned rows for packages that conda would install with pip, in an export
+// of pip packages only. The versions that conda chooses would contradict them.
+func pinnedPip(e *exports.Export) (out []string) {
+	if len(e.Entries) > 0 || slices.ContainsFunc(e.UnmetSpecs(), func(s exports.Spec) bool { return solve.Dependency(s.Text) != "python" }) {
+		return nil
+	}
+	for _, r := range e.Pip {
+		if name := pip.NormalName(r.Name); (name == "pip" || name == "setuptools" || name == "wheel") && strings.HasPrefix(r.Specifier, "==") {
+			out = append(out, r.String())
+		}
+	}
+	return out
 }
 
 // finish orders the packages and finds python.
@@ -211,14 +295,14 @@ func (p *Plan) explicit(e *exports.Export, o Options) error {
 	for _, x := range e.Entries {
 		u, err := absolute(x.URL)
 		if err != nil {
-			return &exports.LineError{File: e.File, Line: x.Line, Err: fmt.Errorf("reading the URL: %w", fetch.Plain(err))}
+			return &exports.LineError{File: cmp.Or(x.File, e.File), Line: x.Line, Err: fmt.Errorf("reading the URL: %w", fetch.Plain(err))}
 		}
 		fn := path.Base(u.Path)
 		sub := path.Base(path.Dir(u.Path))
 		switch {
 		case sub == "noarch" || sub == p.Subdir:
 		case fetch.IsPlatform(sub):
-			return &exports.LineError{File: e.File, Line: x.Line, Err: fmt.Errorf("%s is for %s, but the image is for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
+			return &exports.LineError{File: cmp.Or(x.File, e.File), Line: x.Line, Err: fmt.Errorf("%s is for %s, but the image is for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
 		default:
 			sub = "" // a directory of packages; the platform is in each package
 		}
@@ -275,7 +359,7 @@ func absolute(s string) (*url.URL, error) {
 // lookup finds name=version=build entries in the channels.
 func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 	if len(o.Channels) == 0 {
-		return &exports.LineError{File: e.File, Line: e.Entries[0].Line, Err: errors.New("an export of \"conda list -e\" names no channel; name one with --channel")}
+		return &exports.LineError{File: cmp.Or(e.Entries[0].File, e.File), Line: e.Entries[0].Line, Err: errors.New("an export of \"conda list -e\" names no channel; name one with --channel")}
 	}
 	wanted := map[string]bool{}
 	python := ""
@@ -306,7 +390,7 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 			note = noneNamed(x.Name, near)
 		}
 		if r == nil {
-			absent.Add(x.Line, fmt.Sprintf("%s (%s)", x, note))
+			absent.Add(x.File, x.Line, fmt.Sprintf("%s (%s)", x, note))
 			gone = gone || len(byName[x.Name]) == 0
 			continue
 		}
@@ -318,7 +402,7 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 		p.unproven(e, "the channel's index")
 		return nil
 	case gone && (e.Subdir == "" || e.Subdir == p.Subdir):
-		return &exports.LineError{File: e.File, Line: absent.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.Texts), len(e.Entries), p.Subdir, absent.Join("; "))}
+		return &exports.LineError{File: cmp.Or(absent.File, e.File), Line: absent.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.Texts), len(e.Entries), p.Subdir, absent.Join("; "))}
 	}
 	return p.move(ctx, e, o, channels)
 }
@@ -326,7 +410,8 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 // solve solves for the specs of an export, together with its entries.
 func (p *Plan) solve(ctx context.Context, e *exports.Export, o Options) error {
 	if len(o.Channels) == 0 {
-		return &exports.LineError{File: e.File, Line: e.UnmetSpecs()[0].Line, Err: errors.New("the file names no channel; name one with --channel")}
+		s := e.UnmetSpecs()[0]
+		return &exports.LineError{File: cmp.Or(s.File, e.File), Line: s.Line, Err: errors.New("the file names no channel; name one with --channel")}
 	}
 	channels, err := o.open()
 	if err != nil {
@@ -366,7 +451,8 @@ func (p *Plan) move(ctx context.Context, e *exports.Export, o Options, channels 
 		if slices.ContainsFunc(u.Names, func(name string) bool { return m.pins[name] != nil }) {
 			err = fmt.Errorf("%w\nthe export pins some of these packages; change its pins, or let the solver replace them with --relax", err)
 		}
-		return &exports.LineError{File: e.File, Line: m.line(u), Err: err}
+		file, line := m.line(u)
+		return &exports.LineError{File: cmp.Or(file, e.File), Line: line, Err: err}
 	}
 	if err != nil {
 		return err
@@ -413,7 +499,11 @@ func records(ctx context.Context, opened []channel, subdir string, wanted map[st
 	}
 	for i, c := range opened {
 		if absent[i*2] && absent[i*2+1] {
-			return nil, fmt.Errorf("channel %s has no index for %s or noarch (repodata.json): check the URL", fetch.Hide(c.url), subdir)
+			hint := "check the URL"
+			if u, err := url.Parse(c.url); err == nil && u.Scheme == "oci" {
+				hint += fmt.Sprintf(", or log in to a private channel with \"hpcc login %s\"", u.Host)
+			}
+			return nil, fmt.Errorf("channel %s has no index for %s or noarch (repodata.json): %s", fetch.Hide(c.url), subdir, hint)
 		}
 	}
 	return slices.Concat(found...), nil

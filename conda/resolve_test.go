@@ -128,7 +128,7 @@ func TestResolveRefuses(t *testing.T) {
 		{"no channel", "a=1.0=0", Options{}, "name one with --channel"},
 		{"empty channel", "a=1.0=0", Options{Channels: []string{""}}, "empty"},
 		{"defaults", "a=1.0=0", Options{Channels: []string{"defaults"}}, "consent"},
-		{"scheme", "a=1.0=0", Options{Channels: []string{"ftp://c"}}, "not an http, https or file URL"},
+		{"scheme", "a=1.0=0", Options{Channels: []string{"ftp://c"}}, "not an http, https, oci or file URL"},
 		{"blank", "a=1.0=0", Options{Channels: []string{"a b"}}, "not a URL, a directory or a name"},
 		{"no such directory", "a=1.0=0", Options{Channels: []string{dir + "/none"}}, "check the URL"},
 		{"file of another host", "a=1.0=0", Options{Channels: []string{"file://host" + dir}}, "not of the form file:///directory"},

@@ -58,7 +58,7 @@ func TestLockBuilt(t *testing.T) {
 	backend := pip.Wheel{Name: "setuptools", Version: "66", SHA256: shaA, Address: "https://i.example/setuptools-66-py3-none-any.whl"}
 	lock := (&Plan{Subdir: "linux-64", export: &exports.Export{}}).Lock([]pip.Wheel{{Name: "a", Version: "1", SHA256: shaA, Address: "https://i.example/a-1.tar.gz", BuiltWith: []pip.Wheel{backend}}})
 	var text bytes.Buffer
-	testenv.Check(t, exports.WriteLock(&text, "x", []exports.Locked{lock}))
+	testenv.Check(t, exports.WriteLock(&text, []string{"x"}, []exports.Locked{lock}))
 	e, err := exports.Read(&text, "conda-lock.yml", exports.ReadOptions{Subdir: "linux-64"})
 	if err != nil || len(e.Pip) != 1 || fmt.Sprint(e.Pip[0].BuildWith) != "[setuptools @ "+backend.Address+"#sha256="+shaA+"]" || e.Pip[0].URL != "https://i.example/a-1.tar.gz" {
 		t.Errorf("Read of the written lock file = %+v, %v", e, err)

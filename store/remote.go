@@ -22,7 +22,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/store/disk"
-	"hpcc/store/wait"
 )
 
 // Remote holds the connection options for a registry. The zero value is the usual case: TLS,
@@ -254,20 +253,11 @@ func (s *Store) fetchBlob(ctx context.Context, c *http.Client, repo name.Reposit
 		t.add(d.Size)
 		return err
 	}
-	at := fmt.Sprintf("%s://%s/v2/%s/blobs/%s", repo.Scheme(), repo.RegistryStr(), repo.RepositoryStr(), d.Digest)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Accept-Encoding", "identity") // the blob unchanged
-	resp, err := wait.Get(c, req, true)
+	resp, err := requestBlob(ctx, c, repo, d.Digest)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return transport.CheckError(resp, http.StatusOK)
-	}
 	return s.writeBlob(ctx, io.TeeReader(io.LimitReader(resp.Body, d.Size), t), d.Digest, d.Size)
 }
 

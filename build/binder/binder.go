@@ -36,7 +36,7 @@ type Repository struct {
 	// Export is the path of environment.yml or requirements.txt; without them, it is Dir, and
 	// the environment has only Packages.
 	Export string
-	// Packages are MatchSpecs of python and pip, which repo2docker adds to each environment.
+	// Packages is the MatchSpec of python, which repo2docker adds to each environment.
 	Packages []string
 	// IgnoreFile is the path of a file with the format of .dockerignore that replaces
 	// Dir/.dockerignore; "" if there is none.
@@ -107,7 +107,7 @@ func (r *reader) read() error {
 	if environment != "" && r.options.Python != "" {
 		return fmt.Errorf("%s: add python=%s to it instead of --python", r.path(environment), r.options.Python)
 	} else if environment != "" {
-		r.Export, r.Packages = r.path(environment), []string{"python", "pip"}
+		r.Export, r.Packages = r.path(environment), []string{"python"}
 	} else if err := r.readPython(version); err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (r *reader) refuseOthers(environment bool) error {
 }
 
 // readPython finds the packages of a repository without environment.yml: python of the given
-// version, pip, and those of requirements.txt.
+// version, and those of requirements.txt.
 func (r *reader) readPython(version string) error {
 	name, text, err := r.readFile("requirements.txt")
 	if err != nil {
@@ -229,7 +229,7 @@ func (r *reader) readPython(version string) error {
 	default:
 		r.note("%s is missing, so python is the newest of the channels; write the version to the file, as python-3.12", r.path(r.config+"runtime.txt"))
 	}
-	r.Packages = []string{python, "pip"}
+	r.Packages = []string{python}
 	return nil
 }
 

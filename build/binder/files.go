@@ -48,7 +48,7 @@ func parseAPT(text []byte) (names []string, at [2]int, err error) {
 	for i, l := range lines(text) {
 		for _, name := range strings.Fields(l) {
 			if !aptName().MatchString(name) {
-				bad.Add(i+1, fmt.Sprintf("%q is not the name of a package", input.Text(name)))
+				bad.Add("", i+1, fmt.Sprintf("%q is not the name of a package", input.Text(name)))
 			}
 			if !seen[name] {
 				names = append(names, name)
@@ -60,7 +60,7 @@ func parseAPT(text []byte) (names []string, at [2]int, err error) {
 		}
 	}
 	if len(names) > maxPackages {
-		bad.Add(at[1], fmt.Sprintf("more than %d packages", maxPackages))
+		bad.Add("", at[1], fmt.Sprintf("more than %d packages", maxPackages))
 	}
 	if len(bad.Texts) > 0 {
 		return nil, at, fmt.Errorf("%d: %s; write one package of Debian or Ubuntu on each line", bad.Line, bad.Join("; "))

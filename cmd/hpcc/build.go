@@ -39,14 +39,13 @@ or - for one of them on standard input. Prints the image's digest.
    conda list -e > requirements.txt
    hpcc build --conda requirements.txt --channel conda-forge -t sci
    hpcc build --conda environment.yml -f Dockerfile -t app .
-   hpcc build --repo2docker . -t lab
    hpcc build --check .
 
 With --conda and a Dockerfile, the environment is the stage "conda": write FROM conda or COPY
 --from=conda.
 
 Exit status: 3 if the image is built, but packages are missing, replaced or of another version than
-in the export, and --relax is not given.`,
+in the export, and --relax is not given; also with --dry-run.`,
 		Flags:  buildFlags(),
 		Action: action(parseBuild),
 	}
@@ -129,7 +128,7 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 		return nil, err
 	}
 	a.dockerfile = a.conda == nil || a.repository != nil || c.String("file") != "" || len(args) > 0
-	if err := checkContext(args); err != nil {
+	if err := checkContext(args, a.conda != nil); err != nil {
 		return nil, err
 	}
 	if len(a.tags) == 0 && !a.dryRun && !a.check {
@@ -159,15 +158,22 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 	return a, err
 }
 
-// checkContext refuses a directory that does not exist.
-func checkContext(args []string) error {
+// checkContext refuses a context that is not a directory. hasExport means that the build installs an
+// export.
+func checkContext(args []string, hasExport bool) error {
 	if len(args) == 0 || args[0] == "-" || git.IsContext(args[0]) || source.IsRemote(args[0]) {
 		return nil
 	}
-	if _, err := os.Stat(args[0]); err != nil {
+	fi, err := os.Stat(args[0])
+	switch {
+	case err != nil:
 		return usagef("context %s: no such directory", args[0]).hint("CONTEXT is a directory with the files of the image, a git repository, a URL, or -")
+	case fi.IsDir():
+		return nil
+	case hasExport:
+		return usagef("context %s: not a directory", args[0]).hint("name each export with a --conda of its own, and a Dockerfile with -f")
 	}
-	return nil
+	return usagef("context %s: not a directory", args[0]).hint("name the Dockerfile with -f %s", args[0])
 }
 
 // parseResults reads the flags that name the results of a build. It refuses names that are not
@@ -342,7 +348,7 @@ func (b builder) run(ctx context.Context) error {
 		b.images, b.inputs, locks = append(b.images, img), append(b.inputs, o.Inputs), append(locks, lock)
 	}
 	if b.dryRun {
-		return nil
+		return b.degradedError(b.moves)
 	}
 	b.steps.end()
 	err := b.keep(ctx)
@@ -352,8 +358,8 @@ func (b builder) run(ctx context.Context) error {
 	if err == nil && cache != nil {
 		err = cache.Push(ctx, b.store, b.cacheTo, store.Remote{PlainHTTP: b.image.PlainHTTP})
 	}
-	if err == nil && b.conda != nil && !b.conda.Relax {
-		err = degradedError(b.moves)
+	if err == nil {
+		err = b.degradedError(b.moves)
 	}
 	return err
 }
@@ -410,6 +416,7 @@ func (b *builder) planEnvironment(ctx context.Context, o build.Options) error {
 		return err
 	}
 	b.steps.environment(env)
+	b.moves = append(b.moves, env.Moves...)
 	return printDownloads(os.Stdout, b.steps, env.Downloads, b.json)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,29 +21,34 @@ func TestDegraded(t *testing.T) {
 	channel := filepath.Join(dir, "channel")
 	testenv.Check(t, condapackage.WriteSubdir(channel, "noarch", pkg("lib", "1.0"), pkg("lib", "2.0"), pkg("app", "1.0", "lib >=2"), pkg("app", "0.9", "lib")))
 	for _, c := range []struct {
-		name, export string
-		relax        bool
-		status       int
-		want         string
+		files  string // exports, separated by blank lines
+		args   string
+		status int
+		want   string
 	}{
-		{"pin.yml", "dependencies:\n- lib=1.0=0\n- app\n", false, 0, ""},
-		{"closed.yml", "dependencies:\n- app=1.0=0\n", false, 0, "needed by app"},
-		{"list.txt", "app=1.0=0\n", false, 0, "needed by app"},
-		{"conflict.yml", "dependencies:\n- lib=1.0=0\n- app>=1\n", false, exitFailure, "or let the solver replace them with --relax"},
-		{"conflict.yml", "dependencies:\n- lib=1.0=0\n- app>=1\n", true, 0, "other version"},
-		{"absent.yml", "dependencies:\n- lib=1.0=9\n- app\n", false, exitDegraded, "the image is built, but differs from the export: lib=1.0=9 (lib=2.0=0)"},
-		{"absent.yml", "dependencies:\n- lib=1.0=9\n- app\n", true, 0, "other version"},
-		{"absent.txt", "# platform: linux-64\nlib=1.0=9\n", false, exitDegraded, "lib=1.0=9 (lib=1.0=0)"},
+		{"dependencies:\n- lib=1.0=0\n- app\n", "", 0, ""},
+		{"dependencies:\n- app=1.0=0\n", "", 0, "needed by app"},
+		{"app=1.0=0\n", "", 0, "needed by app"},
+		{"dependencies:\n- lib=1.0=0\n- app>=1\n", "", exitFailure, "or let the solver replace them with --relax"},
+		{"dependencies:\n- lib=1.0=0\n- app>=1\n", "--relax", 0, "other version"},
+		{"dependencies:\n- lib=1.0=9\n- app\n", "", exitDegraded, "the image is built, but differs from the export: lib=1.0=9 (lib=2.0=0)"},
+		{"dependencies:\n- lib=1.0=9\n- app\n", "--dry-run", exitDegraded, "the image would differ from the export: lib=1.0=9 (lib=2.0=0)"},
+		{"dependencies:\n- lib=1.0=9\n- app\n", "--relax", 0, "other version"},
+		{"# platform: linux-64\nlib=1.0=9\n", "", exitDegraded, "lib=1.0=9 (lib=1.0=0)"},
+		{"dependencies:\n- lib<2\n\ndependencies:\n- app\n", "--dry-run", 0, "app      0.9"},
+		{"dependencies:\n- lib<2\n\ndependencies:\n- app>=1\n", "", exitFailure, "file0:2: lib<2 and app>=1"},
+		{"dependencies:\n- lib\n\ndependencies:\n- lib\n- nothing\n", "", exitFailure, "file1:3:"},
 	} {
-		testenv.Write(t, filepath.Join(dir, c.name), c.export)
-		args := []string{"build", "--store", filepath.Join(dir, "store"), "--conda", filepath.Join(dir, c.name), "--channel", channel, "--from", "scratch", "--platform", "linux/amd64", "-t", "x"}
-		if c.relax {
-			args = append(args, "--relax")
+		args := []string{"build", "--store", filepath.Join(dir, "store"), "--channel", channel, "--from", "scratch", "--platform", "linux/amd64", "-t", "x"}
+		for i, text := range strings.Split(c.files, "\n\n") {
+			file := filepath.Join(dir, fmt.Sprint("file", i))
+			testenv.Write(t, file, text)
+			args = append(args, "--conda", file)
 		}
-		cmd := hpcc(args...)
+		cmd := hpcc(append(args, strings.Fields(c.args)...)...)
 		out, _ := cmd.CombinedOutput()
 		if status := cmd.ProcessState.ExitCode(); status != c.status || !strings.Contains(string(out), c.want) {
-			t.Errorf("%q with relax %v: exit status %d; want %d and %q. Output:\n%s", c.export, c.relax, status, c.status, c.want, out)
+			t.Errorf("%q with %q: exit status %d; want %d and %q. Output:\n%s", c.files, c.args, status, c.status, c.want, out)
 		}
 	}
 }

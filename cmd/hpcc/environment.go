@@ -29,7 +29,7 @@ import (
 // condaFlags are the flags of a build from a conda or pip export.
 func condaFlags() []cli.Flag {
 	return slices.Concat(inSection(condaSection,
-		&cli.StringFlag{Name: "conda", Usage: "install the packages of `EXPORT`, any export of conda or pip"},
+		&cli.StringSliceFlag{Name: "conda", Usage: "install the packages of `EXPORT`, any of conda or pip; repeat to merge"},
 		&cli.StringSliceFlag{Name: "channel", Aliases: []string{"c"}, Usage: "search `CHANNEL`: a URL, directory or conda.anaconda.org name"},
 		&cli.StringFlag{Name: "from", Usage: "install on top of `IMAGE`, scratch, or conda for a minimal base", DefaultText: build.DefaultBase},
 		&cli.StringFlag{Name: "lock", Usage: "write the installed packages to `FILE`, a conda-lock.yml"},
@@ -41,7 +41,7 @@ func condaFlags() []cli.Flag {
 		&cli.StringFlag{Name: "channel-priority", Usage: "use channels in `MODE`: strict or flexible order", Value: "strict"},
 		&cli.BoolFlag{Name: "relax", Usage: "accept packages that differ from the export; replace its pins"},
 		&cli.StringFlag{Name: "with-cuda", Usage: "solve for machines with CUDA `VERSION`"},
-		&cli.StringFlag{Name: "python", Usage: "use python `X.Y` for a requirements.txt"},
+		&cli.StringFlag{Name: "python", Usage: "use python `X.Y` for a file of pip packages"},
 		&cli.StringFlag{Name: "index-url", Usage: "search the package index at `URL` (default: pypi.org)"},
 		&cli.StringSliceFlag{Name: "extra-index-url", Usage: "search the package index at `URL` as well"},
 		&cli.StringSliceFlag{Name: "wheel-dir", Aliases: []string{"find-links"}, Usage: "search wheels in `DIR` or on the page of a URL as well"},
@@ -58,7 +58,7 @@ func condaFlags() []cli.Flag {
 // --repo2docker, or nil.
 func parseConda(c *cli.Context, r *binder.Repository) (*build.CondaOptions, error) {
 	o := &build.CondaOptions{
-		File: c.String("conda"), Live: c.String("conda-prefix"), Environment: c.String("environment"),
+		Files: c.StringSlice("conda"), Live: c.String("conda-prefix"), Environment: c.String("environment"),
 		Channels: c.StringSlice("channel"), Flexible: c.String("channel-priority") == "flexible", Relax: c.Bool("relax"), Cuda: c.String("with-cuda"), Python: c.String("python"),
 		Indexes: pip.Indexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"), NoIndex: c.Bool("no-index"), PlainHTTP: c.Bool("plain-http")},
 		From:    c.String("from"), Prefix: c.String("prefix"), PackageLayers: c.Bool("package-layers"), NoCache: c.Bool("no-cache"),
@@ -67,7 +67,7 @@ func parseConda(c *cli.Context, r *binder.Repository) (*build.CondaOptions, erro
 	if r != nil && r.Dockerfile == "" {
 		setRepository(o, r)
 	}
-	if o.File == "" && o.Live == "" {
+	if len(o.Files) == 0 && o.Live == "" {
 		for _, name := range []string{"channel", "channel-priority", "relax", "from", "prefix", "lock", "dry-run", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
 			if c.IsSet(name) && r != nil {
 				return nil, usagef("--%s has no effect: the image is built from %s", name, r.Dockerfile).hint("leave out --%s", name)
@@ -78,7 +78,7 @@ func parseConda(c *cli.Context, r *binder.Repository) (*build.CondaOptions, erro
 		return nil, nil
 	}
 	switch p := c.String("channel-priority"); {
-	case o.File != "" && o.Live != "":
+	case len(o.Files) > 0 && o.Live != "":
 		return nil, usagef("--conda and --conda-prefix contradict each other").hint("leave out one of them")
 	case p != "strict" && p != "flexible":
 		return nil, usagef("--channel-priority %q is not strict or flexible", p).hint("leave it out, or write --channel-priority flexible")
@@ -87,9 +87,9 @@ func parseConda(c *cli.Context, r *binder.Repository) (*build.CondaOptions, erro
 	case o.Indexes.NoIndex && c.IsSet("index-url"):
 		return nil, usagef("--no-index and --index-url contradict each other").hint("leave out one of them")
 	}
-	if o.File != "" {
-		if _, err := os.Stat(o.File); errors.Is(err, fs.ErrNotExist) {
-			return nil, (&message{err: fmt.Errorf("export %s: no such file", o.File)}).hint("on the machine of the environment, run \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\"")
+	for _, f := range o.Files {
+		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
+			return nil, (&message{err: fmt.Errorf("export %s: no such file", f)}).hint("on the machine of the environment, run \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\"")
 		}
 	}
 	if f := c.String("lock"); f != "" {
@@ -158,7 +158,7 @@ func (a *buildArgs) useRepository() error {
 
 // setRepository sets the environment of a repository.
 func setRepository(o *build.CondaOptions, r *binder.Repository) {
-	o.File, o.Packages, o.DefaultChannels = r.Export, r.Packages, []string{"conda-forge"}
+	o.Files, o.Packages, o.DefaultChannels = []string{r.Export}, r.Packages, []string{"conda-forge"}
 	o.Python = "" // it is in Packages
 }
 
@@ -263,8 +263,11 @@ func (t *steps) moves(list []conda.Move) {
 }
 
 // degradedError returns an error that lists the packages of an image that are worse than the
-// exported ones; nil if there are none.
-func degradedError(list []conda.Move) error {
+// exported ones; nil if there are none, or if --relax accepts them.
+func (a *buildArgs) degradedError(list []conda.Move) error {
+	if a.conda == nil || a.conda.Relax {
+		return nil
+	}
 	var names []string
 	for _, m := range list {
 		if !m.Degraded {
@@ -285,7 +288,11 @@ func degradedError(list []conda.Move) error {
 	if len(names) == 0 {
 		return nil
 	}
-	err := &message{err: fmt.Errorf("the image is built, but differs from the export: %s", strings.Join(names, ", ")), status: exitDegraded}
+	image := "the image is built, but differs"
+	if a.dryRun {
+		image = "the image would differ"
+	}
+	err := &message{err: fmt.Errorf("%s from the export: %s", image, strings.Join(names, ", ")), status: exitDegraded}
 	return err.hint("accept the differences with --relax, or change the export or its channels")
 }
 
@@ -336,12 +343,11 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 
 // writeLock writes the lock file of an environment for all platforms.
 func (b *builder) writeLock(locks []exports.Locked) error {
-	source := filepath.Base(b.conda.File + b.conda.Live)
 	var hidden []string
 	for _, l := range locks {
 		hidden = append(hidden, l.Hidden...)
 	}
-	err := store.NewFile(b.lock, func(f *os.File) error { return exports.WriteLock(f, source, locks) })
+	err := store.NewFile(b.lock, func(f *os.File) error { return exports.WriteLock(f, b.conda.Sources(), locks) })
 	if err != nil {
 		return fmt.Errorf("writing %q: %w", b.lock, err)
 	}

@@ -23,7 +23,7 @@ import (
 
 // allowedImports lists the packages of hpcc that each package may import.
 var allowedImports = map[string][]string{
-	"build":            {"build/attest", "build/expand", "build/git", "build/lint", "build/rawconfig", "build/source", "conda", "conda/exports", "conda/layer", "conda/pip", "conda/program", "envfile", "runtime", "runtime/check", "runtime/fakeroot", "runtime/process", "store", "store/disk", "store/wait", "unpack"},
+	"build":            {"build/attest", "build/expand", "build/git", "build/lint", "build/rawconfig", "build/source", "conda", "conda/artifact", "conda/exports", "conda/layer", "conda/pip", "conda/program", "envfile", "runtime", "runtime/check", "runtime/fakeroot", "runtime/process", "store", "store/disk", "store/wait", "unpack"},
 	"build/attest":     {"store"},
 	"build/binder":     {"conda/input", "store/bounded"}, // it reads files of others
 	"build/expand":     {},
@@ -35,8 +35,9 @@ var allowedImports = map[string][]string{
 	"cmd/start":        {"metrics", "runtime", "runtime/foreign", "runtime/process", "runtime/usertext"},
 	"cmd/start/bare":   {"envfile", "runtime", "runtime/devices", "runtime/process", "runtime/runconf", "store/ready"},
 	"conda":            {"conda/exports", "conda/fetch", "conda/input", "conda/layer", "conda/pip", "conda/program", "conda/solve", "store", "store/disk", "store/wait", "testdata/condatest", "testdata/hostile"},
+	"conda/artifact":   {"store", "store/wait"},
 	"conda/exports":    {"conda/fetch", "conda/input", "conda/pip", "conda/solve", "store/wait"},
-	"conda/fetch":      {"store/wait"},
+	"conda/fetch":      {"conda/artifact", "store/wait"},
 	"conda/input":      {},
 	"conda/layer":      {"store"},
 	"conda/pip":        {"conda/fetch", "conda/input", "conda/layer", "conda/program", "store", "store/bounded", "store/disk", "testdata/condatest"},

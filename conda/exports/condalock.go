@@ -1,6 +1,7 @@
 package exports
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"slices"
@@ -31,7 +32,7 @@ func (r *reader) condaLock(root *yaml.Node) {
 		return
 	}
 	for _, c := range items(find(find(root, "metadata"), "channels")) {
-		if u := value(c, "url"); u != "" {
+		if u := cmp.Or(value(c, "url"), c.Value); u != "" { // conda-lock before 1.1 wrote names
 			r.e.Channels = append(r.e.Channels, u)
 		}
 	}

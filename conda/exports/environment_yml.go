@@ -116,7 +116,7 @@ func (r *reader) dependencyKey(key, v *yaml.Node) {
 
 // dependency reads one conda dependency. A row with a version and a build becomes an entry.
 func (r *reader) dependency(line int, text string) {
-	text = strings.TrimSpace(text)
+	text = r.withoutExtras(line, strings.TrimSpace(text))
 	x, ok := pipRow(text)
 	if !ok {
 		var err error

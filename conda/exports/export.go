@@ -1,6 +1,7 @@
 // Package exports reads the environments that other tools exported, and writes lock files.
 //
 //	list, @EXPLICIT, environment.yml, conda-lock.yml, pixi.lock, requirements.txt → Read → Export
+//	uv.lock, poetry.lock, pylock.toml → Read → Export
 //	an environment on disk → ReadPrefix → Export
 //
 // [Read] detects the format from the content. It reports all mistakes together, each with
@@ -10,6 +11,8 @@ package exports
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf16"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -30,7 +34,8 @@ import (
 // An Export is an exported environment. Fields that a format lacks are empty; the comment
 // of each reader lists them.
 type Export struct {
-	File        string // file name, for messages
+	File        string // file name, or names, for messages
+	Dir         string // directory of relative paths in an export of several files; else "": that of File
 	Format      string // format, for people: "conda list -e", "pixi.lock 6", …
 	Subdir      string // platform on which it was written, such as linux-64; "" if unknown
 	Explicit    bool   // every entry has a URL and is for the target: no lookup is needed
@@ -38,6 +43,7 @@ type Export struct {
 	Specs       []Spec            // packages with version constraints
 	Channels    []string          // in order; may include "nodefaults" and "defaults"
 	Pip         []pip.Requirement // packages of pip
+	Python      Spec              // the versions of python that Pip needs; no Text: any version
 	Constraints []pip.Requirement // limit the versions of Pip and its dependencies; they install nothing
 	PipOpen     bool              // resolve the dependencies of Pip, as pip does
 	PipIndexes  pip.Indexes       // indexes of pip packages
@@ -48,6 +54,7 @@ type Export struct {
 
 // An Entry is one package of an export, with exact version and build.
 type Entry struct {
+	File    string // that has the line, in an export of several files; else ""
 	Line    int
 	Channel string // "channel::name=…" or a URL; "" if unknown
 	Name    string
@@ -61,6 +68,7 @@ type Entry struct {
 
 // A Spec is a package that an export names by constraints.
 type Spec struct {
+	File string // as in Entry
 	Line int
 	Text string // a MatchSpec (CEP 29), as written in the file
 	// Asked marks a user's request in an installed environment whose entries already satisfy
@@ -105,6 +113,8 @@ type ReadOptions struct {
 	Subdir string
 	// Environment selects an environment of a pixi.lock; "" is "default".
 	Environment string
+	// Channels of the user, which replace those of the files.
+	Channels []string
 }
 
 // ReadFile reads the export in a file, as Read does, and the files that its "-r" and "-c" rows
@@ -132,7 +142,7 @@ func read(in io.Reader, file string, o ReadOptions, open func(name string) (io.R
 	}
 	r := &reader{e: &Export{File: file}, target: o.Subdir, environment: o.Environment, open: open}
 	r.read(lines)
-	return r.done(len(lines))
+	return r.done(lines)
 }
 
 // A reader collects the content and the mistakes of a file.
@@ -154,7 +164,7 @@ func (r *reader) wrong(line int, format string, a ...any) {
 	if within != "" {
 		text = within + ": " + text
 	}
-	r.bad.Add(row, text)
+	r.bad.Add("", row, text)
 }
 
 // note records something that is ignored.
@@ -185,6 +195,8 @@ func (r *reader) read(lines []string) {
 	switch {
 	case slices.ContainsFunc(lines, func(l string) bool { return strings.TrimSpace(l) == "@EXPLICIT" }): // @EXPLICIT applies to the whole file
 		r.explicit(lines)
+	case isTOML(first, lines, r.e.File):
+		r.toml(lines)
 	case strings.HasPrefix(first, "{") || strings.HasPrefix(first, "[") || yamlKey().MatchString(first):
 		r.document(lines)
 	case isListTable(lines):
@@ -204,7 +216,7 @@ var yamlKey = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // done returns the mistakes or the export.
-func (r *reader) done(lines int) (*Export, error) {
+func (r *reader) done(lines []string) (*Export, error) {
 	e := r.e
 	if len(r.bad.Texts) == 0 {
 		r.unique()
@@ -212,9 +224,12 @@ func (r *reader) done(lines int) (*Export, error) {
 	}
 	switch {
 	case len(r.bad.Texts) > 0:
+		if line, text := cause(lines); line > 0 {
+			return nil, &LineError{e.File, line, errors.New(text)}
+		}
 		return nil, &LineError{e.File, r.bad.Line, errors.New(r.bad.Join("; "))}
 	case len(e.Entries)+len(e.Specs)+len(e.Pip) == 0:
-		return nil, &LineError{e.File, max(lines, 1), errors.New("the export lists no package; write it with \"conda list -e\" or \"conda list --explicit\"")}
+		return nil, &LineError{e.File, max(len(lines), 1), errors.New("the export lists no package; write it with \"conda list -e\" or \"conda list --explicit\"")}
 	}
 	return e, nil
 }
@@ -226,15 +241,23 @@ func (r *reader) foreign() {
 	}
 }
 
-// unique refuses duplicate packages.
+// unique leaves out rows that repeat a package, with a note, and refuses those that differ.
 func (r *reader) unique() {
-	seen := map[string]int{}
-	for _, x := range r.e.Entries {
-		if before, ok := seen[x.Name]; ok {
-			r.wrong(x.Line, "duplicate package %s, already in line %d; remove one of them", x.Name, before)
+	seen := map[string]Entry{}
+	r.e.Entries = slices.DeleteFunc(r.e.Entries, func(x Entry) bool {
+		before, repeated := seen[x.Name]
+		seen[x.Name] = x
+		if !repeated {
+			return false
 		}
-		seen[x.Name] = x.Line
-	}
+		at := before.Line
+		if before.Line = x.Line; before != x || at == x.Line {
+			r.wrong(x.Line, "duplicate package %s, already in line %d; remove one of them", x.Name, at)
+			return false
+		}
+		r.note(x.Line, "%s is already in line %d and is left out", x, at)
+		return true
+	})
 }
 
 // UnmetSpecs returns the specs that the entries do not satisfy.
@@ -242,10 +265,19 @@ func (e *Export) UnmetSpecs() []Spec {
 	return slices.DeleteFunc(slices.Clone(e.Specs), func(s Spec) bool { return s.Asked })
 }
 
-// readLines reads an export's lines, without the byte order mark that some editors write.
+// readLines reads an export's lines, without the byte order mark that some editors write. A file
+// in UTF-16, which PowerShell writes for ">", needs its byte order mark.
 func readLines(r io.Reader) ([]string, error) {
 	limited := &io.LimitedReader{R: r, N: maxExport + 1}
-	sc := bufio.NewScanner(limited)
+	text := bufio.NewReader(limited)
+	sc := bufio.NewScanner(text)
+	if mark, _ := text.Peek(2); bytes.Equal(mark, []byte("\xff\xfe")) || bytes.Equal(mark, []byte("\xfe\xff")) {
+		b, err := io.ReadAll(text)
+		if err != nil {
+			return nil, err
+		}
+		sc = bufio.NewScanner(strings.NewReader(fromUTF16(b)))
+	}
 	sc.Buffer(make([]byte, 0, 4096), maxLine)
 	var out []string
 	for sc.Scan() {
@@ -262,6 +294,19 @@ func readLines(r io.Reader) ([]string, error) {
 		return out, fmt.Errorf("larger than %d bytes; check that the file is an export", maxExport)
 	}
 	return out, sc.Err()
+}
+
+// fromUTF16 decodes a text in UTF-16 that begins with a byte order mark.
+func fromUTF16(b []byte) string {
+	order := binary.ByteOrder(binary.LittleEndian)
+	if b[0] == 0xfe {
+		order = binary.BigEndian
+	}
+	var units []uint16
+	for ; len(b) >= 2; b = b[2:] {
+		units = append(units, order.Uint16(b))
+	}
+	return string(utf16.Decode(units))
 }
 
 // isPip reports whether a build string marks a package that pip installed.

@@ -83,6 +83,18 @@ func describe(e *Export) string {
 	}
 	for _, p := range e.Pip {
 		fmt.Fprintln(&b, p.Line, "pip", p, p.Hashes, p.Marker, p.Editable)
+		if e.Python.Text != "" {
+			fmt.Fprintln(&b, "  needed", p.Needed, "virtual", p.Virtual, "index", p.Index, "groups", p.Groups)
+		}
+		for _, f := range p.Files {
+			fmt.Fprintln(&b, "  file", f.Name, f.URL, f.Size, f.Hashes)
+		}
+		for _, d := range p.Requires {
+			fmt.Fprintln(&b, "  requires", d, d.Marker)
+		}
+	}
+	if e.Python.Text != "" {
+		fmt.Fprintln(&b, e.Python.Line, "python", e.Python.Text)
 	}
 	if i := e.PipIndexes; i.URL != "" || len(i.Extra)+len(i.FindLinks) > 0 {
 		fmt.Fprintln(&b, "pip index", i.URL, i.Extra, i.FindLinks, i.NoIndex)

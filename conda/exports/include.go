@@ -112,15 +112,23 @@ func (r *reader) includedLines(file string) ([]string, error) {
 
 // rebase makes a path in an included file relative to the directory of the export.
 func (r *reader) rebase(location string) string {
-	path := strings.TrimPrefix(location, "file:")
-	if len(r.within) == 0 || path == "" || strings.Contains(path, "://") || strings.IndexByte("/~$", path[0]) >= 0 {
+	if len(r.within) == 0 {
 		return location
 	}
-	dir := filepath.Dir(r.file())
-	if rel, err := filepath.Rel(filepath.Dir(r.e.File), dir); err == nil {
-		dir = rel
+	return rebase(location, filepath.Dir(r.file()), filepath.Dir(r.e.File))
+}
+
+// rebase makes a path relative to directory to if it is relative to directory from. It returns
+// absolute paths and URLs unchanged.
+func rebase(location, from, to string) string {
+	path := strings.TrimPrefix(location, "file:")
+	if path == "" || strings.Contains(path, "://") || strings.IndexByte("/~$", path[0]) >= 0 {
+		return location
 	}
-	return "." + string(filepath.Separator) + filepath.Join(dir, path)
+	if rel, err := filepath.Rel(to, from); err == nil {
+		from = rel
+	}
+	return "." + string(filepath.Separator) + filepath.Join(from, path)
 }
 
 // keep adds a requirement or, from a file of constraints, a constraint.

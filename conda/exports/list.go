@@ -42,6 +42,7 @@ func (r *reader) listLine(n int, line string) {
 		r.add(x)
 		return
 	}
+	line = r.withoutExtras(n, line)
 	// In a list, conda reads name=version as that version, not as all that begin with it.
 	if head, version, ok := strings.Cut(line, "="); ok && solve.IsVersion(strings.TrimSpace(version)) {
 		if head = strings.TrimSpace(head); !strings.ContainsAny(head, " <>!~") {
@@ -77,12 +78,13 @@ func (r *reader) add(x Entry) {
 // accepts only the version of the entry and, if it has one, its build.
 func parseRow(text string) (x Entry, pinned bool, err error) {
 	own, _, _ := strings.Cut(text[strings.LastIndex(text, "::")+1:], "[")
-	_, version, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(own, ":")), " ")
+	head, version, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(own, ":")), " ")
 	version = strings.TrimSpace(version)
+	hasVersion := strings.ContainsAny(head, "=<>!~") // a build follows the blank, as in "a>=1 b_*"
 	switch {
 	case strings.Contains(own, "://"):
 		return x, false, errors.New("a URL needs the line @EXPLICIT above it")
-	case strings.ContainsAny(text, "\x00\t\r\n"), version != "" && !strings.Contains("0123456789*=<>!~^([,|", version[:1]):
+	case strings.ContainsAny(text, "\x00\t\r\n"), version != "" && !hasVersion && !strings.Contains("0123456789*=<>!~^([,|", version[:1]):
 		return x, false, errors.New("not of the form name=version=build")
 	case strings.Contains(own, "/"):
 		return x, false, errors.New("\"/\" is valid in a channel only, as in channel/noarch::name")
@@ -97,6 +99,21 @@ func parseRow(text string) (x Entry, pinned bool, err error) {
 	x.Channel, x.Name = s.Channel(), s.Name
 	x.Version, x.Build = s.Pin()
 	return x, x.Version != "", nil
+}
+
+// extrasText matches a name with pip's extras in brackets, which have no "=".
+var extrasText = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([A-Za-z0-9._-]+)\s*(\[[A-Za-z0-9._, -]*\])`)
+})
+
+// withoutExtras removes pip's extras from a conda row, as conda does, and notes them.
+func (r *reader) withoutExtras(line int, text string) string {
+	m := extrasText().FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	r.note(line, "%s: conda packages have no extras; %s is not used", input.Text(m[0]), input.Text(m[2]))
+	return m[1] + text[len(m[0]):]
 }
 
 // pipRow parses a row of a package that pip installed. Its version need not be one of conda.

@@ -98,8 +98,8 @@ func (l *Locked) Add(x LockedPackage, address string, base bool) {
 
 // WriteLock writes a lock file in conda-lock's format, which Read can read. The list holds one
 // environment on one or more platforms. The file contains no credentials and no timestamps.
-func WriteLock(out io.Writer, source string, list []Locked) error {
-	f := lockFile{Version: 1, Metadata: lockMetadata{ContentHash: map[string]string{}, Channels: []lockedChannel{}, Sources: []string{source}, Custom: map[string]string{}}}
+func WriteLock(out io.Writer, sources []string, list []Locked) error {
+	f := lockFile{Version: 1, Metadata: lockMetadata{ContentHash: map[string]string{}, Channels: []lockedChannel{}, Sources: sources, Custom: map[string]string{}}}
 	custom := map[string][]string{}
 	built := map[string]map[string][]string{}
 	for _, l := range list {
@@ -141,7 +141,7 @@ func WriteLock(out io.Writer, source string, list []Locked) error {
 		}
 		f.Metadata.Custom[customBuilt] = string(text)
 	}
-	fmt.Fprintf(out, "# Written by hpcc build --lock: the exact packages of %q.\n", source)
+	fmt.Fprintf(out, "# Written by hpcc build --lock: the exact packages of %q.\n", strings.Join(sources, " "))
 	enc := yaml.NewEncoder(out)
 	enc.SetIndent(2)
 	if err := enc.Encode(f); err != nil {

@@ -271,7 +271,7 @@ func (l *prefixReader) export() (*Export, error) {
 			l.pip(dir, l.dists[dir])
 		}
 	}
-	return l.r.done(0)
+	return l.r.done(nil)
 }
 
 // pip adds a package in site-packages that is not part of a conda package.

@@ -3,6 +3,7 @@ package exports
 import (
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -86,7 +87,7 @@ func (r *reader) addRequirement(line int, text string) {
 	case strings.HasPrefix(text, "-") && !isEditable(text):
 		r.pipOption(line, text)
 	default:
-		p, err := pip.ParseRequirement(text)
+		p, err := pip.ParseRequirement(r.withoutUnused(line, text))
 		if err != nil {
 			r.wrong(line, "%q: %v", input.Text(hideText(text)), err)
 			return
@@ -94,6 +95,29 @@ func (r *reader) addRequirement(line int, text string) {
 		p.Line = line
 		r.keepRequirement(p)
 	}
+}
+
+// unusedOptions are the options of pip that change nothing here.
+var unusedOptions = []string{"--require-hashes", "--prefer-binary", "--only-binary", "--pre", "--use-pep517", "--no-binary", "--use-feature"}
+
+// withoutUnused removes unused options from the end of a requirement, with a note.
+func (r *reader) withoutUnused(line int, text string) string {
+	at := strings.Index(text, " --")
+	if at < 0 {
+		return text
+	}
+	kept, unused := text[:at], false
+	for f := range strings.FieldsSeq(text[at:]) {
+		if name, _, _ := strings.Cut(f, "="); strings.HasPrefix(f, "--") {
+			if unused = slices.Contains(unusedOptions, name); unused {
+				r.note(line, "%s: %s is not used", input.Text(text[:at]), input.Text(f))
+			}
+		}
+		if !unused {
+			kept += " " + f
+		}
+	}
+	return kept
 }
 
 // keepRequirement adds a requirement unless its marker excludes the platform.
@@ -145,9 +169,11 @@ func (r *reader) pipOption(line int, text string) {
 		r.include(line, name, arg)
 	case "--trusted-host":
 		r.wrong(line, "--trusted-host is refused: TLS certificates are always checked; remove the line")
-	case "--require-hashes", "--prefer-binary", "--only-binary", "--pre", "--use-pep517", "--no-binary", "--use-feature":
-		r.note(line, "%s is not used", name)
 	default:
+		if slices.Contains(unusedOptions, name) {
+			r.note(line, "%s is not used", name)
+			return
+		}
 		r.wrong(line, "unsupported option %q; remove the line", input.Text(name))
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"hpcc/conda/artifact"
 )
 
 // A File describes an archive as an index or a list does.
@@ -167,7 +169,7 @@ func (r *File) downloadFrom(ctx context.Context, u, dir, tmp string, add func(n 
 		add(r.Size)
 		return p, nil
 	}
-	src, err := Open(ctx, u, r.SHA256 != "")
+	src, err := r.open(ctx, u)
 	if err != nil {
 		return "", fmt.Errorf("fetching %s: %w", r.FileName, err)
 	}
@@ -177,6 +179,18 @@ func (r *File) downloadFrom(ctx context.Context, u, dir, tmp string, add func(n 
 		return "", fmt.Errorf("fetching %s: %w", Hide(u), Plain(err))
 	}
 	return file, nil
+}
+
+// open opens the package at a URL.
+func (r *File) open(ctx context.Context, u string) (io.ReadCloser, error) {
+	if !artifact.IsURL(u) {
+		return Open(ctx, u, r.SHA256 != "")
+	}
+	resp, err := getArtifact(ctx, u, "", r.SHA256)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
 }
 
 // Download downloads a package into dir, verifies it, and returns its path. tmp is a temporary

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"hpcc/conda/artifact"
 	"hpcc/store/wait"
 )
 
@@ -49,10 +50,13 @@ func Open(ctx context.Context, u string, pinned bool) (io.ReadCloser, error) {
 }
 
 // Get requests a URL with the credentials in the URL, or netrc's for its host if the
-// connection is private. pinned means that the caller verifies a digest. The error is
+// connection is private. The credentials for an oci URL are docker's. pinned means that the caller verifies a digest. The error is
 // fs.ErrNotExist for status 404 or 403, and ErrUnchanged if the file did not change according
 // to the conditions in the header.
 func Get(ctx context.Context, u string, header http.Header, pinned bool) (*http.Response, error) {
+	if artifact.IsURL(u) {
+		return getArtifact(ctx, u, header.Get("If-None-Match"), "")
+	}
 	logins, err := readNetrc()
 	if err != nil {
 		return nil, err
@@ -86,6 +90,18 @@ func Get(ctx context.Context, u string, header http.Header, pinned bool) (*http.
 		return nil, fmt.Errorf("%w; add credentials for the host to ~/.netrc or to the channel's URL", refusal(u, resp))
 	}
 	return nil, refusal(u, resp)
+}
+
+// getArtifact requests an oci URL. sha256 is the digest that the caller verifies, or "".
+func getArtifact(ctx context.Context, u, etag, sha256 string) (*http.Response, error) {
+	resp, err := artifact.Get(ctx, u, etag, sha256)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", Hide(u), err)
+	case resp.StatusCode == http.StatusNotModified:
+		return nil, ErrUnchanged
+	}
+	return resp, nil
 }
 
 // refusal returns the error for an unexpected response, and closes the response.

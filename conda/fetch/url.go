@@ -16,6 +16,8 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+
+	"hpcc/conda/artifact"
 )
 
 // openFile opens a file URL.
@@ -81,7 +83,7 @@ func without(u, replacement string) string {
 		return ""
 	}
 	p.User, p.RawQuery = nil, ""
-	if p.Scheme != "file" {
+	if p.Scheme != "file" && !artifact.IsURL(u) { // these have no tokens
 		p.Path, p.RawPath = WithoutToken(p.Path, replacement), ""
 	}
 	return p.String()

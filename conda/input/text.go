@@ -24,28 +24,39 @@ func Join(texts []string, conjunction string, limit int) string {
 
 // Faults are the unusable lines of an export.
 type Faults struct {
-	Line  int // first bad line
+	File  string // that has Line
+	Line  int    // first bad line
 	Texts []string
-	lines []int
+	rows  []row
 }
 
-// Add adds a fault of a line.
-func (f *Faults) Add(line int, text string) {
+// A row is a line of a file.
+type row struct {
+	file string
+	line int
+}
+
+// Add adds a fault of a line. file is "" if all faults are in the same file.
+func (f *Faults) Add(file string, line int, text string) {
 	if len(f.Texts) == 0 {
-		f.Line = line
+		f.File, f.Line = file, line
 	}
-	f.Texts, f.lines = append(f.Texts, text), append(f.lines, line)
+	f.Texts, f.rows = append(f.Texts, text), append(f.rows, row{file, line})
 }
 
 // maxFaults limits the faults in a message.
 const maxFaults = 20
 
-// Join lists the faults. Those on other lines than the first begin with their line number.
+// Join lists the faults. Those on other lines than the first begin with their line number, or
+// with FILE:LINE if they are in another file.
 func (f *Faults) Join(sep string) string {
 	g := Faults{Texts: slices.Clone(f.Texts)}
-	for i, line := range f.lines {
-		if i > 0 && line != f.Line && line > 0 {
-			g.Texts[i] = fmt.Sprintf("line %d: %s", line, g.Texts[i])
+	for i, at := range f.rows {
+		switch {
+		case at.file != f.File:
+			g.Texts[i] = fmt.Sprintf("%s:%d: %s", at.file, at.line, g.Texts[i])
+		case at.line != f.Line && at.line > 0:
+			g.Texts[i] = fmt.Sprintf("line %d: %s", at.line, g.Texts[i])
 		}
 	}
 	return g.List(sep)

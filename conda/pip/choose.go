@@ -48,7 +48,7 @@ func (r *resolver) candidates(name string, wants []demand) ([]*pick, error) {
 		return slices.DeleteFunc(slices.Clone(list), func(p *pick) bool { return !fulfils(p.version, wants) }), nil
 	}
 	if _, ok := r.files[name]; !ok {
-		list, err := r.index.files(r.ctx, name)
+		list, err := r.index.files(r.ctx, name, "")
 		if err != nil {
 			return nil, err
 		}

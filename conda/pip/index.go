@@ -135,8 +135,8 @@ func openIndexes(ctx context.Context, x Indexes) (*indexSet, error) {
 }
 
 // files lists the files of a distribution: those of FindLinks first, then those of the
-// indexes in their order.
-func (x *indexSet) files(ctx context.Context, name string) ([]indexFile, error) {
+// indexes in their order. If own is not "", it replaces these indexes.
+func (x *indexSet) files(ctx context.Context, name, own string) ([]indexFile, error) {
 	var out []indexFile
 	take := func(list []indexFile) {
 		for _, f := range list {
@@ -146,7 +146,11 @@ func (x *indexSet) files(ctx context.Context, name string) ([]indexFile, error) 
 		}
 	}
 	take(x.links)
-	for _, base := range x.indexes() {
+	bases := x.indexes()
+	if own != "" && !x.NoIndex {
+		bases = (&Indexes{URL: own}).indexes()
+	}
+	for _, base := range bases {
 		list, err := x.page(ctx, base+name+"/")
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -3,6 +3,8 @@ package pip
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"hpcc/conda/input"
@@ -32,12 +34,17 @@ var markerNames = map[string]string{
 	"platform.python_implementation": "platform_python_implementation", "python_implementation": "platform_python_implementation",
 }
 
+// markerLists are the variables of lock files that hold lists of names (PEP 751).
+var markerLists = []string{"dependency_groups", "extras"}
+
 // maxMarker limits the nesting of parentheses.
 const maxMarker = 64
 
 // parseMarker parses a complete marker.
-func parseMarker(s string) (*marker, error) {
-	p := &markerParser{rest: s}
+func parseMarker(s string) (*marker, error) { return (&markerParser{rest: s}).parse() }
+
+func (p *markerParser) parse() (*marker, error) {
+	s := p.rest
 	m, err := p.or(0)
 	if err == nil && p.skip() != "" {
 		err = fmt.Errorf("unexpected %q after the condition", input.Text(p.rest))
@@ -48,7 +55,25 @@ func parseMarker(s string) (*marker, error) {
 	return m, nil
 }
 
-type markerParser struct{ rest string }
+type markerParser struct {
+	rest  string
+	lists bool // allow markerLists
+}
+
+// condition parses the row's marker.
+func (r Requirement) condition() (*marker, error) {
+	return (&markerParser{rest: r.Marker, lists: r.Locked}).parse()
+}
+
+// environment returns the variables with those of lock files. No extra is installed.
+func (r Requirement) environment(env map[string]string) map[string]string {
+	if !r.Locked {
+		return env
+	}
+	env = maps.Clone(env)
+	env["extras"], env["dependency_groups"] = "", strings.Join(r.Groups, " ")
+	return env
+}
 
 // skip skips blanks and returns the remaining text.
 func (p *markerParser) skip() string {
@@ -110,6 +135,9 @@ func (p *markerParser) term(depth int) (m *marker, err error) {
 	if m.right, err = p.operand(); err != nil {
 		return nil, err
 	}
+	if m.left.isList() || (m.right.isList() && !strings.HasSuffix(m.op, "in")) {
+		return nil, errors.New("a list of names allows only \"NAME\" in LIST and \"NAME\" not in LIST")
+	}
 	if !m.left.variable && !m.right.variable {
 		return nil, errors.New("it compares two quoted strings; one side must be a variable")
 	}
@@ -152,7 +180,7 @@ func (p *markerParser) operand() (operand, error) {
 	}
 	name := s[:n]
 	current, ok := markerNames[name]
-	if !ok {
+	if !ok && !(p.lists && slices.Contains(markerLists, name)) {
 		return operand{}, fmt.Errorf("unknown variable %q", input.Text(name))
 	}
 	if current != "" {
@@ -161,6 +189,8 @@ func (p *markerParser) operand() (operand, error) {
 	p.rest = s[n:]
 	return operand{text: name, variable: true}, nil
 }
+
+func (o operand) isList() bool { return o.variable && slices.Contains(markerLists, o.text) }
 
 // A verdict is the value of a marker when only some of its variables are known.
 type verdict int
@@ -238,6 +268,9 @@ func (m *marker) holds(env map[string]string, extra string) bool {
 	l, r := value(m.left), value(m.right)
 	if (m.left.variable && m.left.text == "extra") || (m.right.variable && m.right.text == "extra") {
 		l, r = NormalName(l), NormalName(r)
+	}
+	if m.right.isList() {
+		return slices.Contains(strings.Fields(r), NormalName(l)) == (m.op == "in")
 	}
 	return compareMarker(l, m.op, r)
 }

@@ -92,7 +92,7 @@ func parseDependency(row string) (dependencyRow, error) {
 func (r Requirement) dependency() (d dependencyRow, err error) {
 	d.Requirement = r
 	if r.Marker != "" {
-		if d.cond, err = parseMarker(r.Marker); err != nil {
+		if d.cond, err = r.condition(); err != nil {
 			return d, err
 		}
 	}

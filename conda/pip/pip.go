@@ -124,7 +124,7 @@ func (e *refusedError) Error() string {
 		if r.Run != "" {
 			text += " (instead: " + r.Run + ")"
 		}
-		f.Add(r.Line, text)
+		f.Add("", r.Line, text)
 	}
 	packages := "1 pip package"
 	if n := len(e.Refused); n != 1 {

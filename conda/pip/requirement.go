@@ -30,6 +30,19 @@ type Requirement struct {
 	Needed    bool     // a dependency: only other packages need it
 	Locked    bool     // the URL comes from a lock file, not from the user
 	BuildWith []string // URLs of the wheels to build sources with; empty: the sources' build requirements
+	Index     string   // URL of the index that has the package; "": those of Options
+	Size      int64    // of the file at URL, in bytes; 0 if unknown
+	Python    string   // specifier of the pythons that the package supports; "" if unknown
+
+	// Files are the archives of a locked version, of which the target's best is installed. Their
+	// Names are file names, or "" for those in the URLs. If they have no URLs, an index lists them.
+	Files []Requirement
+	// Requires are the rows of the list that the row needs, by name and, unless empty, Specifier,
+	// Index and URL. In a list with such rows, a Needed row is installed only if an installed
+	// row requires it.
+	Requires []Requirement
+	Virtual  bool     // a directory of sources: only the packages that it Requires are installed
+	Groups   []string // dependency groups to install, for the markers of a lock file
 }
 
 func (r Requirement) String() string {
@@ -309,17 +322,33 @@ func (r Requirement) Exactly() string {
 	return r.Specifier
 }
 
+// Newest returns the newest of the versions that the specifier allows, or "" if there is none.
+func (r Requirement) Newest(versions []string) (newest string) {
+	spec, err := parseSpecifier(r.Specifier)
+	if err != nil {
+		return ""
+	}
+	var best pyVersion
+	for _, text := range versions {
+		v, err := parseVersion(text)
+		if err == nil && spec.match(v) && (newest == "" || v.compare(best) > 0) {
+			newest, best = text, v
+		}
+	}
+	return newest
+}
+
 // Decide evaluates the marker for a platform, without extras. known is false if the value
 // depends on more than the platform, such as the version of python.
 func (r Requirement) Decide(subdir string) (holds, known bool, err error) {
 	if r.Marker == "" {
 		return true, true, nil
 	}
-	m, err := parseMarker(r.Marker)
+	m, err := r.condition()
 	if err != nil {
 		return false, false, err
 	}
-	v := m.decide(markerValues(subdir))
+	v := m.decide(r.environment(markerValues(subdir)))
 	return v == yes, v != unknown, nil
 }
 

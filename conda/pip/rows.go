@@ -31,7 +31,7 @@ func (r *resolver) refuse(row Requirement, run, why string, args ...any) {
 // invalid rows.
 func (r *resolver) rows(rows []Requirement) []demand {
 	var out []demand
-	var skipped []string
+	rows, skipped := r.required(rows)
 	for _, row := range slices.Concat(rows, r.options.Constraints) {
 		r.requireHashes = r.requireHashes || len(row.Hashes) > 0
 	}
@@ -42,14 +42,21 @@ func (r *resolver) rows(rows []Requirement) []demand {
 			r.refuse(row, "", "%v", err)
 			continue
 		}
-		if !d.cond.holds(r.env, "") {
+		if !d.cond.holds(row.environment(r.env), "") {
 			skipped = append(skipped, row.String())
 			continue
 		}
 		w := demand{dependencyRow: d, name: NormalName(row.Name), origin: row.origin()}
 		switch {
+		case row.Virtual:
+			continue
 		case row.Editable || row.URL != "":
 			if !r.locate(&w) {
+				continue
+			}
+		case len(row.Files) > 0 && row.Files[0].URL != "":
+			if err := r.listFiles(row); err != nil {
+				r.refuse(row, "", "%v", err)
 				continue
 			}
 		case r.requireHashes && !isHashed(append(slices.Clip(r.limits[w.name]), w)) && r.provided[w.name] == nil:
@@ -261,9 +268,11 @@ func (r *resolver) location(s string) (*url.URL, error) {
 // satisfies.
 func (r *resolver) lookup(wants []demand) error {
 	var names []string
+	at := map[string]string{} // the package's own index
 	for _, w := range wants {
-		if r.provided[w.name] == nil && r.direct[w.name] == nil && !slices.Contains(names, w.name) {
+		if r.provided[w.name] == nil && r.direct[w.name] == nil && r.files[w.name] == nil && !slices.Contains(names, w.name) {
 			names = append(names, w.name)
+			at[w.name] = w.Index
 		}
 	}
 	found := make([][]indexFile, len(names))
@@ -271,7 +280,7 @@ func (r *resolver) lookup(wants []demand) error {
 	g.SetLimit(disk.MaxParallel(6, 4))
 	for i, n := range names {
 		g.Go(func() (err error) {
-			found[i], err = r.index.files(ctx, n)
+			found[i], err = r.index.files(ctx, n, at[n])
 			return err
 		})
 	}
