@@ -62,6 +62,10 @@ func TestPythonLockFiles(t *testing.T) {
 		for _, x := range p.Packages() {
 			got = append(got, x.Name+" "+x.Version)
 		}
+		list, _, err := p.Downloads(t.Context(), condatest.NewStore(t), o)
+		if last := len(list) - 1; err != nil || len(list) <= len(got) || list[last].Size == 0 {
+			t.Errorf("%s: Downloads = %+v, %v; want wheels with sizes", c.file, list, err)
+		}
 		layers, env, err := p.Layers(t.Context(), condatest.NewStore(t), o)
 		testenv.Check(t, err)
 		files := condatest.ReadLayers(t, layers)

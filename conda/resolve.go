@@ -189,10 +189,12 @@ func withPackages(e *exports.Export, specs []string) *exports.Export {
 	return &with
 }
 
-// Versions of python for which hpcc looks for wheels: 3.X.
+// Pythons 3.oldestMinor to 3.newestMinor are tried with the wheels of a lock file. The glibc of the
+// image is unknown at that time.
 const (
 	oldestMinor = 6
-	newestMinor = 40
+	newestMinor = 20
+	newestGlibc = "2.50"
 )
 
 // solveForWheels chooses a python for which all packages of a lock file have wheels, unless they
@@ -203,7 +205,7 @@ func (p *Plan) solveForWheels(ctx context.Context, e *exports.Export, o Options)
 	for minor := oldestMinor; minor <= newestMinor; minor++ {
 		version := fmt.Sprintf("3.%d", minor)
 		if allowsPython(e, version) {
-			unfit[version] = pip.Target{Subdir: p.Subdir, Python: version + ".0", Glibc: "2.99", Prefix: p.Prefix}.Unfit(e.Pip)
+			unfit[version] = pip.Target{Subdir: p.Subdir, Python: version + ".0", Glibc: newestGlibc, Prefix: p.Prefix}.Unfit(e.Pip)
 		}
 		for _, name := range unfit[version] {
 			never[name]++
@@ -224,8 +226,9 @@ func (p *Plan) solveForWheels(ctx context.Context, e *exports.Export, o Options)
 	lacking = slices.Compact(lacking)
 	with := *e
 	with.Specs = append(slices.Clip(e.Specs), exports.Spec{Line: e.Specs[0].Line, Text: "python " + strings.Join(fit, "|")})
+	before := *p
 	if err := p.solve(ctx, &with, o); err != nil {
-		p.pkgs, p.Moves = nil, nil
+		*p = before
 		return false
 	}
 	p.Notes = append(p.Notes, fmt.Sprintf("%s: python is one of %s, for which all packages have wheels; others lack those of %s", e.File, input.List(fit), input.List(lacking)))

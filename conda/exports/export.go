@@ -151,6 +151,7 @@ type reader struct {
 	target      string // platform to read for; "" until known
 	environment string
 	bad         input.Faults
+	left        []string // the groups and extras that are left out
 
 	open     func(name string) (io.ReadCloser, error) // opens included files; nil: not allowed
 	within   []include                                // the included files that are being read

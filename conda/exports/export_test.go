@@ -42,6 +42,7 @@ func TestRead(t *testing.T) {
 		{"without builds", "zlib=1.2.13\nxz==5.4.6\n", &Export{Entries: []Entry{entry(1, "zlib", "1.2.13", ""), entry(2, "xz", "5.4.6", "")}}},
 		{"two equals signs", "zlib==1.2.13=h_1", &Export{Entries: []Entry{entry(1, "zlib", "1.2.13", "h_1")}}},
 		{"channel", "conda-forge::zlib=1.2.13=h_1", &Export{Entries: []Entry{{Line: 1, Channel: "conda-forge", Name: "zlib", Version: "1.2.13", Build: "h_1"}}}},
+		{"channel with ~", "https://c.example/~me::zlib=1.2.13", &Export{Entries: []Entry{{Line: 1, Channel: "https://c.example/~me", Name: "zlib", Version: "1.2.13"}}}},
 		{"channel by URL", "https://c.example/x::zlib=1.2.13=h_1", &Export{Entries: []Entry{{Line: 1, Channel: "https://c.example/x", Name: "zlib", Version: "1.2.13", Build: "h_1"}}}},
 		{"CRLF", "# platform: linux-64\r\nzlib=1.2.13=h_1\r\n", &Export{Subdir: "linux-64", Entries: []Entry{entry(2, "zlib", "1.2.13", "h_1")}}},
 		{"byte order mark", "\ufeff# platform: linux-64\nzlib=1.2.13=h_1\n", &Export{Subdir: "linux-64", Entries: []Entry{entry(2, "zlib", "1.2.13", "h_1")}}},

@@ -44,9 +44,10 @@ func (r *reader) listLine(n int, line string) {
 	}
 	line = r.withoutExtras(n, line)
 	// In a list, conda reads name=version as that version, not as all that begin with it.
-	if head, version, ok := strings.Cut(line, "="); ok && solve.IsVersion(strings.TrimSpace(version)) {
-		if head = strings.TrimSpace(head); !strings.ContainsAny(head, " <>!~") {
-			line = head + "==" + version
+	at := strings.LastIndexByte(line, ':') + 1 // a channel may contain "=" and "~"
+	if name, version, ok := strings.Cut(line[at:], "="); ok && solve.IsVersion(strings.TrimSpace(version)) {
+		if name = strings.TrimSpace(name); !strings.ContainsAny(name, " <>!~") {
+			line = line[:at] + name + "==" + version
 		}
 	}
 	x, pinned, err := parseRow(line)

@@ -277,15 +277,16 @@ func (r *reader) tooMany(p pip.Requirement, forks, extras int) bool {
 // hasLocked refuses a lock file of which nothing remains to install.
 func (r *reader) hasLocked() {
 	if len(r.bad.Texts) == 0 && !slices.ContainsFunc(r.e.Pip, func(p pip.Requirement) bool { return !p.Virtual }) {
-		text := strings.Join(r.e.Notes, "; ")
-		r.wrong(1, "no packages remain to be installed for %s; %s", r.target, cmp.Or(text, "add one to the project and lock again"))
+		text := strings.Join(append(r.left, "add one to the project's dependencies and lock again"), "; ")
+		r.wrong(1, "no packages remain to be installed for %s: %s", r.target, text)
 	}
 }
 
 // leftOut notes groups and extras that are not installed.
 func (r *reader) leftOut(line int, what string, names []string) {
 	if names = slices.Compact(slices.Sorted(slices.Values(names))); len(names) > 0 {
-		r.note(line, "the packages of %s are left out: %s", what, input.Join(names, "and", maxNames))
+		r.left = append(r.left, fmt.Sprintf("the packages of %s are left out: %s", what, input.Join(names, "and", maxNames)))
+		r.note(line, "%s", r.left[len(r.left)-1])
 	}
 }
 

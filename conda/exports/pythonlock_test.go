@@ -151,7 +151,7 @@ func TestPythonLocksRefused(t *testing.T) {
 		{"poetry.lock", "[metadata]\nlock-version = \"1.1\"\n", `poetry.lock:2: unsupported version "1.1" of poetry.lock: want 2.0, 2.1; rewrite the file with Poetry 1.3 or newer: "poetry lock"`},
 		{"pylock.toml", "lock-version = \"2.0\"\n", `pylock.toml:1: unsupported version "2.0" of pylock.toml: want 1.0; rewrite the file with the tool that wrote it, such as "uv export --format pylock.toml" or "pip lock"`},
 		{"uv.lock", uvHead, "uv.lock:1: the file describes no project"},
-		{"uv.lock", uvHead + uvProject + "[package.dev-dependencies]\nprod = [{ name = \"a\" }]\n" + registry("a", "1", ""), "uv.lock:1: no packages remain to be installed for linux-64; uv.lock: the packages of dependency groups are left out: prod"},
+		{"uv.lock", uvHead + uvProject + "[package.dev-dependencies]\nprod = [{ name = \"a\" }]\n" + registry("a", "1", ""), "uv.lock:1: no packages remain to be installed for linux-64: the packages of dependency groups are left out: prod; add one"},
 		{"uv.lock", uvHead + uvProject + "dependencies = [\n  { name = \"a\" },\n]\n", "uv.lock:9: app needs a, and the file describes 0 such packages"},
 		{"uv.lock", uvHead + uvProject + "dependencies = [{ name = \"a\" }]\n" + registry("a", "1", "") + registry("a", "2", ""), "uv.lock:8: app needs a, and the file describes 2 such packages"},
 		{"uv.lock", uvHead + uvProject + "dependencies = [{ name = \"a\", marker = \"no == 1\" }]\n" + registry("a", "1", ""), `uv.lock:8: app: condition "no == 1": unknown variable "no"`},

@@ -95,3 +95,21 @@ func TestCondaLockChannelNames(t *testing.T) {
 		t.Errorf("channels = %q; want conda-forge bioconda", got)
 	}
 }
+
+// TestLockedSources keeps directories and repositories of a lock file for another platform, and
+// looks up wheels by version.
+func TestLockedSources(t *testing.T) {
+	const row = "- name: x\n  version: '1'\n  manager: pip\n  platform: linux-64\n  url: "
+	for url, want := range map[string]string{
+		"file:///home/me/x":                  "x @ file:///home/me/x",
+		"git+https://e.example/x@0123abc":    "x @ git+https://e.example/x@0123abc",
+		"https://e.example/x-1.tar.gz":       "x @ https://e.example/x-1.tar.gz",
+		"https://e.example/x-1-cp39-a-b.whl": "x==1",
+	} {
+		e, err := Read(strings.NewReader("version: 1\npackage:\n"+row+url+"\n"), "conda-lock.yml", ReadOptions{Subdir: "linux-ppc64le"})
+		testenv.Check(t, err)
+		if got := e.Pip[0].String(); got != want {
+			t.Errorf("%s: read as %s; want %s", url, got, want)
+		}
+	}
+}

@@ -310,8 +310,10 @@ func (r Requirement) ValidName() bool { return nameText().MatchString(r.Name) }
 // NameInURL returns the distribution that the requirement's URL names, or "".
 func (r Requirement) NameInURL() string { return nameInURL(r.URL) }
 
-// IsSource reports whether the requirement names an archive of sources.
-func (r Requirement) IsSource() bool { return sourceKind(path.Base(locationPath(r.URL))) != "" }
+// IsSource reports whether the requirement names sources: an archive, a directory or a repository.
+func (r Requirement) IsSource() bool {
+	return r.URL != "" && !strings.HasSuffix(path.Base(locationPath(r.URL)), ".whl")
+}
 
 // Exactly returns the specifier of the version in the wheel's name. Another platform needs
 // the same version as a different wheel.

@@ -104,9 +104,6 @@ func (r *resolver) locate(w *demand) bool {
 		built.Editable = false
 		r.refuse(row, r.target.run(built.String()), "repositories cannot be fetched; use an archive of the commit, as in NAME @ https://github.com/OWNER/REPOSITORY/archive/COMMIT.tar.gz")
 		return false
-	case row.Editable:
-		r.refuse(row, "", directoryRefusal, r.target.interpreter())
-		return false
 	}
 	u, err := r.location(row.URL)
 	if err != nil {
@@ -120,12 +117,15 @@ func (r *resolver) locate(w *demand) bool {
 			w.URL = ""
 			return true
 		case err != nil:
-			r.refuse(row, "", "no such file; if conda recorded the path on another machine, write NAME==VERSION instead")
+			r.refuse(row, "", "no such file or directory: %s; if conda recorded the path on another machine, write NAME==VERSION instead", u.Path)
 			return false
 		case fi.IsDir():
-			r.refuse(row, "", directoryRefusal, r.target.interpreter())
-			return false
+			return r.locateDirectory(w, u)
 		}
+	}
+	if row.Editable {
+		r.refuse(row, "", "an editable package is a directory of sources; remove -e")
+		return false
 	}
 	f, err := locatedFile(u)
 	if err != nil {
@@ -134,10 +134,6 @@ func (r *resolver) locate(w *demand) bool {
 	}
 	return r.useFile(w, f)
 }
-
-// directoryRefusal is the reason why a directory of sources is refused: a build would depend
-// on every stray file in it.
-const directoryRefusal = "it is a directory of sources, which has no digest: create an archive with \"python -m build --sdist\" and use that; or in a Dockerfile COPY it and RUN %s -m pip install --no-deps PATH"
 
 // locatedFile returns the file at a row's URL, with the digest and the subdirectory in
 // the fragment.
