@@ -48,7 +48,10 @@ type Options struct {
 	// Contexts are further contexts by name: a directory, a git repository, docker-image://REF
 	// or oci-layout://DIR[:TAG], with @DIGEST instead of a tag.
 	Contexts map[string]string
-	Hidden   []string // files that are excluded from every context, whatever .dockerignore says
+	// IgnoreFile is the path of the list of ignored files; "": <Dockerfile>.dockerignore, or else
+	// .dockerignore in Context.
+	IgnoreFile string
+	Hidden     []string // files that are excluded from every context, whatever .dockerignore says
 	// Environment is the image for FROM conda and --from=conda; nil: none.
 	Environment v1.Image
 	Stdin       io.Reader         // for Dockerfile "-" or Context "-"
@@ -107,7 +110,7 @@ const maxDockerfile = 4 << 20
 // A LineError is the error of an instruction, with its position in the Dockerfile.
 type LineError struct {
 	File string
-	Line int
+	Line int    // 0: unknown
 	End  int    // last line of the instruction
 	Text string // the instruction
 	Err  error
@@ -117,10 +120,14 @@ type LineError struct {
 }
 
 func (e *LineError) Error() string {
-	if e.Text == "" {
-		return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
+	at := e.File
+	if e.Line > 0 {
+		at += fmt.Sprintf(":%d", e.Line)
 	}
-	return fmt.Sprintf("%s:%d: %s: %v", e.File, e.Line, e.Text, e.Err)
+	if e.Text == "" {
+		return fmt.Sprintf("%s: %v", at, e.Err)
+	}
+	return fmt.Sprintf("%s: %s: %v", at, e.Text, e.Err)
 }
 func (e *LineError) Unwrap() error { return e.Err }
 

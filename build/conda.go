@@ -50,6 +50,13 @@ type CondaOptions struct {
 	Progress    func(Event)
 	Inputs      *Inputs // filled like Options.Inputs
 
+	// Base, unless nil, is the base image. From is then only its name in messages.
+	Base v1.Image
+	// Packages are as in conda.Options. If Files is one directory, they are the environment.
+	Packages []string
+	// DefaultChannels are used if neither Files nor conda's configuration names a channel.
+	DefaultChannels []string
+
 	PackageLayers bool // as in conda.Options
 	NoCache       bool // ignore cached layers and steps
 	// Parts, unless nil, receives the layers while they are written, so that they need not be
@@ -203,7 +210,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	w.options = conda.Options{
 		Trust: policies,
 		Cache: filepath.Join(s.Dir(), "cache", "conda"), Relax: o.Relax, Subdir: subdir, Prefix: o.Prefix,
-		Python: o.Python, Indexes: o.Indexes, Progress: progress, Libc: libc,
+		Python: o.Python, Packages: o.Packages, Indexes: o.Indexes, Progress: progress, Libc: libc,
 		PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: tee(o.Parts), Installed: seldom(w.installed),
 	}
 	if err = w.options.SetVirtual(o.Virtual); err != nil {
@@ -254,6 +261,11 @@ func readExport(o *CondaOptions, ro exports.ReadOptions) (*exports.Export, error
 	var err error
 	if o.Live != "" {
 		e, err = exports.ReadPrefix(o.Live, ro)
+	} else if isDir(o.Files) && len(o.Packages) > 0 {
+		e = &exports.Export{File: o.Files[0]}
+		for _, p := range o.Packages {
+			e.Specs = append(e.Specs, exports.Spec{Text: p})
+		}
 	} else {
 		e, err = exports.ReadFiles(o.Files, ro)
 	}
@@ -265,7 +277,10 @@ func readExport(o *CondaOptions, ro exports.ReadOptions) (*exports.Export, error
 		return nil, err
 	}
 	if len(o.Channels) == 0 && !e.Explicit {
-		o.Channels = exportChannels(e, rc)
+		if o.Channels = exportChannels(e, rc); len(o.Channels) == 0 && len(o.DefaultChannels) > 0 {
+			o.Channels = o.DefaultChannels
+			e.Notes = append(e.Notes, fmt.Sprintf("%s names no channel: using %s (choose others with --channel)", e.File, strings.Join(o.Channels, " ")))
+		}
 	}
 	known := rc.Locate(o.Channels)
 	if where := conda.Hidden(known); !slices.Equal(known, o.Channels) {
@@ -276,6 +291,15 @@ func readExport(o *CondaOptions, ro exports.ReadOptions) (*exports.Export, error
 		o.baseChannels = rc.Locate(exportChannels(e, rc))
 	}
 	return e, nil
+}
+
+// isDir reports whether files is one directory.
+func isDir(files []string) bool {
+	if len(files) != 1 {
+		return false
+	}
+	fi, err := os.Stat(files[0])
+	return err == nil && fi.IsDir()
 }
 
 // exportChannels returns the channels of the export, or else of conda's configuration. It
@@ -351,6 +375,9 @@ func (t *reporter) do(text string, work func() error) error {
 
 // condaBase returns the base image.
 func condaBase(ctx context.Context, s *store.Store, o CondaOptions, fetched func(done, total int64)) (v1.Image, error) {
+	if o.Base != nil {
+		return o.Base, nil
+	}
 	if o.From == "scratch" {
 		return mutate.ConfigFile(emptyImage(),
 			&v1.ConfigFile{OS: o.Platform.OS, Architecture: o.Platform.Architecture, RootFS: v1.RootFS{Type: "layers"}})

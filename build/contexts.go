@@ -46,15 +46,18 @@ func (b *builder) contextAt(ctx context.Context, name, value string) (*source.Di
 	if c, ok := b.opened[name]; ok {
 		return c, nil
 	}
-	dir, dockerfile := value, b.path
+	dir, ignore := value, b.IgnoreFile
+	if ignore == "" && b.path != "" {
+		ignore = b.path + ".dockerignore"
+	}
 	if name != "" {
-		dockerfile = ""
+		ignore = ""
 		var err error
 		if dir, err = b.fetchNamed(ctx, value); err != nil {
 			return nil, fmt.Errorf("context %q: %w", name, err)
 		}
 	}
-	c, err := source.Open(dir, dockerfile, b.Hidden...)
+	c, err := source.Open(dir, ignore, b.Hidden...)
 	if err != nil {
 		return nil, err
 	}

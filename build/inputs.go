@@ -83,6 +83,7 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	defer in.mu.Unlock()
 	in.kind, in.text, in.builder, in.target = buildkitType, []byte(attest.PublicText(string(text))), hostPlatform(), o.Platform
 	in.request.Frontend = "dockerfile.v0"
+	in.steps = nil // of an image below this one
 	args := map[string]string{}
 	in.source.Path = "Dockerfile"
 	if f := o.Dockerfile; f != "" && f != "-" {

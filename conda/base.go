@@ -69,7 +69,7 @@ func ResolveBase(ctx context.Context, locked *exports.Export, version string, o 
 	if !has["bash"] {
 		return nil, fmt.Errorf("%s: the channels have no shell for %s (bash); add --channel conda-forge, or name an image with --from", baseWord, o.Subdir)
 	}
-	o.Prefix, o.Python = basePrefix, ""
+	o.Prefix, o.Python, o.Packages = basePrefix, "", nil
 	o.Libc = func() (Libc, error) { return Libc{Glibc: libc.Version}, nil }
 	p, err := Resolve(ctx, e, o)
 	if err != nil {

@@ -59,6 +59,10 @@ type Options struct {
 	NoStep   string                  // why nothing can run, for people
 	Progress func(done, total int64) // reports the bytes of downloads
 
+	// Packages are MatchSpecs of packages to install too, unless the export names them or has
+	// exact packages only.
+	Packages []string
+
 	// Installed reports the size of the packages whose files were written to layers, as
 	// archives in bytes. Calls do not overlap.
 	Installed func(done, total int64)
@@ -121,6 +125,7 @@ func (p *Plan) Packages() []Package {
 // closest ones that the channels have. If the channels lack only the versions or builds,
 // as on another platform, Resolve solves for the closest ones; see [Plan.Moves].
 func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
+	e = withPackages(e, o.Packages)
 	alone := len(e.Entries)+len(e.UnmetSpecs()) == 0
 	switch {
 	case alone && len(o.Channels) == 0:
@@ -172,6 +177,21 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 		p.Notes = append(p.Notes, fmt.Sprintf("%s: %s; using %s (choose another with --python)", e.File, allowed, p.python))
 	}
 	return p, nil
+}
+
+// withPackages returns an export with packages added.
+func withPackages(e *exports.Export, specs []string) *exports.Export {
+	if len(e.Entries) > 0 && len(e.UnmetSpecs()) == 0 {
+		return e
+	}
+	with, named := *e, names(e)
+	with.Specs = slices.Clone(e.Specs)
+	for _, text := range specs {
+		if s, err := solve.ParseSpec(text); err != nil || !slices.Contains(named, s.Name) {
+			with.Specs = append(with.Specs, exports.Spec{Text: text})
+		}
+	}
+	return &with
 }
 
 // Pythons 3.oldestMinor to 3.newestMinor are tried with the wheels of a lock file. The glibc of the

@@ -314,3 +314,25 @@ func TestExportRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestWithPackages checks that packages are added once, and not to a list of exact packages.
+func TestWithPackages(t *testing.T) {
+	exact := exports.Entry{Name: "six", Version: "1.16.0", Build: "py_0"}
+	for _, c := range []struct {
+		e    exports.Export
+		want string
+	}{
+		{exports.Export{}, "python=3.11 pip"},
+		{exports.Export{Specs: []exports.Spec{{Text: "conda-forge::python >=3.9"}}}, "conda-forge::python >=3.9 pip"},
+		{exports.Export{Entries: []exports.Entry{exact}}, ""},
+		{exports.Export{Entries: []exports.Entry{exact, {Name: "pip"}}, Specs: []exports.Spec{{Text: "numpy"}}}, "numpy python=3.11"},
+	} {
+		var got []string
+		for _, s := range withPackages(&c.e, []string{"python=3.11", "pip"}).Specs {
+			got = append(got, s.Text)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("withPackages(%v) = %q; want %q", c.e, got, c.want)
+		}
+	}
+}

@@ -44,10 +44,9 @@ type Dir struct {
 	sums   *sums                          // cached digests of the files, or nil
 }
 
-// Open opens a build context with its ignore file: <Dockerfile>.dockerignore, or else
-// .dockerignore. dockerfile is "" for additional contexts. Hidden files, which hold secrets,
-// are ignored too.
-func Open(dir, dockerfile string, hidden ...string) (*Dir, error) {
+// Open opens a build context with its list of ignored files: the file ignore, or else
+// .dockerignore in dir. Hidden files, which hold secrets, are ignored too.
+func Open(dir, ignore string, hidden ...string) (*Dir, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("finding the build context: %w", err)
@@ -62,8 +61,8 @@ func Open(dir, dockerfile string, hidden ...string) (*Dir, error) {
 	c.hide(hidden)
 	var patterns []string
 	names := []string{filepath.Join(abs, ".dockerignore")}
-	if dockerfile != "" {
-		names = []string{dockerfile + ".dockerignore", names[0]}
+	if ignore != "" {
+		names = []string{ignore, names[0]}
 	}
 	for _, name := range names {
 		f, err := wait.Open(name)

@@ -14,7 +14,7 @@ import (
 // found lists the files that "COPY SOURCE… /" copies from a directory.
 func found(t *testing.T, dir string, sources ...string) (string, error) {
 	t.Helper()
-	c, err := Open(dir, filepath.Join(dir, "Dockerfile"))
+	c, err := Open(dir, filepath.Join(dir, "Dockerfile.dockerignore"))
 	if err != nil {
 		return "", err
 	}
@@ -170,7 +170,7 @@ func TestSourceDigest(t *testing.T) {
 	tree := []string{"d/a", "text", "d/b/c", "x\n1\n", "d/b/e", "", "d/empty/", ""}
 	sum := func(dir string) string {
 		t.Helper()
-		c, err := Open(dir, filepath.Join(dir, "Dockerfile"))
+		c, err := Open(dir, filepath.Join(dir, "Dockerfile.dockerignore"))
 		testenv.Check(t, err)
 		sets, err := c.Find([]string{"d"}, nil, false)
 		testenv.Check(t, err)

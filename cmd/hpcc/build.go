@@ -16,6 +16,7 @@ import (
 
 	"hpcc/build"
 	"hpcc/build/attest"
+	"hpcc/build/binder"
 	"hpcc/build/git"
 	"hpcc/build/source"
 	"hpcc/conda"
@@ -87,6 +88,7 @@ type buildArgs struct {
 	dockerfile   bool // build a Dockerfile, on the environment if conda is set
 	image        build.Options
 	conda        *build.CondaOptions // nil without an environment
+	repository   *binder.Repository  // of --repo2docker; nil without it
 	lock         string              // file to write
 	entry        bool                // "hpcc entry" becomes the entry point
 	attest       attestations
@@ -119,14 +121,20 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 	if a.check && (c.IsSet("conda") || c.IsSet("conda-prefix")) {
 		return nil, usagef("--check only checks a Dockerfile").hint("leave --conda out")
 	}
-	if a.conda, err = parseConda(c); err != nil {
+	if a.repository, err = parseRepository(c, args); err != nil {
 		return nil, err
 	}
-	a.dockerfile = a.conda == nil || c.String("file") != "" || len(args) > 0
+	if a.conda, err = parseConda(c, a.repository); err != nil {
+		return nil, err
+	}
+	a.dockerfile = a.conda == nil || a.repository != nil || c.String("file") != "" || len(args) > 0
 	if err := checkContext(args, a.conda != nil); err != nil {
 		return nil, err
 	}
 	if len(a.tags) == 0 && !a.dryRun && !a.check {
+		if a.repository != nil {
+			args = []string{"--repo2docker", a.repository.Dir}
+		}
 		return nil, usagef("the image needs a name").hint("hpcc %s -t NAME %s", c.Command.Name, strings.Join(args, " "))
 	}
 	if a.attest, err = parseAttestations(c); err != nil {
@@ -137,6 +145,11 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 	}
 	if a.image, err = parseImage(c, args); err != nil {
 		return nil, err
+	}
+	if a.repository != nil {
+		if err := a.useRepository(); err != nil {
+			return nil, err
+		}
 	}
 	if err := parseResults(c, a); err != nil {
 		return nil, err
@@ -255,6 +268,11 @@ func (a *buildArgs) build(ctx context.Context, to *deployment) error {
 	if err := runtime.EnterFakeRoot(); err != nil {
 		return fmt.Errorf("building %s: %w", strings.Join(a.tags, ", "), err)
 	}
+	if a.repository != nil {
+		for _, n := range a.repository.Notes {
+			b.steps.note(n)
+		}
+	}
 	if b.store, err = store.Open(a.store); err != nil {
 		return err
 	}
@@ -358,6 +376,10 @@ func (b *builder) platform(ctx context.Context, o build.Options) (img v1.Image, 
 			return img, lock, err
 		}
 		o.Environment = img
+		if b.repository != nil {
+			img, err = generated(ctx, b, b.repository.Recipe(), o)
+			return img, lock, err
+		}
 	}
 	img, err = build.Dockerfile(ctx, b.store, o)
 	return img, lock, err
@@ -373,11 +395,16 @@ func (b *builder) environment(ctx context.Context, o build.Options) (v1.Image, e
 	if !b.dockerfile {
 		co.Entry = o.Entry
 	}
+	var err error
+	if co.Base, err = b.system(ctx, o); err != nil {
+		return nil, exports.Locked{}, err
+	}
 	env, err := build.Conda(ctx, b.store, co)
 	if err != nil {
 		return nil, exports.Locked{}, err
 	}
 	b.steps.environment(env)
+	b.noteJupyter(env.Lock)
 	b.moves = append(b.moves, env.Moves...)
 	return env.Image, env.Lock, nil
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,9 +15,11 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build"
+	"hpcc/build/binder"
 	"hpcc/conda"
 	"hpcc/conda/exports"
 	"hpcc/conda/pip"
@@ -30,6 +35,7 @@ func condaFlags() []cli.Flag {
 		&cli.StringFlag{Name: "lock", Usage: "write the installed packages to `FILE`, a conda-lock.yml"},
 		&cli.BoolFlag{Name: "dry-run", Usage: "print what would be downloaded and exit"},
 	), inSection(condaSourceSection,
+		&cli.StringFlag{Name: repo2dockerFlag, Usage: "build the repository in `DIR` from its files for repo2docker"},
 		&cli.StringFlag{Name: "conda-prefix", Usage: "install the packages of the environment in `DIR`"},
 		&cli.StringFlag{Name: "environment", Usage: "select environment `NAME` of a pixi file", DefaultText: "default"},
 		&cli.StringFlag{Name: "channel-priority", Usage: "use channels in `MODE`: strict or flexible order", Value: "strict"},
@@ -49,8 +55,9 @@ func condaFlags() []cli.Flag {
 }
 
 // parseConda reads the flags of condaFlags. It returns nil if the build has no
-// environment, and refuses flags that contradict each other.
-func parseConda(c *cli.Context) (*build.CondaOptions, error) {
+// environment, and refuses flags that contradict each other. r is the repository of
+// --repo2docker, or nil.
+func parseConda(c *cli.Context, r *binder.Repository) (*build.CondaOptions, error) {
 	o := &build.CondaOptions{
 		Files: c.StringSlice("conda"), Live: c.String("conda-prefix"), Environment: c.String("environment"),
 		Channels: c.StringSlice("channel"), Relax: c.Bool("relax"), Virtual: c.StringSlice("virtual-package"), Python: c.String("python"),
@@ -58,9 +65,14 @@ func parseConda(c *cli.Context) (*build.CondaOptions, error) {
 		From:    c.String("from"), Prefix: c.String("prefix"), PackageLayers: c.Bool("package-layers"), NoCache: c.Bool("no-cache"),
 		PlainHTTP: c.Bool("plain-http"), NoRun: c.Bool("no-run"),
 	}
+	if r != nil && r.Dockerfile == "" {
+		setRepository(o, r)
+	}
 	if len(o.Files) == 0 && o.Live == "" {
 		for _, name := range []string{"channel", "channel-priority", "relax", "from", "prefix", "lock", "dry-run", "environment", "with-cuda", "virtual-package", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
-			if c.IsSet(name) {
+			if c.IsSet(name) && r != nil {
+				return nil, usagef("--%s has no effect: the image is built from %s", name, r.Dockerfile).hint("leave out --%s", name)
+			} else if c.IsSet(name) {
 				return nil, usagef("--%s needs an export", name).hint("name an export with --conda FILE")
 			}
 		}
@@ -91,6 +103,115 @@ func parseConda(c *cli.Context) (*build.CondaOptions, error) {
 		return o, checkDirectory(f)
 	}
 	return o, nil
+}
+
+// repo2dockerFlag is the flag of a build from repo2docker's configuration files.
+const repo2dockerFlag = "repo2docker"
+
+// repo2dockerBase is repo2docker's base image.
+const repo2dockerBase = "buildpack-deps:24.04"
+
+// parseRepository reads the directory of --repo2docker. It returns nil without the flag, and
+// refuses flags that contradict it.
+func parseRepository(c *cli.Context, args []string) (*binder.Repository, error) {
+	if !c.IsSet(repo2dockerFlag) {
+		return nil, nil
+	}
+	dir := c.String(repo2dockerFlag)
+	for _, name := range []string{"conda", "conda-prefix", "environment", "file", "check"} {
+		if c.IsSet(name) {
+			return nil, usagef("--repo2docker and --%s contradict each other", name).hint("leave out one of them")
+		}
+	}
+	if len(args) > 0 {
+		return nil, usagef("--repo2docker %s is the context, so %q cannot be another", dir, args[0]).hint("leave out %s", args[0])
+	}
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return nil, usagef("--repo2docker %s: no such directory", dir).hint("clone the repository, and name its directory")
+	}
+	r, err := binder.Read(dir, binder.Options{Python: c.String("python")})
+	if err != nil || r.Dockerfile != "" {
+		return r, err
+	}
+	from := c.String("from")
+	name, _, _ := strings.Cut(from, ":")
+	switch hint := "leave out --from, or name an image of Debian or Ubuntu"; {
+	case from == "scratch":
+		return nil, usagef("--repo2docker needs a base image with a shell").hint("%s", hint)
+	case name == "conda" && r.System(from) != nil:
+		return nil, usagef("the packages of apt.txt cannot be installed with --from %s, which has no apt-get", from).hint("%s", hint)
+	}
+	return r, nil
+}
+
+// useRepository sets the options of a build from the files of a repository.
+func (a *buildArgs) useRepository() error {
+	dir, err := filepath.Abs(a.repository.Dir) // no name of a directory is then a URL
+	if err != nil {
+		return fmt.Errorf("finding the repository: %w", err)
+	}
+	a.image.Context, a.image.IgnoreFile = dir, a.repository.IgnoreFile
+	if a.repository.Dockerfile == "" {
+		return nil
+	}
+	a.image.Dockerfile = a.repository.Dockerfile
+	for name, value := range map[string]string{"NB_USER": "jovyan", "NB_UID": "1000"} { // as repo2docker sets them
+		if _, ok := a.image.Args[name]; !ok {
+			a.image.Args[name] = value
+		}
+	}
+	return nil
+}
+
+// setRepository sets the environment of a repository.
+func setRepository(o *build.CondaOptions, r *binder.Repository) {
+	o.Files, o.Packages, o.DefaultChannels = []string{r.Export}, r.Packages, []string{"conda-forge"}
+	o.Python = "" // it is in Packages
+}
+
+// system builds the image below the environment of a repository, or returns nil if the
+// environment is directly on the base image.
+func (b *builder) system(ctx context.Context, o build.Options) (v1.Image, error) {
+	if b.repository == nil {
+		return nil, nil
+	}
+	recipe := b.repository.System(cmp.Or(b.conda.From, build.DefaultBase))
+	if recipe == nil {
+		return nil, nil
+	}
+	o.Entry, o.Labels, o.Target = nil, nil, ""
+	return generated(ctx, b, recipe, o)
+}
+
+// generated builds the image of a generated Dockerfile. Its errors name the file of the
+// repository that has the mistake.
+func generated(ctx context.Context, b *builder, r *binder.Recipe, o build.Options) (v1.Image, error) {
+	o.Dockerfile, o.Stdin = "-", bytes.NewReader(r.Text)
+	img, err := build.Dockerfile(ctx, b.store, o)
+	var le *build.LineError
+	if !errors.As(err, &le) {
+		return img, err
+	}
+	at := r.Origin(le.Line)
+	le.File, le.Line, le.End, le.Source = cmp.Or(at.File, b.repository.Dir), at.Line, at.End, at.Source
+	name := filepath.Base(at.File)
+	switch {
+	case at.File == "":
+		return nil, err
+	case at.Line > 0:
+		base := cmp.Or(b.conda.From, build.DefaultBase)
+		return nil, (&message{err: err}).hint("name packages of %s in %s, or use repo2docker's base image: --from %s", base, name, repo2dockerBase)
+	}
+	return nil, (&message{err: err}).hint("correct %s; add packages of missing programs to environment.yml or apt.txt, or use repo2docker's base image: --from %s", name, repo2dockerBase)
+}
+
+// noteJupyter notes that an environment lacks Jupyter, which repo2docker adds to all.
+func (b *builder) noteJupyter(lock exports.Locked) {
+	servers := []string{"notebook", "jupyterlab", "jupyter_server", "jupyter-server"}
+	if b.repository == nil || slices.ContainsFunc(lock.Packages, func(p exports.LockedPackage) bool { return slices.Contains(servers, p.Name) }) {
+		return
+	}
+	b.steps.note("hpcc does not add Jupyter, as repo2docker would; name jupyterlab in environment.yml or requirements.txt to use it")
 }
 
 // checkDirectory refuses the name of a file in a missing directory.

@@ -25,12 +25,13 @@ import (
 var allowedImports = map[string][]string{
 	"build":            {"build/attest", "build/expand", "build/git", "build/lint", "build/rawconfig", "build/source", "conda", "conda/artifact", "conda/exports", "conda/layer", "conda/pip", "conda/program", "conda/trust", "envfile", "runtime", "runtime/check", "runtime/fakeroot", "runtime/process", "store", "store/disk", "store/wait", "unpack"},
 	"build/attest":     {"store"},
+	"build/binder":     {"conda/input", "store/bounded"}, // it reads files of others
 	"build/expand":     {},
 	"build/git":        {"build/attest", "store/wait", "testdata/hostile"},
 	"build/lint":       {"build/expand"},
 	"build/rawconfig":  {},
 	"build/source":     {"build/git", "store", "store/disk", "store/wait", "testdata/hostile"},
-	"cmd/hpcc":         {"build", "build/attest", "build/git", "build/rawconfig", "build/source", "cmd/start/bare", "conda", "conda/exports", "conda/pip", "envfile", "job", "job/argo", "job/atomicfile", "job/capacity", "job/dispatch", "job/field", "job/kube", "job/node", "job/quantity", "job/shellword", "job/translate", "job/tunnel", "metrics", "metrics/report", "runtime", "runtime/check", "runtime/devices", "runtime/foreign", "runtime/oci", "runtime/probe", "runtime/process", "runtime/runconf", "runtime/usertext", "store", "store/disk", "store/owndir", "store/ready", "store/wait", "testdata/condapackage", "testdata/condatest", "testdata/hostile", "testdata/jobtest", "unpack", "unpack/squashfs"},
+	"cmd/hpcc":         {"build", "build/attest", "build/binder", "build/git", "build/rawconfig", "build/source", "cmd/start/bare", "conda", "conda/exports", "conda/pip", "envfile", "job", "job/argo", "job/atomicfile", "job/capacity", "job/dispatch", "job/field", "job/kube", "job/node", "job/quantity", "job/shellword", "job/translate", "job/tunnel", "metrics", "metrics/report", "runtime", "runtime/check", "runtime/devices", "runtime/foreign", "runtime/oci", "runtime/probe", "runtime/process", "runtime/runconf", "runtime/usertext", "store", "store/disk", "store/owndir", "store/ready", "store/wait", "testdata/condapackage", "testdata/condatest", "testdata/hostile", "testdata/jobtest", "unpack", "unpack/squashfs"},
 	"cmd/start":        {"metrics", "runtime", "runtime/foreign", "runtime/process", "runtime/usertext"},
 	"cmd/start/bare":   {"envfile", "runtime", "runtime/devices", "runtime/process", "runtime/runconf", "store/ready"},
 	"conda":            {"conda/exports", "conda/fetch", "conda/input", "conda/layer", "conda/pip", "conda/program", "conda/solve", "conda/trust", "store", "store/disk", "store/wait", "testdata/condatest", "testdata/hostile"},

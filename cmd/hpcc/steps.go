@@ -310,7 +310,10 @@ func (t *steps) failed(err error) error {
 		advice, status := adviceFor(err)
 		values := []any{"text", err.Error(), "hint", advice, "status", status}
 		if located {
-			values = append(values, "file", le.File, "line", le.Line, "end", le.End)
+			values = append(values, "file", le.File)
+			if le.Line > 0 {
+				values = append(values, "line", le.Line, "end", le.End)
+			}
 		}
 		t.object("error", nil, values...)
 		return exitStatus(status)
