@@ -85,7 +85,7 @@ func (l *pool) sortTied(cs []*candidate) bool {
 				return o
 			}
 		}
-		return cmp.Or(cmp.Compare(count[a], count[b]), cmp.Compare(b.rec.Timestamp, a.rec.Timestamp), strings.Compare(a.rec.Subdir, b.rec.Subdir), strings.Compare(b.rec.Build, a.rec.Build))
+		return cmp.Or(cmp.Compare(count[a], count[b]), cmp.Compare(b.rec.time(), a.rec.time()), strings.Compare(a.rec.Subdir, b.rec.Subdir), strings.Compare(b.rec.Build, a.rec.Build))
 	})
 	return differ
 }
@@ -178,8 +178,8 @@ func (l *pool) dependencyQuality(c *candidate, names []string) []quality {
 	return out
 }
 
-// best returns the best package that a spec accepts. It does not need the name's packages to
-// be sorted.
+// best returns the best package that a spec accepts and the machine can run. It does not need the
+// name's packages to be sorted.
 func (l *pool) best(s *Spec) (best quality, rec *Record) {
 	if t, ok := l.bestBySpec[s.text]; ok {
 		return t.quality, t.rec
@@ -187,12 +187,26 @@ func (l *pool) best(s *Spec) (best quality, rec *Record) {
 	for _, c := range l.family(s.Name).candidates {
 		h := quality{true, len(c.rec.TrackFeatures), c.version}
 		o := h.compare(best)
-		if (o < 0 || (o == 0 && c.rec.BuildNumber > rec.BuildNumber)) && s.matches(c.rec, c.version) {
+		if (o < 0 || (o == 0 && c.rec.BuildNumber > rec.BuildNumber)) && s.matches(c.rec, c.version) && l.canRun(c.rec) {
 			best, rec = h, c.rec
 		}
 	}
 	l.bestBySpec[s.text] = bestPackage{best, rec}
 	return best, rec
+}
+
+// canRun reports whether the virtual packages meet all requirements of a record on them.
+func (l *pool) canRun(r *Record) bool {
+	for _, d := range r.Depends {
+		if !strings.HasPrefix(d, "__") {
+			continue
+		}
+		s := l.spec(d)
+		if s == nil || !slices.ContainsFunc(l.problem.Virtual, s.Meets) {
+			return false
+		}
+	}
+	return true
 }
 
 // differInDependencies reports whether the candidates depend on different names.
