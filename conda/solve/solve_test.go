@@ -182,6 +182,7 @@ func TestPreference(t *testing.T) {
 		{"no features", Problem{}, []*Record{dated("a 2 x", 0, 0, "slow"), dated("a 1 y", 0, 0)}, "a=1=y"},
 		{"higher dependency before the date", Problem{}, []*Record{dated("a 1 x; b 1", 0, 9), dated("a 1 y; b 2", 0, 5), parseRecord(t, "b 1"), parseRecord(t, "b 2")}, "a=1=y b=2=0"},
 		{"fewer packages before the date", Problem{}, []*Record{dated("a 1 x; b", 0, 9), dated("a 1 y; c", 0, 5), parseRecord(t, "b 1; d"), parseRecord(t, "c 1"), parseRecord(t, "d 1")}, "a=1=y c=1=0"},
+		{"newer dependencies before fewer packages", Problem{}, []*Record{dated("a 1 x; b <2", 0, 9), dated("a 1 y; c", 0, 5), parseRecord(t, "b 1"), parseRecord(t, "b 2"), parseRecord(t, "c 1; d"), parseRecord(t, "d 1")}, "a=1=y c=1=0 d=1=0"},
 		{"a package that is wanted anyway does not count", Problem{Wants: specs(t, "a", "c")}, []*Record{dated("a 1 x", 0, 5), dated("a 1 y; c", 0, 9), parseRecord(t, "c 1")}, "a=1=y c=1=0"},
 		{"a package that another needs does not count", Problem{Wants: specs(t, "a", "b")}, []*Record{dated("a 1 x", 0, 5), dated("a 1 y; d", 0, 9), parseRecord(t, "b 1; c"), parseRecord(t, "c 1; d"), parseRecord(t, "d 1; a")}, "a=1=y b=1=0 c=1=0 d=1=0"},
 		{"an optional package does not count", Problem{Optional: []string{"c"}}, []*Record{dated("a 1 x", 0, 5), dated("a 1 y; c", 0, 9), parseRecord(t, "c 1")}, "a=1=y c=1=0"},
