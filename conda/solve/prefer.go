@@ -188,7 +188,10 @@ func (l *pool) best(s *Spec) (best quality, rec *Record) {
 	for _, c := range l.family(s.Name).candidates {
 		h := quality{true, len(c.rec.TrackFeatures), c.version}
 		o := h.compare(best)
-		if (o < 0 || (o == 0 && c.rec.BuildNumber > rec.BuildNumber)) && s.matches(c.rec, c.version) && l.canRun(c.rec) {
+		if o == 0 && rec != nil { // of equal builds, the one with fewer requirements
+			o = cmp.Or(cmp.Compare(rec.BuildNumber, c.rec.BuildNumber), cmp.Compare(len(c.rec.Depends), len(rec.Depends)))
+		}
+		if o < 0 && s.matches(c.rec, c.version) && l.canRun(c.rec) {
 			best, rec = h, c.rec
 		}
 	}

@@ -167,6 +167,8 @@ func (c *comparison) preference(t *testing.T, theirs []*Record) string {
 		return "the builds are equally good"
 	case len(mine) < len(other) && c.follows(t, mine, theirs):
 		return "hpcc needs fewer packages; rattler's later build has better dependencies"
+	case worse == 0 && c.localBest(t, mine, theirs):
+		return "rattler needs fewer packages, but no single other build would save one"
 	}
 	return ""
 }
@@ -235,4 +237,32 @@ func (c *comparison) follows(t *testing.T, mine map[string]*Record, theirs []*Re
 	}
 	pkgs, err := p.SolveWith(t.Context(), c.index.records)
 	return err == nil && slices.Equal(builds(pkgs), builds(theirs))
+}
+
+// localBest reports whether each build of rattler, if it alone replaces that of hpcc, needs at least as
+// many packages as hpcc's solution.
+func (c *comparison) localBest(t *testing.T, mine map[string]*Record, theirs []*Record) bool {
+	tied := func(o *Record) bool {
+		r := mine[o.Name]
+		return r != nil && r.Build != o.Build && rank(r, o) == 0
+	}
+	for _, one := range theirs {
+		if !tied(one) {
+			continue
+		}
+		p := *c.problem
+		p.Wants = slices.Clone(p.Wants)
+		for _, o := range theirs {
+			if r := mine[o.Name]; tied(o) {
+				if o == one {
+					r = o
+				}
+				p.Wants = append(p.Wants, specs(t, r.Name+" =="+r.Version+" "+r.Build)...)
+			}
+		}
+		if pkgs, err := p.SolveWith(t.Context(), c.index.records); err == nil && len(pkgs) < len(mine) {
+			return false
+		}
+	}
+	return c.follows(t, mine, theirs)
 }

@@ -190,6 +190,7 @@ func TestPreference(t *testing.T) {
 		{"a virtual package does not count", Problem{Virtual: machine()}, []*Record{dated("a 1 x", 0, 5), dated("a 1 y; __glibc >=2.17", 0, 9)}, "a=1=y"},
 		{"a package that only its own dependencies need counts", Problem{}, []*Record{dated("a 1 x", 0, 5), dated("a 1 y; c", 0, 9), parseRecord(t, "c 1; d"), parseRecord(t, "d 1; a & c")}, "a=1=x"},
 		{"a package that only another version needs counts", Problem{Wants: specs(t, "a", "p")}, []*Record{dated("a 1 x; d", 0, 5), dated("a 1 y; c & g", 0, 9), parseRecord(t, "p 1; q; q <2"), parseRecord(t, "q 2; c"), parseRecord(t, "q 1"), parseRecord(t, "c 1"), parseRecord(t, "d 1"), parseRecord(t, "g 1")}, "a=1=x d=1=0 p=1=0 q=1=0"},
+		{"a package that only replaceable builds need counts", Problem{Wants: specs(t, "a", "b")}, []*Record{dated("a 1 x; c", 0, 9), dated("a 1 y", 0, 5), dated("b 1 x; c", 0, 9), dated("b 1 y", 0, 5), parseRecord(t, "c 1")}, "a=1=y b=1=y"},
 		{"a package that the machine cannot run does not count", Problem{Virtual: machine()}, []*Record{dated("a 1 x; b", 0, 5), dated("a 1 y; c", 0, 9), parseRecord(t, "b 1"), parseRecord(t, "c 2; __glibc >=2.34 & d"), parseRecord(t, "c 1"), parseRecord(t, "d 1")}, "a=1=y c=1=0"},
 		{"a dependency that the machine cannot run", Problem{Virtual: machine()}, []*Record{dated("a 1 x; c <2", 0, 9), dated("a 1 y; c", 0, 5), parseRecord(t, "c 2; __cuda"), parseRecord(t, "c 1")}, "a=1=x c=1=0"},
 		{"date in seconds", Problem{}, []*Record{dated("a 1 x", 0, 1_600_000_000), dated("a 1 y", 0, 1_500_000_000_000)}, "a=1=x"},
