@@ -10,8 +10,8 @@ import (
 // sort orders a name's packages by preference. Preferred are, in this order: the version and
 // build to keep, or the nearest; packages without track_features, which mark non-default
 // packages; the earlier channel, if channels mix; the higher version; the higher build number;
-// compatibility with higher versions of the dependencies; fewer additional packages; the later
-// timestamp.
+// compatibility with higher versions of the common dependencies; fewer outdated additional packages;
+// fewer additional packages; the later timestamp.
 func (l *pool) sort(f *family) {
 	kept, keep := l.problem.Keep[f.name]
 	var goal version
@@ -68,7 +68,7 @@ func (l *pool) sortTied(cs []*candidate) bool {
 		return false
 	}
 	names := l.common(cs)
-	best, count := map[*candidate][]quality{}, map[*candidate]int{}
+	best, old, count := map[*candidate][]quality{}, map[*candidate]int{}, map[*candidate]int{}
 	for _, c := range cs {
 		best[c] = l.dependencyQuality(c, names)
 	}
@@ -76,7 +76,8 @@ func (l *pool) sortTied(cs []*candidate) bool {
 	if differ {
 		others := l.neededWithout(cs[0].rec.Name)
 		for _, c := range cs {
-			count[c] = len(l.closure(l.specsOf(l.needs(c.rec)), others))
+			added := l.closure(l.specsOf(l.needs(c.rec)), others)
+			old[c], count[c] = l.outdated(added), len(added)
 		}
 	}
 	slices.SortStableFunc(cs, func(a, b *candidate) int {
@@ -85,7 +86,7 @@ func (l *pool) sortTied(cs []*candidate) bool {
 				return o
 			}
 		}
-		return cmp.Or(cmp.Compare(count[a], count[b]), cmp.Compare(b.rec.Timestamp, a.rec.Timestamp), strings.Compare(a.rec.Subdir, b.rec.Subdir), strings.Compare(b.rec.Build, a.rec.Build))
+		return cmp.Or(cmp.Compare(old[a], old[b]), cmp.Compare(count[a], count[b]), cmp.Compare(b.rec.time(), a.rec.time()), strings.Compare(a.rec.Subdir, b.rec.Subdir), strings.Compare(b.rec.Build, a.rec.Build))
 	})
 	return differ
 }
@@ -178,8 +179,8 @@ func (l *pool) dependencyQuality(c *candidate, names []string) []quality {
 	return out
 }
 
-// best returns the best package that a spec accepts. It does not need the name's packages to
-// be sorted.
+// best returns the best package that a spec accepts and the machine can run. It does not need the
+// name's packages to be sorted.
 func (l *pool) best(s *Spec) (best quality, rec *Record) {
 	if t, ok := l.bestBySpec[s.text]; ok {
 		return t.quality, t.rec
@@ -187,12 +188,29 @@ func (l *pool) best(s *Spec) (best quality, rec *Record) {
 	for _, c := range l.family(s.Name).candidates {
 		h := quality{true, len(c.rec.TrackFeatures), c.version}
 		o := h.compare(best)
-		if (o < 0 || (o == 0 && c.rec.BuildNumber > rec.BuildNumber)) && s.matches(c.rec, c.version) {
+		if o == 0 && rec != nil { // of equal builds, the one with fewer requirements
+			o = cmp.Or(cmp.Compare(rec.BuildNumber, c.rec.BuildNumber), cmp.Compare(len(c.rec.Depends), len(rec.Depends)))
+		}
+		if o < 0 && s.matches(c.rec, c.version) && l.canRun(c.rec) {
 			best, rec = h, c.rec
 		}
 	}
 	l.bestBySpec[s.text] = bestPackage{best, rec}
 	return best, rec
+}
+
+// canRun reports whether the virtual packages meet all requirements of a record on them.
+func (l *pool) canRun(r *Record) bool {
+	for _, d := range r.Depends {
+		if !strings.HasPrefix(d, "__") {
+			continue
+		}
+		s := l.spec(d)
+		if s == nil || !slices.ContainsFunc(l.problem.Virtual, s.Meets) {
+			return false
+		}
+	}
+	return true
 }
 
 // differInDependencies reports whether the candidates depend on different names.
@@ -215,34 +233,55 @@ func (l *pool) differInDependencies(cs []*candidate) bool {
 
 // neededWithout returns a name and the names that the problem needs if the packages of that
 // name have no dependencies. A dependency on one of these names adds no package.
-func (l *pool) neededWithout(name string) map[string]bool {
+func (l *pool) neededWithout(name string) map[string]*Record {
 	wants := slices.Concat(l.problem.Wants, l.specsOf(l.problem.Optional))
-	needed := l.closure(wants, map[string]bool{name: true})
-	needed[name] = true
+	needed := l.closure(wants, map[string]*Record{name: nil})
+	needed[name] = nil
 	return needed
 }
 
-// closure returns the names that specs need, with their transitive dependencies, except known
-// names and those that only known names need. It assumes the expected package for each spec,
-// or else the best. Virtual packages do not count, because they are never installed.
-func (l *pool) closure(specs []*Spec, known map[string]bool) map[string]bool {
-	names := map[string]bool{}
+// closure returns the packages that specs need, with their transitive dependencies, by name, except
+// known names and those that only known names need. It assumes the expected package for each spec,
+// or else the best; nil if there is none. Virtual packages do not count, because they are never
+// installed.
+func (l *pool) closure(specs []*Spec, known map[string]*Record) map[string]*Record {
+	pkgs := map[string]*Record{}
 	for len(specs) > 0 {
 		s := specs[0]
 		specs = specs[1:]
-		if s == nil || names[s.Name] || known[s.Name] || strings.HasPrefix(s.Name, "__") {
+		if s == nil || strings.HasPrefix(s.Name, "__") {
 			continue
 		}
-		names[s.Name] = true
+		if _, ok := known[s.Name]; ok {
+			continue
+		}
+		if _, ok := pkgs[s.Name]; ok {
+			continue
+		}
 		r := l.expected[s.Name]
 		if r == nil || !s.Meets(r) {
 			_, r = l.best(s)
 		}
-		if r != nil {
+		if pkgs[s.Name] = r; r != nil {
 			specs = append(specs, l.specsOf(l.needs(r))...)
 		}
 	}
-	return names
+	return pkgs
+}
+
+// outdated returns the number of packages of which a better version exists.
+func (l *pool) outdated(pkgs map[string]*Record) (n int) {
+	for name, r := range pkgs {
+		anyOf := l.spec(name)
+		if r == nil || anyOf == nil {
+			continue
+		}
+		v, err := parseVersion(r.Version)
+		if best, _ := l.best(anyOf); err == nil && best.compare(quality{true, len(r.TrackFeatures), v}) < 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // specsOf parses requirements; invalid ones are nil.

@@ -21,7 +21,7 @@ type Record struct {
 	fetch.File
 	Subdir        string          `json:"subdir"`
 	Noarch        json.RawMessage `json:"noarch,omitempty"`
-	Timestamp     int64           `json:"timestamp"`
+	Timestamp     int64           `json:"timestamp"` // in milliseconds, or in seconds
 	License       string          `json:"license,omitempty"`
 	LicenseFamily string          `json:"license_family,omitempty"`
 	SitePackages  string          `json:"python_site_packages_path,omitempty"`
@@ -102,8 +102,8 @@ func (r *Record) Better(best *Record) bool {
 		return false
 	case r.BuildNumber != best.BuildNumber:
 		return r.BuildNumber > best.BuildNumber
-	case r.Timestamp != best.Timestamp && r.Build != best.Build:
-		return r.Timestamp > best.Timestamp
+	case r.time() != best.time() && r.Build != best.Build:
+		return r.time() > best.time()
 	case r.Build != best.Build:
 		return r.Build > best.Build
 	}
@@ -119,6 +119,14 @@ func (r *Record) AtLeast(version string) bool {
 	}
 	want, err := parseVersion(version)
 	return err == nil && have.compare(want) >= 0
+}
+
+// time returns the timestamp in milliseconds. Old packages have it in seconds.
+func (r *Record) time() int64 {
+	if r.Timestamp < 1<<37 {
+		return r.Timestamp * 1000
+	}
+	return r.Timestamp
 }
 
 // Dependency returns the name in a MatchSpec, or "" for virtual packages.

@@ -9,6 +9,7 @@
 package solve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 )
@@ -51,11 +52,16 @@ func (p *Problem) SolveWith(ctx context.Context, records []*Record) ([]*Record, 
 	if err != nil || !pool.prefersOthers(pkgs) {
 		return pkgs, err
 	}
+	first := pool.expected
 	again, err := newPool(p, records, pkgs).solve(ctx)
-	if err == nil && len(again) > len(pkgs) {
+	if err != nil {
+		return nil, err
+	}
+	pool.expect(again)
+	if cmp.Or(cmp.Compare(pool.outdated(pool.expected), pool.outdated(first)), cmp.Compare(len(again), len(pkgs))) > 0 {
 		return pkgs, nil
 	}
-	return again, err
+	return again, nil
 }
 
 // solve chooses packages of the pool.
