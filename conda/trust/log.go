@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -139,34 +138,46 @@ type entryBody struct {
 	Kind    string `json:"kind"`
 	Version string `json:"apiVersion"`
 	Spec    struct {
-		Payload struct {
-			Algorithm string `json:"algorithm"`
-			Value     string `json:"value"` // hexadecimal
-		} `json:"payloadHash"`
+		Envelope   hexHash `json:"envelopeHash"` // of its JSON, which a bundle does not keep
+		Payload    hexHash `json:"payloadHash"`
 		Signatures []struct {
-			Signature []byte `json:"signature"`
-			Verifier  []byte `json:"verifier"` // certificate in PEM
+			Signature octets `json:"signature"`
+			Verifier  octets `json:"verifier"` // certificate in PEM
 		} `json:"signatures"`
 		Record struct {
 			Data struct {
 				Algorithm string `json:"algorithm"`
-				Digest    []byte `json:"digest"`
+				Digest    octets `json:"digest"`
 			} `json:"data"`
 			Signature struct {
-				Content  []byte `json:"content"`
+				Content  octets `json:"content"`
 				Verifier struct {
 					Certificate rawBytes `json:"x509Certificate"`
+					Kind        string   `json:"keyDetails"`
 				} `json:"verifier"`
 			} `json:"signature"`
 		} `json:"hashedRekordV002"`
 	} `json:"spec"`
 }
 
+type hexHash struct {
+	Algorithm string `json:"algorithm"`
+	Value     string `json:"value"`
+}
+
+// sha256 returns the bytes of a SHA-256, or nil for another hash.
+func (h hexHash) sha256() []byte {
+	if b, err := hex.DecodeString(h.Value); err == nil && h.Algorithm == "sha256" && len(b) == sha256.Size {
+		return b
+	}
+	return nil
+}
+
 // matches checks that a log entry is about the bundle's signature and certificate. It reports
 // whether the entry is of Rekor 2.
 func matches(text []byte, b *bundle) (second bool, err error) {
 	var body entryBody
-	if err := json.Unmarshal(text, &body); err != nil {
+	if err := decode(text, &body); err != nil {
 		return false, fmt.Errorf("reading the log entry: %w", err)
 	}
 	other := errors.New("the log entry is about another signature")
@@ -174,7 +185,7 @@ func matches(text []byte, b *bundle) (second bool, err error) {
 	switch body.Kind + " " + body.Version {
 	case "dsse 0.0.1":
 		sum := sha256.Sum256(b.Envelope.Payload)
-		if len(s.Signatures) != 1 || s.Payload.Algorithm != "sha256" || s.Payload.Value != hex.EncodeToString(sum[:]) {
+		if len(s.Signatures) != 1 || s.Envelope.sha256() == nil || !bytes.Equal(s.Payload.sha256(), sum[:]) {
 			return false, other
 		}
 		block, _ := pem.Decode(s.Signatures[0].Verifier)

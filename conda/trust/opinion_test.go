@@ -38,6 +38,8 @@ var stricter = map[string]string{
 	"a string is not UTF-8":            "U+FFFD stands for invalid text",
 	"note has no verifiable signature": "the name in a checkpoint is the host of the log",
 	"invalid URL":                      "the name in a checkpoint is the host of the log",
+	"about another signature":          "hpcc's log entries have one signature and a hash of the envelope",
+	"reading the log entry":            "hpcc refuses unknown fields of a log entry",
 	"want a publication (CEP 27)":      "CEP 27 has its own predicate",
 	"the statement is about":           "CEP 27 names the file, and has one digest",
 	"the statement is for the channel": "CEP 27 names the channel",
@@ -49,7 +51,7 @@ var stricter = map[string]string{
 // bundle that sigstore-go refuses.
 func TestSigstoreGo(t *testing.T) {
 	testenv.Slow(t)
-	all := publications(t)
+	all := append(publications(t), signedChanges(t)...)
 	for _, base := range bases(t) {
 		all = append(all, base)
 		for name, bundle := range changes(t, base.Bundle) {
@@ -154,6 +156,29 @@ func publications(t *testing.T) (all []attempt) {
 	testenv.Check(t, json.Unmarshal(s.Attest(t, valid()), &b))
 	in(b, "verificationMaterial")["tlogEntries"] = in(a, "verificationMaterial")["tlogEntries"]
 	return append(all, ours("entry of another bundle", root, encode(t, b)), ours("another instance", root, other.Attest(t, valid())))
+}
+
+// signedChanges returns bundles with validly signed changes of the statement and of the log entry.
+func signedChanges(t *testing.T) (all []attempt) {
+	s := condatest.NewSigstore(t)
+	root := s.TrustedRoot(t)
+	for part, set := range map[string]func(*condatest.Publication, func([]byte) []byte){
+		"statement": func(p *condatest.Publication, change func([]byte) []byte) { p.Payload = change },
+		"log entry": func(p *condatest.Publication, change func([]byte) []byte) { p.Body = change },
+	} {
+		var names []string
+		pub := valid()
+		set(&pub, func(text []byte) []byte {
+			names = slices.Sorted(maps.Keys(changes(t, text)))
+			return text
+		})
+		s.Attest(t, pub)
+		for _, name := range names {
+			set(&pub, func(text []byte) []byte { return changes(t, text)[name] })
+			all = append(all, ours(part+": "+name, root, s.Attest(t, pub)))
+		}
+	}
+	return all
 }
 
 // ours returns an attempt with a bundle of a test instance.

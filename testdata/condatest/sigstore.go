@@ -43,6 +43,7 @@ type Publication struct {
 	NoSCT            bool
 	Origin           string // first line of the log's checkpoint; "": the name and ID of its tree
 	Statement        func(map[string]any)
+	Payload, Body    func([]byte) []byte // change the text that the signer, and the log, signs
 	Bundle           func(map[string]any)
 }
 
@@ -167,6 +168,9 @@ func (s *Sigstore) Attest(t testing.TB, p Publication) []byte {
 	}
 	payload, err := json.Marshal(statement)
 	testenv.Check(t, err)
+	if p.Payload != nil {
+		payload = p.Payload(payload)
+	}
 	const kind = "application/vnd.in-toto+json"
 	key := newKey(t)
 	sig := sign(t, key, fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(kind), kind, len(payload), payload))
@@ -192,6 +196,9 @@ func (s *Sigstore) entry(t testing.TB, leaf *x509.Certificate, payload, sig []by
 		"signatures":   []any{map[string]any{"signature": sig, "verifier": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw})}},
 	}})
 	testenv.Check(t, err)
+	if p.Body != nil {
+		body = p.Body(body)
+	}
 	_, id := publicKey(t, s.log)
 	promise := sign(t, s.log, fmt.Appendf(nil, `{"body":%q,"integratedTime":%d,"logID":"%x","logIndex":%d}`, base64.StdEncoding.EncodeToString(body), p.Logged.Unix(), id, 7))
 	root := sha256.Sum256(append([]byte{0}, body...))
