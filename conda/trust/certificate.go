@@ -27,41 +27,16 @@ var (
 // verify verifies the signature of a bundle, its certificate and its log entries. It returns the
 // signer.
 func (t *trustedRoot) verify(b *bundle) (who identity, err error) {
-	leaf, err := x509.ParseCertificate(b.Material.Certificate.Raw)
+	leaf, err := x509.ParseCertificate(b.certificate)
 	if err != nil {
 		return who, fmt.Errorf("reading the certificate: %w", err)
 	}
 	if !signed(leaf.PublicKey, b.message(), b.signature()) {
 		return who, errors.New("the signature is invalid")
 	}
-	if len(b.Material.Entries) == 0 || len(b.Material.Entries) > maxBundles {
-		return who, fmt.Errorf("it has %d entries of a transparency log; want 1 to %d", len(b.Material.Entries), maxBundles)
-	}
-	var times []time.Time
-	for i := range b.Material.Entries {
-		at, err := t.verifyEntry(&b.Material.Entries[i], b)
-		if err != nil {
-			return who, err
-		}
-		if !at.IsZero() {
-			times = append(times, at)
-		}
-	}
-	stamps := b.Material.Timestamps.RFC3161
-	if len(stamps) > maxBundles {
-		return who, fmt.Errorf("it has %d timestamps; the maximum is %d", len(stamps), maxBundles)
-	}
-	if len(times) == 0 { // the log is Rekor 2, which does not record times
-		for _, s := range stamps {
-			at, err := t.verifyTimestamp(s.Signed, b.signature())
-			if err != nil {
-				return who, err
-			}
-			times = append(times, at)
-		}
-	}
-	if len(times) == 0 {
-		return who, errors.New("nothing proves the time of the signature")
+	times, err := t.times(b, leaf)
+	if err != nil {
+		return who, err
 	}
 	for _, at := range times {
 		issuer, err := t.issuerOf(leaf, at)
@@ -73,6 +48,53 @@ func (t *trustedRoot) verify(b *bundle) (who identity, err error) {
 		}
 	}
 	return subject(leaf)
+}
+
+// times verifies the log entries of a bundle. It returns the times of its signature, at least one,
+// that logs and authorities prove.
+func (t *trustedRoot) times(b *bundle, leaf *x509.Certificate) (times []time.Time, err error) {
+	entries, stamps := b.Material.Entries, b.Material.Timestamps.RFC3161
+	if len(entries) == 0 || len(entries) > maxProofs || len(stamps) > maxProofs {
+		return nil, fmt.Errorf("it has %d entries of a transparency log and %d timestamps; want 1 to %d and at most %d", len(entries), len(stamps), maxProofs, maxProofs)
+	}
+	seen := map[string]bool{}
+	for i := range entries {
+		e := &entries[i]
+		if id := fmt.Sprintf("%x %d", e.LogID.Key, e.Index); !seen[id] {
+			seen[id] = true
+		} else {
+			return nil, errors.New("it has an entry of a transparency log twice")
+		}
+		at, err := t.verifyEntry(e, b)
+		if err != nil {
+			return nil, err
+		}
+		if noted := time.Unix(int64(e.Time), 0); e.Time != 0 && (noted.Before(leaf.NotBefore) || noted.After(leaf.NotAfter)) {
+			return nil, notValid(noted, errors.New("the certificate has expired or is not yet valid"))
+		}
+		if !at.IsZero() {
+			times = append(times, at)
+		}
+	}
+	var invalid error
+	for _, s := range stamps {
+		if at, err := t.verifyTimestamp(s.Signed, b.signature()); err == nil {
+			times = append(times, at)
+		} else {
+			invalid = err
+		}
+	}
+	switch {
+	case len(times) > 0:
+		return times, nil
+	case invalid != nil:
+		return nil, invalid
+	}
+	return nil, errors.New("nothing proves the time of the signature") // Rekor 2 does not record it
+}
+
+func notValid(at time.Time, err error) error {
+	return fmt.Errorf("the certificate is not valid at %s, when the signature was recorded: %w", at.UTC().Format(time.RFC3339), err)
 }
 
 // issuerOf verifies that an authority issued a certificate for signatures, and that it was
@@ -89,7 +111,7 @@ func (t *trustedRoot) issuerOf(leaf *x509.Certificate, at time.Time) (*x509.Cert
 			return chains[0][1], nil
 		}
 	}
-	return nil, fmt.Errorf("the certificate is not valid at %s, when the log recorded the signature: %w", at.UTC().Format(time.RFC3339), err)
+	return nil, notValid(at, err)
 }
 
 // subject returns the identity in a certificate.

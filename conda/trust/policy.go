@@ -49,7 +49,8 @@ const (
 	maxPolicy  = 1 << 20
 	maxRoot    = 4 << 20
 	maxSidecar = 4 << 20
-	maxBundles = 100 // of a sidecar, and entries of a bundle
+	maxBundles = 100 // of a sidecar
+	maxProofs  = 32  // entries of logs, and timestamps, of a bundle
 )
 
 // ReadPolicies reads the policy files that exist: the machine's and the user's, or only

@@ -14,23 +14,25 @@ import (
 	"hpcc/testdata/testenv"
 )
 
+// The publication of prefix.dev's channel github-releases in testdata.
+const (
+	realChannel = "https://prefix.dev/github-releases"
+	realFile    = "actionlint-1.7.12-h60d57d3_0.conda"
+	realDigest  = "e3e0f35dec5b09b18baac8729d14115903b5adfd25065f8bbb90a2b3be5401e4"
+	realSigner  = "https://github.com/hunger/octoconda/.github/workflows/octoconda.yaml@refs/heads/main"
+	realIssuer  = "https://token.actions.githubusercontent.com"
+)
+
 // TestReal verifies an attestation of prefix.dev's channel github-releases, and changes of it.
 func TestReal(t *testing.T) {
-	const (
-		channel = "https://prefix.dev/github-releases"
-		file    = "actionlint-1.7.12-h60d57d3_0.conda"
-		digest  = "e3e0f35dec5b09b18baac8729d14115903b5adfd25065f8bbb90a2b3be5401e4"
-		signer  = "https://github.com/hunger/octoconda/.github/workflows/octoconda.yaml@refs/heads/main"
-		issuer  = "https://token.actions.githubusercontent.com"
-	)
-	text, err := os.ReadFile("testdata/" + file + ".sigs")
+	text, err := os.ReadFile("testdata/" + realFile + ".sigs")
 	testenv.Check(t, err)
 	root, err := filepath.Abs("testdata/trusted_root.json")
 	testenv.Check(t, err)
-	p, err := parsePolicy("trust.yaml", fmt.Appendf(nil, "trusted_root: %s\nchannels:\n- {channel: %s/, identity: 'https://github.com/hunger/octoconda/*@refs/heads/main', issuer: %s}\n", root, channel, issuer))
+	p, err := parsePolicy("trust.yaml", fmt.Appendf(nil, "trusted_root: %s\nchannels:\n- {channel: %s/, identity: 'https://github.com/hunger/octoconda/*@refs/heads/main', issuer: %s}\n", root, realChannel, realIssuer))
 	testenv.Check(t, err)
-	if got, err := p.Verify(text, channel, file, digest); got != signer || err != nil {
-		t.Errorf("Verify = %q, %v; want %q", got, err, signer)
+	if got, err := p.Verify(text, realChannel, realFile, realDigest); got != realSigner || err != nil {
+		t.Errorf("Verify = %q, %v; want %q", got, err, realSigner)
 	}
 	for _, c := range []struct{ old, new, want string }{
 		{`"integratedTime": "1774925911"`, `"integratedTime": "1774925912"`, "the log's signature of the entry is invalid"},
@@ -45,7 +47,7 @@ func TestReal(t *testing.T) {
 		if changed == string(text) {
 			t.Fatalf("the attestation does not contain %q", c.old)
 		}
-		if got, err := p.Verify([]byte(changed), channel, file, digest); err == nil || !strings.Contains(err.Error(), c.want) {
+		if got, err := p.Verify([]byte(changed), realChannel, realFile, realDigest); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("with %q: %q, %v; want %q", c.new, got, err, c.want)
 		}
 	}
@@ -76,6 +78,9 @@ func TestRealTimestamp(t *testing.T) {
 	if _, err := root.verify(b); err != nil {
 		t.Errorf("without the log's time: %v", err)
 	}
+	if _, err := root.verifyTimestamp(append(stamp[:len(stamp):len(stamp)], 0), b.signature()); err == nil || !strings.Contains(err.Error(), "data follows") {
+		t.Errorf("with another byte: %v", err)
+	}
 	// No change of a byte, nor a shorter text, is valid with another time.
 	for i := 0; i < len(stamp); i += 7 {
 		for _, changed := range [][]byte{append(append(append([]byte{}, stamp[:i]...), stamp[i]^1), stamp[i+1:]...), stamp[:i]} {
@@ -102,7 +107,7 @@ func FuzzTimestamp(f *testing.F) {
 	testenv.Check(f, json.Unmarshal(text, &raw))
 	b, err := parseBundle(raw[0])
 	testenv.Check(f, err)
-	f.Add(b.Material.Timestamps.RFC3161[0].Signed)
+	f.Add([]byte(b.Material.Timestamps.RFC3161[0].Signed))
 	f.Fuzz(func(t *testing.T, stamp []byte) {
 		if at, err := root.verifyTimestamp(stamp, b.signature()); err == nil && at.UTC().Format(time.RFC3339) != "2026-03-31T02:58:32Z" {
 			t.Fatalf("the time %v is valid", at)
@@ -127,6 +132,7 @@ func TestRealRekor2(t *testing.T) {
 	if target, err := b.published("signed-package-2.1.0-hb0f4dca_0.conda", "54303491a8418fbed24344b513546182c29b43bf282ceb433af65e2299f9271f"); err != nil || target != "https://example.com/my-channel" {
 		t.Errorf("published = %q, %v", target, err)
 	}
+	e.Index--
 	e.Proof.Index--
 	if _, err := root.verifyEntry(e, b); err == nil || !strings.Contains(err.Error(), "does not have this entry") {
 		t.Errorf("another position: %v", err)

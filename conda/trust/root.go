@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/sha256"
 	"crypto/sha512"
 	"crypto/x509"
@@ -39,7 +40,10 @@ type authority struct {
 }
 
 // A span is a period of time. A zero time is unlimited.
-type span struct{ Start, End time.Time }
+type span struct {
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
+}
 
 func (s span) contains(t time.Time) bool {
 	return !t.Before(s.Start) && (s.End.IsZero() || !t.After(s.End))
@@ -47,11 +51,12 @@ func (s span) contains(t time.Time) bool {
 
 // rawBytes is a certificate in DER.
 type rawBytes struct {
-	Raw []byte `json:"rawBytes"`
+	Raw octets `json:"rawBytes"`
 }
 
 // rootFile is the JSON form of a trusted root (sigstore's protobuf-specs, TrustedRoot).
 type rootFile struct {
+	MediaType       string          `json:"mediaType"`
 	Logs            []rootLog       `json:"tlogs"`
 	CertificateLogs []rootLog       `json:"ctlogs"`
 	Authorities     []rootAuthority `json:"certificateAuthorities"`
@@ -60,31 +65,50 @@ type rootFile struct {
 
 type rootLog struct {
 	BaseURL string `json:"baseUrl"`
+	Hash    string `json:"hashAlgorithm"`
 	Key     struct {
-		Raw   []byte `json:"rawBytes"`
+		Raw   octets `json:"rawBytes"`
+		Kind  string `json:"keyDetails"`
 		Valid span   `json:"validFor"`
 	} `json:"publicKey"`
-	ID struct {
-		Key []byte `json:"keyId"`
-	} `json:"logId"`
+	ID         keyID  `json:"logId"`
+	Checkpoint keyID  `json:"checkpointKeyId"`
+	Operator   string `json:"operator"`
+}
+
+type keyID struct {
+	Key octets `json:"keyId"`
 }
 
 type rootAuthority struct {
+	Subject struct {
+		Organization string `json:"organization"`
+		CommonName   string `json:"commonName"`
+	} `json:"subject"`
+	URI   string `json:"uri"`
 	Chain struct {
 		Certificates []rawBytes `json:"certificates"`
 	} `json:"certChain"`
-	Valid span `json:"validFor"`
+	Valid    span   `json:"validFor"`
+	Operator string `json:"operator"`
 }
+
+// rootMediaType is the media type of a trusted root.
+const rootMediaType = "application/vnd.dev.sigstore.trustedroot+json;version=0.1"
 
 // parseRoot parses one or more trusted roots, one after another.
 func parseRoot(text []byte) (*trustedRoot, error) {
 	t := &trustedRoot{logs: map[string]logKey{}, certificateLogs: map[string]logKey{}}
 	d := json.NewDecoder(bytes.NewReader(text))
 	for {
-		var f rootFile
-		err := d.Decode(&f)
+		var raw json.RawMessage
+		err := d.Decode(&raw)
 		if err == io.EOF {
 			break
+		}
+		var f rootFile
+		if err == nil {
+			err = decode(raw, &f)
 		}
 		if err == nil {
 			err = t.add(&f)
@@ -100,6 +124,9 @@ func parseRoot(text []byte) (*trustedRoot, error) {
 }
 
 func (t *trustedRoot) add(f *rootFile) error {
+	if f.MediaType != rootMediaType {
+		return fmt.Errorf("its media type is %.100q; want %s", f.MediaType, rootMediaType)
+	}
 	for _, l := range f.Logs {
 		if err := l.addTo(t.logs); err != nil {
 			return err
@@ -136,11 +163,32 @@ func (l rootLog) addTo(logs map[string]logKey) error {
 	if err != nil {
 		return fmt.Errorf("key of log %.100q: %w", l.BaseURL, err)
 	}
-	if len(l.ID.Key) < 4 {
+	switch {
+	case len(l.ID.Key) < 4:
 		return fmt.Errorf("log %.100q has no key ID", l.BaseURL)
+	case l.Hash != "SHA2_256" || l.Key.Kind != kindOf(key):
+		return fmt.Errorf("log %.100q has a key of the kind %.50q with the hash %.50q, which is not supported", l.BaseURL, l.Key.Kind, l.Hash)
+	case l.Key.Valid.Start.IsZero():
+		return fmt.Errorf("the key of log %.100q does not have the time from which it is valid", l.BaseURL)
 	}
 	logs[string(l.ID.Key)] = logKey{id: l.ID.Key, host: u.Host, key: key, valid: l.Key.Valid}
 	return nil
+}
+
+// kindOf returns the kind of a key in trusted roots, or "-" for one that hpcc does not support.
+func kindOf(key crypto.PublicKey) string {
+	switch k := key.(type) {
+	case *ecdsa.PublicKey:
+		switch k.Curve {
+		case elliptic.P256():
+			return "PKIX_ECDSA_P256_SHA_256"
+		case elliptic.P384():
+			return "PKIX_ECDSA_P384_SHA_384"
+		}
+	case ed25519.PublicKey:
+		return "PKIX_ED25519"
+	}
+	return "-"
 }
 
 // parse parses the certificates of an authority; the last one is the root.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"time"
 )
 
@@ -17,6 +18,7 @@ var (
 	signedDataType = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 2}
 	timestampType  = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 1, 4}
 	contentTypeID  = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 3}
+	keyUsageID     = asn1.ObjectIdentifier{2, 5, 29, 37} // extended
 	digestID       = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 4}
 
 	hashes = map[string]crypto.Hash{"2.16.840.1.101.3.4.2.1": crypto.SHA256, "2.16.840.1.101.3.4.2.2": crypto.SHA384, "2.16.840.1.101.3.4.2.3": crypto.SHA512}
@@ -50,8 +52,11 @@ type signedData struct {
 }
 
 type signerInfo struct {
-	Version    int
-	ID         asn1.RawValue
+	Version int
+	ID      struct {
+		Issuer asn1.RawValue
+		Serial *big.Int
+	}
 	Digest     pkix.AlgorithmIdentifier
 	Attributes asn1.RawValue `asn1:"tag:0"`
 	Algorithm  pkix.AlgorithmIdentifier
@@ -76,17 +81,17 @@ func (t *trustedRoot) verifyTimestamp(response, message []byte) (at time.Time, e
 	var r timeResponse
 	var d signedData
 	var info timeInfo
-	if _, err = asn1.Unmarshal(response, &r); err == nil && (r.Status.Code > 1 || !r.Token.Type.Equal(signedDataType)) {
+	if err = unmarshalAll(response, &r); err == nil && (r.Status.Code != 0 || !r.Token.Type.Equal(signedDataType)) {
 		err = errors.New("it has no token")
 	}
 	if err == nil {
-		_, err = asn1.Unmarshal(r.Token.Content.Bytes, &d)
+		err = unmarshalAll(r.Token.Content.Bytes, &d)
 	}
 	if err == nil && (!d.Content.Type.Equal(timestampType) || len(d.Signers) != 1) {
 		err = errors.New("the token is not a timestamp with one signature")
 	}
 	if err == nil {
-		_, err = asn1.Unmarshal(d.Content.Text, &info)
+		_, err = asn1.Unmarshal(d.Content.Text, &info) // the rest is optional
 	}
 	if err != nil {
 		return at, fmt.Errorf("reading the timestamp: %w", err)
@@ -106,14 +111,45 @@ func (t *trustedRoot) verifyTimestamp(response, message []byte) (at time.Time, e
 	// The attributes are signed as a SET, but stored with another tag.
 	text := append([]byte{asn1.TagSet | 0x20}, s.Attributes.FullBytes[1:]...)
 	for _, a := range t.timestamps {
-		for _, c := range append(embedded, a.list...) {
-			_, err := c.Verify(x509.VerifyOptions{Roots: a.roots, Intermediates: a.intermediates, CurrentTime: info.Time, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
-			if err == nil && a.valid.contains(info.Time) && c.CheckSignature(signatures[s.Algorithm.Algorithm.String()], text, s.Signature) == nil {
-				return info.Time, nil
-			}
+		c := s.signer(a.list[0], embedded)
+		if c == nil || !a.valid.contains(info.Time) {
+			continue
+		}
+		_, err := c.Verify(x509.VerifyOptions{Roots: a.roots, Intermediates: a.intermediates, CurrentTime: info.Time, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+		if err == nil && c.CheckSignature(signatures[s.Algorithm.Algorithm.String()], text, s.Signature) == nil {
+			return info.Time, nil
 		}
 	}
 	return at, errors.New("no timestamp authority of the trusted root signed the timestamp")
+}
+
+// signer returns the certificate of the signer, or nil. It is the first one of the authority, or an
+// embedded one if the authority has only those of its issuers. It is only for timestamps (RFC 3161,
+// section 2.3).
+func (s signerInfo) signer(first *x509.Certificate, embedded []*x509.Certificate) *x509.Certificate {
+	candidates := embedded
+	if !first.IsCA && len(embedded) == 0 {
+		candidates = []*x509.Certificate{first}
+	}
+	for _, c := range candidates {
+		if !bytes.Equal(c.RawIssuer, s.ID.Issuer.FullBytes) || c.SerialNumber.Cmp(s.ID.Serial) != 0 || (!first.IsCA && !c.Equal(first)) {
+			continue
+		}
+		critical := slices.ContainsFunc(c.Extensions, func(x pkix.Extension) bool { return x.Id.Equal(keyUsageID) && x.Critical })
+		if !c.IsCA && critical && slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}) && len(c.UnknownExtKeyUsage) == 0 {
+			return c
+		}
+	}
+	return nil
+}
+
+// unmarshalAll decodes a value that fills a text.
+func unmarshalAll(text []byte, v any) error {
+	rest, err := asn1.Unmarshal(text, v)
+	if err == nil && len(rest) > 0 {
+		err = errors.New("data follows its end")
+	}
+	return err
 }
 
 // digestOf returns the digest of a text.

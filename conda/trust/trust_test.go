@@ -65,88 +65,162 @@ func in(m map[string]any, path ...string) map[string]any {
 	return m
 }
 
+// entryOf returns the log entry of a bundle.
+func entryOf(b map[string]any) map[string]any { return in(b, "verificationMaterial", "tlogEntries") }
+
+// chain replaces the certificate of a bundle by a chain.
+func chain(b map[string]any) {
+	m := in(b, "verificationMaterial")
+	m["x509CertificateChain"] = map[string]any{"certificates": []any{m["certificate"]}}
+	delete(m, "certificate")
+}
+
+// verifyCases are publications with their errors. TestSigstoreGo has the same.
+var verifyCases = []struct {
+	name   string
+	change func(p *condatest.Publication)
+	want   string
+}{
+	{"valid", func(p *condatest.Publication) {}, ""},
+	{"without a channel", func(p *condatest.Publication) { p.Target = "" }, ""},
+	{"channel with a slash", func(p *condatest.Publication) { p.Target += "/" }, ""},
+	{"chain of certificates", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) {
+			b["mediaType"] = "application/vnd.dev.sigstore.bundle+json;version=0.2"
+			chain(b)
+		}
+	}, ""},
+	{"chain in version 0.3", func(p *condatest.Publication) { p.Bundle = chain }, "it has a chain of certificates"},
+	{"chain and certificate", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) {
+			b["mediaType"] = "application/vnd.dev.sigstore.bundle+json;version=0.2"
+			c := in(b, "verificationMaterial")["certificate"]
+			chain(b)
+			in(b, "verificationMaterial")["certificate"] = c
+		}
+	}, "it has a chain of certificates"},
+	{"promise only", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) { delete(entryOf(b), "inclusionProof") }
+	}, "no proof of inclusion"},
+	{"promise only in version 0.1", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) {
+			b["mediaType"] = "application/vnd.dev.sigstore.bundle+json;version=0.1"
+			delete(entryOf(b), "inclusionProof")
+		}
+	}, ""},
+	{"proof only in version 0.1", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) {
+			b["mediaType"] = "application/vnd.dev.sigstore.bundle+json;version=0.1"
+			delete(entryOf(b), "inclusionPromise")
+		}
+	}, "no promise of inclusion"},
+	{"unsigned time", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) {
+			delete(entryOf(b), "inclusionPromise")
+			entryOf(b)["integratedTime"] = "1"
+		}
+	}, "the certificate is not valid at 1970-01-01T00:00:01Z"},
+	{"same entry twice", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) {
+			in(b, "verificationMaterial")["tlogEntries"] = []any{entryOf(b), entryOf(b)}
+		}
+	}, "an entry of a transparency log twice"},
+	{"checkpoint without a tree ID", func(p *condatest.Publication) { p.Origin = "log.example" }, "has no tree ID"},
+	{"checkpoint with two signatures", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) {
+			c := in(entryOf(b), "inclusionProof", "checkpoint")
+			c["envelope"] = c["envelope"].(string) + "\u2014 witness.example AAAAAAAA\n"
+		}
+	}, "has 1 signatures of others"},
+	{"another root of the tree", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) { in(entryOf(b), "inclusionProof")["rootHash"] = make([]byte, 32) }
+	}, "the checkpoint is of another tree"},
+	{"statement with another field", func(p *condatest.Publication) {
+		p.Statement = func(s map[string]any) { s["other"] = 1 }
+	}, "the field \"other\" is unknown"},
+	{"predicate with another field", func(p *condatest.Publication) {
+		p.Statement = func(s map[string]any) { in(s, "predicate")["other"] = []any{nil, map[string]any{"a": 1e9}} }
+	}, ""},
+	{"subject with a URI", func(p *condatest.Publication) {
+		p.Statement = func(s map[string]any) { in(s, "subject")["uri"] = "https://c.example" }
+	}, ""},
+	{"negative index", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) { entryOf(b)["logIndex"] = "-1" }
+	}, "the log entry has the index -1"},
+	{"bundle with another field", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) { b["other"] = 1 }
+	}, "the field \"other\" is unknown"},
+	{"field in capitals", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) {
+			b["MediaType"] = b["mediaType"]
+			delete(b, "mediaType")
+		}
+	}, "the field \"MediaType\" is unknown"},
+	{"another identity", func(p *condatest.Publication) { p.Identity = "https://git.example/other/x@refs/tags/v1" }, "does not accept the signer \"https://git.example/other/x@refs/tags/v1\""},
+	{"identity with a prefix", func(p *condatest.Publication) { p.Identity = "https://evil.example/" + signer }, "does not accept the signer"},
+	{"an address", func(p *condatest.Publication) { p.Identity = "me@lab.example" }, "does not accept the signer \"me@lab.example\""},
+	{"another issuer", func(p *condatest.Publication) { p.Issuer = "https://other.example" }, "issuer \"https://other.example\""},
+	{"another digest", func(p *condatest.Publication) { p.SHA256 = strings.Repeat("0", 64) }, "a file with the SHA-256 \"0000"},
+	{"another file", func(p *condatest.Publication) { p.File = "a-2.0-0.conda" }, `about "a-2.0-0.conda", not a-1.0-0.conda`},
+	{"another channel", func(p *condatest.Publication) { p.Target = "https://c.example/other" }, `for the channel "https://c.example/other", not "https://c.example/lab"`},
+	{"expired", func(p *condatest.Publication) {
+		p.Time = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+		p.Logged = p.Time.Add(11 * time.Minute)
+	}, "the certificate is not valid at 2026-03-01T00:11:00Z"},
+	{"before the keys", func(p *condatest.Publication) { p.Time = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC) }, "the key of log log.example was not valid"},
+	{"no certificate log", func(p *condatest.Publication) { p.NoSCT = true }, "no certificate log of the trusted root has the certificate"},
+	{"two subjects", func(p *condatest.Publication) {
+		p.Statement = func(s map[string]any) { s["subject"] = []any{in(s, "subject"), in(s, "subject")} }
+	}, "the statement has 2 subjects"},
+	{"two digests", func(p *condatest.Publication) {
+		p.Statement = func(s map[string]any) { in(s, "subject", "digest")["md5"] = "x" }
+	}, "about a file with the SHA-256"},
+	{"another predicate", func(p *condatest.Publication) {
+		p.Statement = func(s map[string]any) { s["predicateType"] = "https://slsa.dev/provenance/v1" }
+	}, "want a publication (CEP 27)"},
+	{"empty predicate", func(p *condatest.Publication) {
+		p.Statement = func(s map[string]any) { s["predicate"] = map[string]any{} }
+	}, "the statement has no targetChannel"},
+	{"no log", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) { in(b, "verificationMaterial")["tlogEntries"] = []any{} }
+	}, "it has 0 entries of a transparency log"},
+	{"no time", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) { delete(entryOf(b), "inclusionPromise") }
+	}, "nothing proves the time of the signature"},
+	{"neither promise nor proof", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) {
+			delete(entryOf(b), "inclusionPromise")
+			delete(entryOf(b), "inclusionProof")
+		}
+	}, "neither a promise nor a proof"},
+	{"another log", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) { in(entryOf(b), "logId")["keyId"] = []byte("0123456789") }
+	}, "does not have the log with key ID 30313233"},
+	{"another time", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) { entryOf(b)["integratedTime"] = "1" }
+	}, "the log's signature of the entry is invalid"},
+	{"other payload", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) { in(b, "dsseEnvelope")["payload"] = []byte("{}") }
+	}, "the signature is invalid"},
+	{"no signature", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) { in(b, "dsseEnvelope")["signatures"] = []any{} }
+	}, "with 0 signatures"},
+	{"another checkpoint", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) { in(entryOf(b), "inclusionProof")["treeSize"] = "2" }
+	}, "the checkpoint is of another tree"},
+	{"garbled checkpoint", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) { in(entryOf(b), "inclusionProof", "checkpoint")["envelope"] = "x" }
+	}, "the checkpoint of log log.example is invalid"},
+	{"another kind", func(p *condatest.Publication) {
+		p.Bundle = func(b map[string]any) { b["mediaType"] = "text/plain" }
+	}, "it is not a Sigstore bundle"},
+}
+
 func TestVerify(t *testing.T) {
 	s := condatest.NewSigstore(t)
 	p, err := newPolicy(t, s, "")
 	testenv.Check(t, err)
-	entry := func(b map[string]any) map[string]any { return in(b, "verificationMaterial", "tlogEntries") }
-	for _, c := range []struct {
-		name   string
-		change func(p *condatest.Publication)
-		want   string
-	}{
-		{"valid", func(p *condatest.Publication) {}, ""},
-		{"without a channel", func(p *condatest.Publication) { p.Target = "" }, ""},
-		{"channel with a slash", func(p *condatest.Publication) { p.Target += "/" }, ""},
-		{"chain of certificates", func(p *condatest.Publication) {
-			p.Bundle = func(b map[string]any) {
-				m := in(b, "verificationMaterial")
-				m["x509CertificateChain"] = map[string]any{"certificates": []any{m["certificate"]}}
-				delete(m, "certificate")
-			}
-		}, ""},
-		{"promise only", func(p *condatest.Publication) {
-			p.Bundle = func(b map[string]any) { delete(entry(b), "inclusionProof") }
-		}, ""},
-		{"another identity", func(p *condatest.Publication) { p.Identity = "https://git.example/other/x@refs/tags/v1" }, "does not accept the signer \"https://git.example/other/x@refs/tags/v1\""},
-		{"identity with a prefix", func(p *condatest.Publication) { p.Identity = "https://evil.example/" + signer }, "does not accept the signer"},
-		{"an address", func(p *condatest.Publication) { p.Identity = "me@lab.example" }, "does not accept the signer \"me@lab.example\""},
-		{"another issuer", func(p *condatest.Publication) { p.Issuer = "https://other.example" }, "issuer \"https://other.example\""},
-		{"another digest", func(p *condatest.Publication) { p.SHA256 = strings.Repeat("0", 64) }, "a file with the SHA-256 \"0000"},
-		{"another file", func(p *condatest.Publication) { p.File = "a-2.0-0.conda" }, `about "a-2.0-0.conda", not a-1.0-0.conda`},
-		{"another channel", func(p *condatest.Publication) { p.Target = "https://c.example/other" }, `for the channel "https://c.example/other", not "https://c.example/lab"`},
-		{"expired", func(p *condatest.Publication) {
-			p.Time = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-			p.Logged = p.Time.Add(11 * time.Minute)
-		}, "the certificate is not valid at 2026-03-01T00:11:00Z"},
-		{"before the keys", func(p *condatest.Publication) { p.Time = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC) }, "the key of log log.example was not valid"},
-		{"no certificate log", func(p *condatest.Publication) { p.NoSCT = true }, "no certificate log of the trusted root has the certificate"},
-		{"two subjects", func(p *condatest.Publication) {
-			p.Statement = func(s map[string]any) { s["subject"] = []any{in(s, "subject"), in(s, "subject")} }
-		}, "the statement has 2 subjects"},
-		{"two digests", func(p *condatest.Publication) {
-			p.Statement = func(s map[string]any) { in(s, "subject", "digest")["md5"] = "x" }
-		}, "about a file with the SHA-256"},
-		{"another predicate", func(p *condatest.Publication) {
-			p.Statement = func(s map[string]any) { s["predicateType"] = "https://slsa.dev/provenance/v1" }
-		}, "want a publication (CEP 27)"},
-		{"empty predicate", func(p *condatest.Publication) {
-			p.Statement = func(s map[string]any) { s["predicate"] = map[string]any{} }
-		}, "the statement has no targetChannel"},
-		{"no log", func(p *condatest.Publication) {
-			p.Bundle = func(b map[string]any) { in(b, "verificationMaterial")["tlogEntries"] = []any{} }
-		}, "it has 0 entries of a transparency log"},
-		{"no time", func(p *condatest.Publication) {
-			p.Bundle = func(b map[string]any) { delete(entry(b), "inclusionPromise") }
-		}, "nothing proves the time of the signature"},
-		{"neither promise nor proof", func(p *condatest.Publication) {
-			p.Bundle = func(b map[string]any) {
-				delete(entry(b), "inclusionPromise")
-				delete(entry(b), "inclusionProof")
-			}
-		}, "neither a promise nor a proof"},
-		{"another log", func(p *condatest.Publication) {
-			p.Bundle = func(b map[string]any) { in(entry(b), "logId")["keyId"] = []byte("0123456789") }
-		}, "does not have the log with key ID 30313233"},
-		{"another time", func(p *condatest.Publication) {
-			p.Bundle = func(b map[string]any) { entry(b)["integratedTime"] = "1" }
-		}, "the log's signature of the entry is invalid"},
-		{"other payload", func(p *condatest.Publication) {
-			p.Bundle = func(b map[string]any) { in(b, "dsseEnvelope")["payload"] = []byte("{}") }
-		}, "the signature is invalid"},
-		{"no signature", func(p *condatest.Publication) {
-			p.Bundle = func(b map[string]any) { in(b, "dsseEnvelope")["signatures"] = []any{} }
-		}, "with 0 signatures"},
-		{"another checkpoint", func(p *condatest.Publication) {
-			p.Bundle = func(b map[string]any) { in(entry(b), "inclusionProof")["treeSize"] = "2" }
-		}, "the checkpoint is of another tree"},
-		{"garbled checkpoint", func(p *condatest.Publication) {
-			p.Bundle = func(b map[string]any) { in(entry(b), "inclusionProof", "checkpoint")["envelope"] = "x" }
-		}, "the checkpoint of log log.example is invalid"},
-		{"another kind", func(p *condatest.Publication) {
-			p.Bundle = func(b map[string]any) { b["mediaType"] = "text/plain" }
-		}, "it is not a Sigstore bundle"},
-	} {
+	for _, c := range verifyCases {
 		pub := valid()
 		c.change(&pub)
 		got, err := p.Verify(sidecar(s.Attest(t, pub)), channel, file, digest)
@@ -189,6 +263,34 @@ func TestVerifyReplay(t *testing.T) {
 	}
 }
 
+func TestDecode(t *testing.T) {
+	type value struct {
+		N integer        `json:"n"`
+		L []*value       `json:"l"`
+		B octets         `json:"b"`
+		M map[string]any `json:"m"`
+	}
+	for text, want := range map[string]string{
+		`{"n": "-7", "b": "AA==", "m": {"x": [null, {"y": 1e40}]}, "l": [{"n": 8}]}`: "",
+		`{"n": 1, "N": 2}`:           `the field "N" is unknown`,
+		`{"N": 1}`:                   `the field "N" is unknown`,
+		`{"l": [{"k": 1}]}`:          `the field "k" is unknown`,
+		`{"n": 1, "n": 1}`:           `the field "n" is unknown or occurs twice`,
+		`{"m": {"a": 1, "a": 1}}`:    `the field "a" is unknown or occurs twice`,
+		`{"m": {"a": "\ud800"}}`:     "not UTF-8",
+		"{\"m\": {\"a\": \"\xff\"}}": "not UTF-8",
+		`{"l": [null]}`:              "a list has a null",
+		`{"n": "+7"}`:                `"+7" is not a number`,
+		`{"n": "07"}`:                `"07" is not a number`,
+		`{"b": "AA\n=="}`:            "has a line break",
+		`{} {}`:                      "after top-level value",
+	} {
+		if err := decode([]byte(text), &value{}); (want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v; want %q", text, err, want)
+		}
+	}
+}
+
 func TestPolicy(t *testing.T) {
 	s := condatest.NewSigstore(t)
 	bundle := sidecar(s.Attest(t, valid()))
@@ -223,7 +325,7 @@ func TestPolicy(t *testing.T) {
 
 func TestPolicyRefused(t *testing.T) {
 	dir := t.TempDir()
-	testenv.Write(t, filepath.Join(dir, "root.json"), "{}")
+	testenv.Write(t, filepath.Join(dir, "root.json"), `{"mediaType": "`+rootMediaType+`"}`)
 	testenv.Write(t, filepath.Join(dir, "bad.json"), "{")
 	const rule = "channels: [{channel: https://c, identity: i, issuer: s}]\n"
 	for text, want := range map[string]string{

@@ -1,6 +1,7 @@
 package condatest
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -40,7 +41,9 @@ type Publication struct {
 	Time             time.Time // of the signature
 	Logged           time.Time // zero: Time
 	NoSCT            bool
+	Origin           string // first line of the log's checkpoint; "": the name and ID of its tree
 	Statement        func(map[string]any)
+	Payload, Body    func([]byte) []byte // change the text that the signer, and the log, signs
 	Bundle           func(map[string]any)
 }
 
@@ -165,12 +168,15 @@ func (s *Sigstore) Attest(t testing.TB, p Publication) []byte {
 	}
 	payload, err := json.Marshal(statement)
 	testenv.Check(t, err)
+	if p.Payload != nil {
+		payload = p.Payload(payload)
+	}
 	const kind = "application/vnd.in-toto+json"
 	key := newKey(t)
 	sig := sign(t, key, fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(kind), kind, len(payload), payload))
 	leaf := s.leaf(t, p, key)
 	bundle := map[string]any{"mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
-		"verificationMaterial": map[string]any{"certificate": map[string]any{"rawBytes": leaf.Raw}, "tlogEntries": []any{s.entry(t, leaf, payload, sig, p.Logged)}},
+		"verificationMaterial": map[string]any{"certificate": map[string]any{"rawBytes": leaf.Raw}, "tlogEntries": []any{s.entry(t, leaf, payload, sig, p)}},
 		"dsseEnvelope":         map[string]any{"payloadType": kind, "payload": payload, "signatures": []any{map[string]any{"sig": sig}}}}
 	if p.Bundle != nil {
 		p.Bundle(bundle)
@@ -181,7 +187,7 @@ func (s *Sigstore) Attest(t testing.TB, p Publication) []byte {
 }
 
 // entry returns the entry of the transparency log for a signature, the only one of its tree.
-func (s *Sigstore) entry(t testing.TB, leaf *x509.Certificate, payload, sig []byte, at time.Time) map[string]any {
+func (s *Sigstore) entry(t testing.TB, leaf *x509.Certificate, payload, sig []byte, p Publication) map[string]any {
 	t.Helper()
 	sum := sha256.Sum256(payload)
 	body, err := json.Marshal(map[string]any{"apiVersion": "0.0.1", "kind": "dsse", "spec": map[string]any{
@@ -190,12 +196,15 @@ func (s *Sigstore) entry(t testing.TB, leaf *x509.Certificate, payload, sig []by
 		"signatures":   []any{map[string]any{"signature": sig, "verifier": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw})}},
 	}})
 	testenv.Check(t, err)
+	if p.Body != nil {
+		body = p.Body(body)
+	}
 	_, id := publicKey(t, s.log)
-	promise := sign(t, s.log, fmt.Appendf(nil, `{"body":%q,"integratedTime":%d,"logID":"%x","logIndex":%d}`, base64.StdEncoding.EncodeToString(body), at.Unix(), id, 7))
+	promise := sign(t, s.log, fmt.Appendf(nil, `{"body":%q,"integratedTime":%d,"logID":"%x","logIndex":%d}`, base64.StdEncoding.EncodeToString(body), p.Logged.Unix(), id, 7))
 	root := sha256.Sum256(append([]byte{0}, body...))
-	note := "log.example - 1\n1\n" + base64.StdEncoding.EncodeToString(root[:]) + "\n"
+	note := cmp.Or(p.Origin, "log.example - 1") + "\n1\n" + base64.StdEncoding.EncodeToString(root[:]) + "\n"
 	signature := base64.StdEncoding.EncodeToString(append(id[:4:4], sign(t, s.log, []byte(note))...))
 	return map[string]any{"logIndex": "7", "logId": map[string]any{"keyId": id[:]}, "kindVersion": map[string]any{"kind": "dsse", "version": "0.0.1"},
-		"integratedTime": fmt.Sprint(at.Unix()), "inclusionPromise": map[string]any{"signedEntryTimestamp": promise}, "canonicalizedBody": body,
+		"integratedTime": fmt.Sprint(p.Logged.Unix()), "inclusionPromise": map[string]any{"signedEntryTimestamp": promise}, "canonicalizedBody": body,
 		"inclusionProof": map[string]any{"logIndex": "0", "treeSize": "1", "rootHash": root[:], "hashes": []any{}, "checkpoint": map[string]any{"envelope": note + "\n\u2014 log.example " + signature + "\n"}}}
 }
