@@ -89,7 +89,11 @@ func parseConda(c *cli.Context, r *binder.Repository) (*build.CondaOptions, erro
 		return nil, usagef("--no-index and --index-url contradict each other").hint("leave out one of them")
 	}
 	for _, f := range o.Files {
-		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
+		fi, err := os.Stat(f)
+		if err == nil && fi.IsDir() {
+			return nil, usagef("export %s: is a directory", f).hint("name a file in it, or use --conda-prefix for an installed environment, --repo2docker for a repository")
+		}
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil, (&message{err: fmt.Errorf("export %s: no such file", f)}).hint("on the machine of the environment, run \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\"")
 		}
 	}

@@ -93,6 +93,12 @@ func parsePolicy(file string, text []byte) (*Policy, error) {
 	if err := d.Decode(&f); err != nil && err != io.EOF {
 		return nil, plainYAML(err)
 	}
+	var nodes struct {
+		Rules []yaml.Node `yaml:"channels"`
+	}
+	if err := yaml.Unmarshal(text, &nodes); err != nil {
+		return nil, plainYAML(err)
+	}
 	if len(f.Rules) == 0 {
 		return nil, errors.New("it has no channels; add entries with channel, identity and issuer")
 	}
@@ -101,9 +107,9 @@ func parsePolicy(file string, text []byte) (*Policy, error) {
 		r.Channel, r.Target = strings.TrimRight(r.Channel, "/"), strings.TrimRight(r.Target, "/")
 		switch {
 		case r.Channel == "" || r.Identity == "" || r.Issuer == "":
-			return nil, fmt.Errorf("entry %d of channels needs channel, identity and issuer", i+1)
+			return nil, fmt.Errorf("line %d: the entry needs channel, identity and issuer", nodes.Rules[i].Line)
 		case r.Channel != "*" && !strings.Contains(r.Channel, "://"):
-			return nil, fmt.Errorf("channel %q is not a URL or *", r.Channel)
+			return nil, fmt.Errorf("line %d: channel %q is not a URL or *", nodes.Rules[i].Line, r.Channel)
 		case r.Target == "" && r.Channel != "*":
 			r.Target = r.Channel
 		}

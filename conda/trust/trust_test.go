@@ -336,7 +336,7 @@ func TestPolicyRefused(t *testing.T) {
 		"trusted_root: none\n" + rule:      "no such file",
 		"trusted_root: root.json\n" + rule: "root.json: it lacks a certificate authority",
 		"trusted_root: bad.json\n" + rule:  "bad.json: unexpected EOF",
-		"trusted_root: root.json\nchannels: [{channel: https://c}]":                 "entry 1 of channels needs channel, identity and issuer",
+		"trusted_root: root.json\nchannels: [{channel: https://c}]":                 "line 2: the entry needs channel, identity and issuer",
 		"trusted_root: root.json\nchannels: [{channel: c, identity: i, issuer: s}]": `channel "c" is not a URL or *`,
 	} {
 		f := filepath.Join(dir, "trust.yaml")
