@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"hpcc/testdata/condatest"
@@ -73,9 +74,19 @@ func TestSigstoreGo(t *testing.T) {
 	}
 	used := map[string]int{}
 	accepted := 0
-	for i, theirs := range judge(t, all) {
+	var workers sync.WaitGroup
+	const count = 4
+	for first := range count {
+		workers.Go(func() {
+			for i := first; i < len(all); i += count {
+				all[i].verify()
+			}
+		})
+	}
+	reasons := judge(t, all)
+	workers.Wait()
+	for i, theirs := range reasons {
 		a := &all[i]
-		a.verify()
 		if slices.Contains([]string{"valid", "instance", "real", "real without the log's time", "Rekor 2"}, a.name) && a.refused+theirs != "" {
 			t.Errorf("%s: hpcc: %s; sigstore-go: %s; want both to accept it", a.name, a.refused, theirs)
 		}
@@ -152,8 +163,8 @@ func judge(t *testing.T, all []attempt) (reasons []string) {
 	}
 	var in, out bytes.Buffer
 	e := json.NewEncoder(&in)
-	for _, a := range all {
-		testenv.Check(t, e.Encode(a))
+	for i := range all {
+		testenv.Check(t, e.Encode(&all[i]))
 	}
 	run := exec.Command(program)
 	run.Stdin, run.Stdout, run.Stderr = &in, &out, os.Stderr
