@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"hpcc/testdata/condatest"
@@ -26,25 +27,28 @@ type attempt struct {
 	name          string
 	channel, file string
 	rule          rule
+	other         bool   // the statement is not a publication
 	refused       string // hpcc's reason
 }
 
 // stricter lists parts of the errors for bundles that hpcc refuses and sigstore-go may accept, with
 // the reason.
 var stricter = map[string]string{
-	"illegal base64 data":              "byte strings are in base64 with padding, which protobuf writes",
-	"a byte string has a line break":   "byte strings are in base64 with padding, which protobuf writes",
-	"is not a number":                  "integers are decimal, which protobuf writes",
-	"a string is not UTF-8":            "U+FFFD stands for invalid text",
-	"note has no verifiable signature": "the name in a checkpoint is the host of the log",
-	"invalid URL":                      "the name in a checkpoint is the host of the log",
-	"about another signature":          "hpcc's log entries have one signature and a hash of the envelope",
-	"reading the log entry":            "hpcc refuses unknown fields of a log entry",
-	"want a publication (CEP 27)":      "CEP 27 has its own predicate",
-	"the statement is about":           "CEP 27 names the file, and has one digest",
-	"the statement is for the channel": "CEP 27 names the channel",
-	"the statement has no target":      "CEP 27 names the channel",
-	"the statement has 2 subjects":     "CEP 27 has one subject",
+	"illegal base64 data":               "byte strings are in base64 with padding, which protobuf writes",
+	"a byte string has a line break":    "byte strings are in base64 with padding, which protobuf writes",
+	"is not a number":                   "integers are decimal, which protobuf writes",
+	"a string is not UTF-8":             "U+FFFD stands for invalid text",
+	"note has no verifiable signature":  "the name in a checkpoint is the host of the log",
+	"invalid URL":                       "the name in a checkpoint is the host of the log",
+	"the checkpoint is of another tree": "hpcc compares the size and hash of the tree for Rekor 2, too",
+	"at its index":                      "hpcc compares both indexes",
+	"about another signature":           "hpcc's log entries have one signature and a hash of the envelope",
+	"reading the log entry":             "hpcc refuses unknown fields of a log entry",
+	"want a publication (CEP 27)":       "CEP 27 has its own predicate",
+	"the statement is about":            "CEP 27 names the file, and has one digest",
+	"the statement is for the channel":  "CEP 27 names the channel",
+	"the statement has no target":       "CEP 27 names the channel",
+	"the statement has 2 subjects":      "CEP 27 has one subject",
 }
 
 // TestSigstoreGo compares the verdicts of hpcc with those of sigstore-go. hpcc must not accept a
@@ -54,12 +58,15 @@ func TestSigstoreGo(t *testing.T) {
 	all := append(publications(t), signedChanges(t)...)
 	for _, base := range bases(t) {
 		all = append(all, base)
-		for name, bundle := range changes(t, base.Bundle) {
+		for name, bundle := range changes(t, base.Bundle, "") {
 			a := base
 			a.name, a.Bundle = base.name+": bundle: "+name, bundle
 			all = append(all, a)
 		}
-		for name, root := range changes(t, base.Root) {
+		if base.other {
+			continue
+		}
+		for name, root := range changes(t, base.Root, "") {
 			a := base
 			a.name, a.Root = base.name+": root: "+name, root
 			all = append(all, a)
@@ -67,9 +74,22 @@ func TestSigstoreGo(t *testing.T) {
 	}
 	used := map[string]int{}
 	accepted := 0
-	for i, theirs := range judge(t, all) {
+	var workers sync.WaitGroup
+	const count = 4
+	for first := range count {
+		workers.Go(func() {
+			for i := first; i < len(all); i += count {
+				all[i].verify()
+			}
+		})
+	}
+	reasons := judge(t, all)
+	workers.Wait()
+	for i, theirs := range reasons {
 		a := &all[i]
-		a.verify()
+		if slices.Contains([]string{"valid", "instance", "real", "real without the log's time", "Rekor 2"}, a.name) && a.refused+theirs != "" {
+			t.Errorf("%s: hpcc: %s; sigstore-go: %s; want both to accept it", a.name, a.refused, theirs)
+		}
 		switch {
 		case a.refused == "" && theirs == "":
 			accepted++
@@ -101,11 +121,28 @@ func (a *attempt) verify() {
 	root, err := parseRoot(a.Root)
 	if err == nil {
 		p := Policy{rules: []rule{a.rule}, root: root}
-		_, err = p.Verify(sidecar(a.Bundle), a.channel, a.file, a.SHA256)
+		if a.other {
+			err = a.verifySigner(root)
+		} else {
+			_, err = p.Verify(sidecar(a.Bundle), a.channel, a.file, a.SHA256)
+		}
 	}
 	if err != nil {
 		a.refused = err.Error()
 	}
+}
+
+// verifySigner verifies a bundle without its statement.
+func (a *attempt) verifySigner(root *trustedRoot) error {
+	b, err := parseBundle(a.Bundle)
+	if err != nil {
+		return err
+	}
+	who, err := root.verify(b)
+	if err == nil && !a.rule.accepts(who) {
+		err = fmt.Errorf("another signer: %v", who)
+	}
+	return err
 }
 
 // judge returns the reasons for which sigstore-go refuses bundles, or "".
@@ -126,8 +163,8 @@ func judge(t *testing.T, all []attempt) (reasons []string) {
 	}
 	var in, out bytes.Buffer
 	e := json.NewEncoder(&in)
-	for _, a := range all {
-		testenv.Check(t, e.Encode(a))
+	for i := range all {
+		testenv.Check(t, e.Encode(&all[i]))
 	}
 	run := exec.Command(program)
 	run.Stdin, run.Stdout, run.Stderr = &in, &out, os.Stderr
@@ -169,12 +206,12 @@ func signedChanges(t *testing.T) (all []attempt) {
 		var names []string
 		pub := valid()
 		set(&pub, func(text []byte) []byte {
-			names = slices.Sorted(maps.Keys(changes(t, text)))
+			names = slices.Sorted(maps.Keys(changes(t, text, "")))
 			return text
 		})
 		s.Attest(t, pub)
 		for _, name := range names {
-			set(&pub, func(text []byte) []byte { return changes(t, text)[name] })
+			set(&pub, func(text []byte) []byte { return changes(t, text, name)[name] })
 			all = append(all, ours(part+": "+name, root, s.Attest(t, pub)))
 		}
 	}
@@ -187,8 +224,8 @@ func ours(name string, root, bundle []byte) attempt {
 		rule: rule{Channel: channel, Target: channel, Identity: "https://git.example/lab/*@refs/tags/*", Issuer: issuer}}
 }
 
-// bases returns valid bundles of a test instance and of prefix.dev, whose time a log and an
-// authority prove.
+// bases returns valid bundles: of a test instance, of prefix.dev, whose time a log and an authority
+// prove, and of a log of Rekor 2.
 func bases(t *testing.T) []attempt {
 	s := condatest.NewSigstore(t)
 	mine := ours("instance", s.TrustedRoot(t), s.Attest(t, valid()))
@@ -206,7 +243,13 @@ func bases(t *testing.T) []attempt {
 	testenv.Check(t, json.Unmarshal(raw[0], &b))
 	delete(in(b, "verificationMaterial", "tlogEntries"), "inclusionPromise")
 	stamped.Bundle = encode(t, b)
-	return []attempt{mine, real, stamped}
+	rekor2 := attempt{name: "Rekor 2", other: true, SHA256: "a0cfc71271d6e278e57cd332ff957c3f7043fdda354c4cbb190a30d56efa01bf", Identity: "^https://github.com/sigstore-conformance/.*$", Issuer: realIssuer,
+		rule: rule{Identity: "https://github.com/sigstore-conformance/*", Issuer: realIssuer}}
+	rekor2.Root, err = os.ReadFile("testdata/staging_root.json") // of Sigstore's staging instance
+	testenv.Check(t, err)
+	rekor2.Bundle, err = os.ReadFile("testdata/slsa-rekor2.sigstore.json")
+	testenv.Check(t, err)
+	return []attempt{mine, real, stamped, rekor2}
 }
 
 func encode(t *testing.T, v any) []byte {
@@ -216,10 +259,11 @@ func encode(t *testing.T, v any) []byte {
 	return b
 }
 
-// changes returns changed JSON texts by name: bytes of the text, and fields.
-func changes(t *testing.T, text []byte) map[string][]byte {
+// changes returns changed JSON texts by name: bytes of the text, and fields. If only is not empty,
+// it returns that one.
+func changes(t *testing.T, text []byte, only string) map[string][]byte {
 	all := map[string][]byte{}
-	const bytesChanged = 80
+	const bytesChanged = 40
 	for n := range bytesChanged {
 		i := n * len(text) / bytesChanged
 		for _, bit := range []byte{1, 0x20, 0x80} {
@@ -232,10 +276,12 @@ func changes(t *testing.T, text []byte) map[string][]byte {
 	testenv.Check(t, json.Unmarshal(text, &v))
 	alter("", v, func(name string, set func(any), values ...any) {
 		for i, value := range values {
-			set(value)
-			all[fmt.Sprintf("%s, change %d", name, i)] = encode(t, v)
+			if name := fmt.Sprintf("%s, change %d", name, i); only == "" || name == only {
+				set(value)
+				all[name] = encode(t, v)
+			}
 		}
-	}, func(any) {})
+	}, func(changed any) { v = changed })
 	return all
 }
 

@@ -1,7 +1,11 @@
 package trust
 
 import (
+	"crypto"
 	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -140,5 +144,33 @@ func TestRealRekor2(t *testing.T) {
 	b.Envelope.Payload = append(b.Envelope.Payload, ' ')
 	if _, err := root.verifyEntry(e, b); err == nil || !strings.Contains(err.Error(), "about another signature") {
 		t.Errorf("another payload: %v", err)
+	}
+}
+
+// TestRealStaging verifies the signer of a bundle of Sigstore's staging instance, with a log of
+// Rekor 2 and a timestamp. A key of its trusted root is an RSA key.
+func TestRealStaging(t *testing.T) {
+	text, err := os.ReadFile("testdata/staging_root.json")
+	testenv.Check(t, err)
+	root, err := parseRoot(text)
+	testenv.Check(t, err)
+	text, err = os.ReadFile("testdata/slsa-rekor2.sigstore.json")
+	testenv.Check(t, err)
+	b, err := parseBundle(text)
+	testenv.Check(t, err)
+	if who, err := root.verify(b); err != nil || !strings.HasPrefix(who.name, "https://github.com/sigstore-conformance/") || who.issuer != realIssuer {
+		t.Errorf("verify = %+v, %v", who, err)
+	}
+	b.Material.Timestamps.RFC3161 = nil
+	if _, err := root.verify(b); err == nil || !strings.Contains(err.Error(), "nothing proves the time") {
+		t.Errorf("without a timestamp: %v", err)
+	}
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	testenv.Check(t, err)
+	sum := sha256.Sum256(text)
+	sig, err := key.Sign(nil, sum[:], crypto.SHA256)
+	testenv.Check(t, err)
+	if !signed(key.Public(), text, sig) || signed(key.Public(), text[1:], sig) {
+		t.Error("signed with an RSA key")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/sha512"
 	"crypto/x509"
@@ -159,14 +160,18 @@ func (l rootLog) addTo(logs map[string]logKey) error {
 	if err != nil {
 		return fmt.Errorf("log %.100q: invalid URL", l.BaseURL)
 	}
-	key, err := x509.ParsePKIXPublicKey(l.Key.Raw)
+	parse := x509.ParsePKIXPublicKey
+	if l.Key.Kind == oldRSA {
+		parse = func(der []byte) (any, error) { return x509.ParsePKCS1PublicKey(der) }
+	}
+	key, err := parse(l.Key.Raw)
 	if err != nil {
 		return fmt.Errorf("key of log %.100q: %w", l.BaseURL, err)
 	}
 	switch {
 	case len(l.ID.Key) < 4:
 		return fmt.Errorf("log %.100q has no key ID", l.BaseURL)
-	case l.Hash != "SHA2_256" || l.Key.Kind != kindOf(key):
+	case l.Hash != "SHA2_256" || (l.Key.Kind != oldRSA && l.Key.Kind != kindOf(key)):
 		return fmt.Errorf("log %.100q has a key of the kind %.50q with the hash %.50q, which is not supported", l.BaseURL, l.Key.Kind, l.Hash)
 	case l.Key.Valid.Start.IsZero():
 		return fmt.Errorf("the key of log %.100q does not have the time from which it is valid", l.BaseURL)
@@ -174,6 +179,9 @@ func (l rootLog) addTo(logs map[string]logKey) error {
 	logs[string(l.ID.Key)] = logKey{id: l.ID.Key, host: u.Host, key: key, valid: l.Key.Valid}
 	return nil
 }
+
+// oldRSA is the kind of an RSA key in PKCS #1, which Sigstore's staging instance has.
+const oldRSA = "PKCS1_RSA_PKCS1V5"
 
 // kindOf returns the kind of a key in trusted roots, or "-" for one that hpcc does not support.
 func kindOf(key crypto.PublicKey) string {
@@ -185,6 +193,8 @@ func kindOf(key crypto.PublicKey) string {
 		case elliptic.P384():
 			return "PKIX_ECDSA_P384_SHA_384"
 		}
+	case *rsa.PublicKey:
+		return fmt.Sprintf("PKIX_RSA_PKCS1V15_%d_SHA256", k.N.BitLen())
 	case ed25519.PublicKey:
 		return "PKIX_ED25519"
 	}
@@ -225,6 +235,9 @@ func signed(key crypto.PublicKey, message, sig []byte) bool {
 			sum := sha512.Sum384(message)
 			return ecdsa.VerifyASN1(k, sum[:], sig)
 		}
+	case *rsa.PublicKey:
+		sum := sha256.Sum256(message)
+		return k.N.BitLen() >= 2048 && rsa.VerifyPKCS1v15(k, crypto.SHA256, sum[:], sig) == nil
 	case ed25519.PublicKey:
 		return len(k) == ed25519.PublicKeySize && ed25519.Verify(k, message, sig)
 	}
