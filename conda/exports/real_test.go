@@ -2,8 +2,6 @@ package exports
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,6 +11,7 @@ import (
 // TestRealFiles reads the smallest files of public repositories that show a defect which hpcc had:
 // testdata/environment-corpus.txt lists their repositories.
 func TestRealFiles(t *testing.T) {
+	t.Chdir("testdata/real")
 	for _, c := range []struct {
 		file string
 		want string   // numbers of entries, specs and pip packages; or the error
@@ -25,6 +24,16 @@ func TestRealFiles(t *testing.T) {
 		{"extras.txt", "0 entries, 18 specs, 0 pip", []string{"spec dask>=2022.3.0", "note extras.txt:3: dask[complete]: conda packages have no extras; [complete] is not used"}},
 		// mamba-org/mamba
 		{"build-after-range.yml", "0 entries, 30 specs, 0 pip", []string{"spec libarchive-minimal-static>=3.8 lgpl_*"}},
+		// mamba-org/mamba
+		{"blanks.yml", "0 entries, 4 specs, 0 pip", []string{"spec python > 3.11", "spec scipy   >=    1.5.0,  < 2.0.0"}},
+		// iamvigneshwars/NoStripesNet
+		{"brackets.yml", "0 entries, 17 specs, 0 pip", []string{"spec h5py[build=*openmpi*]", "spec astra-toolbox::astra-toolbox"}},
+		// conda/conda
+		{"requirements-channel.txt", "0 entries, 2 specs, 0 pip", []string{"spec boto3 !=1.33.0", "spec conda-forge::minio-server"}},
+		// AveryWenwenSi/invariance-so3
+		{"epoch.txt", "133 entries, 0 specs, 5 pip", []string{"entry x264=1!161.3030=h7f98852_1"}},
+		// ECP-WarpX/WarpX
+		{"requirements_mpi.txt", "0 entries, 0 specs, 4 pip", []string{"pip numpy>=1.15", "pip periodictable~=1.5", "pip mpi4py>=2.1.0"}},
 		// Courses-VU/ML4QS
 		{"duplicate.txt", "9 entries, 0 specs, 0 pip", []string{"entry statsmodels=0.6.1", "note duplicate.txt:6: statsmodels=0.6.1 is already in line 4 and is left out"}},
 		// CINPLA/cinpla-base
@@ -36,10 +45,7 @@ func TestRealFiles(t *testing.T) {
 		// pydata/xarray
 		{"template.yml", "template.yml:7: the file is a template: fill in its placeholders, {{…}} or {%…%}, and use the result", nil},
 	} {
-		f, err := os.Open(filepath.Join("testdata/real", c.file))
-		testenv.Check(t, err)
-		e, err := Read(f, c.file, ReadOptions{Subdir: "linux-64"})
-		testenv.Check(t, f.Close())
+		e, err := ReadFile(c.file, ReadOptions{Subdir: "linux-64"})
 		if err != nil {
 			if err.Error() != c.want {
 				t.Errorf("%s: %v; want %s", c.file, err, c.want)
