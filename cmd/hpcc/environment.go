@@ -90,7 +90,7 @@ func parseConda(c *cli.Context, r *binder.Repository) (*build.CondaOptions, erro
 	}
 	for _, f := range o.Files {
 		fi, err := os.Stat(f)
-		if err == nil && fi.IsDir() {
+		if err == nil && fi.IsDir() && r == nil {
 			return nil, usagef("export %s: is a directory", f).hint("name a file in it, or use --conda-prefix for an installed environment, --repo2docker for a repository")
 		}
 		if errors.Is(err, fs.ErrNotExist) {
