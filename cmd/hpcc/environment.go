@@ -88,9 +88,9 @@ func parseConda(c *cli.Context, r *binder.Repository) (*build.CondaOptions, erro
 	case o.Indexes.NoIndex && c.IsSet("index-url"):
 		return nil, usagef("--no-index and --index-url contradict each other").hint("leave out one of them")
 	}
-	for _, f := range o.Files {
+	for _, f := range c.StringSlice("conda") {
 		fi, err := os.Stat(f)
-		if err == nil && fi.IsDir() && r == nil {
+		if err == nil && fi.IsDir() {
 			return nil, usagef("export %s: is a directory", f).hint("name a file in it, or use --conda-prefix for an installed environment, --repo2docker for a repository")
 		}
 		if errors.Is(err, fs.ErrNotExist) {
