@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
@@ -344,7 +345,7 @@ func (b *builder) read() ([]byte, error) {
 		if b.fetched {
 			where = " in the context; name one of its files with -f"
 		}
-		return nil, fmt.Errorf("opening Dockerfile %s: no such file%s", b.file, where)
+		return nil, fmt.Errorf("opening Dockerfile %s: %w%s", b.file, syscall.ENOENT, where)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the Dockerfile: %w", err)

@@ -212,7 +212,7 @@ func TestFileNames(t *testing.T) {
 		{"lower case", "in lower", "lower/dockerfile:1: "},
 		{"both cases", "in both", "both/Dockerfile:1: "},
 		{"neither", "in none", "opening Dockerfile none/Dockerfile: no such file"},
-		{"missing", "ctx/nothere", "opening Dockerfile ctx/nothere: no such file; name it with -f"},
+		{"missing", "ctx/nothere", "opening Dockerfile ctx/nothere: no such file or directory; name it with -f"},
 		{"directory", "ctx/sub", "reading ctx/sub: "},
 		{"too large", "ctx/big", "reading ctx/big: larger than"},
 	} {

@@ -10,6 +10,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
@@ -167,7 +168,7 @@ func checkContext(args []string, hasExport bool) error {
 	fi, err := os.Stat(args[0])
 	switch {
 	case err != nil:
-		return usagef("context %s: no such directory", args[0]).hint("CONTEXT is a directory with the files of the image, a git repository, a URL, or -")
+		return usagef("context %s: %w", args[0], syscall.ENOENT).hint("CONTEXT is a directory with the files of the image, a git repository, a URL, or -")
 	case fi.IsDir():
 		return nil
 	case hasExport:
@@ -235,7 +236,7 @@ func parseImage(c *cli.Context, args []string) (o build.Options, err error) {
 	}
 	for name, v := range o.Contexts {
 		if fi, err := os.Stat(v); !strings.Contains(v, ":") && (err != nil || !fi.IsDir()) {
-			return o, usagef("--build-context %s=%s: no such directory", name, v).
+			return o, usagef("--build-context %s=%s: %w", name, v, syscall.ENOENT).
 				hint("write --build-context %s=DIR, %s=docker-image://REF or %s=oci-layout://DIR:TAG", name, name, name)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -94,7 +95,7 @@ func parseConda(c *cli.Context, r *binder.Repository) (*build.CondaOptions, erro
 			return nil, usagef("export %s: is a directory", f).hint("name a file in it, or use --conda-prefix for an installed environment, --repo2docker for a repository")
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, (&message{err: fmt.Errorf("export %s: no such file", f)}).hint("on the machine of the environment, run \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\"")
+			return nil, (&message{err: fmt.Errorf("export %s: %w", f, syscall.ENOENT)}).hint("on the machine of the environment, run \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\"")
 		}
 	}
 	if c.IsSet("channel-priority") {
@@ -131,7 +132,7 @@ func parseRepository(c *cli.Context, args []string) (*binder.Repository, error) 
 		return nil, usagef("--repo2docker %s is the context, so %q cannot be another", dir, args[0]).hint("leave out %s", args[0])
 	}
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return nil, usagef("--repo2docker %s: no such directory", dir).hint("clone the repository, and name its directory")
+		return nil, usagef("--repo2docker %s: %w", dir, syscall.ENOENT).hint("clone the repository, and name its directory")
 	}
 	r, err := binder.Read(dir, binder.Options{Python: c.String("python")})
 	if err != nil || r.Dockerfile != "" {

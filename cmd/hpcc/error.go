@@ -180,12 +180,15 @@ func adviceFor(err error) (advice string, status int) {
 			status = m.status
 		}
 	}
-	switch limit := usertext.LimitAdvice(err); {
+	limit, similar := usertext.LimitAdvice(err), similarFile(err, os.Args[1:])
+	switch {
 	case limit != "": // a resource limit is the cause, so neither the usage nor other advice applies
 		advice = limit
 		if status == exitUsage {
 			status = exitFailure
 		}
+	case similar != "":
+		advice = fmt.Sprintf("did you mean %s?", similar)
 	case advice != "":
 	case errors.As(err, &missing):
 		advice = fmt.Sprintf("%q lists the images; %q fetches one from a registry", "hpcc images", "hpcc pull "+missing.Name)

@@ -78,7 +78,7 @@ var allowedImports = map[string][]string{
 	"runtime/foreign":  {"envfile", "runtime", "runtime/accounts", "runtime/process", "runtime/rawfile"},
 	"runtime/oci":      {"envfile", "runtime", "runtime/process", "runtime/rawfile", "runtime/rootfs"},
 	"runtime/probe":    {"runtime", "runtime/fakeroot", "runtime/process", "runtime/rootfs"},
-	"runtime/process":  {},
+	"runtime/process":  {"runtime/usertext"},
 	"runtime/rawfile":  {},
 	"runtime/rootfs":   {"runtime/rawfile"},
 	"runtime/runconf":  {},

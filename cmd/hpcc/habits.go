@@ -1,10 +1,16 @@
 package main
 
 import (
+	"cmp"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/moby/buildkit/util/suggest"
 	"github.com/urfave/cli/v2"
+
+	"hpcc/runtime/usertext"
 )
 
 // Habits map commands and flags of other tools to a hint. The hint names the command or flag of
@@ -84,6 +90,25 @@ func unknownFlag(c *cli.Command, given string) error {
 		return m.hint(`"hpcc --help" lists the commands`)
 	}
 	return m.hint("\"hpcc %s --help-all\" lists every flag", c.Name)
+}
+
+// similarFile returns the file or directory that the user probably meant, if err reports that one
+// of args does not exist, or "". It compares texts, because the flag parser keeps only the text of
+// an error.
+func similarFile(err error, args []string) string {
+	text := err.Error()
+	for _, name := range args {
+		name = name[strings.LastIndexByte(name, '=')+1:] // of a flag's value
+		missing := ": " + syscall.ENOENT.Error()
+		if name == "" || (!strings.Contains(text, name+missing) && !strings.Contains(text, strconv.Quote(name)+missing)) {
+			continue
+		}
+		dir, base := filepath.Split(strings.TrimRight(name, "/"))
+		if like := usertext.Similar(base, cmp.Or(dir, ".")); like != "" {
+			return dir + like
+		}
+	}
+	return ""
 }
 
 // habitsOf returns the flags of other tools that users give to a command.

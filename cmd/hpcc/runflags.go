@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -332,7 +333,7 @@ func (e *envChanges) setFile(nul bool) func(string) error {
 		}
 		f, err := wait.Open(arg)
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("file %q does not exist; NAME=VALUE sets one variable", arg)
+			return fmt.Errorf("file %q: %w; NAME=VALUE sets one variable", arg, syscall.ENOENT)
 		}
 		if err != nil {
 			return err

@@ -20,6 +20,7 @@ import (
 	"hpcc/job/quantity"
 	"hpcc/metrics"
 	"hpcc/runtime"
+	"hpcc/runtime/usertext"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -159,6 +160,7 @@ func (a *submitArgs) checkProgram(dir string, argv []string) error {
 		path = os.Getenv("PATH") + ":" + runtime.StandardPath
 	}
 	home := os.Getenv("HOME") + "/"
+	var dirs []string
 	for _, d := range filepath.SplitList(path) {
 		inside, err := securejoin.SecureJoin(dir, filepath.Join(d, argv[0]))
 		if err != nil {
@@ -170,8 +172,13 @@ func (a *submitArgs) checkProgram(dir string, argv []string) error {
 		if _, err := os.Stat(filepath.Join(d, argv[0])); err == nil && strings.HasPrefix(d, home) { // the home directory is bound
 			return nil
 		}
+		dirs = append(dirs, filepath.Dir(inside))
 	}
-	return usagef("image %s has no program %q in its PATH (%s)", a.image, argv[0], path).hint("the program comes after IMAGE: hpcc %s %s -- CMD", a.verb, a.image)
+	m := usagef("image %s has no program %q in its PATH (%s)", a.image, argv[0], path)
+	if like := usertext.Similar(argv[0], dirs...); like != "" {
+		return m.hint("did you mean %q?", like)
+	}
+	return m.hint("the program comes after IMAGE: hpcc %s %s -- CMD", a.verb, a.image)
 }
 
 // fitTime shortens the job's time limit to a free window, with --backfill.

@@ -18,10 +18,11 @@ var commandText = sync.OnceValue(func() *regexp.Regexp {
 // cause returns a common reason for which a file with mistakes is not an export, and its line; ""
 // if none applies.
 func cause(lines []string) (line int, text string) {
+	conflict := slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(strings.TrimSpace(l), ">>>>>>> ") })
 	for i, l := range lines {
 		l = strings.TrimSpace(l)
 		switch {
-		case strings.HasPrefix(l, "<<<<<<< ") && slices.ContainsFunc(lines[i:], func(l string) bool { return strings.HasPrefix(strings.TrimSpace(l), ">>>>>>> ") }):
+		case conflict && strings.HasPrefix(l, "<<<<<<< "):
 			return i + 1, "the file has an unresolved merge conflict: keep the rows of one side, and remove the lines with <<<<<<<, ======= and >>>>>>>"
 		case strings.HasPrefix(l, "#"):
 		case templateText().MatchString(l):

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/usertext"
 )
 
 // Exit statuses of a run that ended before the program started, as for env(1), nohup(1) and
@@ -58,7 +60,11 @@ func LookPath(name, path string) (string, error) {
 	if strings.HasPrefix(name, "-") {
 		return "", &Error{ExitNotFound, fmt.Errorf("running %q: no such program in the image; flags of hpcc come before IMAGE", name)}
 	}
-	return "", &Error{ExitNotFound, fmt.Errorf("running %q: no such program in the image's PATH (%s)", name, path)}
+	err := fmt.Errorf("running %q: no such program in the image's PATH (%s)", name, path)
+	if like := usertext.Similar(name, strings.Split(path, ":")...); like != "" {
+		err = fmt.Errorf("%w; did you mean %q?", err, like)
+	}
+	return "", &Error{ExitNotFound, err}
 }
 
 // ExecError explains, as an [Error], why the kernel did not execute name, whose path is exe.
