@@ -285,12 +285,12 @@ func (b *Build) strategy(j *job.Job) (s dockerStrategy, err error) {
 // tagResource is the prefix of an image stream tag in arguments, as for oc.
 const tagResource = "istag/"
 
-// pairs parses a list of NAME=VALUE. what names an element for errors.
-func pairs(what string, list []string) (env []EnvVar, err error) {
+// pairs parses a list of NAME=VALUE. Errors call an element by the noun.
+func pairs(noun string, list []string) (env []EnvVar, err error) {
 	for _, a := range list {
 		k, v, ok := strings.Cut(a, "=")
 		if !ok || !job.EnvName().MatchString(k) {
-			return nil, fmt.Errorf("%s %q: not of the form NAME=VALUE", what, message.Short(a))
+			return nil, fmt.Errorf("%s %q: not of the form NAME=VALUE", noun, message.Short(a))
 		}
 		env = append(env, EnvVar{Name: k, Value: v})
 	}
