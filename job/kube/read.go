@@ -357,8 +357,8 @@ func containerRules() map[string]fieldRule {
 			}
 			return field.Kept, ""
 		},
-		"command":    func(r *podReader, n *yaml.Node) (field.Fate, string) { return r.words(n, &r.command) },
-		"args":       func(r *podReader, n *yaml.Node) (field.Fate, string) { return r.words(n, &r.args) },
+		"command":    func(r *podReader, n *yaml.Node) (field.Fate, string) { return r.arguments(n, &r.command) },
+		"args":       func(r *podReader, n *yaml.Node) (field.Fate, string) { return r.arguments(n, &r.args) },
 		"workingDir": func(r *podReader, n *yaml.Node) (field.Fate, string) { r.Job.Pod.Dir = n.Value; return field.Kept, "" },
 		"env[]": func(r *podReader, n *yaml.Node) (field.Fate, string) {
 			name := scalarAt(n, "name")
@@ -434,11 +434,11 @@ func resourceRules() map[string]fieldRule {
 	}
 }
 
-// words appends a list of arguments.
-func (r *podReader) words(n *yaml.Node, to *[]string) (field.Fate, string) {
+// arguments appends a list of arguments.
+func (r *podReader) arguments(n *yaml.Node, to *[]string) (field.Fate, string) {
 	for _, w := range elements(n) {
 		if w.Kind != yaml.ScalarNode {
-			return field.Refused, "not a list of words"
+			return field.Refused, "not a list of arguments"
 		}
 		*to = append(*to, r.expand(w.Value))
 	}
