@@ -133,44 +133,14 @@ func readObject(t *testing.T, file string) map[string]any {
 	return o
 }
 
-// TestBigGANBuild compares the BuildConfig, which hpcc writes from a job, a repository and an image.
-func TestBigGANBuild(t *testing.T) {
-	dir := bigganDir(t)
-	hand := readObject(t, filepath.Join(dir, "gpu/openshift/configs/buildconfig-gpubiggan.yaml"))
-	f := fieldsOf(hand, "", map[string]string{})
-	made, _ := bigganObjects(t, "script", "--to", "openshift", "--from", filepath.Join(dir, "gpu/satori/scripts/make_hdf5.lsf"), "--with", "build",
-		"--git", f["spec.source.git.uri"]+"#"+f["spec.source.git.ref"]+":"+f["spec.source.contextDir"],
-		"--base", f["spec.strategy.dockerStrategy.from.name"], "--no-cache", "--webhook", "github=hook", f["spec.output.to.name"])
-	compareFields(t, hand, made["BuildConfig"], nil, map[string]string{
+// bigganReasons are the fields of the project's objects that differ in hpcc's objects, each with the
+// reason. docs/biggan.md shows them. A path stands for all fields below it.
+var bigganReasons = map[string]map[string]string{
+	"build": {
 		"metadata.name":      "hpcc names the BuildConfig after the image stream",
 		"metadata.namespace": "the project of the login",
-	})
-	got := fieldsOf(made["BuildConfig"], "", map[string]string{})
-	if got["spec.triggers[1].github.secretReference.name"] != "hook" {
-		t.Errorf("triggers: %v", got)
-	}
-	if stream := fieldsOf(made["ImageStream"], "", map[string]string{}); stream["metadata.name"]+":tmpdata" != f["spec.output.to.name"] {
-		t.Errorf("the build pushes to %s, but the image stream is %v", f["spec.output.to.name"], stream)
-	}
-	for dockerfile, want := range map[string]string{"gpu/openshift": "", "cpu": "Multiple CMD instructions"} {
-		out, err := exec.Command(filepath.Join(bin, "hpcc"), "build", "--check", filepath.Join(dir, dockerfile)).CombinedOutput()
-		if (err == nil) != (want == "") || !strings.Contains(string(out), want) {
-			t.Errorf("build --check %s: %v\n%s", dockerfile, err, out)
-		}
-	}
-}
-
-// podReasons are the differences between the pods of the project and those of hpcc.
-var podReasons = map[string]string{
-	"spec.containers[0].name": "hpcc's container is main",
-	"spec.restartPolicy":      "a job runs once; --retry repeats it after a failure",
-}
-
-// TestBigGANDeployment compares the DeploymentConfig with hpcc's Deployment.
-func TestBigGANDeployment(t *testing.T) {
-	file := filepath.Join(bigganDir(t), "gpu/openshift/configs/deployconfig-gpubiggan.yaml")
-	made, _ := bigganObjects(t, "script", "--to", "openshift", "--from", file, "--with", "deploy", "powerai:biggan-testdata")
-	compareFields(t, readObject(t, file), made["Deployment"], nil, map[string]string{
+	},
+	"deployment": {
 		"apiVersion":                             "DeploymentConfig is deprecated since OpenShift 4.14",
 		"kind":                                   "DeploymentConfig is deprecated since OpenShift 4.14",
 		"metadata.labels":                        "hpcc's own labels, which its other commands select",
@@ -188,8 +158,50 @@ func TestBigGANDeployment(t *testing.T) {
 		"spec.template.spec.schedulerName":                          "the default of the API",
 		"spec.template.spec.terminationGracePeriodSeconds":          "the default of the API",
 		"spec.test":     "only a DeploymentConfig has it",
-		"spec.triggers": "a Deployment has the annotation image.openshift.io/triggers",
-	})
+		"spec.triggers": "a Deployment has the annotation `image.openshift.io/triggers`",
+	},
+	"pod": {
+		"apiVersion": "a Job, whose state and output remain when the pod is gone", "kind": "a Job, whose state and output remain when the pod is gone",
+		"spec.containers[0].name": "hpcc's container is main",
+		"spec.restartPolicy":      "a job runs once; `--retry` repeats it after a failure",
+		"spec.serviceAccount":     "the default, without its token",
+	},
+	"lsf": {
+		"metadata.name":            "the name of the LSF job",
+		"spec.containers[0].image": "the image stream resolves the name",
+		"spec.containers[0].resources.limits.nvidia.com/gpu": "the LSF job requests 2 on each host",
+	},
+}
+
+// TestBigGANBuild compares the BuildConfig, which hpcc writes from a job, a repository and an image.
+func TestBigGANBuild(t *testing.T) {
+	dir := bigganDir(t)
+	hand := readObject(t, filepath.Join(dir, "gpu/openshift/configs/buildconfig-gpubiggan.yaml"))
+	f := fieldsOf(hand, "", map[string]string{})
+	made, _ := bigganObjects(t, "script", "--to", "openshift", "--from", filepath.Join(dir, "gpu/satori/scripts/make_hdf5.lsf"), "--with", "build",
+		"--git", f["spec.source.git.uri"]+"#"+f["spec.source.git.ref"]+":"+f["spec.source.contextDir"],
+		"--base", f["spec.strategy.dockerStrategy.from.name"], "--no-cache", "--webhook", "github=hook", f["spec.output.to.name"])
+	compareFields(t, hand, made["BuildConfig"], nil, bigganReasons["build"])
+	got := fieldsOf(made["BuildConfig"], "", map[string]string{})
+	if got["spec.triggers[1].github.secretReference.name"] != "hook" {
+		t.Errorf("triggers: %v", got)
+	}
+	if stream := fieldsOf(made["ImageStream"], "", map[string]string{}); stream["metadata.name"]+":tmpdata" != f["spec.output.to.name"] {
+		t.Errorf("the build pushes to %s, but the image stream is %v", f["spec.output.to.name"], stream)
+	}
+	for dockerfile, want := range map[string]string{"gpu/openshift": "", "cpu": "Multiple CMD instructions"} {
+		out, err := exec.Command(filepath.Join(bin, "hpcc"), "build", "--check", filepath.Join(dir, dockerfile)).CombinedOutput()
+		if (err == nil) != (want == "") || !strings.Contains(string(out), want) {
+			t.Errorf("build --check %s: %v\n%s", dockerfile, err, out)
+		}
+	}
+}
+
+// TestBigGANDeployment compares the DeploymentConfig with hpcc's Deployment.
+func TestBigGANDeployment(t *testing.T) {
+	file := filepath.Join(bigganDir(t), "gpu/openshift/configs/deployconfig-gpubiggan.yaml")
+	made, _ := bigganObjects(t, "script", "--to", "openshift", "--from", file, "--with", "deploy", "powerai:biggan-testdata")
+	compareFields(t, readObject(t, file), made["Deployment"], nil, bigganReasons["deployment"])
 }
 
 // TestBigGANPod compares the pod with hpcc's Job, written from the pod and from the LSF job.
@@ -197,20 +209,11 @@ func TestBigGANPod(t *testing.T) {
 	dir := bigganDir(t)
 	file := filepath.Join(dir, "gpu/openshift/configs/pod-biggan.yaml")
 	hand := readObject(t, file)
-	reasons := maps.Clone(podReasons)
-	maps.Copy(reasons, map[string]string{
-		"apiVersion": "a Job, which status, logs and rerun know after the pod is gone", "kind": "a Job",
-		"spec.serviceAccount": "the default, without its token",
-	})
 	inJob := map[string]string{"spec.": "spec.template.spec."}
 	made, _ := bigganObjects(t, "script", "--to", "openshift", "--from", file)
-	compareFields(t, hand, made["Job"], inJob, reasons)
-
-	maps.Copy(reasons, map[string]string{
-		"metadata.name":            "the name of the LSF job",
-		"spec.containers[0].image": "the image stream resolves the name",
-		"spec.containers[0].resources.limits.nvidia.com/gpu": "the LSF job requests 2 on each host",
-	})
+	compareFields(t, hand, made["Job"], inJob, bigganReasons["pod"])
+	reasons := maps.Clone(bigganReasons["pod"])
+	maps.Copy(reasons, bigganReasons["lsf"])
 	made, _ = bigganObjects(t, "script", "--to", "openshift", "--from", filepath.Join(dir, "gpu/satori/scripts/biggan128_imagenet.lsf"), "--nodes", "1", "--tasks-per-node", "4",
 		"--with", "build", "--pull", "always", "--env", "NVIDIA_VISIBLE_DEVICES=all", "--env", "NVIDIA_REQUIRE_CUDA=cuda>=5.0", "powerai:biggan-testdata")
 	compareFields(t, hand, made["Job"], inJob, reasons)
