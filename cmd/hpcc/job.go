@@ -17,6 +17,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
 	"hpcc/job/shellword"
+	"hpcc/job/translate"
 	"hpcc/store"
 )
 
@@ -333,16 +334,28 @@ func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *destination, error) {
 		return nil, nil, err
 	}
 	j := &a.job
+	var source *translate.Translation
+	if len(a.from.files) == 1 {
+		if source, err = a.translate(ctx, a.from.files[0], to); err != nil {
+			return nil, nil, err
+		}
+		a.takeManifest(source, to)
+	}
 	if err := a.fillPaths(j, to); err != nil {
 		return nil, nil, err
 	}
 	if err := a.fillPod(j, to); err != nil {
 		return nil, nil, err
 	}
-	if a.set["from"] {
-		if j, err = a.readFrom(ctx, j, to); err != nil {
-			return nil, nil, err
-		}
+	switch {
+	case source != nil:
+		a.overrule(source, j)
+		j, err = a.fit(source, j, to)
+	case a.set["from"]:
+		j, err = a.readSteps(ctx, j, to)
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	sayNotes(to.site.Apply(j))
 	return j, to, nil
