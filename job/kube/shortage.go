@@ -129,7 +129,7 @@ var shortages = []shortage{
 	{`taint \{node\.kubernetes\.io/(\S+?)-pressure\b`, "low on $1", ""},
 	{`were unschedulable|taint \{node\.kubernetes\.io/unschedulable\b`, "closed for new pods", ""},
 	{`taint\(?s?\)? \{(\S+?):`, "reserved by taint $1", ""},
-	{`taint`, "reserved by a taint", ""},
+	{`taint`, "reserved or not ready, by a taint", ""}, // since 1.34 without its name
 	{`didn't match Pod's node affinity/selector`, "without the requested labels or names", "change --gpu-type, --node-label or the list of nodes"},
 	{`anti-affinity`, "in use by other jobs", "leave out --exclusive or --nodes, or wait until other jobs end"},
 	{`volume node affinity conflict|volume zone`, "without access to the volume", "use a claim that these nodes can mount"},
