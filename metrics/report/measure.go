@@ -12,6 +12,7 @@ type measure struct {
 	title  string
 	unit   unit
 	least  float64 // ratios of smaller values are noise, because counters have coarse steps
+	grows  bool    // with the length of the run, so a part of a run has no ratio
 	detail bool    // shown only in HTML, CSV and JSON
 	of     figure
 }
@@ -50,8 +51,8 @@ const (
 // measures lists all measures in display order. Costs and energy need prices; see
 // [Prices.add].
 var measures = []measure{
-	{name: wallName, title: "wall clock", unit: inSeconds, least: leastSeconds, of: wall},
-	{name: cpuName, title: "processor time", unit: inSeconds, least: leastSeconds, of: cpuTime},
+	{name: wallName, grows: true, title: "wall clock", unit: inSeconds, least: leastSeconds, of: wall},
+	{name: cpuName, grows: true, title: "processor time", unit: inSeconds, least: leastSeconds, of: cpuTime},
 	{name: cpusName, title: "processors busy", unit: inNumber, least: leastShare, of: quotient(cpuTime, wall)},
 	{name: busyName, title: "CPU efficiency", unit: inPercent, least: leastShare, of: quotient(cpuTime, grantedTime)},
 	{name: "system_share", title: "processor time in the kernel", unit: inPercent, least: leastShare, detail: true, of: quotient(systemTime, cpuTime)},
@@ -60,10 +61,10 @@ var measures = []measure{
 	{name: "memory_peak_bytes", title: "peak memory", unit: inBytes, of: memory},
 	{name: "memory_of_asked", title: "peak memory ÷ requested", unit: inPercent, of: quotient(memory, askedMemory)},
 	{name: "memory_of_limit", title: "peak memory ÷ limit", unit: inPercent, of: quotient(memory, memoryLimit)},
-	{name: readName, title: "read from storage", unit: inBytes, least: leastBytes, of: read},
-	{name: "written_bytes", title: "written to storage", unit: inBytes, least: leastBytes, of: written},
-	{name: "net_in_bytes", title: "received by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: netIn},
-	{name: "net_out_bytes", title: "sent by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: netOut},
+	{name: readName, grows: true, title: "read from storage", unit: inBytes, least: leastBytes, of: read},
+	{name: "written_bytes", grows: true, title: "written to storage", unit: inBytes, least: leastBytes, of: written},
+	{name: "net_in_bytes", grows: true, title: "received by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: netIn},
+	{name: "net_out_bytes", grows: true, title: "sent by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: netOut},
 	{name: throttledName, title: "throttled share of runnable time", unit: inPercent, least: leastShare, of: throttled},
 	{name: pressureName, title: "CPU pressure", unit: inPercent, least: leastShare, of: pressure(func(p *metrics.Pressure) float64 { return p.CPU })},
 	{name: storageName, title: "I/O pressure", unit: inPercent, least: leastShare, of: pressure(func(p *metrics.Pressure) float64 { return p.IO })},
@@ -71,8 +72,8 @@ var measures = []measure{
 	{name: switchesName, title: "involuntary context switches per second", unit: inNumber, least: leastRate, detail: true, of: quotient(switches, wall)},
 	{name: "queue_s", title: "queue wait", unit: inSeconds, least: leastWait, of: queued},
 	{name: "pull_s", title: "image pull", unit: inSeconds, least: leastWait, of: pulled},
-	{name: energyName, title: "energy", unit: inEnergy},
-	{name: costName, title: "cost", unit: inMoney},
+	{name: energyName, grows: true, title: "energy", unit: inEnergy},
+	{name: costName, grows: true, title: "cost", unit: inMoney},
 }
 
 // measureOf returns the measure with the given name, which must exist.

@@ -117,7 +117,7 @@ func (p *Prices) add(system string, t *Task) {
 // energy returns the energy of a run in joules, without the PUE. wall is in seconds.
 func (n *nodePrice) energy(t *Task, wall float64) float64 {
 	share, _ := n.share(t)
-	j := gpuEnergy(t.Footer) + n.IdleWatts*share*wall
+	j := gpuEnergy(t.used()) + n.IdleWatts*share*wall
 	if cpus := n.cpus(t); cpus > 0 {
 		j += (n.MaxWatts - n.IdleWatts) * min(t.Figures[cpuName]/cpus, wall)
 	}
