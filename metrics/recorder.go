@@ -287,9 +287,8 @@ func (rec *recorder) sumUp(f *Footer, r *Run) {
 	f.Samples = rec.samples
 	f.total(s, &rec.most)
 	f.Read, f.Written = max(s.Read, r.Usage.ReadBlocks*512), max(s.Written, r.Usage.WrittenBlocks*512)
-	if len(rec.options.Related) > 0 { // nobody here waits for related processes
-		f.Usage.User, f.Usage.System = max(f.Usage.User, round(s.CPU-s.System)), max(f.Usage.System, s.System)
-	}
+	// wait4 leaves out related processes and those that the program left running.
+	f.Usage.User, f.Usage.System = max(f.Usage.User, round(s.CPU-s.System)), max(f.Usage.System, s.System)
 	f.Memory, f.MemoryFrom = rec.peak(r.Usage.MaxRSS)
 }
 
