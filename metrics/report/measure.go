@@ -37,6 +37,8 @@ const (
 	switchesName  = "switches_per_s"
 	costName      = "cost"
 	energyName    = "energy_kwh"
+	gpuHourName   = "cost_per_gpu_hour"
+	busyHourName  = "cost_per_busy_gpu_hour"
 )
 
 // The smallest values with meaningful ratios.
@@ -55,6 +57,7 @@ var measures = []measure{
 	{name: cpuName, grows: true, title: "processor time", unit: inSeconds, least: leastSeconds, of: cpuTime},
 	{name: cpusName, title: "processors busy", unit: inNumber, least: leastShare, of: quotient(cpuTime, wall)},
 	{name: busyName, title: "CPU efficiency", unit: inPercent, least: leastShare, of: quotient(cpuTime, grantedTime)},
+	{name: "node_share", title: "busy share of the host's processors", unit: inPercent, least: leastShare, of: quotient(cpuTime, hostTime)},
 	{name: "system_share", title: "processor time in the kernel", unit: inPercent, least: leastShare, detail: true, of: quotient(systemTime, cpuTime)},
 	{name: gpuName, title: "GPU utilisation", unit: inPercent, least: leastShare, of: gpuMean},
 	{name: "gpu_memory_bytes", title: "peak memory of a GPU", unit: inBytes, least: leastBytes, of: gpuMemory},
@@ -74,6 +77,8 @@ var measures = []measure{
 	{name: "pull_s", title: "image pull", unit: inSeconds, least: leastWait, of: pulled},
 	{name: energyName, grows: true, title: "energy", unit: inEnergy},
 	{name: costName, grows: true, title: "cost", unit: inMoney},
+	{name: gpuHourName, title: "cost of a GPU-hour", unit: inMoney},
+	{name: busyHourName, title: "cost of a busy GPU-hour", unit: inMoney},
 }
 
 // measureOf returns the measure with the given name, which must exist.
@@ -153,6 +158,12 @@ func granted(h *metrics.Header) float64 {
 func grantedTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	w, ok := wall(h, f)
 	return w * granted(h), ok
+}
+
+// hostTime returns the processor time in seconds that all processors of the host have.
+func hostTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
+	w, ok := wall(h, f)
+	return w * float64(h.Machine.CPUs), ok
 }
 
 func gpuMean(h *metrics.Header, f *metrics.Footer) (float64, bool) {

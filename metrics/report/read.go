@@ -48,6 +48,7 @@ func Read(sources []Source, o Options) (*Report, error) {
 	if o.Prices != nil {
 		r.Currency = o.Prices.Currency
 		r.Notes = append(r.Notes, o.Prices.notes(r.Systems)...)
+		r.Sections = o.Prices.ownershipSection(r.Systems)
 	}
 	r.Properties = properties(r.Systems)
 	for _, s := range r.Systems[1:] {

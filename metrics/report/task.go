@@ -24,6 +24,14 @@ type Task struct {
 	Measured bool            `json:"-"` // the footer is from the file, not from the job's record, which covers one process and its children
 }
 
+// gpus returns the number of GPUs that the run requested, or else could use.
+func (t *Task) gpus() float64 {
+	if n := t.Header.Asked.GPUs; n > 0 {
+		return float64(n)
+	}
+	return float64(len(t.Header.Machine.GPUs))
+}
+
 // used returns the run's usage: its footer, or the usage up to its last sample. It is nil if
 // neither is known.
 func (t *Task) used() *metrics.Footer {
