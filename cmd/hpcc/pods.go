@@ -103,7 +103,7 @@ func (a *jobArgs) fillPod(j *job.Job, to *destination) error {
 	}
 	if !to.Target.Pods() {
 		for _, f := range podFlags() {
-			if n := f.Names()[0]; n != "gpu-type" && n != "context" && n != "namespace" && a.set[n] {
+			if n := f.Names()[0]; n != "gpu-type" && n != "context" && n != "namespace" && a.set[n] && !a.podsElsewhere {
 				return usagef("--%s applies only to kubernetes, openshift and argo, but the job goes to %s", n, to.Target).hint("leave it out, or use --to kubernetes")
 			}
 		}

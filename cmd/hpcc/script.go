@@ -59,7 +59,14 @@ type scriptArgs struct {
 }
 
 func parseScript(c *cli.Context) (*scriptArgs, error) {
-	j, err := parseJob(c)
+	choices, err := parseSiteChoices(c)
+	if err != nil {
+		return nil, err
+	}
+	if len(choices) > 1 {
+		return nil, usagef("a script is for one target, not for %d", len(choices)).hint("run hpcc script for each target")
+	}
+	j, err := parseJob(c, choices[0])
 	if err != nil {
 		return nil, err
 	}
