@@ -108,6 +108,11 @@ func TestArgoRefuses(t *testing.T) {
 	if _, _, err := Render(jobtest.With(func(j *job.Job) { j.Args = []string{"echo", "{{ x }}", "{{{a}}}", "{{items}}"} }), job.Argo); err != nil {
 		t.Errorf("Render: %v; braces that Argo leaves are taken", err)
 	}
+	j := replacingJobs(t)
+	j.Steps[1].Pod.Volumes = []job.Volume{{Claim: "data", Path: "/out/model.pt"}}
+	if _, _, err := Render(j, job.Argo); err == nil || !strings.Contains(err.Error(), "spec.templates[2].inputs.artifacts[0].path: another volume or artifact is mounted at /out/model.pt") {
+		t.Errorf("Render: %v; want an error for a volume at the path of an artifact", err)
+	}
 	if _, _, err := Render(threeJobs(t), "slurm"); err == nil || !strings.Contains(err.Error(), "target slurm does not support workflows") {
 		t.Errorf("Render: %v", err)
 	}
