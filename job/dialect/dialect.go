@@ -35,6 +35,7 @@ type Dialect struct {
 	Resources    map[string]Setter // resources of the option -l, by name
 	Launchers    map[string]Launcher
 	StepLauncher string          // launcher whose processes get a job's warning signal; "": the script gets it
+	FileName     bool            // a job without a name has the file name of its script, with its extension
 	Commands     []string        // other commands of the batch system that job scripts call
 	LocalDirs    []string        // variables with a directory on the disk of the node
 	Defaults     func(r *Reader) // applies the batch system's defaults
