@@ -31,6 +31,10 @@ type Pod struct {
 	Secrets        []Secret `json:"secrets,omitempty"`
 	ServiceAccount string   `json:"service_account,omitempty"` // "": the namespace's default, without its token
 	NodeLabels     []string `json:"node_labels,omitempty"`     // KEY=VALUE that the nodes must have
+
+	CodeFile  string           `json:"code_file,omitempty"`  // tar archive on this machine for a config map, whose files the pods have in Dir
+	CodeFiles map[string]int64 `json:"code_files,omitempty"` // paths of these files below Dir, and their modes
+	CodeEmpty bool             `json:"code_empty,omitempty"` // Dir is not in the image: an empty directory of the pod
 }
 
 // A Measurer describes the measuring program in an image, and the known properties of the image.

@@ -12,7 +12,7 @@ func commands() []*cli.Command {
 		inGroup("Build and run", buildCommand(), runCommand(), checkCommand(), doctorCommand(), completionCommand()),
 		inGroup("Images", imagesCommand(), pullCommand(), pushCommand(), deployCommand(), loginCommand(),
 			loadCommand(), saveCommand(), unpackCommand(), commitCommand(), tagCommand(), inspectCommand(), historyCommand(), rmCommand(), gcCommand()),
-		inGroup("Jobs", submitCommand(), statusCommand(), logsCommand(), topCommand(), waitCommand(), cancelCommand(), rerunCommand(),
+		inGroup("Jobs", submitCommand(), statusCommand(), logsCommand(), fetchCommand(), topCommand(), waitCommand(), cancelCommand(), rerunCommand(),
 			attachCommand(), forwardCommand(), scriptCommand()),
 		inGroup("Clusters", nodesCommand(), sitesCommand(), reportCommand()),
 		inGroup("Started by other programs", entryCommand(), ociCommand(),

@@ -174,7 +174,7 @@ func (a *completeArgs) arguments(command string, n int) (list []string, files bo
 		return imageNames(), true
 	case "rm":
 		return imageNames(), false
-	case "logs", "top", "attach", "forward":
+	case "logs", "fetch", "top", "attach", "forward":
 		if first {
 			return jobNames(), false
 		}

@@ -173,7 +173,7 @@ func printHelp(w io.Writer, c *cli.Command, all bool, target string) error {
 // appHelp returns the help of hpcc itself.
 func appHelp(a *cli.App) string {
 	var b strings.Builder
-	b.WriteString("Run your software on any cluster, as an ordinary user.\nUsage: hpcc COMMAND [FLAGS] [ARGUMENTS]\n")
+	b.WriteString("Run your software on any cluster, as an ordinary user.\nUsage: hpcc COMMAND [FLAGS] [ARGUMENTS]\n\"hpcc COMMAND --help\" shows examples and flags.\n")
 	var titles []string
 	for _, c := range a.Commands {
 		if !c.Hidden && !slices.Contains(titles, c.Category) {
@@ -188,7 +188,6 @@ func appHelp(a *cli.App) string {
 			}
 		}
 	}
-	b.WriteString("\n\"hpcc COMMAND --help\" shows examples and flags.\n")
 	return b.String()
 }
 

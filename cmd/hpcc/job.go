@@ -342,7 +342,7 @@ func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *destination, error) {
 	if err := a.fillPaths(j, to); err != nil {
 		return nil, nil, err
 	}
-	if err := a.fillPod(j, to); err != nil {
+	if err := a.fillPod(ctx, j, to); err != nil {
 		return nil, nil, err
 	}
 	switch {

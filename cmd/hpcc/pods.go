@@ -35,6 +35,7 @@ func podFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "volume", Usage: "mount volume claim `CLAIM:PATH`[:ro], or scratch:PATH"},
 		&cli.StringSliceFlag{Name: "port", Usage: "declare port `NAME=NUMBER` for hpcc forward"},
 		&cli.StringSliceFlag{Name: "secret", Usage: "expose secret `NAME` as variables, or NAME:PATH as files"},
+		&cli.StringFlag{Name: "with-code", Usage: "put the files of `DIR` into the directory of the program"},
 		&cli.StringFlag{Name: "scratch", Usage: "request `SIZE` of the node's local storage"},
 		&cli.StringSliceFlag{Name: "node-label", Usage: "run only on nodes with label `KEY=VALUE`"},
 		&cli.StringFlag{Name: "gpu-type", Usage: "request GPUs of model `NAME`, or amd on Kubernetes"},
@@ -50,13 +51,14 @@ type podArgs struct {
 	context, namespace string
 	pod                job.Pod // without image, user and environment, which resolve fills in
 	gpuType            string
+	withCode           string // a directory of this machine
 	uid                int
 	built              bool // --with: the cluster has the image, or builds it
 	env                *envChanges
 }
 
 func parsePod(c *cli.Context, env *envChanges) (in podArgs, err error) {
-	in = podArgs{context: c.String("context"), namespace: c.String("namespace"), gpuType: c.String("gpu-type"), uid: c.Int("uid"), built: c.String("with") != "", env: env}
+	in = podArgs{context: c.String("context"), namespace: c.String("namespace"), gpuType: c.String("gpu-type"), withCode: c.String("with-code"), uid: c.Int("uid"), built: c.String("with") != "", env: env}
 	p := &in.pod
 	p.Command = c.IsSet("entrypoint") && c.String("entrypoint") == ""
 	p.AnyUID, p.PullSecret, p.ServiceAccount, p.NodeLabels, p.Dir = c.Bool("any-uid"), c.String("pull-secret"), c.String("service-account"), c.StringSlice("node-label"), c.String("cd")
@@ -96,7 +98,7 @@ func parseEach[T any](c *cli.Context, flag string, parse func(string) (T, error)
 // fillPod fills in the settings of pods, from their own flags and the flags of "hpcc run". It
 // refuses flags of "hpcc run" that need hpcc on the node. For a target without pods it refuses
 // the flags of pods.
-func (a *jobArgs) fillPod(j *job.Job, to *destination) error {
+func (a *jobArgs) fillPod(ctx context.Context, j *job.Job, to *destination) error {
 	j.GPUType = a.inPod.gpuType // some batch systems use it too
 	if err := a.setServer(to); err != nil {
 		return err
@@ -119,7 +121,7 @@ func (a *jobArgs) fillPod(j *job.Job, to *destination) error {
 	}
 	j.Pod = a.inPod.pod
 	a.inPod.setContext(to)
-	if err := a.fillRunInPod(j, to); err != nil {
+	if err := a.fillRunInPod(ctx, j, to); err != nil {
 		return err
 	}
 	return a.fillDebug(j, to)
@@ -159,7 +161,7 @@ var notInPods = map[string]string{
 
 // fillRunInPod translates the flags of "hpcc run". Every pod already has what the flags outside
 // notInPods request: its own /tmp and process namespace, writable files and no home directory.
-func (a *jobArgs) fillRunInPod(j *job.Job, to *destination) error {
+func (a *jobArgs) fillRunInPod(ctx context.Context, j *job.Job, to *destination) error {
 	for _, f := range runFlags(new(envChanges)) {
 		n := f.Names()[0]
 		if do := notInPods[n]; do != "" && a.set[n] && (n != "entrypoint" || !a.inPod.pod.Command) {
@@ -175,6 +177,9 @@ func (a *jobArgs) fillRunInPod(j *job.Job, to *destination) error {
 	}
 	img, err := a.findPodImage(j)
 	if err != nil {
+		return err
+	}
+	if err := a.fillCode(ctx, j, to, img); err != nil {
 		return err
 	}
 	return a.fillImageConfig(j, to, img)
@@ -288,7 +293,9 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 	}
 	j.Pod.Env = append(j.Pod.Env, userVariables(j, slices.Concat(has, j.Pod.Env, j.Env))...)
 	j.Run = nil
-	noteMissingFile(j)
+	if a.inPod.withCode == "" {
+		noteMissingFile(j)
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package argo
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -86,6 +87,17 @@ type workflowArtifact struct {
 	Name string `json:"name"`
 	Path string `json:"path,omitempty"`
 	From string `json:"from,omitempty"`
+
+	Location map[string]any `json:"-"` // all fields of an artifact of another workflow, instead of the others
+}
+
+// MarshalJSON writes Location, if it is set.
+func (a workflowArtifact) MarshalJSON() ([]byte, error) {
+	if a.Location != nil {
+		return json.Marshal(a.Location)
+	}
+	type fields workflowArtifact
+	return json.Marshal(fields(a))
 }
 
 type retryStrategy struct {

@@ -23,7 +23,13 @@ import (
 // A Workflow is Argo's state of a submitted workflow.
 type Workflow struct {
 	Metadata struct{ Name string }
-	Status   struct {
+	Spec     struct {
+		Templates []struct {
+			Name              string
+			Container, Script struct{ Image string }
+		}
+	}
+	Status struct {
 		Phase, Message        string
 		StartedAt, FinishedAt time.Time
 		Nodes                 map[string]workflowNode
@@ -58,10 +64,13 @@ type workflowNode struct {
 	TemplateRef                  struct{ Template string }
 	Phase, Message, HostNodeName string
 	StartedAt, FinishedAt        time.Time
-	Outputs                      struct{ ExitCode json.Number }
-	Inputs                       struct{ Parameters []nodeParameter }
-	NodeFlag                     struct{ Retried bool }
-	Children                     []string
+	Outputs                      struct {
+		ExitCode  json.Number
+		Artifacts []json.RawMessage
+	}
+	Inputs   struct{ Parameters []nodeParameter }
+	NodeFlag struct{ Retried bool }
+	Children []string
 }
 
 type nodeParameter struct{ Name, Value string }

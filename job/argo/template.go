@@ -203,9 +203,9 @@ var (
 	anyTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{.*?\}\}`) })
 )
 
-// results are the results of a task to which "depends" refers; the last two are those of tasks that
+// taskResults are the results of a task to which "depends" refers; the last two are those of tasks that
 // run several times.
-var results = []string{"Succeeded", "Failed", "Errored", "Skipped", "Omitted", "Daemoned", "AnySucceeded", "AllFailed"}
+var taskResults = []string{"Succeeded", "Failed", "Errored", "Skipped", "Omitted", "Daemoned", "AnySucceeded", "AllFailed"}
 
 // dag checks the order of the tasks of a DAG.
 func (c *checker) dag(dag *item, tasks map[string]*item) {
@@ -250,9 +250,9 @@ func (c *checker) depends(m *item, tasks map[string]*item, known []string) {
 		switch other := tasks[w[1]]; {
 		case other == nil:
 			c.wrong(d, "unknown task %q%s", message.Short(w[1]), c.near(w[1], known))
-		case w[2] != "" && !slices.Contains(results, w[2]):
-			c.wrong(d, "unknown result %q of task %s%s", message.Short(w[2]), w[1], c.near(w[2], slices.Clone(results)))
-		case slices.Contains(results[6:], w[2]) && !loops(other):
+		case w[2] != "" && !slices.Contains(taskResults, w[2]):
+			c.wrong(d, "unknown result %q of task %s%s", message.Short(w[2]), w[1], c.near(w[2], slices.Clone(taskResults)))
+		case slices.Contains(taskResults[6:], w[2]) && !loops(other):
 			c.wrong(d, "task %s runs once; %s is the result of tasks with withItems, withParam or withSequence", w[1], w[2])
 		}
 	}

@@ -140,6 +140,19 @@ type Keeper interface {
 
 	// Forward opens a tunnel to a port of a task.
 	Forward(ctx context.Context, t *job.Task, port int) (*tunnel.Tunnel, error)
+
+	// Fetch calls each for every result that f names, with a tar stream of one file or
+	// directory. An error of Close means that the stream is incomplete.
+	Fetch(ctx context.Context, f *Fetch, each func(name string, tar io.ReadCloser) error) error
+}
+
+// A Fetch names results of a job for a [Keeper].
+type Fetch struct {
+	*Submitted
+	Path    string            // path in the pods or name of an artifact; "": all results
+	Image   string            // image with tar for a pod that reads a volume; "": the job's
+	Running *job.Task         // a task that runs, or nil
+	Report  func(text string) // called while the fetch waits
 }
 
 // A Submitted is a submitted job for a [Keeper].

@@ -2,10 +2,14 @@ package dispatch
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 
 	"hpcc/job"
 	"hpcc/job/batch"
+	"hpcc/job/results"
 )
 
 // keeper returns what keeps the records of tasks for hpcc; nil if hpcc is on their nodes.
@@ -67,4 +71,65 @@ func (s *Submission) Enter(ctx context.Context, t *job.Task, argv []string, term
 // output, at most so many bytes of it.
 func (s *Submission) Read(ctx context.Context, t *job.Task, most int64, argv ...string) ([]byte, error) {
 	return s.keeper().Read(s.Within(ctx), t, most, argv...)
+}
+
+// Fetch calls each for every result of the job at path p, with a tar stream of one file or
+// directory; see [batch.Keeper]. dir holds all jobs. Without a path, the results are the
+// artifacts of a workflow, the volume of pods, or the output files of the tasks. If image is not
+// empty, its tar reads the volume.
+func (s *Submission) Fetch(ctx context.Context, dir, p, image string, report func(string), each func(name string, tar io.ReadCloser) error) error {
+	home := filepath.Join(dir, s.ID)
+	k := s.keeper()
+	if k == nil {
+		return s.fetchLocal(ctx, home, p, each)
+	}
+	list, _, err := Statuses(ctx, dir, []string{s.ID})
+	if err != nil {
+		return err
+	}
+	f := &batch.Fetch{Submitted: s.kept(home), Path: p, Image: image, Report: report}
+	for i := range list[0].Tasks {
+		if t := &list[0].Tasks[i]; !t.Ended() && t.Native != "" && list[0].Running > 0 {
+			f.Running = t
+			break
+		}
+	}
+	return k.Fetch(s.Within(ctx), f, each)
+}
+
+// fetchLocal is Fetch for a job whose files this machine sees.
+func (s *Submission) fetchLocal(ctx context.Context, home, p string, each func(name string, tar io.ReadCloser) error) error {
+	if p != "" {
+		if !filepath.IsAbs(p) {
+			p = filepath.Join(s.Job.Dir, p)
+		}
+		if _, err := os.Stat(p); err != nil {
+			return fmt.Errorf("finding a result of job %s: %w", s.ID, err)
+		}
+		return each("", send(ctx, p))
+	}
+	tasks, err := job.Tasks(home)
+	if _, err := job.Readable(err); err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for _, t := range tasks {
+		name := filepath.Base(t.Output)
+		if t.Output == "" || names[name] {
+			continue
+		}
+		names[name] = true
+		if err := each(name, send(ctx, t.Output)); err != nil {
+			return err
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("job %s has no output files yet; name a PATH", s.ID)
+	}
+	return nil
+}
+
+// send returns a tar stream of a file or directory of this machine.
+func send(ctx context.Context, file string) io.ReadCloser {
+	return results.Pipe(func(w io.Writer) error { return results.Send(ctx, w, file, filepath.Base(file)) })
 }

@@ -61,6 +61,13 @@ func (k System) manifest(j *job.Job, name string) (string, []string, error) {
 	if j.AcrossPods() {
 		objects = append([]any{headless(name, obj.Metadata.Labels)}, objects...)
 	}
+	if j.Pod.CodeFile != "" {
+		m, err := newConfigMap(j, name)
+		if err != nil {
+			return "", nil, err
+		}
+		objects = append([]any{m}, objects...)
+	}
 	text, err := Documents(k.comment(j), objects...)
 	if err == nil && len(text) > MaxManifest {
 		err = fmt.Errorf("the manifest of job %q has %d bytes, above Kubernetes' limit of %d; submit the tasks in several jobs, or put the script and the parameters into the image", j.Name, len(text), MaxManifest)
@@ -80,6 +87,9 @@ func (k System) comment(j *job.Job) string {
 func (k System) job(j *job.Job, name string) *jobObject {
 	labels := Labels(j, name)
 	pod := NewPod(j, k.Target, completionIndex)
+	if j.Pod.CodeFile != "" {
+		mountCode(j, &pod, name)
+	}
 	spec := jobSpec{Completions: 1, Parallelism: 1, TTLSecondsAfterFinished: int(KeepEnded / time.Second), Suspend: j.Hold || j.Queue != ""}
 	zero, times := 0, j.Retry.Times
 	switch {

@@ -113,20 +113,23 @@ func (k System) Submit(ctx context.Context, r *batch.Request) error {
 	}
 	r.Native = name
 	if r.Job.AcrossPods() {
-		k.tie(ctx, name)
+		k.tie(ctx, name, "service", name)
+	}
+	if r.Job.Pod.CodeFile != "" {
+		k.tie(ctx, name, "configmap", codeName(name))
 	}
 	return nil
 }
 
-// tie makes the Job of several nodes the owner of its Service, so that both are deleted together. If
-// the user may not do that, "hpcc cancel" deletes the Service.
-func (k System) tie(ctx context.Context, name string) {
+// tie makes the Job the owner of another object, so that both are deleted together. If the user may
+// not do that, "hpcc cancel" deletes a Service.
+func (k System) tie(ctx context.Context, name, kind, object string) {
 	uid, err := k.kube(ctx, "get", "job", name, "--ignore-not-found", "--output=jsonpath={.metadata.uid}")
 	if err != nil || len(uid) == 0 {
 		return
 	}
 	patch := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":%q,"uid":%q}]}}`, name, uid)
-	_, _ = k.kube(ctx, "patch", "service", name, "--type=merge", "--patch="+patch)
+	_, _ = k.kube(ctx, "patch", kind, object, "--type=merge", "--patch="+patch)
 }
 
 // takeBack deletes the objects that were created before the server refused the rest. It deletes only

@@ -105,14 +105,16 @@ type volumeMount struct {
 	Name      string `json:"name"`
 	MountPath string `json:"mountPath"`
 	ReadOnly  bool   `json:"readOnly,omitempty"`
+	SubPath   string `json:"subPath,omitempty"`
 }
 
 // A Volume is storage that containers of a pod can mount.
 type Volume struct {
-	Name                  string        `json:"name"`
-	PersistentVolumeClaim *claimSource  `json:"persistentVolumeClaim,omitempty"`
-	Secret                *secretSource `json:"secret,omitempty"`
-	EmptyDir              *emptyDir     `json:"emptyDir,omitempty"`
+	Name                  string           `json:"name"`
+	PersistentVolumeClaim *claimSource     `json:"persistentVolumeClaim,omitempty"`
+	Secret                *secretSource    `json:"secret,omitempty"`
+	EmptyDir              *emptyDir        `json:"emptyDir,omitempty"`
+	ConfigMap             *configMapSource `json:"configMap,omitempty"`
 }
 
 type claimSource struct {

@@ -221,7 +221,7 @@ func mount(j *job.Job, s *PodSpec, c *Container) {
 			}
 			s.Volumes = append(s.Volumes, vol)
 		}
-		c.VolumeMounts = append(c.VolumeMounts, volumeMount{name, v.Path, v.ReadOnly})
+		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: name, MountPath: v.Path, ReadOnly: v.ReadOnly})
 	}
 	for i, e := range j.Pod.Secrets {
 		if e.Path == "" {
@@ -230,7 +230,7 @@ func mount(j *job.Job, s *PodSpec, c *Container) {
 		}
 		name := "secret-" + strconv.Itoa(i+1)
 		s.Volumes = append(s.Volumes, Volume{Name: name, Secret: &secretSource{e.Name}})
-		c.VolumeMounts = append(c.VolumeMounts, volumeMount{name, e.Path, true})
+		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: name, MountPath: e.Path, ReadOnly: true})
 	}
 	taken := func(path string) bool {
 		return slices.ContainsFunc(c.VolumeMounts, func(m volumeMount) bool { return m.MountPath == path })

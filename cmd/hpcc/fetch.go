@@ -1,0 +1,230 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job/dispatch"
+	"hpcc/job/quantity"
+	"hpcc/job/results"
+	"hpcc/job/shellword"
+	"hpcc/store"
+)
+
+func fetchCommand() *cli.Command {
+	return &cli.Command{
+		Name: "fetch", Usage: "copy the results of a job to this machine", ArgsUsage: "JOB [PATH]",
+		Description: `Copies the file or directory PATH of a job to the current directory, from the pods' volume, the
+artifacts of a workflow, or the file system of a site. Prints its name. A result appears complete
+or not at all, and replaces nothing without --force.
+
+   hpcc fetch main out/model.pt
+   hpcc fetch --into results study prune/model
+   hpcc fetch main
+
+A relative PATH is below the directory in which the program ran, or below the only volume. In a
+workflow, PATH may be the name of an artifact, NAME or STEP/NAME. Without PATH: all artifacts, the
+only volume, or the output files of the tasks.`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "into", Usage: "put the result into directory `DIR` (default: the current one)"},
+			&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "replace an existing file or directory"},
+			&cli.StringFlag{Name: "max", Usage: "refuse results larger than `SIZE` (default 100G)"},
+			&cli.StringFlag{Name: "image", Usage: "read a volume with tar of image `NAME` (default: the job's)"},
+			&cli.BoolFlag{Name: "tar", Hidden: true, Usage: "write a tar archive to standard output, for another hpcc"},
+			onFlag(), storeFlag(),
+		},
+		Action: action(parseFetch),
+	}
+}
+
+type fetchArgs struct {
+	id, path, into, image, store string
+	options                      results.Options
+	tar                          bool
+	in                           jobScope
+}
+
+func parseFetch(c *cli.Context) (*fetchArgs, error) {
+	args, err := parseArguments(c, 1, 2, "JOB [PATH]")
+	if err != nil {
+		return nil, err
+	}
+	a := &fetchArgs{id: args[0], into: c.String("into"), image: c.String("image"), store: c.String("store"), tar: c.Bool("tar"), in: parseJobScope(c)}
+	a.options.Replace = c.Bool("force")
+	if len(args) == 2 {
+		if a.path = args[1]; a.path == "" {
+			return nil, usagef("PATH is empty").hint("leave it out to copy all results")
+		}
+	}
+	if s := c.String("max"); s != "" {
+		if a.options.Max, err = quantity.ParseMemory(s); err != nil {
+			return nil, usagef("--max: %w", err)
+		}
+	}
+	return a, nil
+}
+
+func (a *fetchArgs) run(ctx context.Context) error {
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	sub, err := a.in.find(ctx, s.Jobs(), a.id)
+	if err != nil {
+		return err
+	}
+	id := sub.id
+	if sub.site == nil {
+		id = sub.ID
+	}
+	if a.tar {
+		if sub.site != nil {
+			return usagef("--tar: job %s belongs to site %s", id, sub.site.Name)
+		}
+		return a.write(ctx, sub.Submission, s.Jobs(), os.Stdout)
+	}
+	final := filepath.Join(a.into, a.localName(id))
+	if err := a.options.Free(final); err != nil {
+		return a.explain(id, err)
+	}
+	open := func() (io.ReadCloser, error) {
+		return results.Pipe(func(w io.Writer) error { return a.write(ctx, sub.Submission, s.Jobs(), w) }), nil
+	}
+	if sub.site != nil {
+		open = func() (io.ReadCloser, error) { return a.openRemote(ctx, sub.site, id) }
+	}
+	return a.receive(ctx, id, final, open)
+}
+
+// localName returns the name of the result in the local directory.
+func (a *fetchArgs) localName(id string) string {
+	name := path.Base(path.Clean(a.path))
+	if a.path == "" || name == "." || name == ".." || name == "/" {
+		return id
+	}
+	return name
+}
+
+// write writes the results of a job of this machine as one tar archive.
+func (a *fetchArgs) write(ctx context.Context, sub *dispatch.Submission, jobs string, w io.Writer) error {
+	t, several := tar.NewWriter(w), false
+	report := func(text string) { say("%s", text) }
+	err := sub.Fetch(ctx, jobs, a.path, a.image, report, func(name string, r io.ReadCloser) error {
+		if name != "" {
+			several = true
+			return results.Join(t, r, path.Join(sub.ID, name))
+		}
+		_, err := io.Copy(w, r)
+		if cerr := r.Close(); cerr != nil {
+			return cerr
+		}
+		return err
+	})
+	if err == nil && several {
+		err = t.Close()
+	}
+	return err
+}
+
+// openRemote opens the archive that hpcc at a site writes.
+func (a *fetchArgs) openRemote(ctx context.Context, site *dispatch.Site, id string) (io.ReadCloser, error) {
+	argv := []string{"fetch", "--tar"}
+	if a.image != "" {
+		argv = append(argv, "--image="+a.image)
+	}
+	if argv = append(argv, id); a.path != "" {
+		argv = append(argv, a.path)
+	}
+	cmd := site.Command(ctx, onTerminal(), argv...)
+	cmd.Stderr = os.Stderr
+	r, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("site %s: %w", site.Name, err)
+	}
+	return &remoteStream{ReadCloser: r, cmd: cmd, site: site}, nil
+}
+
+// A remoteStream is the output of hpcc at a site.
+type remoteStream struct {
+	io.ReadCloser
+	cmd  *exec.Cmd
+	site *dispatch.Site
+	all  bool // the end of the output was read
+}
+
+func (r *remoteStream) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	r.all = r.all || errors.Is(err, io.EOF)
+	return n, err
+}
+
+// Close ends the command. It returns an error if the command failed by itself.
+func (r *remoteStream) Close() error {
+	if !r.all {
+		_ = r.cmd.Process.Kill()
+		_ = r.cmd.Wait()
+		return nil
+	}
+	return remoteError(r.cmd.Wait(), r.site)
+}
+
+// receive creates final from a stream and prints its name.
+func (a *fetchArgs) receive(ctx context.Context, id, final string, open func() (io.ReadCloser, error)) error {
+	if err := os.MkdirAll(filepath.Dir(final), 0o777); err != nil {
+		return err
+	}
+	r, err := open()
+	if err != nil {
+		return err
+	}
+	bar, received := progress("fetching "+filepath.Base(final)), int64(0)
+	a.options.Progress = func(n int64) {
+		received = n
+		bar.bytes(n, 0)
+	}
+	leftOut, err := results.Receive(ctx, r, final, a.options)
+	bar.end()
+	if err != nil {
+		return a.explain(id, err)
+	}
+	if len(leftOut) > 0 {
+		say("left out %s: %s", counted(len(leftOut), "device, socket or pipe", "devices, sockets and pipes"), strings.Join(leftOut[:min(len(leftOut), 3)], " "))
+	}
+	say("fetched %s", size(received))
+	_, err = fmt.Println(final)
+	return err
+}
+
+// explain adds the job and a hint to an error.
+func (a *fetchArgs) explain(id string, err error) error {
+	if errors.As(err, new(exitStatus)) { // hpcc at the site has printed the reason
+		return err
+	}
+	what := id
+	if a.path != "" {
+		what = a.path + " of job " + id
+	}
+	m := &message{err: fmt.Errorf("fetching %s: %w", what, err)}
+	switch {
+	case errors.As(err, new(*results.ExistsError)):
+		return m.hint("--force replaces it, --into DIR puts the result elsewhere")
+	case errors.As(err, new(*results.TooLargeError)):
+		return m.hint("allow more with --max SIZE, or fetch a part: hpcc fetch %s PATH", id)
+	case errors.As(err, new(*results.LinkError)):
+		return m.hint("fetch the paths that you need one by one: hpcc fetch %s PATH", shellword.Quote(id))
+	}
+	return m.err
+}
