@@ -14,12 +14,12 @@ import (
 // A jobState holds the fields of a Job (batch/v1) that hpcc reads.
 type jobState struct {
 	Metadata struct {
-		Name   string
-		Labels map[string]string
+		Name, ResourceVersion string
+		Labels                map[string]string
 	}
 	Spec   struct{ Completions int }
 	Status struct {
-		Succeeded                       int
+		Active, Ready, Succeeded        int
 		CompletedIndexes, FailedIndexes string
 		Conditions                      []condition
 	}
@@ -61,17 +61,18 @@ type containerState struct {
 	}
 }
 
+// ended reports whether the Job has ended.
+func (o *jobState) ended() bool {
+	return slices.ContainsFunc(o.Status.Conditions, func(c condition) bool {
+		return (c.Type == "Complete" || c.Type == "Failed") && c.Status == "True"
+	})
+}
+
 // queueState returns the queue state of a Job and its pods.
 func (o *jobState) queueState(pods []podState) queue.State {
-	ended, s := false, queue.State{}
-	for _, c := range o.Status.Conditions {
-		switch {
-		case c.Status != "True":
-		case c.Type == "Complete" || c.Type == "Failed":
-			ended = true
-		case c.Type == "Suspended":
-			s.Reason = "suspended"
-		}
+	ended, s := o.ended(), queue.State{}
+	if slices.ContainsFunc(o.Status.Conditions, func(c condition) bool { return c.Type == "Suspended" && c.Status == "True" }) {
+		s.Reason = "suspended"
 	}
 	failed := map[int]bool{}
 	if a, err := job.ParseArray(o.Status.FailedIndexes); err == nil {
