@@ -28,15 +28,30 @@ func kubeNode() error {
 	return nil
 }
 
-// kubeEnvironment prepares the environment of the scripts kube_* for the cluster of HPCC_TEST_KUBE:
-// kubectl and argo with the rights of a researcher, and the addresses of companion services
-// (testdata/kube/node.sh).
+// kubeAPI returns an error unless HPCC_TEST_KUBE_API names an API server without a node whose
+// administrator is this user: scripts set the states of pods that a real node reaches rarely.
+func kubeAPI() error {
+	cluster := os.Getenv("HPCC_TEST_KUBE_API")
+	if cluster == "" {
+		return errors.New("HPCC_TEST_KUBE_API is not set (testdata/kube/up.sh api starts one)")
+	}
+	out, err := exec.Command(filepath.Join(cluster, "bin/kubectl"), "--kubeconfig", filepath.Join(cluster, "admin.kubeconfig"), "--request-timeout=10s", "get", "--raw", "/readyz").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// kubeEnvironment prepares the environment of the scripts kube_* for the cluster of HPCC_TEST_KUBE, and
+// of kubeapi_* for that of HPCC_TEST_KUBE_API: kubectl and argo with the rights of a researcher, and the
+// addresses of companion services (testdata/kube/node.sh).
 func kubeEnvironment(e *testscript.Env) error {
-	cluster := os.Getenv("HPCC_TEST_KUBE")
-	if cluster == "" || !strings.HasPrefix(filepath.Base(e.WorkDir), "script-kube_") {
+	name := map[string]string{"script-kube": "HPCC_TEST_KUBE", "script-kubeapi": "HPCC_TEST_KUBE_API"}[strings.Split(filepath.Base(e.WorkDir), "_")[0]]
+	cluster := os.Getenv(name)
+	if cluster == "" {
 		return nil
 	}
-	e.Setenv("HPCC_TEST_KUBE", cluster)
+	e.Setenv(name, cluster)
 	e.Setenv("KUBECONFIG", filepath.Join(cluster, "kubeconfig"))
 	e.Setenv("PATH", e.Getenv("PATH")+string(os.PathListSeparator)+filepath.Join(cluster, "bin"))
 	data, err := os.ReadFile(filepath.Join(cluster, "environment"))

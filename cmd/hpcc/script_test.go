@@ -181,8 +181,9 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
-	"openpbs": openPBS,
-	"kube":    kubeNode,
+	"openpbs":  openPBS,
+	"kube":     kubeNode,
+	"kube-api": kubeAPI,
 	"slurm-oci": func() error { // Slurm can run containers; see testdata/slurm/up.sh
 		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "oci.conf"))
 		return err

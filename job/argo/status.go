@@ -195,12 +195,8 @@ const artifactsDir = "/var/run/argo/outputs/artifacts"
 
 // problem returns why a step's pod ended, or "" if its program ended by itself.
 func (n *workflowNode) problem(exit int) string {
-	message := oneSpace(kube.Unmeasured(n.Message))
+	message := kube.Explain(n.Message)
 	switch {
-	case strings.Contains(message, "OOMKilled"):
-		return "killed because it used more than its memory (OOMKilled); raise the limit with --mem"
-	case strings.Contains(message, "longer than the specified deadline"), strings.Contains(message, "exceeded its deadline"):
-		return "ended after its time limit; raise it with --time"
 	case strings.Contains(message, artifactsDir) && strings.Contains(message, "no such file"):
 		_, file, _ := strings.Cut(message, artifactsDir)
 		file, _, _ = strings.Cut(file, ":")
@@ -213,14 +209,10 @@ func (n *workflowNode) problem(exit int) string {
 
 // waits returns why a step's pod has not started, or "" if it is starting normally.
 func (n *workflowNode) waits() string {
-	message := oneSpace(n.Message)
-	if message == "PodInitializing" || message == "ContainerCreating" {
-		return ""
+	if message := oneSpace(n.Message); message != "PodInitializing" && message != "ContainerCreating" {
+		return kube.Explain(message)
 	}
-	if strings.Contains(message, "ImagePull") {
-		message += "; \"hpcc deploy\" pushes the image to a registry, --pull-secret names the secret with its password"
-	}
-	return message
+	return ""
 }
 
 func oneSpace(s string) string { return strings.Join(strings.Fields(s), " ") }

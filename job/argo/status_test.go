@@ -14,6 +14,7 @@ func TestMeasuredSteps(t *testing.T) {
 		"Error (exit code 3): " + jobtest.PodHead + jobtest.PodFoot:          "",
 		"OOMKilled (exit code 137): " + jobtest.PodHead:                      "killed because it used more than its memory (OOMKilled); raise the limit with --mem",
 		"Error (exit code 3): no such data":                                  "Error (exit code 3): no such data",
+		"The node was low on resource: ephemeral-storage. Threshold: 1":      "evicted: The node was low on resource: ephemeral-storage. Threshold: 1; request space with --scratch SIZE, or persistent space with --volume CLAIM:DIR",
 		"pod deleted during operation: " + jobtest.PodHead + jobtest.PodFoot: "pod deleted during operation",
 	} {
 		w := &Workflow{}
@@ -23,6 +24,19 @@ func TestMeasuredSteps(t *testing.T) {
 		}
 		if got := (&workflowNode{Message: message, Phase: "Failed"}).problem(3); got != want {
 			t.Errorf("problem of %.40q: %q; want %q", message, got, want)
+		}
+	}
+}
+
+// TestStepWaits checks the message of a step whose pod has no node, or no image.
+func TestStepWaits(t *testing.T) {
+	for message, want := range map[string]string{
+		"PodInitializing": "",
+		"Unschedulable: 0/2 nodes are available: 2 Insufficient cpu. preemption: none": "no node of 2 fits: 2 insufficient cpu; request less with --cpus, or wait until other jobs end; \"hpcc nodes\" shows what nodes have",
+		"ImagePullBackOff: Back-off pulling image \"x\"":                               "ImagePullBackOff: Back-off pulling image \"x\"; \"hpcc deploy\" pushes the image to a registry, --pull-secret names the secret with its password",
+	} {
+		if got := (&workflowNode{Message: message}).waits(); got != want {
+			t.Errorf("%q: %q; want %q", message, got, want)
 		}
 	}
 }

@@ -1,11 +1,13 @@
 package kube
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/batch"
 	"hpcc/testdata/jobtest"
 )
 
@@ -21,43 +23,32 @@ func TestTakenBack(t *testing.T) {
 	}
 }
 
+// TestReadError checks the errors of kubectl with an expired login and with an invalid manifest.
+func TestReadError(t *testing.T) {
+	login := "; log in again (oc login, or your site's login for kubectl)"
+	for _, c := range []struct {
+		out, want string
+		refused   bool
+	}{
+		{"error: error validating \"/x/script\": error validating data: failed to download openapi: the server has asked for the client to provide credentials; if you choose to ignore these errors, turn validation off with --validate=false\n",
+			"the login at the cluster has expired, or the cluster does not know it (the server has asked for the client to provide credentials)" + login, false},
+		{"E1126 08:03:47.883605    1007 memcache.go:265] \"Unhandled Error\" err=\"x\"\nerror: You must be logged in to the server (Unauthorized)\n",
+			"the login at the cluster has expired, or the cluster does not know it (You must be logged in to the server (Unauthorized))" + login, false},
+		{"error: error validating \"/x/script\": error validating data: ValidationError(Job.spec): unknown field \"x\"; if you choose to ignore these errors, turn validation off with --validate=false\n",
+			"error validating \"/x/script\": error validating data: ValidationError(Job.spec): unknown field \"x\"", true},
+	} {
+		err := Refusal([]byte(c.out), errors.New("exit status 1"))
+		if err.Error() != c.want || errors.As(err, new(*batch.NoAnswer)) == c.refused {
+			t.Errorf("%q:\n%v; want\n%s", c.out, err, c.want)
+		}
+	}
+}
+
 // TestRerunsOfLongNames: the name of a rerun's object is the one that its pods have as a label.
 func TestRerunsOfLongNames(t *testing.T) {
 	for _, name := range []string{"a", "train-resnet50-imagenet-x", "train-resnet50-imagenet-largechunks-of-all"} {
 		if l := job.Label(name + "-261122-003548-r1"); l != job.Label(l) || !strings.HasSuffix(l, "-261122-003548-r1") {
 			t.Errorf("label of %s is %s, whose label is %s", name, l, job.Label(l))
-		}
-	}
-}
-
-// TestPodWords holds why a pod waits or ended to what its user can do.
-func TestPodWords(t *testing.T) {
-	waits := func(reason, message string) string {
-		p := podOf("0", "a", 1, "")
-		p.Status.ContainerStatuses[0].State.Running = nil
-		p.Status.ContainerStatuses[0].State.Waiting = &struct{ Reason, Message string }{reason, message}
-		return p.waits()
-	}
-	ends := func(reason, message, podReason, podMessage string) string {
-		p := podOf("0", "a", 1, "bad")
-		p.Status.Reason, p.Status.Message = podReason, podMessage
-		p.Status.ContainerStatuses[0].State.Terminated.Reason, p.Status.ContainerStatuses[0].State.Terminated.Message = reason, message
-		task, _ := p.task()
-		return task.Ending()
-	}
-	for _, c := range []struct{ got, want string }{
-		{waits("ContainerCreating", ""), ""},
-		{waits("ImagePullBackOff", "no such\nthing"), "no such thing; \"hpcc deploy\""},
-		{waits("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"), "--uid NUMBER"},
-		{waits("ErrImageNeverPull", ""), "--pull never"},
-		{ends("Error", "", "", ""), "status 3"},
-		{ends("OOMKilled", "", "", ""), "raise the limit with --mem"},
-		{ends("StartError", "exec: \"x\": not found", "", ""), "could not be started: exec: \"x\": not found"},
-		{ends("Error", "", "DeadlineExceeded", ""), "raise it with --time"},
-		{ends("Error", "", "Evicted", "Pod ephemeral local storage usage exceeds"), "--scratch SIZE"},
-	} {
-		if !strings.Contains(c.got, c.want) || (c.want == "" && c.got != "") {
-			t.Errorf("%q; want %q in it", c.got, c.want)
 		}
 	}
 }

@@ -106,7 +106,9 @@ func (k System) job(j *job.Job, name string) *jobObject {
 	return &jobObject{Object{"batch/v1", "Job", Meta{Name: name, Labels: QueueLabels(j, name)}}, spec}
 }
 
-// newFailurePolicy returns the policy for failures that are not retried. end is the action for them.
+// newFailurePolicy returns the policy for failures that are not retried, or nil if each failure counts.
+// end is the action for them. With a policy the cluster starts a retry only after the failed pod has
+// ended, which a pod on a lost node never does.
 func newFailurePolicy(j *job.Job, end string) *failurePolicy {
 	codes, node := j.Retry.Statuses()
 	p := &failurePolicy{}
@@ -114,9 +116,9 @@ func newFailurePolicy(j *job.Job, end string) *failurePolicy {
 	switch {
 	case j.Requeueing() == "yes" && j.Retry.Times == 0:
 		p.Rules = append(p.Rules, failureRule{Action: "Ignore", OnPodConditions: lost})
-	case j.Retry.Times > 0 && node:
+	case j.Retry.Times > 0 && len(j.Retry.Endings) > 0 && node: // before the rule for exit statuses
 		p.Rules = append(p.Rules, failureRule{Action: "Count", OnPodConditions: lost})
-	case j.Retry.Times > 0:
+	case j.Retry.Times > 0 && !node:
 		p.Rules = append(p.Rules, failureRule{Action: end, OnPodConditions: lost})
 	}
 	if len(codes) > 0 {

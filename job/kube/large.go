@@ -67,6 +67,9 @@ func eachPage[T any](ctx context.Context, api *Proxy, resource, query, token str
 	}
 }
 
+// errEnough ends a list before its last page.
+var errEnough = errors.New("no more pages are needed")
+
 // maxExpiries is how often a list may expire while it is read.
 const maxExpiries = 10
 
@@ -162,7 +165,8 @@ type look struct {
 	known             map[run]bool      // attempts with a complete record
 	pulls             map[string]time.Duration
 	params            job.Params
-	pods, running     int // that were read, besides successes
+	pods, running     int        // that were read
+	leaving           []podState // pods that are deleted and have not ended
 }
 
 // A run identifies an attempt of a task.
@@ -215,6 +219,9 @@ func (l *look) state() (st queue.State, there bool, err error) {
 	}
 	if l.job == nil {
 		return queue.State{Running: l.running}, l.pods > 0, err
+	}
+	if st.Reason == "" && len(l.leaving) > 0 {
+		st.Reason = l.why(l.leaving, &st)
 	}
 	for _, k := range l.unrecorded(l.completed) {
 		st.Done = append(st.Done, l.index(k))
@@ -281,20 +288,22 @@ func (l *look) rerun(position int) bool { return isIn(l.s.Arrays[l.i+1:], l.inde
 func (l *look) counts() queue.State {
 	var waiting []podState
 	if o := &l.job.Status; o.Active > o.Ready && l.s.Only == nil {
-		first := errors.New("only the first page")
-		_ = eachPage(l.ctx, l.api, "/api/v1/"+l.api.Path("pods"), l.selector("status.phase=Pending", nil), "", func(items []podState, _, _ string) error {
-			waiting = items
-			return first
-		})
+		waiting, _ = pagesOf[podState](l.ctx, l.api, "/api/v1/"+l.api.Path("pods"), l.selector("status.phase=Pending", nil), 1)
 	}
 	st := l.job.queueState(waiting)
 	st.Tasks = nil
 	st.Running = min(l.job.Status.Ready, st.Waiting)
 	st.Waiting -= st.Running
-	if !st.Gone() && l.job.Status.Active == 0 && l.s.Only == nil {
-		st.Reason = l.api.whyNone(l.ctx, l.job.Metadata.Name)
+	idle := l.job.Status.Active == 0 && len(l.completed)+len(l.failed) < l.array.Count() // the Job has no pods
+	if l.s.Only == nil && (len(waiting) > 0 || idle || l.job.suspended()) {
+		st.Reason = l.why(waiting, &st)
 	}
 	return st
+}
+
+// why returns why tasks do not start or go on, from their pods.
+func (l *look) why(pods []podState, st *queue.State) string {
+	return newReader(l.ctx, l.api, []jobState{*l.job}).job(l.job, pods, st)
 }
 
 // selector returns the query for pods of the Job, by their fields and the positions of their tasks.
@@ -451,6 +460,11 @@ func (l *look) learn(pods []podState) error {
 	var st queue.State
 	learnPods(&st, pods, func(k int) bool { return l.failed[k] || (!l.completed[k] && (l.job == nil || l.job.ended())) })
 	l.pods, l.running = l.pods+len(pods), l.running+st.Running
+	for i := range pods {
+		if pods[i].Metadata.DeletionTimestamp != nil && !pods[i].over() {
+			l.leaving = append(l.leaving, pods[i])
+		}
+	}
 	var good []job.Task
 	for i := range st.Tasks {
 		a := &st.Tasks[i]

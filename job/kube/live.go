@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"os/exec"
 	"path/filepath"
@@ -67,38 +68,27 @@ func missing(command string) error {
 	return fmt.Errorf("%s is not on PATH; install the cluster's client tools, or the single file from its web page", command)
 }
 
-// readError converts kubectl's message to an error, without its prefixes and with advice.
+// readError converts kubectl's message to an error, without its prefixes and its log, and with advice.
 func readError(out []byte, err error) error {
-	answer := strings.NewReplacer("Error from server: ", "", "error: ", "", "Warning: ", "").Replace(string(out))
-	if i := strings.LastIndex(answer, "Error from server ("); i >= 0 {
-		if _, rest, ok := strings.Cut(answer[i:], "): "); ok {
-			answer = rest
+	text := strings.NewReplacer("Error from server: ", "", "error: ", "", "Warning: ", "").Replace(kubectlNoise().ReplaceAllString(string(out), ""))
+	if i := strings.LastIndex(text, "Error from server ("); i >= 0 {
+		if _, rest, ok := strings.Cut(text[i:], "): "); ok {
+			text = rest
 		}
 	}
-	answer = strings.Join(strings.Fields(answer), " ")
-	for _, a := range advice {
-		if strings.Contains(answer, a.answer) {
-			answer += "; " + a.advice
-			break
-		}
+	text = strings.Join(strings.Fields(text), " ")
+	if explained, rank := explain(fact{from: answer, message: text}); rank < len(rules) {
+		text = explained
 	}
-	return invoke.Error([]byte(answer), err)
+	return invoke.Error([]byte(text), err)
 }
 
-// advice maps messages of clusters to advice.
-var advice = []struct{ answer, advice string }{
-	{"unable to validate against any security context constraint", "the project does not allow the pod's settings; leave out --uid and host directories; \"hpcc check --openshift IMAGE\" shows what the image needs"},
-	{"violates PodSecurity", "\"hpcc check --restricted IMAGE\" shows what the image needs"},
-	{"exceeded quota", "request less with --cpus, --mem and --gpus, or run fewer tasks at once (--array 1-100%10)"},
-	{"must be logged in to the server", "log in again (oc login, or your site's login for kubectl)"},
-	{"Unauthorized", "log in again (oc login, or your site's login for kubectl)"},
-	{"forbidden", "\"kubectl auth can-i --list\" shows what you may do; --namespace NAME chooses another namespace"},
-	{"cannot locate context", "\"kubectl config get-contexts\" lists them"},
-	{"current-context must exist", "kubectl does not know a cluster; log in (oc login, or your site's login), or set KUBECONFIG"},
-	{"connection refused", "check the context's cluster; \"kubectl config get-contexts\" lists them"},
-	{"already exists", "another job of the namespace has this name; submit again, or choose another --name"},
-	{"unknown flag", "this kubectl is too old; use 1.25 or later"},
-}
+// kubectlNoise matches a line of kubectl's own log, and its words around an error of the request for the
+// API's schema, which comes first: "error validating "FILE": error validating data: failed to download
+// openapi: ERROR; if you choose to ignore these errors, turn validation off with --validate=false".
+var kubectlNoise = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^[EWI][0-9]{4} [0-9:.]+ .*\n|error validating "[^"\n]*": error validating data: failed to download openapi: |; if you choose to ignore these errors, turn validation off.*`)
+})
 
 // Submit submits the manifest under the job's ID, after the server has validated all of it.
 func (k System) Submit(ctx context.Context, r *batch.Request) error {
@@ -166,7 +156,8 @@ func (k System) dryRun(ctx context.Context, j *job.Job, file string) error {
 // Refusal converts an error of kubectl for a sent object: the server's refusal, or a [batch.NoAnswer].
 func Refusal(out []byte, err error) error {
 	answer := readError(out, err)
-	if bytes.Contains(out, []byte("Error from server")) || bytes.Contains(out, []byte("error validating")) || bytes.Contains(out, []byte("no matches for kind")) {
+	unreached := bytes.Contains(out, []byte("failed to download openapi"))
+	if !unreached && (bytes.Contains(out, []byte("Error from server")) || bytes.Contains(out, []byte("error validating")) || bytes.Contains(out, []byte("no matches for kind"))) {
 		return answer
 	}
 	return &batch.NoAnswer{Err: answer}
@@ -225,14 +216,25 @@ func (k System) Cancel(ctx context.Context, id string) error {
 }
 
 // listOf lists objects of the namespace, page by page.
-func listOf[T any](ctx context.Context, api *Proxy, resource, query string) (all []T, err error) {
+func listOf[T any](ctx context.Context, api *Proxy, resource, query string) ([]T, error) {
+	return pagesOf[T](ctx, api, resource, query, math.MaxInt)
+}
+
+// pagesOf lists objects of the namespace, at most the given number of pages.
+func pagesOf[T any](ctx context.Context, api *Proxy, resource, query string, pages int) (all []T, err error) {
 	err = eachPage(ctx, api, resource, query, "", func(items []T, token, _ string) error {
 		if token == "" {
 			all = nil
 		}
 		all = append(all, items...)
+		if pages--; pages <= 0 {
+			return errEnough
+		}
 		return nil
 	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
 	return all, err
 }
 
@@ -272,13 +274,11 @@ func (k System) query(ctx context.Context, api *Proxy, ids []string) (map[string
 	for _, p := range list {
 		of[p.Metadata.Labels[jobLabel]] = append(of[p.Metadata.Labels[jobLabel]], p)
 	}
-	known := map[string]queue.State{}
+	known, why := map[string]queue.State{}, newReader(ctx, api, jobs)
 	for _, o := range jobs {
 		id := o.Metadata.Labels[jobLabel]
 		s := o.queueState(of[id])
-		if !s.Gone() && len(of[id]) == 0 {
-			s.Reason = api.whyNone(ctx, o.Metadata.Name)
-		}
+		s.Reason = why.job(&o, of[id], &s)
 		known[id] = s
 	}
 	for _, id := range ids {
@@ -288,6 +288,7 @@ func (k System) query(ctx context.Context, api *Proxy, ids []string) (map[string
 		if len(of[id]) > 0 { // the job is deleted and its pods are ending
 			s := queue.State{Waiting: 1}
 			learnPods(&s, of[id], func(int) bool { return true })
+			s.Reason = why.job(&jobState{}, of[id], &s)
 			if len(s.Tasks) > 0 {
 				s.Waiting = 0
 			}
@@ -295,18 +296,4 @@ func (k System) query(ctx context.Context, api *Proxy, ids []string) (map[string
 		}
 	}
 	return known, nil
-}
-
-// whyNone returns why the cluster did not create pods, from its events.
-func (a *Proxy) whyNone(ctx context.Context, name string) string {
-	events, err := listOf[struct{ Reason, Message string }](ctx, a, "/api/v1/"+a.Path("events"), "fieldSelector="+url.QueryEscape("involvedObject.kind=Job,involvedObject.name="+name))
-	if err != nil {
-		return ""
-	}
-	for _, e := range slices.Backward(events) {
-		if e.Reason == "FailedCreate" && strings.TrimSpace(e.Message) != "" {
-			return readError([]byte(e.Message), nil).Error()
-		}
-	}
-	return ""
 }

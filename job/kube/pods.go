@@ -14,10 +14,13 @@ import (
 // A jobState holds the fields of a Job (batch/v1) that hpcc reads.
 type jobState struct {
 	Metadata struct {
-		Name, ResourceVersion string
-		Labels                map[string]string
+		Name, UID, ResourceVersion string
+		Labels                     map[string]string
 	}
-	Spec   struct{ Completions int }
+	Spec struct {
+		Completions int
+		Suspend     bool
+	}
 	Status struct {
 		Active, Ready, Succeeded        int
 		CompletedIndexes, FailedIndexes string
@@ -26,6 +29,33 @@ type jobState struct {
 }
 
 type condition struct{ Type, Status, Reason, Message string }
+
+// find returns a condition by its type, or nil.
+func find(list []condition, name string) *condition {
+	if i := slices.IndexFunc(list, func(c condition) bool { return c.Type == name }); i >= 0 {
+		return &list[i]
+	}
+	return nil
+}
+
+// condition returns a condition of the Job that is true, or nil.
+func (o *jobState) condition(name string) *condition {
+	if c := find(o.Status.Conditions, name); c != nil && c.Status == "True" {
+		return c
+	}
+	return nil
+}
+
+// suspended reports whether the Job has not ended and does not create pods.
+func (o *jobState) suspended() bool {
+	return !o.ended() && (o.Spec.Suspend || o.condition("Suspended") != nil)
+}
+
+// ended reports whether the Job creates no more pods. A Job with the condition FailureTarget waits for
+// pods that end, and some never do.
+func (o *jobState) ended() bool {
+	return o.condition("Complete") != nil || o.condition("Failed") != nil || o.condition("FailureTarget") != nil
+}
 
 // A podState holds the fields of a pod that hpcc reads.
 type podState struct {
@@ -36,12 +66,24 @@ type podState struct {
 		CreationTimestamp time.Time
 		DeletionTimestamp *time.Time
 	}
-	Spec   struct{ NodeName string }
+	Spec struct {
+		NodeName   string
+		Containers []struct {
+			Name      string
+			Resources struct{ Requests map[string]string }
+		}
+		Volumes []struct {
+			Name                  string
+			PersistentVolumeClaim struct{ ClaimName string }
+			Secret                struct{ SecretName string }
+		}
+	}
 	Status struct {
 		Phase, Reason, Message string
 		StartTime              time.Time
 		Conditions             []condition
 		ContainerStatuses      []containerState
+		InitContainerStatuses  []containerState
 	}
 }
 
@@ -61,19 +103,9 @@ type containerState struct {
 	}
 }
 
-// ended reports whether the Job has ended.
-func (o *jobState) ended() bool {
-	return slices.ContainsFunc(o.Status.Conditions, func(c condition) bool {
-		return (c.Type == "Complete" || c.Type == "Failed") && c.Status == "True"
-	})
-}
-
-// queueState returns the queue state of a Job and its pods.
+// queueState returns the queue state of a Job and its pods, without the reason.
 func (o *jobState) queueState(pods []podState) queue.State {
-	ended, s := o.ended(), queue.State{}
-	if slices.ContainsFunc(o.Status.Conditions, func(c condition) bool { return c.Type == "Suspended" && c.Status == "True" }) {
-		s.Reason = "suspended"
-	}
+	s, ended := queue.State{}, o.ended()
 	failed := map[int]bool{}
 	if a, err := job.ParseArray(o.Status.FailedIndexes); err == nil {
 		for k := range a.All() {
@@ -87,18 +119,17 @@ func (o *jobState) queueState(pods []podState) queue.State {
 	return s
 }
 
-// learnPods adds the attempts of pods to s. final reports whether a failed task will not be retried.
+// learnPods sorts pods by their age and adds their attempts to s. final reports whether a failed task
+// will not be retried.
 func learnPods(s *queue.State, pods []podState, final func(index int) bool) {
 	slices.SortStableFunc(pods, func(a, b podState) int { return a.Metadata.CreationTimestamp.Compare(b.Metadata.CreationTimestamp) })
-	newest := map[int]int{}
-	for i := range pods {
-		newest[pods[i].Index()] = i
-	}
+	newest, now := newestOf(pods), time.Now()
 	for i := range pods {
 		p := &pods[i]
 		t, started := p.task()
-		if why := p.waits(); why != "" && !t.Ended() {
-			s.Reason = why
+		if isNewest := newest[t.Index] == i; p.overdue(now) && (!isNewest || final(t.Index)) {
+			t.End, t.Exit, started = *p.Metadata.DeletionTimestamp, ExitLost, true
+			t.Problem = p.problem("NodeLost", "")
 		}
 		if !started {
 			continue
@@ -111,6 +142,15 @@ func learnPods(s *queue.State, pods []podState, final func(index int) bool) {
 		setOutcome(&a, p)
 		s.Tasks = append(s.Tasks, a)
 	}
+}
+
+// newestOf returns the position of the newest pod of each task.
+func newestOf(pods []podState) map[int]int {
+	newest := map[int]int{}
+	for i := range pods {
+		newest[pods[i].Index()] = i
+	}
+	return newest
 }
 
 // setOutcome sets the image and the termination message of an attempt from its pod.
@@ -153,7 +193,7 @@ func (p *podState) task() (*job.Task, bool) {
 		if t.End.Unix() <= 0 {
 			t.End = t.Start
 		}
-		t.Problem = p.problem(e.Reason, Unmeasured(e.Message))
+		t.Problem = p.problem(e.Reason, unmeasured(e.Message))
 	case p.Status.Phase == "Failed": // before the program started, or its end was not reported
 		t.End, t.Exit = t.Start, ExitLost
 		t.Problem = cmp.Or(p.problem(p.Status.Reason, p.Status.Message), "the pod failed without a reason from the cluster")
@@ -168,74 +208,90 @@ func (p *podState) task() (*job.Task, bool) {
 // ExitLost is the exit status of a program whose status the cluster lost.
 const ExitLost = 125
 
-// problem returns why a pod ended, with advice, or "" if its program ended by itself.
+// problem returns why a pod ended, with advice, or "" if its program ended by itself. reason and
+// message are those of its container, or of the pod.
 func (p *podState) problem(reason, message string) string {
-	message = strings.Join(strings.Fields(message), " ")
-	if p.Status.Reason == "DeadlineExceeded" {
-		return "ended after its time limit; raise it with --time"
+	facts := []fact{{from: ended, reason: reason, message: message}}
+	if c := p.disrupted(); c != nil && reason != "OOMKilled" && p.Status.Phase != "Succeeded" {
+		facts = slices.Insert(facts, 0, fact{from: lost, reason: c.Reason, message: cmp.Or(c.Message, p.Status.Message)})
 	}
-	if p.Status.Reason == "Evicted" {
-		message = strings.Join(strings.Fields(p.Status.Message), " ")
-		if strings.Contains(message, "ephemeral") {
-			message += "; request space with --scratch SIZE, or persistent space with --volume CLAIM:DIR"
+	if p.Status.Reason != "" { // the pod's own reason, such as DeadlineExceeded, comes first
+		facts = slices.Insert(facts, 0, fact{from: ended, reason: p.Status.Reason, message: p.Status.Message})
+	}
+	for _, f := range facts {
+		f.about = p.subject()
+		if text, _ := explain(f); text != "" {
+			return text
 		}
-		return "evicted: " + message
 	}
-	switch reason {
-	case "OOMKilled":
-		return "killed because it used more than its memory (OOMKilled); raise the limit with --mem"
-	case "Completed", "Error", "":
-		if p.lost() {
-			return "ended because its node was preempted or removed: " + p.Status.Message
-		}
-		return ""
-	case "StartError", "ContainerCannotRun":
-		return "the program could not be started: " + message
-	}
-	if message == "" {
-		return reason
-	}
-	return reason + ": " + message
+	return ""
 }
 
-// lost reports whether the pod's node was preempted or removed.
-func (p *podState) lost() bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c condition) bool { return c.Type == "DisruptionTarget" && c.Status == "True" })
+// subject returns what an explanation names of the pod, without its own name: most pods of a job share it.
+func (p *podState) subject() subject {
+	s := subject{node: p.Spec.NodeName}
+	for _, c := range p.Spec.Containers {
+		if c.Name == MainContainer {
+			s.requests = labelText(c.Resources.Requests)
+		}
+	}
+	return s
 }
 
-// waits returns why a pod's program has not started, or "" if it is starting normally.
-func (p *podState) waits() string {
-	for _, c := range p.Status.Conditions {
-		if c.Type == "PodScheduled" && c.Status == "False" {
-			return c.Message
+// claims returns the names of the pod's volume claims.
+func (p *podState) claims() []string {
+	var names []string
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim.ClaimName != "" {
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
 		}
 	}
-	w := p.main().State.Waiting
-	if w == nil || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" || w.Reason == "" {
-		return ""
+	return names
+}
+
+// disrupted returns the condition of a pod that was preempted, evicted or removed from its node, or nil.
+func (p *podState) disrupted() *condition {
+	if c := find(p.Status.Conditions, "DisruptionTarget"); c != nil && c.Status == "True" {
+		return c
 	}
-	why := w.Reason
-	if w.Message != "" {
-		why += ": " + strings.Join(strings.Fields(w.Message), " ")
+	return nil
+}
+
+// scheduled returns the condition of a pod that has no node yet, or nil.
+func (p *podState) scheduled() *condition {
+	if c := find(p.Status.Conditions, "PodScheduled"); c != nil && c.Status == "False" {
+		return c
 	}
-	switch w.Reason {
-	case "ImagePullBackOff", "ErrImagePull", "InvalidImageName":
-		why += "; \"hpcc deploy\" pushes the image to a registry, --pull-secret names the secret with its password"
-	case "ErrImageNeverPull":
-		why += "; the image is not on the node, and --pull never forbids pulling it"
-	case "CreateContainerConfigError":
-		if strings.Contains(w.Message, "runAsNonRoot") || strings.Contains(w.Message, "non-numeric") {
-			why += "; use --uid NUMBER to run it as another user"
-		}
-	}
-	return why
+	return nil
+}
+
+// running reports whether the pod's program runs.
+func (p *podState) running() bool { return p.main().State.Running != nil }
+
+// over reports whether the pod's program has ended.
+func (p *podState) over() bool {
+	return p.main().State.Terminated != nil || p.Status.Phase == "Failed" || p.Status.Phase == "Succeeded"
+}
+
+// overdue reports whether the deadline of a deleted pod has passed without a report of its end, because
+// its node does not respond.
+func (p *podState) overdue(now time.Time) bool {
+	d := p.Metadata.DeletionTimestamp
+	return d != nil && !p.over() && now.Sub(*d) > overdueTime
+}
+
+// nodeNotReady reports whether the cluster has marked a running pod as not ready because of its node. The
+// node's own marks have a reason.
+func (p *podState) nodeNotReady() bool {
+	c := find(p.Status.Conditions, "Ready")
+	return p.running() && p.Metadata.DeletionTimestamp == nil && c != nil && c.Status == "False" && c.Reason == ""
 }
 
 // recordHead is the beginning of the measurements in a termination message.
 const recordHead = `{"kind":"header"`
 
-// Unmeasured returns a message without the measurements at its end.
-func Unmeasured(message string) string {
+// unmeasured returns a message without the measurements at its end.
+func unmeasured(message string) string {
 	if before, _, ok := strings.Cut(message, recordHead); ok {
 		return strings.TrimRight(before, ": \n")
 	}

@@ -13,7 +13,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=${HPCC_KUBE:-/var/tmp/hpcc-kube}
 kubernetes=v1.34.4 etcd=v3.6.4 argo=v3.7.4 coredns=v1.12.4 minio=v0.0.0-20260212201848-7aac2a2c5b7c
-openshift=v0.0.0-20260105191300-d1c4dc4fd37b kueue=v0.10.0
+openshift=v0.0.0-20260105191300-d1c4dc4fd37b kueue=v0.10.0 queues=(localqueues workloads)
 bin=$root/bin src=$root/src
 export CGO_ENABLED=0 GOWORK=off
 umask 022
@@ -48,11 +48,11 @@ compile() { # compile NAME DIR PACKAGE [LDFLAGS]: builds bin/NAME
 }
 
 definitions() {
-  local dir files
+  local dir files kind
   # For kinds that users write, take Argo's "full" definitions: the default ones accept any field.
   dir=$(module "github.com/argoproj/argo-workflows/v3@$argo")/manifests/base/crds
   files=("$dir"/full/argoproj.io_workflow{s,templates}.yaml "$dir"/minimal/argoproj.io_{clusterworkflowtemplates,cronworkflows,workflow{artifactgctasks,eventbindings,taskresults,tasksets}}.yaml)
-  dir=$(module "sigs.k8s.io/kueue@$kueue"); files+=("$dir"/config/components/crd/bases/kueue.x-k8s.io_localqueues.yaml)
+  dir=$(module "sigs.k8s.io/kueue@$kueue"); for kind in "${queues[@]}"; do files+=("$dir/config/components/crd/bases/kueue.x-k8s.io_$kind.yaml"); done
   dir=$(module "github.com/openshift/api@$openshift")
   (cd "$here" && go run ./definitions "$dir/openapi/openapi.json" "${files[@]}") >"$root/definitions.new"
   mv "$root/definitions.new" "$root/definitions.json"
@@ -64,7 +64,7 @@ version() { # version PART: prints the version of its sources
   argo | workflow-controller | argoexec) echo "$argo" ;;
   coredns) echo "$coredns" ;;
   minio) echo "$minio" ;;
-  definitions) echo "$openshift $argo $kueue $(cat "$here"/definitions/*.go | cksum)" ;;
+  definitions) echo "$openshift $argo $kueue ${queues[*]} $(cat "$here"/definitions/*.go | cksum)" ;;
   esac
 }
 program() {

@@ -1,5 +1,6 @@
 #!/bin/bash
-# test.sh - runs the tests that need a real node, which it starts and stops: "make test-kube".
+# test.sh - runs the tests that need a real node or an API server with set states, which it starts and
+# stops: "make test-kube".
 #
 # The node needs root, and the tests an ordinary user. Run it as a user who can use sudo, or
 # as root with the user in $KUBE_USER (default: $SUDO_USER). If a node already runs
@@ -21,8 +22,12 @@ else
 fi
 "${as_user[@]}" "${settings[@]}" testdata/kube/build.sh node
 if ! first >/dev/null; then
+  started=1
   trap '"${as_root[@]}" "${settings[@]}" testdata/kube/down.sh node' EXIT
 fi
 exports=$("${as_root[@]}" "${settings[@]}" testdata/kube/up.sh node)
 eval "$exports"
-"${as_user[@]}" CI=true go test -count=1 -timeout 30m ./job/dispatch ./cmd/hpcc -run 'TestManifests|TestWorkflows|TestScripts/kube_'
+api=("KUBE_BASE=$base-api" "HPCC_KUBE=${HPCC_KUBE:-/var/tmp/hpcc-kube}")
+trap '"${as_user[@]}" "${api[@]}" testdata/kube/down.sh api; [ -z "${started:-}" ] || "${as_root[@]}" "${settings[@]}" testdata/kube/down.sh node' EXIT
+"${as_user[@]}" "${api[@]}" testdata/kube/up.sh api >/dev/null
+"${as_user[@]}" CI=true HPCC_TEST_KUBE_API="$base-api" go test -count=1 -timeout 30m ./job/dispatch ./cmd/hpcc -run 'TestManifests|TestWorkflows|TestScripts/kube(api)?_'

@@ -1,0 +1,349 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"hpcc/job/queue"
+)
+
+// A reader finds why jobs do not start or do not go on. It takes facts from their pods and Jobs, and
+// requests other objects only if these have no answer: each list once, and a few single objects.
+type reader struct {
+	ctx       context.Context
+	api       *Proxy
+	now       time.Time
+	known     map[fact]explanation
+	warnings  func() map[string]eventState // the newest about each pod and Job, by kind/name
+	claims    func() map[string]claimState // by name
+	bindings  func() map[string]eventState // the newest event of each claim, by kind/name
+	workloads func() map[string]*workload  // of Kueue, by the uid of the Job
+	nodes     map[string]string            // why nodes are not ready, by name
+}
+
+type explanation struct {
+	text string
+	rank int
+}
+
+// Bounds of a reader's requests and delays.
+const (
+	maxPages    = 4                // of 500 objects
+	maxNodes    = 4                // requests for single nodes
+	startTime   = 10 * time.Second // after which a pod that does not start needs an explanation
+	overdueTime = 10 * time.Second // after its deadline, in which a node reports the end of a deleted pod
+)
+
+func newReader(ctx context.Context, api *Proxy, jobs []jobState) *reader {
+	r := &reader{ctx: ctx, api: api, now: time.Now(), known: map[fact]explanation{}, nodes: map[string]string{}}
+	// The scheduler's warnings are conditions of pods, too; those of claims may be normal events.
+	r.warnings = sync.OnceValue(func() map[string]eventState { return r.listEvents("type=Warning,reason!=FailedScheduling") })
+	r.bindings = sync.OnceValue(func() map[string]eventState { return r.listEvents("involvedObject.kind=PersistentVolumeClaim") })
+	r.claims = sync.OnceValue(r.listClaims)
+	r.workloads = sync.OnceValue(func() map[string]*workload { return r.listWorkloads(jobs) })
+	return r
+}
+
+type eventState struct {
+	Type, Reason, Message string
+	InvolvedObject        struct{ Kind, Name string }
+	FirstTimestamp        time.Time
+	LastTimestamp         time.Time
+	EventTime             time.Time
+	Series                struct{ LastObservedTime time.Time }
+}
+
+// last returns when the event was observed last.
+func (e *eventState) last() time.Time {
+	return slices.MaxFunc([]time.Time{e.FirstTimestamp, e.LastTimestamp, e.EventTime, e.Series.LastObservedTime}, time.Time.Compare)
+}
+
+// listEvents returns the newest of the namespace's events about each object, by kind/name.
+func (r *reader) listEvents(selector string) map[string]eventState {
+	list, _ := pagesOf[eventState](r.ctx, r.api, "/api/v1/"+r.api.Path("events"), "fieldSelector="+url.QueryEscape(selector), maxPages)
+	newest := map[string]eventState{}
+	for _, e := range list {
+		key := e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name
+		if before, ok := newest[key]; !ok || explainsLess(&before, &e) {
+			newest[key] = e
+		}
+	}
+	return newest
+}
+
+// explainsLess reports whether b explains more than a: the newer event does, but "Error: ImagePullBackOff"
+// follows the cause of a failed pull.
+func explainsLess(a, b *eventState) bool {
+	if vague := strings.HasPrefix(b.Message, "Error: "); vague != strings.HasPrefix(a.Message, "Error: ") {
+		return !vague
+	}
+	return b.last().After(a.last())
+}
+
+type claimState struct {
+	Metadata struct{ Name string }
+	Spec     struct{ VolumeName string }
+	Status   struct{ Phase string }
+}
+
+func (r *reader) listClaims() map[string]claimState {
+	list, _ := pagesOf[claimState](r.ctx, r.api, "/api/v1/"+r.api.Path("persistentvolumeclaims"), "", maxPages)
+	claims := map[string]claimState{}
+	for _, c := range list {
+		claims[c.Metadata.Name] = c
+	}
+	return claims
+}
+
+// A workload holds the fields of Kueue's Workload that hpcc reads.
+type workload struct {
+	Metadata struct{ Labels map[string]string }
+	Spec     struct{ Active *bool }
+	Status   struct {
+		Conditions      []condition
+		AdmissionChecks []struct{ Name, State, Message string }
+	}
+}
+
+// labelJobUID is the label of a Workload with the uid of its Job.
+const labelJobUID = "kueue.x-k8s.io/job-uid"
+
+// listWorkloads lists the Workloads of suspended jobs, in the version of the API that the cluster
+// prefers.
+func (r *reader) listWorkloads(jobs []jobState) map[string]*workload {
+	var uids []string
+	for i := range jobs {
+		if jobs[i].suspended() && len(uids) < 100 {
+			uids = append(uids, jobs[i].Metadata.UID)
+		}
+	}
+	var group struct{ PreferredVersion struct{ GroupVersion string } }
+	if r.api.get(r.ctx, "/apis/kueue.x-k8s.io", &group) != nil || group.PreferredVersion.GroupVersion == "" {
+		return nil
+	}
+	resource := "/apis/" + group.PreferredVersion.GroupVersion + "/" + r.api.Path("workloads")
+	list, _ := pagesOf[workload](r.ctx, r.api, resource, "labelSelector="+url.QueryEscape(labelJobUID+" in ("+strings.Join(uids, ",")+")"), maxPages)
+	of := map[string]*workload{}
+	for i := range list {
+		of[list[i].Metadata.Labels[labelJobUID]] = &list[i]
+	}
+	return of
+}
+
+// explain is [explain], once for equal facts.
+func (r *reader) explain(f fact) explanation {
+	e, ok := r.known[f]
+	if !ok {
+		e.text, e.rank = explain(f)
+		r.known[f] = e
+	}
+	return e
+}
+
+// job returns why tasks of a job wait or do not go on, or "".
+func (r *reader) job(o *jobState, pods []podState, s *queue.State) string {
+	if o.suspended() {
+		return r.suspended(o)
+	}
+	counts, live, newest := map[explanation]int{}, 0, newestOf(pods)
+	for i := range pods {
+		p := &pods[i]
+		abandoned := p.overdue(r.now) && (newest[p.Index()] != i || o.ended())
+		if !p.over() && !abandoned {
+			live++
+			counts[r.pod(p)]++
+		}
+	}
+	delete(counts, explanation{})
+	switch {
+	case len(counts) > 0:
+		first := slices.MinFunc(slices.Collect(maps.Keys(counts)), func(a, b explanation) int {
+			return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(counts[b], counts[a]), cmp.Compare(a.text, b.text))
+		})
+		if n := counts[first]; n < live {
+			return fmt.Sprintf("%d of %d pods: %s", n, live, first.text)
+		}
+		return first.text
+	case live == 0 && !s.Gone():
+		if e, ok := r.warnings()["Job/"+o.Metadata.Name]; ok && e.Reason == "FailedCreate" {
+			return r.explain(fact{from: answer, message: e.Message}).text
+		}
+	case len(pods) == 0:
+		if c := o.condition("Failed"); c != nil { // it never had a pod
+			return r.explain(fact{from: ended, reason: c.Reason, message: c.Message}).text
+		}
+	}
+	return ""
+}
+
+// suspended returns why a suspended job is not started: the state of its Workload if it has a queue of
+// Kueue.
+func (r *reader) suspended(o *jobState) string {
+	f := fact{from: queued, reason: "Suspended", about: subject{name: o.Metadata.Name, queue: o.Metadata.Labels[labelQueue]}}
+	if f.about.queue == "" {
+		return r.explain(f).text
+	}
+	f.reason, f.message = "Pending", "Kueue holds the job"
+	if w := r.workloads()[o.Metadata.UID]; w != nil {
+		f.reason, f.message = w.state()
+	}
+	return r.explain(f).text
+}
+
+// state returns the condition of a Workload that holds its job.
+func (w *workload) state() (reason, message string) {
+	if w.Spec.Active != nil && !*w.Spec.Active {
+		reason = "Deactivated"
+	}
+	for _, t := range []string{"QuotaReserved", "Evicted", "Preempted"} {
+		if c := find(w.Status.Conditions, t); c != nil && (c.Status == "True") != (t == "QuotaReserved") && c.Message != "" {
+			return cmp.Or(reason, c.Reason), c.Message
+		}
+	}
+	for _, c := range w.Status.AdmissionChecks {
+		if c.State != "Ready" {
+			return cmp.Or(reason, c.State), fmt.Sprintf("waits for admission check %s (%s) %s", c.Name, c.State, c.Message)
+		}
+	}
+	return cmp.Or(reason, "Pending"), "Kueue holds the job"
+}
+
+// pod returns why a pod does not start or does not go on; the zero value if it does.
+func (r *reader) pod(p *podState) explanation {
+	f := fact{about: p.subject()}
+	switch c := p.scheduled(); {
+	case p.overdue(r.now):
+		f.about.name = p.Metadata.Name
+		f.from, f.reason, f.message = lost, "NodeLost", fmt.Sprintf("the pod should have ended at %s%s", p.Metadata.DeletionTimestamp.Local().Format(time.DateTime), r.node(p))
+	case p.disrupted() != nil:
+		f.from, f.reason, f.message = lost, p.disrupted().Reason, p.disrupted().Message
+	case p.nodeNotReady():
+		f.from, f.reason, f.message = event, "NodeNotReady", r.node(p)
+	case c != nil && strings.Contains(c.Message, "ersistentVolumeClaim"):
+		return r.unbound(p, c)
+	case c != nil:
+		f.from, f.reason, f.message = starting, "", c.Message
+		if c.Reason == "SchedulingGated" {
+			f.reason = c.Reason
+		}
+	default:
+		return r.container(p)
+	}
+	return r.explain(f)
+}
+
+// container returns why the containers of a scheduled pod do not start.
+func (r *reader) container(p *podState) explanation {
+	f := fact{about: p.subject()}
+	if p.running() {
+		return explanation{}
+	}
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		w := c.State.Waiting
+		if w == nil {
+			continue
+		}
+		f.from, f.reason, f.message = starting, w.Reason, w.Message
+		if e := r.explain(f); e.text != "" && !strings.HasSuffix(strings.TrimSpace(w.Message), `"`) {
+			return e
+		} else if e.text != "" { // Kubernetes before 1.31: 'Back-off pulling image "x"', without the cause
+			return cmp.Or(r.happened(p, "Failed"), e)
+		}
+	}
+	begun := p.Status.StartTime
+	if begun.IsZero() {
+		begun = p.Metadata.CreationTimestamp
+	}
+	since := r.now.Sub(begun)
+	switch {
+	case since < startTime:
+	case p.Status.StartTime.IsZero() && p.Spec.NodeName != "" && since > time.Minute:
+		f.from, f.reason, f.message = event, "NotAccepted", fmt.Sprintf("for %s%s", since.Round(time.Minute), r.node(p))
+		return r.explain(f)
+	case p.Spec.NodeName != "":
+		return r.happened(p, "")
+	}
+	return explanation{}
+}
+
+// happened explains the newest warning about a pod, if it has the given reason or any.
+func (r *reader) happened(p *podState, reason string) explanation {
+	e, ok := r.warnings()["Pod/"+p.Metadata.Name]
+	if !ok || (reason != "" && e.Reason != reason) {
+		return explanation{}
+	}
+	about := p.subject()
+	if strings.HasPrefix(e.Reason, "Failed") && len(p.Spec.Volumes) > 0 {
+		about.claim = r.claimOf(p, e.Message)
+	}
+	return r.explain(fact{from: event, reason: e.Reason, message: e.Message, about: about})
+}
+
+// claimOf returns the claim of a pod's volume that a message names, by the name of the volume in the
+// pod or by that of the persistent volume. A message about all volumes means the only claim.
+func (r *reader) claimOf(p *podState, text string) string {
+	claims := p.claims()
+	for _, v := range p.Spec.Volumes {
+		if strings.Contains(text, `"`+v.Name+`"`) || strings.Contains(text, "unmounted volumes=["+v.Name) {
+			return cmp.Or(prefixed("volume claim ", v.PersistentVolumeClaim.ClaimName), prefixed("secret ", v.Secret.SecretName), "volume "+v.Name)
+		}
+	}
+	if len(claims) == 1 {
+		return "volume claim " + claims[0]
+	}
+	for _, name := range claims {
+		if v := r.claims()[name].Spec.VolumeName; v != "" && strings.Contains(text, v) {
+			return "volume claim " + name
+		}
+	}
+	return ""
+}
+
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}
+
+// unbound explains why a pod waits for a claim.
+func (r *reader) unbound(p *podState, c *condition) explanation {
+	for _, name := range p.claims() {
+		claim, ok := r.claims()[name]
+		f := fact{from: event, about: p.subject()}
+		f.about.claim = "volume claim " + name
+		switch {
+		case !ok || claim.Status.Phase == "Bound":
+			continue
+		case claim.Status.Phase == "Lost":
+			f.reason, f.message = "ClaimLost", claim.Spec.VolumeName
+		default:
+			f.reason, f.message = "ClaimPending", cmp.Or(r.bindings()["PersistentVolumeClaim/"+name].Message, "no event explains it")
+		}
+		return r.explain(f)
+	}
+	return r.explain(fact{from: starting, message: c.Message, about: p.subject()})
+}
+
+// node returns why a pod's node is not ready, after a separator; "" if the cluster does not say or does not
+// allow to read nodes.
+func (r *reader) node(p *podState) string {
+	name := p.Spec.NodeName
+	if name == "" {
+		return ""
+	}
+	if _, asked := r.nodes[name]; !asked && len(r.nodes) < maxNodes {
+		var n nodeState
+		if r.nodes[name] = ""; r.api.get(r.ctx, "/api/v1/nodes/"+url.PathEscape(name), &n) == nil {
+			r.nodes[name] = prefixed("; the node is ", n.off())
+		}
+	}
+	return r.nodes[name]
+}
