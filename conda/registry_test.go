@@ -94,21 +94,22 @@ func TestRegistryChannel(t *testing.T) {
 	dir := os.Getenv("HPCC_TEST_CHANNEL")
 	text, err := os.ReadFile(filepath.Join(dir, "requirements.txt"))
 	testenv.Need(t, "a conda channel in HPCC_TEST_CHANNEL (go run ./testdata/channel makes one)", err)
+	rows := strings.Join(regexp.MustCompile(`(?m)^(?:#.*|(?:bzip2|libdb|libffi|libgcc|libzlib|openssl|tzdata)=.*)\n`).FindAllString(string(text), -1), "") // both formats, and noarch
 	o := Options{Channels: []string{dir}, Libc: func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }}
-	want, err := install(t, condatest.NewStore(t), string(text), o)
+	want, err := install(t, condatest.NewStore(t), rows, o)
 	testenv.Check(t, err)
 	channel := condatest.PushChannel(t, condatest.Registry(t, false), dir, "debian")
 	o.Channels, o.Cache = []string{channel}, t.TempDir()
-	direct, err := install(t, condatest.NewStore(t), string(text), o)
+	direct, err := install(t, condatest.NewStore(t), rows, o)
 	testenv.Check(t, err)
 	if withoutOrigin(direct) != withoutOrigin(want) {
 		t.Error("other files than from the directory")
 	}
 	missing := condatest.FileURL(filepath.Join(t.TempDir(), "missing"))
 	o.Channels, o.Mirrors = []string{missing}, [][]string{{missing, channel}}
-	mirror, err := install(t, condatest.NewStore(t), string(text), o)
+	mirror, err := install(t, condatest.NewStore(t), rows, o)
 	testenv.Check(t, err)
-	if len(mirror.files) < 2000 || condatest.LayerDigests(t, mirror.layers) != condatest.LayerDigests(t, want.layers) {
+	if len(mirror.files) < 500 || condatest.LayerDigests(t, mirror.layers) != condatest.LayerDigests(t, want.layers) {
 		t.Errorf("other layers than from the directory, or only %d files", len(mirror.files))
 	}
 }

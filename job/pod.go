@@ -19,6 +19,7 @@ type Pod struct {
 	Pull           string   `json:"pull,omitempty"`          // imagePullPolicy: Always, IfNotPresent, Never
 	PullSecret     string   `json:"pull_secret,omitempty"`   // name of a secret of type kubernetes.io/dockerconfigjson
 	Entrypoint     []string `json:"entrypoint,omitempty"`    // entrypoint of the image, if known; precedes the arguments
+	Command        bool     `json:"command,omitempty"`       // the arguments replace the image's entrypoint
 	Measurer       Measurer `json:"measurer,omitzero"`       // set for a measured job
 	UID            int64    `json:"uid,omitempty"`           // user ID of the program; 0: the image's, or an ordinary user instead of root
 	AnyUID         bool     `json:"any_uid,omitempty"`       // omit the user ID: the cluster assigns one, as OpenShift does

@@ -122,22 +122,40 @@ func (g *gpus) take(states []gpuState, at time.Time) (again bool) {
 		}
 		s.seen = at
 		g.latest[s.Index] = s
-		sum.add(s.now, at, g.holds())
+		// Almost 0 for the first report.
+		sum.add(s.now, min(max(1e-3, at.Sub(sum.last).Seconds()), g.holds().Seconds()))
+		sum.last = at
 	}
 	return again
 }
 
-// add counts the use of a GPU between two reports, for at most holds, as the second one
-// reports it: tools report the time before the query.
-func (u *gpuSum) add(s GPUSample, at time.Time, holds time.Duration) {
-	seconds := min(max(1e-3, at.Sub(u.last).Seconds()), holds.Seconds()) // almost 0 for the first report
-	u.last = at
+// add counts the use of a GPU in the seconds before a report: tools report the time before the
+// query.
+func (u *gpuSum) add(s GPUSample, seconds float64) {
 	if !s.Unknown {
 		u.busy[int(s.Utilisation+0.5)] += seconds
 		u.seconds += seconds
 	}
 	u.memory = max(u.memory, s.Memory)
 	u.energy += s.Power * seconds
+}
+
+// use returns the sum as part of a footer.
+func (u *gpuSum) use(index int) GPUUse {
+	use := GPUUse{Index: index, Unknown: u.seconds == 0, Memory: u.memory, Energy: math.Round(u.energy*10) / 10}
+	below := 0.0
+	for percent, seconds := range u.busy {
+		if seconds == 0 {
+			continue
+		}
+		use.Mean += float64(percent) * seconds / u.seconds
+		if below < 0.95*u.seconds {
+			use.P95 = float64(percent)
+		}
+		below += seconds
+	}
+	use.Mean = math.Round(use.Mean*100) / 100
+	return use
 }
 
 // list returns the GPUs by index.
@@ -196,19 +214,7 @@ func (g *gpus) uses(header *Machine) (out []GPUUse) {
 		g.mu.Lock()
 		u := *g.sums[s.Index]
 		g.mu.Unlock()
-		use := GPUUse{Index: s.Index, Unknown: u.seconds == 0, Memory: u.memory, Energy: math.Round(u.energy*10) / 10}
-		below := 0.0
-		for percent, seconds := range u.busy {
-			if seconds == 0 {
-				continue
-			}
-			use.Mean += float64(percent) * seconds / u.seconds
-			if below < 0.95*u.seconds {
-				use.P95 = float64(percent)
-			}
-			below += seconds
-		}
-		use.Mean = math.Round(use.Mean*100) / 100
+		use := u.use(s.Index)
 		if !header.hasGPU(s.Index) {
 			use.GPU = &s.GPU
 		}

@@ -284,27 +284,19 @@ func (rec *recorder) footer(r *Run) *Footer {
 // sumUp sets the program's total usage.
 func (rec *recorder) sumUp(f *Footer, r *Run) {
 	s := &rec.last
-	f.Samples, f.Processes, f.Threads = rec.samples, rec.most.processes, rec.most.threads
+	f.Samples = rec.samples
+	f.total(s, &rec.most)
 	f.Read, f.Written = max(s.Read, r.Usage.ReadBlocks*512), max(s.Written, r.Usage.WrittenBlocks*512)
-	f.NetIn, f.NetOut, f.Cgroup, f.Pressure = s.NetIn, s.NetOut, s.Cgroup, s.Pressure
-	if len(rec.options.Related) > 0 { // nobody here waits for related processes
-		f.Usage.User, f.Usage.System = max(f.Usage.User, round(s.CPU-s.System)), max(f.Usage.System, s.System)
-	}
+	// wait4 leaves out related processes and those that the program left running.
+	f.Usage.User, f.Usage.System = max(f.Usage.User, round(s.CPU-s.System)), max(f.Usage.System, s.System)
 	f.Memory, f.MemoryFrom = rec.peak(r.Usage.MaxRSS)
 }
 
-// peak returns the peak memory of the run and its source. The cgroup's peak is exact, but
-// says little about the run's needs if much of it was file contents.
+// peak returns the peak memory of the run and its source. largest is the memory of the largest
+// process.
 func (rec *recorder) peak(largest int64) (int64, string) {
-	p, u := rec.most, rec.last.Cgroup
-	if !rec.shared && u != nil && u.Peak > 0 && u.Peak >= 8*p.cache {
-		return u.Peak, "cgroup"
-	}
-	sampled, from := p.pss, "pss"
-	if p.pss == 0 {
-		sampled, from = p.rss, "rss"
-	}
-	if largest > max(sampled, rec.inheritedRSS) || sampled == 0 {
+	sampled, from := rec.most.memory(rec.last.Cgroup, rec.shared)
+	if from != "cgroup" && (largest > max(sampled, rec.inheritedRSS) || sampled == 0) {
 		return largest, "process"
 	}
 	return sampled, from

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,6 +48,23 @@ func TestMeasureCountsOrphans(t *testing.T) {
 		if f.Usage.User+f.Usage.System < 0.02 || f.Processes < 2 {
 			t.Errorf("%s: %+v; want the processor time of the orphan, and it among the processes", name, f)
 		}
+	}
+}
+
+// TestMeasureCountsLeftRunning: processes that the program leaves running count with what the
+// samples saw of them, because nobody waits for them.
+func TestMeasureCountsLeftRunning(t *testing.T) {
+	dir := t.TempDir()
+	r, _ := measured(t, "cd "+dir+`; sh -c 'echo $$ >pid; `+burn+`; : >done; exec sleep 1000' & while ! [ -e done ]; do sleep 0.05; done
+		for k in 1 2; do n=$(wc -c <"$OLDPWD/run.jsonl"); while [ "$(wc -c <"$OLDPWD/run.jsonl")" = "$n" ]; do sleep 0.05; done; done`)
+	pid, err := os.ReadFile(filepath.Join(dir, "pid"))
+	testenv.Check(t, err)
+	n, err := strconv.Atoi(strings.TrimSpace(string(pid)))
+	testenv.Check(t, err)
+	testenv.Check(t, syscall.Kill(n, syscall.SIGKILL))
+	last := r.Samples[len(r.Samples)-1]
+	if u := r.Footer.Usage; last.CPU < 0.02 || u.User+u.System < last.CPU-1e-6 {
+		t.Errorf("%+v in total; the last sample has %g s", u, last.CPU)
 	}
 }
 

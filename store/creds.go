@@ -151,7 +151,7 @@ func CredsPlaces() []string {
 }
 
 // ReadRegistries reads a creds.yaml: a list of entries, a list or map of them under
-// "registries", a map from names to entries, or one entry. Unknown fields are refused with
+// "registries", a list under "registry", a map from names to entries, or one entry. Unknown fields are refused with
 // their line. Errors never contain values. If file is "", it reads the files of
 // [CredsPlaces].
 func ReadRegistries(file string) (*Registries, error) {
@@ -447,9 +447,9 @@ func parseCreds(text []byte) ([]*Registry, error) {
 	if err := plainYAML(root, 0); err != nil {
 		return nil, err
 	}
-	if in := field(root, "registries"); in != nil {
+	if key, in := entriesIn(root); in != nil {
 		if len(root.Content) > 2 {
-			return nil, &credsError{root.Line, `no other key is allowed next to "registries"`}
+			return nil, &credsError{root.Line, fmt.Sprintf("no other key is allowed next to %q", key)}
 		}
 		root = in
 	}
@@ -513,6 +513,18 @@ func plainYAML(n *yaml.Node, depth int) error {
 		}
 	}
 	return nil
+}
+
+// entriesIn returns the key and the value that holds the entries, or nil: "registries", or
+// "registry" with a list. A mapping below "registry" is an entry of that name.
+func entriesIn(root *yaml.Node) (string, *yaml.Node) {
+	if in := field(root, "registries"); in != nil {
+		return "registries", in
+	}
+	if in := field(root, "registry"); in != nil && in.Kind == yaml.SequenceNode {
+		return "registry", in
+	}
+	return "", nil
 }
 
 // field returns the value of a mapping's key, or nil.

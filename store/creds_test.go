@@ -21,6 +21,8 @@ func TestParseCreds(t *testing.T) {
 			"jfrog acme.jfrog.io team tls u; local localhost:5000  any ; none   any "},
 		{"under registries", "registries:\n- {name: a, url: 'http://10.0.0.1:5000'}\n", "a 10.0.0.1:5000  plain "},
 		{"map", "a:\n  url: registry.example\nb:\n  name: b\n  url: registry.example/x/y/\n  token: t\n", "a registry.example  tls ; b registry.example x/y tls "},
+		{"list under registry", "registry:\n- {name: a, url: 'registry.example:443'}\n", "a registry.example:443  tls "},
+		{"entry with the name registry", "registry: {url: 'registry.example:443'}\n", "registry registry.example:443  tls "},
 		{"map under registries", "registries:\n  a: {url: 'registry.example:443'}\n", "a registry.example:443  tls "},
 		{"one", "name: a\nurl: '[::1]:5000'\n", "a [::1]:5000  any "},
 		{"a map with the names of fields", "name: {url: a.example}\nurl: {url: b.example}\n", "name a.example  tls ; url b.example  tls "},
@@ -62,6 +64,7 @@ func TestParseCredsRefuses(t *testing.T) {
 		{"odd name", "- {name: '" + S + " x', url: a.example}", "1: the entry has no name, or one with other signs"},
 		{"other name", "a:\n  name: b\n  url: x.example", "2: the entry has another name"},
 		{"no url", "- name: a\n  username: u", `1: registry "a" has no url`},
+		{"next to registry", "registry: []\npassword: " + S, `1: no other key`},
 		{"next to registries", "registries: []\npassword: " + S, `1: no other key`},
 		{"a word", S, "1: neither a list"},
 		{"an alias", "- {name: a, url: a.example, username: u, password: *" + S + "}", "invalid YAML"},
@@ -213,7 +216,7 @@ func TestRegistryReference(t *testing.T) {
 // FuzzParseCreds: errors contain no text of the file except names of fields and registries,
 // and accepted entries are valid.
 func FuzzParseCreds(f *testing.F) {
-	for _, seed := range []string{"- name: a\n  url: a.example/x\n  username: u\n  password: p\n", "registries:\n  a: {url: b}\n", "a:\n  url: http://[::1]:1/\n", "name: a\nurl: b:1\n", "- &x {name: *x}\n", "---\n---\n", "- !t {}", "\xff", "a: {<<: {url: x}}"} {
+	for _, seed := range []string{"- name: a\n  url: a.example/x\n  username: u\n  password: p\n", "registries:\n  a: {url: b}\n", "registry:\n- {name: a, url: b}\n", "a:\n  url: http://[::1]:1/\n", "name: a\nurl: b:1\n", "- &x {name: *x}\n", "---\n---\n", "- !t {}", "\xff", "a: {<<: {url: x}}"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -3,7 +3,9 @@ package main
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,8 +100,8 @@ func flagUsage(f cli.Flag) string {
 	return text
 }
 
-// TestBigGANPage checks that docs/biggan.md shows the files of testdata/biggan, alone or side by
-// side. testdata/script/script_biggan.txtar checks the files that hpcc wrote.
+// TestBigGANPage checks that docs/biggan.md shows the files of testdata/biggan and bigganReasons.
+// testdata/script/script_biggan.txtar checks the files that hpcc wrote.
 func TestBigGANPage(t *testing.T) {
 	const dir, file = "../../testdata/biggan/", "../../docs/biggan.md"
 	read := func(name string) string {
@@ -115,12 +117,11 @@ func TestBigGANPage(t *testing.T) {
 		switch {
 		case !ok:
 			out.WriteString(line)
-		case names[0] == "side":
-			out.WriteString("<table>\n<tr><th>by hand</th><th>hpcc</th></tr>\n<tr>\n")
-			for _, n := range names[1:] {
-				fmt.Fprintf(&out, "<td valign=\"top\">\n\n```yaml\n%s\n```\n\n</td>\n", read(n))
+		case names[0] == "reasons":
+			out.WriteString("| field | reason |\n| --- | --- |\n")
+			for _, f := range slices.Sorted(maps.Keys(bigganReasons[names[1]])) {
+				fmt.Fprintf(&out, "| `%s` | %s |\n", f, bigganReasons[names[1]][f])
 			}
-			out.WriteString("</tr>\n</table>\n")
 		default:
 			out.WriteString("    " + strings.ReplaceAll(read(names[0]), "\n", "\n    ") + "\n")
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -30,7 +31,7 @@ const targetNames = dialects + ", kubernetes, openshift, argo, local"
 // fromFlags are the flags that read a job script of a scheduler.
 func fromFlags() []cli.Flag {
 	return append([]cli.Flag{
-		&cli.StringSliceFlag{Name: "from", Usage: "translate job script `FILE` (- is standard input)"},
+		&cli.StringSliceFlag{Name: "from", Usage: "translate job script or manifest `FILE` (- is stdin)"},
 	}, inSection(fromSection,
 		&cli.StringFlag{Name: "dialect", Usage: "read --from as `SCHEDULER`: " + dialects},
 		&cli.StringFlag{Name: "report", Value: "table", Usage: "report what became of each directive as `FORMAT`: table, json or none"},
@@ -59,50 +60,80 @@ func (a *jobArgs) checkFrom() error {
 	return nil
 }
 
-// readFrom translates the scripts of --from. Flags of the command line replace directives.
-func (a *jobArgs) readFrom(ctx context.Context, flags *job.Job, to *destination) (*job.Job, error) {
-	if len(a.from.files) > 1 {
-		return a.readSteps(ctx, flags, to)
-	}
-	tr, name, err := a.translate(ctx, a.from.files[0], to)
-	if err != nil {
-		return nil, err
-	}
-	a.overrule(tr, flags)
-	return a.fit(tr, flags, to, name)
-}
-
-// translate translates one script or submit command, and also returns its name.
-func (a *jobArgs) translate(ctx context.Context, file string, to *destination) (*translate.Translation, string, error) {
+// translate translates one script, submit command or manifest.
+func (a *jobArgs) translate(ctx context.Context, file string, to *destination) (*translate.Translation, error) {
 	dir, home := a.chdir, ""
 	if to.remote != nil {
 		dir, home = to.dir(a.chdir), to.remote.Home
 	}
 	src, err := openSource(file, a.from.dialect, dir, home)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if to.remote == nil {
 		src.AskHost(ctx)
 	}
-	tr, err := dispatch.Translator().Translate(src, to.Target)
-	return tr, src.Name, err
+	return dispatch.Translator().Translate(src, to.Target)
+}
+
+// takeManifest takes the image, the variables and the settings of pods from a manifest, before the image
+// is looked up. Flags replace them.
+func (a *jobArgs) takeManifest(tr *translate.Translation, to *destination) {
+	if !tr.Dialect.Pods() {
+		return
+	}
+	m, own := tr.Job, &a.inPod.pod
+	a.image = cmp.Or(a.image, m.Image)
+	if a.job.Env = append(m.Env, a.job.Env...); len(a.job.Env) > 0 {
+		a.set["env"] = true
+	}
+	m.Env = nil
+	m.Pod.Command = m.Pod.Command && !a.more
+	if !to.Target.Pods() {
+		if m.Pod.Command {
+			a.runArgv = append(a.runArgv, "--entrypoint=")
+		}
+		if m.Pod.Dir != "" && !a.set["cd"] {
+			a.runArgv = append(a.runArgv, "--cd="+m.Pod.Dir)
+		}
+		return
+	}
+	if m.Pod.UID > 0 && !a.set["uid"] {
+		a.inPod.uid, a.set["uid"] = int(m.Pod.UID), true
+	}
+	for _, v := range m.Pod.Volumes {
+		if !slices.ContainsFunc(own.Volumes, func(o job.Volume) bool { return o.Path == v.Path }) {
+			own.Volumes = append(own.Volumes, v)
+		}
+	}
+	for _, p := range m.Pod.Ports {
+		if !slices.ContainsFunc(own.Ports, func(o job.Port) bool { return o.Name == p.Name }) {
+			own.Ports = append(own.Ports, p)
+		}
+	}
+	own.Secrets, own.NodeLabels = append(m.Pod.Secrets, own.Secrets...), append(m.Pod.NodeLabels, own.NodeLabels...)
+	own.Dir, own.Pull, own.PullSecret = cmp.Or(own.Dir, m.Pod.Dir), cmp.Or(own.Pull, m.Pod.Pull), cmp.Or(own.PullSecret, m.Pod.PullSecret)
+	own.ServiceAccount, own.Scratch, own.Command = cmp.Or(own.ServiceAccount, m.Pod.ServiceAccount), cmp.Or(own.Scratch, m.Pod.Scratch), own.Command || m.Pod.Command
 }
 
 // fit completes a translated job with the flags, and reduces it to what the target supports.
-func (a *jobArgs) fit(tr *translate.Translation, flags *job.Job, to *destination, name string) (*job.Job, error) {
+func (a *jobArgs) fit(tr *translate.Translation, flags *job.Job, to *destination) (*job.Job, error) {
 	j := tr.Job
 	j.Program, j.Store, j.Run, j.Image, j.Ray, j.Measure, j.Pod = flags.Program, flags.Store, flags.Run, flags.Image, flags.Ray, flags.Measure, flags.Pod
 	j.Artifacts = flags.Artifacts
-	if j.OnHost = j.OnHost && j.Image == ""; a.more && j.Script != nil {
+	j.OnHost = j.OnHost && j.Image == ""
+	switch {
+	case a.more && j.Script != nil:
 		j.Script.Args = flags.Args
+	case a.more && tr.Dialect.Pods():
+		j.Args = flags.Args
 	}
 	tr.Fit()
 	if err := printFates(os.Stderr, tr, a.from.report); err != nil {
 		return nil, err
 	}
 	if n := tr.Lost(); n > 0 && a.from.strict {
-		return nil, (&message{err: fmt.Errorf("translating %s for %s: %s refused", name, to.Target, counted(n, "directive is", "directives are"))}).
+		return nil, (&message{err: fmt.Errorf("translating %s for %s: %s refused", tr.Source, to.Target, counted(n, "directive is", "directives are"))}).
 			hint("change them in the script, replace them with flags, or leave them out with --strict=false")
 	}
 	return j, nil

@@ -137,7 +137,7 @@ func withHelp(c *cli.Command) {
 	act := c.Action
 	c.Action = func(ctx *cli.Context) error {
 		if all := ctx.Bool("help-all"); all || ctx.Bool("help") || act == nil {
-			return printHelp(ctx.App.Writer, c, all, ctx.String("to"))
+			return printHelp(ctx.App.Writer, c, all, strings.Join(parseRepeated(ctx, "to"), ""))
 		}
 		for _, name := range required {
 			if !ctx.IsSet(name) {

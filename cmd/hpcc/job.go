@@ -17,6 +17,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
 	"hpcc/job/shellword"
+	"hpcc/job/translate"
 	"hpcc/store"
 )
 
@@ -27,8 +28,8 @@ const jobUsage = "IMAGE [--] CMD [ARG...] | --from FILE [IMAGE [-- ARG...]]"
 // jobFlags are the flags that define a job. They mean the same on every target.
 func jobFlags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		&cli.StringFlag{Name: "to", Usage: "use `TARGET`: " + targetNames},
-		&cli.StringFlag{Name: "on", Usage: "submit to site `NAME` in site.toml"},
+		&cli.StringSliceFlag{Name: "to", Usage: "use `TARGET`: " + targetNames},
+		&cli.StringSliceFlag{Name: "on", Usage: "submit to site `NAME` in site.toml"},
 		&cli.StringFlag{Name: "name", Usage: "name the job `NAME` (default: after the program)"},
 		&cli.StringFlag{Name: "array", Aliases: []string{"a"}, Usage: "run a task per index of `RANGE`: 1-8, 0-99:10%4 or 1,3,7"},
 		&cli.IntFlag{Name: "nodes", Aliases: []string{"N"}, Usage: "request `N` nodes"},
@@ -91,29 +92,27 @@ func (s flagSet) first(flags []cli.Flag) string {
 
 // jobArgs are the flags and arguments that define a job.
 type jobArgs struct {
-	verb     string // submit or script
-	set      flagSet
-	store    string
-	at       siteChoice
-	received bool     // hpcc on another machine sends the job on standard input
-	image    string   // as given; "" without an image
-	more     bool     // the image is followed by arguments
-	chdir    string   // as given
-	job      job.Job  // without paths, image and program, which resolve fills in
-	runArgv  []string // the flags of "hpcc run" for the script, with bind paths as given
-	inPod    podArgs
-	argo     argoArgs
-	from     fromArgs
+	verb          string // submit or script
+	set           flagSet
+	store         string
+	at            siteChoice
+	podsElsewhere bool     // another target of the same command may run pods, so its flags are allowed
+	received      bool     // hpcc on another machine sends the job on standard input
+	image         string   // as given; "" without an image
+	more          bool     // the image is followed by arguments
+	chdir         string   // as given
+	job           job.Job  // without paths, image and program, which resolve fills in
+	runArgv       []string // the flags of "hpcc run" for the script, with bind paths as given
+	inPod         podArgs
+	argo          argoArgs
+	from          fromArgs
 }
 
-func parseJob(c *cli.Context) (*jobArgs, error) {
+func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 	env := parseEnvChanges(c)
-	a := &jobArgs{verb: c.Command.Name, set: parseFlagSet(c), store: c.String("store"), image: c.Args().First(), more: c.NArg() > 1, chdir: c.String("chdir"),
+	a := &jobArgs{verb: c.Command.Name, at: at, set: parseFlagSet(c), store: c.String("store"), image: c.Args().First(), more: c.NArg() > 1, chdir: c.String("chdir"),
 		runArgv: parseRunArgv(c, env), from: parseFrom(c)}
 	var err error
-	if a.at, err = parseSiteChoice(c); err != nil {
-		return nil, err
-	}
 	if a.inPod, err = parsePod(c, env); err != nil {
 		return nil, err
 	}
@@ -333,16 +332,28 @@ func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *destination, error) {
 		return nil, nil, err
 	}
 	j := &a.job
+	var source *translate.Translation
+	if len(a.from.files) == 1 {
+		if source, err = a.translate(ctx, a.from.files[0], to); err != nil {
+			return nil, nil, err
+		}
+		a.takeManifest(source, to)
+	}
 	if err := a.fillPaths(j, to); err != nil {
 		return nil, nil, err
 	}
 	if err := a.fillPod(j, to); err != nil {
 		return nil, nil, err
 	}
-	if a.set["from"] {
-		if j, err = a.readFrom(ctx, j, to); err != nil {
-			return nil, nil, err
-		}
+	switch {
+	case source != nil:
+		a.overrule(source, j)
+		j, err = a.fit(source, j, to)
+	case a.set["from"]:
+		j, err = a.readSteps(ctx, j, to)
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	sayNotes(to.site.Apply(j))
 	return j, to, nil

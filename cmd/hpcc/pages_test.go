@@ -58,6 +58,8 @@ func TestPages(t *testing.T) {
 			switch filepath.Base(page) {
 			case "biggan.md":
 				s.dir = filepath.Join(s.dir, "biggan")
+			case "costs.md":
+				s.dir = "../../testdata/costs"
 			case "development.md", "libraries.md": // their examples are for the repository
 				s.dir, s.env = "../..", os.Environ()
 			}

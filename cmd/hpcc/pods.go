@@ -58,6 +58,7 @@ type podArgs struct {
 func parsePod(c *cli.Context, env *envChanges) (in podArgs, err error) {
 	in = podArgs{context: c.String("context"), namespace: c.String("namespace"), gpuType: c.String("gpu-type"), uid: c.Int("uid"), built: c.String("with") != "", env: env}
 	p := &in.pod
+	p.Command = c.IsSet("entrypoint") && c.String("entrypoint") == ""
 	p.AnyUID, p.PullSecret, p.ServiceAccount, p.NodeLabels, p.Dir = c.Bool("any-uid"), c.String("pull-secret"), c.String("service-account"), c.StringSlice("node-label"), c.String("cd")
 	if p.Volumes, err = parseEach(c, "volume", job.ParseVolume); err != nil {
 		return in, err
@@ -102,7 +103,7 @@ func (a *jobArgs) fillPod(j *job.Job, to *destination) error {
 	}
 	if !to.Target.Pods() {
 		for _, f := range podFlags() {
-			if n := f.Names()[0]; n != "gpu-type" && n != "context" && n != "namespace" && a.set[n] {
+			if n := f.Names()[0]; n != "gpu-type" && n != "context" && n != "namespace" && a.set[n] && !a.podsElsewhere {
 				return usagef("--%s applies only to kubernetes, openshift and argo, but the job goes to %s", n, to.Target).hint("leave it out, or use --to kubernetes")
 			}
 		}
@@ -152,7 +153,7 @@ var notInPods = map[string]string{
 	"network":    "use a network policy of the cluster",
 	"join-pid":   "start several processes with --tasks",
 	"runtime":    "leave it out: the cluster chooses the runtime",
-	"entrypoint": "write the program after IMAGE",
+	"entrypoint": "write the program after IMAGE; --entrypoint= leaves out the image's ENTRYPOINT",
 	"gid":        "leave it out: pods run in group 0, as on OpenShift",
 }
 
@@ -161,7 +162,7 @@ var notInPods = map[string]string{
 func (a *jobArgs) fillRunInPod(j *job.Job, to *destination) error {
 	for _, f := range runFlags(new(envChanges)) {
 		n := f.Names()[0]
-		if do := notInPods[n]; do != "" && a.set[n] {
+		if do := notInPods[n]; do != "" && a.set[n] && (n != "entrypoint" || !a.inPod.pod.Command) {
 			return usagef("--%s cannot be used for pods of %s", n, to.Target).hint("%s", do)
 		}
 	}
@@ -254,6 +255,9 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 			return err
 		}
 	}
+	if j.Pod.Command {
+		j.Pod.Entrypoint = nil
+	}
 	switch {
 	case uidSet && uid <= 0:
 		return usagef("--uid %d: pods do not run as root", uid).hint("leave it out: hpcc runs an image whose user is root as user %d", job.OrdinaryUser)
@@ -300,6 +304,9 @@ func (a *jobArgs) fillMeasurer(j *job.Job, cfg *v1.ConfigFile) error {
 		say("note: image %s is not in the store: build it with \"hpcc build --entry\"; if it has another ENTRYPOINT, write that before the program", j.Image)
 	case len(has) < len(program) || !slices.Equal(has[:len(program)], program):
 		return (&message{err: fmt.Errorf("--measure: image %s lacks the program that measures in pods", j.Image)}).hint("add it with hpcc build --entry -t %s …", j.Image)
+	}
+	if j.Pod.Command {
+		has = nil
 	}
 	j.Pod.Measurer.Argv = slices.Concat(program, []string{"--measure", "--"}, afterFlags(has[min(len(has), len(program)):]))
 	return nil
@@ -541,9 +548,12 @@ func (a *jobArgs) readSteps(ctx context.Context, flags *job.Job, to *destination
 	var list []*translate.Translation
 	var names []string
 	for _, file := range files {
-		tr, _, err := a.translate(ctx, file, to)
+		tr, err := a.translate(ctx, file, to)
 		if err != nil {
 			return nil, err
+		}
+		if tr.Dialect.Pods() {
+			return nil, usagef("--from %s: a manifest cannot be a step of a workflow", file).hint("translate it alone, or write a job script for the step")
 		}
 		names = append(names, tr.Job.Name)
 		list = append(list, tr)
@@ -562,7 +572,7 @@ func (a *jobArgs) readSteps(ctx context.Context, flags *job.Job, to *destination
 		a.overrule(tr, flags, "name", "after")
 		tr.Job.After = append(tr.Job.After, before[tr.Job.Name]...)
 		say("%s:", files[i])
-		j, err := a.fit(tr, flags, to, files[i])
+		j, err := a.fit(tr, flags, to)
 		if err != nil {
 			return nil, err
 		}

@@ -214,8 +214,8 @@ func receiveJob(ctx context.Context, dir string) (*job.Job, *destination, error)
 	return j, to, nil
 }
 
-// submitRemote submits a job at a remote site.
-func (a *submitArgs) submitRemote(ctx context.Context, j *job.Job, to *destination) error {
+// prepareRemote checks a job for a remote site, and sends the image.
+func (a *submitArgs) prepareRemote(ctx context.Context, j *job.Job, to *destination) error {
 	for _, name := range []string{"dry-run", "backfill", "time-min"} {
 		if a.set[name] {
 			return usagef("--%s is not available for site %s, which is reached by ssh", name, to.site.Name).hint("ssh %s hpcc submit --%s …", to.site.SSH, name)
@@ -225,28 +225,28 @@ func (a *submitArgs) submitRemote(ctx context.Context, j *job.Job, to *destinati
 	if err != nil {
 		return err
 	}
-	if err := sendImage(ctx, s, j, to); err != nil {
-		return err
-	}
-	if j.Interactive {
-		return interactRemote(ctx, j, to)
+	return sendImage(ctx, s, j, to)
+}
+
+// sendRemote submits a prepared job at a remote site, and prints its ID.
+func (a *submitArgs) sendRemote(ctx context.Context, j *job.Job, to *destination) (*dispatch.Submission, error) {
+	s, err := store.Open(a.store)
+	if err != nil {
+		return nil, err
 	}
 	out, err := askRemote(ctx, j, to, "submit", "--job", "-", "--json", "--record")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var sub dispatch.Submission
 	if err := json.Unmarshal(out, &sub); err != nil || sub.ID == "" || sub.Job == nil {
-		return fmt.Errorf("site %s: its hpcc answered %q, which is not a job; \"hpcc status --on %s\" shows whether it was submitted", to.site.Name, out[:min(len(out), 100)], to.site.Name)
+		return nil, fmt.Errorf("site %s: its hpcc answered %q, which is not a job; \"hpcc status --on %s\" shows whether it was submitted", to.site.Name, out[:min(len(out), 100)], to.site.Name)
 	}
 	sub.Site = to.site.Name
 	if err := to.site.Sent(s.Jobs(), &sub); err != nil {
 		say("warning: %v", err)
 	}
-	if err := a.printSubmitted(&sub, to.site.Name+" ("+string(to.Target)+")"); err != nil || !a.wait {
-		return err
-	}
-	return passOn(ctx, to.site, "wait", sub.ID)
+	return &sub, a.printSubmitted(&sub, to.site.Name+" ("+string(to.Target)+")")
 }
 
 // askRemote passes a job to a command of hpcc at the site and returns the output.
@@ -375,7 +375,11 @@ type siteChoice struct {
 }
 
 func parseSiteChoice(c *cli.Context) (siteChoice, error) {
-	w := siteChoice{c.String("on"), job.Target(c.String("to"))}
+	return newSiteChoice(c.String("on"), c.String("to"))
+}
+
+func newSiteChoice(on, to string) (siteChoice, error) {
+	w := siteChoice{on, job.Target(to)}
 	if known := strings.Split(targetNames, ", "); w.to != "" && !slices.Contains(known, string(w.to)) {
 		hint := "known targets: " + targetNames
 		if near, ok := suggest.Search(string(w.to), known, false); ok {

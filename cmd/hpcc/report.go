@@ -44,7 +44,7 @@ A file for --price or --power:
    currency = "EUR"
    kwh = 0.28                  # price per kWh
    [node.power]                # a system, or a pattern of host names
-   hour = 2.40                 # price per hour of a node
+   hour = 2.40                 # price per hour of a node, or capital, staff, …
    idle_watts = 400
    max_watts = 900
 

@@ -39,9 +39,13 @@ directive; with IMAGE, the script runs in it. Other flags override the directive
 func aroundFlags() []cli.Flag {
 	return inSection(openShiftSection,
 		&cli.StringFlag{Name: "with", Usage: "write more `OBJECTS` for openshift: build, deploy"},
-		&cli.StringFlag{Name: "git", Usage: "with --with build: build from repository `URL`[#REF]"},
+		&cli.StringFlag{Name: "git", Usage: "with --with build: build from repository `URL`[#REF[:DIR]]"},
 		&cli.StringFlag{Name: "context-dir", Usage: "with --with build: use directory `DIR` of the repository"},
 		&cli.StringFlag{Name: "dockerfile", Usage: "with --with build: use `FILE` (default Dockerfile)"},
+		&cli.StringFlag{Name: "base", Usage: "with --with build: replace FROM by `IMAGE` or istag/NAME:TAG"},
+		&cli.BoolFlag{Name: "no-cache", Usage: "with --with build: execute every step again"},
+		&cli.StringSliceFlag{Name: "build-env", Usage: "with --with build: set ENV `NAME=VALUE` in build and image"},
+		&cli.StringSliceFlag{Name: "webhook", Usage: "with --with build: build after a push: `KIND=SECRET`"},
 		&cli.StringSliceFlag{Name: "build-arg", Usage: "with --with build: set ARG `NAME=VALUE`; it is not secret"},
 		&cli.StringFlag{Name: "arch", Usage: "with --with build: build and run on `ARCH`: ppc64le, amd64"},
 	)
@@ -55,7 +59,14 @@ type scriptArgs struct {
 }
 
 func parseScript(c *cli.Context) (*scriptArgs, error) {
-	j, err := parseJob(c)
+	choices, err := parseSiteChoices(c)
+	if err != nil {
+		return nil, err
+	}
+	if len(choices) > 1 {
+		return nil, usagef("a script is for one target, not for %d", len(choices)).hint("run hpcc script for each target")
+	}
+	j, err := parseJob(c, choices[0])
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +88,8 @@ func (a *scriptArgs) parseAround(c *cli.Context) (err error) {
 	if a.around.Build == nil {
 		return nil
 	}
-	b := kube.Build{Git: c.String("git"), ContextDir: c.String("context-dir"), Dockerfile: c.String("dockerfile"), Args: c.StringSlice("build-arg"), Arch: c.String("arch")}
+	b := kube.Build{Git: c.String("git"), ContextDir: c.String("context-dir"), Dockerfile: c.String("dockerfile"), Base: c.String("base"), NoCache: c.Bool("no-cache"),
+		Args: c.StringSlice("build-arg"), Env: c.StringSlice("build-env"), Webhooks: c.StringSlice("webhook"), Arch: c.String("arch")}
 	if *a.around.Build = b; b.ContextDir != "" && b.Git == "" {
 		return usagef("--context-dir needs --git").hint("name the repository with --git URL")
 	}

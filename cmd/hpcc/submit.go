@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
+	"hpcc/job/shellword"
 	"hpcc/metrics"
 	"hpcc/runtime"
 	"hpcc/runtime/usertext"
@@ -60,8 +62,19 @@ type submitArgs struct {
 	timeMin          time.Duration // the shortest limit that --backfill may choose; 0 for a quarter of --time
 }
 
-func parseSubmit(c *cli.Context) (*submitArgs, error) {
-	j, err := parseJob(c)
+func parseSubmit(c *cli.Context) (verb, error) {
+	choices, err := parseSiteChoices(c)
+	if err != nil {
+		return nil, err
+	}
+	if len(choices) > 1 {
+		return parseSeveral(c, choices)
+	}
+	return parseSubmitTo(c, choices[0])
+}
+
+func parseSubmitTo(c *cli.Context, at siteChoice) (*submitArgs, error) {
+	j, err := parseJob(c, at)
 	if err != nil {
 		return nil, err
 	}
@@ -75,25 +88,47 @@ func parseSubmit(c *cli.Context) (*submitArgs, error) {
 }
 
 func (a *submitArgs) run(ctx context.Context) error {
+	j, to, err := a.prepare(ctx)
+	switch {
+	case err != nil:
+		return err
+	case a.dryRun:
+		return a.reportFit(ctx, j, to.Cluster)
+	case j.Interactive && to.remote != nil:
+		return interactRemote(ctx, j, to)
+	case j.Interactive:
+		s, err := store.Open(a.store)
+		if err != nil {
+			return err
+		}
+		return interactive(ctx, s.Jobs(), j, to.Cluster)
+	}
+	sub, err := a.send(ctx, j, to)
+	if err != nil || !a.wait {
+		return err
+	}
+	return a.await(ctx, sub, to)
+}
+
+// prepare completes and checks the job, unpacks its image or sends it to the site, and does all
+// else that comes before the submission.
+func (a *submitArgs) prepare(ctx context.Context) (*job.Job, *destination, error) {
 	j, to, err := a.resolve(ctx)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if to.remote != nil {
-		return a.submitRemote(ctx, j, to)
+		return j, to, a.prepareRemote(ctx, j, to)
 	}
 	if err := pinCluster(ctx, to); err != nil {
-		return err
+		return nil, nil, err
 	}
-	if err := a.fitTime(ctx, j, to.Cluster); err != nil {
-		return err
-	}
-	if a.dryRun {
-		return a.reportFit(ctx, j, to.Cluster)
+	if err := a.fitTime(ctx, j, to.Cluster); err != nil || a.dryRun {
+		return j, to, err
 	}
 	s, err := store.Open(a.store)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	// Unpack the image now, or else every node would unpack it at the same time.
 	if j.Image != "" && !namesSquashFS(j.Image) && !to.Target.Pods() {
@@ -103,24 +138,11 @@ func (a *submitArgs) run(ctx context.Context) error {
 			err = a.checkProgram(dir, j.Args)
 		}
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 	}
-	if j.After, err = nativeIDs(ctx, s.Jobs(), j.After); err != nil {
-		return err
-	}
-	if j.Interactive {
-		return interactive(ctx, s.Jobs(), j, to.Cluster)
-	}
-	sub, notes, err := dispatch.Submit(ctx, s.Jobs(), j, to.Cluster)
-	if err != nil {
-		return readOnlyHint(err, s.Jobs(), storeHint)
-	}
-	sayNotes(notes)
-	if err := a.printSubmitted(sub, to.String()); err != nil || !a.wait {
-		return err
-	}
-	return waitFor(ctx, s, sub)
+	j.After, err = nativeIDs(ctx, s.Jobs(), j.After)
+	return j, to, err
 }
 
 // waitFor waits for the end of a job and returns an error if it did not succeed.
@@ -333,4 +355,183 @@ func sayNotes(notes []string) {
 	for _, n := range notes {
 		say("note: %s", n)
 	}
+}
+
+// parseRepeated returns the values of a flag that may be given several times, or once.
+func parseRepeated(c *cli.Context, name string) []string {
+	switch v := c.Value(name).(type) {
+	case string:
+		if v != "" {
+			return []string{v}
+		}
+	case cli.StringSlice:
+		return v.Value()
+	}
+	return nil
+}
+
+// parseSiteChoices reads --to and --on of a job: one choice, or one for each of several targets
+// or sites.
+func parseSiteChoices(c *cli.Context) (list []siteChoice, err error) {
+	targets, sites := parseRepeated(c, "to"), parseRepeated(c, "on")
+	if len(targets) <= 1 && len(sites) <= 1 {
+		w, err := newSiteChoice(strings.Join(sites, ""), strings.Join(targets, ""))
+		return []siteChoice{w}, err
+	}
+	if len(targets) > 0 && len(sites) > 0 {
+		return nil, usagef("--to and --on cannot be combined for several targets").hint("name only sites, --on A --on B, or only targets, --to A --to B")
+	}
+	for _, name := range slices.Concat(targets, sites) {
+		w := siteChoice{on: name}
+		if len(targets) > 0 {
+			if w, err = newSiteChoice("", name); err != nil {
+				return nil, err
+			}
+		}
+		if slices.Contains(list, w) {
+			return nil, usagef("%s is named twice", name).hint("name each target once; --array runs a program several times on one target")
+		}
+		list = append(list, w)
+	}
+	return list, nil
+}
+
+// String returns the choice for messages.
+func (w siteChoice) String() string {
+	if w.on != "" {
+		return w.on
+	}
+	return string(w.to)
+}
+
+// pods reports whether the choice may run pods, according to itself and the site files.
+func (w siteChoice) pods() bool {
+	if site, err := w.site(); err == nil && w.to == "" {
+		return site.Scheduler.Pods()
+	}
+	return w.to.Pods()
+}
+
+// submitSeveral submits one job to several targets.
+type submitSeveral []*submitArgs
+
+// parseSeveral parses the same command line for each target.
+func parseSeveral(c *cli.Context, choices []siteChoice) (verb, error) {
+	for _, name := range []string{"interactive", "after", "workflow", "job"} {
+		if c.IsSet(name) {
+			return nil, usagef("--%s applies to one target, but the job goes to %d", name, len(choices)).hint("submit the job to each target by itself")
+		}
+	}
+	var list submitSeveral
+	for _, w := range choices {
+		a, err := parseSubmitTo(c, w)
+		if err != nil {
+			return nil, err
+		}
+		a.podsElsewhere = slices.ContainsFunc(choices, siteChoice.pods)
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+// run submits the job to all targets, after it has checked the job for each of them. If one
+// refuses the job later, the others keep theirs.
+func (list submitSeveral) run(ctx context.Context) error {
+	jobs, to := make([]*job.Job, len(list)), make([]*destination, len(list))
+	for i, a := range list {
+		var err error
+		if jobs[i], to[i], err = a.prepare(ctx); err == nil && to[i].remote == nil {
+			_, _, err = dispatch.Render(jobs[i], to[i].Target)
+		}
+		if err != nil {
+			return atTarget(err, "checking the job for", a.at)
+		}
+	}
+	if list[0].dryRun {
+		for i, a := range list {
+			say("%s:", a.at)
+			if err := a.reportFit(ctx, jobs[i], to[i].Cluster); err != nil {
+				return atTarget(err, "looking for free nodes of", a.at)
+			}
+		}
+		return nil
+	}
+	sent := make([]*dispatch.Submission, len(list))
+	var failed []error
+	var ids, named []string
+	for i, a := range list {
+		sub, err := a.send(ctx, jobs[i], to[i])
+		if err != nil {
+			failed = append(failed, atTarget(err, "submitting to", a.at))
+		}
+		if sub != nil {
+			sent[i], ids, named = sub, append(ids, sub.ID), append(named, a.at.String()+"="+sub.ID)
+		}
+	}
+	if len(failed) > 0 {
+		return partly(failed, ids, len(list))
+	}
+	say("\"hpcc report %s\" compares their runs", shellword.Join(named))
+	return list.wait(ctx, sent, to)
+}
+
+// partly returns the error of a job that some targets have not taken. ids are the submitted jobs.
+func partly(failed []error, ids []string, total int) error {
+	if len(ids) == 0 {
+		return errors.Join(failed...)
+	}
+	m := &message{err: fmt.Errorf("the job was submitted to %d of %d targets: %w", len(ids), total, errors.Join(failed...))}
+	return m.hint("submit it again with --to or --on of the others only, or end the submitted jobs with hpcc cancel %s", strings.Join(ids, " "))
+}
+
+// wait waits for all jobs with --wait. It returns the errors of those that did not succeed.
+func (list submitSeveral) wait(ctx context.Context, sent []*dispatch.Submission, to []*destination) error {
+	var failed []error
+	for i, a := range list {
+		if !a.wait {
+			continue
+		}
+		if err := a.await(ctx, sent[i], to[i]); err != nil {
+			failed = append(failed, atTarget(err, "waiting for", a.at))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// atTarget adds the target to an error, and keeps its hint and status.
+func atTarget(err error, doing string, at siteChoice) error {
+	wrapped := &message{err: fmt.Errorf("%s %s: %w", doing, at, err)}
+	if m := (*message)(nil); errors.As(err, &m) {
+		wrapped.advice, wrapped.status = m.advice, m.status
+	}
+	return wrapped
+}
+
+// send submits a prepared job, and prints its ID.
+func (a *submitArgs) send(ctx context.Context, j *job.Job, to *destination) (*dispatch.Submission, error) {
+	if to.remote != nil {
+		return a.sendRemote(ctx, j, to)
+	}
+	s, err := store.Open(a.store)
+	if err != nil {
+		return nil, err
+	}
+	sub, notes, err := dispatch.Submit(ctx, s.Jobs(), j, to.Cluster)
+	if err != nil {
+		return nil, readOnlyHint(err, s.Jobs(), storeHint)
+	}
+	sayNotes(notes)
+	return sub, a.printSubmitted(sub, to.String())
+}
+
+// await waits for the end of a submitted job, and returns an error if it did not succeed.
+func (a *submitArgs) await(ctx context.Context, sub *dispatch.Submission, to *destination) error {
+	if to.remote != nil {
+		return passOn(ctx, to.site, "wait", sub.ID)
+	}
+	s, err := store.Open(a.store)
+	if err != nil {
+		return err
+	}
+	return waitFor(ctx, s, sub)
 }

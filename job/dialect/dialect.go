@@ -38,6 +38,10 @@ type Dialect struct {
 	Defaults     func(r *Reader) // applies the batch system's defaults
 	Finish       func(r *Reader) // evaluates combinations of options
 
+	// For translate, to read manifests instead of scripts; nil if the batch system has none.
+	IsManifest   func(text string) bool
+	ReadManifest func(r *Reader, name, text string) error
+
 	// For jobscript, to provide the variables of its scripts under other batch systems.
 	Variables    []job.Variable
 	VariableText string // regular expression for the names of variables that it sets

@@ -160,6 +160,9 @@ func TestAround(t *testing.T) {
 		"around-build":  {Build: &kube.Build{Dockerfile: "docker/Dockerfile"}},
 		"around-git":    {Build: &kube.Build{Git: "https://git.example.org/u/sci.git#main", ContextDir: "sub", Args: []string{"V=$(x)"}, Arch: "ppc64le"}},
 		"around-deploy": {Build: &kube.Build{Arch: "amd64"}, Deploy: true},
+		"around-base": {Build: &kube.Build{Git: "https://git.example.org/u/sci.git#main:docker/gpu", Base: "docker.io/lab/base:1", NoCache: true, Env: []string{"BUILD_LOGLEVEL=5"},
+			Webhooks: []string{"github=hook", "gitlab=hook", "bitbucket=hook", "generic=other"}}},
+		"around-stream": {Build: &kube.Build{Git: "https://git.example.org/u/sci.git#:docker", Base: "istag/shared/base:1"}},
 	} {
 		got, notes, err := kube.RenderAround(gpu, a)
 		if err != nil {
@@ -179,6 +182,15 @@ func TestAround(t *testing.T) {
 		{"NAME or NAME:TAG", "Registry/sci", kube.Around{Deploy: true}, ""},
 		{"OpenShift supports", "sci", kube.Around{Build: &kube.Build{Arch: "POWER9"}}, ""},
 		{"not of the form NAME=VALUE", "sci", kube.Around{Build: &kube.Build{Args: []string{"1x"}}}, ""},
+		{"write https://git.example.org/x#REF:DIR", "sci", kube.Around{Build: &kube.Build{Git: "https://git.example.org/x?token=hunter2"}}, ""},
+		{"remove one of them", "sci", kube.Around{Build: &kube.Build{Git: "https://git.example.org/x#main:a", ContextDir: "b"}}, ""},
+		{"outside the repository", "sci", kube.Around{Build: &kube.Build{Git: "https://git.example.org/x#main:../a"}}, ""},
+		{"istag/[PROJECT/]NAME:TAG", "sci", kube.Around{Build: &kube.Build{Base: "istag/a/b/c:1"}}, ""},
+		{"not an image reference", "sci", kube.Around{Build: &kube.Build{Base: "a b"}}, ""},
+		{"each build would start the next one", "sci:1", kube.Around{Build: &kube.Build{Git: "https://git.example.org/x", Base: "istag/sci:1"}}, ""},
+		{"name it with --git", "sci", kube.Around{Build: &kube.Build{Webhooks: []string{"github=hook"}}}, ""},
+		{"KIND=SECRET", "sci", kube.Around{Build: &kube.Build{Git: "https://git.example.org/x", Webhooks: []string{"github"}}}, ""},
+		{"github, gitlab, bitbucket or generic", "sci", kube.Around{Build: &kube.Build{Git: "https://git.example.org/x", Webhooks: []string{"gitea=hook"}}}, ""},
 		{"leave deploy or --array out", "sci", kube.Around{Deploy: true}, "1-3"},
 	} {
 		j := jobtest.With(func(j *job.Job) { j.Image, j.Array = c.image, jobtest.Array(t, c.array) })

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -70,8 +71,8 @@ func (c *translateCase) translate(to job.Target) (tr *translate.Translation, scr
 	if tr, err = Translator().Translate(c.source, to); err != nil {
 		return nil, "", err
 	}
-	tr.Job.Program, tr.Job.Store, tr.Job.Image = "/usr/bin/hpcc", "/home/u/.local/share/hpcc", c.image
-	if c.image == "" && to.Pods() {
+	tr.Job.Program, tr.Job.Store, tr.Job.Image = "/usr/bin/hpcc", "/home/u/.local/share/hpcc", cmp.Or(c.image, tr.Job.Image)
+	if tr.Job.Image == "" && to.Pods() {
 		tr.Job.Image = "registry.example.org/team/base:1"
 	}
 	if tr.Job.OnHost && tr.Job.Image != "" {
@@ -157,8 +158,11 @@ func (c *translateCase) compare(t *testing.T, got []byte) {
 // the body must be the source byte for byte.
 func (c *translateCase) hideBody(t *testing.T, tr *translate.Translation, script string) string {
 	t.Helper()
-	if tr.To.Pods() && tr.Job.Script != nil {
+	switch {
+	case tr.To.Pods() && tr.Job.Script != nil:
 		return hidePodBody(t, tr, script)
+	case tr.To.Pods() && tr.Dialect.Pods(): // a manifest
+		return script
 	}
 	if !tr.Job.Interactive || tr.To != "pbs" {
 		check := exec.Command("bash", "-n")
@@ -265,7 +269,7 @@ func TestTranslateRoundTrip(t *testing.T) {
 	for _, c := range cases(t) {
 		for _, to := range []job.Target{"slurm", "lsf", "gridengine", "pbs"} {
 			tr, script, err := c.translate(to)
-			if err != nil || tr.Job.Interactive {
+			if err != nil || tr.Job.Interactive || tr.Dialect.Pods() { // the program of a manifest is not part of the directives
 				continue
 			}
 			if to == "slurm" && strings.Contains(script, "--nth") {

@@ -21,8 +21,12 @@ func (k System) Describe() *batch.Description {
 	if k.Target == job.OpenShift {
 		c, ping = "oc", "whoami"
 	}
+	d := &dialect.Dialect{Target: k.Target, Title: title(k.Target), Command: c, Verdicts: verdicts(title(k.Target)), JobID: "$HPCC_JOB"}
+	if k.Target == job.Kubernetes { // OpenShift has the same manifests
+		d.IsManifest, d.ReadManifest = isManifest, readManifest
+	}
 	return &batch.Description{
-		Dialect: &dialect.Dialect{Target: k.Target, Title: title(k.Target), Command: c, Verdicts: verdicts(title(k.Target)), JobID: "$HPCC_JOB"},
+		Dialect: d,
 		Version: []string{c, "version", "--client"}, Ping: []string{c, ping, "--request-timeout=2s"},
 	}
 }

@@ -22,10 +22,14 @@ type Around struct {
 // A Build describes how the cluster builds the image: with the strategy Docker, from a Git repository or
 // from an upload with "oc start-build --from-dir".
 type Build struct {
-	Git        string   // URL[#REF]; "": an upload
+	Git        string   // URL[#REF[:DIR]]; "": an upload
 	ContextDir string   // directory in the repository
 	Dockerfile string   // "": Dockerfile
-	Args       []string // NAME=VALUE
+	Base       string   // replaces the last FROM: a reference, or istag/[PROJECT/]NAME:TAG; "": keeps it
+	NoCache    bool     // execute every step of the Dockerfile again
+	Args       []string // NAME=VALUE of ARG
+	Env        []string // NAME=VALUE, during the build and in the image
+	Webhooks   []string // KIND=SECRET: a push to the repository starts a build
 	Arch       string   // of the build and run nodes: ppc64le, amd64; "": any
 }
 
@@ -91,8 +95,12 @@ type buildStrategy struct {
 }
 
 type dockerStrategy struct {
-	DockerfilePath string   `json:"dockerfilePath,omitempty"`
-	BuildArgs      []EnvVar `json:"buildArgs,omitempty"`
+	From           *imageRef `json:"from,omitempty"`
+	PullSecret     *Named    `json:"pullSecret,omitempty"`
+	NoCache        bool      `json:"noCache,omitempty"`
+	Env            []EnvVar  `json:"env,omitempty"`
+	DockerfilePath string    `json:"dockerfilePath,omitempty"`
+	BuildArgs      []EnvVar  `json:"buildArgs,omitempty"`
 }
 
 type buildOutput struct {
@@ -100,12 +108,22 @@ type buildOutput struct {
 }
 
 type imageRef struct {
-	Kind string `json:"kind"`
-	Name string `json:"name"`
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
 }
 
 type buildTrigger struct {
-	Type string `json:"type"`
+	Type        string    `json:"type"`
+	GitHub      *webhook  `json:"github,omitempty"`
+	GitLab      *webhook  `json:"gitlab,omitempty"`
+	Bitbucket   *webhook  `json:"bitbucket,omitempty"`
+	Generic     *webhook  `json:"generic,omitempty"`
+	ImageChange *struct{} `json:"imageChange,omitempty"`
+}
+
+type webhook struct {
+	SecretReference Named `json:"secretReference"`
 }
 
 type deployment struct {
@@ -153,9 +171,7 @@ func RenderAround(j *job.Job, a Around) (string, []string, error) {
 			own.Pod.NodeLabels = append(slices.Clone(j.Pod.NodeLabels), archLabel+"="+a.Build.Arch)
 		}
 		own.Pod.Image = tag // the stream resolves it
-		if a.Build.Git == "" {
-			notes = append(notes, fmt.Sprintf("\"oc start-build %s --from-dir=. --follow\" sends this directory, and builds", stream))
-		}
+		notes = append(notes, a.Build.notes(stream)...)
 	}
 	if a.Deploy {
 		objects = append(objects, newDeployment(&own, tag))
@@ -187,25 +203,19 @@ func (b *Build) objects(j *job.Job, stream, tag string) ([]any, error) {
 	s := &imageStream{Object: Object{"image.openshift.io/v1", "ImageStream", Meta{Name: stream, Labels: labels}}}
 	s.Spec.LookupPolicy.Local = true
 	c := &buildConfig{Object: Object{"build.openshift.io/v1", "BuildConfig", Meta{Name: stream, Labels: labels}}}
-	c.Spec = buildSpec{
-		Source: buildSource{Type: "Binary", Binary: &struct{}{}}, Strategy: buildStrategy{"Docker", dockerStrategy{DockerfilePath: b.Dockerfile}},
-		Output: buildOutput{imageRef{"ImageStreamTag", tag}}, RunPolicy: "Serial", Triggers: []buildTrigger{},
+	c.Spec = buildSpec{Output: buildOutput{imageRef{Kind: "ImageStreamTag", Name: tag}}, RunPolicy: "Serial", Strategy: buildStrategy{Type: "Docker"}}
+	var err error
+	if c.Spec.Source, err = b.source(); err != nil {
+		return nil, err
 	}
-	if b.Git != "" {
-		uri, ref, _ := strings.Cut(b.Git, "#")
-		u, err := url.Parse(uri)
-		if err != nil || (u.User != nil && u.Scheme != "ssh") {
-			return nil, fmt.Errorf("repository %q: not an address for a manifest; use https://HOST/PATH without a password, and a secret of the project", message.Short(uri[strings.LastIndexByte(uri, '@')+1:]))
-		}
-		c.Spec.Source = buildSource{Type: "Git", Git: &gitSource{uri, ref}, ContextDir: b.ContextDir}
-		c.Spec.Triggers = []buildTrigger{{"ConfigChange"}}
+	if c.Spec.Strategy.Docker, err = b.strategy(j); err != nil {
+		return nil, err
 	}
-	for _, a := range b.Args {
-		k, v, ok := strings.Cut(a, "=")
-		if !ok || !job.EnvName().MatchString(k) {
-			return nil, fmt.Errorf("build argument %q: not of the form NAME=VALUE", message.Short(a))
-		}
-		c.Spec.Strategy.Docker.BuildArgs = append(c.Spec.Strategy.Docker.BuildArgs, EnvVar{Name: k, Value: v})
+	if b.Git != "" && c.Spec.Strategy.Docker.From != nil && *c.Spec.Strategy.Docker.From == c.Spec.Output.To {
+		return nil, fmt.Errorf("the base image and the result are both %s, so each build would start the next one; choose another tag for the result", tag)
+	}
+	if c.Spec.Triggers, err = b.triggers(); err != nil {
+		return nil, err
 	}
 	if b.Arch != "" {
 		if !slices.Contains([]string{"amd64", "arm64", "ppc64le", "s390x"}, b.Arch) {
@@ -214,6 +224,123 @@ func (b *Build) objects(j *job.Job, stream, tag string) ([]any, error) {
 		c.Spec.NodeSelector = map[string]string{archLabel: b.Arch}
 	}
 	return []any{s, c}, nil
+}
+
+// source returns the repository, or the upload. Git has the form of Docker's build contexts.
+func (b *Build) source() (buildSource, error) {
+	if b.Git == "" {
+		return buildSource{Type: "Binary", Binary: &struct{}{}}, nil
+	}
+	uri, fragment, _ := strings.Cut(b.Git, "#")
+	u, err := url.Parse(uri)
+	if err != nil || (u.User != nil && u.Scheme != "ssh") {
+		return buildSource{}, fmt.Errorf("repository %q: not an address for a manifest; use https://HOST/PATH without a password, and a secret of the project", message.Short(uri[strings.LastIndexByte(uri, '@')+1:]))
+	}
+	if u.RawQuery != "" {
+		return buildSource{}, fmt.Errorf("repository %[1]q: OpenShift would pass the text after ? to git; write %[1]s#REF:DIR", message.Short(strings.TrimSuffix(uri, "?"+u.RawQuery)))
+	}
+	ref, dir, _ := strings.Cut(fragment, ":")
+	if dir != "" && b.ContextDir != "" {
+		return buildSource{}, fmt.Errorf("repository %q names directory %s, and --context-dir names %s; remove one of them", message.Short(b.Git), message.Short(dir), message.Short(b.ContextDir))
+	}
+	if dir += b.ContextDir; slices.Contains(strings.Split(dir, "/"), "..") {
+		return buildSource{}, fmt.Errorf("directory %q: outside the repository", message.Short(dir))
+	}
+	return buildSource{Type: "Git", Git: &gitSource{uri, ref}, ContextDir: strings.Trim(dir, "/")}, nil
+}
+
+// strategy returns the settings of the build with the Dockerfile. The pull secret of the job is also that of the base
+// image.
+func (b *Build) strategy(j *job.Job) (s dockerStrategy, err error) {
+	s = dockerStrategy{DockerfilePath: b.Dockerfile, NoCache: b.NoCache}
+	if s.BuildArgs, err = pairs("build argument", b.Args); err != nil {
+		return s, err
+	}
+	if s.Env, err = pairs("build variable", b.Env); err != nil {
+		return s, err
+	}
+	if j.Pod.PullSecret != "" {
+		s.PullSecret = &Named{j.Pod.PullSecret}
+	}
+	name, isTag := strings.CutPrefix(b.Base, tagResource)
+	switch {
+	case b.Base == "":
+	case isTag:
+		project, tag, ok := strings.Cut(name, "/")
+		if !ok {
+			project, tag = "", name
+		}
+		if tag, err = streamTag(tag); err != nil || (ok && !job.DnsName().MatchString(project)) {
+			return s, fmt.Errorf("base image %q: not of the form %s[PROJECT/]NAME:TAG", message.Short(b.Base), tagResource)
+		}
+		s.From = &imageRef{"ImageStreamTag", project, tag}
+	case strings.ContainsAny(b.Base, " \t\r\n"):
+		return s, fmt.Errorf("base image %q: not an image reference", message.Short(b.Base))
+	default:
+		s.From = &imageRef{Kind: "DockerImage", Name: b.Base}
+	}
+	return s, nil
+}
+
+// tagResource is the prefix of an image stream tag in arguments, as for oc.
+const tagResource = "istag/"
+
+// pairs parses a list of NAME=VALUE. Errors call an element by the noun.
+func pairs(noun string, list []string) (env []EnvVar, err error) {
+	for _, a := range list {
+		k, v, ok := strings.Cut(a, "=")
+		if !ok || !job.EnvName().MatchString(k) {
+			return nil, fmt.Errorf("%s %q: not of the form NAME=VALUE", noun, message.Short(a))
+		}
+		env = append(env, EnvVar{Name: k, Value: v})
+	}
+	return env, nil
+}
+
+// triggers returns the events that start a build. An upload starts its build itself.
+func (b *Build) triggers() ([]buildTrigger, error) {
+	list := []buildTrigger{}
+	if b.Git == "" {
+		if len(b.Webhooks) > 0 {
+			return nil, errors.New("a webhook is called after a push to a repository; name it with --git")
+		}
+		return list, nil
+	}
+	list = append(list, buildTrigger{Type: "ConfigChange"})
+	if strings.HasPrefix(b.Base, tagResource) {
+		list = append(list, buildTrigger{Type: "ImageChange", ImageChange: &struct{}{}})
+	}
+	for _, w := range b.Webhooks {
+		kind, secret, _ := strings.Cut(w, "=")
+		if !job.DnsName().MatchString(secret) {
+			return nil, fmt.Errorf("webhook %q: not of the form KIND=SECRET with the name of a secret", message.Short(w))
+		}
+		hook := &webhook{Named{secret}}
+		t, ok := map[string]buildTrigger{
+			"github": {Type: "GitHub", GitHub: hook}, "gitlab": {Type: "GitLab", GitLab: hook},
+			"bitbucket": {Type: "Bitbucket", Bitbucket: hook}, "generic": {Type: "Generic", Generic: hook},
+		}[kind]
+		if !ok {
+			return nil, fmt.Errorf("webhook %q: the kind is github, gitlab, bitbucket or generic", message.Short(w))
+		}
+		list = append(list, t)
+	}
+	return list, nil
+}
+
+// notes returns the commands that the user has to run next.
+func (b *Build) notes(stream string) (notes []string) {
+	if b.Git == "" {
+		notes = append(notes, fmt.Sprintf("\"oc start-build %s --from-dir=. --follow\" sends this directory, and builds", stream))
+	}
+	secrets := map[string]bool{}
+	for _, w := range b.Webhooks {
+		if _, secret, _ := strings.Cut(w, "="); !secrets[secret] {
+			secrets[secret] = true
+			notes = append(notes, fmt.Sprintf("webhook: \"oc create secret generic %s --from-file=WebHookSecretKey=FILE\" keeps its password; register the URL that \"oc describe bc/%s\" shows, with the password instead of <secret>", secret, stream))
+		}
+	}
+	return notes
 }
 
 // newDeployment returns a deployment that keeps the program running, and restarts it after each build.
@@ -225,7 +352,7 @@ func newDeployment(j *job.Job, tag string) *deployment {
 	template := podTemplate{Meta{Labels: labels}, pod}
 	main := &template.Spec.Containers[0]
 	main.Image = " " // set by the trigger
-	from := imageRef{"ImageStreamTag", tag}
+	from := imageRef{Kind: "ImageStreamTag", Name: tag}
 	trigger := fmt.Sprintf(`[{"from":{"kind":%q,"name":%q},"fieldPath":"spec.template.spec.containers[?(@.name==\"%s\")].image"}]`, from.Kind, from.Name, MainContainer)
 	return &deployment{
 		Object{"apps/v1", "Deployment", Meta{Name: name, Labels: labels, Annotations: map[string]string{"image.openshift.io/triggers": trigger}}},

@@ -48,6 +48,9 @@ func NewPod(j *job.Job, to job.Target, nth string) PodSpec {
 	if c.Command, c.Args = commandOf(j, to, nth); j.Measured() && c.Command == nil {
 		c.Command = expandAll(j.Entrypoint())
 	}
+	if p.Command && c.Command == nil {
+		c.Command, c.Args = c.Args, nil
+	}
 	for _, o := range p.Ports {
 		c.Ports = append(c.Ports, containerPort{o.Name, o.Number})
 	}

@@ -59,6 +59,7 @@ func (s *Source) AskHost(ctx context.Context) {
 // A Translation is a job read from a Source for a target. Its rows are final after Fit.
 type Translation struct {
 	Job     *job.Job
+	Source  string     // name of the source, for messages
 	Dialect job.Target // of the source
 	To      job.Target
 	Rows    field.Rows
@@ -113,6 +114,12 @@ func (ds Translator) Translate(s Source, to job.Target) (*Translation, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d := ds.manifests(text); command == nil && s.Dialect == "" && d != nil {
+		t, r := ds.begin(s, d, to)
+		err := d.ReadManifest(r, s.Name, text)
+		t.Rows = r.Rows
+		return t, err
+	}
 	d := ds.readable().of(s.Dialect)
 	if s.Dialect != "" && d == nil {
 		return nil, fmt.Errorf("unknown dialect %q; use %s", s.Dialect, ds.readable().list(targetOf, " or "))
@@ -125,12 +132,8 @@ func (ds Translator) Translate(s Source, to job.Target) (*Translation, error) {
 	if command != nil && command.name != d.Command {
 		return nil, fmt.Errorf("%s is not a command of %s; use %s", command.name, d.Title, d.Command)
 	}
-	t := &Translation{Dialect: d.Target, To: to, from: d, to: ds.of(to), known: ds}
-	if t.to == nil {
-		t.to = &dialect.Dialect{Target: to}
-	}
-	t.Job = &job.Job{Dir: s.Dir, Script: &job.Script{Name: s.Name, From: d.Target, Dir: s.Dir, FromTitle: d.Title, Sets: d.Variables}}
-	r := &dialect.Reader{Dialect: d, To: t.to, Dir: s.Dir, Home: s.Home, User: s.User, HasDir: s.hasDir, Query: s.query, Job: t.Job}
+	t, r := ds.begin(s, d, to)
+	t.Job.Script = &job.Script{Name: s.Name, From: d.Target, Dir: s.Dir, FromTitle: d.Title, Sets: d.Variables}
 	r.Script(text)
 	if command != nil {
 		command.read(r)
@@ -139,6 +142,23 @@ func (ds Translator) Translate(s Source, to job.Target) (*Translation, error) {
 	r.End()
 	t.Rows = r.Rows
 	return t, nil
+}
+
+// begin returns a translation without a job's settings, and the reader that fills them in.
+func (ds Translator) begin(s Source, d *dialect.Dialect, to job.Target) (*Translation, *dialect.Reader) {
+	t := &Translation{Job: &job.Job{Dir: s.Dir}, Source: s.Name, Dialect: d.Target, To: to, from: d, to: ds.of(to), known: ds}
+	if t.to == nil {
+		t.to = &dialect.Dialect{Target: to}
+	}
+	return t, &dialect.Reader{Dialect: d, To: t.to, Dir: s.Dir, Home: s.Home, User: s.User, HasDir: s.hasDir, Query: s.query, Job: t.Job}
+}
+
+// manifests returns the dialect that reads a text as a manifest, or nil.
+func (ds Translator) manifests(text string) *dialect.Dialect {
+	if i := slices.IndexFunc(ds, func(d *dialect.Dialect) bool { return d.IsManifest != nil && d.IsManifest(text) }); i >= 0 {
+		return ds[i]
+	}
+	return nil
 }
 
 // parts returns the script and the submit command of a source; one of them may be empty.

@@ -145,12 +145,13 @@ func (s *System) usedGPUs() (used, asked int) {
 	known := true
 	for _, t := range s.Tasks {
 		asked = max(asked, t.Header.Asked.GPUs)
-		if t.Footer == nil {
+		f := t.used()
+		if f == nil {
 			continue
 		}
-		known = known && (len(t.Footer.GPUs) > 0 || t.Header.Asked.GPUs <= 0)
+		known = known && (len(f.GPUs) > 0 || t.Header.Asked.GPUs <= 0)
 		n := 0
-		for _, g := range t.Footer.GPUs {
+		for _, g := range f.GPUs {
 			if g.Mean >= 1 || g.Unknown {
 				n++
 			}

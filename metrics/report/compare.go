@@ -129,6 +129,9 @@ func (g group) median(name string) float64 {
 // would describe only these.
 const mostOf = 0.75
 
+// unfinished reports whether no run of the system has ended.
+func (s *System) unfinished() bool { return s.Endings[Open] == len(s.Tasks) }
+
 // enough reports whether n of total are sufficient for a result.
 func enough(n, total int) bool { return n > 0 && float64(n) >= mostOf*float64(total) }
 
@@ -151,6 +154,9 @@ func (m *match) ratios(name string) (list []float64) {
 // ratio returns the ratio of a figure of the other system to the base. Without pairs only
 // the median is set.
 func (m *match) ratio(name string) (spread, bool) {
+	if measureOf(name).grows && (m.base.unfinished() || m.other.unfinished()) {
+		return spread{}, false // one side is the part of a run
+	}
 	if len(m.pairs) > 0 {
 		ratios := m.ratios(name)
 		return spreadOf(ratios), len(ratios) > 0
@@ -204,6 +210,11 @@ func (m *match) headline(v verdict, causes []cause) string {
 	r, _ := m.ratio(wallName)
 	switch v {
 	case wallUnknown:
+		for _, s := range []*System{m.base, m.other} {
+			if s.unfinished() {
+				return fmt.Sprintf("%s and %s cannot be compared: no run of %s has ended", other, base, s.Name)
+			}
+		}
 		return fmt.Sprintf("%s and %s cannot be compared: the wall clock of one of them is unknown or below 1 ms", other, base)
 	case wallUnlike:
 		return fmt.Sprintf("%s and %s cannot be compared: fewer than two of their runs have the same parameters or index", other, base)

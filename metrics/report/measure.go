@@ -12,6 +12,7 @@ type measure struct {
 	title  string
 	unit   unit
 	least  float64 // ratios of smaller values are noise, because counters have coarse steps
+	grows  bool    // with the length of the run, so a part of a run has no ratio
 	detail bool    // shown only in HTML, CSV and JSON
 	of     figure
 }
@@ -36,6 +37,8 @@ const (
 	switchesName  = "switches_per_s"
 	costName      = "cost"
 	energyName    = "energy_kwh"
+	gpuHourName   = "cost_per_gpu_hour"
+	busyHourName  = "cost_per_busy_gpu_hour"
 )
 
 // The smallest values with meaningful ratios.
@@ -50,20 +53,21 @@ const (
 // measures lists all measures in display order. Costs and energy need prices; see
 // [Prices.add].
 var measures = []measure{
-	{name: wallName, title: "wall clock", unit: inSeconds, least: leastSeconds, of: wall},
-	{name: cpuName, title: "processor time", unit: inSeconds, least: leastSeconds, of: cpuTime},
+	{name: wallName, grows: true, title: "wall clock", unit: inSeconds, least: leastSeconds, of: wall},
+	{name: cpuName, grows: true, title: "processor time", unit: inSeconds, least: leastSeconds, of: cpuTime},
 	{name: cpusName, title: "processors busy", unit: inNumber, least: leastShare, of: quotient(cpuTime, wall)},
 	{name: busyName, title: "CPU efficiency", unit: inPercent, least: leastShare, of: quotient(cpuTime, grantedTime)},
+	{name: "node_share", title: "busy share of the host's processors", unit: inPercent, least: leastShare, of: quotient(cpuTime, hostTime)},
 	{name: "system_share", title: "processor time in the kernel", unit: inPercent, least: leastShare, detail: true, of: quotient(systemTime, cpuTime)},
 	{name: gpuName, title: "GPU utilisation", unit: inPercent, least: leastShare, of: gpuMean},
 	{name: "gpu_memory_bytes", title: "peak memory of a GPU", unit: inBytes, least: leastBytes, of: gpuMemory},
 	{name: "memory_peak_bytes", title: "peak memory", unit: inBytes, of: memory},
 	{name: "memory_of_asked", title: "peak memory ÷ requested", unit: inPercent, of: quotient(memory, askedMemory)},
 	{name: "memory_of_limit", title: "peak memory ÷ limit", unit: inPercent, of: quotient(memory, memoryLimit)},
-	{name: readName, title: "read from storage", unit: inBytes, least: leastBytes, of: read},
-	{name: "written_bytes", title: "written to storage", unit: inBytes, least: leastBytes, of: written},
-	{name: "net_in_bytes", title: "received by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: netIn},
-	{name: "net_out_bytes", title: "sent by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: netOut},
+	{name: readName, grows: true, title: "read from storage", unit: inBytes, least: leastBytes, of: read},
+	{name: "written_bytes", grows: true, title: "written to storage", unit: inBytes, least: leastBytes, of: written},
+	{name: "net_in_bytes", grows: true, title: "received by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: netIn},
+	{name: "net_out_bytes", grows: true, title: "sent by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: netOut},
 	{name: throttledName, title: "throttled share of runnable time", unit: inPercent, least: leastShare, of: throttled},
 	{name: pressureName, title: "CPU pressure", unit: inPercent, least: leastShare, of: pressure(func(p *metrics.Pressure) float64 { return p.CPU })},
 	{name: storageName, title: "I/O pressure", unit: inPercent, least: leastShare, of: pressure(func(p *metrics.Pressure) float64 { return p.IO })},
@@ -71,8 +75,10 @@ var measures = []measure{
 	{name: switchesName, title: "involuntary context switches per second", unit: inNumber, least: leastRate, detail: true, of: quotient(switches, wall)},
 	{name: "queue_s", title: "queue wait", unit: inSeconds, least: leastWait, of: queued},
 	{name: "pull_s", title: "image pull", unit: inSeconds, least: leastWait, of: pulled},
-	{name: energyName, title: "energy", unit: inEnergy},
-	{name: costName, title: "cost", unit: inMoney},
+	{name: energyName, grows: true, title: "energy", unit: inEnergy},
+	{name: costName, grows: true, title: "cost", unit: inMoney},
+	{name: gpuHourName, title: "cost of a GPU-hour", unit: inMoney},
+	{name: busyHourName, title: "cost of a busy GPU-hour", unit: inMoney},
 }
 
 // measureOf returns the measure with the given name, which must exist.
@@ -152,6 +158,12 @@ func granted(h *metrics.Header) float64 {
 func grantedTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	w, ok := wall(h, f)
 	return w * granted(h), ok
+}
+
+// hostTime returns the processor time in seconds that all processors of the host have.
+func hostTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
+	w, ok := wall(h, f)
+	return w * float64(h.Machine.CPUs), ok
 }
 
 func gpuMean(h *metrics.Header, f *metrics.Footer) (float64, bool) {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -48,13 +49,11 @@ var hostProperties = []struct {
 	{"memory limit", func(t *Task) string { return amount(t.Header.Limits.Memory) }},
 	{"memory requested", func(t *Task) string { return amount(t.Header.Asked.Memory) }},
 	{peakSource, func(t *Task) string {
-		if t.Footer == nil || (t.Footer.Memory <= 0 && t.Footer.Usage.MaxRSS <= 0) {
+		f := t.used()
+		if f == nil || (f.Memory <= 0 && f.Usage.MaxRSS <= 0) {
 			return ""
 		}
-		if t.Footer.MemoryFrom == "" {
-			return "process"
-		}
-		return t.Footer.MemoryFrom
+		return cmp.Or(f.MemoryFrom, "process")
 	}},
 	{"kernel", func(t *Task) string { return t.Header.Machine.Kernel }},
 	{"GPU", func(t *Task) string {
@@ -83,10 +82,10 @@ var hostProperties = []struct {
 		return t.Header.Limits.Cgroup
 	}},
 	{pressureScope, func(t *Task) string {
-		switch {
-		case t.Footer == nil || t.Footer.Pressure == nil:
+		switch f := t.used(); {
+		case f == nil || f.Pressure == nil:
 			return ""
-		case t.Footer.Pressure.Machine:
+		case f.Pressure.Machine:
 			return "the whole machine"
 		}
 		return "its cgroup"

@@ -48,6 +48,7 @@ func Read(sources []Source, o Options) (*Report, error) {
 	if o.Prices != nil {
 		r.Currency = o.Prices.Currency
 		r.Notes = append(r.Notes, o.Prices.notes(r.Systems)...)
+		r.Sections = o.Prices.ownershipSection(r.Systems)
 	}
 	r.Properties = properties(r.Systems)
 	for _, s := range r.Systems[1:] {
@@ -109,19 +110,51 @@ func readSystem(src *Source, prices *Prices) (*System, []string, error) {
 // an end.
 func readTask(run *Run) (*Task, error) {
 	rec, err := &run.Known, error(nil)
+	var soFar *metrics.Footer // usage of a run whose file has no footer
 	if run.File != "" {
 		var file *metrics.Record
-		if file, err = metrics.ReadRecord(run.File, false); err == nil {
+		if file, err = readRun(run.File); err == nil {
+			if file.Footer == nil {
+				soFar = file.SoFar()
+			}
 			fill(file, &run.Known)
 			rec = file
 		} else if run.Known.Footer == nil {
 			return nil, err
 		}
 	}
-	t := &Task{File: run.File, Header: rec.Header, Footer: rec.Footer, Ending: ending(&rec.Header, rec.Footer),
+	if soFar != nil && rec.Footer != nil {
+		rec.Footer = extend(rec.Footer, soFar)
+	}
+	t := &Task{File: run.File, Header: rec.Header, Footer: rec.Footer, soFar: soFar, Ending: ending(&rec.Header, rec.Footer),
 		Ranks: run.Ranks, Measured: rec.Footer != nil && rec.Footer != run.Known.Footer}
-	t.Figures = figures(&rec.Header, rec.Footer)
+	t.Figures = figures(&rec.Header, t.used())
 	return t, err
+}
+
+// readRun reads the record of a run, with its samples only if it has no footer and they are valid.
+func readRun(file string) (*metrics.Record, error) {
+	r, err := metrics.ReadRecord(file, false)
+	if err != nil || r.Footer != nil {
+		return r, err
+	}
+	if sampled, err := metrics.ReadRecord(file, true); err == nil {
+		return sampled, nil
+	}
+	return r, nil
+}
+
+// extend returns the end of a run, which its job's record has, with the usage that the samples of
+// its file have in addition.
+func extend(end, soFar *metrics.Footer) *metrics.Footer {
+	f := *soFar
+	f.End, f.Wall, f.Exit, f.Signal, f.Problem = end.End, max(end.Wall, f.Wall), end.Exit, end.Signal, end.Problem
+	f.Usage = end.Usage
+	f.Usage.User, f.Usage.System = max(f.Usage.User, soFar.Usage.User), max(f.Usage.System, soFar.Usage.System)
+	if end.Memory > f.Memory {
+		f.Memory, f.MemoryFrom = end.Memory, end.MemoryFrom
+	}
+	return &f
 }
 
 // fill completes the measured record from the job's record.
@@ -166,7 +199,8 @@ func set[T comparable](to *T, v T) {
 	}
 }
 
-// count computes the figures of the successful runs, or of all ended runs if no run succeeded.
+// count computes the figures of the successful runs. Without any, those of the ended runs count,
+// or else those of runs without an end, up to their last sample.
 func (s *System) count() {
 	of := func(want func(*Task) bool) (list []*Task) {
 		for _, t := range s.Tasks {
@@ -184,8 +218,12 @@ func (s *System) count() {
 	case len(list) == 0:
 		list = of(func(t *Task) bool { return t.Ending != Open })
 		s.Counted = "ended runs; none succeeded"
-		if ended == 0 {
-			s.Counted = "none; no run has ended"
+		if ended > 0 {
+			break
+		}
+		s.Counted = "none; no run has ended"
+		if list = of(func(t *Task) bool { return t.soFar != nil }); len(list) > 0 {
+			s.Counted = "runs without an end, up to their last sample"
 		}
 	}
 	s.included = len(list)

@@ -108,8 +108,10 @@ func (r *Report) addTotals(t *Table) *Table {
 			cell := unknown
 			if sum, n := s.total(x.name); n > 0 {
 				known, cell = true, x.format(sum)
-				if n < len(s.Tasks) {
+				if open := s.Endings[Open]; n < len(s.Tasks) {
 					cell = fmt.Sprintf("at least %s (%d of %d runs)", cell, n, len(s.Tasks))
+				} else if open > 0 {
+					cell = fmt.Sprintf("at least %s (%s without an end)", cell, plural(open, "run", "runs"))
 				}
 			}
 			row = append(row, cell)

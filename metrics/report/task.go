@@ -19,8 +19,26 @@ type Task struct {
 	Header  metrics.Header     `json:"header"`
 	Footer  *metrics.Footer    `json:"footer,omitempty"`
 
-	Ranks    int  `json:"-"` // requested processes; 0: one
-	Measured bool `json:"-"` // the footer is from the file, not from the job's record, which covers one process and its children
+	soFar    *metrics.Footer // usage up to the last sample, if there is no footer
+	Ranks    int             `json:"-"` // requested processes; 0: one
+	Measured bool            `json:"-"` // the footer is from the file, not from the job's record, which covers one process and its children
+}
+
+// gpus returns the number of GPUs that the run requested, or else could use.
+func (t *Task) gpus() float64 {
+	if n := t.Header.Asked.GPUs; n > 0 {
+		return float64(n)
+	}
+	return float64(len(t.Header.Machine.GPUs))
+}
+
+// used returns the run's usage: its footer, or the usage up to its last sample. It is nil if
+// neither is known.
+func (t *Task) used() *metrics.Footer {
+	if t.Footer != nil {
+		return t.Footer
+	}
+	return t.soFar
 }
 
 // An Ending describes how a run ended.

@@ -184,10 +184,11 @@ func (m *match) moreWaiting(slow, fast *System) (list []cause) {
 
 // threads returns the maximum number of concurrent threads of a run, if known.
 func threads(t *Task) float64 {
-	if t.Footer == nil {
+	f := t.used()
+	if f == nil {
 		return 0
 	}
-	return float64(t.Footer.Threads)
+	return float64(f.Threads)
 }
 
 // median returns the median of a number over the runs that the figures include, or 0 if
