@@ -99,7 +99,13 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 		if a.Step == "" || s == nil {
 			return nil, fmt.Errorf("artifact %s: name the step that leaves it: STEP/%s:%s, with one of %s", a.Name, a.Name, a.Path, strings.Join(stepNames(list), ", "))
 		}
+		if k := slices.IndexFunc(s.Artifacts, func(b Artifact) bool { return a.Name == b.Name }); k >= 0 {
+			return nil, fmt.Errorf("artifact %s/%s is both %s and %s; give them two names", a.Step, a.Name, s.Artifacts[k].Path, a.Path)
+		}
 		s.Artifacts = append(s.Artifacts, a)
+	}
+	if err := j.checkArtifacts(); err != nil {
+		return nil, err
 	}
 	var err error
 	j.Array, err = ParseArray(fmt.Sprintf("1-%d", total))
@@ -163,21 +169,53 @@ func (j *Job) circle() string {
 	return ""
 }
 
-// Before returns the artifacts of all steps that have succeeded when s starts.
+// Before returns the artifacts of all steps that have succeeded when s starts. The artifact of a
+// later step replaces that of an earlier one with the same name or path.
 func (j *Job) Before(s *Job) (out []Artifact) {
-	seen := map[*Job]bool{}
+	ended := j.reached(s, func(s *Job) []string { return s.After })
+	for _, b := range ended {
+		for _, a := range b.Artifacts {
+			replaced := slices.ContainsFunc(ended, func(later *Job) bool {
+				return slices.ContainsFunc(later.Artifacts, a.collides) && slices.Contains(j.reached(later, (*Job).waitsFor), b)
+			})
+			if !replaced {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
+
+// collides reports whether a step cannot have both artifacts as its input.
+func (a Artifact) collides(b Artifact) bool { return a.Name == b.Name || a.Path == b.Path }
+
+// reached returns the steps that s waits for by some kinds of dependency, also through others.
+func (j *Job) reached(s *Job, by func(*Job) []string) (out []*Job) {
 	var gather func(s *Job)
 	gather = func(s *Job) {
-		for _, n := range s.After {
-			if b := j.step(n); b != nil && !seen[b] {
-				seen[b] = true
-				out = append(out, b.Artifacts...)
+		for _, n := range by(s) {
+			if b := j.step(n); b != nil && !slices.Contains(out, b) {
+				out = append(out, b)
 				gather(b)
 			}
 		}
 	}
 	gather(s)
 	return out
+}
+
+// checkArtifacts returns an error for artifacts of which a step would get two with one name or path.
+func (j *Job) checkArtifacts() error {
+	for _, s := range j.Steps {
+		in := j.Before(s)
+		for i, a := range in {
+			if k := slices.IndexFunc(in[:i], a.collides); k >= 0 {
+				return fmt.Errorf("step %s would get artifact %s/%s:%s and artifact %s/%s:%s, and neither replaces the other; let %s wait for %s (--after), or change the names and paths",
+					s.Name, in[k].Step, in[k].Name, in[k].Path, a.Step, a.Name, a.Path, a.Step, in[k].Step)
+			}
+		}
+	}
+	return nil
 }
 
 // Place returns the position of the first task of a step among all tasks, from 0. The name is the

@@ -232,7 +232,7 @@ func printFates(w io.Writer, tr *translate.Translation, form string) error {
 			if r.Line > 0 {
 				line = fmt.Sprint(r.Line)
 			}
-			rowf(t, "%s\t%s\t%s\t%s\n", line, oneLine(r.Text), r.Fate, oneLine(r.How))
+			rowf(t, "%s\t%s\t%s\t%s\n", line, oneLine(r.Text), r.Fate, cell(r.How)) // which names the next action
 		}
 		return t.Flush()
 	default:

@@ -37,7 +37,7 @@ func podFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "secret", Usage: "expose secret `NAME` as variables, or NAME:PATH as files"},
 		&cli.StringFlag{Name: "scratch", Usage: "request `SIZE` of the node's local storage"},
 		&cli.StringSliceFlag{Name: "node-label", Usage: "run only on nodes with label `KEY=VALUE`"},
-		&cli.StringFlag{Name: "gpu-type", Usage: "request GPUs of model `NAME`"},
+		&cli.StringFlag{Name: "gpu-type", Usage: "request GPUs of model `NAME`, or amd on Kubernetes"},
 		&cli.BoolFlag{Name: "any-uid", Usage: "set no user ID; the cluster assigns one (default on openshift)"},
 		&cli.StringFlag{Name: "service-account", Usage: "run as service account `NAME`"},
 		&cli.StringFlag{Name: "pull", Usage: "pull the image `WHEN`: always, missing or never"},

@@ -107,7 +107,13 @@ func (System) manifest(j *job.Job, name string) (string, []string, error) {
 	if err == nil && len(text) > kube.MaxManifest {
 		err = fmt.Errorf("the manifest of job %q has %d bytes, above Kubernetes' limit of %d; put the scripts and the parameters into the image", j.Name, len(text), kube.MaxManifest)
 	}
-	return text, notes, err
+	if err == nil { // settings that contradict each other, as a volume at the path of an artifact
+		_, err = readManifests(name+".yaml", []byte(text))
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	return text, notes, nil
 }
 
 // notesOf returns notes for users who come from another scheduler.

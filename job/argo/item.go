@@ -13,6 +13,7 @@ import (
 type item struct {
 	line   int
 	path   string
+	kind   string  // type of an object, as in fields_argo.txt
 	scalar any     // string, bool, int, int64, uint64 or float64
 	list   []*item // of a list
 	fields []entry // of an object, in their order

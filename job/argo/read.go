@@ -42,8 +42,8 @@ type manifestError struct{ Problems []string }
 func (e *manifestError) Error() string { return strings.Join(e.Problems, "\n") }
 
 // readManifests reads the documents of a YAML or JSON file strictly, because servers silently drop
-// unknown fields. Field names are case-sensitive. The error is a [*manifestError] with all
-// problems.
+// unknown fields. Field names are case-sensitive. Workflows follow [rules], and their references
+// resolve. The error is a [*manifestError] with all problems.
 func readManifests(file string, text []byte) ([]manifestDocument, error) {
 	if len(text) > kube.MaxManifest {
 		return nil, fmt.Errorf("%s has more than %d bytes, the servers' limit for an object", file, kube.MaxManifest)
@@ -72,6 +72,11 @@ func readManifests(file string, text []byte) ([]manifestDocument, error) {
 		return nil, &manifestError{r.problems}
 	case len(list) == 0:
 		return nil, fmt.Errorf("%s is empty", file)
+	}
+	for i := range list {
+		if err := list[i].check(file); err != nil {
+			return nil, err
+		}
 	}
 	return list, nil
 }
@@ -178,6 +183,7 @@ func (r *manifestReader) value(n *yaml.Node, kind, path string, depth int) *item
 
 // typed reads an object whose fields must all be known.
 func (r *manifestReader) typed(it *item, n *yaml.Node, kind string, depth int) {
+	it.kind = kind
 	r.within = append(r.within, position{it.path, kind})
 	defer func() { r.within = r.within[:len(r.within)-1] }()
 	fields := r.schema.types[kind]

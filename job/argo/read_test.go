@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -126,6 +128,13 @@ func FuzzReadManifests(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Add([]byte(wfHead + "  <<: [{entrypoint: a}, {entrypoint: b}]\n"))
+	workflows, err := filepath.Glob("testdata/lint/*.yaml")
+	testenv.Check(f, err)
+	for _, file := range workflows {
+		text, err := os.ReadFile(file)
+		testenv.Check(f, err)
+		f.Add(text)
+	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		list, err := readManifests("w.yaml", text)
 		if err != nil || len(list) != 1 {

@@ -64,9 +64,6 @@ func Read(file string, text []byte) (*File, error) {
 		return nil, fmt.Errorf("%s does not contain a workflow: its kind is %s", file, list[0].Kind)
 	}
 	for i := range list {
-		if err := list[i].checkNames(file); err != nil {
-			return nil, err
-		}
 		if &list[i] != chosen {
 			w.Notes = append(w.Notes, fmt.Sprintf("%s %s of %s was checked but not created; use \"kubectl apply\"", list[i].Kind, list[i].Name, file))
 		}

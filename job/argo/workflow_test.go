@@ -20,7 +20,7 @@ const threeSteps = wfHead + `  entrypoint: main
       tasks:
       - {name: train, template: step, arguments: {parameters: [{name: x, value: "{{workflow.parameters.batch_size}}"}]}}
       - {name: prune, template: step, depends: "train.Succeeded && !train.Failed", arguments: {parameters: [{name: x, value: "{{tasks.train.outputs.parameters.acc}}"}]}}
-      - {name: each, template: step, dependencies: [prune], withItems: [1, 2], arguments: {parameters: [{name: x, value: "{{item}}"}]}}
+      - {name: each, template: step, depends: prune, withItems: [1, 2], arguments: {parameters: [{name: x, value: "{{item}}"}]}}
   - name: step
     inputs: {parameters: [{name: x}]}
     outputs: {parameters: [{name: acc, valueFrom: {path: /tmp/acc}}]}
@@ -61,7 +61,7 @@ func TestReadWorkflowNames(t *testing.T) {
 		{"entrypoint", "entrypoint: main", "entrypoint: mian", `w.yaml:5: spec.entrypoint: unknown template "mian" (did you mean main?)`},
 		{"no entrypoint", "entrypoint: main", "onExit: main", `w.yaml:5: spec: lacks entrypoint`},
 		{"template", "prune, template: step", "prune, template: stepp", `w.yaml:13: spec.templates[0].dag.tasks[1].template: unknown template "stepp" (did you mean step?)`},
-		{"dependency", "dependencies: [prune]", "dependencies: [prnue]", `w.yaml:14: spec.templates[0].dag.tasks[2].dependencies[0]: unknown task "prnue" (did you mean prune?)`},
+		{"dependency", "depends: prune", "depends: prnue", `w.yaml:14: spec.templates[0].dag.tasks[2].depends: unknown task "prnue" (did you mean prune?)`},
 		{"depends", "!train.Failed", "!trian.Failed", `unknown task "trian" (did you mean train?)`},
 		{"parameter", "workflow.parameters.batch_size", "workflow.parameters.batchsize", `{{workflow.parameters.batchsize}}: unknown parameter of the workflow "batchsize" (did you mean batch_size?)`},
 		{"input", "{{inputs.parameters.x}}", "{{ inputs.parameters.y }}", `w.yaml:18: spec.templates[1].container.args[0]: {{inputs.parameters.y}}: unknown input parameter "y"; known: x`},
@@ -127,7 +127,7 @@ func TestReadWorkflowKinds(t *testing.T) {
 	template := strings.NewReplacer("kind: Workflow", "kind: WorkflowTemplate", "generateName: train-", "name: train, resourceVersion: \"5\"").Replace(threeSteps)
 	for _, tt := range []struct{ name, in, want, notes string }{
 		{"template", template, `{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","spec":{`, "metadata.resourceVersion is set by the server; dropped; WorkflowTemplate train: its workflow runs once, now"},
-		{"cron", "apiVersion: argoproj.io/v1alpha1\nkind: CronWorkflow\nmetadata: {name: c, namespace: ns}\nspec: {schedule: x, workflowMetadata: {labels: {a: b}}, workflowSpec: {entrypoint: a, templates: [{name: a, suspend: {}}]}}\n",
+		{"cron", "apiVersion: argoproj.io/v1alpha1\nkind: CronWorkflow\nmetadata: {name: c, namespace: ns}\nspec: {schedule: 0 2 * * *, workflowMetadata: {labels: {a: b}}, workflowSpec: {entrypoint: a, templates: [{name: a, suspend: {}}]}}\n",
 			`{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","spec":{"entrypoint":"a","templates":[{"name":"a","suspend":{}}]},"metadata":{"namespace":"ns","labels":{"a":"b"},"generateName":"c-"}}`, "CronWorkflow c: its workflow runs once, now"},
 		{"both", template + "---\n" + threeSteps + "status: {phase: Running}\n", `{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","metadata":{"generateName":"train-"}`, `WorkflowTemplate train of w.yaml was checked but not created; use "kubectl apply"; status is set by the server; dropped`},
 	} {

@@ -35,6 +35,9 @@ type Dialect struct {
 	Resources    map[string]Setter // resources of the option -l, by name
 	Launchers    map[string]Launcher
 	StepLauncher string          // launcher whose processes get a job's warning signal; "": the script gets it
+	FileName     bool            // a job without a name has the file name of its script, with its extension
+	Commands     []string        // other commands of the batch system that job scripts call
+	LocalDirs    []string        // variables with a directory on the disk of the node
 	Defaults     func(r *Reader) // applies the batch system's defaults
 	Finish       func(r *Reader) // evaluates combinations of options
 
@@ -79,6 +82,12 @@ type Options struct {
 type Launcher struct {
 	Options
 	HostFirst []string // the first argument is a host, unless it is one of these options
+
+	// For a single process, which a pod starts without the launcher; "" if the launcher starts programs on other hosts.
+	Total     string // options with the number of all processes, separated by blanks
+	Counts    string // other options that count processes or nodes
+	TaskCount string // variable with the number of processes
+	Placement string // options that a single process does without
 }
 
 // An option is an entry of [Options].

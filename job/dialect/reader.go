@@ -3,6 +3,7 @@ package dialect
 import (
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -339,6 +340,15 @@ func (r *Reader) End() {
 
 // name gives the job a name that all targets accept.
 func (r *Reader) name() {
+	if r.Job.Name == "" && r.FileName && !r.Job.Interactive {
+		file := path.Base(r.Job.Script.Name)
+		r.Job.Name = job.CleanName(file)
+		r.Add(0, "(no -N)").Become("", r.Job.Name)
+		if r.Row.Fills(field.Name); r.Job.Name != file {
+			r.Changed("instead of %s, because every scheduler accepts it", file)
+		}
+		return
+	}
 	if r.Job.Name == "" {
 		r.Job.Name = job.CleanName(job.BaseName(r.Job.Script.Name))
 		return

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"hpcc/job"
+	"hpcc/job/field"
 	"hpcc/job/translate"
 	"hpcc/testdata/jobtest"
 )
@@ -28,6 +29,7 @@ var directive = map[job.Target]*regexp.Regexp{
 // A tally counts what the translation of the corpus from one dialect for one target became.
 type tally struct {
 	translated, refused, rows, lost int
+	unwrapped, needs, commands      int            // scripts for pods with changed commands, with paths of the host, and with refused commands
 	reasons                         map[string]int // of refused scripts and rows
 }
 
@@ -51,7 +53,8 @@ func TestCorpus(t *testing.T) {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(table)) {
 		c := table[key]
-		fmt.Fprintf(&b, "%s: %d translated, %d refused; %d rows, %d refused%s\n", key, c.translated, c.refused, c.rows, c.lost, c.top(8))
+		fmt.Fprintf(&b, "%s: %d translated, %d refused; %d rows, %d refused; pods: %d with changed commands, %d need a volume, %d with refused commands%s\n",
+			key, c.translated, c.refused, c.rows, c.lost, c.unwrapped, c.needs, c.commands, c.top(8))
 	}
 	t.Logf("%d scripts\n%s", len(scripts), b.String())
 }
@@ -96,11 +99,37 @@ func translateCorpus(t *testing.T, s jobtest.CorpusScript, to job.Target, count 
 		return
 	}
 	count.translated++
+	if tr.To.Pods() {
+		count.podBody(t, s, tr)
+	}
 	if tr.Dialect != s.Dialect {
 		t.Errorf("for %s: read as %s, not %s", to, tr.Dialect, s.Dialect)
 	}
 	if err := parses(t, tr, script); err != nil {
 		t.Errorf("for %s: bash refuses the script: %v\n%s", to, err, script)
+	}
+}
+
+// podBody counts what a script needs in a pod, and checks that its lines keep their numbers.
+func (c *tally) podBody(t *testing.T, s jobtest.CorpusScript, tr *translate.Translation) {
+	t.Helper()
+	has := func(f field.Fate, how ...string) int {
+		if slices.ContainsFunc(tr.Rows, func(r *field.Row) bool {
+			return r.Fate == f && !directive[tr.Dialect].MatchString(r.Text) && slices.ContainsFunc(how, func(h string) bool { return strings.Contains(r.How, h) })
+		}) {
+			return 1
+		}
+		return 0
+	}
+	c.unwrapped += has(field.Changed, "it starts one process", "the pod runs it")
+	c.needs += has("needs a volume", "")
+	c.commands += has(field.Refused, " has srun", " has jsrun", "images do not have", "the image's own program", "pods have no container program", "commands in variables", "pods cannot pull", "hpcc does not know what")
+	if tr.Job.Script == nil {
+		return
+	}
+	want := strings.Count(strings.TrimSuffix(strings.ReplaceAll(string(s.Text), "\r\n", "\n"), "\n"), "\n") + 1
+	if got := strings.Count(tr.Job.Script.Body, "\n"); got != want {
+		t.Errorf("for %s: the body has %d lines, the script %d", tr.To, got, want)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"mvdan.cc/sh/v3/syntax"
+
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
@@ -27,7 +29,7 @@ func fuzzDialect(f *testing.F, target job.Target) {
 				tr.Job.Program, tr.Job.Store = "/bin/hpcc", "/store"
 				tr.Fit()
 				for _, r := range tr.Rows {
-					if !slices.Contains([]field.Fate{field.Kept, field.Changed, field.Emulated, field.Refused}, r.Fate) || (r.Fate == field.Refused && r.How == "") {
+					if !slices.Contains([]field.Fate{field.Kept, field.Changed, field.Emulated, "needs a volume", field.Refused}, r.Fate) || (r.Fate == field.Refused && r.How == "") {
 						t.Errorf("row %+v has no fate or no reason", r)
 					}
 				}
@@ -58,6 +60,41 @@ func FuzzTranslated(f *testing.F) {
 		f.Add(string(c.source.Text), c.source.Command)
 	}
 	fuzzDialect(f, "")
+}
+
+// FuzzPodBody checks that a body for pods keeps its lines, and that a shell that could parse the script can parse the
+// body. It starts from the files of testdata/podbody.
+func FuzzPodBody(f *testing.F) {
+	for _, file := range podBodies(f) {
+		f.Add(strings.TrimPrefix(string(readCase(f, file).source.Text), podHead))
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		source := translate.Source{Name: "f.sh", Text: []byte(podHead + body), Dialect: "slurm", Dir: "/d", Home: "/h", User: "u"}
+		for _, image := range []string{"", "registry.example.org/sci:1"} {
+			tr, err := Translator().Translate(source, job.Kubernetes)
+			if err != nil || tr.Job.Script == nil {
+				return
+			}
+			before := tr.Job.Script.Body
+			tr.Job.Image = image
+			tr.Fit()
+			after := tr.Job.Script.Body
+			if strings.Count(before, "\n") != strings.Count(after, "\n") {
+				t.Errorf("%q: the lines changed: %q", before, after)
+			}
+			if shellParses(before) && !shellParses(after) {
+				t.Errorf("%q: cannot be parsed: %q", before, after)
+			}
+		}
+	})
+}
+
+// podHead is the head of the scripts of FuzzPodBody.
+const podHead = "#!/bin/bash\n#SBATCH -n 1\n"
+
+func shellParses(script string) bool {
+	_, err := syntax.NewParser().Parse(strings.NewReader(script), "")
+	return err == nil
 }
 
 func FuzzReadSlurm(f *testing.F)      { fuzzOptions(f, "slurm") }

@@ -146,6 +146,7 @@ func podJobs(t *testing.T) map[string]*job.Job {
 		"anyuid": pod(func(j *job.Job) {
 			j.Pod.UID, j.Pod.AnyUID, j.Pod.Volumes = 0, true, []job.Volume{{Claim: "data", Path: "/data", ReadOnly: false}}
 		}),
+		"amd":     pod(func(j *job.Job) { j.GPUs, j.GPUType = 2, "amd" }),
 		"queue":   pod(func(j *job.Job) { j.Queue, j.Requeue = "gpu", "yes" }),
 		"retry":   pod(func(j *job.Job) { j.Retry = job.Retry{Times: 3, Endings: []string{"node-fail"}} }),
 		"several": pod(func(j *job.Job) { j.Tasks, j.CPUs, j.MemoryPerCPU = 4, 2, 1<<30 }),

@@ -20,6 +20,7 @@ func argoJobs(t *testing.T, pods map[string]*job.Job) map[string]*job.Job {
 	jobs := maps.Clone(pods)
 	delete(jobs, "nodes")
 	jobs["steps"] = threeJobs(t)
+	jobs["replaced"] = replacingJobs(t)
 	jobs["artifact"] = jobtest.With(func(j *job.Job) { j.Artifacts = []job.Artifact{{Step: "", Name: "model", Path: "/out/model.pt"}} })
 	return jobs
 }
@@ -40,6 +41,23 @@ func threeJobs(t *testing.T) *job.Job {
 		j.Pod.Volumes = []job.Volume{{Claim: "data", Path: "/data", ReadOnly: true}}
 	})
 	j, err := job.NewSteps("study", []*job.Job{train, prune, test}, []job.Artifact{{Step: "train", Name: "model", Path: "/out/model.pt"}})
+	testenv.Check(t, err)
+	return j
+}
+
+// replacingJobs returns a training, a pruning and a test, each of which changes the model.
+func replacingJobs(t *testing.T) *job.Job {
+	t.Helper()
+	var list []*job.Job
+	var artifacts []job.Artifact
+	for i, name := range []string{"train", "prune", "test"} {
+		list = append(list, jobtest.With(func(j *job.Job) { j.Name, j.Args = name, []string{"python", name + ".py"} }))
+		artifacts = append(artifacts, job.Artifact{Step: name, Name: "model", Path: "/out/model.pt"})
+		if i > 0 {
+			list[i].After = []string{list[i-1].Name}
+		}
+	}
+	j, err := job.NewSteps("replaced", list, artifacts)
 	testenv.Check(t, err)
 	return j
 }
@@ -89,6 +107,11 @@ func TestArgoRefuses(t *testing.T) {
 	}
 	if _, _, err := Render(jobtest.With(func(j *job.Job) { j.Args = []string{"echo", "{{ x }}", "{{{a}}}", "{{items}}"} }), job.Argo); err != nil {
 		t.Errorf("Render: %v; braces that Argo leaves are taken", err)
+	}
+	j := replacingJobs(t)
+	j.Steps[1].Pod.Volumes = []job.Volume{{Claim: "data", Path: "/out/model.pt"}}
+	if _, _, err := Render(j, job.Argo); err == nil || !strings.Contains(err.Error(), "spec.templates[2].inputs.artifacts[0].path: another volume or artifact is mounted at /out/model.pt") {
+		t.Errorf("Render: %v; want an error for a volume at the path of an artifact", err)
 	}
 	if _, _, err := Render(threeJobs(t), "slurm"); err == nil || !strings.Contains(err.Error(), "target slurm does not support workflows") {
 		t.Errorf("Render: %v", err)

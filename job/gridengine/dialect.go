@@ -23,6 +23,7 @@ import (
 var scripts = dialect.Dialect{
 	Target: target, Title: "Grid Engine", Prefix: "#$", Command: "qsub", Anywhere: true, OptionsOnly: true,
 	Options: qsubOptions, Resources: resources, Finish: finish, Defaults: defaults,
+	FileName: true, Commands: []string{"qstat", "qdel", "qalter", "qhold", "qrls", "qacct", "qconf", "qrsh"},
 	Variables: variables, VariableText: `\bSGE_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
 		field.Time:        {Fate: field.Emulated, How: "hpcc ends each task after a warning; h_rt is the fallback"},

@@ -69,8 +69,12 @@ func (k System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error)
 func (n *nodeState) node(takers []taker, known bool) capacity.Node {
 	cpus, _ := parseQuantity(n.Status.Allocatable["cpu"])
 	memory, _ := parseQuantity(n.Status.Allocatable["memory"])
-	gpus, _ := parseQuantity(n.Status.Allocatable[resourceGPU])
-	out := capacity.Node{Name: n.Metadata.Name, State: capacity.Idle, CPUs: int(cpus), Memory: int64(memory), GPUs: int(gpus), GPUType: n.Metadata.Labels[labelGPU]}
+	resource, model := resourceGPU, n.Metadata.Labels[labelGPU]
+	if _, amd := n.Status.Allocatable[resourceAMD]; amd && model == "" {
+		resource, model = resourceAMD, typeAMD
+	}
+	gpus, _ := parseQuantity(n.Status.Allocatable[resource])
+	out := capacity.Node{Name: n.Metadata.Name, State: capacity.Idle, CPUs: int(cpus), Memory: int64(memory), GPUs: int(gpus), GPUType: model}
 	used := map[string]float64{}
 	for _, t := range takers {
 		if t.Spec.NodeName != n.Metadata.Name || t.Status.Phase == "Succeeded" || t.Status.Phase == "Failed" {
@@ -90,7 +94,7 @@ func (n *nodeState) node(takers []taker, known bool) capacity.Node {
 		}
 	}
 	if known {
-		out.FreeCPUs, out.FreeMemory, out.FreeGPUs = int(math.Floor(cpus-used["cpu"]+1e-9)), int64(memory-used["memory"]), int(gpus-used[resourceGPU])
+		out.FreeCPUs, out.FreeMemory, out.FreeGPUs = int(math.Floor(cpus-used["cpu"]+1e-9)), int64(memory-used["memory"]), int(gpus-used[resource])
 	}
 	switch {
 	case n.off() != "":
@@ -114,7 +118,7 @@ func (n *nodeState) off() string {
 		}
 	}
 	for _, t := range n.Spec.Taints {
-		if t.Effect != "PreferNoSchedule" && t.Key != resourceGPU {
+		if t.Effect != "PreferNoSchedule" && t.Key != resourceGPU && t.Key != resourceAMD {
 			return "reserved: " + t.Key
 		}
 	}

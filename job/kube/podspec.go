@@ -21,7 +21,17 @@ const (
 	labelName     = "app.kubernetes.io/name"
 	labelQueue    = "kueue.x-k8s.io/queue-name"
 	resourceGPU   = "nvidia.com/gpu" // NVIDIA's device plugin
+	resourceAMD   = "amd.com/gpu"    // AMD's device plugin
+	typeAMD       = "amd"            // the type of GPUs of that plugin, whose model no label names
 )
+
+// gpuResource returns the resource of the job's GPUs.
+func gpuResource(j *job.Job) string {
+	if j.GPUType == typeAMD {
+		return resourceAMD
+	}
+	return resourceGPU
+}
 
 // Labels returns the labels of a job's objects.
 func Labels(j *job.Job, id string) map[string]string {
@@ -66,7 +76,7 @@ func NewPod(j *job.Job, to job.Target, nth string) PodSpec {
 		s.ImagePullSecrets = []Named{{p.PullSecret}}
 	}
 	if j.GPUs > 0 { // nodes with GPUs often have a taint
-		s.Tolerations = []Toleration{{resourceGPU, "Exists", "NoSchedule"}}
+		s.Tolerations = []Toleration{{gpuResource(j), "Exists", "NoSchedule"}}
 	}
 	mount(j, &s, &c)
 	s.Containers = []Container{c}
@@ -90,7 +100,7 @@ func envOf(j *job.Job) []EnvVar {
 	if !j.Array.IsZero() {
 		env = append(env, EnvVar{Name: "HPCC_TASK_COUNT", Value: strconv.Itoa(j.FullCount())})
 	}
-	if j.GPUs > 0 { // selects the driver's files in the container; the device plugin selects the GPUs
+	if j.GPUs > 0 && gpuResource(j) == resourceGPU { // selects the driver's files in the container; the device plugin selects the GPUs
 		env = append(env, EnvVar{Name: "NVIDIA_DRIVER_CAPABILITIES", Value: "compute,utility"})
 	}
 	for _, e := range slices.Concat(j.Env, j.Pod.Env) {
@@ -117,7 +127,7 @@ func resourcesOf(j *job.Job) resources {
 		limits["memory"] = podQuantity(j.MemoryPerCPU * int64(max(j.CPUs, 1)*n))
 	}
 	if j.GPUs > 0 {
-		limits[resourceGPU] = strconv.Itoa(j.GPUs)
+		limits[gpuResource(j)] = strconv.Itoa(j.GPUs)
 	}
 	if j.Pod.Scratch > 0 {
 		limits["ephemeral-storage"] = podQuantity(j.Pod.Scratch)
@@ -163,7 +173,7 @@ func nodeSelector(j *job.Job) map[string]string {
 		k, v, _ := strings.Cut(l, "=")
 		labels[k] = v
 	}
-	if j.GPUType != "" {
+	if j.GPUType != "" && j.GPUType != typeAMD {
 		labels[labelGPU] = j.GPUType
 	}
 	return labels

@@ -28,12 +28,14 @@ var scripts = dialect.Dialect{
 				"-e --stdio_stderr -m --memory_per_rs -k --stdio_mode -h --chdir": nil},
 			Flags: map[string]dialect.Setter{"-i --immediate -x --exit_on_error -X": nil},
 			Glued: true,
-		}},
+		}, Counts: "-n --nrs -a --tasks_per_rs -p --np -r --rs_per_host",
+			Placement: "-c --cpu_per_rs -g --gpu_per_rs -d --launch_distribution -b --bind -l --latency_priority -M --smpiargs -m --memory_per_rs -i --immediate -x --exit_on_error"},
 		"blaunch": {Options: dialect.Options{
 			Values: map[string]dialect.Setter{"-z -u": nil},
 			Flags:  map[string]dialect.Setter{"-n -no-shell -use-login-shell -no-wait": nil},
 		}, HostFirst: []string{"-z", "-u"}},
 	},
+	Commands:  []string{"bjobs", "bkill", "bhist", "bpeek", "bhosts", "bqueues", "brequeue", "bmod", "bstop", "bresume", "lsrun", "lsgrun"},
 	Variables: variables, VariableText: `\bLSB?_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
 		field.Time:   {Fate: field.Emulated, How: "hpcc ends each task after a warning; -W is the fallback"},

@@ -20,6 +20,7 @@ import (
 var scripts = dialect.Dialect{
 	Target: target, Title: "PBS", Prefix: "#PBS", Command: "qsub", Indented: true, ExactArgv: true,
 	Options: qsubOptions, Resources: resources, Finish: finish, Defaults: defaults,
+	FileName: true, Commands: []string{"qstat", "qdel", "qalter", "qhold", "qrls", "qselect", "qmove", "pbsnodes", "pbsdsh", "tracejob", "checkjob", "showq"}, LocalDirs: []string{"PBS_JOBFS"},
 	Variables: variables, VariableText: `\bPBS_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
 		field.QoS:       {Fate: field.Refused, How: "PBS has no QoS"},

@@ -24,7 +24,11 @@ import (
 var scripts = dialect.Dialect{
 	Target: target, Title: "Slurm", Prefix: "#SBATCH", Command: "sbatch", Separators: []string{"hetjob", "packjob"},
 	Options: sbatchOptions, Finish: finish, Defaults: defaults,
-	Launchers: map[string]dialect.Launcher{"srun": {Options: srunOptions()}}, StepLauncher: "srun",
+	Launchers: map[string]dialect.Launcher{"srun": {Options: srunOptions(), Total: "-n --ntasks", Counts: "-N --nodes --ntasks-per-node", TaskCount: "SLURM_NTASKS",
+		Placement: "-c --cpus-per-task --cpu-bind --cpu_bind --mem-bind --mem --mem-per-cpu --mem-per-gpu --gres -G --gpus --gpus-per-task --gpus-per-node --gpu-bind --mpi -K --kill-on-bad-exit -u --unbuffered " +
+			"-l --label --exclusive --exact --overlap -m --distribution --hint -p --partition -A --account -t --time -J --job-name -Q --quiet -v --verbose -E --preserve-env"}}, StepLauncher: "srun",
+	Commands:  []string{"salloc", "scancel", "scontrol", "squeue", "sacct", "sacctmgr", "sinfo", "sstat", "sprio", "sbcast", "sgather", "sattach"},
+	LocalDirs: []string{"SLURM_TMPDIR"},
 	Variables: variables, VariableText: `\bSLURMD?_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
 		field.Exclusive: {Fate: field.Kept, How: "with --mem=0, because --exclusive does not include the memory of the node", When: func(j *job.Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},

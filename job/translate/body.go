@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"mvdan.cc/sh/v3/syntax"
 
 	"hpcc/job"
 	"hpcc/job/dialect"
@@ -31,7 +34,7 @@ var preparations = sync.OnceValue(func() []preparation {
 		{regexp.MustCompile(`^\s*(module|ml)(\s+` + word + `)*` + end), true},
 		{regexp.MustCompile(`^\s*spack\s+load(\s+` + word + `)*` + end), true},
 		{regexp.MustCompile(`^\s*(source|\.)\s+"?/etc/profile(\.d/[\w.-]+)?"?` + end), true},
-		{regexp.MustCompile(`^\s*(source|\.)\s+` + word + `/(init|Init)/(bash|sh|profile)"?` + end), true},
+		{regexp.MustCompile(`^\s*(source|\.)\s+` + word + `/(init|Init)/(bash|sh|profile|modules\.sh|lmod\.sh)"?` + end), true},
 		{regexp.MustCompile(`^\s*(source|\.)\s+` + word + `/conda\.sh"?` + end), false},
 		{regexp.MustCompile(`^\s*(source|\.)\s+(` + word + `/)?activate"?(\s+` + word + `)?` + end), false},
 		{regexp.MustCompile(`^\s*(conda|mamba|micromamba)\s+(activate|deactivate)(\s+` + word + `)*` + end), false},
@@ -64,9 +67,13 @@ func (ds Translator) launcher(name string) (dialect.Launcher, *dialect.Dialect) 
 	return mpiLaunchers[name], nil
 }
 
-// called matches a launcher that is run as a command, and captures its name.
-func (ds Translator) called() *regexp.Regexp {
+// called matches a launcher that is run as a command, and captures its name. In pods container programs count as
+// launchers.
+func (ds Translator) called(to job.Target) *regexp.Regexp {
 	names := []string{"mpirun", "mpiexec"}
+	if to.Pods() {
+		names = slices.AppendSeq(names, maps.Keys(containerPrograms()))
+	}
 	for _, d := range ds {
 		names = slices.AppendSeq(names, maps.Keys(d.Launchers))
 	}
@@ -133,13 +140,49 @@ func quoteAfter(line string, open byte) byte {
 	return open
 }
 
-// launchers processes the lines of the script, as described above. It is called once, when the job's image is known.
+// body processes the script, as described above. It is called once, when the job's image is known.
+func (t *Translation) body() {
+	s := t.Job.Script
+	switch {
+	case s == nil:
+	case !t.To.Pods():
+		if isShell(s.Shell) {
+			t.launchers()
+		}
+	case !isShell(s.Shell):
+		t.pathsByLine()
+	default:
+		b, err := t.newPodBody()
+		if err == nil {
+			b.run()
+			return
+		}
+		row := &field.Row{Text: "(script)", Fate: field.Changed, How: "hpcc cannot parse it as a script of bash, so it reads its lines one by one and changes no commands"}
+		var parse syntax.ParseError
+		if errors.As(err, &parse) {
+			row.Line, row.How = int(parse.Pos.Line()), row.How+": "+parse.Text
+		}
+		t.Rows = append(t.Rows, row)
+		t.launchers()
+		t.pathsByLine()
+	}
+}
+
+// pathsByLine reports the paths of a script that hpcc cannot parse.
+func (t *Translation) pathsByLine() {
+	s := t.Job.Script
+	b := &podBody{t: t, text: s.Body, ignored: commentLines(s.Body), assigned: map[string][]string{}, reported: map[string]bool{}}
+	for _, m := range assignment().FindAllStringSubmatch(s.Body, -1) {
+		b.assigned[m[1]] = append(b.assigned[m[1]], "")
+	}
+	b.hostPaths()
+	b.finish()
+}
+
+// launchers processes the lines of a script for targets without pods, or one that hpcc cannot parse.
 func (t *Translation) launchers() {
 	s := t.Job.Script
-	if s == nil || !isShell(s.Shell) {
-		return
-	}
-	lines, called := logicalLines(s.Body), t.known.called()
+	lines, called := logicalLines(s.Body), t.known.called(t.To)
 	s.Host = !t.To.Pods() && slices.ContainsFunc(lines, func(l logicalLine) bool { return l.plain && called.MatchString(l.text) })
 	var body strings.Builder
 	others := 0
@@ -171,6 +214,9 @@ func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (str
 		if _, only := t.known.launcher(m[1]); only != nil && only.Target != t.To {
 			return l.text, &field.Row{Fate: field.Refused, How: fmt.Sprintf("only %s has %s, and hpcc does not change the line: start the processes with mpirun", only.Title, m[1])}
 		}
+		if t.To.Pods() && containerPrograms()[m[1]] != nil {
+			return l.text, &field.Row{Fate: field.Refused, How: "pods do not have " + m[1] + ", and hpcc does not change the line: write the program alone, which the pod runs in its image"}
+		}
 		if t.Job.Image == "" || t.To.Pods() { // the image provides it
 			return l.text, nil
 		}
@@ -180,21 +226,31 @@ func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (str
 		}
 		return text, &field.Row{Fate: field.Changed, How: "the host's " + m[1] + " starts the program in " + t.Job.Image}
 	}
+	return t.prepares(l.text, host)
+}
+
+// prepares returns the new text of a line that prepares the host's environment, and its row.
+func (t *Translation) prepares(text string, host bool) (string, *field.Row) {
 	if t.Job.Image == "" {
-		return l.text, nil
+		return text, nil
 	}
 	for _, p := range preparations() {
-		if !p.line.MatchString(l.text) {
+		if !p.line.MatchString(text) {
 			continue
 		}
 		if p.launcher && host {
-			return l.text, &field.Row{Fate: field.Kept, How: "it may provide the launcher"}
+			return text, &field.Row{Fate: field.Kept, How: "it may provide the launcher"}
 		}
-		indent := l.text[:len(l.text)-len(strings.TrimLeft(l.text, " \t"))]
+		rest := strings.TrimLeft(text, " \t")
+		comment, end := strings.CutSuffix(strings.ReplaceAll(rest, "\\\n", "\n"), "\n")
+		comment = strings.ReplaceAll(comment, "\n", "\n# ")
+		if end {
+			comment += "\n"
+		}
 		// The colon keeps a shell block from being empty.
-		return indent + ": # hpcc left out: " + strings.TrimLeft(l.text, " \t"), &field.Row{Fate: field.Changed, How: "left out: it prepared the host, and the image has its own environment"}
+		return text[:len(text)-len(rest)] + ": # hpcc left out: " + comment, &field.Row{Fate: field.Changed, How: "left out: it prepared the host, and the image has its own environment"}
 	}
-	return l.text, nil
+	return text, nil
 }
 
 // inImage inserts "hpcc run" before a launcher's program. If it cannot, why is the reason.
@@ -253,30 +309,4 @@ func isShell(args []string) bool {
 		}
 	}
 	return false
-}
-
-// hostPath matches a path on a cluster's file systems in a line of a script.
-var hostPath = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?:^|[\s"'=:(])(/(?:gpfs|lustre|scratch|home|nfs|beegfs|work|data|projects?|users?|u|p|pscratch)(?:/[A-Za-z0-9._@+-]+)+)`)
-})
-
-// hostPaths adds a warning row for each host path in a script for pods, which do not have it.
-func (t *Translation) hostPaths() {
-	if t.Job.Script == nil || !t.To.Pods() {
-		return
-	}
-	seen := map[string]bool{}
-	for i, line := range strings.Split(t.Job.Script.Body, "\n") {
-		if strings.HasPrefix(strings.TrimSpace(line), "#") {
-			continue
-		}
-		for _, m := range hostPath().FindAllStringSubmatch(line, -1) {
-			p := m[1]
-			mounted := slices.ContainsFunc(t.Job.Pod.Volumes, func(v job.Volume) bool { return p == v.Path || strings.HasPrefix(p, v.Path+"/") })
-			if !mounted && !seen[p] {
-				seen[p] = true
-				t.Rows = append(t.Rows, &field.Row{Line: i + 1, Text: p, Fate: field.Changed, How: "pods do not see this machine's files: use --volume CLAIM:" + path.Dir(p) + ", or a path in the image"})
-			}
-		}
-	}
 }

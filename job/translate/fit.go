@@ -68,7 +68,7 @@ func (t *Translation) variables() {
 	if s.From == t.To {
 		return
 	}
-	unknown := regexp.MustCompile(t.from.VariableText).FindAllString(s.Body, -1)
+	unknown := t.systemVariable().FindAllString(s.Body, -1)
 	slices.Sort(unknown)
 	for _, name := range slices.Compact(unknown) {
 		known := slices.ContainsFunc(t.from.Variables, func(v job.Variable) bool { return v.Name == name })
@@ -78,6 +78,9 @@ func (t *Translation) variables() {
 		}
 	}
 }
+
+// systemVariable matches the names of variables that the batch system of the script sets.
+func (t *Translation) systemVariable() *regexp.Regexp { return regexp.MustCompile(t.from.VariableText) }
 
 // definedIn reports whether a script sets a variable itself.
 func definedIn(body, name string) bool {

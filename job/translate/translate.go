@@ -302,8 +302,7 @@ func (t *Translation) Fit() {
 	}
 	t.fileNames()
 	t.variables()
-	t.launchers()
-	t.hostPaths()
+	t.body()
 	for _, r := range t.Rows {
 		if r.Fate == "" {
 			r.Fate = field.Kept
