@@ -22,8 +22,9 @@ import (
 // counts. A line that was cut off, by a crash or a full disk, has a wrong checksum. Every line
 // starts with a line break, so that it does not continue such a line.
 //
-// Only successes are collected. Their records never change, while those of failed tasks move when
-// the tasks run again.
+// Only successes are collected. Their records do not change, while those of failed tasks move when
+// the tasks run again. The one exception is a task whose output a cluster keeps: once hpcc has saved
+// the output, it adds another line, with the path of the file. That line counts.
 
 // collectedName returns the name of the file with the collected records of a host.
 func collectedName(host string) string {
@@ -31,27 +32,52 @@ func collectedName(host string) string {
 }
 
 // Collect adds the record of a successful task to those of its host, and removes the task's file.
-func (t *Task) Collect(dir string) error {
-	b, err := seal.JSON(t)
+func (t *Task) Collect(dir string) error { return collect(dir, t.Host, []Task{*t}) }
+
+// CollectWith adds the record and more of successful tasks, which this host has read from a cluster,
+// with one write(2), and removes the tasks' files.
+func (t *Task) CollectWith(dir string, more ...Task) error {
+	host, err := os.Hostname()
 	if err != nil {
 		return err
 	}
-	f, err := atomicfile.Create(filepath.Join(dir, collectedName(t.Host)), os.O_WRONLY|os.O_APPEND)
-	if err != nil {
-		return fmt.Errorf("adding the record of task %d: %w", t.Index, err)
+	return collect(dir, host, append([]Task{*t}, more...))
+}
+
+// collect adds records to the collected ones of a host.
+func collect(dir, host string, list []Task) error {
+	var lines []byte
+	sync := false
+	for i := range list {
+		b, err := seal.JSON(&list[i])
+		if err != nil {
+			return err
+		}
+		lines = append(append(lines, '\n'), b...)
+		sync = sync || list[i].End.Sub(list[i].Start) >= syncedTask
 	}
-	_, err = f.Write(append([]byte("\n"), b...))
-	if err == nil && t.End.Sub(t.Start) >= syncedTask {
+	what := fmt.Sprintf("the record of task %d", list[0].Index)
+	if len(list) > 1 {
+		what = fmt.Sprintf("the records of %d tasks", len(list))
+	}
+	f, err := atomicfile.Create(filepath.Join(dir, collectedName(host)), os.O_WRONLY|os.O_APPEND)
+	if err != nil {
+		return fmt.Errorf("adding %s: %w", what, err)
+	}
+	_, err = f.Write(lines)
+	if err == nil && sync {
 		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
-		return fmt.Errorf("adding the record of task %d to %q: %w", t.Index, f.Name(), err)
+		return fmt.Errorf("adding %s to %q: %w", what, f.Name(), err)
 	}
-	if err := os.Remove(filepath.Join(dir, t.FileName())); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing the record of the start of task %d: %w", t.Index, err)
+	for i := range list {
+		if err := os.Remove(filepath.Join(dir, list[i].FileName())); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("removing the record of the start of task %d: %w", list[i].Index, err)
+		}
 	}
 	return nil
 }
@@ -122,6 +148,7 @@ func readCollected(file string) (list []Task, bad []error, err error) {
 			bad = append(bad, &RecordError{fmt.Sprintf("%s:%d", file, n), err})
 			continue
 		}
+		t.collected = true
 		list = append(list, t)
 	}
 }

@@ -43,6 +43,8 @@ type Task struct {
 	Gone     bool            `json:"log_gone,omitempty"`  // the target held the output and has removed it
 
 	Params map[string]string `json:"params,omitempty"` // values of {name}
+
+	collected bool // the record is a line of a file for many tasks
 }
 
 // Ended reports whether the task has ended.
@@ -189,7 +191,7 @@ func readRecords(dir string, before bool) (r records, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
-	collected := map[int]bool{}
+	collected := map[int]int{} // positions in r.last
 	for _, e := range entries {
 		if match, _ := filepath.Match(collectedName("*"), e.Name()); !match {
 			continue
@@ -200,15 +202,18 @@ func readRecords(dir string, before bool) (r records, err error) {
 		}
 		r.bad = append(r.bad, bad...)
 		for _, t := range list {
-			if !collected[t.Index] {
-				collected[t.Index], r.last = true, append(r.last, t)
+			if i, ok := collected[t.Index]; !ok {
+				collected[t.Index], r.last = len(r.last), append(r.last, t)
+			} else if r.last[i].Output == "" && !r.last[i].Gone {
+				r.last[i] = t
 			}
 		}
 	}
 	for _, e := range entries {
 		name, isTask := strings.CutSuffix(e.Name(), ".json")
 		index, attempt, ok := TaskOf(name)
-		if !isTask || !ok || (attempt >= 0 && !before) || (attempt < 0 && collected[index]) {
+		_, isCollected := collected[index]
+		if !isTask || !ok || (attempt >= 0 && !before) || (attempt < 0 && isCollected) {
 			continue
 		}
 		var t Task
@@ -295,6 +300,9 @@ func (t *Task) File(pattern, name, id string) string {
 func (t *Task) NoteLog(home, file string, there bool) error {
 	if t.Gone = !there; there {
 		t.Output = file
+	}
+	if t.collected {
+		return t.CollectWith(home)
 	}
 	return t.Write(home)
 }

@@ -98,7 +98,9 @@ func (a *logsArgs) run(ctx context.Context) error {
 	if sub.site != nil {
 		return passOn(ctx, sub.site, slices.Concat([]string{"logs"}, a.flags, []string{sub.id}, a.tasks)...)
 	}
-	l := taskLogs{sub: sub.Submission, dir: s.Jobs(), failed: a.failed, tail: a.tail, since: a.since}
+	kept := sub.Submission.Logs()
+	defer kept.Close()
+	l := taskLogs{sub: sub.Submission, kept: kept, dir: s.Jobs(), failed: a.failed, tail: a.tail, since: a.since}
 	for _, w := range a.tasks {
 		k, err := strconv.Atoi(w)
 		if err != nil {
@@ -157,7 +159,10 @@ func (l *taskLogs) step(name string) error {
 
 // taskLogs prints the output of tasks of one job.
 type taskLogs struct {
-	sub    *dispatch.Submission
+	sub  *dispatch.Submission
+	kept interface { // the output that the cluster keeps
+		Follow(ctx context.Context, t *job.Task, follow bool, w io.Writer) (bool, error)
+	}
 	dir    string // of all jobs
 	want   []int  // indices; empty for all
 	failed bool
@@ -166,12 +171,10 @@ type taskLogs struct {
 }
 
 func (l *taskLogs) show(ctx context.Context) error {
-	if l.sub.Target.Pods() { // fetch the records, which the cluster keeps
-		_, warnings, err := dispatch.Statuses(ctx, l.dir, []string{l.sub.ID})
-		if err != nil {
+	if l.sub.Target.Pods() {
+		if err := l.fetch(ctx); err != nil {
 			return err
 		}
-		warn(warnings)
 	}
 	tasks, err := readTasks(filepath.Join(l.dir, l.sub.ID))
 	if err != nil {
@@ -180,16 +183,7 @@ func (l *taskLogs) show(ctx context.Context) error {
 	if err := l.checkWanted(tasks); err != nil {
 		return err
 	}
-	var list []job.Task
-	for _, t := range tasks {
-		selected := len(l.want) == 0 || slices.Contains(l.want, t.Index)
-		if l.failed && t.OK() {
-			selected = false
-		}
-		if selected && l.recent(&t) {
-			list = append(list, t)
-		}
-	}
+	list := slices.DeleteFunc(slices.Clone(tasks), func(t job.Task) bool { return !l.selects(&t) })
 	for _, k := range l.want {
 		if !slices.ContainsFunc(tasks, func(t job.Task) bool { return t.Index == k }) {
 			say("task %d has not started", k)
@@ -204,6 +198,41 @@ func (l *taskLogs) show(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// fetch saves the records and the output of the selected tasks, which the cluster keeps. Without an
+// answer, the records decide.
+func (l *taskLogs) fetch(ctx context.Context) error {
+	if len(l.want) > 0 {
+		warnings, err := l.sub.Update(ctx, l.dir, l.want)
+		warn(warnings)
+		return err
+	}
+	_, warnings, err := dispatch.Statuses(ctx, l.dir, []string{l.sub.ID})
+	if err != nil {
+		return err
+	}
+	tasks, err := readTasks(filepath.Join(l.dir, l.sub.ID))
+	if err != nil {
+		return err
+	}
+	indices := []int{}
+	for i := range tasks {
+		if l.selects(&tasks[i]) {
+			indices = append(indices, tasks[i].Index)
+		}
+	}
+	if err := l.sub.SaveLogs(ctx, l.dir, indices); err != nil && len(warnings) == 0 {
+		warnings = append(warnings, err.Error())
+	}
+	warn(warnings)
+	return nil
+}
+
+// selects reports whether to show the output of a task.
+func (l *taskLogs) selects(t *job.Task) bool {
+	named := len(l.want) == 0 || slices.Contains(l.want, t.Index)
+	return named && !(l.failed && t.OK()) && l.recent(t)
 }
 
 // recent reports whether a task wrote output within the time of --since. If the cluster keeps
@@ -225,7 +254,7 @@ func (l *taskLogs) recent(t *job.Task) bool {
 // the output.
 func (l *taskLogs) print(ctx context.Context, t *job.Task) (size int64, err error) {
 	tail := &lineTail{lines: l.tail, out: os.Stdout}
-	kept, err := l.sub.Follow(ctx, t, false, tail)
+	kept, err := l.kept.Follow(ctx, t, false, tail)
 	if !kept {
 		return copyLog(t, -1, l.tail)
 	}
@@ -253,6 +282,10 @@ func (l *taskLogs) checkWanted(tasks []job.Task) error {
 // from is -1, it prints the last tail lines, or everything if tail is -1.
 func copyLog(t *job.Task, from int64, tail int) (end int64, err error) {
 	if t.Output == "" && t.Host == "" { // the task never started
+		return 0, nil
+	}
+	if t.Gone {
+		say("task %d: the cluster has deleted its output", t.Index)
 		return 0, nil
 	}
 	if t.Output == "" {
@@ -340,7 +373,7 @@ func (l *taskLogs) followPod(ctx context.Context, k int) error {
 			return err
 		}
 	}
-	_, err = l.sub.Follow(ctx, t, true, &skipWriter{out: os.Stdout, skip: skip})
+	_, err = l.kept.Follow(ctx, t, true, &skipWriter{out: os.Stdout, skip: skip})
 	return err
 }
 
@@ -381,7 +414,7 @@ func (l *taskLogs) followSteps(ctx context.Context) error {
 
 // copyStep prints the output of a step until it ends.
 func (l *taskLogs) copyStep(ctx context.Context, t *job.Task, w io.Writer) error {
-	kept, err := l.sub.Follow(ctx, t, true, w)
+	kept, err := l.kept.Follow(ctx, t, true, w)
 	if kept || t.Output == "" {
 		return err
 	}

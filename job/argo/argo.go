@@ -31,7 +31,7 @@ type System struct{ kube.System }
 
 // New returns the system.
 func New() System {
-	return System{kube.System{Target: job.Argo, Logs: openLogs, Assign: assignTasks}}
+	return System{kube.System{Target: job.Argo, Source: openLogs, Assign: assignTasks}}
 }
 
 // A workflowAPI accesses workflows in the namespace of the context's cluster.
@@ -229,6 +229,15 @@ func (System) Cancel(ctx context.Context, id string) error {
 		return fmt.Errorf("cancelling workflow %s: %w", id, err)
 	}
 	return nil
+}
+
+// QueryKept is Query: a workflow has the states of all its steps; see [batch.Keeper].
+func (a System) QueryKept(ctx context.Context, list []*batch.Submitted) (map[string]queue.State, error) {
+	var ids []string
+	for _, s := range list {
+		ids = append(ids, s.Natives...)
+	}
+	return a.Query(ctx, ids)
 }
 
 // Query requests each workflow separately, because a list of all workflows could be far larger.

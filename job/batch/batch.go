@@ -114,22 +114,27 @@ type Keeper interface {
 	// Pin returns the environment variables that select the current default cluster.
 	Pin(ctx context.Context) (env map[string]string, err error)
 
-	// Learn stores the records of tasks that Query returned. It does not change a complete record.
+	// QueryKept is Query for jobs with their records. It may write records itself, and requests only
+	// what these do not answer. At the deadline of its context it returns what it knows, and the
+	// next call goes on.
+	QueryKept(ctx context.Context, list []*Submitted) (map[string]queue.State, error)
+
+	// Learn stores the records of tasks that QueryKept returned. It does not change a complete record.
 	Learn(s *Submitted, known map[string]queue.State) error
 
 	// Hear adds the measurements of the programs to the tasks of known. later reports
 	// whether another call may find more.
 	Hear(ctx context.Context, s *Submitted, known map[string]queue.State) (later bool, err error)
 
-	// Collect fetches the output of tasks that have ended, or of all.
+	// Collect saves the output of tasks that have ended. Without all, it saves the output of some
+	// tasks, and other calls that of the others; with all, also that of tasks that run.
 	Collect(ctx context.Context, s *Submitted, all bool) error
 
 	// Unread reports whether the cluster still has the output of a task that has ended.
 	Unread(s *Submitted, t *job.Task) bool
 
-	// Follow copies the output of a task to w. If follow is set, it goes on until the
-	// program ends. It returns false if the task writes to a file.
-	Follow(ctx context.Context, s *Submitted, t *job.Task, follow bool, w io.Writer) (bool, error)
+	// Logs returns the output of the job's tasks. The caller must close it.
+	Logs(s *Submitted) Logs
 
 	// Enter returns the argv that runs argv, or a shell, next to the program of a task.
 	Enter(ctx context.Context, t *job.Task, argv []string, terminal bool) []string
@@ -155,6 +160,14 @@ type Fetch struct {
 	Report  func(text string) // called while the fetch waits
 }
 
+// Logs is the output of a job's tasks that a [Keeper] keeps.
+type Logs interface {
+	// Follow copies the output of a task to w. If follow is set, it goes on until the
+	// program ends. It returns false if the task writes to a file.
+	Follow(ctx context.Context, t *job.Task, follow bool, w io.Writer) (bool, error)
+	Close()
+}
+
 // A Submitted is a submitted job for a [Keeper].
 type Submitted struct {
 	ID, Home  string // hpcc's job ID; the directory of the job's records
@@ -163,6 +176,7 @@ type Submitted struct {
 	Arrays    []job.Array // tasks of each of Natives; the zero Array: not an array
 	Cancelled time.Time
 	At        func(t *job.Task) time.Time // when a task was submitted
+	Only      []int                       // tasks whose records and output are needed, by index; nil: all
 }
 
 // A Request is a job to submit.

@@ -52,9 +52,14 @@ func (c Cluster) Query(ctx context.Context, ids []string, limit time.Duration) (
 	if err != nil {
 		return nil, err
 	}
+	return c.within(ctx, limit, func(ctx context.Context) (map[string]queue.State, error) { return to.Query(ctx, ids) })
+}
+
+// within calls a query, which fails after limit.
+func (c Cluster) within(ctx context.Context, limit time.Duration, query func(context.Context) (map[string]queue.State, error)) (map[string]queue.State, error) {
 	ctx, cancel := context.WithTimeout(c.Within(ctx), limit)
 	defer cancel()
-	known, err := to.Query(ctx, ids)
+	known, err := query(ctx)
 	switch {
 	case err != nil && ctx.Err() == context.DeadlineExceeded: // the command was killed without a message
 		return nil, fmt.Errorf("%s does not answer within %v", c, limit)

@@ -215,6 +215,9 @@ func (s *Status) lacking() (lines []string) {
 	records := s.records()
 	for _, k := range s.Failed {
 		t, asked := records[k], s.request(k)
+		if t == nil { // it is not read yet
+			continue
+		}
 		lackedMemory, lackedTime := t.Lacked(asked)
 		if s.Grows(t) {
 			growing = append(growing, k)

@@ -6,9 +6,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"hpcc/job"
 	"hpcc/job/batch"
+	"hpcc/job/invoke"
+	"hpcc/job/queue"
 	"hpcc/job/results"
 )
 
@@ -47,14 +50,76 @@ func (c *Cluster) Pin(ctx context.Context) error {
 	return nil
 }
 
-// Follow copies what a task's program writes, with follow until it ends; false if tasks write
-// to files themselves.
-func (s *Submission) Follow(ctx context.Context, t *job.Task, follow bool, w io.Writer) (bool, error) {
+// Logs returns the output of the job's tasks that the cluster keeps. The caller must close it.
+func (s *Submission) Logs() batch.Logs {
 	k := s.keeper()
 	if k == nil {
-		return false, nil
+		return files{}
 	}
-	return k.Follow(s.Within(ctx), s.kept(""), t, follow, w)
+	return logs{k.Logs(s.kept("")), s.Cluster}
+}
+
+// logs are the logs that a cluster keeps.
+type logs struct {
+	batch.Logs
+	cluster Cluster
+}
+
+func (l logs) Follow(ctx context.Context, t *job.Task, follow bool, w io.Writer) (bool, error) {
+	return l.Logs.Follow(l.cluster.Within(ctx), t, follow, w)
+}
+
+// files are the logs of tasks that write them to files.
+type files struct{}
+
+func (files) Follow(context.Context, *job.Task, bool, io.Writer) (bool, error) { return false, nil }
+func (files) Close()                                                           {}
+
+// SaveLogs saves the output of tasks that have ended and whose output the cluster keeps.
+func (s *Submission) SaveLogs(ctx context.Context, dir string, tasks []int) error {
+	k := s.keeper()
+	if k == nil {
+		return nil
+	}
+	kept := s.kept(filepath.Join(dir, s.ID))
+	kept.Only = tasks
+	return k.Collect(s.Within(ctx), kept, false)
+}
+
+// Update reads the records and output of tasks that the cluster keeps, unless their records are
+// complete. It returns warnings.
+func (s *Submission) Update(ctx context.Context, dir string, tasks []int) (warnings []string, err error) {
+	st := &Status{Submission: s, only: tasks}
+	if _, err := job.Readable(st.read(dir)); err != nil {
+		return nil, err
+	}
+	records := st.records()
+	complete := func(k int) bool {
+		t := records[k]
+		return t != nil && t.Ended() && (t.Output != "" || t.Gone)
+	}
+	if !slices.ContainsFunc(tasks, func(k int) bool { return !complete(k) }) {
+		return nil, nil
+	}
+	for _, err := range []error{settle(ctx, dir, []*Status{st}, invoke.Patience), st.unkept} {
+		if err != nil {
+			warnings = append(warnings, err.Error())
+		}
+	}
+	return warnings, nil
+}
+
+// stillThere queries which native jobs the cluster still has.
+func (s *Submission) stillThere(ctx context.Context, ids []string) (map[string]queue.State, error) {
+	k := s.keeper()
+	if k == nil {
+		return s.Query(ctx, ids, invoke.Patience)
+	}
+	kept := s.kept("")
+	kept.Only = []int{} // no records
+	return s.within(ctx, invoke.Patience, func(ctx context.Context) (map[string]queue.State, error) {
+		return k.QueryKept(ctx, []*batch.Submitted{kept})
+	})
 }
 
 // Enter returns the argv that runs argv, or a shell, next to the program of a task; nil if

@@ -118,7 +118,7 @@ func (s *Status) mayReturn() bool {
 // taken reports whether a failed task ended like one whose node was taken away.
 func (s *Status) taken() bool {
 	records := s.records()
-	return slices.ContainsFunc(s.Failed, func(k int) bool { return records[k].Taken() })
+	return slices.ContainsFunc(s.Failed, func(k int) bool { return records[k] != nil && records[k].Taken() })
 }
 
 // read reads the records of the job's tasks and counts them without the scheduler's queue.
@@ -189,7 +189,7 @@ func (s *Status) unexplained() map[int]bool {
 	}
 	records := s.records()
 	for _, k := range s.Failed {
-		if s.Cancelled.IsZero() && records[k].Exceeded(s.request(k)) {
+		if s.Cancelled.IsZero() && records[k] != nil && records[k].Exceeded(s.request(k)) {
 			open[k] = true
 		}
 	}

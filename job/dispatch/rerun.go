@@ -68,7 +68,7 @@ func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
 
 // cancelAll cancels the native jobs that the scheduler still knows.
 func (s *Submission) cancelAll(ctx context.Context) error {
-	known, err := s.Query(ctx, s.natives(), invoke.Patience)
+	known, err := s.stillThere(ctx, s.natives())
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *Submission) cancelAll(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
-		if now, qerr := s.Query(ctx, []string{id}, invoke.Patience); qerr != nil || !now[id].Gone() { // it has not ended meanwhile
+		if now, qerr := s.stillThere(ctx, []string{id}); qerr != nil || !now[id].Gone() { // it has not ended meanwhile
 			return err
 		}
 	}

@@ -59,11 +59,15 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, report 
 		index = n[0]
 	}
 	last, each := "", askEach
+	var only []int
 	if s.keeper() != nil {
 		each = keptEach
+		if index != AnyTask {
+			only = []int{index}
+		}
 	}
 	for n := 0; ; n++ {
-		st, err := s.Look(ctx, dir, n%each == 0)
+		st, err := s.look(ctx, dir, n%each == 0, only)
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +90,12 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, report 
 // Look reads the records below dir and, if ask is set, queries the scheduler. If that does
 // not answer, the records decide.
 func (s *Submission) Look(ctx context.Context, dir string, ask bool) (*Status, error) {
-	st := &Status{Submission: s}
+	return s.look(ctx, dir, ask, nil)
+}
+
+// look is Look for a caller that needs the records of some tasks only; of all for nil.
+func (s *Submission) look(ctx context.Context, dir string, ask bool, only []int) (*Status, error) {
+	st := &Status{Submission: s, only: only}
 	if _, err := job.Readable(st.read(dir)); err != nil {
 		return nil, err
 	}
@@ -151,6 +160,6 @@ func (s *Submission) Goes(ctx context.Context, dir string, t *job.Task, bySchedu
 	if !byScheduler {
 		return true
 	}
-	known, err := s.Query(ctx, s.natives(), invoke.Patience)
+	known, err := s.stillThere(ctx, s.natives())
 	return err != nil || !s.queueState(known).Gone()
 }

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/batch"
 	"hpcc/job/invoke"
+	"hpcc/job/message"
 	"hpcc/job/queue"
 )
 
@@ -44,6 +46,8 @@ type Status struct {
 	later      bool                    // no record was written, because the measured usage is not available yet
 	queue      map[int]queue.TaskState // states of tasks in the scheduler's queue
 	requeued   map[int]bool            // failed tasks that are in the scheduler's queue
+	only       []int                   // tasks whose records the caller needs; nil: all
+	unrecorded int                     // tasks that have ended and whose records a later query reads
 	unfinished []int                   // tasks without an end that the scheduler does not have: lost or stopped
 }
 
@@ -189,11 +193,7 @@ func settleAll(ctx context.Context, dir string, open map[string][]*Status) (warn
 // settle queries a cluster once about the open tasks of its jobs. If it does not answer,
 // they count as waiting.
 func settle(ctx context.Context, dir string, list []*Status, limit time.Duration) error {
-	var ids []string
-	for _, st := range list {
-		ids = append(ids, st.natives()...)
-	}
-	known, err := list[0].Query(ctx, ids, limit)
+	known, err := query(ctx, dir, list, limit)
 	for _, st := range list {
 		if err != nil {
 			st.Waiting = st.open() - st.Running
@@ -202,6 +202,9 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 		if st.keeper() != nil {
 			st.unkept = st.renew(ctx, filepath.Join(dir, st.ID), known)
 			st.countKept(st.queueState(known))
+			if st.unrecorded > 0 {
+				st.unkept = errors.Join(st.unkept, fmt.Errorf("%s ended, and their records are not read yet; the next \"hpcc status\" goes on", message.Count(st.unrecorded, "task")))
+			}
 			continue
 		}
 		st.countQueued(dir, known)
@@ -210,6 +213,23 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 		}
 	}
 	return err
+}
+
+// query asks a cluster about jobs.
+func query(ctx context.Context, dir string, list []*Status, limit time.Duration) (map[string]queue.State, error) {
+	c := list[0].Cluster
+	var ids []string
+	var kept []*batch.Submitted
+	for _, st := range list {
+		ids = append(ids, st.natives()...)
+		s := st.kept(filepath.Join(dir, st.ID))
+		s.Only = st.only
+		kept = append(kept, s)
+	}
+	if k := c.keeper(); k != nil {
+		return c.within(ctx, limit, func(ctx context.Context) (map[string]queue.State, error) { return k.QueryKept(ctx, kept) })
+	}
+	return c.Query(ctx, ids, limit)
 }
 
 // countQueued counts the tasks by the scheduler's queue and the records.
@@ -246,6 +266,7 @@ const collecting = 2 * time.Minute
 func (s *Status) renew(ctx context.Context, home string, known map[string]queue.State) error {
 	var unheard error
 	k, kept := s.keeper(), s.kept(home)
+	kept.Only = s.only
 	if s.Job.Measured() {
 		if s.later, unheard = k.Hear(s.Within(ctx), kept, known); s.later {
 			return unheard
@@ -290,6 +311,26 @@ func (s *Status) withoutEnd() []int {
 // open returns the number of tasks without an end.
 func (s *Status) open() int { return s.Total - s.Done - len(s.Failed) - s.Stopped }
 
+// countUnrecorded counts the tasks that have ended and have no record yet.
+func (s *Status) countUnrecorded(n queue.State) {
+	records := s.records()
+	open := func(k int) bool { return records[k] == nil || !records[k].Ended() }
+	s.unrecorded = 0
+	for _, k := range n.Done {
+		if open(k) {
+			s.Done++
+			s.unrecorded++
+		}
+	}
+	for _, k := range n.Failed {
+		if open(k) {
+			s.Failed = append(s.Failed, k)
+			s.unrecorded++
+		}
+	}
+	slices.Sort(s.Failed)
+}
+
 // countKept counts the open tasks of a cluster that keeps the records of tasks itself.
 func (s *Status) countKept(n queue.State) {
 	if s.later { // the scheduler knows more than the records
@@ -304,6 +345,7 @@ func (s *Status) countKept(n queue.State) {
 		return
 	}
 	s.Running, s.Waiting, s.Reason = n.Running, n.Waiting, n.Reason
+	s.countUnrecorded(n)
 	if s.unfinished = nil; !s.Active() {
 		s.unfinished = s.withoutEnd()
 	}

@@ -242,6 +242,9 @@ func (s *Submission) Wait(ctx context.Context, dir string, lock func(context.Con
 		}
 		err = s.watch(ctx, dir, report)
 	}
+	if k := s.keeper(); k != nil && err == nil {
+		err = k.Collect(s.Within(ctx), s.kept(filepath.Join(dir, s.ID)), true)
+	}
 	switch {
 	case err != nil && child:
 		return errors.Join(err, s.cancelAll(context.WithoutCancel(ctx)))
@@ -275,7 +278,7 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 			if _, ok := systemOf(s.Target).(batch.Accountant); ok && st.Lost > 0 {
 				lost++
 			}
-			if st.Active() || (err != nil && ended == 0) || (lost > 0 && lost <= askLost) {
+			if st.Active() || st.unrecorded > 0 || (err != nil && ended == 0) || (lost > 0 && lost <= askLost) {
 				gone = 0
 			} else if gone++; gone == takenFor || err != nil || !st.taken() {
 				return nil
@@ -314,6 +317,7 @@ func (s *Submission) queueState(known map[string]queue.State) queue.State {
 	ids := s.natives()
 	for i, id := range ids {
 		n := known[id]
+		sum.Done, sum.Failed = append(sum.Done, n.Done...), append(sum.Failed, n.Failed...)
 		sum.Running, sum.Waiting, sum.Alive = sum.Running+n.Running, sum.Waiting+n.Waiting, sum.Alive || n.Alive
 		if n.Reason != "" && (!n.Gone() || i == len(ids)-1) { // a rerun outdates why an earlier job never started
 			sum.Reason = n.Reason

@@ -117,11 +117,7 @@ func (a *Proxy) stream(ctx context.Context, path string) (io.ReadCloser, error) 
 	}
 	defer res.Body.Close()
 	b, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
-	var status struct{ Message string }
-	if json.Unmarshal(b, &status) == nil && status.Message != "" {
-		b = []byte(status.Message)
-	}
-	return nil, &Error{res.StatusCode, readError(b, errors.New(res.Status))}
+	return nil, refusal(res.StatusCode, res.Status, b)
 }
 
 // An Error is a refusal by the server, or a failure of kubectl or oc.
@@ -154,25 +150,33 @@ func (a *Proxy) TerminationMessage(ctx context.Context, id string, want map[stri
 }
 
 // Pulls sets how long the image pulls of attempts took, from the cluster's events. want holds the
-// attempts by the name of their pod. The cluster keeps events for an hour, and not every user may
-// read them.
+// attempts by the name of their pod.
 func (a *Proxy) Pulls(ctx context.Context, want map[string][]*queue.Attempt) {
+	for pod, d := range a.pullTimes(ctx) {
+		for _, t := range want[pod] {
+			t.Pulled = d
+		}
+	}
+}
+
+// pullTimes returns how long image pulls took, by the name of the pod. The cluster keeps events for an
+// hour, and not every user may read them.
+func (a *Proxy) pullTimes(ctx context.Context) map[string]time.Duration {
 	type event struct {
 		InvolvedObject struct{ Name, FieldPath string }
 		Message        string
 	}
+	times := map[string]time.Duration{}
 	events, err := listOf[event](ctx, a, "/api/v1/"+a.Path("events"), "fieldSelector="+url.QueryEscape("reason=Pulled,involvedObject.kind=Pod"))
 	if err != nil {
-		return
+		return times
 	}
 	for _, e := range events {
-		if e.InvolvedObject.FieldPath != "spec.containers{"+MainContainer+"}" {
-			continue
-		}
-		for _, t := range want[e.InvolvedObject.Name] {
-			t.Pulled = pullTime(e.Message)
+		if e.InvolvedObject.FieldPath == "spec.containers{"+MainContainer+"}" {
+			times[e.InvolvedObject.Name] = pullTime(e.Message)
 		}
 	}
+	return times
 }
 
 // pullTime parses an event of the kubelet, 'Successfully pulled image "x" in 1.2s (3.4s including

@@ -27,7 +27,7 @@ import (
 // through kubectl or oc. It is a [batch.Keeper].
 type System struct {
 	Target job.Target
-	Logs   func(ctx context.Context, workflow string) (LogSource, error)           // opens the logs of the pods; nil: from the API
+	Source func(ctx context.Context, workflow string) (LogSource, error)           // opens the logs of the pods; nil: from the API
 	Assign func(s *batch.Submitted, list []queue.Attempt) ([]queue.Attempt, error) // assigns attempts to tasks; nil: by their index
 }
 

@@ -224,34 +224,47 @@ func listOf[T any](ctx context.Context, api *Proxy, resource, query string) ([]T
 }
 
 // pagesOf lists objects of the namespace, at most the given number of pages.
-func pagesOf[T any](ctx context.Context, api *Proxy, resource, query string, pages int) ([]T, error) {
-	var all []T
-	for more := ""; ; pages-- {
-		var page struct {
-			Metadata struct{ Continue string }
-			Items    []T
+func pagesOf[T any](ctx context.Context, api *Proxy, resource, query string, pages int) (all []T, err error) {
+	err = eachPage(ctx, api, resource, query, "", func(items []T, token, _ string) error {
+		if token == "" {
+			all = nil
 		}
-		if err := api.get(ctx, resource+"?limit=500&"+query+"&continue="+url.QueryEscape(more), &page); err != nil {
-			return nil, err
+		all = append(all, items...)
+		if pages--; pages <= 0 {
+			return errEnough
 		}
-		all = append(all, page.Items...)
-		if more = page.Metadata.Continue; more == "" || pages <= 1 {
-			return all, nil
-		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
 	}
+	return all, err
 }
 
-// Query reads hpcc's jobs and pods in the namespace. The pods replace the records of other targets.
+// jobsSelector returns the query for objects of jobs by their IDs; of all hpcc's jobs for none or many.
+func jobsSelector(ids []string) string {
+	labels := labelBy + "=hpcc"
+	if n := len(ids); n > 0 && n <= maxSelected {
+		labels = jobLabel + " in (" + strings.Join(ids, ",") + ")"
+	}
+	return "labelSelector=" + url.QueryEscape(labels)
+}
+
+// maxSelected is the number of jobs that a request names. Some proxies limit requests to 16 KiB.
+const maxSelected = 100
+
+// Query reads jobs and their pods. The pods replace the records of other targets.
 func (k System) Query(ctx context.Context, ids []string) (map[string]queue.State, error) {
 	api, err := k.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer api.Close()
-	selector := "labelSelector=" + url.QueryEscape(labelBy+"=hpcc")
-	if len(ids) == 1 {
-		selector = "labelSelector=" + url.QueryEscape(jobLabel+"="+ids[0])
-	}
+	return k.query(ctx, api, ids)
+}
+
+func (k System) query(ctx context.Context, api *Proxy, ids []string) (map[string]queue.State, error) {
+	selector := jobsSelector(ids)
 	jobs, err := listOf[jobState](ctx, api, "/apis/batch/v1/"+api.Path("jobs"), selector)
 	if err != nil {
 		return nil, fmt.Errorf("querying %s for jobs: %w", title(k.Target), err)

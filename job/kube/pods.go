@@ -14,15 +14,15 @@ import (
 // A jobState holds the fields of a Job (batch/v1) that hpcc reads.
 type jobState struct {
 	Metadata struct {
-		Name, UID string
-		Labels    map[string]string
+		Name, UID, ResourceVersion string
+		Labels                     map[string]string
 	}
 	Spec struct {
 		Completions int
 		Suspend     bool
 	}
 	Status struct {
-		Succeeded                       int
+		Active, Ready, Succeeded        int
 		CompletedIndexes, FailedIndexes string
 		Conditions                      []condition
 	}

@@ -23,29 +23,34 @@ func (k System) Learn(s *batch.Submitted, known map[string]queue.State) error {
 				return err
 			}
 		}
-		for _, a := range list {
-			t := a.Task
-			if s.Job.Workflow == nil {
-				t.Index, _ = s.Arrays[i].Nth(t.Index + 1) // 0 without an array
-			}
-			t.Params = params.Row(t.Index)
-			if before := (&job.Task{}); t.Native == "" && job.ReadRecord(s.Home, t.FileName(), before) { // its pod is gone
-				t.Native, t.Host = before.Native, before.Host
-			}
-			rerun := k.Target != job.Argo && isIn(s.Arrays[i+1:], t.Index) // the rerun has renamed the record
-			if rerun && !t.Ended() {
-				continue
-			}
-			keep := func() error { return nil }
-			if s.Job.Measured() && t.Ended() {
-				keep = func() error { return k.keepMeasured(s, &a, &t) }
-			}
-			if err := t.Learn(s.Home, a.Last && !rerun, k.Target == job.Argo, keep); err != nil {
+		for j := range list {
+			if err := k.learn(s, i, &list[j], params); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// learn writes the record of an attempt of the i-th native job.
+func (k System) learn(s *batch.Submitted, i int, a *queue.Attempt, params job.Params) error {
+	t := a.Task
+	if s.Job.Workflow == nil {
+		t.Index, _ = s.Arrays[i].Nth(t.Index + 1) // 0 without an array
+	}
+	t.Params = params.Row(t.Index)
+	if before := (&job.Task{}); t.Native == "" && job.ReadRecord(s.Home, t.FileName(), before) { // its pod is gone
+		t.Native, t.Host = before.Native, before.Host
+	}
+	rerun := k.Target != job.Argo && isIn(s.Arrays[i+1:], t.Index) // the rerun has renamed the record
+	if rerun && !t.Ended() {
+		return nil
+	}
+	keep := func() error { return nil }
+	if s.Job.Measured() && t.Ended() {
+		keep = func() error { return k.keepMeasured(s, a, &t) }
+	}
+	return t.Learn(s.Home, a.Last && !rerun, k.Target == job.Argo, keep)
 }
 
 // isIn reports whether one of the arrays contains a task; the zero Array is a single task.

@@ -15,6 +15,7 @@ type State struct {
 	Reason           string            // why tasks wait, as the batch system puts it; if none do, why the job never started
 	Alive            bool              // the job has not ended, but the states of its tasks are unknown
 	Tasks            []Attempt         // records of the tasks, if the batch system keeps them
+	Done, Failed     []int             // tasks, by hpcc's index, that have ended and of which the batch system has not given a record
 }
 
 // A TaskState is what a batch system does with a task. The zero value is a task that it does not
