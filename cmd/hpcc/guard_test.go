@@ -123,6 +123,7 @@ var ceilings = map[string]tally{
 	"conda/fetch":    {Exports: 16},  // addresses and downloads of channels, indexes and mirrors
 	"conda/input":    {Exports: 16},  // the bounds of all that conda and pip read
 	"job":            {Exports: 65},  // the nouns of jobs, which every scheduler writes
+	"job/batch":      {Exports: 16},  // one interface for each ability of a scheduler, and what it takes
 	"job/capacity":   {Exports: 37},  // the rows of a report, which cmd/hpcc prints
 	"job/dispatch":   {Exports: 42},  // one for each verb of jobs and clusters, and its result
 	"job/field":      {Exports: 45},  // one constant for each field that directives fill in
