@@ -1,15 +1,12 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -20,11 +17,9 @@ import (
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/urfave/cli/v2"
 
-	"hpcc/build/source"
+	"hpcc/build/code"
 	"hpcc/envfile"
 	"hpcc/job"
 	"hpcc/job/dispatch"
@@ -546,129 +541,11 @@ func (a *submitArgs) await(ctx context.Context, sub *dispatch.Submission, to *de
 	return waitFor(ctx, s, sub)
 }
 
-// --with-code takes a directory of this machine along to pods. A few small files go into a config
-// map of the job. Others become a layer on top of the image, which hpcc pushes by digest.
+// codeDir is the directory of --with-code in images without a working directory.
+const codeDir = "/code"
 
-// Limits of --with-code.
-const (
-	maxCodeFiles = 50_000
-	maxCode      = 1 << 30   // bytes of a layer
-	maxMapFiles  = 64        // each is a mount of the pod
-	maxMapCode   = 640 << 10 // bytes in a config map: the manifest, with base64, stays below 1 MiB
-	codeDir      = "/code"   // for images without a working directory
-)
-
-// code is a directory for pods.
-type code struct {
-	dir   string // on this machine
-	at    string // working directory in the pods
-	own   bool   // hpcc chose that directory
-	root  *os.Root
-	items []source.Item
-	bytes int64
-	links bool // not all items are regular files
-	date  time.Time
-}
-
-// readCode lists the files of a directory without those that .dockerignore names.
-func readCode(dir string) (*code, error) {
-	c := &code{dir: dir}
-	var err error
-	if c.date, err = source.Date(os.Getenv("SOURCE_DATE_EPOCH")); err != nil {
-		return nil, err
-	}
-	d, err := source.Open(dir, "", secretFiles("")...)
-	if err != nil {
-		return nil, err
-	}
-	set, err := d.Walk(".", nil)
-	if err != nil {
-		return nil, err
-	}
-	if c.root, err = os.OpenRoot(d.Dir); err != nil {
-		return nil, err
-	}
-	for _, it := range set.Items {
-		if it.Rel == "" {
-			continue
-		}
-		switch {
-		case it.Mode.IsRegular():
-			fi, err := c.root.Lstat(it.Rel)
-			if err != nil {
-				return nil, err
-			}
-			c.bytes += fi.Size()
-		case it.Mode&fs.ModeSymlink != 0:
-			c.links = true
-			if _, err := c.root.Stat(it.Rel); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, usagef("--with-code %s: the link %s leads out of the directory, to %s", dir, it.Rel, it.Link).hint("replace the link by a copy, or add it to .dockerignore")
-			}
-		}
-		c.items = append(c.items, it)
-	}
-	switch {
-	case len(c.items) == 0:
-		return nil, usagef("--with-code %s: no files", dir)
-	case len(c.items) > maxCodeFiles:
-		return nil, usagef("--with-code %s: %d files, above the limit of %d", dir, len(c.items), maxCodeFiles).hint("list data and results in .dockerignore")
-	case c.bytes > maxCode:
-		return nil, usagef("--with-code %s: %s, above the limit of %s", dir, size(c.bytes), size(maxCode)).hint("list data in .dockerignore, and mount it with --volume CLAIM:DIR")
-	}
-	return c, nil
-}
-
-// write writes the files as a tar archive below prefix. Owners, times and umasks of this machine
-// have no effect. Group 0 owns the files, because pods with any user ID run in it.
-func (c *code) write(w io.Writer, prefix string, withDir bool) error {
-	t := tar.NewWriter(w)
-	if withDir {
-		if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: prefix + "/", Mode: 0o775, ModTime: c.date}); err != nil {
-			return err
-		}
-	}
-	for _, it := range c.items {
-		h := &tar.Header{Name: path.Join(prefix, it.Rel), ModTime: c.date, Mode: 0o664}
-		if it.Mode&0o111 != 0 {
-			h.Mode = 0o775
-		}
-		var err error
-		switch {
-		case it.Mode.IsDir():
-			h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
-			err = t.WriteHeader(h)
-		case it.Mode&fs.ModeSymlink != 0:
-			h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, it.Link, 0o777
-			err = t.WriteHeader(h)
-		default:
-			err = c.writeFile(t, h, it.Rel)
-		}
-		if err != nil {
-			return fmt.Errorf("packing %s of %s: %w", it.Rel, c.dir, err)
-		}
-	}
-	return t.Close()
-}
-
-func (c *code) writeFile(t *tar.Writer, h *tar.Header, rel string) error {
-	f, err := c.root.Open(rel)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	h.Typeflag, h.Size = tar.TypeReg, fi.Size()
-	if err = t.WriteHeader(h); err == nil {
-		_, err = io.CopyN(t, f, h.Size)
-	}
-	return err
-}
-
-// fillCode adds the files of --with-code to the job. img is the image, or nil if this machine does
-// not have it.
+// fillCode adds the files of --with-code to the job. cfg is the configuration of the
+// image, or nil if this machine does not have it.
 func (a *jobArgs) fillCode(ctx context.Context, j *job.Job, to *destination, cfg *v1.ConfigFile) error {
 	dir := a.inPod.withCode
 	if dir == "" {
@@ -677,75 +554,56 @@ func (a *jobArgs) fillCode(ctx context.Context, j *job.Job, to *destination, cfg
 	if to.remote != nil || a.inPod.built {
 		return usagef("--with-code: only for jobs that this machine submits, with an image of a registry")
 	}
-	c, err := readCode(dir)
+	d, err := code.Read(dir, secretFiles("")...)
 	if err != nil {
-		return err
+		return usagef("--with-code %w", err)
 	}
-	defer c.root.Close()
-	if c.at = j.Pod.Dir; c.at == "" && cfg != nil && cfg.Config.WorkingDir != "/" {
-		c.at = path.Clean("/" + cfg.Config.WorkingDir)
+	defer d.Close()
+	at, own := j.Pod.Dir, false // own: hpcc chose the directory
+	if at == "" && cfg != nil && cfg.Config.WorkingDir != "/" {
+		at = path.Clean("/" + cfg.Config.WorkingDir)
 	}
-	if c.at == "" || c.at == "/" {
-		c.at, c.own = codeDir, true
+	if at == "" || at == "/" {
+		at, own = codeDir, true
 	}
 	for _, m := range append([]job.Volume{{Path: "/tmp"}}, j.Pod.Volumes...) {
-		if c.at == m.Path || strings.HasPrefix(c.at, m.Path+"/") {
-			return usagef("--with-code: the directory %s is on a volume, which would hide the files", c.at).hint("name another one with --cd DIR")
+		if at == m.Path || strings.HasPrefix(at, m.Path+"/") {
+			return usagef("--with-code: the directory %s is on a volume, which would hide the files", at).hint("name another one with --cd DIR")
 		}
 	}
-	j.Pod.Dir = c.at
-	if c.fitsMap() && to.Target != job.Argo && !j.Interactive {
-		return c.keep(a.store, j)
+	j.Pod.Dir = at
+	if d.FitsMap() && to.Target != job.Argo && !j.Interactive {
+		j.Pod.CodeEmpty = own
+		return keepCode(a.store, j, d)
 	}
-	return c.push(ctx, a, j, cfg)
+	return a.pushCode(ctx, j, d, cfg != nil, own || a.set["cd"])
 }
 
-// fitsMap reports whether a config map can hold the files.
-func (c *code) fitsMap() bool {
-	files := 0
-	for _, it := range c.items {
-		if it.Mode.IsRegular() {
-			files++
-		}
-		if strings.ContainsAny(it.Rel, ":\n") {
-			return false
-		}
-	}
-	return c.bytes <= maxMapCode && files <= maxMapFiles && !c.links
-}
-
-// keep stores the files for a config map next to the records of jobs: reruns need them too.
-func (c *code) keep(dir string, j *job.Job) error {
+// keepCode stores the files for a config map next to the records of jobs: reruns need them too.
+func keepCode(dir string, j *job.Job, d *code.Directory) error {
 	var b bytes.Buffer
-	if err := c.write(&b, "", false); err != nil {
+	if err := d.Write(&b, "", false); err != nil {
 		return err
 	}
 	s, err := store.Open(dir)
 	if err != nil {
 		return err
 	}
+	j.Pod.CodeFiles = d.Modes()
 	j.Pod.CodeFile, err = job.KeepFile(s.Jobs(), "code.tar", b.Bytes())
-	j.Pod.CodeFiles, j.Pod.CodeEmpty = map[string]int64{}, c.own
-	for _, it := range c.items {
-		if it.Mode.IsRegular() {
-			j.Pod.CodeFiles[it.Rel] = 0o644
-		}
-		if it.Mode.IsRegular() && it.Mode&0o111 != 0 {
-			j.Pod.CodeFiles[it.Rel] = 0o755
-		}
-	}
 	return err
 }
 
-// push pushes the image with the files as its last layer.
-func (c *code) push(ctx context.Context, a *jobArgs, j *job.Job, cfg *v1.ConfigFile) error {
+// pushCode pushes the image with the files as its last layer, at the working directory of the pods.
+// known: this machine has the image.
+func (a *jobArgs) pushCode(ctx context.Context, j *job.Job, d *code.Directory, known, withDir bool) error {
 	switch {
-	case cfg == nil:
-		return (&message{err: fmt.Errorf("--with-code %s: image %s is not in the store, and the files (%s) are too many or too large for a config map", c.dir, j.Image, size(c.bytes))}).hint("fetch the image with \"hpcc pull %s\", and submit again", j.Image)
+	case !known:
+		return (&message{err: fmt.Errorf("--with-code %s: image %s is not in the store, and the files (%s) are too many or too large for a config map", d.Dir, j.Image, size(d.Bytes))}).hint("fetch the image with \"hpcc pull %s\", and submit again", j.Image)
 	case a.verb != "submit":
-		return usagef("--with-code %s: these files (%s) need an image layer, which only \"hpcc submit\" pushes", c.dir, size(c.bytes))
+		return usagef("--with-code %s: these files (%s) need an image layer, which only \"hpcc submit\" pushes", d.Dir, size(d.Bytes))
 	case j.Pod.Pull == "Never":
-		return usagef("--with-code %s: these files (%s) need an image layer, and --pull never forbids pulling it", c.dir, size(c.bytes))
+		return usagef("--with-code %s: these files (%s) need an image layer, and --pull never forbids pulling it", d.Dir, size(d.Bytes))
 	}
 	s, err := store.Open(a.store)
 	if err != nil {
@@ -755,21 +613,9 @@ func (c *code) push(ctx context.Context, a *jobArgs, j *job.Job, cfg *v1.ConfigF
 	if err != nil {
 		return err
 	}
-	mt := types.OCILayer
-	if m, err := base.MediaType(); err == nil && m == types.DockerManifestSchema2 {
-		mt = types.DockerLayer
-	}
-	info, err := s.PutLayer(ctx, mt, func(w io.Writer) error { return c.write(w, c.at[1:], c.own || a.set["cd"]) })
+	img, err := d.Layer(ctx, s, base, j.Pod.Dir, withDir)
 	if err != nil {
 		return err
-	}
-	layer, err := s.Layer(info)
-	if err != nil {
-		return err
-	}
-	img, err := mutate.Append(base, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: c.date}, CreatedBy: "hpcc submit --with-code"}})
-	if err != nil {
-		return fmt.Errorf("adding %s to image %s: %w", c.dir, j.Image, err)
 	}
 	digest, err := img.Digest()
 	if err != nil {
@@ -779,16 +625,16 @@ func (c *code) push(ctx context.Context, a *jobArgs, j *job.Job, cfg *v1.ConfigF
 	if i := strings.LastIndexByte(repository, ':'); i > strings.LastIndexByte(repository, '/') {
 		repository = repository[:i]
 	}
-	bar := progress("pushing " + c.dir)
+	bar := progress("pushing " + d.Dir)
 	err = s.Send(ctx, img, repository+":code-"+digest.Hex[:12], store.Remote{Progress: bar.bytes})
 	bar.end()
 	if err != nil {
-		return (&message{err: fmt.Errorf("--with-code %s: %w", c.dir, err)}).hint("log in with \"hpcc login\", or make the directory smaller with .dockerignore: a config map holds %d files of %s", maxMapFiles, size(maxMapCode))
+		return (&message{err: fmt.Errorf("--with-code %s: %w", d.Dir, err)}).hint("log in with \"hpcc login\", or make the directory smaller with .dockerignore: a config map holds %d files of %s", code.MaxMapFiles, size(code.MaxMapBytes))
 	}
 	j.Pod.Image = store.ByDigest(repository, digest)
 	if config, err := img.ConfigName(); err == nil && j.Measure {
 		j.Pod.Measurer.Config, j.Pod.Measurer.Digest = config.String(), digest.String()
 	}
-	say("pushed %s as a layer of %s", c.dir, j.Pod.Image)
+	say("pushed %s as a layer of %s", d.Dir, j.Pod.Image)
 	return nil
 }
