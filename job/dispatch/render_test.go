@@ -188,6 +188,11 @@ func TestAround(t *testing.T) {
 		}
 		compare(t, name, job.OpenShift, got, notes)
 	}
+	native := *gpu
+	native.Native = []string{"priorityClassName: system-node-critical", "metadata: {annotations: {a: b}}"}
+	got, notes, err := kube.RenderAround(&native, kube.Around{Deploy: true})
+	testenv.Check(t, err)
+	compare(t, "around-native", job.OpenShift, got, notes)
 	for _, c := range []struct {
 		want  string
 		image string
