@@ -209,7 +209,7 @@ func refused(n *yaml.Node, path, shown string) error {
 		return wrongNative(n, shown, "hpcc sets the variables that begin with HPCC_")
 	case weakens[path] && n.Value != "false", above == "securityContext" && !harmless[name], strings.HasSuffix(above, ".securityContext") && !harmless[name]:
 		return wrongNative(n, shown, "hpcc's pods obey the profile \"restricted\" of the Pod Security Standards, which this field may violate"+instead)
-	case name == "runAsUser" && strings.Trim(n.Value, "0xob_+-") == "":
+	case name == "runAsUser" && strings.Trim(n.Value, "0xobeE._+-") == "":
 		return wrongNative(n, shown, "the profile \"restricted\" of the Pod Security Standards forbids root"+instead)
 	}
 	return nil
