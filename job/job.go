@@ -214,11 +214,6 @@ func (j *Job) checkText() error {
 			return fmt.Errorf("module %q: not a module name", s)
 		}
 	}
-	for _, s := range j.Native {
-		if strings.ContainsAny(s, "\n\r\x00") {
-			return fmt.Errorf("option %q: contains a line break, which a directive cannot hold", s)
-		}
-	}
 	for _, s := range []string{j.Output, j.Error, j.Dir, j.Program, j.Store, j.Image} {
 		if strings.ContainsAny(s, "\n\r\x00\"") {
 			return fmt.Errorf("%q: contains a line break or a quotation mark, which a directive cannot hold", s)

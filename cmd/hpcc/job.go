@@ -59,7 +59,7 @@ func jobFlags() []cli.Flag {
 		&cli.StringFlag{Name: "mail", Usage: "send mail to `ADDRESS` when the job ends or fails"},
 		&cli.StringFlag{Name: "error", Usage: "write standard error to `FILE` (default: with the output)"},
 		&cli.StringFlag{Name: "chdir", Usage: "start in `DIR` of the host (default: current directory)"},
-		&cli.StringSliceFlag{Name: "native", Usage: "pass `OPTIONS` to the scheduler unchanged"},
+		&cli.StringSliceFlag{Name: "native", Usage: "pass `OPTIONS` to the scheduler unchanged; for pods, fields as YAML"},
 	), inSection(programSection,
 		&cli.BoolFlag{Name: "ray", Usage: "run the program as the driver of a Ray cluster on all nodes"},
 		&cli.StringFlag{Name: "tensorboard", Usage: "run TensorBoard on the logs in `DIR` next to the first task"},

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"hpcc/job"
 	"hpcc/job/kube"
 	"hpcc/job/message"
@@ -42,6 +44,7 @@ type ttlStrategy struct {
 
 type workflowTemplate struct {
 	Name                  string            `json:"name"`
+	Metadata              kube.Meta         `json:"metadata,omitzero"`
 	Inputs                *workflowIO       `json:"inputs,omitempty"`
 	Outputs               *workflowIO       `json:"outputs,omitempty"`
 	Parallelism           int               `json:"parallelism,omitempty"`
@@ -54,6 +57,7 @@ type workflowTemplate struct {
 	Volumes               []kube.Volume     `json:"volumes,omitempty"`
 	Container             *kube.Container   `json:"container,omitempty"`
 	Sidecars              []kube.Container  `json:"sidecars,omitempty"`
+	PodSpecPatch          string            `json:"podSpecPatch,omitempty"`
 }
 
 type workflowDAG struct {
@@ -242,6 +246,7 @@ func newTemplate(j *job.Job) workflowTemplate {
 		other.LabelSelector.MatchExpressions = []kube.Requirement{{Key: "workflows.argoproj.io/workflow", Operator: "Exists"}}
 		t.Affinity.PodAntiAffinity.Required = append(t.Affinity.PodAntiAffinity.Required, other)
 	}
+	t.Metadata, t.PodSpecPatch = p.Native()
 	for _, side := range p.InitContainers { // Argo ends sidecars with the program
 		side.RestartPolicy = ""
 		side.StartWith(j.Pod.Entrypoint)
@@ -287,12 +292,36 @@ var argoValue = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\{\{\s*(=|(inputs|outputs|workflow|tasks|steps|item|pod|node|retries|lastRetry)\b)[^}]*\}\}`)
 })
 
+// checkPod returns an error for a field of --native that pods do not have. The server does not check
+// podSpecPatch, and Argo's controller would ignore it.
+func checkPod(j *job.Job) error {
+	if len(j.Native) == 0 {
+		return nil
+	}
+	text, err := kube.NewPod(j, job.Argo, placeVar).MarshalJSON()
+	var pod yaml.Node
+	if err == nil {
+		err = yaml.Unmarshal(text, &pod)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the pod with --native: %w", err)
+	}
+	r := manifestReader{file: "--native", schema: kubernetesSchema()}
+	if r.value(pod.Content[0], "PodSpec", "", 0); len(r.problems) > 0 {
+		return &manifestError{r.problems}
+	}
+	return nil
+}
+
 // check returns an error for settings that workflows do not support.
 func check(j *job.Job) error {
 	if err := kube.Check(j, job.Argo); err != nil {
 		return err
 	}
-	texts := slices.Concat(j.Args, j.Env, j.Pod.Env)
+	if err := checkPod(j); err != nil {
+		return err
+	}
+	texts := slices.Concat(j.Args, j.Env, j.Pod.Env, j.Native)
 	if j.Script != nil {
 		texts = append(append(texts, j.Script.Body), j.Script.Args...)
 	}

@@ -110,6 +110,11 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 	if v := to.Describe().Dialect.Verdicts[field.GPUType]; j.GPUType != "" && v.Fate == field.Refused {
 		return "", nil, fmt.Errorf("--gpu-type %s: %s; leave it out and pass %s the type with --native", j.GPUType, v.How, to.Describe().Title)
 	}
+	for _, o := range j.Native {
+		if !t.Pods() && strings.ContainsAny(o, "\n\r\x00") {
+			return "", nil, fmt.Errorf("option %q: contains a line break, which a directive cannot hold", o)
+		}
+	}
 	for _, part := range append(slices.Clone(j.Steps), j) {
 		if s := part.Script; s != nil {
 			from := descriptionOf(s.From)

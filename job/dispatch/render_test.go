@@ -151,6 +151,22 @@ func podJobs(t *testing.T) map[string]*job.Job {
 		"retry":   pod(func(j *job.Job) { j.Retry = job.Retry{Times: 3, Endings: []string{"node-fail"}} }),
 		"several": pod(func(j *job.Job) { j.Tasks, j.CPUs, j.MemoryPerCPU = 4, 2, 1<<30 }),
 		"nodes":   pod(func(j *job.Job) { j.Nodes, j.GPUs = 4, 4 }),
+		"gang": pod(func(j *job.Job) {
+			j.Nodes, j.Native = 4, []string{"schedulerName: volcano", "metadata: {annotations: {scheduling.volcano.sh/queue-name: gpu}}"}
+		}),
+		"native": pod(func(j *job.Job) {
+			j.CPUs, j.GPUs, j.Hosts = 2, 1, []string{"n1", "n2"}
+			j.Pod.Volumes = []job.Volume{{Claim: "data", Path: "/data", ReadOnly: false}}
+			j.Native = []string{
+				"priorityClassName: system-node-critical", "tolerations: [{key: rdma, operator: Exists, effect: NoSchedule}]", "containers: [{resources: {limits: {rdma/hca: 1}}}]",
+				"metadata: {annotations: {k8s.v1.cni.cncf.io/networks: rdma-net, n: 1}, labels: {team: a}}",
+				`containers:
+- {name: main, env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}], volumeMounts: [{mountPath: /data, name: volume-1, subPath: run}]}
+- {name: helper, image: 'example.org/helper:1'}
+volumes: [{name: settings, configMap: {name: settings}}]
+affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: rack, operator: Exists}]}]}}}`,
+			}
+		}),
 	}
 }
 
@@ -172,6 +188,11 @@ func TestAround(t *testing.T) {
 		}
 		compare(t, name, job.OpenShift, got, notes)
 	}
+	native := *gpu
+	native.Native = []string{"priorityClassName: system-node-critical", "metadata: {annotations: {a: b}}"}
+	got, notes, err := kube.RenderAround(&native, kube.Around{Deploy: true})
+	testenv.Check(t, err)
+	compare(t, "around-native", job.OpenShift, got, notes)
 	for _, c := range []struct {
 		want  string
 		image string
@@ -213,7 +234,7 @@ func TestPodsRefuse(t *testing.T) {
 		{"at most 100000", func(j *job.Job) { j.Array = jobtest.Array(t, "1-100001") }},
 		{"whose tasks have 2 nodes", func(j *job.Job) { j.Array, j.Nodes = jobtest.Array(t, "1-2"), 2 }},
 		{"one process on each node (--tasks-per-node 1)", func(j *job.Job) { j.Nodes, j.TasksPerNode = 2, 2 }},
-		{"does not take options", func(j *job.Job) { j.Native = []string{"--x"} }},
+		{"not a field of a pod; write YAML", func(j *job.Job) { j.Native = []string{"--x"} }},
 		{"does not send mail", func(j *job.Job) { j.Mail = "u@example.org" }},
 		{"and no earlier signal", func(j *job.Job) { j.Warning = job.Warning{Signal: "USR1", Lead: time.Minute, Steps: false} }},
 		{"needs the logs on a volume", func(j *job.Job) { j.Tensorboard = "/logs" }},

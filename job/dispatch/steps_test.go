@@ -19,6 +19,7 @@ func argoJobs(t *testing.T, pods map[string]*job.Job) map[string]*job.Job {
 	t.Helper()
 	jobs := maps.Clone(pods)
 	delete(jobs, "nodes")
+	delete(jobs, "gang")
 	jobs["steps"] = threeJobs(t)
 	jobs["replaced"] = replacingJobs(t)
 	jobs["artifact"] = jobtest.With(func(j *job.Job) { j.Artifacts = []job.Artifact{{Step: "", Name: "model", Path: "/out/model.pt"}} })

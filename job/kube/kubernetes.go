@@ -20,7 +20,6 @@ import (
 	"hpcc/job/capacity"
 	"hpcc/job/node"
 	"hpcc/job/queue"
-	"hpcc/job/shellword"
 )
 
 // System is Kubernetes 1.29 or later, or OpenShift 4.16 or later. It runs Jobs of the API batch/v1
@@ -112,8 +111,12 @@ func (k System) job(j *job.Job, name string) *jobObject {
 		spec.BackoffLimit = &times
 		spec.PodFailurePolicy = newFailurePolicy(j, "FailJob")
 	}
-	spec.Template = podTemplate{Meta{Labels: labels}, pod}
-	return &jobObject{Object{"batch/v1", "Job", Meta{Name: name, Labels: QueueLabels(j, name)}}, spec}
+	spec.Template = newTemplate(labels, pod)
+	meta := Meta{Name: name, Labels: QueueLabels(j, name)}
+	if j.AcrossPods() && pod.scheduler() == "volcano" { // its controller makes a PodGroup for the pods of a Job
+		meta.Annotations = map[string]string{"scheduling.volcano.sh/group-min-member": strconv.Itoa(spec.Parallelism)}
+	}
+	return &jobObject{Object{"batch/v1", "Job", meta}, spec}
 }
 
 // newFailurePolicy returns the policy for failures that are not retried, or nil if each failure counts.
@@ -185,14 +188,13 @@ func Check(j *job.Job, to job.Target) error {
 		return errors.New("TensorBoard runs in a separate container, which needs the logs on a volume; add --volume scratch:DIR or --volume CLAIM:DIR")
 	case j.Measured() && len(j.Pod.Measurer.Argv) == 0:
 		return errors.New("--measure needs hpcc in the image; add it with \"hpcc build --entry\"")
-	case len(j.Native) > 0:
-		return fmt.Errorf("options %q: %s does not take options; change the manifest that \"hpcc script\" prints, and submit it with kubectl", shellword.Join(j.Native), name)
 	case j.Mail != "":
 		return fmt.Errorf("%s does not send mail", name)
 	case j.Warning.Signal != "":
 		return fmt.Errorf("%s sends SIGTERM at the time limit, %d s before SIGKILL, and no earlier signal", name, int(node.Grace/time.Second))
 	}
-	return nil
+	_, err := readNative(j.Native)
+	return err
 }
 
 // Notes returns notes for users who come from another scheduler.

@@ -44,6 +44,7 @@ type PodSpec struct {
 	InitContainers                []Container       `json:"initContainers,omitempty"`
 	Containers                    []Container       `json:"containers"`
 	Volumes                       []Volume          `json:"volumes,omitempty"`
+	native                        native            // of --native
 }
 
 // A Named refers to an object by its name.

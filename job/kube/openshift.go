@@ -349,7 +349,7 @@ func newDeployment(j *job.Job, tag string) *deployment {
 	labels := Labels(j, name)
 	pod := NewPod(j, job.OpenShift, completionIndex)
 	pod.RestartPolicy, pod.ActiveDeadlineSeconds = "", 0 // restart always, without a time limit
-	template := podTemplate{Meta{Labels: labels}, pod}
+	template := newTemplate(labels, pod)
 	main := &template.Spec.Containers[0]
 	main.Image = " " // set by the trigger
 	from := imageRef{Kind: "ImageStreamTag", Name: tag}

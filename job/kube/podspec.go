@@ -80,6 +80,7 @@ func NewPod(j *job.Job, to job.Target, nth string) PodSpec {
 	}
 	mount(j, &s, &c)
 	s.Containers = []Container{c}
+	s.native, _ = readNative(j.Native) // Check has reported errors
 	if j.Tensorboard != "" {
 		s.InitContainers = []Container{tensorboardContainer(j, c)}
 	}

@@ -48,8 +48,9 @@ func (k System) interactive(j *job.Job) (string, []string, error) {
 	c.Stdin, c.TTY, c.StdinOnce = true, true, true
 	overrides, err := json.Marshal(struct {
 		APIVersion string  `json:"apiVersion"`
+		Metadata   Meta    `json:"metadata,omitzero"`
 		Spec       PodSpec `json:"spec"`
-	}{"v1", pod})
+	}{"v1", pod.native.meta, pod})
 	if err != nil {
 		return "", nil, err
 	}
