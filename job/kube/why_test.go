@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -185,7 +186,7 @@ func TestLostNode(t *testing.T) {
 
 // readerWithout returns a reader that gets no answers from the cluster.
 func readerWithout() *reader {
-	r := newReader(nil, nil, nil)
+	r := newReader(context.Background(), nil, nil)
 	r.warnings = func() map[string]eventState { return nil }
 	r.nodes = map[string]string{"n1": ""}
 	return r
