@@ -139,7 +139,7 @@ func podJobs(t *testing.T) map[string]*job.Job {
 			j.Env, j.Pod.Env = []string{"A=$(B) $$ $c"}, []string{"HOME=/tmp"}
 			j.Pod.Dir, j.Pod.Scratch, j.Pod.Pull, j.Pod.PullSecret, j.Pod.ServiceAccount = "/data/run", 10<<30, "IfNotPresent", "login", "runner"
 			j.Pod.Volumes = []job.Volume{{Claim: "data", Path: "/data", ReadOnly: false}, {Claim: "data", Path: "/in", ReadOnly: true}, {Claim: "", Path: "/cache", ReadOnly: false}}
-			j.Pod.Ports = []job.Port{{Name: "debug", Number: 5678}, {Name: "http", Number: 8000}}
+			j.Pod.Ports = []job.Port{{Name: "debug", Number: 5678}, {Name: "http", Number: 80}}
 			j.Pod.Secrets = []job.Secret{{Name: "wandb", Path: ""}, {Name: "keys", Path: "/keys"}}
 			j.Tensorboard = "/data/logs"
 		}),

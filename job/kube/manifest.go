@@ -138,6 +138,7 @@ type PodSecurity struct {
 	RunAsGroup     *int64          `json:"runAsGroup,omitempty"`
 	FSGroup        int64           `json:"fsGroup,omitempty"`
 	SeccompProfile *seccompProfile `json:"seccompProfile,omitempty"`
+	Sysctls        []EnvVar        `json:"sysctls,omitempty"`
 }
 
 type seccompProfile struct {

@@ -154,6 +154,9 @@ func podQuantity(n int64) string {
 // gets an ordinary user in group 0, as on OpenShift.
 func SecurityOf(j *job.Job, to job.Target) PodSecurity {
 	s := PodSecurity{RunAsNonRoot: true, SeccompProfile: &seccompProfile{"RuntimeDefault"}}
+	if slices.ContainsFunc(j.Pod.Ports, func(p job.Port) bool { return p.Number < 1024 }) { // CRI-O and containerd before 2.0 keep them for root
+		s.Sysctls = []EnvVar{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}}
+	}
 	if to == job.OpenShift || j.Pod.AnyUID {
 		return s
 	}

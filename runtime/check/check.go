@@ -34,7 +34,7 @@ const AnyUser = "1001:0"
 
 // A Finding is one result of the check. An error is a reason why the image does not run under
 // the restrictions. A warning is a reason why part of it may fail. A note states what was not
-// checked.
+// checked, or a limit that most programs never meet.
 type Finding struct {
 	Level   string `json:"level"` // "error", "warning" or "note"
 	Rule    string `json:"rule"`  // kind of finding, one word
@@ -166,6 +166,13 @@ func (x *examiner) writable(p string) bool {
 	return err == nil && blocked == "" && f.Kind == fs.ModeDir && x.may(f, mayWrite|mayExecute)
 }
 
+// holdsFiles reports whether a directory has entries and the pod's user may enter it. A program may
+// only need to read those; an empty directory is there to be written.
+func (x *examiner) holdsFiles(p string) bool {
+	_, f, blocked, err := x.reach(p)
+	return err == nil && blocked == "" && f.Kind == fs.ModeDir && x.may(f, mayExecute) && len(f.Names()) > 0
+}
+
 // stat reports whether a path exists and whether it is a directory.
 func (x *examiner) stat(p string) (exists, isDir bool) {
 	_, f, err := x.files.Resolve(p, nil)
@@ -245,7 +252,8 @@ func atoi(s string) int {
 	return n
 }
 
-// ports checks EXPOSE.
+// ports checks EXPOSE. The container runtime sets the first port that is free for all: CRI-O, which
+// OpenShift has, leaves the kernel's 1024, and containerd since 2.0 sets 0.
 func (x *examiner) ports() {
 	for _, p := range slices.Sorted(maps.Keys(x.cfg.ExposedPorts)) {
 		number, proto, _ := strings.Cut(p, "/")
@@ -254,16 +262,20 @@ func (x *examiner) ports() {
 			continue
 		}
 		other := 8000 + n
+		level, reason := "error", "CRI-O lets no program without capabilities listen on a port below 1024; use a higher port and let a Service map it"
+		if !x.openshift {
+			level, reason = "warning", "containerd before 2.0 and CRI-O let no program without capabilities listen on a port below 1024, unless the pod sets net.ipv4.ip_unprivileged_port_start; use a higher port and let a Service map it"
+		}
 		if proto != "" && proto != "tcp" {
 			proto = "/" + proto
 		} else {
 			proto = ""
 		}
-		x.add(Finding{Level: "error", Rule: "port", Subject: p, Reason: "listening on a port below 1024 needs a capability; use a higher port and let a Service map it",
+		x.add(Finding{Level: level, Rule: "port", Subject: p, Reason: reason,
 			Replaces: fmt.Sprintf("EXPOSE %d%s", n, proto), Cure: []string{fmt.Sprintf("EXPOSE %d%s", other, proto)}})
 		for _, kv := range x.cfg.Env {
 			if name, value, _ := strings.Cut(kv, "="); strings.HasSuffix(name, "PORT") && value == number {
-				x.add(Finding{Level: "error", Rule: "port", Subject: kv, Reason: "the variable appears to set the program's port", Cure: []string{fmt.Sprintf("ENV %s=%d", name, other)}})
+				x.add(Finding{Level: level, Rule: "port", Subject: kv, Reason: "the variable appears to set the program's port", Cure: []string{fmt.Sprintf("ENV %s=%d", name, other)}})
 			}
 		}
 	}
@@ -276,6 +288,9 @@ func (x *examiner) directories() {
 		f := Finding{Level: "error", Rule: "workdir", Subject: d, Reason: "it is the working directory, and " + notWritable, Cure: x.makeWritable(d)}
 		if IsSystemDir(d) {
 			f.Cure = append(x.makeWritable("/app"), "WORKDIR /app")
+		}
+		if x.holdsFiles(d) {
+			f.Level, f.Reason = "note", "it is the working directory, and the pod's user may only read it: relative paths of results fail"
 		}
 		x.add(f)
 	}
