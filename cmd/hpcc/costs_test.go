@@ -75,11 +75,11 @@ func TestCostsPage(t *testing.T) {
 }
 
 // TestCostsOfReport checks that the prices of the example are those of the report that they are
-// taken from, a table with two systems. HPCC_TEST_SEED names a directory with its REPORT.md.
+// taken from, a table with two systems. HPCC_TEST_BIGGAN names a directory with its REPORT.md.
 func TestCostsOfReport(t *testing.T) {
-	dir := os.Getenv("HPCC_TEST_SEED")
+	dir := os.Getenv("HPCC_TEST_BIGGAN")
 	if dir == "" {
-		t.Skip("HPCC_TEST_SEED does not name a checkout of the project whose REPORT.md has the prices")
+		t.Skip("HPCC_TEST_BIGGAN does not name a checkout of the project whose REPORT.md has the prices")
 	}
 	b, err := os.ReadFile(filepath.Join(dir, "REPORT.md"))
 	testenv.Check(t, err)
