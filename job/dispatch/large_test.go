@@ -3,6 +3,7 @@ package dispatch
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 // have succeeded.
 type largeServer struct {
 	tasks   int
+	old     bool             // before Kubernetes 1.28, pods have no index label
 	gone    func(k int) bool // reports whether the pod of a task is deleted
 	expire  bool             // the next token that continues a list is too old
 	refuse  int              // answers pages of pods with an error after so many; 0: never
@@ -92,7 +94,7 @@ func (s *largeServer) page(w http.ResponseWriter, r *http.Request) {
 		if phase == "" && strings.HasPrefix(q.Get("fieldSelector"), "status.phase!=Succeeded") {
 			matches = false
 		}
-		if matches && (only == nil || slices.Contains(only, strconv.Itoa(k))) && (s.gone == nil || !s.gone(k)) {
+		if matches && (only == nil || !s.old) && (only == nil || slices.Contains(only, strconv.Itoa(k))) && (s.gone == nil || !s.gone(k)) {
 			names = append(names, k)
 		}
 	}
@@ -124,8 +126,12 @@ func (s *largeServer) pod(k int) any {
 		state = map[string]any{"running": map[string]any{"startedAt": begun}}
 	}
 	index := map[string]string{"batch.kubernetes.io/job-completion-index": strconv.Itoa(k)}
+	labels := map[string]string{"hpcc/job": "x"}
+	if !s.old {
+		maps.Copy(labels, index)
+	}
 	return map[string]any{
-		"metadata": map[string]any{"name": fmt.Sprintf("x-%d-abcde", k), "labels": map[string]string{"hpcc/job": "x"}, "annotations": index, "creationTimestamp": begun},
+		"metadata": map[string]any{"name": fmt.Sprintf("x-%d-abcde", k), "labels": labels, "annotations": index, "creationTimestamp": begun},
 		"spec":     map[string]any{"nodeName": "n1"},
 		"status":   map[string]any{"containerStatuses": []any{map[string]any{"name": "main", "state": state}}},
 	}
@@ -189,6 +195,23 @@ func TestLogOfLargeJob(t *testing.T) {
 	tasks, err := job.Tasks(filepath.Join(dir, "x"))
 	if err != nil || len(tasks) != 1 || tasks[0].Output == "" || server.lists != 2 || server.logs != 1 {
 		t.Errorf("%d records after %d lists and %d logs: %v", len(tasks), server.lists, server.logs, err)
+	}
+}
+
+// TestLargeJobOnOldServer: the records of few new successes come from the pods of all tasks.
+func TestLargeJobOnOldServer(t *testing.T) {
+	server := &largeServer{tasks: 520, old: true, version: 1}
+	s, dir, look := largeJob(t, server)
+	if lists, _ := look(468, 26, 0); lists > 1+1+2+2 {
+		t.Errorf("the look took %d lists", lists)
+	}
+	tasks, err := job.Tasks(filepath.Join(dir, "x"))
+	testenv.Check(t, err)
+	if slices.ContainsFunc(tasks, func(t job.Task) bool { return t.Gone }) {
+		t.Errorf("tasks are recorded as gone, but the cluster has their pods")
+	}
+	if warnings, err := s.Update(t.Context(), dir, []int{1}); err != nil || warnings != nil {
+		t.Errorf("saving one log: %q, %v", warnings, err)
 	}
 }
 

@@ -166,6 +166,7 @@ type look struct {
 	pulls             map[string]time.Duration
 	params            job.Params
 	pods, running     int        // that were read
+	indexed           bool       // these have the index label
 	leaving           []podState // pods that are deleted and have not ended
 }
 
@@ -367,7 +368,8 @@ func (l *look) readOnly() error {
 	return nil
 }
 
-// all reads all pods that a selector matches, and writes their records.
+// all reads all pods that a selector matches, and writes their records. On clusters whose pods have no
+// index label, no positions select pods, so it reads those of all tasks.
 func (l *look) all(fields string, positions []int) error {
 	var pods []podState
 	err := eachPage(l.ctx, l.api, "/api/v1/"+l.api.Path("pods"), l.selector(fields, positions), "", func(items []podState, token, _ string) error {
@@ -379,6 +381,9 @@ func (l *look) all(fields string, positions []int) error {
 	})
 	if err != nil {
 		return err
+	}
+	if len(pods) == 0 && len(positions) > 0 && !l.indexed {
+		return l.all(fields, nil)
 	}
 	return l.learn(pods)
 }
@@ -461,6 +466,7 @@ func (l *look) learn(pods []podState) error {
 	learnPods(&st, pods, func(k int) bool { return l.failed[k] || (!l.completed[k] && (l.job == nil || l.job.ended())) })
 	l.pods, l.running = l.pods+len(pods), l.running+st.Running
 	for i := range pods {
+		l.indexed = l.indexed || pods[i].Metadata.Labels[indexLabel] != ""
 		if pods[i].Metadata.DeletionTimestamp != nil && !pods[i].over() {
 			l.leaving = append(l.leaving, pods[i])
 		}
