@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // podsProxy is a stand-in for "kubectl proxy": a kubectl script links the socket that the
-// test serves.
+// test serves. It answers one request after the other, and returns their number.
 func podsProxy(t *testing.T, answer http.HandlerFunc) (asked *int) {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,7 +30,10 @@ func podsProxy(t *testing.T, answer http.HandlerFunc) (asked *int) {
 	l, err := net.Listen("unix", socket)
 	testenv.Check(t, err)
 	asked = new(int)
+	var lock sync.Mutex
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lock.Lock()
+		defer lock.Unlock()
 		*asked++
 		answer(w, r)
 	})}
