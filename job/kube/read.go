@@ -164,7 +164,7 @@ func (r *podReader) walk(rules map[string]fieldRule, path, shown string, n *yaml
 // unknown explains why a field without a rule is refused.
 func (r *podReader) unknown() string {
 	if r.pods {
-		return "hpcc does not write this field; add it to the manifest that \"hpcc script\" prints"
+		return "use --native; add what --native refuses to the manifest that \"hpcc script\" prints"
 	}
 	return "only pods have this setting"
 }
@@ -299,7 +299,7 @@ var podRules = sync.OnceValue(func() map[string]fieldRule {
 		"automountServiceAccountToken": byHpcc("only with --service-account"), "terminationGracePeriodSeconds": byHpcc("hpcc sets it"),
 		"nodeSelector": onPods("nodes of a batch system have other names for their properties; use --native", nodeLabels),
 		"tolerations": func(r *podReader, n *yaml.Node) (field.Fate, string) {
-			if all := elements(n); len(all) > 0 && !slices.ContainsFunc(all, func(t *yaml.Node) bool { return scalarAt(t, "key") != resourceGPU }) {
+			if all := elements(n); len(all) > 0 && !slices.ContainsFunc(all, func(t *yaml.Node) bool { key := scalarAt(t, "key"); return key != resourceGPU && key != resourceAMD }) {
 				return field.Kept, "set for jobs with GPUs"
 			}
 			return field.Refused, r.unknown()
@@ -430,6 +430,7 @@ func resourceRules() map[string]fieldRule {
 		"cpu":               amount(field.CPUs, func(j *job.Job, n float64) { j.CPUs = max(j.CPUs, int(math.Ceil(n))) }),
 		"memory":            amount(field.Memory, func(j *job.Job, n float64) { j.Memory = max(j.Memory, int64(n)) }),
 		resourceGPU:         amount(field.GPUs, func(j *job.Job, n float64) { j.GPUs = max(j.GPUs, int(n)) }),
+		resourceAMD:         amount(field.GPUs, func(j *job.Job, n float64) { j.GPUs, j.GPUType = max(j.GPUs, int(n)), typeAMD }),
 		"ephemeral-storage": onPods("use --native", amount("", func(j *job.Job, n float64) { j.Pod.Scratch = max(j.Pod.Scratch, int64(n)) })),
 	}
 }

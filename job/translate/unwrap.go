@@ -268,6 +268,7 @@ func (c *plainCommand) image() (how, why string) {
 	case b.chosen:
 		return "", "a pod has one image, here " + t.Job.Image + ": give an IMAGE that replaces both, or split the script"
 	}
+	b.reported[path.Clean(b.resolve(given).text)] = true // pods do not need the file
 	return "the pod runs it, in " + t.Job.Image + " instead of " + given.source, ""
 }
 

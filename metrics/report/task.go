@@ -19,7 +19,7 @@ type Task struct {
 	Header  metrics.Header     `json:"header"`
 	Footer  *metrics.Footer    `json:"footer,omitempty"`
 
-	soFar    *metrics.Footer // usage up to the last sample, if there is no footer
+	soFar    *metrics.Footer // usage up to the last sample of a file without a footer
 	Ranks    int             `json:"-"` // requested processes; 0: one
 	Measured bool            `json:"-"` // the footer is from the file, not from the job's record, which covers one process and its children
 }
