@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -147,38 +146,11 @@ func (a *fetchArgs) openRemote(ctx context.Context, site *dispatch.Site, id stri
 	}
 	cmd := site.Command(ctx, onTerminal(), argv...)
 	cmd.Stderr = os.Stderr
-	r, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
+	r, err := results.Run(cmd, func(err error) error { return remoteError(err, site) })
 	if err != nil {
 		return nil, fmt.Errorf("site %s: %w", site.Name, err)
 	}
-	return &remoteStream{ReadCloser: r, cmd: cmd, site: site}, nil
-}
-
-// A remoteStream is the output of hpcc at a site.
-type remoteStream struct {
-	io.ReadCloser
-	cmd  *exec.Cmd
-	site *dispatch.Site
-	all  bool // the end of the output was read
-}
-
-func (r *remoteStream) Read(p []byte) (int, error) {
-	n, err := r.ReadCloser.Read(p)
-	r.all = r.all || errors.Is(err, io.EOF)
-	return n, err
-}
-
-// Close ends the command. It returns an error if the command failed by itself.
-func (r *remoteStream) Close() error {
-	if !r.all {
-		_ = r.cmd.Process.Kill()
-		_ = r.cmd.Wait()
-		return nil
-	}
-	return remoteError(r.cmd.Wait(), r.site)
+	return r, nil
 }
 
 // receive creates final from a stream and prints its name.

@@ -57,7 +57,7 @@ var allowedImports = map[string][]string{
 	"job/gridengine":   {"job", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/queue", "job/shellword", "testdata/jobtest"},
 	"job/invoke":       {"store/wait", "testdata/hostile"},
 	"job/jobscript":    {"job", "job/dialect", "job/shellword"},
-	"job/kube":         {"job", "job/atomicfile", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/queue", "job/shellword", "job/tunnel", "metrics", "store/wait", "testdata/jobtest"},
+	"job/kube":         {"job", "job/atomicfile", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/queue", "job/results", "job/shellword", "job/tunnel", "metrics", "store/wait", "testdata/jobtest"},
 	"job/local":        {"job", "job/atomicfile", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/node", "job/quantity", "job/queue"},
 	"job/lsf":          {"job", "job/atomicfile", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/queue", "job/shellword", "testdata/jobtest"},
 	"job/message":      {},

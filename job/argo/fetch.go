@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -212,9 +210,7 @@ const collectedIn = "/hpcc-artifact"
 // fetches it from the repository, whose credentials only the cluster has, and tar reads it in the
 // pod.
 func (a System) collect(ctx context.Context, f *batch.Fetch, wf *Workflow, x *stepArtifact, each func(io.ReadCloser) error) error {
-	var b [4]byte
-	_, _ = rand.Read(b[:]) // never fails
-	name := job.Label(f.ID) + "-fetch-" + hex.EncodeToString(b[:])
+	name := f.NewName()
 	w, err := collector(f, wf, x, name)
 	if err != nil {
 		return err

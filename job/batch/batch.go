@@ -8,6 +8,8 @@ package batch
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"io"
 	"time"
 
@@ -158,6 +160,14 @@ type Fetch struct {
 	Image   string            // image with tar for a pod that reads a volume; "": the job's
 	Running *job.Task         // a task that runs, or nil
 	Report  func(text string) // called while the fetch waits
+}
+
+// NewName returns a name for an object of the cluster that reads the results. Each call returns another
+// one.
+func (f *Fetch) NewName() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return job.Label(f.ID) + "-fetch-" + hex.EncodeToString(b[:])
 }
 
 // Logs is the output of a job's tasks that a [Keeper] keeps.

@@ -1,11 +1,8 @@
 package kube
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +17,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
+	"hpcc/job/results"
 	"hpcc/job/tunnel"
 )
 
@@ -147,9 +145,7 @@ func (System) Idle(c *Container) (seconds int64) {
 
 // startReader creates a reader and returns its name when it runs. end deletes it.
 func (k System) startReader(ctx context.Context, f *batch.Fetch, j *job.Job) (name string, end func(), err error) {
-	var b [4]byte
-	_, _ = rand.Read(b[:]) // never fails
-	name = job.Label(f.ID) + "-fetch-" + hex.EncodeToString(b[:])
+	name = f.NewName()
 	text, err := Documents("", k.readerPod(f, j, name))
 	if err != nil {
 		return "", nil, err
@@ -227,48 +223,18 @@ func (k System) Tar(ctx context.Context, pod, p string) (io.ReadCloser, error) {
 	}
 	w := Argv(ctx, k.Target, "exec", pod, "--container="+MainContainer, "--", "tar", "-C", path.Dir(p), "-cf", "-", "--", path.Base(p))
 	cmd := invoke.Command(ctx, "/", w[0], w[1:]...)
-	e := &execStream{cmd: cmd, doing: fmt.Sprintf("reading %s in pod %s", p, pod)}
-	cmd.Stderr = &e.stderr
-	var err error
-	if e.ReadCloser, err = cmd.StdoutPipe(); err == nil {
-		err = cmd.Start()
-	}
+	stderr := &tunnel.Tail{}
+	cmd.Stderr = stderr
+	r, err := results.Run(cmd, func(err error) error {
+		doing := fmt.Sprintf("reading %s in pod %s", p, pod)
+		reason, _, _ := strings.Cut(stderr.String(), "command terminated with exit code")
+		if strings.Contains(reason, "executable file not found") || strings.Contains(reason, `exec: "tar"`) {
+			return fmt.Errorf("%s: the image has no tar; while no task runs, --image NAME reads the volume with another image", doing)
+		}
+		return fmt.Errorf("%s: %w", doing, readError([]byte(reason), err))
+	})
 	if errors.Is(err, exec.ErrNotFound) {
 		err = missing(w[0])
 	}
-	return e, err
-}
-
-// An execStream is the output of a command in a pod.
-type execStream struct {
-	io.ReadCloser
-	cmd    *exec.Cmd
-	stderr tunnel.Tail
-	doing  string
-	all    bool // the end of the output was read
-}
-
-func (e *execStream) Read(p []byte) (int, error) {
-	n, err := e.ReadCloser.Read(p)
-	e.all = e.all || errors.Is(err, io.EOF)
-	return n, err
-}
-
-// Close ends the command. It returns an error if the command failed by itself.
-func (e *execStream) Close() error {
-	if !e.all {
-		_ = e.cmd.Process.Kill()
-		_ = e.cmd.Wait()
-		return nil
-	}
-	err := e.cmd.Wait()
-	if err == nil {
-		return nil
-	}
-	before, _, _ := strings.Cut(e.stderr.String(), "command terminated with exit code")
-	reason := []byte(before)
-	if bytes.Contains(reason, []byte("executable file not found")) || bytes.Contains(reason, []byte(`exec: "tar"`)) {
-		return fmt.Errorf("%s: the image has no tar; while no task runs, --image NAME reads the volume with another image", e.doing)
-	}
-	return fmt.Errorf("%s: %w", e.doing, readError(reason, err))
+	return r, err
 }

@@ -5,12 +5,16 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // archive returns an archive of headers; a regular file has Size bytes.
@@ -226,4 +230,37 @@ func FuzzReceive(f *testing.F) {
 			return nil
 		})
 	})
+}
+
+// TestRun checks that Close reports a failed command, unless the reader did not want all of its output.
+func TestRun(t *testing.T) {
+	for _, c := range []struct {
+		script string
+		all    bool
+		want   string
+	}{
+		{"echo text", true, ""},
+		{"echo text; exit 3", true, "failed: exit status 3"},
+		{"echo text; exec sleep 60", false, ""},
+	} {
+		r, err := Run(exec.Command("sh", "-c", c.script), func(err error) error { return fmt.Errorf("failed: %w", err) })
+		testenv.Check(t, err)
+		b := make([]byte, 5)
+		_, err = io.ReadFull(r, b)
+		testenv.Check(t, err)
+		if c.all {
+			_, err = io.Copy(io.Discard, r)
+			testenv.Check(t, err)
+		}
+		got := ""
+		if err := r.Close(); err != nil {
+			got = err.Error()
+		}
+		if string(b) != "text\n" || got != c.want {
+			t.Errorf("%s: read %q, Close returns %q; want %q", c.script, b, got, c.want)
+		}
+	}
+	if _, err := Run(exec.Command("/missing"), nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing command: %v", err)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"strings"
 	"sync"
@@ -203,6 +204,44 @@ func (p *pipe) Close() error {
 	p.PipeReader.Close()
 	if err := <-p.done; !errors.Is(err, io.ErrClosedPipe) {
 		return err
+	}
+	return nil
+}
+
+// Run starts a command and returns the stream that it writes to standard output. Close ends the command.
+// If the end of the stream was read, it returns the error of the command as failed words it.
+func Run(cmd *exec.Cmd, failed func(error) error) (io.ReadCloser, error) {
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &output{ReadCloser: out, cmd: cmd, failed: failed}, nil
+}
+
+type output struct {
+	io.ReadCloser
+	cmd    *exec.Cmd
+	failed func(error) error
+	all    bool // the end was read
+}
+
+func (o *output) Read(p []byte) (int, error) {
+	n, err := o.ReadCloser.Read(p)
+	o.all = o.all || errors.Is(err, io.EOF)
+	return n, err
+}
+
+func (o *output) Close() error {
+	if !o.all {
+		_ = o.cmd.Process.Kill()
+		_ = o.cmd.Wait()
+		return nil
+	}
+	if err := o.cmd.Wait(); err != nil {
+		return o.failed(err)
 	}
 	return nil
 }
