@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"syscall"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -47,6 +48,12 @@ type Directory struct {
 // The caller must close the result.
 func Read(dir string, secrets ...string) (c *Directory, err error) {
 	c = &Directory{Dir: dir}
+	switch fi, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s: %w", dir, syscall.ENOENT)
+	case err == nil && !fi.IsDir():
+		return nil, fmt.Errorf("%s: not a directory; name the one with the program", dir)
+	}
 	if c.date, err = source.Date(os.Getenv("SOURCE_DATE_EPOCH")); err != nil {
 		return nil, err
 	}

@@ -2,7 +2,9 @@ package code
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,6 +58,17 @@ func TestWrite(t *testing.T) {
 	testenv.Check(t, os.Chmod(filepath.Join(dir, "main.py"), 0o664))
 	if archive() != first {
 		t.Error("times or permissions of this machine changed the archive")
+	}
+}
+
+// TestReadMissing checks the errors for paths that are not directories.
+func TestReadMissing(t *testing.T) {
+	dir := directory(t, map[string]string{"main.py": ""})
+	if _, err := Read(filepath.Join(dir, "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing directory: %v", err)
+	}
+	if _, err := Read(filepath.Join(dir, "main.py")); err == nil || !strings.Contains(err.Error(), "not a directory") {
+		t.Errorf("a file: %v", err)
 	}
 }
 

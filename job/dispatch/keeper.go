@@ -169,7 +169,7 @@ func (s *Submission) fetchLocal(ctx context.Context, home, p string, each func(n
 			p = filepath.Join(s.Job.Dir, p)
 		}
 		if _, err := os.Stat(p); err != nil {
-			return fmt.Errorf("finding a result of job %s: %w", s.ID, err)
+			return fmt.Errorf("%w; relative paths are below %s, and without PATH hpcc fetches the output files", err, s.Job.Dir)
 		}
 		return each("", send(ctx, p))
 	}
