@@ -90,7 +90,10 @@ func (a *fetchArgs) run(ctx context.Context) error {
 		if sub.site != nil {
 			return usagef("--tar: job %s belongs to site %s", id, sub.site.Name)
 		}
-		return a.write(ctx, sub.Submission, s.Jobs(), os.Stdout)
+		if err := a.write(ctx, sub.Submission, s.Jobs(), os.Stdout); err != nil {
+			return a.explain(id, err)
+		}
+		return nil
 	}
 	final := filepath.Join(a.into, a.localName(id))
 	if err := a.options.Free(final); err != nil {
