@@ -155,6 +155,26 @@ func TestMixedCauses(t *testing.T) {
 	}
 }
 
+// TestIdle: programs that only wait have no causes if they take the same time, and else the reason
+// why none can be found.
+func TestIdle(t *testing.T) {
+	a, b := drawn(5, false, func(int) float64 { return 100 }), drawn(5, false, func(int) float64 { return 100 })
+	for k, x := range b.Tasks {
+		a.Tasks[k].Figures[cpuName], a.Tasks[k].Figures[cpusName] = 0.1, 0.001
+		x.Figures[cpuName], x.Figures[cpusName] = 0.5, 0.005
+	}
+	a.count()
+	b.count()
+	a.Name, b.Name = "a", "b"
+	m := newMatch(&Report{Systems: []*System{a, b}}, a, b)
+	if text, causes := m.explain(wallSame); len(causes) > 0 || len(text) != 1 {
+		t.Errorf("equal wall clocks are explained: %q", text)
+	}
+	if _, causes := m.explain(wallLonger); len(causes) != 1 || causes[0].text != "the cause is unknown: the programs used hardly any processor time" {
+		t.Errorf("causes %q", causes)
+	}
+}
+
 // TestSpread: possible chance is reported as such, without causes. Pairs reveal a difference
 // that the spread over parameters hides.
 func TestSpread(t *testing.T) {

@@ -28,7 +28,11 @@ func (m *match) causes() (list []cause) {
 	work, known := m.ratio(cpuName)
 	busy, also := m.ratio(cpusName)
 	if !known || !also {
-		return []cause{{text: "the cause is unknown: processor times are missing"}}
+		why := "processor times are missing"
+		if m.idle() {
+			why = "the programs used hardly any processor time"
+		}
+		return []cause{{text: "the cause is unknown: " + why}}
 	}
 	if wall, _ := m.ratio(wallName); math.Abs(math.Log(work.Median/busy.Median/wall.Median)) > math.Log(telling) {
 		complete := "the runs"
@@ -59,9 +63,21 @@ func (m *match) causes() (list []cause) {
 	return list
 }
 
+// idle reports whether both systems have the number of busy processors, and it is too small for a
+// ratio.
+func (m *match) idle() bool {
+	_, divided := m.ratio(cpusName)
+	_, known := m.base.figure(cpusName)
+	_, also := m.other.figure(cpusName)
+	return !divided && known && also
+}
+
 // apart reports whether the parts of the wall clock differ, even if they compensate each
 // other.
 func (m *match) apart() bool {
+	if m.idle() {
+		return false
+	}
 	for _, name := range []string{cpuName, cpusName} {
 		if r, ok := m.ratio(name); ok && math.Abs(math.Log(r.Median)) >= math.Log(telling) {
 			return true
