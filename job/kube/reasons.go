@@ -23,6 +23,7 @@ type subject struct {
 	claim    string // with its kind: volume claim data
 	queue    string // of Kueue
 	requests string // resources that the pod requests: cpu=2,memory=4Gi
+	several  bool   // the Job has several pods, which Kueue admits together
 }
 
 // A source is the field of the API that a fact comes from. A rule may combine several.
@@ -137,11 +138,17 @@ var rules = []rule{
 	{from: starting, pattern: `^(?:Unschedulable: )?(0/\d+ nodes are available): (.*)`, read: unschedulable},
 	{from: starting, pattern: `^SchedulingGated`, text: "held by a scheduling gate of the cluster, which an admission controller removes"},
 	{from: queued, pattern: `^Suspended`, text: "suspended", advice: `"kubectl patch job {name} --patch '{"spec":{"suspend":false}}'" starts it`},
-	{from: queued, pattern: `insufficient unused quota for (\S+) in flavor (\S+), (\S+) more needed`, text: "queue {queue}: waits until other jobs release $1 ($3 more needed in flavor $2)"},
-	{from: queued, pattern: `insufficient quota for (\S+) in flavor (\S+), (.*> maximum capacity \(.*?\))`, read: aboveQueue},
+	{from: queued, pattern: `^Deactivated: (?:The workload is deactivated)?(?: due to )?(.*)`, text: "queue {queue}: Kueue has deactivated the job: $1", advice: "submit it again"},
+	{from: queued, pattern: `^FailedToStart: (.*)`, text: "queue {queue}: Kueue cannot start the job: $1"},
+	{from: queued, pattern: `^(?:ClusterQueue|LocalQueue)Stopped: (.*)`, text: "queue {queue}: suspended, because the queue and its running jobs were stopped ($1)", advice: "Kueue starts the job again when the queue is active"},
+	{from: queued, pattern: `^PreemptedBefore: .*?(due to [^;]*)`, text: "preempted by another job $1"},
+	{from: queued, pattern: `^PreemptedBefore: `, text: "preempted by another job"},
+	{from: queued, pattern: `insufficient unused quota for \S+ in flavor \S+, \S+ more needed`, read: belowRequest},
+	{from: queued, pattern: `insufficient quota for (\S+) in flavor (\S+), (.*?> maximum capacity \(.*?\))`, read: aboveQueue},
+	{from: queued, pattern: `resource (\S+) unavailable in ClusterQueue`, read: uncovered},
+	{from: queued, pattern: `Preempted to accommodate .*?(due to [^;]*)`, text: "queue {queue}: preempted by another job $1", advice: "Kueue starts the job again when quota is free"},
 	{from: queued, pattern: `(?:Preempted to accommodate|^Preempted: ).*`, text: "queue {queue}: $M", advice: "Kueue starts the job again when quota is free"},
-	{from: queued, pattern: `^(?:InactiveWorkload|Deactivated|RequeuingLimitExceeded|MaximumExecutionTimeExceeded)`, text: "queue {queue}: Kueue has deactivated the job: $M", advice: "submit it again"},
-	{from: queued, pattern: `(?i)(?:is inactive|is stopped|doesn't exist|not found|Stopped)`, text: "queue {queue}: $M", advice: "ask the cluster's administrators, or choose another --queue"},
+	{from: queued, pattern: `(?i)(?:is inactive|is stopped|doesn't exist|not found|terminating or missing)`, text: "queue {queue}: $M", advice: "ask the cluster's administrators, or choose another --queue"},
 	{from: queued, pattern: `.`, text: "queue {queue}: $M"},
 }
 

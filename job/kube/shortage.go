@@ -109,10 +109,46 @@ func outOfRange(f *fact, groups []string) (text, advice string) {
 	return f.message, advice
 }
 
+// quotaShortage matches one resource that lacks quota of Kueue, in one flavor.
+var quotaShortage = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`insufficient unused quota for (\S+) in flavor (\S+), (\S+) more needed`)
+})
+
+// belowRequest explains a request for more than the unused quota of Kueue.
+func belowRequest(f *fact, _ []string) (text, advice string) {
+	var rows []string
+	for _, m := range quotaShortage().FindAllStringSubmatch(f.message, -1) {
+		rows = append(rows, fmt.Sprintf("%s (%s more needed in flavor %s)", m[1], m[3], m[2]))
+	}
+	return fmt.Sprintf("queue %s: waits until other jobs release %s", f.about.queue, strings.Join(rows, ", ")), ""
+}
+
+// quotaCapacity matches the numbers of a request above a quota, as Kueue 0.10 and later write them.
+var quotaCapacity = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:podset request \((\S+)\) > maximum capacity \(|maximum capacity \((\S+) > )(\S+)\)$`)
+})
+
 // aboveQueue explains a request that is larger than a quota of Kueue.
 func aboveQueue(f *fact, groups []string) (text, advice string) {
-	text = fmt.Sprintf("queue %s: the job requests more %s than flavor %s has in total: %s", f.about.queue, groups[1], groups[2], groups[3])
-	return text, lessAdvice(groups[1:2], "or choose another --queue")
+	amounts := groups[3]
+	if m := quotaCapacity().FindStringSubmatch(amounts); m != nil {
+		amounts = m[1] + m[2] + " > " + m[3]
+	}
+	text = fmt.Sprintf("queue %s: the job requests more %s than flavor %s has in total: %s", f.about.queue, groups[1], groups[2], amounts)
+	rest := "or choose another --queue"
+	if f.about.several {
+		rest = "run fewer pods at once (--array 1-100%10, --nodes), " + rest
+	}
+	return text, lessAdvice(groups[1:2], rest)
+}
+
+// uncovered explains a request for a resource that is not part of the quota of Kueue.
+func uncovered(f *fact, groups []string) (text, advice string) {
+	text = fmt.Sprintf("queue %s does not provide %s", f.about.queue, groups[1])
+	if flag := flagOf(groups[1]); flag != "" {
+		advice = "leave out " + flag + ", or "
+	}
+	return text, advice + "choose another --queue"
 }
 
 // A shortage is a reason why nodes do not fit a pod, in the scheduler's words and ours.

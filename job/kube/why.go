@@ -186,33 +186,56 @@ func (r *reader) job(o *jobState, pods []podState, s *queue.State) string {
 // suspended returns why a suspended job is not started: the state of its Workload if it has a queue of
 // Kueue.
 func (r *reader) suspended(o *jobState) string {
-	f := fact{from: queued, reason: "Suspended", about: subject{name: o.Metadata.Name, queue: o.Metadata.Labels[labelQueue]}}
-	if f.about.queue == "" {
+	about := subject{name: o.Metadata.Name, queue: o.Metadata.Labels[labelQueue], several: o.Spec.Completions > 1}
+	if about.queue == "" {
+		return r.explain(fact{from: queued, reason: "Suspended", about: about}).text
+	}
+	f := fact{from: queued, reason: "Pending", message: "Kueue holds the job", about: about}
+	w := r.workloads()[o.Metadata.UID]
+	if w == nil {
 		return r.explain(f).text
 	}
-	f.reason, f.message = "Pending", "Kueue holds the job"
-	if w := r.workloads()[o.Metadata.UID]; w != nil {
-		f.reason, f.message = w.state()
+	f.reason, f.message = w.state()
+	text := r.explain(f).text
+	// The scheduler replaces the message about a preemption as soon as it tries to admit the job again.
+	if c := w.condition("Preempted"); c != nil && f.message != c.Message && f.reason != "Deactivated" {
+		text += "; " + r.explain(fact{from: queued, reason: "PreemptedBefore", message: c.Message, about: about}).text
 	}
-	return r.explain(f).text
+	return text
+}
+
+// condition returns a condition of a Workload that is true, or nil.
+func (w *workload) condition(name string) *condition {
+	if c := find(w.Status.Conditions, name); c != nil && c.Status == "True" {
+		return c
+	}
+	return nil
 }
 
 // state returns the condition of a Workload that holds its job.
 func (w *workload) state() (reason, message string) {
-	if w.Spec.Active != nil && !*w.Spec.Active {
-		reason = "Deactivated"
-	}
-	for _, t := range []string{"QuotaReserved", "Evicted", "Preempted"} {
-		if c := find(w.Status.Conditions, t); c != nil && (c.Status == "True") != (t == "QuotaReserved") && c.Message != "" {
-			return cmp.Or(reason, c.Reason), c.Message
+	evicted, reserved := w.condition("Evicted"), find(w.Status.Conditions, "QuotaReserved")
+	switch finished := w.condition("Finished"); {
+	case finished != nil: // Kueue could not start the job
+		return finished.Reason, finished.Message
+	case w.Spec.Active != nil && !*w.Spec.Active: // QuotaReserved keeps the state before
+		if evicted != nil {
+			message = evicted.Message
 		}
+		return "Deactivated", message
+	case evicted != nil && strings.HasSuffix(evicted.Reason, "QueueStopped"): // QuotaReserved: the queue is inactive
+		return evicted.Reason, evicted.Message
+	case reserved != nil && reserved.Status == "False" && reserved.Message != "":
+		return reserved.Reason, reserved.Message
+	case evicted != nil: // its pods are ending
+		return evicted.Reason, evicted.Message
 	}
 	for _, c := range w.Status.AdmissionChecks {
 		if c.State != "Ready" {
-			return cmp.Or(reason, c.State), fmt.Sprintf("waits for admission check %s (%s) %s", c.Name, c.State, c.Message)
+			return c.State, fmt.Sprintf("waits for admission check %s (%s) %s", c.Name, c.State, c.Message)
 		}
 	}
-	return cmp.Or(reason, "Pending"), "Kueue holds the job"
+	return "Pending", "Kueue holds the job"
 }
 
 // pod returns why a pod does not start or does not go on; the zero value if it does.

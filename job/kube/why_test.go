@@ -2,7 +2,9 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -81,9 +83,12 @@ func TestReasons(t *testing.T) {
 		{ended, "OutOfnvidia.com/gpu", "Node didn't have enough resource: nvidia.com/gpu, requested: 1, used: 2, capacity: 2", []string{"had too little nvidia.com/gpu left"}},
 
 		{queued, "Pending", "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed", []string{"queue team: waits until other jobs release nvidia.com/gpu (2 more needed in flavor a100)"}},
-		{queued, "Pending", "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, request > maximum capacity (40 > 16)", []string{"queue team: the job requests more cpu than flavor default has in total: ", "(40 > 16); request less with --cpus, or choose another --queue"}},
-		{queued, "Pending", "Preempted to accommodate a workload (UID: 1) due to prioritization in the ClusterQueue", []string{"queue team: Preempted to accommodate", "starts the job again"}},
+		{queued, "Pending", "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, request > maximum capacity (40 > 16)", []string{"queue team: the job requests more cpu than flavor default has in total: 40 > 16; request less with --cpus, or choose another --queue"}},
+		{queued, "Pending", "Preempted to accommodate a workload (UID: 1) due to prioritization in the ClusterQueue", []string{"queue team: preempted by another job due to prioritization in the ClusterQueue; Kueue starts the job again"}},
 		{queued, "Inadmissible", "ClusterQueue cq is inactive", []string{"queue team: ClusterQueue cq is inactive; ask"}},
+		{queued, "Inadmissible", "LocalQueue team is terminating or missing", []string{"terminating or missing; ask"}},
+		{queued, "FailedToStart", "invalid node selector", []string{"queue team: Kueue cannot start the job: invalid node selector"}},
+		{queued, "Deactivated", "The workload is deactivated due to exceeding the maximum number of re-queuing retries", []string{"has deactivated the job: exceeding the maximum number of re-queuing retries; submit it again"}},
 		{queued, "Suspended", "", []string{"suspended; ", "kubectl patch job p1"}},
 	} {
 		got, rank := explain(fact{c.from, c.reason, c.message, about})
@@ -241,5 +246,53 @@ func TestFailurePolicy(t *testing.T) {
 		if strings.Join(got, ",") != c.want {
 			t.Errorf("%+v: %s; want %s", c.retry, got, c.want)
 		}
+	}
+}
+
+// TestKueue checks the words for jobs that the controller of Kueue 0.15.0 held on Kubernetes 1.34.4. The
+// file has fields of the Jobs and Workloads that it wrote.
+func TestKueue(t *testing.T) {
+	text, err := os.ReadFile("testdata/kueue.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := map[string]struct {
+		Job      jobState
+		Workload workload
+	}{}
+	if err := json.Unmarshal(text, &recorded); err != nil {
+		t.Fatal(err)
+	}
+	const deactivated = "queue team: Kueue has deactivated the job; submit it again"
+	want := map[string]string{
+		"quota":                       "queue team: waits until other jobs release nvidia.com/gpu (1 more needed in flavor a100)",
+		"quota for two resources":     "queue team: waits until other jobs release cpu (2 more needed in flavor a100), nvidia.com/gpu (2 more needed in flavor a100)",
+		"above the quota":             "queue team: the job requests more cpu than flavor a100 has in total: 8 > 4; request less with --cpus, or choose another --queue",
+		"array above the quota":       "queue team: the job requests more cpu than flavor a100 has in total: 6 > 4; request less with --cpus, run fewer pods at once (--array 1-100%10, --nodes), or choose another --queue",
+		"resource without quota":      "queue cpuonly does not provide nvidia.com/gpu; leave out --gpus, or choose another --queue",
+		"missing cluster queue":       "queue orphan: ClusterQueue missing doesn't exist; ask the cluster's administrators, or choose another --queue",
+		"deleted queue":               "queue orphan: LocalQueue orphan doesn't exist; ask the cluster's administrators, or choose another --queue",
+		"stopped queue":               "queue team: ClusterQueue cq is inactive; ask the cluster's administrators, or choose another --queue",
+		"drained queue":               "queue team: suspended, because the queue and its running jobs were stopped (The ClusterQueue is stopped); Kueue starts the job again when the queue is active",
+		"stopped local queue":         "queue team: LocalQueue team is inactive; ask the cluster's administrators, or choose another --queue",
+		"drained local queue":         "queue team: suspended, because the queue and its running jobs were stopped (The LocalQueue is stopped); Kueue starts the job again when the queue is active",
+		"preempted":                   "queue team: waits until other jobs release nvidia.com/gpu (2 more needed in flavor a100); preempted by another job due to prioritization in the ClusterQueue",
+		"deactivated":                 deactivated,
+		"deactivated while it waited": deactivated,
+		"admission check":             "queue cpuonly: waits for admission check approval (Pending)",
+	}
+	for name, c := range recorded {
+		r, uid := readerWithout(), c.Job.Metadata.UID
+		if c.Workload.Metadata.Labels[labelJobUID] != uid {
+			t.Errorf("%s: the Workload is not that of the Job", name)
+		}
+		r.workloads = func() map[string]*workload { return map[string]*workload{uid: &c.Workload} }
+		s := c.Job.queueState(nil)
+		if got := r.job(&c.Job, nil, &s); got != want[name] {
+			t.Errorf("%s:\n%s; want\n%s", name, got, want[name])
+		}
+	}
+	if len(recorded) != len(want) {
+		t.Errorf("%d recorded jobs, and %d expectations", len(recorded), len(want))
 	}
 }
