@@ -135,7 +135,9 @@ var rules = []rule{
 	{from: answer, pattern: `unknown flag`, text: "$M", advice: "this kubectl is too old; use 1.25 or later"},
 
 	// Tasks that wait for resources.
-	{from: starting, pattern: `^(?:Unschedulable: )?(0/\d+ nodes are available): (.*)`, read: unschedulable},
+	{from: starting, pattern: `^(?:Unschedulable: )?(0/\d+ nodes are (?:un)?available): (.*)`, read: unschedulable},
+	{from: starting, pattern: `pod group is not ready, .*?(\d+) minAvailable`, text: "waits until all $1 pods of the job fit at once", advice: "request less with --nodes, --cpus, --mem or --gpus to start earlier"}, // Volcano
+	{from: starting, pattern: `can possibly be assigned to (\S+), once (?:resource is released and )?minAvailable is satisfied`, text: "fits on node $1, and waits until all pods of the job fit at once"},            // Volcano
 	{from: starting, pattern: `^SchedulingGated`, text: "held by a scheduling gate of the cluster, which an admission controller removes"},
 	{from: queued, pattern: `^Suspended`, text: "suspended", advice: `"kubectl patch job {name} --patch '{"spec":{"suspend":false}}'" starts it`},
 	{from: queued, pattern: `^Deactivated: (?:The workload is deactivated)?(?: due to )?(.*)`, text: "queue {queue}: Kueue has deactivated the job: $1", advice: "submit it again"},

@@ -191,7 +191,7 @@ var (
 
 // unschedulable explains the scheduler's message about the nodes of the cluster.
 func unschedulable(f *fact, groups []string) (text, advice string) {
-	total := strings.TrimPrefix(strings.TrimSuffix(groups[1], " nodes are available"), "0/")
+	total, _, _ := strings.Cut(strings.TrimPrefix(groups[1], "0/"), " ")
 	list := groups[2]
 	if end := shortageEnd().FindStringIndex(list); end != nil {
 		list = list[:end[0]]

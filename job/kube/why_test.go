@@ -44,6 +44,9 @@ func TestReasons(t *testing.T) {
 		{starting, "", "0/2 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }, 1 node(s) had untolerated taint {nvidia.com/gpu: present}.",
 			[]string{"1 not ready, 1 reserved for pods with GPUs; request one with --gpus"}},
 		{starting, "", "0/1 nodes are available: 1 node(s) had untolerated taint(s). no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.", []string{"no node of 1 fits: 1 reserved or not ready, by a taint"}},
+		{starting, "", "0/2 nodes are unavailable: 2 Insufficient cpu.", []string{"no node of 2 fits: 2"}}, // Volcano's words, from its source
+		{starting, "Unschedulable", "pod group is not ready, 2 Pending, 4 minAvailable; Pending: 2 Unschedulable", []string{"waits until all 4 pods of the job fit at once"}},
+		{starting, "", "Pod lab/x-0 can possibly be assigned to n1, once minAvailable is satisfied", []string{"fits on node n1, and waits until all pods"}},
 		{starting, "", "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules.", []string{"2 in use by other jobs; leave out --exclusive"}},
 		{starting, "", `0/1 nodes are available: persistentvolumeclaim "x" not found. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.`, []string{`no node of 1 fits: persistentvolumeclaim "x" not found`}},
 		{starting, "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates", []string{"held by a scheduling gate"}},
