@@ -5,11 +5,9 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"html"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -61,8 +59,11 @@ type call struct {
 	ref  name.Reference
 	sent atomic.Int64 // bytes of requests
 
+	doing string // pull, push or login, for messages; "" means pull
+
 	mu      sync.Mutex
 	secrets map[string]bool
+	user    string // whose password was sent
 }
 
 // call parses a registry reference.
@@ -128,6 +129,7 @@ func MayPush(ctx context.Context, ref string, o Remote) error {
 // mayPush opens an upload session (distribution-spec, "Pushing a blob in chunks") and closes
 // it.
 func (c *call) mayPush(ctx context.Context) error {
+	c.doing = "push"
 	client, err := c.client(ctx, transport.PushScope)
 	if err != nil {
 		return err
@@ -174,6 +176,13 @@ func (c *call) RoundTrip(req *http.Request) (*http.Response, error) {
 		own := *req
 		own.Body = &sentBody{req.Body, &c.sent}
 		if again := req.GetBody; again != nil {
+			// The library repeats a request with a new token after the body was read.
+			body, err := again()
+			req.Body.Close()
+			if err != nil {
+				return nil, err
+			}
+			own.Body = &sentBody{body, &c.sent}
 			own.GetBody = func() (io.ReadCloser, error) {
 				body, err := again()
 				return &sentBody{body, &c.sent}, err
@@ -189,16 +198,21 @@ type refusedError struct{ why string }
 
 func (e *refusedError) Error() string { return e.why }
 
+// identityUser stands for the user of an identity token, whose name is unknown.
+const identityUser = "<token>"
+
 // notice records the secrets in a request and reports whether it contains one, in its header
 // or in a token request's form.
 func (c *call) notice(req *http.Request) bool {
 	var found []string
+	user := ""
 	scheme, value, _ := strings.Cut(req.Header.Get("Authorization"), " ")
 	if value != "" {
 		found = append(found, value)
 	}
 	if plain, err := base64.StdEncoding.DecodeString(value); err == nil && strings.EqualFold(scheme, "basic") {
-		_, password, _ := strings.Cut(string(plain), ":")
+		var password string
+		user, password, _ = strings.Cut(string(plain), ":")
 		found = append(found, string(plain), password)
 	}
 	if req.Header.Get("Content-Type") == "application/x-www-form-urlencoded" && req.GetBody != nil {
@@ -207,6 +221,7 @@ func (c *call) notice(req *http.Request) bool {
 			own.Body = http.MaxBytesReader(nil, body, 1<<20)
 			if own.ParseForm() == nil {
 				found = append(found, own.PostForm.Get("refresh_token"), own.PostForm.Get("password"))
+				user = cmp.Or(own.PostForm.Get("username"), identityUser)
 			}
 			body.Close()
 		}
@@ -217,6 +232,7 @@ func (c *call) notice(req *http.Request) bool {
 	for _, s := range found {
 		c.secrets[s] = true
 	}
+	c.user = cmp.Or(user, c.user)
 	return len(found) > 0
 }
 
@@ -245,62 +261,23 @@ func (c *call) hide(text string) string {
 	return text
 }
 
-// maxReply bounds the length of registry text in messages, in bytes.
-const maxReply = 2000
-
-// masked returns registry text that is safe to print.
-func (c *call) masked(text string) string {
-	if text = strings.TrimSpace(c.hide(text)); len(text) > maxReply {
-		text = strings.ToValidUTF8(text[:maxReply], "") + "…"
+// Ping checks that a registry answers. A request for credentials is an answer.
+func Ping(ctx context.Context, host string) error {
+	c, err := registryCall(host, Remote{})
+	if err != nil {
+		return err
 	}
-	return text
+	c.doing = "login"
+	if _, err := transport.Ping(ctx, c.ref.Context().Registry, c); err != nil {
+		return fmt.Errorf("asking %s: %w", host, c.explain(err))
+	}
+	return nil
 }
 
-// A hiddenError is an error whose text has its secrets removed.
-type hiddenError struct {
-	error
-	text string
-}
-
-func (e *hiddenError) Error() string { return e.text }
-func (e *hiddenError) Unwrap() error { return e.error }
-
-// explain adds the usual cause of a registry's refusal, without secrets.
-func (c *call) explain(err error) error {
-	text := c.masked(err.Error())
-	var te *transport.Error
-	var ne net.Error
-	var refused *refusedError
-	var stall *wait.StallError
-	host := c.ref.Context().RegistryStr()
-	switch {
-	case errors.As(err, &te) && (te.StatusCode == http.StatusUnauthorized || te.StatusCode == http.StatusForbidden):
-		if len(te.Errors) > 0 { // without the requested scopes
-			text = c.masked(fmt.Sprintf("%s: %s", te.Errors[0].Code, te.Errors[0].Message))
-		}
-		text += c.cure(te.StatusCode)
-	case errors.As(err, &te) && te.StatusCode == http.StatusNotFound:
-		text = host + "  does not have this image or repository:" + text
-	case errors.As(err, &refused):
-	case errors.As(err, &stall):
-		text += "; is " + host + " the right host? HPCC_HTTP_TIMEOUT=5m waits longer for a slow one"
-	case errors.As(err, &ne):
-		text += "; is " + host + " the right host, and reachable from here?"
+// registryCall returns a call of a registry without a repository.
+func registryCall(host string, o Remote) (*call, error) {
+	if _, err := name.NewRegistry(host); err != nil {
+		return nil, fmt.Errorf("reading registry %q: %w", host, err)
 	}
-	return &hiddenError{err, text}
-}
-
-// cure returns the remedy if a registry refuses the user.
-func (c *call) cure(status int) string {
-	host := c.ref.Context().RegistryStr()
-	login := fmt.Sprintf("\"hpcc login %s\" keeps", host)
-	switch {
-	case c.Credentials == nil || c.Credentials.From == "":
-		return "; " + login + " credentials"
-	case c.Credentials.empty():
-		return fmt.Sprintf("; %s has no password, so docker's credentials were used: %s one", c.Credentials.From, login)
-	case status == http.StatusForbidden:
-		return fmt.Sprintf("; the credentials of %s are valid but lack the permission", c.Credentials.From)
-	}
-	return fmt.Sprintf("; the credentials come from %s: correct or remove them there, and %s others", c.Credentials.From, login)
+	return o.call(host + "/any")
 }

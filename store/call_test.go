@@ -2,10 +2,13 @@ package store
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,11 +17,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"hpcc/store/wait"
 	"hpcc/testdata/testenv"
 )
 
@@ -312,10 +318,10 @@ func TestRefusedUser(t *testing.T) {
 		status int
 		want   string
 	}{
-		{nil, 401, `"hpcc login HOST" keeps credentials`},
-		{&credentials{From: `entry "a" of c.yaml`}, 401, `entry "a" of c.yaml has no password, so docker's credentials were used: "hpcc login HOST" keeps one`},
-		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 401, `the credentials come from entry "a" of c.yaml: correct or remove them there, and "hpcc login HOST" keeps others`},
-		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 403, `the credentials of entry "a" of c.yaml are valid but lack the permission`},
+		{nil, 401, `HOST requires a login (401 Unauthorized); "hpcc login -u NAME HOST" saves a login`},
+		{&credentials{From: `entry "a" of c.yaml`}, 401, `HOST requires a login (401 Unauthorized); entry "a" of c.yaml has no password, so docker's credentials were used: "hpcc login -u NAME HOST" saves a login`},
+		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 401, `HOST refuses the login of entry "a" of c.yaml (401 Unauthorized); correct the password of entry "a" of c.yaml, or remove it: "hpcc login -u NAME HOST" saves a login`},
+		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 403, `entry "a" of c.yaml may not push to x (403 Forbidden); check the name, or ask for the right to push to x`},
 	} {
 		t.Setenv("HOME", t.TempDir())
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -330,7 +336,8 @@ func TestRefusedUser(t *testing.T) {
 		}))
 		host := strings.TrimPrefix(server.URL, "http://")
 		err := MayPush(context.Background(), host+"/x", Remote{Credentials: c.k})
-		if want := strings.ReplaceAll(c.want, "HOST", host); err == nil || !strings.Contains(err.Error(), want) {
+		var refused *callError
+		if want := strings.ReplaceAll(c.want, "HOST", host); !errors.As(err, &refused) || !strings.Contains(refused.text+"; "+refused.advice, want) {
 			t.Errorf("status %d: %v; want %q", c.status, err, want)
 		}
 		server.Close()
@@ -351,5 +358,39 @@ func TestMayPushLeavesNothing(t *testing.T) {
 	testenv.Check(t, MayPush(context.Background(), strings.TrimPrefix(server.URL, "http://")+"/team/x:1", Remote{}))
 	if want := "GET /v2/,POST /v2/team/x/blobs/uploads/,DELETE /v2/team/x/blobs/uploads/7"; strings.Join(got, ",") != want {
 		t.Errorf("asked %q; want %q", got, want)
+	}
+}
+
+// TestExplain checks the explanations of errors that a test on one machine does not get from
+// the network.
+func TestExplain(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://me:S3CRET@proxy.example:3128")
+	dial := func(err error) error {
+		return &url.Error{Op: "Put", URL: "https://r.example/v2/?_state=abc", Err: &net.OpError{Op: "dial", Net: "tcp", Err: err}}
+	}
+	for _, c := range []struct {
+		host string
+		err  error
+		want string
+	}{
+		{"r.example", dial(syscall.EHOSTUNREACH), `this machine has no route to r.example (dial tcp: no route to host); run hpcc where`},
+		{"r.example", dial(syscall.ETIMEDOUT), `r.example does not respond (dial tcp: connection timed out); check the host and the port; HPCC_HTTP_TIMEOUT=5m waits longer`},
+		{"r.example", dial(&net.DNSError{Err: "no such host", Name: "r.example", IsNotFound: true}), `this machine does not know the host name of r.example (dial tcp: lookup r.example: no such host); check the spelling; "oc registry info"`},
+		{"r.example", dial(x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"q.example"}}, Host: "r.example"}), `the certificate of r.example is for another name (dial tcp: x509: certificate is valid for q.example, not r.example)`},
+		{"r.example", dial(x509.CertificateInvalidError{Reason: x509.Expired}), `the certificate of r.example is not valid now (dial tcp: x509: certificate has expired or is not yet valid:); compare the clock`},
+		{"r.example", &url.Error{Op: "Get", URL: "https://r.example/v2/", Err: &net.OpError{Op: "proxyconnect", Net: "tcp", Err: syscall.ECONNREFUSED}}, `the proxy does not connect to r.example (proxyconnect tcp: connection refused); correct HTTPS_PROXY=http://me:xxxxx@proxy.example:3128, or add the host to NO_PROXY`},
+		{"r.example", &wait.StallError{Text: "no answer within 1m0s"}, `r.example does not respond (no answer within 1m0s)`},
+		{"r.example", fmt.Errorf("digest mismatch: sha256:a, expected sha256:b"), `r.example sent other data than the digest says (digest mismatch: sha256:a, expected sha256:b); repeat the command`},
+		{"r.example", syscall.ENOSPC, `no space left on device; `},
+		{"1234.dkr.ecr.eu-west-1.amazonaws.com", &transport.Error{StatusCode: 401}, `"aws ecr get-login-password | hpcc login -u AWS 1234.dkr.ecr.eu-west-1.amazonaws.com" logs in for 12 hours`},
+		{"default-route-openshift-image-registry.apps.example", &transport.Error{StatusCode: 401}, `"oc whoami -t | hpcc login -u openshift default-route-openshift-image-registry.apps.example" logs in with the token of oc`},
+		{"docker.io", &transport.Error{StatusCode: 401}, `docker.io requires a login for this image, or does not have it (401 Unauthorized); check the name; "hpcc login -u NAME docker.io" saves a login`},
+	} {
+		call, err := Remote{}.call(c.host + "/lab/app:1")
+		testenv.Check(t, err)
+		var e *callError
+		if !errors.As(call.explain(c.err), &e) || !strings.Contains(e.text+"; "+e.advice, c.want) {
+			t.Errorf("%v:\n     %s; %s\nwant %s", c.err, e.text, e.advice, c.want)
+		}
 	}
 }

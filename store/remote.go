@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -350,15 +351,49 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Login stores a user's credentials for a registry in docker's configuration file
-// ($DOCKER_CONFIG or ~/.docker/config.json), readable only for the user.
-func Login(host, user, password string) error {
-	if _, err := name.NewRegistry(host); err != nil {
-		return fmt.Errorf("reading registry %q: %w", host, err)
-	}
+// Login checks a user's credentials for a registry, and stores them in docker's configuration
+// file ($DOCKER_CONFIG or ~/.docker/config.json), readable only for the user. Only PlainHTTP
+// of o is used.
+func Login(ctx context.Context, host, user, password string, o Remote) error {
 	if password == "" {
 		return errors.New("the password is empty")
 	}
+	c, err := registryCall(host, Remote{PlainHTTP: o.PlainHTTP, Credentials: &credentials{Username: user, Password: secret(password)}})
+	if err != nil {
+		return err
+	}
+	if err := c.checkLogin(ctx); err != nil {
+		return fmt.Errorf("logging in to %s: %w", host, c.explain(err))
+	}
+	if r := c.ref.Context().RegistryStr(); r == name.DefaultRegistry {
+		host = authn.DefaultAuthKey // docker's name for Docker Hub
+	}
+	return keepLogin(host, user, password)
+}
+
+// checkLogin asks a registry, or its token server, whether it accepts the credentials.
+func (c *call) checkLogin(ctx context.Context) error {
+	c.doing = "login"
+	registry := c.ref.Context().Registry
+	rt, err := transport.NewWithContext(ctx, registry, c.Credentials, c, nil)
+	if err != nil {
+		return err
+	}
+	at := registry.Scheme() + "://" + registry.RegistryStr() + "/v2/"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Client{Transport: rt}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return transport.CheckError(resp, http.StatusOK)
+}
+
+// keepLogin stores credentials in docker's configuration file.
+func keepLogin(host, user, password string) error {
 	dir := os.Getenv("DOCKER_CONFIG")
 	if dir == "" {
 		home, err := os.UserHomeDir()

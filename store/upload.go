@@ -2,11 +2,14 @@ package store
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net/http"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/store/wait"
@@ -15,6 +18,7 @@ import (
 // push sends an image or an index. A broken upload starts again; the library's own retries
 // would neither end with ctx nor honour Retry-After.
 func (c *call) push(ctx context.Context, what remote.Taggable) error {
+	c.doing = "push"
 	pusher, err := remote.NewPusher(c.options(ctx)...)
 	if err != nil {
 		return err
@@ -37,9 +41,20 @@ func (c *call) push(ctx context.Context, what remote.Taggable) error {
 		g.Go(func() error { return c.upload(gctx, pusher, b, t) })
 	}
 	if err := g.Wait(); err != nil {
-		return err
+		return c.worded(ctx, err)
 	}
 	return pusher.Push(ctx, c.ref, what) // remembers which blobs it has sent
+}
+
+// worded returns the registry's words instead of the error of a HEAD request, whose answer has
+// none.
+func (c *call) worded(ctx context.Context, err error) error {
+	var te, asked *transport.Error
+	bare := errors.As(err, &te) && te.Request != nil && te.Request.Method == http.MethodHead
+	if bare && errors.As(c.mayPush(ctx), &asked) {
+		return asked
+	}
+	return err
 }
 
 // upload sends one blob unless the registry has it.

@@ -171,6 +171,7 @@ func adviceFor(err error) (advice string, status int) {
 	var local *store.NotPushedError
 	var damaged *store.DamagedError
 	var name *store.DamagedRefError
+	var advised interface{ Advice() string } // of a registry
 	if errors.As(err, &re) {
 		status = re.Status
 	}
@@ -190,6 +191,8 @@ func adviceFor(err error) (advice string, status int) {
 	case similar != "":
 		advice = fmt.Sprintf("did you mean %s?", similar)
 	case advice != "":
+	case errors.As(err, &advised) && advised.Advice() != "":
+		advice = advised.Advice()
 	case errors.As(err, &missing):
 		advice = fmt.Sprintf("%q lists the images; %q fetches one from a registry", "hpcc images", "hpcc pull "+missing.Name)
 	case errors.As(err, &platform):

@@ -19,23 +19,26 @@ import (
 func loginCommand() *cli.Command {
 	return &cli.Command{
 		Name: "login", Usage: "save credentials for a registry", ArgsUsage: "HOST",
-		Description: `Reads a password from the terminal or standard input and saves it in ~/.docker/config.json, which
-hpcc, docker, podman and skopeo read.
+		Description: `Reads a password from the terminal or standard input, checks it at the registry, and saves it in
+~/.docker/config.json, which hpcc, docker, podman and skopeo read.
 
    hpcc login -u alice registry.example.org`,
-		Flags:  []cli.Flag{&cli.StringFlag{Name: "username", Aliases: []string{"u"}, Required: true, Usage: "log in as `NAME`"}},
+		Flags:  []cli.Flag{&cli.StringFlag{Name: "username", Aliases: []string{"u"}, Required: true, Usage: "log in as `NAME`"}, plainHTTPFlag()},
 		Action: action(parseLogin),
 	}
 }
 
-type loginArgs struct{ host, username string }
+type loginArgs struct {
+	host, username string
+	plainHTTP      bool
+}
 
 func parseLogin(c *cli.Context) (*loginArgs, error) {
 	hosts, err := parseArguments(c, 1, 1, "HOST")
 	if err != nil {
 		return nil, err
 	}
-	return &loginArgs{host: hosts[0], username: c.String("username")}, nil
+	return &loginArgs{host: hosts[0], username: c.String("username"), plainHTTP: c.Bool("plain-http")}, nil
 }
 
 func (a *loginArgs) run(ctx context.Context) error {
@@ -43,7 +46,7 @@ func (a *loginArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return store.Login(a.host, a.username, password)
+	return store.Login(ctx, a.host, a.username, password, store.Remote{PlainHTTP: a.plainHTTP})
 }
 
 // readPassword prompts on a terminal, or else reads the first line of standard input.

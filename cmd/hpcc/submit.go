@@ -629,7 +629,8 @@ func (a *jobArgs) pushCode(ctx context.Context, j *job.Job, d *code.Directory, k
 	err = s.Send(ctx, img, repository+":code-"+digest.Hex[:12], store.Remote{Progress: bar.bytes})
 	bar.end()
 	if err != nil {
-		return (&message{err: fmt.Errorf("--with-code %s: %w", d.Dir, err)}).hint("log in with \"hpcc login\", or make the directory smaller with .dockerignore: a config map holds %d files of %s", code.MaxMapFiles, size(code.MaxMapBytes))
+		advice, _ := adviceFor(err)
+		return (&message{err: fmt.Errorf("--with-code %s: %w", d.Dir, err)}).hint("%s; or make the directory smaller with .dockerignore: a config map holds %d files of %s", cmp.Or(advice, "repeat the command"), code.MaxMapFiles, size(code.MaxMapBytes))
 	}
 	j.Pod.Image = store.ByDigest(repository, digest)
 	if config, err := img.ConfigName(); err == nil && j.Measure {

@@ -14,6 +14,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -87,6 +88,12 @@ func newClient(p Patience) *client {
 		MaxIdleConnsPerHost:   50,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
+		OnProxyConnectResponse: func(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("the proxy %s returned %d %s", proxy.Host, resp.StatusCode, http.StatusText(resp.StatusCode))
+			}
+			return nil
+		},
 		// Otherwise a connection with several streams can die undetected.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
 	}
@@ -190,7 +197,11 @@ func (e *StallError) Temporary() bool { return true }
 type statusError struct {
 	Code       int           // of HTTP: 408, 429 or 5xx
 	RetryAfter time.Duration // requested pause; 0: not specified
+	body       []byte        // its start
 }
+
+// Answer returns the status and the start of the body, in which a server may give the reason.
+func (e *statusError) Answer() (status int, body []byte) { return e.Code, e.body }
 
 func (e *statusError) Error() string {
 	return fmt.Sprintf("the server returned %d %s", e.Code, http.StatusText(e.Code))
@@ -201,16 +212,20 @@ func busy(code int) bool {
 	switch code {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return true
-	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported, http.StatusInsufficientStorage:
 		return false
 	}
 	return code >= 500
 }
 
+// maxReason bounds the part of a busy answer that is kept, in bytes.
+const maxReason = 8 << 10
+
 // newStatusError returns the error of a busy answer and closes the answer.
 func newStatusError(resp *http.Response) *statusError {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxReason)) // the start of a broken answer is enough
 	resp.Body.Close()
-	return &statusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+	return &statusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now()), body}
 }
 
 // retryAfter parses Retry-After: seconds or a date (RFC 9110, section 10.2.3). It returns 0
@@ -242,7 +257,8 @@ func temporary(err error) bool {
 	case errors.As(err, &dns):
 		return !dns.IsNotFound && (dns.IsTimeout || dns.IsTemporary)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
-		errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ETIMEDOUT):
+		errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ETIMEDOUT),
+		errors.Is(err, net.ErrClosed): // the server closed the connection while the body was sent
 		return true
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return true

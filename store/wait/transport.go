@@ -45,7 +45,7 @@ func (tr Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			if !busy(resp.StatusCode) {
 				return resp, nil
 			}
-			failure = &statusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+			failure = &statusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now()), nil}
 		}
 		if !repeatable(req, failure) {
 			return resp, err

@@ -2,7 +2,9 @@ package condatest
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -51,10 +53,10 @@ func Registry(t testing.TB, private bool) *Site {
 	}
 	testenv.Write(t, filepath.Join(dir, "registry.yml"), config)
 	cmd := exec.Command("docker-registry", "serve", filepath.Join(dir, "registry.yml"))
-	log, err := os.Create(filepath.Join(dir, "log"))
+	output, err := os.Create(filepath.Join(dir, "log"))
 	testenv.Check(t, err)
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
+	defer output.Close()
+	cmd.Stdout, cmd.Stderr = output, output
 	testenv.Check(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
@@ -64,7 +66,7 @@ func Registry(t testing.TB, private bool) *Site {
 			break
 		}
 		if time.Since(begun) > time.Minute {
-			text, _ := os.ReadFile(log.Name())
+			text, _ := os.ReadFile(output.Name())
 			t.Fatalf("docker-registry does not listen: %v: %s", err, text)
 		}
 	}
@@ -72,7 +74,7 @@ func Registry(t testing.TB, private bool) *Site {
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: address})
 		r.Out.Host = r.In.Host
-	}}
+	}, ErrorLog: log.New(io.Discard, "", 0)}
 	count := map[string]int{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.Mu.Lock()
