@@ -42,6 +42,8 @@ type workflowAPI interface {
 	template(ctx context.Context, name string) (json.RawMessage, error)
 	// get returns the state of a workflow, or nil if no workflow has that name.
 	get(ctx context.Context, name string) (*Workflow, error)
+	// why returns a reader of the pods of workflows.
+	why(ctx context.Context, names []string) *kube.StepReader
 	terminate(ctx context.Context, name string) error
 	// retry reruns the failed steps of a workflow that has ended.
 	retry(ctx context.Context, name string) error
@@ -258,10 +260,12 @@ func (System) Query(ctx context.Context, ids []string) (map[string]queue.State, 
 	if err := g.Wait(); err != nil {
 		return nil, fmt.Errorf("querying Argo for workflows: %w", err)
 	}
+	why := api.why(ctx, ids)
+	defer why.Close()
 	known := map[string]queue.State{}
 	for i, wf := range found {
 		if wf != nil {
-			known[ids[i]] = wf.QueueState()
+			known[ids[i]] = wf.QueueState(ctx, why)
 		}
 	}
 	return known, nil

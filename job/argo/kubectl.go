@@ -64,6 +64,20 @@ func (k argoKubectl) get(ctx context.Context, name string) (*Workflow, error) {
 	return wf, wf.unpack()
 }
 
+// labelWorkflow is the label of a pod with the name of its workflow.
+const labelWorkflow = "workflows.argoproj.io/workflow"
+
+// maxSelected is the number of workflows that a request names.
+const maxSelected = 100
+
+func (argoKubectl) why(_ context.Context, names []string) *kube.StepReader {
+	selector := labelWorkflow
+	if len(names) <= maxSelected {
+		selector += " in (" + strings.Join(names, ",") + ")"
+	}
+	return &kube.StepReader{System: kube.System{Target: job.Argo}, Selector: selector}
+}
+
 // terminate patches the workflow like the server does.
 func (k argoKubectl) terminate(ctx context.Context, name string) error {
 	_, err := k.kubectl(ctx, nil, "patch", workflowResource, name, "--type=merge", `--patch={"spec":{"shutdown":"Terminate"}}`)

@@ -323,7 +323,7 @@ func (s *Server) template(ctx context.Context, name string) (stored json.RawMess
 
 // workflowFields are the fields that a state query requests, because a workflow also contains a
 // copy of the submitted manifest.
-const workflowFields = "metadata.name,status.phase,status.message,status.progress,status.startedAt,status.finishedAt,status.nodes"
+const workflowFields = "metadata.name,metadata.creationTimestamp,status.phase,status.message,status.progress,status.startedAt,status.finishedAt,status.nodes"
 
 func (s *Server) get(ctx context.Context, name string) (*Workflow, error) {
 	wf := &Workflow{}
@@ -332,6 +332,45 @@ func (s *Server) get(ctx context.Context, name string) (*Workflow, error) {
 		return nil, nil
 	}
 	return wf, err
+}
+
+func (s *Server) why(ctx context.Context, _ []string) *kube.StepReader {
+	return &kube.StepReader{Events: func(selector string) []json.RawMessage { return s.events(ctx, selector) }}
+}
+
+// Limits of the events that an Argo server streams: first those that the cluster has, then new ones.
+const (
+	maxEvents  = 2000
+	eventsTime = 5 * time.Second        // for all
+	eventsIdle = 300 * time.Millisecond // after an event, in which the next of those that the cluster has follows
+)
+
+// events returns the events of the namespace with these fields, or nil if the server may not read them. The
+// stream ends after a second, with an error.
+func (s *Server) events(ctx context.Context, selector string) (list []json.RawMessage) {
+	patience := wait.Limits(ctx)
+	patience.Attempts = 1 // a stream without events ends with the status 429
+	ctx, cancel := context.WithTimeout(wait.Forever(wait.With(ctx, patience)), eventsTime)
+	defer cancel()
+	q := url.Values{"listOptions.fieldSelector": {selector}, "listOptions.timeoutSeconds": {"1"}}
+	resp, err := s.send(ctx, http.MethodGet, []string{"stream", "events", kube.Namespace(ctx)}, q, nil)
+	if err != nil {
+		return nil
+	}
+	defer resp.Body.Close()
+	idle := time.AfterFunc(eventsIdle, cancel)
+	defer idle.Stop()
+	lines := bufio.NewScanner(io.LimitReader(resp.Body, maxArgoAnswer))
+	lines.Buffer(nil, maxLogLine)
+	for len(list) < maxEvents && lines.Scan() {
+		idle.Reset(eventsIdle)
+		var line struct{ Result json.RawMessage }
+		if json.Unmarshal(lines.Bytes(), &line) != nil || line.Result == nil {
+			break
+		}
+		list = append(list, line.Result)
+	}
+	return list
 }
 
 func (s *Server) terminate(ctx context.Context, name string) error {

@@ -3,6 +3,7 @@ package argo
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -190,6 +191,71 @@ func TestArgoServerLog(t *testing.T) {
 	stop := errors.New("full")
 	if err := s.Log(ctx, "wf", "p", false, writerFunc(func([]byte) (int, error) { return 0, stop })); !errors.Is(err, stop) {
 		t.Errorf("log: %v; want %v", err, stop)
+	}
+}
+
+// TestArgoServerWhy explains the steps of a workflow that a real cluster printed, with its events in the
+// form in which an Argo server streams them: all that the cluster has, then nothing until an error.
+func TestArgoServerWhy(t *testing.T) {
+	workflow, err := os.ReadFile("testdata/why.json")
+	testenv.Check(t, err)
+	b, err := os.ReadFile("../kube/testdata/steps/events.json")
+	testenv.Check(t, err)
+	var events struct{ Items []json.RawMessage }
+	testenv.Check(t, json.Unmarshal(b, &events))
+	for _, c := range []struct {
+		name, want string
+		answer     http.HandlerFunc
+	}{
+		{"events", `1 of 3 pods: volume keys cannot be mounted on node node: secret "none" not found; create it`, func(w http.ResponseWriter, r *http.Request) {
+			for _, e := range events.Items {
+				fmt.Fprintf(w, `{"result":%s}`+"\n", e)
+			}
+			w.(http.Flusher).Flush()
+			<-r.Context().Done() // silent until the client has enough
+		}},
+		{"none", "1 of 3 pods: ImagePullBackOff: ", say(429, `{"error":{"grpc_code":8,"http_code":429,"message":"EOF"}}`)},
+		{"forbidden", "1 of 3 pods: ImagePullBackOff: ", say(403, `{"code":7,"message":"events is forbidden"}`)},
+		{"foreign", "1 of 3 pods: ImagePullBackOff: ", say(200, "<html>")},
+	} {
+		var asked []string
+		here := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.URL.Path)
+			if strings.HasSuffix(r.URL.Path, "/why-2mjmp") {
+				_, _ = w.Write(workflow)
+				return
+			}
+			c.answer(w, r)
+		}))
+		ctx := invoke.Within(t.Context(), map[string]string{ServerVariable: here.URL, kube.NamespaceVariable: "ns"})
+		known, err := New().Query(ctx, []string{"why-2mjmp"})
+		if got := known["why-2mjmp"]; err != nil || !strings.HasPrefix(got.Reason, c.want) || got.Waiting != 3 {
+			t.Errorf("%s: %+v, %v; want %s", c.name, got, err, c.want)
+		}
+		if want := []string{"/api/v1/workflows/ns/why-2mjmp", "/api/v1/stream/events/ns"}; !reflect.DeepEqual(asked, want) {
+			t.Errorf("%s: requests %q; want %q", c.name, asked, want)
+		}
+		here.Close()
+	}
+}
+
+// TestUnnoticed explains a workflow that no controller handles, or that it holds.
+func TestUnnoticed(t *testing.T) {
+	for _, c := range []struct {
+		age            time.Duration
+		message, phase string
+		want           string
+	}{
+		{5 * time.Second, "", "", ""},
+		{3 * time.Minute, "", "", "Argo's controller has not noticed the workflow for 3m0s; ask the cluster's administrators"},
+		{3 * time.Minute, "Workflow processing has been postponed because too many workflows are already running", "Pending", "Workflow processing has been postponed"},
+		{3 * time.Minute, "", "Running", ""},
+	} {
+		w := &Workflow{}
+		w.Metadata.CreationTimestamp, w.Status.Phase, w.Status.Message = time.Now().Add(-c.age), c.phase, c.message
+		if got := w.QueueState(t.Context(), &kube.StepReader{}).Reason; !strings.HasPrefix(got, c.want) || (c.want == "" && got != "") {
+			t.Errorf("%v, %s, %s: %q; want %q", c.age, c.phase, c.message, got, c.want)
+		}
 	}
 }
 

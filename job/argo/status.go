@@ -3,6 +3,7 @@ package argo
 import (
 	"cmp"
 	"compress/gzip"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -17,13 +18,17 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/kube"
+	"hpcc/job/message"
 	"hpcc/job/queue"
 )
 
 // A Workflow is Argo's state of a submitted workflow.
 type Workflow struct {
-	Metadata struct{ Name string }
-	Spec     struct {
+	Metadata struct {
+		Name              string
+		CreationTimestamp time.Time
+	}
+	Spec struct {
 		Templates []struct {
 			Name              string
 			Container, Script struct{ Image string }
@@ -110,9 +115,9 @@ func (w *Workflow) pod(n *workflowNode) string {
 	return fmt.Sprintf("%s-%d", prefix[:min(len(prefix), longest)], h.Sum32())
 }
 
-// QueueState returns the queue state of a workflow's steps. Steps that never started because another
-// failed get a record too, because they have no pod.
-func (w *Workflow) QueueState() queue.State {
+// QueueState returns the queue state of a workflow's steps, with the reasons that why finds. Steps that
+// never started because another failed get a record too, because they have no pod.
+func (w *Workflow) QueueState(ctx context.Context, why *kube.StepReader) queue.State {
 	s := queue.State{Alive: !phaseEnded(w.Status.Phase)}
 	retries := map[string]string{} // phase of the retry node, by step
 	for _, n := range w.Status.Nodes {
@@ -126,20 +131,26 @@ func (w *Workflow) QueueState() queue.State {
 	for _, n := range pods {
 		newest[w.step(&n)] = n.ID
 	}
+	var waiting, running []queue.Attempt
 	for _, n := range pods {
 		t, begun := w.task(&n)
+		a := queue.Attempt{Task: *t, Template: n.template(), Message: n.Message}
 		if !begun {
-			s.Waiting++
-			s.Reason = cmp.Or(n.waits(), s.Reason)
+			waiting = append(waiting, a)
 			continue
 		}
 		if !t.Ended() {
-			s.Running++
+			running = append(running, a)
 		}
-		failed = failed || (t.Ended() && !t.OK())
+		if t.Ended() && !t.OK() {
+			a.Problem, failed = problemOf(ctx, why, &a, n.Phase), true
+		}
 		phase, again := retries[n.ID]
-		last := newest[t.Step] == n.ID && (!t.Ended() || t.OK() || !again || phaseEnded(phase) || !s.Alive)
-		s.Tasks = append(s.Tasks, queue.Attempt{Task: *t, Last: last, Template: n.template(), Message: n.Message})
+		a.Last = newest[t.Step] == n.ID && (!t.Ended() || t.OK() || !again || phaseEnded(phase) || !s.Alive)
+		s.Tasks = append(s.Tasks, a)
+	}
+	if s.Running, s.Waiting = len(running), len(waiting); s.Alive {
+		s.Reason = cmp.Or(why.Reason(ctx, waiting, running), w.held())
 	}
 	for _, n := range w.Status.Nodes {
 		if n.Phase == "Omitted" {
@@ -152,6 +163,23 @@ func (w *Workflow) QueueState() queue.State {
 		s.Tasks = append(s.Tasks, queue.Attempt{Task: t, Last: true})
 	}
 	return s
+}
+
+// controllerTime is how long Argo's controller may take to notice a workflow.
+const controllerTime = time.Minute
+
+// held returns why Argo's controller does not start the workflow, or "" if it has.
+func (w *Workflow) held() string {
+	age := time.Since(w.Metadata.CreationTimestamp)
+	switch {
+	case len(w.Status.Nodes) > 0:
+		return ""
+	case w.Status.Message != "":
+		return message.OneLine(w.Status.Message)
+	case w.Status.Phase == "" && !w.Metadata.CreationTimestamp.IsZero() && age > controllerTime:
+		return fmt.Sprintf("Argo's controller has not noticed the workflow for %v; ask the cluster's administrators whether it runs and serves this namespace", age.Round(controllerTime))
+	}
+	return ""
 }
 
 // step returns a step's name within the workflow, which all its attempts share.
@@ -195,33 +223,24 @@ func (w *Workflow) task(n *workflowNode) (*job.Task, bool) {
 	if t.Exit = code; err != nil || code == 0 {
 		t.Exit = kube.ExitLost
 	}
-	t.Problem = n.problem(t.Exit)
 	return t, true
 }
 
 // artifactsDir is where Argo's executor packs the artifacts of a step.
 const artifactsDir = "/var/run/argo/outputs/artifacts"
 
-// problem returns why a step's pod ended, or "" if its program ended by itself.
-func (n *workflowNode) problem(exit int) string {
-	message := kube.Explain(n.Message)
+// problemOf returns why a step's pod ended in a phase, or "" if its program ended by itself.
+func problemOf(ctx context.Context, why *kube.StepReader, a *queue.Attempt, phase string) string {
+	message := why.Problem(ctx, a)
 	switch {
 	case strings.Contains(message, artifactsDir) && strings.Contains(message, "no such file"):
 		_, file, _ := strings.Cut(message, artifactsDir)
 		file, _, _ = strings.Cut(file, ":")
 		return fmt.Sprintf("did not create the artifact %s", strings.TrimSuffix(file, ".tgz"))
-	case strings.HasSuffix(message, fmt.Sprintf("Error (exit code %d)", exit)):
+	case strings.HasSuffix(message, fmt.Sprintf("Error (exit code %d)", a.Exit)):
 		return ""
 	}
-	return cmp.Or(message, n.Phase)
-}
-
-// waits returns why a step's pod has not started, or "" if it is starting normally.
-func (n *workflowNode) waits() string {
-	if message := oneSpace(n.Message); message != "PodInitializing" && message != "ContainerCreating" {
-		return kube.Explain(message)
-	}
-	return ""
+	return cmp.Or(message, phase)
 }
 
 func oneSpace(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -9,6 +9,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/argo"
+	"hpcc/job/kube"
 	"hpcc/job/queue"
 	"hpcc/testdata/testenv"
 )
@@ -22,7 +23,7 @@ func TestArgoRecords(t *testing.T) {
 		}
 		wf := &argo.Workflow{}
 		testenv.Check(t, json.Unmarshal([]byte(text), wf))
-		return wf.QueueState()
+		return wf.QueueState(t.Context(), &kube.StepReader{})
 	}
 	home := t.TempDir()
 	s := &Submission{ID: "study-1", Native: "study-x", Cluster: Cluster{Target: job.Argo}, Job: threeJobs(t)}

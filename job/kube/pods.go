@@ -60,7 +60,7 @@ func (o *jobState) ended() bool {
 // A podState holds the fields of a pod that hpcc reads.
 type podState struct {
 	Metadata struct {
-		Name              string
+		Name, UID         string
 		Labels            map[string]string
 		Annotations       map[string]string
 		CreationTimestamp time.Time
@@ -265,8 +265,11 @@ func (p *podState) scheduled() *condition {
 	return nil
 }
 
-// running reports whether the pod's program runs.
-func (p *podState) running() bool { return p.main().State.Running != nil }
+// running reports whether the pod's program runs. A pod of a set of containers has no main one.
+func (p *podState) running() bool {
+	c := p.main()
+	return c.State.Running != nil || (c.Name == "" && p.Status.Phase == "Running")
+}
 
 // over reports whether the pod's program has ended.
 func (p *podState) over() bool {

@@ -74,13 +74,13 @@ var rules = []rule{
 	// Nodes that are lost, and pods that are removed from them.
 	{from: lost, pattern: `^NodeLost: (.*)`, text: "node {node} does not respond: $1", advice: `the cluster removes the pod when the node is back or deleted; "kubectl delete pod {name} --force" does so if the node is lost for good, and --retry then starts the task again`},
 	{from: ended, pattern: `^NodeLost`, text: "ended because node {node} does not respond", advice: retryAdvice},
-	{from: lost, pattern: `^PreemptionByScheduler: (.*)`, text: "preempted by a pod of higher priority (PreemptionByScheduler: $1)", advice: retryAdvice},
-	{from: lost, pattern: `^DeletionByTaintManager: (.*)`, text: "ended because node {node} failed or was drained (DeletionByTaintManager: $1)", advice: retryAdvice},
+	{from: lost, pattern: `^(?:PreemptionByScheduler|Preempted): .*`, text: "preempted by a pod of higher priority ($0)", advice: retryAdvice},
+	{from: lost, pattern: `^(?:DeletionByTaintManager|TaintManagerEviction): .*`, text: "ended because node {node} failed or was drained ($0)", advice: retryAdvice},
 	{from: lost, pattern: `^DeletionByPodGC: (.*)`, text: "ended because its node was removed (DeletionByPodGC: $1)", advice: retryAdvice},
 	{from: lost, pattern: `^EvictionByEvictionAPI: (.*)`, text: "evicted, as when administrators drain node {node} (EvictionByEvictionAPI: $1)", advice: retryAdvice},
 	{from: lost | ended, pattern: `^(?:TerminationByKubelet: |Evicted: )?(.*\bephemeral.*)`, text: "evicted: $1", advice: "request space with --scratch SIZE, or persistent space with --volume CLAIM:DIR"},
 	{from: lost | ended, pattern: `^(?:TerminationByKubelet: |Evicted: )?(.*low on resource: memory.*)`, text: "evicted: $1", advice: "request the memory that the program uses with --mem"},
-	{from: ended, pattern: `^Evicted: (.*)`, text: "evicted: $1", advice: retryAdvice},
+	{from: lost | ended, pattern: `^Evicted: (.*)`, text: "evicted: $1", advice: retryAdvice},
 	{from: lost, pattern: `^(.*)`, text: "ended because its node was preempted or removed ($1)", advice: retryAdvice},
 
 	// Programs and pods that ended.
@@ -191,16 +191,6 @@ func explain(f fact) (explained string, rank int) {
 		return withAdvice(strings.ReplaceAll(string(text), full, f.message), f.about.fill(r.advice)), i
 	}
 	return clip(strings.Trim(stated, ": "), maxShown), len(rules)
-}
-
-// Explain returns the message of a workflow step, which Argo takes from the state of the step's pod, in
-// words, with advice and without measurements.
-func Explain(step string) string {
-	step = unmeasured(step)
-	if text, _ := explain(fact{from: ended | starting, message: step}); text != "" {
-		return text
-	}
-	return clip(message.OneLine(step), maxShown)
 }
 
 // withAdvice joins foreign words and advice.

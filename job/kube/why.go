@@ -3,14 +3,17 @@ package kube
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"hpcc/job/message"
 	"hpcc/job/queue"
 )
 
@@ -47,7 +50,7 @@ func newReader(ctx context.Context, api *Proxy, jobs []jobState) *reader {
 	r.warnings = sync.OnceValue(func() map[string]eventState { return r.listEvents("type=Warning,reason!=FailedScheduling") })
 	r.bindings = sync.OnceValue(func() map[string]eventState { return r.listEvents("involvedObject.kind=PersistentVolumeClaim") })
 	r.claims = sync.OnceValue(r.listClaims)
-	r.workloads = sync.OnceValue(func() map[string]*workload { return r.listWorkloads(jobs) })
+	r.workloads = sync.OnceValue(func() map[string]*workload { return r.listWorkloads(suspendedOf(jobs)) })
 	return r
 }
 
@@ -68,8 +71,17 @@ func (e *eventState) last() time.Time {
 // listEvents returns the newest of the namespace's events about each object, by kind/name.
 func (r *reader) listEvents(selector string) map[string]eventState {
 	list, _ := pagesOf[eventState](r.ctx, r.api, "/api/v1/"+r.api.Path("events"), "fieldSelector="+url.QueryEscape(selector), maxPages)
+	return newestEvents(list)
+}
+
+// newestEvents returns the event about each object that explains most. Normal events about a pod explain
+// nothing, except its removal.
+func newestEvents(list []eventState) map[string]eventState {
 	newest := map[string]eventState{}
 	for _, e := range list {
+		if e.InvolvedObject.Kind == "Pod" && e.Type == "Normal" && !e.disrupts() {
+			continue
+		}
 		key := e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name
 		if before, ok := newest[key]; !ok || explainsLess(&before, &e) {
 			newest[key] = e
@@ -78,9 +90,17 @@ func (r *reader) listEvents(selector string) map[string]eventState {
 	return newest
 }
 
-// explainsLess reports whether b explains more than a: the newer event does, but "Error: ImagePullBackOff"
-// follows the cause of a failed pull.
+// disrupts reports whether the cluster removed the pod of the event from its node.
+func (e *eventState) disrupts() bool {
+	return slices.Contains([]string{"Preempted", "TaintManagerEviction", "Evicted", "NodeNotReady"}, e.Reason)
+}
+
+// explainsLess reports whether b explains more than a: the newer event does, but the removal of a pod
+// causes others, and "Error: ImagePullBackOff" follows the cause of a failed pull.
 func explainsLess(a, b *eventState) bool {
+	if disrupts := b.disrupts(); disrupts != a.disrupts() {
+		return disrupts
+	}
 	if vague := strings.HasPrefix(b.Message, "Error: "); vague != strings.HasPrefix(a.Message, "Error: ") {
 		return !vague
 	}
@@ -115,15 +135,19 @@ type workload struct {
 // labelJobUID is the label of a Workload with the uid of its Job.
 const labelJobUID = "kueue.x-k8s.io/job-uid"
 
-// listWorkloads lists the Workloads of suspended jobs, in the version of the API that the cluster
-// prefers.
-func (r *reader) listWorkloads(jobs []jobState) map[string]*workload {
-	var uids []string
+// suspendedOf returns the uids of suspended jobs.
+func suspendedOf(jobs []jobState) (uids []string) {
 	for i := range jobs {
-		if jobs[i].suspended() && len(uids) < 100 {
+		if jobs[i].suspended() && len(uids) < maxSelected {
 			uids = append(uids, jobs[i].Metadata.UID)
 		}
 	}
+	return uids
+}
+
+// listWorkloads lists the Workloads of Jobs or pods, by their uid, in the version of the API that the
+// cluster prefers.
+func (r *reader) listWorkloads(uids []string) map[string]*workload {
 	var group struct{ PreferredVersion struct{ GroupVersion string } }
 	if r.api.get(r.ctx, "/apis/kueue.x-k8s.io", &group) != nil || group.PreferredVersion.GroupVersion == "" {
 		return nil
@@ -161,16 +185,9 @@ func (r *reader) job(o *jobState, pods []podState, s *queue.State) string {
 			counts[r.pod(p)]++
 		}
 	}
-	delete(counts, explanation{})
+	text := mostSerious(counts, live)
 	switch {
-	case len(counts) > 0:
-		first := slices.MinFunc(slices.Collect(maps.Keys(counts)), func(a, b explanation) int {
-			return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(counts[b], counts[a]), cmp.Compare(a.text, b.text))
-		})
-		if n := counts[first]; n < live {
-			return fmt.Sprintf("%d of %d pods: %s", n, live, first.text)
-		}
-		return first.text
+	case text != "":
 	case live == 0 && !s.Gone():
 		if e, ok := r.warnings()["Job/"+o.Metadata.Name]; ok && e.Reason == "FailedCreate" {
 			return r.explain(fact{from: answer, message: e.Message}).text
@@ -180,7 +197,23 @@ func (r *reader) job(o *jobState, pods []podState, s *queue.State) string {
 			return r.explain(fact{from: ended, reason: c.Reason, message: c.Message}).text
 		}
 	}
-	return ""
+	return text
+}
+
+// mostSerious returns the explanation of the first rule, or the most frequent, with the number of the pods
+// that it concerns if others are live.
+func mostSerious(counts map[explanation]int, live int) string {
+	delete(counts, explanation{})
+	if len(counts) == 0 {
+		return ""
+	}
+	first := slices.MinFunc(slices.Collect(maps.Keys(counts)), func(a, b explanation) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(counts[b], counts[a]), cmp.Compare(a.text, b.text))
+	})
+	if n := counts[first]; n < live {
+		return fmt.Sprintf("%d of %d pods: %s", n, live, first.text)
+	}
+	return first.text
 }
 
 // suspended returns why a suspended job is not started: the state of its Workload if it has a queue of
@@ -190,18 +223,23 @@ func (r *reader) suspended(o *jobState) string {
 	if about.queue == "" {
 		return r.explain(fact{from: queued, reason: "Suspended", about: about}).text
 	}
+	return r.held(about, o.Metadata.UID).text
+}
+
+// held returns why Kueue holds the Job or pod with a uid.
+func (r *reader) held(about subject, uid string) explanation {
 	f := fact{from: queued, reason: "Pending", message: "Kueue holds the job", about: about}
-	w := r.workloads()[o.Metadata.UID]
+	w := r.workloads()[uid]
 	if w == nil {
-		return r.explain(f).text
+		return r.explain(f)
 	}
 	f.reason, f.message = w.state()
-	text := r.explain(f).text
+	e := r.explain(f)
 	// The scheduler replaces the message about a preemption as soon as it tries to admit the job again.
 	if c := w.condition("Preempted"); c != nil && f.message != c.Message && f.reason != "Deactivated" {
-		text += "; " + r.explain(fact{from: queued, reason: "PreemptedBefore", message: c.Message, about: about}).text
+		e.text += "; " + r.explain(fact{from: queued, reason: "PreemptedBefore", message: c.Message, about: about}).text
 	}
-	return text
+	return e
 }
 
 // condition returns a condition of a Workload that is true, or nil.
@@ -211,6 +249,9 @@ func (w *workload) condition(name string) *condition {
 	}
 	return nil
 }
+
+// gated is the reason of a pod that the scheduler must not place yet.
+const gated = "SchedulingGated"
 
 // state returns the condition of a Workload that holds its job.
 func (w *workload) state() (reason, message string) {
@@ -251,9 +292,11 @@ func (r *reader) pod(p *podState) explanation {
 		f.from, f.reason, f.message = event, "NodeNotReady", r.node(p)
 	case c != nil && strings.Contains(c.Message, "ersistentVolumeClaim"):
 		return r.unbound(p, c)
+	case c != nil && c.Reason == gated && p.Metadata.Labels[labelQueue] != "":
+		return r.held(subject{queue: p.Metadata.Labels[labelQueue]}, p.Metadata.UID)
 	case c != nil:
 		f.from, f.reason, f.message = starting, "", c.Message
-		if c.Reason == "SchedulingGated" {
+		if c.Reason == gated {
 			f.reason = c.Reason
 		}
 	default:
@@ -303,7 +346,7 @@ func (r *reader) happened(p *podState, reason string) explanation {
 		return explanation{}
 	}
 	about := p.subject()
-	if strings.HasPrefix(e.Reason, "Failed") && len(p.Spec.Volumes) > 0 {
+	if strings.HasPrefix(e.Reason, "Failed") {
 		about.claim = r.claimOf(p, e.Message)
 	}
 	return r.explain(fact{from: event, reason: e.Reason, message: e.Message, about: about})
@@ -326,8 +369,16 @@ func (r *reader) claimOf(p *podState, text string) string {
 			return "volume claim " + name
 		}
 	}
+	if m := volumeNamed().FindStringSubmatch(clip(text, maxMatched)); m != nil {
+		return message.OneLine("volume " + cmp.Or(m[1], m[2]))
+	}
 	return ""
 }
+
+// volumeNamed matches the name of a volume in a message.
+var volumeNamed = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`for volume "([^"]{1,253})"|unmounted volumes=\[([^],\s]{1,253})`)
+})
 
 func prefixed(prefix, s string) string {
 	if s == "" {
@@ -369,4 +420,201 @@ func (r *reader) node(p *podState) string {
 		}
 	}
 	return r.nodes[name]
+}
+
+// A StepReader explains the pods of workflow steps. Argo describes each in a message, which is silent
+// about volumes, lost nodes and the cause of a deletion. Where messages do not suffice, the StepReader
+// requests the pods and their events, each list once. The zero value reads only messages.
+type StepReader struct {
+	System   System                                  // opens the API of the cluster
+	Selector string                                  // labels of the pods in the API; "": the API is not used
+	Events   func(selector string) []json.RawMessage // reads events by their fields, without the API; nil: none
+
+	reader *reader
+	pods   func() map[string]*podState // by name, without those that succeeded
+}
+
+// stepEvents selects events about the pods of steps. A preempted pod, or one that is removed from a lost
+// node, has only a normal event.
+const stepEvents = "involvedObject.kind=Pod,reason!=FailedScheduling,reason!=Scheduled,reason!=Pulling,reason!=Pulled,reason!=Created,reason!=Started,reason!=Killing,reason!=BackOff"
+
+// start prepares the requests, which are sent when their answers are needed.
+func (s *StepReader) start(ctx context.Context) {
+	if s.reader != nil {
+		return
+	}
+	s.reader = newReader(ctx, nil, nil)
+	s.pods = sync.OnceValue(s.list)
+	s.reader.warnings = sync.OnceValue(func() map[string]eventState {
+		if s.Selector != "" {
+			if s.pods(); s.reader.api == nil {
+				return nil
+			}
+			return s.reader.listEvents(stepEvents)
+		}
+		var list []eventState
+		if s.Events != nil {
+			for _, b := range s.Events(stepEvents) {
+				var e eventState
+				if json.Unmarshal(b, &e) == nil {
+					list = append(list, e)
+				}
+			}
+		}
+		return newestEvents(list)
+	})
+	s.reader.workloads = sync.OnceValue(func() map[string]*workload {
+		var uids []string
+		for _, p := range s.pods() {
+			if c := p.scheduled(); c != nil && c.Reason == gated && len(uids) < maxSelected {
+				uids = append(uids, p.Metadata.UID)
+			}
+		}
+		return s.reader.listWorkloads(uids)
+	})
+}
+
+// list requests the pods. Without an answer, the messages of the steps remain.
+func (s *StepReader) list() map[string]*podState {
+	pods := map[string]*podState{}
+	if s.Selector == "" {
+		return pods
+	}
+	if s.reader.api == nil {
+		api, err := s.System.Open(s.reader.ctx)
+		if err != nil {
+			return pods
+		}
+		s.reader.api = api
+	}
+	api := s.reader.api
+	query := "labelSelector=" + url.QueryEscape(s.Selector) + "&fieldSelector=" + url.QueryEscape("status.phase!=Succeeded")
+	list, _ := pagesOf[podState](s.reader.ctx, api, "/api/v1/"+api.Path("pods"), query, maxPages)
+	for i := range list {
+		pods[list[i].Metadata.Name] = &list[i]
+	}
+	return pods
+}
+
+// Close ends the access to the API.
+func (s *StepReader) Close() {
+	if s.reader != nil && s.reader.api != nil {
+		s.reader.api.Close()
+	}
+}
+
+// Reason returns why steps do not start, or running ones do not go on, with advice; "" if all do.
+func (s *StepReader) Reason(ctx context.Context, waiting, running []queue.Attempt) string {
+	s.start(ctx)
+	counts := map[explanation]int{}
+	for i := range waiting {
+		counts[s.waits(&waiting[i])]++
+	}
+	for i := range running {
+		if p := s.listed(&running[i]); p != nil && !p.over() {
+			counts[s.reader.pod(p)]++
+		}
+	}
+	return mostSerious(counts, len(waiting)+len(running))
+}
+
+// listed returns the pod of a step that has not just begun, or nil if it is unknown.
+func (s *StepReader) listed(a *queue.Attempt) *podState {
+	if s.reader.now.Sub(a.Start) < startTime {
+		return nil
+	}
+	return s.pods()[a.Native]
+}
+
+// waits returns why a step does not start.
+func (s *StepReader) waits(a *queue.Attempt) explanation {
+	if f := stepFact(a.Message); f.from == answer {
+		return s.reader.explain(f)
+	}
+	p := s.listed(a)
+	switch {
+	case p == nil:
+		p = stated(a)
+	case p.over():
+		return explanation{}
+	}
+	return s.reader.pod(p)
+}
+
+// stated returns the pod of a step that waits, as its message describes it: the condition of a pod
+// without a node, or the state of a container.
+func stated(a *queue.Attempt) *podState {
+	p := &podState{}
+	p.Metadata.Name, p.Metadata.CreationTimestamp = a.Native, a.Start
+	p.Spec.NodeName, p.Status.StartTime = a.Host, a.Start
+	text := unmeasured(a.Message)
+	if strings.HasPrefix(text, "Unschedulable") {
+		p.Status.Conditions = []condition{{Type: "PodScheduled", Status: "False", Message: text}}
+	} else if text != "" {
+		c := containerState{Name: MainContainer}
+		c.State.Waiting = &struct{ Reason, Message string }{}
+		c.State.Waiting.Reason, c.State.Waiting.Message, _ = strings.Cut(text, ": ")
+		p.Status.ContainerStatuses = []containerState{c}
+	}
+	return p
+}
+
+// Problem returns why a step's pod ended, with advice and without measurements; "" for a step without a
+// message. If the program was killed and the message has no reason, it looks for one in the
+// cluster.
+func (s *StepReader) Problem(ctx context.Context, a *queue.Attempt) string {
+	s.start(ctx)
+	f := stepFact(a.Message)
+	f.about = subject{node: a.Host}
+	e := s.reader.explain(f)
+	const signals = 128 // exit statuses above it are signals, 125 is an unknown one
+	if killed := a.Exit > signals || a.Exit == ExitLost; killed && (e.text == "" || e.rank == len(rules)) {
+		if text := s.removed(a); text != "" {
+			return text
+		}
+	}
+	if e.text != "" {
+		return e.text
+	}
+	return clip(message.OneLine(unmeasured(a.Message)), maxShown)
+}
+
+// removed returns why the cluster ended a step's pod, or "".
+func (s *StepReader) removed(a *queue.Attempt) string {
+	if p := s.pods()[a.Native]; p != nil {
+		if text := p.problem(p.Status.Reason, p.Status.Message); text != "" {
+			return text
+		}
+	}
+	if e, ok := s.reader.warnings()["Pod/"+a.Native]; ok && e.disrupts() {
+		return s.reader.explain(fact{from: lost, reason: e.Reason, message: e.Message, about: subject{node: a.Host}}).text
+	}
+	return ""
+}
+
+// Forms of Argo's messages: "main: OOMKilled (exit code 137): TEXT", of an init container that did not
+// start, and of a refused pod.
+var (
+	stepEnd = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?s)^(?:[\w.-]+: )?(\w+) \(exit code [0-9]+\)(?:: (.*))?$`)
+	})
+	stepUnstarted = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?s)^Pod failed before \S+ container starts due to (\w+): (.*)`)
+	})
+	stepRefused = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`pods "[^"]*" is forbidden: `) })
+)
+
+// stepFact returns the fact in the message of a step, without measurements.
+func stepFact(text string) fact {
+	text = unmeasured(text)
+	if m := stepEnd().FindStringSubmatch(text); m != nil {
+		return fact{from: ended, reason: m[1], message: m[2]}
+	}
+	if m := stepUnstarted().FindStringSubmatch(text); m != nil {
+		return fact{from: starting, reason: m[1], message: m[2]}
+	}
+	if stepRefused().MatchString(clip(text, maxShown)) {
+		return fact{from: answer, message: text}
+	}
+	return fact{from: ended | starting, message: text}
 }
