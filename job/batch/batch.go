@@ -121,6 +121,11 @@ type Keeper interface {
 	// next call goes on.
 	QueryKept(ctx context.Context, list []*Submitted) (map[string]queue.State, error)
 
+	// Watch returns a channel that gets a value when QueryKept may have something new about s.Only, or
+	// about the job for nil. It closes when ctx has ended, and when the cluster cannot be watched. It is
+	// nil if it never can.
+	Watch(ctx context.Context, s *Submitted) <-chan struct{}
+
 	// Learn stores the records of tasks that QueryKept returned. It does not change a complete record.
 	Learn(s *Submitted, known map[string]queue.State) error
 
