@@ -164,6 +164,8 @@ type Fetch struct {
 	Path    string            // path in the pods or name of an artifact; "": all results
 	Image   string            // image with tar for a pod that reads a volume; "": the job's
 	Running *job.Task         // a task that runs, or nil
+	Temp    string            // directory for a result that must be copied first; "": the default
+	Max     int64             // bytes of such a result; 0: the default
 	Report  func(text string) // called while the fetch waits
 }
 
