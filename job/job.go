@@ -165,7 +165,7 @@ func (j *Job) Check() error {
 	case strings.ContainsAny(j.Tensorboard, "\x00\n\r"):
 		return fmt.Errorf("TensorBoard directory %q: contains a line break or a NUL byte", j.Tensorboard)
 	case j.Tasks > 0 && j.TasksPerNode > 0 && j.Nodes > 0 && j.Tasks > j.Nodes*j.TasksPerNode:
-		return fmt.Errorf("%d tasks do not fit on %d nodes with %d each", j.Tasks, j.Nodes, j.TasksPerNode)
+		return fmt.Errorf("%d tasks do not fit on %s with %d each", j.Tasks, message.Count(j.Nodes, "node"), j.TasksPerNode)
 	}
 	for what, n := range map[string]int64{"number of nodes": int64(j.Nodes), "number of tasks": int64(j.Tasks), "number of tasks per node": int64(j.TasksPerNode),
 		"number of CPUs": int64(j.CPUs), "number of GPUs": int64(j.GPUs), "memory": j.Memory, "time limit": int64(j.Time)} {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"hpcc/job/atomicfile"
+	"hpcc/job/message"
 	"hpcc/store/seal"
 )
 
@@ -144,7 +145,7 @@ type RecordsError struct{ Errs []error }
 func (e *RecordsError) Error() string {
 	text := e.Errs[0].Error()
 	if n := len(e.Errs) - 1; n > 0 {
-		text += fmt.Sprintf(" (and %d more records)", n)
+		text += " (and " + message.Count(n, "more record") + ")"
 	}
 	return text + "; \"hpcc rerun\" runs such tasks again"
 }

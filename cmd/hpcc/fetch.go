@@ -99,6 +99,7 @@ func (a *fetchArgs) run(ctx context.Context) error {
 	if err := a.options.Free(final); err != nil {
 		return a.explain(id, err)
 	}
+	a.options.Temp = filepath.Dir(final)
 	open := func() (io.ReadCloser, error) {
 		return results.Pipe(func(w io.Writer) error { return a.write(ctx, sub.Submission, s.Jobs(), w) }), nil
 	}
@@ -121,7 +122,7 @@ func (a *fetchArgs) localName(id string) string {
 func (a *fetchArgs) write(ctx context.Context, sub *dispatch.Submission, jobs string, w io.Writer) error {
 	t, several := tar.NewWriter(w), false
 	report := func(text string) { say("%s", text) }
-	err := sub.Fetch(ctx, jobs, a.path, a.image, report, func(name string, r io.ReadCloser) error {
+	err := sub.Fetch(ctx, jobs, a.path, a.image, a.options, report, func(name string, r io.ReadCloser) error {
 		if name != "" {
 			several = true
 			return results.Join(t, r, path.Join(sub.ID, name))
@@ -170,13 +171,13 @@ func (a *fetchArgs) receive(ctx context.Context, id, final string, open func() (
 		received = n
 		bar.bytes(n, 0)
 	}
-	leftOut, err := results.Receive(ctx, r, final, a.options)
+	leftOut, first, err := results.Receive(ctx, r, final, a.options)
 	bar.end()
 	if err != nil {
 		return a.explain(id, err)
 	}
-	if len(leftOut) > 0 {
-		say("left out %s: %s", counted(len(leftOut), "device, socket or pipe", "devices, sockets and pipes"), strings.Join(leftOut[:min(len(leftOut), 3)], " "))
+	if leftOut > 0 {
+		say("left out %s: %s", counted(leftOut, "device, socket or pipe", "devices, sockets and pipes"), strings.Join(first, " "))
 	}
 	say("fetched %s", size(received))
 	_, err = fmt.Println(final)

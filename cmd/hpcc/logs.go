@@ -384,13 +384,8 @@ func (l *taskLogs) followSteps(ctx context.Context) error {
 	var g sync.WaitGroup
 	defer g.Wait()
 	begun := map[string]bool{}
-	for {
-		list, warnings, err := dispatch.Statuses(ctx, l.dir, []string{l.sub.ID})
-		if err != nil {
-			return err
-		}
+	return l.sub.Follow(ctx, l.dir, func(st *dispatch.Status, warnings []string) bool {
 		warn(warnings)
-		st := list[0]
 		for _, t := range st.Tasks {
 			if key := fmt.Sprint(t.Index, t.Attempt); !begun[key] {
 				begun[key] = true
@@ -403,13 +398,8 @@ func (l *taskLogs) followSteps(ctx context.Context) error {
 				})
 			}
 		}
-		if st.Running+st.Waiting == 0 {
-			return nil
-		}
-		if err := pause(ctx, 10*pollInterval); err != nil {
-			return err
-		}
-	}
+		return st.Active()
+	})
 }
 
 // copyStep prints the output of a step until it ends.

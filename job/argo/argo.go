@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -240,6 +241,14 @@ func (a System) QueryKept(ctx context.Context, list []*batch.Submitted) (map[str
 		ids = append(ids, s.Natives...)
 	}
 	return a.Query(ctx, ids)
+}
+
+// Watch watches the workflow, unless an Argo server is named: it does not serve the API of Kubernetes.
+func (a System) Watch(ctx context.Context, s *batch.Submitted) <-chan struct{} {
+	if invoke.Getenv(ctx, ServerVariable) != "" {
+		return nil
+	}
+	return a.WatchObjects(ctx, "/apis/argoproj.io/v1alpha1/", "workflows", "fieldSelector=metadata.name%3D"+url.QueryEscape(s.Natives[len(s.Natives)-1]))
 }
 
 // Query requests each workflow separately, because a list of all workflows could be far larger.

@@ -117,11 +117,11 @@ func (a System) fetchArtifact(ctx context.Context, f *batch.Fetch, wf *Workflow,
 	if server == nil {
 		return a.collect(ctx, f, wf, x, each)
 	}
-	body, err := server.artifact(ctx, wf.Metadata.Name, x)
+	body, size, err := server.artifact(ctx, wf.Metadata.Name, x)
 	if err != nil {
 		return err
 	}
-	r, err := asTar(body, x)
+	r, err := asTar(body, size, x, f)
 	if err != nil {
 		body.Close()
 		return err
@@ -129,34 +129,37 @@ func (a System) fetchArtifact(ctx context.Context, f *batch.Fetch, wf *Workflow,
 	return each(r)
 }
 
-// artifact opens the object of an artifact.
-func (s *Server) artifact(ctx context.Context, workflow string, x *stepArtifact) (io.ReadCloser, error) {
+// artifact opens the object of an artifact. size is -1 if the server does not send it.
+func (s *Server) artifact(ctx context.Context, workflow string, x *stepArtifact) (body io.ReadCloser, size int64, err error) {
 	u := s.base.JoinPath("artifacts", kube.Namespace(ctx), workflow, x.node.ID, x.name)
 	req, err := http.NewRequestWithContext(wait.Forever(ctx), http.MethodGet, u.String(), nil)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if s.token != "" {
 		req.Header.Set("Authorization", s.token)
 	}
 	resp, err := s.http.Do(req)
 	if err != nil {
-		return nil, s.unreached(err)
+		return nil, 0, s.unreached(err)
 	}
 	if resp.StatusCode == http.StatusOK {
-		return resp.Body, nil
+		return resp.Body, resp.ContentLength, nil
 	}
 	defer resp.Body.Close()
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxLogLine))
-	return nil, s.refusal(resp, b)
+	return nil, 0, s.refusal(resp, b)
 }
 
-// asTar returns the content of an artifact's object as a tar stream.
-func asTar(body io.ReadCloser, x *stepArtifact) (io.ReadCloser, error) {
-	in := bufio.NewReader(body)
-	if !x.archived {
-		return fileTar(in, body, x.name)
+// asTar returns the content of an artifact's object as a tar stream. size is -1 if it is unknown.
+func asTar(body io.ReadCloser, size int64, x *stepArtifact, f *batch.Fetch) (io.ReadCloser, error) {
+	if !x.archived && size >= 0 {
+		return fileTar(body, size, x.name, body.Close), nil
 	}
+	if !x.archived {
+		return copiedTar(body, x.name, f)
+	}
+	in := bufio.NewReader(body)
 	if magic, err := in.Peek(2); err != nil || magic[0] != 0x1f || magic[1] != 0x8b {
 		return readCloser{in, body.Close}, nil // an uncompressed archive
 	}
@@ -174,16 +177,18 @@ type readCloser struct {
 
 func (r readCloser) Close() error { return r.close() }
 
-// fileTar returns a tar stream of one file. Its size must be known first, so the file is copied.
-func fileTar(in io.Reader, body io.Closer, name string) (io.ReadCloser, error) {
-	f, err := os.CreateTemp("", "hpcc-artifact-")
+// copiedTar is fileTar for a file of unknown size: the header of a tar stream has the size, so the file is
+// copied first.
+func copiedTar(body io.ReadCloser, name string, o *batch.Fetch) (io.ReadCloser, error) {
+	f, err := os.CreateTemp(o.Temp, ".hpcc-artifact-")
 	if err != nil {
 		return nil, err
 	}
 	os.Remove(f.Name())
-	size, err := io.Copy(f, io.LimitReader(in, results.DefaultMax+1))
-	if err == nil && size > results.DefaultMax {
-		err = &results.TooLargeError{Max: results.DefaultMax}
+	most := cmp.Or(o.Max, int64(results.DefaultMax))
+	size, err := io.Copy(f, io.LimitReader(body, most+1))
+	if err == nil && size > most {
+		err = &results.TooLargeError{Max: most}
 	}
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)
@@ -192,15 +197,20 @@ func fileTar(in io.Reader, body io.Closer, name string) (io.ReadCloser, error) {
 		f.Close()
 		return nil, err
 	}
+	return fileTar(f, size, name, func() error { return errors.Join(f.Close(), body.Close()) }), nil
+}
+
+// fileTar returns a tar stream of one file.
+func fileTar(in io.Reader, size int64, name string, end func() error) io.ReadCloser {
 	r := results.Pipe(func(w io.Writer) error {
 		t := tar.NewWriter(w)
 		err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: path.Base(name), Mode: 0o644, Size: size})
 		if err == nil {
-			_, err = io.Copy(t, f)
+			_, err = io.Copy(t, in)
 		}
 		return errors.Join(err, t.Close())
 	})
-	return readCloser{r, func() error { return errors.Join(r.Close(), f.Close(), body.Close()) }}, nil
+	return readCloser{r, func() error { return errors.Join(r.Close(), end()) }}
 }
 
 // collectedIn is where the pod of a collecting workflow has the artifact.

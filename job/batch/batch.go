@@ -121,6 +121,11 @@ type Keeper interface {
 	// next call goes on.
 	QueryKept(ctx context.Context, list []*Submitted) (map[string]queue.State, error)
 
+	// Watch returns a channel that gets a value when QueryKept may have something new about s.Only, or
+	// about the job for nil. It closes when ctx has ended, and when the cluster cannot be watched. It is
+	// nil if it never can.
+	Watch(ctx context.Context, s *Submitted) <-chan struct{}
+
 	// Learn stores the records of tasks that QueryKept returned. It does not change a complete record.
 	Learn(s *Submitted, known map[string]queue.State) error
 
@@ -159,6 +164,8 @@ type Fetch struct {
 	Path    string            // path in the pods or name of an artifact; "": all results
 	Image   string            // image with tar for a pod that reads a volume; "": the job's
 	Running *job.Task         // a task that runs, or nil
+	Temp    string            // directory for a result that must be copied first; "": the default
+	Max     int64             // bytes of such a result; 0: the default
 	Report  func(text string) // called while the fetch waits
 }
 

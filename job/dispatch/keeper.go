@@ -142,7 +142,7 @@ func (s *Submission) Read(ctx context.Context, t *job.Task, most int64, argv ...
 // directory; see [batch.Keeper]. dir holds all jobs. Without a path, the results are the
 // artifacts of a workflow, the volume of pods, or the output files of the tasks. If image is not
 // empty, its tar reads the volume.
-func (s *Submission) Fetch(ctx context.Context, dir, p, image string, report func(string), each func(name string, tar io.ReadCloser) error) error {
+func (s *Submission) Fetch(ctx context.Context, dir, p, image string, o results.Options, report func(string), each func(name string, tar io.ReadCloser) error) error {
 	home := filepath.Join(dir, s.ID)
 	k := s.keeper()
 	if k == nil {
@@ -152,7 +152,7 @@ func (s *Submission) Fetch(ctx context.Context, dir, p, image string, report fun
 	if err != nil {
 		return err
 	}
-	f := &batch.Fetch{Submitted: s.kept(home), Path: p, Image: image, Report: report}
+	f := &batch.Fetch{Submitted: s.kept(home), Path: p, Image: image, Temp: o.Temp, Max: o.Max, Report: report}
 	for i := range list[0].Tasks {
 		if t := &list[0].Tasks[i]; !t.Ended() && t.Native != "" && list[0].Running > 0 {
 			f.Running = t

@@ -190,11 +190,11 @@ func TestLargeJob(t *testing.T) {
 func TestLogOfLargeJob(t *testing.T) {
 	server := &largeServer{tasks: 4000, version: 1}
 	s, dir, _ := largeJob(t, server)
-	_, err := s.Update(t.Context(), dir, []int{8})
+	warnings, err := s.Update(t.Context(), dir, []int{8})
 	testenv.Check(t, err)
 	tasks, err := job.Tasks(filepath.Join(dir, "x"))
-	if err != nil || len(tasks) != 1 || tasks[0].Output == "" || server.lists != 2 || server.logs != 1 {
-		t.Errorf("%d records after %d lists and %d logs: %v", len(tasks), server.lists, server.logs, err)
+	if err != nil || len(tasks) != 1 || tasks[0].Output == "" || server.lists != 2 || server.logs != 1 || warnings != nil {
+		t.Errorf("%d records after %d lists and %d logs: %q, %v", len(tasks), server.lists, server.logs, warnings, err)
 	}
 }
 

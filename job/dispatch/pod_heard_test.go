@@ -33,8 +33,12 @@ func podsProxy(t *testing.T, answer http.HandlerFunc) (asked *int) {
 	var lock sync.Mutex
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock.Lock()
-		defer lock.Unlock()
 		*asked++
+		if r.URL.Query().Has("watch") { // a stream: other requests go on
+			lock.Unlock()
+		} else {
+			defer lock.Unlock()
+		}
 		answer(w, r)
 	})}
 	go server.Serve(l)

@@ -58,16 +58,15 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, report 
 	if n := s.indices(); index == AnyTask && len(n) == 1 {
 		index = n[0]
 	}
-	last, each := "", askEach
 	var only []int
-	if s.keeper() != nil {
-		each = keptEach
-		if index != AnyTask {
-			only = []int{index}
-		}
+	if s.keeper() != nil && index != AnyTask {
+		only = []int{index}
 	}
-	for n := 0; ; n++ {
-		st, err := s.look(ctx, dir, n%each == 0, only)
+	last, p := "", s.pace(only)
+	defer p.stop()
+	for n := p.each; ; n++ {
+		ask := p.due(n)
+		st, err := s.look(ctx, dir, ask, only)
 		if err != nil {
 			return nil, err
 		}
@@ -75,9 +74,12 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, report 
 		if t != nil || err != nil {
 			return t, err
 		}
-		if word := st.waits(index); n%askEach == 0 && word != last {
+		if word := st.waits(index); ask && word != last {
 			report(word)
 			last = word
+		}
+		if ask {
+			p.asked(ctx, n, st)
 		}
 		select {
 		case <-ctx.Done():
@@ -162,4 +164,93 @@ func (s *Submission) Goes(ctx context.Context, dir string, t *job.Task, bySchedu
 	}
 	known, err := s.stillThere(ctx, s.natives())
 	return err != nil || !s.queueState(known).Gone()
+}
+
+// After how many polls of the records a caller that waits queries the scheduler.
+const (
+	askEach     = 10
+	keptEach    = 3  // if the scheduler keeps the records
+	watchedEach = 60 // if the cluster reports changes: for reasons and losses, which no change announces
+)
+
+// A pace decides which polls of the records query the scheduler, for a caller that waits. After the first
+// query, a cluster that can be watched reports when the next one is due.
+type pace struct {
+	sub     *Submission
+	only    []int // tasks whose records the caller needs; nil: all
+	each    int   // polls between two queries, at least
+	last    int   // poll with the last query
+	changed <-chan struct{}
+	end     context.CancelFunc // of the watch; nil: it has not begun
+	stale   bool               // something has changed since the last query, or it was not complete
+}
+
+func (s *Submission) pace(only []int) *pace {
+	p := &pace{sub: s, only: only, each: askEach}
+	if s.keeper() != nil {
+		p.each = keptEach
+	}
+	return p
+}
+
+// due reports whether poll n queries the scheduler.
+func (p *pace) due(n int) bool {
+	select {
+	case _, watched := <-p.changed:
+		if p.stale = true; !watched {
+			p.changed = nil
+		}
+	default:
+	}
+	each := p.each
+	if p.changed != nil && !p.stale {
+		each = watchedEach
+	}
+	return n-p.last >= each
+}
+
+// asked notes that poll n has queried the scheduler.
+func (p *pace) asked(ctx context.Context, n int, st *Status) {
+	p.last, p.stale = n, !st.current || !st.Active()
+	if k := p.sub.keeper(); k != nil && p.end == nil && !p.stale {
+		ctx, p.end = context.WithCancel(p.sub.Within(ctx))
+		kept := p.sub.kept("")
+		kept.Only = p.only
+		p.changed = k.Watch(ctx, kept)
+	}
+}
+
+// stop ends the watch.
+func (p *pace) stop() {
+	if p.end == nil {
+		return
+	}
+	if p.end(); p.changed != nil {
+		for range p.changed { // until it is closed
+		}
+	}
+}
+
+// Follow calls each with the state of the job below dir, and again after changes, until each returns
+// false. Warnings are those of [Statuses].
+func (s *Submission) Follow(ctx context.Context, dir string, each func(st *Status, warnings []string) bool) error {
+	p := s.pace(nil)
+	defer p.stop()
+	for n := p.each; ; n++ {
+		if p.due(n) {
+			list, warnings, err := Statuses(ctx, dir, []string{s.ID})
+			if err != nil {
+				return err
+			}
+			if !each(list[0], warnings) {
+				return nil
+			}
+			p.asked(ctx, n, list[0])
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(batch.Poll):
+		}
+	}
 }

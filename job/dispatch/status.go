@@ -48,6 +48,7 @@ type Status struct {
 	requeued   map[int]bool            // failed tasks that are in the scheduler's queue
 	only       []int                   // tasks whose records the caller needs; nil: all
 	unrecorded int                     // tasks that have ended and whose records a later query reads
+	current    bool                    // the scheduler has answered, and no record waits for a later query
 	unfinished []int                   // tasks without an end that the scheduler does not have: lost or stopped
 }
 
@@ -202,7 +203,7 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 		if st.keeper() != nil {
 			st.unkept = st.renew(ctx, filepath.Join(dir, st.ID), known)
 			st.countKept(st.queueState(known))
-			if st.unrecorded > 0 {
+			if st.current = st.unkept == nil && !st.later && st.unrecorded == 0; st.unrecorded > 0 {
 				st.unkept = errors.Join(st.unkept, fmt.Errorf("%s ended, and their records are not read yet; the next \"hpcc status\" goes on", message.Count(st.unrecorded, "task")))
 			}
 			continue
@@ -311,21 +312,27 @@ func (s *Status) withoutEnd() []int {
 // open returns the number of tasks without an end.
 func (s *Status) open() int { return s.Total - s.Done - len(s.Failed) - s.Stopped }
 
-// countUnrecorded counts the tasks that have ended and have no record yet.
+// countUnrecorded counts the tasks that have ended and have no record yet, as unrecorded only those whose
+// records the caller needs.
 func (s *Status) countUnrecorded(n queue.State) {
 	records := s.records()
 	open := func(k int) bool { return records[k] == nil || !records[k].Ended() }
 	s.unrecorded = 0
+	note := func(k int) {
+		if s.only == nil || slices.Contains(s.only, k) {
+			s.unrecorded++
+		}
+	}
 	for _, k := range n.Done {
 		if open(k) {
 			s.Done++
-			s.unrecorded++
+			note(k)
 		}
 	}
 	for _, k := range n.Failed {
 		if open(k) {
 			s.Failed = append(s.Failed, k)
-			s.unrecorded++
+			note(k)
 		}
 	}
 	slices.Sort(s.Failed)

@@ -214,13 +214,10 @@ func (s *Submission) write(home string) error {
 	return nil
 }
 
-// askEach and keptEach are after how many polls of the records a waiting submission queries
-// the scheduler.
+// When Wait queries the scheduler besides; see [pace].
 const (
-	askEach  = 10
-	askSoon  = 5 // polls after the end of a job with failed tasks, each of which queries the scheduler
-	askLost  = 2 // queries before it gives up lost tasks, since the accounting may be late
-	keptEach = 3 // if the scheduler keeps the records
+	askSoon = 5 // polls after the end of a job with failed tasks, each of which queries the scheduler
+	askLost = 2 // queries before it gives up lost tasks, since the accounting may be late
 )
 
 // takenFor is the number of consecutive queries after which a job that its scheduler may requeue
@@ -255,10 +252,8 @@ func (s *Submission) Wait(ctx context.Context, dir string, lock func(context.Con
 }
 
 func (s *Submission) watch(ctx context.Context, dir string, report func(string)) error {
-	each, reported := askEach, ""
-	if s.keeper() != nil {
-		each = keptEach
-	}
+	reported, p := "", s.pace(nil)
+	defer p.stop()
 	ended := 0 // number of polls in a row that found the ends of all tasks
 	lost := 0  // number of queries that found lost tasks
 	gone := 0  // number of queries in a row that found nothing in the queue
@@ -272,7 +267,7 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 		} else if !st.mayReturn() {
 			return nil
 		}
-		if n%each == 0 || (ended > 0 && ended <= askSoon) {
+		if p.due(n) || (ended > 0 && ended <= askSoon) {
 			err := st.refresh(ctx, dir, invoke.Patience)
 			st.account(ctx, dir, invoke.Patience)
 			if _, ok := systemOf(s.Target).(batch.Accountant); ok && st.Lost > 0 {
@@ -287,6 +282,7 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 				report(text)
 				reported = text
 			}
+			p.asked(ctx, n, st)
 		}
 		select {
 		case <-ctx.Done():

@@ -191,7 +191,7 @@ func placement(r *dialect.Reader, name string) (perCPU bool, perHost int) {
 		return false, 0
 	case rule != "":
 		if n, err := strconv.Atoi(rule); err == nil && n > 0 {
-			r.Changed("%s places %d slots on each host (allocation_rule): they become processes", name, n)
+			r.Changed("%s places %s on each host (allocation_rule): they become processes", name, message.Count(n, "slot"))
 			return false, n
 		}
 	}
@@ -433,7 +433,7 @@ func finish(r *dialect.Reader) {
 		nodes := max(j.Nodes, 1)
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			if n%nodes != 0 {
-				return fmt.Errorf("%d GPUs cannot be divided equally among %d nodes", n, nodes)
+				return fmt.Errorf("%s cannot be divided equally among %d nodes", message.Count(n, "GPU"), nodes)
 			}
 			j.GPUs = n / nodes
 			row.Become(field.Changed, fmt.Sprintf("%d for the full job (consumable JOB), %d on %s%s", n, j.GPUs, where, why))

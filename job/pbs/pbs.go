@@ -103,7 +103,7 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 		return "", nil, fmt.Errorf("an interactive PBS job is a shell and cannot run a program; run: qsub -I %s, and in that shell: %s", strings.Join(append(p.options(j)[2:], j.Native...), " "), shellword.Join(j.Argv()))
 	}
 	if j.Tasks > 1 && j.Nodes > 0 && j.Tasks%j.Nodes != 0 {
-		return "", nil, fmt.Errorf("%d tasks on %d nodes: PBS gives each node the same number; request a multiple of %d", j.Tasks, j.Nodes, j.Nodes)
+		return "", nil, fmt.Errorf("%s on %d nodes: PBS gives each node the same number; request a multiple of %d", message.Count(j.Tasks, "task"), j.Nodes, j.Nodes)
 	}
 	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")

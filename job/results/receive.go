@@ -27,6 +27,7 @@ import (
 const (
 	maxNames = 10_000_000 // entries
 	maxPath  = 4096       // bytes of a name
+	maxFirst = 3          // names of entries that are left out
 )
 
 // DefaultMax is the limit of [Options] for the size of a result, in bytes.
@@ -36,6 +37,7 @@ const DefaultMax = 100e9
 type Options struct {
 	Replace  bool              // replace an existing file or directory
 	Max      int64             // bytes of all files; 0: DefaultMax
+	Temp     string            // directory for a result that the sender must copy first; "": the default
 	Progress func(bytes int64) // called with the number of bytes received; may be nil
 }
 
@@ -55,9 +57,9 @@ func (o Options) Free(final string) error {
 }
 
 // Receive reads a tar stream with one file or directory, which becomes final. It closes r before
-// the result appears: an error of r.Close means that the stream is incomplete. It returns the
-// names of entries that it left out, because they are devices, sockets or pipes.
-func Receive(ctx context.Context, r io.ReadCloser, final string, o Options) (leftOut []string, err error) {
+// the result appears: an error of r.Close means that the stream is incomplete. It leaves out devices,
+// sockets and pipes, and returns their number and the first of their names.
+func Receive(ctx context.Context, r io.ReadCloser, final string, o Options) (leftOut int, first []string, err error) {
 	x := &receiver{ctx: ctx, dirs: map[string]time.Time{}, files: map[string]bool{}, o: o}
 	err = New(final, o, func(tmp string) error {
 		err := x.read(r, tmp)
@@ -66,7 +68,7 @@ func Receive(ctx context.Context, r io.ReadCloser, final string, o Options) (lef
 		}
 		return err
 	})
-	return x.leftOut, err
+	return x.leftOut, x.first, err
 }
 
 // New creates final by calling fill, which creates a file or directory of another name. If fill
@@ -138,7 +140,8 @@ type receiver struct {
 	dirs    map[string]time.Time // created directories and their times
 	files   map[string]bool      // created regular files
 	bytes   int64
-	leftOut []string
+	leftOut int      // entries
+	first   []string // names of at most maxFirst of them
 }
 
 // read creates the entries of the stream as tmp.
@@ -254,7 +257,9 @@ func (x *receiver) entry(h *tar.Header, content io.Reader) error {
 		}
 		x.files[name] = true
 	default:
-		x.leftOut = append(x.leftOut, h.Name)
+		if x.leftOut++; x.leftOut <= maxFirst {
+			x.first = append(x.first, h.Name)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("entry %q: %w", h.Name, err)

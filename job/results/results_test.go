@@ -51,11 +51,23 @@ func hard(name, target string) tar.Header {
 	return tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: target}
 }
 
+// TestLeftOut: an archive of devices takes no memory for their names.
+func TestLeftOut(t *testing.T) {
+	list := []tar.Header{dir("a")}
+	for k := range 1000 {
+		list = append(list, tar.Header{Typeflag: tar.TypeFifo, Name: fmt.Sprintf("a/%d", k)})
+	}
+	n, first, err := Receive(t.Context(), io.NopCloser(bytes.NewReader(archive(t, list...))), filepath.Join(t.TempDir(), "result"), Options{})
+	if err != nil || n != 1000 || fmt.Sprint(first) != "[a/0 a/1 a/2]" {
+		t.Errorf("left out %d, the first are %q, %v", n, first, err)
+	}
+}
+
 // receive receives an archive as the file or directory "result" of an empty directory.
 func receive(t testing.TB, b []byte, o Options) (final string, err error) {
 	t.Helper()
 	final = filepath.Join(t.TempDir(), "result")
-	_, err = Receive(t.Context(), io.NopCloser(bytes.NewReader(b)), final, o)
+	_, _, err = Receive(t.Context(), io.NopCloser(bytes.NewReader(b)), final, o)
 	return final, err
 }
 
@@ -124,7 +136,7 @@ func TestReceiveIncomplete(t *testing.T) {
 	}
 	want := errors.New("the sender failed")
 	final := filepath.Join(t.TempDir(), "result")
-	_, err := Receive(t.Context(), Pipe(func(w io.Writer) error {
+	_, _, err := Receive(t.Context(), Pipe(func(w io.Writer) error {
 		_, err := w.Write(b)
 		return errors.Join(err, want)
 	}), final, Options{})
@@ -151,7 +163,7 @@ func TestReceiveExisting(t *testing.T) {
 			t.Fatal(err)
 		}
 		get := func(o Options) error {
-			_, err := Receive(t.Context(), io.NopCloser(bytes.NewReader(archive(t, file("a/x")))), final, o)
+			_, _, err := Receive(t.Context(), io.NopCloser(bytes.NewReader(archive(t, file("a/x")))), final, o)
 			return err
 		}
 		if err := get(Options{}); !errors.As(err, new(*ExistsError)) {

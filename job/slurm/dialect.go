@@ -410,7 +410,7 @@ func finish(r *dialect.Reader) {
 		nodes := int(j.NodeCount())
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			if n%nodes != 0 {
-				return fmt.Errorf("%d GPUs cannot be divided equally among %d nodes", n, nodes)
+				return fmt.Errorf("%s cannot be divided equally among %d nodes", message.Count(n, "GPU"), nodes)
 			}
 			j.GPUs = n / nodes
 			if nodes > 1 {

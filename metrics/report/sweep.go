@@ -207,7 +207,7 @@ func (s *Sweep) table(most int) *Table {
 	t := &Table{Head: slices.Concat([]string{"task"}, s.Params, columns, []string{"ending"})}
 	for i := range s.Tasks {
 		if most > 0 && i == most {
-			t.Caption = fmt.Sprintf("and %d more tasks; --csv, --json and --html show all", len(s.Tasks)-most)
+			t.Caption = "and " + plural(len(s.Tasks)-most, "more task", "more tasks") + "; --csv, --json and --html show all"
 			break
 		}
 		one := &s.Tasks[i]
@@ -264,7 +264,7 @@ func (s *Sweep) Section(page bool) Section {
 		}
 	}
 	if with < len(s.Tasks) {
-		sec.Text = append(sec.Text, fmt.Sprintf("%d of %d tasks left results", with, len(s.Tasks)))
+		sec.Text = append(sec.Text, fmt.Sprintf("%d of %s left results", with, plural(len(s.Tasks), "task", "tasks")))
 	}
 	if page {
 		if c, ok := s.chart(); ok {

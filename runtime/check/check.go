@@ -420,7 +420,9 @@ func (x *examiner) unreadable(dir string) {
 		return
 	}
 	reason := "the pod's user may not read it"
-	if n > 1 {
+	if n == 2 {
+		reason = "the pod's user may not read it or another file or directory in " + dir
+	} else if n > 2 {
 		reason = fmt.Sprintf("the pod's user may not read it or %d other files and directories in %s", n-1, dir)
 	}
 	x.add(Finding{Level: "error", Rule: "unreadable", Subject: first, Reason: reason, Cure: x.makeReadable("", real)})
