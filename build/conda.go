@@ -114,7 +114,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 	}
 	var layers []v1.Layer
 	var env *conda.Environment
-	if err := w.do(fmt.Sprintf("install %d packages at %s", len(plan.Names())+len(w.export.Pip), plan.Prefix), func() error {
+	if err := w.do(fmt.Sprintf("install %s at %s", packages(len(plan.Names())+len(w.export.Pip)), plan.Prefix), func() error {
 		layers, env, err = plan.Layers(ctx, s, w.options)
 		return err
 	}); err != nil {
@@ -245,10 +245,18 @@ func tee(p *unpack.Parts) layer.Tee {
 	}
 }
 
+// packages formats a number of packages.
+func packages(n int) string {
+	if n == 1 {
+		return "1 package"
+	}
+	return fmt.Sprintf("%d packages", n)
+}
+
 // plan resolves the packages.
 func (w *condaWork) plan() (plan *conda.Plan, err error) {
 	named := len(w.export.Pip) + max(len(w.export.Entries), len(w.export.Specs))
-	err = w.do(fmt.Sprintf("find %d packages of %s for %s", named, strings.Join(w.Sources(), " "), w.options.Subdir), func() error {
+	err = w.do(fmt.Sprintf("find %s of %s for %s", packages(named), strings.Join(w.Sources(), " "), w.options.Subdir), func() error {
 		plan, err = conda.Resolve(w.ctx, w.export, w.options)
 		return err
 	})

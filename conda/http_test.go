@@ -131,7 +131,7 @@ func TestWrongDigests(t *testing.T) {
 	p := small
 	p.record = map[string]any{"sha256": nil, "md5": nil, "size": nil}
 	r := mustInstall(t, &p)
-	if !strings.Contains(r.notes(), "env.txt: 1 of 1 packages are not verified (small): no digest in the channel's index") {
+	if !strings.Contains(r.notes(), "env.txt: 1 of 1 package is not verified (small): no digest in the channel's index") {
 		t.Errorf("a record without digest is not noted: %q", r.notes())
 	}
 }

@@ -102,7 +102,7 @@ func (p *pkg) install(ctx context.Context, w *layer.Writer) error {
 		return err
 	}
 	if len(p.outward) > 0 {
-		p.note("%d links of %s point outside of the environment: %s", len(p.outward), p.rec.Name, input.List(p.outward))
+		p.note("%s outside of the environment: %s", input.Count(len(p.outward), "link of "+p.rec.Name+" points", "links of "+p.rec.Name+" point"), input.List(p.outward))
 	}
 	return p.record(w, append(order, points...))
 }

@@ -167,7 +167,7 @@ func TestCommandsOfOneName(t *testing.T) {
 	if m := record1(t, r, "p-1.0-0"); slices.Contains(m.Files, "bin/x") {
 		t.Errorf("files of p = %q", m.Files)
 	}
-	if !strings.Contains(r.notes(), "1 paths are in both p and q; the latter's are used: bin/x") {
+	if !strings.Contains(r.notes(), "1 path is in both p and q; the latter's are used: bin/x") {
 		t.Errorf("Notes = %q", r.notes())
 	}
 }
@@ -316,7 +316,7 @@ func TestClobber(t *testing.T) {
 	if e := r.files["opt/conda/share/dir"]; e.Header == nil || e.Typeflag != tar.TypeDir {
 		t.Error("share/dir is missing")
 	}
-	for _, want := range []string{"2 paths are in both a and b; the latter's are used: share/kind, share/second", "2 paths are in both a and c; the latter's are used: share/both, share/gone", "1 paths are in both c and b; the latter's are used: share/both"} {
+	for _, want := range []string{"2 paths are in both a and b; the latter's are used: share/kind, share/second", "2 paths are in both a and c; the latter's are used: share/both, share/gone", "1 path is in both c and b; the latter's are used: share/both"} {
 		if !strings.Contains(r.notes(), want) {
 			t.Errorf("Notes = %q; want %q", r.notes(), want)
 		}

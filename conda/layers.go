@@ -277,7 +277,7 @@ func (in *installer) settle() error {
 		}
 	}
 	for k, list := range clashes {
-		in.note("%d paths are in both %s and %s; the latter's are used: %s", len(list), k[0], k[1], input.List(list))
+		in.note("%s in both %s and %s; the latter's are used: %s", input.Count(len(list), "path is", "paths are"), k[0], k[1], input.List(list))
 	}
 	return nil
 }

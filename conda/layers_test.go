@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/conda/input"
 	"hpcc/testdata/condatest"
 	"hpcc/testdata/testenv"
 )
@@ -155,7 +156,7 @@ func TestExplicit(t *testing.T) {
 		}
 		note := ""
 		if n := 3 - strings.Count(c.in, "#"); n > 0 {
-			note = fmt.Sprintf("env.txt: %d of 3 packages are not verified (", n)
+			note = "env.txt: " + input.Share(n, 3, "is", "are") + " not verified ("
 		}
 		if notes := r.notes(); (note == "" && strings.Contains(notes, "digest")) || !strings.Contains(notes, note) {
 			t.Errorf("%s: Notes = %q; want %q", c.name, notes, note)

@@ -280,7 +280,7 @@ func (m *move) refuse() error {
 	if len(f.Texts) == 0 {
 		return nil
 	}
-	return &exports.LineError{File: cmp.Or(f.File, m.export.File), Line: f.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(f.Texts), len(m.export.Entries)+len(m.export.UnmetSpecs()), m.options.Subdir, f.Join("; "))}
+	return &exports.LineError{File: cmp.Or(f.File, m.export.File), Line: f.Line, Err: fmt.Errorf("%s not in the channels for %s: %s", input.Share(len(f.Texts), len(m.export.Entries)+len(m.export.UnmetSpecs()), "is", "are"), m.options.Subdir, f.Join("; "))}
 }
 
 // line returns the first line of the export that is part of a conflict, and its file if the export

@@ -89,13 +89,13 @@ func TestMoves(t *testing.T) {
 		"python=3.8 numpy, known":                   "map[added:2 exact:8 missing:1 other version:3 same version:11 substituted:6]",
 		"python=3.8 numpy, unknown":                 "map[added:2 exact:8 missing:1 other version:3 same version:11 substituted:6]",
 		"python=3.9 pandas scikit-learn, known":     "map[added:1 exact:13 missing:2 other version:4 same version:16 substituted:6]",
-		"python=3.9 pandas scikit-learn, unknown":   "1 of 41 packages are not in the channels for linux-ppc64le: libgfortran4=7.5.0=ha8ba4b0_17 (no package of that name)",
+		"python=3.9 pandas scikit-learn, unknown":   "1 of 41 packages is not in the channels for linux-ppc64le: libgfortran4=7.5.0=ha8ba4b0_17 (no package of that name)",
 		"jupyter, known":                            "map[added:4 exact:53 missing:4 other version:6 same version:36 substituted:1]",
 		"jupyter, unknown":                          "2 of 100 packages are not in the channels for linux-ppc64le: pyqt=",
 		"dask numba, known":                         "numba cannot be installed for linux-ppc64le:",
 		"dask numba, unknown":                       "numba and tbb cannot be installed together for linux-ppc64le:",
 		"python=3.7 scipy blas=*=openblas, known":   "map[exact:8 missing:2 other version:4 same version:12 substituted:1]",
-		"python=3.7 scipy blas=*=openblas, unknown": "1 of 27 packages are not in the channels for linux-ppc64le: libgfortran4=",
+		"python=3.7 scipy blas=*=openblas, unknown": "1 of 27 packages is not in the channels for linux-ppc64le: libgfortran4=",
 	}
 	for _, c := range recorded(t) {
 		if c.Subdir != "linux-64" || c.Conda == nil {

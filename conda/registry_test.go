@@ -3,6 +3,7 @@ package conda
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -284,15 +285,20 @@ func TestRegistryLogin(t *testing.T) {
 	channel := condatest.PushChannel(t, registry, newChannel(t, &testPkg{name: "a"}), "c")
 	docker := t.TempDir()
 	t.Setenv("DOCKER_CONFIG", docker)
-	for password, want := range map[string]string{"": "hpcc login " + registry.Host(), "wr0ng": "hpcc login " + registry.Host(), condatest.RegistryPassword: ""} {
+	advice := fmt.Sprintf(`"hpcc login -u NAME %s" saves`, registry.Host())
+	for password, want := range map[string]string{"": advice, "wr0ng": advice, condatest.RegistryPassword: ""} {
 		config := "{}"
 		if password != "" {
 			config = fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, registry.Host(), base64.StdEncoding.EncodeToString([]byte(condatest.RegistryUser+":"+password)))
 		}
 		testenv.Write(t, filepath.Join(docker, "config.json"), config)
 		_, err := install(t, condatest.NewStore(t), "a=1.0=0", Options{Channels: []string{channel}})
-		if (want == "") != (err == nil) || !strings.Contains(fmt.Sprint(err), want) || (password != "" && strings.Contains(fmt.Sprint(err), password)) {
-			t.Errorf("password %q: %v; want %q", password, err, want)
+		hint := ""
+		if advised := (interface{ Advice() string })(nil); errors.As(err, &advised) {
+			hint = advised.Advice()
+		}
+		if (want == "") != (err == nil) || !strings.Contains(hint, want) || (password != "" && strings.Contains(fmt.Sprint(err), password)) {
+			t.Errorf("password %q: %v, with advice %q; want %q", password, err, hint, want)
 		}
 	}
 }

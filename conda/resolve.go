@@ -343,7 +343,7 @@ func (p *Plan) unproven(e *exports.Export, where string) {
 		}
 	}
 	if len(names) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are not verified (%s): no digest in %s", e.File, len(names), len(p.pkgs), input.List(names), where))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: %s not verified (%s): no digest in %s", e.File, input.Share(len(names), len(p.pkgs), "is", "are"), input.List(names), where))
 	}
 }
 
@@ -413,7 +413,7 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 		p.unproven(e, "the channel's index")
 		return nil
 	case gone && (e.Subdir == "" || e.Subdir == p.Subdir):
-		return &exports.LineError{File: cmp.Or(absent.File, e.File), Line: absent.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.Texts), len(e.Entries), p.Subdir, absent.Join("; "))}
+		return &exports.LineError{File: cmp.Or(absent.File, e.File), Line: absent.Line, Err: fmt.Errorf("%s not in the channels for %s: %s", input.Share(len(absent.Texts), len(e.Entries), "is", "are"), p.Subdir, absent.Join("; "))}
 	}
 	return p.move(ctx, e, o, channels)
 }

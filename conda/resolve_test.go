@@ -109,7 +109,7 @@ func TestMisspelt(t *testing.T) {
 		{"dependencies:\n- python=3.11\n- numpi>=1\n- scipy\n- sipy\n- nothing-like-it\n",
 			"env.txt:3: 3 of 5 packages are not in the channels for linux-64: numpi>=1 (no package of that name; did you mean numpy?); " +
 				"line 5: sipy (no package of that name; did you mean scipy?); line 6: nothing-like-it (no package of that name)"},
-		{"# platform: linux-64\npython=3.11.4=0\nnumpyy=1.0=0\n", "env.txt:3: 1 of 2 packages are not in the channels for linux-64: numpyy=1.0=0 (no package of that name; did you mean numpy?)"},
+		{"# platform: linux-64\npython=3.11.4=0\nnumpyy=1.0=0\n", "env.txt:3: 1 of 2 packages is not in the channels for linux-64: numpyy=1.0=0 (no package of that name; did you mean numpy?)"},
 	} {
 		_, err := Resolve(t.Context(), read(t, c.in), Options{Channels: []string{dir}, Subdir: "linux-64"})
 		if err == nil || err.Error() != c.want {

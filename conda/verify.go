@@ -132,7 +132,7 @@ func (p *Plan) noteAttestations(o Options) {
 		}
 	}
 	if n > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages have attestations, which are not verified because no policy covers their channels", p.export.File, n, len(p.pkgs)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: %s attestations, which are not verified because no policy covers their channels", p.export.File, input.Share(n, len(p.pkgs), "has", "have")))
 	}
 }
 

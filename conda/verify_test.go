@@ -115,7 +115,7 @@ func TestAttestationsPolicy(t *testing.T) {
 	url := condatest.FileURL(dir)
 	explicit := "@EXPLICIT\n" + url + "/linux-64/a-1.0-0.conda"
 
-	const note = "1 of 1 packages have attestations, which are not verified because no policy covers their channels"
+	const note = "1 of 1 package has attestations, which are not verified because no policy covers their channels"
 	for _, policy := range [][]*trust.Policy{nil, policyFor(t, s, "https://other.example", "")} {
 		r, err := install(t, condatest.NewStore(t), "a=1.0=0", Options{Channels: []string{url}, Trust: policy})
 		if err != nil || !strings.Contains(r.notes(), note) {

@@ -39,7 +39,7 @@ func TestPipOnConda(t *testing.T) {
 	testenv.Check(t, err)
 	_, given, err := chosen.Layers(t.Context(), in.store, o)
 	testenv.Check(t, err)
-	notes := []string{"1 pip packages are part of conda packages: torch", "1 paths are in both the conda package tool and clash; the latter's are used: bin/tool"}
+	notes := []string{"1 pip package is part of conda packages: torch", "1 path is in both the conda package tool and clash; the latter's are used: bin/tool"}
 	if got := append(chosen.Notes, given...); strings.Join(got, "\n") != strings.Join(notes, "\n") {
 		t.Errorf("notes = %q; want %q", got, notes)
 	}

@@ -345,7 +345,7 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 			return err
 		}
 	}
-	text := fmt.Sprintf("%s%d of %d packages would be fetched: %s of %s", t.platform, len(list)-cached, len(list), size(total-inCache), size(total))
+	text := fmt.Sprintf("%s%d of %s would be fetched: %s of %s", t.platform, len(list)-cached, counted(len(list), "package", "packages"), size(total-inCache), size(total))
 	if unknown > 0 {
 		text += fmt.Sprintf(", and %d of unknown size", unknown)
 	}
@@ -365,7 +365,7 @@ func (b *builder) writeLock(locks []exports.Locked) error {
 	}
 	slices.Sort(hidden)
 	if hidden = slices.Compact(hidden); len(hidden) > 0 {
-		b.steps.note(fmt.Sprintf("%s: the addresses of %d packages had credentials, which are left out: add variables such as $TOKEN: %s", b.lock, len(hidden), strings.Join(hidden, " ")))
+		b.steps.note(fmt.Sprintf("%s: the addresses of %s had credentials, which are left out: add variables such as $TOKEN: %s", b.lock, counted(len(hidden), "package", "packages"), strings.Join(hidden, " ")))
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ var ceilings = map[string]tally{
 	"cmd/hpcc":       {Contexts: 15}, // completion, help, defaults of flags
 	"conda":          {Exports: 16},  // an environment's plan, packages, moves to another machine
 	"conda/fetch":    {Exports: 16},  // addresses and downloads of channels, indexes and mirrors
-	"conda/input":    {Exports: 16},  // the bounds of all that conda and pip read
+	"conda/input":    {Exports: 18},  // the bounds of all that conda and pip read, and the counts in their notes
 	"job":            {Exports: 65},  // the nouns of jobs, which every scheduler writes
 	"job/batch":      {Exports: 16},  // one interface for each ability of a scheduler, and what it takes
 	"job/capacity":   {Exports: 37},  // the rows of a report, which cmd/hpcc prints

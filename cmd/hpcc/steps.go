@@ -290,7 +290,7 @@ func (t *steps) built() {
 		t.object("built", nil, "seconds", seconds(took), "steps", t.ended, "cached", t.cached, "saved", seconds(t.saved))
 		return
 	}
-	text := fmt.Sprintf("hpcc: built in %s; %d of %d steps cached", elapsed(took), t.cached, t.ended)
+	text := fmt.Sprintf("hpcc: built in %s; %d of %s cached", elapsed(took), t.cached, counted(t.ended, "step", "steps"))
 	if t.saved >= 50*time.Millisecond {
 		text += ", saved " + elapsed(t.saved)
 	}
@@ -341,7 +341,7 @@ func excerpt(e *build.LineError) []string {
 	var out []string
 	for n := max(1, e.Line-linesAround); n <= min(end+linesAround, len(lines)); n++ {
 		if skip := end - n; n == e.Line+linesMarked && skip > 0 {
-			out = append(out, fmt.Sprintf("  * %*s ... %d more lines", digits, "", skip))
+			out = append(out, fmt.Sprintf("  * %*s ... %s", digits, "", counted(skip, "more line", "more lines")))
 			n = end
 		}
 		mark := " "

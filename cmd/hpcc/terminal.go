@@ -343,7 +343,7 @@ func (v *view) draw(b *bytes.Buffer, running []*step) {
 		}
 	}
 	if more := len(running) - len(shown); more > 0 && rows > 0 {
-		v.line(b, fmt.Sprintf("and %d more steps", more), v.color)
+		v.line(b, "and "+counted(more, "more step", "more steps"), v.color)
 	}
 }
 

@@ -171,7 +171,7 @@ func (l *lock) pypi(platform string, p *yaml.Node, location string) {
 func (l *lock) choose() {
 	r, e := l.r, l.r.e
 	for _, name := range slices.Sorted(maps.Keys(l.categories)) {
-		r.note(0, "%d packages of category %s are left out", l.categories[name], name)
+		r.note(0, "category %s is left out: %s", name, input.Count(l.categories[name], "package", "packages"))
 	}
 	from := r.target
 	if len(l.entries[from])+len(l.pip[from]) == 0 {

@@ -181,7 +181,7 @@ func (p *Plan) settle(in []*installation) (notes []string, err error) {
 		}
 	}
 	for k, list := range clashes {
-		notes = append(notes, fmt.Sprintf("%d paths are in both %s and %s; the latter's are used: %s", len(list), k[0], k[1], input.List(list)))
+		notes = append(notes, fmt.Sprintf("%s in both %s and %s; the latter's are used: %s", input.Count(len(list), "path is", "paths are"), k[0], k[1], input.List(list)))
 	}
 	slices.Sort(notes)
 	return notes, nil

@@ -126,11 +126,7 @@ func (e *refusedError) Error() string {
 		}
 		f.Add("", r.Line, text)
 	}
-	packages := "1 pip package"
-	if n := len(e.Refused); n != 1 {
-		packages = fmt.Sprintf("%d pip packages", n)
-	}
-	return fmt.Sprintf("%s: %s cannot be installed: %s", e.File, packages, f.List("; "))
+	return fmt.Sprintf("%s: %s cannot be installed: %s", e.File, input.Count(len(e.Refused), "pip package", "pip packages"), f.List("; "))
 }
 
 // Resolve chooses a wheel for every row and, unless the list is closed, for their
@@ -196,16 +192,16 @@ func (p *Plan) fill(picked map[string]*pick) {
 		}
 	}
 	if len(sources) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages are built from their sources: %s", len(sources), input.List(sources)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s from their sources: %s", input.Count(len(sources), "pip package is built", "pip packages are built"), input.List(sources)))
 	}
 	if len(present) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages are part of conda packages: %s", len(present), input.List(present)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s of conda packages: %s", input.Count(len(present), "pip package is part", "pip packages are part"), input.List(present)))
 	}
 	if len(bare) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%s: dependencies of extras are not resolved for packages from conda; add rows for them", input.List(bare)))
 	}
 	if len(loose) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d pip packages have no sha256 in the index or the list and are not verified: %s", len(loose), len(p.picks), input.List(loose)))
+		p.Notes = append(p.Notes, fmt.Sprintf("not verified without a sha256 in the index or the list: %d of %s: %s", len(loose), input.Count(len(p.picks), "pip package", "pip packages"), input.List(loose)))
 	}
 }
 

@@ -324,7 +324,7 @@ func TestClashes(t *testing.T) {
 	if got := r.files[site+"ns/__init__.py"].Data; got != "a" { // a needs b, so it is installed after it
 		t.Errorf("ns/__init__.py is %q; want that of a", got)
 	}
-	want := []string{"1 paths are in both b and a; the latter's are used: lib/python3.11/site-packages/ns/__init__.py", "1 paths are in both the conda package tools and b; the latter's are used: bin/tool"}
+	want := []string{"1 path is in both b and a; the latter's are used: lib/python3.11/site-packages/ns/__init__.py", "1 path is in both the conda package tools and b; the latter's are used: bin/tool"}
 	if strings.Join(r.notes, "\n") != strings.Join(want, "\n") {
 		t.Errorf("notes = %q; want %q", r.notes, want)
 	}
