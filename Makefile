@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # -E sets the ELF entry point to hpcc's own (cmd/start/bare).
 LDFLAGS = -s -w -E hpcc_start -X main.version=$(VERSION)
 # Many tests wait, so running twice as many as there are cores takes two thirds of the time.
-WIDE    := $(shell n=$$((2 * $$(nproc 2>/dev/null || echo 2))); echo -p $$n -parallel $$n)
+TWICE   := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 # The race detector needs a C compiler, which may be missing.
 RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
@@ -24,11 +24,11 @@ build:
 
 # Run this before each commit; it takes minutes. docs/development.md lists what it covers.
 test:
-	$(GO) test -short -count=1 -timeout 60m $(RACE) $(WIDE) ./...
+	$(GO) test -short -count=1 -timeout 60m $(RACE) -p $(TWICE) -parallel $(TWICE) ./...
 
 # Includes the slow whole-system tests.
 test-all:
-	$(GO) test -count=1 -timeout 40m $(RACE) ./...
+	$(GO) test -count=1 -timeout 40m $(RACE) -p $(TWICE) ./...
 
 # Starts a one-node Kubernetes as root, and runs the tests as an ordinary user; see the script.
 test-kube: build

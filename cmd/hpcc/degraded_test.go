@@ -13,6 +13,7 @@ import (
 // TestDegraded builds exports with pins. A build whose packages are worse than the export's exits
 // with 3, unless --relax accepts them.
 func TestDegraded(t *testing.T) {
+	t.Parallel()
 	needs(t, "userns")
 	pkg := func(name, version string, depends ...string) condapackage.Package {
 		return condapackage.Package{Name: name, Version: version, Build: "0", Depends: depends}
@@ -39,13 +40,13 @@ func TestDegraded(t *testing.T) {
 		{"dependencies:\n- lib<2\n\ndependencies:\n- app>=1\n", "", exitFailure, "file0:2: lib<2 and app>=1"},
 		{"dependencies:\n- lib\n\ndependencies:\n- lib\n- nothing\n", "", exitFailure, "file1:3:"},
 	} {
-		args := []string{"build", "--store", filepath.Join(dir, "store"), "--channel", channel, "--from", "scratch", "--platform", "linux/amd64", "-t", "x"}
+		args := []string{"build", "--channel", channel, "--from", "scratch", "--platform", "linux/amd64", "-t", "x"}
 		for i, text := range strings.Split(c.files, "\n\n") {
 			file := filepath.Join(dir, fmt.Sprint("file", i))
 			testenv.Write(t, file, text)
 			args = append(args, "--conda", file)
 		}
-		cmd := hpcc(append(args, strings.Fields(c.args)...)...)
+		cmd := hpcc(filepath.Join(dir, "store"), append(args, strings.Fields(c.args)...)...)
 		out, _ := cmd.CombinedOutput()
 		if status := cmd.ProcessState.ExitCode(); status != c.status || !strings.Contains(string(out), c.want) {
 			t.Errorf("%q with %q: exit status %d; want %d and %q. Output:\n%s", c.files, c.args, status, c.status, c.want, out)

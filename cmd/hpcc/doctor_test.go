@@ -53,6 +53,7 @@ func examined(t *testing.T, script string, env ...string) (features map[string]p
 // TestDoctor removes abilities from the namespaces of hpcc doctor. It must report each of them and
 // leave nothing in the store.
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	const off = "echo 0 >/proc/sys/user/max_%_namespaces"
 	needs(t, "strace")
 	refuse := func(call, err string) string { // every such system call fails with err

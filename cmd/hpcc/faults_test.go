@@ -98,6 +98,7 @@ func copyOf(t *testing.T, from, to string) {
 // only when a file is synced or closed. The error must name the quota, and the command must leave
 // no incomplete files and work when there is space again.
 func TestQuota(t *testing.T) {
+	t.Parallel()
 	testenv.Slow(t)
 	needs(t, "busybox", "userns", "strace")
 	top := t.TempDir()
@@ -143,8 +144,8 @@ func TestQuota(t *testing.T) {
 					if found := debris(store); len(found) > 0 {
 						t.Errorf("call %d, %q: left %v", n, out, found)
 					}
-					cmd := hpcc(args...)
-					cmd.Env = append(os.Environ(), env...)
+					cmd := hpcc(store, args...)
+					cmd.Env = append(cmd.Env, env...)
 					if again, err := cmd.CombinedOutput(); err != nil && status != 0 {
 						t.Errorf("call %d, %q: with space again: %v: %s", n, out, err, again)
 					}
@@ -161,13 +162,14 @@ func TestQuota(t *testing.T) {
 // TestNoHardLinks checks that a file is copied with owner, mode and time if the file system refuses
 // a hard link.
 func TestNoHardLinks(t *testing.T) {
+	t.Parallel()
 	needs(t, "busybox", "userns", "strace")
 	store, _ := many(t)
 	dir := t.TempDir()
 	script := `mkdir -p r/a r/b; seq 9 >r/a/one; chmod 640 r/a/one; touch -d 2020-02-03T04:05:06 r/a/one; ln r/a/one r/b/two; ln -s one r/a/link; ln r/a/link r/b/link2
 tar cf root.tar -C r --owner=7 --group=8 a b && hpcc load root.tar linked >/dev/null`
 	cmd := exec.Command("sh", "-ec", script)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd.Dir, cmd.Env = dir, append(withStore(store), "PATH="+bin+":"+os.Getenv("PATH"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -177,7 +179,7 @@ tar cf root.tar -C r --owner=7 --group=8 a b && hpcc load root.tar linked >/dev/
 			{"unpack", "linked", filepath.Join(dir, errno)},
 			{"load", "--store", fresh, filepath.Join(dir, "root.tar"), "linked"}, // a new store also links its version file
 		} {
-			out, status, met := faults{calls: "linkat", err: errno}.under(t, nil, args...)
+			out, status, met := faults{calls: "linkat", err: errno}.under(t, withStore(store), args...)
 			if status != 0 || len(met) == 0 || !strings.Contains(out, "copied 2 files instead of making hard links, which the file system does not support") {
 				t.Errorf("%s, hpcc %v: status %d, met %v: %s", errno, args, status, met, out)
 			}
@@ -215,10 +217,11 @@ func ownerNote(t *testing.T, tree, name string) string {
 
 // TestNoSymbolicLinks checks the error on a file system without symbolic links.
 func TestNoSymbolicLinks(t *testing.T) {
+	t.Parallel()
 	needs(t, "busybox", "userns", "strace")
-	many(t)
+	store, _ := many(t)
 	dest := filepath.Join(t.TempDir(), "tree")
-	out, status, met := faults{calls: "symlinkat", err: "EPERM"}.under(t, nil, "unpack", "bb", dest)
+	out, status, met := faults{calls: "symlinkat", err: "EPERM"}.under(t, withStore(store), "unpack", "bb", dest)
 	if status != 1 || len(met) == 0 || !strings.Contains(out, "the file system does not support symbolic links") || !strings.Contains(out, dest) {
 		t.Errorf("status %d: %s", status, out)
 	}
@@ -244,8 +247,8 @@ func inNamespaces(t *testing.T, script string, env ...string) string {
 // TestNoAttributes puts the store on a file system without extended attributes (ramfs). A build
 // works on copies, because an overlay cannot replace a directory there, and warns about losses.
 func TestNoAttributes(t *testing.T) {
+	t.Parallel()
 	needs(t, "busybox", "userns")
-	many(t)
 	out := inNamespaces(t, `
 mkdir ram context; mount -t ramfs r ram; export HPCC_STORE=$PWD/ram/store
 printf 'FROM bb\nRUN rm -rf /d && mkdir /d && echo new >/d/new && chown 3:4 /d/new\nRUN cat /d/* && ln /d/new /d/two && mv /d /e\nCOPY --chown=7:8 Dockerfile /e/x\nRUN cat /e/new\n' >context/Dockerfile
@@ -268,6 +271,7 @@ hpcc gc
 // saved. Commands that change the store must fail with a hint. Commands that read a missing store
 // find it empty and do not create it.
 func TestReadOnlyStore(t *testing.T) {
+	t.Parallel()
 	needs(t, "busybox", "userns")
 	top := t.TempDir()
 	t.Cleanup(func() { exec.Command("chmod", "-R", "u+rwX", top).Run() })
@@ -321,12 +325,13 @@ done
 // TestUnpackNameOfLayout checks that the name of a layout in the current directory needs no store,
 // and that an image of that name has priority.
 func TestUnpackNameOfLayout(t *testing.T) {
+	t.Parallel()
 	needs(t, "busybox", "userns")
 	store, _ := many(t)
 	dir := t.TempDir()
 	at := func(store string, args ...string) string {
-		cmd := hpcc(args...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HPCC_STORE="+store)
+		cmd := hpcc(store, args...)
+		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("hpcc %v: %v: %s", args, err, out)

@@ -119,6 +119,7 @@ const (
 // TestTranslated checks that the batch systems on this machine accept every script of
 // job/dispatch/testdata/translate, translated for them.
 func TestTranslated(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../../job/dispatch/testdata/translate/*.txtar")
 	if err != nil || len(files) < 60 {
 		t.Fatalf("%d scripts, %v; want 60", len(files), err)

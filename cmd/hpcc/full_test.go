@@ -75,6 +75,7 @@ done
 // TestFullDisk lets each write of a command meet a full disk or a limit of files. The error must
 // name the cause, and the command must leave no incomplete files and work with more space.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	testenv.Slow(t)
 	needs(t, "busybox", "userns")
 	top := t.TempDir()

@@ -199,11 +199,13 @@ var module = sync.OnceValue(func() string {
 
 // TestModulePath renames the module in a copy of the repository, builds hpcc and runs the guard.
 func TestModulePath(t *testing.T) {
+	t.Parallel()
 	testenv.Slow(t)
 	dir := t.TempDir()
 	shell(t, "../..", `tar cf - --exclude=./.git --exclude=./bin --exclude=./dist . | tar xf - -C "$0"`, dir)
 	shell(t, dir, `make -s module-path NEW=example.org/lab.hpc/hpcc && ! grep -rl --include=*.go '"`+module()+`/runtime"' . &&
-		make -s build && bin/hpcc --version && go vet ./testdata/modulepath && cd cmd/hpcc && go test -run 'TestGuard|TestStartImports' .`)
+		make -s build && bin/hpcc --version && export CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" HPCC_TEST_BUILT="$1" &&
+		go vet ./testdata/modulepath && cd cmd/hpcc && go test -run 'TestGuard|TestStartImports' .`, filepath.Dir(bin)) // with the packages that "make build" compiled
 }
 
 // TestGuard checks imports, sizes and exported names of all packages.

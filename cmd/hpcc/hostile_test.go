@@ -22,6 +22,7 @@ import (
 // change, rename or remove files only below the destination and the store. Other files must not
 // change, not even their times.
 func TestHostile(t *testing.T) {
+	t.Parallel()
 	needs(t, "strace")
 	set := hostileSet()
 	if len(set) < 60 {

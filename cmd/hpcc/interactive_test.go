@@ -21,6 +21,7 @@ import (
 // the typed text. Ctrl-C interrupts only the program. Its exit status is that of hpcc and of the
 // record.
 func TestInteractive(t *testing.T) {
+	t.Parallel()
 	needs(t, "busybox", "userns")
 	bb, err := testenv.Busybox()
 	testenv.Check(t, err)

@@ -27,6 +27,7 @@ import (
 // TestKilledAtAnyMoment kills a pull, a build and an unpack at random moments. The same command must
 // work afterwards, and gc must remove all debris.
 func TestKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
 	testenv.Slow(t)
 	needs(t, "busybox", "userns")
 	k := newKiller(t)
@@ -99,16 +100,16 @@ func lastLine(out string) string {
 
 // A killer runs hpcc and kills it.
 type killer struct {
-	t                            *testing.T
-	random                       *rand.Rand
-	dir, root, context, ref, bin string
+	t                              *testing.T
+	random                         *rand.Rand
+	dir, store, root, context, ref string
 }
 
 func newKiller(t *testing.T) *killer {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
-	k := &killer{t: t, random: rand.New(rand.NewSource(seed)), dir: t.TempDir(), bin: filepath.Join(bin, "hpcc")}
-	t.Setenv("HPCC_STORE", filepath.Join(k.dir, "store"))
+	k := &killer{t: t, random: rand.New(rand.NewSource(seed)), dir: t.TempDir()}
+	k.store = filepath.Join(k.dir, "store")
 	t.Cleanup(func() { exec.Command("chmod", "-R", "u+rwX", k.dir).Run() })
 
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -145,7 +146,7 @@ func exists(path string) bool {
 // must runs hpcc, which must succeed, and returns its output.
 func (k *killer) must(args ...string) string {
 	k.t.Helper()
-	out, err := exec.Command(k.bin, args...).CombinedOutput()
+	out, err := hpcc(k.store, args...).CombinedOutput()
 	if err != nil {
 		k.t.Fatalf("hpcc %s: %v: %s", strings.Join(args, " "), err, out)
 	}
@@ -155,7 +156,7 @@ func (k *killer) must(args ...string) string {
 // kill runs hpcc and kills it with all its children after a while. It returns false if hpcc ended
 // earlier.
 func (k *killer) kill(after time.Duration, args []string) bool {
-	cmd := exec.Command(k.bin, args...)
+	cmd := hpcc(k.store, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		k.t.Fatal(err)
@@ -171,16 +172,16 @@ func (k *killer) clean() {
 		k.t.Errorf("unpack left %v", left)
 	}
 	k.must("gc", "--age", "0s")
-	left, err := os.ReadDir(filepath.Join(k.dir, "store", "tmp"))
+	left, err := os.ReadDir(filepath.Join(k.store, "tmp"))
 	if err != nil || len(left) > 0 {
 		k.t.Errorf("gc left %v in tmp (%v)", left, err)
 	}
-	trees, err := os.ReadDir(filepath.Join(k.dir, "store", "trees"))
+	trees, err := os.ReadDir(filepath.Join(k.store, "trees"))
 	if err != nil {
 		k.t.Fatal(err)
 	}
 	for _, tree := range trees { // every tree must be complete
-		if _, err := os.Stat(filepath.Join(k.dir, "store", "trees", tree.Name(), ".hpcc", "image.json")); err != nil {
+		if _, err := os.Stat(filepath.Join(k.store, "trees", tree.Name(), ".hpcc", "image.json")); err != nil {
 			k.t.Errorf("incomplete tree: %v", err)
 		}
 	}
@@ -196,7 +197,7 @@ func (k *killer) clean() {
 	k.must("rm", "bb")
 	k.must("gc", "--age", "0s")
 	for _, d := range []string{"blobs/sha256", "trees", "tmp"} {
-		if left, err := os.ReadDir(filepath.Join(k.dir, "store", d)); err != nil || len(left) > 0 {
+		if left, err := os.ReadDir(filepath.Join(k.store, d)); err != nil || len(left) > 0 {
 			k.t.Errorf("after everything was removed, gc leaves %d entries in %s (%v)", len(left), d, err)
 		}
 	}

@@ -60,16 +60,25 @@ func many(t *testing.T) (store, root string) {
 	top := t.TempDir()
 	t.Cleanup(func() { exec.Command("chmod", "-R", "u+rwX", top).Run() })
 	store, root = filepath.Join(top, "store"), filepath.Join(top, "root.tar")
-	t.Setenv("HPCC_STORE", store)
 	script := `mkdir -p "$1/r/bin" && cp "$0" "$1/r/bin/busybox" && for n in sh true cat sleep ls; do ln -s busybox "$1/r/bin/$n"; done
 for i in $(seq 200); do echo $i >"$1/r/$i"; done; tar cf "$1/root.tar" -C "$1/r" . && exec "$2" load "$1/root.tar" bb`
-	if out, err := exec.Command("sh", "-c", script, busy, top, filepath.Join(bin, "hpcc")).CombinedOutput(); err != nil {
+	cmd := exec.Command("sh", "-c", script, busy, top, filepath.Join(bin, "hpcc"))
+	cmd.Env = withStore(store)
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return store, root
 }
 
-func hpcc(args ...string) *exec.Cmd { return exec.Command(filepath.Join(bin, "hpcc"), args...) }
+// hpcc returns a command of hpcc with a store.
+func hpcc(store string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(bin, "hpcc"), args...)
+	cmd.Env = withStore(store)
+	return cmd
+}
+
+// withStore returns the environment of a command with a store.
+func withStore(store string) []string { return append(os.Environ(), "HPCC_STORE="+store) }
 
 // TestManyRuns starts many runs of one image at once. For the first ones the tree does not exist yet,
 // and for the third ones the store is read-only.
@@ -84,7 +93,7 @@ func TestManyRuns(t *testing.T) {
 			exec.Command("chmod", "-R", "a-w", store).Run()
 		}
 		begun := time.Now()
-		failed := runAtOnce(crowdSize(), func(int) *exec.Cmd { return hpcc("run", "bb", "--", "cat", "/7") })
+		failed := runAtOnce(crowdSize(), func(int) *exec.Cmd { return hpcc(store, "run", "bb", "--", "cat", "/7") })
 		t.Logf("%d runs %s in %v", crowdSize(), when, time.Since(begun))
 		if len(failed) > 0 {
 			t.Errorf("%s %d of %d fail: %s", when, len(failed), crowdSize(), failed[0])
@@ -117,11 +126,13 @@ func TestManyPulls(t *testing.T) {
 		ref := fmt.Sprintf("%s/img%d", host, i%10)
 		switch i % 20 {
 		case 7:
-			return hpcc("gc")
+			return hpcc(store, "gc")
 		case 13:
-			return exec.Command("sh", "-c", `"$0" pull "$1" gone; "$0" rm gone || true; "$0" gc`, filepath.Join(bin, "hpcc"), ref)
+			cmd := exec.Command("sh", "-c", `"$0" pull "$1" gone; "$0" rm gone || true; "$0" gc`, filepath.Join(bin, "hpcc"), ref)
+			cmd.Env = withStore(store)
+			return cmd
 		}
-		return hpcc("pull", ref, fmt.Sprintf("img%d-%d", i%10, i))
+		return hpcc(store, "pull", ref, fmt.Sprintf("img%d-%d", i%10, i))
 	})
 	for _, f := range failed {
 		t.Error(f)
@@ -132,7 +143,7 @@ func TestManyPulls(t *testing.T) {
 			continue
 		}
 		n := fmt.Sprintf("img%d-%d", i%10, i)
-		if out, err := hpcc("save", n, filepath.Join(t.TempDir(), "x.tar")).CombinedOutput(); err != nil {
+		if out, err := hpcc(store, "save", n, filepath.Join(t.TempDir(), "x.tar")).CombinedOutput(); err != nil {
 			t.Errorf("image %s was lost: %s", n, out)
 		}
 		kept++
@@ -146,8 +157,9 @@ func TestManyPulls(t *testing.T) {
 // TestTreeInUse checks that "rm" and "gc --age 0" keep the tree of a running program, and that gc
 // removes it after the program has ended.
 func TestTreeInUse(t *testing.T) {
+	t.Parallel()
 	store, _ := many(t)
-	cmd := hpcc("run", "bb", "--", "sh", "-c", "echo started; read line; cat /7")
+	cmd := hpcc(store, "run", "bb", "--", "sh", "-c", "echo started; read line; cat /7")
 	in, err := cmd.StdinPipe()
 	testenv.Check(t, err)
 	out, err := cmd.StdoutPipe()
@@ -158,7 +170,7 @@ func TestTreeInUse(t *testing.T) {
 		t.Fatalf("the program prints %q, %v", b[:n], err)
 	}
 	for _, args := range [][]string{{"rm", "bb"}, {"gc", "--age", "0"}} {
-		if said, err := hpcc(args...).CombinedOutput(); err != nil {
+		if said, err := hpcc(store, args...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v: %s", args, err, said)
 		}
 	}
@@ -167,7 +179,7 @@ func TestTreeInUse(t *testing.T) {
 	if err := cmd.Wait(); err != nil || string(text) != "7\n" {
 		t.Errorf("the program whose image was removed prints %q, %v; want 7", text, err)
 	}
-	if said, err := hpcc("gc", "--age", "0").CombinedOutput(); err != nil {
+	if said, err := hpcc(store, "gc", "--age", "0").CombinedOutput(); err != nil {
 		t.Errorf("gc: %v: %s", err, said)
 	}
 	if left, _ := os.ReadDir(filepath.Join(store, "trees")); len(left) > 0 {

@@ -16,6 +16,7 @@ import (
 
 // TestMeasureAgreesWithSlurm compares the measured figures of a job with Slurm's accounting.
 func TestMeasureAgreesWithSlurm(t *testing.T) {
+	t.Parallel()
 	testenv.Slow(t)
 	needs(t, "userns", "slurm")
 	store := filepath.Join(t.TempDir(), "store")

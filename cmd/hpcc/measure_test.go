@@ -215,6 +215,7 @@ func readTimes(t *testing.T, file string) float64 {
 // TestMeasureAtATerminal checks that Ctrl-C reaches the program once, even if its input is not the
 // terminal.
 func TestMeasureAtATerminal(t *testing.T) {
+	t.Parallel()
 	needs(t, "userns")
 	for name, input := range map[string]string{"terminal": "", "null": "</dev/null"} {
 		t.Run(name, func(t *testing.T) {

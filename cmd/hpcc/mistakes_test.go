@@ -35,6 +35,7 @@ var changing = []struct {
 
 // TestMistakes makes each mistake and compares the messages, the hint and the exit status.
 func TestMistakes(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"busybox", "userns"} {
 		testenv.Need(t, name, facilities[name]())
 	}

@@ -19,6 +19,7 @@ import (
 // another umask, time zone and language. It compares all files byte for byte, and checks
 // the content of the first release.
 func TestRelease(t *testing.T) {
+	t.Parallel()
 	testenv.Slow(t)
 	sums := func(dir, setting string) string {
 		shell(t, "../..", `tar cf - --exclude=./.git --exclude=./bin --exclude=./dist . | (`+setting+` && mkdir -p "$0" && tar xf - --no-same-permissions -C "$0")`, dir)

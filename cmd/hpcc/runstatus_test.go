@@ -25,6 +25,7 @@ mkdir -p broken/.hpcc conf/hpcc badconf/hpcc; echo '{' >broken/.hpcc/image.json;
 // TestRunRefusals checks the exit status of "hpcc run": 125 with a message if hpcc fails, 126 if the
 // program is not executable, and 127 if it does not exist.
 func TestRunRefusals(t *testing.T) {
+	t.Parallel()
 	dir, tree := smallTree(t)
 	for _, c := range []struct {
 		args   string
@@ -65,6 +66,7 @@ func TestRunRefusals(t *testing.T) {
 // TestInheritedIsAsUnderChRun checks that a program inherits limits, closed standard streams and
 // descriptors as under ch-run.
 func TestInheritedIsAsUnderChRun(t *testing.T) {
+	t.Parallel()
 	needs(t, "ch-run")
 	dir, tree := smallTree(t)
 	const look = `cat /proc/self/limits; for f in /proc/self/fd/*; do t=$(readlink $f); case "$t" in ""|/proc/*|pipe:*) ;; *) echo "${f##*/} $t";; esac; done; [ -e /proc/self/fd/0 ] || echo closed`

@@ -30,9 +30,6 @@ import (
 // known resource use (testdata/measure).
 var bin, full, load string
 
-// atOnce is the minimum number of parallel scripts. Many scripts mostly wait for a cluster.
-const atOnce = 4
-
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", strconv.Itoa(max(atOnce, goruntime.GOMAXPROCS(0)))) // -parallel overrides it
 	flag.Parse()
@@ -279,47 +276,6 @@ func needs(t *testing.T, names ...string) {
 		}
 		testenv.Need(t, n, err)
 	}
-}
-
-func TestScripts(t *testing.T) {
-	misbehaving := servers{}
-	testscript.Run(t, testscript.Params{
-		Dir: "../../testdata/script",
-		Setup: func(e *testscript.Env) error {
-			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
-			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
-			e.Setenv("HPCC_STORE", filepath.Join(e.WorkDir, "store"))
-			for _, name := range []string{"HPCC_TEST_REGISTRY", "HPCC_TEST_DEBIAN", "HPCC_TEST_NODE", "HPCC_TEST_POWER", "HPCC_TEST_MPI", "HPCC_TEST_CHANNEL", "HPCC_TEST_OPENPBS", "SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "LSF_ENVDIR", "USER", "LOGNAME", "SSL_CERT_FILE", "npm_config_registry"} {
-				e.Setenv(name, os.Getenv(name))
-			}
-			if err := kubeEnvironment(e); err != nil {
-				return err
-			}
-			index, err := filepath.Abs("../../conda/solve/testdata/main2021")
-			if err != nil {
-				return err
-			}
-			e.Setenv("MAIN2021", index)
-			recorded, err := filepath.Abs("../../job")
-			if err != nil {
-				return err
-			}
-			e.Setenv("RECORDED", recorded)
-			testdata, err := filepath.Abs("../../testdata")
-			if err != nil {
-				return err
-			}
-			e.Setenv("TESTDATA", testdata)
-			e.Setenv("LACKS", filepath.Join(filepath.Dir(bin), "lacks")) // testdata/lacks
-			e.Setenv("HPCC_SITE", filepath.Join(e.WorkDir, "site.toml")) // instead of the machine's
-			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755)
-		},
-		Condition: condition,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty, "later": later, "rayroot": rayroot, "echoes": echoes, "exchange": exchange, "freeports": freePortsCommand, "cured": cured,
-			"hostile": misbehaving.serve, "fault": misbehaving.fault, "interrupt": interrupt,
-		},
-	})
 }
 
 // condition evaluates conditions such as "[busybox]" for lines such as "[!busybox] skip". In CI, a

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,11 +22,11 @@ import (
 )
 
 // servers are the misbehaving servers of scripts, by $SERVED.
-type servers map[string]*faulty.Server
+type servers struct{ sync.Map }
 
 // serve implements "hostile DIR [tls]": it serves a directory at $SERVED and a registry at $HOST,
 // which "fault" makes misbehave. SSL_CERT_FILE makes hpcc trust them.
-func (all servers) serve(ts *testscript.TestScript, _ bool, args []string) {
+func (all *servers) serve(ts *testscript.TestScript, _ bool, args []string) {
 	files, reg := http.FileServer(http.Dir(ts.MkAbs(args[0]))), registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	s := faulty.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v2/") {
@@ -42,16 +43,20 @@ func (all servers) serve(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o644))
 		ts.Setenv("SSL_CERT_FILE", file)
 	}
-	all[s.URL] = s
+	all.Store(s.URL, s)
 }
 
 // fault implements "fault NAME N REGEXP": the next N requests (-1: all) whose "METHOD PATH" matches
 // meet a fault.
-func (all servers) fault(ts *testscript.TestScript, _ bool, args []string) {
+func (all *servers) fault(ts *testscript.TestScript, _ bool, args []string) {
 	n, err := strconv.Atoi(args[1])
 	ts.Check(err)
 	match := regexp.MustCompile(args[2])
-	all[ts.Getenv("SERVED")].Set(faulty.Fault(args[0]), n, func(r *http.Request) bool {
+	s, ok := all.Load(ts.Getenv("SERVED"))
+	if !ok {
+		ts.Fatalf("fault: no server serves $SERVED")
+	}
+	s.(*faulty.Server).Set(faulty.Fault(args[0]), n, func(r *http.Request) bool {
 		return match.MatchString(r.Method + " " + r.URL.Path)
 	})
 }
