@@ -1,6 +1,12 @@
 package bare
 
-import "golang.org/x/sys/unix"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime"
+)
 
 // Bounds of the flags of one source. A run with more is declined.
 const (
@@ -75,7 +81,7 @@ func (r *run) isRun() bool {
 	}
 	// hpcc runs under other names when package runtime starts it and as "hpcc oci".
 	name := r.argv[0].text()
-	if hasPrefix(name, "hpcc-") || hasPrefix(name, "hpcc+") || hasSuffix(name, "hpcc-oci") {
+	if hasPrefix(name, "hpcc-") || hasPrefix(name, "hpcc+") || hasSuffix(name, "hpcc-oci") || runtime.IsFront(unsafe.StringData(name)) {
 		return false
 	}
 	for _, unusual := range [...]string{"HPCC_STAGE", "HPCC_NO_CONFIG", "HPCC_FOREIGN"} {
