@@ -111,7 +111,7 @@ func eachInSquashFS(ctx context.Context, file string, do func(*tar.Header, io.Re
 		return do(h, r)
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("the root file system: %w", err)
 	}
 	var own *v1.ConfigFile
 	if config != nil {

@@ -94,14 +94,11 @@ func (a *inspectArgs) sifFile(ctx context.Context) (map[string]any, error) {
 		return nil, err
 	}
 	notes := append([]string{}, img.Signatures()...)
-	about := map[string]any{"sif": img, "image": nil}
-	if _, _, err := img.Root(); err != nil {
-		about["notes"] = append(append(notes, img.Ignored()...), err.Error())
-		return about, nil
-	}
 	config, more, err := unpack.SquashFSLayer(ctx, a.name, io.Discard)
-	about["image"], about["notes"] = json.RawMessage(config), append(notes, more...)
-	return about, err
+	if err != nil {
+		return map[string]any{"sif": img, "image": nil, "notes": append(append(notes, img.Ignored()...), err.Error())}, ctx.Err()
+	}
+	return map[string]any{"sif": img, "image": json.RawMessage(config), "notes": append(notes, more...)}, nil
 }
 
 // image returns the fields of an image that inspect prints.
