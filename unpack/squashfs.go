@@ -230,6 +230,9 @@ func (a *added) replaces(name string, kind byte) bool {
 func (a *added) add() error {
 	for _, f := range a.files {
 		kind, have := a.have[f.Name]
+		if parent, ok := a.have[path.Dir(f.Name)]; f.MountPoint && (have || (ok && parent != tar.TypeDir)) {
+			continue
+		}
 		if have && f.Dir != (kind == tar.TypeDir) {
 			return fmt.Errorf("/%s of the image is in the way of Apptainer's file of this name: remove it from the image", f.Name)
 		}

@@ -131,7 +131,11 @@ func writeSIF(ctx context.Context, img v1.Image, tree string, f *os.File) error 
 	if err != nil {
 		return err
 	}
-	add, err := sif.RootFiles(config)
+	files, err := sif.FilesIn(tree)
+	if err != nil {
+		return err
+	}
+	add, err := sif.RootFiles(config, files)
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func TestRootFiles(t *testing.T) {
 		"other command": {v1.Config{Cmd: []string{"false"}}, []string{"echo", "y"}, "y"},
 		"variables":     {v1.Config{Env: []string{"V=a'b\"c\n$(d)`e", "1=x", "E="}, Cmd: []string{"sh", "-c", `echo "$V${E-unset}"`}}, nil, "a'b\"c\n$(d)`e"},
 	} {
-		files, err := RootFiles(&v1.ConfigFile{Config: c.config})
+		files, err := RootFiles(&v1.ConfigFile{Config: c.config}, nil)
 		testenv.Check(t, err)
 		of := func(name string) string {
 			return files[slices.IndexFunc(files, func(f RootFile) bool { return f.Name == name })].Data
@@ -140,7 +140,7 @@ func TestRootFiles(t *testing.T) {
 			t.Errorf("%s: variables are %q, notes %q", name, back.Config.Env, notes)
 		}
 	}
-	own, err := RootFiles(&v1.ConfigFile{Config: v1.Config{Entrypoint: []string{"/" + runscript}}})
+	own, err := RootFiles(&v1.ConfigFile{Config: v1.Config{Entrypoint: []string{"/" + runscript}}}, nil)
 	testenv.Check(t, err)
 	for _, f := range own {
 		if f.Name == runscript && f.Replace {

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"path"
+	"slices"
 	"strings"
 
 	format "github.com/apptainer/sif/v2/pkg/sif"
@@ -79,19 +82,21 @@ func (r *rootWriter) WriteTo(w io.Writer) (int64, error) {
 
 // A RootFile is a file or directory that Apptainer needs in the root file system.
 type RootFile struct {
-	Name    string
-	Mode    int64
-	Data    string // "" in a directory
-	Dir     bool
-	Replace bool // the file replaces one of the image
+	Name       string
+	Mode       int64
+	Data       string // "" in a directory
+	Dir        bool
+	MountPoint bool // a directory that an image with another file of this name can do without
+	Replace    bool // the file replaces one of the image
 }
 
 // ourScript marks the runscripts that hpcc writes.
 const ourScript = "\n# hpcc save: ENTRYPOINT and CMD of the image\n"
 
-// RootFiles returns the files that make Apptainer run an image, directories first. An image
-// that came from a SIF file keeps its runscript and its other scripts.
-func RootFiles(config *v1.ConfigFile) ([]RootFile, error) {
+// RootFiles returns the files that make Apptainer run an image, each after its directory.
+// files are those that the image has. An image that came from a SIF file keeps its runscript,
+// and the scripts that set more variables than its configuration has.
+func RootFiles(config *v1.ConfigFile, files Files) ([]RootFile, error) {
 	c := config.Config
 	labels, err := json.MarshalIndent(c.Labels, "", "\t")
 	if err != nil {
@@ -103,6 +108,19 @@ func RootFiles(config *v1.ConfigFile) ([]RootFile, error) {
 	out := []RootFile{{Name: metaDir, Mode: 0o755, Dir: true}}
 	for _, d := range []string{envDir, metaDir + "/actions", metaDir + "/libs"} {
 		out = append(out, RootFile{Name: d, Mode: 0o755, Dir: true})
+	}
+	// Without overlays, Apptainer can mount only on what exists.
+	for _, d := range []string{"dev", "etc", "home", "proc", "root", "sys", "var"} {
+		out = append(out, RootFile{Name: d, Mode: 0o755, Dir: true, MountPoint: true})
+	}
+	for _, d := range []string{"tmp", "var/tmp"} {
+		out = append(out, RootFile{Name: d, Mode: 0o1777, Dir: true, MountPoint: true})
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		evaluated := path.Dir(name) == envDir && !isStandard(path.Base(name), true) && len(newVariables(c.Env).source(name, files[name])) == 0
+		if evaluated { // or "export A=$A:b" would have its effect twice
+			out = append(out, RootFile{Name: name, Mode: 0o755, Data: "#!/bin/sh\n", Replace: true})
+		}
 	}
 	own := len(c.Entrypoint) == 1 && c.Entrypoint[0] == "/"+runscript
 	return append(out,
@@ -151,5 +169,6 @@ func quoted(argv []string) (out string) {
 	return out
 }
 
-// quote quotes text for the shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+// quote quotes text for the shell. Apptainer's own shell keeps backslashes outside of quotes
+// (mvdan.cc/sh, expand.Literal).
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'"'"'`) + "'" }
