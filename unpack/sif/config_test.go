@@ -63,6 +63,7 @@ func TestConfig(t *testing.T) {
 			own:  &v1.ConfigFile{Config: v1.Config{Env: []string{"PATH=/bin"}, Cmd: []string{"c"}}},
 			want: v1.Config{Env: []string{"PATH=/bin"}, Cmd: []string{"c"}},
 		},
+		"a pattern":         {files: Files{envDir + "/90.sh": "export A=${PATH%x*} B=${PATH/a/b}\nexport C=${X-d}${PATH:+e} D=${#PATH}"}, want: v1.Config{Env: []string{"C=de", path0}}, notes: "line 1 has no effect: it has an unsupported expansion"},
 		"quotes":            {files: Files{envDir + "/90.sh": `export A=a\ b'c'\''d'"e\"f\x" PATH=/x` + "\nexport B=${X:-y\\ z}"}, want: v1.Config{Env: []string{`A=a bc'de"f\x`, "PATH=/x"}}, notes: "backslash"},
 		"labels":            {files: Files{labelsFile: `{"a":"b"}`}, want: v1.Config{Env: []string{path0}, Labels: map[string]string{"a": "b"}}},
 		"labels that lie":   {files: Files{labelsFile: `{"a":1}`}, want: v1.Config{Env: []string{path0}}},

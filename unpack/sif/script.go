@@ -33,6 +33,10 @@ type variables struct {
 // atRun are variables whose values are only known at run time.
 var atRun = []string{"HOME", "USER", "LOGNAME", "PWD", "OLDPWD", "HOSTNAME", "SHELL", "UID", "EUID", "RANDOM", "SECONDS", "PPID", "BASH_SOURCE", "TMPDIR"}
 
+// defaults are the supported operators of expansions. Patterns take time that grows with the
+// square of a value's length.
+var defaults = []syntax.ParExpOperator{syntax.DefaultUnset, syntax.DefaultUnsetOrNull, syntax.AlternateUnset, syntax.AlternateUnsetOrNull}
+
 // newVariables returns the variables of an OCI configuration.
 func newVariables(env []string) *variables {
 	v := &variables{map[string]string{}, map[string]bool{}}
@@ -197,7 +201,7 @@ func (v *variables) check(w *syntax.Word) (err error) {
 			if _, set := v.values[n.Param.Value]; !set && slices.Contains(atRun, n.Param.Value) {
 				err = fmt.Errorf("the value of $%s is known only at run time", n.Param.Value)
 			}
-			if n.Repl != nil || n.Excl || n.Names != 0 || n.Index != nil || n.Slice != nil || (n.Exp != nil && n.Exp.Op == syntax.OtherParamOps) {
+			if n.Repl != nil || n.Excl || n.Names != 0 || n.Index != nil || n.Slice != nil || n.Length || n.Width || (n.Exp != nil && !slices.Contains(defaults, n.Exp.Op)) {
 				err = errors.New("it has an unsupported expansion")
 			}
 			if n.Exp != nil && n.Exp.Word != nil {
