@@ -145,6 +145,5 @@ func carry(s *specs.Spec, mark string, user, mnt, lock int) error {
 		}
 		name = append(name, byte(fd))
 	}
-	args := append([]string{string(name)}, os.Args[1:]...)
-	return fmt.Errorf("executing hpcc again: %w", execute("/proc/self/exe", args, os.Environ()))
+	return Again(append([]string{string(name)}, os.Args[1:]...))
 }

@@ -60,6 +60,7 @@ func begin(sp unsafe.Pointer) {
 		return
 	}
 	switch {
+	case IsFront(argv[0]): // main executes hpcc again under its own name
 	case is(argv[1], "build"):
 		unshare()
 	case is(argv[1], "entry"):
@@ -120,6 +121,11 @@ func execute(file string, args, env []string) error {
 	return syscall.Exec(file, args, env)
 }
 
+// Again replaces this process with hpcc, run with other arguments. It returns only on failure.
+func Again(argv []string) error {
+	return fmt.Errorf("executing hpcc again: %w", execute("/proc/self/exe", argv, os.Environ()))
+}
+
 // asksForLater reports whether an argument before "--" looks like --join or --measure. A
 // process in its own namespaces could no longer join those of other tasks, or stay outside
 // the program's.
@@ -142,7 +148,7 @@ func asksForStage(argv []*byte, env unsafe.Pointer) bool {
 		if is(w, "--") {
 			break
 		}
-		if starts(w, "--stage") || starts(w, "-stage") || ends(w, ".sqfs") || ends(w, ".squashfs") || ends(w, ".sfs") {
+		if starts(w, "--stage") || starts(w, "-stage") || ends(w, ".sqfs") || ends(w, ".squashfs") || ends(w, ".sfs") || ends(w, ".sif") {
 			return true
 		}
 	}
@@ -152,6 +158,17 @@ func asksForStage(argv []*byte, env unsafe.Pointer) bool {
 		}
 	}
 	return false
+}
+
+// IsFront reports whether hpcc was called by the name of another program (package front). It
+// does not allocate.
+func IsFront(argv0 *byte) bool {
+	for p := argv0; *p != 0; p = (*byte)(unsafe.Add(unsafe.Pointer(p), 1)) {
+		if *p == '/' {
+			argv0 = (*byte)(unsafe.Add(unsafe.Pointer(p), 1))
+		}
+	}
+	return is(argv0, "apptainer") || is(argv0, "singularity") || is(argv0, "docker") || is(argv0, "ch-run") || is(argv0, "ch-image") || is(argv0, "ch-convert")
 }
 
 func unshare() {

@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 
@@ -24,8 +23,7 @@ func passStage() error {
 	if err != nil {
 		place = "!" + err.Error()
 	}
-	args := append([]string{markStage + place}, os.Args[1:]...)
-	return fmt.Errorf("executing hpcc again: %w", execute("/proc/self/exe", args, os.Environ()))
+	return Again(append([]string{markStage + place}, os.Args[1:]...))
 }
 
 // StagePlace returns the physical path of [owndir.NodeLocal], this node's directory for

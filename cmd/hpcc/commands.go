@@ -12,13 +12,17 @@ func commands() []*cli.Command {
 		inGroup("Build and run", buildCommand(), runCommand(), checkCommand(), doctorCommand(), completionCommand()),
 		inGroup("Images", imagesCommand(), pullCommand(), pushCommand(), deployCommand(), loginCommand(),
 			loadCommand(), saveCommand(), unpackCommand(), commitCommand(), tagCommand(), inspectCommand(), historyCommand(), rmCommand(), gcCommand()),
-		inGroup("Jobs", submitCommand(), statusCommand(), logsCommand(), fetchCommand(), topCommand(), waitCommand(), cancelCommand(), rerunCommand(),
-			attachCommand(), forwardCommand(), scriptCommand()),
-		inGroup("Clusters", nodesCommand(), sitesCommand(), reportCommand()),
-		inGroup("Started by other programs", entryCommand(), ociCommand(),
+		inGroup("Jobs and clusters", submitCommand(), statusCommand(), logsCommand(), fetchCommand(), topCommand(), waitCommand(), cancelCommand(), rerunCommand(),
+			attachCommand(), forwardCommand(), scriptCommand(), nodesCommand(), sitesCommand(), reportCommand()),
+		inGroup("Use from other tools", installFrontsCommand()),
+		inGroup(startedByOthers, entryCommand(), ociCommand(),
 			taskCommand(), rayCommand(), hereCommand(), relayCommand(), enterCommand(), completeCommand(), manCommand()),
 	)
 }
+
+// startedByOthers is the group of the commands that other programs start. The help lists it only
+// in docs/cli.md.
+const startedByOthers = "Started by other programs"
 
 // inGroup puts commands into a group of the help.
 func inGroup(title string, list ...*cli.Command) []*cli.Command {

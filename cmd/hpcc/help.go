@@ -176,7 +176,7 @@ func appHelp(a *cli.App) string {
 	b.WriteString("Run your software on any cluster, as an ordinary user.\nUsage: hpcc COMMAND [FLAGS] [ARGUMENTS]\n\"hpcc COMMAND --help\" shows examples and flags.\n")
 	var titles []string
 	for _, c := range a.Commands {
-		if !c.Hidden && !slices.Contains(titles, c.Category) {
+		if !c.Hidden && c.Category != startedByOthers && !slices.Contains(titles, c.Category) {
 			titles = append(titles, c.Category)
 		}
 	}

@@ -36,6 +36,9 @@ func main() {
 	}
 	watchCPU()
 	ctx, stop := wait.UntilSignal(context.Background())
+	if isFront(os.Args[0]) {
+		os.Exit(printError(runFront(ctx, os.Args)))
+	}
 	a, help := app(), &helpWriter{}
 	a.Writer = help
 	err := a.RunContext(withTimeout(ctx), joinBareSetEnv(ociArgv(os.Args)))

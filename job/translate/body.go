@@ -12,6 +12,7 @@ import (
 
 	"mvdan.cc/sh/v3/syntax"
 
+	"hpcc/front"
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
@@ -72,7 +73,7 @@ func (ds Translator) launcher(name string) (dialect.Launcher, *dialect.Dialect) 
 func (ds Translator) called(to job.Target) *regexp.Regexp {
 	names := []string{"mpirun", "mpiexec"}
 	if to.Pods() {
-		names = slices.AppendSeq(names, maps.Keys(containerPrograms()))
+		names = slices.AppendSeq(names, maps.Keys(front.Programs()))
 	}
 	for _, d := range ds {
 		names = slices.AppendSeq(names, maps.Keys(d.Launchers))
@@ -214,7 +215,7 @@ func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (str
 		if _, only := t.known.launcher(m[1]); only != nil && only.Target != t.To {
 			return l.text, &field.Row{Fate: field.Refused, How: fmt.Sprintf("only %s has %s, and hpcc does not change the line: start the processes with mpirun", only.Title, m[1])}
 		}
-		if t.To.Pods() && containerPrograms()[m[1]] != nil {
+		if t.To.Pods() && front.Programs()[m[1]] != nil {
 			return l.text, &field.Row{Fate: field.Refused, How: "pods do not have " + m[1] + ", and hpcc does not change the line: write the program alone, which the pod runs in its image"}
 		}
 		if t.Job.Image == "" || t.To.Pods() { // the image provides it

@@ -10,6 +10,7 @@ import (
 
 	"mvdan.cc/sh/v3/syntax"
 
+	"hpcc/front"
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
@@ -215,15 +216,15 @@ func (b *podBody) ignorePrograms() {
 	}
 	b.calls(func(c *syntax.CallExpr) {
 		args := b.arguments(c.Args)
-		if len(args) == 0 || !slices.Contains(patternCommands, path.Base(args[0].text)) {
+		if len(args) == 0 || !slices.Contains(patternCommands, path.Base(args[0].Text)) {
 			return
 		}
 		first := true
 		for _, a := range args[1:] {
-			if (first && !isOption(a)) || strings.IndexAny(a.source, `'"`) == 0 {
-				b.ignored = append(b.ignored, edit{start: a.start, end: a.end})
+			if (first && !front.IsOption(a)) || strings.IndexAny(a.Source, `'"`) == 0 {
+				b.ignored = append(b.ignored, edit{start: a.Start, end: a.End})
 			}
-			first = first && isOption(a)
+			first = first && front.IsOption(a)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"mvdan.cc/sh/v3/syntax"
 
+	"hpcc/front"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
 	"hpcc/job/shellword"
@@ -40,27 +41,6 @@ type podBody struct {
 type edit struct {
 	start, end int
 	text       string
-}
-
-// An argument is a word of a command.
-type argument struct {
-	text       string // without quotes
-	source     string // as in the script
-	live       bool   // text contains an expansion
-	start, end int
-}
-
-// after returns the part of an argument from byte n of its text, as a word of the shell. Its source is empty if quotes
-// make the position unknown.
-func (a argument) after(n int) argument {
-	out := argument{text: a.text[n:], live: a.live, start: a.start, end: a.end}
-	switch {
-	case len(a.source) >= n && a.source[:n] == a.text[:n]:
-		out.source = a.source[n:]
-	case !a.live:
-		out.source = shellword.Quote(out.text)
-	}
-	return out
 }
 
 // newPodBody parses a script.
@@ -94,44 +74,44 @@ func (b *podBody) assign(a *syntax.Assign) {
 	}
 	value := ""
 	if a.Value != nil && a.Array == nil && a.Index == nil && !a.Append {
-		if w := b.argument(a.Value); !w.live {
-			value = w.text
+		if w := b.argument(a.Value); !w.Live {
+			value = w.Text
 		}
 	}
 	b.assigned[a.Name.Value] = append(b.assigned[a.Name.Value], value)
 }
 
 // readVariables records the variables that a builtin command sets.
-func (b *podBody) readVariables(args []argument) {
-	if len(args) > 0 && slices.Contains([]string{"read", "mapfile", "readarray", "getopts", "printf"}, args[0].text) {
+func (b *podBody) readVariables(args []front.Word) {
+	if len(args) > 0 && slices.Contains([]string{"read", "mapfile", "readarray", "getopts", "printf"}, args[0].Text) {
 		for _, a := range args[1:] {
-			b.assigned[a.text] = append(b.assigned[a.text], "")
+			b.assigned[a.Text] = append(b.assigned[a.Text], "")
 		}
 	}
 }
 
 // argument returns a word of the script.
-func (b *podBody) argument(w *syntax.Word) argument {
-	a := argument{start: int(w.Pos().Offset()), end: int(w.End().Offset())}
-	a.source = b.text[a.start:a.end]
-	a.text = a.source
-	if split, err := shellword.Split(a.source, false); err == nil && len(split) == 1 {
-		a.text = split[0].Text
+func (b *podBody) argument(w *syntax.Word) front.Word {
+	a := front.Word{Start: int(w.Pos().Offset()), End: int(w.End().Offset())}
+	a.Source = b.text[a.Start:a.End]
+	a.Text = a.Source
+	if split, err := shellword.Split(a.Source, false); err == nil && len(split) == 1 {
+		a.Text = split[0].Text
 	}
 	for _, p := range w.Parts {
 		switch p := p.(type) {
 		case *syntax.Lit, *syntax.SglQuoted:
 		case *syntax.DblQuoted:
-			a.live = a.live || slices.ContainsFunc(p.Parts, func(q syntax.WordPart) bool { _, lit := q.(*syntax.Lit); return !lit })
+			a.Live = a.Live || slices.ContainsFunc(p.Parts, func(q syntax.WordPart) bool { _, lit := q.(*syntax.Lit); return !lit })
 		default:
-			a.live = true
+			a.Live = true
 		}
 	}
 	return a
 }
 
-func (b *podBody) arguments(list []*syntax.Word) []argument {
-	out := make([]argument, len(list))
+func (b *podBody) arguments(list []*syntax.Word) []front.Word {
+	out := make([]front.Word, len(list))
 	for i, w := range list {
 		out[i] = b.argument(w)
 	}
@@ -185,7 +165,7 @@ func (b *podBody) report(a *syntax.Assign) {
 		return
 	}
 	w := b.argument(value)
-	f := strings.Fields(w.text)
+	f := strings.Fields(w.Text)
 	if len(f) == 0 || !b.known(path.Base(f[0])) || (len(f) == 1 && strings.Contains(f[0], "/")) {
 		return
 	}
@@ -263,7 +243,7 @@ var remoteShells = []string{"ssh", "rsh", "pdsh", "clush", "dsh", "pssh"}
 // replaced reports whether pods do without a command that starts a program.
 func (b *podBody) replaced(name string) bool {
 	_, only := b.t.known.launcher(name)
-	return only != nil || containerPrograms()[name] != nil
+	return only != nil || front.Programs()[name] != nil
 }
 
 // known reports whether a command is in one of the lists, or starts a program.
@@ -273,9 +253,9 @@ func (b *podBody) known(name string) bool {
 }
 
 // first returns the arguments from the first known command on.
-func (b *podBody) first(args []argument) []argument {
+func (b *podBody) first(args []front.Word) []front.Word {
 	for i, a := range args {
-		if !a.live && b.known(path.Base(a.text)) {
+		if !a.Live && b.known(path.Base(a.Text)) {
 			return args[i:]
 		}
 	}
@@ -285,42 +265,42 @@ func (b *podBody) first(args []argument) []argument {
 // call reports on one simple command, and removes container programs from it.
 func (b *podBody) call(c *syntax.CallExpr) {
 	args := b.arguments(c.Args)
-	if len(args) == 0 || within(b.edits, args[0].start) {
+	if len(args) == 0 || within(b.edits, args[0].Start) {
 		return
 	}
-	text := b.text[args[0].start:args[len(args)-1].end]
+	text := b.text[args[0].Start:args[len(args)-1].End]
 	if why := b.command(args); why != "" {
-		b.add(&field.Row{Fate: field.Refused, How: why}, args[0].start, text)
+		b.add(&field.Row{Fate: field.Refused, How: why}, args[0].Start, text)
 	}
 }
 
 // command reports on a command, and on those that it starts. If it refuses the command, why is the reason.
-func (b *podBody) command(args []argument) (why string) {
+func (b *podBody) command(args []front.Word) (why string) {
 	if len(args) == 0 {
 		return ""
 	}
-	at, name := args[0].start, path.Base(args[0].text)
+	at, name := args[0].Start, path.Base(args[0].Text)
 	l, only := b.t.known.launcher(name)
 	switch {
-	case args[0].live:
-		if f := b.first(args[1:]); f != nil && b.replaced(path.Base(f[0].text)) {
-			return "hpcc does not know what " + args[0].source + " starts: write the command without it"
+	case args[0].Live:
+		if f := b.first(args[1:]); f != nil && b.replaced(path.Base(f[0].Text)) {
+			return "hpcc does not know what " + args[0].Source + " starts: write the command without it"
 		}
 	case only != nil:
 		rest, why := b.step(l, args)
 		if why != "" {
 			return fmt.Sprintf("only %s has %s, and %s", only.Title, name, why)
 		}
-		b.cut(at, rest[0].start, "")
-		b.add(&field.Row{Fate: field.Changed, How: "without " + name + ", because it starts one process"}, at, b.text[at:rest[len(rest)-1].end])
+		b.cut(at, rest[0].Start, "")
+		b.add(&field.Row{Fate: field.Changed, How: "without " + name + ", because it starts one process"}, at, b.text[at:rest[len(rest)-1].End])
 		return b.command(rest)
-	case containerPrograms()[name] != nil:
+	case front.Programs()[name] != nil:
 		return b.unwrap(name, args)
 	case slices.Contains(wrappers, name):
 		return b.command(b.first(args[1:]))
 	case slices.Contains(mpiNames, name):
 		b.once(&field.Row{Fate: field.Kept, How: "it starts all processes in this pod; the image must have it"}, at, name)
-		if f := b.first(args[1:]); f != nil && b.replaced(path.Base(f[0].text)) {
+		if f := b.first(args[1:]); f != nil && b.replaced(path.Base(f[0].Text)) {
 			return b.command(f)
 		}
 	case slices.Contains(monitors, name):
@@ -350,8 +330,8 @@ func (b *podBody) cut(start, end int, text string) {
 var reserved = strings.Fields("! { } [[ ]] case coproc do done elif else esac fi for function if in select then until while")
 
 // isProgram reports whether the shell runs a word at the start of a command as a program.
-func isProgram(a argument) bool {
-	word := strings.ReplaceAll(a.source, "\\\n", "")
+func isProgram(a front.Word) bool {
+	word := strings.ReplaceAll(a.Source, "\\\n", "")
 	return !slices.Contains(reserved, word) && !assignmentWord().MatchString(word)
 }
 
@@ -359,16 +339,16 @@ var assignmentWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCo
 
 // step returns the program of a launcher that starts a single process, or the reason why it is more than that with
 // the next action.
-func (b *podBody) step(l dialect.Launcher, args []argument) (rest []argument, why string) {
+func (b *podBody) step(l dialect.Launcher, args []front.Word) (rest []front.Word, why string) {
 	if l.Placement == "" {
 		return nil, "it starts programs on other hosts: start the processes with mpirun"
 	}
 	one := b.t.Job.Processes() == 1
 	argv := make([]string, len(args))
 	for i, a := range args {
-		argv[i] = a.text
+		argv[i] = a.Text
 	}
-	for args, argv = args[1:], argv[1:]; len(args) > 0 && isOption(args[0]); {
+	for args, argv = args[1:], argv[1:]; len(args) > 0 && front.IsOption(args[0]); {
 		option, v, n := l.Next(argv)
 		has := func(names string) bool { return strings.Contains(" "+names+" ", " "+option+" ") }
 		allProcesses := one && l.TaskCount != "" && strings.Trim(v, "${}\"") == l.TaskCount
@@ -388,7 +368,7 @@ func (b *podBody) step(l dialect.Launcher, args []argument) (rest []argument, wh
 		return nil, "the job has several processes: start them with mpirun"
 	case len(args) == 0:
 		return nil, "it does not name a program: write the program alone"
-	case (args[0].live && !strings.ContainsAny(args[0].source, "/\"")) || !isProgram(args[0]):
+	case (args[0].Live && !strings.ContainsAny(args[0].Source, "/\"")) || !isProgram(args[0]):
 		return nil, "hpcc does not know which argument is its program: write the program alone"
 	}
 	return args, ""

@@ -11,6 +11,7 @@ import (
 
 	"mvdan.cc/sh/v3/syntax"
 
+	"hpcc/front"
 	"hpcc/job"
 	"hpcc/job/field"
 	"hpcc/job/shellword"
@@ -19,7 +20,7 @@ import (
 // A plain command replaces a container line in a pod.
 type plainCommand struct {
 	body    *podBody
-	line    *containerLine
+	line    *front.Line
 	at      int      // offset of the container line
 	unset   []string // variables to remove
 	set     []string // NAME=VALUE, as words of the shell
@@ -32,16 +33,16 @@ type plainCommand struct {
 
 // unwrap removes a container program and its options before the program that it runs. It returns the reason if it
 // cannot.
-func (b *podBody) unwrap(name string, args []argument) (why string) {
-	line, why := parseContainer(name, args)
+func (b *podBody) unwrap(name string, args []front.Word) (why string) {
+	line, why := front.Parse(name, args)
 	switch {
 	case why != "":
 		return why + ", so hpcc does not change the line: write the program alone, which the pod runs in its image"
 	case line == nil:
 		return "pods have no container program: leave the line out; the nodes pull the pod's image"
 	}
-	c := &plainCommand{body: b, line: line, at: args[0].start}
-	for _, o := range line.options {
+	c := &plainCommand{body: b, line: line, at: args[0].Start}
+	for _, o := range line.Options {
 		if why := c.option(o); why != "" {
 			return why
 		}
@@ -59,17 +60,17 @@ func (b *podBody) unwrap(name string, args []argument) (why string) {
 	if c.gpus && b.t.Job.GPUs == 0 {
 		how += "; request GPUs with --gpus"
 	}
-	cut := args[len(args)-1].end
+	cut := args[len(args)-1].End
 	end := cut
-	if len(line.rest) > 0 {
-		cut, end = line.rest[0].start, line.rest[0].end
+	if len(line.Rest) > 0 {
+		cut, end = line.Rest[0].Start, line.Rest[0].End
 	}
 	b.cut(c.at, cut, c.prefix())
 	b.add(&field.Row{Fate: field.Changed, How: how}, c.at, b.text[c.at:end])
 	for _, r := range c.rows {
 		b.once(r, c.at, r.Text)
 	}
-	return b.command(line.rest)
+	return b.command(line.Rest)
 }
 
 // prefix returns what replaces the container program and its options.
@@ -91,83 +92,83 @@ func (c *plainCommand) prefix() string {
 	if len(w) == 0 {
 		return ""
 	}
-	if len(c.line.rest) == 0 {
+	if len(c.line.Rest) == 0 {
 		return strings.Join(w, " ")
 	}
 	return strings.Join(w, " ") + " "
 }
 
 // option reads one option. It returns the reason if the line cannot be changed because of it.
-func (c *plainCommand) option(o option) (why string) {
+func (c *plainCommand) option(o front.Option) (why string) {
 	needs := func(text, how string) {
 		c.rows = append(c.rows, &field.Row{Text: text, Fate: needsVolume, How: how})
 	}
-	v := o.value
-	switch o.role {
-	case flag, value, optional:
-		c.left = append(c.left, o.text)
-	case gpu, gpuValue:
-		c.gpus, c.left = true, append(c.left, o.text)
-	case bind:
-		for _, item := range strings.FieldsFunc(v.text, func(r rune) bool { return r == ',' || r == ';' }) {
-			c.bind(o.name+" "+item, item)
+	v := o.Value
+	switch o.Role {
+	case front.Flag, front.Value, front.Optional:
+		c.left = append(c.left, o.Text)
+	case front.GPU, front.GPUValue:
+		c.gpus, c.left = true, append(c.left, o.Text)
+	case front.Bind:
+		for _, item := range strings.FieldsFunc(v.Text, func(r rune) bool { return r == ',' || r == ';' }) {
+			c.bind(o.Name+" "+item, item)
 		}
-	case mount:
-		c.mount(o.name+" "+v.text, v.text)
-	case volatile:
-		dir, _, _ := strings.Cut(v.text, ":")
+	case front.Mount:
+		c.mount(o.Name+" "+v.Text, v.Text)
+	case front.Scratch:
+		dir, _, _ := strings.Cut(v.Text, ":")
 		if !c.body.mounted(dir) {
-			needs(o.text, "use --volume scratch:"+dir+", an empty directory for each pod")
+			needs(o.Text, "use --volume scratch:"+dir+", an empty directory for each pod")
 		}
-	case setEnv, envFile:
+	case front.SetEnv, front.EnvFile:
 		switch {
-		case v.text == "":
-			c.left = append(c.left, o.text)
-		case o.role == setEnv && strings.Contains(v.text, "=") && !strings.Contains(strings.SplitN(v.text, "=", 2)[0], "/"):
+		case v.Text == "":
+			c.left = append(c.left, o.Text)
+		case o.Role == front.SetEnv && strings.Contains(v.Text, "=") && !strings.Contains(strings.SplitN(v.Text, "=", 2)[0], "/"):
 			return c.variable(o, v)
 		default:
-			c.rows = append(c.rows, &field.Row{Text: o.text, Fate: field.Refused, How: "pods cannot read the file: use --set-env=FILE of hpcc with a copy of it"})
+			c.rows = append(c.rows, &field.Row{Text: o.Text, Fate: field.Refused, How: "pods cannot read the file: use --set-env=FILE of hpcc with a copy of it"})
 		}
-	case env, envList:
+	case front.Env, front.EnvList:
 		return c.variable(o, v)
-	case unset:
-		if c.unset = append(c.unset, v.text); v.live || !job.EnvName().MatchString(v.text) {
-			return "hpcc does not know the variables of " + o.text + ": write unset NAME before the line"
+	case front.Unset:
+		if c.unset = append(c.unset, v.Text); v.Live || !job.EnvName().MatchString(v.Text) {
+			return "hpcc does not know the variables of " + o.Text + ": write unset NAME before the line"
 		}
-	case cwd:
-		c.dir = v.source
-	case image:
-		c.line.image = v
-	case entry:
-		if v.text != "" {
-			c.program = v.source
+	case front.Dir:
+		c.dir = v.Source
+	case front.Image:
+		c.line.Image = v
+	case front.Entry:
+		if v.Text != "" {
+			c.program = v.Source
 		}
 	default:
-		return "pods do not have the option " + o.name + ": write the program alone, which the pod runs in its image"
+		return "pods do not have the option " + o.Name + ": write the program alone, which the pod runs in its image"
 	}
 	return ""
 }
 
 // variable reads an option that sets variables.
-func (c *plainCommand) variable(o option, v argument) (why string) {
-	items := []argument{v}
-	if o.role == envList && strings.Contains(v.text, ",") {
-		if v.live {
-			return "hpcc cannot split the list of variables of " + o.name + ": set the variables in the script"
+func (c *plainCommand) variable(o front.Option, v front.Word) (why string) {
+	items := []front.Word{v}
+	if o.Role == front.EnvList && strings.Contains(v.Text, ",") {
+		if v.Live {
+			return "hpcc cannot split the list of variables of " + o.Name + ": set the variables in the script"
 		}
 		items = nil
-		for s := range strings.SplitSeq(v.text, ",") {
-			items = append(items, argument{text: s, source: shellword.Quote(s)})
+		for s := range strings.SplitSeq(v.Text, ",") {
+			items = append(items, front.Word{Text: s, Source: shellword.Quote(s)})
 		}
 	}
 	for _, v := range items {
-		name, _, set := strings.Cut(v.text, "=")
+		name, _, set := strings.Cut(v.Text, "=")
 		switch {
 		case !set: // the variable of the script
-		case !job.EnvName().MatchString(name) || v.source == "" || (o.role == setEnv && strings.Contains(v.text, "$") && !v.live):
-			return "hpcc cannot read the variable of " + o.text + ": set it in the script"
+		case !job.EnvName().MatchString(name) || v.Source == "" || (o.Role == front.SetEnv && strings.Contains(v.Text, "$") && !v.Live):
+			return "hpcc cannot read the variable of " + o.Text + ": set it in the script"
 		default:
-			c.set = append(c.set, v.source)
+			c.set = append(c.set, v.Source)
 		}
 	}
 	return ""
@@ -232,16 +233,16 @@ func (c *plainCommand) needs(text, from, to string, readOnly bool) {
 // entryPoint decides what precedes the arguments of the line.
 func (c *plainCommand) entryPoint() (why string) {
 	own := c.body.t.Job.Pod.Entrypoint
-	hasEntry := containerPrograms()[c.line.name].entry
+	hasEntry := front.Programs()[c.line.Name].Entry
 	switch {
 	case c.program != "":
-	case len(own) > 0 && (c.line.own || hasEntry):
+	case len(own) > 0 && (c.line.Own || hasEntry):
 		c.program = shellword.Join(own)
-	case c.line.own:
-		return c.line.name + " run starts the image's own program, which hpcc does not know: write that program, after " + c.line.name + " exec IMAGE"
-	case len(c.line.rest) > 0 && !isProgram(c.line.rest[0]):
+	case c.line.Own:
+		return c.line.Name + " run starts the image's own program, which hpcc does not know: write that program, after " + c.line.Name + " exec IMAGE"
+	case len(c.line.Rest) > 0 && !isProgram(c.line.Rest[0]):
 		return "hpcc does not know which argument is the program of the line: write the program alone"
-	case len(c.line.rest) == 0:
+	case len(c.line.Rest) == 0:
 		return "the line starts the image's own program, which hpcc does not know: write that program after the image"
 	case hasEntry:
 		c.left = append(c.left, "the image's ENTRYPOINT, if it has one")
@@ -252,30 +253,30 @@ func (c *plainCommand) entryPoint() (why string) {
 // image returns the explanation of the row, or the reason if the pod cannot use the image.
 func (c *plainCommand) image() (how, why string) {
 	b, t := c.body, c.body.t
-	given := c.line.image
-	if given.source == "" {
-		given.source = "the image of the site's settings"
+	given := c.line.Image
+	if given.Source == "" {
+		given.Source = "the image of the site's settings"
 	}
 	if why := b.ambiguous(c.line); why != "" {
 		return "", why
 	}
-	ref := registryImage(c.line.name, b.resolve(given))
+	ref := registryImage(c.line.Name, b.resolve(given))
 	switch {
 	case t.Job.Image == "":
-		return "", "pods cannot pull " + given.source + ": push that image to a registry, and give its name as IMAGE"
+		return "", "pods cannot pull " + given.Source + ": push that image to a registry, and give its name as IMAGE"
 	case ref == t.Job.Image && b.chosen:
 		return "the pod runs it: its image is " + ref, ""
 	case b.chosen:
 		return "", "a pod has one image, here " + t.Job.Image + ": give an IMAGE that replaces both, or split the script"
 	}
-	b.reported[path.Clean(b.resolve(given).text)] = true // pods do not need the file
-	return "the pod runs it, in " + t.Job.Image + " instead of " + given.source, ""
+	b.reported[path.Clean(b.resolve(given).Text)] = true // pods do not need the file
+	return "the pod runs it, in " + t.Job.Image + " instead of " + given.Source, ""
 }
 
 // ambiguous returns a reason if the word of the image may be options.
-func (b *podBody) ambiguous(c *containerLine) string {
-	name := variableName(c.image.source)
-	if name == "" || strings.HasPrefix(c.image.source, `"`) {
+func (b *podBody) ambiguous(c *front.Line) string {
+	name := variableName(c.Image.Source)
+	if name == "" || strings.HasPrefix(c.Image.Source, `"`) {
 		return ""
 	}
 	values := b.assigned[name]
@@ -283,7 +284,7 @@ func (b *podBody) ambiguous(c *containerLine) string {
 	if plain || imageVariable().MatchString(name) {
 		return ""
 	}
-	return "hpcc does not know whether " + c.image.source + " is the image or holds options: write it in double quotes if it is the image"
+	return "hpcc does not know whether " + c.Image.Source + " is the image or holds options: write it in double quotes if it is the image"
 }
 
 // imageVariable matches names of variables that hold an image.
@@ -309,6 +310,33 @@ func variableName(source string) string {
 	return cmp.Or(m[1], m[2])
 }
 
+// registryImage returns the name of an image in a registry, for the nodes of a cluster. It returns "" for a file, a
+// directory, a variable or a form of image that nodes cannot pull.
+func registryImage(name string, a front.Word) string {
+	ref := a.Text
+	if a.Live || ref == "" {
+		return ""
+	}
+	ref, tagged := strings.CutPrefix(ref, "docker://")
+	if name == "shifter" {
+		if ref, tagged = strings.CutPrefix(ref, "docker:"); !tagged {
+			return ""
+		}
+	}
+	p := front.Programs()[name]
+	if (p.Files && !tagged) || strings.Contains(ref, "://") || strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, ".") || strings.HasPrefix(ref, "localhost/") || !imageText().MatchString(ref) {
+		return ""
+	}
+	host, rest, ok := strings.Cut(ref, "/")
+	switch {
+	case ok && (strings.ContainsAny(host, ".:") || host == "localhost"):
+		return host + "/" + rest
+	case ok:
+		return "docker.io/" + ref
+	}
+	return "docker.io/library/" + ref
+}
+
 // value returns the value of a variable that the script sets once, or "".
 func (b *podBody) value(name string) string {
 	if v := b.assigned[name]; len(v) == 1 {
@@ -318,9 +346,9 @@ func (b *podBody) value(name string) string {
 }
 
 // resolve replaces a variable by its value, if hpcc knows it.
-func (b *podBody) resolve(a argument) argument {
-	if v := b.value(variableName(a.source)); v != "" {
-		return argument{text: v, source: a.source, start: a.start, end: a.end}
+func (b *podBody) resolve(a front.Word) front.Word {
+	if v := b.value(variableName(a.Source)); v != "" {
+		return front.Word{Text: v, Source: a.Source, Start: a.Start, End: a.End}
 	}
 	return a
 }
@@ -330,14 +358,14 @@ func (b *podBody) findImage() (ref string) {
 	b.calls(func(c *syntax.CallExpr) {
 		args := b.first(b.arguments(c.Args))
 		for len(args) > 0 && ref == "" {
-			if name := path.Base(args[0].text); containerPrograms()[name] != nil {
-				if line, _ := parseContainer(name, args); line != nil {
-					for _, o := range line.options {
-						if o.role == image {
-							line.image = o.value
+			if name := path.Base(args[0].Text); front.Programs()[name] != nil {
+				if line, _ := front.Parse(name, args); line != nil {
+					for _, o := range line.Options {
+						if o.Role == front.Image {
+							line.Image = o.Value
 						}
 					}
-					ref = registryImage(name, b.resolve(line.image))
+					ref = registryImage(name, b.resolve(line.Image))
 				}
 				return
 			}
@@ -373,7 +401,7 @@ func (b *podBody) variables() {
 			b.add(&field.Row{Fate: field.Changed, How: "renamed to " + m[1] + ", its name in the image"}, at, text)
 		case a.Value != nil && (strings.HasPrefix(name, "SINGULARITY_BIND") || strings.HasPrefix(name, "APPTAINER_BIND")):
 			c := &plainCommand{body: b}
-			for item := range strings.SplitSeq(b.argument(a.Value).text, ",") {
+			for item := range strings.SplitSeq(b.argument(a.Value).Text, ",") {
 				c.bind(name+"="+item, item)
 			}
 			for _, r := range c.rows {

@@ -1,6 +1,12 @@
 package bare
 
-import "golang.org/x/sys/unix"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime"
+)
 
 // Bounds of the flags of one source. A run with more is declined.
 const (
@@ -75,7 +81,7 @@ func (r *run) isRun() bool {
 	}
 	// hpcc runs under other names when package runtime starts it and as "hpcc oci".
 	name := r.argv[0].text()
-	if hasPrefix(name, "hpcc-") || hasPrefix(name, "hpcc+") || hasSuffix(name, "hpcc-oci") {
+	if hasPrefix(name, "hpcc-") || hasPrefix(name, "hpcc+") || hasSuffix(name, "hpcc-oci") || runtime.IsFront(unsafe.StringData(name)) {
 		return false
 	}
 	for _, unusual := range [...]string{"HPCC_STAGE", "HPCC_NO_CONFIG", "HPCC_FOREIGN"} {
@@ -89,7 +95,7 @@ func (r *run) isRun() bool {
 	}
 	r.image, rest = rest[0], rest[1:]
 	// The directory for copies must be checked before namespaces exist (runtime/entry.go).
-	if image := r.image.text(); hasSuffix(image, ".sqfs") || hasSuffix(image, ".squashfs") || hasSuffix(image, ".sfs") {
+	if image := r.image.text(); hasSuffix(image, ".sqfs") || hasSuffix(image, ".squashfs") || hasSuffix(image, ".sfs") || hasSuffix(image, ".sif") {
 		return false
 	}
 	if len(rest) > 0 && rest[0] == "--\x00" {

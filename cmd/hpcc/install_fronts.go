@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/front"
+	"hpcc/runtime"
+	"hpcc/store"
+)
+
+func installFrontsCommand() *cli.Command {
+	return &cli.Command{
+		Name: "install-fronts", Usage: "install hpcc under the names of other container programs", ArgsUsage: "DIR [NAME...]",
+		Description: `Links the names apptainer, singularity, ch-run, ch-image, ch-convert and docker, or only those
+given, in DIR to this hpcc. Workflow tools that call these programs then run containers with hpcc:
+
+   hpcc install-fronts ~/fronts
+   PATH=~/fronts:$PATH snakemake --use-singularity
+
+hpcc translates their options to its own. It refuses an option whose meaning it cannot keep.`,
+		Action: action(parseInstallFronts),
+	}
+}
+
+type installFrontsArgs struct {
+	dir   string
+	names []string
+}
+
+func parseInstallFronts(c *cli.Context) (*installFrontsArgs, error) {
+	args, err := parseArguments(c, 1, 1+len(front.Names()), "DIR [NAME...]")
+	if err != nil {
+		return nil, err
+	}
+	a := &installFrontsArgs{dir: args[0], names: args[1:]}
+	for _, n := range a.names {
+		if !slices.Contains(front.Names(), n) {
+			return nil, usagef("hpcc does not replace %q", n).hint("choose from %q", front.Names())
+		}
+	}
+	if len(a.names) == 0 {
+		a.names = front.Names()
+	}
+	return a, nil
+}
+
+func (a *installFrontsArgs) run(context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(a.dir, 0o777); err != nil {
+		return fmt.Errorf("making the directory of the links: %w", err)
+	}
+	for _, n := range a.names {
+		if err := link(self, filepath.Join(a.dir, n)); err != nil {
+			return err
+		}
+		fmt.Println(filepath.Join(a.dir, n))
+	}
+	return nil
+}
+
+// link creates a symbolic link, or replaces one that names another hpcc. It keeps other files.
+func link(target, name string) error {
+	old, err := os.Readlink(name)
+	switch {
+	case err == nil && old == target:
+		return nil
+	case err == nil && filepath.Base(old) == "hpcc":
+		if err := os.Remove(name); err != nil {
+			return err
+		}
+	case !errors.Is(err, os.ErrNotExist):
+		return (&message{err: fmt.Errorf("%s exists and is not a link to hpcc", name)}).hint("give another directory, or remove the file")
+	}
+	return os.Symlink(target, name)
+}
+
+// isFront reports whether hpcc was called by the name of another program.
+func isFront(argv0 string) bool { return slices.Contains(front.Names(), filepath.Base(argv0)) }
+
+// runFront executes a command line of another program. Its commands are processes of their own,
+// and the last one replaces this process.
+func runFront(ctx context.Context, args []string) error {
+	r, err := front.Read(filepath.Base(args[0]), args[1:], os.Getenv)
+	var no *front.Refusal
+	if errors.As(err, &no) {
+		m := &message{err: err, status: exitUsage}
+		if no.Advice != "" {
+			return m.hint("%s", no.Advice)
+		}
+		return m
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(os.Stdout, r.Output); err != nil {
+		return err
+	}
+	for i, c := range r.Commands {
+		if c.Missing != "" && hasImage(c.Missing) {
+			continue
+		}
+		argv := append([]string{"hpcc"}, c.Args...)
+		if i == len(r.Commands)-1 {
+			return runtime.Again(argv)
+		}
+		cmd := exec.CommandContext(ctx, "/proc/self/exe")
+		cmd.Args, cmd.Stdin, cmd.Stdout, cmd.Stderr = argv, os.Stdin, os.Stderr, os.Stderr
+		if err := cmd.Run(); err != nil {
+			var status *exec.ExitError
+			if errors.As(err, &status) {
+				return exitStatus(status.ExitCode()) // it has printed its error
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// hasImage reports whether the user's store has an image.
+func hasImage(name string) bool {
+	s, err := store.OpenToRead(os.Getenv("HPCC_STORE"))
+	if err != nil {
+		return false
+	}
+	_, err = s.Get(name, nil)
+	return err == nil
+}

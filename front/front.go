@@ -1,0 +1,66 @@
+// Package front reads command lines of other container programs: as commands of hpcc, when hpcc is
+// called by their names, and as parts of job scripts.
+//
+// A front is a translation and nothing more. It keeps the meaning of each option or refuses the
+// command line with the reason; it never ignores an option that changes the result.
+package front
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// A Request is the meaning of a command line of another program.
+type Request struct {
+	Output   string    // text for standard output; "" for none
+	Commands []Command // run in this order until one fails
+}
+
+// A Command is a command line of hpcc.
+type Command struct {
+	Args    []string // without "hpcc"
+	Missing string   // run the command only if the store does not have this image; "" to run it always
+}
+
+// A Refusal is a command line that hpcc cannot execute as the other program would.
+type Refusal struct {
+	Program string // as called, such as "singularity exec"
+	Text    string // the part of the command line
+	Why     string
+	Advice  string // what to do instead; may be ""
+}
+
+func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s: %s", r.Program, r.Text, r.Why) }
+
+// fronts holds the reader of each program that hpcc replaces, by name.
+var fronts = map[string]func(args []string, env func(string) string) (*Request, error){
+	"apptainer": readApptainer, "singularity": readApptainer,
+	"ch-run": readChRun, "ch-image": readChImage, "ch-convert": readChConvert,
+	"docker": readDocker,
+}
+
+// Names returns the names of the programs that hpcc replaces, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(fronts)) }
+
+// Read returns the meaning of a command line of the program with this name, which is one of
+// [Names]. env looks up variables of the environment. The error is a [Refusal] or an invalid
+// command line.
+func Read(program string, args []string, env func(string) string) (*Request, error) {
+	return fronts[program](args, env)
+}
+
+// arguments returns those of a process as words of no script.
+func arguments(args []string) []Word {
+	out := make([]Word, len(args))
+	for i, a := range args {
+		out[i] = Word{Text: a, Source: a}
+	}
+	return out
+}
+
+// refusal returns the refusal of a part of a command line of program.
+func refusal(program, text, why, advice string) error {
+	return &Refusal{Program: program, Text: strings.TrimSpace(text), Why: why, Advice: advice}
+}
