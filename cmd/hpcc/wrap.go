@@ -112,8 +112,8 @@ func parseWrap(c *cli.Context) (*wrapArgs, error) {
 // defaultModule returns the module's name and version for an image.
 func defaultModule(image string) string {
 	base := path.Base(filepath.ToSlash(image))
-	if ext := path.Ext(base); isPath(image) && slices.Contains([]string{".sqfs", ".squashfs", ".sfs"}, ext) {
-		base = strings.TrimSuffix(base, ext)
+	if namesSquashFS(image) {
+		base = strings.TrimSuffix(base, path.Ext(base))
 	}
 	base, _, _ = strings.Cut(base, "@")
 	name, tag, ok := strings.Cut(base, ":")

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
@@ -39,11 +38,7 @@ func tclQuote(s string) string {
 	return `"` + b.String() + `"`
 }
 
-// luaQuote quotes a string for Lua, whose escapes of ASCII characters are those of Go.
+// luaQuote quotes a string for Lua.
 func luaQuote(s string) string {
-	q := strconv.Quote(s)
-	if strings.Contains(q, `\u`) || strings.Contains(q, `\U`) || strings.Contains(q, `\x`) {
-		return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
-	}
-	return q
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
 }
