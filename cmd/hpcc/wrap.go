@@ -42,6 +42,7 @@ as programs of the host. PROGRAM is a name, a pattern or a path in the image.
 For a conda environment, the programs see all files of the host and, in them, the environment in
 /opt/conda. They can start the host's programs. Without PROGRAM, these are Python, pip, R, the entry
 points of Python packages, and the programs of packages that no other package needs.`,
+		// All variables may expand others, because PATH does.
 		Flags: slices.Concat([]cli.Flag{
 			&cli.BoolFlag{Name: "all", Usage: "write all programs of the image's PATH"},
 			&cli.StringFlag{Name: "module", Usage: "name the module `NAME/VERSION` (default: the image's name and tag)"},
@@ -49,7 +50,7 @@ points of Python packages, and the programs of packages that no other package ne
 			&cli.BoolFlag{Name: "image-root", Usage: "run in all files of the image, as hpcc run does"},
 			&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b"}, Usage: "bind host path `SRC`[:DST[:ro]]"},
 			&cli.BoolFlag{Name: "gpu", Usage: "make the GPUs and their driver libraries available"},
-		}, new(envChanges).flags(), []cli.Flag{stageFlag(), storeFlag()}),
+		}, slices.DeleteFunc(new(envChanges).flags(), func(f cli.Flag) bool { return f.Names()[0] == "env-no-expand" }), []cli.Flag{stageFlag(), storeFlag()}),
 		Action: action(parseWrap),
 	}
 }
@@ -101,7 +102,7 @@ func parseWrap(c *cli.Context) (*wrapArgs, error) {
 		a.given = append(a.given, "--bind="+strings.TrimSuffix(source+":"+rest, ":"))
 	}
 	a.given = append(a.given, envOf(c).argv...)
-	for _, name := range []string{"env-no-expand", "gpu", "stage"} {
+	for _, name := range []string{"gpu", "stage"} {
 		if c.Bool(name) {
 			a.given = append(a.given, "--"+name)
 		}
