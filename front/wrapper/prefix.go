@@ -2,6 +2,7 @@ package wrapper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -50,7 +51,7 @@ func findPrefix(ctx context.Context, p Program, o Options) (string, error) {
 	if exit, ok := err.(*exec.ExitError); ok {
 		message, _, _ := strings.Cut(strings.TrimSpace(string(exit.Stderr)), "\n")
 		if exit.ExitCode() == 125 { // hpcc failed
-			return "", fmt.Errorf("%s", message)
+			return "", errors.New(strings.TrimPrefix(message, "hpcc: error: "))
 		}
 		return "", nil
 	}

@@ -67,16 +67,32 @@ func (r *run) overEnv(path string) bool {
 	return ok
 }
 
-// enterOver makes the planned mounts and keeps the root, as mountOverHost of package runtime does.
+// enterOver makes the planned mounts and keeps the root, as mountOverHost of package runtime does. If
+// it fails, it unmounts them, because wrappers notice by a mount whether they are in the container.
 func (r *run) enterOver() bool {
 	top, e := openAt(unix.AT_FDCWD, "/\x00", unix.O_PATH|unix.O_DIRECTORY, 0)
 	r.top, r.scratch = top, -1
-	ok := e == 0 && r.openSources() && mountAt(emptyString, "/\x00", emptyString, unix.MS_REC|unix.MS_SLAVE, emptyString)
-	for i := 0; ok && i < r.nmounts; i++ {
-		ok = r.mount(i)
+	if e != 0 || !r.openSources() || !mountAt(emptyString, "/\x00", emptyString, unix.MS_REC|unix.MS_SLAVE, emptyString) {
+		return false
+	}
+	made, ok := 0, true
+	for ; ok && made < r.nmounts; made++ {
+		ok = r.mount(made)
 	}
 	for i := 0; ok && i < r.ncovers; i++ {
 		ok = r.readOnly(r.covers[i])
 	}
-	return ok && !r.full
+	if ok && !r.full {
+		return true
+	}
+	for made--; made >= 0; made-- {
+		if at, e := r.openInside(r.mounts[made].at); e == 0 {
+			unmount(r.fdPath(at)) // the kernel refuses to unmount mounts of the host
+			closeFD(at)
+		}
+	}
+	for i := r.ncovers - 1; i >= 0; i-- {
+		unmount(r.fdPath(r.covers[i]))
+	}
+	return false
 }
