@@ -34,6 +34,9 @@ func noteLowestRoot(s *specs.Spec) *specs.Spec {
 // enterRoot makes the spec's root, with all its mounts, the root of this process's mount
 // namespace, which must be private to this process.
 func enterRoot(s *specs.Spec) error {
+	if s.Annotations[onlyMark] != "" {
+		return mountOverHost(s)
+	}
 	src, err := rootfs.OpenSources(s.Mounts)
 	if err != nil {
 		return err

@@ -313,7 +313,11 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 	if traced {
 		exec = fakeroot.Trace
 	}
-	err = exec(exe, s.Process.Args, s.Process.Env)
+	args := s.Process.Args
+	if name := s.Annotations[argv0Mark]; name != "" {
+		args = append([]string{name}, args[1:]...)
+	}
+	err = exec(exe, args, s.Process.Env)
 	if errors.Is(err, unix.ENOEXEC) && foreign != nil {
 		return &process.Error{Status: process.ExitNotExecutable, Err: fmt.Errorf("running %q: %w", s.Process.Args[0], foreign)}
 	}

@@ -34,6 +34,9 @@ const (
 	joinCountMark = "hpcc.join.count"
 )
 
+// argv0Mark is the annotation that holds Options.Argv0.
+const argv0Mark = "hpcc.argv0"
+
 // DefaultFake is the default limit for the changes of [WriteFake], as a share of the
 // machine's memory; ch-run uses the same.
 const DefaultFake = "12%"
@@ -61,6 +64,7 @@ func addRareOptions(s *specs.Spec, o Options) error {
 		annotate(writeFakeMark, o.WriteFake)
 	}
 	annotate(Architecture, o.Architecture)
+	annotate(argv0Mark, o.Argv0)
 	annotate(joinMark, o.JoinTag)
 	if o.JoinCount != 0 {
 		annotate(joinCountMark, strconv.Itoa(o.JoinCount))

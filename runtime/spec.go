@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,6 +54,10 @@ type Options struct {
 	JoinTag   string // share namespaces with the other tasks of this tag
 	JoinCount int    // expected number of these tasks; 0: unknown
 	JoinPID   int    // run in the namespaces of this process
+	Argv0     string // argv[0] of the program; empty: its name in Args
+	// Only, if set, is a directory of the image. The root is the host's, and the image's
+	// directory is mounted in it.
+	Only string
 	// Architecture is the image's (GOARCH); "" is this machine's.
 	Architecture string
 }
@@ -93,6 +98,9 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	if err := addRareOptions(s, o); err != nil {
 		return nil, err
 	}
+	if o.Only != "" {
+		return s, overHost(s, root, c, o)
+	}
 	home, cwd := "", callerDir()
 	if h := userHome(); !o.NoHome && h != "" && isDir(h) {
 		home = h
@@ -102,21 +110,31 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 		return nil, err
 	}
 	s.Process.Cwd = workingDir(s.Mounts, cwd, c.WorkingDir, o.Dir)
-	s.Process.Args = o.Args
-	if len(o.Args) == 0 {
-		s.Process.Args = append(append([]string{}, c.Entrypoint...), c.Cmd...)
-	} else if len(c.Entrypoint) > 0 {
-		s.Process.Args = append(append([]string{}, c.Entrypoint...), o.Args...)
+	if s.Process.Args, err = programArgs(c, o.Args); err != nil {
+		return nil, err
 	}
-	if len(s.Process.Args) == 0 {
+	s.Process.Env = environment(callerEnv(o), c, root, home, s.Mounts)
+	return s, nil
+}
+
+// programArgs returns the argv of the program: the image's entry point, followed by the caller's
+// arguments or the image's.
+func programArgs(c ImageConfig, args []string) ([]string, error) {
+	if len(args) == 0 {
+		args = c.Cmd
+	}
+	if args = slices.Concat(c.Entrypoint, args); len(args) == 0 {
 		return nil, errors.New("no command was given and the image does not define one; write it after the image: IMAGE -- CMD")
 	}
-	host := os.Environ()
+	return args, nil
+}
+
+// callerEnv returns the part of the caller's environment that the program may see.
+func callerEnv(o Options) []string {
 	if o.CleanEnv {
-		host = only(host, "USER", "LOGNAME", "TERM")
+		return only(os.Environ(), "USER", "LOGNAME", "TERM")
 	}
-	s.Process.Env = environment(host, c, root, home, s.Mounts)
-	return s, nil
+	return os.Environ()
 }
 
 // newNamespaces returns a new user and a new mount namespace in which only these IDs are
@@ -183,6 +201,11 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	if d := filepath.Clean(os.Getenv("HPCC_TASK_DIR")); filepath.IsAbs(d) && !under(m, d) && isDir(d) && vacant(filepath.Join(root, d)) {
 		m = append(m, bind(d, d))
 	}
+	return addUserMounts(m, o)
+}
+
+// addUserMounts appends the user's binds and mounts to m.
+func addUserMounts(m []specs.Mount, o Options) ([]specs.Mount, error) {
 	for _, b := range o.Binds {
 		x, err := parseBind(b)
 		if err != nil {
@@ -276,16 +299,7 @@ var hostOnly = []string{"LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"}
 // none.
 func environment(host []string, c ImageConfig, root, home string, m []specs.Mount) []string {
 	var env []string
-	set := func(kv string) {
-		name, _, _ := strings.Cut(kv, "=")
-		for i, e := range env {
-			if strings.HasPrefix(e, name+"=") {
-				env[i] = kv
-				return
-			}
-		}
-		env = append(env, kv)
-	}
+	set := func(kv string) { env = setVariable(env, kv) }
 	for _, kv := range host {
 		name, v, _ := strings.Cut(kv, "=")
 		if name == "PATH" || name == "HOME" || name == "HPCC_RUNNING" || name == ladderVar || contains(hostOnly, name) {
@@ -308,6 +322,18 @@ func environment(host []string, c ImageConfig, root, home string, m []specs.Moun
 	}
 	set("HPCC_RUNNING=1")
 	return env
+}
+
+// setVariable replaces or adds a variable, NAME=VALUE.
+func setVariable(env []string, kv string) []string {
+	name, _, _ := strings.Cut(kv, "=")
+	for i, e := range env {
+		if strings.HasPrefix(e, name+"=") {
+			env[i] = kv
+			return env
+		}
+	}
+	return append(env, kv)
 }
 
 // callerPath returns the caller's PATH, with /bin appended unless it is listed, as ch-run

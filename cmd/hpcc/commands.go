@@ -14,7 +14,7 @@ func commands() []*cli.Command {
 			loadCommand(), saveCommand(), unpackCommand(), commitCommand(), tagCommand(), inspectCommand(), historyCommand(), rmCommand(), gcCommand()),
 		inGroup("Jobs and clusters", submitCommand(), statusCommand(), logsCommand(), fetchCommand(), topCommand(), waitCommand(), cancelCommand(), rerunCommand(),
 			attachCommand(), forwardCommand(), scriptCommand(), nodesCommand(), sitesCommand(), reportCommand()),
-		inGroup("Use from other tools", installFrontsCommand()),
+		inGroup("Use from other tools", installFrontsCommand(), wrapCommand()),
 		inGroup(startedByOthers, entryCommand(), ociCommand(),
 			taskCommand(), rayCommand(), hereCommand(), relayCommand(), enterCommand(), completeCommand(), manCommand()),
 	)

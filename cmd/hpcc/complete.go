@@ -157,7 +157,7 @@ func (a *completeArgs) values(flag string) (list []string, files bool) {
 func (a *completeArgs) arguments(command string, n int) (list []string, files bool) {
 	first := n == 0
 	switch command {
-	case "run", "submit", "script", "unpack", "check":
+	case "run", "submit", "script", "unpack", "check", "wrap":
 		if first {
 			return imageNames(), true
 		}

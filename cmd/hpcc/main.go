@@ -36,6 +36,9 @@ func main() {
 	}
 	watchCPU()
 	ctx, stop := wait.UntilSignal(context.Background())
+	if isWrapped(os.Args) {
+		os.Exit(printError(atStatus(process.ExitFailed, runWrapped(os.Args))))
+	}
 	if isFront(os.Args[0]) {
 		os.Exit(printError(runFront(ctx, os.Args)))
 	}

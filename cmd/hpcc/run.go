@@ -54,7 +54,11 @@ func runCommandFlags() []cli.Flag {
 		&cli.GenericFlag{Name: "env", Aliases: []string{"e"}, Value: &envFlag{e: env, name: "set-env", parse: env.setOne}, Usage: "set `NAME=VALUE`; NAME alone copies a variable of the caller"},
 		&cli.BoolFlag{Name: "rm", Hidden: true, Usage: "ignored: hpcc run leaves nothing behind"},
 	}
-	return slices.Concat(docker, flags, []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, otherRuntimeFlag(), storeFlag()))
+	only := inSection(containerSection,
+		&cli.StringFlag{Name: "only", Usage: "mount only directory `DIR` of the image, over the host's files"},
+		&cli.StringFlag{Name: "argv0", Hidden: true, Usage: "give the program `NAME` as argv[0]"},
+	)
+	return slices.Concat(docker, flags, only, []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, otherRuntimeFlag(), storeFlag()))
 }
 
 // atStatus sets the exit status of an error of a command that runs a program, so that it differs
@@ -78,6 +82,9 @@ func atStatus(status int, err error) error {
 
 // hpccOnlyFlags are the flags that other OCI runtimes do not support.
 var hpccOnlyFlags = []string{"write-fake", "uid", "gid", "seccomp", "network", "hostname", "pid", "join", "join-ct", "join-tag", "join-pid"}
+
+// notOverHost are the flags that have no meaning if the root is the host's.
+var notOverHost = []string{"write", "write-fake", "uid", "gid", "seccomp", "no-home", "pid", "device", "mpi", "runtime"}
 
 // runArgs is the command line of "hpcc run", completed from the run.conf files.
 type runArgs struct {
@@ -117,6 +124,13 @@ func parseRun(c *cli.Context) (*runArgs, error) {
 		for _, name := range hpccOnlyFlags {
 			if w.isSet(name) {
 				return nil, usagef("--%s cannot be used with --runtime", name).hint("leave --runtime out to run the program with hpcc itself")
+			}
+		}
+	}
+	if a.options.Only, a.options.Argv0 = c.String("only"), c.String("argv0"); a.options.Only != "" {
+		for _, name := range notOverHost {
+			if w.isSet(name) || c.IsSet(name) {
+				return nil, usagef("--%s cannot be used with --only, with which the program sees the host's files", name).hint("leave one of them out")
 			}
 		}
 	}
@@ -184,10 +198,16 @@ func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
 			img.Config.Entrypoint, img.Config.Cmd = []string{*a.entrypoint}, nil
 		}
 	}
+	if a.options.Only != "" && a.entrypoint == nil {
+		img.Config.Entrypoint = nil // it may be a file of the image that is not mounted
+	}
 	a.options.Architecture = img.Architecture
 	spec, err := runtime.Spec(root, img.Config, a.options)
 	if err != nil {
 		return nil, err
+	}
+	if a.options.Only != "" {
+		a.devices = devices.Request{} // the host's devices and libraries are in place
 	}
 	notes, err := a.devices.Add(spec)
 	sayNotes(notes)
@@ -198,7 +218,10 @@ func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec.Process.Env = append(withoutVariable(vars, "HPCC_RUNNING"), "HPCC_RUNNING=1")
+	spec.Process.Env = withoutVariable(vars, "HPCC_RUNNING")
+	if a.options.Only == "" { // with --only, the program may pass its variables to programs of the host
+		spec.Process.Env = append(spec.Process.Env, "HPCC_RUNNING=1")
+	}
 	devices.SetSearchPaths(spec)
 	return spec, nil
 }

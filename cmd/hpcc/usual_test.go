@@ -35,6 +35,18 @@ const look = `env; echo cwd: $(pwd -P); id; umask; cat /etc/passwd /etc/group
 	ls -l /proc/self/fd | sed 's/.* \([0-9]*\)\( -> .*\)*$/\1\2/' | grep -v 'pipe:\|proc'; ulimit -a; grep -E '^(Groups|NoNewPrivs|Cap...|Seccomp|Sig...|Threads):' /proc/self/status; ls /proc/self/fd; ulimit -n; cat /proc/self/oom_score_adj
 	touch /x /etc/x /bin/x`
 
+// The image, arguments and variables of runs with --only. The script prints all properties of its
+// process that differ from those of a process without a container.
+const only = `mkdir -p root/opt/tool/bin; cp root/bin/busybox root/opt/tool/bin; for n in sh env id ls grep cut sed touch which readlink sort; do ln -s busybox root/opt/tool/bin/$n; done
+	config '"Env":["PATH=/opt/tool/bin:/opt/toolbox:/opt/tool/b:/bin","A=image","HOME=/x"],"Entrypoint":["/bin/false"],"WorkingDir":"/etc"'`
+
+var (
+	onlyArgv = []string{"sh", "-c", `env; pwd; id; which ls; ls / /opt /opt/tool; touch /opt/tool/x /opt/x; readlink /proc/self/exe
+		cut -d' ' -f 5- /proc/self/mountinfo | grep '^/opt\|^/mnt' | sed 's/ - \([^ ]*\) .*/ \1/' | sort
+		ls -l /proc/self/fd | sed 's/.* \([0-9]*\)\( -> .*\)*$/\1\2/' | grep -v 'pipe:\|proc'; grep -E '^(Groups|NoNewPrivs|Cap...|Seccomp|Sig...|Threads):' /proc/self/status`}
+	onlyEnv = []string{"PATH=/usr/bin:/bin", "LD_LIBRARY_PATH=/l", "TMPDIR=/nowhere", "HPCC_RUNNING=1", "A=1"}
+)
+
 // mayHaveGPU reports whether this machine has signs of a GPU.
 func mayHaveGPU() bool {
 	for _, sign := range []string{"/etc/cdi", "/var/run/cdi", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "/dev/dri"} {
@@ -135,6 +147,17 @@ var usuals = []usual{
 	{name: "--clean-env", env: []string{"A=1", "TERM=t", "PATH=/x"}, flags: []string{"--clean-env"}, fast: true},
 	{name: "--no-passwd", flags: []string{"--no-passwd"}, fast: true},
 	{name: "--entrypoint", make: `config '"Entrypoint":["/bin/false"],"Cmd":["b"]'`, flags: []string{"--entrypoint", "/bin/echo"}, fast: true},
+	{name: "--only", flags: []string{"--only", "/opt/tool"}, make: only, image: "D/root", argv: onlyArgv, env: onlyEnv, cwd: "/var/lib", fast: true},
+	{name: "--only, by name, with other flags", flags: []string{"--only=/opt/tool/", "--cd", "D/home", "-b", "D/home:/mnt:ro", "--set-env", "PATH=/first:$PATH", "--gpu"}, make: only, argv: onlyArgv, env: onlyEnv, fast: true},
+	{name: "--only with --clean-env", flags: []string{"--only", "/opt/tool", "--clean-env"}, make: only, argv: onlyArgv, env: onlyEnv, fast: true},
+	{name: "--only of a deep path", flags: []string{"--only", "/opt/nowhere/a/b"}, make: "mkdir -p root/opt/nowhere/a/b; touch root/opt/nowhere/a/b/f", argv: []string{"--", "/bin/sh", "-c", "find /opt/nowhere; touch /opt/nowhere/x /opt/nowhere/a/b/x; env"}, fast: true},
+	{name: "--only of a name in the root", flags: []string{"--only", "/nowhere"}, make: "mkdir root/nowhere"},
+	{name: "--only of a path that the image lacks", flags: []string{"--only", "/opt/tool"}},
+	{name: "--only of a link", flags: []string{"--only", "/opt/tool"}, make: "mkdir -p root/opt; ln -s /etc root/opt/tool"},
+	{name: "--only without a program", flags: []string{"--only", "/opt/tool"}, make: only, argv: []string{}},
+	{name: "--only, program not found", flags: []string{"--only", "/opt/tool"}, make: only, argv: []string{"nosuch"}},
+	{name: "--only with an own bind that the host lacks", flags: []string{"--only", "/opt/tool", "-b", "D/home:D/new"}, make: only},
+	{name: "--only and -W", flags: []string{"--only", "/opt/tool", "-W"}, make: only},
 	{name: "--gpu", flags: []string{"--gpu"}, fast: !mayHaveGPU()},
 	{name: "all that a job has", image: "bb", make: "mkdir dir data; echo A=1 >config.env", flags: []string{"--set-env", "D/config.env", "--set-env=B=2", "--cd", "D/dir", "-b", "D/data:/mnt", "-W"}, cwd: "/var/lib", fast: true},
 	{name: "no such image", image: "nothere"},

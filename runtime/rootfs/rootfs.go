@@ -35,6 +35,9 @@ type Root struct {
 	Write   bool // mount points may be created in the image
 	Scratch int  // descriptor of a tmpfs without a path for overlays; none if not positive
 	Lowest  bool // the host's root is the lowest mount: Pivot moves this root over it
+	// Over is a mount point that is added even below directories of the host that the user could
+	// change. It is for a Root that is the host's own.
+	Over    string
 	planned []mountPoint
 	rebuilt []int // directories replaced with a tmpfs to hold mount points
 	origins []origin
@@ -284,10 +287,7 @@ func (r *Root) add(cur int, done []string, name string, dir bool) (int, error) {
 	at := "/" + path.Join(done...)
 	where := path.Join(at, name)
 	host := r.fromHost(at)
-	// A host directory that the user cannot write is covered, as the image is. /dev is covered
-	// to add devices. Covering a writable directory would keep the program's files from the
-	// host, and covering /proc or /sys would hide later entries.
-	if host && (Inside(at, "/proc") || Inside(at, "/sys") || (!Inside(at, "/dev") && unix.Access(rawfile.Path(cur), unix.W_OK) == nil)) {
+	if host && !r.mayCover(cur, at) {
 		return -1, fmt.Errorf("the host's %s does not contain %q, and hpcc does not create files on the host; create it on the host first", at, name)
 	}
 	if !host {
@@ -312,6 +312,20 @@ func (r *Root) add(cur int, done []string, name string, dir bool) (int, error) {
 		return top, err
 	}
 	return top, nil
+}
+
+// mayCover reports whether the directory cur of the host, whose path is at, may be covered to add a
+// mount point. A directory that the user cannot write is covered, as the image is. /dev is covered
+// to add devices. Covering a writable directory would keep the program's files from the host, and
+// covering /proc or /sys would hide later entries.
+func (r *Root) mayCover(cur int, at string) bool {
+	switch {
+	case r.Over != "" && at == "/", Inside(at, "/proc"), Inside(at, "/sys"):
+		return false
+	case r.Over != "" && Inside(r.Over, at), Inside(at, "/dev"):
+		return true
+	}
+	return unix.Access(rawfile.Path(cur), unix.W_OK) != nil
 }
 
 // fromHost reports whether a path in the new root shows the host's files.

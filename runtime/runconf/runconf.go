@@ -73,27 +73,40 @@ const maxDefaults = 64 << 10
 // readDefaults reads one file. A user's file that the user cannot read counts as missing:
 // sudo keeps another user's HOME.
 func readDefaults(file string) ([]Line, error) {
-	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err == unix.ENOENT || err == unix.ENOTDIR || (err == unix.EACCES && file != adminDefaults) {
+	text, err := readText(file)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || (errors.Is(err, unix.EACCES) && file != adminDefaults) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the default flags of run: %w", &fs.PathError{Op: "open", Path: file, Err: err})
+		return nil, fmt.Errorf("reading the default flags of run: %w", err)
+	}
+	return splitLines(file, text)
+}
+
+// readText returns the text of a file of at most maxDefaults bytes.
+func readText(file string) (string, error) {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", &fs.PathError{Op: "open", Path: file, Err: err}
 	}
 	defer unix.Close(fd)
 	b := make([]byte, maxDefaults+1)
 	size := 0
 	for n := 1; n > 0 && size < len(b); size += n {
 		if n, err = unix.Read(fd, b[size:]); err != nil {
-			return nil, fmt.Errorf("reading the default flags of run: %w", &fs.PathError{Op: "read", Path: file, Err: err})
+			return "", &fs.PathError{Op: "read", Path: file, Err: err}
 		}
 	}
 	if size > maxDefaults {
-		return nil, fmt.Errorf("reading the default flags of run: %s is larger than %d bytes", file, maxDefaults)
+		return "", fmt.Errorf("%s is larger than %d bytes", file, maxDefaults)
 	}
-	var out []Line
+	return string(b[:size]), nil
+}
+
+// splitLines splits the text of a file into lines of arguments.
+func splitLines(file, all string) (out []Line, err error) {
 	number := 0
-	for text := range strings.Lines(string(b[:size])) {
+	for text := range strings.Lines(all) {
 		number++
 		argv, err := splitArgs(strings.TrimRight(text, "\r\n"), os.LookupEnv)
 		if err != nil {

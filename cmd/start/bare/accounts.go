@@ -5,7 +5,7 @@ import "golang.org/x/sys/unix"
 // planAccounts composes the passwd and group files for the program, as package runtime/accounts
 // does.
 func (r *run) planAccounts() bool {
-	if r.yes(noPasswd) {
+	if r.yes(noPasswd) || r.over() != "" {
 		return true
 	}
 	root, e := openAt(unix.AT_FDCWD, r.root, unix.O_PATH|unix.O_DIRECTORY, 0)

@@ -38,10 +38,11 @@ const (
 
 // A run holds all data of the run that this process executes.
 type run struct {
-	argv  [maxArgs]zstring // argv
-	argc  int
-	first int // index in argv of the program's first argument
-	vars  variables
+	argv    [maxArgs]zstring // argv
+	argc    int
+	first   int // index in argv of the program's first argument
+	vars    variables
+	environ unsafe.Pointer // the environment as the kernel passed it
 
 	file, line settings // flags of the run.conf files, and of the command line
 	defaults   [maxFlags]defaultLine
@@ -50,6 +51,7 @@ type run struct {
 	nlineArgs  int
 
 	image    zstring // IMAGE as given
+	argv0    zstring // argv[0] of the program; "" for its name in args
 	user     string  // $USER
 	userHome string  // the user's home directory; "" if unknown
 	home     string  // the same, or "" if it is not bound
@@ -90,10 +92,13 @@ var _ = begin // called by start_*.s
 // Go program has to continue.
 func begin(sp unsafe.Pointer) int {
 	r := &static
-	if !r.read(sp) || !r.isRun() {
+	if !r.read(sp) {
 		return declined
 	}
 	runtime.NoteStreams()
+	if !r.unwrap() || !r.isRun() {
+		return declined
+	}
 	if !r.plan() {
 		return declined
 	}
@@ -188,5 +193,10 @@ func (r *run) execute() {
 }
 
 func (r *run) exec(file zstring) {
+	own := r.args[0]
+	if r.argv0 != "" {
+		r.args[0] = unsafe.StringData(string(r.argv0))
+	}
 	call(unix.SYS_EXECVE, file.at(), uintptr(unsafe.Pointer(&r.args)), uintptr(unsafe.Pointer(&r.env)), 0, 0)
+	r.args[0] = own
 }

@@ -32,6 +32,7 @@ const (
 	noPasswd
 	noConfig
 	store
+	only
 	nflags
 )
 
@@ -53,7 +54,7 @@ var flags = [nflags]flag{
 	cd: {"cd", "c", always}, bind: {"bind", "b", always}, writeFake: {"write-fake", "W", optional},
 	privateTmp: {"private-tmp", "t", never}, home: {"home", "", never}, noHome: {"no-home", "", never},
 	entrypoint: {"entrypoint", "", always}, noPasswd: {"no-passwd", "", never}, noConfig: {"no-config", "", never},
-	store: {"store", "", always},
+	store: {"store", "", always}, only: {"only", "", always},
 }
 
 // defaultFake is DefaultFake of package runtime.
@@ -198,7 +199,7 @@ func (r *run) set(s *settings, flag int, value string) bool {
 		return isSize(value)
 	case entrypoint, noConfig:
 		return !s.isFile
-	case store:
+	case store, only:
 		return !s.isFile && value != ""
 	}
 	return true

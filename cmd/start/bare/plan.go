@@ -150,6 +150,9 @@ func (r *run) readConfig() bool {
 	if e != unix.ENOENT && (e != 0 || !r.conf.read(r, s) || (r.conf.architecture != "" && r.conf.architecture != goruntime.GOARCH)) {
 		return false
 	}
+	if r.over() != "" {
+		r.conf.entrypoint.n = 0
+	}
 	if r.line.has(entrypoint) {
 		r.conf.entrypoint.n = 0
 		if program := r.line.value[entrypoint]; program != "" {
@@ -180,6 +183,9 @@ func (r *run) fdPath(fd int) zstring {
 
 // planMounts lists the default mounts and then the user's.
 func (r *run) planMounts() bool {
+	if r.over() != "" {
+		return r.planOver()
+	}
 	ok := r.addBind("/proc\x00") && r.addBind("/sys\x00") && r.addBind("/dev\x00")
 	if r.yes(privateTmp) {
 		ok = ok && r.add(mount{at: "/tmp\x00", tmpfs: true})
@@ -301,7 +307,7 @@ func (r *run) planBinds(s *settings) bool {
 // else the image's WORKDIR. --cd is relative to it.
 func (r *run) planStart() bool {
 	from := r.clean(r.conf.dir)
-	if r.isBound(r.cwd) {
+	if r.over() != "" || r.isBound(r.cwd) {
 		from = r.cwd
 	}
 	if dir := r.value(cd); hasPrefix(dir, "/") {
@@ -349,6 +355,9 @@ func (r *run) planEnv() bool {
 		}
 		v.n, path = n, ""
 	}
+	if r.over() != "" {
+		return r.overEnv(path) && r.finishEnv()
+	}
 	for _, name := range [...]string{"PATH", "HOME", "HPCC_RUNNING", "HPCC_FOREIGN", "LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"} {
 		v.remove(name)
 	}
@@ -369,11 +378,17 @@ func (r *run) planEnv() bool {
 			ok = ok && v.set(r.join(kv))
 		}
 	}
+	return ok && r.finishEnv()
+}
+
+// finishEnv makes the changes of the flags and prepares the environment for execve.
+func (r *run) finishEnv() bool {
+	v := &r.vars
 	v.remove("HPCC_RUNNING")
 	expand := !r.yes(envNoExpand)
-	ok = ok && r.changeEnv(&r.file, expand) && r.changeEnv(&r.line, expand)
+	ok := r.changeEnv(&r.file, expand) && r.changeEnv(&r.line, expand)
 	v.remove("HPCC_RUNNING")
-	if !ok || !v.add("HPCC_RUNNING=1\x00") {
+	if !ok || (r.over() == "" && !v.add("HPCC_RUNNING=1\x00")) {
 		return false
 	}
 	for i := range v.n {
@@ -400,7 +415,7 @@ func (r *run) callerPath(path string) string {
 // planGPU handles --gpu. It declines a machine with GPUs or CDI specifications. On other machines
 // it ends this process with an error.
 func (r *run) planGPU() bool {
-	if !r.yes(gpu) {
+	if !r.yes(gpu) || r.over() != "" {
 		return true
 	}
 	for _, name := range [...]string{"HPCC_CDI_DIRS", "NVIDIA_DRIVER_ROOT", "NVIDIA_DEV_ROOT"} {

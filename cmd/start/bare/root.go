@@ -18,6 +18,9 @@ const fewEntries = 16
 // enter makes the image, with the planned mounts, the root of this process, as enterRoot of package
 // runtime does.
 func (r *run) enter() bool {
+	if r.over() != "" {
+		return r.enterOver()
+	}
 	image, e := openAt(unix.AT_FDCWD, r.root, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if e != 0 || !r.openSources() || !mountAt(emptyString, "/\x00", emptyString, unix.MS_REC|unix.MS_SLAVE, emptyString) || !r.mountAccounts() {
 		return false
@@ -186,11 +189,16 @@ func (r *run) addName(i int, dir string, name zstring, isDir bool) bool {
 	if r.isHostPath(dir, i) { // never cover directories of the host
 		return false
 	}
+	// Over the host's files, only the mount point of the image may be missing: a name in the root is
+	// added in Go.
+	if r.over() != "" && (i > 0 || dir == "/") {
+		return false
+	}
 	cur, e := r.openInside(r.join(dir))
 	if e != 0 {
 		return false
 	}
-	if r.create(cur, name, isDir) { // in a cover, a tmpfs or a writable root
+	if (r.over() == "" || r.ncovers > 0) && r.create(cur, name, isDir) { // in a cover, a tmpfs or a writable root
 		closeFD(cur)
 		return true
 	}

@@ -110,6 +110,7 @@ func (r *run) read(sp unsafe.Pointer) bool {
 		next()
 	}
 	next()
+	r.environ = sp
 	for *(**byte)(sp) != nil {
 		if !r.variable(cString(*(**byte)(sp))) {
 			return false
