@@ -53,6 +53,7 @@ type Options struct {
 	JoinTag   string // share namespaces with the other tasks of this tag
 	JoinCount int    // expected number of these tasks; 0: unknown
 	JoinPID   int    // run in the namespaces of this process
+	ChRun     bool   // mounts, environment and working directory of Charliecloud's ch-run
 	// Architecture is the image's (GOARCH); "" is this machine's.
 	Architecture string
 }
@@ -94,6 +95,9 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 		return nil, err
 	}
 	home, cwd := "", callerDir()
+	if o.ChRun {
+		cwd = "/"
+	}
 	if h := userHome(); !o.NoHome && h != "" && isDir(h) {
 		home = h
 	}
@@ -114,6 +118,10 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	host := os.Environ()
 	if o.CleanEnv {
 		host = only(host, "USER", "LOGNAME", "TERM")
+	}
+	if o.ChRun {
+		s.Process.Env = chRunEnvironment(host, root)
+		return s, nil
 	}
 	s.Process.Env = environment(host, c, root, home, s.Mounts)
 	return s, nil
@@ -163,10 +171,15 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	}
 	if o.PrivateTmp {
 		m = append(m, specs.Mount{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777"}})
+	} else if tmp := os.Getenv("TMPDIR"); o.ChRun && tmp != "" {
+		m = append(m, bind(tmp, "/tmp"))
 	} else {
 		m = append(m, bind("/tmp", "/tmp"))
 	}
 	m = append(m, resolverFiles()...)
+	if o.ChRun {
+		m = append(m, chRunMounts(root)...)
+	}
 	if home != "" && !under(m, home) {
 		m = append(m, bind(home, home))
 		// If the home is a link, the current directory uses its physical path.
