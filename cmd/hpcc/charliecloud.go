@@ -116,18 +116,26 @@ func inDirectory(dir, p string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// create creates the storage directory. It refuses one of another user, who could replace the
-// images: the usual place is /var/tmp.
-func (a *charliecloudArgs) create() error {
-	if err := os.MkdirAll(a.dir, 0o700); err != nil {
-		return fmt.Errorf("creating the storage directory: %w", err)
-	}
+// checkOwner refuses a storage directory of another user, who could replace the images: the default
+// is in /var/tmp.
+func (a *charliecloudArgs) checkOwner() error {
 	fi, err := os.Stat(a.dir)
 	if err != nil {
 		return err
 	}
 	if int(fi.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() || fi.Mode().Perm()&0o022 != 0 {
 		return (&message{err: fmt.Errorf("storage directory %s: other users can change it", a.dir)}).hint("set CH_IMAGE_STORAGE to a directory that only you can write to")
+	}
+	return nil
+}
+
+// create creates the storage directory.
+func (a *charliecloudArgs) create() error {
+	if err := os.MkdirAll(a.dir, 0o700); err != nil {
+		return fmt.Errorf("creating the storage directory: %w", err)
+	}
+	if err := a.checkOwner(); err != nil {
+		return err
 	}
 	for _, d := range []string{"img", "dlcache"} { // Nextflow expects both
 		if err := os.MkdirAll(filepath.Join(a.dir, d), 0o755); err != nil {
@@ -182,6 +190,11 @@ func (a *charliecloudArgs) unlink(name string) error {
 
 // reset removes all images of the storage directory.
 func (a *charliecloudArgs) reset(context.Context) error {
+	if err := a.checkOwner(); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
 	links, err := os.ReadDir(filepath.Join(a.dir, "img"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

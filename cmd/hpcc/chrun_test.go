@@ -50,6 +50,8 @@ var chCases = []chCase{
 	{name: "-u and -g", args: "-u 0 -g 0"},
 	{name: "--no-passwd", args: "--no-passwd", argv: "cat /etc/passwd", fast: true},
 	{name: "--no-home", args: "--no-home", fast: true},
+	{name: "--home", args: "--home", argv: "sh -c 'echo $HOME; ls $HOME'"},
+	{name: "--join", args: "--join --join-ct=1 --join-tag=hpcc-test", argv: "echo x"},
 	{name: "-v", args: "-v", argv: "echo x"},
 	{name: "options after the image", argv: "-c /etc -- pwd"},
 	{name: "a variable", args: "--set-env=A=b", fast: true},
@@ -90,16 +92,19 @@ func TestChRunIsTheSame(t *testing.T) {
 	testenv.Check(t, err)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	testenv.Check(t, err)
-	shell(t, dir, `mkdir -p names data other root/bin root/etc root/proc root/sys root/dev root/tmp root/usr root/mnt/0 root/mnt/1 root/ch && ln -s "$1" names/ch-run && cp "$0" root/bin/busybox &&
+	shell(t, dir, `mkdir -p names names/full data other root/home root/bin root/etc root/proc root/sys root/dev root/tmp root/usr root/mnt/0 root/mnt/1 root/ch && ln -s "$1" names/ch-run && ln -s "$2" names/full/ch-run && cp "$0" root/bin/busybox &&
 		for n in sh env id ls cat grep cut sort uniq echo pwd true; do ln -s busybox root/bin/$n; done && for f in hosts resolv.conf passwd group; do echo >root/etc/$f; done &&
 		echo me:x:1:1::/:/bin/x >root/etc/passwd; mkdir -p "root/$PWD"; printf 'A=image\nB=of\n' >root/ch/environment; printf 'A=file\nC=$A:x\n' >vars; touch data/d other/o
-		cp -a root built; mkdir built/.hpcc; echo '{"config":{"Entrypoint":["/bin/false"],"WorkingDir":"/mnt"}}' >built/.hpcc/image.json`, busy, filepath.Join(bin, "hpcc"))
+		cp -a root built; mkdir built/.hpcc; echo '{"config":{"Entrypoint":["/bin/false"],"WorkingDir":"/mnt"}}' >built/.hpcc/image.json`, busy, filepath.Join(bin, "hpcc"), filepath.Join(full, "hpcc"))
 	for _, c := range chCases {
 		t.Run(c.name, func(t *testing.T) {
 			status, out, _ := c.run(t, dir, theirs)
 			got, text, began := c.run(t, dir, filepath.Join(dir, "names/ch-run"))
 			if same := status == got && out == text; same != (c.differ == "") {
 				t.Errorf("status %d, with ch-run %d; equal: %v; want a difference: %q\n%s", got, status, same, c.differ, differ(text, out))
+			}
+			if fullStatus, fullText, _ := c.run(t, dir, filepath.Join(dir, "names/full/ch-run")); fullStatus != got || fullText != text {
+				t.Errorf("status %d; the full program: %d; %s", got, fullStatus, differ(text, fullText))
 			}
 			if began == c.fast {
 				t.Errorf("started the Go runtime: %v; want %v", began, !c.fast)
