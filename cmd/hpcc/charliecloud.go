@@ -26,6 +26,7 @@ import (
 	"hpcc/store"
 	"hpcc/store/disk"
 	"hpcc/unpack"
+	"hpcc/unpack/squashfs"
 )
 
 // charliecloudCommand does what ch-image and ch-convert do and other commands of hpcc do not.
@@ -251,7 +252,9 @@ func (a *charliecloudArgs) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if fi, err := os.Stat(source); err == nil && fi.IsDir() {
+	fi, err := os.Stat(source)
+	isDir := err == nil && fi.IsDir()
+	if isDir {
 		err = loadTree(ctx, s, source, name)
 		if err != nil {
 			return fmt.Errorf("importing %s: %w", source, err)
@@ -259,15 +262,47 @@ func (a *charliecloudArgs) load(ctx context.Context) error {
 	} else if _, err := loadAny(ctx, s, source, name); err != nil {
 		return err
 	}
+	tree, err := unpackedTree(ctx, s, name)
+	if err != nil {
+		return err
+	}
+	if top := onlyDirectory(tree); top != "" && !isDir && !squashfs.Is(source) {
+		if err := loadTree(ctx, s, top, name); err != nil {
+			return fmt.Errorf("importing %s: %w", source, err)
+		}
+		if _, err := unpackedTree(ctx, s, name); err != nil {
+			return err
+		}
+	}
+	a.args = []string{ref}
+	return a.link(ctx)
+}
+
+// unpackedTree returns the tree of an image, which it unpacks if necessary.
+func unpackedTree(ctx context.Context, s *store.Store, name string) (string, error) {
 	img, err := s.Get(name, nil)
 	if err == nil {
 		err = unpackTree(ctx, s, img, nil)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
-	a.args = []string{ref}
-	return a.link(ctx)
+	return s.TreeOf(name)
+}
+
+// onlyDirectory returns the directory that contains all files of a tree, or "". Archives of images
+// often have such a directory, which ch-image and ch-convert leave out.
+func onlyDirectory(tree string) string {
+	entries, err := os.ReadDir(tree)
+	if err != nil {
+		return ""
+	}
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == filepath.Dir(unpack.ConfigFile) })
+	standard := []string{"bin", "dev", "etc", "mnt", "proc", "sys", "tmp", "usr"}
+	if len(entries) != 1 || !entries[0].IsDir() || slices.Contains(standard, entries[0].Name()) {
+		return ""
+	}
+	return filepath.Join(tree, entries[0].Name())
 }
 
 // loadTree keeps the files of a directory as an image of one layer, with the configuration that
@@ -386,6 +421,11 @@ func (a *charliecloudArgs) toDirectory(ctx context.Context, from, in, out string
 	if err := (&unpackArgs{source: in, dir: out, store: a.store}).unpackTo(ctx, out); err != nil {
 		return err
 	}
+	if top := onlyDirectory(out); from == "tar" && top != "" {
+		if err := replaceBy(out, top); err != nil {
+			return err
+		}
+	}
 	root, err := os.OpenRoot(out)
 	if err != nil {
 		return err
@@ -405,6 +445,23 @@ func (a *charliecloudArgs) toDirectory(ctx context.Context, from, in, out string
 		}
 	}
 	return writeVariables(root, out)
+}
+
+// replaceBy replaces a directory by one of its subdirectories.
+func replaceBy(dir, sub string) error {
+	tmp, err := store.Sibling(dir)
+	if err != nil {
+		return err
+	}
+	defer disk.RemoveAll(tmp)
+	moved := filepath.Join(tmp, "root")
+	if err := os.Rename(sub, moved); err != nil {
+		return err
+	}
+	if err := disk.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.Rename(moved, dir)
 }
 
 // writeVariables writes the image's variables to the file in which ch-run looks for them.
@@ -447,6 +504,9 @@ func (a *charliecloudArgs) writeTree(ctx context.Context, from, in, to string, f
 		}
 		if tree, err = checkedTree(ctx, s, img); err != nil {
 			return err
+		}
+		if top := onlyDirectory(tree); from == "tar" && top != "" {
+			tree = top
 		}
 	}
 	if to == "squash" {
