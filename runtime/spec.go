@@ -57,7 +57,8 @@ type Options struct {
 	Argv0     string // argv[0] of the program; empty: its name in Args
 	// Only, if set, is a directory of the image. The root is the host's, and the image's
 	// directory is mounted in it.
-	Only string
+	Only  string
+	ChRun bool // mounts, environment and working directory of Charliecloud's ch-run
 	// Architecture is the image's (GOARCH); "" is this machine's.
 	Architecture string
 }
@@ -102,6 +103,9 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 		return s, overHost(s, root, c, o)
 	}
 	home, cwd := "", callerDir()
+	if o.ChRun {
+		cwd = "/"
+	}
 	if h := userHome(); !o.NoHome && h != "" && isDir(h) {
 		home = h
 	}
@@ -112,6 +116,10 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	s.Process.Cwd = workingDir(s.Mounts, cwd, c.WorkingDir, o.Dir)
 	if s.Process.Args, err = programArgs(c, o.Args); err != nil {
 		return nil, err
+	}
+	if o.ChRun {
+		s.Process.Env = chRunEnvironment(callerEnv(o), root)
+		return s, nil
 	}
 	s.Process.Env = environment(callerEnv(o), c, root, home, s.Mounts)
 	return s, nil
@@ -181,10 +189,15 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	}
 	if o.PrivateTmp {
 		m = append(m, specs.Mount{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777"}})
+	} else if tmp := os.Getenv("TMPDIR"); o.ChRun && tmp != "" {
+		m = append(m, bind(tmp, "/tmp"))
 	} else {
 		m = append(m, bind("/tmp", "/tmp"))
 	}
 	m = append(m, resolverFiles()...)
+	if o.ChRun {
+		m = append(m, chRunMounts(root)...)
+	}
 	if home != "" && !under(m, home) {
 		m = append(m, bind(home, home))
 		// If the home is a link, the current directory uses its physical path.

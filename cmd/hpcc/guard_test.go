@@ -178,6 +178,8 @@ var schedulerExceptions = func() map[string]map[string]string {
 			"metrics/record.go":           "an example of a variable",
 			"metrics/report/task.go":      "a comment on how Slurm kills",
 			"runtime/bundle.go":           "Slurm is an engine of OCI bundles",
+			"runtime/chrun.go":            "a directory that ch-run binds",
+			"cmd/start/bare/chrun.go":     "a directory that ch-run binds",
 			"runtime/devices/mpi.go":      "directories of PMIx; runtime imports no job",
 			"runtime/oci/containers.go":   "Slurm is an engine of OCI bundles",
 			"runtime/peers.go":            "finds the processes of a node; runtime imports no job",

@@ -96,6 +96,9 @@ func runFront(ctx context.Context, args []string) error {
 	var no *front.Refusal
 	if errors.As(err, &no) {
 		m := &message{err: err, status: exitUsage}
+		if no.Program == "ch-run" {
+			m.status = chRunFailed
+		}
 		if no.Advice != "" {
 			return m.hint("%s", no.Advice)
 		}

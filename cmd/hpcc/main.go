@@ -29,7 +29,11 @@ var version = "0.1.0-dev"
 
 func main() {
 	if f := bare.Failed(); f != nil {
-		os.Exit(printError(blame(f.Defaults, fmt.Errorf("running %s: %w", f.Image, runtime.Launch(f.Args, f.Env, f.Dir)))))
+		err := blame(f.Defaults, fmt.Errorf("running %s: %w", f.Image, runtime.Launch(f.Args, f.Env, f.Dir)))
+		if f.ChRun {
+			err = chRunError(err)
+		}
+		os.Exit(printError(err))
 	}
 	if child, err := runtime.Init(oci.Child, probe.Child); child {
 		os.Exit(printError(err))
@@ -83,6 +87,9 @@ func app() *cli.App {
 		c.OnUsageError = usageError
 		if c.Name == "run" || c.Name == "entry" {
 			c.OnUsageError = func(c *cli.Context, err error, sub bool) error {
+				if len(os.Args) > 2 && os.Args[2] == "--ch-run" { // package front writes it first
+					return atStatus(chRunFailed, usageError(c, err, sub))
+				}
 				return atStatus(process.ExitFailed, usageError(c, err, sub))
 			}
 		}

@@ -58,7 +58,7 @@ func runCommandFlags() []cli.Flag {
 		&cli.StringFlag{Name: "only", Usage: "mount only directory `DIR` of the image, over the host's files"},
 		&cli.StringFlag{Name: "argv0", Hidden: true, Usage: "give the program `NAME` as argv[0]"},
 	)
-	return slices.Concat(docker, flags, only, []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, otherRuntimeFlag(), storeFlag()))
+	return slices.Concat(docker, flags, only, chRunFlags(env), []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, otherRuntimeFlag(), storeFlag()))
 }
 
 // atStatus sets the exit status of an error of a command that runs a program, so that it differs
@@ -92,14 +92,16 @@ type runArgs struct {
 	options    runtime.Options
 	entrypoint *string // replaces the image's ENTRYPOINT and CMD; nil keeps them
 	env        []envfile.Change
-	keepDollar bool // do not expand $NAME in the values of env
+	imageEnv   []int // positions in env of the image's variables; only with options.ChRun
+	keepDollar bool  // do not expand $NAME in the values of env
 	devices    devices.Request
 	other      string // name of another OCI runtime; "" for hpcc itself
 	measure    string // file of the record; the measured child process parses the other flags
 	defaults   []runconf.Line
 }
 
-func parseRun(c *cli.Context) (*runArgs, error) {
+func parseRun(c *cli.Context) (_ *runArgs, err error) {
+	defer setChRunStatus(c.Bool("ch-run"), &err)
 	if c.NArg() == 0 {
 		return nil, usagef("run needs an image").hint(`hpcc run IMAGE -- CMD; "hpcc images" lists the images`)
 	}
@@ -119,6 +121,9 @@ func parseRun(c *cli.Context) (*runArgs, error) {
 	}
 	if a.options, err = w.options(args); err != nil {
 		return nil, err
+	}
+	if a.imageEnv = envOf(c).image; c.Bool("ch-run") {
+		a.options.ChRun, a.root.image = true, chRunImage(a.root.image)
 	}
 	if c.IsSet("runtime") {
 		for _, name := range hpccOnlyFlags {
@@ -145,7 +150,8 @@ func parseRun(c *cli.Context) (*runArgs, error) {
 	return a, nil
 }
 
-func (a *runArgs) run(ctx context.Context) error {
+func (a *runArgs) run(ctx context.Context) (err error) {
+	defer setChRunStatus(a.options.ChRun, &err)
 	if err := a.checkWrite(); err != nil {
 		return err
 	}
@@ -202,6 +208,11 @@ func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
 		img.Config.Entrypoint = nil // it may be a file of the image that is not mounted
 	}
 	a.options.Architecture = img.Architecture
+	if a.options.ChRun {
+		if err := a.replaceWithChRun(root, &img); err != nil {
+			return nil, err
+		}
+	}
 	spec, err := runtime.Spec(root, img.Config, a.options)
 	if err != nil {
 		return nil, err
@@ -218,9 +229,13 @@ func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec.Process.Env = withoutVariable(vars, "HPCC_RUNNING")
-	if a.options.Only == "" { // with --only, the program may pass its variables to programs of the host
-		spec.Process.Env = append(spec.Process.Env, "HPCC_RUNNING=1")
+	switch {
+	case a.options.ChRun:
+		spec.Process.Env = append(withoutVariable(vars, "CH_RUNNING"), "CH_RUNNING=Weird Al Yankovic")
+	case a.options.Only != "": // the program may pass its variables to programs of the host
+		spec.Process.Env = withoutVariable(vars, "HPCC_RUNNING")
+	default:
+		spec.Process.Env = append(withoutVariable(vars, "HPCC_RUNNING"), "HPCC_RUNNING=1")
 	}
 	devices.SetSearchPaths(spec)
 	return spec, nil

@@ -294,6 +294,7 @@ func parseRunFlags(argv []string) (*cli.Context, error) {
 type envChanges struct {
 	list     []envfile.Change
 	argv     []string // the flags as given, for a job script that repeats them
+	image    []int    // positions in list of the image's own variables (--image-env)
 	noExpand bool
 	deferred bool // do not read files whose names contain {task}, because each task reads its own
 }

@@ -123,6 +123,7 @@ type Failure struct {
 	Args, Env []string
 	Dir       string // directory in which the program should start
 	Defaults  []runconf.Line
+	ChRun     bool // the exit status is that of ch-run
 }
 
 // Failed returns the run of this process if its program could not be executed, or else nil.
@@ -131,7 +132,7 @@ func Failed() *Failure {
 	if !r.entered {
 		return nil
 	}
-	f := &Failure{Image: r.image.text(), Dir: r.start.text()}
+	f := &Failure{Image: r.image.text(), Dir: r.start.text(), ChRun: r.line.has(chRun)}
 	for _, p := range r.args[:r.nargs] {
 		f.Args = append(f.Args, cString(p).text())
 	}

@@ -26,6 +26,10 @@ func (r *run) changeEnv(s *settings, expand bool) bool {
 	for i := range s.nchanges {
 		c := &s.changes[i]
 		switch {
+		case c.flag == imageEnv:
+			if r.line.has(chRun) && !r.setImageEnv() {
+				return false
+			}
 		case c.flag == unsetEnv:
 			r.vars.keep(c.text, false)
 		case c.literal:

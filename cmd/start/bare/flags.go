@@ -33,6 +33,8 @@ const (
 	noConfig
 	store
 	only
+	chRun
+	imageEnv
 	nflags
 )
 
@@ -54,7 +56,7 @@ var flags = [nflags]flag{
 	cd: {"cd", "c", always}, bind: {"bind", "b", always}, writeFake: {"write-fake", "W", optional},
 	privateTmp: {"private-tmp", "t", never}, home: {"home", "", never}, noHome: {"no-home", "", never},
 	entrypoint: {"entrypoint", "", always}, noPasswd: {"no-passwd", "", never}, noConfig: {"no-config", "", never},
-	store: {"store", "", always}, only: {"only", "", always},
+	store: {"store", "", always}, only: {"only", "", always}, chRun: {"ch-run", "", never}, imageEnv: {"image-env", "", never},
 }
 
 // defaultFake is DefaultFake of package runtime.
@@ -77,12 +79,12 @@ func (s *settings) has(flag int) bool { return s.used[flag] != 0 }
 // isRun reports whether argv is a command line of "hpcc run" with only supported flags, and
 // records them.
 func (r *run) isRun() bool {
-	if r.argc < 3 || r.argv[1] != "run\x00" {
+	if r.argc < 3 || (r.argv[1] != "run\x00" && !r.isChRun()) {
 		return false
 	}
 	// hpcc runs under other names when package runtime starts it and as "hpcc oci".
 	name := r.argv[0].text()
-	if hasPrefix(name, "hpcc-") || hasPrefix(name, "hpcc+") || hasSuffix(name, "hpcc-oci") || runtime.IsFront(unsafe.StringData(name)) {
+	if hasPrefix(name, "hpcc-") || hasPrefix(name, "hpcc+") || hasSuffix(name, "hpcc-oci") || (runtime.IsFront(unsafe.StringData(name)) && !r.isChRun()) {
 		return false
 	}
 	for _, unusual := range [...]string{"HPCC_STAGE", "HPCC_NO_CONFIG", "HPCC_FOREIGN"} {
@@ -90,13 +92,15 @@ func (r *run) isRun() bool {
 			return false
 		}
 	}
+	if r.isChRun() {
+		return r.readChRun() && !r.namesSquashFS()
+	}
 	rest, ok := r.parse(&r.line, r.argv[2:r.argc])
 	if !ok || len(rest) == 0 || rest[0] == "\x00" || (r.line.has(home) && r.line.has(noHome)) {
 		return false
 	}
 	r.image, rest = rest[0], rest[1:]
-	// The directory for copies must be checked before namespaces exist (runtime/entry.go).
-	if image := r.image.text(); hasSuffix(image, ".sqfs") || hasSuffix(image, ".squashfs") || hasSuffix(image, ".sfs") || hasSuffix(image, ".sif") {
+	if r.namesSquashFS() {
 		return false
 	}
 	if len(rest) > 0 && rest[0] == "--\x00" {
@@ -104,6 +108,13 @@ func (r *run) isRun() bool {
 	}
 	r.first = r.argc - len(rest)
 	return true
+}
+
+// namesSquashFS reports whether the image is a SquashFS file. The directory for copies must be checked
+// before namespaces exist (runtime/entry.go).
+func (r *run) namesSquashFS() bool {
+	image := r.image.text()
+	return hasSuffix(image, ".sqfs") || hasSuffix(image, ".squashfs") || hasSuffix(image, ".sfs") || hasSuffix(image, ".sif")
 }
 
 // parse records the flags at the head of args and returns the rest.
@@ -135,6 +146,10 @@ func (r *run) parse(s *settings, args []zstring) (rest []zstring, ok bool) {
 			}
 		case always:
 			if joined {
+				break
+			}
+			if (i == setEnv || i == setEnv0) && r.isChRun() {
+				i = imageEnv // its argument is always joined
 				break
 			}
 			// Before "IMAGE --", --set-env has no argument; see joinBareSetEnv of cmd/hpcc.
@@ -171,6 +186,12 @@ func lookUp(spelling string) (i int, letter byte) {
 func (r *run) set(s *settings, flag int, value string) bool {
 	s.value[flag] = value
 	switch flag {
+	case imageEnv:
+		if s.isFile || s.nchanges == len(s.changes) {
+			return false
+		}
+		s.changes[s.nchanges] = change{flag: flag}
+		s.nchanges++
 	case setEnv, setEnv0, unsetEnv:
 		if value == "" || s.nchanges == len(s.changes) {
 			return false
@@ -197,7 +218,7 @@ func (r *run) set(s *settings, flag int, value string) bool {
 		s.nbinds++
 	case writeFake:
 		return isSize(value)
-	case entrypoint, noConfig:
+	case entrypoint, noConfig, chRun:
 		return !s.isFile
 	case store, only:
 		return !s.isFile && value != ""

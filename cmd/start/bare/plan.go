@@ -123,6 +123,9 @@ func (r *run) refFile(dir, name string) zstring {
 // storeDir returns the store's directory (Default of package ready), or "" if it is unknown.
 func (r *run) storeDir() string {
 	dir := r.line.value[store]
+	if storage := r.vars.value("CH_IMAGE_STORAGE"); storage != "" && r.isChRun() {
+		dir = r.join(storage, "/hpcc").text()
+	}
 	if dir == "" {
 		dir = r.vars.value("HPCC_STORE")
 	}
@@ -159,6 +162,9 @@ func (r *run) readConfig() bool {
 			r.conf.entrypoint.of[0], r.conf.entrypoint.n, r.conf.command.n = program, 1, 0
 		}
 	}
+	if r.line.has(chRun) {
+		r.conf.entrypoint.n, r.conf.command.n, r.conf.dir, r.conf.user = 0, 0, "", ""
+	}
 	return true
 }
 
@@ -189,11 +195,16 @@ func (r *run) planMounts() bool {
 	ok := r.addBind("/proc\x00") && r.addBind("/sys\x00") && r.addBind("/dev\x00")
 	if r.yes(privateTmp) {
 		ok = ok && r.add(mount{at: "/tmp\x00", tmpfs: true})
+	} else if tmp := r.vars.value("TMPDIR"); tmp != "" && r.line.has(chRun) {
+		ok = ok && hasPrefix(tmp, "/") && r.add(mount{at: "/tmp\x00", source: r.join(tmp)})
 	} else {
 		ok = ok && r.addBind("/tmp\x00")
 	}
 	for _, file := range [...]zstring{"/etc/hosts\x00", "/etc/resolv.conf\x00"} {
 		ok = ok && (kind(unix.AT_FDCWD, file, 0) == 0 || r.addBind(file))
+	}
+	if r.line.has(chRun) {
+		ok = ok && r.addChRunMounts()
 	}
 	if home := r.join(r.home); ok && r.home != "" && !r.isBound(home) {
 		ok = r.addBind(home)
@@ -201,7 +212,7 @@ func (r *run) planMounts() bool {
 			ok = ok && r.addVacant(physical)
 		}
 	}
-	if !r.inHiddenHome() {
+	if !r.line.has(chRun) && !r.inHiddenHome() {
 		ok = ok && r.addVacant(r.cwd)
 	}
 	if dir := r.vars.value("HPCC_TASK_DIR"); ok && hasPrefix(dir, "/") {
@@ -307,7 +318,7 @@ func (r *run) planBinds(s *settings) bool {
 // else the image's WORKDIR. --cd is relative to it.
 func (r *run) planStart() bool {
 	from := r.clean(r.conf.dir)
-	if r.over() != "" || r.isBound(r.cwd) {
+	if r.over() != "" || (r.isBound(r.cwd) && !r.line.has(chRun)) {
 		from = r.cwd
 	}
 	if dir := r.value(cd); hasPrefix(dir, "/") {
@@ -343,6 +354,9 @@ func (r *run) arg(word zstring) {
 
 // planEnv replaces the caller's variables with the image's, and makes the changes of the flags.
 func (r *run) planEnv() bool {
+	if r.line.has(chRun) {
+		return r.planChRunEnv() && r.exportEnv()
+	}
 	v := &r.vars
 	path, tmp := v.value("PATH"), v.value("TMPDIR")
 	if r.yes(cleanEnv) {
@@ -391,6 +405,12 @@ func (r *run) finishEnv() bool {
 	if !ok || (r.over() == "" && !v.add("HPCC_RUNNING=1\x00")) {
 		return false
 	}
+	return r.exportEnv()
+}
+
+// exportEnv fills env, the program's environment.
+func (r *run) exportEnv() bool {
+	v := &r.vars
 	for i := range v.n {
 		r.env[i] = unsafe.StringData(string(v.list[i]))
 	}
