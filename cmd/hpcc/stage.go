@@ -44,7 +44,7 @@ type rootArgs struct {
 // it reads the disk only if the extension matches.
 func namesSquashFS(image string) bool {
 	switch filepath.Ext(image) {
-	case ".sqfs", ".squashfs", ".sfs":
+	case ".sqfs", ".squashfs", ".sfs", ".sqsh":
 		fi, err := os.Stat(image)
 		return err == nil && fi.Mode().IsRegular()
 	}
