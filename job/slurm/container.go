@@ -64,7 +64,7 @@ func addContainer(o dialect.Options) dialect.Options {
 var registryName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?$`) })
 
 var imageName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[a-z0-9][a-z0-9._/-]*(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[0-9a-f]{64})?$`)
+	return regexp.MustCompile(`^([a-z0-9.-]+:[0-9]+/)?[a-z0-9][a-z0-9._/-]*(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[0-9a-f]{64})?$`)
 })
 
 // containerImage converts an image in the notation of enroot, [docker://][USER@][REGISTRY#]IMAGE[:TAG], to the name of
@@ -95,8 +95,11 @@ func containerImage(v string) (string, error) {
 	return rest, nil
 }
 
-// enrootImage converts the name of an image to the notation of enroot.
+// enrootImage converts the name of an image, which may be in the notation of enroot, to that notation.
 func enrootImage(name string) string {
+	if plain, err := containerImage(name); err == nil {
+		name = plain
+	}
 	host, rest, ok := strings.Cut(name, "/")
 	if !ok || path.IsAbs(name) || !(strings.ContainsAny(host, ".:") || host == "localhost") {
 		return name

@@ -69,7 +69,7 @@ func checkPlugin(j *job.Job) error {
 			return fmt.Errorf("%s cannot be used with --pyxis: %s; leave out one of them", f.flag, f.why)
 		}
 	}
-	if file := strings.HasPrefix(j.Image, "/"); !file && !imageName().MatchString(strings.TrimPrefix(j.Image, "docker://")) {
+	if _, err := containerImage(j.Image); err != nil || j.Image[0] == '.' {
 		return fmt.Errorf("image %q: pyxis needs the name of an image in a registry, or the absolute path of a SquashFS file", j.Image)
 	}
 	for _, s := range []string{j.Dir, j.Image} {
