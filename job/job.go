@@ -77,8 +77,9 @@ type Job struct {
 	Program string   `json:"program"` // absolute: hpcc on the nodes
 	Store   string   `json:"store"`   // absolute: the image store
 	Run     []string `json:"run,omitempty"`
-	Image   string   `json:"image"` // "" for a translated script that runs on the host
-	Args    []string `json:"args"`  // the program and its arguments; {task} is the task's index
+	Plugin  bool     `json:"plugin,omitempty"` // the batch system's own plugin runs the image, with the flags of Run
+	Image   string   `json:"image"`            // "" for a translated script that runs on the host
+	Args    []string `json:"args"`             // the program and its arguments; {task} is the task's index
 }
 
 // Placeholder is replaced by a task's index in the arguments of a job.
@@ -113,7 +114,7 @@ func (j *Job) Argv() []string {
 	switch {
 	case j.Script != nil:
 		return append([]string{"bash", "-s", "--"}, j.Script.Args...)
-	case j.Image == "":
+	case j.Image == "" || j.Plugin: // the launcher starts the image
 		return j.Args
 	}
 	return append(j.inImage(), j.Args...)

@@ -60,10 +60,15 @@ func (j *Job) HideValues(dir string, t Target) (*Job, error) {
 	}
 	if j.Script != nil && j.Image != "" { // launchers in the script start their program with "hpcc run"
 		s := *j.Script
-		s.Body = strings.ReplaceAll(s.Body, shellword.Join(j.RunPrefix()), shellword.Join(c.RunPrefix()))
+		s.Body = strings.ReplaceAll(s.Body, j.runLine(), c.runLine())
 		c.Script = &s
 	}
 	return &c, nil
+}
+
+// runLine returns the start of the commands in a script that run programs in the image.
+func (j *Job) runLine() string {
+	return shellword.Join(slices.Concat([]string{j.Program, "run"}, j.Run)) + " "
 }
 
 // hideSetEnv moves each --set-env=NAME=VALUE to a file. Adjacent flags share a file, because

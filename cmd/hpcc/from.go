@@ -76,14 +76,15 @@ func (a *jobArgs) translate(ctx context.Context, file string, to *destination) (
 	return dispatch.Translator().Translate(src, to.Target)
 }
 
-// takeManifest takes the image, the variables and the settings of pods from a manifest, before the image
-// is looked up. Flags replace them.
+// takeManifest takes the image of a script or manifest, and the variables and the settings of pods of a manifest,
+// before the image is looked up. Flags replace them.
 func (a *jobArgs) takeManifest(tr *translate.Translation, to *destination) {
-	if !tr.Dialect.Pods() {
-		return
-	}
 	m, own := tr.Job, &a.inPod.pod
 	a.image = cmp.Or(a.image, m.Image)
+	if !tr.Dialect.Pods() {
+		own.Dir = cmp.Or(own.Dir, m.Pod.Dir)
+		return
+	}
 	if a.job.Env = append(m.Env, a.job.Env...); len(a.job.Env) > 0 {
 		a.set["env"] = true
 	}
@@ -119,7 +120,11 @@ func (a *jobArgs) takeManifest(tr *translate.Translation, to *destination) {
 // fit completes a translated job with the flags, and reduces it to what the target supports.
 func (a *jobArgs) fit(tr *translate.Translation, flags *job.Job, to *destination) (*job.Job, error) {
 	j := tr.Job
-	j.Program, j.Store, j.Run, j.Image, j.Ray, j.Measure, j.Pod = flags.Program, flags.Store, flags.Run, flags.Image, flags.Ray, flags.Measure, flags.Pod
+	if a.set["cd"] {
+		j.Run = slices.DeleteFunc(j.Run, func(f string) bool { return strings.HasPrefix(f, "--cd=") })
+	}
+	j.Run = append(j.Run, flags.Run...)
+	j.Program, j.Store, j.Image, j.Ray, j.Measure, j.Pod = flags.Program, flags.Store, cmp.Or(flags.Image, j.Image), flags.Ray, flags.Measure, flags.Pod
 	j.Artifacts = flags.Artifacts
 	j.OnHost = j.OnHost && j.Image == ""
 	switch {

@@ -53,7 +53,7 @@ var allowedImports = map[string][]string{
 	"job/atomicfile":   {},
 	"job/batch":        {"job", "job/capacity", "job/dialect", "job/node", "job/queue", "job/tunnel"},
 	"job/capacity":     {"job", "job/message", "job/quantity"},
-	"job/dialect":      {"job", "job/field", "job/message", "job/quantity", "job/shellword"},
+	"job/dialect":      {"front", "job", "job/field", "job/message", "job/quantity", "job/shellword"},
 	"job/dispatch":     {"job", "job/argo", "job/atomicfile", "job/batch", "job/capacity", "job/dialect", "job/field", "job/gridengine", "job/invoke", "job/jobscript", "job/kube", "job/local", "job/lsf", "job/message", "job/node", "job/pbs", "job/quantity", "job/queue", "job/results", "job/shellword", "job/slurm", "job/translate", "job/tunnel", "store/bounded", "store/seal", "store/wait", "testdata/jobtest"},
 	"job/field":        {"job"},
 	"job/gridengine":   {"job", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/queue", "job/shellword", "testdata/jobtest"},
@@ -69,7 +69,7 @@ var allowedImports = map[string][]string{
 	"job/queue":        {"job"},
 	"job/results":      {},
 	"job/shellword":    {},
-	"job/slurm":        {"job", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/queue", "job/shellword", "store/wait", "testdata/jobtest"},
+	"job/slurm":        {"front", "job", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/queue", "job/shellword", "store/wait", "testdata/jobtest"},
 	"job/translate":    {"front", "job", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/shellword"},
 	"job/tunnel":       {"job/message"},
 	"metrics":          {},
@@ -131,7 +131,7 @@ var ceilings = map[string]tally{
 	"job/batch":      {Exports: 16},  // one interface for each ability of a scheduler, and what it takes
 	"job/capacity":   {Exports: 37},  // the rows of a report, which cmd/hpcc prints
 	"job/dispatch":   {Exports: 42},  // one for each verb of jobs and clusters, and its result
-	"job/field":      {Exports: 45},  // one constant for each field that directives fill in
+	"job/field":      {Exports: 47},  // one constant for each field that directives fill in
 	"job/invoke":     {Exports: 16},  // the ways to call a command, and their limits
 	"job/kube":       {Exports: 37},  // argo writes the same pods, and dispatch reads their records
 	"metrics":        {Exports: 31},  // the fields of a record, which report and job read
@@ -145,7 +145,7 @@ var ceilings = map[string]tally{
 
 // schedulers matches the names and commands of a scheduler, which belong in its package job/NAME.
 var schedulers = map[string]*regexp.Regexp{
-	"slurm":      regexp.MustCompile(`(?i)slurm|sbatch|squeue|sacct|\bscontrol|scancel`),
+	"slurm":      regexp.MustCompile(`(?i)slurm|sbatch|squeue|sacct|\bscontrol|scancel|pyxis|--container-`),
 	"lsf":        regexp.MustCompile(`(?i)\blsf|\blsb_|bsub\b|bjobs|bkill`),
 	"gridengine": regexp.MustCompile(`(?i)grid ?engine|\bqacct|\bqconf|\bsge`),
 	"pbs":        regexp.MustCompile(`(?i)\bpbs|pbsnodes`),
@@ -172,6 +172,7 @@ var schedulerExceptions = func() map[string]map[string]string {
 			"testdata/testenv/testenv.go": "the clusters of tests",
 			"cmd/hpcc/oci.go":             "documentation: Slurm is an engine of OCI bundles",
 			"job/invoke/invoke.go":        "commands of all schedulers get one environment",
+			"cmd/hpcc/job.go":             "the flag of its plugin",
 			"job/lsf/lsf.go":              "Slurm has a command of LSF's",
 			"job/tunnel/owner.go":         "the name of a virtual node, as its own daemon knows it",
 			"metrics/metrics.go":          "a comment on processes that Slurm starts",

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/moby/buildkit/util/suggest"
 	"github.com/urfave/cli/v2"
 
+	"hpcc/envfile"
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
@@ -63,6 +65,7 @@ func jobFlags() []cli.Flag {
 	), inSection(programSection,
 		&cli.BoolFlag{Name: "ray", Usage: "run the program as the driver of a Ray cluster on all nodes"},
 		&cli.StringFlag{Name: "tensorboard", Usage: "run TensorBoard on the logs in `DIR` next to the first task"},
+		pluginFlag(),
 	), podFlags(), argoFlags(), runFlags(&envChanges{deferred: true}), inSection(generalSection, storeFlag()), []cli.Flag{
 		&cli.StringFlag{Name: "job", Hidden: true, Usage: "read the job from standard input (-), as another hpcc wrote it"},
 		&cli.BoolFlag{Name: "record", Hidden: true, Usage: "print the job's record, for another hpcc"},
@@ -105,13 +108,15 @@ type jobArgs struct {
 	runArgv       []string // the flags of "hpcc run" for the script, with bind paths as given
 	inPod         podArgs
 	argo          argoArgs
+	plugin        bool        // --pyxis
+	env           *envChanges // of the program, for --pyxis
 	from          fromArgs
 }
 
 func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 	env := parseEnvChanges(c)
 	a := &jobArgs{verb: c.Command.Name, at: at, set: parseFlagSet(c), store: c.String("store"), image: c.Args().First(), more: c.NArg() > 1, chdir: c.String("chdir"),
-		runArgv: parseRunArgv(c, env), from: parseFrom(c)}
+		runArgv: parseRunArgv(c, env), from: parseFrom(c), plugin: c.Bool("pyxis"), env: env}
 	var err error
 	if a.inPod, err = parsePod(c, env); err != nil {
 		return nil, err
@@ -342,6 +347,9 @@ func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *destination, error) {
 	if err := a.fillPaths(j, to); err != nil {
 		return nil, nil, err
 	}
+	if err := a.fillPlugin(j, to); err != nil {
+		return nil, nil, err
+	}
 	if err := a.fillPod(ctx, j, to); err != nil {
 		return nil, nil, err
 	}
@@ -489,4 +497,93 @@ func jobName(args []string) string {
 		return "job"
 	}
 	return name[:min(len(name), 40)]
+}
+
+// pluginFlag lets a plugin of the site run the image instead of hpcc.
+func pluginFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "pyxis", Usage: "run IMAGE with the site's plugin pyxis (enroot)"}
+}
+
+// fillPlugin completes a job whose image the site's plugin runs. The image is one of a registry or a file, because the
+// plugin does not read the store; the files of --set-env become variables now, because hpcc does not run on the node.
+func (a *jobArgs) fillPlugin(j *job.Job, to *destination) error {
+	switch {
+	case !a.plugin:
+		return nil
+	case a.set["from"]:
+		return usagef("--pyxis cannot be used with --from").hint("without IMAGE, lines with options of pyxis stay as they are; or leave out --pyxis")
+	case to.remote != nil:
+		return usagef("--pyxis cannot be used for a remote site").hint("run hpcc on %s", to.site.Name)
+	case to.Target.Pods():
+		return usagef("--pyxis: target %s has no such plugin", to.Target).hint("leave it out: the nodes pull the image themselves")
+	case a.image == "":
+		return usagef("--pyxis needs an image").hint("hpcc %s --pyxis IMAGE -- CMD", a.verb)
+	}
+	j.Plugin = true
+	if isPath(a.image) {
+		var err error
+		if j.Image, err = filepath.Abs(a.image); err != nil {
+			return err
+		}
+	} else if err := a.checkPulled(); err != nil {
+		return err
+	}
+	env, err := a.pluginEnv()
+	if err != nil {
+		return err
+	}
+	j.Env = append(env, j.Env...)
+	for _, e := range j.Env {
+		name, _, _ := strings.Cut(e, "=")
+		j.Run = append(j.Run, "--env="+name)
+	}
+	return nil
+}
+
+// checkPulled refuses a name of the store, which enroot would look up at Docker Hub.
+func (a *jobArgs) checkPulled() error {
+	if namesRegistry(a.image) {
+		return nil
+	}
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	_, err = s.Get(a.image, nil)
+	if none := new(store.NotFoundError); err != nil && errors.As(err, &none) {
+		return nil
+	}
+	return usagef("--pyxis: image %s is in hpcc's store, which enroot does not read", a.image).
+		hint("push it with \"hpcc push %s REGISTRY/NAME\" and name that, or leave out --pyxis", a.image)
+}
+
+// pluginEnv returns the variables of --set-env, and removes its flags from those of "hpcc run".
+func (a *jobArgs) pluginEnv() ([]string, error) {
+	var others []string
+	for _, flag := range a.job.Run {
+		name, v, _ := strings.Cut(flag, "=")
+		switch {
+		case name == "--unset-env":
+			return nil, usagef("--pyxis: the plugin cannot unset variables").hint("leave out --unset-env: IMAGE -- env -u NAME CMD")
+		case (name == "--set-env" || name == "--set-env0") && strings.Contains(v, job.Placeholder):
+			return nil, usagef("--pyxis: %s: variables with %s are not supported", flag, job.Placeholder).hint("read HPCC_TASK_ID in the program")
+		case name != "--set-env" && name != "--set-env0" && name != "--env-no-expand":
+			others = append(others, flag)
+		}
+	}
+	a.job.Run = others
+	vars, err := envfile.Apply(nil, a.env.list, false)
+	if err != nil || a.env.noExpand {
+		return vars, err
+	}
+	for _, e := range vars {
+		name, value, _ := strings.Cut(e, "=")
+		for item := range strings.SplitSeq(value, ":") {
+			if len(item) > 1 && item[0] == '$' {
+				return nil, usagef("--pyxis: the value of %s uses %s, which only hpcc on the node can expand", name, item).
+					hint("write the value itself, use --env-no-expand, or set it in the image: IMAGE -- sh -c 'export %s=…; exec CMD'", name)
+			}
+		}
+	}
+	return vars, nil
 }

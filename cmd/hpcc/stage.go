@@ -48,7 +48,7 @@ type rootArgs struct {
 // it, so it reads the disk only if the extension matches.
 func namesSquashFS(image string) bool {
 	switch filepath.Ext(image) {
-	case ".sqfs", ".squashfs", ".sfs", ".sif":
+	case ".sqfs", ".squashfs", ".sfs", ".sqsh", ".sif":
 		fi, err := os.Stat(image)
 		return err == nil && fi.Mode().IsRegular()
 	}

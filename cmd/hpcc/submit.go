@@ -136,7 +136,7 @@ func (a *submitArgs) prepare(ctx context.Context) (*job.Job, *destination, error
 		return nil, nil, err
 	}
 	// Unpack the image now, or else every node would unpack it at the same time.
-	if j.Image != "" && !namesSquashFS(j.Image) && !to.Target.Pods() {
+	if j.Image != "" && !j.Plugin && !namesSquashFS(j.Image) && !to.Target.Pods() {
 		at := rootArgs{image: j.Image, store: a.store, write: a.write}
 		dir, err := at.imageDir(ctx)
 		if err == nil {

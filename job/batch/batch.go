@@ -58,9 +58,10 @@ type Description struct {
 	Version, Ping []string
 	Is            func(version string) bool // distinguishes products that share Command; nil: all are this one
 
-	InJob    func(name string) bool // reports whether the variable makes its commands act as part of a running job; nil: no variable does
-	CutsTime bool                   // it may shorten the time limit of a job, at most to Job.TimeMin
-	EndsExec bool                   // it ends a command of ExecOn together with the task
+	InJob      func(name string) bool // reports whether the variable makes its commands act as part of a running job; nil: no variable does
+	CutsTime   bool                   // it may shorten the time limit of a job, at most to Job.TimeMin
+	RunsImages bool                   // it has a plugin that runs an image; see Job.Plugin
+	EndsExec   bool                   // it ends a command of ExecOn together with the task
 
 	Adjust    func(x *capacity.Need, j *job.Job)            // converts the needs of a job to its way of counting; nil: no conversion
 	Index     func(a job.Array, n int) (index int, ok bool) // converts its own index in an array to hpcc's; nil: they are equal

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/front"
 	"hpcc/job"
 	"hpcc/job/field"
 	"hpcc/job/quantity"
@@ -88,6 +89,12 @@ type Launcher struct {
 	Counts    string // other options that count processes or nodes
 	TaskCount string // variable with the number of processes
 	Placement string // options that a single process does without
+
+	// For a launcher that also starts its program in an image; nil for others.
+	Roles  map[string]front.Role                // options with the meaning of those of a container program
+	Flags  map[string]string                    // flags of "hpcc run" for such options without a value; "" for its defaults
+	Image  func(value string) (string, error)   // returns the name of an image, or the path of a file
+	Mounts func(value string) ([]string, error) // returns flags of "hpcc run" for a list of mounts
 }
 
 // An option is an entry of [Options].

@@ -66,6 +66,7 @@ type numbers struct {
 	AllMemory                                           bool  // the nodes' full memory
 	Scatter                                             bool  // each chunk on a separate node
 	Preferred                                           bool  // the next resources are preferences
+	Image, Container, Entrypoint                        bool  // the script names an image, names a container, or asks for the entry point
 }
 
 // errNoValue is the error for an option without its value.
@@ -210,7 +211,7 @@ func (r *Reader) option(o *option, value string, args []shellword.Word) {
 var repeatable = []string{"-l", "-R", "-v", "-W", "--mail-type"}
 
 // literal are the fields whose text a batch system or the program of the job may expand, or that are only a name.
-var literal = []field.Field{field.Name, field.Mail, field.Output, field.Error, field.Dir, field.Env, field.Export, field.Native}
+var literal = []field.Field{field.Name, field.Mail, field.Output, field.Error, field.Dir, field.Env, field.Export, field.Native, field.Image}
 
 var (
 	// expansion matches what a shell would expand.

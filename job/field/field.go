@@ -55,6 +55,8 @@ const (
 	Append       Field = "append"
 	Export       Field = "export"
 	Retry        Field = "retry"
+	Image        Field = "image"
+	Run          Field = "flags of hpcc run"
 )
 
 // values returns pointers to the values of each field in a job, the main one first. It lacks

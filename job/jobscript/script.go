@@ -159,7 +159,7 @@ func (t *Writer) command(j *job.Job, to *dialect.Dialect, task []string, launch 
 	if j.Ray {
 		launch = j.RayArgs(to.Target)
 	}
-	if j.StartsProcesses() || j.Ray {
+	if j.StartsProcesses() || j.Ray || j.Plugin {
 		t.Line(`  %s \`, shellword.Join(launch))
 	}
 	if j.Script == nil {

@@ -25,6 +25,7 @@ var scripts = dialect.Dialect{
 	Target: target, Title: "Slurm", Prefix: "#SBATCH", Command: "sbatch", Separators: []string{"hetjob", "packjob"},
 	Options: sbatchOptions, Finish: finish, Defaults: defaults,
 	Launchers: map[string]dialect.Launcher{"srun": {Options: srunOptions(), Total: "-n --ntasks", Counts: "-N --nodes --ntasks-per-node", TaskCount: "SLURM_NTASKS",
+		Roles: containerRoles, Flags: containerFlags, Image: containerImage, Mounts: containerMounts,
 		Placement: "-c --cpus-per-task --cpu-bind --cpu_bind --mem-bind --mem --mem-per-cpu --mem-per-gpu --gres -G --gpus --gpus-per-task --gpus-per-node --gpu-bind --mpi -K --kill-on-bad-exit -u --unbuffered " +
 			"-l --label --exclusive --exact --overlap -m --distribution --hint -p --partition -A --account -t --time -J --job-name -Q --quiet -v --verbose -E --preserve-env"}}, StepLauncher: "srun",
 	Commands:  []string{"salloc", "scancel", "scontrol", "squeue", "sacct", "sacctmgr", "sinfo", "sstat", "sprio", "sbcast", "sgather", "sattach"},
@@ -38,8 +39,8 @@ var scripts = dialect.Dialect{
 	JobID: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", Hosts: hostList, Hides: []string{"#PBS", "#BSUB"}, Signals: true, OwnsIndices: ownsIndices,
 }
 
-// sbatchOptions are the options of sbatch(1).
-var sbatchOptions = dialect.Options{
+// sbatchOptions are the options of sbatch(1), and of plugins that start containers.
+var sbatchOptions = addContainer(dialect.Options{
 	Glued: true, Abbrev: true,
 	Values: map[string]dialect.Setter{
 		"-J --job-name":                      dialect.Set(field.Name),
@@ -69,8 +70,8 @@ var sbatchOptions = dialect.Options{
 			r.Changed("--chdir, as its name is since Slurm 17.11")
 			return r.Directory(v)
 		},
-		"--image --container-image": readImage,
-		"--volume --module --container-mounts --container-name --container-save --container-workdir --container-env --container-writable-paths": plugin,
+		"--image": readImage,
+		"--volume --module --container-writable-paths": plugin,
 		"--export":              readExport,
 		"-C --constraint":       readConstraint,
 		"-w --nodelist":         readHosts(field.Hosts),
@@ -81,7 +82,7 @@ var sbatchOptions = dialect.Options{
 		"--wrap":                func(r *dialect.Reader, v string) error { r.Wrap = v; return nil },
 		"--uid --gid":           dialect.Refuse("only root may use it"),
 		"-i --input":            dialect.Refuse("jobs have no standard input; redirect in the script: program < file"),
-		"--bb --bbf --batch --cluster-constraint --comment --constraint-override --container --container-id --core-spec -S --cores-per-socket --cpu-freq --cpus-per-gpu " +
+		"--bb --bbf --batch --cluster-constraint --comment --constraint-override --core-spec -S --cores-per-socket --cpu-freq --cpus-per-gpu " +
 			"--deadline --delay-boot -m --distribution --export-file --extra -B --extra-node-info --gpu-bind --gpu-freq --gpus-per-socket --gres-flags --hint -L --licenses " +
 			"-M --clusters --mcs-label --mem-bind --mem-per-gpu --mincpus --network -F --nodefile --ntasks-per-core --ntasks-per-gpu --ntasks-per-socket --power --prefer --priority " +
 			"--profile --reservation --resv-ports --segment --sockets-per-node --switches --thread-spec --threads-per-core --time-min --tmp --tres-bind --tres-per-task --wckey --acctg-freq": nil,
@@ -98,7 +99,7 @@ var sbatchOptions = dialect.Options{
 		"--exclusive":                       readExclusive,
 		"--nice --propagate --get-user-env": nil,
 	},
-}
+})
 
 var letters = dialect.Pattern{Sign: "%", Letters: []string{"%A", "{job}", "%j", "{job}", "%a", "{task}", "%x", "{name}", "%%", "%"}}
 
@@ -385,7 +386,7 @@ func readKillOnInvalid(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// readImage parses the option of a plugin of Slurm, Shifter or pyxis, that starts the script in an image.
+// readImage parses the option of Shifter's plugin, which starts the script in an image.
 func readImage(r *dialect.Reader, v string) error {
 	if err := plugin(r, v); err == nil {
 		return nil
@@ -404,6 +405,7 @@ func plugin(r *dialect.Reader, _ string) error {
 
 // finish divides GPUs among nodes, and refuses to request all memory of a shared node.
 func finish(r *dialect.Reader) {
+	finishContainer(r)
 	j := r.Job
 	if n := r.N.TotalGPUs; n > 0 {
 		where, why := r.PlaceGPUs("node")

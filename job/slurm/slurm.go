@@ -97,7 +97,7 @@ func pattern(j *job.Job, p string) string {
 func (System) Render(j *job.Job) (string, []string, error) {
 	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")
-	if j.Interactive {
+	if j.Interactive && !j.Plugin {
 		argv := append([]string{"srun", "--pty"}, options(j)...)
 		t.Interactive(j)
 		t.Line("export SLURM_EXPORT_ENV=ALL")
@@ -140,8 +140,9 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		t.Line(`if scontrol show config | grep -q '^MpiDefault *= none' && srun --mpi=list 2>&1 | grep -q pmix; then export SLURM_MPI_TYPE=pmix; fi`)
 	}
 	t.Common(j)
-	t.Task(j, end, srun(j)...)
-	return t.String(), nil, nil
+	launch, notes, err := launchWith(t, j)
+	t.Task(j, end, launch...)
+	return t.String(), notes, err
 }
 
 // maxIndex is the largest index under Slurm's default limit (slurm.conf(5), MaxArraySize 1001).

@@ -176,6 +176,7 @@ func (t *Translation) pathsByLine() {
 	for _, m := range assignment().FindAllStringSubmatch(s.Body, -1) {
 		b.assigned[m[1]] = append(b.assigned[m[1]], "")
 	}
+	b.scriptMounts()
 	b.hostPaths()
 	b.finish()
 }
@@ -211,23 +212,44 @@ func (t *Translation) launchers() {
 
 // line returns the new text of a command's line, and its row; a nil row leaves the line unchanged.
 func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (string, *field.Row) {
-	if m := called.FindStringSubmatch(l.text); m != nil {
-		if _, only := t.known.launcher(m[1]); only != nil && only.Target != t.To {
-			return l.text, &field.Row{Fate: field.Refused, How: fmt.Sprintf("only %s has %s, and hpcc does not change the line: start the processes with mpirun", only.Title, m[1])}
-		}
-		if t.To.Pods() && front.Programs()[m[1]] != nil {
-			return l.text, &field.Row{Fate: field.Refused, How: "pods do not have " + m[1] + ", and hpcc does not change the line: write the program alone, which the pod runs in its image"}
-		}
-		if t.Job.Image == "" || t.To.Pods() { // the image provides it
-			return l.text, nil
-		}
-		text, why := t.inImage(l.text, m[1])
-		if why != "" {
-			return l.text, &field.Row{Fate: field.Refused, How: why + "; hpcc does not change the line: put \"hpcc run " + t.Job.Image + " --\" before its program"}
-		}
-		return text, &field.Row{Fate: field.Changed, How: "the host's " + m[1] + " starts the program in " + t.Job.Image}
+	m := called.FindStringSubmatch(l.text)
+	if m == nil {
+		return t.prepares(l.text, host)
 	}
-	return t.prepares(l.text, host)
+	launcher, only := t.known.launcher(m[1])
+	in := imageOptions{options: launchedImage(launcher, lineArguments(l.text))}
+	switch {
+	case only != nil && only.Target != t.To:
+		return l.text, &field.Row{Fate: field.Refused, How: fmt.Sprintf("only %s has %s, and hpcc does not change the line: start the processes with mpirun%s", only.Title, m[1], in.advice(launcher))}
+	case t.To.Pods() && front.Programs()[m[1]] != nil:
+		return l.text, &field.Row{Fate: field.Refused, How: "pods do not have " + m[1] + ", and hpcc does not change the line: write the program alone, which the pod runs in its image"}
+	case t.Job.Image == "" && len(in.options) > 0:
+		return l.text, &field.Row{Fate: field.Kept, How: "the site must have the plugin that starts the image; name an IMAGE to use hpcc instead"}
+	case t.Job.Image == "" || t.To.Pods(): // the image provides it
+		return l.text, nil
+	}
+	text, why := t.inImage(l.text, m[1])
+	if why != "" {
+		return l.text, &field.Row{Fate: field.Refused, How: why + "; hpcc does not change the line: put \"hpcc run " + t.Job.Image + " --\" before its program"}
+	}
+	how := "the host's " + m[1] + " starts the program in " + t.Job.Image
+	if len(in.options) > 0 {
+		how += ", with hpcc instead of the site's plugin"
+		if !slices.ContainsFunc(in.options, func(o front.Option) bool { return o.Role == front.Dir }) {
+			how += "; it starts in the line's directory: --cd sets it"
+		}
+	}
+	return text, &field.Row{Fate: field.Changed, How: how}
+}
+
+// lineArguments returns the arguments of a line that is one simple command, without its name.
+func lineArguments(line string) []front.Word {
+	args, _ := shellword.Split(line, true)
+	out := make([]front.Word, 0, len(args))
+	for _, a := range args {
+		out = append(out, front.Word{Text: a.Text, Source: line[a.Start:a.End], Live: a.Live, Start: a.Start, End: a.End})
+	}
+	return out[min(1, len(out)):]
 }
 
 // prepares returns the new text of a line that prepares the host's environment, and its row.
@@ -264,33 +286,34 @@ func (t *Translation) inImage(line, launcher string) (out, why string) {
 		return "", launcher + " is part of a longer command"
 	}
 	l, _ := t.known.launcher(launcher)
-	var argv []string
-	for _, w := range args[1:] {
-		argv = append(argv, w.Text)
-	}
-	for len(argv) > 0 && strings.HasPrefix(argv[0], "-") {
-		_, _, n := l.Next(argv)
-		if n == 0 {
-			if !strings.HasPrefix(argv[0], "--") || !strings.Contains(argv[0], "=") {
-				return "", fmt.Sprintf("hpcc does not know whether the option %s takes a value", argv[0])
-			}
-			n = 1
+	var in imageOptions
+	rest := launcherOptions(l, lineArguments(line), func(args []front.Word, n int) bool {
+		switch o, ok := containerOption(l, args, n); {
+		case ok:
+			in.options, in.cuts = append(in.options, o), append(in.cuts, [2]int{args[0].Start, args[n-1].End})
+		case n == 0 && (!strings.HasPrefix(args[0].Text, "--") || !strings.Contains(args[0].Text, "=")):
+			why = fmt.Sprintf("hpcc does not know whether the option %s takes a value", args[0].Text)
+			return false
 		}
-		argv = argv[n:]
-	}
-	rest := args[len(args)-len(argv):]
+		return true
+	})
 	switch {
+	case why != "":
+		return "", why
 	case len(rest) == 0:
 		return "", "it does not name a program"
-	case slices.ContainsFunc(rest, func(w shellword.Word) bool { return w.Text == ":" }):
+	case slices.ContainsFunc(rest, func(w front.Word) bool { return w.Text == ":" }):
 		return "", "it starts several programs"
 	case len(l.HostFirst) > 0 && !slices.Contains(l.HostFirst, args[1].Text):
 		return "", "hpcc does not know which argument is the host"
 	case path.Base(rest[0].Text) == "hpcc":
 		return line, ""
 	}
+	if why := in.read(l); why != "" {
+		return "", why
+	}
 	at := rest[0].Start
-	return line[:at] + shellword.Join(t.Job.RunPrefix()) + " " + line[at:], ""
+	return in.without(line[:at]) + in.prefix(t.Job, t.Job.Image) + " " + line[at:], ""
 }
 
 // joins reports whether more than redirections follows the argv of a command.

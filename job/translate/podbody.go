@@ -123,6 +123,8 @@ func (b *podBody) run() {
 	t := b.t
 	if t.Job.Image == "" {
 		t.Job.Image = b.findImage()
+	} else {
+		b.chosen = t.own == t.Job.Image
 	}
 	at := 0
 	for _, l := range b.lines {
@@ -135,6 +137,7 @@ func (b *podBody) run() {
 		}
 		at += len(l.text)
 	}
+	b.scriptMounts()
 	b.calls(b.call)
 	b.variables()
 	b.hostPaths()
@@ -288,6 +291,9 @@ func (b *podBody) command(args []front.Word) (why string) {
 		}
 	case only != nil:
 		rest, why := b.step(l, args)
+		if options := launchedImage(l, args[1:]); why == "" && len(options) > 0 {
+			return b.launched(name, l, options, rest, args)
+		}
 		if why != "" {
 			return fmt.Sprintf("only %s has %s, and %s", only.Title, name, why)
 		}
@@ -357,6 +363,7 @@ func (b *podBody) step(l dialect.Launcher, args []front.Word) (rest []front.Word
 			return nil, "hpcc does not know its option " + option + ": write the program alone"
 		case (has(l.Total) || has(l.Counts)) && v != "1" && !allProcesses:
 			return nil, "it starts several processes: start them with mpirun"
+		case l.Roles[option] != front.Unknown: // see launched
 		case !has(l.Total) && !has(l.Counts) && !has(l.Placement):
 			return nil, "pods do not have its option " + option + ": write the program alone"
 		}

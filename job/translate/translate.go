@@ -66,6 +66,7 @@ type Translation struct {
 
 	from, to  *dialect.Dialect
 	known     Translator
+	own       string        // the script's own image; "" if it names none
 	overruled []field.Field // fields set by flags
 	among     []string      // labels of the jobs in the same workflow
 }
@@ -140,7 +141,7 @@ func (ds Translator) Translate(s Source, to job.Target) (*Translation, error) {
 	}
 	r.Body(text)
 	r.End()
-	t.Rows = r.Rows
+	t.Rows, t.own = r.Rows, t.Job.Image
 	return t, nil
 }
 
@@ -302,6 +303,7 @@ func (t *Translation) Fit() {
 	}
 	t.fileNames()
 	t.variables()
+	t.image()
 	t.body()
 	for _, r := range t.Rows {
 		if r.Fate == "" {

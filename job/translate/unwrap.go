@@ -13,6 +13,7 @@ import (
 
 	"hpcc/front"
 	"hpcc/job"
+	"hpcc/job/dialect"
 	"hpcc/job/field"
 	"hpcc/job/shellword"
 )
@@ -41,6 +42,19 @@ func (b *podBody) unwrap(name string, args []front.Word) (why string) {
 	case line == nil:
 		return "pods have no container program: leave the line out; the nodes pull the pod's image"
 	}
+	return b.plain(line, args)
+}
+
+// launched removes a launcher whose options start one process in an image.
+func (b *podBody) launched(name string, l dialect.Launcher, options []front.Option, rest, args []front.Word) (why string) {
+	if options, why = forPods(l, options); why != "" {
+		return why
+	}
+	return b.plain(&front.Line{Name: name, Options: options, Rest: rest}, args)
+}
+
+// plain replaces a container line by the program that it runs. It returns the reason if it cannot.
+func (b *podBody) plain(line *front.Line, args []front.Word) (why string) {
 	c := &plainCommand{body: b, line: line, at: args[0].Start}
 	for _, o := range line.Options {
 		if why := c.option(o); why != "" {
@@ -233,7 +247,8 @@ func (c *plainCommand) needs(text, from, to string, readOnly bool) {
 // entryPoint decides what precedes the arguments of the line.
 func (c *plainCommand) entryPoint() (why string) {
 	own := c.body.t.Job.Pod.Entrypoint
-	hasEntry := front.Programs()[c.line.Name].Entry
+	p := front.Programs()[c.line.Name] // nil for a launcher
+	hasEntry := p != nil && p.Entry
 	switch {
 	case c.program != "":
 	case len(own) > 0 && (c.line.Own || hasEntry):
@@ -254,7 +269,10 @@ func (c *plainCommand) entryPoint() (why string) {
 func (c *plainCommand) image() (how, why string) {
 	b, t := c.body, c.body.t
 	given := c.line.Image
-	if given.Source == "" {
+	switch {
+	case given.Source == "" && front.Programs()[c.line.Name] == nil:
+		return "the pod runs it, in " + t.Job.Image, "" // another line creates the container
+	case given.Source == "":
 		given.Source = "the image of the site's settings"
 	}
 	if why := b.ambiguous(c.line); why != "" {
@@ -324,7 +342,7 @@ func registryImage(name string, a front.Word) string {
 		}
 	}
 	p := front.Programs()[name]
-	if (p.Files && !tagged) || strings.Contains(ref, "://") || strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, ".") || strings.HasPrefix(ref, "localhost/") || !imageText().MatchString(ref) {
+	if (p != nil && p.Files && !tagged) || strings.Contains(ref, "://") || strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, ".") || strings.HasPrefix(ref, "localhost/") || !imageText().MatchString(ref) {
 		return ""
 	}
 	host, rest, ok := strings.Cut(ref, "/")
@@ -358,7 +376,13 @@ func (b *podBody) findImage() (ref string) {
 	b.calls(func(c *syntax.CallExpr) {
 		args := b.first(b.arguments(c.Args))
 		for len(args) > 0 && ref == "" {
-			if name := path.Base(args[0].Text); front.Programs()[name] != nil {
+			name := path.Base(args[0].Text)
+			if l, _ := b.t.known.launcher(name); l.Image != nil {
+				if ref = b.launchedRef(name, l, args[1:]); ref != "" {
+					return
+				}
+			}
+			if front.Programs()[name] != nil {
 				if line, _ := front.Parse(name, args); line != nil {
 					for _, o := range line.Options {
 						if o.Role == front.Image {
@@ -374,6 +398,21 @@ func (b *podBody) findImage() (ref string) {
 	})
 	b.chosen = ref != ""
 	return ref
+}
+
+// launchedRef returns the image that a launcher's line names if nodes can pull it, or "".
+func (b *podBody) launchedRef(name string, l dialect.Launcher, args []front.Word) string {
+	for _, o := range launchedImage(l, args) {
+		if o.Role != front.Image {
+			continue
+		}
+		v := b.resolve(o.Value)
+		if image, err := l.Image(v.Text); err == nil {
+			v.Text = image
+			return registryImage(name, v)
+		}
+	}
+	return ""
 }
 
 // insideNames matches variables that container programs set for the program.

@@ -114,7 +114,7 @@ func (r *run) isRun() bool {
 // before namespaces exist (runtime/entry.go).
 func (r *run) namesSquashFS() bool {
 	image := r.image.text()
-	return hasSuffix(image, ".sqfs") || hasSuffix(image, ".squashfs") || hasSuffix(image, ".sfs") || hasSuffix(image, ".sif")
+	return hasSuffix(image, ".sqfs") || hasSuffix(image, ".squashfs") || hasSuffix(image, ".sfs") || hasSuffix(image, ".sqsh") || hasSuffix(image, ".sif")
 }
 
 // parse records the flags at the head of args and returns the rest.
