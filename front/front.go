@@ -16,12 +16,21 @@ import (
 type Request struct {
 	Output   string    // text for standard output; "" for none
 	Commands []Command // run in this order until one fails
+
+	Env   []string // NAME=VALUE sets a variable of the commands, NAME removes one
+	Dir   string   // working directory of the commands; "" for the current one
+	Make  []string // missing directories to create, with a "/" at the end, and missing empty files
+	Notes []string // warnings
+	Umask int      // file mode mask of the commands; 0 for the current one
 }
 
 // A Command is a command line of hpcc.
 type Command struct {
 	Args    []string // without "hpcc"
 	Missing string   // run the command only if the store does not have this image; "" to run it always
+	Stdin   string   // standard input of a command that is not the last; "" for that of hpcc
+	Wrote   string   // file that the command wrote, which becomes Final; "" for none
+	Final   string
 }
 
 // A Refusal is a command line that hpcc cannot execute as the other program would.

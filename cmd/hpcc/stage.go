@@ -34,10 +34,11 @@ func parseStage(c *cli.Context) bool {
 
 // rootArgs name the image of a run and how the run uses it.
 type rootArgs struct {
-	image string // a name, a directory or a SquashFS file
-	store string
-	write bool // the program may change the directory
-	stage bool // copy the image to this node
+	image  string // a name, a directory or a SquashFS file
+	store  string
+	write  bool // the program may change the directory
+	stage  bool // copy the image to this node
+	isFile bool // the image is a SquashFS or SIF file, whatever its name
 }
 
 // namesSquashFS reports whether IMAGE is the name of a SquashFS file. Every start calls it, so
@@ -54,7 +55,7 @@ func namesSquashFS(image string) bool {
 // directory returns the root directory of the run: the directory of the image, its copy on
 // this node, or a mounted SquashFS file.
 func (r *rootArgs) directory(ctx context.Context) (string, error) {
-	file := namesSquashFS(r.image)
+	file := r.isFile || namesSquashFS(r.image)
 	if !file && !r.stage {
 		return r.imageDir(ctx)
 	}
