@@ -13,7 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
-	"hpcc/front/imagescript"
+	"hpcc/front/scripts"
 	"hpcc/runtime"
 	"hpcc/runtime/devices"
 	"hpcc/runtime/process"
@@ -73,11 +73,11 @@ func actionFlags() []cli.Flag {
 }
 
 // parseAction returns the action of a command line, or nil.
-func parseAction(c *cli.Context) *imagescript.Action {
+func parseAction(c *cli.Context) *scripts.Action {
 	if c.String("action") == "" {
 		return nil
 	}
-	return &imagescript.Action{Name: c.String("action"), Inject: c.StringSlice("inject"), NoEval: c.Bool("no-eval")}
+	return &scripts.Action{Name: c.String("action"), Inject: c.StringSlice("inject"), NoEval: c.Bool("no-eval")}
 }
 
 // atStatus sets the exit status of an error of a command that runs a program, so that it differs
@@ -113,7 +113,7 @@ type runArgs struct {
 	other      string // name of another OCI runtime; "" for hpcc itself
 	measure    string // file of the record; the measured child process parses the other flags
 	defaults   []runconf.Line
-	action     *imagescript.Action // of the front for apptainer; nil without it
+	action     *scripts.Action // of the front for apptainer; nil without it
 }
 
 func parseRun(c *cli.Context) (*runArgs, error) {

@@ -1,10 +1,10 @@
-// Package imagescript runs programs with the scripts of Apptainer's images.
+// Package scripts runs programs with the scripts of Apptainer's images.
 //
 //	Prepare ─► program and directory ─► runtime.Spec ─► Wrap ─► environment
 //
 // The scripts are in the directory /.singularity.d. Images without them keep the meaning of OCI
 // images. The front for apptainer asks for an action by hidden flags of "hpcc run".
-package imagescript
+package scripts
 
 import (
 	_ "embed"

@@ -1,4 +1,4 @@
-package imagescript
+package scripts
 
 import (
 	"encoding/json"
