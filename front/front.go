@@ -1,5 +1,7 @@
-// Package front reads command lines of other container programs: as commands of hpcc, when hpcc is
-// called by their names, and as parts of job scripts.
+// Package front reads command lines of other container programs.
+//
+// They are commands of hpcc, when hpcc is called by the names of these programs, or parts of job
+// scripts.
 //
 // A front is a translation and nothing more. It keeps the meaning of each option or refuses the
 // command line with the reason; it never ignores an option that changes the result.

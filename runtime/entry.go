@@ -148,7 +148,7 @@ func asksForStage(argv []*byte, env unsafe.Pointer) bool {
 		if is(w, "--") {
 			break
 		}
-		if starts(w, "--stage") || starts(w, "-stage") || ends(w, ".sqfs") || ends(w, ".squashfs") || ends(w, ".sfs") {
+		if starts(w, "--stage") || starts(w, "-stage") || ends(w, ".sqfs") || ends(w, ".squashfs") || ends(w, ".sfs") || ends(w, ".sif") {
 			return true
 		}
 	}

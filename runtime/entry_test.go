@@ -32,6 +32,7 @@ func TestBegin(t *testing.T) {
 		{"hpcc run x.sqfs", staging, ""},
 		{"hpcc run x.squashfs", staging, ""},
 		{"hpcc run ./x.sfs -- y", staging, ""},
+		{"hpcc run x.sif y", staging, ""},
 		{"hpcc run x", staging, "HPCC_STAGE=/scratch"},
 		{"hpcc pull x.sqfs", 0, "HPCC_STAGE=1"},
 	} {
@@ -67,7 +68,7 @@ func TestAsksForStage(t *testing.T) {
 		want      bool
 	}{
 		{"x", "", false}, {"x", "HPCC_STAGE=", false}, {"x", "HPCC_STAGE=0", false}, {"x", "HPCC_STAGE=1", true}, {"x", "HPCC_STAGES=1", false},
-		{"x --", "HPCC_STAGE=01", true}, {"x -- --stage", "", false}, {"x -- y.sqfs", "", false}, {"x.sqfs2", "", false}, {"sqfs", "", false}, {".sfs", "", true},
+		{"x --", "HPCC_STAGE=01", true}, {"x -- --stage", "", false}, {"x -- y.sqfs", "", false}, {"x -- y.sif", "", false}, {"x.sqfs2", "", false}, {"sqfs", "", false}, {".sfs", "", true},
 	} {
 		var argv []*byte
 		for _, w := range strings.Fields(c.line) {

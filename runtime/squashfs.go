@@ -19,7 +19,8 @@ type FUSEError struct{ Err error }
 func (e *FUSEError) Error() string { return fmt.Sprintf("mounting by FUSE: %v", e.Err) }
 func (e *FUSEError) Unwrap() error { return e.Err }
 
-// MountSquashFS mounts a SquashFS file at the directory at. Only this process and the
+// MountSquashFS mounts the SquashFS file system at an offset of a file, in bytes, at the
+// directory at. Only this process and the
 // program that it becomes see the mount. The files belong to the caller. Every error is a
 // [FUSEError].
 //
@@ -29,11 +30,11 @@ func (e *FUSEError) Unwrap() error { return e.Err }
 // So the mount ends with the program's last process, which closes the connection and ends
 // squashfuse. For this, the mount is created detached (fsopen(2), Linux 5.2) and attached
 // once squashfuse runs.
-func MountSquashFS(file, at string) error {
+func MountSquashFS(file string, offset int64, at string) error {
 	if requested, err := earlyNamespaces(); err != nil || !requested {
 		return &FUSEError{errors.New("this process does not have its own mount namespace")}
 	}
-	if err := mountSquashFS(file, at); err != nil {
+	if err := mountSquashFS(file, offset, at); err != nil {
 		return &FUSEError{err}
 	}
 	return nil
@@ -55,7 +56,7 @@ func CanMountSquashFS() error {
 
 var errNoServer = errors.New("squashfuse is not on PATH")
 
-func mountSquashFS(file, at string) error {
+func mountSquashFS(file string, offset int64, at string) error {
 	dev, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func mountSquashFS(file, at string) error {
 		return err
 	}
 	defer unix.Close(mnt)
-	if err := serve(file, dev); err != nil {
+	if err := serve(file, offset, dev); err != nil {
 		return err
 	}
 	if err := unix.MoveMount(mnt, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
@@ -99,11 +100,15 @@ func detachedFUSE(dev int) (int, error) {
 // serve starts a server for an open and mounted device. It returns when the server has read
 // the file and gone to the background. The most promising server comes first, because each
 // failure costs a start.
-func serve(file string, dev *os.File) error {
+func serve(file string, offset int64, dev *os.File) error {
 	err := errNoServer
 	for _, s := range servers() {
 		// libfuse 3.3: the mount point may be /dev/fd/N, a device that is already mounted.
-		cmd := exec.Command(s[0], "-o", s[1], file, "/dev/fd/3")
+		options := s[1]
+		if offset != 0 {
+			options += ",offset=" + strconv.FormatInt(offset, 10)
+		}
+		cmd := exec.Command(s[0], "-o", options, file, "/dev/fd/3")
 		cmd.ExtraFiles = []*os.File{dev}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 		out, cerr := cmd.CombinedOutput()

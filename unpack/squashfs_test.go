@@ -72,7 +72,7 @@ func squash(t testing.TB, tree string) string {
 	f, err := os.Create(filepath.Join(t.TempDir(), "x.sqfs"))
 	testenv.Check(t, err)
 	defer f.Close()
-	testenv.Check(t, WriteSquashFS(context.Background(), tree, f))
+	testenv.Check(t, WriteSquashFS(context.Background(), tree, f, nil))
 	return f.Name()
 }
 
@@ -119,7 +119,7 @@ func TestSquashFSHoldsATree(t *testing.T) {
 	}
 
 	var layer bytes.Buffer
-	config, err := SquashFSLayer(context.Background(), file, &layer)
+	config, _, err := SquashFSLayer(context.Background(), file, &layer)
 	testenv.Check(t, err)
 	if string(config) != `{"os":"linux"}` {
 		t.Errorf("configuration is %q", config)
@@ -206,7 +206,7 @@ func TestSquashFSRefused(t *testing.T) {
 // unpackSquashFS unpacks a SquashFS file to a new directory.
 func unpackSquashFS(file, dir string) error {
 	return NewDir(dir, func(root string) error {
-		_, err := FillSquashFS(context.Background(), file, root)
+		_, _, err := FillSquashFS(context.Background(), file, root)
 		return err
 	})
 }

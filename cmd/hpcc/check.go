@@ -19,7 +19,8 @@ func checkCommand() *cli.Command {
 		Name: "check", Usage: "check an image against the restrictions of a cluster", ArgsUsage: "IMAGE",
 		Description: `Checks the configuration, file owners and file modes of an image against the restrictions of a
 cluster. Names every reason why the image would not run, with the Dockerfile lines that correct
-it. Runs nothing, unpacks nothing, and does not read shell scripts.
+it. Runs nothing, unpacks nothing, and does not read shell scripts. IMAGE may be a file that
+"hpcc load" reads.
 
    hpcc check --openshift train     for any user ID, in group 0
    hpcc check --restricted train    for the image's own numeric user ID
@@ -57,7 +58,7 @@ func parseCheck(c *cli.Context) (*checkArgs, error) {
 }
 
 func (a *checkArgs) run(ctx context.Context) error {
-	img, err := namedImage(a.store, a.image, a.platform)
+	img, err := sourceImage(ctx, a.store, a.image, a.platform)
 	if err != nil {
 		return err
 	}

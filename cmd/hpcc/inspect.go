@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -11,12 +13,15 @@ import (
 
 	"hpcc/build/attest"
 	"hpcc/store"
+	"hpcc/unpack"
+	"hpcc/unpack/sif"
 )
 
 func inspectCommand() *cli.Command {
 	return &cli.Command{
-		Name: "inspect", Usage: "show an image's configuration as JSON", ArgsUsage: "NAME",
-		Description: `Shows the digest, the layers and the configuration of an image, or one of its attestations.
+		Name: "inspect", Usage: "show an image's configuration as JSON", ArgsUsage: "NAME|FILE.sif",
+		Description: `Shows the digest, the layers and the configuration of an image, or one of its attestations. Shows
+the objects of a SIF file, the signatures among them, and the configuration of its image.
 
    hpcc inspect sci
    hpcc inspect --sbom sci | jq -r '.packages[] | .name + " " + .versionInfo'`,
@@ -49,13 +54,20 @@ func parseInspect(c *cli.Context) (*inspectArgs, error) {
 	return a, err
 }
 
-func (a *inspectArgs) run(context.Context) error {
+func (a *inspectArgs) run(ctx context.Context) error {
+	enc := json.NewEncoder(os.Stdout)
+	enc.SetIndent("", "  ")
+	if (isPath(a.name) || namesSquashFS(a.name)) && sif.Is(a.name) {
+		about, err := a.sifFile(ctx)
+		if err != nil {
+			return fmt.Errorf("inspecting %s: %w", a.name, err)
+		}
+		return enc.Encode(about)
+	}
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
 		return err
 	}
-	enc := json.NewEncoder(os.Stdout)
-	enc.SetIndent("", "  ")
 	if a.provenance || a.sbom {
 		predicate, err := a.attestation(s)
 		if err != nil {
@@ -69,6 +81,24 @@ func (a *inspectArgs) run(context.Context) error {
 		return err
 	}
 	return enc.Encode(about)
+}
+
+// sifFile returns the fields of a SIF file that inspect prints. Its root file system may be one
+// that hpcc cannot read.
+func (a *inspectArgs) sifFile(ctx context.Context) (map[string]any, error) {
+	if a.provenance || a.sbom {
+		return nil, usagef("SIF files have no attestations").hint("leave --provenance and --sbom out")
+	}
+	img, err := sif.Open(a.name)
+	if err != nil {
+		return nil, err
+	}
+	notes := append([]string{}, img.Signatures()...)
+	config, more, err := unpack.SquashFSLayer(ctx, a.name, io.Discard)
+	if err != nil {
+		return map[string]any{"sif": img, "image": nil, "notes": append(append(notes, img.Ignored()...), err.Error())}, ctx.Err()
+	}
+	return map[string]any{"sif": img, "image": json.RawMessage(config), "notes": append(notes, more...)}, nil
 }
 
 // image returns the fields of an image that inspect prints.

@@ -13,15 +13,14 @@ import (
 	"hpcc/store"
 	"hpcc/store/disk"
 	"hpcc/store/wait"
-	"hpcc/unpack/squashfs"
 )
 
 func loadCommand() *cli.Command {
 	return &cli.Command{
 		Name: "load", Usage: "load images from a file or directory", ArgsUsage: "FILE [NAME]",
 		Description: `Loads the images in FILE: an OCI layout (directory or tar), a docker archive, a root file system
-as tar (plain, gzip or zstd), or a SquashFS file; - is standard input. LAYOUT:TAG selects one
-image of an OCI layout.
+as tar (plain, gzip or zstd), a SquashFS file or a SIF file of Apptainer; - is standard input.
+LAYOUT:TAG selects one image of an OCI layout.
 
    hpcc load rootfs.tar.gz debian:12
    hpcc load ./layout:v2 sci`,
@@ -103,7 +102,7 @@ func spool(s *store.Store, arg string) (file string, done func(), err error) {
 
 // loadAny loads the images of a file of any kind and returns their names.
 func loadAny(ctx context.Context, s *store.Store, file, name string) ([]string, error) {
-	if !squashfs.Is(file) {
+	if !holdsSquashFS(file) {
 		bar := progress("loading " + file)
 		defer bar.end()
 		return s.Load(ctx, file, name, bar.bytes)

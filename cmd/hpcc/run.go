@@ -26,8 +26,9 @@ func runCommand() *cli.Command {
 		Name:      "run",
 		Usage:     "run a program in an image",
 		ArgsUsage: "IMAGE [--] [CMD [ARG...]]",
-		Description: `Runs CMD in IMAGE: an image name, a directory made by "hpcc unpack", or a SquashFS file (.sqfs).
-The program replaces hpcc: it has the same process ID and its own exit status.
+		Description: `Runs CMD in IMAGE: an image name, a directory made by "hpcc unpack", or a file whose name ends
+in .sqfs (SquashFS) or .sif (Apptainer). The program replaces hpcc: it has the same process ID and
+its own exit status.
 
    hpcc run base -- python3 main.py
    hpcc run --set-env config.env --cd dir base -- python3 main.py --id 3
@@ -167,7 +168,11 @@ func (a *runArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	img, err := runtime.ReadImage(root, unpack.ConfigFile)
+	read := a.root.config
+	if a.action != nil { // it executes the scripts that the configuration of a SIF file is read from
+		read = func(root string) (runtime.Image, error) { return runtime.ReadImage(root, unpack.ConfigFile) }
+	}
+	img, err := read(root)
 	if err != nil && !isPath(a.root.image) {
 		return (&message{err: err}).hint("hpcc gc --verify moves a damaged tree away; the next run unpacks the image again")
 	}

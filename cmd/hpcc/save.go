@@ -15,6 +15,7 @@ import (
 
 	"hpcc/store"
 	"hpcc/unpack"
+	"hpcc/unpack/sif"
 )
 
 func saveCommand() *cli.Command {
@@ -22,7 +23,7 @@ func saveCommand() *cli.Command {
 		Name: "save", Usage: "save an image to a file or directory", ArgsUsage: "NAME FILE",
 		Description: `Saves an image as an OCI layout: a directory if FILE ends in "/" or is a directory, else a tar
 archive; - is standard output. FILE.tar.gz is compressed. FILE.docker.tar becomes a docker archive,
-and FILE.sqfs a SquashFS file, which "hpcc run FILE" runs.
+FILE.sqfs a SquashFS file, and FILE.sif an image of Apptainer. "hpcc run FILE" runs the last two.
 
    hpcc save sci sci.tar
    hpcc save sci sci.sqfs`,
@@ -33,7 +34,7 @@ and FILE.sqfs a SquashFS file, which "hpcc run FILE" runs.
 
 type saveArgs struct {
 	name, file string
-	platform   *v1.Platform // for a SquashFS file
+	platform   *v1.Platform // for a SquashFS or SIF file
 	store      string
 }
 
@@ -46,12 +47,10 @@ func parseSave(c *cli.Context) (*saveArgs, error) {
 	switch {
 	case a.file != "-" && checkDirectory(strings.TrimSuffix(a.file, "/")) != nil:
 		err = checkDirectory(strings.TrimSuffix(a.file, "/"))
-	case filepath.Ext(a.file) == ".sif":
-		err = usagef("%s: hpcc does not write SIF files", a.file).hint("hpcc save %s FILE.tar, then apptainer build %s oci-archive:FILE.tar", a.name, a.file)
-	case a.isSquashFS():
+	case a.isSquashFS() || a.isSIF():
 		a.platform, err = parsePlatformFlag(c)
 	case c.String("platform") != "":
-		err = usagef("--platform needs FILE.sqfs; other files contain all platforms of an image").hint("leave it out")
+		err = usagef("--platform needs FILE.sqfs or FILE.sif; other files contain all platforms of an image").hint("leave it out")
 	case a.file == "-" && term.IsTerminal(int(os.Stdout.Fd())):
 		err = usagef("standard output is a terminal").hint("hpcc save %s FILE.tar, or pipe the output to ssh HOST hpcc load -", a.name)
 	}
@@ -59,10 +58,11 @@ func parseSave(c *cli.Context) (*saveArgs, error) {
 }
 
 func (a *saveArgs) isSquashFS() bool { return filepath.Ext(a.file) == ".sqfs" }
+func (a *saveArgs) isSIF() bool      { return filepath.Ext(a.file) == ".sif" }
 
 func (a *saveArgs) run(ctx context.Context) error {
-	if a.isSquashFS() {
-		return a.squashFS(ctx)
+	if a.isSquashFS() || a.isSIF() {
+		return a.oneTree(ctx)
 	}
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
@@ -94,8 +94,8 @@ func saveCompressed(ctx context.Context, s *store.Store, name string, w io.Write
 	return z.Close()
 }
 
-// squashFS writes the image to a SquashFS file, which appears complete or not at all.
-func (a *saveArgs) squashFS(ctx context.Context) error {
+// oneTree writes the image to a SquashFS or SIF file, which appears complete or not at all.
+func (a *saveArgs) oneTree(ctx context.Context) error {
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
 		return err
@@ -111,8 +111,42 @@ func (a *saveArgs) squashFS(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("saving %q to %s: %w", a.name, a.file, err)
 	}
-	if err := store.NewFile(a.file, func(f *os.File) error { return unpack.WriteSquashFS(ctx, tree, f) }); err != nil {
+	write := func(f *os.File) error { return unpack.WriteSquashFS(ctx, tree, f, nil) }
+	if a.isSIF() {
+		write = func(f *os.File) error { return writeSIF(ctx, img, tree, f) }
+	}
+	if err := store.NewFile(a.file, write); err != nil {
 		return fmt.Errorf("saving %q to %s: %w", a.name, a.file, err)
 	}
 	return nil
+}
+
+// writeSIF writes an image, whose tree is given, as a SIF file. SIF files are executable.
+func writeSIF(ctx context.Context, img v1.Image, tree string, f *os.File) error {
+	digest, err := img.Digest()
+	if err != nil {
+		return err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return err
+	}
+	files, err := sif.FilesIn(tree)
+	if err != nil {
+		return err
+	}
+	add, err := sif.RootFiles(config, files)
+	if err != nil {
+		return err
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	err = sif.Write(f, sif.Content{Digest: digest.String(), Config: config,
+		Root: func(w io.WriteSeeker) error { return unpack.WriteSquashFS(ctx, tree, w, add) }})
+	if err != nil {
+		return err
+	}
+	return f.Chmod(fi.Mode() | fi.Mode()&0o444>>2)
 }

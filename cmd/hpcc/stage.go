@@ -19,6 +19,8 @@ import (
 	"hpcc/store"
 	"hpcc/store/disk"
 	"hpcc/unpack"
+	"hpcc/unpack/sif"
+	"hpcc/unpack/squashfs"
 )
 
 // stageFlag is --stage, which copies the image to this node.
@@ -34,23 +36,28 @@ func parseStage(c *cli.Context) bool {
 
 // rootArgs name the image of a run and how the run uses it.
 type rootArgs struct {
-	image  string // a name, a directory or a SquashFS file
-	store  string
-	write  bool // the program may change the directory
-	stage  bool // copy the image to this node
-	isFile bool // the image is a SquashFS or SIF file, whatever its name
+	image string // a name, a directory or a SquashFS file
+	store string
+	write bool // the program may change the directory
+	stage bool // copy the image to this node
+
+	mounted *sif.Image // the SIF file that directory mounted, if any
+	isFile  bool       // the image is a SquashFS or SIF file, whatever its name
 }
 
-// namesSquashFS reports whether IMAGE is the name of a SquashFS file. Every start calls it, so
-// it reads the disk only if the extension matches.
+// namesSquashFS reports whether IMAGE is the name of a SquashFS or SIF file. Every start calls
+// it, so it reads the disk only if the extension matches.
 func namesSquashFS(image string) bool {
 	switch filepath.Ext(image) {
-	case ".sqfs", ".squashfs", ".sfs":
+	case ".sqfs", ".squashfs", ".sfs", ".sif":
 		fi, err := os.Stat(image)
 		return err == nil && fi.Mode().IsRegular()
 	}
 	return false
 }
+
+// holdsSquashFS reports whether a file is a SquashFS or SIF file, by its content.
+func holdsSquashFS(file string) bool { return squashfs.Is(file) || sif.Is(file) }
 
 // directory returns the root directory of the run: the directory of the image, its copy on
 // this node, or a mounted SquashFS file.
@@ -67,7 +74,7 @@ func (r *rootArgs) directory(ctx context.Context) (string, error) {
 		return r.withoutStage(ctx, file, err)
 	}
 	if file {
-		return squashRoot(ctx, s, r.image, r.stage)
+		return r.squashRoot(ctx, s, r.stage)
 	}
 	dir, err := r.stagedCopy(ctx, s)
 	if outOfSpace(err) {
@@ -139,7 +146,7 @@ func (r *rootArgs) withoutStage(ctx context.Context, file bool, why error) (stri
 		return "", err
 	}
 	if file {
-		return squashRoot(ctx, store.InStore(own), r.image, false)
+		return r.squashRoot(ctx, store.InStore(own), false)
 	}
 	return r.stagedCopy(ctx, store.InStore(own))
 }
@@ -149,21 +156,35 @@ func outOfSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// squashRoot mounts a SquashFS file, or its copy on this node. If the user may not mount, it
-// unpacks the file on this node.
-func squashRoot(ctx context.Context, s *store.Stage, file string, stage bool) (string, error) {
+// squashRoot mounts a SquashFS or SIF file, or its copy on this node. If the user may not
+// mount, it unpacks the file on this node.
+func (r *rootArgs) squashRoot(ctx context.Context, s *store.Stage, stage bool) (string, error) {
+	file := r.image
 	key, err := disk.FileKey(file)
 	if err != nil {
 		return "", err
 	}
-	mounted, err := squashMount(ctx, s, file, key, stage)
+	var offset int64
+	if sif.Is(file) {
+		if r.mounted, err = sif.Open(file); err == nil {
+			offset, _, err = r.mounted.Root()
+		}
+		if err != nil {
+			return "", fmt.Errorf("reading %s: %w", file, err)
+		}
+	}
+	mounted, err := squashMount(ctx, s, file, key, offset, stage)
 	var fuse *runtime.FUSEError
 	if err == nil || !errors.As(err, &fuse) {
 		return mounted, err
 	}
+	r.mounted = nil
 	dir, err := s.Copy(ctx, key, 0, func(dir string) error {
 		say("unpacking %s to %s, once for this node (%v)", file, s.Dir(), fuse)
-		_, err := unpack.FillSquashFS(ctx, file, dir)
+		_, notes, err := unpack.FillSquashFS(ctx, file, dir)
+		for _, n := range notes {
+			say("warning: %s: %s", file, n)
+		}
 		return err
 	})
 	if err != nil {
@@ -172,8 +193,30 @@ func squashRoot(ctx context.Context, s *store.Stage, file string, stage bool) (s
 	return dir, nil
 }
 
-// squashMount mounts a SquashFS file, or its copy if stage is set.
-func squashMount(ctx context.Context, s *store.Stage, file, key string, stage bool) (string, error) {
+// config returns the image's configuration, whose tree is in root.
+func (r *rootArgs) config(root string) (runtime.Image, error) {
+	img, err := runtime.ReadImage(root, unpack.ConfigFile)
+	if r.mounted == nil || err != nil {
+		return img, err
+	}
+	files, err := sif.FilesIn(root)
+	if err != nil {
+		return img, err
+	}
+	var own *v1.ConfigFile
+	if img.Architecture != "" {
+		own = &v1.ConfigFile{Config: v1.Config{User: img.Config.User, Env: img.Config.Env, Entrypoint: img.Config.Entrypoint, Cmd: img.Config.Cmd, WorkingDir: img.Config.WorkingDir}}
+	}
+	c, notes := r.mounted.Config(files, own)
+	for _, n := range append(r.mounted.Ignored(), notes...) {
+		say("warning: %s: %s", r.image, n)
+	}
+	return runtime.Image{Architecture: c.Architecture, Config: runtime.ImageConfig{User: c.Config.User, Env: c.Config.Env,
+		Entrypoint: c.Config.Entrypoint, Cmd: c.Config.Cmd, WorkingDir: c.Config.WorkingDir}}, nil
+}
+
+// squashMount mounts the file system at an offset of a file, or of its copy if stage is set.
+func squashMount(ctx context.Context, s *store.Stage, file, key string, offset int64, stage bool) (string, error) {
 	at, err := s.Empty(ctx)
 	if err != nil {
 		return "", err
@@ -202,7 +245,7 @@ func squashMount(ctx context.Context, s *store.Stage, file, key string, stage bo
 	if file, err = filepath.Abs(file); err != nil {
 		return "", err
 	}
-	return at, runtime.MountSquashFS(file, at)
+	return at, runtime.MountSquashFS(file, offset, at)
 }
 
 // reportCopy prints that this process copies the image. Other processes wait for the copy.
@@ -273,21 +316,23 @@ func stagedTree(ctx context.Context, s *store.Stage, dir string) (string, error)
 	})
 }
 
-// loadSquashFS stores the image of a SquashFS file: one layer, and the configuration that the
-// file contains, if any.
+// loadSquashFS stores the image of a SquashFS or SIF file: one layer, and the configuration
+// that the file contains, if any.
 func loadSquashFS(ctx context.Context, s *store.Store, file, name string) (string, error) {
 	if name == "" {
 		base := filepath.Base(file)
 		name = strings.ToLower(strings.TrimSuffix(base, filepath.Ext(base)))
 	}
 	var config []byte
+	var notes []string
 	img, err := s.RootImage(ctx, func(w io.Writer) (err error) {
-		config, err = unpack.SquashFSLayer(ctx, file, w)
+		config, notes, err = unpack.SquashFSLayer(ctx, file, w)
 		return err
 	})
 	if err != nil {
 		return "", fmt.Errorf("loading %s: %w", file, err)
 	}
+	reportSIF(file, notes)
 	if config != nil {
 		if img, err = withConfig(img, config); err != nil {
 			return "", fmt.Errorf("loading %s: reading its configuration: %w", file, err)
@@ -295,6 +340,21 @@ func loadSquashFS(ctx context.Context, s *store.Store, file, name string) (strin
 	}
 	_, err = s.PutLoaded(ctx, name, img, file)
 	return name, err
+}
+
+// reportSIF prints notes about parts of a SIF file that have no effect, and the signatures.
+func reportSIF(file string, notes []string) {
+	for _, n := range notes {
+		say("warning: %s: %s", file, n)
+	}
+	if !sif.Is(file) {
+		return
+	}
+	if img, err := sif.Open(file); err == nil {
+		for _, n := range img.Signatures() {
+			say("%s: %s", file, n)
+		}
+	}
 }
 
 // withConfig returns an image with the layers of img and the given configuration.
@@ -308,6 +368,9 @@ func withConfig(img v1.Image, config []byte) (v1.Image, error) {
 		return nil, err
 	}
 	want.RootFS, want.History = have.RootFS, have.History
+	if want.Architecture == "" { // a SIF file may not know it
+		want.Architecture = have.Architecture
+	}
 	return mutate.ConfigFile(img, want)
 }
 

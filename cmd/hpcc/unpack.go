@@ -14,7 +14,6 @@ import (
 	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/unpack"
-	"hpcc/unpack/squashfs"
 )
 
 func unpackCommand() *cli.Command {
@@ -67,19 +66,21 @@ func (a *unpackArgs) run(ctx context.Context) error {
 
 // unpackTo unpacks the image that SOURCE names to dir.
 func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
-	if namesSquashFS(a.source) || (isPath(a.source) && squashfs.Is(a.source)) {
+	if namesSquashFS(a.source) || (isPath(a.source) && holdsSquashFS(a.source)) {
 		if a.platform != nil {
-			return usagef("--platform is for images; a SquashFS file holds one platform").hint("leave it out")
+			return usagef("--platform is for images; a SquashFS or SIF file holds one platform").hint("leave it out")
 		}
 		var rep unpack.Report
+		var notes []string
 		err := unpack.NewDir(dir, func(root string) (err error) {
-			rep, err = unpack.FillSquashFS(ctx, a.source, root)
+			rep, notes, err = unpack.FillSquashFS(ctx, a.source, root)
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("unpacking %s to %q: %w", a.source, dir, err)
 		}
 		reportLeftOut(rep)
+		reportSIF(a.source, notes)
 		return nil
 	}
 	img, err := sourceImage(ctx, a.store, a.source, a.platform)
@@ -153,7 +154,7 @@ func sourceImage(ctx context.Context, storeDir, src string, p *v1.Platform) (v1.
 	// Use a temporary name, because an image may have the name of the file. The next gc
 	// deletes the blobs.
 	temporary := fmt.Sprintf("hpcc-unpack-%d", os.Getpid())
-	if squashfs.Is(src) {
+	if holdsSquashFS(src) {
 		_, err = loadSquashFS(ctx, s, src, temporary)
 	} else {
 		bar := progress("loading " + src)

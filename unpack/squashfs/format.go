@@ -10,7 +10,8 @@
 // offset in the decompressed block. All numbers are little-endian.
 //
 // The same files give the same bytes, compressed with zstd. Input is untrusted: every number
-// is checked against the length of the file. lzma, lzo, xz and lz4 are not supported.
+// is checked against the length of the file. lzma, lzo, lz4 and the filters of xz are not
+// supported.
 package squashfs
 
 import (
@@ -22,6 +23,7 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz/lzma"
 )
 
 const (
@@ -38,6 +40,7 @@ const (
 // Supported compressions.
 const (
 	compGzip = 1
+	compXZ   = 4
 	compZstd = 6
 )
 
@@ -71,6 +74,7 @@ type fragment struct {
 
 // A decompressor decompresses blocks of one compression.
 type decompressor struct {
+	xz   bool
 	zstd *zstd.Decoder
 	zlib io.ReadCloser
 }
@@ -79,11 +83,13 @@ func newDecompressor(kind uint16) (*decompressor, error) {
 	switch kind {
 	case compGzip:
 		return &decompressor{}, nil
+	case compXZ:
+		return &decompressor{xz: true}, nil
 	case compZstd:
 		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBlock), zstd.WithDecoderMaxWindow(8<<20))
 		return &decompressor{zstd: d}, err
 	}
-	name, ok := map[uint16]string{2: "lzma", 3: "lzo", 4: "xz", 5: "lz4"}[kind]
+	name, ok := map[uint16]string{2: "lzma", 3: "lzo", 5: "lz4"}[kind]
 	if !ok {
 		name = fmt.Sprintf("compression %d", kind)
 	}
@@ -99,6 +105,13 @@ func (u *decompressor) block(in []byte, max int) ([]byte, error) {
 		}
 		return out, err
 	}
+	if u.xz {
+		r, err := xzBlock(in)
+		if err != nil {
+			return nil, err
+		}
+		return readBlock(r, max)
+	}
 	var err error
 	if u.zlib == nil {
 		u.zlib, err = zlib.NewReader(bytes.NewReader(in))
@@ -108,8 +121,13 @@ func (u *decompressor) block(in []byte, max int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return readBlock(u.zlib, max)
+}
+
+// readBlock reads a decompressed block of at most max bytes.
+func readBlock(r io.Reader, max int) ([]byte, error) {
 	out := make([]byte, max+1)
-	n, err := io.ReadFull(u.zlib, out)
+	n, err := io.ReadFull(r, out)
 	switch {
 	case err == nil:
 		return nil, errTooLong
@@ -118,6 +136,41 @@ func (u *decompressor) block(in []byte, max int) ([]byte, error) {
 		return out[:n], nil
 	}
 	return nil, err
+}
+
+var errXZ = errors.New("not a stream of xz with one block")
+
+// xzBlock returns a reader of the block of an xz stream (the .xz file format, 1.0.4). It
+// reads the block's header itself, because the xz package allocates a dictionary of the size
+// that the stream asks for, up to 4 GiB. The stream's checksum is not verified, as with the
+// other compressions.
+func xzBlock(in []byte) (io.Reader, error) {
+	const streamHeader = 12
+	if len(in) < streamHeader+2 || string(in[:6]) != "\xfd7zXZ\x00" || in[streamHeader] == 0 {
+		return nil, errXZ
+	}
+	end := streamHeader + 4*(int(in[streamHeader])+1)
+	if len(in) < end {
+		return nil, errXZ
+	}
+	flags, header := in[streamHeader+1], in[streamHeader+2:end]
+	if flags&3 != 0 {
+		return nil, errors.New("it uses filters of xz, which hpcc does not support; recreate it with mksquashfs -comp zstd or -comp gzip")
+	}
+	for _, size := range []byte{0x40, 0x80} { // the compressed and uncompressed sizes
+		if flags&size == 0 {
+			continue
+		}
+		_, n := binary.Uvarint(header)
+		if n <= 0 {
+			return nil, errXZ
+		}
+		header = header[n:]
+	}
+	if len(header) < 2 || header[0] != 0x21 || header[1] != 1 {
+		return nil, errXZ
+	}
+	return lzma.Reader2Config{DictCap: maxBlock}.NewReader2(bytes.NewReader(in[end:]))
 }
 
 var errTooLong = errors.New("a block decompresses to more than its size")

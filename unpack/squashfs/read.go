@@ -45,7 +45,12 @@ func Walk(ctx context.Context, file string, do func(*tar.Header, io.Reader) erro
 	if err != nil {
 		return err
 	}
-	s, err := newReader(f, fi.Size())
+	return WalkAt(ctx, f, fi.Size(), do)
+}
+
+// WalkAt is like [Walk] for the file system in r, which has size bytes.
+func WalkAt(ctx context.Context, r io.ReaderAt, size int64, do func(*tar.Header, io.Reader) error) error {
+	s, err := newReader(r, size)
 	if err != nil {
 		return err
 	}

@@ -9,9 +9,13 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"testing"
+
+	"github.com/ulikunitz/xz"
 
 	"hpcc/testdata/testenv"
 )
@@ -82,6 +86,7 @@ func TestWalkHostile(t *testing.T) {
 		{"block size", nil, super(12, 3), "block size is 3 bytes"},
 		{"huge blocks", nil, super(12, 1<<31), "block size is"},
 		{"lzma", nil, super(20, 17<<16|2), "compressed with lzma"},
+		{"lz4", nil, super(20, 17<<16|5), "compressed with lz4"},
 		{"version", nil, super(28, 3), "SquashFS 3.0"},
 		{"truncated", nil, super(40, 1<<30), "truncated"},
 		{"wrong root", nil, super(32, 0xffff), "the root"},
@@ -173,4 +178,72 @@ func FuzzWalk(f *testing.F) {
 			return err
 		})
 	})
+}
+
+// TestCompressions reads files of mksquashfs in each compression.
+func TestCompressions(t *testing.T) {
+	testenv.NeedProgram(t, "mksquashfs")
+	root := t.TempDir()
+	want := strings.Repeat("line of text\n", 30_000) // several blocks
+	testenv.Check(t, os.WriteFile(filepath.Join(root, "f"), []byte(want), 0o600))
+	for comp, refused := range map[string]string{
+		"gzip": "", "zstd": "", "xz": "", "lzo": "compressed with lzo", "lz4": "compressed with lz4",
+	} {
+		file := filepath.Join(t.TempDir(), "x.sqfs")
+		out, err := exec.Command("mksquashfs", append([]string{root, file, "-quiet", "-no-progress", "-comp"}, strings.Fields(comp)...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", comp, err, out)
+		}
+		var got []byte
+		err = Walk(context.Background(), file, func(h *tar.Header, r io.Reader) (err error) {
+			if h.Name == "f" {
+				got, err = io.ReadAll(r)
+			}
+			return err
+		})
+		if refused != "" && (err == nil || !strings.Contains(err.Error(), refused)) {
+			t.Errorf("%s: error is %v; want %q", comp, err, refused)
+		}
+		if refused == "" && (err != nil || string(got) != want) {
+			t.Errorf("%s: %d bytes, error %v; want %d bytes", comp, len(got), err, len(want))
+		}
+	}
+}
+
+// TestXZBlock checks that a stream of xz decides neither about memory nor about bytes beyond
+// its end.
+func TestXZBlock(t *testing.T) {
+	var b bytes.Buffer
+	w, err := xz.NewWriter(&b)
+	testenv.Check(t, err)
+	_, err = w.Write([]byte(strings.Repeat("x", 9000)))
+	testenv.Check(t, err)
+	testenv.Check(t, w.Close())
+	u := &decompressor{xz: true}
+	if out, err := u.block(b.Bytes(), 9000); err != nil || len(out) != 9000 {
+		t.Errorf("block is %d bytes, %v; want 9000", len(out), err)
+	}
+	if _, err := u.block(b.Bytes(), 8192); !errors.Is(err, errTooLong) {
+		t.Errorf("error is %v; want %v", err, errTooLong)
+	}
+	for i := range 40 {
+		_, _ = u.block(b.Bytes()[:i], 9000)
+	}
+	filtered := bytes.Clone(b.Bytes())
+	filtered[13] |= 1
+	if _, err := u.block(filtered, 9000); err == nil || !strings.Contains(err.Error(), "filters of xz") {
+		t.Errorf("error is %v; want one about filters", err)
+	}
+	huge := bytes.Clone(b.Bytes())
+	if huge[14] != 0x21 {
+		t.Fatalf("filter is %#x; want LZMA2 at once", huge[14])
+	}
+	huge[16] = 40 // a dictionary of 4 GiB
+	var before, after goruntime.MemStats
+	goruntime.ReadMemStats(&before)
+	_, _ = u.block(huge, 9000)
+	goruntime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 16<<20 {
+		t.Errorf("allocated %d bytes", used)
+	}
 }

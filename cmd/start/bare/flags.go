@@ -95,7 +95,7 @@ func (r *run) isRun() bool {
 	}
 	r.image, rest = rest[0], rest[1:]
 	// The directory for copies must be checked before namespaces exist (runtime/entry.go).
-	if image := r.image.text(); hasSuffix(image, ".sqfs") || hasSuffix(image, ".squashfs") || hasSuffix(image, ".sfs") {
+	if image := r.image.text(); hasSuffix(image, ".sqfs") || hasSuffix(image, ".squashfs") || hasSuffix(image, ".sfs") || hasSuffix(image, ".sif") {
 		return false
 	}
 	if len(rest) > 0 && rest[0] == "--\x00" {

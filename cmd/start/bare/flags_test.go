@@ -76,7 +76,7 @@ func TestIsRun(t *testing.T) {
 		{line: "hpcc run --cd"}, {line: "hpcc run"}, {line: "hpcc run --"}, {line: "hpcc run - env", want: "- env"}, {line: "hpcc run --= bb"}, {line: "hpcc run ---cd / bb"},
 		{line: "hpcc pull bb"},
 		{line: "hpcc-init run bb env"}, {line: "hpcc+ent1234 run bb env"}, {line: "/usr/bin/hpcc-oci run bb env"},
-		{line: "hpcc run bb", env: "HPCC_STAGE=1"}, {line: "hpcc run --stage bb"}, {line: "hpcc run x.sqfs"}, {line: "hpcc run ./x.sfs y"},
+		{line: "hpcc run bb", env: "HPCC_STAGE=1"}, {line: "hpcc run --stage bb"}, {line: "hpcc run x.sqfs"}, {line: "hpcc run ./x.sfs y"}, {line: "hpcc run x.sif y"},
 		{line: "hpcc run bb", env: "HPCC_STAGE=", want: "bb"},
 		{line: "hpcc run bb", env: "HPCC_NO_CONFIG=1"},
 		{line: "hpcc run bb", env: "HPCC_FOREIGN=run:1:1"},
