@@ -64,6 +64,7 @@ func TestParse(t *testing.T) {
 		{"header that is not supported", "Bootstrap: docker\nOSVersion: 7\nFrom: x\n", nil, nil, "x.def:2: hpcc does not support osversion:"},
 		{"no image", "Bootstrap: docker\n%post\nx\n", nil, nil, "x.def:1: the stage has no From"},
 		{"missing file", head + "%files\n\nmissing /x\n", nil, nil, "x.def:5: copying missing: file does not exist"},
+		{"pattern of directories", head + "%files\n/*/*/x /x\n", nil, nil, "x.def:4: copying /*/*/x: file does not exist; only the last part of a path can be a pattern"},
 		{"missing stage", head + "%files from one\n/x\n", nil, nil, "x.def:3: no earlier stage is named one"},
 		{"three paths", head + "%files\na b c\n", nil, nil, `x.def:4: "a b c" is not SOURCE [DESTINATION]`},
 		{"interpreter", head + "%post -c sh\nx\n", nil, nil, "x.def:3: \"-c sh\" is not -c PROGRAM"},

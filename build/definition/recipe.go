@@ -255,15 +255,12 @@ func pattern(s string) string {
 
 // copyHost copies files of the host. It expands patterns here, because each source is mounted.
 func (r *reader) copyHost(x *Recipe, line int, src, dst string, isScratch bool) error {
-	found, err := filepath.Glob(r.absolute(src))
-	if _, serr := os.Lstat(r.absolute(src)); serr == nil {
-		found = []string{r.absolute(src)} // a name with the characters of a pattern
+	found, err := matches(r.absolute(src))
+	if err == nil && len(found) == 0 {
+		err = fs.ErrNotExist
 	}
-	if err != nil || len(found) == 0 {
-		return r.errorf(line, "copying %s: %v", input.Text(src), fs.ErrNotExist)
-	}
-	if len(found) > maxEntries {
-		return r.errorf(line, "%s matches more than %d files", input.Text(src), maxEntries)
+	if err != nil {
+		return r.errorf(line, "copying %s: %v; only the last part of a path can be a pattern", input.Text(src), err)
 	}
 	for _, file := range found {
 		context, name := x.context(filepath.Dir(file)), filepath.Base(file)
@@ -288,6 +285,31 @@ func (r *reader) copyHost(x *Recipe, line int, src, dst string, isScratch bool) 
 // isPlain reports whether a file name has only letters, digits, dots, hyphens and underscores.
 func isPlain(name string) bool {
 	return strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
+}
+
+// matches returns the files of a path whose last part is a pattern, unless a file has this name.
+func matches(file string) (found []string, err error) {
+	if _, err := os.Lstat(file); err == nil {
+		return []string{file}, nil
+	}
+	d, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return nil, fs.ErrNotExist
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(maxEntries + 1) // the error is io.EOF, or that of a file
+	if len(names) > maxEntries {
+		return nil, fmt.Errorf("%s has more than %d files", filepath.Dir(file), maxEntries)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if ok, err := path.Match(filepath.Base(file), name); err != nil {
+			return nil, err
+		} else if ok {
+			found = append(found, filepath.Join(filepath.Dir(file), name))
+		}
+	}
+	return found, nil
 }
 
 // dollars protects a text from the expansion of variables in Dockerfiles.
