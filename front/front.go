@@ -1,5 +1,7 @@
-// Package front reads command lines of other container programs: as commands of hpcc, when hpcc is
-// called by their names, and as parts of job scripts.
+// Package front reads command lines of other container programs.
+//
+// They are commands of hpcc, when hpcc is called by the names of these programs, or parts of job
+// scripts.
 //
 // A front is a translation and nothing more. It keeps the meaning of each option or refuses the
 // command line with the reason; it never ignores an option that changes the result.
@@ -16,12 +18,21 @@ import (
 type Request struct {
 	Output   string    // text for standard output; "" for none
 	Commands []Command // run in this order until one fails
+
+	Env   []string // NAME=VALUE sets a variable of the commands, NAME removes one
+	Dir   string   // working directory of the commands; "" for the current one
+	Make  []string // missing directories to create, with a "/" at the end, and missing empty files
+	Notes []string // warnings
+	Umask int      // file mode mask of the commands; 0 for the current one
 }
 
 // A Command is a command line of hpcc.
 type Command struct {
 	Args    []string // without "hpcc"
 	Missing string   // run the command only if the store does not have this image; "" to run it always
+	Stdin   string   // standard input of a command that is not the last; "" for that of hpcc
+	Wrote   string   // file that the command wrote, which becomes Final; "" for none
+	Final   string
 }
 
 // A Refusal is a command line that hpcc cannot execute as the other program would.
@@ -38,7 +49,6 @@ func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s: %s", r.Program, r
 var fronts = map[string]func(args []string, env func(string) string) (*Request, error){
 	"apptainer": readApptainer, "singularity": readApptainer,
 	"ch-run": readChRun, "ch-image": readChImage, "ch-convert": readChConvert,
-	"docker": readDocker,
 }
 
 // Names returns the names of the programs that hpcc replaces, sorted.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownNamespaces gives this process the network namespace and host name that s asks for. A
+// ownNamespaces gives this process the network, IPC and host name namespaces that s asks for. A
 // child process gets them when it is cloned (procAttr).
 func ownNamespaces(s *specs.Spec) error {
 	flags := 0
@@ -19,13 +19,16 @@ func ownNamespaces(s *specs.Spec) error {
 	if hasNamespace(s, specs.UTSNamespace) {
 		flags |= unix.CLONE_NEWUTS
 	}
+	if hasNamespace(s, specs.IPCNamespace) {
+		flags |= unix.CLONE_NEWIPC
+	}
 	if flags == 0 {
 		return nil
 	}
 	goruntime.LockOSThread() // namespaces belong to a thread; exec keeps them
 	if requested, _ := earlyNamespaces(); requested {
 		if err := unix.Unshare(flags); err != nil {
-			return fmt.Errorf("creating network and host name namespaces: %w", err)
+			return fmt.Errorf("creating network, IPC and host name namespaces: %w", err)
 		}
 	}
 	if flags&unix.CLONE_NEWUTS != 0 && s.Hostname != "" {

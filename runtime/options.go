@@ -88,6 +88,7 @@ func addRareOptions(s *specs.Spec, o Options) error {
 	addNamespace(o.NoNetwork, specs.NetworkNamespace)
 	addNamespace(o.Hostname != "", specs.UTSNamespace)
 	addNamespace(o.OwnPIDs, specs.PIDNamespace)
+	addNamespace(o.OwnIPC, specs.IPCNamespace)
 	s.Hostname = o.Hostname
 	return nil
 }

@@ -51,6 +51,7 @@ type Options struct {
 	NoNetwork bool   // only a loopback interface
 	Hostname  string // host name inside; empty: the host's
 	OwnPIDs   bool   // new pid namespace with an init
+	OwnIPC    bool   // System V IPC objects and POSIX message queues of its own
 	JoinTag   string // share namespaces with the other tasks of this tag
 	JoinCount int    // expected number of these tasks; 0: unknown
 	JoinPID   int    // run in the namespaces of this process

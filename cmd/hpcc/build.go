@@ -18,6 +18,7 @@ import (
 	"hpcc/build"
 	"hpcc/build/attest"
 	"hpcc/build/binder"
+	"hpcc/build/definition"
 	"hpcc/build/git"
 	"hpcc/build/source"
 	"hpcc/conda"
@@ -61,6 +62,7 @@ func buildFlags() []cli.Flag {
 		&cli.StringFlag{Name: "target", Usage: "stop at stage `STAGE`"},
 		&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH`; several, with commas, make an index"},
 		&cli.BoolFlag{Name: "no-cache", Usage: "run every step again"},
+		&cli.BoolFlag{Name: "no-test", Usage: "skip %test of an Apptainer definition file", Hidden: true},
 		&cli.BoolFlag{Name: "check", Usage: "check the Dockerfile without building it"},
 		&cli.StringSliceFlag{Name: "secret", Usage: "expose `id=NAME` with src=FILE or env=NAME to RUN --mount"},
 		&cli.StringFlag{Name: "progress", Usage: "show progress as `STYLE`: auto, plain, tty or json", Value: "auto"},
@@ -90,6 +92,7 @@ type buildArgs struct {
 	image        build.Options
 	conda        *build.CondaOptions // nil without an environment
 	repository   *binder.Repository  // of --repo2docker; nil without it
+	definition   *definition.Recipe  // of a definition file of Apptainer; nil for a Dockerfile
 	lock         string              // file to write
 	entry        bool                // "hpcc entry" becomes the entry point
 	attest       attestations
@@ -153,6 +156,9 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 		}
 	}
 	if err := parseResults(c, a); err != nil {
+		return nil, err
+	}
+	if err := a.parseDefinition(c); err != nil {
 		return nil, err
 	}
 	a.cacheTo, a.image.CacheTo, err = cacheTarget(c.String("cache-to"))
@@ -381,6 +387,10 @@ func (b *builder) platform(ctx context.Context, o build.Options) (img v1.Image, 
 			img, err = generated(ctx, b, b.repository.Recipe(), o)
 			return img, lock, err
 		}
+	}
+	if b.definition != nil {
+		img, err = b.fromDefinition(ctx, o)
+		return img, lock, err
 	}
 	img, err = build.Dockerfile(ctx, b.store, o)
 	return img, lock, err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,8 @@ import (
 
 	"hpcc/build"
 	"hpcc/build/binder"
+	"hpcc/build/definition"
+	"hpcc/build/rawconfig"
 	"hpcc/conda"
 	"hpcc/conda/exports"
 	"hpcc/conda/pip"
@@ -376,4 +379,91 @@ func dash(s string) string {
 		return "-"
 	}
 	return s
+}
+
+// parseDefinition reads the file of -f if it is a definition file of Apptainer.
+func (a *buildArgs) parseDefinition(c *cli.Context) error {
+	file := a.image.Dockerfile
+	if fi, err := os.Stat(file); file == "" || file == "-" || err != nil || !fi.Mode().IsRegular() {
+		return nil
+	}
+	text, err := readHead(file, definition.MaxSize+1)
+	if err != nil || !definition.Is(text) {
+		return err // for a Dockerfile, the build reports errors itself
+	}
+	for _, name := range []string{"check", "target", "conda", "conda-prefix", "no-cache-filter"} {
+		if c.IsSet(name) {
+			return usagef("--%s is for Dockerfiles, and %s is a definition file of Apptainer", name, file).hint("leave out --%s", name)
+		}
+	}
+	dir := a.image.Context
+	if dir == "" {
+		dir = "."
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return fmt.Errorf("finding the directory of %%files: %w", err)
+	}
+	a.definition, err = definition.Parse(file, text, definition.Options{Dir: dir, Args: a.image.Args, NoTest: c.Bool("no-test")})
+	a.image.Args = map[string]string{}
+	return err
+}
+
+// readHead returns the first bytes of a file.
+func readHead(file string, most int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// fromDefinition builds the image of a definition file. Its errors name lines of that file.
+func (b *builder) fromDefinition(ctx context.Context, o build.Options) (v1.Image, error) {
+	d := b.definition
+	o.Contexts = maps.Clone(o.Contexts)
+	if o.Contexts == nil {
+		o.Contexts = map[string]string{}
+	}
+	maps.Copy(o.Contexts, d.Contexts)
+	for name, file := range d.Archives {
+		image := fmt.Sprintf("hpcc-base-%d/%s", os.Getpid(), name)
+		loaded, err := loadAny(ctx, b.store, file, image)
+		if err != nil {
+			return nil, fmt.Errorf("%s: loading %s: %w", d.File, file, err)
+		}
+		for _, n := range loaded {
+			defer func() { _ = b.store.Remove(n) }() // the layers are those of the new image
+		}
+		o.Contexts[name] = "docker-image://" + loaded[0]
+	}
+	o.Dockerfile, o.Stdin, o.Context = "-", bytes.NewReader(d.Text), ""
+	img, err := build.Dockerfile(ctx, b.store, o)
+	var le *build.LineError
+	if errors.As(err, &le) {
+		first, last := d.Origin(le.Line)
+		le.File, le.Line, le.End, le.Source = d.File, first, last, d.Source
+	}
+	if err != nil || len(d.Prefix) == 0 {
+		return img, err
+	}
+	return withPrefix(img, d.Prefix)
+}
+
+// withPrefix puts arguments in front of an image's entry point.
+func withPrefix(img v1.Image, prefix []string) (v1.Image, error) {
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := img.RawConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	c := cfg.Config
+	c.Entrypoint = append(append([]string{}, prefix...), c.Entrypoint...)
+	return rawconfig.Edit(img, raw, func(fields map[string]json.RawMessage) (err error) {
+		fields["config"], err = json.Marshal(c)
+		return err
+	})
 }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -20,7 +23,7 @@ import (
 func installFrontsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "install-fronts", Usage: "install hpcc under the names of other container programs", ArgsUsage: "DIR [NAME...]",
-		Description: `Links the names apptainer, singularity, ch-run, ch-image, ch-convert and docker, or only those
+		Description: `Links the names apptainer, singularity, ch-run, ch-image and ch-convert, or only those
 given, in DIR to this hpcc. Workflow tools that call these programs then run containers with hpcc:
 
    hpcc install-fronts ~/fronts
@@ -107,7 +110,7 @@ func runFront(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := io.WriteString(os.Stdout, r.Output); err != nil {
+	if err := prepareFront(r); err != nil {
 		return err
 	}
 	for i, c := range r.Commands {
@@ -115,11 +118,14 @@ func runFront(ctx context.Context, args []string) error {
 			continue
 		}
 		argv := append([]string{"hpcc"}, c.Args...)
-		if i == len(r.Commands)-1 {
+		if i == len(r.Commands)-1 && c.Wrote == "" {
 			return runtime.Again(argv)
 		}
 		cmd := exec.CommandContext(ctx, "/proc/self/exe")
 		cmd.Args, cmd.Stdin, cmd.Stdout, cmd.Stderr = argv, os.Stdin, os.Stderr, os.Stderr
+		if c.Stdin != "" {
+			cmd.Stdin = strings.NewReader(c.Stdin)
+		}
 		if err := cmd.Run(); err != nil {
 			var status *exec.ExitError
 			if errors.As(err, &status) {
@@ -127,8 +133,66 @@ func runFront(ctx context.Context, args []string) error {
 			}
 			return err
 		}
+		if c.Wrote != "" {
+			if err := os.Rename(c.Wrote, c.Final); err != nil {
+				return fmt.Errorf("naming the file that %q wrote: %w", "hpcc "+c.Args[0], err)
+			}
+		}
 	}
 	return nil
+}
+
+// prepareFront prints the output of a command line of another program, and prepares this process
+// for its commands.
+func prepareFront(r *front.Request) error {
+	if _, err := io.WriteString(os.Stdout, r.Output); err != nil {
+		return err
+	}
+	for _, n := range r.Notes {
+		say("%s", n)
+	}
+	for _, path := range r.Make {
+		if err := makePath(path); err != nil {
+			return fmt.Errorf("creating a mount point: %w", err)
+		}
+	}
+	for _, kv := range r.Env {
+		name, value, ok := strings.Cut(kv, "=")
+		err := os.Unsetenv(name)
+		if ok {
+			err = os.Setenv(name, value)
+		}
+		if err != nil {
+			return fmt.Errorf("setting variable %s: %w", name, err)
+		}
+	}
+	if r.Umask != 0 {
+		syscall.Umask(r.Umask)
+	}
+	if r.Dir != "" {
+		return os.Chdir(r.Dir)
+	}
+	return nil
+}
+
+// makePath creates an empty file, or a directory if the path ends in "/". It keeps existing ones.
+func makePath(path string) error {
+	if strings.HasSuffix(path, "/") {
+		return os.MkdirAll(path, 0o777)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o666)
+	if errors.Is(err, fs.ErrPermission) {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // hasImage reports whether the user's store has an image.

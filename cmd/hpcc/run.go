@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
+	"hpcc/front/scripts"
 	"hpcc/runtime"
 	"hpcc/runtime/devices"
 	"hpcc/runtime/process"
@@ -58,7 +59,30 @@ func runCommandFlags() []cli.Flag {
 		&cli.StringFlag{Name: "only", Usage: "mount only directory `DIR` of the image, over the host's files"},
 		&cli.StringFlag{Name: "argv0", Hidden: true, Usage: "give the program `NAME` as argv[0]"},
 	)
-	return slices.Concat(docker, flags, only, chRunFlags(env), []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, otherRuntimeFlag(), storeFlag()))
+	return slices.Concat(docker, actionFlags(), flags, only, chRunFlags(env), []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, otherRuntimeFlag(), storeFlag()))
+}
+
+// stagedFile is the flag for an image in a file with another extension than .sqfs and .sif. Its
+// name begins like --stage, so that the process does not create namespaces before the file is
+// mounted (runtime/entry.go).
+const stagedFile = "staged-file"
+
+// actionFlags are hidden flags, which the front for apptainer uses.
+func actionFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "action", Hidden: true, Usage: "run `ACTION` of Apptainer"},
+		&cli.StringSliceFlag{Name: "inject", Hidden: true, Usage: "set `NAME=VALUE` after the image's scripts"},
+		&cli.BoolFlag{Name: "no-eval", Hidden: true, Usage: "do not evaluate the values of --inject"},
+		&cli.BoolFlag{Name: stagedFile, Hidden: true, Usage: "IMAGE is a SquashFS or SIF file with another extension"},
+	}
+}
+
+// parseAction returns the action of a command line, or nil.
+func parseAction(c *cli.Context) *scripts.Action {
+	if c.String("action") == "" {
+		return nil
+	}
+	return &scripts.Action{Name: c.String("action"), Inject: c.StringSlice("inject"), NoEval: c.Bool("no-eval")}
 }
 
 // atStatus sets the exit status of an error of a command that runs a program, so that it differs
@@ -81,10 +105,10 @@ func atStatus(status int, err error) error {
 }
 
 // hpccOnlyFlags are the flags that other OCI runtimes do not support.
-var hpccOnlyFlags = []string{"write-fake", "uid", "gid", "seccomp", "network", "hostname", "pid", "join", "join-ct", "join-tag", "join-pid"}
+var hpccOnlyFlags = []string{"write-fake", "uid", "gid", "seccomp", "network", "hostname", "pid", "ipc", "join", "join-ct", "join-tag", "join-pid"}
 
 // notOverHost are the flags that have no meaning if the root is the host's.
-var notOverHost = []string{"write", "write-fake", "uid", "gid", "seccomp", "no-home", "pid", "device", "mpi", "runtime"}
+var notOverHost = []string{"write", "write-fake", "uid", "gid", "seccomp", "no-home", "pid", "ipc", "device", "mpi", "runtime"}
 
 // runArgs is the command line of "hpcc run", completed from the run.conf files.
 type runArgs struct {
@@ -98,6 +122,7 @@ type runArgs struct {
 	other      string // name of another OCI runtime; "" for hpcc itself
 	measure    string // file of the record; the measured child process parses the other flags
 	defaults   []runconf.Line
+	action     *scripts.Action // of the front for apptainer; nil without it
 }
 
 func parseRun(c *cli.Context) (_ *runArgs, err error) {
@@ -107,7 +132,7 @@ func parseRun(c *cli.Context) (_ *runArgs, err error) {
 	}
 	args := trimDashes(c.Args().Tail())
 	a := &runArgs{
-		root:    rootArgs{image: c.Args().First(), store: c.String("store"), write: c.Bool("write"), stage: parseStage(c)},
+		root:    rootArgs{image: c.Args().First(), store: c.String("store"), write: c.Bool("write"), stage: parseStage(c), isFile: c.Bool(stagedFile)},
 		options: runtime.Options{Args: args},
 		measure: c.Generic("measure").(*measureFlag).file,
 		other:   c.String("runtime"),
@@ -144,6 +169,7 @@ func parseRun(c *cli.Context) (_ *runArgs, err error) {
 		a.entrypoint = &e
 	}
 	a.env, a.keepDollar, a.devices = w.env(), w.boolean("env-no-expand"), w.devices()
+	a.action = parseAction(c)
 	if w.defaults != nil {
 		a.defaults = w.defaults.lines
 	}
@@ -162,12 +188,21 @@ func (a *runArgs) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	img, err := a.root.config(root)
+	read := a.root.config
+	if a.action != nil { // it executes the scripts that the configuration of a SIF file is read from
+		read = func(root string) (runtime.Image, error) { return runtime.ReadImage(root, unpack.ConfigFile) }
+	}
+	img, err := read(root)
 	if err != nil && !isPath(a.root.image) {
 		return (&message{err: err}).hint("hpcc gc --verify moves a damaged tree away; the next run unpacks the image again")
 	}
 	if err != nil {
 		return err
+	}
+	if a.action != nil {
+		if done, err := a.action.Prepare(root, &img, &a.options); done || err != nil {
+			return err
+		}
 	}
 	spec, err := a.spec(root, img)
 	if err == nil && a.other != "" {
@@ -238,6 +273,9 @@ func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
 		spec.Process.Env = append(withoutVariable(vars, "HPCC_RUNNING"), "HPCC_RUNNING=1")
 	}
 	devices.SetSearchPaths(spec)
+	if a.action != nil {
+		a.action.Wrap(root, img, spec)
+	}
 	return spec, nil
 }
 

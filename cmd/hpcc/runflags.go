@@ -44,6 +44,7 @@ func runFlags(env *envChanges) []cli.Flag {
 		&cli.StringFlag{Name: "network", Usage: "use `NETWORK`: host (default) or none"},
 		&cli.StringFlag{Name: "hostname", Usage: "set the host name to `NAME`"},
 		&cli.BoolFlag{Name: "pid", Usage: "use a PID namespace with an init process"},
+		&cli.BoolFlag{Name: "ipc", Usage: "use an IPC namespace: no shared memory segments of the host"},
 	), inSection(isolationSection,
 		&cli.BoolFlag{Name: "join", Aliases: []string{"j"}, Usage: "share namespaces with the job's other tasks on this node"},
 		&cli.IntFlag{Name: "join-ct", Usage: "with --join: wait for `N` tasks (default: the launcher's)"},
@@ -143,6 +144,7 @@ func (w *runSources) options(args []string) (runtime.Options, error) {
 		Write: w.boolean("write", "write-fake"), NoHome: w.boolean("no-home", "home"), PrivateTmp: w.boolean("private-tmp"),
 		FakeRoot: w.boolean("seccomp"), NoPasswd: w.boolean("no-passwd"), CleanEnv: w.boolean("clean-env"),
 		Hostname: w.text("hostname"), OwnPIDs: w.boolean("pid", "join", "join-ct", "join-tag", "join-pid"),
+		OwnIPC: w.boolean("ipc"),
 	}
 	if c := w.source("write-fake", "write"); c.IsSet("write-fake") {
 		o.WriteFake = c.Generic("write-fake").(*sizeFlag).size

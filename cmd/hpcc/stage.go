@@ -42,6 +42,7 @@ type rootArgs struct {
 	stage bool // copy the image to this node
 
 	mounted *sif.Image // the SIF file that directory mounted, if any
+	isFile  bool       // the image is a SquashFS or SIF file, whatever its name
 }
 
 // namesSquashFS reports whether IMAGE is the name of a SquashFS or SIF file. Every start calls
@@ -61,7 +62,7 @@ func holdsSquashFS(file string) bool { return squashfs.Is(file) || sif.Is(file) 
 // directory returns the root directory of the run: the directory of the image, its copy on
 // this node, or a mounted SquashFS file.
 func (r *rootArgs) directory(ctx context.Context) (string, error) {
-	file := namesSquashFS(r.image)
+	file := r.isFile || namesSquashFS(r.image)
 	if !file && !r.stage {
 		return r.imageDir(ctx)
 	}

@@ -1,4 +1,4 @@
-// Package sif reads and writes SIF files, the images of Apptainer and Singularity. A SIF file
+// Package sif reads and writes SIF files, the images of Apptainer. A SIF file
 // is one file that contains objects:
 //
 //	header · descriptors of the objects · definition file · configuration · root file system · signatures

@@ -93,6 +93,14 @@ type RootFile struct {
 // ourScript marks the runscripts that hpcc writes.
 const ourScript = "\n# hpcc save: ENTRYPOINT and CMD of the image\n"
 
+// isEvaluated reports whether the configuration has the variables of a script, as it does for an
+// image that came from a SIF file. An image of a definition file has them only in the script.
+func isEvaluated(env []string, name, text string) bool {
+	v := newVariables(env)
+	known := len(v.environment(env))
+	return len(v.source(name, text)) == 0 && len(v.environment(env)) == known
+}
+
 // RootFiles returns the files that make Apptainer run an image, each after its directory.
 // files are those that the image has. An image that came from a SIF file keeps its runscript,
 // and the scripts that set more variables than its configuration has.
@@ -117,14 +125,13 @@ func RootFiles(config *v1.ConfigFile, files Files) ([]RootFile, error) {
 		out = append(out, RootFile{Name: d, Mode: 0o1777, Dir: true, MountPoint: true})
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		evaluated := path.Dir(name) == envDir && !isStandard(path.Base(name), true) && len(newVariables(c.Env).source(name, files[name])) == 0
-		if evaluated { // or "export A=$A:b" would have its effect twice
+		if path.Dir(name) == envDir && !isStandard(path.Base(name), true) && isEvaluated(c.Env, name, files[name]) { // or "export A=$A:b" would have its effect twice
 			out = append(out, RootFile{Name: name, Mode: 0o755, Data: "#!/bin/sh\n", Replace: true})
 		}
 	}
-	own := len(c.Entrypoint) == 1 && c.Entrypoint[0] == "/"+runscript
+	own := slices.Contains(c.Entrypoint, "/"+runscript) || len(c.Entrypoint)+len(c.Cmd) == 0
 	return append(out,
-		RootFile{Name: dockerEnv, Mode: 0o755, Data: exports(c.Env), Replace: true},
+		RootFile{Name: dockerEnv, Mode: 0o755, Data: exports(c.Env), Replace: isEvaluated(c.Env, dockerEnv, files[dockerEnv])},
 		RootFile{Name: runscript, Mode: 0o755, Data: commandScript(c), Replace: !own},
 		RootFile{Name: labelsFile, Mode: 0o644, Data: string(labels), Replace: true},
 		RootFile{Name: metaDir + "/actions/exec", Mode: 0o755, Data: action(`exec "$@"`)},
