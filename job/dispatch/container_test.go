@@ -35,7 +35,7 @@ var containerLines = []struct{ line, image, run, why string }{
 	{"--container-image ubuntu --container-mounts /scratch/dataset:/datasets --container-writable", "ubuntu", "--bind=/scratch/dataset:/datasets --write-fake", ""},
 	{"--container-image=ubuntu --container-mounts=/d:/d:ro+rprivate", "ubuntu", "--bind=/d:/d:ro", ""},
 	{"--container-image=ubuntu --container-mounts=/d:/d:noexec", "ubuntu", "", "mount flag noexec"},
-	{"--container-image=ubuntu --container-mounts=graph/examples:/examples", "ubuntu", "", "begins neither with / nor with ."},
+	{"--container-image=ubuntu --container-mounts=graph/examples:/examples", "ubuntu", "", "begins with a slash or a dot"},
 	{"--container-image=ubuntu --container-mounts=./examples", "ubuntu", "", "not absolute"},
 	{"--container-image=ubuntu --container-mounts=umount:/etc/hosts", "ubuntu", "", "removes a mount point"},
 	{"--container-image=ubuntu --container-mounts=tmpfs:/scratch", "ubuntu", "--mount=type=tmpfs,target=/scratch", ""},

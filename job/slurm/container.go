@@ -125,7 +125,7 @@ func containerMounts(v string) ([]string, error) {
 			out = append(out, "--mount=type=tmpfs,target="+to)
 			continue
 		case from[0] != '/' && from[0] != '.' && from[0] != '$':
-			return nil, fmt.Errorf("%q: the plugin refuses it, because the source begins neither with / nor with .", message.Short(item))
+			return nil, fmt.Errorf("%q: pyxis requires a source that begins with a slash or a dot", message.Short(item))
 		case to[0] != '/' && to[0] != '$':
 			return nil, fmt.Errorf("%q: the path in the image is not absolute", message.Short(item))
 		}
