@@ -38,12 +38,17 @@ type Command struct {
 // A Refusal is a command line that hpcc cannot execute as the other program would.
 type Refusal struct {
 	Program string // as called, such as "singularity exec"
-	Text    string // the part of the command line
+	Text    string // the part of the command line; "" for all of it
 	Why     string
 	Advice  string // what to do instead; may be ""
 }
 
-func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s: %s", r.Program, r.Text, r.Why) }
+func (r *Refusal) Error() string {
+	if r.Text == "" {
+		return r.Program + ": " + r.Why
+	}
+	return fmt.Sprintf("%s: %s: %s", r.Program, r.Text, r.Why)
+}
 
 // fronts holds the reader of each program that hpcc replaces, by name.
 var fronts = map[string]func(args []string, env func(string) string) (*Request, error){

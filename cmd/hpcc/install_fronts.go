@@ -47,7 +47,7 @@ func parseInstallFronts(c *cli.Context) (*installFrontsArgs, error) {
 	a := &installFrontsArgs{dir: args[0], names: args[1:]}
 	for _, n := range a.names {
 		if !slices.Contains(front.Names(), n) {
-			return nil, usagef("hpcc does not replace %q", n).hint("choose from %q", front.Names())
+			return nil, usagef("hpcc does not replace %q", n).hint("choose from %s", strings.Join(front.Names(), ", "))
 		}
 	}
 	if len(a.names) == 0 {
