@@ -93,6 +93,15 @@ type RootFile struct {
 // ourScript marks the runscripts that hpcc writes.
 const ourScript = "\n# hpcc save: ENTRYPOINT and CMD of the image\n"
 
+// variablesOf returns the script for the variables of the configuration. It keeps an older script
+// whose variables the configuration lacks.
+func variablesOf(env []string, older string) string {
+	if isEvaluated(env, dockerEnv, older) {
+		return exports(env)
+	}
+	return older + "\n" + exports(env)
+}
+
 // isEvaluated reports whether the configuration has the variables of a script, as it does for an
 // image that came from a SIF file. An image of a definition file has them only in the script.
 func isEvaluated(env []string, name, text string) bool {
@@ -131,7 +140,7 @@ func RootFiles(config *v1.ConfigFile, files Files) ([]RootFile, error) {
 	}
 	own := slices.Contains(c.Entrypoint, "/"+runscript) || len(c.Entrypoint)+len(c.Cmd) == 0
 	return append(out,
-		RootFile{Name: dockerEnv, Mode: 0o755, Data: exports(c.Env), Replace: isEvaluated(c.Env, dockerEnv, files[dockerEnv])},
+		RootFile{Name: dockerEnv, Mode: 0o755, Data: variablesOf(c.Env, files[dockerEnv]), Replace: true},
 		RootFile{Name: runscript, Mode: 0o755, Data: commandScript(c), Replace: !own},
 		RootFile{Name: labelsFile, Mode: 0o644, Data: string(labels), Replace: true},
 		RootFile{Name: metaDir + "/actions/exec", Mode: 0o755, Data: action(`exec "$@"`)},
