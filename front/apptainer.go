@@ -53,7 +53,7 @@ var refusedVerbs = map[string][2]string{
 	"push":       {"hpcc pushes OCI images and not SIF files", "hpcc push NAME REGISTRY/NAME"},
 	"oci":        {"hpcc has its own command for OCI runtimes", "hpcc oci --help"},
 	"overlay":    {"hpcc does not create overlay images", "use --writable-tmpfs, or a sandbox directory with --writable"},
-	"checkpoint": {"hpcc does not checkpoint programs", "let the program write its own checkpoints, and use hpcc submit --rerun"},
+	"checkpoint": {"hpcc does not checkpoint programs", "let the program write its own checkpoints; hpcc rerun starts failed tasks again"},
 	"capability": {"only root can grant capabilities", ""},
 	"config":     {"hpcc has no configuration that only root may change", "hpcc run --help lists the defaults, and run.conf changes them"},
 	"confgen":    {"hpcc has no configuration that only root may change", ""},

@@ -191,7 +191,7 @@ func (l *chLine) chRunInformation() (*Request, error) {
 	case l.has("-V", "--version"):
 		return &Request{Output: charliecloudVersion + "\n"}, nil
 	case l.has("-?", "--help", "--usage"):
-		return &Request{Output: "Usage: ch-run [OPTION...] IMAGE -- CMD [ARG...]\n\nhpcc runs the container. docs/charliecloud.md lists the options that it keeps and those that it\nrefuses.\n"}, nil
+		return &Request{Output: "Usage: ch-run [OPTION...] IMAGE -- CMD [ARG...]\n\nhpcc runs the container. It keeps the meaning of an option or refuses it with the reason.\n"}, nil
 	case !ok:
 		return nil, nil
 	case slices.Contains([]string{"extglob", "seccomp", "squash", "overlayfs"}, feature):
@@ -289,7 +289,7 @@ func readChImage(args []string, env func(string) string) (*Request, error) {
 	case l.has("--dependencies"):
 		return &Request{}, nil
 	case len(operands) == 0 || l.has("-h", "--help"):
-		return &Request{Output: "Usage: ch-image [OPTION...] SUBCOMMAND [ARG...]\n\nhpcc executes the subcommands. docs/charliecloud.md lists those that it has.\n"}, nil
+		return &Request{Output: "Usage: ch-image [OPTION...] SUBCOMMAND [ARG...]\n\nhpcc executes the subcommands. It keeps the meaning of an option or refuses it with the reason.\n"}, nil
 	}
 	c := &chImage{chLine: l, sub: operands[0], args: operands[1:]}
 	c.program += " " + c.sub

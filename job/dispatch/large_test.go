@@ -148,7 +148,9 @@ func largeJob(t *testing.T, server *largeServer) (s *Submission, dir string, loo
 	return s, dir, func(done, failed, unrecorded int) (lists, logs int) {
 		t.Helper()
 		server.lists, server.logs = 0, 0
-		st, err := s.Look(wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond}), dir, true)
+		st := &Status{Submission: s}
+		testenv.Check(t, st.read(dir))
+		err := st.refresh(wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond}), dir, time.Minute) // Look waits 5 s
 		testenv.Check(t, err)
 		if st.Done != done || len(st.Failed) != failed || st.unrecorded != unrecorded {
 			t.Errorf("%d done, %d failed, %d without a record; want %d, %d, %d: %v", st.Done, len(st.Failed), st.unrecorded, done, failed, unrecorded, st.unkept)

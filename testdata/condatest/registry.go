@@ -46,10 +46,10 @@ func Registry(t testing.TB, private bool) *Site {
 	testenv.Check(t, err)
 	address := l.Addr().String()
 	testenv.Check(t, l.Close())
-	config := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %q}\n", filepath.Join(dir, "blobs"), address)
+	config := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %q}}\nhttp: {addr: %q}\n", filepath.Join(dir, "blobs"), address)
 	if private {
 		testenv.Write(t, filepath.Join(dir, "accounts"), registryAccount)
-		config += "auth: {htpasswd: {realm: here, path: " + filepath.Join(dir, "accounts") + "}}\n"
+		config += fmt.Sprintf("auth: {htpasswd: {realm: here, path: %q}}\n", filepath.Join(dir, "accounts"))
 	}
 	testenv.Write(t, filepath.Join(dir, "registry.yml"), config)
 	cmd := exec.Command("docker-registry", "serve", filepath.Join(dir, "registry.yml"))
