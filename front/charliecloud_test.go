@@ -58,10 +58,10 @@ var charliecloudLines = []struct{ line, want string }{
 	{"ch-run --feature nosuch", "!does not have this feature"},
 	// nxf
 	{"ch-image pull -s /cache quay.io/lab/img:1", "pull --store /cache/hpcc quay.io/lab/img:1; charliecloud --store /cache/hpcc link /cache quay.io/lab/img:1"},
-	{"ch-convert -i ch-image --storage /cache quay.io%lab%img+1 /work/container_quay.io%lab%img+1", "charliecloud --store /cache/hpcc convert /cache ch-image quay.io%lab%img+1 dir /work/container_quay.io%lab%img+1"},
-	{"ch-convert -i ch-image --storage /cache img+1 /work/container_img+1.squashfs", "charliecloud --store /cache/hpcc convert /cache ch-image img+1 squash /work/container_img+1.squashfs"},
-	{"ch-run --unset-env=* -c /work --set-env -w -b /foo:/tmp -b /work /work/container_img+1 -- /bin/sh -c x", "RUN --write --unset-env=* --cd=/work --image-env --bind=/foo:/tmp --bind=/work /work/container_img+1 -- /bin/sh -c x"},
-	{"ch-run --unset-env=* -c /work --set-env --write-fake -w --set-env=X=1 --set-env=A=aaa -b /work -j --no-home img+1 -- x", "RUN --write-fake --unset-env=* --cd=/work --image-env --set-env=X=1 --set-env=A=aaa --bind=/work --join img+1 -- x"},
+	{"ch-convert -i ch-image --storage /cache quay.io%lab%img+1 /task/container_quay.io%lab%img+1", "charliecloud --store /cache/hpcc convert /cache ch-image quay.io%lab%img+1 dir /task/container_quay.io%lab%img+1"},
+	{"ch-convert -i ch-image --storage /cache img+1 /task/container_img+1.squashfs", "charliecloud --store /cache/hpcc convert /cache ch-image img+1 squash /task/container_img+1.squashfs"},
+	{"ch-run --unset-env=* -c /task --set-env -w -b /foo:/tmp -b /task /task/container_img+1 -- /bin/sh -c x", "RUN --write --unset-env=* --cd=/task --image-env --bind=/foo:/tmp --bind=/task /task/container_img+1 -- /bin/sh -c x"},
+	{"ch-run --unset-env=* -c /task --set-env --write-fake -w --set-env=X=1 --set-env=A=aaa -b /task -j --no-home img+1 -- x", "RUN --write-fake --unset-env=* --cd=/task --image-env --set-env=X=1 --set-env=A=aaa --bind=/task --join img+1 -- x"},
 	// ch-image
 	{"ch-image build -t foo -f D --build-arg A=b --build-arg C ctx", "build --file=D --build-arg=A=b --build-arg=C --tag=foo ctx; charliecloud link /var/tmp/me.ch foo"},
 	{"ch-image build --force --no-cache -a arm64 -t foo .", "build --platform=linux/arm64 --no-cache --tag=foo .; charliecloud link /var/tmp/me.ch foo"},

@@ -38,8 +38,8 @@ func apptainerFixture(t *testing.T, dir string) []string {
 	env := append(os.Environ(), "HOME="+me.HomeDir, "HPCC_STORE="+filepath.Join(dir, "store"), "HPCC_NO_CONFIG=1", "PATH="+fronts+":"+bin+":"+os.Getenv("PATH"), "W="+dir,
 		"IMG="+filepath.Join(dir, "img"), "BB="+filepath.Join(dir, "bb"), "OLD="+filepath.Join(dir, "old"), "OCI=facts/oci", "LD_LIBRARY_PATH=")
 	script := `set -e; umask 022
-mkdir -p canary/dir work/tmp work/var_tmp work/home home elsewhere bb/bin bb/etc bb/root bb/tmp ctx
-touch canary/file work/tmp/inworktmp work/var_tmp/inworkvartmp work/home/inworkhome elsewhere/mark with,comma with:colon
+mkdir -p canary/dir workdir/tmp workdir/var_tmp workdir/home home elsewhere bb/bin bb/etc bb/root bb/tmp ctx
+touch canary/file workdir/tmp/inworktmp workdir/var_tmp/inworkvartmp workdir/home/inworkhome elsewhere/mark with,comma with:colon
 cp "$1" bb/bin/busybox
 for n in sh ls cat echo id env pwd touch mkdir true false test grep printf mount cp; do ln -s busybox bb/bin/$n; done
 cp -a bb old; printf 'PATH=/canary/path:$PATH\nexport PATH\n' >old/environment

@@ -36,8 +36,8 @@ type Action struct {
 	NoEval bool     // do not evaluate the values of Inject as the shell would in double quotes
 }
 
-// Prepare selects the program and the working directory. done means that there is no program to
-// run.
+// Prepare selects the program and the working directory. It returns done if it has printed the
+// description, or the image has no tests, so that no program has to run.
 func (a *Action) Prepare(dir string, img *runtime.Image, o *runtime.Options) (done bool, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -568,7 +568,9 @@ func (s *StepReader) Problem(ctx context.Context, a *queue.Attempt) string {
 	f.about = subject{node: a.Host}
 	e := s.reader.explain(f)
 	const signals = 128 // exit statuses above it are signals, 125 is an unknown one
-	if killed := a.Exit > signals || a.Exit == ExitLost; killed && (e.text == "" || e.rank == len(rules)) {
+	killed := a.Exit > signals || a.Exit == ExitLost
+	unexplained := e.text == "" || e.rank == len(rules)
+	if killed && unexplained {
 		if text := s.removed(a); text != "" {
 			return text
 		}
