@@ -339,7 +339,7 @@ func archiveTree(dir string, w io.Writer) error {
 func (a *charliecloudArgs) convert(ctx context.Context) error {
 	from, in, to, out := a.args[0], a.args[1], a.args[2], a.args[3]
 	if to == "ch-image" {
-		if _, name := chFile(out); a.operation == "convert-new" && hasImageIn(a.store, name) {
+		if _, name := chFile(out); a.operation == "convert-new" && hasImage(a.store, name) {
 			return fmt.Errorf("image %q exists, and --no-clobber keeps it", name)
 		}
 		a.args = []string{in, out}
@@ -350,31 +350,24 @@ func (a *charliecloudArgs) convert(ctx context.Context) error {
 	} else if !isPath(in) {
 		in = "./" + in
 	}
-	if err := a.removeOld(to, out); err != nil {
+	err := a.checkOld(to, out)
+	if err != nil {
 		return err
 	}
-	err := func() error {
-		switch to {
-		case "dir":
-			return a.toDirectory(ctx, from, in, out)
-		default:
-			return a.toFile(ctx, from, in, to, out)
-		}
-	}()
+	if to == "dir" {
+		err = a.replaceDirectory(ctx, from, in, out)
+	} else {
+		err = a.toFile(ctx, from, in, to, out)
+	}
 	if err != nil {
 		return fullDiskHint(fmt.Errorf("converting %s to %s: %w", in, out, err), out)
 	}
 	return nil
 }
 
-// hasImageIn reports whether a store has an image.
-func hasImageIn(dir, name string) bool {
-	_, err := namedImage(dir, name, nil)
-	return err == nil
-}
-
-// removeOld removes the old result of a conversion: a file, or a directory that is an image.
-func (a *charliecloudArgs) removeOld(to, out string) error {
+// checkOld refuses an old result of a conversion that must not be replaced: only a file, an empty
+// directory, or one that is an image is.
+func (a *charliecloudArgs) checkOld(to, out string) error {
 	fi, err := os.Stat(out)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -387,7 +380,7 @@ func (a *charliecloudArgs) removeOld(to, out string) error {
 		if fi.IsDir() {
 			return usagef("%s is a directory", out).hint("name a file")
 		}
-		return nil // the new file replaces it
+		return nil
 	}
 	entries, err := os.ReadDir(out)
 	if err != nil || len(entries) == 0 {
@@ -401,7 +394,25 @@ func (a *charliecloudArgs) removeOld(to, out string) error {
 	if isStoreTree(out) {
 		return usagef("%s is an image of the store", out).hint("name a new directory")
 	}
-	return disk.RemoveAll(out)
+	return nil
+}
+
+// replaceDirectory converts an image to a directory. An old directory stays until the new one is
+// complete.
+func (a *charliecloudArgs) replaceDirectory(ctx context.Context, from, in, out string) error {
+	if _, err := os.Stat(out); errors.Is(err, fs.ErrNotExist) {
+		return a.toDirectory(ctx, from, in, out)
+	}
+	tmp, err := store.Sibling(out)
+	if err != nil {
+		return err
+	}
+	defer disk.RemoveAll(tmp)
+	made := filepath.Join(tmp, "new")
+	if err := a.toDirectory(ctx, from, in, made); err != nil {
+		return err
+	}
+	return replaceBy(out, made)
 }
 
 // source returns the image of a conversion from ch-image or tar.
@@ -447,7 +458,7 @@ func (a *charliecloudArgs) toDirectory(ctx context.Context, from, in, out string
 	return writeVariables(root, out)
 }
 
-// replaceBy replaces a directory by one of its subdirectories.
+// replaceBy replaces a directory by another one of the file system, which may be in it.
 func replaceBy(dir, sub string) error {
 	tmp, err := store.Sibling(dir)
 	if err != nil {
@@ -516,7 +527,8 @@ func (a *charliecloudArgs) writeTree(ctx context.Context, from, in, to string, f
 	return compressed(f, func(w io.Writer) error { return archiveTree(tree, w) })
 }
 
-// compressed passes to write a writer that compresses to f.
+// compressed passes to write a writer that compresses to f, at the fastest level because images
+// are large and layers already compressed.
 func compressed(f io.Writer, write func(io.Writer) error) error {
 	buffered := bufio.NewWriterSize(f, 1<<20)
 	z, err := gzip.NewWriterLevel(buffered, gzip.BestSpeed)

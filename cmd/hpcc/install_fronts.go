@@ -17,7 +17,6 @@ import (
 
 	"hpcc/front"
 	"hpcc/runtime"
-	"hpcc/store"
 )
 
 func installFrontsCommand() *cli.Command {
@@ -114,7 +113,7 @@ func runFront(ctx context.Context, args []string) error {
 		return err
 	}
 	for i, c := range r.Commands {
-		if c.Missing != "" && hasImage(c.Missing) {
+		if c.Missing != "" && hasImage(os.Getenv("HPCC_STORE"), c.Missing) {
 			continue
 		}
 		argv := append([]string{"hpcc"}, c.Args...)
@@ -195,12 +194,8 @@ func makePath(path string) error {
 	return f.Close()
 }
 
-// hasImage reports whether the user's store has an image.
-func hasImage(name string) bool {
-	s, err := store.OpenToRead(os.Getenv("HPCC_STORE"))
-	if err != nil {
-		return false
-	}
-	_, err = s.Get(name, nil)
+// hasImage reports whether a store has an image.
+func hasImage(dir, name string) bool {
+	_, err := namedImage(dir, name, nil)
 	return err == nil
 }

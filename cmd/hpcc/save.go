@@ -1,7 +1,6 @@
 package main
 
 import (
-	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -72,26 +71,15 @@ func (a *saveArgs) run(ctx context.Context) error {
 	case a.file == "-":
 		return s.SaveTo(ctx, a.name, os.Stdout)
 	case strings.HasSuffix(a.file, ".gz") || strings.HasSuffix(a.file, ".tgz"):
-		err = store.NewFile(a.file, func(f *os.File) error { return saveCompressed(ctx, s, a.name, f) })
+		err = store.NewFile(a.file, func(f *os.File) error {
+			return compressed(f, func(w io.Writer) error { return s.SaveTo(ctx, a.name, w) })
+		})
 	case strings.HasSuffix(a.file, ".docker.tar"):
 		err = s.SaveDocker(a.name, a.file)
 	default:
 		err = s.Save(ctx, a.name, a.file)
 	}
 	return fullDiskHint(err, a.file)
-}
-
-// saveCompressed writes an image as a compressed tar, at the fastest level because the layers
-// are already compressed.
-func saveCompressed(ctx context.Context, s *store.Store, name string, w io.Writer) error {
-	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
-	if err != nil {
-		return err
-	}
-	if err := s.SaveTo(ctx, name, z); err != nil {
-		return err
-	}
-	return z.Close()
 }
 
 // oneTree writes the image to a SquashFS or SIF file, which appears complete or not at all.
