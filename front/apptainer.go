@@ -129,7 +129,7 @@ var longNames = map[string]string{
 func (a *apptainer) option(table map[string]Role, args []Word) (rest []Word, err error) {
 	found, rest, why := next(table, args)
 	if why != "" {
-		return nil, refusal(a.program, args[0].Text, why, "apptainer help")
+		return nil, refusal(a.program, args[0].Text, why, "check its spelling, or leave it out; hpcc reads the options of Apptainer "+strings.TrimSuffix(apptainerVersion, "+hpcc"))
 	}
 	for _, o := range found {
 		name := cmp.Or(verbNames[a.verb+" "+o.Name], longNames[o.Name], o.Name)

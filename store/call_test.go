@@ -375,7 +375,8 @@ func TestExplain(t *testing.T) {
 	}{
 		{"r.example", dial(syscall.EHOSTUNREACH), `this machine has no route to r.example (dial tcp: no route to host); run hpcc where`},
 		{"r.example", dial(syscall.ETIMEDOUT), `r.example does not respond (dial tcp: connection timed out); check the host and the port; HPCC_HTTP_TIMEOUT=5m waits longer`},
-		{"r.example", dial(&net.DNSError{Err: "no such host", Name: "r.example", IsNotFound: true}), `this machine does not know the host name of r.example (dial tcp: lookup r.example: no such host); check the spelling; "oc registry info"`},
+		{"r.example", dial(&net.DNSError{Err: "no such host", Name: "r.example", IsNotFound: true}), `this machine does not know the host name of r.example (dial tcp: lookup r.example: no such host); check the spelling; or run hpcc where the registry is reachable`},
+		{"r.ns.svc", dial(&net.DNSError{Err: "no such host", Name: "r.ns.svc", IsNotFound: true}), `this machine does not know the host name of r.ns.svc (dial tcp: lookup r.ns.svc: no such host); only pods know the internal name of OpenShift's registry; "oc registry info"`},
 		{"r.example", dial(x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"q.example"}}, Host: "r.example"}), `the certificate of r.example is for another name (dial tcp: x509: certificate is valid for q.example, not r.example)`},
 		{"r.example", dial(x509.CertificateInvalidError{Reason: x509.Expired}), `the certificate of r.example is not valid now (dial tcp: x509: certificate has expired or is not yet valid:); compare the clock`},
 		{"r.example", &url.Error{Op: "Get", URL: "https://r.example/v2/", Err: &net.OpError{Op: "proxyconnect", Net: "tcp", Err: syscall.ECONNREFUSED}}, `the proxy does not connect to r.example (proxyconnect tcp: connection refused); correct HTTPS_PROXY=http://me:xxxxx@proxy.example:3128, or add the host to NO_PROXY`},
