@@ -31,7 +31,7 @@ const noFD = 1
 type carried struct {
 	joined bool
 	spec   *specs.Spec
-	fds    []int  // closed before the program starts
+	fds    []int  // closed when the program starts
 	lock   *group // nil if the run shares its namespaces with no other task
 }
 
@@ -99,7 +99,7 @@ func (c *carried) resume() error {
 			return setupError(err)
 		}
 	}
-	c.drop()
+	c.release()
 	return launch(c.spec, foreign, execute)
 }
 
@@ -119,10 +119,11 @@ func runIndirectly(s *specs.Spec, requested bool) (done bool, err error) {
 	return false, nil
 }
 
-// drop closes the descriptors that were passed on, which releases the group's lock.
-func (c *carried) drop() {
+// release gives up the descriptors that were passed on, and so the group's lock, when the
+// program starts.
+func (c *carried) release() {
 	for _, fd := range c.fds {
-		unix.Close(fd)
+		unix.CloseOnExec(fd)
 	}
 }
 

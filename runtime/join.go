@@ -16,6 +16,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/runtime/process"
 	"hpcc/store/owndir"
 )
 
@@ -23,7 +24,7 @@ import (
 // attach" in MPI libraries) need a common user namespace.
 //
 // They find each other by a file in the user's own directory on the node (joinDir), locked
-// while a task creates or enters the namespaces. Its first line is the run, each further
+// while a task creates or enters the namespaces, until its program starts. Its first line is the run, each further
 // line a task that joined. A new task enters the namespaces of any living task, or creates
 // new ones. So no task waits for one that never starts, the kernel releases the lock of a
 // dead task, and no process remains. Once the expected number of tasks has joined, the last
@@ -137,11 +138,12 @@ type group struct {
 // A member is a task that joined, and its namespaces.
 type member struct {
 	pid       int
+	started   uint64 // see [process.StartTime]
 	user, mnt uint64
 }
 
 // shownPatience is how long a living member's namespaces may stay unreadable.
-const shownPatience = time.Second
+const shownPatience = 10 * time.Second
 
 // open opens the namespaces of a living member; the pid of a dead one may belong to another
 // process. A member's new namespaces become readable only after its program starts:
@@ -149,7 +151,7 @@ const shownPatience = time.Second
 // again, proc(5).
 func (m *member) open() (user, mnt int, lives bool) {
 	user, mnt, err := openNamespaces(m.pid)
-	for begun := time.Now(); errors.Is(err, fs.ErrPermission) && time.Since(begun) < shownPatience; {
+	for begun := time.Now(); errors.Is(err, fs.ErrPermission) && m.lives() && time.Since(begun) < shownPatience; {
 		time.Sleep(time.Millisecond)
 		user, mnt, err = openNamespaces(m.pid)
 	}
@@ -162,6 +164,12 @@ func (m *member) open() (user, mnt int, lives bool) {
 		return -1, -1, false
 	}
 	return user, mnt, true
+}
+
+// lives reports whether the process with the member's pid is the one that joined.
+func (m *member) lives() bool {
+	started, err := process.StartTime(m.pid)
+	return err == nil && started == m.started
 }
 
 // joinDir returns the user's directory for groups, in the node's memory if possible. All the
@@ -246,7 +254,7 @@ func (g *group) read() (what []byte, members []member, err error) {
 	what, rest, _ := bytes.Cut(b[:n], []byte("\n"))
 	for line := range strings.Lines(string(rest)) {
 		var m member
-		if k, _ := fmt.Sscanf(line, "%d %d %d\n", &m.pid, &m.user, &m.mnt); k == 3 {
+		if k, _ := fmt.Sscanf(line, "%d %d %d %d\n", &m.pid, &m.started, &m.user, &m.mnt); k == 4 {
 			members = append(members, m)
 		}
 	}
@@ -267,9 +275,13 @@ func (g *group) begin(what []byte) error {
 
 // add records this process and its namespaces as a member.
 func (g *group) add(user, mnt uint64) error {
+	started, err := process.StartTime(os.Getpid())
+	if err != nil {
+		return fmt.Errorf("joining: %w", err)
+	}
 	end, err := unix.Seek(g.FD, 0, 2)
 	if err == nil {
-		_, err = unix.Pwrite(g.FD, fmt.Appendf(nil, "%d %d %d\n", os.Getpid(), user, mnt), end)
+		_, err = unix.Pwrite(g.FD, fmt.Appendf(nil, "%d %d %d %d\n", os.Getpid(), started, user, mnt), end)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the file of joined tasks: %w", err)

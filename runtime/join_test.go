@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hpcc/runtime/process"
 	"hpcc/testdata/testenv"
 )
 
@@ -30,6 +31,8 @@ func TestMemberShown(t *testing.T) {
 	testenv.Check(t, err)
 	testenv.Check(t, cmd.Start())
 	m := member{pid: cmd.Process.Pid}
+	m.started, err = process.StartTime(m.pid)
+	testenv.Check(t, err)
 	_, err = fmt.Fscan(bufio.NewReader(out), &m.user, &m.mnt)
 	testenv.Check(t, err)
 	if _, _, err := openNamespaces(m.pid); err == nil && os.Geteuid() != 0 {
@@ -56,7 +59,7 @@ func hide(t *testing.T) {
 	testenv.Check(t, err)
 	testenv.Check(t, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 	fmt.Println(inode(user), inode(mnt))
-	time.Sleep(200 * time.Millisecond)
+	time.Sleep(2 * time.Second)
 	testenv.Check(t, unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0))
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }

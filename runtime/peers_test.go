@@ -77,7 +77,7 @@ func TestGroup(t *testing.T) {
 	}
 	// Files of dead groups are removed; living groups and other files stay.
 	for _, name := range []string{groupFile(dir, "dead"), filepath.Join(dir, "else")} {
-		testenv.Check(t, os.WriteFile(name, []byte("w\n999999999 1 1\n"), 0o600))
+		testenv.Check(t, os.WriteFile(name, []byte("w\n999999999 1 1 1\n"), 0o600))
 	}
 	sweep(groupFile(dir, "me"))
 	left, _ := filepath.Glob(dir + "/*")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
@@ -66,10 +67,10 @@ func (c *call) upload(ctx context.Context, pusher *remote.Pusher, b v1.Layer, t 
 	return wait.Retry(ctx, c.ref.Context().RegistryStr(), func(ctx context.Context) error {
 		counted := &countedLayer{Layer: b, t: t}
 		if err := pusher.Upload(ctx, c.ref.Context(), counted); err != nil {
-			t.add(-counted.sent)
+			counted.end(0)
 			return err
 		}
-		t.add(size - counted.sent)
+		counted.end(size)
 		return nil
 	})
 }
@@ -124,8 +125,11 @@ func blobsOf(what any) ([]v1.Layer, error) {
 // A countedLayer counts the bytes that are read from it for sending.
 type countedLayer struct {
 	v1.Layer
-	t    *transferred
-	sent int64
+	t *transferred
+
+	mu    sync.Mutex
+	sent  int64
+	ended bool // a transport may go on reading after it has reported an error
 }
 
 // Compressed implements [v1.Layer].
@@ -139,6 +143,19 @@ func (l *countedLayer) Compressed() (io.ReadCloser, error) {
 
 // Write counts bytes read for sending.
 func (l *countedLayer) Write(p []byte) (int, error) {
-	l.sent += int64(len(p))
-	return l.t.Write(p)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended {
+		l.sent += int64(len(p))
+		l.t.add(int64(len(p)))
+	}
+	return len(p), nil
+}
+
+// end ends the counting, with n bytes counted in total.
+func (l *countedLayer) end(n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	l.t.add(n - l.sent)
 }
