@@ -130,7 +130,7 @@ done
 for h in "${hosts[@]}"; do
   reports() { "$lib/qhost" | awk -v h="${h%%.*}" '$1 == h && $4 != "-" && $7 != "-" { ok = 1 } END { exit !ok }'; }
   spool=$base/spool/execd/${h%%.*}
-  [ -d "$spool" ] || spool=$base/spool/execd/localhost # the name that the address of this host has
+  if [ "$h" = "$host" ] && [ ! -d "$spool" ]; then spool=$base/spool/execd/localhost; fi # the name that its address has
   if alive sge_execd "$spool/execd.pid"; then
     : # it will report to a qmaster that was restarted
   elif [ "$h" = "$second" ]; then
