@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"hpcc/store/ready"
 )
 
 // An imageSource is an image of a command line of apptainer.
@@ -34,7 +36,7 @@ var refusedSources = map[string][2]string{
 
 // flags returns the flags of "hpcc run" for the image.
 func (i *imageSource) flags() []string {
-	if i.isFile && !sifName(i.argument) {
+	if i.isFile && !ready.IsImageFile(i.argument) {
 		return []string{"--staged-file"}
 	}
 	return nil
@@ -57,7 +59,7 @@ func (a *apptainer) image(text string) (*imageSource, error) {
 		return a.archive(text, ref)
 	case strings.Contains(text, "://"):
 		return nil, refusal(a.program, text, fmt.Sprintf("unknown kind of image %q", kind), "name a file, a directory, docker://NAME, oci:DIR, oci-archive:FILE or docker-archive:FILE")
-	case filepath.IsAbs(text) || strings.HasPrefix(text, ".") || slices.Contains([]string{".sif", ".img", ".simg", ".sqfs"}, filepath.Ext(text)):
+	case filepath.IsAbs(text) || strings.HasPrefix(text, ".") || ready.IsImageFile(text) || slices.Contains([]string{".img", ".simg"}, filepath.Ext(text)):
 		return nil, refusal(a.program, text, "the file does not exist", "apptainer pull FILE docker://NAME creates one")
 	}
 	return &imageSource{argument: text, name: text}, nil // a name in the store
@@ -99,8 +101,8 @@ func (a *apptainer) pullArgs(ref string, more []string) []string {
 	return append(args, ref)
 }
 
-// sifName reports whether hpcc recognizes a file by its name.
-func sifName(file string) bool {
+// saves reports whether the name of a file makes "hpcc save" write an image that runs.
+func saves(file string) bool {
 	return slices.Contains([]string{".sif", ".sqfs"}, filepath.Ext(file))
 }
 
@@ -119,7 +121,7 @@ func (a *apptainer) save(name, target string) ([]Command, error) {
 		return nil, refusal(a.program, target, "the file exists, and a sandbox is a directory", "remove it: rm "+target)
 	case a.on["--sandbox"] != "":
 		return []Command{{Args: []string{"unpack", name, target}}}, nil
-	case sifName(target):
+	case saves(target):
 		return []Command{{Args: []string{"save", name, target}}}, nil
 	}
 	sibling := filepath.Join(filepath.Dir(target), fmt.Sprintf(".%s.%d.sif", filepath.Base(target), os.Getpid()))
@@ -320,7 +322,7 @@ func (a *apptainer) buildDefinition(target, file string) (*Request, error) {
 		line = append(line, "--build-arg="+kv)
 	}
 	for _, f := range a.values["--build-arg-file"] {
-		list, err := readEnvFile(f)
+		list, err := readEnvFile(f, a.environ)
 		if err != nil {
 			return nil, refusal(a.program, a.text["--build-arg-file"], err.Error(), "write one NAME=VALUE on each line")
 		}

@@ -51,7 +51,7 @@ func (r *Refusal) Error() string {
 }
 
 // fronts holds the reader of each program that hpcc replaces, by name.
-var fronts = map[string]func(args []string, env func(string) string) (*Request, error){
+var fronts = map[string]func(args, environ []string) (*Request, error){
 	"apptainer": readApptainer, "singularity": readApptainer,
 	"ch-run": readChRun, "ch-image": readChImage, "ch-convert": readChConvert,
 }
@@ -60,10 +60,20 @@ var fronts = map[string]func(args []string, env func(string) string) (*Request, 
 func Names() []string { return slices.Sorted(maps.Keys(fronts)) }
 
 // Read returns the meaning of a command line of the program with this name, which is one of
-// [Names]. env looks up variables of the environment. The error is a [Refusal] or an invalid
-// command line.
-func Read(program string, args []string, env func(string) string) (*Request, error) {
-	return fronts[program](args, env)
+// [Names]. environ is the caller's environment. The error is a [Refusal] or an invalid command
+// line.
+func Read(program string, args, environ []string) (*Request, error) {
+	return fronts[program](args, environ)
+}
+
+// variable returns a variable of an environment, or "".
+func variable(environ []string, name string) string {
+	for _, kv := range environ {
+		if value, ok := strings.CutPrefix(kv, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 // arguments returns those of a process as words of no script.

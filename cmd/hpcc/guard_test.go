@@ -47,7 +47,7 @@ var allowedImports = map[string][]string{
 	"conda/solve":      {"conda/fetch", "conda/input"},
 	"conda/trust":      {"store/wait", "testdata/condatest"},
 	"envfile":          {},
-	"front":            {"job/shellword"},                      // words of the shell; it reads scripts and command lines
+	"front":            {"job/shellword", "store/ready"},       // words of the shell; it reads scripts and command lines
 	"front/wrapper":    {"runtime/runconf"},                    // the syntax of wrappers
 	"front/scripts":    {"job/shellword", "runtime", "unpack"}, // images as Apptainer runs them
 	"job":              {"job/atomicfile", "job/message", "job/quantity", "job/shellword", "store/seal", "store/wait", "testdata/hostile"},
@@ -76,7 +76,7 @@ var allowedImports = map[string][]string{
 	"job/tunnel":       {"job/message"},
 	"metrics":          {},
 	"metrics/report":   {"metrics"},
-	"runtime":          {"envfile", "runtime/accounts", "runtime/fakeroot", "runtime/process", "runtime/rawfile", "runtime/rootfs", "store/owndir"},
+	"runtime":          {"envfile", "runtime/accounts", "runtime/fakeroot", "runtime/process", "runtime/rawfile", "runtime/rootfs", "store/owndir", "store/ready"},
 	"runtime/accounts": {"runtime/rawfile"},
 	"runtime/check":    {"envfile", "runtime", "runtime/foreign", "unpack"}, // it reads layers, like build
 	"runtime/devices":  {"envfile", "runtime", "runtime/process", "runtime/rootfs"},

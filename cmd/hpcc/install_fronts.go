@@ -94,7 +94,7 @@ func isFront(argv0 string) bool { return slices.Contains(front.Names(), filepath
 // runFront executes a command line of another program. Its commands are processes of their own,
 // and the last one replaces this process.
 func runFront(ctx context.Context, args []string) error {
-	r, err := front.Read(filepath.Base(args[0]), args[1:], os.Getenv)
+	r, err := front.Read(filepath.Base(args[0]), args[1:], os.Environ())
 	var no *front.Refusal
 	if errors.As(err, &no) {
 		m := &message{err: err, status: exitUsage}
