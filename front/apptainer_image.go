@@ -82,14 +82,14 @@ func (a *apptainer) archive(text, file string) (*imageSource, error) {
 	if err != nil {
 		return nil, refusal(a.program, text, "the file does not exist", "write oci:DIR[:TAG], oci-archive:FILE or docker-archive:FILE")
 	}
-	stored := storeName(a.absolute(name), tag, fi.Size(), fi.ModTime().UnixNano())
+	stored := storeName("apptainer", a.absolute(name), tag, fi.Size(), fi.ModTime().UnixNano())
 	return &imageSource{argument: stored, name: text,
 		commands: []Command{{Args: []string{"load", a.absolute(name) + tag, stored}, Missing: stored}}}, nil
 }
 
-// storeName returns the name in the store for something with these properties.
-func storeName(properties ...any) string {
-	return fmt.Sprintf("apptainer/%x", sha256.Sum256(fmt.Append(nil, properties...)))[:len("apptainer/")+16]
+// storeName returns the name in the store for something of a program with these properties.
+func storeName(program string, properties ...any) string {
+	return fmt.Sprintf("%s/%x", program, sha256.Sum256(fmt.Append(nil, properties...)))[:len(program)+1+16]
 }
 
 // pullArgs returns the arguments of "hpcc pull".
@@ -195,7 +195,7 @@ func (a *apptainer) source(text string) (*imageSource, error) {
 		}
 		image.commands = []Command{{Args: a.pullArgs(ref, more)}}
 		if arch != "" { // another platform does not replace the image of this machine
-			image.argument = storeName(ref, arch)
+			image.argument = storeName("apptainer", ref, arch)
 			image.commands[0].Args = append(image.commands[0].Args, image.argument)
 		}
 	} else if arch != "" {
@@ -274,7 +274,7 @@ func (a *apptainer) build(args []Word) (*Request, error) {
 	}
 	local := image.isDir || image.isFile
 	if local {
-		name := storeName(a.absolute(target), image.argument)
+		name := storeName("apptainer", a.absolute(target), image.argument)
 		load := Command{Args: []string{"load", image.argument, name}}
 		if image.isDir {
 			load = Command{Args: []string{"build", "--file=-", "--build-context=sandbox=" + image.argument, "--tag=" + name}, Stdin: "FROM sandbox\n"}
@@ -312,7 +312,7 @@ func isImageFile(file string) bool {
 
 // buildDefinition returns the commands that build a definition file.
 func (a *apptainer) buildDefinition(target, file string) (*Request, error) {
-	name := storeName(a.absolute(target), a.absolute(file))
+	name := storeName("apptainer", a.absolute(target), a.absolute(file))
 	save, err := a.save(name, target)
 	if err != nil {
 		return nil, err

@@ -182,6 +182,9 @@ func (l *commandLine) mountFlags(all []mount) (flags []string, err error) {
 			if m.size != "" {
 				flag += ",tmpfs-size=" + m.size
 			}
+			if m.readOnly {
+				flag += ",readonly"
+			}
 			flags = append(flags, flag)
 		case late || colon:
 			flag := "--mount=type=bind,source=" + m.source + ",target=" + m.at

@@ -169,7 +169,7 @@ func IsFront(argv0 *byte) bool {
 			argv0 = (*byte)(unsafe.Add(unsafe.Pointer(p), 1))
 		}
 	}
-	return is(argv0, "apptainer") || is(argv0, "singularity") || is(argv0, "ch-run") || is(argv0, "ch-image") || is(argv0, "ch-convert")
+	return is(argv0, "docker") || is(argv0, "apptainer") || is(argv0, "singularity") || is(argv0, "ch-run") || is(argv0, "ch-image") || is(argv0, "ch-convert")
 }
 
 func unshare() {

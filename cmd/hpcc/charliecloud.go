@@ -338,7 +338,7 @@ func archiveTree(dir string, w io.Writer) error {
 func (a *charliecloudArgs) convert(ctx context.Context) error {
 	from, in, to, out := a.args[0], a.args[1], a.args[2], a.args[3]
 	if to == "ch-image" {
-		if name := front.CharliecloudName(out); a.operation == "convert-new" && hasImage(a.store, name) {
+		if name := front.CharliecloudName(out); a.operation == "convert-new" && hasImage(a.store, name, "") {
 			return fmt.Errorf("image %q exists, and --no-clobber keeps it", name)
 		}
 		a.args = []string{in, out}
