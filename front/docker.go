@@ -159,10 +159,10 @@ func (d *docker) subcommand(args []string) (*Request, error) {
 		args = args[1:]
 		if short := dockerAliases[verb+" "+sub]; short != "" {
 			verb = short
+		} else if sub != "bake" && (verb == "buildx" || verb == "builder") {
+			return nil, refusal("docker", verb+" "+sub, noBuilders[0], noBuilders[1])
 		} else if why, ok := refusedDockerVerbs[sub]; ok {
 			return nil, refusal("docker", verb+" "+sub, why[0], why[1])
-		} else if verb == "buildx" || verb == "builder" {
-			return nil, refusal("docker", verb+" "+sub, noBuilders[0], noBuilders[1])
 		} else {
 			verb += " " + sub
 		}

@@ -345,7 +345,8 @@ func rlimit(text string) (uint64, error) {
 	return strconv.ParseUint(text, 10, 63)
 }
 
-// mounts returns the flags for mounts, and asks for the missing directories that Docker creates.
+// mounts returns the flags for mounts, and asks for the missing directories that Docker creates on
+// the host: sources of --volume, and mount points and the working directory in binds.
 func (d *docker) mounts(r *Request) ([]string, error) {
 	var all []mount
 	if d.last("--ipc") != "host" {
@@ -383,7 +384,11 @@ func (d *docker) mounts(r *Request) ([]string, error) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b mount) int { return strings.Count(a.at, "/") - strings.Count(b.at, "/") })
-	r.Make = append(r.Make, mountPoints(all)...)
+	inside := all
+	if w := d.last("--workdir"); w != "" {
+		inside = append(slices.Clone(all), mount{at: filepath.Clean(w)})
+	}
+	r.Make = append(r.Make, mountPoints(inside)...)
 	return d.mountFlags(all)
 }
 

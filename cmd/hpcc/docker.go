@@ -265,7 +265,7 @@ func (a *dockerArgs) inspect(context.Context) error {
 	if err != nil {
 		return err
 	}
-	var all []any
+	all := []any{}
 	var missing []error
 	for _, name := range a.args {
 		about, err := describeForDocker(s, list, name)
@@ -284,7 +284,7 @@ func (a *dockerArgs) inspect(context.Context) error {
 		enc := json.NewEncoder(os.Stdout)
 		enc.SetIndent("", "    ")
 		enc.SetEscapeHTML(false)
-		if err := enc.Encode(slices.Concat([]any{}, all)); err != nil {
+		if err := enc.Encode(all); err != nil {
 			return err
 		}
 	}
