@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// DockerVersion is the version of Docker whose command line this package reads. Tools compare it.
-const DockerVersion = "27.5.1+hpcc"
+// dockerVersion is the version of Docker whose command line this package reads. Tools compare it.
+const dockerVersion = "27.5.1+hpcc"
 
 // A docker is a command line of docker.
 type docker struct {
@@ -51,8 +51,8 @@ var dockerVerbs = sync.OnceValue(func() map[string]*dockerVerb {
 		"import": {read: (*docker).load, values: "-c,--change -m,--message --platform", min: 1, max: 2, usage: "FILE|- [NAME[:TAG]]",
 			refused: map[string][2]string{"--change": {"hpcc keeps the files without a configuration", "build an image FROM the name, with these instructions"}, "--message": {"hpcc keeps no messages", "leave it out"}, "--platform": {"hpcc takes the files for those of this machine's platform", "build an image from scratch with hpcc build --platform"}}},
 		"login":   {read: (*docker).login, values: "-u,--username -p,--password", flags: "--password-stdin", max: 1, usage: "-u NAME [SERVER]"},
-		"version": {read: (*docker).own, values: "-f,--format"},
-		"info":    {read: (*docker).own, values: "-f,--format"},
+		"version": {read: (*docker).about, values: "-f,--format"},
+		"info":    {read: (*docker).about, values: "-f,--format"},
 		"ps": {read: (*docker).own, values: "-f,--filter --format -n,--last", flags: "-a,--all -q,--quiet --no-trunc -l,--latest -s,--size",
 			refused: map[string][2]string{"--last": noContainers, "--latest": noContainers, "--size": noContainers}},
 		"stats":          {read: (*docker).own, values: "--format", flags: "-a,--all --no-stream --no-trunc", max: 1000, usage: "[CONTAINER...]"},
@@ -125,7 +125,7 @@ func readDocker(args, environ []string) (*Request, error) {
 		return nil, err
 	}
 	d := &docker{commandLine: line}
-	d.version = "Docker " + strings.TrimSuffix(DockerVersion, "+hpcc")
+	d.version = "Docker " + strings.TrimSuffix(dockerVersion, "+hpcc")
 	before, rest, err := d.parse(dockerGlobal, arguments(args), true)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func readDocker(args, environ []string) (*Request, error) {
 	config := d.last("--config")
 	switch context := d.last("--context"); {
 	case d.on["--version"] != "":
-		return &Request{Output: "Docker version " + DockerVersion + ", build hpcc\n"}, nil
+		return &Request{Output: "Docker version " + dockerVersion + ", build hpcc\n"}, nil
 	case len(rest) == 0 || d.on["--help"] != "" || rest[0] == "help":
 		return &Request{Output: dockerHelp}, nil
 	case context != "" && context != "default":
@@ -242,12 +242,13 @@ func (d *docker) own(args []string) (*Request, error) {
 			line = append(line, name+"="+v)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.on)) {
-		line = append(line, name)
-	}
-	line = append(append(line, d.verb), args...)
+	line = append(append(line, slices.Sorted(maps.Keys(d.on))...), d.verb)
+	line = append(line, args...)
 	return &Request{Commands: []Command{{Args: line}}}, nil
 }
+
+// about is own for the subcommands that print the version of Docker.
+func (d *docker) about([]string) (*Request, error) { return d.own([]string{dockerVersion}) }
 
 // platform returns that of the command line or of the environment, or "".
 func (d *docker) platform() string {

@@ -337,7 +337,7 @@ func (d *docker) limits(r *Request) ([]string, error) {
 	return nil, nil
 }
 
-// rlimit reads a limit; -1 is none.
+// rlimit reads a limit; -1 means unlimited.
 func rlimit(text string) (uint64, error) {
 	if text == "-1" {
 		return ^uint64(0), nil

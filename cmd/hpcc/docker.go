@@ -21,7 +21,6 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"hpcc/front"
 	"hpcc/front/containers"
 	"hpcc/store"
 )
@@ -70,6 +69,9 @@ func (a *dockerArgs) run(ctx context.Context) error {
 	}[a.operation]
 	if do == nil {
 		return usagef("%q is not an operation", a.operation)
+	}
+	if (a.operation == "version" || a.operation == "info") && len(a.args) != 1 {
+		return usagef("%s needs the version of docker", a.operation)
 	}
 	return do(a, ctx)
 }
@@ -253,9 +255,9 @@ func (a *dockerArgs) matching(list []store.Entry) ([]store.Entry, error) {
 		}
 		return len(patterns) > 0 && !slices.ContainsFunc(patterns, func(p string) bool {
 			p = strings.TrimPrefix(strings.TrimPrefix(p, "docker.io/"), "library/")
-			whole, _ := path.Match(p, repository+":"+tag)
+			full, _ := path.Match(p, repository+":"+tag)
 			alone, _ := path.Match(p, repository)
-			return whole || alone
+			return full || alone
 		})
 	}), nil
 }
@@ -435,12 +437,12 @@ func (a *dockerArgs) load(ctx context.Context) error {
 }
 
 func (a *dockerArgs) version(context.Context) error {
-	side := map[string]any{"Version": front.DockerVersion, "ApiVersion": "1.47", "MinAPIVersion": "1.24", "GitCommit": version, "GoVersion": goruntime.Version(), "Os": "linux", "Arch": goruntime.GOARCH, "Experimental": false,
+	side := map[string]any{"Version": a.args[0], "ApiVersion": "1.47", "MinAPIVersion": "1.24", "GitCommit": version, "GoVersion": goruntime.Version(), "Os": "linux", "Arch": goruntime.GOARCH, "Experimental": false,
 		"Platform": map[string]any{"Name": "hpcc"}, "KernelVersion": kernelRelease()}
 	if a.format != "" {
 		return printDockerFormat(os.Stdout, a.format, map[string]any{"Client": side, "Server": side})
 	}
-	_, err := fmt.Printf("Client: hpcc\n Version:           %s\n API version:       1.47\n OS/Arch:           linux/%s\n\nServer: none, hpcc runs containers itself\n Version:           %s\n", front.DockerVersion, goruntime.GOARCH, front.DockerVersion)
+	_, err := fmt.Printf("Client: hpcc\n Version:           %s\n API version:       1.47\n OS/Arch:           linux/%s\n\nServer: none, hpcc runs containers itself\n Version:           %s\n", a.args[0], goruntime.GOARCH, a.args[0])
 	return err
 }
 
@@ -468,16 +470,16 @@ func (a *dockerArgs) info(context.Context) error {
 		machine = goruntime.GOARCH
 	}
 	about := map[string]any{
-		"ID": host, "Name": host, "ServerVersion": front.DockerVersion, "Driver": "hpcc", "OSType": "linux", "Architecture": machine, "KernelVersion": kernelRelease(), "OperatingSystem": "Linux", "NCPU": goruntime.NumCPU(),
+		"ID": host, "Name": host, "ServerVersion": a.args[0], "Driver": "hpcc", "OSType": "linux", "Architecture": machine, "KernelVersion": kernelRelease(), "OperatingSystem": "Linux", "NCPU": goruntime.NumCPU(),
 		"MemTotal": totalMemory(), "Images": len(list), "Containers": len(running), "ContainersRunning": len(running), "ContainersPaused": 0, "ContainersStopped": 0, "DockerRootDir": s.Dir(),
 		"SecurityOptions": []any{"name=rootless"}, "CgroupDriver": "none", "CgroupVersion": "", "DefaultRuntime": "hpcc", "Runtimes": map[string]any{"hpcc": map[string]any{}},
-		"ClientInfo": map[string]any{"Version": front.DockerVersion, "Context": "default"}, "IndexServerAddress": "https://index.docker.io/v1/", "Swarm": map[string]any{"LocalNodeState": "inactive"},
+		"ClientInfo": map[string]any{"Version": a.args[0], "Context": "default"}, "IndexServerAddress": "https://index.docker.io/v1/", "Swarm": map[string]any{"LocalNodeState": "inactive"},
 	}
 	if a.format != "" {
 		return printDockerFormat(os.Stdout, a.format, about)
 	}
 	_, err = fmt.Printf("Client: hpcc\n Version:    %s\n\nServer: none, hpcc runs containers itself\n Containers: %d\n Images: %d\n Storage Driver: hpcc\n Security Options:\n  rootless\n Kernel Version: %s\n Architecture: %s\n CPUs: %d\n Docker Root Dir: %s\n",
-		front.DockerVersion, len(running), len(list), kernelRelease(), machine, goruntime.NumCPU(), s.Dir())
+		a.args[0], len(running), len(list), kernelRelease(), machine, goruntime.NumCPU(), s.Dir())
 	return err
 }
 
@@ -658,7 +660,7 @@ func (a *dockerArgs) rm(context.Context) error {
 	})
 }
 
-// dockerRun describes the container of "docker run", beside the flags of "hpcc run".
+// dockerRun describes the container of "docker run", which the flags of "hpcc run" do not.
 type dockerRun struct {
 	id      string // "" for other runs; package containers finds the process by it
 	user    string
