@@ -115,7 +115,11 @@ func runFront(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	isDockerRun := filepath.Base(args[0]) == "docker" && len(r.Commands) > 0 && r.Commands[len(r.Commands)-1].Args[0] == "run"
 	if err := prepareFront(r); err != nil {
+		if isDockerRun {
+			err = atStatus(process.ExitFailed, err)
+		}
 		return err
 	}
 	for i, c := range r.Commands {
@@ -127,7 +131,7 @@ func runFront(ctx context.Context, args []string) error {
 			return runtime.Again(append([]string{"hpcc"}, c.Args...))
 		}
 		err := runChild(ctx, c, isLast)
-		if status := exitStatus(0); errors.As(err, &status) && !isLast && isDockerRun(args) {
+		if status := exitStatus(0); errors.As(err, &status) && !isLast && isDockerRun {
 			return exitStatus(process.ExitFailed) // so that it differs from the program's
 		}
 		if err != nil {
@@ -135,11 +139,6 @@ func runFront(ctx context.Context, args []string) error {
 		}
 	}
 	return nil
-}
-
-// isDockerRun reports whether a command line runs a program with docker.
-func isDockerRun(args []string) bool {
-	return filepath.Base(args[0]) == "docker" && slices.Contains(args[1:min(len(args), 3)], "run")
 }
 
 // runChild runs a command of a front as a process of its own. Only the last command of a front
@@ -182,7 +181,7 @@ func prepareFront(r *front.Request) error {
 	}
 	for _, path := range r.Make {
 		if err := makePath(path); err != nil {
-			return fmt.Errorf("creating a mount point: %w", err)
+			return fmt.Errorf("creating a missing directory or mount point: %w", err)
 		}
 	}
 	for _, kv := range r.Env {
