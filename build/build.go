@@ -75,6 +75,7 @@ type Options struct {
 	// EntryFile, in front of the existing one: "hpcc entry".
 	Entry     []byte
 	PlainHTTP bool        // registries without TLS
+	Pull      bool        // ask the registries for newer base images
 	Progress  func(Event) // called for every step, one call at a time; nil: no progress
 	Inputs    *Inputs     // filled with the requests and the inputs of the build; may be nil
 }

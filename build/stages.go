@@ -357,7 +357,11 @@ func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform, fe
 			return nil, fmt.Errorf("context %q is a directory, not an image", value)
 		}
 	}
-	img, err := b.stored(name, p)
+	var img v1.Image
+	var err error = &store.NotFoundError{Name: name}
+	if !b.Pull {
+		img, err = b.stored(name, p)
+	}
 	if err == nil {
 		_, err = img.Layers()
 	}
@@ -377,6 +381,9 @@ func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform, fe
 		return nil, err
 	}
 	img, err = b.store.Pull(ctx, name, store.Remote{Platform: p, PlainHTTP: b.PlainHTTP, Progress: fetched})
+	if err != nil && b.Pull {
+		return nil, fmt.Errorf("base image %q cannot be pulled: %w", name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("base image %q is not in the store and cannot be pulled: %w", name, err)
 	}

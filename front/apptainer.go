@@ -2,9 +2,7 @@ package front
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,16 +13,7 @@ import (
 const apptainerVersion = "1.4.5+hpcc"
 
 // An apptainer is a command line of apptainer.
-type apptainer struct {
-	program string              // as called, with the subcommand
-	verb    string              // the subcommand
-	env     func(string) string // variables of the caller
-	dir     string              // the current directory
-
-	on     map[string]string   // options without a value, by long name, as written
-	values map[string][]string // options with a value
-	text   map[string]string   // these options as written
-}
+type apptainer struct{ *commandLine }
 
 // apptainerVerbs holds the reader of each supported subcommand.
 var apptainerVerbs = map[string]func(a *apptainer, args []Word) (*Request, error){
@@ -72,12 +61,14 @@ The page of hpcc on Apptainer lists them.
 `
 
 // readApptainer reads a command line of apptainer.
-func readApptainer(args []string, env func(string) string) (*Request, error) {
-	a := &apptainer{program: "apptainer", env: env, on: map[string]string{}, values: map[string][]string{}, text: map[string]string{}}
-	var err error
-	if a.dir, err = os.Getwd(); err != nil {
-		return nil, fmt.Errorf("apptainer: finding the current directory: %w", err)
+func readApptainer(args, environ []string) (*Request, error) {
+	line, err := newCommandLine("apptainer", environ)
+	if err != nil {
+		return nil, err
 	}
+	a := &apptainer{line}
+	a.longName = func(name string) string { return cmp.Or(verbNames[a.verb+" "+name], longNames[name], name) }
+	a.version = "Apptainer " + strings.TrimSuffix(apptainerVersion, "+hpcc")
 	global := maps.Clone(Programs()["apptainer"].global)
 	maps.Copy(global, optionTable(map[Role]string{Flag: "-h --help --version", Value: "--build-config"}))
 	rest := arguments(args)
@@ -111,7 +102,7 @@ func readApptainer(args []string, env func(string) string) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if dir := a.variable("CACHEDIR"); dir != "" && env("HPCC_STORE") == "" {
+	if dir := a.variable("CACHEDIR"); dir != "" && a.env("HPCC_STORE") == "" {
 		r.Env = append(r.Env, "HPCC_STORE="+filepath.Join(a.absolute(dir), "hpcc"))
 	}
 	return r, nil
@@ -125,69 +116,12 @@ var longNames = map[string]string{
 	"-n": "--net", "-u": "--userns", "--pwd": "--cwd", "--nohttps": "--no-https", "-F": "--force", "-h": "--help",
 }
 
-// option reads the options of the first argument, which is one.
-func (a *apptainer) option(table map[string]Role, args []Word) (rest []Word, err error) {
-	found, rest, why := next(table, args)
-	if why != "" {
-		return nil, refusal(a.program, args[0].Text, why, "check its spelling, or leave it out; hpcc reads the options of Apptainer "+strings.TrimSuffix(apptainerVersion, "+hpcc"))
-	}
-	for _, o := range found {
-		name := cmp.Or(verbNames[a.verb+" "+o.Name], longNames[o.Name], o.Name)
-		a.text[name] = o.Text
-		switch off, bad := isOff(o.Value.Text); {
-		case o.Role.takesValue():
-			a.values[name] = append(a.values[name], o.Value.Text)
-		case o.Value.Text == "":
-			a.on[name] = o.Name
-		case bad:
-			return nil, refusal(a.program, o.Text, o.Name+" takes no value", "")
-		case off:
-			delete(a.on, name)
-		default:
-			a.on[name] = o.Name
-		}
-	}
-	return rest, nil
-}
-
 // verbNames are the long names of letters that have another meaning in a subcommand.
 var verbNames = map[string]string{
 	"shell -s": "--shell", "build -s": "--sandbox", "build -e": "--encrypt", "build -T": "--notest", "build -u": "--update",
 	"inspect -l": "--labels", "inspect -d": "--deffile", "inspect -j": "--json", "inspect -r": "--runscript", "inspect -s": "--startscript",
 	"inspect -t": "--test", "inspect -e": "--environment", "inspect -H": "--helpfile",
 	"cache -T": "--type", "cache -D": "--days", "cache -n": "--dry-run", "cache -f": "--force", "cache -v": "--verbose", "cache -a": "--all",
-}
-
-// isOff reports whether the value of an option, or of the variable for it, is false. bad means
-// that it is not a boolean.
-func isOff(value string) (off, bad bool) {
-	switch strings.ToLower(value) {
-	case "", "0", "n", "no", "f", "false":
-		return true, false
-	case "1", "y", "yes", "t", "true":
-		return false, false
-	}
-	return false, true
-}
-
-// all reads options and arguments in any order.
-func (a *apptainer) all(table map[string]Role, args []Word) (rest []string, err error) {
-	for len(args) > 0 {
-		switch {
-		case args[0].Text == "--":
-			for _, w := range args[1:] {
-				rest = append(rest, w.Text)
-			}
-			return rest, nil
-		case IsOption(args[0]):
-			if args, err = a.option(table, args); err != nil {
-				return nil, err
-			}
-		default:
-			rest, args = append(rest, args[0].Text), args[1:]
-		}
-	}
-	return rest, nil
 }
 
 // variable returns the value of APPTAINER_NAME, or else of SINGULARITY_NAME.
@@ -223,29 +157,3 @@ func (a *apptainer) variables(table map[string]Role, names map[string]string) {
 
 // listOptions are options that may be repeated.
 var listOptions = []string{"--bind", "--mount", "--scratch", "--overlay", "--env-file"}
-
-// last returns the last value of an option, or "".
-func (a *apptainer) last(name string) string {
-	if v := a.values[name]; len(v) > 0 {
-		return v[len(v)-1]
-	}
-	return ""
-}
-
-// absolute returns a path of the host as an absolute one.
-func (a *apptainer) absolute(path string) string {
-	if filepath.IsAbs(path) {
-		return filepath.Clean(path)
-	}
-	return filepath.Join(a.dir, path)
-}
-
-// refuse returns an error if an option of reasons is set.
-func (a *apptainer) refuse(reasons map[string][2]string) error {
-	for _, name := range slices.Sorted(maps.Keys(reasons)) {
-		if why := reasons[name]; a.on[name] != "" || len(a.values[name]) > 0 {
-			return refusal(a.program, a.text[name], why[0], why[1])
-		}
-	}
-	return nil
-}

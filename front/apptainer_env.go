@@ -76,7 +76,7 @@ func (a *apptainer) setEnvironment(image *imageSource, r *Request) (flags []stri
 // files and by --env.
 func (a *apptainer) givenVariables(r *Request) (out []string, err error) {
 	for _, prefix := range []string{"SINGULARITYENV_", "APPTAINERENV_"} {
-		for _, kv := range os.Environ() {
+		for _, kv := range a.environ {
 			if given, ok := strings.CutPrefix(kv, prefix); ok && !strings.HasPrefix(given, "=") {
 				out = append(out, given)
 				name, _, _ := strings.Cut(kv, "=")
@@ -85,7 +85,7 @@ func (a *apptainer) givenVariables(r *Request) (out []string, err error) {
 		}
 	}
 	for _, file := range a.values["--env-file"] {
-		list, err := readEnvFile(file)
+		list, err := readEnvFile(file, a.environ)
 		if err != nil {
 			return nil, refusal(a.program, "--env-file "+file, err.Error(), "write one NAME=VALUE on each line, or set variables with --env")
 		}
@@ -110,7 +110,7 @@ func (a *apptainer) givenVariables(r *Request) (out []string, err error) {
 
 // readEnvFile reads a file of --env-file: assignments in the language of the shell, with
 // variables of the caller and of earlier lines.
-func readEnvFile(file string) (out []string, err error) {
+func readEnvFile(file string, environ []string) (out []string, err error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func readEnvFile(file string) (out []string, err error) {
 	if len(text) > maxEnvFile {
 		return nil, fmt.Errorf("larger than %d bytes", maxEnvFile)
 	}
-	return parseEnvFile(string(text), os.Environ())
+	return parseEnvFile(string(text), environ)
 }
 
 // parseEnvFile returns the assignments of a script that consists of them.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"hpcc/store/ready"
 )
 
 // An imageSource is an image of a command line of apptainer.
@@ -34,7 +36,7 @@ var refusedSources = map[string][2]string{
 
 // flags returns the flags of "hpcc run" for the image.
 func (i *imageSource) flags() []string {
-	if i.isFile && !sifName(i.argument) {
+	if i.isFile && !ready.IsImageFile(i.argument) {
 		return []string{"--staged-file"}
 	}
 	return nil
@@ -57,7 +59,7 @@ func (a *apptainer) image(text string) (*imageSource, error) {
 		return a.archive(text, ref)
 	case strings.Contains(text, "://"):
 		return nil, refusal(a.program, text, fmt.Sprintf("unknown kind of image %q", kind), "name a file, a directory, docker://NAME, oci:DIR, oci-archive:FILE or docker-archive:FILE")
-	case filepath.IsAbs(text) || strings.HasPrefix(text, ".") || slices.Contains([]string{".sif", ".img", ".simg", ".sqfs"}, filepath.Ext(text)):
+	case filepath.IsAbs(text) || strings.HasPrefix(text, ".") || ready.IsImageFile(text) || slices.Contains([]string{".img", ".simg"}, filepath.Ext(text)):
 		return nil, refusal(a.program, text, "the file does not exist", "apptainer pull FILE docker://NAME creates one")
 	}
 	return &imageSource{argument: text, name: text}, nil // a name in the store
@@ -80,14 +82,14 @@ func (a *apptainer) archive(text, file string) (*imageSource, error) {
 	if err != nil {
 		return nil, refusal(a.program, text, "the file does not exist", "write oci:DIR[:TAG], oci-archive:FILE or docker-archive:FILE")
 	}
-	stored := storeName(a.absolute(name), tag, fi.Size(), fi.ModTime().UnixNano())
+	stored := storeName("apptainer", a.absolute(name), tag, fi.Size(), fi.ModTime().UnixNano())
 	return &imageSource{argument: stored, name: text,
 		commands: []Command{{Args: []string{"load", a.absolute(name) + tag, stored}, Missing: stored}}}, nil
 }
 
-// storeName returns the name in the store for something with these properties.
-func storeName(properties ...any) string {
-	return fmt.Sprintf("apptainer/%x", sha256.Sum256(fmt.Append(nil, properties...)))[:len("apptainer/")+16]
+// storeName returns the name in the store for something of a program with these properties.
+func storeName(program string, properties ...any) string {
+	return fmt.Sprintf("%s/%x", program, sha256.Sum256(fmt.Append(nil, properties...)))[:len(program)+1+16]
 }
 
 // pullArgs returns the arguments of "hpcc pull".
@@ -99,8 +101,8 @@ func (a *apptainer) pullArgs(ref string, more []string) []string {
 	return append(args, ref)
 }
 
-// sifName reports whether hpcc recognizes a file by its name.
-func sifName(file string) bool {
+// saves reports whether the name of a file makes "hpcc save" write an image that runs.
+func saves(file string) bool {
 	return slices.Contains([]string{".sif", ".sqfs"}, filepath.Ext(file))
 }
 
@@ -119,7 +121,7 @@ func (a *apptainer) save(name, target string) ([]Command, error) {
 		return nil, refusal(a.program, target, "the file exists, and a sandbox is a directory", "remove it: rm "+target)
 	case a.on["--sandbox"] != "":
 		return []Command{{Args: []string{"unpack", name, target}}}, nil
-	case sifName(target):
+	case saves(target):
 		return []Command{{Args: []string{"save", name, target}}}, nil
 	}
 	sibling := filepath.Join(filepath.Dir(target), fmt.Sprintf(".%s.%d.sif", filepath.Base(target), os.Getpid()))
@@ -193,7 +195,7 @@ func (a *apptainer) source(text string) (*imageSource, error) {
 		}
 		image.commands = []Command{{Args: a.pullArgs(ref, more)}}
 		if arch != "" { // another platform does not replace the image of this machine
-			image.argument = storeName(ref, arch)
+			image.argument = storeName("apptainer", ref, arch)
 			image.commands[0].Args = append(image.commands[0].Args, image.argument)
 		}
 	} else if arch != "" {
@@ -272,7 +274,7 @@ func (a *apptainer) build(args []Word) (*Request, error) {
 	}
 	local := image.isDir || image.isFile
 	if local {
-		name := storeName(a.absolute(target), image.argument)
+		name := storeName("apptainer", a.absolute(target), image.argument)
 		load := Command{Args: []string{"load", image.argument, name}}
 		if image.isDir {
 			load = Command{Args: []string{"build", "--file=-", "--build-context=sandbox=" + image.argument, "--tag=" + name}, Stdin: "FROM sandbox\n"}
@@ -310,7 +312,7 @@ func isImageFile(file string) bool {
 
 // buildDefinition returns the commands that build a definition file.
 func (a *apptainer) buildDefinition(target, file string) (*Request, error) {
-	name := storeName(a.absolute(target), a.absolute(file))
+	name := storeName("apptainer", a.absolute(target), a.absolute(file))
 	save, err := a.save(name, target)
 	if err != nil {
 		return nil, err
@@ -320,7 +322,7 @@ func (a *apptainer) buildDefinition(target, file string) (*Request, error) {
 		line = append(line, "--build-arg="+kv)
 	}
 	for _, f := range a.values["--build-arg-file"] {
-		list, err := readEnvFile(f)
+		list, err := readEnvFile(f, a.environ)
 		if err != nil {
 			return nil, refusal(a.program, a.text["--build-arg-file"], err.Error(), "write one NAME=VALUE on each line")
 		}

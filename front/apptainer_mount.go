@@ -13,7 +13,7 @@ import (
 type mount struct {
 	source, at string
 	readOnly   bool
-	mode       string // of an empty directory
+	mode, size string // of an empty directory; size may be ""
 }
 
 // below reports whether path is dir or in it.
@@ -166,7 +166,7 @@ func (a *apptainer) userMounts() (out []mount, err error) {
 
 // mountFlags returns the flags of "hpcc run" for mounts, in their order. hpcc mounts those of
 // --bind before those of --mount, so a bind that overlaps a mount of --mount needs --mount too.
-func (a *apptainer) mountFlags(all []mount) (flags []string, err error) {
+func (l *commandLine) mountFlags(all []mount) (flags []string, err error) {
 	var others []string // destinations of --mount
 	for _, m := range all {
 		late := m.source == "" || slices.ContainsFunc(others, func(at string) bool { return below(m.at, at) || below(at, m.at) })
@@ -176,9 +176,16 @@ func (a *apptainer) mountFlags(all []mount) (flags []string, err error) {
 		colon, comma := strings.Contains(m.source+m.at, ":"), strings.ContainsAny(m.source+m.at, ",")
 		switch {
 		case (late || colon) && comma:
-			return nil, refusal(a.program, "--bind "+m.source, "hpcc cannot mount a path with this combination of commas and colons", "rename the file, or bind its directory")
+			return nil, refusal(l.program, "--bind "+m.source, "hpcc cannot mount a path with this combination of commas and colons", "rename the file, or bind its directory")
 		case m.source == "":
-			flags = append(flags, "--mount=type=tmpfs,target="+m.at+",tmpfs-mode="+m.mode)
+			flag := "--mount=type=tmpfs,target=" + m.at + ",tmpfs-mode=" + m.mode
+			if m.size != "" {
+				flag += ",tmpfs-size=" + m.size
+			}
+			if m.readOnly {
+				flag += ",readonly"
+			}
+			flags = append(flags, flag)
 		case late || colon:
 			flag := "--mount=type=bind,source=" + m.source + ",target=" + m.at
 			if m.readOnly {

@@ -58,8 +58,6 @@ func TestApptainerOptions(t *testing.T) {
 func TestApptainer(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	t.Setenv("HOME", "/home/me")
-	t.Setenv("SINGULARITYENV_TMP", "")
 	for _, tt := range []struct {
 		line []string
 		want string // parts of the commands, in order
@@ -79,7 +77,7 @@ func TestApptainer(t *testing.T) {
 		for i, a := range tt.line {
 			args[i] = strings.ReplaceAll(a, "DIR", dir)
 		}
-		r, err := Read("singularity", args, func(name string) string { return map[string]string{"HOME": "/home/me"}[name] })
+		r, err := Read("singularity", args, []string{"HOME=/home/me", "SINGULARITYENV_TMP="})
 		var no *Refusal
 		if why, refused := strings.CutPrefix(tt.want, "refused "); refused {
 			if !errors.As(err, &no) || !strings.Contains(no.Why, why) {
@@ -128,7 +126,7 @@ func TestParseEnvFile(t *testing.T) {
 }
 
 func TestBinds(t *testing.T) {
-	a := &apptainer{program: "apptainer exec", dir: "/d"}
+	a := &apptainer{&commandLine{program: "apptainer exec", dir: "/d"}}
 	for _, tt := range []struct{ in, want string }{
 		{"/a", "/a=/a"}, {"a:/b", "/d/a=/b"}, {"/a:/b:ro,/c", "/a=/b ro|/c=/c"}, {`/a\,b:/c\:d`, "/a,b=/c:d"}, {"/a:/b:ro,rw", "/a=/b"},
 		{"/a::ro", "/a=/a ro"}, {"", "error"}, {"/a:b", "error"}, {"/a:/b:x", "error"}, {"/a:/b:/c:ro", "error"}, {"/a:/b:image-src=/", "error"},
@@ -156,7 +154,7 @@ func FuzzApptainer(f *testing.F) {
 	f.Add("run\x00-C\x00-W\x00w\x00--scratch\x00s\x00x")
 	f.Add("inspect\x00-jl\x00x")
 	f.Fuzz(func(t *testing.T, in string) {
-		r, err := Read("apptainer", strings.Split(in, "\x00"), func(string) string { return "" })
+		r, err := Read("apptainer", strings.Split(in, "\x00"), nil)
 		if err == nil && r.Output == "" && len(r.Commands) == 0 {
 			t.Errorf("%q does nothing", in)
 		}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"hpcc/store/ready"
 )
 
 // charliecloudVersion is the version of Charliecloud whose command lines hpcc reads.
@@ -25,12 +27,12 @@ type chLine struct {
 	before  []string // arguments up to "--"
 	rest    []string // arguments after it
 	ended   bool     // it has a "--"
-	env     func(string) string
+	environ []string
 }
 
 // readCharliecloud parses the arguments of a program. Options are those of table.
-func readCharliecloud(program string, table map[string]Role, args []string, env func(string) string) (*chLine, error) {
-	l := &chLine{program: program, env: env}
+func readCharliecloud(program string, table map[string]Role, args, environ []string) (*chLine, error) {
+	l := &chLine{program: program, environ: environ}
 	for w := arguments(args); len(w) > 0; {
 		if w[0].Text == "--" {
 			l.ended, l.rest = true, args[len(args)-len(w)+1:]
@@ -84,6 +86,9 @@ func (l *chLine) unabbreviated(table map[string]Role, arg string) (string, error
 	return arg, nil
 }
 
+// env returns a variable of the caller, or "".
+func (l *chLine) env(name string) string { return variable(l.environ, name) }
+
 // value returns the value of the last option with one of these names.
 func (l *chLine) value(names ...string) (value string, ok bool) {
 	for _, o := range l.options {
@@ -132,9 +137,9 @@ var refusedByCharliecloud = map[string]struct{ why, advice string }{
 	"--image":         {"hpcc pushes images of its store", "hpcc commit DIR NAME, then push NAME"},
 }
 
-// imageName returns the name of an image in hpcc's spelling. Charliecloud also accepts the names
-// of its directories, in which % is / and + is a colon.
-func imageName(ref string) string { return strings.NewReplacer("%", "/", "+", ":").Replace(ref) }
+// CharliecloudName returns the name of an image in hpcc's spelling. Charliecloud also accepts the
+// names of its directories, in which % is / and + is a colon.
+func CharliecloudName(ref string) string { return strings.NewReplacer("%", "/", "+", ":").Replace(ref) }
 
 // isPath reports whether an image is written as a path.
 func isPath(image string) bool {
@@ -143,7 +148,7 @@ func isPath(image string) bool {
 
 // isSquashFS reports whether the name of an image is that of a SquashFS file.
 func isSquashFS(image string) bool {
-	return slices.Contains([]string{".sqfs", ".squashfs", ".squash", ".squishy", ".sfs"}, path.Ext(image))
+	return ready.IsImageFile(image) || slices.Contains([]string{".squash", ".squishy"}, path.Ext(image))
 }
 
 // chRunTable is the table of ch-run's options, with those that only ch-run itself needs.
@@ -155,9 +160,9 @@ func chRunTable() map[string]Role {
 	return t
 }
 
-func readChRun(args []string, env func(string) string) (*Request, error) {
+func readChRun(args, environ []string) (*Request, error) {
 	table := chRunTable()
-	l, err := readCharliecloud("ch-run", table, args, env)
+	l, err := readCharliecloud("ch-run", table, args, environ)
 	if err != nil {
 		return nil, err
 	}
@@ -277,8 +282,8 @@ var chImageTable = optionTable(map[Role]string{
 	Optional: "--force", Refused: "--tls-no-verify", RefusedValue: "--break --force-cmd --last-layer --image -b --bind",
 })
 
-func readChImage(args []string, env func(string) string) (*Request, error) {
-	l, err := readCharliecloud("ch-image", chImageTable, args, env)
+func readChImage(args, environ []string) (*Request, error) {
+	l, err := readCharliecloud("ch-image", chImageTable, args, environ)
 	if err != nil {
 		return nil, err
 	}
@@ -394,7 +399,7 @@ func (c *chImage) build() (*Request, error) {
 	if c.has("-n", "--dry-run", "--parse-only") {
 		return &Request{Commands: []Command{c.hpcc("build", append(args, "--check", c.args[0])...)}}, nil
 	}
-	args = append(args, "--tag="+imageName(tag), c.args[0])
+	args = append(args, "--tag="+CharliecloudName(tag), c.args[0])
 	return &Request{Commands: []Command{c.hpcc("build", args...), c.storageDo("link", tag)}}, nil
 }
 
@@ -443,7 +448,7 @@ func (c *chImage) pull() (*Request, error) {
 	}
 	last := c.args[len(c.args)-1]
 	for _, a := range c.args {
-		args = append(args, imageName(a))
+		args = append(args, CharliecloudName(a))
 	}
 	return &Request{Commands: []Command{c.hpcc("pull", args...), c.storageDo("link", last)}}, nil
 }
@@ -458,7 +463,7 @@ func (c *chImage) push() (*Request, error) {
 	}
 	var args []string
 	for _, a := range c.args {
-		args = append(args, imageName(a))
+		args = append(args, CharliecloudName(a))
 	}
 	return &Request{Commands: []Command{c.hpcc("push", args...)}}, nil
 }

@@ -11,8 +11,8 @@ var chConvertTable = optionTable(map[Role]string{
 	Value: "-i --in-fmt -o --out-fmt -s --storage --tmp", Flag: "-n --dry-run --no-clobber --no-xattrs --xattrs -q --quiet -v --verbose -h --help --version",
 })
 
-func readChConvert(args []string, env func(string) string) (*Request, error) {
-	l, err := readCharliecloud("ch-convert", chConvertTable, args, env)
+func readChConvert(args, environ []string) (*Request, error) {
+	l, err := readCharliecloud("ch-convert", chConvertTable, args, environ)
 	if err != nil {
 		return nil, err
 	}

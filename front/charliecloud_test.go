@@ -8,9 +8,7 @@ import (
 )
 
 // chVariables is the environment of the tests.
-func chVariables(name string) string {
-	return map[string]string{"USER": "me", "HOME": "/home/me", "CH_IMAGE_STORAGE": ""}[name]
-}
+var chVariables = []string{"USER=me", "HOME=/home/me"}
 
 // chRunPrefix begins each command of hpcc for ch-run.
 const chRunPrefix = "run --ch-run --no-config --no-home --entrypoint= "

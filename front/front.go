@@ -12,6 +12,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // A Request is the meaning of a command line of another program.
@@ -24,15 +25,20 @@ type Request struct {
 	Make  []string // missing directories to create, with a "/" at the end, and missing empty files
 	Notes []string // warnings
 	Umask int      // file mode mask of the commands; 0 for the current one
+
+	Limits  map[int]syscall.Rlimit // limits of the commands, by resource (getrlimit(2))
+	NoStdin bool                   // the commands have no standard input
 }
 
 // A Command is a command line of hpcc.
 type Command struct {
-	Args    []string // without "hpcc"
-	Missing string   // run the command only if the store does not have this image; "" to run it always
-	Stdin   string   // standard input of a command that is not the last; "" for that of hpcc
-	Wrote   string   // file that the command wrote, which becomes Final; "" for none
-	Final   string
+	Args     []string // without "hpcc"
+	Missing  string   // run the command only if the store does not have this image; "" to run it always
+	Platform string   // of the image Missing; "" for any
+	Stdin    string   // standard input; "" for that of hpcc
+	Quiet    bool     // show the messages of the command only if it fails
+	Wrote    string   // file that the command wrote, which becomes Final; "" for none
+	Final    string
 }
 
 // A Refusal is a command line that hpcc cannot execute as the other program would.
@@ -51,19 +57,29 @@ func (r *Refusal) Error() string {
 }
 
 // fronts holds the reader of each program that hpcc replaces, by name.
-var fronts = map[string]func(args []string, env func(string) string) (*Request, error){
+var fronts = map[string]func(args, environ []string) (*Request, error){
 	"apptainer": readApptainer, "singularity": readApptainer,
-	"ch-run": readChRun, "ch-image": readChImage, "ch-convert": readChConvert,
+	"docker": readDocker, "ch-run": readChRun, "ch-image": readChImage, "ch-convert": readChConvert,
 }
 
 // Names returns the names of the programs that hpcc replaces, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(fronts)) }
 
 // Read returns the meaning of a command line of the program with this name, which is one of
-// [Names]. env looks up variables of the environment. The error is a [Refusal] or an invalid
-// command line.
-func Read(program string, args []string, env func(string) string) (*Request, error) {
-	return fronts[program](args, env)
+// [Names]. environ is the caller's environment. The error is a [Refusal] or an invalid command
+// line.
+func Read(program string, args, environ []string) (*Request, error) {
+	return fronts[program](args, environ)
+}
+
+// variable returns a variable of an environment, or "".
+func variable(environ []string, name string) string {
+	for _, kv := range environ {
+		if value, ok := strings.CutPrefix(kv, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 // arguments returns those of a process as words of no script.

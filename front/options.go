@@ -62,8 +62,8 @@ func (r Role) takesValue() bool {
 	return true
 }
 
-// A Program runs a program in an image.
-type Program struct {
+// A containerProgram runs a program in an image.
+type containerProgram struct {
 	global  map[string]Role // options before the subcommand
 	runs    string          // subcommands that run a program; "": the program has no subcommands
 	own     string          // subcommands that prepend the image's runscript to the arguments
@@ -85,8 +85,8 @@ func optionTable(groups map[Role]string) map[string]Role {
 }
 
 // Programs are the programs that run a program in an image, with the options of their manuals.
-var Programs = sync.OnceValue(func() map[string]*Program {
-	singularity := &Program{runs: "exec run", own: "run", inOrder: true, Files: true,
+var Programs = sync.OnceValue(func() map[string]*containerProgram {
+	singularity := &containerProgram{runs: "exec run", own: "run", inOrder: true, Files: true,
 		global: optionTable(map[Role]string{Flag: "-d --debug --nocolor -s --silent -q --quiet -v --verbose", Value: "-c --config"}),
 		options: optionTable(map[Role]string{
 			Bind: "-B --bind", Mount: "--mount", Scratch: "-S --scratch", EnvList: "--env", EnvFile: "--env-file", Dir: "--pwd --cwd", GPU: "--nv --nvccli --rocm",
@@ -98,10 +98,10 @@ var Programs = sync.OnceValue(func() map[string]*Program {
 				"-i --ipc -n --net --uts -u --userns --keep-privs --no-privs --allow-setuid --no-umask --no-eval --oom-kill-disable --unsquash --ignore-subuid --ignore-fakeroot-command --ignore-userns " +
 				"--underlay --sharens --intel-hpu --no-https --nohttps --docker-login --oci --no-oci",
 		})}
-	docker := &Program{runs: "run", inOrder: true, Entry: true,
+	docker := &containerProgram{runs: "run", inOrder: true, Entry: true,
 		global:  optionTable(map[Role]string{Value: "-H --host -l --log-level -c --context --config --root --runroot --storage-driver --storage-opt --cgroup-manager --url --connection --tmpdir", Flag: "-D --debug --tls --tlsverify -r --remote"}),
 		options: dockerOptions()}
-	return map[string]*Program{
+	return map[string]*containerProgram{
 		"singularity": singularity, "apptainer": singularity, "docker": docker, "podman": docker, "podman-hpc": docker,
 		"ch-run": {inOrder: true, Files: true, options: optionTable(map[Role]string{
 			Bind: "-b --bind", Dir: "-c --cd", SetEnv: "--set-env", Unset: "--unset-env", RefusedValue: "--set-env0 --feature --test --warnings", Value: "-g --gid --join-pid --join-ct --join-tag -m --mount -s --storage -u --uid",

@@ -88,6 +88,7 @@ func enterRoot(s *specs.Spec) error {
 			unix.Close(from) // ulimit -n may be small
 		}
 	}
+	makeCwd(r, s)
 	if !s.Root.Readonly && s.Annotations[fakeRootMark] == "" { // a build removes them
 		r.RecordAdded()
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/rawfile"
+	"hpcc/store/ready"
 )
 
 // A process may create a user namespace only while it has a single thread
@@ -148,7 +149,7 @@ func asksForStage(argv []*byte, env unsafe.Pointer) bool {
 		if is(w, "--") {
 			break
 		}
-		if starts(w, "--stage") || starts(w, "-stage") || ends(w, ".sqfs") || ends(w, ".squashfs") || ends(w, ".sfs") || ends(w, ".sqsh") || ends(w, ".sif") {
+		if starts(w, "--stage") || starts(w, "-stage") || ready.IsImageFile(text(w)) {
 			return true
 		}
 	}
@@ -168,7 +169,7 @@ func IsFront(argv0 *byte) bool {
 			argv0 = (*byte)(unsafe.Add(unsafe.Pointer(p), 1))
 		}
 	}
-	return is(argv0, "apptainer") || is(argv0, "singularity") || is(argv0, "ch-run") || is(argv0, "ch-image") || is(argv0, "ch-convert")
+	return is(argv0, "docker") || is(argv0, "apptainer") || is(argv0, "singularity") || is(argv0, "ch-run") || is(argv0, "ch-image") || is(argv0, "ch-convert")
 }
 
 func unshare() {
@@ -197,14 +198,13 @@ func is(p *byte, word string) bool {
 	return starts(p, word) && *(*byte)(unsafe.Add(unsafe.Pointer(p), len(word))) == 0
 }
 
-// ends reports whether the zero-terminated string at p ends with tail.
-func ends(p *byte, tail string) bool {
-	for ; *p != 0; p = (*byte)(unsafe.Add(unsafe.Pointer(p), 1)) {
-		if is(p, tail) {
-			return true
-		}
+// text returns the zero-terminated string at p, which it shares.
+func text(p *byte) string {
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
+		n++
 	}
-	return false
+	return unsafe.String(p, n)
 }
 
 // earlyNamespaces reports whether the entry point requested namespaces. err is the reason why

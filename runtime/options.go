@@ -57,6 +57,9 @@ func addRareOptions(s *specs.Spec, o Options) error {
 	if o.NoPasswd {
 		annotate(noPasswdMark, "1")
 	}
+	if o.Docker {
+		annotate(makeCwdMark, "1")
+	}
 	if o.WriteFake != "" {
 		if !isSize(o.WriteFake) {
 			return fmt.Errorf("reading the size limit %q for changes: not a number followed by k, m, g or %%", o.WriteFake)

@@ -60,6 +60,10 @@ type Options struct {
 	// directory is mounted in it.
 	Only  string
 	ChRun bool // mounts, environment and working directory of Charliecloud's ch-run
+	// Docker selects the mounts, the environment, the working directory and the user of "docker
+	// run": root, or the image's user.
+	Docker bool
+	User   string // with Docker, instead of the image's user: NAME or UID, with :GROUP or :GID
 	// Architecture is the image's (GOARCH); "" is this machine's.
 	Architecture string
 }
@@ -91,6 +95,11 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	} else if !st.IsDir() {
 		return nil, fmt.Errorf("opening image directory %q: not a directory", root)
 	}
+	if o.Docker {
+		if err := o.likeDocker(root, &c); err != nil {
+			return nil, err
+		}
+	}
 	s := &specs.Spec{
 		Version: specs.Version,
 		Root:    &specs.Root{Path: root, Readonly: !o.Write},
@@ -104,7 +113,7 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 		return s, overHost(s, root, c, o)
 	}
 	home, cwd := "", callerDir()
-	if o.ChRun {
+	if o.ChRun || o.Docker {
 		cwd = "/"
 	}
 	if h := userHome(); !o.NoHome && h != "" && isDir(h) {
@@ -120,6 +129,10 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	}
 	if o.ChRun {
 		s.Process.Env = chRunEnvironment(callerEnv(o), root)
+		return s, nil
+	}
+	if o.Docker {
+		s.Process.Env = dockerEnvironment(c, root, o.Hostname)
 		return s, nil
 	}
 	s.Process.Env = environment(callerEnv(o), c, root, home, s.Mounts)
@@ -187,6 +200,9 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	m := []specs.Mount{bind("/proc", "/proc"), bind("/sys", "/sys"), bind("/dev", "/dev")}
 	if o.OwnPIDs {
 		m[0] = specs.Mount{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "nodev", "noexec"}}
+	}
+	if o.Docker { // it has the image's own /tmp
+		return addUserMounts(append(m, resolverFiles()...), o)
 	}
 	if o.PrivateTmp {
 		m = append(m, specs.Mount{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777"}})

@@ -71,6 +71,7 @@ func buildFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "build-context", Usage: "use `NAME=DIR`, or an image or repository, in FROM and --from"},
 		&cli.StringSliceFlag{Name: "label", Usage: "add label `NAME=VALUE`"},
 		&cli.BoolFlag{Name: "entry", Usage: "make \"hpcc entry\" the entry point, for OpenShift's random user IDs"},
+		&cli.BoolFlag{Name: "pull", Usage: "ask the registries for newer base images"},
 	), inSection(cacheSection,
 		&cli.StringSliceFlag{Name: "cache-from", Usage: "import cached steps from registry reference `REF`"},
 		&cli.StringSliceFlag{Name: "no-cache-filter", Usage: "run the steps of stage `STAGE` again"},
@@ -220,7 +221,7 @@ func parseResults(c *cli.Context, a *buildArgs) (err error) {
 func parseImage(c *cli.Context, args []string) (o build.Options, err error) {
 	o = build.Options{
 		Compression: c.String("compression"), Dockerfile: c.String("file"), Target: c.String("target"),
-		NoCache: c.Bool("no-cache"), NoCacheFilter: c.StringSlice("no-cache-filter"), PlainHTTP: c.Bool("plain-http"),
+		NoCache: c.Bool("no-cache"), NoCacheFilter: c.StringSlice("no-cache-filter"), PlainHTTP: c.Bool("plain-http"), Pull: c.Bool("pull"),
 	}
 	if len(args) > 0 {
 		o.Context = args[0]

@@ -21,6 +21,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
+	"hpcc/front"
 	"hpcc/runtime"
 	"hpcc/runtime/process"
 	"hpcc/store"
@@ -70,14 +71,12 @@ func (a *charliecloudArgs) run(ctx context.Context) error {
 	return op.do(a, ctx)
 }
 
-// chFile returns the name of an image in the directory img, and in hpcc's spelling.
-func chFile(ref string) (file, name string) {
-	return strings.NewReplacer("/", "%", ":", "+").Replace(ref), strings.NewReplacer("%", "/", "+", ":").Replace(ref)
-}
+// chFile returns the name of an image in the directory img.
+func chFile(ref string) string { return strings.NewReplacer("/", "%", ":", "+").Replace(ref) }
 
 // link makes img/NAME lead to the tree of an image.
 func (a *charliecloudArgs) link(context.Context) error {
-	file, name := chFile(a.args[0])
+	file, name := chFile(a.args[0]), front.CharliecloudName(a.args[0])
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
 		return err
@@ -158,7 +157,7 @@ func (a *charliecloudArgs) delete(context.Context) error {
 	}
 	var all []error
 	for _, glob := range a.args {
-		_, glob = chFile(glob)
+		glob = front.CharliecloudName(glob)
 		found := false
 		for _, e := range list {
 			if ok, err := path.Match(glob, e.Name); err != nil {
@@ -177,7 +176,7 @@ func (a *charliecloudArgs) delete(context.Context) error {
 
 // unlink removes the links to an image.
 func (a *charliecloudArgs) unlink(name string) error {
-	file, _ := chFile(name)
+	file := chFile(name)
 	for _, f := range []string{file, file + "+latest"} {
 		at := filepath.Join(a.dir, "img", f)
 		if fi, err := os.Lstat(at); err == nil && fi.Mode().Type() == fs.ModeSymlink {
@@ -206,7 +205,7 @@ func (a *charliecloudArgs) reset(context.Context) error {
 	}
 	var all []error
 	for _, e := range links {
-		_, name := chFile(e.Name())
+		name := front.CharliecloudName(e.Name())
 		if err := s.Remove(name); err != nil && !errors.As(err, new(*store.NotFoundError)) {
 			all = append(all, err)
 		}
@@ -219,7 +218,7 @@ func (a *charliecloudArgs) reset(context.Context) error {
 
 // show prints the details of an image as "ch-image list IMAGE" does, without those of a registry.
 func (a *charliecloudArgs) show(context.Context) error {
-	_, name := chFile(a.args[0])
+	name := front.CharliecloudName(a.args[0])
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
 		return err
@@ -247,7 +246,7 @@ func (a *charliecloudArgs) show(context.Context) error {
 // load keeps a directory, a SquashFS file or an archive as an image.
 func (a *charliecloudArgs) load(ctx context.Context) error {
 	source, ref := a.args[0], a.args[1]
-	_, name := chFile(ref)
+	name := front.CharliecloudName(ref)
 	s, err := store.Open(a.store)
 	if err != nil {
 		return err
@@ -339,14 +338,14 @@ func archiveTree(dir string, w io.Writer) error {
 func (a *charliecloudArgs) convert(ctx context.Context) error {
 	from, in, to, out := a.args[0], a.args[1], a.args[2], a.args[3]
 	if to == "ch-image" {
-		if _, name := chFile(out); a.operation == "convert-new" && hasImage(a.store, name) {
+		if name := front.CharliecloudName(out); a.operation == "convert-new" && hasImage(a.store, name, "") {
 			return fmt.Errorf("image %q exists, and --no-clobber keeps it", name)
 		}
 		a.args = []string{in, out}
 		return a.load(ctx)
 	}
 	if from == "ch-image" {
-		_, in = chFile(in)
+		in = front.CharliecloudName(in)
 	} else if !isPath(in) {
 		in = "./" + in
 	}
@@ -599,7 +598,7 @@ func chRunImage(image string) string {
 	if _, err := os.Stat(image); err == nil {
 		return "./" + image
 	}
-	_, name := chFile(image)
+	name := front.CharliecloudName(image)
 	return name
 }
 

@@ -16,7 +16,7 @@ func commands() []*cli.Command {
 			attachCommand(), forwardCommand(), scriptCommand(), nodesCommand(), sitesCommand(), reportCommand()),
 		inGroup("Use from other tools", installFrontsCommand(), wrapCommand()),
 		inGroup(startedByOthers, entryCommand(), ociCommand(),
-			taskCommand(), rayCommand(), hereCommand(), relayCommand(), enterCommand(), completeCommand(), manCommand(), charliecloudCommand()),
+			taskCommand(), rayCommand(), hereCommand(), relayCommand(), enterCommand(), completeCommand(), manCommand(), charliecloudCommand(), dockerCommand()),
 	)
 }
 

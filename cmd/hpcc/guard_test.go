@@ -33,7 +33,7 @@ var allowedImports = map[string][]string{
 	"build/lint":       {"build/expand"},
 	"build/rawconfig":  {},
 	"build/source":     {"build/git", "store", "store/disk", "store/wait", "testdata/hostile"},
-	"cmd/hpcc":         {"build", "build/attest", "build/binder", "build/code", "build/definition", "build/git", "build/rawconfig", "build/source", "cmd/start/bare", "conda", "conda/exports", "conda/pip", "envfile", "front", "front/scripts", "front/wrapper", "job", "job/argo", "job/atomicfile", "job/capacity", "job/dispatch", "job/field", "job/kube", "job/node", "job/quantity", "job/results", "job/shellword", "job/translate", "job/tunnel", "metrics", "metrics/report", "runtime", "runtime/check", "runtime/devices", "runtime/foreign", "runtime/oci", "runtime/probe", "runtime/process", "runtime/runconf", "runtime/usertext", "store", "store/disk", "store/owndir", "store/ready", "store/wait", "testdata/condapackage", "testdata/condatest", "testdata/hostile", "testdata/jobtest", "unpack", "unpack/sif", "unpack/squashfs"},
+	"cmd/hpcc":         {"build", "build/attest", "build/binder", "build/code", "build/definition", "build/git", "build/rawconfig", "build/source", "cmd/start/bare", "conda", "conda/exports", "conda/pip", "envfile", "front", "front/containers", "front/scripts", "front/wrapper", "job", "job/argo", "job/atomicfile", "job/capacity", "job/dispatch", "job/field", "job/kube", "job/node", "job/quantity", "job/results", "job/shellword", "job/translate", "job/tunnel", "metrics", "metrics/report", "runtime", "runtime/check", "runtime/devices", "runtime/foreign", "runtime/oci", "runtime/probe", "runtime/process", "runtime/runconf", "runtime/usertext", "store", "store/disk", "store/owndir", "store/ready", "store/wait", "testdata/condapackage", "testdata/condatest", "testdata/hostile", "testdata/jobtest", "unpack", "unpack/sif", "unpack/squashfs"},
 	"cmd/start":        {"metrics", "runtime", "runtime/foreign", "runtime/process", "runtime/usertext"},
 	"cmd/start/bare":   {"envfile", "runtime", "runtime/devices", "runtime/process", "runtime/runconf", "store/ready"},
 	"conda":            {"conda/exports", "conda/fetch", "conda/input", "conda/layer", "conda/pip", "conda/program", "conda/solve", "conda/trust", "store", "store/disk", "store/wait", "testdata/condatest", "testdata/hostile"},
@@ -47,7 +47,8 @@ var allowedImports = map[string][]string{
 	"conda/solve":      {"conda/fetch", "conda/input"},
 	"conda/trust":      {"store/wait", "testdata/condatest"},
 	"envfile":          {},
-	"front":            {"job/shellword"},                      // words of the shell; it reads scripts and command lines
+	"front":            {"job/shellword", "store/ready"}, // words of the shell; it reads scripts and command lines
+	"front/containers": {},
 	"front/wrapper":    {"runtime/runconf"},                    // the syntax of wrappers
 	"front/scripts":    {"job/shellword", "runtime", "unpack"}, // images as Apptainer runs them
 	"job":              {"job/atomicfile", "job/message", "job/quantity", "job/shellword", "store/seal", "store/wait", "testdata/hostile"},
@@ -76,7 +77,7 @@ var allowedImports = map[string][]string{
 	"job/tunnel":       {"job/message"},
 	"metrics":          {},
 	"metrics/report":   {"metrics"},
-	"runtime":          {"envfile", "runtime/accounts", "runtime/fakeroot", "runtime/process", "runtime/rawfile", "runtime/rootfs", "store/owndir"},
+	"runtime":          {"envfile", "runtime/accounts", "runtime/fakeroot", "runtime/process", "runtime/rawfile", "runtime/rootfs", "store/owndir", "store/ready"},
 	"runtime/accounts": {"runtime/rawfile"},
 	"runtime/check":    {"envfile", "runtime", "runtime/foreign", "unpack"}, // it reads layers, like build
 	"runtime/devices":  {"envfile", "runtime", "runtime/process", "runtime/rootfs"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,17 +14,19 @@ import (
 	"strings"
 	"syscall"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/front"
 	"hpcc/runtime"
+	"hpcc/runtime/process"
 )
 
 func installFrontsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "install-fronts", Usage: "install hpcc under the names of other container programs", ArgsUsage: "DIR [NAME...]",
-		Description: `Links the names apptainer, singularity, ch-run, ch-image and ch-convert, or only those
-given, in DIR to this hpcc. Workflow tools that call these programs then run containers with hpcc:
+		Description: `Links the names docker, apptainer, singularity, ch-run, ch-image and ch-convert, or only
+those given, in DIR to this hpcc. Workflow tools that call these programs then run containers with hpcc:
 
    hpcc install-fronts ~/fronts
    PATH=~/fronts:$PATH snakemake --use-singularity
@@ -94,12 +97,15 @@ func isFront(argv0 string) bool { return slices.Contains(front.Names(), filepath
 // runFront executes a command line of another program. Its commands are processes of their own,
 // and the last one replaces this process.
 func runFront(ctx context.Context, args []string) error {
-	r, err := front.Read(filepath.Base(args[0]), args[1:], os.Getenv)
+	r, err := front.Read(filepath.Base(args[0]), args[1:], os.Environ())
 	var no *front.Refusal
 	if errors.As(err, &no) {
 		m := &message{err: err, status: exitUsage}
-		if no.Program == "ch-run" {
+		switch name, _, _ := strings.Cut(no.Program, " "); name {
+		case "ch-run":
 			m.status = chRunFailed
+		case "docker":
+			m.status = process.ExitFailed
 		}
 		if no.Advice != "" {
 			return m.hint("%s", no.Advice)
@@ -109,36 +115,59 @@ func runFront(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	isDockerRun := filepath.Base(args[0]) == "docker" && len(r.Commands) > 0 && r.Commands[len(r.Commands)-1].Args[0] == "run"
 	if err := prepareFront(r); err != nil {
+		if isDockerRun {
+			err = atStatus(process.ExitFailed, err)
+		}
 		return err
 	}
 	for i, c := range r.Commands {
-		if c.Missing != "" && hasImage(os.Getenv("HPCC_STORE"), c.Missing) {
+		if c.Missing != "" && hasImage(os.Getenv("HPCC_STORE"), c.Missing, c.Platform) {
 			continue
 		}
-		argv := append([]string{"hpcc"}, c.Args...)
-		if i == len(r.Commands)-1 && c.Wrote == "" {
-			return runtime.Again(argv)
+		isLast := i == len(r.Commands)-1
+		if isLast && c.Wrote == "" && c.Stdin == "" && !c.Quiet {
+			return runtime.Again(append([]string{"hpcc"}, c.Args...))
 		}
-		cmd := exec.CommandContext(ctx, "/proc/self/exe")
-		cmd.Args, cmd.Stdin, cmd.Stdout, cmd.Stderr = argv, os.Stdin, os.Stderr, os.Stderr
-		if c.Stdin != "" {
-			cmd.Stdin = strings.NewReader(c.Stdin)
+		err := runChild(ctx, c, isLast)
+		if status := exitStatus(0); errors.As(err, &status) && !isLast && isDockerRun {
+			return exitStatus(process.ExitFailed) // so that it differs from the program's
 		}
-		if err := cmd.Run(); err != nil {
-			var status *exec.ExitError
-			if errors.As(err, &status) {
-				return exitStatus(status.ExitCode()) // it has printed its error
-			}
+		if err != nil {
 			return err
-		}
-		if c.Wrote != "" {
-			if err := os.Rename(c.Wrote, c.Final); err != nil {
-				return fmt.Errorf("naming the file that %q wrote: %w", "hpcc "+c.Args[0], err)
-			}
 		}
 	}
 	return nil
+}
+
+// runChild runs a command of a front as a process of its own. Only the last command of a front
+// writes to standard output.
+func runChild(ctx context.Context, c front.Command, isLast bool) error {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Args, cmd.Stdin, cmd.Stdout, cmd.Stderr = append([]string{"hpcc"}, c.Args...), os.Stdin, os.Stderr, os.Stderr
+	if isLast {
+		cmd.Stdout = os.Stdout
+	}
+	if c.Stdin != "" {
+		cmd.Stdin = strings.NewReader(c.Stdin)
+	}
+	var messages bytes.Buffer
+	if c.Quiet {
+		cmd.Stderr = &messages
+	}
+	err := cmd.Run()
+	var status *exec.ExitError
+	if errors.As(err, &status) {
+		_, _ = os.Stderr.Write(messages.Bytes())
+		return exitStatus(status.ExitCode()) // it has printed its error
+	}
+	if err == nil && c.Wrote != "" {
+		if err := os.Rename(c.Wrote, c.Final); err != nil {
+			return fmt.Errorf("naming the file that %q wrote: %w", "hpcc "+c.Args[0], err)
+		}
+	}
+	return err
 }
 
 // prepareFront prints the output of a command line of another program, and prepares this process
@@ -152,7 +181,7 @@ func prepareFront(r *front.Request) error {
 	}
 	for _, path := range r.Make {
 		if err := makePath(path); err != nil {
-			return fmt.Errorf("creating a mount point: %w", err)
+			return fmt.Errorf("creating a missing directory or mount point: %w", err)
 		}
 	}
 	for _, kv := range r.Env {
@@ -168,10 +197,30 @@ func prepareFront(r *front.Request) error {
 	if r.Umask != 0 {
 		syscall.Umask(r.Umask)
 	}
+	for resource, limit := range r.Limits {
+		if err := syscall.Setrlimit(resource, &limit); err != nil {
+			return fmt.Errorf("setting a limit of resources: %w", err)
+		}
+	}
+	if r.NoStdin {
+		if err := closeStdin(); err != nil {
+			return fmt.Errorf("opening %s: %w", os.DevNull, err)
+		}
+	}
 	if r.Dir != "" {
 		return os.Chdir(r.Dir)
 	}
 	return nil
+}
+
+// closeStdin replaces standard input with an empty file.
+func closeStdin() error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	return syscall.Dup3(int(null.Fd()), int(os.Stdin.Fd()), 0)
 }
 
 // makePath creates an empty file, or a directory if the path ends in "/". It keeps existing ones.
@@ -194,8 +243,15 @@ func makePath(path string) error {
 	return f.Close()
 }
 
-// hasImage reports whether a store has an image.
-func hasImage(dir, name string) bool {
-	_, err := namedImage(dir, name, nil)
+// hasImage reports whether a store has an image for a platform; "" is any.
+func hasImage(dir, name, platform string) bool {
+	var p *v1.Platform
+	if platform != "" {
+		var err error
+		if p, err = v1.ParsePlatform(platform); err != nil {
+			return false
+		}
+	}
+	_, err := namedImage(dir, name, p)
 	return err == nil
 }

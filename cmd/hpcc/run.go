@@ -59,7 +59,7 @@ func runCommandFlags() []cli.Flag {
 		&cli.StringFlag{Name: "only", Usage: "mount only directory `DIR` of the image, over the host's files"},
 		&cli.StringFlag{Name: "argv0", Hidden: true, Usage: "give the program `NAME` as argv[0]"},
 	)
-	return slices.Concat(docker, actionFlags(), flags, only, chRunFlags(env), []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, otherRuntimeFlag(), storeFlag()))
+	return slices.Concat(docker, actionFlags(), flags, only, chRunFlags(env), dockerRunFlags(), []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, otherRuntimeFlag(), storeFlag()))
 }
 
 // stagedFile is the flag for an image in a file with another extension than .sqfs and .sif. Its
@@ -123,6 +123,7 @@ type runArgs struct {
 	measure    string // file of the record; the measured child process parses the other flags
 	defaults   []runconf.Line
 	action     *scripts.Action // of the front for apptainer; nil without it
+	docker     dockerRun       // of the front for docker
 }
 
 func parseRun(c *cli.Context) (_ *runArgs, err error) {
@@ -170,6 +171,9 @@ func parseRun(c *cli.Context) (_ *runArgs, err error) {
 	}
 	a.env, a.keepDollar, a.devices = w.env(), w.boolean("env-no-expand"), w.devices()
 	a.action = parseAction(c)
+	if a.docker = parseDockerRun(c); a.docker.id != "" {
+		a.options.Docker, a.options.User = true, a.docker.user
+	}
 	if w.defaults != nil {
 		a.defaults = w.defaults.lines
 	}
@@ -205,6 +209,9 @@ func (a *runArgs) run(ctx context.Context) (err error) {
 		}
 	}
 	spec, err := a.spec(root, img)
+	if err == nil {
+		err = a.docker.check(img.Architecture)
+	}
 	if err == nil && a.other != "" {
 		return runOther(a.other, spec)
 	}

@@ -116,6 +116,7 @@ var facilities = map[string]func() error{
 		return nil
 	},
 	"ch-run":       func() error { _, err := exec.LookPath("ch-run"); return err },
+	"cwltool":      func() error { _, err := exec.LookPath("cwltool"); return err },
 	"own-registry": func() error { _, err := exec.LookPath("docker-registry"); return err },
 	"debian": func() error {
 		_, err := os.Stat(os.Getenv("HPCC_TEST_DEBIAN"))

@@ -18,6 +18,7 @@ import (
 	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/store/disk"
+	"hpcc/store/ready"
 	"hpcc/unpack"
 	"hpcc/unpack/sif"
 	"hpcc/unpack/squashfs"
@@ -48,12 +49,11 @@ type rootArgs struct {
 // namesSquashFS reports whether IMAGE is the name of a SquashFS or SIF file. Every start calls
 // it, so it reads the disk only if the extension matches.
 func namesSquashFS(image string) bool {
-	switch filepath.Ext(image) {
-	case ".sqfs", ".squashfs", ".sfs", ".sqsh", ".sif":
-		fi, err := os.Stat(image)
-		return err == nil && fi.Mode().IsRegular()
+	if !ready.IsImageFile(image) {
+		return false
 	}
-	return false
+	fi, err := os.Stat(image)
+	return err == nil && fi.Mode().IsRegular()
 }
 
 // holdsSquashFS reports whether a file is a SquashFS or SIF file, by its content.

@@ -7,6 +7,7 @@ package accounts
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -111,6 +112,40 @@ func ImageHome(root, usr string) string {
 		return "/root"
 	}
 	return "/"
+}
+
+// IDs returns the IDs of an image's USER: a name or uid, which may be followed by a colon and a
+// group or gid; empty means root. The group is that of the passwd file if none is given.
+func IDs(root, usr string) (uid, gid int, err error) {
+	usr, group, hasGroup := strings.Cut(usr, ":")
+	if usr == "" {
+		usr = "0"
+	}
+	field := 0
+	if uid, err = strconv.Atoi(usr); err == nil {
+		field = 2
+	}
+	f := Entry(ReadInside(root, "etc/passwd"), field, usr)
+	switch {
+	case len(f) > 3:
+		uid, err = strconv.Atoi(f[2])
+		gid, _ = strconv.Atoi(f[3])
+	case field == 0:
+		return 0, 0, fmt.Errorf("the image's /etc/passwd does not have the user %q", usr)
+	}
+	if hasGroup {
+		if gid, err = strconv.Atoi(group); err != nil {
+			f := Entry(ReadInside(root, "etc/group"), 0, group)
+			if len(f) < 3 {
+				return 0, 0, fmt.Errorf("the image's /etc/group does not have the group %q", group)
+			}
+			gid, err = strconv.Atoi(f[2])
+		}
+	}
+	if err != nil || uid < 0 || gid < 0 || int64(max(uid, gid)) > 1<<32-2 {
+		return 0, 0, fmt.Errorf("user %q of the image has no valid IDs", usr)
+	}
+	return uid, gid, nil
 }
 
 // Files returns the passwd and group files for a program with these IDs: the image's own,

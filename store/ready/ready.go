@@ -34,6 +34,16 @@ func Default() (string, error) {
 	return filepath.Join(home, ".local/share/hpcc"), nil
 }
 
+// IsImageFile reports whether the name of a file is that of an image: of a SquashFS or SIF file.
+func IsImageFile(name string) bool {
+	for _, end := range [...]string{".sqfs", ".squashfs", ".sfs", ".sqsh", ".sif"} {
+		if strings.HasSuffix(name, end) {
+			return true
+		}
+	}
+	return false
+}
+
 // DigestLike reports whether a name may be a prefix of a digest. Such prefixes select images,
 // too.
 func DigestLike(name string) bool {

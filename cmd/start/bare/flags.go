@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime"
+	"hpcc/store/ready"
 )
 
 // Bounds of the flags of one source. A run with more is declined.
@@ -112,10 +113,7 @@ func (r *run) isRun() bool {
 
 // namesSquashFS reports whether the image is a SquashFS file. The directory for copies must be checked
 // before namespaces exist (runtime/entry.go).
-func (r *run) namesSquashFS() bool {
-	image := r.image.text()
-	return hasSuffix(image, ".sqfs") || hasSuffix(image, ".squashfs") || hasSuffix(image, ".sfs") || hasSuffix(image, ".sqsh") || hasSuffix(image, ".sif")
-}
+func (r *run) namesSquashFS() bool { return ready.IsImageFile(r.image.text()) }
 
 // parse records the flags at the head of args and returns the rest.
 func (r *run) parse(s *settings, args []zstring) (rest []zstring, ok bool) {

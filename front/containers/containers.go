@@ -1,0 +1,211 @@
+// Package containers finds the containers of "docker run" on this machine. There is no daemon and
+// no file that lists them: the process of hpcc that waits for a container's program has the
+// description in its arguments.
+package containers
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A Container is a running container of the calling user.
+type Container struct {
+	ID      string // 64 hexadecimal digits
+	Name    string // of --name, or ""
+	Image   string
+	Command []string // as given; empty for the image's own
+	PID     int      // of the process of hpcc, which passes signals to the program and ends with it
+	Started time.Time
+}
+
+// A NotFoundError reports that no running container has the name or ID.
+type NotFoundError struct{ Name string }
+
+func (e *NotFoundError) Error() string { return fmt.Sprintf("no running container %q", e.Name) }
+
+// List returns the running containers of the calling user, the newest first.
+func List() ([]Container, error) {
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	var list []Container
+	for _, dir := range dirs {
+		fi, err := os.Stat(dir)
+		if err != nil || int(fi.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+			continue
+		}
+		line, err := os.ReadFile(dir + "/cmdline")
+		if err != nil {
+			continue // it has ended
+		}
+		if c, ok := parse(line); ok {
+			c.PID, _ = strconv.Atoi(filepath.Base(dir))
+			c.Started = fi.ModTime()
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b Container) int { return b.Started.Compare(a.Started) })
+	return list, nil
+}
+
+// parse reads the arguments of a process, each of which ends with a zero byte. ok is false if it
+// is not a run of docker.
+func parse(line []byte) (c Container, ok bool) {
+	args := strings.Split(string(bytes.TrimSuffix(line, []byte{0})), "\x00")
+	end := slices.Index(args, "--")
+	isHPCC := args[0] == "hpcc" || strings.HasPrefix(args[0], "hpcc+") // a run with other IDs executes hpcc again
+	if end < 3 || !isHPCC || args[1] != "run" {
+		return c, false
+	}
+	for _, a := range args[2 : end-1] {
+		if id, found := strings.CutPrefix(a, "--docker-id="); found {
+			c.ID = id
+		}
+		if name, found := strings.CutPrefix(a, "--docker-name="); found {
+			c.Name = name
+		}
+	}
+	c.Image, c.Command = args[end-1], args[end+1:]
+	return c, len(c.ID) == 64 && strings.Trim(c.ID, "0123456789abcdef") == ""
+}
+
+// Find returns the running container with a name, an ID or the beginning of an ID.
+func Find(name string) (Container, error) {
+	list, err := List()
+	if err != nil {
+		return Container{}, err
+	}
+	return find(list, name)
+}
+
+func find(list []Container, name string) (Container, error) {
+	var found []Container
+	for _, c := range list {
+		switch {
+		case c.Name == name || c.ID == name:
+			return c, nil
+		case name != "" && strings.HasPrefix(c.ID, name):
+			found = append(found, c)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Container{}, &NotFoundError{name}
+	case 1:
+		return found[0], nil
+	}
+	return Container{}, fmt.Errorf("%q is the beginning of the IDs of %d containers", name, len(found))
+}
+
+// Running reports whether the container has not ended.
+func (c Container) Running() bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.PID))
+	if err != nil {
+		return false
+	}
+	now, ok := parse(line)
+	return ok && now.ID == c.ID
+}
+
+// Signal sends a signal to the container's program. SIGKILL ends all its processes.
+func (c Container) Signal(s syscall.Signal) error {
+	if !c.Running() { // the number may belong to another process
+		return &NotFoundError{c.ID}
+	}
+	if err := syscall.Kill(c.PID, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("sending a signal to container %.12s: %w", c.ID, err)
+	}
+	return nil
+}
+
+// Stop asks the program to end with a signal, and ends it after the time limit.
+func (c Container) Stop(s syscall.Signal, limit time.Duration) error {
+	if err := c.Signal(s); err != nil {
+		return err
+	}
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if !c.Running() {
+			return nil
+		}
+	}
+	if err := c.Signal(syscall.SIGKILL); err != nil && !errors.As(err, new(*NotFoundError)) {
+		return err
+	}
+	for range 100 {
+		if !c.Running() {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return fmt.Errorf("container %.12s does not end", c.ID)
+}
+
+// A Usage is what the processes of a container use.
+type Usage struct {
+	Memory    int64 // bytes; shared memory counts in proportion
+	CPU       time.Duration
+	Processes int
+}
+
+// Usage returns what the processes of the container use at this moment.
+func (c Container) Usage() (u Usage, err error) {
+	children := map[int][]int{}
+	ticks := map[int]int64{}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return u, err
+	}
+	for _, file := range stats {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		_, rest, _ := strings.Cut(string(b[bytes.LastIndexByte(b, ')')+1:]), " ")
+		f := strings.Fields(rest)
+		if len(f) < 13 {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		parent, _ := strconv.Atoi(f[1])
+		user, _ := strconv.ParseInt(f[11], 10, 64)
+		system, _ := strconv.ParseInt(f[12], 10, 64)
+		children[parent] = append(children[parent], pid)
+		ticks[pid] = user + system
+	}
+	const perSecond = 100 // USER_HZ is 100 on all architectures of hpcc
+	for next := children[c.PID]; len(next) > 0; {
+		pid := next[0]
+		next = append(next[1:], children[pid]...)
+		u.Processes++
+		u.CPU += time.Duration(ticks[pid]) * (time.Second / perSecond)
+		u.Memory += memory(pid)
+	}
+	if u.Processes == 0 {
+		return u, &NotFoundError{c.ID}
+	}
+	return u, nil
+}
+
+// memory returns the proportional set size of a process in bytes, or 0 if it has ended.
+func memory(pid int) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "Pss:" {
+			kb, _ := strconv.ParseInt(f[1], 10, 64)
+			return kb << 10
+		}
+	}
+	return 0
+}
