@@ -355,7 +355,7 @@ func (k *kernelJob) run(ctx context.Context) error {
 		return err
 	}
 	t, err := k.serve(ctx, s, sub, connection, listeners, interrupts)
-	return k.end(context.WithoutCancel(ctx), s, sub, t, err)
+	return k.end(context.WithoutCancel(ctx), s, sub, t, ctx.Err() != nil, err)
 }
 
 func closeListeners(list []net.Listener) {
@@ -413,6 +413,9 @@ func (k *kernelJob) serve(ctx context.Context, s *store.Store, sub *dispatch.Sub
 	for i, l := range listeners {
 		go acceptKernel(remote, l, i)
 	}
+	for len(interrupts) > 0 { // of a kernel that did not run yet
+		<-interrupts
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -447,21 +450,36 @@ func acceptKernel(remote *kernel.Remote, l net.Listener, i int) {
 	}
 }
 
-// endPatience is how long the job may take to end after its kernel.
+// endPatience is how long the job may take to record its end after its kernel's.
 const endPatience = 3 * time.Second
 
-// end waits for the end of the job, or cancels it, and reports a kernel that has failed.
-func (k *kernelJob) end(ctx context.Context, s *store.Store, sub *dispatch.Submission, t *job.Task, err error) error {
+// end waits for the end of the job, or cancels it, and reports a kernel that has failed. t is the task of
+// a kernel that ran, or nil.
+func (k *kernelJob) end(ctx context.Context, s *store.Store, sub *dispatch.Submission, t *job.Task, asked bool, err error) error {
+	var last job.Task
 	if t != nil && err == nil {
-		for end := time.Now().Add(endPatience); time.Now().Before(end) && sub.Goes(ctx, s.Jobs(), t, false); {
-			time.Sleep(endPatience / 30)
+		file := filepath.Join(s.Jobs(), sub.ID, t.FileName())
+		for end := time.Now().Add(endPatience); time.Now().Before(end) && !last.Ended(); time.Sleep(endPatience / 30) {
+			_ = job.ReadJSON(file, &last) // it may not be there
 		}
 	}
-	if _, cerr := sub.Cancel(ctx, s.Jobs()); cerr != nil {
-		say("warning: cancelling job %s: %v", sub.ID, cerr)
+	if !last.Ended() {
+		if _, cerr := sub.Cancel(ctx, s.Jobs()); cerr != nil {
+			say("warning: cancelling job %s: %v", sub.ID, cerr)
+		}
 	}
-	if err != nil {
-		return (&message{err: err}).hint("hpcc logs %s", sub.ID)
+	switch {
+	case asked:
+		return nil
+	case err == nil && !last.Ended():
+		err = fmt.Errorf("the connection to the kernel on %s has ended; its job %s was cancelled", t.Host, sub.ID)
+	case err == nil && !last.OK():
+		err = fmt.Errorf("the kernel on %s has ended: %s", t.Host, last.Ending())
+	case err == nil:
+		if !k.set["output"] {
+			os.Remove(last.Output)
+		}
+		return nil
 	}
-	return nil
+	return (&message{err: err}).hint("hpcc logs %s", sub.ID)
 }

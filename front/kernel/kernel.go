@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 )
@@ -67,7 +68,7 @@ func Find(tree string, dirs []string) ([]Spec, error) {
 				continue
 			}
 			s, err := read(tree, path.Join(inside, e.Name()))
-			if errors.Is(err, fs.ErrNotExist) {
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 				continue
 			}
 			if err != nil {

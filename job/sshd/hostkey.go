@@ -30,7 +30,7 @@ func HostKey(file string) ([]byte, error) {
 
 // readKey reads a private key, and refuses one that other users may know.
 func readKey(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe
 	if err != nil {
 		return nil, fmt.Errorf("reading the host key: %w", err)
 	}

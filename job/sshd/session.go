@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
@@ -28,8 +29,13 @@ type session struct {
 	process *os.Process // nil before it has started, and after its end
 }
 
-// serve answers the requests of the client until it has closed the channel.
+// grace is how long a program may run after the client has closed its channel, or the connection.
+const grace = 5 * time.Second
+
+// serve answers the requests of the client until it has closed the channel. Then it sends SIGHUP to the
+// program, and waits for its end at most grace.
 func (s *session) serve(requests <-chan *ssh.Request) {
+	ended := make(chan struct{})
 	for r := range requests {
 		run, ok := s.handle(r.Type, r.Payload)
 		if r.WantReply {
@@ -37,12 +43,19 @@ func (s *session) serve(requests <-chan *ssh.Request) {
 		}
 		if run != nil {
 			go func() {
+				defer close(ended)
 				defer s.ch.Close()
 				run()
 			}()
 		}
 	}
-	s.signal(syscall.SIGHUP) // the client is gone
+	s.signal(syscall.SIGHUP)
+	if s.started {
+		select {
+		case <-ended:
+		case <-time.After(grace):
+		}
+	}
 	if s.terminal != nil && !s.started {
 		closeAll([]*os.File{s.terminal.master, s.terminal.slave})
 	}
