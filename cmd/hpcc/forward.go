@@ -520,7 +520,7 @@ const refusalPause = time.Minute
 type guard struct {
 	open    bool   // admit all users
 	advice  string // after a warning
-	refused int  // since the last warning
+	refused int    // since the last warning
 	warned  time.Time
 }
 

@@ -150,11 +150,8 @@ func parseKernel(c *cli.Context) (verb, error) {
 
 // kernelName derives the name of a kernelspec from that of an image.
 func kernelName(image string) string {
-	name, tag, _ := strings.Cut(defaultModule(image), "/")
-	if tag != "" && tag != "latest" {
-		name += "-" + tag
-	}
-	return strings.ToLower(name)
+	name := strings.ReplaceAll(strings.TrimSuffix(defaultModule(image), "/latest"), "/", "-")
+	return cmp.Or(strings.Trim(strings.ToLower(name), "-"), "image")
 }
 
 // kernelDir returns the directory of kernelspecs below a prefix, or the user's own.
