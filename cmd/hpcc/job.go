@@ -287,11 +287,11 @@ func parseEnvChanges(c *cli.Context) *envChanges {
 
 // parseRunArgv returns the flags of "hpcc run" that the job script passes on.
 func parseRunArgv(c *cli.Context, env *envChanges) []string {
-	return givenArgv(c, env, runFlags(new(envChanges)))
+	return parseGiven(c, env, runFlags(new(envChanges)))
 }
 
-// givenArgv returns the given ones of some flags, and the changes of the environment, as arguments.
-func givenArgv(c *cli.Context, env *envChanges, flags []cli.Flag) []string {
+// parseGiven returns the given ones of some flags, and the changes of the environment, as arguments.
+func parseGiven(c *cli.Context, env *envChanges, flags []cli.Flag) []string {
 	argv := slices.Clone(env.argv)
 	for _, f := range flags {
 		name := f.Names()[0]

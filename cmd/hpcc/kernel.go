@@ -37,7 +37,7 @@ each notebook if a flag of jobs is given. The image needs a kernel (ipykernel, I
 CMD replaces the command of the image's kernelspec.
 
    hpcc kernel sci
-   hpcc kernel --name sci-gpu --to slurm --gpus 1 --mem 32G --time 8h sci
+   hpcc kernel --name sci-gpu --gpus 1 --mem 32G --time 8h sci
 
 The job starts in the notebook's directory and ends with the kernel. Other users of its node cannot
 connect to the kernel. "jupyter kernelspec remove NAME" removes a kernelspec.`,
@@ -133,7 +133,7 @@ func parseKernel(c *cli.Context) (verb, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.given = absoluteSources(wd, givenArgv(c, parseEnvChanges(c), flags))
+	a.given = absoluteFiles(wd, parseGiven(c, parseEnvChanges(c), flags))
 	if !isJob {
 		for _, e := range c.StringSlice("env") {
 			a.given = append(a.given, "--env="+e)
@@ -146,6 +146,18 @@ func parseKernel(c *cli.Context) (verb, error) {
 		return nil, usagef("%w", err).hint("use letters, digits and . _ -: --name NAME")
 	}
 	return a, nil
+}
+
+// absoluteFiles makes the files of --set-env and the sources of binds and mounts absolute: Jupyter starts
+// kernels in the directories of notebooks.
+func absoluteFiles(wd string, argv []string) []string {
+	for i, arg := range argv {
+		name, file, _ := strings.Cut(arg, "=")
+		if (name == "--set-env" || name == "--set-env0") && !strings.Contains(file, "=") && !filepath.IsAbs(file) {
+			argv[i] = name + "=" + filepath.Join(wd, file)
+		}
+	}
+	return absoluteSources(wd, argv)
 }
 
 // kernelName derives the name of a kernelspec from that of an image.
@@ -320,8 +332,7 @@ func parseKernelJob(c *cli.Context, argv []string) (*kernelJob, error) {
 	return k, nil
 }
 
-// jupyterVariables are variables by which Jupyter tells a kernel of its own process, which is not on the
-// kernel's node.
+// jupyterVariables name Jupyter's own process for kernels on the same machine.
 var jupyterVariables = []string{"JPY_PARENT_PID", "JPY_INTERRUPT_EVENT"}
 
 func (k *kernelJob) run(ctx context.Context) error {

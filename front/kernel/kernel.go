@@ -1,5 +1,4 @@
-// Package kernel reads the kernelspecs of Jupyter kernels in images, and writes kernelspecs that start
-// these kernels with hpcc.
+// Package kernel writes kernelspecs that start the Jupyter kernels of images.
 package kernel
 
 import (
@@ -171,7 +170,7 @@ func program(tree, name string, dirs []string) (string, error) {
 	return "", fmt.Errorf("its program %q is not in the image", name)
 }
 
-// mark is the member of a kernelspec's metadata that tells that hpcc wrote it.
+// mark is the member of a kernelspec's metadata by which hpcc knows its own.
 const mark = "hpcc"
 
 // validName matches the names of kernelspecs that Jupyter accepts.

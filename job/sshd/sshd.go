@@ -1,9 +1,9 @@
-// Package sshd serves the SSH protocol over one pair of streams: commands, shells, sftp and
-// connections from the node, as the process's own user.
+// Package sshd serves the SSH protocol over one pair of streams.
 //
 //	ssh ─► ProxyCommand "hpcc attach --ssh JOB" ─► srun, ssh, kubectl exec ─► Serve, in the container
 //
-// It listens on nothing. Whoever holds the other end of the streams is the user: the program that
+// It runs commands, shells and sftp, and connects to ports and sockets, as the process's own user. It
+// listens on nothing. Whoever holds the other end of the streams is the user: the program that
 // carries them has authenticated the user, so Serve asks for no password or key. Everything ends
 // with the streams.
 package sshd

@@ -62,7 +62,7 @@ func newSession(t *testing.T, c *ssh.Client) *ssh.Session {
 	return s
 }
 
-// TestExec checks what programs see, and what the client sees of their end.
+// TestExec checks streams and environment of programs, and their exit statuses.
 func TestExec(t *testing.T) {
 	c := dial(t)
 	t.Run("streams", func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestSignal(t *testing.T) {
 		testenv.Check(t, err)
 		return s, "/proc/" + strings.TrimSpace(string(pid[:n]))
 	}
-	gone := func(what, process string) {
+	gone := func(after, process string) {
 		t.Helper()
 		for range 100 {
 			b, err := os.ReadFile(process + "/stat")
@@ -140,7 +140,7 @@ func TestSignal(t *testing.T) {
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		t.Errorf("%s: %s still runs", what, process)
+		t.Errorf("%s: %s still runs", after, process)
 	}
 	s, child := start()
 	testenv.Check(t, s.Signal(ssh.SIGTERM))
@@ -307,7 +307,7 @@ func TestHostKey(t *testing.T) {
 	}
 }
 
-// TestServeEnds checks what Serve returns for clients that speak another protocol, or none.
+// TestServeEnds checks that Serve returns for clients that speak another protocol, or none.
 func TestServeEnds(t *testing.T) {
 	key, err := HostKey(filepath.Join(t.TempDir(), "key"))
 	testenv.Check(t, err)
