@@ -3,9 +3,8 @@
 //	ssh ─► ProxyCommand "hpcc attach --ssh JOB" ─► srun, ssh, kubectl exec ─► Serve, in the container
 //
 // It runs commands, shells and sftp, and connects to ports and sockets, as the process's own user. It
-// listens on nothing. Whoever holds the other end of the streams is the user: the program that
-// carries them has authenticated the user, so Serve asks for no password or key. Everything ends
-// with the streams.
+// listens on nothing. The program that carries the streams has authenticated the user, so Serve asks
+// for no password or key. Everything ends with the streams.
 package sshd
 
 import (
