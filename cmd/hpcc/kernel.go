@@ -466,10 +466,7 @@ const endPatience = 3 * time.Second
 func (k *kernelJob) end(ctx context.Context, s *store.Store, sub *dispatch.Submission, t *job.Task, asked bool, err error) error {
 	var last job.Task
 	if t != nil && err == nil {
-		file := filepath.Join(s.Jobs(), sub.ID, t.FileName())
-		for end := time.Now().Add(endPatience); time.Now().Before(end) && !last.Ended(); time.Sleep(endPatience / 30) {
-			_ = job.ReadJSON(file, &last) // it may not be there
-		}
+		last = lastRecord(ctx, s, sub, t.Index)
 	}
 	if !last.Ended() {
 		if _, cerr := sub.Cancel(ctx, s.Jobs()); cerr != nil {
@@ -490,4 +487,20 @@ func (k *kernelJob) end(ctx context.Context, s *store.Store, sub *dispatch.Submi
 		return nil
 	}
 	return (&message{err: err}).hint("hpcc logs %s", sub.ID)
+}
+
+// lastRecord returns the record of a task that ends within endPatience, or an empty one.
+func lastRecord(ctx context.Context, s *store.Store, sub *dispatch.Submission, index int) job.Task {
+	for end := time.Now().Add(endPatience); time.Now().Before(end); time.Sleep(endPatience / 30) {
+		st, err := sub.Look(ctx, s.Jobs(), sub.Target.Pods())
+		if err != nil {
+			continue
+		}
+		for _, t := range st.Tasks {
+			if t.Index == index && t.Ended() {
+				return t
+			}
+		}
+	}
+	return job.Task{}
 }
