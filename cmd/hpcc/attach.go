@@ -72,6 +72,9 @@ func parseAttach(c *cli.Context) (*attachArgs, error) {
 	return a, nil
 }
 
+// sshVerb is the command that ssh runs.
+const sshVerb = "attach --ssh"
+
 // sshSuffix may follow the task's name in the host names of ssh, so that one block of ~/.ssh/config
 // applies to all tasks.
 const sshSuffix = ".hpcc"
@@ -97,7 +100,11 @@ func (a *attachArgs) attach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sub, index, err := findTask(ctx, "attach", s.Jobs(), a.task)
+	verb := "attach"
+	if a.ssh {
+		verb = sshVerb
+	}
+	sub, index, err := findTask(ctx, verb, s.Jobs(), a.task)
 	if err != nil {
 		return err
 	}

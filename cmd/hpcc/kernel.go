@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/signal"
@@ -118,7 +119,9 @@ func parseKernel(c *cli.Context) (verb, error) {
 		return nil, err
 	}
 	set, at := parseFlagSet(c), ""
-	isJob := slices.ContainsFunc(kernelJobFlags, func(n string) bool { return set[n] })
+	isJob := slices.ContainsFunc(kernelJobFlags, func(n string) bool {
+		return set[n] && n != "context" && n != "namespace" // which variables may set for all commands
+	})
 	flags := runFlags(new(envChanges))
 	if isJob {
 		if a.job, err = parseKernelSubmit(c); err != nil {
@@ -216,6 +219,10 @@ func (a *kernelArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, name := range slices.Sorted(maps.Keys(spec.Env)) { // for the kernel, not for hpcc
+		a.given = append([]string{"--env=" + name + "=" + spec.Env[name]}, a.given...)
+	}
+	spec.Env = nil
 	if store != "" {
 		a.given = append([]string{"--store=" + store}, a.given...)
 	}

@@ -90,7 +90,7 @@ func serveSSH(ctx context.Context, sub *dispatch.Submission, t *job.Task, dir, v
 	case err = <-ended:
 	}
 	if text := link.Messages(); text != "" {
-		err = errors.New(text)
+		err = errors.New(strings.TrimPrefix(text, "hpcc: error: "))
 	}
 	if err != nil {
 		return fmt.Errorf("the connection to task %d on %s has ended: %w", t.Index, t.Host, err)

@@ -81,7 +81,7 @@ func (c *Connection) Start(client *ssh.Client, dir string) (*Remote, error) {
 		return nil, err
 	}
 	lines := bufio.NewReader(out)
-	line, err := lines.ReadString('\n')
+	line, _ := lines.ReadString('\n') // empty after an error
 	switch line = strings.TrimSpace(line); {
 	case line == ready:
 	case line != "":
