@@ -431,11 +431,17 @@ func (k *kernelJob) serve(ctx context.Context, s *store.Store, sub *dispatch.Sub
 	for len(interrupts) > 0 { // of a kernel that did not run yet
 		<-interrupts
 	}
+	ticker := time.NewTicker(kernelCheck)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			remote.End()
 			return t, nil
+		case <-ticker.C:
+			if !sub.Goes(ctx, s.Jobs(), t, true) {
+				return t, nil
+			}
 		case <-remote.Ended():
 			return t, nil
 		case <-interrupts:
@@ -445,6 +451,9 @@ func (k *kernelJob) serve(ctx context.Context, s *store.Store, sub *dispatch.Sub
 		}
 	}
 }
+
+// kernelCheck is the interval of checks that the task still runs, for a node that has failed.
+const kernelCheck = 30 * time.Second
 
 // acceptKernel forwards the connections of this user to port number i of the kernel.
 func acceptKernel(remote *kernel.Remote, l net.Listener, i int) {
