@@ -18,6 +18,7 @@ require (
 	github.com/opencontainers/umoci v0.6.0
 	github.com/package-url/packageurl-go v0.1.7
 	github.com/pelletier/go-toml/v2 v2.4.3
+	github.com/pkg/sftp v1.13.12
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/rootless-containers/proto/go-proto v0.0.0-20230421021042-4cd87ebadd67
 	github.com/spdx/tools-golang v0.5.7
@@ -36,6 +37,8 @@ require (
 	tags.cncf.io/container-device-interface v1.1.1
 	tags.cncf.io/container-device-interface/specs-go v1.1.1
 )
+
+require github.com/kr/fs v0.1.0 // indirect
 
 require (
 	cyphar.com/go-pathrs v0.2.5 // indirect
@@ -70,7 +73,7 @@ require (
 	github.com/urfave/cli v1.22.12 // indirect
 	github.com/xrash/smetrics v0.0.0-20250705151800-55b8f293f342 // indirect
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
-	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/crypto v0.58.0
 	golang.org/x/mod v0.41.0
 	golang.org/x/tools v0.49.0 // indirect
 	gotest.tools/v3 v3.5.2 // indirect

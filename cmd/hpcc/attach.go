@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/shellword"
 	"hpcc/runtime/process"
 	"hpcc/store"
 )
@@ -30,10 +32,17 @@ environment and directory. Waits until the task runs.
    hpcc attach main
    hpcc attach main.3 nvidia-smi
    hpcc attach main -- sh -c 'tail -n 5 /tmp/progress'
+   ssh -o ProxyCommand='hpcc attach --ssh %n' main
+
+With --ssh, it is a ProxyCommand of ssh: ssh, scp, sftp, rsync and VS Code then work in the container.
+The image needs no ssh server, and nothing listens on a port.
 
 Exit status: the program's; 125 if hpcc failed, 126 if the program is not executable, 127 if it
 was not found.`,
-		Flags:  []cli.Flag{viaFlag(), storeFlag()},
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "ssh", Usage: "serve the ssh that runs hpcc as its ProxyCommand"},
+			viaFlag(), storeFlag(),
+		},
 		Action: action(parseAttach),
 	}
 }
@@ -41,6 +50,7 @@ was not found.`,
 type attachArgs struct {
 	task       string   // JOB[.TASK]
 	argv       []string // empty for a shell
+	ssh        bool     // serve SSH on the standard streams
 	via, store string
 }
 
@@ -48,8 +58,26 @@ func parseAttach(c *cli.Context) (*attachArgs, error) {
 	if c.NArg() == 0 || strings.HasPrefix(c.Args().First(), "-") {
 		return nil, atStatus(process.ExitFailed, usagef("attach needs %s", attachUsage).hint(`"hpcc attach --help" shows examples`))
 	}
-	return &attachArgs{task: c.Args().First(), argv: trimDashes(c.Args().Tail()), via: c.String("via"), store: c.String("store")}, nil
+	a := &attachArgs{task: c.Args().First(), argv: trimDashes(c.Args().Tail()), ssh: c.Bool("ssh"), via: c.String("via"), store: c.String("store")}
+	if !a.ssh {
+		return a, nil
+	}
+	a.task = strings.TrimSuffix(a.task, sshSuffix)
+	switch {
+	case len(a.argv) > 0:
+		return nil, atStatus(process.ExitFailed, usagef("attach --ssh takes no CMD").hint("pass the command to ssh: ssh %s%s %s", a.task, sshSuffix, shellword.Join(a.argv)))
+	case term.IsTerminal(int(os.Stdin.Fd())):
+		return nil, atStatus(process.ExitFailed, usagef("attach --ssh speaks the SSH protocol on its standard streams, which are a terminal").hint("ssh -o ProxyCommand='hpcc attach --ssh %%n' %s%s", a.task, sshSuffix))
+	}
+	return a, nil
 }
+
+// sshVerb is the command that ssh runs.
+const sshVerb = "attach --ssh"
+
+// sshSuffix may follow the task's name in the host names of ssh, so that one block of ~/.ssh/config
+// applies to all tasks.
+const sshSuffix = ".hpcc"
 
 // trimDashes removes a leading --.
 func trimDashes(argv []string) []string {
@@ -72,7 +100,11 @@ func (a *attachArgs) attach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sub, index, err := findTask(ctx, "attach", s.Jobs(), a.task)
+	verb := "attach"
+	if a.ssh {
+		verb = sshVerb
+	}
+	sub, index, err := findTask(ctx, verb, s.Jobs(), a.task)
 	if err != nil {
 		return err
 	}
@@ -83,20 +115,32 @@ func (a *attachArgs) attach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if a.ssh {
+		return serveSSH(ctx, sub, t, dir, a.via)
+	}
 	terminal := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
 	if w := sub.Enter(ctx, t, a.argv, terminal); w != nil {
 		return execArgv(sub, t, w)
 	}
-	program, err := os.Executable()
+	enter, err := enterArgv(sub, t, dir)
 	if err != nil {
-		return fmt.Errorf("finding hpcc itself: %w", err)
+		return err
 	}
-	enter := []string{program, "enter", "--store", dir, "--job", sub.ID, "--task", strconv.Itoa(t.Index), "--term", os.Getenv("TERM"), "--"}
-	w, err := sub.EnterCommand(ctx, t, append(enter, a.argv...), a.via, terminal)
+	w, err := sub.EnterCommand(ctx, t, slices.Concat(enter, []string{"--term", os.Getenv("TERM"), "--"}, a.argv), a.via, terminal)
 	if err != nil {
 		return err
 	}
 	return execArgv(sub, t, w)
+}
+
+// enterArgv returns the command "hpcc enter" for a task, without its last flags. dir is the directory
+// of the store.
+func enterArgv(sub *dispatch.Submission, t *job.Task, dir string) ([]string, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding hpcc itself: %w", err)
+	}
+	return []string{program, "enter", "--store", dir, "--job", sub.ID, "--task", strconv.Itoa(t.Index)}, nil
 }
 
 // execArgv replaces hpcc with a command that reaches the task.

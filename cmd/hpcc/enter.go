@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"hpcc/job/dispatch"
 	"hpcc/runtime/process"
@@ -24,6 +25,7 @@ func enterCommand() *cli.Command {
 			&cli.StringFlag{Name: "job", Required: true, Usage: "select job `ID`"},
 			&cli.IntFlag{Name: "task", Usage: "select task `INDEX`"},
 			&cli.StringFlag{Name: "term", Usage: "set the terminal type to `TYPE`"},
+			&cli.BoolFlag{Name: "ssh", Usage: "serve the SSH protocol on the standard streams"},
 			storeFlag(),
 		},
 		Action: action(parseEnter),
@@ -35,11 +37,12 @@ type enterArgs struct {
 	task  int
 	term  string   // value of TERM; "" for the task's
 	argv  []string // empty for a shell
+	ssh   bool     // serve SSH instead
 	store string
 }
 
 func parseEnter(c *cli.Context) (*enterArgs, error) {
-	return &enterArgs{job: c.String("job"), task: c.Int("task"), term: c.String("term"), argv: trimDashes(c.Args().Slice()), store: c.String("store")}, nil
+	return &enterArgs{job: c.String("job"), task: c.Int("task"), term: c.String("term"), argv: trimDashes(c.Args().Slice()), ssh: c.Bool("ssh"), store: c.String("store")}, nil
 }
 
 func (a *enterArgs) run(ctx context.Context) error { return atStatus(process.ExitFailed, a.enter(ctx)) }
@@ -61,13 +64,19 @@ func (a *enterArgs) enter(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	argv := a.argv
-	if len(argv) == 0 {
+	argv, env := a.argv, p.Env
+	if len(argv) == 0 && !a.ssh {
 		argv = []string{p.Shell()}
 	}
-	env := p.Env
 	if a.term != "" {
 		env = append(withoutVariable(env, "TERM"), "TERM="+a.term)
+	}
+	if a.ssh {
+		self, err := unix.Open("/proc/self/exe", unix.O_RDONLY, 0) // for the container, which need not have hpcc
+		if err != nil {
+			return fmt.Errorf("finding hpcc itself: %w", err)
+		}
+		argv = []string{fmt.Sprintf("/proc/self/fd/%d", self), "sshd"}
 	}
 	if !p.Contained { // the task has the host's files
 		if err := os.Chdir(p.Dir); err != nil {

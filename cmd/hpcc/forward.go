@@ -212,7 +212,7 @@ func (a *forwardArgs) run(ctx context.Context) error {
 		checks++
 		return sub.Goes(ctx, s.Jobs(), t, checks%askEvery == 0 && !tunnel.Ends)
 	}
-	return carry(ctx, l, &guard{open: a.open}, tunnel, runs, fmt.Sprintf("port %d of %s", service.Port, t.Host))
+	return carry(ctx, l, &guard{open: a.open, advice: "; --open lets every user of this machine connect"}, tunnel, runs, fmt.Sprintf("port %d of %s", service.Port, t.Host))
 }
 
 // sayLine prints a message that another package composed.
@@ -518,8 +518,9 @@ const refusalPause = time.Minute
 
 // A guard admits only connections of this user and of root, unless it is open.
 type guard struct {
-	open    bool // admit all users
-	refused int  // since the last warning
+	open    bool   // admit all users
+	advice  string // after a warning
+	refused int    // since the last warning
 	warned  time.Time
 }
 
@@ -533,13 +534,16 @@ func (g *guard) admits(conn net.Conn) bool {
 	if err == nil {
 		return true
 	}
+	if errors.Is(err, tunnel.ErrPeerClosed) { // a client that has given up
+		return false
+	}
 	g.refused++
 	if g.warned.IsZero() || time.Since(g.warned) >= refusalPause {
 		more := ""
 		if g.refused > 1 {
 			more = fmt.Sprintf(" (%d were refused since the last warning)", g.refused)
 		}
-		say("warning: refused a connection: %v%s; --open lets every user of this machine connect", err, more)
+		say("warning: refused a connection: %v%s%s", err, more, g.advice)
 		g.refused, g.warned = 0, time.Now()
 	}
 	return false

@@ -33,7 +33,7 @@ var allowedImports = map[string][]string{
 	"build/lint":       {"build/expand"},
 	"build/rawconfig":  {},
 	"build/source":     {"build/git", "store", "store/disk", "store/wait", "testdata/hostile"},
-	"cmd/hpcc":         {"build", "build/attest", "build/binder", "build/code", "build/definition", "build/git", "build/rawconfig", "build/source", "cmd/start/bare", "conda", "conda/exports", "conda/pip", "envfile", "front", "front/containers", "front/scripts", "front/wrapper", "job", "job/argo", "job/atomicfile", "job/capacity", "job/dispatch", "job/field", "job/kube", "job/node", "job/quantity", "job/results", "job/shellword", "job/translate", "job/tunnel", "metrics", "metrics/report", "runtime", "runtime/check", "runtime/devices", "runtime/foreign", "runtime/oci", "runtime/probe", "runtime/process", "runtime/runconf", "runtime/usertext", "store", "store/disk", "store/owndir", "store/ready", "store/wait", "testdata/condapackage", "testdata/condatest", "testdata/hostile", "testdata/jobtest", "unpack", "unpack/sif", "unpack/squashfs"},
+	"cmd/hpcc":         {"build", "build/attest", "build/binder", "build/code", "build/definition", "build/git", "build/rawconfig", "build/source", "cmd/start/bare", "conda", "conda/exports", "conda/pip", "envfile", "front", "front/containers", "front/kernel", "front/scripts", "front/wrapper", "job", "job/argo", "job/atomicfile", "job/capacity", "job/dispatch", "job/field", "job/kube", "job/node", "job/quantity", "job/results", "job/shellword", "job/sshd", "job/translate", "job/tunnel", "metrics", "metrics/report", "runtime", "runtime/check", "runtime/devices", "runtime/foreign", "runtime/oci", "runtime/probe", "runtime/process", "runtime/runconf", "runtime/usertext", "store", "store/disk", "store/owndir", "store/ready", "store/wait", "testdata/condapackage", "testdata/condatest", "testdata/hostile", "testdata/jobtest", "unpack", "unpack/sif", "unpack/squashfs"},
 	"cmd/start":        {"metrics", "runtime", "runtime/foreign", "runtime/process", "runtime/usertext"},
 	"cmd/start/bare":   {"envfile", "runtime", "runtime/devices", "runtime/process", "runtime/runconf", "store/ready"},
 	"conda":            {"conda/exports", "conda/fetch", "conda/input", "conda/layer", "conda/pip", "conda/program", "conda/solve", "conda/trust", "store", "store/disk", "store/wait", "testdata/condatest", "testdata/hostile"},
@@ -49,7 +49,8 @@ var allowedImports = map[string][]string{
 	"envfile":          {},
 	"front":            {"job/shellword", "store/ready"}, // words of the shell; it reads scripts and command lines
 	"front/containers": {},
-	"front/wrapper":    {"runtime/runconf"},                    // the syntax of wrappers
+	"front/wrapper":    {"runtime/runconf"}, // the syntax of wrappers
+	"front/kernel":     {"job/shellword", "job/sshd"},
 	"front/scripts":    {"job/shellword", "runtime", "unpack"}, // images as Apptainer runs them
 	"job":              {"job/atomicfile", "job/message", "job/quantity", "job/shellword", "store/seal", "store/wait", "testdata/hostile"},
 	"job/argo":         {"job", "job/batch", "job/capacity", "job/field", "job/invoke", "job/kube", "job/message", "job/queue", "job/results", "store/wait", "testdata/jobtest"},
@@ -73,6 +74,7 @@ var allowedImports = map[string][]string{
 	"job/results":      {},
 	"job/shellword":    {},
 	"job/slurm":        {"front", "job", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/queue", "job/shellword", "store/wait", "testdata/jobtest"},
+	"job/sshd":         {},
 	"job/translate":    {"front", "job", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/shellword"},
 	"job/tunnel":       {"job/message"},
 	"metrics":          {},

@@ -142,7 +142,8 @@ func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 		return nil, err
 	}
 	argv := trimDashes(c.Args().Tail())
-	if len(argv) == 0 && !a.set["from"] {
+	later := a.set["from"] || a.verb == "kernel" // the script, or the kernel's caller, has the program
+	if len(argv) == 0 && !later {
 		return nil, usagef("%s needs an image and a program", a.verb).hint("hpcc %s --array 1-8 IMAGE -- CMD, or --from FILE", a.verb)
 	}
 	j, err := parseJobFlags(c)
@@ -158,7 +159,7 @@ func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 	if err := checkPlaceholders(argv, j); err != nil {
 		return nil, err
 	}
-	if j.Args = argv; j.Name == "" && !a.set["from"] {
+	if j.Args = argv; j.Name == "" && !later {
 		j.Name = jobName(argv)
 	}
 	a.job = *j
@@ -286,8 +287,13 @@ func parseEnvChanges(c *cli.Context) *envChanges {
 
 // parseRunArgv returns the flags of "hpcc run" that the job script passes on.
 func parseRunArgv(c *cli.Context, env *envChanges) []string {
+	return parseGiven(c, env, runFlags(new(envChanges)))
+}
+
+// parseGiven returns the given ones of some flags, and the changes of the environment, as arguments.
+func parseGiven(c *cli.Context, env *envChanges, flags []cli.Flag) []string {
 	argv := slices.Clone(env.argv)
-	for _, f := range runFlags(new(envChanges)) {
+	for _, f := range flags {
 		name := f.Names()[0]
 		if !c.IsSet(name) {
 			continue

@@ -179,6 +179,9 @@ func pageRoot(t *testing.T) string {
 		testenv.Check(t, err)
 		testenv.Check(t, os.WriteFile(filepath.Join(root, "bin", name), text, 0o755))
 	}
+	kernel := filepath.Join(root, "share/jupyter/kernels/python3")
+	testenv.Check(t, os.MkdirAll(kernel, 0o755))
+	testenv.Check(t, os.WriteFile(filepath.Join(kernel, "kernel.json"), []byte(`{"argv": ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "Python 3"}`), 0o644))
 	testenv.Check(t, os.Mkdir(filepath.Join(root, "tmp"), 0o755))
 	testenv.Check(t, os.Chmod(filepath.Join(root, "tmp"), 0o777|os.ModeSticky))
 	archive := filepath.Join(t.TempDir(), "root.tar")

@@ -596,7 +596,11 @@ func findTask(ctx context.Context, verb, dir, name string) (*dispatch.Submission
 		id = name[:i]
 	}
 	if site, _, oerr := dispatch.Owner(ctx, dir, sites, id); oerr == nil && site != nil {
-		return nil, 0, (&message{err: fmt.Errorf("job %s belongs to site %s, whose nodes are reachable only from that site", id, site.Name)}).hint("ssh -t %s hpcc %s …", site.SSH, verb)
+		m := &message{err: fmt.Errorf("job %s belongs to site %s, whose nodes are reachable only from that site", id, site.Name)}
+		if verb == sshVerb { // its streams are not for a terminal
+			return nil, 0, m.hint("ProxyCommand ssh %s hpcc %s %%n", site.SSH, verb)
+		}
+		return nil, 0, m.hint("ssh -t %s hpcc %s …", site.SSH, verb)
 	}
 	return nil, 0, err
 }

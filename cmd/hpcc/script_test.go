@@ -155,6 +155,14 @@ var facilities = map[string]func() error{
 		}
 		return res.Body.Close()
 	},
+	"ssh": func() error { _, err := exec.LookPath("sftp"); return err },
+	"jupyter": func() error {
+		out, err := exec.Command("/usr/bin/python3", "-c", "import jupyter_client, ipykernel").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	},
 	"slurm": func() error {
 		out, err := exec.Command("scontrol", "ping").CombinedOutput()
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
+	"hpcc/front/kernel"
 	"hpcc/front/wrapper"
 	"hpcc/runtime"
 	"hpcc/runtime/process"
@@ -165,29 +166,39 @@ func (a *wrapArgs) run(ctx context.Context) error {
 // tree returns the image's directory, and makes the image of a.root a name or an absolute path. done
 // removes temporary files.
 func (a *wrapArgs) tree(ctx context.Context) (dir string, done func(), err error) {
-	image := &a.root.image
-	if namesSquashFS(*image) {
-		if *image, err = filepath.Abs(*image); err != nil {
-			return "", nil, err
+	dir, store, done, err := a.root.readable(ctx)
+	if store != "" {
+		a.given = append([]string{"--store=" + store}, a.given...)
+	}
+	return dir, done, err
+}
+
+// readable returns the image's directory, or one with the files of a SquashFS file that addToSkeleton
+// selects. It makes the image a name or an absolute path; store is the directory of the store for a
+// name. done removes temporary files.
+func (r *rootArgs) readable(ctx context.Context) (dir, storeDir string, done func(), err error) {
+	if namesSquashFS(r.image) {
+		if r.image, err = filepath.Abs(r.image); err != nil {
+			return "", "", nil, err
 		}
-		return skeleton(ctx, *image)
+		dir, done, err = skeleton(ctx, r.image)
+		return dir, "", done, err
 	}
-	if dir, err = a.root.imageDir(ctx); err != nil {
-		return "", nil, err
+	if dir, err = r.imageDir(ctx); err != nil {
+		return "", "", nil, err
 	}
-	if dir == *image { // not a name
-		if *image, err = filepath.Abs(*image); err != nil {
-			return "", nil, err
+	if dir == r.image { // not a name
+		if r.image, err = filepath.Abs(r.image); err != nil {
+			return "", "", nil, err
 		}
-		return *image, func() {}, nil
+		return r.image, "", func() {}, nil
 	}
-	s, err := store.OpenToRead(a.root.store)
+	s, err := store.OpenToRead(r.store)
 	if err != nil {
-		return "", nil, err
+		return "", "", nil, err
 	}
-	store, err := filepath.Abs(s.Dir())
-	a.given = append([]string{"--store=" + store}, a.given...)
-	return dir, func() {}, err
+	storeDir, err = filepath.Abs(s.Dir())
+	return dir, storeDir, func() {}, err
 }
 
 // selection returns the selection of programs in the image's directory, whose PATH is given. It
@@ -235,8 +246,8 @@ func (a *wrapArgs) flags() []string {
 	return slices.Concat(out, []string{"--set-env=PATH=" + bin + ":$PATH"}, a.given)
 }
 
-// skeleton writes the files of a SquashFS file that wrapper.Select reads to a temporary directory:
-// links, programs without most of their content, and records of packages.
+// skeleton writes some files of a SquashFS file to a temporary directory: links, programs without most
+// of their content, records of packages, and kernelspecs.
 func skeleton(ctx context.Context, file string) (dir string, done func(), err error) {
 	if dir, err = os.MkdirTemp("", "hpcc-wrap-"); err != nil {
 		return "", nil, err
@@ -267,6 +278,8 @@ func addToSkeleton(root *os.Root, h *tar.Header, r io.Reader) error {
 		return nil
 	case name == unpack.ConfigFile, path.Base(path.Dir(name)) == "conda-meta":
 		limit = 64 << 20
+	case strings.Contains(name, kernel.Dir+"/"):
+		limit = 1 << 20
 	case h.Mode&0o111 == 0:
 		return nil
 	}

@@ -153,8 +153,11 @@ func allUsersMapped() bool {
 // ownerTries is the number of searches for a row: the kernel may skip rows while sockets change.
 const ownerTries = 3
 
+// ErrPeerClosed reports a connection that its other end has closed.
+var ErrPeerClosed = errors.New("the other end is already closed")
+
 // CheckPeer returns an error unless the process at the other end of a loopback or Unix socket connection
-// belongs to this user or root. A closed peer is an error too, because its owner is unknown.
+// belongs to this user or root. A closed peer is an error too ([ErrPeerClosed]), because its owner is unknown.
 func CheckPeer(conn net.Conn) error {
 	switch c := conn.(type) {
 	case *net.TCPConn:
@@ -187,7 +190,7 @@ func checkTCPPeer(conn *net.TCPConn) error {
 		}
 		return checkOwner(found.uid, what)
 	}
-	return fmt.Errorf("%s: the other end is already closed, so its owner is unknown", what)
+	return fmt.Errorf("%s: %w, so its owner is unknown", what, ErrPeerClosed)
 }
 
 // stillOpen reports whether a connection is open: the peer has not reset it.

@@ -51,6 +51,9 @@ type Link struct {
 // Close ends the command that carries the link.
 func (l *Link) Close() error { l.end(); return nil }
 
+// Messages ends the command that carries the link, and returns its messages as one line.
+func (l *Link) Messages() string { return message.OneLine(l.messages()) }
+
 // Direct returns a link to a relay in this process, for a port of this machine.
 func Direct(ctx context.Context, port int) *Link {
 	near, far := net.Pipe()
