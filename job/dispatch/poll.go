@@ -1,0 +1,137 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/atomicfile"
+)
+
+// pollFile is the file, in the directory of the jobs, with the jobs that [Submission.Poll] follows.
+const pollFile = ".poll.json"
+
+// Intervals between the queries of [Submission.Poll].
+const (
+	pollInterval = 10 * time.Second
+	pollShare    = 20 // queries take at most one in this many parts of the time
+	maxPollPause = 10 * time.Minute
+)
+
+// pollGone is the number of queries in a row that must miss a job without an end before it counts as
+// lost: schedulers and shared file systems are late.
+const pollGone = 2
+
+// polled is the content of pollFile.
+type polled struct {
+	Next time.Time       `json:"next"` // earliest time of the next query
+	Jobs map[string]*gap `json:"jobs"` // without an end in their records, by ID
+}
+
+// A gap counts the queries in a row that did not find a job.
+type gap struct {
+	Missed int    `json:"missed,omitempty"`
+	Why    string `json:"why,omitempty"` // the failure of the job, if it has ended
+}
+
+// Poll reports whether the job below dir has ended. failure is "" if all tasks succeeded. Programs
+// call it often and for one job at a time: the records decide, if they have the end. For all other
+// jobs that were polled, Poll queries the schedulers once every few seconds; until then, a job has
+// not ended.
+func (s *Submission) Poll(ctx context.Context, dir string) (ended bool, failure string, err error) {
+	st := &Status{Submission: s}
+	if _, err := job.Readable(st.read(dir)); err != nil {
+		return false, "", err
+	}
+	if st.open() == 0 && !(st.mayReturn() && st.taken()) {
+		return true, st.failure(), nil
+	}
+	p := readPolled(dir)
+	_, known := p.Jobs[s.ID]
+	if !known {
+		p.Jobs[s.ID] = &gap{}
+	}
+	switch now := time.Now(); {
+	case now.After(p.Next) || p.Next.After(now.Add(maxPollPause)): // or the clock was set back
+		err = p.query(ctx, dir)
+	case !known:
+		err = p.write(dir)
+	}
+	if g := p.Jobs[s.ID]; g != nil && g.Missed >= pollGone {
+		return true, g.Why, err
+	}
+	return false, "", err
+}
+
+// failure describes how a job that has ended failed; "" if it did not.
+func (s *Status) failure() string {
+	if s.Done == s.Total {
+		return ""
+	}
+	why := s.State()
+	if why == "lost" {
+		why = "the scheduler does not have it any more, and it left no record of its end"
+	}
+	records := s.records()
+	for _, k := range s.Failed {
+		why = records[k].Ending()
+	}
+	if s.Reason != "" {
+		why += " (" + s.Reason + ")"
+	}
+	return why
+}
+
+func readPolled(dir string) *polled {
+	p := &polled{}
+	if b, err := atomicfile.Read(filepath.Join(dir, pollFile)); err == nil {
+		_ = json.Unmarshal(b, p)
+	}
+	if p.Jobs == nil {
+		p.Jobs = map[string]*gap{}
+	}
+	maps.DeleteFunc(p.Jobs, func(id string, g *gap) bool { return g == nil || !isName(id) })
+	return p
+}
+
+func (p *polled) write(dir string) error {
+	b, err := json.Marshal(p)
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(dir, pollFile), b)
+	}
+	return err
+}
+
+// query queries the schedulers about all polled jobs. It forgets jobs whose records have the end.
+func (p *polled) query(ctx context.Context, dir string) error {
+	begun := time.Now()
+	maps.DeleteFunc(p.Jobs, func(id string, _ *gap) bool {
+		_, err := ReadJob(filepath.Join(dir, id))
+		return err != nil
+	})
+	if len(p.Jobs) == 0 {
+		return nil
+	}
+	list, _, err := Statuses(ctx, dir, slices.Sorted(maps.Keys(p.Jobs)))
+	if err != nil {
+		return fmt.Errorf("reading the states of jobs: %w", err)
+	}
+	for _, st := range list {
+		switch g := p.Jobs[st.ID]; {
+		case g == nil:
+		case st.Active():
+			*g = gap{}
+		case st.Done == st.Total:
+			delete(p.Jobs, st.ID)
+		default:
+			*g = gap{g.Missed + 1, st.failure()}
+		}
+	}
+	p.Next = time.Now().Add(min(max(pollInterval, pollShare*time.Since(begun)), maxPollPause))
+	return p.write(dir)
+}
