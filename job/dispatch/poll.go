@@ -75,11 +75,14 @@ func (s *Status) failure() string {
 	}
 	why := s.State()
 	if why == "lost" {
-		why = "the scheduler does not have it any more, and it left no record of its end"
+		why = "it left no record of its end: the scheduler killed it, or its node failed"
 	}
 	records := s.records()
 	for _, k := range s.Failed {
-		why = records[k].Ending()
+		t := records[k]
+		if why = t.Ending(); t.Problem == "" && t.Taken() {
+			why += ", as after a cancellation, preemption, or the loss of its node"
+		}
 	}
 	if s.Reason != "" {
 		why += " (" + s.Reason + ")"
