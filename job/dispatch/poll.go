@@ -3,14 +3,14 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"maps"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"hpcc/job"
 	"hpcc/job/atomicfile"
+	"hpcc/job/invoke"
 )
 
 // pollFile is the file, in the directory of the jobs, with the jobs that [Submission.Poll] follows.
@@ -48,7 +48,7 @@ func (s *Submission) Poll(ctx context.Context, dir string) (ended bool, failure 
 	if _, err := job.Readable(st.read(dir)); err != nil {
 		return false, "", err
 	}
-	if st.open() == 0 && !(st.mayReturn() && st.taken()) {
+	if st.final() {
 		return true, st.failure(), nil
 	}
 	p := readPolled(dir)
@@ -67,6 +67,9 @@ func (s *Submission) Poll(ctx context.Context, dir string) (ended bool, failure 
 	}
 	return false, "", err
 }
+
+// final reports whether the job has ended by its records, and no scheduler may run it again.
+func (s *Status) final() bool { return s.open() == 0 && !(s.mayReturn() && s.taken()) }
 
 // failure describes how a job that has ended failed; "" if it did not.
 func (s *Status) failure() string {
@@ -110,31 +113,47 @@ func (p *polled) write(dir string) error {
 	return err
 }
 
-// query queries the schedulers about all polled jobs. It forgets jobs whose records have the end.
+// query queries the schedulers about all polled jobs, and forgets those whose records have the end.
+// A scheduler that does not answer changes nothing.
 func (p *polled) query(ctx context.Context, dir string) error {
 	begun := time.Now()
-	maps.DeleteFunc(p.Jobs, func(id string, _ *gap) bool {
-		_, err := ReadJob(filepath.Join(dir, id))
-		return err != nil
-	})
-	if len(p.Jobs) == 0 {
-		return nil
+	clusters := map[string][]*Status{}
+	for id := range p.Jobs {
+		s, err := ReadJob(filepath.Join(dir, id))
+		if err != nil { // it was removed
+			delete(p.Jobs, id)
+			continue
+		}
+		st := &Status{Submission: s}
+		if _, err := job.Readable(st.read(dir)); err == nil && st.final() {
+			delete(p.Jobs, id)
+		} else if err == nil {
+			clusters[s.key()] = append(clusters[s.key()], st)
+		}
 	}
-	list, _, err := Statuses(ctx, dir, slices.Sorted(maps.Keys(p.Jobs)))
-	if err != nil {
-		return fmt.Errorf("reading the states of jobs: %w", err)
-	}
-	for _, st := range list {
-		switch g := p.Jobs[st.ID]; {
-		case g == nil:
-		case st.Active():
-			*g = gap{}
-		case st.Done == st.Total:
-			delete(p.Jobs, st.ID)
-		default:
-			*g = gap{g.Missed + 1, st.failure()}
+	var silent error
+	for _, list := range clusters {
+		if err := settle(ctx, dir, list, invoke.Glance); err != nil {
+			silent = errors.Join(silent, err)
+			continue
+		}
+		for _, st := range list {
+			st.account(ctx, dir, invoke.Glance)
+			p.note(st)
 		}
 	}
 	p.Next = time.Now().Add(min(max(pollInterval, pollShare*time.Since(begun)), maxPollPause))
-	return p.write(dir)
+	return errors.Join(silent, p.write(dir))
+}
+
+// note records the state of a job after a query.
+func (p *polled) note(st *Status) {
+	switch g := p.Jobs[st.ID]; {
+	case st.Active():
+		*g = gap{}
+	case st.Done == st.Total:
+		delete(p.Jobs, st.ID)
+	default:
+		*g = gap{g.Missed + 1, st.failure()}
+	}
 }

@@ -85,7 +85,7 @@ func readScript(r *dialect.Reader, name, text string) error {
 	r.Row.Fills(field.Name)
 	r.Add(0, "(output)").Become("", j.Output)
 	r.Row.Fills(field.Output)
-	if t.Threads != nil && t.Resources["cpus_per_task"] == nil {
+	if t.Threads != nil {
 		t.read(r, number, "threads", t.Threads)
 	}
 	for _, resource := range slices.Sorted(maps.Keys(t.Resources)) {
@@ -115,7 +115,7 @@ type setter func(t *task, r *dialect.Reader, v string) error
 // resources maps names of resources to setters. Snakemake itself, or its plugins for schedulers,
 // give these names a meaning.
 var resources = map[string]setter{
-	"threads":        set(field.CPUs),
+	"threads":        unless("cpus_per_task", set(field.CPUs)),
 	"cpus_per_task":  set(field.CPUs),
 	"mem_mb":         memory(1 << 20),
 	"mem_mib":        unless("mem_mb", memory(1<<20)),
