@@ -30,8 +30,11 @@ func (p *Profile) Files() map[string]string {
 	status := shellword.Join(append([]string{p.Program, "snakemake-status"}, p.withStore()...))
 	cancel := shellword.Join(append([]string{p.Program, "snakemake-cancel"}, p.withStore()...))
 	commands := func(prefix, suffix string) string {
-		return fmt.Sprintf("%ssubmit%s: %s\n%sstatus%s: %s\n%scancel%s: %s\n%scancel-nargs: 1000\n", prefix, suffix, quote(braces(submit)),
-			prefix, suffix, quote(status), prefix, suffix, quote(filepath.Join(p.Dir, cancelFile)), prefix)
+		t := ""
+		for _, c := range [][2]string{{"submit", braces(submit)}, {"status", status}, {"cancel", filepath.Join(p.Dir, cancelFile)}} {
+			t += prefix + c[0] + suffix + ": " + quote(c[1]) + "\n"
+		}
+		return t + prefix + "cancel-nargs: 1000\n"
 	}
 	seven := strings.Replace(commands("cluster-", ""), "cluster-submit", "cluster", 1)
 	return map[string]string{

@@ -1,5 +1,4 @@
-// Package snakemake connects Snakemake to hpcc: it reads the job scripts that Snakemake submits, and
-// writes profiles that make it submit them through hpcc.
+// Package snakemake reads the job scripts of Snakemake and writes its profiles.
 //
 //	profile ─► snakemake ─► hpcc submit --from SCRIPT ─► [Dialect] ─► Job
 //

@@ -1,37 +1,31 @@
-package snakemake_test
+package dispatch
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/dispatch"
 	"hpcc/job/field"
 	"hpcc/job/snakemake"
 	"hpcc/job/translate"
 	"hpcc/testdata/testenv"
 )
 
-var update = flag.Bool("update", false, "rewrite the profiles in testdata")
-
-// read translates a script of Snakemake with these properties.
-func read(t *testing.T, properties string, to job.Target) (*translate.Translation, error) {
+// readSnakemake translates a script of Snakemake with these properties.
+func readSnakemake(t *testing.T, properties string, to job.Target) (*translate.Translation, error) {
 	t.Helper()
 	text := "#!/bin/sh\n# properties = " + properties + "\ncd '/work' && python3 -m snakemake x\n"
-	tr, err := dispatch.Translator().Translate(translate.Source{Name: "tmp.x/snakejob.align.3.sh", Text: []byte(text), Dir: "/work"}, to)
+	tr, err := Translator().Translate(translate.Source{Name: "tmp.x/snakejob.align.3.sh", Text: []byte(text), Dir: "/work"}, to)
 	if err == nil {
 		tr.Fit()
 	}
 	return tr, err
 }
 
-func TestResources(t *testing.T) {
+func TestSnakemakeResources(t *testing.T) {
 	type want struct {
 		j       job.Job
 		memory  int64 // per CPU
@@ -65,7 +59,7 @@ func TestResources(t *testing.T) {
 		`{"slurm_partition": "a b"}`:                                                 {refused: `slurm_partition=a b: "a b" contains characters that directives cannot hold`},
 		`{"disk_mb": 1000, "tmpdir": "/tmp", "licenses": 3, "extra": "x"}`:           {},
 	} {
-		tr, err := read(t, `{"type": "single", "rule": "align", "wildcards": {"s": "A 1"}, "threads": 2, "resources": `+resources+`}`, "slurm")
+		tr, err := readSnakemake(t, `{"type": "single", "rule": "align", "wildcards": {"s": "A 1"}, "threads": 2, "resources": `+resources+`}`, "slurm")
 		testenv.Check(t, err)
 		var refused []string
 		for _, r := range tr.Rows {
@@ -92,68 +86,36 @@ func TestResources(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestSnakemakeNames(t *testing.T) {
 	for properties, want := range map[string]string{
 		`{"rule": "a", "wildcards": {"y": 2, "x": "b/c"}}`: "a-b-c-2",
 		`{"type": "group", "groupid": "g1"}`:               "group-g1",
 		`{"type": "single"}`:                               "snakejob",
 	} {
-		if tr, err := read(t, properties, job.Local); err != nil || tr.Job.Name != want {
+		if tr, err := readSnakemake(t, properties, job.Local); err != nil || tr.Job.Name != want {
 			t.Errorf("%s: %v, %v; want %q", properties, tr, err, want)
 		}
 	}
 	for properties, want := range map[string]string{
 		`{"rule": 3}`: "line 2: the properties of Snakemake's job", `{`: "unexpected EOF",
 	} {
-		if _, err := read(t, properties, job.Local); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readSnakemake(t, properties, job.Local); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", properties, err, want)
 		}
 	}
 	// A job may have many input files.
 	many, err := json.Marshal(strings.Split(strings.Repeat("data/sample.txt,", 20000), ","))
 	testenv.Check(t, err)
-	if tr, err := read(t, `{"rule": "all", "input": `+string(many)+`}`, job.Local); err != nil || len(tr.Job.Script.Body) > 100 {
+	if tr, err := readSnakemake(t, `{"rule": "all", "input": `+string(many)+`}`, job.Local); err != nil || len(tr.Job.Script.Body) > 100 {
 		t.Errorf("many files: %v", err)
 	}
 }
 
-func TestProfile(t *testing.T) {
-	dir := t.TempDir()
-	for name, p := range map[string]snakemake.Profile{
-		"local": {Program: "/opt/hpcc", To: job.Local, Jobs: 4},
-		"full": {Program: "/opt/{my} hpcc", To: "slurm", Submit: []string{"--native=--licenses=a:1"}, Store: "/scratch/store", Jobs: 200,
-			MemoryMB: 2000, Minutes: 90, Queue: "long", Account: "p1"},
-	} {
-		p.Dir = "/home/me/profile"
-		got := ""
-		for _, file := range []string{"config.yaml", "config.v8+.yaml", "cancel"} {
-			got += "== " + file + "\n" + p.Files()[file]
-		}
-		if *update {
-			testenv.Check(t, os.WriteFile(filepath.Join("testdata", name), []byte(got), 0o644))
-		}
-		want, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil || got != string(want) {
-			t.Errorf("testdata/%s: %v; the profile is\n%s", name, err, got)
-		}
-		p.Dir = filepath.Join(dir, name)
-		for range 2 { // the second time it replaces its files
-			if names, err := p.Write(); err != nil || len(names) != 3 {
-				t.Errorf("Write: %q, %v", names, err)
-			}
-		}
-		testenv.Check(t, os.WriteFile(filepath.Join(p.Dir, "config.yaml"), []byte("jobs: 1\n"), 0o644))
-		if _, err := p.Write(); err == nil || !strings.Contains(err.Error(), "is not a profile of hpcc") {
-			t.Errorf("Write replaces another profile: %v", err)
-		}
-	}
-}
-
-func FuzzScript(f *testing.F) {
+func FuzzSnakemake(f *testing.F) {
 	f.Add(`{"rule": "a", "wildcards": {"x": "b"}, "threads": 2, "resources": {"mem_mb": 10, "runtime": "1h", "gres": "gpu:2"}}`)
 	f.Add(`{"type": "group", "groupid": 7, "resources": {"slurm_extra": "-x", "lsf_queue": null}}`)
 	f.Fuzz(func(t *testing.T, properties string) {
-		tr, err := read(t, properties, "slurm")
+		tr, err := readSnakemake(t, properties, "slurm")
 		if err != nil || tr.Lost() > 0 || tr.Dialect != snakemake.Name {
 			return
 		}
