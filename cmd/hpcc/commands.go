@@ -14,9 +14,10 @@ func commands() []*cli.Command {
 			loadCommand(), saveCommand(), unpackCommand(), commitCommand(), tagCommand(), inspectCommand(), historyCommand(), rmCommand(), gcCommand()),
 		inGroup("Jobs and clusters", submitCommand(), statusCommand(), logsCommand(), fetchCommand(), topCommand(), waitCommand(), cancelCommand(), rerunCommand(),
 			attachCommand(), forwardCommand(), scriptCommand(), nodesCommand(), sitesCommand(), reportCommand()),
-		inGroup("Use from other tools", installFrontsCommand(), wrapCommand(), kernelCommand()),
+		inGroup("Use from other tools", installFrontsCommand(), wrapCommand(), kernelCommand(), snakemakeProfileCommand()),
 		inGroup(startedByOthers, entryCommand(), ociCommand(),
-			taskCommand(), rayCommand(), hereCommand(), relayCommand(), enterCommand(), sshdCommand(), completeCommand(), manCommand(), charliecloudCommand(), dockerCommand()),
+			taskCommand(), rayCommand(), hereCommand(), relayCommand(), enterCommand(), sshdCommand(), completeCommand(), manCommand(), charliecloudCommand(), dockerCommand(),
+			snakemakeStatusCommand(), snakemakeCancelCommand()),
 	)
 }
 

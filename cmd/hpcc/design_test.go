@@ -34,8 +34,8 @@ func TestDesign(t *testing.T) {
 		t.Errorf("the map of packages in %s is outdated; run \"make docs\"", designFile)
 	}
 	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
-	if len(lines) > 400 {
-		t.Errorf("%s has %d lines; at most 400", designFile, len(lines))
+	if n := strings.Count(head+tail, "\n"); n > 250 { // the map grows with the packages
+		t.Errorf("%s has %d lines without the map; at most 250", designFile, n)
 	}
 	for i, l := range lines {
 		if len([]rune(l)) > 100 {

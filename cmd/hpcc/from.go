@@ -138,10 +138,20 @@ func (a *jobArgs) fit(tr *translate.Translation, flags *job.Job, to *destination
 		return nil, err
 	}
 	if n := tr.Lost(); n > 0 && a.from.strict {
-		return nil, (&message{err: fmt.Errorf("translating %s for %s: %s refused", tr.Source, to.Target, counted(n, "directive is", "directives are"))}).
+		return nil, (&message{err: fmt.Errorf("translating %s for %s: %s refused%s", tr.Source, to.Target, counted(n, "directive is", "directives are"), a.unreported(tr))}).
 			hint("change them in the script, replace them with flags, or leave them out with --strict=false")
 	}
 	return j, nil
+}
+
+// unreported lists the refused directives if --report does not show them.
+func (a *jobArgs) unreported(tr *translate.Translation) (text string) {
+	for _, r := range tr.Rows {
+		if a.from.report == "none" && r.Fate == field.Refused {
+			text += fmt.Sprintf("; %s: %s", oneLine(r.Text), r.How)
+		}
+	}
+	return text
 }
 
 // openSource opens a script or a submit command. The job starts in dir or in home, which

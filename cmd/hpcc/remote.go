@@ -486,7 +486,7 @@ func parseSwitches(c *cli.Context, names ...string) (argv []string) {
 	return argv
 }
 
-// each finds all jobs before it calls do for the first one. For jobs of a remote site, hpcc at
+// each finds all jobs before it calls do for the first one, and calls it for all. For jobs of a remote site, hpcc at
 // the site runs the same verb.
 func (a *eachJob) each(ctx context.Context, do func(st *store.Store, s *dispatch.Submission) error) error {
 	s, err := store.OpenToRead(a.store)
@@ -502,6 +502,7 @@ func (a *eachJob) each(ctx context.Context, do func(st *store.Store, s *dispatch
 		list = append(list, f)
 	}
 	ended := exitStatus(0)
+	var failed error
 	for _, f := range list {
 		err := error(nil)
 		if f.site != nil {
@@ -512,14 +513,14 @@ func (a *eachJob) each(ctx context.Context, do func(st *store.Store, s *dispatch
 		if errors.As(err, &ended) { // hpcc at the site has printed the reason; go on with the other jobs
 			continue
 		}
-		if err != nil {
+		if failed = errors.Join(failed, err); ctx.Err() != nil {
 			return err
 		}
 	}
-	if ended != 0 {
+	if failed == nil && ended != 0 {
 		return ended
 	}
-	return nil
+	return failed
 }
 
 // alone reads the job again, and keeps other processes from changing it until release is called.

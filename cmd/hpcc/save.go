@@ -6,9 +6,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/moby/buildkit/util/suggest"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
@@ -46,6 +48,8 @@ func parseSave(c *cli.Context) (*saveArgs, error) {
 	switch {
 	case a.file != "-" && checkDirectory(strings.TrimSuffix(a.file, "/")) != nil:
 		err = checkDirectory(strings.TrimSuffix(a.file, "/"))
+	case a.misspelled() != "":
+		err = usagef("hpcc does not write %s files", filepath.Ext(a.file)).hint("did you mean %s? A file with another extension becomes a tar archive", strings.TrimSuffix(a.file, filepath.Ext(a.file))+a.misspelled())
 	case a.isSquashFS() || a.isSIF():
 		a.platform, err = parsePlatformFlag(c)
 	case c.String("platform") != "":
@@ -58,6 +62,22 @@ func parseSave(c *cli.Context) (*saveArgs, error) {
 
 func (a *saveArgs) isSquashFS() bool { return filepath.Ext(a.file) == ".sqfs" }
 func (a *saveArgs) isSIF() bool      { return filepath.Ext(a.file) == ".sif" }
+
+// misspelled returns the extension that the user of a similar one probably means, or "".
+func (a *saveArgs) misspelled() string {
+	known := []string{".sqfs", ".sif", ".tar", ".gz", ".tgz"}
+	switch ext := filepath.Ext(a.file); {
+	case slices.Contains(known, ext), len(ext) < 4:
+		return ""
+	case slices.Contains([]string{".squashfs", ".sfs", ".sqsh", ".squash"}, ext):
+		return ".sqfs"
+	case ext == ".simg", ext == ".img":
+		return ".sif"
+	default:
+		like, _ := suggest.Search(ext, known, true)
+		return like
+	}
+}
 
 func (a *saveArgs) run(ctx context.Context) error {
 	if a.isSquashFS() || a.isSIF() {

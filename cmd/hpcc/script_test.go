@@ -187,6 +187,12 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
+	"snakemake": func() error { // Debian's package needs 70 others, so CI lacks it
+		if _, err := exec.LookPath("snakemake"); err != nil {
+			return fmt.Errorf("%w: %w", errOptional, err)
+		}
+		return nil
+	},
 	"openpbs":  openPBS,
 	"kube":     kubeNode,
 	"kube-api": kubeAPI,

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 
+	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
@@ -24,6 +25,7 @@ import (
 	"hpcc/runtime"
 	"hpcc/runtime/process"
 	"hpcc/runtime/runconf"
+	"hpcc/runtime/usertext"
 	"hpcc/store"
 	"hpcc/unpack"
 	"hpcc/unpack/squashfs"
@@ -141,6 +143,9 @@ func (a *wrapArgs) run(ctx context.Context) error {
 	}
 	programs, err := wrapper.Select(s, a.dir)
 	if err != nil {
+		if like := similarProgram(s); like != "" {
+			return (&message{err: fmt.Errorf("wrapping %s: %w", a.root.image, err)}).hint("did you mean %q?", like)
+		}
 		return (&message{err: fmt.Errorf("wrapping %s: %w", a.root.image, err)}).hint("hpcc wrap IMAGE DIR PROGRAM...; --all writes all programs")
 	}
 	self, err := os.Executable()
@@ -161,6 +166,23 @@ func (a *wrapArgs) run(ctx context.Context) error {
 	}
 	say("to use them: module use %s && module load %s", filepath.Join(a.dir, "modulefiles"), a.module)
 	return nil
+}
+
+// similarProgram returns the program that the user of a name that the image lacks probably means, or "".
+func similarProgram(s wrapper.Selection) string {
+	var dirs []string
+	for _, d := range s.Path {
+		if dir, err := securejoin.SecureJoin(s.Tree, d); err == nil {
+			dirs = append(dirs, dir)
+		}
+	}
+	for _, p := range s.Patterns {
+		missing := !slices.ContainsFunc(dirs, func(d string) bool { _, err := os.Lstat(filepath.Join(d, p)); return err == nil })
+		if like := usertext.Similar(p, dirs...); missing && like != "" {
+			return like
+		}
+	}
+	return ""
 }
 
 // tree returns the image's directory, and makes the image of a.root a name or an absolute path. done

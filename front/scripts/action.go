@@ -149,10 +149,15 @@ func pendOrder(name string) string {
 func withVariables(env []string, set map[string]string) []string {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		value := set[name]
-		if list, ok := strings.CutPrefix(name, "PREPEND_"); ok && isList(list) && set[list] == "" {
-			name, value = list, strings.TrimSuffix(value+":"+variableIn(env, list), ":")
-		} else if list, ok := strings.CutPrefix(name, "APPEND_"); ok && isList(list) && set[list] == "" {
-			name, value = list, strings.TrimPrefix(variableIn(env, list)+":"+value, ":")
+		before, prepends := strings.CutPrefix(name, "PREPEND_")
+		after, appends := strings.CutPrefix(name, "APPEND_")
+		switch {
+		case (prepends && isList(before) && set[before] != "") || (appends && isList(after) && set[after] != ""):
+			continue // it replaces the list
+		case prepends && isList(before):
+			name, value = before, strings.TrimSuffix(value+":"+variableIn(env, before), ":")
+		case appends && isList(after):
+			name, value = after, strings.TrimPrefix(variableIn(env, after)+":"+value, ":")
 		}
 		env = append(slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") }), name+"="+value)
 	}

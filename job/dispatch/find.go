@@ -76,7 +76,7 @@ func submissions(dir string, ids []string) (out []*Submission, bad []*unreadable
 	}
 	var all []string
 	for _, e := range entries {
-		if e.Name() != nativesFile {
+		if e.Name() != nativesFile && e.Name() != pollFile {
 			all = append(all, e.Name())
 		}
 	}

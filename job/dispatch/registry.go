@@ -18,6 +18,7 @@ import (
 	"hpcc/job/node"
 	"hpcc/job/pbs"
 	"hpcc/job/slurm"
+	"hpcc/job/snakemake"
 	"hpcc/job/translate"
 )
 
@@ -62,12 +63,12 @@ func targets() (names []job.Target) {
 	return names
 }
 
-// Translator returns a translator of the scripts of all batch systems.
+// Translator returns a translator of the scripts of all batch systems, and of Snakemake.
 func Translator() (t translate.Translator) {
 	for _, d := range describe() {
 		t = append(t, d.Dialect)
 	}
-	return t
+	return append(t, &snakemake.Dialect)
 }
 
 // OnNode returns the batch systems that a task can run under, for detection on its node.

@@ -121,6 +121,9 @@ func (ds Translator) Translate(s Source, to job.Target) (*Translation, error) {
 		t.Rows = r.Rows
 		return t, err
 	}
+	if len(text) > job.MaxScript {
+		return nil, fmt.Errorf("%s has %d bytes; a job script has at most %d", s.Name, len(text), job.MaxScript)
+	}
 	d := ds.readable().of(s.Dialect)
 	if s.Dialect != "" && d == nil {
 		return nil, fmt.Errorf("unknown dialect %q; use %s", s.Dialect, ds.readable().list(targetOf, " or "))
@@ -219,8 +222,6 @@ func (ds Translator) scriptName(s *Source, c *submitCommand) string {
 // checkScript returns an error for text that cannot be a script.
 func checkScript(name string, text []byte) error {
 	switch {
-	case len(text) > job.MaxScript:
-		return fmt.Errorf("%s has %d bytes; a job script has at most %d", name, len(text), job.MaxScript)
 	case bytes.IndexByte(text, 0) >= 0:
 		return fmt.Errorf("%s is not a script: it contains a NUL byte", name)
 	case len(bytes.TrimSpace(text)) == 0:

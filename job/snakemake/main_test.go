@@ -1,0 +1,9 @@
+package snakemake
+
+import (
+	"testing"
+
+	"hpcc/testdata/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Run(m) }
