@@ -311,8 +311,8 @@ var resources = map[string]int{
 	"cpu": 0, "fsize": 1, "data": 2, "stack": 3, "core": 4, "rss": 5, "nproc": 6, "nofile": 7, "memlock": 8, "as": 9, "locks": 10, "sigpending": 11, "msgqueue": 12, "nice": 13, "rtprio": 14, "rttime": 15,
 }
 
-// limits reads --ulimit. It returns no flags.
-func (d *docker) limits(r *Request) ([]string, error) {
+// limits returns the flags for limits of resources.
+func (d *docker) limits(*Request) (flags []string, err error) {
 	for _, v := range d.values["--ulimit"] {
 		name, value, _ := strings.Cut(v, "=")
 		soft, hard, both := strings.Cut(value, ":")
@@ -329,12 +329,9 @@ func (d *docker) limits(r *Request) ([]string, error) {
 		if err := syscall.Getrlimit(resource, &have); err == nil && high > have.Max {
 			return nil, refusal(d.program, "--ulimit "+v, fmt.Sprintf("this process has the limit %d, which only root can raise", have.Max), "leave it out, or ask the administrator")
 		}
-		if r.Limits == nil {
-			r.Limits = map[int]syscall.Rlimit{}
-		}
-		r.Limits[resource] = syscall.Rlimit{Cur: low, Max: high}
+		flags = append(flags, fmt.Sprintf("--docker-ulimit=%s=%d:%d", name, low, high))
 	}
-	return nil, nil
+	return flags, nil
 }
 
 // rlimit reads a limit; -1 means unlimited.
