@@ -74,7 +74,7 @@ var runChoices = []choice{
 	{"--cgroupns", "host", noCgroups[0], "leave it out"},
 	{"--isolation", "default", "hpcc has one kind of isolation", "leave it out"},
 	{"--pull", "always missing never", "it is not a way to pull images", "write always, missing or never"},
-	{"--restart", "no", "hpcc has no daemon that could restart a program", "hpcc submit --retries N repeats failed tasks of a job"},
+	{"--restart", "no", "hpcc has no daemon that could restart a program", "hpcc submit --retry N repeats failed tasks of a job"},
 	{"--runtime", "runc crun io.containerd.runc.v2", "hpcc runs containers itself", "leave it out; --gpus all makes GPUs visible"},
 	{"--log-driver", "none json-file local", "hpcc keeps no logs: the output goes to the terminal", "redirect the output"},
 	{"--security-opt", "no-new-privileges no-new-privileges:true seccomp=unconfined apparmor=unconfined label=disable", "hpcc applies no security profiles", "leave it out; programs have no more rights than the user"},
@@ -89,7 +89,7 @@ func (d *docker) run(args []string) (*Request, error) {
 	if isPath(image) {
 		return nil, refusal(d.program, image, "it is not the name of an image", "hpcc run "+image+" runs the image in a directory or file")
 	}
-	r := &Request{Umask: 0o022, NoStdin: d.on["--interactive"] == ""}
+	r := &Request{NoStdin: d.on["--interactive"] == ""}
 	fetch := d.fetch(image)
 	switch d.last("--pull") {
 	case "", "missing":

@@ -133,6 +133,8 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 		return s, nil
 	}
 	if o.Docker {
+		umask := uint32(0o022)
+		s.Process.User.Umask = &umask
 		s.Process.Env = dockerEnvironment(c, root, o.Hostname)
 		return s, nil
 	}

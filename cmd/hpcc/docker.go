@@ -665,6 +665,7 @@ func (a *dockerArgs) rm(context.Context) error {
 // dockerRun describes the container of "docker run", which the flags of "hpcc run" do not.
 type dockerRun struct {
 	id      string // "" for other runs; package containers finds the process by it
+	name    string
 	cidFile string
 	want    string // platform that the image must have, or ""
 }
@@ -683,7 +684,7 @@ func dockerRunFlags() []cli.Flag {
 
 // parseDockerRun reads these flags, and completes the options of the runtime.
 func parseDockerRun(c *cli.Context, o *runtime.Options) (dockerRun, error) {
-	d := dockerRun{id: c.String("docker-id"), cidFile: c.String("docker-cidfile"), want: c.String("docker-platform")}
+	d := dockerRun{id: c.String("docker-id"), name: c.String("docker-name"), cidFile: c.String("docker-cidfile"), want: c.String("docker-platform")}
 	if d.id == "" {
 		return d, nil
 	}
@@ -699,14 +700,22 @@ func parseDockerRun(c *cli.Context, o *runtime.Options) (dockerRun, error) {
 	return d, nil
 }
 
-// check refuses an image of another platform than the requested one, and writes the file with the
-// container's ID.
+// check refuses an image of another platform than the requested one, and a name that a running
+// container has. It writes the file with the container's ID.
 func (d *dockerRun) check(architecture string) error {
 	if d.id == "" {
 		return nil
 	}
 	if p, err := v1.ParsePlatform(d.want); d.want != "" && (err != nil || p.Architecture != architecture) {
 		return usagef("the image is for linux/%s, not %s", architecture, d.want).hint("docker pull --platform %s IMAGE", d.want)
+	}
+	if d.name != "" {
+		list, _ := containers.List()
+		for _, c := range list {
+			if c.Name == d.name && c.ID != d.id { // the list has this run as well
+				return usagef("container %.12s has the name %s", c.ID, d.name).hint("docker stop %s, or choose another name", d.name)
+			}
+		}
 	}
 	if d.cidFile == "" {
 		return nil
