@@ -74,7 +74,7 @@ var runChoices = []choice{
 	{"--cgroupns", "host", noCgroups[0], "leave it out"},
 	{"--isolation", "default", "hpcc has one kind of isolation", "leave it out"},
 	{"--pull", "always missing never", "it is not a way to pull images", "write always, missing or never"},
-	{"--restart", "no", "hpcc has no daemon that could restart a program", "hpcc submit --retries N repeats failed tasks of a job"},
+	{"--restart", "no", "hpcc has no daemon that could restart a program", "hpcc submit --retry N repeats failed tasks of a job"},
 	{"--runtime", "runc crun io.containerd.runc.v2", "hpcc runs containers itself", "leave it out; --gpus all makes GPUs visible"},
 	{"--log-driver", "none json-file local", "hpcc keeps no logs: the output goes to the terminal", "redirect the output"},
 	{"--security-opt", "no-new-privileges no-new-privileges:true seccomp=unconfined apparmor=unconfined label=disable", "hpcc applies no security profiles", "leave it out; programs have no more rights than the user"},
@@ -89,7 +89,7 @@ func (d *docker) run(args []string) (*Request, error) {
 	if isPath(image) {
 		return nil, refusal(d.program, image, "it is not the name of an image", "hpcc run "+image+" runs the image in a directory or file")
 	}
-	r := &Request{Umask: 0o022, NoStdin: d.on["--interactive"] == ""}
+	r := &Request{NoStdin: d.on["--interactive"] == ""}
 	fetch := d.fetch(image)
 	switch d.last("--pull") {
 	case "", "missing":
@@ -311,8 +311,8 @@ var resources = map[string]int{
 	"cpu": 0, "fsize": 1, "data": 2, "stack": 3, "core": 4, "rss": 5, "nproc": 6, "nofile": 7, "memlock": 8, "as": 9, "locks": 10, "sigpending": 11, "msgqueue": 12, "nice": 13, "rtprio": 14, "rttime": 15,
 }
 
-// limits reads --ulimit. It returns no flags.
-func (d *docker) limits(r *Request) ([]string, error) {
+// limits returns the flags for limits of resources.
+func (d *docker) limits(*Request) (flags []string, err error) {
 	for _, v := range d.values["--ulimit"] {
 		name, value, _ := strings.Cut(v, "=")
 		soft, hard, both := strings.Cut(value, ":")
@@ -329,12 +329,9 @@ func (d *docker) limits(r *Request) ([]string, error) {
 		if err := syscall.Getrlimit(resource, &have); err == nil && high > have.Max {
 			return nil, refusal(d.program, "--ulimit "+v, fmt.Sprintf("this process has the limit %d, which only root can raise", have.Max), "leave it out, or ask the administrator")
 		}
-		if r.Limits == nil {
-			r.Limits = map[int]syscall.Rlimit{}
-		}
-		r.Limits[resource] = syscall.Rlimit{Cur: low, Max: high}
+		flags = append(flags, fmt.Sprintf("--docker-ulimit=%s=%d:%d", name, low, high))
 	}
-	return nil, nil
+	return flags, nil
 }
 
 // rlimit reads a limit; -1 means unlimited.

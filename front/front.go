@@ -12,7 +12,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"syscall"
 )
 
 // A Request is the meaning of a command line of another program.
@@ -26,8 +25,7 @@ type Request struct {
 	Notes []string // warnings
 	Umask int      // file mode mask of the commands; 0 for the current one
 
-	Limits  map[int]syscall.Rlimit // limits of the commands, by resource (getrlimit(2))
-	NoStdin bool                   // the commands have no standard input
+	NoStdin bool // the commands have no standard input
 }
 
 // A Command is a command line of hpcc.

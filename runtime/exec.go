@@ -307,6 +307,11 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 	if err != nil {
 		return setupError(err)
 	}
+	for _, l := range s.Process.Rlimits {
+		if err := process.SetLimit(l.Type, l.Soft, l.Hard); err != nil {
+			return setupError(err)
+		}
+	}
 	if u := s.Process.User.Umask; u != nil {
 		unix.Umask(int(*u))
 	}

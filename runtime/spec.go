@@ -63,7 +63,8 @@ type Options struct {
 	// Docker selects the mounts, the environment, the working directory and the user of "docker
 	// run": root, or the image's user.
 	Docker bool
-	User   string // with Docker, instead of the image's user: NAME or UID, with :GROUP or :GID
+	Limits []specs.POSIXRlimit // of the program's resources
+	User   string              // with Docker, instead of the image's user: NAME or UID, with :GROUP or :GID
 	// Architecture is the image's (GOARCH); "" is this machine's.
 	Architecture string
 }
@@ -103,7 +104,7 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	s := &specs.Spec{
 		Version: specs.Version,
 		Root:    &specs.Root{Path: root, Readonly: !o.Write},
-		Process: &specs.Process{NoNewPrivileges: true},
+		Process: &specs.Process{NoNewPrivileges: true, Rlimits: o.Limits},
 		Linux:   newNamespaces(unix.Geteuid(), unix.Getegid()),
 	}
 	if err := addRareOptions(s, o); err != nil {
@@ -132,6 +133,8 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 		return s, nil
 	}
 	if o.Docker {
+		umask := uint32(0o022)
+		s.Process.User.Umask = &umask
 		s.Process.Env = dockerEnvironment(c, root, o.Hostname)
 		return s, nil
 	}

@@ -18,10 +18,12 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
 	"hpcc/front/containers"
+	"hpcc/runtime"
 	"hpcc/store"
 )
 
@@ -663,7 +665,7 @@ func (a *dockerArgs) rm(context.Context) error {
 // dockerRun describes the container of "docker run", which the flags of "hpcc run" do not.
 type dockerRun struct {
 	id      string // "" for other runs; package containers finds the process by it
-	user    string
+	name    string
 	cidFile string
 	want    string // platform that the image must have, or ""
 }
@@ -675,22 +677,45 @@ func dockerRunFlags() []cli.Flag {
 		&cli.StringFlag{Name: "docker-name", Hidden: true, Usage: "with --docker-id: `NAME` of the container"},
 		&cli.StringFlag{Name: "docker-user", Hidden: true, Usage: "with --docker-id: run as `USER` of the image"},
 		&cli.StringFlag{Name: "docker-cidfile", Hidden: true, Usage: "with --docker-id: write the ID to new `FILE`"},
+		&cli.StringSliceFlag{Name: "docker-ulimit", Hidden: true, Usage: "with --docker-id: set limit `NAME=SOFT:HARD`"},
 		&cli.StringFlag{Name: "docker-platform", Hidden: true, Usage: "with --docker-id: fail if the image is not for `OS/ARCH`"},
 	}
 }
 
-func parseDockerRun(c *cli.Context) dockerRun {
-	return dockerRun{id: c.String("docker-id"), user: c.String("docker-user"), cidFile: c.String("docker-cidfile"), want: c.String("docker-platform")}
+// parseDockerRun reads these flags, and completes the options of the runtime.
+func parseDockerRun(c *cli.Context, o *runtime.Options) (dockerRun, error) {
+	d := dockerRun{id: c.String("docker-id"), name: c.String("docker-name"), cidFile: c.String("docker-cidfile"), want: c.String("docker-platform")}
+	if d.id == "" {
+		return d, nil
+	}
+	o.Docker, o.User = true, c.String("docker-user")
+	for _, l := range c.StringSlice("docker-ulimit") {
+		name, values, _ := strings.Cut(l, "=")
+		limit := specs.POSIXRlimit{Type: "RLIMIT_" + strings.ToUpper(name)}
+		if _, err := fmt.Sscanf(values, "%d:%d", &limit.Soft, &limit.Hard); err != nil {
+			return d, usagef("--docker-ulimit %s: not NAME=SOFT:HARD", l)
+		}
+		o.Limits = append(o.Limits, limit)
+	}
+	return d, nil
 }
 
-// check refuses an image of another platform than the requested one, and writes the file with the
-// container's ID.
+// check refuses an image of another platform than the requested one, and a name that a running
+// container has. It writes the file with the container's ID.
 func (d *dockerRun) check(architecture string) error {
 	if d.id == "" {
 		return nil
 	}
 	if p, err := v1.ParsePlatform(d.want); d.want != "" && (err != nil || p.Architecture != architecture) {
 		return usagef("the image is for linux/%s, not %s", architecture, d.want).hint("docker pull --platform %s IMAGE", d.want)
+	}
+	if d.name != "" {
+		list, _ := containers.List()
+		for _, c := range list {
+			if c.Name == d.name && c.ID != d.id { // the list has this run as well
+				return usagef("container %.12s has the name %s", c.ID, d.name).hint("docker stop %s, or choose another name", d.name)
+			}
+		}
 	}
 	if d.cidFile == "" {
 		return nil

@@ -197,11 +197,6 @@ func prepareFront(r *front.Request) error {
 	if r.Umask != 0 {
 		syscall.Umask(r.Umask)
 	}
-	for resource, limit := range r.Limits {
-		if err := syscall.Setrlimit(resource, &limit); err != nil {
-			return fmt.Errorf("setting a limit of resources: %w", err)
-		}
-	}
 	if r.NoStdin {
 		if err := closeStdin(); err != nil {
 			return fmt.Errorf("opening %s: %w", os.DevNull, err)

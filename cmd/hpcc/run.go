@@ -171,8 +171,8 @@ func parseRun(c *cli.Context) (_ *runArgs, err error) {
 	}
 	a.env, a.keepDollar, a.devices = w.env(), w.boolean("env-no-expand"), w.devices()
 	a.action = parseAction(c)
-	if a.docker = parseDockerRun(c); a.docker.id != "" {
-		a.options.Docker, a.options.User = true, a.docker.user
+	if a.docker, err = parseDockerRun(c, &a.options); err != nil {
+		return nil, err
 	}
 	if w.defaults != nil {
 		a.defaults = w.defaults.lines

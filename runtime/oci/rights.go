@@ -9,6 +9,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/process"
 )
 
 // capabilityNames holds the names in the order of their numbers, <linux/capability.h>.
@@ -48,7 +50,7 @@ func hasSysAdmin() bool {
 // Capabilities apply only to the user namespace.
 func setRights(p *specs.Process) error {
 	for _, l := range p.Rlimits {
-		if err := setLimit(l); err != nil {
+		if err := process.SetLimit(l.Type, l.Soft, l.Hard); err != nil {
 			return err
 		}
 	}
@@ -138,38 +140,6 @@ func setIDs(u specs.User) error {
 	}
 	if u.Umask != nil {
 		unix.Umask(int(*u.Umask))
-	}
-	return nil
-}
-
-// limitNumbers are the resource numbers of getrlimit(2), the same on all supported
-// architectures.
-var limitNumbers = map[string]int{
-	"RLIMIT_CPU": 0, "RLIMIT_FSIZE": 1, "RLIMIT_DATA": 2, "RLIMIT_STACK": 3, "RLIMIT_CORE": 4, "RLIMIT_RSS": 5, "RLIMIT_NPROC": 6, "RLIMIT_NOFILE": 7,
-	"RLIMIT_MEMLOCK": 8, "RLIMIT_AS": 9, "RLIMIT_LOCKS": 10, "RLIMIT_SIGPENDING": 11, "RLIMIT_MSGQUEUE": 12, "RLIMIT_NICE": 13, "RLIMIT_RTPRIO": 14, "RLIMIT_RTTIME": 15,
-}
-
-// setLimit sets a limit, or if the user may not set it, the closest permitted value.
-func setLimit(l specs.POSIXRlimit) error {
-	nr, ok := limitNumbers[l.Type]
-	if !ok {
-		return fmt.Errorf("process.rlimits: unknown limit %q", l.Type)
-	}
-	if l.Soft > l.Hard {
-		return fmt.Errorf("process.rlimits: %s: the soft limit %d is above the hard limit %d", l.Type, l.Soft, l.Hard)
-	}
-	want := syscall.Rlimit{Cur: l.Soft, Max: l.Hard}
-	// syscall.Setrlimit also keeps Go from restoring the limit on open files on exec.
-	err := syscall.Setrlimit(nr, &want)
-	if errors.Is(err, unix.EPERM) {
-		var have syscall.Rlimit
-		if err = syscall.Getrlimit(nr, &have); err == nil {
-			want = syscall.Rlimit{Cur: min(want.Cur, have.Max), Max: min(want.Max, have.Max)}
-			err = syscall.Setrlimit(nr, &want)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("setting %s: %w", l.Type, err)
 	}
 	return nil
 }
