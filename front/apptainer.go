@@ -96,7 +96,7 @@ func readApptainer(args, environ []string) (*Request, error) {
 	case refused:
 		return nil, refusal("apptainer", verb, why[0], why[1])
 	case read == nil:
-		return nil, refusal("apptainer", verb, "Apptainer does not have this command", "apptainer help lists the commands")
+		return nil, refusal("apptainer", verb, "Apptainer does not have this command", spelling(verb, maps.Keys(apptainerVerbs), "apptainer help lists the commands"))
 	}
 	r, err := read(a, rest)
 	if err != nil {

@@ -50,7 +50,7 @@ func readCharliecloud(program string, table map[string]Role, args, environ []str
 		w[0] = Word{Text: full, Source: full}
 		found, rest, why := next(table, w)
 		if why != "" {
-			return nil, refusal(program, full, why, "hpcc reads the options of Charliecloud "+charliecloudVersion)
+			return nil, refusal(program, full, why, spelling(full, maps.Keys(table), "hpcc reads the options of Charliecloud "+charliecloudVersion))
 		}
 		for _, o := range found {
 			if o.Role == Refused || o.Role == RefusedValue {
@@ -299,15 +299,20 @@ func readChImage(args, environ []string) (*Request, error) {
 	c := &chImage{chLine: l, sub: operands[0], args: operands[1:]}
 	c.program += " " + c.sub
 	c.dir, c.store = l.storage()
-	do := map[string]func() (*Request, error){
+	verbs := map[string]func() (*Request, error){
 		"build": c.build, "pull": c.pull, "push": c.push, "list": c.list, "delete": c.delete, "import": c.importTree, "reset": c.reset,
 		"storage-path": c.storagePath, "gestalt": c.gestalt, "build-cache": c.buildCache,
-	}[c.sub]
+	}
+	do := verbs[c.sub]
 	if do == nil {
-		return nil, c.refuse("", "hpcc does not have this subcommand", map[string]string{
+		advice := map[string]string{
 			"undelete": "build or pull the image again: its layers are still in the store",
 			"modify":   "hpcc unpack IMAGE DIR; hpcc run --write DIR; hpcc commit DIR NAME",
-		}[c.sub])
+		}[c.sub]
+		if advice == "" {
+			advice = spelling(c.sub, maps.Keys(verbs), "check its spelling")
+		}
+		return nil, c.refuse("", "hpcc does not have this subcommand", advice)
 	}
 	return do()
 }

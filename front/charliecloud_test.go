@@ -91,6 +91,8 @@ var charliecloudLines = []struct{ line, want string }{
 	{"ch-image build-cache --reset", "gc --age=0"},
 	{"ch-image build-cache", "!no statistics"},
 	{"ch-image undelete a", "!does not have this subcommand"},
+	{"ch-image pul a", `!did you mean "pull"?`},
+	{"ch-run --no-hme a true", `!did you mean "--no-home"?`},
 	{"ch-image modify a b", "!does not have this subcommand"},
 	{"ch-image", "=Usage: ch-image"},
 	{"ch-image --version", "=0.39"},

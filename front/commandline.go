@@ -2,11 +2,14 @@ package front
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"hpcc/job/message"
 )
 
 // A commandLine is a command line of a program whose subcommands have options of their own.
@@ -38,7 +41,7 @@ func (l *commandLine) env(name string) string { return variable(l.environ, name)
 func (l *commandLine) option(table map[string]Role, args []Word) (rest []Word, err error) {
 	found, rest, why := next(table, args)
 	if why != "" {
-		return nil, refusal(l.program, args[0].Text, why, "check its spelling, or leave it out; hpcc reads the options of "+l.version)
+		return nil, refusal(l.program, args[0].Text, why, spelling(args[0].Text, maps.Keys(table), "check its spelling, or leave it out; hpcc reads the options of "+l.version))
 	}
 	for _, o := range found {
 		name := l.longName(o.Name)
@@ -57,6 +60,16 @@ func (l *commandLine) option(table map[string]Role, args []Word) (rest []Word, e
 		}
 	}
 	return rest, nil
+}
+
+// spelling returns the advice on an unknown option or subcommand: the known one that was probably
+// meant, or else the given advice.
+func spelling(word string, known iter.Seq[string], advice string) string {
+	name, _, _ := strings.Cut(word, "=")
+	if near := message.Nearest(name, slices.Sorted(known)); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return advice
 }
 
 // isOff reports whether the value of an option, or of the variable for it, is false. bad means

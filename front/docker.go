@@ -173,7 +173,7 @@ func (d *docker) subcommand(args []string) (*Request, error) {
 	case refused:
 		return nil, refusal("docker", verb, why[0], why[1])
 	case t == nil:
-		return nil, refusal("docker", verb, "hpcc does not have this command of Docker", "docker --help lists the commands")
+		return nil, refusal("docker", verb, "hpcc does not have this command of Docker", spelling(verb, maps.Keys(dockerVerbs()), "docker --help lists the commands"))
 	}
 	clear(d.on)
 	clear(d.values)

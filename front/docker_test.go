@@ -152,6 +152,8 @@ var dockerLines = []struct{ line, want string }{
 	{"docker volume create x", "!no volumes with names"},
 	{"docker container logs x", "!no daemon"},
 	{"docker nosuch", "!does not have this command"},
+	{"docker imgaes", `!did you mean "images"?`},
+	{"docker run --memry=1g a", `!did you mean "--memory"?`},
 	// others
 	{"docker --version", "=Docker version 27."},
 	{"docker", "=Usage: docker"},

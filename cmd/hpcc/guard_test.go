@@ -47,7 +47,7 @@ var allowedImports = map[string][]string{
 	"conda/solve":      {"conda/fetch", "conda/input"},
 	"conda/trust":      {"store/wait", "testdata/condatest"},
 	"envfile":          {},
-	"front":            {"job/shellword", "store/ready"}, // words of the shell; it reads scripts and command lines
+	"front":            {"job/message", "job/shellword", "store/ready"}, // words of the shell; it reads scripts and command lines
 	"front/containers": {},
 	"front/wrapper":    {"runtime/runconf"}, // the syntax of wrappers
 	"front/kernel":     {"job/shellword", "job/sshd"},
