@@ -223,7 +223,7 @@ func (a *kernelArgs) run(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(spec.Env)) { // for the kernel, not for hpcc
 		a.given = append([]string{"--env=" + name + "=" + spec.Env[name]}, a.given...)
 	}
-	spec.Env = nil
+	spec.Env = hideValues(a.given)
 	if store != "" {
 		a.given = append([]string{"--store=" + store}, a.given...)
 	}
@@ -243,6 +243,22 @@ func (a *kernelArgs) run(ctx context.Context) error {
 	}
 	fmt.Println(dir)
 	return nil
+}
+
+// hideValues moves values of --env from arguments, which all users can see while the kernel runs, to
+// the variables with which Jupyter starts hpcc. It keeps variables that change hpcc itself, and values
+// that Jupyter would expand.
+func hideValues(argv []string) map[string]string {
+	env := map[string]string{}
+	for i, arg := range argv {
+		v, isEnv := strings.CutPrefix(arg, "--env=")
+		name, value, hasValue := strings.Cut(v, "=")
+		own := name == "PATH" || name == "HOME" || strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "HPCC_")
+		if isEnv && hasValue && !own && !strings.Contains(value, "$") {
+			env[name], argv[i] = value, "--env="+name
+		}
+	}
+	return env
 }
 
 // kernelspec returns the kernelspec of the image, or one for CMD. store is the directory of the store
