@@ -34,8 +34,8 @@ environment and directory. Waits until the task runs.
    hpcc attach main -- sh -c 'tail -n 5 /tmp/progress'
    ssh -o ProxyCommand='hpcc attach --ssh %n' main
 
-With --ssh, it is a ProxyCommand of ssh: ssh, scp, sftp, rsync and VS Code then work in the container.
-The image needs no ssh server, and nothing listens on a port.
+With --ssh, it is a ProxyCommand for ssh, scp, sftp, rsync and VS Code, which then work in the
+container. The image needs no ssh server, and nothing listens on a port.
 
 Exit status: the program's; 125 if hpcc failed, 126 if the program is not executable, 127 if it
 was not found.`,

@@ -91,6 +91,7 @@ type kernelArgs struct {
 	name, display string
 	spec          string
 	dir           string      // of kernelspecs
+	shared        bool        // other users may read dir
 	given         []string    // flags for "hpcc run", or for "hpcc kernel" in a job
 	job           *submitArgs // nil: the kernel runs on this machine
 }
@@ -110,7 +111,7 @@ func parseKernel(c *cli.Context) (verb, error) {
 		return nil, usagef("CMD has no argument %s, from which the kernel reads its addresses", kernel.ConnectionFile).
 			hint("write it as in a kernel.json: -- python -m ipykernel_launcher -f %s", kernel.ConnectionFile)
 	}
-	a := &kernelArgs{root: rootArgs{image: image, store: c.String("store")}, argv: argv, name: c.String("name"), display: c.String("display-name"), spec: c.String("spec")}
+	a := &kernelArgs{root: rootArgs{image: image, store: c.String("store")}, argv: argv, name: c.String("name"), display: c.String("display-name"), spec: c.String("spec"), shared: c.String("prefix") != ""}
 	if len(argv) > 0 && a.spec != "" {
 		return nil, usagef("--spec and CMD contradict each other").hint("use only one of them")
 	}
@@ -222,7 +223,7 @@ func (a *kernelArgs) run(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(spec.Env)) { // for the kernel, not for hpcc
 		a.given = append([]string{"--env=" + name + "=" + spec.Env[name]}, a.given...)
 	}
-	spec.Env = nil
+	spec.Env = hideValues(a.given)
 	if store != "" {
 		a.given = append([]string{"--store=" + store}, a.given...)
 	}
@@ -233,7 +234,7 @@ func (a *kernelArgs) run(ctx context.Context) error {
 	spec.Argv = slices.Concat(start, a.given, []string{a.root.image, "--"}, spec.Argv)
 	spec.Name = a.name
 	spec.DisplayName = cmp.Or(a.display, a.name+" ("+spec.DisplayName+")")
-	dir, err := spec.Write(a.dir, a.root.image)
+	dir, err := spec.Write(a.dir, a.root.image, a.shared)
 	if occupied := new(kernel.OccupiedError); errors.As(err, &occupied) {
 		return (&message{err: err}).hint("use another name: --name NAME; or remove it: jupyter kernelspec remove %s", a.name)
 	}
@@ -242,6 +243,22 @@ func (a *kernelArgs) run(ctx context.Context) error {
 	}
 	fmt.Println(dir)
 	return nil
+}
+
+// hideValues moves values of --env from arguments, which all users can see while the kernel runs, to
+// the variables with which Jupyter starts hpcc. It keeps variables that change hpcc itself, and values
+// that Jupyter would expand.
+func hideValues(argv []string) map[string]string {
+	env := map[string]string{}
+	for i, arg := range argv {
+		v, isEnv := strings.CutPrefix(arg, "--env=")
+		name, value, hasValue := strings.Cut(v, "=")
+		own := name == "PATH" || name == "HOME" || strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "HPCC_")
+		if isEnv && hasValue && !own && !strings.Contains(value, "$") {
+			env[name], argv[i] = value, "--env="+name
+		}
+	}
+	return env
 }
 
 // kernelspec returns the kernelspec of the image, or one for CMD. store is the directory of the store
@@ -365,7 +382,7 @@ func (k *kernelJob) run(ctx context.Context) error {
 		return (&message{err: err}).hint("start the kernel again")
 	}
 	defer closeListeners(listeners)
-	s, sub, err := k.submit(ctx)
+	s, sub, err := k.submit(context.WithoutCancel(ctx)) // to know the ID of a job that is then cancelled
 	if err != nil {
 		return err
 	}
@@ -414,7 +431,6 @@ func (k *kernelJob) serve(ctx context.Context, s *store.Store, sub *dispatch.Sub
 		return t, err
 	}
 	defer link.Close()
-	defer context.AfterFunc(ctx, func() { link.Close() })()
 	client, err := sshd.Dial(link)
 	if err != nil {
 		return t, fmt.Errorf("reaching %s, where the kernel runs: %s", t.Host, cmp.Or(link.Messages(), err.Error()))

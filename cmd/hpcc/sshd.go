@@ -136,7 +136,17 @@ func startOnNode(ctx context.Context, sub *dispatch.Submission, t *job.Task, dir
 	if err != nil {
 		return nil, err
 	}
-	return tunnel.Start(ctx, sub.OutsideJob(), w)
+	return startLink(ctx, sub, w)
+}
+
+// startLink starts a command that serves SSH. After the end of ctx it closes the command's input, with
+// which the server ends; a signal would end it before its programs.
+func startLink(ctx context.Context, sub *dispatch.Submission, argv []string) (*tunnel.Link, error) {
+	link, err := tunnel.Start(context.WithoutCancel(ctx), sub.OutsideJob(), argv)
+	if err == nil {
+		context.AfterFunc(ctx, func() { link.Close() })
+	}
+	return link, err
 }
 
 // podServer is the script that starts the SSH server in a pod. It receives hpcc on its standard
@@ -155,7 +165,7 @@ func startInPod(ctx context.Context, sub *dispatch.Submission, t *job.Task) (*tu
 		return nil, fmt.Errorf("reading hpcc's own file: %w", err)
 	}
 	name := fmt.Sprintf("/tmp/hpcc-%x", sha256.Sum256(file))[:len("/tmp/hpcc-")+16]
-	link, err := tunnel.Start(ctx, sub.OutsideJob(), sub.Enter(ctx, t, []string{"sh", "-c", podServer, name}, false))
+	link, err := startLink(ctx, sub, sub.Enter(ctx, t, []string{"sh", "-c", podServer, name}, false))
 	if err != nil {
 		return nil, err
 	}

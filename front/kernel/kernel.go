@@ -192,8 +192,9 @@ func (e *OccupiedError) Error() string {
 }
 
 // Write writes the kernelspec s below the directory dir of kernelspecs, with the logos of the image's
-// kernelspec. It replaces only what hpcc wrote. image names the image in the metadata.
-func (s Spec) Write(dir, image string) (string, error) {
+// kernelspec. It replaces only files that hpcc wrote. image names the image in the metadata. Unless the
+// kernelspec is shared, only the user can read it, because its arguments may be values of variables.
+func (s Spec) Write(dir, image string, shared bool) (string, error) {
 	own := filepath.Join(dir, s.Name)
 	if err := checkOwn(own); err != nil {
 		return "", err
@@ -214,12 +215,16 @@ func (s Spec) Write(dir, image string) (string, error) {
 	}
 	for _, name := range logos {
 		if b, err := readFile(s.dir, name); s.dir != "" && err == nil {
-			if err := replace(filepath.Join(own, name), b); err != nil {
+			if err := replace(filepath.Join(own, name), b, 0o644); err != nil {
 				return "", err
 			}
 		}
 	}
-	return own, replace(filepath.Join(own, specFile), text.Bytes())
+	mode := fs.FileMode(0o600)
+	if shared {
+		mode = 0o644
+	}
+	return own, replace(filepath.Join(own, specFile), text.Bytes(), mode)
 }
 
 // checkOwn returns an error if a directory exists and is not a kernelspec of hpcc.
@@ -239,14 +244,14 @@ func checkOwn(dir string) error {
 }
 
 // replace writes a file and renames it into place.
-func replace(name string, b []byte) error {
+func replace(name string, b []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(name), ".new-")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
 	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	err = errors.Join(err, f.Chmod(mode), f.Close())
 	if err != nil {
 		return err
 	}

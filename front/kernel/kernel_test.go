@@ -92,11 +92,14 @@ func TestWrite(t *testing.T) {
 	s, dir := found[0], t.TempDir()
 	s.Name = "sci"
 	s.Argv = append([]string{"hpcc", "run", "a<b"}, s.Argv...)
-	for range 2 {
-		own, err := s.Write(dir, "sci")
+	for _, shared := range []bool{true, false} {
+		own, err := s.Write(dir, "sci", shared)
 		testenv.Check(t, err)
 		b, err := os.ReadFile(filepath.Join(own, "kernel.json"))
 		testenv.Check(t, err)
+		if fi, err := os.Stat(filepath.Join(own, "kernel.json")); err != nil || (fi.Mode().Perm() == 0o644) != shared {
+			t.Errorf("shared %v: %v, %v", shared, fi.Mode(), err)
+		}
 		var got Spec
 		testenv.Check(t, json.Unmarshal(b, &got))
 		if got.Metadata["debugger"] != true || got.Argv[2] != "a<b" || got.Language != "python" {
@@ -110,7 +113,7 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	testenv.Check(t, os.WriteFile(filepath.Join(dir, "sci", "kernel.json"), []byte(python), 0o644))
-	if _, err := s.Write(dir, "sci"); !errors.As(err, new(*OccupiedError)) {
+	if _, err := s.Write(dir, "sci", false); !errors.As(err, new(*OccupiedError)) {
 		t.Errorf("replaced another kernelspec: %v", err)
 	}
 	for name, ok := range map[string]bool{"sci-1.2_x": true, "": false, "../x": false, "a b": false} {

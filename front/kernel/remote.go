@@ -37,6 +37,7 @@ until [ -S "$0/` + socketPrefix + `-1" ] && [ -S "$0/` + socketPrefix + `-5" ]; 
   sleep 0.2
 done
 echo ` + ready + `
+exec >/dev/null 2>&1
 while read -r signal; do kill "-$signal" "$k"; done
 kill -TERM "$k"
 sleep 3
