@@ -457,6 +457,19 @@ func jobEnv(list []string) ([]string, error) {
 	return env, nil
 }
 
+// absoluteFiles makes the files of --set-env and the sources of binds and mounts absolute, relative to
+// base: other programs start wrappers and kernels in any directory.
+func absoluteFiles(base string, argv []string) []string {
+	for i, arg := range argv {
+		name, file, _ := strings.Cut(arg, "=")
+		isFile := file != "" && !strings.Contains(file, "=") && !filepath.IsAbs(file)
+		if isFile && (name == "--set-env" || name == "--set-env0") {
+			argv[i] = name + "=" + filepath.Join(base, file)
+		}
+	}
+	return absoluteSources(base, argv)
+}
+
 // absoluteSources makes the sources of binds and mounts absolute, relative to base.
 func absoluteSources(base string, argv []string) []string {
 	abs := func(p string) string {

@@ -152,18 +152,6 @@ func parseKernel(c *cli.Context) (verb, error) {
 	return a, nil
 }
 
-// absoluteFiles makes the files of --set-env and the sources of binds and mounts absolute: Jupyter starts
-// kernels in the directories of notebooks.
-func absoluteFiles(wd string, argv []string) []string {
-	for i, arg := range argv {
-		name, file, _ := strings.Cut(arg, "=")
-		if (name == "--set-env" || name == "--set-env0") && !strings.Contains(file, "=") && !filepath.IsAbs(file) {
-			argv[i] = name + "=" + filepath.Join(wd, file)
-		}
-	}
-	return absoluteSources(wd, argv)
-}
-
 // kernelName derives the name of a kernelspec from that of an image.
 func kernelName(image string) string {
 	name := strings.ReplaceAll(strings.TrimSuffix(defaultModule(image), "/latest"), "/", "-")

@@ -97,14 +97,14 @@ func parseWrap(c *cli.Context) (*wrapArgs, error) {
 	if !moduleName.MatchString(a.module) {
 		return nil, usagef("--module %q is not NAME/VERSION", a.module).hint("use letters, digits and . _ + - in both parts")
 	}
-	for _, b := range c.StringSlice("bind") {
-		source, rest, _ := strings.Cut(b, ":")
-		if source, err = filepath.Abs(source); err != nil {
-			return nil, err
-		}
-		a.given = append(a.given, "--bind="+strings.TrimSuffix(source+":"+rest, ":"))
+	wd, err := filepath.Abs("")
+	if err != nil {
+		return nil, err
 	}
-	a.given = append(a.given, envOf(c).argv...)
+	for _, b := range c.StringSlice("bind") {
+		a.given = append(a.given, "--bind="+b)
+	}
+	a.given = absoluteFiles(wd, append(a.given, envOf(c).argv...))
 	for _, name := range []string{"gpu", "stage"} {
 		if c.Bool(name) {
 			a.given = append(a.given, "--"+name)

@@ -299,7 +299,9 @@ func parseQueue(list string) map[string]queue.State {
 		switch f[2] {
 		case "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "SUSPENDED", "STOPPED":
 			s.Add(index, queue.Waiting)
-			s.Reason = f[3]
+			if s.Reason = f[3]; s.Reason == "None" { // the scheduler has not looked at the job yet
+				s.Reason = ""
+			}
 		case "COMPLETING":
 			s.Add(index, queue.Ending)
 		case "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT":

@@ -29,11 +29,12 @@ func TestSilentCommand(t *testing.T) {
 
 // TestSlurmQueue parses output of squeue 22.05, and states that only sites with certain plugins have.
 func TestSlurmQueue(t *testing.T) {
-	got := parseQueue("7|3|RUNNING|None\n7|2|PENDING|BeginTime\n7|1|COMPLETING|None\n7|4|SIGNALING|None\n8|N/A|REQUEUE_HOLD|launch failed requeued held\n9|N/A|COMPLETED|None\nslurm_load_jobs: a message\n")
+	got := parseQueue("7|3|RUNNING|None\n7|2|PENDING|BeginTime\n7|1|COMPLETING|None\n7|4|SIGNALING|None\n8|N/A|REQUEUE_HOLD|launch failed requeued held\n9|N/A|COMPLETED|None\n10|N/A|PENDING|None\nslurm_load_jobs: a message\n")
 	want := map[string]queue.State{
-		"7": {Running: 3, Waiting: 1, Reason: "BeginTime", States: map[int]queue.TaskState{1: queue.Ending, 2: queue.Waiting, 3: queue.Running, 4: queue.Running}},
-		"8": {Waiting: 1, Reason: "launch failed requeued held", States: map[int]queue.TaskState{0: queue.Waiting}},
-		"9": {},
+		"7":  {Running: 3, Waiting: 1, Reason: "BeginTime", States: map[int]queue.TaskState{1: queue.Ending, 2: queue.Waiting, 3: queue.Running, 4: queue.Running}},
+		"8":  {Waiting: 1, Reason: "launch failed requeued held", States: map[int]queue.TaskState{0: queue.Waiting}},
+		"9":  {},
+		"10": {Waiting: 1, States: map[int]queue.TaskState{0: queue.Waiting}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("queue: %+v; want %+v", got, want)
