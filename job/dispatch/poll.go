@@ -25,6 +25,7 @@ const (
 	pollInterval = 10 * time.Second
 	pollShare    = 20 // queries take at most one in this many parts of the time
 	maxPollPause = 10 * time.Minute
+	pollMemory   = time.Hour // for how long pollFile keeps lost jobs
 )
 
 // pollGone is the number of queries in a row that must miss a job without an end before it counts as
@@ -41,6 +42,8 @@ type polled struct {
 type gap struct {
 	Missed int    `json:"missed,omitempty"`
 	Why    string `json:"why,omitempty"` // the failure of the job, if it has ended
+
+	Over time.Time `json:"over,omitzero"` // when the job counted as lost; no query asks for it again
 }
 
 // Poll reports whether the job below dir has ended. failure is "" if all tasks succeeded. Programs
@@ -66,7 +69,7 @@ func (s *Submission) Poll(ctx context.Context, dir string) (ended bool, failure 
 	case !known:
 		err = p.write(dir)
 	}
-	if g := p.Jobs[s.ID]; g != nil && g.Missed >= pollGone {
+	if g := p.Jobs[s.ID]; g != nil && !g.Over.IsZero() {
 		return true, g.Why, err
 	}
 	return false, "", err
@@ -122,7 +125,13 @@ func (p *polled) write(dir string) error {
 func (p *polled) query(ctx context.Context, dir string) error {
 	begun := time.Now()
 	clusters := map[string][]*Status{}
-	for id := range p.Jobs {
+	for id, g := range p.Jobs {
+		if !g.Over.IsZero() {
+			if time.Since(g.Over) > pollMemory {
+				delete(p.Jobs, id)
+			}
+			continue
+		}
 		s, err := ReadJob(filepath.Join(dir, id))
 		if err != nil { // it was removed
 			delete(p.Jobs, id)
@@ -158,7 +167,9 @@ func (p *polled) note(st *Status) {
 	case st.Done == st.Total:
 		delete(p.Jobs, st.ID)
 	default:
-		*g = gap{g.Missed + 1, st.failure()}
+		if *g = (gap{Missed: g.Missed + 1, Why: st.failure()}); g.Missed >= pollGone {
+			g.Over = time.Now()
+		}
 	}
 }
 

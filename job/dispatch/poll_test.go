@@ -102,6 +102,8 @@ func TestPoll(t *testing.T) {
 	if p := readPolled(dir); len(p.Jobs) != 18 {
 		t.Errorf("%d jobs are polled; want 18", len(p.Jobs))
 	}
+	s.ended[jobs[3].Native] = false // a lost job stays lost: nothing queries it again
+	check("after the loss", round(true), known, 5)
 	for i := range jobs {
 		if i > 3 {
 			end(i, job.Task{})
@@ -109,6 +111,15 @@ func TestPoll(t *testing.T) {
 	}
 	known[""] = 17
 	check("at the end", round(true), known, 5)
+	p := readPolled(dir)
+	for _, g := range p.Jobs {
+		g.Over = g.Over.Add(-2 * time.Hour)
+	}
+	p.Next = time.Time{}
+	testenv.Check(t, p.query(t.Context(), dir))
+	if len(p.Jobs) != 0 {
+		t.Errorf("%d lost jobs are remembered for ever", len(p.Jobs))
+	}
 	if list, warnings, err := Statuses(t.Context(), dir, nil); err != nil || len(warnings) > 0 || len(list) != 20 {
 		t.Errorf("Statuses reads %s as a job: %d, %q, %v", pollFile, len(list), strings.Join(warnings, "; "), err)
 	}

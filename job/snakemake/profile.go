@@ -39,12 +39,16 @@ func (p *Profile) Files() map[string]string {
 	seven := strings.Replace(commands("cluster-", ""), "cluster-submit", "cluster", 1)
 	return map[string]string{
 		"config.yaml":     "# Profile of hpcc for Snakemake 7; later versions read config.v8+.yaml.\n" + seven + p.common() + "# use-singularity: true\n",
-		"config.v8+.yaml": "# Profile of hpcc for Snakemake 8 and later, with snakemake-executor-plugin-cluster-generic.\nexecutor: cluster-generic\n" + commands("cluster-generic-", "-cmd") + p.common() + "# software-deployment-method: apptainer\n",
+		"config.v8+.yaml": "# Profile of hpcc for Snakemake 8 and later, with snakemake-executor-plugin-cluster-generic.\nexecutor: cluster-generic\n" + commands("cluster-generic-", "-cmd") + fastChecks + p.common() + "# software-deployment-method: apptainer\n",
 		cancelFile:        "#!/bin/sh\n# Snakemake calls this program with the IDs of jobs, when it is interrupted.\nexec " + cancel + ` "$@"` + "\n",
 	}
 }
 
 const cancelFile = "cancel"
+
+// fastChecks shortens the rounds in which Snakemake asks for the states of all jobs. From version 8, an
+// interrupt during a round cancels none of them.
+const fastChecks = "max-status-checks-per-second: 50\n"
 
 // withStore returns flags, and that of the store.
 func (p *Profile) withStore(flags ...string) []string {
