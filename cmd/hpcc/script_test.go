@@ -187,15 +187,10 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
-	"snakemake": func() error { // Debian's package needs 70 others, so CI lacks it
-		if _, err := exec.LookPath("snakemake"); err != nil {
-			return fmt.Errorf("%w: %w", errOptional, err)
-		}
-		return nil
-	},
-	"openpbs":  openPBS,
-	"kube":     kubeNode,
-	"kube-api": kubeAPI,
+	"snakemake": func() error { _, err := exec.LookPath("snakemake"); return err },
+	"openpbs":   openPBS,
+	"kube":      kubeNode,
+	"kube-api":  kubeAPI,
 	"slurm-oci": func() error { // Slurm can run containers; see testdata/slurm/up.sh
 		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "oci.conf"))
 		return err
