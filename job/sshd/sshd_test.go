@@ -161,7 +161,7 @@ func TestTerminal(t *testing.T) {
 	out, err := s.StdoutPipe()
 	testenv.Check(t, err)
 	testenv.Check(t, s.RequestPty("vt100", 24, 80, nil))
-	testenv.Check(t, s.Start(`stty size; echo "$TERM $(tty)"; trap 'echo interrupted; stty size; exit 3' INT; read x`))
+	testenv.Check(t, s.Start(`trap 'echo interrupted; stty size; exit 3' INT; stty size; echo "$TERM $(tty)"; while :; do sleep 0.1; done`))
 	var text strings.Builder
 	await := func(want string) {
 		t.Helper()
