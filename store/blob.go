@@ -322,5 +322,5 @@ func (i *image) layer(h v1.Hash, digest func(v1.Layer) (v1.Hash, error)) (v1.Lay
 			return l, nil
 		}
 	}
-	return nil, &NotFoundError{h.String()}
+	return nil, &NotFoundError{Name: h.String()}
 }

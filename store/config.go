@@ -25,7 +25,7 @@ func (s *Store) ByConfig(config v1.Hash) (v1.Image, error) {
 	if len(problems) > 0 { // one of these may be the image
 		return nil, errors.Join(slices.Collect(maps.Values(problems))...)
 	}
-	return nil, &NotFoundError{config.String()}
+	return nil, &NotFoundError{Name: config.String()}
 }
 
 // withConfig returns the image with a configuration below a descriptor, or nil. Parts of an

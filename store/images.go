@@ -256,7 +256,7 @@ func (s *Store) ref(n string) (v1.Descriptor, error) {
 			if err != nil {
 				return v1.Descriptor{}, err
 			}
-			return v1.Descriptor{}, &NotFoundError{n}
+			return v1.Descriptor{}, &NotFoundError{Name: n, store: s}
 		}
 	}
 	return s.byDigest(n, hexpart)
@@ -311,7 +311,7 @@ func (s *Store) byDigest(n, head string) (v1.Descriptor, error) {
 	if len(problems) > 0 { // one of these may be the image
 		return v1.Descriptor{}, errors.Join(slices.Collect(maps.Values(problems))...)
 	}
-	return v1.Descriptor{}, &NotFoundError{n}
+	return v1.Descriptor{}, &NotFoundError{Name: n, store: s}
 }
 
 // refs reads all names. problems holds the errors of unreadable names; "" is the
@@ -536,7 +536,7 @@ func (s *Store) Remove(n string) error {
 	}
 	err = os.Remove(s.path("refs", escape(key)))
 	if errors.Is(err, fs.ErrNotExist) {
-		return &NotFoundError{n}
+		return &NotFoundError{Name: n, store: s}
 	}
 	if err != nil {
 		return s.placeError(fmt.Errorf("removing %q: %w", n, err))

@@ -23,13 +23,16 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/moby/buildkit/util/suggest"
 	"golang.org/x/sys/unix"
 
 	"hpcc/store/disk"
@@ -53,9 +56,22 @@ type Store struct {
 }
 
 // NotFoundError reports that the store does not contain a name.
-type NotFoundError struct{ Name string }
+type NotFoundError struct {
+	Name  string
+	store *Store // nil if Name is not the name of an image
+}
 
 func (e *NotFoundError) Error() string { return fmt.Sprintf("no image %q in the store", e.Name) }
+
+// Similar returns the name of an image of the store that was probably meant, or "".
+func (e *NotFoundError) Similar() string {
+	if e.store == nil || len(e.Name) < 3 {
+		return ""
+	}
+	refs, _ := e.store.refs()
+	like, _ := suggest.Search(e.Name, slices.Sorted(maps.Keys(refs)), true)
+	return like
+}
 
 // NoTreeError reports that an image exists but has not been unpacked.
 type NoTreeError struct{ Name string }

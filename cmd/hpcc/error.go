@@ -193,6 +193,8 @@ func adviceFor(err error) (advice string, status int) {
 	case advice != "":
 	case errors.As(err, &advised) && advised.Advice() != "":
 		advice = advised.Advice()
+	case errors.As(err, &missing) && missing.Similar() != "":
+		advice = fmt.Sprintf("did you mean %q?", missing.Similar())
 	case errors.As(err, &missing):
 		advice = fmt.Sprintf("%q lists the images; %q fetches one from a registry", "hpcc images", "hpcc pull "+missing.Name)
 	case errors.As(err, &platform):

@@ -94,7 +94,7 @@ func prepareMistakes(t *testing.T, dir string) {
 	busy, err := testenv.Busybox()
 	testenv.Check(t, err)
 	if _, status := askMistake(t, dir, fmt.Sprintf(`mkdir -p ../root/bin && cp %s ../root/bin/busybox && ln -s busybox ../root/bin/sh && ln -s busybox ../root/bin/true &&
-		tar cf ../bb.tar -C ../root . && hpcc load ../bb.tar bb`, busy)); status != 0 {
+		tar cf ../bb.tar -C ../root . && hpcc load ../bb.tar bb && hpcc tag bb trainer`, busy)); status != 0 {
 		t.Fatal("no image bb")
 	}
 }
