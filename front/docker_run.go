@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -480,7 +481,9 @@ func bytesOf(size string) (bytes string, ok bool) {
 		if unit == u || unit == u+"b" || (u != "" && unit == u+"ib") {
 			return strconv.FormatUint(n, 10), err == nil && n > 0
 		}
-		n *= 1024
+		if n *= 1024; n > math.MaxInt64/1024 {
+			break
+		}
 	}
 	return "", false
 }

@@ -103,6 +103,7 @@ var dockerLines = []struct{ line, want string }{
 	{"docker run --device /dev/nosuch img", "!does not have the device"},
 	{"docker run --ulimit nofile=2:1 img", "!not a limit"},
 	{"docker run --shm-size 1x img", "!not a size"},
+	{"docker run --shm-size 4000000000t img", "!not a size"},
 	{"docker run --cidfile DIR/file img", "!the file exists"},
 	{"docker run --env-file DIR/bad img", "!line 2: \"B C\""},
 	{"docker run -w sub img", "!not an absolute path"},
