@@ -253,26 +253,26 @@ func TestRegistryRefused(t *testing.T) {
 
 	// The registry sends other bytes than those of the digest, in the index and in a package.
 	for _, part := range []string{"/repodata.json/blobs/", "/a/blobs/"} {
-		registry.Answer = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		registry.SetAnswer(func(w http.ResponseWriter, r *http.Request, _ int) bool {
 			if !strings.Contains(r.URL.Path, part) {
 				return false
 			}
 			fmt.Fprint(w, strings.Repeat(" ", 50)+"{}")
 			return true
-		}
+		})
 		s := condatest.NewStore(t)
 		_, err := install(t, s, "a=1.0=0", Options{Channels: []string{channel}, Cache: t.TempDir()})
 		refused(t, s, part, err, "digest mismatch: sha256:")
 	}
 	// A broken transfer resumes.
-	registry.Answer = func(w http.ResponseWriter, r *http.Request, nth int) bool {
+	registry.SetAnswer(func(w http.ResponseWriter, r *http.Request, nth int) bool {
 		if !strings.Contains(r.URL.Path, "/blobs/") || nth > 1 {
 			return false
 		}
 		w.Header().Set("Content-Length", "100000")
 		w.WriteHeader(http.StatusOK)
 		panic(http.ErrAbortHandler)
-	}
+	})
 	_, err = install(t, condatest.NewStore(t), "a=1.0=0", Options{Channels: []string{channel}})
 	if err != nil {
 		t.Errorf("a broken transfer: %v", err)

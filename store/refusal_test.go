@@ -189,7 +189,7 @@ func (c *situation) check(t *testing.T) {
 	if c.password != "" && c.do != "login" {
 		keepPassword(t, site.Host(), c.password)
 	}
-	site.Answer = c.answer
+	site.SetAnswer(c.answer)
 	err := c.call(t, site.Host())
 	if c.want == "" {
 		if err != nil {

@@ -127,15 +127,15 @@ func TestWrongHash(t *testing.T) {
 func TestLogin(t *testing.T) {
 	s := condatest.ServeIndex(t, false, condatest.SimpleWheel("x", "1"))
 	var seen []string
-	inner := s.Answer
-	s.Answer = func(w http.ResponseWriter, r *http.Request, nth int) bool {
+	var inner condatest.Answer
+	inner = s.SetAnswer(func(w http.ResponseWriter, r *http.Request, nth int) bool {
 		user, password, _ := r.BasicAuth()
 		if seen = append(seen, user+":"+password); password != "s3cret" {
 			w.WriteHeader(401)
 			return true
 		}
 		return inner(w, r, nth)
-	}
+	})
 	u, err := url.Parse(s.URL)
 	testenv.Check(t, err)
 	file := filepath.Join(t.TempDir(), "netrc")
@@ -231,10 +231,10 @@ func TestServers(t *testing.T) {
 		}), "has no TLS"},
 	} {
 		s := condatest.ServeIndex(t, false, good)
-		inner := s.Answer
-		s.Answer = func(w http.ResponseWriter, r *http.Request, nth int) bool {
+		var inner condatest.Answer
+		inner = s.SetAnswer(func(w http.ResponseWriter, r *http.Request, nth int) bool {
 			return c.answer(w, r, nth) || inner(w, r, nth)
-		}
+		})
 		_, err := installed(t, "x", pyTarget(nil), from(s))
 		if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v; want %q", c.name, err, c.want)

@@ -95,31 +95,47 @@ func ReadTar(t testing.TB, r io.Reader) map[string]Entry {
 	}
 }
 
-// A Site is a web server with a channel's files. answer, where it is set, may
-// answer instead and then returns true.
+// A Site is a web server with a channel's files, or with a registry.
 type Site struct {
 	*httptest.Server
 	Mu     sync.Mutex
 	Asked  []string
-	Answer func(w http.ResponseWriter, r *http.Request, nth int) bool
+	answer Answer
 }
 
-func Serve(t testing.TB, dir string, answer func(w http.ResponseWriter, r *http.Request, nth int) bool) *Site {
+// An Answer may answer a request, the nth with its path, instead of the site, and then returns true.
+type Answer func(w http.ResponseWriter, r *http.Request, nth int) bool
+
+// Serve starts a site with the files of a directory. answer may be nil.
+func Serve(t testing.TB, dir string, answer Answer) *Site {
 	t.Helper()
-	s := &Site{Answer: answer}
+	return startSite(t, http.FileServer(http.Dir(dir)), answer)
+}
+
+func startSite(t testing.TB, files http.Handler, answer Answer) *Site {
+	s := &Site{answer: answer}
 	count := map[string]int{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.Mu.Lock()
 		s.Asked = append(s.Asked, r.URL.Path)
 		count[r.URL.Path]++
-		nth := count[r.URL.Path]
+		nth, answer := count[r.URL.Path], s.answer
 		s.Mu.Unlock()
-		if s.Answer == nil || !s.Answer(w, r, nth) {
-			http.FileServer(http.Dir(dir)).ServeHTTP(w, r)
+		if answer == nil || !answer(w, r, nth) {
+			files.ServeHTTP(w, r)
 		}
 	}))
 	t.Cleanup(s.Close)
 	return s
+}
+
+// SetAnswer replaces the answer of a site, and returns the old one. Earlier requests may still be
+// served.
+func (s *Site) SetAnswer(answer Answer) (old Answer) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	old, s.answer = s.answer, answer
+	return old
 }
 
 func (s *Site) Count(path string) (n int) {

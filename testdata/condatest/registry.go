@@ -6,8 +6,6 @@ import (
 	"io/fs"
 	"log"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
@@ -36,7 +34,7 @@ const (
 	registryAccount  = RegistryUser + ":$2y$05$deH3ZSo3ogV6N3qEDiqT5O9Y4WZdEDtnjHiYIIMkk0k6Z83XhYE.2\n"
 )
 
-// Registry starts docker-registry behind a proxy, the site, whose Answer may answer instead. The
+// Registry starts docker-registry behind a proxy, the site, whose answer may come first. The
 // registry wants an account if private is set.
 func Registry(t testing.TB, private bool) *Site {
 	t.Helper()
@@ -70,24 +68,10 @@ func Registry(t testing.TB, private bool) *Site {
 			t.Fatalf("docker-registry does not listen: %v: %s", err, text)
 		}
 	}
-	s := &Site{}
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+	return startSite(t, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: address})
 		r.Out.Host = r.In.Host
-	}, ErrorLog: log.New(io.Discard, "", 0)}
-	count := map[string]int{}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.Mu.Lock()
-		s.Asked = append(s.Asked, r.URL.Path)
-		count[r.URL.Path]++
-		nth := count[r.URL.Path]
-		s.Mu.Unlock()
-		if s.Answer == nil || !s.Answer(w, r, nth) {
-			proxy.ServeHTTP(w, r)
-		}
-	}))
-	t.Cleanup(s.Close)
-	return s
+	}, ErrorLog: log.New(io.Discard, "", 0)}, nil)
 }
 
 // Host returns the host and port of a site.
