@@ -17,8 +17,8 @@ import (
 // readSnakemake translates a script of Snakemake with these properties.
 func readSnakemake(t *testing.T, properties string, to job.Target) (*translate.Translation, error) {
 	t.Helper()
-	text := "#!/bin/sh\n# properties = " + properties + "\ncd '/work' && python3 -m snakemake x\n"
-	tr, err := Translator().Translate(translate.Source{Name: "tmp.x/snakejob.align.3.sh", Text: []byte(text), Dir: "/work"}, to)
+	text := "#!/bin/sh\n# properties = " + properties + "\ncd '/flow' && python3 -m snakemake x\n"
+	tr, err := Translator().Translate(translate.Source{Name: "tmp.x/snakejob.align.3.sh", Text: []byte(text), Dir: "/flow"}, to)
 	if err == nil {
 		tr.Fit()
 	}
@@ -80,7 +80,7 @@ func TestSnakemakeResources(t *testing.T) {
 		if want.refused == "" && show(got, got.MemoryPerCPU) != show(&want.j, want.memory) {
 			t.Errorf("%s: %s; want %s", resources, show(got, got.MemoryPerCPU), show(&want.j, want.memory))
 		}
-		if got.Name != "align-A-1" || got.Script.Body != "#!/bin/sh\ncd '/work' && python3 -m snakemake x\n" || got.Script.From != "slurm" {
+		if got.Name != "align-A-1" || got.Script.Body != "#!/bin/sh\ncd '/flow' && python3 -m snakemake x\n" || got.Script.From != "slurm" {
 			t.Errorf("%s: job %q, script of %s %q", resources, got.Name, got.Script.From, got.Script.Body)
 		}
 	}
