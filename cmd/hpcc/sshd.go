@@ -150,11 +150,16 @@ func startLink(ctx context.Context, sub *dispatch.Submission, argv []string) (*t
 }
 
 // podServer is the script that starts the SSH server in a pod. It receives hpcc on its standard
-// input, unless an earlier connection has left the file $0.
-const podServer = `[ -x "$0" ] || {
+// input, unless an earlier connection has left the file $0. A volume at /tmp may have other users.
+const podServer = `if ! [ -x "$0" ] || ! [ -O "$0" ]; then
+  set -e
   echo "hpcc needs $(uname -m)"
-  read -r size && (umask 077; head -c "$size" >"$0.$$") && chmod 700 "$0.$$" && mv "$0.$$" "$0" || exit 1
-}
+  read -r size
+  new=$(mktemp "$0.XXXXXX")
+  head -c "$size" >"$new"
+  chmod 700 "$new"
+  mv -f "$new" "$0"
+fi
 echo "hpcc is ready"
 exec "$0" sshd`
 

@@ -1,6 +1,7 @@
-// Package containers finds the containers of "docker run" on this machine. There is no daemon and
-// no file that lists them: the process of hpcc that waits for a container's program has the
-// description in its arguments.
+// Package containers finds the user's running containers of "docker run" on this machine.
+//
+// No daemon and no file lists them. hpcc waits for the program of each container in a process whose
+// arguments describe the container.
 package containers
 
 import (

@@ -25,7 +25,9 @@ until [ -d "$0" ]; do
   sleep 0.2
 done
 IFS= read -r connection || exit 1
-(umask 077 && printf '%s\n' "$connection" >"$0/new") && mv "$0/new" "$0/` + connectionName + `" || exit 1
+umask 077
+printf '%s\n' "$connection" >"$0/new" || exit 1
+mv "$0/new" "$0/` + connectionName + `" || exit 1
 until [ -s "$0/pid" ]; do sleep 0.1; done
 k=$(cat "$0/pid")
 trap '' HUP INT

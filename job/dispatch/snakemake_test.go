@@ -14,10 +14,13 @@ import (
 	"hpcc/testdata/testenv"
 )
 
+// snakemakeBody is the part of a job script that follows the line of its properties.
+const snakemakeBody = "\ncd '/flow' && python3 -m snakemake x\n"
+
 // readSnakemake translates a script of Snakemake with these properties.
 func readSnakemake(t *testing.T, properties string, to job.Target) (*translate.Translation, error) {
 	t.Helper()
-	text := "#!/bin/sh\n# properties = " + properties + "\ncd '/flow' && python3 -m snakemake x\n"
+	text := "#!/bin/sh\n# properties = " + properties + snakemakeBody
 	tr, err := Translator().Translate(translate.Source{Name: "tmp.x/snakejob.align.3.sh", Text: []byte(text), Dir: "/flow"}, to)
 	if err == nil {
 		tr.Fit()
@@ -80,7 +83,7 @@ func TestSnakemakeResources(t *testing.T) {
 		if want.refused == "" && show(got, got.MemoryPerCPU) != show(&want.j, want.memory) {
 			t.Errorf("%s: %s; want %s", resources, show(got, got.MemoryPerCPU), show(&want.j, want.memory))
 		}
-		if got.Name != "align-A-1" || got.Script.Body != "#!/bin/sh\ncd '/flow' && python3 -m snakemake x\n" || got.Script.From != "slurm" {
+		if got.Name != "align-A-1" || got.Script.Body != "#!/bin/sh"+snakemakeBody || got.Script.From != "slurm" {
 			t.Errorf("%s: job %q, script of %s %q", resources, got.Name, got.Script.From, got.Script.Body)
 		}
 	}
