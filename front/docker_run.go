@@ -90,7 +90,7 @@ func (d *docker) run(args []string) (*Request, error) {
 	if isPath(image) {
 		return nil, refusal(d.program, image, "it is not the name of an image", "hpcc run "+image+" runs the image in a directory or file")
 	}
-	r := &Request{NoStdin: d.on["--interactive"] == ""}
+	r := &Request{NoStdin: d.on["--interactive"] == "", Failed: ownFailures["docker"]}
 	fetch := d.fetch(image)
 	switch d.last("--pull") {
 	case "", "missing":

@@ -26,6 +26,7 @@ type Request struct {
 	Umask int      // file mode mask of the commands; 0 for the current one
 
 	NoStdin bool // the commands have no standard input
+	Failed  int  // exit status if the last command cannot start; 0 for that of the failure
 }
 
 // A Command is a command line of hpcc.
@@ -45,6 +46,7 @@ type Refusal struct {
 	Text    string // the part of the command line; "" for all of it
 	Why     string
 	Advice  string // what to do instead; may be ""
+	Status  int    // exit status of the program for its own failures; 0 if it has no special one
 }
 
 func (r *Refusal) Error() string {
@@ -89,7 +91,12 @@ func arguments(args []string) []Word {
 	return out
 }
 
+// ownFailures are the exit statuses by which programs distinguish their own failures from those of the
+// programs that they run.
+var ownFailures = map[string]int{"ch-run": 31, "docker": 125}
+
 // refusal returns the refusal of a part of a command line of program.
 func refusal(program, text, why, advice string) error {
-	return &Refusal{Program: program, Text: strings.TrimSpace(text), Why: why, Advice: advice}
+	name, _, _ := strings.Cut(program, " ")
+	return &Refusal{Program: program, Text: strings.TrimSpace(text), Why: why, Advice: advice, Status: ownFailures[name]}
 }

@@ -78,7 +78,7 @@ func (a *dockerArgs) run(ctx context.Context) error {
 	return do(a, ctx)
 }
 
-// A table prints rows as docker does: in columns, or each with the template of --format.
+// A dockerTable prints rows as docker does: in columns, or each with the template of --format.
 type dockerTable struct {
 	columns []string            // fields in the order of the columns
 	titles  map[string]string   // of the fields, if not their names in capitals
@@ -107,7 +107,7 @@ func (t *dockerTable) print(w io.Writer, format string) error {
 	}
 	tw := tabwriter.NewWriter(w, 10, 1, 3, ' ', 0)
 	head := map[string]string{}
-	for _, row := range append([]map[string]string{{}}, t.rows...) {
+	for _, row := range t.rows {
 		for field := range row {
 			head[field] = title(field)
 		}

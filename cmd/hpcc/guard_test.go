@@ -48,7 +48,7 @@ var allowedImports = map[string][]string{
 	"conda/trust":      {"store/wait", "testdata/condatest"},
 	"envfile":          {},
 	"front":            {"job/message", "job/shellword", "store/ready"}, // words of the shell; it reads scripts and command lines
-	"front/containers": {},
+	"front/containers": {"runtime/process"},
 	"front/wrapper":    {"runtime/runconf"}, // the syntax of wrappers
 	"front/kernel":     {"job/shellword", "job/sshd"},
 	"front/scripts":    {"job/shellword", "runtime", "unpack"}, // images as Apptainer runs them

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,6 @@ import (
 
 	"hpcc/front"
 	"hpcc/runtime"
-	"hpcc/runtime/process"
 )
 
 func installFrontsCommand() *cli.Command {
@@ -100,13 +100,7 @@ func runFront(ctx context.Context, args []string) error {
 	r, err := front.Read(filepath.Base(args[0]), args[1:], os.Environ())
 	var no *front.Refusal
 	if errors.As(err, &no) {
-		m := &message{err: err, status: exitUsage}
-		switch name, _, _ := strings.Cut(no.Program, " "); name {
-		case "ch-run":
-			m.status = chRunFailed
-		case "docker":
-			m.status = process.ExitFailed
-		}
+		m := &message{err: err, status: cmp.Or(no.Status, exitUsage)}
 		if no.Advice != "" {
 			return m.hint("%s", no.Advice)
 		}
@@ -115,26 +109,31 @@ func runFront(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	isDockerRun := filepath.Base(args[0]) == "docker" && len(r.Commands) > 0 && r.Commands[len(r.Commands)-1].Args[0] == "run"
-	if err := prepareFront(r); err != nil {
-		if isDockerRun {
-			err = atStatus(process.ExitFailed, err)
-		}
+	err = prepareFront(r)
+	if err == nil {
+		err = runCommands(ctx, r.Commands)
+	}
+	if r.Failed == 0 {
 		return err
 	}
-	for i, c := range r.Commands {
+	if errors.As(err, new(exitStatus)) { // of an earlier command, which must not look like the last one's
+		return exitStatus(r.Failed)
+	}
+	return atStatus(r.Failed, err)
+}
+
+// runCommands executes the commands of a front. It returns after the last one only if this process
+// has something to do after it.
+func runCommands(ctx context.Context, commands []front.Command) error {
+	for i, c := range commands {
 		if c.Missing != "" && hasImage(os.Getenv("HPCC_STORE"), c.Missing, c.Platform) {
 			continue
 		}
-		isLast := i == len(r.Commands)-1
+		isLast := i == len(commands)-1
 		if isLast && c.Wrote == "" && c.Stdin == "" && !c.Quiet {
 			return runtime.Again(append([]string{"hpcc"}, c.Args...))
 		}
-		err := runChild(ctx, c, isLast)
-		if status := exitStatus(0); errors.As(err, &status) && !isLast && isDockerRun {
-			return exitStatus(process.ExitFailed) // so that it differs from the program's
-		}
-		if err != nil {
+		if err := runChild(ctx, c, isLast); err != nil {
 			return err
 		}
 	}

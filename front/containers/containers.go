@@ -15,6 +15,10 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/process"
 )
 
 // A Container is a running container of the calling user.
@@ -50,13 +54,31 @@ func List() ([]Container, error) {
 		}
 		if c, ok := parse(line); ok {
 			c.PID, _ = strconv.Atoi(filepath.Base(dir))
-			c.Started = fi.ModTime()
-			list = append(list, c)
+			if c.Started, err = started(c.PID); err == nil {
+				list = append(list, c)
+			}
 		}
 	}
 	slices.SortFunc(list, func(a, b Container) int { return b.Started.Compare(a.Started) })
 	return list, nil
 }
+
+// started returns when a process started.
+func started(pid int) (time.Time, error) {
+	ticks, err := process.StartTime(pid)
+	if err != nil {
+		return time.Time{}, err
+	}
+	var sinceBoot unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &sinceBoot); err != nil {
+		return time.Time{}, err
+	}
+	age := time.Duration(sinceBoot.Nano()) - time.Duration(ticks)*(time.Second/perSecond)
+	return time.Now().Add(-age), nil
+}
+
+// perSecond is the number of clock ticks in a second, USER_HZ, on all architectures of hpcc.
+const perSecond = 100
 
 // parse reads the arguments of a process, each of which ends with a zero byte. ok is false if it
 // is not a run of docker.
@@ -182,7 +204,6 @@ func (c Container) Usage() (u Usage, err error) {
 		children[parent] = append(children[parent], pid)
 		ticks[pid] = user + system
 	}
-	const perSecond = 100 // USER_HZ is 100 on all architectures of hpcc
 	for next := children[c.PID]; len(next) > 0; {
 		pid := next[0]
 		next = append(next[1:], children[pid]...)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // id is the ID of the containers in the tests.
@@ -58,3 +59,17 @@ func TestOther(t *testing.T) {
 		t.Error("this process uses no memory")
 	}
 }
+
+// TestStarted checks the start time of this process against the clock.
+func TestStarted(t *testing.T) {
+	at, err := started(os.Getpid())
+	if age := time.Since(at); err != nil || age < 0 || age > time.Since(testBegun)+time.Minute {
+		t.Errorf("started %v ago, %v", age, err)
+	}
+	init, err := started(1)
+	if err != nil || !init.Before(at) {
+		t.Errorf("process 1 started at %v, %v; this one at %v", init, err, at)
+	}
+}
+
+var testBegun = time.Now()
