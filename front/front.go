@@ -91,8 +91,8 @@ func arguments(args []string) []Word {
 	return out
 }
 
-// ownFailures are the exit statuses by which programs distinguish their own failures from those of the
-// programs that they run.
+// ownFailures are the exit statuses by which programs distinguish their own failures from those of
+// the programs that they run.
 var ownFailures = map[string]int{"ch-run": 31, "docker": 125}
 
 // refusal returns the refusal of a part of a command line of program.
