@@ -167,6 +167,7 @@ func adviceFor(err error) (advice string, status int) {
 	var ns *runtime.NamespaceError
 	var re *process.Error
 	var missing *store.NotFoundError
+	var noJob *dispatch.NoJobError
 	var platform *store.PlatformError
 	var local *store.NotPushedError
 	var damaged *store.DamagedError
@@ -199,7 +200,9 @@ func adviceFor(err error) (advice string, status int) {
 		advice = fmt.Sprintf("%q lists the images; %q fetches one from a registry", "hpcc images", "hpcc pull "+missing.Name)
 	case errors.As(err, &platform):
 		advice = fmt.Sprintf("%q builds such an image; or choose a platform that this one has", "hpcc build --platform "+platform.Want.String())
-	case errors.As(err, new(*dispatch.NoJobError)):
+	case errors.As(err, &noJob) && noJob.Similar() != "":
+		advice = fmt.Sprintf("did you mean %q?", noJob.Similar())
+	case errors.As(err, &noJob):
 		advice = `"hpcc status" lists the jobs`
 	case errors.As(err, &damaged):
 		advice = repairHint(damaged)

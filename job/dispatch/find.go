@@ -13,13 +13,34 @@ import (
 	"strings"
 
 	"hpcc/job/atomicfile"
+	"hpcc/job/message"
 )
 
 // A NoJobError reports an ID that no job has.
-type NoJobError struct{ ID string }
+type NoJobError struct {
+	ID  string
+	dir string // of the jobs; "" for one of a remote site
+}
 
 func (e *NoJobError) Error() string {
 	return fmt.Sprintf("no job %q", e.ID)
+}
+
+// Similar returns the name or ID of a job of this machine that was probably meant, or "".
+func (e *NoJobError) Similar() string {
+	if e.dir == "" {
+		return ""
+	}
+	var known []string
+	entries, _ := os.ReadDir(e.dir)
+	for _, entry := range entries {
+		id := entry.Name()
+		known = append(known, id)
+		if p := strings.Split(id, "-"); len(p) > 2 { // NAME-DATE-TIME
+			known = append(known, strings.Join(p[:len(p)-2], "-"))
+		}
+	}
+	return message.Nearest(e.ID, known)
 }
 
 // Missing returns the ids that no job below dir has.
@@ -30,7 +51,7 @@ func Missing(dir string, ids []string) (missing []string, err error) {
 	subs, bad, err := submissions(dir, ids)
 	for _, id := range ids {
 		var unreadable *unreadableJobError
-		if len(match(subs, []string{id})) == 0 && !errors.As(noJob(id, bad), &unreadable) {
+		if len(match(subs, []string{id})) == 0 && !errors.As(noJob(dir, id, bad), &unreadable) {
 			missing = append(missing, id)
 		}
 	}
@@ -45,7 +66,7 @@ func Find(dir, id string) (*Submission, error) {
 		return nil, err
 	}
 	if names(bad, id) {
-		return nil, noJob(id, bad)
+		return nil, noJob(dir, id, bad)
 	}
 	found := match(subs, []string{id})
 	for _, s := range found {
@@ -55,7 +76,7 @@ func Find(dir, id string) (*Submission, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, noJob(id, bad)
+		return nil, noJob(dir, id, bad)
 	case 1:
 		return found[0], nil
 	}
@@ -235,12 +256,12 @@ func names(bad []*unreadableJobError, id string) bool {
 	return slices.ContainsFunc(bad, func(b *unreadableJobError) bool { return b.ID == id })
 }
 
-// noJob returns the error for an ID that no readable job has.
-func noJob(id string, bad []*unreadableJobError) error {
+// noJob returns the error for an ID that no readable job below dir has.
+func noJob(dir, id string, bad []*unreadableJobError) error {
 	for _, b := range bad {
 		if strings.HasPrefix(b.ID, id) {
 			return b
 		}
 	}
-	return &NoJobError{id}
+	return &NoJobError{ID: id, dir: dir}
 }

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -128,4 +129,17 @@ func FuzzNatives(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestSimilarJob suggests the job that a misspelled name or ID probably meant.
+func TestSimilarJob(t *testing.T) {
+	dir := t.TempDir()
+	testenv.Check(t, os.Mkdir(filepath.Join(dir, "lr-scan-261126-184630"), 0o755))
+	for id, want := range map[string]string{"lr-scna": "lr-scan", "lr-scan-261126-184631": "lr-scan-261126-184630", "other": "", "": ""} {
+		_, err := Find(dir, id)
+		var none *NoJobError
+		if !errors.As(err, &none) || none.Similar() != want {
+			t.Errorf("Find(%q): %v; want the suggestion %q", id, err, want)
+		}
+	}
 }

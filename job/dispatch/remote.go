@@ -230,7 +230,7 @@ func Merge(local, remote []*Status, ids []string) ([]*Status, error) {
 		for _, id := range ids {
 			found := matchStatuses(remote, id)
 			if len(found) == 0 {
-				return nil, &NoJobError{id}
+				return nil, &NoJobError{ID: id}
 			}
 			chosen = append(chosen, found...)
 		}

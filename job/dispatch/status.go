@@ -94,7 +94,7 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 	}
 	for _, id := range ids {
 		if len(match(subs, []string{id})) == 0 || names(bad, id) {
-			return nil, nil, noJob(id, bad)
+			return nil, nil, noJob(dir, id, bad)
 		}
 	}
 	if len(ids) == 0 {
