@@ -107,7 +107,7 @@ func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch
 	if g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	if list, err = dispatch.Merge(list, remote, missing); err != nil {
+	if list, err = dispatch.Merge(dir, list, remote, missing); err != nil {
 		warn(remoteWarnings)
 		return nil, nil, err
 	}

@@ -19,7 +19,7 @@ import (
 // A NoJobError reports an ID that no job has.
 type NoJobError struct {
 	ID  string
-	dir string // of the jobs; "" for one of a remote site
+	dir string // of the jobs of this machine
 }
 
 func (e *NoJobError) Error() string {

@@ -223,14 +223,15 @@ func (s *Status) at(sites []*Site) *Site {
 
 // Merge combines the jobs of remote sites with those of this machine, newest first. If ids
 // are given, it keeps only the remote jobs that they name; an ID without a job is an error.
-// A job is in both lists if the site shares this store; Merge keeps the remote entry.
-func Merge(local, remote []*Status, ids []string) ([]*Status, error) {
+// A job is in both lists if the site shares this store; Merge keeps the remote entry. dir has this
+// machine's jobs.
+func Merge(dir string, local, remote []*Status, ids []string) ([]*Status, error) {
 	if len(ids) > 0 {
 		var chosen []*Status
 		for _, id := range ids {
 			found := matchStatuses(remote, id)
 			if len(found) == 0 {
-				return nil, &NoJobError{ID: id}
+				return nil, &NoJobError{ID: id, dir: dir}
 			}
 			chosen = append(chosen, found...)
 		}
