@@ -159,8 +159,9 @@ func onStorage(dir string) bool {
 }
 
 // TestMeasureAgreesWithPerf compares with perf stat: its user and sys times, and its counter of CPU
-// time. The counter starts after a thread and ends before it, which is 5 % less for short programs.
-// The CPU time of perf itself counts for the run, but not for perf, so a shell measures it.
+// time. The counter starts after a thread and ends before it, which is 5 % less for short programs,
+// and stops at each switch to another program, which is up to 40 µs less on a busy machine. The CPU
+// time of perf itself counts for the run, but not for perf, so a shell measures it.
 func TestMeasureAgreesWithPerf(t *testing.T) {
 	testenv.Slow(t)
 	needs(t, "userns", "perf")
@@ -188,7 +189,8 @@ func TestMeasureAgreesWithPerf(t *testing.T) {
 			if around < -0.02 || around > 1 {
 				t.Errorf("the shell and perf itself used %.3f s", around)
 			}
-			if cpu := f.Usage.User + f.Usage.System; !near(cpu, around+program, 0.02, 0.05) || cpu < 0.95*clock-0.05 || cpu > 1.05*clock+0.05+0.0002*float64(c.started) {
+			uncounted := 0.05 + 0.0002*float64(c.started) + 0.00005*float64(f.Usage.Switches)
+			if cpu := f.Usage.User + f.Usage.System; !near(cpu, around+program, 0.02, 0.05) || cpu < 0.95*clock-0.05 || cpu > 1.05*clock+uncounted {
 				t.Errorf("%.3f s of processor time; perf says %.3f, its counter %.3f", cpu, around+program, clock)
 			}
 		})
