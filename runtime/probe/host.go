@@ -34,8 +34,12 @@ func overlay(ctx context.Context, dir string) Feature {
 		}
 		dir = filepath.Dir(dir)
 	}
+	full := Feature{State: Limited, Why: "not tested: the file system of " + dir + " is full", Do: "free space on that file system"}
 	tmp, err := os.MkdirTemp(dir, ".hpcc-doctor-")
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return full
+	case err != nil:
 		return Feature{State: Limited, Why: fmt.Sprintf("not tested: %v", err)}
 	}
 	defer os.RemoveAll(tmp)
@@ -48,7 +52,7 @@ func overlay(ctx context.Context, dir string) Feature {
 	case step == "":
 		f.Why = fmt.Sprintf("needs user namespaces (%v)", err)
 	case errors.Is(err, syscall.ENOSPC):
-		f.Why, f.Do = "not tested: the file system of "+dir+" is full", "free space on that file system"
+		return full
 	case step == "mounting" && errors.Is(err, syscall.ENODEV):
 		f.Why, f.Ask = "the kernel does not support overlays; "+without, "modprobe overlay"
 	case step == "mounting" && errors.Is(err, syscall.EPERM):
