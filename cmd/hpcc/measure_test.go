@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -159,42 +160,66 @@ func onStorage(dir string) bool {
 }
 
 // TestMeasureAgreesWithPerf compares with perf stat: its user and sys times, and its counter of CPU
-// time. The counter starts after a thread and ends before it, which is 5 % less for short programs,
-// and stops at each switch to another program, which is up to 40 µs less on a busy machine. The CPU
-// time of perf itself counts for the run, but not for perf, so a shell measures it.
+// time. The counter starts after a thread and ends before it, which is 5 % less for short programs.
+// The CPU time of perf itself counts for the run, but not for perf, so a shell measures it.
+//
+// On a busy machine the counter may fall behind perf's own user and sys times. A run that other
+// programs interrupted often is repeated, until both agree.
 func TestMeasureAgreesWithPerf(t *testing.T) {
 	testenv.Slow(t)
 	needs(t, "userns", "perf")
+	const tries, often = 8, 500 // involuntary switches
 	dir := t.TempDir()
-	const script = `LC_ALL=C "$@"; status=$?; times >"$0.times"; exit $status` // bash prints milliseconds
 	for _, c := range uses(dir) {
 		t.Run(c.name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "perf")
-			f := measure(t, nil, append([]string{"bash", "-c", script, file, "perf", "stat", "-o", file, "-e", "task-clock"}, c.argv...)...).Footer
-			b, err := os.ReadFile(file)
-			testenv.Check(t, err)
-			figure := func(pattern string) float64 {
-				m := regexp.MustCompile(`(?m)^ *([0-9.,]+) ` + pattern).FindSubmatch(b)
-				if m == nil {
-					t.Fatalf("no %s: %s", pattern, b)
+			for try := 1; ; try++ {
+				problem, switches := perfDiffers(t, c)
+				if problem == "" {
+					break
 				}
-				n, err := strconv.ParseFloat(strings.ReplaceAll(string(m[1]), ",", ""), 64)
-				testenv.Check(t, err)
-				return n
-			}
-			program := figure("seconds user") + figure("seconds sys")
-			around := readTimes(t, file+".times") - program
-			clock := around + figure("msec task-clock")/1000
-			t.Logf("perf: %.3f s, counter %.3f, both with %.3f of the shell and perf itself", around+program, clock, around)
-			if around < -0.02 || around > 1 {
-				t.Errorf("the shell and perf itself used %.3f s", around)
-			}
-			uncounted := 0.05 + 0.0002*float64(c.started) + 0.00005*float64(f.Usage.Switches)
-			if cpu := f.Usage.User + f.Usage.System; !near(cpu, around+program, 0.02, 0.05) || cpu < 0.95*clock-0.05 || cpu > 1.05*clock+uncounted {
-				t.Errorf("%.3f s of processor time; perf says %.3f, its counter %.3f", cpu, around+program, clock)
+				if try == tries || switches < often {
+					t.Error(problem)
+					break
+				}
+				t.Logf("repeated after %d involuntary switches: %s", switches, problem)
 			}
 		})
 	}
+}
+
+// perfDiffers measures a program with hpcc and with perf stat, and returns how the results differ, or
+// "", and the number of involuntary switches.
+func perfDiffers(t *testing.T, c use) (problem string, switches int64) {
+	t.Helper()
+	const script = `LC_ALL=C "$@"; status=$?; times >"$0.times"; exit $status` // bash prints milliseconds
+	file := filepath.Join(t.TempDir(), "perf")
+	f := measure(t, nil, append([]string{"bash", "-c", script, file, "perf", "stat", "-o", file, "-e", "task-clock"}, c.argv...)...).Footer
+	b, err := os.ReadFile(file)
+	testenv.Check(t, err)
+	figure := func(pattern string) float64 {
+		m := regexp.MustCompile(`(?m)^ *([0-9.,]+) ` + pattern).FindSubmatch(b)
+		if m == nil {
+			t.Fatalf("no %s: %s", pattern, b)
+		}
+		n, err := strconv.ParseFloat(strings.ReplaceAll(string(m[1]), ",", ""), 64)
+		testenv.Check(t, err)
+		return n
+	}
+	program := figure("seconds user") + figure("seconds sys")
+	around := readTimes(t, file+".times") - program
+	clock := around + figure("msec task-clock")/1000
+	t.Logf("perf: %.3f s, counter %.3f, both with %.3f of the shell and perf itself", around+program, clock, around)
+	cpu := f.Usage.User + f.Usage.System
+	if !near(cpu, around+program, 0.02, 0.05) { // the kernel's own figures agree on any machine
+		t.Errorf("%.3f s of processor time; perf says %.3f", cpu, around+program)
+	}
+	if around < -0.02 || around > 1 {
+		t.Errorf("the shell and perf itself used %.3f s", around)
+	}
+	if cpu < 0.95*clock-0.05 || cpu > 1.05*clock+0.05+0.0002*float64(c.started) {
+		problem = fmt.Sprintf("%.3f s of processor time; perf's counter says %.3f", cpu, clock)
+	}
+	return problem, f.Usage.Switches
 }
 
 // readTimes returns the CPU time, in seconds, of a shell and its children from a file that the
