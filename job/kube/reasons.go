@@ -65,8 +65,7 @@ const (
 // The beginnings of facts about volumes and images.
 const (
 	mounting = `^Failed(?:Mount|AttachVolume|MapVolume): `
-	pulling  = `^(?:ImagePullBackOff|ErrImagePull|Failed): ` + puller
-	puller   = `(?:Back-off pulling image "[^"]*": ErrImagePull: )?(?:rpc error: code = \w+ desc = )?`
+	pulling  = `^(?:ImagePullBackOff|ErrImagePull|Failed): `
 )
 
 // rules is the table of explanations. The first rule that matches a fact explains it. From several facts,
@@ -112,8 +111,7 @@ var rules = []rule{
 	{from: starting | event, pattern: pulling + `(.*(?i:unauthorized|authentication required|access denied|authorization failed|insufficient_scope|403 Forbidden).*)`, text: "ImagePullBackOff: $1", advice: "the registry refuses the node; --pull-secret names the secret with its password, and \"hpcc deploy\" pushes an image that is missing"},
 	{from: starting | event, pattern: pulling + `(.*(?i:no match for platform|no matching manifest).*)`, text: "ImagePullBackOff: $1", advice: `"hpcc build --platform" builds the image for the node's CPU`},
 	{from: starting | event, pattern: pulling + `(.*(?i:no such host|i/o timeout|no route to host|connection refused|tls: |x509: |HTTP response to HTTPS).*)`, text: "ImagePullBackOff: $1", advice: "the node does not reach the registry; " + pushAdvice},
-	{from: starting | event, pattern: `^(ImagePullBackOff: |ErrImagePull: )` + puller + `(.*)`, text: "$1$2", advice: pushAdvice},
-	{from: starting | event, pattern: `^(?:ImagePullBackOff|ErrImagePull|InvalidImageName).*`, text: "$0", advice: pushAdvice},
+	{from: starting | event, pattern: `^(ImagePullBackOff|ErrImagePull|InvalidImageName)(.*)`, text: "$1$2", advice: pushAdvice},
 	{from: event, pattern: `^Failed: (Failed to pull image .*)`, text: "$1", advice: pushAdvice},
 	{from: starting, pattern: `^ErrImageNeverPull(.*)`, text: "ErrImageNeverPull$1", advice: "the image is not on the node, and --pull never forbids pulling it"},
 	{from: starting, pattern: `^CreateContainerConfigError: .*(?:runAsNonRoot|non-numeric)`, text: "$0", advice: "use --uid NUMBER to run it as another user"},
@@ -169,6 +167,7 @@ var patterns = sync.OnceValue(func() []*regexp.Regexp {
 // The words are "" if the fact needs no explanation, and those of the cluster if no rule matches.
 func explain(f fact) (explained string, rank int) {
 	f.reason, f.message = clip(message.OneLine(f.reason), maxShown), clip(message.OneLine(f.message), maxMatched)
+	f.message = wrapping().ReplaceAllString(f.message, "")
 	stated := f.message
 	if f.reason != "" {
 		stated = f.reason + ": " + f.message
@@ -194,6 +193,12 @@ func explain(f fact) (explained string, rank int) {
 	}
 	return clip(strings.Trim(stated, ": "), maxShown), len(rules)
 }
+
+// wrapping matches what the kubelet puts before a cause: that it waits before the next pull, and that
+// the cause came from its container runtime.
+var wrapping = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^Back-off pulling image "[^"]*": ErrImagePull: |rpc error: code = \w+ desc = `)
+})
 
 // withAdvice joins foreign words and advice.
 func withAdvice(text, advice string) string {
