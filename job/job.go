@@ -38,6 +38,7 @@ const (
 type Job struct {
 	Name         string        `json:"name"`
 	Array        Array         `json:"array,omitzero"`  // indices of the tasks; empty for a single task
+	Pack         *packing      `json:"pack,omitempty"`  // one allocation runs all tasks
 	ArraySize    int           `json:"whole,omitempty"` // size of the full array if the job holds only some of its tasks, else 0
 	Nodes        int           `json:"nodes,omitempty"`
 	Tasks        int           `json:"tasks,omitempty"` // processes of each task, on all its nodes together
@@ -107,7 +108,9 @@ func (j *Job) MultiProcess() bool { return j.Tasks > 1 || j.Nodes > 1 || j.Tasks
 
 // StartsProcesses reports whether the target has to start several processes. Scripts and Ray
 // start their own.
-func (j *Job) StartsProcesses() bool { return j.MultiProcess() && j.Script == nil && !j.Ray }
+func (j *Job) StartsProcesses() bool {
+	return j.MultiProcess() && j.Script == nil && !j.Ray && j.Pack == nil
+}
 
 // Argv returns the command that runs one process of the job.
 func (j *Job) Argv() []string {
@@ -195,6 +198,9 @@ func (j *Job) Check() error {
 	if err := j.checkRay(); err != nil {
 		return err
 	}
+	if err := j.checkPack(); err != nil {
+		return err
+	}
 	if err := j.Pod.check(); err != nil {
 		return err
 	}
@@ -230,7 +236,7 @@ func (j *Job) checkText() error {
 			return fmt.Errorf("%q: contains a NUL byte", s)
 		}
 	}
-	array := j.Array.Count() > 0
+	array := j.Array.Count() > 0 || (j.Pack != nil && j.Pack.Array.Count() > 0)
 	if n := j.Params.unused(given); n != "" {
 		return fmt.Errorf("parameter %s: no argument of the job uses {%s}", n, n)
 	}

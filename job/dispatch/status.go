@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/message"
+	"hpcc/job/pack"
 	"hpcc/job/queue"
 )
 
@@ -32,7 +34,7 @@ type Status struct {
 	Stopped int        `json:"stopped"`          // ended by cancelling the job, or not begun because of it
 	Lost    int        `json:"lost"`             // neither ended nor known to the scheduler
 	Reason  string     `json:"reason,omitempty"` // why tasks wait, or why lost ones never started, in the scheduler's words
-	Tasks   []job.Task `json:"-"`
+	Tasks   []job.Task `json:"-"`                // without the successful ones of a packed job
 
 	User    string    `json:"user,omitempty"`   // the owner of the job's directory; a number if the name is unknown
 	Started time.Time `json:"started,omitzero"` // when the first task began
@@ -42,6 +44,7 @@ type Status struct {
 
 	AsOf time.Time `json:"as_of,omitzero"` // when the site, which does not answer, did last
 
+	survey     job.Records             // Succeeded has the successful tasks of a packed job
 	unkept     error                   // why records of the target's tasks could not be written
 	later      bool                    // no record was written, because the measured usage is not available yet
 	queue      map[int]queue.TaskState // states of tasks in the scheduler's queue
@@ -157,6 +160,9 @@ func owner(file string) string {
 
 // span sets Started and Ended from the tasks' records.
 func (s *Status) span() {
+	if s.Started = s.survey.Succeeded.Start; !s.Active() {
+		s.Ended = s.survey.Succeeded.End
+	}
 	for _, t := range s.Tasks {
 		if !t.Start.IsZero() && (s.Started.IsZero() || t.Start.Before(s.Started)) {
 			s.Started = t.Start
@@ -236,6 +242,12 @@ func query(ctx context.Context, dir string, list []*Status, limit time.Duration)
 // countQueued counts the tasks by the scheduler's queue and the records.
 func (s *Status) countQueued(dir string, known map[string]queue.State) {
 	n := s.queueState(known)
+	if s.Job.Packed() && !n.Gone() { // the queue has only the allocation
+		n.Alive = true
+		if at, ok := pack.Read(filepath.Join(dir, s.ID)); ok {
+			s.Running = max(s.Running, at.Running)
+		}
+	}
 	if n.Alive { // the records show which tasks run
 		s.Waiting, s.Reason = s.open()-s.Running, n.Reason
 		return
@@ -246,10 +258,24 @@ func (s *Status) countQueued(dir string, known map[string]queue.State) {
 		return
 	}
 	// A task may have ended between the first reading of the records and the query.
-	if tasks, err := job.Tasks(filepath.Join(dir, s.ID)); err == nil {
-		s.Tasks = tasks
+	if _, err := job.Readable(s.readTasks(dir)); err == nil {
 		s.reconcile(time.Now())
 	}
+}
+
+// Recorded returns the number of tasks that have a record.
+func (s *Status) Recorded() int { return len(s.Tasks) + s.survey.Succeeded.Count }
+
+// readTasks reads the records of the tasks. In a packed job, it leaves out the records that a rerun
+// has superseded.
+func (s *Status) readTasks(dir string) error {
+	var r job.Records
+	err := r.Survey(filepath.Join(dir, s.ID))
+	s.Tasks, s.survey = r.Last, r
+	if n := len(s.Reruns); n > 0 && s.Job.Packed() {
+		s.Tasks = slices.DeleteFunc(s.Tasks, func(t job.Task) bool { return t.Start.Before(s.Reruns[n-1].Submitted) })
+	}
+	return cmp.Or(err, r.Err())
 }
 
 // unread reports whether the cluster still holds the output of a task that has ended. It
@@ -294,6 +320,7 @@ func (s *Status) count() {
 			s.Total++
 		}
 	}
+	s.Done = s.survey.Succeeded.Count
 	for i := range s.Tasks {
 		if t := &s.Tasks[i]; t.Ended() {
 			s.countEnded(t)
@@ -306,7 +333,7 @@ func (s *Status) count() {
 // withoutEnd returns the tasks without an end.
 func (s *Status) withoutEnd() []int {
 	records := s.records()
-	return slices.DeleteFunc(s.indices(), func(k int) bool { return records[k] != nil && records[k].Ended() })
+	return slices.DeleteFunc(s.indices(), func(k int) bool { return s.survey.Succeeded.Has(k) || (records[k] != nil && records[k].Ended()) })
 }
 
 // open returns the number of tasks without an end.

@@ -89,11 +89,13 @@ func Submit(ctx context.Context, dir string, j *job.Job, to Cluster) (*Submissio
 	if j.Interactive {
 		return nil, nil, errors.New("an interactive job runs at a terminal and cannot be submitted")
 	}
+	packed := packLarge(ctx, j, to)
 	s := &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
 	home, script, notes, err := s.create(dir)
 	if err != nil {
 		return nil, nil, err
 	}
+	notes = append(packed, notes...)
 	if err := s.send(ctx, home, script); err != nil {
 		if s.Native == "" {
 			os.RemoveAll(home)
@@ -101,6 +103,28 @@ func Submit(ctx context.Context, dir string, j *job.Job, to Cluster) (*Submissio
 		return nil, nil, err
 	}
 	return s, notes, nil
+}
+
+// usualArray is the number of tasks that all sites take as an array.
+const usualArray = 1000
+
+// packLarge packs the tasks of an array that is too large for the site, if it can, and says so.
+func packLarge(ctx context.Context, j *job.Job, to Cluster) (notes []string) {
+	limit := descriptionOf(to.Target).MaxArray
+	if j.Packed() || limit == nil || j.Array.Count() <= usualArray {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, invoke.Glance)
+	defer cancel()
+	n := limit(to.Within(ctx))
+	if n <= 0 || j.Array.Count() <= n {
+		return nil
+	}
+	if j.SetPack(false); j.Check() != nil {
+		j.Pack = nil // then the batch system refuses the array, with its reason
+		return nil
+	}
+	return []string{fmt.Sprintf("the array has %d tasks, and this site takes %d, so one job runs all of them (--pack); --nodes N gives it more nodes", j.Array.Count(), n)}
 }
 
 // Interact creates the directory of an interactive job that this process runs, by bash with

@@ -115,12 +115,12 @@ func (v *jobVerifier) job(id string) {
 	case !errors.Is(err, fs.ErrNotExist):
 		v.addDamage(filepath.Join(id, "job.json"), err, "restore it from a backup, or remove the directory of the job")
 	}
-	last, earlier, bad, err := job.Attempts(home, true)
-	if err != nil {
+	var r job.Records
+	if err := r.Read(home, true); err != nil {
 		v.addDamage(id, err, "make the directory readable")
 	}
-	v.files += len(last) + len(earlier) + len(bad)
-	for _, err := range bad {
+	v.files += len(r.Last) + len(r.Earlier) + len(r.Bad)
+	for _, err := range r.Bad {
 		file := id
 		var at *job.RecordError
 		if errors.As(err, &at) {

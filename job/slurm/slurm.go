@@ -44,6 +44,9 @@ func options(j *job.Job) []string {
 	if j.Nodes > 0 {
 		add("--nodes=%d", j.Nodes)
 	}
+	if j.Pack != nil && j.Nodes > 1 { // a node that fails loses only its own tasks
+		add("--no-kill")
+	}
 	if j.Tasks > 0 {
 		add("--ntasks=%d", j.Tasks)
 	}
@@ -272,7 +275,7 @@ const soon = 5 * time.Second
 func readError(out []byte, err error) error {
 	text := strings.NewReplacer("sbatch: error: ", "", "allocation failure: ", "").Replace(string(out))
 	if strings.Contains(text, "Invalid job array specification") {
-		text = strings.TrimSpace(text) + ": the array has more tasks than the site allows (\"scontrol show config\", MaxArraySize); split it, for example with --array"
+		text = strings.TrimSpace(text) + ": the array has more tasks than the site allows (\"scontrol show config\", MaxArraySize); split it with --array, or use --pack"
 	}
 	return invoke.Error([]byte(text), err)
 }
