@@ -165,10 +165,15 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 			stepLines(out, st)
 			continue
 		}
+		shown := 0
 		for _, t := range st.Tasks {
-			if slices.Contains(st.Failed, t.Index) {
+			if _, failed := slices.BinarySearch(st.Failed, t.Index); failed && shown < maxFailed {
+				shown++
 				rowf(out, "task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, t.Ending(), t.Output)
 			}
+		}
+		if n := len(st.Failed) - shown; n > 0 {
+			rowf(out, "%d more failed; \"hpcc logs --failed %s\" shows the output of all\n", n, st.ID)
 		}
 		for _, line := range st.Lessons() {
 			rowf(out, "%s\n", line)
@@ -176,6 +181,9 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 	}
 	return nil
 }
+
+// maxFailed limits the failed tasks of a job in the table.
+const maxFailed = 200
 
 // shortTime formats t without spaces: the time of day if it is today, the month and day if it is
 // this year, or else the date.
