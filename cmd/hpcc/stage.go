@@ -130,8 +130,11 @@ func (a *stageArgs) broadcast(ctx context.Context) (string, error) {
 // onNode prepares this node, and prints the directory for the file and whether the node needs it.
 func (a *stageArgs) onNode(ctx context.Context) error {
 	s, err := openStage(true)
-	if err != nil || a.refuse {
-		return cmp.Or(err, s.Refuse(a.node))
+	if err != nil {
+		return err
+	}
+	if a.refuse {
+		return s.Refuse(a.node)
 	}
 	img, err := a.sent()
 	if err != nil {
