@@ -6,7 +6,7 @@
 //	scale send FANOUT BLOCK SIZE NODE...     sends a file to all nodes in a tree
 //	scale predict RATE SERVER-RATE FANOUT SIZE NODES   prints the times of both in seconds
 //
-// A tree is that of Slurm's sbcast: blocks follow one another, each node passes a full block on to
+// A tree is that of sbcast: blocks follow one another, each node passes a full block on to
 // at most FANOUT others at the same time, and the sender waits for all nodes before the next block.
 // Rates are in bytes per second.
 package main
@@ -101,8 +101,14 @@ func treeTime(rate float64, fanout int, size float64, n int) float64 {
 // node, which gets its copy at once and passes it on while the sender still sends: both share the
 // link of this node.
 func blocks(fanout, n int) int {
-	first := (n+fanout-1)/fanout - 1 // nodes that get the block from the first node
-	return min(fanout, n) - 1 + min(fanout, first) + turns(fanout, first)
+	ceil := func(n, parts int) int { return (n + parts - 1) / parts }
+	first := ceil(n, fanout) - 1 // nodes that get the block from the first node
+	shared := min(fanout, n) - 1 + min(fanout, first)
+	second := 0 // nodes that get it from the first node of the second part
+	if fanout > 1 {
+		second = ceil(n-first-1, fanout-1) - 1
+	}
+	return shared + max(turns(fanout, first)-min(fanout, first), turns(fanout, second))
 }
 
 // turns returns how many copies of a block are sent one after another below a node that passes it

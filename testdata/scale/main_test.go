@@ -34,9 +34,12 @@ func TestTurns(t *testing.T) {
 			}
 		}
 	}
-	for n, want := range map[int]int{1: 0, 4: 3, 10: 9, 16: 9, 64: 21, 100: 24, 1000: 32} {
-		if got := blocks(8, n); got != want {
-			t.Errorf("blocks(8, %d) = %d; want %d", n, got, want)
+	for _, c := range []struct{ fanout, n, want int }{
+		{8, 1, 0}, {8, 4, 3}, {8, 10, 9}, {8, 16, 9}, {8, 64, 21}, {8, 100, 24}, {8, 1000, 32},
+		{3, 4, 3}, {1, 1, 0}, {1, 3, 2}, {50, 50, 49},
+	} {
+		if got := blocks(c.fanout, c.n); got != c.want {
+			t.Errorf("blocks(%d, %d) = %d; want %d", c.fanout, c.n, got, c.want)
 		}
 	}
 }
