@@ -118,8 +118,13 @@ func (a *stageArgs) broadcast(ctx context.Context) (string, error) {
 	if err == nil && needed {
 		err = img.send(ctx, s, b, dir)
 	}
+	if err != nil && ctx.Err() == nil { // a job that was cancelled cannot start steps
+		if rerr := b.Refuse(ctx); rerr != nil {
+			err = fmt.Errorf("%w (cleaning up: %w)", err, rerr)
+		}
+	}
 	if err != nil {
-		return "", errors.Join(err, b.Refuse(ctx))
+		return "", err
 	}
 	if needed {
 		say("sent %s to all nodes: %s in %v", a.image, size(img.size), time.Since(begin).Round(time.Millisecond))

@@ -51,7 +51,8 @@ func (b *Broadcast) Prepare(ctx context.Context) (dir string, needed bool, err e
 		switch {
 		case len(w) < 3 || w[0] != received || !filepath.IsAbs(w[2]):
 		case dir != "" && w[2] != dir:
-			return "", false, fmt.Errorf("the nodes keep their copies in different directories, %s and %s", message.Short(dir), message.Short(w[2]))
+			stage := func(dir string) string { return filepath.Dir(filepath.Dir(dir)) }
+			return "", false, fmt.Errorf("the nodes keep their copies in different directories, %s and %s", message.OneLine(stage(dir)), message.OneLine(stage(w[2])))
 		default:
 			dir, needed = w[2], needed || w[1] != "has"
 		}

@@ -25,7 +25,7 @@ func TestBroadcastPrepare(t *testing.T) {
 		{name: "one needs it", each: fakeEach(Received("/tmp/a", true), Received("/tmp/a", false)), want: "/tmp/a", needed: true},
 		{name: "none needs it", each: fakeEach(Received("/tmp/a", true), Received("/tmp/a", true)), want: "/tmp/a"},
 		{name: "a line of the site", each: fakeEach("welcome to n1", "hpcc-stage", "hpcc-stage needs x", Received("/tmp/a", false)), want: "/tmp/a", needed: true},
-		{name: "different directories", each: fakeEach(Received("/tmp/a", true), Received("/tmp/a.x1", false)), fails: "in different directories, /tmp/a and /tmp/a.x1"},
+		{name: "different directories", each: fakeEach(Received("/tmp/a/tmp/b", true), Received("/tmp/a.x1/tmp/b", false)), fails: "in different directories, /tmp/a and /tmp/a.x1"},
 		{name: "no answer", each: fakeEach(""), fails: "no node answered"},
 		{name: "a node fails", each: []string{"sh", "-c", "echo n2: no space >&2; exit 1"}, fails: "sh: exit status 1: n2: no space"},
 		{name: "no such command", each: []string{"hpcc-no-such"}, fails: "hpcc-no-such"},

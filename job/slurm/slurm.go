@@ -19,6 +19,7 @@ import (
 	"hpcc/job/quantity"
 	"hpcc/job/queue"
 	"hpcc/job/shellword"
+	"hpcc/store/ready"
 )
 
 // System is Slurm, 22.05 or later.
@@ -151,6 +152,9 @@ func (System) Render(j *job.Job) (string, []string, error) {
 
 // broadcasts reports whether the job sends its image to the local storage of several nodes.
 func broadcasts(j *job.Job) bool {
+	if strings.HasPrefix(j.Image, "/") && !ready.IsImageFile(j.Image) {
+		return false // a directory
+	}
 	return slices.Contains(j.Run, "--stage") && j.Image != "" && !j.Plugin && (j.StartsProcesses() || j.Ray) && j.MultiProcess() && j.Nodes != 1
 }
 

@@ -85,6 +85,8 @@ func TestBroadcasts(t *testing.T) {
 		{"one process", func(*job.Job) {}, false},
 		{"an array", func(j *job.Job) { j.Array = jobtest.Array(t, "1-3") }, false},
 		{"one node", func(j *job.Job) { j.Nodes, j.TasksPerNode = 1, 8 }, false},
+		{"a SquashFS file", func(j *job.Job) { j.Nodes, j.Image = 2, "/home/u/sci.sqfs" }, true},
+		{"a directory", func(j *job.Job) { j.Nodes, j.Image = 2, "/home/u/tree" }, false},
 		{"without --stage", func(j *job.Job) { j.Nodes, j.Run = 2, []string{"--gpu"} }, false},
 		{"a script", func(j *job.Job) { j.Nodes, j.Script = 2, &job.Script{} }, false},
 		{"the plugin", func(j *job.Job) { j.Nodes, j.Plugin, j.Image = 2, true, "ubuntu:24.04" }, false},
