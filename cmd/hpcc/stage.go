@@ -86,7 +86,11 @@ func parseStageCommand(c *cli.Context) (verb, error) {
 // node copies the image itself. So a failure gives a message, and the job continues.
 func (a *stageArgs) run(ctx context.Context) error {
 	if a.node != "" {
-		return a.onNode(ctx)
+		if err := a.onNode(ctx); err != nil {
+			host, _ := os.Hostname()
+			return fmt.Errorf("node %s: %w", host, err)
+		}
+		return nil
 	}
 	dir, err := a.broadcast(ctx)
 	if err != nil {
