@@ -31,8 +31,8 @@ func (e *FUSEError) Unwrap() error { return e.Err }
 // squashfuse. For this, the mount is created detached (fsopen(2), Linux 5.2) and attached
 // once squashfuse runs.
 func MountSquashFS(file string, offset int64, at string) error {
-	if err := ownMounts(); err != nil {
-		return err
+	if requested, err := earlyNamespaces(); err != nil || !requested {
+		return errNoMounts
 	}
 	if err := mountSquashFS(file, offset, at); err != nil {
 		return &FUSEError{err}
@@ -40,22 +40,13 @@ func MountSquashFS(file string, offset int64, at string) error {
 	return nil
 }
 
-// ownMounts returns a [FUSEError] if this process has no mount namespace of its own, such as one
-// that joins the namespaces of others.
-func ownMounts() error {
-	if requested, err := earlyNamespaces(); err != nil || !requested {
-		return &FUSEError{errors.New("this process does not have its own mount namespace")}
-	}
-	return nil
-}
+var errNoMounts = &FUSEError{errors.New("this process does not have its own mount namespace")}
 
 // CanMountSquashFS returns, as a [FUSEError], the reason why [MountSquashFS] would fail with
-// any file, if it is known in advance: in this process if here is set, else in a run of its own.
-func CanMountSquashFS(here bool) error {
-	if here {
-		if err := ownMounts(); err != nil {
-			return err
-		}
+// any file, if it is known in advance. A run that joins the namespaces of others cannot mount.
+func CanMountSquashFS() error {
+	if entered == later {
+		return errNoMounts
 	}
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

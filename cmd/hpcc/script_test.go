@@ -240,7 +240,7 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
-	"fuse":     func() error { return runtime.CanMountSquashFS(false) },
+	"fuse":     runtime.CanMountSquashFS,
 	"squashfs": func() error { _, err := exec.LookPath("mksquashfs"); return err },
 	"strace":   func() error { _, err := exec.LookPath("strace"); return err },
 	"time":     func() error { _, err := os.Stat("/usr/bin/time"); return err }, // Debian's package time

@@ -414,7 +414,7 @@ func (r *rootArgs) squashMount(ctx context.Context, s *store.Stage, key string, 
 	}
 	file := r.image
 	if stage {
-		if err := runtime.CanMountSquashFS(true); err != nil {
+		if err := runtime.CanMountSquashFS(); err != nil {
 			return "", err // do not copy a file that cannot be mounted
 		}
 		switch file, err = r.stagedFile(ctx, s, key); {

@@ -90,7 +90,7 @@ func fuse(context.Context) Feature {
 		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse: %v; %s", err, without), Ask: "chmod 666 /dev/fuse"}
 	}
 	unix.Close(fd)
-	if err := runtime.CanMountSquashFS(false); err != nil {
+	if err := runtime.CanMountSquashFS(); err != nil {
 		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse exists, but %v; %s", errors.Unwrap(err), without), Ask: "install the package squashfuse"}
 	}
 	return Feature{State: OK, Why: "/dev/fuse and squashfuse"}
