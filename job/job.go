@@ -124,13 +124,14 @@ func (j *Job) Argv() []string {
 }
 
 // inImage returns the argv prefix that runs a program in the image. If the target starts several
-// processes, they share memory on a node and see the files of their launcher.
+// processes, those of a node share memory, and all see the files of their launcher.
 func (j *Job) inImage() []string {
 	w := []string{j.Program, "run"}
 	given := func(flag string) bool {
 		return slices.ContainsFunc(j.Run, func(r string) bool { return r == flag || strings.HasPrefix(r, flag+"=") })
 	}
-	if j.StartsProcesses() && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid"}, given) {
+	alone := j.Nodes > 1 && j.ProcessesPerNode() == 1 // can mount a SquashFS file
+	if j.StartsProcesses() && !alone && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid"}, given) {
 		w = append(w, "--join")
 	}
 	if j.StartsProcesses() && !given("--mpi") {

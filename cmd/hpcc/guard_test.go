@@ -74,7 +74,7 @@ var allowedImports = map[string][]string{
 	"job/queue":        {"job"},
 	"job/results":      {},
 	"job/shellword":    {},
-	"job/slurm":        {"front", "job", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/queue", "job/shellword", "store/wait", "testdata/jobtest"},
+	"job/slurm":        {"front", "job", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/queue", "job/shellword", "store/ready", "store/wait", "testdata/jobtest"},
 	"job/sshd":         {},
 	"job/snakemake":    {"job", "job/dialect", "job/field", "job/message", "job/quantity", "job/shellword"},
 	"job/translate":    {"front", "job", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/shellword"},

@@ -195,6 +195,10 @@ var facilities = map[string]func() error{
 		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "oci.conf"))
 		return err
 	},
+	"slurm-disks": func() error { // each node has other files in the directory local; see testdata/slurm/up.sh
+		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "local"))
+		return err
+	},
 	"own-slurm": func() error { // a user can start a Slurm; see testdata/slurm/up.sh
 		for _, daemon := range []string{"slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd"} {
 			if _, err := exec.LookPath(daemon); err != nil {

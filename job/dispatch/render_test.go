@@ -61,6 +61,9 @@ func TestRender(t *testing.T) {
 			j.Nodes, j.Tasks, j.TasksPerNode, j.CPUs, j.GPUs = 2, 8, 4, 3, 4
 			j.Memory, j.Time = 3<<30+1, 26*time.Hour+90*time.Second+time.Millisecond
 		}),
+		"broadcast": jobtest.With(func(j *job.Job) {
+			j.Nodes, j.TasksPerNode, j.Image, j.Run = 4, 2, "/home/u/it's sci.sqfs", []string{"--stage"}
+		}),
 		"site": jobtest.With(func(j *job.Job) {
 			j.Queue, j.Account, j.Exclusive, j.Mail = "gpu", "proj", true, "u@example.org"
 			j.After, j.Native = []string{"17", "18"}, []string{"--constraint=\\[a|b\\]", "--reservation=r"}
