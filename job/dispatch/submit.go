@@ -111,7 +111,7 @@ const usualArray = 1000
 // packLarge packs the tasks of an array that is too large for the site, if it can, and says so.
 func packLarge(ctx context.Context, j *job.Job, to Cluster) (notes []string) {
 	limit := descriptionOf(to.Target).MaxArray
-	if j.Packed() || limit == nil || j.Array.Count() <= usualArray {
+	if j.Packed() || j.MultiProcess() || limit == nil || j.Array.Count() <= usualArray {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, invoke.Glance)
@@ -124,7 +124,7 @@ func packLarge(ctx context.Context, j *job.Job, to Cluster) (notes []string) {
 		j.Pack = nil // then the batch system refuses the array, with its reason
 		return nil
 	}
-	return []string{fmt.Sprintf("the array has %d tasks, and this site takes %d, so one job runs all of them (--pack); --nodes N gives it more nodes", j.Array.Count(), n)}
+	return []string{fmt.Sprintf("the array has %d tasks, and this site takes %d, so one job runs all of them; --pack --nodes N gives it more nodes", j.Array.Count(), n)}
 }
 
 // Interact creates the directory of an interactive job that this process runs, by bash with
