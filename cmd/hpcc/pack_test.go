@@ -19,6 +19,7 @@ import (
 // process that hands out, and at last the keeper. All tasks must succeed, after a rerun those that the
 // keeper left, and none may run twice at the same time. HPCC_TEST_KILLS is the number of kills.
 func TestPackKilled(t *testing.T) {
+	t.Parallel()
 	testenv.Slow(t)
 	needs(t, "userns")
 	kills := 8

@@ -216,6 +216,9 @@ func (a *taskArgs) runPack(ctx context.Context) error {
 		return err
 	}
 	status, err := a.pack.Run(ctx, r.Schedulers, a.packTo, r.Dir, self, say)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		say("the job has reached its time limit of %s; \"hpcc rerun %s\" runs the tasks that are left", r.Limit, a.job)
+	}
 	if err != nil {
 		return err
 	}

@@ -99,21 +99,23 @@ func (h *hand) readRecords() error {
 	h.next, _ = iter.Pull(h.plan.Array.All())
 	_, last, _ := h.plan.Array.Bounds()
 	h.settled = make([]uint64, last/64+1)
+	for i := range h.settled {
+		h.settled[i] = math.MaxUint64 // other indices are no tasks
+	}
 	var r job.Records
 	if err := r.Survey(h.plan.dir); err != nil {
 		return err
 	}
 	for k := range h.plan.Array.All() {
-		if r.Succeeded.Has(k) {
-			h.settle(k)
-		} else {
+		if !r.Succeeded.Has(k) {
+			h.settled[k/64] &^= 1 << (k % 64)
 			h.left++
 		}
 	}
 	for i := range r.Last {
 		t := &r.Last[i]
 		switch {
-		case t.Attempt < h.plan.First || !h.plan.Array.Has(t.Index): // of an earlier run
+		case t.Attempt < h.plan.First || h.isSettled(t.Index): // of an earlier run
 		case t.Ended():
 			h.outcome(t)
 		default:
@@ -123,8 +125,12 @@ func (h *hand) readRecords() error {
 	return nil
 }
 
-func (h *hand) settle(k int)         { h.settled[k/64] |= 1 << (k % 64) }
-func (h *hand) isSettled(k int) bool { return h.settled[k/64]&(1<<(k%64)) != 0 }
+func (h *hand) settle(k int) { h.settled[k/64] |= 1 << (k % 64) }
+
+// isSettled reports whether a task need not run; so need numbers that are no tasks.
+func (h *hand) isSettled(k int) bool {
+	return k < 0 || k/64 >= len(h.settled) || h.settled[k/64]&(1<<(k%64)) != 0
+}
 
 // mayRetry reports whether a task with this end runs again in this run.
 func (h *hand) mayRetry(t *job.Task) bool {
@@ -189,6 +195,7 @@ func acceptAll(ctx context.Context, l net.Listener, token string, events chan<- 
 				return
 			}
 			p := &peer{wire: w, supervisor: f[2], incarnation: f[3], host: f[4], out: map[int]bool{}}
+			w.patience = silence
 			var e1, e2 error
 			p.rank, e1 = strconv.Atoi(f[0])
 			p.slots, e2 = strconv.Atoi(f[1])
@@ -288,7 +295,7 @@ func (h *hand) handle(e event) {
 	switch {
 	case e.fields[0] == "ready":
 		h.ready(p)
-	case k < 0 || !h.plan.Array.Has(k):
+	case h.isSettled(k):
 	case e.fields[0] == "start":
 		if s := h.out[k]; s != nil && s.worker == p {
 			s.running = true
@@ -331,7 +338,7 @@ func (h *hand) hello(p *peer) {
 
 // hold notes that a worker runs a task.
 func (h *hand) hold(p *peer, k, attempt int) {
-	if h.isSettled(k) || attempt < 0 {
+	if attempt < 0 {
 		return
 	}
 	if s := h.out[k]; s != nil && s.worker != p {
@@ -372,9 +379,6 @@ func (h *hand) schedule(r retry) {
 // end handles the end of a task.
 func (h *hand) end(p *peer, k, attempt, exit int, signal, how string) {
 	p.ended++
-	if h.isSettled(k) {
-		return
-	}
 	t := &job.Task{Index: k, Attempt: attempt, End: time.Now(), Exit: exit}
 	if signal != "-" {
 		t.Signal = signal

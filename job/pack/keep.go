@@ -84,10 +84,7 @@ func (c *child) keep(ctx context.Context) (status int, err error) {
 // has failed. dir is the directory of the job. program is the argv of "hpcc task" for its other
 // processes, without the flags of their role.
 func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, dir string, program []string, logf func(format string, args ...any)) (int, error) {
-	ids, _ := known.NativeIDs(os.Getenv)
-	for _, id := range ids {
-		p.Native = max(p.Native, id)
-	}
+	p.Native = known.NativeID(os.Getenv)
 	p.Env = os.Environ()
 	var err error
 	if p.Dir, err = os.Getwd(); err != nil {
@@ -96,7 +93,7 @@ func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, di
 	if err := p.begin(dir); err != nil {
 		return 0, fmt.Errorf("beginning packed job %s: %w", p.Job, err)
 	}
-	defer os.RemoveAll(p.file(""))
+	defer p.clean(p.run)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, err
 	}

@@ -101,11 +101,22 @@ func (p *Plan) begin(dir string) error {
 		return err
 	}
 	p.First = r.Runs * (p.Retry.Times + 1)
+	p.clean("*") // of runs that were killed
 	p.run = random(8)
 	if err := os.Mkdir(p.file(""), 0o700); err != nil {
 		return err
 	}
 	return p.put("plan", meeting{p, random(32)})
+}
+
+// clean removes the files of runs that have ended, but not their records.
+func (p *Plan) clean(run string) {
+	for _, pattern := range []string{"pack." + run, "results." + run + ".*"} {
+		files, _ := filepath.Glob(filepath.Join(p.dir, pattern))
+		for _, file := range files {
+			_ = os.RemoveAll(file)
+		}
+	}
 }
 
 // join reads the plan of a run that another process has begun.

@@ -60,15 +60,16 @@ var lease, leaseOver = func() (time.Duration, time.Duration) {
 
 // A wire is a connection of which both sides have proved that they know the secret.
 type wire struct {
-	conn net.Conn
-	in   *bufio.Scanner
+	conn     net.Conn
+	in       *bufio.Scanner
+	patience time.Duration // with the next line
 
 	lock sync.Mutex // of out
 	out  *bufio.Writer
 }
 
 func newWire(c net.Conn) *wire {
-	w := &wire{conn: c, in: bufio.NewScanner(c), out: bufio.NewWriterSize(c, 64<<10)}
+	w := &wire{conn: c, in: bufio.NewScanner(c), out: bufio.NewWriterSize(c, 64<<10), patience: greeting}
 	w.in.Buffer(make([]byte, 0, maxLine), maxLine)
 	return w
 }
@@ -84,7 +85,6 @@ var errSecret = errors.New("the other side does not know the secret of the run")
 
 // accept greets a worker, and returns the words after its hello.
 func accept(c net.Conn, token string) (*wire, []string, error) {
-	_ = c.SetDeadline(time.Now().Add(greeting))
 	w, nonce := newWire(c), random(16)
 	w.say("%s", nonce)
 	f, err := w.next()
@@ -95,7 +95,6 @@ func accept(c net.Conn, token string) (*wire, []string, error) {
 		return nil, nil, errSecret
 	}
 	w.say("%s", proof(token, "hand", f[0], nonce))
-	_ = c.SetDeadline(time.Time{})
 	return w, f[3:], nil
 }
 
@@ -105,7 +104,6 @@ func greet(at, token, hello string) (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = c.SetDeadline(time.Now().Add(greeting))
 	w, nonce := newWire(c), random(16)
 	f, err := w.next()
 	if err == nil && len(f) == 1 {
@@ -121,7 +119,7 @@ func greet(at, token, hello string) (*wire, error) {
 		c.Close()
 		return nil, err
 	}
-	_ = c.SetDeadline(time.Time{})
+	w.patience = silence
 	return w, nil
 }
 
@@ -150,7 +148,7 @@ func (w *wire) flush() {
 
 // next returns the words of the next line.
 func (w *wire) next() ([]string, error) {
-	_ = w.conn.SetReadDeadline(time.Now().Add(silence))
+	_ = w.conn.SetReadDeadline(time.Now().Add(w.patience))
 	if w.in.Scan() {
 		return strings.Fields(w.in.Text()), nil
 	}

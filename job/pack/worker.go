@@ -267,7 +267,7 @@ func (w *worker) openSlots() error {
 		return err
 	}
 	for i := range n {
-		s := &slot{worker: w, number: i, cpus: cpus[i], dir: filepath.Join(w.plan.dir, fmt.Sprintf("results.%s.%d.%d", w.plan.run, w.rank, i))}
+		s := &slot{worker: w, number: i, cpus: cpus[i], dir: filepath.Join(w.plan.dir, fmt.Sprintf("results.%s.%s.%d", w.plan.run, w.incarnation, i))}
 		s.env = w.plan.environ(gpus[i])
 		if w.plan.Output == "" {
 			if s.output, err = atomicfile.Create(outputs+strconv.Itoa(i), os.O_WRONLY|os.O_APPEND); err != nil {
