@@ -26,7 +26,8 @@ import (
 //	INDEX ATTEMPT START TOOK EXIT SIGNAL SLOT FROM SIZE USER SYSTEM RSS ["PROBLEM"] SUM
 //
 // START, TOOK, USER and SYSTEM are in microseconds, START since 1970, and RSS is in bytes. A task
-// that runs has TOOK -1; a worker writes such a line only if the task runs for some time. The output
+// that runs has TOOK -1, and the ID of its process as RSS; a worker writes such a line only if the task
+// runs for some time. The output
 // is the SIZE bytes at FROM of the file output.RUN.RANK.SLOT, if SLOT is not -1. SIGNAL is - without
 // a signal. SUM is the CRC-32 of all before it. So the records of a million tasks have some 80 MB,
 // and are read in a second.
@@ -192,6 +193,9 @@ func (l *packedLine) task(h *packedHeader, params *Params, outputs string) Task 
 		t.Usage = fmt.Appendf(nil, `{"user_s":%g,"system_s":%g,"max_rss_bytes":%d}`, float64(l.user)/1e6, float64(l.system)/1e6, l.rss)
 	}
 	t.Params = params.Row(l.index)
+	if !l.ended() {
+		t.PID = int(l.rss)
+	}
 	if l.slot >= 0 {
 		t.Output, t.Part = outputs+strconv.Itoa(l.slot), &part{l.from, l.size, l.slot}
 	} else if h.Output != "" {

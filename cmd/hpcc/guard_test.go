@@ -68,7 +68,7 @@ var allowedImports = map[string][]string{
 	"job/lsf":          {"job", "job/atomicfile", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/queue", "job/shellword", "testdata/jobtest"},
 	"job/message":      {},
 	"job/node":         {"job", "job/atomicfile", "job/message", "job/tunnel", "metrics", "store/wait"},
-	"job/pack":         {"job", "job/atomicfile", "job/node", "job/tunnel"},
+	"job/pack":         {"job", "job/atomicfile", "job/message", "job/node", "job/quantity", "job/tunnel"},
 	"job/pbs":          {"job", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/queue", "job/shellword", "testdata/jobtest"},
 	"job/quantity":     {"job/message"},
 	"job/queue":        {"job"},

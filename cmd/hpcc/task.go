@@ -258,8 +258,9 @@ func (a *taskArgs) act(ctx context.Context) error {
 		return usagef("--role %q is not hand, node or work", a.role)
 	}
 	if err != nil {
-		say("%v", err)
-		status = exitStatus(pack.Status(err))
+		if status = exitStatus(pack.Status(err)); ctx.Err() == nil {
+			say("%v", err)
+		}
 	}
 	return status
 }

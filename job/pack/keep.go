@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	goruntime "runtime"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/job"
+	"hpcc/job/atomicfile"
 	"hpcc/job/node"
 )
 
@@ -90,6 +92,9 @@ func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, di
 	if p.Dir, err = os.Getwd(); err != nil {
 		return 0, err
 	}
+	if err := logTo(filepath.Join(dir, "log")); err != nil {
+		logf("warning: %v", err)
+	}
 	if err := p.begin(dir); err != nil {
 		return 0, fmt.Errorf("beginning packed job %s: %w", p.Job, err)
 	}
@@ -113,13 +118,16 @@ func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, di
 	left := len(steps)
 	for _, argv := range steps {
 		g.Go(func() {
-			c := &child{argv: argv, last: func(status int) bool { return status == 0 }}
-			if _, err := c.keep(workers); err != nil {
+			c := &child{argv: argv, last: func(status int) bool { return status == 0 || status == statusUnfit }}
+			status, err := c.keep(workers)
+			if err != nil {
 				logf("a node is given up: %v", err)
+			}
+			if err != nil || status == statusUnfit {
 				lock.Lock()
 				defer lock.Unlock()
 				if left--; left == 0 {
-					endHand(errors.New("no node of the job runs tasks"))
+					endHand(errors.New("no node of the job can run its tasks"))
 				}
 			}
 		})
@@ -134,6 +142,21 @@ func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, di
 	}
 	g.Wait()
 	return status, err
+}
+
+// logTo appends the messages of this process and its children to a file, if they would be lost: some
+// schedulers get /dev/null for the output, because hpcc opens the files of the tasks.
+func logTo(file string) error {
+	var null, errs unix.Stat_t
+	if unix.Stat(os.DevNull, &null) != nil || unix.Fstat(2, &errs) != nil || null.Rdev != errs.Rdev || null.Ino != errs.Ino {
+		return nil
+	}
+	f, err := atomicfile.Create(file, os.O_WRONLY|os.O_APPEND)
+	if err != nil {
+		return fmt.Errorf("opening the log of the job: %w", err)
+	}
+	defer f.Close()
+	return errors.Join(unix.Dup3(int(f.Fd()), 1, 0), unix.Dup3(int(f.Fd()), 2, 0))
 }
 
 // farewell is how long workers have to end after the last task.
@@ -175,7 +198,7 @@ func Node(ctx context.Context, known node.Schedulers, dir, run string, rank int,
 	c := &child{
 		argv:   p.inImage(append(slices.Clone(program), "--run="+run, "--role=work", "--rank="+strconv.Itoa(rank))),
 		env:    []string{supervisorVariable + "=" + random(8)},
-		last:   func(status int) bool { return status == 0 || status == statusAlone },
+		last:   func(status int) bool { return status == 0 || status == statusAlone || status == statusUnfit },
 		orphan: node.EndChildren,
 	}
 	return c.keep(ctx)
@@ -194,13 +217,17 @@ func (p *Plan) inImage(worker []string) []string {
 // Exit statuses of the roles.
 const (
 	statusAlone = 3 // a worker found nobody who hands out
-	handFailed  = 4 // the process that hands out could not go on
+	handFailed  = 4 // a process could not go on
+	statusUnfit = 5 // a node cannot run the tasks
 )
 
 // Status returns the exit status of a role that ends with err.
 func Status(err error) int {
-	if errors.Is(err, ErrAlone) {
+	switch {
+	case errors.Is(err, errAlone):
 		return statusAlone
+	case errors.Is(err, errUnfit):
+		return statusUnfit
 	}
 	return handFailed
 }

@@ -88,10 +88,11 @@ func (r *recordFile) writeAll(batch []record) {
 	var tasks []int
 	for _, b := range batch {
 		t := b.task
-		lines = t.AppendPacked(lines, time.Duration(b.usage.Utime.Nano()), time.Duration(b.usage.Stime.Nano()), b.usage.Maxrss*1024)
 		if !t.Ended() {
+			lines = t.AppendPacked(lines, 0, 0, int64(t.PID))
 			continue
 		}
+		lines = t.AppendPacked(lines, time.Duration(b.usage.Utime.Nano()), time.Duration(b.usage.Stime.Nano()), b.usage.Maxrss*1024)
 		tasks, sync = append(tasks, t.Index), sync || t.End.Sub(t.Start) >= syncFrom
 		signal, how := t.Signal, "ok"
 		if signal == "" {

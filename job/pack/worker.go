@@ -19,6 +19,8 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/atomicfile"
+	"hpcc/job/message"
+	"hpcc/job/quantity"
 	"hpcc/job/tunnel"
 )
 
@@ -47,8 +49,11 @@ type assignment struct{ index, attempt int }
 // errStopped means that the job is being ended.
 var errStopped = errors.New("the job is being ended")
 
-// ErrAlone means that a worker has found nobody who hands out tasks.
-var ErrAlone = errors.New("found nobody who hands out tasks")
+// errUnfit means that a node cannot run the tasks of the job.
+var errUnfit = errors.New("the node cannot run tasks of this job")
+
+// errAlone means that a worker has found nobody who hands out tasks.
+var errAlone = errors.New("found nobody who hands out tasks")
 
 // Work runs tasks on this node until none is left. rank is the number of the node.
 func Work(ctx context.Context, dir, run string, rank int, logf func(format string, args ...any)) error {
@@ -66,7 +71,7 @@ func Work(ctx context.Context, dir, run string, rank int, logf func(format strin
 		return err
 	}
 	if err := w.openSlots(); err != nil {
-		return fmt.Errorf("preparing node %s for tasks: %w", w.host, err)
+		return fmt.Errorf("%w: %s: %w", errUnfit, w.host, err)
 	}
 	defer w.removeDirs()
 	tasks, end := context.WithCancelCause(ctx)
@@ -89,7 +94,7 @@ func Work(ctx context.Context, dir, run string, rank int, logf func(format strin
 const maxQueued = 20_000
 
 // serve takes tasks from the one who hands out, until that says that none is left. It returns
-// ErrAlone if it finds nobody for the time of the lease.
+// errAlone if it finds nobody for the time of the lease.
 func (w *worker) serve(ctx context.Context) error {
 	for last := time.Now(); ; {
 		if ctx.Err() != nil {
@@ -98,7 +103,7 @@ func (w *worker) serve(ctx context.Context) error {
 		wire := w.connect(ctx)
 		if wire == nil {
 			if time.Since(last) > lease {
-				return ErrAlone
+				return errAlone
 			}
 			time.Sleep(reconnectEach)
 			continue
@@ -308,7 +313,8 @@ func (p *Plan) slots() (n int, cpus [][]int, err error) {
 			n = min(n, int(m/p.Each.Memory))
 		}
 		if n < 1 {
-			return 0, nil, fmt.Errorf("a task needs %s, and the node has %d CPUs and %d bytes of memory", p.Each, len(usable), usableMemory())
+			return 0, nil, fmt.Errorf("a task needs %s and %s of memory; the node has %s and %s", message.Count(each, "CPU"),
+				quantity.FormatMemory(p.Each.Memory), message.Count(len(usable), "CPU"), quantity.FormatMemory(usableMemory()>>20<<20))
 		}
 	}
 	cpus = make([][]int, n)
@@ -488,7 +494,7 @@ func (s *slot) start(ctx context.Context, t *job.Task, usage *syscall.Rusage) er
 // stop ends the process group of a task: at once if nobody hands out tasks, because the task may run
 // elsewhere then.
 func (w *worker) stop(ctx context.Context, pid int) {
-	if !errors.Is(context.Cause(ctx), ErrAlone) {
+	if !errors.Is(context.Cause(ctx), errAlone) {
 		_ = syscall.Kill(-pid, syscall.SIGTERM)
 		time.Sleep(killGrace)
 	}
