@@ -100,7 +100,7 @@ func (h *hand) readRecords() error {
 	_, last, _ := h.plan.Array.Bounds()
 	h.settled = make([]uint64, last/64+1)
 	for i := range h.settled {
-		h.settled[i] = math.MaxUint64 // other indices are no tasks
+		h.settled[i] = math.MaxUint64 // other indices do not belong to a task
 	}
 	var r job.Records
 	if err := r.Survey(h.plan.dir); err != nil {
@@ -127,7 +127,7 @@ func (h *hand) readRecords() error {
 
 func (h *hand) settle(k int) { h.settled[k/64] |= 1 << (k % 64) }
 
-// isSettled reports whether a task need not run; so need numbers that are no tasks.
+// isSettled reports whether a task need not run. Other numbers count as settled.
 func (h *hand) isSettled(k int) bool {
 	return k < 0 || k/64 >= len(h.settled) || h.settled[k/64]&(1<<(k%64)) != 0
 }
