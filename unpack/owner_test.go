@@ -66,6 +66,7 @@ func apply(t *testing.T, memory, again bool, hs ...*tar.Header) (dir string, not
 			testenv.Check(t, tr.entry(h, strings.NewReader("")))
 		}
 	}
+	testenv.Check(t, tr.drain())
 	testenv.Check(t, notes.Save(dir))
 	return dir, notes
 }

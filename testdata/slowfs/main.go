@@ -62,8 +62,7 @@ func run(dir, mountpoint, stats string, cache time.Duration, m *meter) error {
 		return err
 	}
 	served := slow{fs.NewNodeFS(root, &fs.Options{EntryTimeout: &cache, AttrTimeout: &cache, NegativeTimeout: &cache}), m}
-	server, err := fuse.NewServer(served, mountpoint, &fuse.MountOptions{Name: "slowfs", FsName: dir, MaxWrite: 1 << 20, MaxReadAhead: 1 << 20,
-		EnableSymlinkCaching: true, Options: []string{"default_permissions"}})
+	server, err := fuse.NewServer(served, mountpoint, &fuse.MountOptions{Name: "slowfs", FsName: dir, MaxWrite: 1 << 20, MaxReadAhead: 1 << 20, EnableSymlinkCaching: true})
 	if err != nil {
 		return fmt.Errorf("mounting at %s: %w", mountpoint, err)
 	}
