@@ -16,8 +16,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
+	"hpcc/runtime"
 	"hpcc/store/disk"
-	"hpcc/store/owndir"
 	"hpcc/unpack"
 )
 
@@ -179,7 +179,7 @@ func (v *views) onNode() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.local == "" {
-		if place, err := owndir.Place(owndir.NodeLocal()); err == nil {
+		if place, err := runtime.StagePlace(); err == nil {
 			v.local, _ = os.MkdirTemp(place, "hpcc-build-")
 		}
 	}

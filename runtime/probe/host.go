@@ -15,7 +15,6 @@ import (
 
 	"hpcc/runtime"
 	"hpcc/runtime/rootfs"
-	"hpcc/store/owndir"
 )
 
 // rootFeature reports how a run replaces the root directory.
@@ -33,7 +32,7 @@ func overlay(ctx context.Context, dir string) Feature {
 	step, err := overlayIn(ctx, dir)
 	other := err != nil && step != "" && step != attrStep && !errors.Is(err, syscall.ENOSPC) // an error that builds avoid
 	if other {
-		if local, lerr := owndir.Place(owndir.NodeLocal()); lerr == nil {
+		if local, lerr := runtime.StagePlace(); lerr == nil {
 			if _, lerr = overlayIn(ctx, local); lerr == nil {
 				return Feature{State: OK, Why: fmt.Sprintf("in a user namespace, on this node: builds keep the changes of steps in %s, because the store's file system cannot (%s: %v)", local, step, err)}
 			}

@@ -167,8 +167,26 @@ func (b *bench) starts() error {
 		if err := b.slow(fmt.Sprintf("%d × `run --stage sci`", n), n, append([]string{"run", "--stage", "sci"}, program...)...); err != nil {
 			return err
 		}
+		if err := b.peer(n, program); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// peer measures the same starts with ch-run, if it is installed.
+func (b *bench) peer(n int, program []string) error {
+	if _, err := exec.LookPath("ch-run"); err != nil {
+		fmt.Fprintln(os.Stderr, "scale: left out:", err)
+		return nil
+	}
+	python, err := filepath.Glob(b.disk + "/store/trees/*/usr/bin/python3")
+	if err != nil || len(python) != 1 {
+		return fmt.Errorf("finding the tree: %v %v", python, err)
+	}
+	name, tree := fmt.Sprintf("%d × `ch-run TREE`", n), "AT"+strings.TrimSuffix(strings.TrimPrefix(python[0], b.disk), "/usr/bin/python3")
+	args := append([]string{"ch-run", tree}, program...)
+	return errors.Join(b.local(name, n, args...), b.slow(name, n, args...))
 }
 
 // prepare runs hpcc on the store of the local disk and measures nothing.
@@ -177,13 +195,16 @@ func (b *bench) prepare(args ...string) error {
 	return b.start(b.disk, args).Run()
 }
 
-// start returns the command that runs hpcc with the store and the files in a directory.
+// start returns the command that runs hpcc, or ch-run, with the store and the files in a directory.
 func (b *bench) start(dir string, args []string) *exec.Cmd {
 	args = slices.Clone(args)
 	for i := range args {
 		args[i] = strings.Replace(args[i], "AT", dir, 1)
 	}
 	cmd := exec.Command(b.hpcc, args...)
+	if args[0] == "ch-run" {
+		cmd = exec.Command(args[0], args[1:]...)
+	}
 	cmd.Dir = b.work
 	cmd.Env = append(os.Environ(), "HPCC_STORE="+dir+"/store", "HPCC_STAGE="+b.work+"/stage")
 	if !slices.Contains(args, "--stage") {
