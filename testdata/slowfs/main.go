@@ -61,16 +61,16 @@ func run(dir, mountpoint, stats string, cache time.Duration, m *meter) error {
 	if err != nil {
 		return err
 	}
-	served := slow{fs.NewNodeFS(root, &fs.Options{EntryTimeout: &cache, AttrTimeout: &cache, NegativeTimeout: &cache}), m}
-	server, err := fuse.NewServer(served, mountpoint, &fuse.MountOptions{Name: "slowfs", FsName: dir, MaxWrite: 1 << 20, MaxReadAhead: 1 << 20, EnableSymlinkCaching: true})
+	system := slow{fs.NewNodeFS(root, &fs.Options{EntryTimeout: &cache, AttrTimeout: &cache, NegativeTimeout: &cache}), m}
+	server, err := fuse.NewServer(system, mountpoint, &fuse.MountOptions{Name: "slowfs", FsName: dir, MaxWrite: 1 << 20, MaxReadAhead: 1 << 20, EnableSymlinkCaching: true})
 	if err != nil {
 		return fmt.Errorf("mounting at %s: %w", mountpoint, err)
 	}
-	go server.Serve()
+	served := make(chan bool)
+	go func() { server.Serve(); close(served) }()
 	if err := server.WaitMount(); err != nil {
 		return err
 	}
-	go unmountAtEnd(server)
 	if stats != "" {
 		l, err := net.Listen("unix", stats)
 		if err != nil {
@@ -82,20 +82,25 @@ func run(dir, mountpoint, stats string, cache time.Duration, m *meter) error {
 	}
 	m.take() // forget the operations of mounting
 	fmt.Println("ready")
-	server.Wait()
+	unmountAtEnd(server, served)
 	return nil
 }
 
 // unmountAtEnd unmounts when standard input ends, or on a signal. A busy file system cannot be
-// unmounted yet, so it tries again.
-func unmountAtEnd(server *fuse.Server) {
+// unmounted yet, so it tries again. It does not wait for mount namespaces of other programs, which
+// may have copies of the mount.
+func unmountAtEnd(server *fuse.Server, served <-chan bool) {
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		end <- syscall.SIGTERM
 	}()
-	<-end
+	select {
+	case <-end:
+	case <-served: // somebody else has unmounted it
+		return
+	}
 	for server.Unmount() != nil {
 		time.Sleep(50 * time.Millisecond)
 	}

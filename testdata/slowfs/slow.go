@@ -130,7 +130,3 @@ func (s slow) ReadDirPlus(c <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntry
 func (s slow) StatFs(c <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	return s.after("statfs").StatFs(c, h, out)
 }
-
-func (s slow) Statx(c <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
-	return s.after("statx").Statx(c, in, out)
-}
