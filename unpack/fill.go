@@ -38,7 +38,7 @@ type newFile struct {
 type fills struct {
 	queue   chan newFile // nil: no goroutine runs
 	pending sync.WaitGroup
-	buffers sync.Pool
+	buffers chan []byte // no longer in use
 
 	mu  sync.Mutex
 	err error // the first error
@@ -66,8 +66,11 @@ func (t *tree) small(h *tar.Header, r io.Reader) (data []byte, ok bool, err erro
 	if h.Typeflag != tar.TypeReg || h.Size >= smallFile || hasSparseRecord(h) {
 		return nil, false, nil
 	}
-	data, _ = t.fills.buffers.Get().([]byte)
-	for data = data[:0]; ; {
+	select {
+	case data = <-t.fills.buffers:
+	default:
+	}
+	for {
 		b, err := t.piece(r)
 		data = append(data, b...)
 		if errors.Is(err, io.EOF) {
@@ -82,7 +85,7 @@ func (t *tree) small(h *tar.Header, r io.Reader) (data []byte, ok bool, err erro
 // begin fills a file concurrently. It blocks while too many files are being written.
 func (t *tree) begin(f newFile) {
 	if t.fills.queue == nil {
-		t.fills.queue = make(chan newFile)
+		t.fills.queue, t.fills.buffers = make(chan newFile), make(chan []byte, maxFills)
 		for range disk.MaxParallel(maxFills, 8) {
 			go t.fillAll(t.fills.queue)
 		}
@@ -94,7 +97,10 @@ func (t *tree) begin(f newFile) {
 func (t *tree) fillAll(queue <-chan newFile) {
 	for f := range queue {
 		err := t.complete(f, pwrite(f.fd, f.data, 0))
-		t.fills.buffers.Put(f.data)
+		select {
+		case t.fills.buffers <- f.data[:0]:
+		default:
+		}
 		t.fills.mu.Lock()
 		if err != nil && t.fills.err == nil {
 			t.fills.err = fmt.Errorf("entry %.200q: %w", f.name, err)
