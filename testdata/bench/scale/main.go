@@ -85,7 +85,7 @@ func run(hpcc, out string) error {
 func tarball(variable string) (string, error) {
 	file := os.Getenv(variable)
 	if _, err := os.Stat(file); err != nil {
-		return "", fmt.Errorf("%s does not name a root tarball: %w", variable, err)
+		return "", fmt.Errorf("%s does not name a root tarball (%w); create one: mmdebstrap --variant=minbase --include=PACKAGES bookworm FILE.tar", variable, err)
 	}
 	return filepath.Abs(file)
 }
