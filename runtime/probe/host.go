@@ -44,10 +44,10 @@ func overlay(ctx context.Context, dir string) Feature {
 		return Feature{State: OK, Why: "in a user namespace, on the store's file system"}
 	case step == "":
 		f.Why = fmt.Sprintf("needs user namespaces (%v)", err)
-	case step == createStep:
-		f.Why = fmt.Sprintf("not tested: %v", err)
 	case errors.Is(err, syscall.ENOSPC):
 		f.Why, f.Do = "not tested: the file system of "+dir+" is full", "free space on that file system"
+	case step == createStep:
+		f.Why = fmt.Sprintf("not tested: %v", err)
 	case step == "mounting" && errors.Is(err, syscall.ENODEV):
 		f.Why, f.Ask = "the kernel does not support overlays; "+without, "modprobe overlay"
 	case step == "mounting" && errors.Is(err, syscall.EPERM):
