@@ -33,7 +33,7 @@ type child struct {
 const (
 	firstPause   = 500 * time.Millisecond
 	longestPause = 30 * time.Second
-	soon         = 20 * time.Second // a child that ends in this time has failed at its start
+	soon         = 20 * time.Second // a child that exits in this time, and is not killed, has failed at its start
 	maxFailures  = 6                // such ends in a row after which it is given up
 )
 
@@ -68,8 +68,12 @@ func (c *child) keep(ctx context.Context) (status int, err error) {
 		if c.orphan != nil {
 			c.orphan()
 		}
-		if failures++; time.Since(begun) > soon {
-			failures, pause = 1, firstPause
+		killed := cmd.ProcessState != nil && !cmd.ProcessState.Exited()
+		if failures++; killed || time.Since(begun) > soon {
+			failures = 0
+		}
+		if failures == 0 {
+			pause = min(pause, longestPause/10)
 		}
 		if failures == maxFailures {
 			return status, fmt.Errorf("%s %w: %w", c.argv[0], errGivenUp, err)

@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -82,6 +84,9 @@ func (f *Freed) Count(path string) (n int64) {
 
 // RemoveAll removes a tree, including directories whose mode denies their owner.
 func RemoveAll(path string) error {
+	if root, err := os.OpenRoot(path); err == nil {
+		removeBelow(root)
+	}
 	if err := os.RemoveAll(path); err == nil {
 		return nil
 	}
@@ -97,6 +102,42 @@ func RemoveAll(path string) error {
 		return nil
 	})
 	return os.RemoveAll(path)
+}
+
+// removeBelow removes what it can below a directory, in several directories at a time, because on a
+// network file system each removal waits for a server.
+func removeBelow(root *os.Root) {
+	var group errgroup.Group
+	group.SetLimit(MaxParallel(16, 64)) // each keeps the directories above it open
+	var below func(dir *os.Root)
+	below = func(dir *os.Root) {
+		defer dir.Close()
+		var subdirs sync.WaitGroup
+		defer subdirs.Wait()
+		entries, _ := fs.ReadDir(dir.FS(), ".")
+		for _, e := range entries {
+			name := e.Name()
+			if !e.IsDir() {
+				_ = dir.Remove(name)
+				continue
+			}
+			sub, err := dir.OpenRoot(name)
+			if err != nil {
+				continue
+			}
+			subdirs.Add(1)
+			remove := func() error {
+				defer subdirs.Done()
+				below(sub)
+				return dir.Remove(name)
+			}
+			if !group.TryGo(remove) {
+				_ = remove()
+			}
+		}
+	}
+	below(root)
+	_ = group.Wait()
 }
 
 // reservedFiles is the number of descriptors that an hpcc command uses outside its parallel
