@@ -314,19 +314,30 @@ func (s *Store) byDigest(n, head string) (v1.Descriptor, error) {
 	return v1.Descriptor{}, &NotFoundError{Name: n, store: s}
 }
 
+// Names lists the names of images, sorted, without reading them.
+func (s *Store) Names() (names []string, err error) {
+	entries, err := os.ReadDir(s.path("refs"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // see OpenToRead
+		return nil, fmt.Errorf("listing the store: %w", err)
+	}
+	for _, e := range entries {
+		if n, ok := unescape(e.Name()); ok {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
 // refs reads all names. problems holds the errors of unreadable names; "" is the
 // directory itself.
 func (s *Store) refs() (refs map[string]ref, problems map[string]error) {
 	refs, problems = map[string]ref{}, map[string]error{}
-	entries, err := os.ReadDir(s.path("refs"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // see OpenToRead
-		problems[""] = fmt.Errorf("listing the store: %w", err)
+	names, err := s.Names()
+	if err != nil {
+		problems[""] = err
 	}
-	for _, e := range entries {
-		n, ok := unescape(e.Name())
-		if !ok {
-			continue
-		}
+	for _, n := range names {
 		r, err := s.readRef(n)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
@@ -501,11 +512,7 @@ func (s *Store) describe(e *Entry, n string, d v1.Descriptor, depth int) {
 		}
 		return
 	}
-	img, err := s.open(n, d)
-	if err != nil {
-		fail(err)
-		return
-	}
+	img := &image{s, b, d.MediaType}
 	m, err := img.Manifest()
 	if err != nil {
 		fail(fmt.Errorf("reading manifest %s: %w", d.Digest, err))
