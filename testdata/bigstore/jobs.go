@@ -46,6 +46,10 @@ func makeJob(jobs string, i, n int, now time.Time) (line string, err error) {
 	if err := os.Mkdir(home, 0o755); err != nil {
 		return "", err
 	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", err
+	}
 	at := submitted(i, n, now)
 	script := []byte("#!/bin/sh\n#SBATCH --job-name=" + nameOf(i) + "\nexec hpcc task -- hpcc run sci -- python main.py\n")
 	if err := writeAt(filepath.Join(home, "script"), script, at); err != nil {
@@ -55,7 +59,7 @@ func makeJob(jobs string, i, n int, now time.Time) (line string, err error) {
 		Args: []string{"python", "main.py", "--id={task}"}, Memory: 4 << 30, Time: time.Hour, CPUs: 4}
 	s := &dispatch.Submission{ID: filepath.Base(home), Native: Native(i), Submitted: at, Job: j, Cluster: dispatch.Cluster{Target: "slurm"}}
 	if i%5 == 0 {
-		s.Target, s.Native = job.Local, fmt.Sprintf("login/%d/1", i)
+		s.Target, s.Native = job.Local, fmt.Sprintf("%s/%d/1", host, i+2) // no process has started at that time
 	}
 	switch {
 	case i%100 == 99 && i < n-OpenJobs: // submitted by hand
