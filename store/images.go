@@ -337,14 +337,15 @@ func (s *Store) refs() (refs map[string]ref, problems map[string]error) {
 	if err != nil {
 		problems[""] = err
 	}
-	for _, n := range names {
-		r, err := s.readRef(n)
-		switch {
+	read, errs := make([]ref, len(names)), make([]error, len(names))
+	inParallel(len(names), func(i int) { read[i], errs[i] = s.readRef(names[i]) })
+	for i, n := range names {
+		switch err := errs[i]; {
 		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
 		case err != nil:
 			problems[n] = err
 		default:
-			refs[n] = r
+			refs[n] = read[i]
 		}
 	}
 	return refs, problems
@@ -476,10 +477,9 @@ func (s *Store) Images() ([]Entry, error) {
 	}
 	var out []Entry
 	for n, r := range refs {
-		e := Entry{Name: n, Digest: r.Digest}
-		s.describe(&e, n, r.Descriptor, 0)
-		out = append(out, e)
+		out = append(out, Entry{Name: n, Digest: r.Digest})
 	}
+	inParallel(len(out), func(i int) { s.describe(&out[i], out[i].Name, refs[out[i].Name].Descriptor, 0) })
 	for n, err := range problems {
 		out = append(out, Entry{Name: n, Problem: err})
 	}
