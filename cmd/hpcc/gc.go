@@ -268,7 +268,9 @@ func (v *verification) tree(ctx context.Context, hex string, damagedBlob map[str
 }
 
 func (v *verification) jobs(ctx context.Context) error {
-	damaged, files, err := dispatch.Verify(ctx, v.s.Jobs())
+	show := progressOnTerminal("reading jobs")
+	defer show.end()
+	damaged, files, err := dispatch.Verify(ctx, v.s.Jobs(), func(done, total int) { show.items(int64(done), int64(total)) })
 	v.records = files
 	for _, d := range damaged {
 		v.add(store.Finding{Path: filepath.Join("jobs", d.Path), Reason: d.Reason, Cure: d.Cure}, false)

@@ -214,7 +214,7 @@ func (o *overview) save(jobs int) {
 		return
 	}
 	list, file := o.fresh, filepath.Join(o.dir, endedFile)
-	rewrite := o.lines+len(list) > 2*jobs+1000
+	rewrite := o.lines+len(list) > 2*jobs+100
 	if rewrite {
 		for _, e := range o.fresh {
 			o.cached[e.ID] = e

@@ -26,14 +26,16 @@ type DamagedFile struct {
 
 // Verify reads the files of all jobs below dir and compares them with their checksums:
 // job.json, scripts, task records, attached files and cached answers of sites. It returns the
-// number of files read. It does not check the output of tasks.
-func Verify(ctx context.Context, dir string) (found []DamagedFile, files int, err error) {
+// number of files read. It does not check the output of tasks. progress gets the number of
+// directories that were read, of a total.
+func Verify(ctx context.Context, dir string, progress func(done, total int)) (found []DamagedFile, files int, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, fmt.Errorf("verifying the jobs: %w", err)
 	}
 	v := &jobVerifier{dir: dir}
-	for _, e := range entries {
+	for i, e := range entries {
+		progress(i, len(entries))
 		if err := ctx.Err(); err != nil {
 			return v.found, v.files, err
 		}

@@ -108,12 +108,12 @@ func makeTasks(home string, s *dispatch.Submission, i, n int, at time.Time) erro
 		if err != nil {
 			return err
 		}
-		if last = t.End; t.OK() && len(tasks) >= 500 {
+		if last = later(t.Start, t.End); t.OK() && len(tasks) >= 500 {
 			collected.WriteByte('\n')
 			collected.Write(b)
 			continue
 		}
-		if err := writeAt(filepath.Join(home, t.FileName()), b, later(t.Start, t.End)); err != nil {
+		if err := writeAt(filepath.Join(home, t.FileName()), b, last); err != nil {
 			return err
 		}
 	}
