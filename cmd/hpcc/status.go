@@ -83,7 +83,7 @@ func (a *statusArgs) run(ctx context.Context) error {
 	}
 	warn(warnings)
 	if a.json {
-		return statusJSON(list)
+		return statusJSON(s.Jobs(), list)
 	}
 	list, hidden := a.newest(list)
 	if err := statusTable(os.Stdout, list, len(a.ids) > 0); err != nil || hidden == 0 {
@@ -153,21 +153,36 @@ func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch
 	return list, append(warnings, remoteWarnings...), nil
 }
 
-// local returns the states of jobs of this machine. A table of all jobs shows no tasks.
+// local returns the states of jobs of this machine; of all jobs without tasks.
 func (a *statusArgs) local(ctx context.Context, dir string, ids []string) ([]*dispatch.Status, []string, error) {
 	if len(ids) > 0 {
 		return dispatch.Statuses(ctx, dir, ids)
 	}
-	what := "reading jobs that have changed since the last status"
-	if a.json {
-		what = "reading the records of all tasks, for --json"
-	}
-	show := progressOnTerminal(what)
+	show := progressOnTerminal("reading jobs that have changed since the last status")
 	defer show.end()
-	return dispatch.Overview(ctx, dir, a.json, func(done, total int) { show.items(int64(done), int64(total)) })
+	return dispatch.Overview(ctx, dir, func(done, total int) { show.items(int64(done), int64(total)) })
 }
 
-func statusJSON(list []*dispatch.Status) error {
+// statusJSON prints an object for each job. There can be a million tasks, so it reads the tasks of
+// some jobs at a time.
+func statusJSON(dir string, list []*dispatch.Status) error {
+	show := progressOnTerminal("reading the records of all tasks")
+	show.quiet = show.quiet || term.IsTerminal(int(os.Stdout.Fd())) // the objects show the progress
+	defer show.end()
+	done := 0
+	for some := range slices.Chunk(list, 64) {
+		show.items(int64(done), int64(len(list)))
+		done += len(some)
+		dispatch.Complete(dir, some)
+		if err := printStatuses(some); err != nil {
+			return err
+		}
+		clear(some)
+	}
+	return nil
+}
+
+func printStatuses(list []*dispatch.Status) error {
 	type object struct {
 		Type  string `json:"type"`
 		State string `json:"state"`
@@ -345,7 +360,7 @@ func (a *statusArgs) watch(ctx context.Context, dir string) error {
 			if !a.json {
 				shown, _ = a.newest(list)
 			}
-			err = a.printChanges(shown, before)
+			err = a.printChanges(dir, shown, before)
 			if text := strings.Join(warnings, "\n"); text != warned {
 				warn(warnings)
 				warned = text
@@ -382,7 +397,7 @@ func redraw(drawn int, list []*dispatch.Status, warnings []string, detail bool) 
 }
 
 // printChanges prints a line or a JSON object for each job that differs from before.
-func (a *statusArgs) printChanges(list []*dispatch.Status, before map[string]string) error {
+func (a *statusArgs) printChanges(dir string, list []*dispatch.Status, before map[string]string) error {
 	for i := len(list) - 1; i >= 0; i-- { // newest last
 		st := list[i]
 		now := fmt.Sprintf("%s: %d of %d done, %d failed, %d running, %d waiting", st.State(), st.Done, st.Total, len(st.Failed), st.Running, st.Waiting)
@@ -395,7 +410,7 @@ func (a *statusArgs) printChanges(list []*dispatch.Status, before map[string]str
 		}
 		before[key] = now
 		if a.json {
-			if err := statusJSON([]*dispatch.Status{st}); err != nil {
+			if err := statusJSON(dir, []*dispatch.Status{st}); err != nil {
 				return err
 			}
 			continue

@@ -62,7 +62,7 @@ type endedJob struct {
 // status returns the state of the job, without its tasks. j has the name of the job and nothing else.
 func (e *endedJob) status(j *job.Job) *Status {
 	s := &Submission{ID: e.ID, Native: e.Native, Cluster: Cluster{Target: e.Target, Site: e.Site}, Submitted: e.Submitted, Cancelled: e.Cancelled, Job: j}
-	return &Status{Submission: s, Total: e.Total, Done: e.Done, Failed: e.Failed, Stopped: e.Stopped, Lost: e.Lost, Reason: e.Reason, User: e.User, Started: e.Started, Ended: e.Ended}
+	return &Status{brief: true, Submission: s, Total: e.Total, Done: e.Done, Failed: e.Failed, Stopped: e.Stopped, Lost: e.Lost, Reason: e.Reason, User: e.User, Started: e.Started, Ended: e.Ended}
 }
 
 // ended returns the cached form of a state.
@@ -71,19 +71,17 @@ func (s *Status) ended(changed int64) *endedJob {
 		Total: s.Total, Done: s.Done, Failed: s.Failed, Stopped: s.Stopped, Lost: s.Lost, Reason: s.Reason, User: s.User, Started: s.Started, Ended: s.Ended}
 }
 
-// Overview returns the states of all jobs below dir, newest first. Without full, it returns neither
-// the tasks nor the requests of jobs that have ended, and it reads only jobs that have changed, or
-// were not over, at the last call. progress gets the number of jobs read, of a total; calls do not
-// overlap. Warnings are those of [Statuses].
-func Overview(ctx context.Context, dir string, full bool, progress func(done, total int)) (list []*Status, warnings []string, err error) {
+// Overview returns the states of all jobs below dir, newest first, of jobs that have ended without
+// tasks and requests; see [Complete]. It reads only jobs that have changed, or were not over, at the
+// last call. progress gets the number of jobs read, of a total; calls do not overlap. Warnings are
+// those of [Statuses].
+func Overview(ctx context.Context, dir string, progress func(done, total int)) (list []*Status, warnings []string, err error) {
 	names, err := jobDirs(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	o := &overview{dir: dir, full: full, open: map[string][]*Status{}, owners: owners{}, named: map[string]*job.Job{}}
-	if !full {
-		o.cached, o.lines = readEnded(dir)
-	}
+	o := &overview{dir: dir, open: map[string][]*Status{}, owners: owners{}, named: map[string]*job.Job{}}
+	o.cached, o.lines = readEnded(dir)
 	infos := make([]fs.FileInfo, len(names))
 	inParallel(len(names), func(i int) { infos[i], _ = os.Stat(filepath.Join(dir, names[i])) })
 	var rest []fs.FileInfo
@@ -110,9 +108,7 @@ func Overview(ctx context.Context, dir string, full bool, progress func(done, to
 		return nil, nil, err
 	}
 	o.settle(ctx)
-	if !full {
-		o.save(len(names))
-	}
+	o.save(len(names))
 	slices.SortFunc(o.list, func(a, b *Status) int { return cmp.Or(b.Submitted.Compare(a.Submitted), cmp.Compare(b.ID, a.ID)) })
 	slices.Sort(o.unreadable)
 	return o.list, append(o.unreadable, o.warnings...), nil
@@ -121,7 +117,6 @@ func Overview(ctx context.Context, dir string, full bool, progress func(done, to
 // An overview collects the states of all jobs.
 type overview struct {
 	dir    string
-	full   bool // keep all of a state
 	cached map[string]*endedJob
 	lines  int // of endedFile
 
@@ -141,6 +136,22 @@ func (o *overview) status(e *endedJob) *Status {
 		o.named[e.Name] = &job.Job{Name: e.Name}
 	}
 	return e.status(o.named[e.Name])
+}
+
+// Complete adds the tasks and requests to states of [Overview]. It leaves a job alone that was
+// removed meanwhile, or that a site reported.
+func Complete(dir string, list []*Status) {
+	inParallel(len(list), func(i int) {
+		st := list[i]
+		if !st.brief {
+			return
+		}
+		if s, err := readJobIn(dir, st.ID); err == nil {
+			st.Submission, st.brief = s, false
+			st.Tasks, _ = job.Tasks(filepath.Join(dir, s.ID)) // Overview warns about unreadable ones
+			st.learn()
+		}
+	})
 }
 
 // read reads one job.
@@ -181,8 +192,6 @@ func (o *overview) read(dir fs.FileInfo) {
 func (o *overview) add(st *Status, changed time.Time, final bool) {
 	st.span()
 	switch e := st.ended(changed.UnixNano()); {
-	case o.full:
-		st.learn()
 	case final && len(e.Failed) <= maxFailed:
 		o.fresh = append(o.fresh, e)
 		st = o.status(e)

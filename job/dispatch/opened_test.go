@@ -98,9 +98,9 @@ func TestFindNativeOpens(t *testing.T) {
 }
 
 // overview returns the states of all jobs as text, by ID.
-func overview(t *testing.T, dir string, full bool) map[string]string {
+func overview(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	list, warnings, err := dispatch.Overview(t.Context(), dir, full, func(int, int) {})
+	list, warnings, err := dispatch.Overview(t.Context(), dir, func(int, int) {})
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("overview: %v, %q", err, warnings)
 	}
@@ -108,15 +108,37 @@ func overview(t *testing.T, dir string, full bool) map[string]string {
 	if !slices.IsSortedFunc(list, newestFirst) {
 		t.Error("the jobs are not sorted")
 	}
+	return texts(t, list)
+}
+
+// texts returns what a table shows of states, by ID.
+func texts(t *testing.T, list []*dispatch.Status) map[string]string {
 	states := map[string]string{}
 	for _, st := range list {
 		shown := *st
-		shown.Submission, shown.Grown = &dispatch.Submission{ID: st.ID, Native: st.Native, Cluster: st.Cluster, Submitted: st.Submitted, Cancelled: st.Cancelled, Job: &job.Job{Name: st.Job.Name}}, nil
+		shown.Submission = &dispatch.Submission{ID: st.ID, Native: st.Native, Cluster: st.Cluster, Submitted: st.Submitted, Cancelled: st.Cancelled, Job: &job.Job{Name: st.Job.Name}}
 		b, err := json.Marshal(&shown)
 		testenv.Check(t, err)
 		states[st.ID] = st.State() + " " + string(b)
 	}
 	return states
+}
+
+// records returns the states of all jobs by their records, as texts does.
+func records(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	var ids []string
+	for id := range overview(t, dir) {
+		ids = append(ids, id)
+	}
+	list, _, err := dispatch.Statuses(t.Context(), dir, ids)
+	testenv.Check(t, err)
+	for _, st := range list {
+		if st.Total != st.Job.Count() {
+			t.Errorf("%s has no tasks", st.ID)
+		}
+	}
+	return texts(t, list)
 }
 
 func sameStates(t *testing.T, what string, got, want map[string]string) {
@@ -136,9 +158,10 @@ func sameStates(t *testing.T, what string, got, want map[string]string) {
 func TestOverviewOpens(t *testing.T) {
 	now := time.Now()
 	dir := storeOfJobs(t, now)
-	want := overview(t, dir, true)
-	sameStates(t, "the first call", overview(t, dir, false), want)
-	opened := bigstore.Opened(t, dir, func() { sameStates(t, "the second call", overview(t, dir, false), want) })
+	want := records(t, dir)
+	testenv.Check(t, os.Remove(filepath.Join(dir, ".ended")))
+	sameStates(t, "the first call", overview(t, dir), want)
+	opened := bigstore.Opened(t, dir, func() { sameStates(t, "the second call", overview(t, dir), want) })
 	// Three jobs are open, and the scheduler may requeue the failed ones of a week.
 	if n := bigstore.Count(opened, "job.json"); n > 10 {
 		t.Errorf("the second call reads %d of %d jobs", n, manyJobs)
@@ -155,7 +178,7 @@ func TestOverviewOpens(t *testing.T) {
 		"read-only":     func(file string) error { return os.Chmod(file, 0o400) },
 	} {
 		testenv.Check(t, damage(filepath.Join(dir, ".ended")))
-		sameStates(t, what, overview(t, dir, false), want)
+		sameStates(t, what, overview(t, dir), want)
 	}
 }
 
@@ -164,20 +187,39 @@ func TestOverviewOpens(t *testing.T) {
 func TestOverviewAfterRerun(t *testing.T) {
 	now := time.Now()
 	dir := storeOfJobs(t, now)
-	before := overview(t, dir, false)
+	before := overview(t, dir)
 	id := bigstore.ID(19, manyJobs, now) // its task has failed
 	home := filepath.Join(dir, id)
 	task := &job.Task{Index: 0, Host: "n1", Start: now.Add(-2 * time.Minute), End: now.Add(-time.Minute)}
 	(&job.Task{}).Retire(home)
 	testenv.Check(t, task.Write(home))
-	after := overview(t, dir, false)
+	after := overview(t, dir)
 	if before[id][:6] != "failed" || after[id][:4] != "done" {
 		t.Errorf("the job was %s, and is %s", before[id], after[id])
 	}
-	sameStates(t, "after a rerun", after, overview(t, dir, true))
+	sameStates(t, "after a rerun", after, records(t, dir))
 	testenv.Check(t, os.RemoveAll(home))
-	if _, there := overview(t, dir, false)[id]; there {
+	if _, there := overview(t, dir)[id]; there {
 		t.Error("the job is in the list after its directory was removed")
+	}
+}
+
+// TestComplete checks that the tasks of jobs which have ended are read when they are needed.
+func TestComplete(t *testing.T) {
+	now := time.Now()
+	dir := storeOfJobs(t, now)
+	for _, when := range []string{"without", "with"} {
+		list, _, err := dispatch.Statuses(t.Context(), dir, nil)
+		testenv.Check(t, err)
+		tasks := 0
+		for _, st := range list {
+			if tasks += len(st.Tasks); st.Job.Memory != 4<<30 || st.Done > len(st.Tasks) {
+				t.Errorf("%s a cache: %s has %d tasks, and the job %+v", when, st.ID, len(st.Tasks), st.Job)
+			}
+		}
+		if tasks < 500 {
+			t.Errorf("%s a cache: %d tasks", when, tasks)
+		}
 	}
 }
 
@@ -187,7 +229,7 @@ func TestOverviewStaysSmall(t *testing.T) {
 	dir := storeOfJobs(t, now)
 	var size int64
 	for n := range 5 {
-		states := overview(t, dir, false)
+		states := overview(t, dir)
 		fi, err := os.Stat(filepath.Join(dir, ".ended"))
 		testenv.Check(t, err)
 		if size = max(size, fi.Size()); size > int64(len(states))*400*3 {

@@ -52,6 +52,7 @@ type Status struct {
 	current    bool                    // the scheduler has answered, and no record waits for a later query
 	unfinished []int                   // tasks without an end that the scheduler does not have: lost or stopped
 	changed    time.Time               // last change of the job's directory before the records were read; for an [Overview]
+	brief      bool                    // without tasks and requests
 	damaged    bool                    // there are unreadable records; for an [Overview]
 }
 
@@ -92,7 +93,9 @@ func (s *Status) State() string {
 // does not answer is a warning; so is an unreadable job, unless ids name it.
 func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, warnings []string, err error) {
 	if len(ids) == 0 {
-		return Overview(ctx, dir, true, func(int, int) {})
+		list, warnings, err = Overview(ctx, dir, func(int, int) {})
+		Complete(dir, list)
+		return list, warnings, err
 	}
 	subs, err := findAll(dir, ids)
 	if err != nil {
