@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -83,6 +84,11 @@ func (s *Store) putImage(ctx context.Context, img v1.Image) (*v1.Descriptor, err
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+	return s.putConfig(ctx, img)
+}
+
+// putConfig writes the configuration and the manifest of an image.
+func (s *Store) putConfig(ctx context.Context, img v1.Image) (*v1.Descriptor, error) {
 	cfg, err := img.RawConfigFile()
 	if err != nil {
 		return nil, err
@@ -125,7 +131,7 @@ func (s *Store) putBlob(ctx context.Context, l v1.Layer) error {
 	if own, ok := l.(*layer); ok && own.s.dir == s.dir && s.HasLayer(own.info) { // the blob is already in this store
 		return nil
 	}
-	if have, err := s.intactLayer(ctx, h, n); have || err != nil {
+	if have, err := s.intactLayer(ctx, h, n, io.Discard); have || err != nil {
 		return err
 	}
 	r, err := l.Compressed()
@@ -137,11 +143,11 @@ func (s *Store) putBlob(ctx context.Context, l v1.Layer) error {
 }
 
 // intactLayer is intact for an unchecked digest.
-func (s *Store) intactLayer(ctx context.Context, h v1.Hash, size int64) (bool, error) {
+func (s *Store) intactLayer(ctx context.Context, h v1.Hash, size int64, count io.Writer) (bool, error) {
 	if err := checkHash(h); err != nil {
 		return false, err
 	}
-	return s.intact(ctx, h, size)
+	return s.intact(ctx, h, size, count)
 }
 
 // putManifest stores a manifest or index and returns its descriptor.

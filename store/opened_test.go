@@ -2,10 +2,19 @@ package store_test
 
 import (
 	"errors"
+	"io"
+	"log"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"hpcc/store"
 	"hpcc/testdata/bigstore"
@@ -87,6 +96,50 @@ func TestGCOpens(t *testing.T) {
 				if below > 0 && (used[hex] || n > 1) {
 					t.Errorf("dry run %v: it opens %s %d times; used: %v", dryRun, path, n, used[hex])
 				}
+			}
+		}
+	}
+}
+
+// TestPullOpens checks that a pull reads the layers that are in the store once, and shows how far it is.
+func TestPullOpens(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	ref := strings.TrimPrefix(server.URL, "http://") + "/lab/tool:1"
+	img, err := random.Image(4<<20, 2)
+	testenv.Check(t, err)
+	layers, err := img.Layers()
+	testenv.Check(t, err)
+	var size int64
+	for _, l := range layers {
+		n, err := l.Size()
+		testenv.Check(t, err)
+		size += n
+	}
+	to, err := name.ParseReference(ref)
+	testenv.Check(t, err)
+	testenv.Check(t, remote.Write(to, img))
+	s, err := store.Open(t.TempDir())
+	testenv.Check(t, err)
+	for _, when := range []string{"the first", "the second"} {
+		var calls, last int64
+		opened := bigstore.Opened(t, s.Dir(), func() {
+			_, err := s.Pull(t.Context(), ref, store.Remote{PlainHTTP: true, Progress: func(done, total int64) {
+				if calls++; done < last || total != size {
+					t.Errorf("%s pull: %d after %d of %d bytes", when, done, last, total)
+				}
+				last = done
+			}})
+			testenv.Check(t, err)
+		})
+		if last != size || calls < 50 {
+			t.Errorf("%s pull: %d of %d bytes in %d steps", when, last, size, calls)
+		}
+		for _, l := range layers {
+			h, err := l.Digest()
+			testenv.Check(t, err)
+			if n := opened[filepath.Join("blobs", "sha256", h.Hex)]; n > 1 || (n > 0 && when == "the first") {
+				t.Errorf("%s pull opens a layer %d times", when, n)
 			}
 		}
 	}
