@@ -23,13 +23,17 @@ import (
 	"hpcc/store/seal"
 )
 
-// endedFile is the file, in the directory of the jobs, that caches the states of jobs that have
-// ended. A line has the state of a job, with a checksum; a later line replaces an earlier one.
+// endedDir, in the directory of the jobs, has the file endedFile, which caches the states of jobs that
+// have ended. A line has the state of a job, with a checksum; a later line replaces an earlier one.
+// An older hpcc would take a file for an unreadable job, but it skips a directory without job.json.
 //
 // The records of the tasks decide. A line counts only while the modification time of the job's
 // directory is the one in the line: every version of hpcc renames files in that directory when
 // a task starts or ends, or when the job is cancelled or rerun. Removing the file is harmless.
-const endedFile = ".ended"
+const (
+	endedDir  = ".ended"
+	endedFile = "jobs.jsonl"
+)
 
 // maxEnded bounds the size of endedFile that is read, in bytes: a million jobs.
 const maxEnded = 500 << 20
@@ -222,7 +226,10 @@ func (o *overview) save(jobs int) {
 	if len(o.fresh) == 0 {
 		return
 	}
-	list, file := o.fresh, filepath.Join(o.dir, endedFile)
+	list, file := o.fresh, filepath.Join(o.dir, endedDir, endedFile)
+	if atomicfile.MakeDir(filepath.Dir(file)) != nil {
+		return
+	}
 	rewrite := o.lines+len(list) > 2*jobs+100
 	if rewrite {
 		for _, e := range o.fresh {
@@ -253,7 +260,7 @@ func (o *overview) save(jobs int) {
 // readEnded reads endedFile in dir. It returns the last valid line of each job, and the number of lines.
 func readEnded(dir string) (list map[string]*endedJob, lines int) {
 	list = map[string]*endedJob{}
-	f, err := os.OpenFile(filepath.Join(dir, endedFile), os.O_RDONLY|unix.O_NONBLOCK, 0) // do not block on a FIFO
+	f, err := os.OpenFile(filepath.Join(dir, endedDir, endedFile), os.O_RDONLY|unix.O_NONBLOCK, 0) // do not block on a FIFO
 	if err != nil {
 		return list, 0
 	}

@@ -159,7 +159,7 @@ func TestOverviewOpens(t *testing.T) {
 	now := time.Now()
 	dir := storeOfJobs(t, now)
 	want := records(t, dir)
-	testenv.Check(t, os.Remove(filepath.Join(dir, ".ended")))
+	testenv.Check(t, os.Remove(filepath.Join(dir, ".ended", "jobs.jsonl")))
 	sameStates(t, "the first call", overview(t, dir), want)
 	opened := bigstore.Opened(t, dir, func() { sameStates(t, "the second call", overview(t, dir), want) })
 	// Three jobs are open, and the scheduler may requeue the failed ones of a week.
@@ -177,7 +177,7 @@ func TestOverviewOpens(t *testing.T) {
 		"other content": func(file string) error { return os.WriteFile(file, []byte("x\n{}\n\n[1\n"), 0o644) },
 		"read-only":     func(file string) error { return os.Chmod(file, 0o400) },
 	} {
-		testenv.Check(t, damage(filepath.Join(dir, ".ended")))
+		testenv.Check(t, damage(filepath.Join(dir, ".ended", "jobs.jsonl")))
 		sameStates(t, what, overview(t, dir), want)
 	}
 }
@@ -230,7 +230,7 @@ func TestOverviewStaysSmall(t *testing.T) {
 	var size int64
 	for n := range 5 {
 		states := overview(t, dir)
-		fi, err := os.Stat(filepath.Join(dir, ".ended"))
+		fi, err := os.Stat(filepath.Join(dir, ".ended", "jobs.jsonl"))
 		testenv.Check(t, err)
 		if size = max(size, fi.Size()); size > int64(len(states))*400*3 {
 			t.Fatalf("it has %d bytes for %d jobs", size, len(states))
