@@ -173,7 +173,11 @@ func statusJSON(dir string, list []*dispatch.Status) error {
 	for some := range slices.Chunk(list, 64) {
 		show.items(int64(done), int64(len(list)))
 		done += len(some)
-		dispatch.Complete(dir, some)
+		var g sync.WaitGroup
+		for _, st := range some {
+			g.Go(func() { st.Complete(dir) })
+		}
+		g.Wait()
 		if err := printStatuses(some); err != nil {
 			return err
 		}

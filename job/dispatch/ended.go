@@ -76,7 +76,7 @@ func (s *Status) ended(changed int64) *endedJob {
 }
 
 // Overview returns the states of all jobs below dir, newest first, of jobs that have ended without
-// tasks and requests; see [Complete]. It reads only jobs that have changed, or were not over, at the
+// tasks and requests; see [Status.Complete]. It reads only jobs that have changed, or were not over, at the
 // last call. progress gets the number of jobs read, of a total; calls do not overlap. Warnings are
 // those of [Statuses].
 func Overview(ctx context.Context, dir string, progress func(done, total int)) (list []*Status, warnings []string, err error) {
@@ -142,20 +142,17 @@ func (o *overview) status(e *endedJob) *Status {
 	return e.status(o.named[e.Name])
 }
 
-// Complete adds the tasks and requests to states of [Overview]. It leaves a job alone that was
-// removed meanwhile, or that a site reported.
-func Complete(dir string, list []*Status) {
-	inParallel(len(list), func(i int) {
-		st := list[i]
-		if !st.brief {
-			return
-		}
-		if s, err := readJobIn(dir, st.ID); err == nil {
-			st.Submission, st.brief = s, false
-			st.Tasks, _ = job.Tasks(filepath.Join(dir, s.ID)) // Overview warns about unreadable ones
-			st.learn()
-		}
-	})
+// Complete adds the tasks and requests to a state of [Overview]. It does nothing if the job was
+// removed meanwhile, or if a site reported it.
+func (s *Status) Complete(dir string) {
+	if !s.brief {
+		return
+	}
+	if sub, err := readJobIn(dir, s.ID); err == nil {
+		s.Submission, s.brief = sub, false
+		s.Tasks, _ = job.Tasks(filepath.Join(dir, s.ID)) // Overview warns about unreadable ones
+		s.learn()
+	}
 }
 
 // read reads one job.

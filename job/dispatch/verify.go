@@ -17,8 +17,8 @@ import (
 	"hpcc/store/seal"
 )
 
-// A DamagedFile is a file of a job whose content is not the content that hpcc wrote.
-type DamagedFile struct {
+// A damagedFile is a file of a job whose content is not the content that hpcc wrote.
+type damagedFile struct {
 	Path   string // relative to the directory of all jobs
 	Reason string
 	Cure   string
@@ -28,7 +28,7 @@ type DamagedFile struct {
 // job.json, scripts, task records, attached files and cached answers of sites. It returns the
 // number of files read. It does not check the output of tasks. progress gets the number of
 // directories that were read, of a total.
-func Verify(ctx context.Context, dir string, progress func(done, total int)) (found []DamagedFile, files int, err error) {
+func Verify(ctx context.Context, dir string, progress func(done, total int)) (found []damagedFile, files int, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, fmt.Errorf("verifying the jobs: %w", err)
@@ -55,12 +55,12 @@ func Verify(ctx context.Context, dir string, progress func(done, total int)) (fo
 // A jobVerifier collects the damaged files of the jobs below dir.
 type jobVerifier struct {
 	dir   string
-	found []DamagedFile
+	found []damagedFile
 	files int
 }
 
 func (v *jobVerifier) addDamage(path string, err error, cure string) {
-	v.found = append(v.found, DamagedFile{path, "is damaged: " + err.Error(), cure})
+	v.found = append(v.found, damagedFile{path, "is damaged: " + err.Error(), cure})
 }
 
 // checkDir calls check for each file of a directory.

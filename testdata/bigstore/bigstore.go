@@ -37,8 +37,8 @@ const period = 365 * 24 * time.Hour
 // Of 100 consecutive jobs, 84 are single tasks, 12 are arrays of 10 tasks with a record each, and 3
 // are arrays of 500 tasks with collected records. One has no job.json: its script was submitted by
 // hand. In 8 of them tasks failed, one was cancelled, and in every thousandth job a task was lost.
-// The newest [OpenJobs] jobs are open. The scheduler of four in five jobs is Slurm, the others ran
-// on this machine. Names are those of [Names].
+// The newest [OpenJobs] jobs are open. Four in five jobs have a scheduler, the others ran on this
+// machine. Names are those of [Names].
 func Make(dir string, size Size, now time.Time) error {
 	if _, err := store.Open(dir); err != nil {
 		return err
