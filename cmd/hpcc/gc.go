@@ -270,11 +270,11 @@ func (v *verification) tree(ctx context.Context, hex string, damagedBlob map[str
 func (v *verification) jobs(ctx context.Context) error {
 	show := progressOnTerminal("reading jobs")
 	defer show.end()
-	damaged, files, err := dispatch.Verify(ctx, v.s.Jobs(), func(done, total int) { show.items(int64(done), int64(total)) })
-	v.records = files
-	for _, d := range damaged {
-		v.add(store.Finding{Path: filepath.Join("jobs", d.Path), Reason: d.Reason, Cure: d.Cure}, false)
+	report := func(path, reason, cure string) {
+		v.add(store.Finding{Path: filepath.Join("jobs", path), Reason: reason, Cure: cure}, false)
 	}
+	var err error
+	v.records, err = dispatch.Verify(ctx, v.s.Jobs(), report, func(done, total int) { show.items(int64(done), int64(total)) })
 	return err
 }
 
