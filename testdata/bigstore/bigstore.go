@@ -34,7 +34,7 @@ const period = 365 * 24 * time.Hour
 
 // Make creates a store of a size in the directory dir, as of the time now.
 //
-// Of 100 consecutive jobs, 84 are single tasks, 12 are arrays of 10 tasks with a record each, and 3
+// Among 100 consecutive jobs, 84 are single tasks, 12 are arrays of 10 tasks with a record each, and 3
 // are arrays of 500 tasks with collected records. One has no job.json: its script was submitted by
 // hand. In 8 of them tasks failed, one was cancelled, and in every thousandth job a task was lost.
 // The newest [OpenJobs] jobs are open. Four in five jobs have a scheduler, the others ran on this
