@@ -50,7 +50,7 @@ func (s *Store) writeBlob(ctx context.Context, r io.Reader, want v1.Hash, size i
 	if err := checkHash(want); err != nil {
 		return err
 	}
-	if have, err := s.intact(ctx, want, size); have || err != nil {
+	if have, err := s.intact(ctx, want, size, io.Discard); have || err != nil {
 		return err
 	}
 	f, err := s.tempFile()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/user"
@@ -53,6 +54,9 @@ type Status struct {
 	unrecorded int                     // tasks that have ended and whose records a later query reads
 	current    bool                    // the scheduler has answered, and no record waits for a later query
 	unfinished []int                   // tasks without an end that the scheduler does not have: lost or stopped
+	changed    time.Time               // last change of the job's directory before the records were read; for an [Overview]
+	brief      bool                    // without tasks and requests
+	damaged    bool                    // there are unreadable records; for an [Overview]
 }
 
 // Active reports whether a task runs or waits.
@@ -87,49 +91,41 @@ func (s *Status) State() string {
 	return "done"
 }
 
-// Statuses reads the jobs below dir, newest first, or those that ids name by ID, prefix or
-// native ID. It queries schedulers only for jobs with incomplete records. A scheduler that
+// Statuses reads the jobs below dir that ids name by ID, prefix or native ID, newest first; without
+// ids all jobs. It queries schedulers only for jobs with incomplete records. A scheduler that
 // does not answer is a warning; so is an unreadable job, unless ids name it.
 func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, warnings []string, err error) {
-	subs, bad, err := submissions(dir, ids)
+	if len(ids) == 0 {
+		list, warnings, err = Overview(ctx, dir, func(int, int) {})
+		inParallel(len(list), func(i int) { list[i].Complete(dir) })
+		return list, warnings, err
+	}
+	subs, err := findAll(dir, ids)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, id := range ids {
-		if len(match(subs, []string{id})) == 0 || names(bad, id) {
-			return nil, nil, noJob(dir, id, bad)
-		}
-	}
-	if len(ids) == 0 {
-		for _, b := range bad {
-			warnings = append(warnings, b.Error())
-		}
-	}
 	open := map[string][]*Status{} // by cluster
-	for _, s := range match(subs, ids) {
+	for _, s := range subs {
 		st := &Status{Submission: s}
 		warning, err := job.Readable(st.read(dir))
-		if err != nil && len(ids) == 0 {
-			warnings = append(warnings, fmt.Sprintf("skipping job %s: %v", s.ID, err))
-			continue
-		} else if err != nil {
+		if err != nil {
 			return nil, nil, err
 		}
 		if warning != "" {
 			warnings = append(warnings, fmt.Sprintf("job %s: %s", s.ID, warning))
 		}
-		requeued := st.mayReturn() && (len(ids) > 0 || st.endedWithin(requeueTime))
-		if st.open() > 0 || requeued || slices.ContainsFunc(st.Tasks, st.unread) {
+		if st.unsettled(true) {
 			open[s.key()] = append(open[s.key()], st)
 		}
 		list = append(list, st)
 	}
 	warnings = append(warnings, settleAll(ctx, dir, open)...)
+	users := owners{}
 	for _, st := range list {
-		if len(ids) > 0 {
-			st.account(ctx, dir, invoke.Glance)
+		st.account(ctx, dir, invoke.Glance)
+		if fi, err := os.Stat(filepath.Join(dir, st.ID)); err == nil {
+			st.User = users.of(fi)
 		}
-		st.User = owner(filepath.Join(dir, st.ID))
 		st.span()
 		st.learn()
 	}
@@ -145,17 +141,26 @@ func (s *Status) endedWithin(d time.Duration) bool {
 	return slices.ContainsFunc(s.Tasks, func(t job.Task) bool { return t.Ended() && time.Since(t.End) < d })
 }
 
-// owner returns the user name of a file's owner.
-func owner(file string) string {
-	fi, err := os.Stat(file)
-	if err != nil {
-		return ""
+// unsettled reports whether the scheduler may know more than the records; named: the caller names
+// the job.
+func (s *Status) unsettled(named bool) bool {
+	requeued := s.mayReturn() && (named || s.endedWithin(requeueTime))
+	return s.open() > 0 || requeued || slices.ContainsFunc(s.Tasks, s.unread)
+}
+
+// owners are user names by their IDs.
+type owners map[uint32]string
+
+// of returns the user name of a file's owner.
+func (o owners) of(fi fs.FileInfo) string {
+	id := fi.Sys().(*syscall.Stat_t).Uid
+	if _, known := o[id]; !known {
+		o[id] = strconv.FormatUint(uint64(id), 10)
+		if u, err := user.LookupId(o[id]); err == nil {
+			o[id] = u.Username
+		}
 	}
-	uid := strconv.FormatUint(uint64(fi.Sys().(*syscall.Stat_t).Uid), 10)
-	if u, err := user.LookupId(uid); err == nil {
-		return u.Username
-	}
-	return uid
+	return o[id]
 }
 
 // span sets Started and Ended from the tasks' records.

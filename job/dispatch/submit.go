@@ -173,6 +173,9 @@ func (s *Submission) create(dir string) (home, script string, notes []string, er
 	return home, script, notes, nil
 }
 
+// idTime is the layout of the time in the IDs of jobs.
+const idTime = "060102-150405"
+
 // directory creates the job's directory and sets the ID: name, date, time, and a number if
 // two jobs with that name start in one second. If the job carries values of variables, only
 // the owner can open the directory.
@@ -184,7 +187,7 @@ func (s *Submission) directory(dir string) (string, error) {
 	if s.Job.CarriesValues() {
 		mode = 0o700
 	}
-	id := s.Job.Name + "-" + s.Submitted.Local().Format("060102-150405")
+	id := s.Job.Name + "-" + s.Submitted.Local().Format(idTime)
 	for n := 2; ; n++ {
 		home := filepath.Join(dir, id)
 		err := os.Mkdir(home, mode)
@@ -195,7 +198,7 @@ func (s *Submission) directory(dir string) (string, error) {
 		if !errors.Is(err, fs.ErrExist) {
 			return "", err
 		}
-		id = fmt.Sprintf("%s-%s-%d", s.Job.Name, s.Submitted.Local().Format("060102-150405"), n)
+		id = fmt.Sprintf("%s-%s-%d", s.Job.Name, s.Submitted.Local().Format(idTime), n)
 	}
 }
 
