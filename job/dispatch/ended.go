@@ -150,7 +150,7 @@ func (s *Status) Complete(dir string) {
 	}
 	if sub, err := readJobIn(dir, s.ID); err == nil {
 		s.Submission, s.brief = sub, false
-		s.Tasks, _ = job.Tasks(filepath.Join(dir, s.ID)) // Overview warns about unreadable ones
+		_ = s.readTasks(dir) // Overview warns about unreadable ones
 		s.learn()
 	}
 }
