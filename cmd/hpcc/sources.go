@@ -147,6 +147,8 @@ func recordsBelow(root string, most int) (dirs []string, files map[string][]stri
 				return fs.SkipDir
 			}
 			dirs = append(dirs, path)
+		case strings.HasPrefix(e.Name(), "tasks."): // records of successful tasks, which job.Records reads
+			return nil
 		case e.Type().IsRegular() && strings.HasSuffix(path, recordExt):
 			files[filepath.Dir(path)] = append(files[filepath.Dir(path)], path)
 		case !known || !isTask(name):
