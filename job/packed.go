@@ -218,7 +218,7 @@ type packedRecords struct {
 	last  []packedMark // by index
 	bad   []error
 
-	start, end time.Time // of the successes
+	sum successes // of the times and of the memory
 }
 
 // A packedMark is the line that counts for a task.
@@ -266,13 +266,7 @@ func (p *packedRecords) mark(file uint16, at int64, l *packedLine) {
 	switch {
 	case l.ok():
 		now.state = packedOK
-		start := time.UnixMicro(l.start)
-		if p.start.IsZero() || start.Before(p.start) {
-			p.start = start
-		}
-		if end := start.Add(time.Duration(l.took) * time.Microsecond); end.After(p.end) {
-			p.end = end
-		}
+		p.sum.add(l)
 	case l.ended():
 		now.state = packedFailed
 	}
@@ -325,8 +319,25 @@ type successes struct {
 	Count      int
 	Start, End time.Time // when the first started, and the last ended
 
+	Wall, Longest, CPU time.Duration // of all, of one, and the processor time of all
+	Peak               int64         // the most memory of a process, in bytes
+
 	marks []packedMark
 	left  bool // Count and Has are about tasks that Last leaves out
+}
+
+// add adds the times and the memory of a task.
+func (s *successes) add(l *packedLine) {
+	start, took := time.UnixMicro(l.start), time.Duration(l.took)*time.Microsecond
+	if s.Start.IsZero() || start.Before(s.Start) {
+		s.Start = start
+	}
+	if end := start.Add(took); end.After(s.End) {
+		s.End = end
+	}
+	s.Wall, s.Longest = s.Wall+took, max(s.Longest, took)
+	s.CPU += time.Duration(l.user+l.system) * time.Microsecond
+	s.Peak = max(s.Peak, l.rss)
 }
 
 // Has reports whether a task is one of them.
@@ -349,7 +360,8 @@ func (r *Records) readPacked(dir string, names []string, before bool, want selec
 	if all {
 		return
 	}
-	r.Succeeded = successes{marks: p.last, left: true, Start: p.start, End: p.end}
+	r.Succeeded = p.sum
+	r.Succeeded.marks, r.Succeeded.left = p.last, true
 	for i := range p.last {
 		if p.last[i].state == packedOK {
 			r.Succeeded.Count++

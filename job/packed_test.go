@@ -62,7 +62,7 @@ func TestPacked(t *testing.T) {
 		t.Errorf("records %+v", r.Last[3:6])
 	}
 	testenv.Check(t, r.Survey(dir))
-	if s := r.Succeeded; s.Count != 3 || !s.Has(1) || !s.Has(2) || !s.Has(10) || s.Has(3) || s.Has(100) || s.Has(-1) || len(r.Last) != 4 || s.Start.IsZero() || s.End.IsZero() {
+	if s := r.Succeeded; s.Count != 3 || !s.Has(1) || !s.Has(2) || !s.Has(10) || s.Has(3) || s.Has(100) || s.Has(-1) || len(r.Last) != 4 || s.Start.IsZero() || s.End.IsZero() || s.Wall != 60*time.Millisecond || s.CPU != 10500*time.Microsecond || s.Peak != 4096 {
 		t.Errorf("survey %+v, %+v", s, r.Last)
 	}
 	testenv.Check(t, r.Select(dir, []int{2, 3}))

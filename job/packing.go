@@ -72,6 +72,17 @@ func (j *Job) Allocation(exclusive bool) *Job {
 	return &a
 }
 
+// Alone returns the job as one of its tasks requests it: in a packed job, the nodes belong to the
+// allocation.
+func (j *Job) Alone() *Job {
+	if j.Pack == nil {
+		return j
+	}
+	t := *j
+	t.Nodes, t.TasksPerNode = 0, 0
+	return &t
+}
+
 // PackArgs returns the flags of "hpcc task" for the allocation of a packed job.
 func (j *Job) PackArgs(to Target) []string {
 	if j.Pack == nil {

@@ -224,7 +224,7 @@ func recordOf(sub *dispatch.Submission, t *job.Task) metrics.Record {
 			h.Command = append([]string{j.Script.Name}, j.Script.Args...)
 		}
 		h.Job.ID, h.Job.Name, h.Job.Target, h.Job.Submitted = sub.ID, j.Name, string(sub.Target), sub.SubmissionTime(t)
-		a := j.Request()
+		a := j.Alone().Request()
 		h.Asked = metrics.Asked{CPUs: a.CPUs, Memory: a.Memory, GPUs: a.GPUs, Time: a.Time.Seconds()}
 	}
 	if !t.Ended() {
