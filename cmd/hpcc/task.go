@@ -222,6 +222,9 @@ func (a *taskArgs) runPack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if status != 0 {
+		status = exitFailure
+	}
 	return a.ended(status)
 }
 

@@ -322,16 +322,8 @@ func (h *hand) hello(p *peer) {
 		h.leave(old)
 	}
 	for _, g := range h.gone {
-		switch {
-		case g.rank != p.rank:
-		case g.incarnation == p.incarnation: // it says which of these tasks it holds
-			for k := range g.out {
-				h.out[k].worker, h.out[k].running, p.out[k] = p, false, true
-			}
-			clear(g.out)
-			p.rate = g.rate
-		case g.supervisor == p.supervisor && p.supervisor != "none": // that has ended the tasks of g
-			g.over = time.Time{}
+		if g.rank == p.rank && g.incarnation != p.incarnation && g.supervisor == p.supervisor && p.supervisor != "none" {
+			g.over = time.Time{} // their supervisor has ended the tasks of g
 		}
 	}
 }
@@ -347,12 +339,13 @@ func (h *hand) hold(p *peer, k, attempt int) {
 	h.out[k], p.out[k] = &taskState{attempt, p, true}, true
 }
 
-// ready takes back the tasks that a worker does not hold any more.
+// ready notes that a worker has said what it holds. The other tasks of its earlier connection are its
+// no more: it may have lost them with the connection, also its word that they have ended.
 func (h *hand) ready(p *peer) {
 	p.ready = true
-	for k := range p.out {
-		if s := h.out[k]; !s.running {
-			h.giveBack(k, s.attempt)
+	for _, g := range h.gone {
+		if g.rank == p.rank && g.incarnation == p.incarnation {
+			g.over, p.rate = time.Time{}, g.rate
 		}
 	}
 	if len(h.workers) >= h.plan.Nodes {
@@ -458,7 +451,9 @@ func (h *hand) lose(p *peer) error {
 			ended[t.Index] = t
 		}
 	}
-	h.logf("the worker on %s is gone; %d tasks of it run again", p.host, len(p.out))
+	if h.workers[p.rank] == nil || h.workers[p.rank].incarnation != p.incarnation {
+		h.logf("the worker on %s is gone; its %d tasks without a record of their end run again", p.host, len(p.out))
+	}
 	for k := range p.out {
 		s, t := h.out[k], ended[k]
 		switch {

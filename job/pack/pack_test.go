@@ -191,6 +191,29 @@ func TestHandAgain(t *testing.T) {
 	}
 }
 
+// TestHandReconnect checks that a task does not run again if only the word of its end was lost, and that
+// the tasks that the worker has not begun are handed out again.
+func TestHandReconnect(t *testing.T) {
+	p := newPlan(t, "1-3", 5)
+	ended := hands(t, p)
+	w := joins(t, p, 0, 3, "")
+	w.expect("run 1 3 0")
+	w.say("start 1\nstart 2")
+	time.Sleep(100 * time.Millisecond)
+	file, _ := (&job.Task{}).PackedFile(p.dir, p.run, 0)
+	done := &job.Task{Index: 1, Start: time.Now(), End: time.Now()}
+	testenv.Check(t, os.WriteFile(file, done.AppendPacked(done.PackedHeader(nil), 0, 0, 0), 0o600))
+	w.conn.Close()
+	w = joins(t, p, 0, 3, "hold 2 0\n")
+	w.expect("run 3 3 0")
+	w.say("end 2 0 0 - ok\nend 3 0 0 - ok")
+	w.expect("done")
+	w.conn.Close()
+	if ok, err := ended(); !ok || err != nil {
+		t.Errorf("Hand = %v, %v; want success", ok, err)
+	}
+}
+
 // TestSplitGPUs checks that each slot gets GPUs of its own.
 func TestSplitGPUs(t *testing.T) {
 	for _, c := range []struct{ visible, want, err string }{

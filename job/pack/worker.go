@@ -462,6 +462,7 @@ func (s *slot) start(ctx context.Context, t *job.Task, usage *syscall.Rusage) er
 	if err != nil {
 		return err
 	}
+	defer closeOwn(s.output, out, errs)
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return err
@@ -488,7 +489,7 @@ func (s *slot) start(ctx context.Context, t *job.Task, usage *syscall.Rusage) er
 		return fmt.Errorf("waiting for %s: %w", argv[0], err)
 	}
 	take(t, state, usage)
-	return s.close(t, out, errs, from)
+	return s.close(t, out, from)
 }
 
 // stop ends the process group of a task: at once if nobody hands out tasks, because the task may run
@@ -556,19 +557,24 @@ func (s *slot) open(t *job.Task) (out, errs *os.File, from int64, err error) {
 	return out, errs, 0, nil
 }
 
-// close closes a task's own files, notes the size of its output, and keeps its results.
-func (s *slot) close(t *job.Task, out, errs *os.File, from int64) error {
+// closeOwn closes the files of a task that are not the one that it shares with others.
+func closeOwn(shared, out, errs *os.File) {
+	if out != shared {
+		out.Close()
+	}
+	if errs != out {
+		errs.Close()
+	}
+}
+
+// close notes the size of a task's output, and keeps its results.
+func (s *slot) close(t *job.Task, out *os.File, from int64) error {
 	if out == s.output {
 		fi, err := out.Stat()
 		if err != nil {
 			return err
 		}
 		t.SetPart(s.number, from, max(0, fi.Size()-from))
-	} else {
-		out.Close()
-		if errs != out {
-			errs.Close()
-		}
 	}
 	fi, err := os.Stat(s.dir)
 	if err == nil && fi.ModTime().Equal(s.made) { // nothing was created
