@@ -106,8 +106,17 @@ func TestRender(t *testing.T) {
 	measured := jobtest.With(func(j *job.Job) {
 		j.Measure, j.Array, j.Tasks, j.CPUs, j.Memory, j.Time = true, jobtest.Array(t, "1-8%1"), 2, 4, 8<<30, 2*time.Hour
 	})
+	packed := jobtest.With(func(j *job.Job) {
+		j.SetPack(true)
+		j.Array, j.Nodes, j.TasksPerNode, j.CPUs, j.GPUs, j.Memory, j.Time = jobtest.Array(t, "0-99999%50"), 3, 4, 1, 1, 2<<30, 2*time.Hour
+		j.Run, j.Error = []string{"--stage"}, "logs/{task}.err"
+		j.Args = []string{"python", "main.py", "--id={task}"}
+	})
+	whole := jobtest.With(func(j *job.Job) { j.SetPack(false); j.Array = jobtest.Array(t, "1-2000") })
 	for _, target := range []job.Target{job.Local, "slurm", "gridengine", "lsf", "pbs"} {
 		golden(t, "measured", measured, target)
+		golden(t, "packed", packed, target)
+		golden(t, "whole", whole, target)
 	}
 	pod := podJobs(t)
 	for target, list := range map[job.Target]map[string]*job.Job{"slurm": slurm, "gridengine": gridEngine, "lsf": shapes, "pbs": shapes, job.Local: local, job.Kubernetes: pod, job.OpenShift: pod, job.Argo: argoJobs(t, pod)} {

@@ -158,7 +158,7 @@ func broadcasts(j *job.Job) bool {
 	if strings.HasPrefix(j.Image, "/") && !ready.IsImageFile(j.Image) {
 		return false // a directory
 	}
-	return slices.Contains(j.Run, "--stage") && j.Image != "" && !j.Plugin && (j.StartsProcesses() || j.Ray) && j.MultiProcess() && j.Nodes != 1
+	return slices.Contains(j.Run, "--stage") && j.Image != "" && !j.Plugin && (j.StartsProcesses() || j.Ray || j.Pack != nil) && j.MultiProcess() && j.Nodes != 1
 }
 
 // broadcast writes the lines that send the image. The step needs no MPI, and one process for each
