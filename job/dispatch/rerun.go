@@ -16,6 +16,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/invoke"
 	"hpcc/job/node"
+	"hpcc/job/pack"
 )
 
 // status queries one job. If the scheduler does not answer, it returns an error and the state by
@@ -137,7 +138,7 @@ func (s *Submission) Rerun(ctx context.Context, dir string, to job.Request) (tas
 		return tasks, nil, s.retry(ctx, home, retry, tasks)
 	}
 	if s.Job.Packed() {
-		notes, err = s.repack(ctx, home, tasks, to)
+		notes, err = s.repack(ctx, home, st.survey.Runs, to)
 		return tasks, notes, err
 	}
 	sizes := st.sizes(tasks, to)
@@ -180,17 +181,18 @@ func (s *Submission) resubmit(ctx context.Context, home string, tasks []int, to 
 	if !part.Array.IsZero() {
 		part.Array, part.ArraySize = s.Job.Array.Of(tasks), s.Job.FullCount()
 	}
-	return s.resubmitPart(ctx, home, part, tasks, to)
+	return s.resubmitPart(ctx, home, part, tasks, to, 0)
 }
 
-// repack submits a packed job again. Its tasks that have succeeded do not run again.
-func (s *Submission) repack(ctx context.Context, home string, tasks []int, to job.Request) (notes []string, err error) {
+// repack submits a packed job again, which has begun runs times. Its tasks that have succeeded do not
+// run again.
+func (s *Submission) repack(ctx context.Context, home string, runs int, to job.Request) (notes []string, err error) {
 	to.Memory, to.Time = cmp.Or(to.Memory, s.Job.MemoryPerNode()), cmp.Or(to.Time, s.Job.Time)
 	part, err := s.part(to)
 	if err != nil {
 		return nil, err
 	}
-	return s.resubmitPart(ctx, home, part, nil, to)
+	return s.resubmitPart(ctx, home, part, nil, to, pack.First(runs, s.Job.Retry))
 }
 
 // part returns the job for a resubmission with the given memory and time.
@@ -205,8 +207,9 @@ func (s *Submission) part(to job.Request) (*job.Job, error) {
 	return &part, nil
 }
 
-// resubmitPart submits a part of the job. The records of tasks move aside.
-func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Job, tasks []int, to job.Request) (notes []string, err error) {
+// resubmitPart submits a part of the job. The records of tasks move aside; in a packed job, those of
+// attempts before first count no more.
+func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Job, tasks []int, to job.Request, first int) (notes []string, err error) {
 	script, notes, err := Render(part, s.Target)
 	if err != nil {
 		return nil, err
@@ -218,7 +221,7 @@ func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Jo
 	if err := s.writeScript(file, script); err != nil {
 		return nil, fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)
 	}
-	r := Rerun{Submitted: time.Now().UTC().Truncate(time.Second), Array: part.Array}
+	r := Rerun{Submitted: time.Now().UTC().Truncate(time.Second), Array: part.Array, First: first}
 	if to.Memory != s.Job.MemoryPerNode() {
 		r.Memory = to.Memory
 	}

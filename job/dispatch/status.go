@@ -278,7 +278,7 @@ func (s *Status) readTasks(dir string) error {
 	err := r.Survey(filepath.Join(dir, s.ID))
 	s.Tasks, s.survey = r.Last, r
 	if n := len(s.Reruns); n > 0 && s.Job.Packed() {
-		s.Tasks = slices.DeleteFunc(s.Tasks, func(t job.Task) bool { return t.Start.Before(s.Reruns[n-1].Submitted) })
+		s.Tasks = slices.DeleteFunc(s.Tasks, func(t job.Task) bool { return t.Attempt < s.Reruns[n-1].First })
 	}
 	return cmp.Or(err, r.Err())
 }

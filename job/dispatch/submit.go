@@ -70,6 +70,7 @@ type Rerun struct {
 	Array     job.Array     `json:"array,omitzero"`         // the tasks; empty for a job without an array
 	Memory    int64         `json:"memory_bytes,omitempty"` // per node, if not as the job
 	Time      time.Duration `json:"time_ns,omitempty"`      // if not as the job
+	First     int           `json:"first,omitempty"`        // of a packed job: the records of earlier attempts do not count
 }
 
 // natives returns the native IDs of the job, the latest last.

@@ -100,7 +100,7 @@ func (p *Plan) begin(dir string) error {
 	if err := r.Survey(dir); err != nil {
 		return err
 	}
-	p.First = r.Runs * (p.Retry.Times + 1)
+	p.First = First(r.Runs, p.Retry)
 	p.clean("*") // of runs that were killed
 	p.run = random(8)
 	if err := os.Mkdir(p.file(""), 0o700); err != nil {
@@ -108,6 +108,9 @@ func (p *Plan) begin(dir string) error {
 	}
 	return p.put("plan", meeting{p, random(32)})
 }
+
+// First returns the number of the first attempts in a run after a number of others.
+func First(runs int, retry job.Retry) int { return runs * (retry.Times + 1) }
 
 // clean removes the files of runs that have ended, but not their records.
 func (p *Plan) clean(run string) {
