@@ -22,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"hpcc/runtime"
+	"hpcc/testdata/slowfs/mount"
 	"hpcc/testdata/testenv"
 )
 
@@ -78,6 +79,7 @@ func buildAll(dir string) {
 		{"build", "-tags", "entry", "-overlay", overlay, "-trimpath", "-ldflags", "-E hpcc_start", "-o", filepath.Join(bin, "hpcc"), "."},
 		{"build", "-o", load, "../../testdata/measure/load.go"},
 		{"build", "-o", filepath.Join(dir, "lacks"), "../../testdata/lacks"},
+		{"build", "-o", filepath.Join(dir, "slowfs"), "../../testdata/slowfs"},
 	} {
 		cmd := exec.Command("go", args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -195,6 +197,10 @@ var facilities = map[string]func() error{
 		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "oci.conf"))
 		return err
 	},
+	"slurm-disks": func() error { // each node has other files in the directory local; see testdata/slurm/up.sh
+		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "local"))
+		return err
+	},
 	"own-slurm": func() error { // a user can start a Slurm; see testdata/slurm/up.sh
 		for _, daemon := range []string{"slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd"} {
 			if _, err := exec.LookPath(daemon); err != nil {
@@ -237,6 +243,7 @@ var facilities = map[string]func() error{
 		return nil
 	},
 	"fuse":     runtime.CanMountSquashFS,
+	"slowfs":   mount.Possible,
 	"squashfs": func() error { _, err := exec.LookPath("mksquashfs"); return err },
 	"strace":   func() error { _, err := exec.LookPath("strace"); return err },
 	"time":     func() error { _, err := os.Stat("/usr/bin/time"); return err }, // Debian's package time

@@ -99,14 +99,14 @@ func HostFile(name string, getenv func(string) string) ([]string, error) {
 
 // PerNode returns the commands that together start argv once on each node of the job whose
 // environment getenv reads; the first is for this node, or for all. nodes is the number of
-// nodes that the job requested.
+// nodes that the job requested. With survive, the other nodes go on if one fails.
 //
 // Each process gets the number of its node, from 0, as the last argument --rank=N, unless the batch
 // system starts all processes. The first one also gets another host of the job, --peer=HOST.
-func (known Schedulers) PerNode(to job.Target, nodes, cpus int, argv []string, getenv func(string) string) ([][]string, error) {
+func (known Schedulers) PerNode(to job.Target, nodes, cpus int, survive bool, argv []string, getenv func(string) string) ([][]string, error) {
 	s := known.of(to)
 	if s.Each != nil {
-		return [][]string{s.Each(nodes, cpus, argv)}, nil
+		return [][]string{s.Each(nodes, cpus, survive, argv)}, nil
 	}
 	hosts := []string{""}
 	if nodes > 1 {

@@ -29,9 +29,9 @@ type Scheduler struct {
 	Spreads func(getenv func(string) string) (advice string, chosen bool)
 	// Remote returns the argv that runs argv on another host of the job.
 	Remote func(host string, argv []string) []string
-	// Each returns the argv that runs argv on each node of the job. Rank is the variable in
-	// which the processes find the number of their node.
-	Each func(nodes, cpus int, argv []string) []string
+	// Each returns the argv that runs argv on each node of the job. With survive, the others go
+	// on if one fails. Rank is the variable in which the processes find the number of their node.
+	Each func(nodes, cpus int, survive bool, argv []string) []string
 	Rank string
 	// Launched returns the variables that all processes of a launcher have on this node, if argv
 	// runs that launcher.

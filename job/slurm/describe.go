@@ -1,12 +1,14 @@
 package slurm
 
 import (
+	"context"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"hpcc/job"
 	"hpcc/job/batch"
+	"hpcc/job/invoke"
 	"hpcc/job/node"
 )
 
@@ -16,7 +18,7 @@ const target job.Target = "slurm"
 // Describe returns the properties of Slurm for other packages; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
-		Dialect: &scripts, Adjust: adjust, CutsTime: true, RunsImages: true, EndsExec: true, Index: indexOf,
+		Dialect: &scripts, Adjust: adjust, CutsTime: true, RunsImages: true, EndsExec: true, Index: indexOf, MaxArray: maxArray,
 		Version: []string{"sbatch", "--version"}, Ping: []string{"scontrol", "ping"},
 		InJob: func(name string) bool {
 			return (strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_CLUSTERS") || strings.HasPrefix(name, "SRUN_")
@@ -28,12 +30,36 @@ func (System) Describe() *batch.Description {
 	}
 }
 
-// eachNode starts argv once on each node of the job.
-func eachNode(nodes, cpus int, argv []string) []string {
+// maxArray returns the most tasks of an array on this site, or 0 if Slurm does not answer.
+func maxArray(ctx context.Context) int {
+	out, err := invoke.Call(ctx, "/", "scontrol", "show", "config")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(out)) {
+		if name, value, _ := strings.Cut(line, "="); strings.TrimSpace(name) == "MaxArraySize" {
+			n, _ := strconv.Atoi(strings.TrimSpace(value))
+			return n - 1 // the largest index, slurm.conf(5); hpcc numbers large arrays from 1
+		}
+	}
+	return 0
+}
+
+// eachNode starts argv once on each node of the job. With survive, the other nodes go on if one fails.
+func eachNode(nodes, cpus int, survive bool, argv []string) []string {
+	kill := "--kill-on-bad-exit=1"
+	if survive {
+		kill = "--kill-on-bad-exit=0"
+	}
 	// A site's WaitTime would end the other nodes soon after the first.
-	w := []string{"srun", "--nodes=" + strconv.Itoa(nodes), "--ntasks=" + strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0", "--unbuffered", "--mpi=none"}
+	w := []string{"srun", "--nodes=" + strconv.Itoa(nodes), "--ntasks=" + strconv.Itoa(nodes), "--ntasks-per-node=1", kill, "--wait=0", "--unbuffered", "--mpi=none"}
+	if survive {
+		w = append(w, "--no-kill")
+	}
 	if cpus > 0 {
 		w = append(w, "--cpus-per-task="+strconv.Itoa(cpus))
+	} else if survive { // all CPUs of the node
+		w = append(w, "--cpu-bind=none")
 	}
 	return append(w, argv...)
 }

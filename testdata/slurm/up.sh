@@ -147,11 +147,18 @@ done
 
 if running slurmctld; then scontrol reconfigure; else clean slurmctld >>"$base/log/slurmctld.out" 2>&1 || die "slurmctld; see $base/log"; fi
 await slurmctld sh -c 'scontrol ping | grep -q UP'
+# The directory $base/local has other files on each node, like a local disk: a bind mount in the
+# mount namespace of the node's daemon. Without root, it is missing.
 for i in $(seq $nodes); do
   install -d -m 1777 "$base/tmp" "$base/tmp/n$i" # the PMIx server of each node keeps files in TmpFS
   running "slurmd.n$i" && continue
   mkdir -p "$base/spool/n$i"
-  clean slurmd -N "n$i" >>"$base/log/slurmd.out" 2>&1 || die "slurmd n$i; see $base/log"
+  daemon=(slurmd -N "n$i")
+  if [ "$user" = root ]; then
+    install -d -m 1777 "$base/local" "$base/disk" "$base/disk/n$i"
+    daemon=(unshare --mount sh -c 'mount --bind "$1" "$2" && shift 2 && exec "$@"' sh "$base/disk/n$i" "$base/local" "${daemon[@]}")
+  fi
+  clean "${daemon[@]}" >>"$base/log/slurmd.out" 2>&1 || die "slurmd n$i; see $base/log"
 done
 ready() {
   local bad
