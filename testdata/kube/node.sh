@@ -116,7 +116,8 @@ runtime() {
 {"cniVersion": "0.4.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "pods", "isGateway": true, "ipMasq": false,
   "ipam": {"type": "host-local", "ranges": [[{"subnet": "$pods.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
 C
-  printf '[host."http://%s:5000"]\ncapabilities = ["pull", "resolve"]\n' "$address" >"$base/certs.d/$address:5000/hosts.toml"
+  # Without server, containerd asks by https after a refusal, and the pod shows that error only.
+  printf 'server = "http://%s:5000"\n[host."http://%s:5000"]\ncapabilities = ["pull", "resolve"]\n' "$address" "$address" >"$base/certs.d/$address:5000/hosts.toml"
   cat >"$base/containerd.toml" <<C
 version = 2
 root = "$base/containerd"
