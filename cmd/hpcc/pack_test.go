@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,77 +24,188 @@ func TestPackKilled(t *testing.T) {
 	t.Parallel()
 	testenv.Slow(t)
 	needs(t, "userns")
+	p := packedRun{target: []string{"--to", "local", "--tasks-per-node", "6"}, roles: []string{"hand", "node", "work", "work"}, slots: 6}
+	p.test(t)
+}
+
+// TestPackNodesKilled does the same on a Slurm of its own, whose nodes die too: with the daemon and all
+// processes of the job. Slurm takes such a node from the job, or starts the job again if it was its
+// first node.
+func TestPackNodesKilled(t *testing.T) {
+	t.Parallel()
+	testenv.Slow(t)
+	needs(t, "userns", "own-slurm")
+	slurm := startOwnSlurm(t)
+	p := packedRun{
+		env:    []string{"SLURM_CONF=" + slurm.conf, "SGE_ROOT="},
+		target: []string{"--to", "slurm", "--nodes", "3", "--tasks-per-node", "2", "--mem", "50M"},
+		roles:  []string{"hand", "node", "work", "machine"},
+		slots:  6,
+		site:   slurm,
+	}
+	p.test(t)
+}
+
+// TestPackHostsKilled does the same on a Grid Engine with two hosts, which die too. It needs root, and a
+// Grid Engine that nobody else uses.
+func TestPackHostsKilled(t *testing.T) {
+	testenv.Slow(t)
+	victim, _ := neighbours(t)
+	needs(t, "gridengine")
+	p := packedRun{
+		user:   &victim,
+		env:    gridEngineSettings(),
+		target: []string{"--to", "gridengine", "--nodes", "2", "--tasks-per-node", "3"},
+		roles:  []string{"hand", "node", "work", "machine"},
+		slots:  6,
+	}
+	p.site = &gridEngineHosts{job: &p}
+	p.test(t)
+}
+
+// A packedRun is a packed job whose processes are killed.
+type packedRun struct {
+	user   *account // nil: that of the test
+	env    []string // of hpcc
+	target []string // flags of hpcc submit
+	roles  []string // one of which is killed each time; machine: a node
+	slots  int      // tasks that run at once
+	site   packSite // nil: this machine
+
+	store, dir, id string
+	random         *rand.Rand
+}
+
+// A packSite has nodes that can be killed.
+type packSite interface {
+	// killNode kills the node on which a process of the job runs, and starts it again as after a
+	// reboot. It returns false if it does not find the node.
+	killNode(t *testing.T, pid int) bool
+	// again lets a job that waits start now, and reports whether there is a job.
+	again() bool
+}
+
+// hpcc runs hpcc in the directory of the job, and returns its output.
+func (p *packedRun) hpcc(args ...string) (string, error) {
+	cmd := hpcc(p.store, args...)
+	if p.user != nil {
+		cmd = p.user.command(p.dir, []string{"HPCC_STORE=" + p.store}, nil, append([]string{"hpcc"}, args...)...)
+	}
+	cmd.Dir = p.dir
+	cmd.Env = append(append(cmd.Env, "HPCC_PACK_LEASE=2s"), p.env...)
+	out, err := cmd.Output() // without notes
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		out = append(out, failed.Stderr...)
+	}
+	return string(out), err
+}
+
+// runs reports whether the job has not ended.
+func (p *packedRun) runs() bool {
+	return len(packProcesses(p.id, "")) > 0 || (p.site != nil && p.site.again())
+}
+
+func (p *packedRun) test(t *testing.T) {
 	kills := 8
 	if n, err := strconv.Atoi(os.Getenv("HPCC_TEST_KILLS")); err == nil {
 		kills = n
 	}
-	dir, store := t.TempDir(), filepath.Join(t.TempDir(), "store")
-	tasks := 60 * kills
+	if p.user != nil {
+		p.dir, p.store = p.user.ownDir(t), filepath.Join(p.user.ownDir(t), "store")
+	} else {
+		p.dir, p.store = t.TempDir(), filepath.Join(t.TempDir(), "store")
+	}
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	p.random = rand.New(rand.NewSource(seed))
+	tasks := 10 * p.slots * kills
 	// The lock belongs to the program and what it starts, until all of them have ended.
-	script := `flock -n {task}.lock sh -c 'echo {task} >>begun; sleep 0.2; echo {task} >>ended' || echo {task} >>twice`
-	cmd := hpcc(store, "submit", "--to", "local", "--pack", "--tasks-per-node", "6", "--retry", "100", "--array", fmt.Sprintf("1-%d", tasks), "--name", "packed", "/", "--", "sh", "-c", script)
-	cmd.Dir = dir
-	cmd.Env = append(cmd.Env, "HPCC_PACK_LEASE=2s")
-	out, err := cmd.CombinedOutput()
+	script := `flock -n {task}.lock sh -c 'echo {task} $SLURMD_NODENAME $(date +%T.%N) >>begun; sleep 0.2; echo {task} >>ended' || echo {task} $SLURMD_NODENAME $(date +%T.%N) >>twice`
+	submit := append([]string{"submit"}, p.target...)
+	submit = append(submit, "--pack", "--retry", "100", "--array", fmt.Sprintf("1-%d", tasks), "--name", "packed", "/", "--", "sh", "-c", script)
+	out, err := p.hpcc(submit...)
 	if err != nil {
 		t.Fatalf("submitting: %v: %s", err, out)
 	}
-	id := strings.TrimSpace(string(out))
-	log := filepath.Join(store, "jobs", id, "log")
-	seed := time.Now().UnixNano()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewSource(seed))
-	killed := map[string]int{}
+	p.id = strings.TrimSpace(out)
+	log := filepath.Join(p.store, "jobs", p.id, "log")
+
+	killed, reruns := map[string]int{}, 0
 	for n := 0; n < kills; {
-		time.Sleep(time.Duration(200+random.Intn(1500)) * time.Millisecond)
-		role := []string{"hand", "node", "work", "work"}[random.Intn(4)]
-		list := packProcesses(id, role)
-		if len(list) == 0 {
-			if len(packProcesses(id, "")) == 0 {
-				t.Fatalf("the job ended after %d kills: %s", n, contentOf(t, log))
-			}
+		time.Sleep(time.Duration(200+p.random.Intn(1500)) * time.Millisecond)
+		if role := p.roles[n%len(p.roles)]; len(packProcesses(p.id, "work")) > 0 && p.kill(t, role, killed[role] == 0) {
+			killed[role]++
+			n++
+			t.Logf("%s kill %d: %s", time.Now().Format(time.TimeOnly), n, role)
 			continue
 		}
-		_ = syscall.Kill(list[random.Intn(len(list))], syscall.SIGKILL)
-		killed[role]++
-		n++
+		if !p.runs() { // with its first node
+			if out, err := p.hpcc("rerun", "packed"); err != nil || p.site == nil {
+				b, _ := os.ReadFile(log)
+				t.Fatalf("the job ended after %d kills; rerun: %v: %s\n%s", n, err, out, b)
+			}
+			reruns++
+			t.Logf("%s rerun", time.Now().Format(time.TimeOnly))
+		}
 	}
-	for _, pid := range packProcesses(id, "") { // the keeper, last
+	for _, pid := range packProcesses(p.id, "") { // the keeper, last
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	t.Logf("killed %v and the keeper, with %d of %d tasks begun", killed, strings.Count(contentOf(t, filepath.Join(dir, "begun")), "\n"), tasks)
-	for end := time.Now().Add(time.Minute); len(packProcesses(id, "")) > 0; time.Sleep(100 * time.Millisecond) {
+	t.Logf("killed %v and the keeper, with %d reruns, and %d of %d tasks begun", killed, reruns, strings.Count(contentOf(t, filepath.Join(p.dir, "begun")), "\n"), tasks)
+	for end := time.Now().Add(time.Minute); len(packProcesses(p.id, "")) > 0; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("processes outlive the keeper: %v", packProcesses(id, ""))
+			t.Fatalf("processes outlive the keeper: %v", packProcesses(p.id, ""))
 		}
 	}
-	status := func(args ...string) string {
-		t.Helper()
-		cmd := hpcc(store, args...)
-		cmd.Env = append(cmd.Env, "HPCC_PACK_LEASE=2s")
-		out, _ := cmd.CombinedOutput()
-		return string(out)
+	p.finish(t, tasks)
+}
+
+// kill kills a process of a role, or a node, and reports whether there was one. The first node
+// that it kills is the first of the job.
+func (p *packedRun) kill(t *testing.T, role string, first bool) bool {
+	list := packProcesses(p.id, role)
+	if role == "machine" {
+		list = packProcesses(p.id, map[bool]string{true: "hand", false: "work"}[first])
 	}
-	state := status("status", "packed")
-	if !strings.Contains(state, "lost") && !strings.Contains(state, "failed") && !strings.Contains(state, " done ") {
+	if len(list) == 0 {
+		return false
+	}
+	pid := list[p.random.Intn(len(list))]
+	if role == "machine" {
+		return p.site.killNode(t, pid)
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	return true
+}
+
+// finish runs the tasks that are left, and checks what became of all.
+func (p *packedRun) finish(t *testing.T, tasks int) {
+	state, _ := p.hpcc("status", "packed")
+	if p.site == nil && !strings.Contains(state, "lost") && !strings.Contains(state, "failed") && !strings.Contains(state, " done ") {
 		t.Errorf("state after the end of the keeper: %s", state)
 	}
-	if !strings.Contains(state, " done ") {
-		if out := status("rerun", "packed"); !strings.Contains(out, "run again") {
-			t.Errorf("rerun: %s", out)
+	for end := time.Now().Add(time.Minute); p.runs(); time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the job whose keeper was killed does not end")
 		}
 	}
-	if out := status("wait", "packed"); strings.Contains(out, "error") {
-		t.Errorf("wait: %s", out)
+	if state, _ = p.hpcc("status", "packed"); !strings.Contains(state, " done ") {
+		if out, err := p.hpcc("rerun", "packed"); err != nil {
+			t.Errorf("rerun: %v: %s", err, out)
+		}
 	}
-	if out := status("status", "packed"); !strings.Contains(out, fmt.Sprintf("done   %d", tasks)) && !strings.Contains(strings.Join(strings.Fields(out), " "), fmt.Sprintf("done %d %d 0 0 0", tasks, tasks)) {
-		t.Errorf("state at the end: %s\n%s", out, contentOf(t, log))
+	if out, err := p.hpcc("wait", "packed"); err != nil {
+		t.Errorf("wait: %v: %s", err, out)
 	}
-	if twice, err := os.ReadFile(filepath.Join(dir, "twice")); err == nil {
-		t.Errorf("tasks that ran twice at the same time: %s\n%s", bytes.ReplaceAll(twice, []byte("\n"), []byte(" ")), contentOf(t, log))
+	if out, _ := p.hpcc("status", "packed"); !strings.Contains(strings.Join(strings.Fields(out), " "), fmt.Sprintf("done %d %d 0 0 0", tasks, tasks)) {
+		t.Errorf("state at the end: %s", out)
+	}
+	if twice, err := os.ReadFile(filepath.Join(p.dir, "twice")); err == nil {
+		t.Errorf("tasks that ran twice at the same time: %s", bytes.ReplaceAll(twice, []byte("\n"), []byte("; ")))
 	}
 	ended := map[string]bool{}
-	for line := range strings.Lines(contentOf(t, filepath.Join(dir, "ended"))) {
+	for line := range strings.Lines(contentOf(t, filepath.Join(p.dir, "ended"))) {
 		ended[line] = true
 	}
 	if len(ended) != tasks {

@@ -361,15 +361,23 @@ func rayroot(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.Symlink("ray", filepath.Join(dir, "python3")))
 }
 
-// freePortsCommand implements "freeports NAME": it sets $NAME to a port for a Slurm of
-// testdata/slurm/up.sh, which also uses some ports above it. No other script gets these ports.
+// freePortsCommand implements "freeports NAME": it sets $NAME to the result of freePorts.
 func freePortsCommand(ts *testscript.TestScript, _ bool, args []string) {
+	port, err := freePorts()
+	ts.Check(err)
+	ts.Setenv(args[0], strconv.Itoa(port))
+}
+
+// freePorts returns a port for a Slurm of testdata/slurm/up.sh, which also uses some ports above it. No
+// other test gets these ports.
+func freePorts() (int, error) {
 	givenPorts.Lock()
 	defer givenPorts.Unlock()
+	above := []int{0, 1, 101, 102, 103}
 next:
 	for range 100 {
 		port := 20000 + rand.IntN(9000)
-		for _, n := range []int{0, 1, 101, 102} {
+		for _, n := range above {
 			if givenPorts.all[port+n] {
 				continue next
 			}
@@ -379,16 +387,15 @@ next:
 			}
 			l.Close()
 		}
-		for _, n := range []int{0, 1, 101, 102} {
+		for _, n := range above {
 			givenPorts.all[port+n] = true
 		}
-		ts.Setenv(args[0], fmt.Sprint(port))
-		return
+		return port, nil
 	}
-	ts.Fatalf("no free ports")
+	return 0, errors.New("no free ports")
 }
 
-// givenPorts are the ports that scripts have reserved.
+// givenPorts are the ports that tests have reserved.
 var givenPorts = struct {
 	sync.Mutex
 	all map[int]bool

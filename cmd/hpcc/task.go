@@ -252,7 +252,7 @@ func (a *taskArgs) act(ctx context.Context) error {
 		var self []string
 		if self, err = a.program(); err == nil {
 			var n int
-			n, err = pack.Node(ctx, dispatch.OnNode(), dir, a.packRun, a.rank, self)
+			n, err = pack.Node(ctx, dispatch.OnNode(), dir, a.packRun, a.rank, self, say)
 			status = exitStatus(n)
 		}
 	case "work":

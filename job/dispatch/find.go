@@ -73,7 +73,7 @@ func Find(dir, id string) (*Submission, error) {
 		return nil, err
 	}
 	found := f.find(id)
-	if names(f.bad, id) {
+	if isUnreadable(id, f.bad) {
 		return nil, f.none(id)
 	}
 	for _, s := range found {
@@ -130,7 +130,7 @@ func (f *finder) find(id string) []*Submission {
 		return nil
 	}
 	if slices.Contains(f.all, id) {
-		if found := matchOne(f.read([]string{id}), id); len(found) > 0 || names(f.bad, id) {
+		if found := matchOne(f.read([]string{id}), id); len(found) > 0 || isUnreadable(id, f.bad) {
 			return found
 		}
 	}
@@ -155,7 +155,7 @@ func findAll(dir string, ids []string) (list []*Submission, err error) {
 	}
 	for _, id := range ids {
 		found := f.find(id)
-		if len(found) == 0 || names(f.bad, id) {
+		if len(found) == 0 || isUnreadable(id, f.bad) {
 			return nil, f.none(id)
 		}
 		list = append(list, slices.DeleteFunc(found, func(s *Submission) bool { return slices.Contains(list, s) })...)
@@ -396,7 +396,7 @@ func (e *unreadableJobError) Error() string {
 
 func (e *unreadableJobError) Unwrap() error { return e.Err }
 
-// names reports whether an unreadable job has exactly this ID. A prefix does not count.
-func names(bad []*unreadableJobError, id string) bool {
+// isUnreadable reports whether an unreadable job has exactly this ID. A prefix does not count.
+func isUnreadable(id string, bad []*unreadableJobError) bool {
 	return slices.ContainsFunc(bad, func(b *unreadableJobError) bool { return b.ID == id })
 }

@@ -112,11 +112,11 @@ func TestRender(t *testing.T) {
 		j.Run, j.Error = []string{"--stage"}, "logs/{task}.err"
 		j.Args = []string{"python", "main.py", "--id={task}"}
 	})
-	whole := jobtest.With(func(j *job.Job) { j.SetPack(false); j.Array = jobtest.Array(t, "1-2000") })
+	full := jobtest.With(func(j *job.Job) { j.SetPack(false); j.Array = jobtest.Array(t, "1-2000") })
 	for _, target := range []job.Target{job.Local, "slurm", "gridengine", "lsf", "pbs"} {
 		golden(t, "measured", measured, target)
 		golden(t, "packed", packed, target)
-		golden(t, "whole", whole, target)
+		golden(t, "packedfull", full, target)
 	}
 	pod := podJobs(t)
 	for target, list := range map[job.Target]map[string]*job.Job{"slurm": slurm, "gridengine": gridEngine, "lsf": shapes, "pbs": shapes, job.Local: local, job.Kubernetes: pod, job.OpenShift: pod, job.Argo: argoJobs(t, pod)} {

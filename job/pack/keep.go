@@ -10,6 +10,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -177,19 +178,23 @@ func supervisor() string {
 	return "none"
 }
 
+// maxAlone is how long a node goes on looking for somebody who hands out tasks while its batch system
+// may notice that the first node has failed.
+const maxAlone = 30 * time.Minute
+
 // Node keeps the worker of this node alive. rank is the number of the node; if it is negative, a
 // variable of the launcher has it. program is the argv of "hpcc task" as for [Plan.Run].
-func Node(ctx context.Context, known node.Schedulers, dir, run string, rank int, program []string) (int, error) {
+func Node(ctx context.Context, known node.Schedulers, dir, run string, rank int, program []string, logf func(format string, args ...any)) (int, error) {
 	p, _, err := join(dir, run)
 	if err != nil {
 		return 0, err
 	}
-	if rank < 0 { // the launcher passes on the environment
-		name, value := known.Rank(os.Getenv)
+	switch name, value := known.Rank(os.Getenv); {
+	case rank < 0:
 		if rank, err = strconv.Atoi(value); err != nil {
 			return 0, fmt.Errorf("joining packed job %s: neither --rank nor %s has the number of this node", p.Job, name)
 		}
-	} else if rank > 0 {
+	case rank > 0 && value == "": // the launcher does not pass on the environment
 		known.TakeEnvironment(p.Env)
 	}
 	if err := os.Chdir(p.Dir); err != nil {
@@ -202,10 +207,32 @@ func Node(ctx context.Context, known node.Schedulers, dir, run string, rank int,
 	c := &child{
 		argv:   p.inImage(append(slices.Clone(program), "--run="+run, "--role=work", "--rank="+strconv.Itoa(rank))),
 		env:    []string{supervisorVariable + "=" + random(8)},
-		last:   func(status int) bool { return status == 0 || status == statusAlone || status == statusUnfit },
 		orphan: node.EndChildren,
 	}
+	var alone time.Duration // of the workers since one has failed in another way
+	c.last = func(status int) bool {
+		if status != statusAlone {
+			alone = 0
+			return status == 0 || status == statusUnfit
+		}
+		wait, err := known.Restart(ctx, p.getenv)
+		if err != nil {
+			logf("warning: starting the job again, whose first node does not answer: %v", err)
+		}
+		alone += lease
+		return !wait || alone > maxAlone
+	}
 	return c.keep(ctx)
+}
+
+// getenv returns a variable of the job's script.
+func (p *Plan) getenv(name string) (value string) {
+	for _, e := range p.Env {
+		if k, v, _ := strings.Cut(e, "="); k == name {
+			value = v
+		}
+	}
+	return value
 }
 
 // inImage returns the argv that runs a worker in the image, if one start of the image is for all tasks.
