@@ -65,7 +65,8 @@ const (
 // The beginnings of facts about volumes and images.
 const (
 	mounting = `^Failed(?:Mount|AttachVolume|MapVolume): `
-	pulling  = `^(?:ImagePullBackOff|ErrImagePull|Failed): `
+	pulling  = `^(?:ImagePullBackOff|ErrImagePull|Failed): ` + puller
+	puller   = `(?:Back-off pulling image "[^"]*": ErrImagePull: )?(?:rpc error: code = \w+ desc = )?`
 )
 
 // rules is the table of explanations. The first rule that matches a fact explains it. From several facts,
@@ -111,7 +112,8 @@ var rules = []rule{
 	{from: starting | event, pattern: pulling + `(.*(?i:unauthorized|authentication required|access denied|authorization failed|insufficient_scope|403 Forbidden).*)`, text: "ImagePullBackOff: $1", advice: "the registry refuses the node; --pull-secret names the secret with its password, and \"hpcc deploy\" pushes an image that is missing"},
 	{from: starting | event, pattern: pulling + `(.*(?i:no match for platform|no matching manifest).*)`, text: "ImagePullBackOff: $1", advice: `"hpcc build --platform" builds the image for the node's CPU`},
 	{from: starting | event, pattern: pulling + `(.*(?i:no such host|i/o timeout|no route to host|connection refused|tls: |x509: |HTTP response to HTTPS).*)`, text: "ImagePullBackOff: $1", advice: "the node does not reach the registry; " + pushAdvice},
-	{from: starting | event, pattern: `^(ImagePullBackOff|ErrImagePull|InvalidImageName)(.*)`, text: "$1$2", advice: pushAdvice},
+	{from: starting | event, pattern: `^(ImagePullBackOff: |ErrImagePull: )` + puller + `(.*)`, text: "$1$2", advice: pushAdvice},
+	{from: starting | event, pattern: `^(?:ImagePullBackOff|ErrImagePull|InvalidImageName).*`, text: "$0", advice: pushAdvice},
 	{from: event, pattern: `^Failed: (Failed to pull image .*)`, text: "$1", advice: pushAdvice},
 	{from: starting, pattern: `^ErrImageNeverPull(.*)`, text: "ErrImageNeverPull$1", advice: "the image is not on the node, and --pull never forbids pulling it"},
 	{from: starting, pattern: `^CreateContainerConfigError: .*(?:runAsNonRoot|non-numeric)`, text: "$0", advice: "use --uid NUMBER to run it as another user"},

@@ -72,7 +72,7 @@ func TestStepReasons(t *testing.T) {
 	noQuota := stepOf("w-x-1", "", `pods "w-x-1" is forbidden: exceeded quota: compute, requested: limits.cpu=4, used: limits.cpu=8, limited: limits.cpu=10`)
 	const (
 		mounts = `secret none cannot be mounted on node node: secret "none" not found; create it; the pod then starts`
-		pulls  = `ImagePullBackOff: Back-off pulling image "registry.example/lab/none:1": ErrImagePull: failed to pull and unpack image`
+		pulls  = `ImagePullBackOff: failed to pull and unpack image`
 		lacks  = `no node of 1 fits: 1 insufficient cpu (999 requested); request less with --cpus, or wait until other jobs end; "hpcc nodes" shows what nodes have`
 	)
 	for _, c := range []struct {
