@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -94,8 +95,11 @@ func (s *ownSlurm) again() bool {
 	return strings.TrimSpace(out) != ""
 }
 
-// killAtOnce kills processes like a power failure: none of them can react to the end of another.
+// killAtOnce kills processes like a power failure: none of them can react to the end of another. It kills
+// the newest first, because the kernel continues stopped processes whose parent ends.
 func killAtOnce(pids []int) {
+	slices.Sort(pids)
+	slices.Reverse(pids)
 	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, signal)

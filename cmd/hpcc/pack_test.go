@@ -92,7 +92,7 @@ func (p *packedRun) hpcc(args ...string) (string, error) {
 		cmd = p.user.command(p.dir, []string{"HPCC_STORE=" + p.store}, nil, append([]string{"hpcc"}, args...)...)
 	}
 	cmd.Dir = p.dir
-	cmd.Env = append(append(cmd.Env, "HPCC_PACK_LEASE=2s"), p.env...)
+	cmd.Env = append(append(cmd.Env, "HPCC_PACK_LEASE=5s"), p.env...)
 	out, err := cmd.Output() // without notes
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
@@ -105,6 +105,9 @@ func (p *packedRun) hpcc(args ...string) (string, error) {
 func (p *packedRun) runs() bool {
 	return len(packProcesses(p.id, "")) > 0 || (p.site != nil && p.site.again())
 }
+
+// abandoned is how long a user waits for a job that the scheduler runs and of which no process is left.
+const abandoned = 30 * time.Second
 
 func (p *packedRun) test(t *testing.T) {
 	kills := 8
@@ -132,21 +135,25 @@ func (p *packedRun) test(t *testing.T) {
 	log := filepath.Join(p.store, "jobs", p.id, "log")
 
 	killed, reruns := map[string]int{}, 0
+	seen := time.Now() // when processes of the job ran
 	for n := 0; n < kills; {
 		time.Sleep(time.Duration(200+p.random.Intn(1500)) * time.Millisecond)
 		if role := p.roles[n%len(p.roles)]; len(packProcesses(p.id, "work")) > 0 && p.kill(t, role, killed[role] == 0) {
 			killed[role]++
 			n++
-			t.Logf("%s kill %d: %s", time.Now().Format(time.TimeOnly), n, role)
+			seen = time.Now()
 			continue
 		}
+		if time.Since(seen) > abandoned { // the first node failed just when those of the others started again
+			_, _ = p.hpcc("cancel", "packed")
+		}
 		if !p.runs() { // with its first node
+			seen = time.Now()
 			if out, err := p.hpcc("rerun", "packed"); err != nil || p.site == nil {
 				b, _ := os.ReadFile(log)
 				t.Fatalf("the job ended after %d kills; rerun: %v: %s\n%s", n, err, out, b)
 			}
 			reruns++
-			t.Logf("%s rerun", time.Now().Format(time.TimeOnly))
 		}
 	}
 	for _, pid := range packProcesses(p.id, "") { // the keeper, last
