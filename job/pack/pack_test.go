@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,7 +63,7 @@ func TestWire(t *testing.T) {
 }
 
 // newPlan returns the plan of a run in a new directory.
-func newPlan(t *testing.T, array string, retry int) *Plan {
+func newPlan(t testing.TB, array string, retry int) *Plan {
 	t.Helper()
 	a, err := job.ParseArray(array)
 	testenv.Check(t, err)
@@ -73,11 +75,19 @@ func newPlan(t *testing.T, array string, retry int) *Plan {
 // A fake is a worker that a test plays.
 type fake struct {
 	*wire
-	t *testing.T
+	t testing.TB
 }
 
-// joins connects a fake worker to the process that hands out.
-func joins(t *testing.T, p *Plan, rank, slots int, lines string) *fake {
+// joins lets a fake worker join the process that hands out, and say lines about what it holds.
+func joins(t testing.TB, p *Plan, rank, slots int, lines string) *fake {
+	t.Helper()
+	f := connects(t, p, rank, slots)
+	f.sayAll([]byte("join\n" + lines + "ready\n"))
+	return f
+}
+
+// connects connects a fake worker to the process that hands out.
+func connects(t testing.TB, p *Plan, rank, slots int) *fake {
 	t.Helper()
 	_, token, err := join(p.dir, p.run)
 	testenv.Check(t, err)
@@ -91,7 +101,6 @@ func joins(t *testing.T, p *Plan, rank, slots int, lines string) *fake {
 		}
 	}
 	t.Cleanup(func() { w.conn.Close() })
-	w.sayAll([]byte("join\n" + lines + "ready\n"))
 	return &fake{w, t}
 }
 
@@ -112,7 +121,7 @@ func (f *fake) expect(want string) {
 }
 
 // hands runs Hand, and returns a function that waits for its result.
-func hands(t *testing.T, p *Plan) func() (bool, error) {
+func hands(t testing.TB, p *Plan) func() (bool, error) {
 	type result struct {
 		ok  bool
 		err error
@@ -276,4 +285,52 @@ func FuzzHandle(f *testing.F) {
 			}
 		}
 	})
+}
+
+// BenchmarkHand measures how many tasks the process that hands out can serve, with workers whose tasks
+// take no time.
+func BenchmarkHand(b *testing.B) {
+	for _, workers := range []int{1, 64, 512} {
+		b.Run(fmt.Sprint(workers, " workers"), func(b *testing.B) {
+			p := newPlan(b, fmt.Sprintf("0-%d", b.N-1), 0)
+			p.Nodes = workers
+			ended := hands(b, p)
+			var g sync.WaitGroup
+			var all []*fake
+			for rank := range workers {
+				all = append(all, connects(b, p, rank, 64))
+			}
+			b.ResetTimer()
+			for _, w := range all {
+				w.sayAll([]byte("join\nready\n"))
+				g.Go(w.work)
+			}
+			g.Wait()
+			if ok, err := ended(); !ok || err != nil {
+				b.Errorf("Hand = %v, %v", ok, err)
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+		})
+	}
+}
+
+// work says that all tasks have ended at once, until none is left.
+func (f *fake) work() {
+	for {
+		fields, err := f.next()
+		if err != nil || fields[0] == "done" {
+			f.conn.Close()
+			return
+		}
+		if fields[0] != "run" {
+			continue
+		}
+		first, _ := strconv.Atoi(fields[1])
+		last, _ := strconv.Atoi(fields[2])
+		var lines []byte
+		for k := first; k <= last; k++ {
+			lines = fmt.Appendf(lines, "start %d\nend %d 0 0 - ok\n", k, k)
+		}
+		f.sayAll(lines)
+	}
 }
