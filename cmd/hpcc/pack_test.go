@@ -192,7 +192,7 @@ func (p *packedRun) finish(t *testing.T, tasks int) {
 	if p.site == nil && !strings.Contains(state, "lost") && !strings.Contains(state, "failed") && !strings.Contains(state, " done ") {
 		t.Errorf("state after the end of the keeper: %s", state)
 	}
-	for end := time.Now().Add(time.Minute); p.runs(); time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); p.runs(); time.Sleep(200 * time.Millisecond) { // a job that was to start again may do so
 		if time.Now().After(end) {
 			t.Fatal("the job whose keeper was killed does not end")
 		}
