@@ -80,12 +80,15 @@ func step(where []string, nodes, cpus int, survive bool, argv []string) []string
 // restart puts the job back into the queue if its first node has failed. With --no-kill, Slurm leaves it
 // the other nodes then, where nothing runs the script.
 func restart(ctx context.Context, script func(string) string) (wait bool, err error) {
-	id := script("SLURM_JOB_ID")
+	id, first := script("SLURM_JOB_ID"), script("SLURMD_NODENAME")
+	if id == "" || first == "" {
+		return false, nil
+	}
 	out, err := invoke.Call(ctx, "/", "squeue", "--noheader", "--jobs="+id, "--format=%B")
 	if err != nil {
 		return true, err
 	}
-	if host := strings.TrimSpace(string(out)); host == script("SLURMD_NODENAME") {
+	if host := strings.TrimSpace(string(out)); host == first {
 		return true, nil // Slurm notices the failure of a node after SlurmdTimeout
 	} else if host == "" || host == "n/a" { // the job has ended, or waits
 		return false, nil
