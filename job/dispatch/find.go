@@ -134,7 +134,7 @@ func (f *finder) find(id string) []*Submission {
 			return found
 		}
 	}
-	if found := matchOne(f.read(jobsOfNative(f.dir, id)), id); len(found) > 0 && found[0].Native == id {
+	if found := matchOne(f.read(jobsOfNative(f.dir, id)), id); len(found) > 0 && slices.Contains(found[0].natives(), id) {
 		return found
 	}
 	if newest := f.newest(id); newest != nil {
@@ -300,8 +300,10 @@ func (s *Submission) noteNative(dir string) {
 func noteNatives(dir string, list []*Submission) {
 	var lines strings.Builder
 	for _, s := range list {
-		if s.Native != "" && !strings.ContainsAny(s.Native+s.ID, "\t\n") {
-			lines.WriteString(s.Native + "\t" + s.ID + "\n")
+		for _, native := range s.natives() {
+			if native != "" && !strings.ContainsAny(native+s.ID, "\t\n") {
+				lines.WriteString(native + "\t" + s.ID + "\n")
+			}
 		}
 	}
 	if lines.Len() == 0 {
@@ -364,7 +366,7 @@ func matchOne(subs []*Submission, id string) []*Submission {
 	var exact, named, begins []*Submission
 	for _, s := range subs {
 		switch {
-		case s.ID == id || s.Native == id:
+		case s.ID == id || slices.Contains(s.natives(), id):
 			exact = append(exact, s)
 		case s.Job != nil && s.Job.Name == id:
 			named = append(named, s)

@@ -36,12 +36,16 @@ func TestFindReadsLittle(t *testing.T) {
 	unread(t, dir)
 	writeJob(t, dir, "train-010909-014640", "train", "17").noteNative(dir)
 	writeJob(t, dir, "train-010909-014640-2", "train", "18").noteNative(dir)
-	writeJob(t, dir, "test-010909-014640", "test", "19").noteNative(dir)
+	test := writeJob(t, dir, "test-010909-014640", "test", "19")
+	test.Reruns = []Rerun{{Native: "21"}}
+	testenv.Check(t, test.write(filepath.Join(dir, test.ID)))
+	test.noteNative(dir)
 	for id, want := range map[string]string{
 		"train-010909-014640":   "train-010909-014640",
 		"train-010909-014640-2": "train-010909-014640-2",
 		"18":                    "train-010909-014640-2",
 		"19":                    "test-010909-014640",
+		"21":                    "test-010909-014640", // of a rerun
 		"test":                  "test-010909-014640",
 		"te":                    "test-010909-014640",
 	} {

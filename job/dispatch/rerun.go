@@ -249,6 +249,7 @@ func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Jo
 		return nil, errors.Join(err, os.Remove(file), s.write(home))
 	}
 	s.Reruns[len(before)].Native, s.ended = again.Native, again.ended
+	again.noteNative(filepath.Dir(home))
 	return notes, s.write(home)
 }
 
