@@ -82,26 +82,28 @@ func (a *statusArgs) run(ctx context.Context) error {
 		return err
 	}
 	warn(warnings)
-	if a.json {
-		return statusJSON(s.Jobs(), list)
-	}
 	list, hidden := a.newest(list)
-	if err := statusTable(os.Stdout, list, len(a.ids) > 0); err != nil || hidden == 0 {
+	if a.json {
+		err = statusJSON(s.Jobs(), list)
+	} else {
+		err = statusTable(os.Stdout, list, len(a.ids) > 0)
+	}
+	if err != nil || hidden == "" {
 		return err
 	}
-	say("%s: \"hpcc status --all\" shows them, \"hpcc status JOB\" shows one", hiddenText(hidden))
+	say("%s: \"hpcc status --all\" shows them, \"hpcc status JOB\" shows one", hidden)
 	return nil
 }
 
 // shownEnded is the number of jobs that have ended in a list of all jobs without --all.
 const shownEnded = 100
 
-// newest returns the jobs to show, and the number of the others: older jobs that have ended.
-func (a *statusArgs) newest(list []*dispatch.Status) (shown []*dispatch.Status, hidden int) {
+// newest returns the jobs to show, and what to say about the others: older jobs that have ended.
+func (a *statusArgs) newest(list []*dispatch.Status) (shown []*dispatch.Status, hidden string) {
 	if a.all || len(a.ids) > 0 {
-		return list, 0
+		return list, ""
 	}
-	ended := 0
+	ended, remote := 0, false
 	for _, st := range list {
 		if !st.Active() {
 			ended++
@@ -109,12 +111,15 @@ func (a *statusArgs) newest(list []*dispatch.Status) (shown []*dispatch.Status, 
 		if st.Active() || ended <= shownEnded {
 			shown = append(shown, st)
 		}
+		remote = remote || st.Site != ""
 	}
-	return shown, len(list) - len(shown)
-}
-
-func hiddenText(n int) string {
-	return counted(n, "older job that has ended is", "older jobs that have ended are") + " not shown"
+	switch n := len(list) - len(shown); {
+	case remote && ended >= shownEnded: // sites send only the newest
+		return shown, "older jobs that have ended are not shown"
+	case n > 0:
+		return shown, counted(n, "older job that has ended is", "older jobs that have ended are") + " not shown"
+	}
+	return shown, ""
 }
 
 // statuses queries the schedulers of this machine and the sites, all at the same time.
@@ -133,7 +138,7 @@ func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch
 	var remote []*dispatch.Status
 	var remoteWarnings []string
 	if len(a.ids) == 0 || len(missing) > 0 {
-		g.Go(func() { remote, remoteWarnings = dispatch.RemoteStatuses(ctx, dir, sites) })
+		g.Go(func() { remote, remoteWarnings = dispatch.RemoteStatuses(ctx, dir, sites, a.all, missing) })
 	}
 	local := slices.DeleteFunc(slices.Clone(a.ids), func(id string) bool { return slices.Contains(missing, id) })
 	if includeLocal && (len(a.ids) == 0 || len(local) > 0) {
@@ -363,15 +368,12 @@ func (a *statusArgs) watch(ctx context.Context, dir string) error {
 		}
 		if term.IsTerminal(int(os.Stdout.Fd())) {
 			shown, hidden := a.newest(list)
-			if hidden > 0 {
-				warnings = append(warnings, hiddenText(hidden))
+			if hidden != "" {
+				warnings = append(warnings, hidden)
 			}
 			drawn, err = redraw(drawn, shown, warnings, len(a.ids) > 0)
 		} else {
-			shown := list
-			if !a.json {
-				shown, _ = a.newest(list)
-			}
+			shown, _ := a.newest(list)
 			err = a.printChanges(dir, shown, before)
 			if text := strings.Join(warnings, "\n"); text != warned {
 				warn(warnings)
