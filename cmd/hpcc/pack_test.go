@@ -106,8 +106,16 @@ func (p *packedRun) runs() bool {
 	return len(packProcesses(p.id, "")) > 0 || (p.site != nil && p.site.again())
 }
 
-// abandoned is how long a user waits for a job that the scheduler runs and of which no process is left.
-const abandoned = 30 * time.Second
+// cancelAbandoned cancels a job that the scheduler runs and of which no process is left: its first node
+// was killed just before its other processes started again. seen is when processes of the job ran.
+func (p *packedRun) cancelAbandoned(seen *time.Time) {
+	if len(packProcesses(p.id, "")) > 0 {
+		*seen = time.Now()
+	}
+	if time.Since(*seen) > 30*time.Second {
+		_, _ = p.hpcc("cancel", "packed")
+	}
+}
 
 func (p *packedRun) test(t *testing.T) {
 	kills := 8
@@ -144,9 +152,7 @@ func (p *packedRun) test(t *testing.T) {
 			seen = time.Now()
 			continue
 		}
-		if time.Since(seen) > abandoned { // the first node failed just when those of the others started again
-			_, _ = p.hpcc("cancel", "packed")
-		}
+		p.cancelAbandoned(&seen)
 		if !p.runs() { // with its first node
 			seen = time.Now()
 			if out, err := p.hpcc("rerun", "packed"); err != nil || p.site == nil {
@@ -192,7 +198,9 @@ func (p *packedRun) finish(t *testing.T, tasks int) {
 	if p.site == nil && !strings.Contains(state, "lost") && !strings.Contains(state, "failed") && !strings.Contains(state, " done ") {
 		t.Errorf("state after the end of the keeper: %s", state)
 	}
-	for end := time.Now().Add(5 * time.Minute); p.runs(); time.Sleep(200 * time.Millisecond) { // a job that was to start again may do so
+	seen := time.Now()                                                                         // when processes of the job ran
+	for end := time.Now().Add(5 * time.Minute); p.runs(); time.Sleep(200 * time.Millisecond) { // it may start again
+		p.cancelAbandoned(&seen)
 		if time.Now().After(end) {
 			t.Fatal("the job whose keeper was killed does not end")
 		}
