@@ -217,8 +217,11 @@ func TestStatusOfManyJobs(t *testing.T) {
 			t.Errorf("%s a cache, --all: %d lines, and %q", when, n, stderr)
 		}
 	}
-	if n, stderr := status("--json"); n != jobs-scripts || stderr != "" {
+	if n, stderr := status("--json"); n != 1+shownEnded || !strings.Contains(stderr, "48 older jobs that have ended are not shown") {
 		t.Errorf("--json: %d lines, and %q", n, stderr)
+	}
+	if n, stderr := status("--json", "--all"); n != jobs-scripts || stderr != "" {
+		t.Errorf("--json --all: %d lines, and %q", n, stderr)
 	}
 	if n, stderr := status("--running"); n != 2 || stderr != "" {
 		t.Errorf("--running: %d lines, and %q", n, stderr)
