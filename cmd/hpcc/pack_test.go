@@ -113,7 +113,7 @@ func (p *packedRun) cancelAbandoned(seen *time.Time) {
 		*seen = time.Now()
 	}
 	if time.Since(*seen) > 30*time.Second {
-		_, _ = p.hpcc("cancel", "packed")
+		_, _ = p.hpcc("cancel", p.id)
 	}
 }
 
@@ -130,11 +130,13 @@ func (p *packedRun) test(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
 	p.random = rand.New(rand.NewSource(seed))
+	// Tests find the processes by the job's ID, which has its name and time.
+	name := strings.ToLower(t.Name())
 	tasks := 10 * p.slots * kills
 	// The lock belongs to the program and what it starts, until all of them have ended.
 	script := `flock -n {task}.lock sh -c 'echo {task} $SLURMD_NODENAME $(date +%T.%N) >>begun; sleep 0.2; echo {task} >>ended' || echo {task} $SLURMD_NODENAME $(date +%T.%N) >>twice`
 	submit := append([]string{"submit"}, p.target...)
-	submit = append(submit, "--pack", "--retry", "100", "--array", fmt.Sprintf("1-%d", tasks), "--name", "packed", "/", "--", "sh", "-c", script)
+	submit = append(submit, "--pack", "--retry", "100", "--array", fmt.Sprintf("1-%d", tasks), "--name", name, "/", "--", "sh", "-c", script)
 	out, err := p.hpcc(submit...)
 	if err != nil {
 		t.Fatalf("submitting: %v: %s", err, out)
@@ -155,7 +157,7 @@ func (p *packedRun) test(t *testing.T) {
 		p.cancelAbandoned(&seen)
 		if !p.runs() { // with its first node
 			seen = time.Now()
-			if out, err := p.hpcc("rerun", "packed"); err != nil || p.site == nil {
+			if out, err := p.hpcc("rerun", p.id); err != nil || p.site == nil {
 				b, _ := os.ReadFile(log)
 				t.Fatalf("the job ended after %d kills; rerun: %v: %s\n%s", n, err, out, b)
 			}
@@ -194,7 +196,7 @@ func (p *packedRun) kill(t *testing.T, role string, first bool) bool {
 
 // finish runs the tasks that are left, and checks what became of all.
 func (p *packedRun) finish(t *testing.T, tasks int) {
-	state, _ := p.hpcc("status", "packed")
+	state, _ := p.hpcc("status", p.id)
 	if p.site == nil && !strings.Contains(state, "lost") && !strings.Contains(state, "failed") && !strings.Contains(state, " done ") {
 		t.Errorf("state after the end of the keeper: %s", state)
 	}
@@ -205,15 +207,15 @@ func (p *packedRun) finish(t *testing.T, tasks int) {
 			t.Fatal("the job whose keeper was killed does not end")
 		}
 	}
-	if state, _ = p.hpcc("status", "packed"); !strings.Contains(state, " done ") {
-		if out, err := p.hpcc("rerun", "packed"); err != nil {
+	if state, _ = p.hpcc("status", p.id); !strings.Contains(state, " done ") {
+		if out, err := p.hpcc("rerun", p.id); err != nil {
 			t.Errorf("rerun: %v: %s", err, out)
 		}
 	}
-	if out, err := p.hpcc("wait", "packed"); err != nil {
+	if out, err := p.hpcc("wait", p.id); err != nil {
 		t.Errorf("wait: %v: %s", err, out)
 	}
-	if out, _ := p.hpcc("status", "packed"); !strings.Contains(strings.Join(strings.Fields(out), " "), fmt.Sprintf("done %d %d 0 0 0", tasks, tasks)) {
+	if out, _ := p.hpcc("status", p.id); !strings.Contains(strings.Join(strings.Fields(out), " "), fmt.Sprintf("done %d %d 0 0 0", tasks, tasks)) {
 		t.Errorf("state at the end: %s", out)
 	}
 	if twice, err := os.ReadFile(filepath.Join(p.dir, "twice")); err == nil {
