@@ -1,4 +1,4 @@
-# hpcc: make build | test | test-all | test-kube | test-buildkit | check | demo | bench | docs | install | release | module-path | clean
+# hpcc: make build | test | test-all | test-kube | test-buildkit | check | demo | bench | bench-scale | docs | install | release | module-path | clean
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # -E sets the ELF entry point to hpcc's own (cmd/start/bare).
@@ -8,7 +8,7 @@ TWICE   := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 # The race detector needs a C compiler, which may be missing.
 RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: build test test-all test-kube test-buildkit check demo bench docs install release module-path clean
+.PHONY: build test test-all test-kube test-buildkit check demo bench bench-scale docs install release module-path clean
 
 # Builds hpcc with an embedded entry program for images (cmd/start), which replaces
 # cmd/hpcc/entry.bin. $(1) is the output file, $(2) the GOARCH, or "" for that of this machine.
@@ -50,6 +50,10 @@ demo: build
 # Compares hpcc with other tools. It reports missing tools and leaves them out.
 bench: build
 	testdata/bench/run.sh bin/hpcc bin/benchmarks.md
+
+# Measures hpcc on a slow shared file system, which it simulates; see the program.
+bench-scale: build
+	$(GO) run ./testdata/bench/scale bin/hpcc bin/scale.md
 
 # Generates docs/cli.md from the flags, the map in docs/design.md from the packages,
 # docs/biggan.md from testdata/biggan, and the table in docs/dockerfile.md from

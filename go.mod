@@ -8,6 +8,7 @@ require (
 	github.com/apptainer/sif/v2 v2.25.0
 	github.com/cyphar/filepath-securejoin v0.7.0
 	github.com/google/go-containerregistry v0.22.1
+	github.com/hanwen/go-fuse/v2 v2.9.0
 	github.com/hashicorp/yamux v0.1.2
 	github.com/klauspost/compress v1.20.3
 	github.com/moby/buildkit v0.34.2
@@ -79,4 +80,7 @@ require (
 	gotest.tools/v3 v3.5.2 // indirect
 )
 
-tool github.com/opencontainers/umoci/cmd/umoci
+tool (
+	github.com/opencontainers/umoci/cmd/umoci
+	hpcc/testdata/slowfs
+)

@@ -163,6 +163,7 @@ type builder struct {
 	dated     bool            // SOURCE_DATE_EPOCH sets stamp
 	started   time.Time
 	work      string // private directory of this build, in the store's tmp
+	views     views  // directory for the changes of steps
 	total     int
 	// platformAsked is the platform that the caller requested; nil: the local platform.
 	platformAsked *v1.Platform
@@ -180,6 +181,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (img v1.Image, e
 		return nil, err
 	}
 	defer disk.RemoveAll(b.work)
+	defer b.views.close()
 	// New directories may inherit a set-group-ID bit from the parent, which must not get
 	// into layers.
 	if err := os.Chmod(b.work, 0o700); err != nil {

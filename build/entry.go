@@ -44,6 +44,7 @@ func withEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1
 		return nil, err
 	}
 	defer disk.RemoveAll(b.work)
+	defer b.views.close()
 	if err := os.Chmod(b.work, 0o700); err != nil { // see Dockerfile
 		return nil, err
 	}

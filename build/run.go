@@ -174,7 +174,7 @@ func (st *stage) execute(ctx context.Context, dir string, p *command) error {
 	}
 	var ee *exec.ExitError
 	if errors.As(err, &ee) {
-		why := full(st.b.work)
+		why := full(st.b.views.place(st.b.work))
 		if ee.ExitCode() == 127 {
 			why = ": a program was not found in the image" + why
 		}

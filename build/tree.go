@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
+	"hpcc/runtime"
 	"hpcc/store/disk"
 	"hpcc/unpack"
 )
@@ -24,8 +26,8 @@ import (
 // then, the layers of cached steps wait in pending.
 //
 // If the kernel (5.11) and the file system (extended attributes) support it, changes are
-// overlayfs upper directories. Otherwise each step works on a copy, which is then compared
-// with the original.
+// overlayfs upper directories, in the store or else on this node. Otherwise each step works on
+// a copy, which is then compared with the original.
 type tree struct {
 	mu        sync.Mutex // guards the tree of a finished stage, which other stages read
 	b         *builder
@@ -108,19 +110,19 @@ func (t *tree) base(ctx context.Context) (string, error) {
 
 // open opens a view of the layers: an overlay or, in copy mode, a copy.
 func (t *tree) open() (string, error) {
-	dir, err := os.MkdirTemp(t.b.work, "step-")
-	if err != nil {
-		return "", err
-	}
-	t.merged, t.upper, t.changedBy = filepath.Join(dir, "merged"), filepath.Join(dir, "upper"), nil
+	t.changedBy = nil
 	// The kernel mounts an overlay without extended attributes, but then removing a
 	// directory of a lower layer fails with EIO, and the notes of lower files, which are
 	// extended attributes, are not copied with the files.
 	t.copyMode = t.copyMode || !unpack.HasAttributes(t.b.work, t.layers[0])
 	if !t.copyMode {
-		err := t.overlay(dir)
+		err := t.overlayIn(t.b.views.place(t.b.work))
+		if err != nil && len(t.layers) == 1 {
+			if local := t.b.views.onNode(); local != "" {
+				err = t.overlayIn(local)
+			}
+		}
 		if err == nil {
-			t.notes = &unpack.Notes{}
 			return t.merged, nil
 		}
 		if len(t.layers) > 1 {
@@ -128,11 +130,66 @@ func (t *tree) open() (string, error) {
 		}
 		t.copyMode = true
 	}
+	dir, err := os.MkdirTemp(t.b.work, "step-")
+	if err != nil {
+		return "", err
+	}
 	t.merged, t.upper = filepath.Join(dir, "copy"), ""
 	if t.notes, err = copyTree(t.layers[0], t.merged); err != nil {
 		return "", fmt.Errorf("copying the tree for a step: %w", err)
 	}
 	return t.merged, nil
+}
+
+// overlayIn mounts an overlay whose changes are in a new directory in place.
+func (t *tree) overlayIn(place string) error {
+	if !unpack.HasAttributes(place, t.layers[0]) {
+		return unix.ENOTSUP
+	}
+	dir, err := os.MkdirTemp(place, "step-")
+	if err != nil {
+		return err
+	}
+	t.merged, t.upper = filepath.Join(dir, "merged"), filepath.Join(dir, "upper")
+	if err := t.overlay(dir); err != nil {
+		_ = disk.RemoveAll(dir)
+		return err
+	}
+	t.notes = &unpack.Notes{}
+	return nil
+}
+
+// views is the directory for the changes of a build's steps. It is in the store or, because no
+// overlay can keep changes on a network file system, on this node.
+type views struct {
+	mu    sync.Mutex
+	local string // the directory on this node, or ""
+}
+
+// place returns the directory in use. work is the one in the store.
+func (v *views) place(work string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return cmp.Or(v.local, work)
+}
+
+// onNode creates the directory on this node and uses it from now on. It returns "" if there is no
+// safe place for it.
+func (v *views) onNode() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.local == "" {
+		if place, err := runtime.StagePlace(); err == nil {
+			v.local, _ = os.MkdirTemp(place, "hpcc-build-")
+		}
+	}
+	return v.local
+}
+
+func (v *views) close() {
+	if v.local != "" {
+		_ = disk.RemoveAll(v.local)
+	}
 }
 
 // overlay mounts the layers and a new upper directory in dir.

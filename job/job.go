@@ -38,6 +38,7 @@ const (
 type Job struct {
 	Name         string        `json:"name"`
 	Array        Array         `json:"array,omitzero"`  // indices of the tasks; empty for a single task
+	Pack         *packing      `json:"pack,omitempty"`  // one allocation runs all tasks
 	ArraySize    int           `json:"whole,omitempty"` // size of the full array if the job holds only some of its tasks, else 0
 	Nodes        int           `json:"nodes,omitempty"`
 	Tasks        int           `json:"tasks,omitempty"` // processes of each task, on all its nodes together
@@ -107,7 +108,9 @@ func (j *Job) MultiProcess() bool { return j.Tasks > 1 || j.Nodes > 1 || j.Tasks
 
 // StartsProcesses reports whether the target has to start several processes. Scripts and Ray
 // start their own.
-func (j *Job) StartsProcesses() bool { return j.MultiProcess() && j.Script == nil && !j.Ray }
+func (j *Job) StartsProcesses() bool {
+	return j.MultiProcess() && j.Script == nil && !j.Ray && j.Pack == nil
+}
 
 // Argv returns the command that runs one process of the job.
 func (j *Job) Argv() []string {
@@ -121,13 +124,14 @@ func (j *Job) Argv() []string {
 }
 
 // inImage returns the argv prefix that runs a program in the image. If the target starts several
-// processes, they share memory on a node and see the files of their launcher.
+// processes, those of a node share memory, and all see the files of their launcher.
 func (j *Job) inImage() []string {
 	w := []string{j.Program, "run"}
 	given := func(flag string) bool {
 		return slices.ContainsFunc(j.Run, func(r string) bool { return r == flag || strings.HasPrefix(r, flag+"=") })
 	}
-	if j.StartsProcesses() && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid"}, given) {
+	alone := j.Nodes > 1 && j.ProcessesPerNode() == 1 // can mount a SquashFS file
+	if j.StartsProcesses() && !alone && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid"}, given) {
 		w = append(w, "--join")
 	}
 	if j.StartsProcesses() && !given("--mpi") {
@@ -195,6 +199,9 @@ func (j *Job) Check() error {
 	if err := j.checkRay(); err != nil {
 		return err
 	}
+	if err := j.checkPack(); err != nil {
+		return err
+	}
 	if err := j.Pod.check(); err != nil {
 		return err
 	}
@@ -230,7 +237,7 @@ func (j *Job) checkText() error {
 			return fmt.Errorf("%q: contains a NUL byte", s)
 		}
 	}
-	array := j.Array.Count() > 0
+	array := j.Array.Count() > 0 || (j.Pack != nil && j.Pack.Array.Count() > 0)
 	if n := j.Params.unused(given); n != "" {
 		return fmt.Errorf("parameter %s: no argument of the job uses {%s}", n, n)
 	}

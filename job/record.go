@@ -43,9 +43,12 @@ type Task struct {
 	OOMKills int64           `json:"oom_kills,omitempty"` // processes in the task's cgroup that the kernel killed for lack of memory
 	Gone     bool            `json:"log_gone,omitempty"`  // the target held the output and has removed it
 
+	Part *part `json:"output_part,omitempty"` // the task's part of Output, which has the output of several tasks
+
 	Params map[string]string `json:"params,omitempty"` // values of {name}
 
 	collected bool // the record is a line of a file for many tasks
+	packed    bool // the same, of a packed job
 }
 
 // Ended reports whether the task has ended.
@@ -131,11 +134,17 @@ func KeepFile(dir, name string, data []byte) (string, error) {
 // Tasks reads the records of a job's directory, by index. If some are unreadable it returns the
 // others and a [RecordsError].
 func Tasks(dir string) ([]Task, error) {
-	last, _, bad, err := Attempts(dir, false)
-	if err == nil && len(bad) > 0 {
-		err = &RecordsError{bad}
+	var r Records
+	err := r.Read(dir, false)
+	return r.Last, cmp.Or(err, r.Err())
+}
+
+// Err returns a [RecordsError] if some records are unreadable.
+func (r *Records) Err() error {
+	if len(r.Bad) == 0 {
+		return nil
 	}
-	return last, err
+	return &RecordsError{r.Bad}
 }
 
 // A RecordsError reports unreadable task records. Their tasks count as open, or as lost once
@@ -159,78 +168,102 @@ func Readable(err error) (warning string, other error) {
 	return "", err
 }
 
-// Attempts reads the records of a job's directory, by index and attempt: the last attempt of each
-// task and, with before, the earlier ones. bad lists the unreadable records.
-func Attempts(dir string, before bool) (last, earlier []Task, bad []error, err error) {
-	var r records
+// Records are the records of a job's directory.
+type Records struct {
+	Last      []Task    // the last attempt of each task, by index
+	Earlier   []Task    // the attempts before it, by index and attempt
+	Succeeded successes // of a packed job: set by Survey, and not in Last
+	Runs      int       // of a packed job: how often it has begun
+	Bad       []error   // unreadable records
+
+	moved bool // a file that the directory listed was gone
+}
+
+// Read reads the records of dir and, with before, the earlier attempts.
+func (r *Records) Read(dir string, before bool) error { return r.read(dir, before, nil) }
+
+// Survey is Read for callers that need no details of successful tasks. Those of a packed job, which
+// may have a million tasks, are only in Succeeded.
+func (r *Records) Survey(dir string) error {
+	return r.read(dir, false, func(_ int, ok bool) bool { return !ok })
+}
+
+// Select is Read for callers that need some tasks only. Others of a packed job are left out.
+func (r *Records) Select(dir string, tasks []int) error {
+	return r.read(dir, false, func(k int, _ bool) bool { return slices.Contains(tasks, k) })
+}
+
+// A selection chooses tasks of packed jobs by their index, and by whether they have succeeded.
+type selection = func(index int, ok bool) bool
+
+func (r *Records) read(dir string, before bool, want selection) error {
 	for range attemptsToRead {
-		if r, err = readRecords(dir, before); err != nil {
-			return nil, nil, nil, fmt.Errorf("reading the job's records: %w", err)
+		*r = Records{}
+		if err := r.readOnce(dir, before, want); err != nil {
+			return fmt.Errorf("reading the job's records: %w", err)
 		}
 		if !r.moved {
 			break
 		}
 	}
-	for _, list := range [][]Task{r.last, r.earlier} {
+	for _, list := range [][]Task{r.Last, r.Earlier} {
 		slices.SortFunc(list, func(a, b Task) int { return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Attempt, b.Attempt)) })
 	}
-	return r.last, r.earlier, r.bad, nil
+	return nil
 }
 
-// attemptsToRead is how often Attempts reads a directory in which records move meanwhile.
+// attemptsToRead is how often read reads a directory in which records move meanwhile.
 const attemptsToRead = 5
 
-// records are the records of a job's directory.
-type records struct {
-	last, earlier []Task
-	bad           []error // unreadable records
-	moved         bool    // a file that the directory listed was gone
-}
-
-func readRecords(dir string, before bool) (r records, err error) {
+func (r *Records) readOnce(dir string, before bool, want selection) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return r, err
+		return err
 	}
-	collected := map[int]int{} // positions in r.last
-	for _, e := range entries {
-		if match, _ := filepath.Match(collectedName("*"), e.Name()); !match {
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	r.readPacked(dir, names, before, want)
+	collected := map[int]int{} // positions in r.Last
+	for _, name := range names {
+		if match, _ := filepath.Match(collectedName("*"), name); !match {
 			continue
 		}
-		list, bad, err := readCollected(filepath.Join(dir, e.Name()))
+		list, bad, err := readCollected(filepath.Join(dir, name))
 		if err != nil {
 			bad = append(bad, err)
 		}
-		r.bad = append(r.bad, bad...)
+		r.Bad = append(r.Bad, bad...)
 		for _, t := range list {
 			if i, ok := collected[t.Index]; !ok {
-				collected[t.Index], r.last = len(r.last), append(r.last, t)
-			} else if r.last[i].Output == "" && !r.last[i].Gone {
-				r.last[i] = t
+				collected[t.Index], r.Last = len(r.Last), append(r.Last, t)
+			} else if r.Last[i].Output == "" && !r.Last[i].Gone {
+				r.Last[i] = t
 			}
 		}
 	}
-	for _, e := range entries {
-		name, isTask := strings.CutSuffix(e.Name(), ".json")
+	for _, file := range names {
+		name, isTask := strings.CutSuffix(file, ".json")
 		index, attempt, ok := TaskOf(name)
 		_, isCollected := collected[index]
 		if !isTask || !ok || (attempt >= 0 && !before) || (attempt < 0 && isCollected) {
 			continue
 		}
 		var t Task
-		err := ReadJSON(filepath.Join(dir, e.Name()), &t)
+		err := ReadJSON(filepath.Join(dir, file), &t)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			r.moved = true
 		case err != nil:
-			r.bad = append(r.bad, err)
+			r.Bad = append(r.Bad, err)
 		case attempt < 0:
-			r.last = append(r.last, t)
+			r.Last = append(r.Last, t)
 		default:
-			r.earlier = append(r.earlier, t)
+			r.Earlier = append(r.Earlier, t)
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // TaskOf returns the task of a file in a job's directory, by its name without extension: task.3,

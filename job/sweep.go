@@ -80,6 +80,25 @@ func (p *Params) Args() []string {
 	return w
 }
 
+// Parse reads the flags that Args returned.
+func (p *Params) Parse(flags []string) (err error) {
+	var sweeps []string
+	var file, sum string
+	for _, f := range flags {
+		name, value, _ := strings.Cut(f, "=")
+		switch name {
+		case "--sweep":
+			sweeps = append(sweeps, value)
+		case "--params":
+			file = value
+		case "--params-sum":
+			sum = value
+		}
+	}
+	*p, err = ParseParams(sweeps, file, sum)
+	return err
+}
+
 // Reopen reads the lists or the file again after the job was read from its record.
 func (p *Params) Reopen() (err error) {
 	if p.File != "" {

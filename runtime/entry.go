@@ -135,6 +135,9 @@ func asksForLater(argv []*byte) bool {
 		if is(w, "--") {
 			return false
 		}
+		if is(w, "--join=false") { // of a job that mounts a SquashFS file in each process
+			continue
+		}
 		if is(w, "-j") || starts(w, "--join") || starts(w, "--measure") || starts(w, "-measure") {
 			return true
 		}

@@ -32,7 +32,7 @@ func (e *FUSEError) Unwrap() error { return e.Err }
 // once squashfuse runs.
 func MountSquashFS(file string, offset int64, at string) error {
 	if requested, err := earlyNamespaces(); err != nil || !requested {
-		return &FUSEError{errors.New("this process does not have its own mount namespace")}
+		return errNoMounts
 	}
 	if err := mountSquashFS(file, offset, at); err != nil {
 		return &FUSEError{err}
@@ -40,9 +40,14 @@ func MountSquashFS(file string, offset int64, at string) error {
 	return nil
 }
 
+var errNoMounts = &FUSEError{errors.New("this process does not have its own mount namespace")}
+
 // CanMountSquashFS returns, as a [FUSEError], the reason why [MountSquashFS] would fail with
-// any file, if it is known in advance.
+// any file, if it is known in advance. A run that joins the namespaces of others cannot mount.
 func CanMountSquashFS() error {
+	if entered == later {
+		return errNoMounts
+	}
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &FUSEError{&os.PathError{Op: "open", Path: "/dev/fuse", Err: err}}

@@ -27,6 +27,9 @@ import (
 // histories are larger).
 const maxManifest = 16 << 20
 
+// writeSize is the size of most writes of large files, in bytes.
+const writeSize = 1 << 20
+
 func (s *Store) blob(h v1.Hash) string { return s.path("blobs", "sha256", h.Hex) }
 
 // checkHash refuses digests that are not valid file names here.
@@ -47,7 +50,7 @@ func (s *Store) writeBlob(ctx context.Context, r io.Reader, want v1.Hash, size i
 	if err := checkHash(want); err != nil {
 		return err
 	}
-	if have, err := s.intact(ctx, want, size); have || err != nil {
+	if have, err := s.intact(ctx, want, size, io.Discard); have || err != nil {
 		return err
 	}
 	f, err := s.tempFile()
@@ -58,7 +61,13 @@ func (s *Store) writeBlob(ctx context.Context, r io.Reader, want v1.Hash, size i
 	if size >= 0 {
 		r = io.LimitReader(r, size+1)
 	}
-	n, err := io.Copy(io.MultiWriter(f, h), readerWith(ctx, r))
+	// The pieces that a network delivers would be a write each, of parts of pages, which a network
+	// file system then reads again.
+	w := bufio.NewWriterSize(f, writeSize)
+	n, err := io.Copy(io.MultiWriter(w, h), readerWith(ctx, r))
+	if err == nil {
+		err = w.Flush()
+	}
 	if err == nil && size >= 0 && n != size {
 		err = fmt.Errorf("it has %d bytes instead of %d", n, size)
 	}

@@ -139,8 +139,9 @@ func VerifyLayer(ctx context.Context, l v1.Layer) error {
 	return err
 }
 
-// defect reads a blob and returns why it is damaged, or "" if it is intact.
-func (s *Store) defect(ctx context.Context, h v1.Hash, size int64) (string, error) {
+// defect reads a blob and returns why it is damaged, or "" if it is intact. count gets the bytes that
+// were read.
+func (s *Store) defect(ctx context.Context, h v1.Hash, size int64, count io.Writer) (string, error) {
 	f, err := openRegular(s.blob(h))
 	if errors.Is(err, fs.ErrNotExist) {
 		return missing, nil
@@ -157,7 +158,7 @@ func (s *Store) defect(ctx context.Context, h v1.Hash, size int64) (string, erro
 		return fmt.Sprintf("is damaged: it has %d bytes instead of %d", fi.Size(), size), nil
 	}
 	sum := sha256.New()
-	_, err = io.Copy(sum, readerWith(ctx, f))
+	_, err = io.Copy(io.MultiWriter(sum, count), readerWith(ctx, f))
 	switch got := hex.EncodeToString(sum.Sum(nil)); {
 	case errors.Is(err, syscall.EIO):
 		return "cannot be read: " + err.Error(), nil
@@ -172,7 +173,7 @@ func (s *Store) defect(ctx context.Context, h v1.Hash, size int64) (string, erro
 // condemn returns the error for a blob with wrong bytes. It reads the blob again before
 // moving it away.
 func (s *Store) condemn(h v1.Hash, size int64) error {
-	reason, err := s.defect(context.Background(), h, size)
+	reason, err := s.defect(context.Background(), h, size, io.Discard)
 	if err != nil {
 		return err
 	}
@@ -255,9 +256,9 @@ func (s *Store) moveAway(path, name string) string {
 }
 
 // intact reports whether a blob exists, of the expected size (-1: any) and with
-// the bytes of its digest. A damaged one is moved away.
-func (s *Store) intact(ctx context.Context, h v1.Hash, size int64) (bool, error) {
-	reason, err := s.defect(ctx, h, size)
+// the bytes of its digest. A damaged one is moved away. count gets the bytes that were read.
+func (s *Store) intact(ctx context.Context, h v1.Hash, size int64, count io.Writer) (bool, error) {
+	reason, err := s.defect(ctx, h, size, count)
 	if err != nil || reason == "" {
 		if err == nil {
 			touch(s.blob(h))

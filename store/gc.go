@@ -15,6 +15,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/errgroup"
 
 	"hpcc/store/disk"
 )
@@ -26,6 +27,8 @@ const defaultAge = 7 * 24 * time.Hour
 type GCOptions struct {
 	Age    time.Duration // since the last use; 0: a week; negative: remove immediately
 	DryRun bool
+
+	Progress func(files int64) // gets the number of files examined, unless nil; calls do not overlap
 }
 
 // A GCReport counts the data that was removed (in a dry run: would be removed), and the data
@@ -59,6 +62,7 @@ func (s *Store) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 		o.Age = defaultAge
 	}
 	g := &collector{s: s, o: o, before: time.Now().Add(-o.Age), live: map[string]bool{}, named: map[string]bool{}}
+	g.freed.Each, g.kept.Each = g.examined, g.examined
 	if o.Age < 0 {
 		g.before = time.Now().Add(time.Second)
 	}
@@ -86,6 +90,13 @@ type collector struct {
 	rep     GCReport
 	freed   disk.Freed
 	kept    disk.Freed
+	files   int64 // examined
+}
+
+func (g *collector) examined() {
+	if g.files++; g.o.Progress != nil {
+		g.o.Progress(g.files)
+	}
 }
 
 // old reports whether a file was last used before the limit.
@@ -100,11 +111,13 @@ func (g *collector) keep(fi fs.FileInfo) {
 
 // remove removes a file or directory and counts its size. A dry run only counts.
 func (g *collector) remove(p string) error {
-	g.rep.Bytes += g.freed.Count(p)
 	if g.o.DryRun {
+		g.rep.Bytes += g.freed.Count(p)
 		return nil
 	}
-	return disk.RemoveAll(p)
+	n, err := g.freed.RemoveAll(p)
+	g.rep.Bytes += n
+	return err
 }
 
 // temps removes temporary files of processes that have ended: on this host immediately. It
@@ -140,12 +153,15 @@ func (g *collector) temps(context.Context) error {
 // mark records every blob that a name references, and the names that cannot be resolved.
 func (g *collector) mark(context.Context) error {
 	refs, problems := g.s.refs()
-	for n, r := range refs {
-		ds, err := g.s.closure(r.Descriptor)
-		if err != nil {
-			problems[n] = fmt.Errorf("image %q: %w", n, err)
+	names := slices.Collect(maps.Keys(refs))
+	blobs, errs := make([][]v1.Descriptor, len(names)), make([]error, len(names))
+	inParallel(len(names), func(i int) { blobs[i], errs[i] = g.s.closure(refs[names[i]].Descriptor) })
+	for i, n := range names {
+		g.examined()
+		if errs[i] != nil {
+			problems[n] = fmt.Errorf("image %q: %w", n, errs[i])
 		}
-		for _, x := range ds {
+		for _, x := range blobs[i] {
 			g.live[x.Digest.Hex], g.named[x.Digest.Hex] = true, true
 		}
 	}
@@ -162,7 +178,8 @@ var digestText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 // packages contain no digests of blobs, so records does not read them.
 func (g *collector) records(context.Context) error {
 	top := g.s.path("cache")
-	return filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
+	var kept []string
+	err := filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return ignoreGone(err)
 		}
@@ -182,22 +199,47 @@ func (g *collector) records(context.Context) error {
 			return fs.SkipDir
 		}
 		g.keep(fi)
-		g.rep.Kept += g.kept.Count(p)
 		if d.IsDir() {
+			g.rep.Kept += g.kept.Count(p)
 			return fs.SkipDir
 		}
-		if filepath.Base(kind) == "conda" {
-			return nil
+		g.rep.Kept += g.kept.CountFile(fi)
+		if filepath.Base(kind) != "conda" && fi.Size() <= maxManifest {
+			kept = append(kept, p)
 		}
-		if fi.Size() > maxManifest {
-			return nil
-		}
-		b, err := os.ReadFile(p)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return g.readRecords(kept)
+}
+
+// readRecords marks the blobs that records of the cache reference.
+func (g *collector) readRecords(files []string) error {
+	var mu sync.Mutex
+	errs := make([]error, len(files))
+	inParallel(len(files), func(i int) {
+		b, err := os.ReadFile(files[i])
+		errs[i] = ignoreGone(err)
+		mu.Lock()
+		defer mu.Unlock()
 		for _, h := range digestText().FindAll(b, -1) {
 			g.live[strings.TrimPrefix(string(h), "sha256:")] = true
 		}
-		return ignoreGone(err)
 	})
+	return errors.Join(errs...)
+}
+
+// inParallel calls do for 0 to n-1, some of them in parallel: most of the time, a network file system
+// is waited for. Each call may open a file.
+func inParallel(n int, do func(i int)) {
+	var g errgroup.Group
+	g.SetLimit(disk.MaxParallel(8, 1))
+	for i := range n {
+		g.Go(func() error { do(i); return nil })
+	}
+	_ = g.Wait() // do returns no error
 }
 
 func ignoreGone(err error) error {
@@ -300,8 +342,11 @@ func (g *collector) blobs(context.Context) error {
 		return err
 	}
 	for _, e := range entries {
+		if g.examined(); g.named[e.Name()] {
+			continue
+		}
 		fi, err := e.Info()
-		if err != nil || g.named[e.Name()] {
+		if err != nil {
 			continue
 		}
 		if g.live[e.Name()] || !g.old(fi) {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -83,6 +84,11 @@ func (s *Store) putImage(ctx context.Context, img v1.Image) (*v1.Descriptor, err
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+	return s.putConfig(ctx, img)
+}
+
+// putConfig writes the configuration and the manifest of an image.
+func (s *Store) putConfig(ctx context.Context, img v1.Image) (*v1.Descriptor, error) {
 	cfg, err := img.RawConfigFile()
 	if err != nil {
 		return nil, err
@@ -125,7 +131,7 @@ func (s *Store) putBlob(ctx context.Context, l v1.Layer) error {
 	if own, ok := l.(*layer); ok && own.s.dir == s.dir && s.HasLayer(own.info) { // the blob is already in this store
 		return nil
 	}
-	if have, err := s.intactLayer(ctx, h, n); have || err != nil {
+	if have, err := s.intactLayer(ctx, h, n, io.Discard); have || err != nil {
 		return err
 	}
 	r, err := l.Compressed()
@@ -137,11 +143,11 @@ func (s *Store) putBlob(ctx context.Context, l v1.Layer) error {
 }
 
 // intactLayer is intact for an unchecked digest.
-func (s *Store) intactLayer(ctx context.Context, h v1.Hash, size int64) (bool, error) {
+func (s *Store) intactLayer(ctx context.Context, h v1.Hash, size int64, count io.Writer) (bool, error) {
 	if err := checkHash(h); err != nil {
 		return false, err
 	}
-	return s.intact(ctx, h, size)
+	return s.intact(ctx, h, size, count)
 }
 
 // putManifest stores a manifest or index and returns its descriptor.
@@ -314,26 +320,38 @@ func (s *Store) byDigest(n, head string) (v1.Descriptor, error) {
 	return v1.Descriptor{}, &NotFoundError{Name: n, store: s}
 }
 
+// Names lists the names of images, sorted, without reading them.
+func (s *Store) Names() (names []string, err error) {
+	entries, err := os.ReadDir(s.path("refs"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // see OpenToRead
+		return nil, fmt.Errorf("listing the store: %w", err)
+	}
+	for _, e := range entries {
+		if n, ok := unescape(e.Name()); ok {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
 // refs reads all names. problems holds the errors of unreadable names; "" is the
 // directory itself.
 func (s *Store) refs() (refs map[string]ref, problems map[string]error) {
 	refs, problems = map[string]ref{}, map[string]error{}
-	entries, err := os.ReadDir(s.path("refs"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // see OpenToRead
-		problems[""] = fmt.Errorf("listing the store: %w", err)
+	names, err := s.Names()
+	if err != nil {
+		problems[""] = err
 	}
-	for _, e := range entries {
-		n, ok := unescape(e.Name())
-		if !ok {
-			continue
-		}
-		r, err := s.readRef(n)
-		switch {
+	read, errs := make([]ref, len(names)), make([]error, len(names))
+	inParallel(len(names), func(i int) { read[i], errs[i] = s.readRef(names[i]) })
+	for i, n := range names {
+		switch err := errs[i]; {
 		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
 		case err != nil:
 			problems[n] = err
 		default:
-			refs[n] = r
+			refs[n] = read[i]
 		}
 	}
 	return refs, problems
@@ -465,10 +483,9 @@ func (s *Store) Images() ([]Entry, error) {
 	}
 	var out []Entry
 	for n, r := range refs {
-		e := Entry{Name: n, Digest: r.Digest}
-		s.describe(&e, n, r.Descriptor, 0)
-		out = append(out, e)
+		out = append(out, Entry{Name: n, Digest: r.Digest})
 	}
+	inParallel(len(out), func(i int) { s.describe(&out[i], out[i].Name, refs[out[i].Name].Descriptor, 0) })
 	for n, err := range problems {
 		out = append(out, Entry{Name: n, Problem: err})
 	}
@@ -501,11 +518,7 @@ func (s *Store) describe(e *Entry, n string, d v1.Descriptor, depth int) {
 		}
 		return
 	}
-	img, err := s.open(n, d)
-	if err != nil {
-		fail(err)
-		return
-	}
+	img := &image{s, b, d.MediaType}
 	m, err := img.Manifest()
 	if err != nil {
 		fail(fmt.Errorf("reading manifest %s: %w", d.Digest, err))

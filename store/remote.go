@@ -186,7 +186,7 @@ func (s *Store) fetch(ctx context.Context, c *call, img v1.Image) (*v1.Descripto
 	if err := s.fetchBlobs(ctx, c, m.Layers, t); err != nil {
 		return nil, err
 	}
-	return s.putImage(ctx, img) // layers exist; stores configuration and manifest
+	return s.putConfig(ctx, img)
 }
 
 // fetchBlobs downloads blobs of one repository, some in parallel.
@@ -250,10 +250,11 @@ func (s *Store) Send(ctx context.Context, img v1.Image, ref string, o Remote) er
 
 // fetchBlob downloads one blob. A broken transfer resumes if the registry supports ranges.
 func (s *Store) fetchBlob(ctx context.Context, c *http.Client, repo name.Repository, d v1.Descriptor, t *transferred) error {
-	if have, err := s.intactLayer(ctx, d.Digest, d.Size); have || err != nil {
-		t.add(d.Size)
+	checked := &countingWriter{w: t}
+	if have, err := s.intactLayer(ctx, d.Digest, d.Size, checked); have || err != nil {
 		return err
 	}
+	t.add(-checked.n)
 	resp, err := requestBlob(ctx, c, repo, d.Digest)
 	if err != nil {
 		return err
@@ -284,6 +285,18 @@ func (t *transferred) add(n int64) {
 	defer t.mu.Unlock()
 	t.done += n
 	t.progress(t.done, t.total)
+}
+
+// A countingWriter counts the bytes that it passes on.
+type countingWriter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
 }
 
 // Pushed describes a pushed image.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"hpcc/testdata/testenv"
 )
@@ -133,5 +137,92 @@ func TestStageRoomAndAge(t *testing.T) {
 	testenv.Check(t, err)
 	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a copy that nobody used for a week is still there (%v)", err)
+	}
+}
+
+// TestStageSent checks which files of a job the stage takes.
+func TestStageSent(t *testing.T) {
+	ctx := context.Background()
+	place := t.TempDir()
+	s, err := OpenStage(place, true)
+	testenv.Check(t, err)
+	t.Setenv(sentTo, "")
+	if got := s.Sent("k"); got != "" {
+		t.Errorf("Sent without a job = %q", got)
+	}
+	if _, err := s.Receive(ctx, "full", 1<<60); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Receive of a file that does not fit: %v", err)
+	}
+	dir, err := s.Receive(ctx, "job1", 1)
+	testenv.Check(t, err)
+	if _, err := s.Receive(ctx, "job1", 1); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("Receive twice: %v", err)
+	}
+	file := filepath.Join(dir, "k")
+	testenv.Check(t, os.WriteFile(file, []byte("x"), 0o600))
+	testenv.Check(t, os.Symlink(file, filepath.Join(dir, "link")))
+	other := t.TempDir()
+	testenv.Check(t, os.WriteFile(filepath.Join(other, "k"), nil, 0o600))
+	for _, c := range []struct{ env, key, want string }{
+		{dir, "k", file}, {dir, "other", ""}, {dir, "link", ""}, {other, "k", ""}, {filepath.Dir(dir), "k", ""}, {"", "k", ""},
+	} {
+		t.Setenv(sentTo, c.env)
+		if got := s.Sent(c.key); got != c.want {
+			t.Errorf("with %s=%q, Sent(%q) = %q; want %q", sentTo, c.env, c.key, got, c.want)
+		}
+	}
+	t.Setenv(sentTo, other)
+	s.Done("k")
+	t.Setenv(sentTo, dir)
+	s.Done("other")
+	for _, f := range []string{file, filepath.Join(other, "k")} {
+		if _, err := os.Stat(f); err != nil {
+			t.Errorf("Done with another key or directory: %v", err)
+		}
+	}
+	testenv.Check(t, os.Remove(filepath.Join(dir, "link")))
+	s.Done("k")
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory of the job after Done: %v", err)
+	}
+	dir, err = s.Receive(ctx, "job2", 0)
+	testenv.Check(t, err)
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "k"), nil, 0o600))
+	testenv.Check(t, s.Refuse("job2"))
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory of the job after Refuse: %v", err)
+	}
+	// A job that was killed leaves its directory.
+	dir, err = s.Receive(ctx, "job3", 0)
+	testenv.Check(t, err)
+	for _, c := range []struct {
+		age  time.Duration
+		kept bool
+	}{{23 * time.Hour, true}, {25 * time.Hour, false}} {
+		then := time.Now().Add(-c.age)
+		testenv.Check(t, os.Chtimes(dir, then, then))
+		_, err = s.GC(ctx, GCOptions{})
+		testenv.Check(t, err)
+		if _, err := os.Stat(dir); (err == nil) != c.kept {
+			t.Errorf("GC of a directory that is %v old: %v", c.age, err)
+		}
+	}
+}
+
+// TestStageJoin checks that an image whose layers are parts of one file has the same layers.
+func TestStageJoin(t *testing.T) {
+	ctx := context.Background()
+	s, err := OpenStage(t.TempDir(), true)
+	testenv.Check(t, err)
+	img, err := random.Image(5000, 3)
+	testenv.Check(t, err)
+	file, err := s.Join(ctx, img)
+	testenv.Check(t, err)
+	same, err := s.Split(img, file)
+	testenv.Check(t, err)
+	testenv.Check(t, validate.Image(same))
+	testenv.Check(t, os.Truncate(file, 5000))
+	if _, err := s.Split(img, file); err == nil || !strings.Contains(err.Error(), "bytes of the layers") {
+		t.Errorf("Split of a short file: %v", err)
 	}
 }

@@ -23,10 +23,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -68,8 +66,8 @@ func (e *NotFoundError) Similar() string {
 	if e.store == nil || len(e.Name) < 3 {
 		return ""
 	}
-	refs, _ := e.store.refs()
-	like, _ := suggest.Search(e.Name, slices.Sorted(maps.Keys(refs)), true)
+	names, _ := e.store.Names()
+	like, _ := suggest.Search(e.Name, names, true)
 	return like
 }
 

@@ -104,18 +104,13 @@ func (v *verifier) blobs(ctx context.Context) error {
 	g.SetLimit(goruntime.GOMAXPROCS(0))
 	for _, h := range list {
 		g.Go(func() error {
-			fi, err := os.Stat(v.s.blob(h))
-			if err != nil {
-				return ignoreGone(err)
-			}
-			reason, err := v.s.defect(gctx, h, -1)
+			reason, err := v.s.defect(gctx, h, -1, t)
 			if gctx.Err() != nil {
 				return gctx.Err()
 			}
 			if err != nil {
 				reason = "cannot be read: " + err.Error()
 			}
-			t.add(fi.Size())
 			if reason == "" || reason == missing {
 				return nil
 			}

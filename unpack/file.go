@@ -30,36 +30,34 @@ func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	n, err := t.copyData(fd, r)
-	if err == nil && h.Mode&0o6000 != 0 {
-		t.rep.SetID++
-	}
-	if err == nil && (!plain(h) || t.notes.InMemory()) {
-		t.notes.keep(fd, h, true)
-	}
-	if err == nil && (createMode != mode || mode&t.umask != 0 || !parent.exact(fd, mode)) {
-		err = unix.Fchmod(fd, mode)
-	}
-	if err == nil {
-		err = t.setTimes(fd, timespec(h.ModTime))
-	}
-	// On network file systems and with quotas, close reports a full disk.
-	if cerr := unix.Close(fd); err == nil {
-		err = cerr
-	}
+	f := newFile{name: name, fd: fd, head: h, mode: mode, chmod: createMode != mode || mode&t.umask != 0 || !parent.exact(fd, mode)}
 	t.mark(name)
 	t.rep.Files++
+	if h.Mode&0o6000 != 0 {
+		t.rep.SetID++
+	}
+	data, isSmall, err := t.small(h, r)
+	if isSmall && err == nil {
+		f.data = data
+		t.begin(f)
+		t.rep.Bytes += int64(len(data))
+		return nil
+	}
+	var n int64
+	if err == nil {
+		n, err = t.copyData(fd, r)
+	}
 	t.rep.Bytes += n
-	return err
+	return t.complete(f, err)
 }
 
 func (t *tree) setTimes(fd int, m unix.Timespec) error {
-	if !t.oldTimes {
+	if !t.oldTimes.Load() {
 		err := unix.UtimesNanoAt(fd, "", []unix.Timespec{m, m}, unix.AT_EMPTY_PATH)
 		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
-		t.oldTimes = true // before Linux 5.8
+		t.oldTimes.Store(true) // before Linux 5.8
 	}
 	return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), []unix.Timespec{m, m}, 0)
 }

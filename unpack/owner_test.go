@@ -60,12 +60,15 @@ func apply(t *testing.T, memory, again bool, hs ...*tar.Header) (dir string, not
 	testenv.Check(t, err)
 	defer tr.close()
 	tr.created = map[string]bool{}
+	for _, h := range hs {
+		h.ModTime = time.Unix(1, 0)
+	}
 	for range map[bool]int{false: 1, true: 2}[again] {
 		for _, h := range hs {
-			h.ModTime = time.Unix(1, 0)
 			testenv.Check(t, tr.entry(h, strings.NewReader("")))
 		}
 	}
+	testenv.Check(t, tr.drain())
 	testenv.Check(t, notes.Save(dir))
 	return dir, notes
 }

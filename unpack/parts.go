@@ -176,7 +176,7 @@ func (x *Part) unpack() (*tree, error) {
 	defer t.close()
 	t.content, t.created = x.content, map[string]bool{}
 	tr := tar.NewReader(x.content)
-	err = eachEntry(x.ctx, tr, func(h *tar.Header) error {
+	err = t.each(x.ctx, tr, func(h *tar.Header) error {
 		if err := t.checkIndependent(h); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,8 +49,9 @@ type tree struct {
 	content *content
 	// Some links of this tree may have recorded owners.
 	linkOwners bool
-	oldTimes   bool // the kernel sets times of files only by path
-	keepTimes  bool // directories that the layers do not describe keep their times
+	oldTimes   atomic.Bool // the kernel sets times of files only by path
+	keepTimes  bool        // directories that the layers do not describe keep their times
+	fills      fills
 }
 
 // dirTime is the time of a directory's entry and the number of removals before it.
@@ -71,6 +73,11 @@ func openTree(dir string, notes *Notes) (*tree, error) {
 }
 
 func (t *tree) close() {
+	_ = t.drain()
+	if t.fills.queue != nil {
+		close(t.fills.queue)
+		t.fills.queue = nil
+	}
 	t.forgetDirs()
 	t.file.Close()
 }
@@ -154,9 +161,12 @@ func (t *tree) putDir(name string, h *tar.Header) error {
 		}
 		err = unix.ENOENT
 	}
+	mode := granted(uint32(h.Mode), true)
 	fresh := errors.Is(err, unix.ENOENT)
 	if fresh {
-		err = unix.Mkdirat(parent.fd, base, 0o700)
+		if err = unix.Mkdirat(parent.fd, base, mode); err == nil {
+			st, err = lstat(parent, base)
+		}
 	}
 	if err != nil {
 		return err
@@ -171,7 +181,10 @@ func (t *tree) putDir(name string, h *tar.Header) error {
 	t.mark(name)
 	t.time[name] = dirTime{h.ModTime, t.removals}
 	t.rep.Dirs++
-	return unix.Fchmodat(parent.fd, base, granted(uint32(h.Mode), true), 0)
+	if st.Mode&0o7777 == mode {
+		return nil
+	}
+	return unix.Fchmodat(parent.fd, base, mode, 0)
 }
 
 // clearName removes the file, link or directory of that name.
@@ -269,6 +282,9 @@ func (t *tree) putHardLink(name string, h *tar.Header) error {
 		err = unix.Linkat(from.fd, path.Base(target), d.fd, base, 0)
 		if noSecondName(err) {
 			t.rep.Copies++
+			if err := t.drain(); err != nil {
+				return err
+			}
 			err = t.copyName(from.fd, path.Base(target), d.fd, base)
 		}
 		return err
@@ -411,6 +427,7 @@ func (t *tree) remove(name string) error {
 		t.forgetLinked()
 		return nil
 	}
+	_ = t.drain() // NFS keeps the names of removed files that are open
 	err = removeAt(parent.fd, path.Base(name), 0)
 	t.forgetDirs()
 	if errors.Is(err, unix.ENOENT) {

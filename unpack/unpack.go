@@ -341,7 +341,7 @@ func (c *content) checkAs(l v1.Layer) error {
 // entries applies the members of one layer's archive.
 func (t *tree) entries(ctx context.Context, tr *tar.Reader) error {
 	t.created, t.above, t.sparse = map[string]bool{}, nil, 0
-	return eachEntry(ctx, tr, func(h *tar.Header) error { return t.entry(h, tr) })
+	return t.each(ctx, tr, func(h *tar.Header) error { return t.entry(h, tr) })
 }
 
 // eachEntry calls do for each member of an archive.

@@ -194,17 +194,14 @@ func (a *completeArgs) arguments(command string, n int) (list []string, files bo
 // defaultStore opens the store that commands use without --store.
 func defaultStore() (*store.Store, error) { return store.OpenToRead(os.Getenv("HPCC_STORE")) }
 
-func imageNames() (names []string) {
+func imageNames() []string {
 	s, err := defaultStore()
 	if err != nil {
 		return nil
 	}
-	list, err := s.Images()
+	names, err := s.Names()
 	if err != nil {
 		return nil
-	}
-	for _, e := range list {
-		names = append(names, e.Name)
 	}
 	return names
 }

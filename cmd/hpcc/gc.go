@@ -94,12 +94,11 @@ func (a *gcArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := store.GCOptions{Age: a.age, DryRun: a.dryRun}
-	rep, err := s.GC(ctx, o)
+	rep, err := collectGarbage(a.age, a.dryRun, func(o store.GCOptions) (store.GCReport, error) { return s.GC(ctx, o) })
 	if err != nil {
 		return err
 	}
-	staged, err := gcStage(ctx, o)
+	staged, err := collectGarbage(a.age, a.dryRun, func(o store.GCOptions) (store.GCReport, error) { return gcStage(ctx, o) })
 	if err != nil {
 		return err
 	}
@@ -122,6 +121,17 @@ func (a *gcArgs) run(ctx context.Context) error {
 			size(rep.Kept), counted(rep.KeptTrees, "tree", "trees"), rep.Until.Local().Format("2006-01-02 15:04"))
 	}
 	return err
+}
+
+// collectGarbage shows the progress of a collection on a terminal.
+func collectGarbage(age time.Duration, dryRun bool, collect func(store.GCOptions) (store.GCReport, error)) (store.GCReport, error) {
+	what := "examining and deleting files"
+	if dryRun {
+		what = "examining files"
+	}
+	show := progressOnTerminal(what)
+	defer show.end()
+	return collect(store.GCOptions{Age: age, DryRun: dryRun, Progress: func(files int64) { show.items(files, 0) }})
 }
 
 // gcStage removes old copies from this node, if there are any.
@@ -258,11 +268,13 @@ func (v *verification) tree(ctx context.Context, hex string, damagedBlob map[str
 }
 
 func (v *verification) jobs(ctx context.Context) error {
-	damaged, files, err := dispatch.Verify(ctx, v.s.Jobs())
-	v.records = files
-	for _, d := range damaged {
-		v.add(store.Finding{Path: filepath.Join("jobs", d.Path), Reason: d.Reason, Cure: d.Cure}, false)
+	show := progressOnTerminal("reading jobs")
+	defer show.end()
+	report := func(path, reason, cure string) {
+		v.add(store.Finding{Path: filepath.Join("jobs", path), Reason: reason, Cure: cure}, false)
 	}
+	var err error
+	v.records, err = dispatch.Verify(ctx, v.s.Jobs(), report, func(done, total int) { show.items(int64(done), int64(total)) })
 	return err
 }
 

@@ -209,6 +209,7 @@ func changedPaths(name, args, result string) (out []string) {
 	if _, path, ok := strings.Cut(strings.TrimSuffix(result, ">"), "<"); ok && strings.HasPrefix(name, "open") {
 		return []string{strings.TrimSuffix(path, " (deleted)")}
 	}
+	args = strings.ReplaceAll(args, ">(deleted)", ">") // a file that a later entry has replaced
 	found := pathArg.FindAllStringSubmatch(args, -1)
 	if strings.HasPrefix(name, "symlink") {
 		found = found[1:] // the target of the link is not a changed path

@@ -49,6 +49,7 @@ func jobFlags() []cli.Flag {
 	}, inSection(arraySection,
 		&cli.StringSliceFlag{Name: "sweep", Usage: "run a task per value: `NAME=0.1,0.01` or NAME=1..4"},
 		&cli.StringFlag{Name: "params", Usage: "run a task per row of `FILE`, CSV or JSON"},
+		&cli.GenericFlag{Name: "pack", Value: &packFlag{}, Usage: "run all tasks in one allocation, on --nodes N"},
 		&cli.IntFlag{Name: "retry", Usage: "run a failed task again up to `N` times"},
 		&cli.StringFlag{Name: "retry-on", Usage: "retry only after `ENDINGS`: exit=99, preempted, …"},
 	), fromFlags(), inSection(scheduleSection,
@@ -228,6 +229,9 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 	if err := parseParams(c, j); err != nil {
 		return nil, err
 	}
+	if f, ok := c.Generic("pack").(*packFlag); ok && f.pack {
+		j.SetPack(f.keep)
+	}
 	j.Retry.Times = c.Int("retry")
 	if j.Retry.Endings, err = job.ParseEndings(c.String("retry-on")); err != nil {
 		return nil, usagef("--retry-on: %w", err)
@@ -240,6 +244,21 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 	}
 	return j, nil
 }
+
+// packFlag is the flag --pack or --pack=keep.
+type packFlag struct{ pack, keep bool }
+
+func (f *packFlag) IsBoolFlag() bool { return true }
+
+func (f *packFlag) Set(s string) error {
+	if s != "true" && s != "false" && s != "keep" {
+		return fmt.Errorf("%q is not keep; write --pack or --pack=keep", s)
+	}
+	f.pack, f.keep = s != "false", s == "keep"
+	return nil
+}
+
+func (f *packFlag) String() string { return "" }
 
 // parseSize reads --mem and --time.
 func parseSize(c *cli.Context) (r job.Request, err error) {

@@ -129,7 +129,7 @@ func (a *logsArgs) run(ctx context.Context) error {
 	if len(l.want) != 1 {
 		return usagef("--follow follows one task").hint("hpcc logs -f %s TASK", a.id)
 	}
-	tasks, err := readTasks(filepath.Join(l.dir, l.sub.ID))
+	tasks, err := l.read()
 	if err != nil {
 		return err
 	}
@@ -137,6 +137,26 @@ func (a *logsArgs) run(ctx context.Context) error {
 		return err
 	}
 	return l.follow(ctx, l.want[0])
+}
+
+// read reads the records of the tasks, but from a packed job, which may have a million, only those that
+// are shown.
+func (l *taskLogs) read() ([]job.Task, error) {
+	var r job.Records
+	var err error
+	home := filepath.Join(l.dir, l.sub.ID)
+	switch {
+	case len(l.want) > 0:
+		err = r.Select(home, l.want)
+	case l.failed:
+		err = r.Survey(home)
+	default:
+		err = r.Read(home, false)
+	}
+	if err == nil && len(r.Bad) > 0 {
+		warn([]string{r.Err().Error()})
+	}
+	return r.Last, err
 }
 
 // step selects the tasks of a workflow's step.
@@ -176,7 +196,7 @@ func (l *taskLogs) show(ctx context.Context) error {
 			return err
 		}
 	}
-	tasks, err := readTasks(filepath.Join(l.dir, l.sub.ID))
+	tasks, err := l.read()
 	if err != nil {
 		return err
 	}
@@ -292,21 +312,40 @@ func copyLog(t *job.Task, from int64, tail int) (end int64, err error) {
 		say("task %d on %s: hpcc does not know which file holds its output", t.Index, t.Host)
 		return 0, nil
 	}
-	f, err := os.Open(t.Output)
+	f, out, err := openOutput(t)
 	if err != nil {
 		return 0, fmt.Errorf("showing the output of task %d: %w", t.Index, err)
 	}
 	defer f.Close()
 	if from < 0 {
-		if from, err = tailOffset(f, tail); err != nil {
+		if from, err = tailOffset(out, tail); err != nil {
 			return 0, fmt.Errorf("showing the output of task %d: %w", t.Index, err)
 		}
 	}
-	if _, err := f.Seek(from, io.SeekStart); err != nil {
+	if _, err := out.Seek(from, io.SeekStart); err != nil {
 		return 0, err
 	}
-	n, err := io.Copy(os.Stdout, f)
+	n, err := io.Copy(os.Stdout, out)
 	return from + n, err
+}
+
+// openOutput opens the file with a task's output, and returns the part of it that is the task's.
+func openOutput(t *job.Task) (f *os.File, out *io.SectionReader, err error) {
+	if f, err = os.Open(t.Output); err != nil {
+		return nil, nil, err
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	from, size := int64(0), fi.Size()
+	if t.Part != nil {
+		if from, size = t.Part.From, size-t.Part.From; t.Part.Size >= 0 {
+			size = t.Part.Size
+		}
+	}
+	return f, io.NewSectionReader(f, from, max(0, size)), nil
 }
 
 // hpcc reads the output of a followed task once per pollInterval. After every pollsPerQuery reads,
@@ -323,14 +362,14 @@ func (l *taskLogs) follow(ctx context.Context, k int) error {
 		return l.followPod(ctx, k)
 	}
 	for n := 1; ; n++ {
-		tasks, err := job.Tasks(filepath.Join(l.dir, l.sub.ID))
-		var bad *job.RecordsError
-		if err != nil && !errors.As(err, &bad) {
+		var r job.Records
+		if err := r.Select(filepath.Join(l.dir, l.sub.ID), []int{k}); err != nil {
 			return err
 		}
-		if bad != nil && n == 1 {
-			warn([]string{bad.Error()})
+		if len(r.Bad) > 0 && n == 1 {
+			warn([]string{r.Err().Error()})
 		}
+		tasks := r.Last
 		i := slices.IndexFunc(tasks, func(t job.Task) bool { return t.Index == k })
 		if i < 0 {
 			if !announced {
@@ -338,6 +377,7 @@ func (l *taskLogs) follow(ctx context.Context, k int) error {
 				announced = true
 			}
 		} else if t := &tasks[i]; t.Output != "" || t.Ended() {
+			var err error
 			if at, err = copyLog(t, at, l.tail); err != nil || t.Ended() {
 				return err
 			}
@@ -472,21 +512,20 @@ func lastLines(b []byte, n int) []byte {
 	return b[end+1:]
 }
 
-// tailOffset returns the offset of the last n lines of a file; 0 if n is negative.
-func tailOffset(f *os.File, n int) (int64, error) {
-	fi, err := f.Stat()
-	if err != nil || n < 0 {
-		return 0, err
+// tailOffset returns the offset of the last n lines of an output; 0 if n is negative.
+func tailOffset(f *io.SectionReader, n int) (int64, error) {
+	if n < 0 {
+		return 0, nil
 	}
 	for size := int64(64 << 10); ; size *= 4 {
-		size = min(size, fi.Size(), maxTail)
+		size = min(size, f.Size(), maxTail)
 		b := make([]byte, size)
-		if _, err := f.ReadAt(b, fi.Size()-size); err != nil && err != io.EOF {
+		if _, err := f.ReadAt(b, f.Size()-size); err != nil && err != io.EOF {
 			return 0, err
 		}
 		last := lastLines(b, n)
-		if int64(len(last)) < size || size == fi.Size() || size == maxTail {
-			return fi.Size() - int64(len(last)), nil
+		if int64(len(last)) < size || size == f.Size() || size == maxTail {
+			return f.Size() - int64(len(last)), nil
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
+	"hpcc/testdata/bigstore"
 	"hpcc/testdata/testenv"
 )
 
@@ -184,5 +185,49 @@ func TestTreeInUse(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(filepath.Join(store, "trees")); len(left) > 0 {
 		t.Errorf("gc leaves unused trees %v", left)
+	}
+}
+
+// TestStatusOfManyJobs checks that a list of jobs shows the open and the newest ones, and says how many
+// others there are.
+func TestStatusOfManyJobs(t *testing.T) {
+	const jobs = 150
+	store := filepath.Join(t.TempDir(), "store")
+	testenv.Check(t, bigstore.Make(store, bigstore.Size{Jobs: jobs}, time.Now()))
+	last := bigstore.Native(jobs - 1)
+	squeue := "#!/bin/sh\necho '" + last + "|1|RUNNING|None'\n"
+	testenv.Check(t, os.WriteFile(filepath.Join(store, "squeue"), []byte(squeue), 0o755))
+	t.Setenv("PATH", store+":"+os.Getenv("PATH"))
+	status := func(args ...string) (lines int, stderr string) {
+		cmd := hpcc(store, append([]string{"status"}, args...)...)
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("status %q: %v: %s", args, err, errs.String())
+		}
+		return strings.Count(string(out), "\n"), errs.String()
+	}
+	const scripts = 1 // without job.json
+	for _, when := range []string{"without", "with"} {
+		if n, stderr := status(); n != 1+1+shownEnded || !strings.Contains(stderr, `48 older jobs that have ended are not shown: "hpcc status --all" shows them`) {
+			t.Errorf("%s a cache: %d lines, and %q", when, n, stderr)
+		}
+		if n, stderr := status("--all"); n != 1+jobs-scripts || stderr != "" {
+			t.Errorf("%s a cache, --all: %d lines, and %q", when, n, stderr)
+		}
+	}
+	if n, stderr := status("--json"); n != 1+shownEnded || !strings.Contains(stderr, "48 older jobs that have ended are not shown") {
+		t.Errorf("--json: %d lines, and %q", n, stderr)
+	}
+	if n, stderr := status("--json", "--all"); n != jobs-scripts || stderr != "" {
+		t.Errorf("--json --all: %d lines, and %q", n, stderr)
+	}
+	if n, stderr := status("--running"); n != 2 || stderr != "" {
+		t.Errorf("--running: %d lines, and %q", n, stderr)
+	}
+	out, err := hpcc(store, "status", "--all", "main").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "--all cannot be used with JOB") {
+		t.Errorf("--all with a job: %v, %s", err, out)
 	}
 }

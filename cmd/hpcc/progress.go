@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"golang.org/x/term"
@@ -29,7 +30,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// A bar shows the progress of an operation in bytes, its rate and the remaining time. On a
+// A bar shows the progress of an operation in bytes or items, its rate and the remaining time. On a
 // terminal it is one line, redrawn at most ten times a second and cleared at the end. In a
 // log it is a line every 30 seconds.
 type bar struct {
@@ -55,7 +56,14 @@ func progressOnTerminal(what string) *bar {
 }
 
 // bytes reports how many bytes are done of a total; 0 if the total is unknown. Calls do not overlap.
-func (b *bar) bytes(done, total int64) {
+func (b *bar) bytes(done, total int64) { b.show(done, total, size) }
+
+// items is bytes for a number of jobs or files.
+func (b *bar) items(done, total int64) {
+	b.show(done, total, func(n int64) string { return strconv.FormatInt(n, 10) })
+}
+
+func (b *bar) show(done, total int64, format func(int64) string) {
 	every := 30 * time.Second
 	if b.tty {
 		every = 100 * time.Millisecond
@@ -64,7 +72,7 @@ func (b *bar) bytes(done, total int64) {
 		return
 	}
 	b.drawn, b.shown = time.Now(), true
-	text := transferText(done, total, time.Since(b.begun))
+	text := transferText(done, total, time.Since(b.begun), format)
 	if b.tty {
 		columns, _ := terminalSize()
 		fmt.Fprintf(os.Stderr, "\r\x1b[K%s", fit(b.what+": "+text, columns-1))
@@ -73,18 +81,18 @@ func (b *bar) bytes(done, total int64) {
 	}
 }
 
-// transferText formats the number of bytes done, of a total, with the mean rate and the remaining
-// time.
-func transferText(done, total int64, took time.Duration) string {
-	text := size(done)
+// transferText formats the number of bytes or items done, of a total, with the mean rate and the
+// remaining time.
+func transferText(done, total int64, took time.Duration, format func(int64) string) string {
+	text := format(done)
 	if total > 0 {
-		text = fmt.Sprintf("%s of %s (%d%%)", size(done), size(total), 100*done/total)
+		text = fmt.Sprintf("%s of %s (%d%%)", format(done), format(total), 100*done/total)
 	}
 	if took < time.Second {
 		return text
 	}
 	rate := float64(done) / took.Seconds()
-	text += ", " + size(int64(rate)) + "/s"
+	text += ", " + format(int64(rate)) + "/s"
 	if done > 0 && done < total {
 		left := time.Duration(float64(total-done) / rate * float64(time.Second))
 		text += ", " + max(left.Round(time.Second), time.Second).String() + " left"

@@ -22,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"hpcc/runtime"
+	"hpcc/testdata/slowfs/mount"
 	"hpcc/testdata/testenv"
 )
 
@@ -78,6 +79,7 @@ func buildAll(dir string) {
 		{"build", "-tags", "entry", "-overlay", overlay, "-trimpath", "-ldflags", "-E hpcc_start", "-o", filepath.Join(bin, "hpcc"), "."},
 		{"build", "-o", load, "../../testdata/measure/load.go"},
 		{"build", "-o", filepath.Join(dir, "lacks"), "../../testdata/lacks"},
+		{"build", "-o", filepath.Join(dir, "slowfs"), "../../testdata/slowfs"},
 	} {
 		cmd := exec.Command("go", args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -195,6 +197,10 @@ var facilities = map[string]func() error{
 		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "oci.conf"))
 		return err
 	},
+	"slurm-disks": func() error { // each node has other files in the directory local; see testdata/slurm/up.sh
+		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "local"))
+		return err
+	},
 	"own-slurm": func() error { // a user can start a Slurm; see testdata/slurm/up.sh
 		for _, daemon := range []string{"slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd"} {
 			if _, err := exec.LookPath(daemon); err != nil {
@@ -237,6 +243,7 @@ var facilities = map[string]func() error{
 		return nil
 	},
 	"fuse":     runtime.CanMountSquashFS,
+	"slowfs":   mount.Possible,
 	"squashfs": func() error { _, err := exec.LookPath("mksquashfs"); return err },
 	"strace":   func() error { _, err := exec.LookPath("strace"); return err },
 	"time":     func() error { _, err := os.Stat("/usr/bin/time"); return err }, // Debian's package time
@@ -354,15 +361,23 @@ func rayroot(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.Symlink("ray", filepath.Join(dir, "python3")))
 }
 
-// freePortsCommand implements "freeports NAME": it sets $NAME to a port for a Slurm of
-// testdata/slurm/up.sh, which also uses some ports above it. No other script gets these ports.
+// freePortsCommand implements "freeports NAME": it sets $NAME to the result of freePorts.
 func freePortsCommand(ts *testscript.TestScript, _ bool, args []string) {
+	port, err := freePorts()
+	ts.Check(err)
+	ts.Setenv(args[0], strconv.Itoa(port))
+}
+
+// freePorts returns a port for a Slurm of testdata/slurm/up.sh, which also uses some ports above it. No
+// other test gets these ports.
+func freePorts() (int, error) {
 	givenPorts.Lock()
 	defer givenPorts.Unlock()
+	above := []int{0, 1, 101, 102, 103}
 next:
 	for range 100 {
 		port := 20000 + rand.IntN(9000)
-		for _, n := range []int{0, 1, 101, 102} {
+		for _, n := range above {
 			if givenPorts.all[port+n] {
 				continue next
 			}
@@ -372,16 +387,15 @@ next:
 			}
 			l.Close()
 		}
-		for _, n := range []int{0, 1, 101, 102} {
+		for _, n := range above {
 			givenPorts.all[port+n] = true
 		}
-		ts.Setenv(args[0], fmt.Sprint(port))
-		return
+		return port, nil
 	}
-	ts.Fatalf("no free ports")
+	return 0, errors.New("no free ports")
 }
 
-// givenPorts are the ports that scripts have reserved.
+// givenPorts are the ports that tests have reserved.
 var givenPorts = struct {
 	sync.Mutex
 	all map[int]bool

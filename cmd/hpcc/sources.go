@@ -99,7 +99,7 @@ func (f sourceFinder) ofJob(ctx context.Context, id string) (src report.Source, 
 	src, err = runsBelow(filepath.Join(s.Jobs(), found.ID), f.attempts)
 	for _, st := range list {
 		if st.ID == found.ID && st.Job.Workflow == nil {
-			src.Missing = max(0, st.Total-len(st.Tasks))
+			src.Missing = max(0, st.Total-st.Recorded())
 		}
 	}
 	return src, err
@@ -147,6 +147,8 @@ func recordsBelow(root string, most int) (dirs []string, files map[string][]stri
 				return fs.SkipDir
 			}
 			dirs = append(dirs, path)
+		case strings.HasPrefix(e.Name(), "tasks."): // records of successful tasks, which job.Records reads
+			return nil
 		case e.Type().IsRegular() && strings.HasSuffix(path, recordExt):
 			files[filepath.Dir(path)] = append(files[filepath.Dir(path)], path)
 		case !known || !isTask(name):
@@ -168,11 +170,11 @@ func isTask(name string) bool {
 
 // runsIn joins the measured runs and the task records of one directory.
 func runsIn(src *report.Source, dir string, files []string, attempts bool) {
-	last, earlier, bad, err := job.Attempts(dir, attempts)
-	if err != nil {
-		bad = append(bad, err)
+	var r job.Records
+	if err := r.Read(dir, attempts); err != nil {
+		r.Bad = append(r.Bad, err)
 	}
-	for _, err := range bad {
+	for _, err := range r.Bad {
 		src.Warnings = append(src.Warnings, err.Error())
 	}
 	sub, err := dispatch.ReadJob(dir)
@@ -187,10 +189,10 @@ func runsIn(src *report.Source, dir string, files []string, attempts bool) {
 		}
 		measured[name] = f
 	}
-	for _, t := range last {
+	for _, t := range r.Last {
 		src.Runs = append(src.Runs, runOf(measured, fmt.Sprintf("task.%d", t.Index), sub, &t))
 	}
-	for _, t := range earlier {
+	for _, t := range r.Earlier {
 		src.Runs = append(src.Runs, runOf(measured, fmt.Sprintf("task.%d.%d", t.Index, t.Attempt), sub, &t))
 	}
 	for _, f := range files { // runs without a task record
@@ -222,7 +224,7 @@ func recordOf(sub *dispatch.Submission, t *job.Task) metrics.Record {
 			h.Command = append([]string{j.Script.Name}, j.Script.Args...)
 		}
 		h.Job.ID, h.Job.Name, h.Job.Target, h.Job.Submitted = sub.ID, j.Name, string(sub.Target), sub.SubmissionTime(t)
-		a := j.Request()
+		a := j.Alone().Request()
 		h.Asked = metrics.Asked{CPUs: a.CPUs, Memory: a.Memory, GPUs: a.GPUs, Time: a.Time.Seconds()}
 	}
 	if !t.Ended() {

@@ -2,19 +2,25 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/urfave/cli/v2"
 
+	"hpcc/job/node"
+	"hpcc/job/shellword"
 	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/store/disk"
@@ -35,6 +41,198 @@ func parseStage(c *cli.Context) bool {
 	return c.Bool("stage") || (env != "" && env != "0")
 }
 
+// stageCommand returns the command with which the script of a job sends its image to the nodes. The
+// script runs it on the first node. There it runs itself on each node, with --node.
+func stageCommand() *cli.Command {
+	return &cli.Command{
+		Name: "stage", Hidden: true, Usage: "send an image to the nodes of a job (started by job scripts)", ArgsUsage: "IMAGE",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "each", Usage: "run a command on each node with `ARGV`"},
+			&cli.StringFlag{Name: "send", Usage: "copy a file to each node with `ARGV`"},
+			&cli.StringFlag{Name: "node", Usage: "prepare this node for broadcast `NAME`"},
+			storeFlag(),
+		},
+		Action: action(parseStageCommand),
+	}
+}
+
+// stageArgs are the arguments of "hpcc stage".
+type stageArgs struct {
+	image, store string
+	each, send   []string
+	node         string // name of the broadcast that this node receives
+	refuse       bool   // instead, remove what it received
+}
+
+func parseStageCommand(c *cli.Context) (verb, error) {
+	a := &stageArgs{image: c.Args().First(), store: c.String("store"), node: c.String("node")}
+	a.refuse = c.Args().Get(1) == "refuse"
+	for flag, argv := range map[string]*[]string{"each": &a.each, "send": &a.send} {
+		list, err := shellword.Split(c.String(flag), true)
+		if err != nil {
+			return nil, usagef("--%s: %w", flag, err)
+		}
+		for _, w := range list {
+			*argv = append(*argv, w.Text)
+		}
+	}
+	if a.image == "" || (a.node == "" && (len(a.each) == 0 || len(a.send) == 0)) || strings.ContainsRune(a.node, filepath.Separator) {
+		return nil, usagef("stage is for job scripts only").hint("hpcc submit --stage --nodes 4 IMAGE -- CMD")
+	}
+	return a, nil
+}
+
+// run sends the image, and prints the directory of the nodes that it sent it to. Without it, each
+// node copies the image itself. So a failure gives a message, and the job continues.
+func (a *stageArgs) run(ctx context.Context) error {
+	if a.node != "" {
+		if err := a.onNode(ctx); err != nil {
+			host, _ := os.Hostname()
+			return fmt.Errorf("node %s: %w", host, err)
+		}
+		return nil
+	}
+	dir, err := a.broadcast(ctx)
+	if err != nil {
+		say("note: not sending %s to all nodes at once: %v; each node copies it from the original", a.image, err)
+		return nil
+	}
+	_, err = fmt.Println(dir)
+	return err
+}
+
+// broadcast sends the image to the nodes that lack it, if there are any, and returns the directory
+// that each node prepared.
+func (a *stageArgs) broadcast(ctx context.Context) (string, error) {
+	img, err := a.sent()
+	if err != nil {
+		return "", err
+	}
+	s, err := openStage(true)
+	if err != nil {
+		return "", err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding hpcc itself: %w", err)
+	}
+	b := &node.Broadcast{Each: a.each, Send: a.send, Self: []string{self, "stage", "--node=" + strings.ToLower(rand.Text()[:16]), a.image}}
+	begin := time.Now()
+	dir, needed, err := b.Prepare(ctx)
+	if err == nil && needed {
+		err = img.send(ctx, s, b, dir)
+	}
+	if err != nil && ctx.Err() == nil { // a job that was cancelled cannot start steps
+		if rerr := b.Refuse(ctx); rerr != nil {
+			err = fmt.Errorf("%w (cleaning up: %w)", err, rerr)
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	if needed {
+		say("sent %s to all nodes: %s in %v", a.image, size(img.size), time.Since(begin).Round(time.Millisecond))
+	}
+	return dir, nil
+}
+
+// onNode prepares this node, and prints the directory for the file and whether the node needs it.
+func (a *stageArgs) onNode(ctx context.Context) error {
+	s, err := openStage(true)
+	if err != nil {
+		return err
+	}
+	if a.refuse {
+		return s.Refuse(a.node)
+	}
+	img, err := a.sent()
+	if err != nil {
+		return err
+	}
+	has, need := slices.ContainsFunc(img.copies, s.Has), img.need
+	if has {
+		need = 0
+	}
+	dir, err := s.Receive(ctx, a.node, need)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Println(node.Received(dir, has))
+	return err
+}
+
+// A sentImage is an image that a job sends to its nodes as one file.
+type sentImage struct {
+	name   string
+	image  v1.Image // whose layers are joined; nil for a SquashFS or SIF file
+	key    string   // of the file
+	copies []string // keys of the node's copies of the image
+	size   int64    // of the file, in bytes
+	need   int64    // required free space of a node, in bytes
+}
+
+// sent returns the image as a file to send.
+func (a *stageArgs) sent() (*sentImage, error) {
+	s := &sentImage{name: a.image}
+	if namesSquashFS(a.image) {
+		key, err := disk.FileKey(a.image)
+		if err != nil {
+			return nil, err
+		}
+		fi, err := os.Stat(a.image)
+		if err != nil {
+			return nil, err
+		}
+		s.key, s.copies, s.size, s.need = sentKey(key), []string{"file-" + key, key}, fi.Size(), fi.Size()
+		return s, nil
+	}
+	if isPath(a.image) {
+		return nil, errors.New("only images of the store and SquashFS files are sent")
+	}
+	img, err := namedImage(a.store, a.image, nil)
+	if err != nil {
+		return nil, err
+	}
+	d, err := img.Digest()
+	if err != nil {
+		return nil, err
+	}
+	s.size, err = packedSize(img)
+	s.image, s.key, s.copies, s.need = img, d.Hex, []string{d.Hex}, 2*s.size
+	return s, err
+}
+
+// packedSize returns the size of an image's layers.
+func packedSize(img v1.Image) (n int64, err error) {
+	m, err := img.Manifest()
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range m.Layers {
+		n += l.Size
+	}
+	return n, nil
+}
+
+// send sends the file to the directory dir of each node.
+func (i *sentImage) send(ctx context.Context, s *store.Stage, b *node.Broadcast, dir string) error {
+	file := i.name
+	if i.image != nil {
+		var err error
+		if file, err = s.Join(ctx, i.image); err != nil {
+			return err
+		}
+		defer os.Remove(file)
+	}
+	if err := b.To(ctx, file, filepath.Join(dir, i.key), i.size); err != nil || i.image != nil {
+		return err
+	}
+	if key, err := disk.FileKey(file); err != nil || sentKey(key) != i.key {
+		return errors.New("the file changed while it was sent")
+	}
+	return nil
+}
+
 // rootArgs name the image of a run and how the run uses it.
 type rootArgs struct {
 	image string // a name, a directory or a SquashFS file
@@ -43,6 +241,7 @@ type rootArgs struct {
 	stage bool // copy the image to this node
 
 	mounted *sif.Image // the SIF file that directory mounted, if any
+	local   string     // the copy of an image file on this node, if there is one
 	isFile  bool       // the image is a SquashFS or SIF file, whatever its name
 }
 
@@ -159,36 +358,28 @@ func outOfSpace(err error) bool {
 // squashRoot mounts a SquashFS or SIF file, or its copy on this node. If the user may not
 // mount, it unpacks the file on this node.
 func (r *rootArgs) squashRoot(ctx context.Context, s *store.Stage, stage bool) (string, error) {
-	file := r.image
-	key, err := disk.FileKey(file)
+	key, err := disk.FileKey(r.image)
 	if err != nil {
 		return "", err
 	}
-	var offset int64
-	if sif.Is(file) {
-		if r.mounted, err = sif.Open(file); err == nil {
-			offset, _, err = r.mounted.Root()
-		}
-		if err != nil {
-			return "", fmt.Errorf("reading %s: %w", file, err)
-		}
-	}
-	mounted, err := squashMount(ctx, s, file, key, offset, stage)
+	defer s.Done(sentKey(key))
+	mounted, err := r.squashMount(ctx, s, key, stage)
 	var fuse *runtime.FUSEError
 	if err == nil || !errors.As(err, &fuse) {
 		return mounted, err
 	}
 	r.mounted = nil
+	file := cmp.Or(r.local, s.Sent(sentKey(key)), r.image)
 	dir, err := s.Copy(ctx, key, 0, func(dir string) error {
-		say("unpacking %s to %s, once for this node (%v)", file, s.Dir(), fuse)
+		say("unpacking %s to %s, once for this node (%v)", r.image, s.Dir(), fuse)
 		_, notes, err := unpack.FillSquashFS(ctx, file, dir)
 		for _, n := range notes {
-			say("warning: %s: %s", file, n)
+			say("warning: %s: %s", r.image, n)
 		}
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("unpacking %s on this node: %w", file, err)
+		return "", fmt.Errorf("unpacking %s on this node: %w", r.image, err)
 	}
 	return dir, nil
 }
@@ -215,37 +406,69 @@ func (r *rootArgs) config(root string) (runtime.Image, error) {
 		Entrypoint: c.Config.Entrypoint, Cmd: c.Config.Cmd, WorkingDir: c.Config.WorkingDir}}, nil
 }
 
-// squashMount mounts the file system at an offset of a file, or of its copy if stage is set.
-func squashMount(ctx context.Context, s *store.Stage, file, key string, offset int64, stage bool) (string, error) {
+// squashMount mounts the file system of a SquashFS or SIF file, or of its copy if stage is set.
+func (r *rootArgs) squashMount(ctx context.Context, s *store.Stage, key string, stage bool) (string, error) {
 	at, err := s.Empty(ctx)
 	if err != nil {
 		return "", err
 	}
+	file := r.image
 	if stage {
 		if err := runtime.CanMountSquashFS(); err != nil {
 			return "", err // do not copy a file that cannot be mounted
 		}
-		fi, err := os.Stat(file)
-		if err != nil {
-			return "", err
-		}
-		dir, err := s.Copy(ctx, "file-"+key, fi.Size(), func(dir string) error {
-			reportCopy(s, file)
-			return disk.CopyFile(file, filepath.Join(dir, "image.sqfs"))
-		})
-		switch {
+		switch file, err = r.stagedFile(ctx, s, key); {
 		case outOfSpace(err):
 			say("%v; running from the original", err)
+			file = r.image
 		case err != nil:
 			return "", err
 		default:
-			file = filepath.Join(dir, "image.sqfs")
+			r.local = file
 		}
 	}
 	if file, err = filepath.Abs(file); err != nil {
 		return "", err
 	}
+	var offset int64
+	if sif.Is(file) { // the copy, because the original may be on a slow file system
+		if r.mounted, err = sif.Open(file); err == nil {
+			offset, _, err = r.mounted.Root()
+		}
+		if err != nil {
+			return "", fmt.Errorf("reading %s: %w", r.image, err)
+		}
+	}
 	return at, runtime.MountSquashFS(file, offset, at)
+}
+
+// stagedFile returns the copy of an image file on this node. It takes the file that the job sent to
+// this node, or copies the original.
+func (r *rootArgs) stagedFile(ctx context.Context, s *store.Stage, key string) (string, error) {
+	fi, err := os.Stat(r.image)
+	if err != nil {
+		return "", err
+	}
+	sent, need := s.Sent(sentKey(key)), fi.Size()
+	if sent != "" {
+		need = 0
+	}
+	dir, err := s.Copy(ctx, "file-"+key, need, func(dir string) error {
+		to := filepath.Join(dir, "image.sqfs")
+		if sent != "" && os.Rename(sent, to) == nil {
+			return nil
+		}
+		reportCopy(s, r.image)
+		return disk.CopyFile(r.image, to)
+	})
+	return filepath.Join(dir, "image.sqfs"), err
+}
+
+// sentKey returns the part of a file's key that is the same on all nodes: without the number of
+// the device.
+func sentKey(key string) string {
+	_, rest, _ := strings.Cut(key, "-")
+	return rest
 }
 
 // reportCopy prints that this process copies the image. Other processes wait for the copy.
@@ -288,13 +511,23 @@ func (r *rootArgs) stagedCopy(ctx context.Context, s *store.Stage) (string, erro
 	if err != nil {
 		return "", err
 	}
-	m, err := img.Manifest()
+	packed, err := packedSize(img)
 	if err != nil {
 		return "", err
 	}
-	var packed int64
-	for _, l := range m.Layers {
-		packed += l.Size
+	defer s.Done(d.Hex)
+	if sent := s.Sent(d.Hex); sent != "" {
+		dir, err := s.Copy(ctx, d.Hex, packed, func(dir string) error {
+			local, err := s.Split(img, sent)
+			if err == nil {
+				_, err = unpack.Fill(ctx, local, dir, unpack.Options{})
+			}
+			return err
+		})
+		if err == nil {
+			return dir, nil
+		}
+		say("warning: unpacking the layers of %s that the job sent to this node: %v", image, err)
 	}
 	return s.Copy(ctx, d.Hex, packed, func(dir string) error {
 		reportCopy(s, image)

@@ -26,11 +26,13 @@ func statusCommand() *cli.Command {
 		Name: "status", Usage: "show the state of jobs", ArgsUsage: "[JOB...]",
 		Description: `Shows the state of jobs from the records of their tasks and one request to the scheduler. JOB is a
 job's name, its ID or the beginning of it, or the scheduler's ID. Jobs at other sites are included.
+Without JOB, it shows all jobs that have not ended and the 100 newest others.
 
    hpcc status
    hpcc status --running
    hpcc status --watch main`,
 		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "all", Usage: "show all jobs that have ended, too"},
 			&cli.BoolFlag{Name: "running", Usage: "show only jobs that have not ended"},
 			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "show only the jobs of user `NAME`, in a shared store"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per job, with its tasks"},
@@ -46,6 +48,7 @@ type statusArgs struct {
 	ids     []string // of jobs; empty for all jobs
 	in      jobScope
 	store   string
+	all     bool   // all jobs that have ended, not only the newest
 	running bool   // only jobs that have not ended
 	user    string // only jobs of this user; "" for all users
 	json    bool
@@ -57,8 +60,11 @@ func parseStatus(c *cli.Context) (*statusArgs, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Bool("all") && len(ids) > 0 {
+		return nil, usagef("--all cannot be used with JOB").hint("hpcc status --all, or hpcc status %s", ids[0])
+	}
 	return &statusArgs{
-		ids: ids, in: parseJobScope(c), store: c.String("store"), running: c.Bool("running"), user: c.String("user"),
+		all: c.Bool("all"), ids: ids, in: parseJobScope(c), store: c.String("store"), running: c.Bool("running"), user: c.String("user"),
 		json: c.Bool("json"), every: c.Generic("watch").(*watchFlag).every,
 	}, nil
 }
@@ -76,10 +82,44 @@ func (a *statusArgs) run(ctx context.Context) error {
 		return err
 	}
 	warn(warnings)
+	list, hidden := a.newest(list)
 	if a.json {
-		return statusJSON(list)
+		err = statusJSON(s.Jobs(), list)
+	} else {
+		err = statusTable(os.Stdout, list, len(a.ids) > 0)
 	}
-	return statusTable(os.Stdout, list, len(a.ids) > 0)
+	if err != nil || hidden == "" {
+		return err
+	}
+	say("%s: \"hpcc status --all\" shows them, \"hpcc status JOB\" shows one", hidden)
+	return nil
+}
+
+// shownEnded is the number of jobs that have ended in a list of all jobs without --all.
+const shownEnded = 100
+
+// newest returns the jobs to show, and what to say about the others: older jobs that have ended.
+func (a *statusArgs) newest(list []*dispatch.Status) (shown []*dispatch.Status, hidden string) {
+	if a.all || len(a.ids) > 0 {
+		return list, ""
+	}
+	ended, remote := 0, false
+	for _, st := range list {
+		if !st.Active() {
+			ended++
+		}
+		if st.Active() || ended <= shownEnded {
+			shown = append(shown, st)
+		}
+		remote = remote || st.Site != ""
+	}
+	switch n := len(list) - len(shown); {
+	case remote && ended >= shownEnded: // sites send only the newest
+		return shown, "older jobs that have ended are not shown"
+	case n > 0:
+		return shown, counted(n, "older job that has ended is", "older jobs that have ended are") + " not shown"
+	}
+	return shown, ""
 }
 
 // statuses queries the schedulers of this machine and the sites, all at the same time.
@@ -98,11 +138,11 @@ func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch
 	var remote []*dispatch.Status
 	var remoteWarnings []string
 	if len(a.ids) == 0 || len(missing) > 0 {
-		g.Go(func() { remote, remoteWarnings = dispatch.RemoteStatuses(ctx, dir, sites) })
+		g.Go(func() { remote, remoteWarnings = dispatch.RemoteStatuses(ctx, dir, sites, a.all, missing) })
 	}
 	local := slices.DeleteFunc(slices.Clone(a.ids), func(id string) bool { return slices.Contains(missing, id) })
 	if includeLocal && (len(a.ids) == 0 || len(local) > 0) {
-		list, warnings, err = dispatch.Statuses(ctx, dir, local)
+		list, warnings, err = a.local(ctx, dir, local)
 	}
 	if g.Wait(); err != nil {
 		return nil, nil, err
@@ -118,7 +158,40 @@ func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch
 	return list, append(warnings, remoteWarnings...), nil
 }
 
-func statusJSON(list []*dispatch.Status) error {
+// local returns the states of jobs of this machine; of all jobs without tasks.
+func (a *statusArgs) local(ctx context.Context, dir string, ids []string) ([]*dispatch.Status, []string, error) {
+	if len(ids) > 0 {
+		return dispatch.Statuses(ctx, dir, ids)
+	}
+	show := progressOnTerminal("reading jobs that have changed since the last status")
+	defer show.end()
+	return dispatch.Overview(ctx, dir, func(done, total int) { show.items(int64(done), int64(total)) })
+}
+
+// statusJSON prints an object for each job. There can be a million tasks, so it reads the tasks of
+// some jobs at a time.
+func statusJSON(dir string, list []*dispatch.Status) error {
+	show := progressOnTerminal("reading the records of all tasks")
+	show.quiet = show.quiet || term.IsTerminal(int(os.Stdout.Fd())) // the objects show the progress
+	defer show.end()
+	done := 0
+	for some := range slices.Chunk(list, 64) {
+		show.items(int64(done), int64(len(list)))
+		done += len(some)
+		var g sync.WaitGroup
+		for _, st := range some {
+			g.Go(func() { st.Complete(dir) })
+		}
+		g.Wait()
+		if err := printStatuses(some); err != nil {
+			return err
+		}
+		clear(some)
+	}
+	return nil
+}
+
+func printStatuses(list []*dispatch.Status) error {
 	type object struct {
 		Type  string `json:"type"`
 		State string `json:"state"`
@@ -165,10 +238,15 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 			stepLines(out, st)
 			continue
 		}
+		shown := 0
 		for _, t := range st.Tasks {
-			if slices.Contains(st.Failed, t.Index) {
+			if _, failed := slices.BinarySearch(st.Failed, t.Index); failed && shown < maxFailed {
+				shown++
 				rowf(out, "task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, t.Ending(), t.Output)
 			}
+		}
+		if n := len(st.Failed) - shown; n > 0 {
+			rowf(out, "%d more failed; \"hpcc logs --failed %s\" shows the output of all\n", n, st.ID)
 		}
 		for _, line := range st.Lessons() {
 			rowf(out, "%s\n", line)
@@ -176,6 +254,9 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 	}
 	return nil
 }
+
+// maxFailed limits the failed tasks of a job in the table.
+const maxFailed = 200
 
 // shortTime formats t without spaces: the time of day if it is today, the month and day if it is
 // this year, or else the date.
@@ -286,9 +367,14 @@ func (a *statusArgs) watch(ctx context.Context, dir string) error {
 			return err
 		}
 		if term.IsTerminal(int(os.Stdout.Fd())) {
-			drawn, err = redraw(drawn, list, warnings, len(a.ids) > 0)
+			shown, hidden := a.newest(list)
+			if hidden != "" {
+				warnings = append(warnings, hidden)
+			}
+			drawn, err = redraw(drawn, shown, warnings, len(a.ids) > 0)
 		} else {
-			err = a.printChanges(list, before)
+			shown, _ := a.newest(list)
+			err = a.printChanges(dir, shown, before)
 			if text := strings.Join(warnings, "\n"); text != warned {
 				warn(warnings)
 				warned = text
@@ -325,7 +411,7 @@ func redraw(drawn int, list []*dispatch.Status, warnings []string, detail bool) 
 }
 
 // printChanges prints a line or a JSON object for each job that differs from before.
-func (a *statusArgs) printChanges(list []*dispatch.Status, before map[string]string) error {
+func (a *statusArgs) printChanges(dir string, list []*dispatch.Status, before map[string]string) error {
 	for i := len(list) - 1; i >= 0; i-- { // newest last
 		st := list[i]
 		now := fmt.Sprintf("%s: %d of %d done, %d failed, %d running, %d waiting", st.State(), st.Done, st.Total, len(st.Failed), st.Running, st.Waiting)
@@ -338,7 +424,7 @@ func (a *statusArgs) printChanges(list []*dispatch.Status, before map[string]str
 		}
 		before[key] = now
 		if a.json {
-			if err := statusJSON([]*dispatch.Status{st}); err != nil {
+			if err := statusJSON(dir, []*dispatch.Status{st}); err != nil {
 				return err
 			}
 			continue

@@ -280,7 +280,7 @@ func TestTransferText(t *testing.T) {
 		{20_000_000, 20_000_000, 5 * time.Second, "20.0 MB of 20.0 MB (100%), 4.0 MB/s"},
 		{0, 20_000_000, 5 * time.Second, "0 B of 20.0 MB (0%), 0 B/s"},
 	} {
-		if got := transferText(c.done, c.total, c.took); got != c.want {
+		if got := transferText(c.done, c.total, c.took, size); got != c.want {
 			t.Errorf("%d of %d in %v: %q; want %q", c.done, c.total, c.took, got, c.want)
 		}
 	}

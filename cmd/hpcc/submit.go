@@ -44,8 +44,8 @@ Every task leaves a record, which "hpcc status" reads.
    hpcc submit --interactive --gpus 1 sci -- bash
    hpcc submit --dry-run -N 4 --time 2h sci -- python mpi.py
 
-The program finds its index in HPCC_TASK_ID, and the number of tasks in HPCC_TASK_COUNT. {task} in
-CMD is the index. Exit status with --wait: 1 if a task failed.`,
+The program finds its index in HPCC_TASK_ID and as {task} in CMD, and the number of tasks in
+HPCC_TASK_COUNT. Exit status with --wait: 1 if a task failed.`,
 		Flags: slices.Concat([]cli.Flag{
 			&cli.BoolFlag{Name: "wait", Usage: "wait for the job; exit with 1 if a task failed"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "show where and when the job would start, and exit"},
@@ -265,7 +265,7 @@ func (a *submitArgs) printSubmitted(sub *dispatch.Submission, where string) erro
 	}
 	if sub.Job.Workflow != nil {
 		say("submitted workflow %s to %s; \"hpcc status %s\" shows its state", sub.Native, where, sub.ID)
-	} else if n := sub.Job.Count(); sub.Target == job.Local && sub.Site == "" && n > manyFiles && sub.Job.Output == "" {
+	} else if n := sub.Job.Count(); sub.Target == job.Local && sub.Site == "" && n > manyFiles && sub.Job.Output == "" && !sub.Job.Packed() {
 		say("each of the %d tasks writes a file to %s; \"--output logs/{task}.out\" writes them to a subdirectory", n, sub.Job.Dir)
 	} else if sub.Target != job.Local || sub.Site != "" {
 		say("submitted job %s to %s, %s; \"hpcc status %s\" shows its state", sub.Native, where, counted(sub.Job.Count(), "task", "tasks"), sub.ID)
@@ -291,6 +291,9 @@ func verdict(ctx context.Context, dir, id string) error {
 	if n := len(st.Failed); n > 0 {
 		text += ": " + indices(st.Failed)
 		for _, t := range st.Tasks {
+			if !t.OK() && t.Part != nil {
+				return (&message{err: fmt.Errorf("job %s: %s", id, text)}).hint("hpcc logs %s %d shows the output of task %d", id, t.Index, t.Index)
+			}
 			if !t.OK() && t.Output != "" {
 				return (&message{err: fmt.Errorf("job %s: %s", id, text)}).hint("see the output of task %d in %s", t.Index, t.Output)
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/node"
+	"hpcc/job/pack"
 	"hpcc/metrics"
 	"hpcc/store"
 	"hpcc/store/wait"
@@ -32,6 +34,14 @@ func taskCommand() *cli.Command {
 			&cli.StringFlag{Name: "array", Usage: "run the tasks `RANGE` one after the other"},
 			&cli.IntFlag{Name: "nth", Usage: "run only the `N`th task of --array"},
 			&cli.IntFlag{Name: "of", Usage: "set the size of the full array to `N` tasks"},
+			&cli.IntFlag{Name: "pack", Usage: "run --array on all nodes of the job, `N` tasks at once on each"},
+			&cli.IntFlag{Name: "image-words", Usage: "with --pack: the first `N` arguments start the image, once on each node"},
+			&cli.StringFlag{Name: "dir", Usage: "join the packed job in `DIR`"},
+			&cli.StringFlag{Name: "to", Usage: "with --pack: run under scheduler `TARGET`"},
+			&cli.StringFlag{Name: "run", Usage: "join run `ID` of a packed job"},
+			&cli.StringFlag{Name: "role", Usage: "act as `ROLE` of it: hand, node or work"},
+			&cli.IntFlag{Name: "rank", Value: -1, Usage: "act as node `N` of it"},
+			&cli.StringFlag{Name: "peer", Usage: "take another `HOST` of it, which is not used"},
 			&cli.IntFlag{Name: "parallel", Value: 1, Usage: "run `N` tasks at the same time"},
 			&cli.IntFlag{Name: "nodes", Usage: "run only if the job has `N` nodes"},
 			&cli.StringFlag{Name: "needs", Usage: "run only if the native jobs `IDS` have succeeded"},
@@ -70,16 +80,29 @@ type taskArgs struct {
 	grow     bool        // submit tasks that lack memory or time again
 	image    string      // of the program; "" for a program of the host
 	asked    job.Request // the request for each task
+	pack     *pack.Plan  // a packed job to run; nil: none
+	packTo   job.Target
+	role     string // of this process in a packed job; "": none
+	packRun  string // of it
+	dir      string // of it
+	rank     int
 }
 
 func parseTask(c *cli.Context) (*taskArgs, error) {
 	a := &taskArgs{job: c.String("job"), store: c.String("store"), parallel: c.Int("parallel"), measure: c.Bool("measure"), grow: c.Bool("grow"), image: c.String("image")}
 	r := &a.runner
-	if r.Argv = trimDashes(c.Args().Slice()); len(r.Argv) == 0 {
-		return nil, errors.New("task needs a command after --")
-	}
 	if !filepath.IsLocal(a.job) || filepath.Base(a.job) != a.job {
 		return nil, usagef("--job %q is not a job ID", a.job)
+	}
+	if a.role = c.String("role"); a.role != "" {
+		a.packRun, a.rank, a.dir = c.String("run"), c.Int("rank"), c.String("dir")
+		if !filepath.IsLocal(a.packRun) || filepath.Base(a.packRun) != a.packRun {
+			return nil, usagef("--run %q is not a run", a.packRun)
+		}
+		return a, nil
+	}
+	if r.Argv = trimDashes(c.Args().Slice()); len(r.Argv) == 0 {
+		return nil, errors.New("task needs a command after --")
 	}
 	var err error
 	if a.array, err = job.ParseArray(c.String("array")); err != nil {
@@ -111,6 +134,11 @@ func parseTask(c *cli.Context) (*taskArgs, error) {
 			return nil, fmt.Errorf("reading the script of the task: %w", err)
 		}
 	}
+	if c.IsSet("pack") {
+		a.packTo = job.Target(c.String("to"))
+		a.pack = &pack.Plan{Job: a.job, Array: a.array, Count: r.Count, Nodes: max(r.Nodes, 1), Slots: c.Int("pack"), Each: a.asked, Image: c.Int("image-words"),
+			Argv: r.Argv, Name: r.Name, Output: r.Output, Errors: r.Errors, Retry: r.Retry, Params: r.Params.Args()}
+	}
 	if a.one = c.IsSet("nth"); a.one {
 		var ok bool
 		if a.index, ok = a.array.Nth(c.Int("nth")); !ok {
@@ -121,6 +149,9 @@ func parseTask(c *cli.Context) (*taskArgs, error) {
 }
 
 func (a *taskArgs) run(ctx context.Context) error {
+	if a.role != "" {
+		return a.act(ctx)
+	}
 	s, err := store.Open(a.store)
 	if err != nil {
 		return err
@@ -128,6 +159,9 @@ func (a *taskArgs) run(ctx context.Context) error {
 	r := &a.runner
 	r.Dir, r.Logf, r.Schedulers = filepath.Join(s.Jobs(), a.job), say, dispatch.OnNode()
 	r.Ready = func(ctx context.Context) error { return dispatch.Succeeded(ctx, s.Jobs(), a.needs) }
+	if a.pack != nil {
+		return a.runPack(ctx)
+	}
 	if a.measure {
 		r.Measure = func(t *job.Task, argv []string) metrics.Options { return a.measureOptions(s, t, argv) }
 	}
@@ -164,6 +198,74 @@ func (a *taskArgs) runTasks(ctx context.Context) error {
 		r.Count = n
 	}
 	return a.ended(r.RunNative(ctx, k))
+}
+
+// runPack runs a packed job.
+func (a *taskArgs) runPack(ctx context.Context) error {
+	r := &a.runner
+	if err := r.Ready(ctx); err != nil {
+		return err
+	}
+	if r.Limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.Limit)
+		defer cancel()
+	}
+	self, err := a.program()
+	if err != nil {
+		return err
+	}
+	status, err := a.pack.Run(ctx, r.Schedulers, a.packTo, r.Dir, self, say)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		say("the job has reached its time limit of %s; \"hpcc rerun %s\" runs the tasks that are left", r.Limit, a.job)
+	}
+	if err != nil {
+		return err
+	}
+	if status != 0 {
+		status = exitFailure
+	}
+	return a.ended(status)
+}
+
+// program returns the argv of "hpcc task" for the other processes of a packed job.
+func (a *taskArgs) program() ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding hpcc itself: %w", err)
+	}
+	return []string{self, "task", "--job=" + a.job, "--dir=" + cmp.Or(a.dir, a.runner.Dir)}, nil
+}
+
+// act acts as one of the processes of a packed job.
+func (a *taskArgs) act(ctx context.Context) error {
+	dir := a.dir
+	status := exitStatus(0)
+	var err error
+	switch a.role {
+	case "hand":
+		var ok bool
+		if ok, err = pack.Hand(ctx, dir, a.packRun, say); err == nil && !ok {
+			status = exitFailure
+		}
+	case "node":
+		var self []string
+		if self, err = a.program(); err == nil {
+			var n int
+			n, err = pack.Node(ctx, dispatch.OnNode(), dir, a.packRun, a.rank, self, say)
+			status = exitStatus(n)
+		}
+	case "work":
+		err = pack.Work(ctx, dir, a.packRun, a.rank, say)
+	default:
+		return usagef("--role %q is not hand, node or work", a.role)
+	}
+	if err != nil {
+		if status = exitStatus(pack.Status(err)); ctx.Err() == nil {
+			say("%v", err)
+		}
+	}
+	return status
 }
 
 // growTime is how long hpcc tries to submit tasks again when a task has ended. Schedulers kill a

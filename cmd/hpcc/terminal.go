@@ -358,7 +358,7 @@ func (v *view) line(b *bytes.Buffer, text string, dim bool) {
 
 // meter formats the progress of a transfer.
 func (x *transfer) meter(columns int) string {
-	text := x.verb + " " + transferText(x.done, x.total, time.Since(x.begun))
+	text := x.verb + " " + transferText(x.done, x.total, time.Since(x.begun), size)
 	const length = 20
 	if x.total <= 0 || columns < length+3+len(text) {
 		return text

@@ -13,6 +13,7 @@ import (
 
 	"hpcc/runtime"
 	"hpcc/store"
+	"hpcc/store/ready"
 	"hpcc/unpack"
 )
 
@@ -52,6 +53,9 @@ func parseUnpack(c *cli.Context) (*unpackArgs, error) {
 	p, err := parsePlatformFlag(c)
 	if err != nil {
 		return nil, err
+	}
+	if ready.IsImageFile(args[1]) {
+		return nil, usagef("%q is the name of an image file, but unpack makes a directory", args[1]).hint("name another directory; hpcc save NAME %s writes an image file", args[1])
 	}
 	return &unpackArgs{source: args[0], dir: args[1], platform: p, store: c.String("store"), bundle: c.Bool("bundle"),
 		options: runtime.Options{Binds: c.StringSlice("bind"), Dir: c.String("cd"), Write: c.Bool("write")}}, nil

@@ -66,6 +66,7 @@ type Description struct {
 	Adjust    func(x *capacity.Need, j *job.Job)            // converts the needs of a job to its way of counting; nil: no conversion
 	Index     func(a job.Array, n int) (index int, ok bool) // converts its own index in an array to hpcc's; nil: they are equal
 	Retry     func(ctx context.Context, id string) error    // runs the failed tasks of a job again; nil: they are submitted again
+	MaxArray  func(ctx context.Context) int                 // the most tasks of an array on this site, 0: unknown; nil: no limit, or an unknown one
 	Succeeded func(ctx context.Context, id string) error    // returns an error if a dependency failed; nil: it checks dependencies itself
 }
 

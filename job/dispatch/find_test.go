@@ -36,27 +36,29 @@ func TestFindReadsLittle(t *testing.T) {
 	unread(t, dir)
 	writeJob(t, dir, "train-010909-014640", "train", "17").noteNative(dir)
 	writeJob(t, dir, "train-010909-014640-2", "train", "18").noteNative(dir)
-	writeJob(t, dir, "test-010909-014640", "test", "19").noteNative(dir)
+	test := writeJob(t, dir, "test-010909-014640", "test", "19")
+	test.Reruns = []Rerun{{Native: "21"}}
+	testenv.Check(t, test.write(filepath.Join(dir, test.ID)))
+	test.noteNative(dir)
 	for id, want := range map[string]string{
 		"train-010909-014640":   "train-010909-014640",
 		"train-010909-014640-2": "train-010909-014640-2",
 		"18":                    "train-010909-014640-2",
 		"19":                    "test-010909-014640",
+		"21":                    "test-010909-014640", // of a rerun
 		"test":                  "test-010909-014640",
 		"te":                    "test-010909-014640",
 	} {
-		subs, bad, err := submissions(dir, []string{id})
-		if err != nil || len(bad) > 0 {
-			t.Errorf("%s: it reads other jobs: %v, %v", id, bad, err)
-		}
-		if found := match(subs, []string{id}); len(found) != 1 || found[0].ID != want {
-			t.Errorf("%s names %v; want %s", id, found, want)
+		f, err := newFinder(dir)
+		testenv.Check(t, err)
+		if found := f.find(id); len(found) != 1 || found[0].ID != want || len(f.bad) > 0 {
+			t.Errorf("%s names %v; want %s, and no other job read: %v", id, found, want, f.bad)
 		}
 	}
-	if _, bad, err := submissions(dir, nil); err != nil || len(bad) != 20 {
-		t.Errorf("without IDs: %d unreadable jobs, %v; want 20", len(bad), err)
+	if _, warnings, err := Statuses(t.Context(), dir, nil); err != nil || len(warnings) < 20 {
+		t.Errorf("without IDs: %d unreadable jobs, %v; want 20", len(warnings), err)
 	}
-	if subs, _, err := submissions(dir, []string{"te", "18"}); err != nil || len(subs) != 2 {
+	if subs, err := findAll(dir, []string{"te", "18"}); err != nil || len(subs) != 2 {
 		t.Errorf("two jobs: %v, %v", subs, err)
 	}
 }

@@ -27,6 +27,9 @@ func Fits(ctx context.Context, j *job.Job, t job.Target) (*capacity.Fit, error) 
 		host, _ := os.Hostname()
 		return &capacity.Fit{When: capacity.Now, Nodes: []string{host}, By: "hpcc: jobs on this machine do not wait", Notes: notes}, nil
 	}
+	if j.Packed() {
+		j = j.Allocation(true)
+	}
 	c, err := listNodes(ctx, t, j.Queue)
 	if err != nil && t.Pods() { // most users may not list nodes
 		return unseen(ctx, j, t, script, append(notes, err.Error()))

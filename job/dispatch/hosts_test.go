@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,13 +33,23 @@ func TestPerNode(t *testing.T) {
 		if test.to == "slurm" {
 			test.want[0] = append(test.want[0], program...)
 		}
-		got, err := OnNode().PerNode(test.to, test.nodes, 3, program, func(k string) string { return env[k] })
+		got, err := OnNode().PerNode(test.to, test.nodes, 3, false, program, func(k string) string { return env[k] })
 		if err != nil || !reflect.DeepEqual(got, test.want) {
 			t.Errorf("PerNode(%s, %d) = %q, %v; want %q", test.to, test.nodes, got, err, test.want)
 		}
 	}
+	surviving := [][]string{
+		append(strings.Fields("srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 --unbuffered --mpi=none --relative=0 --cpus-per-task=3"), "/opt/hp cc", "ray", "--rank=0"),
+		append(strings.Fields("srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 --unbuffered --mpi=none --relative=1 --cpus-per-task=3"), "/opt/hp cc", "ray", "--rank=1"),
+	}
+	if got, err := OnNode().PerNode("slurm", 2, 3, true, program, os.Getenv); err != nil || !reflect.DeepEqual(got, surviving) {
+		t.Errorf("PerNode(slurm, 2) of nodes that may fail = %q, %v; want %q", got, err, surviving)
+	}
+	if got, err := OnNode().PerNode("slurm", 65, 3, true, program, os.Getenv); err != nil || len(got) != 1 || !slices.Contains(got[0], "--no-kill") {
+		t.Errorf("PerNode(slurm, 65) of nodes that may fail = %q, %v; want one command", got, err)
+	}
 	env["HOSTNAME"] = "h2" // the job runs on the second of its hosts
-	if got, err := OnNode().PerNode("pbs", 2, 0, program, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
+	if got, err := OnNode().PerNode("pbs", 2, 0, true, program, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
 		t.Errorf("PerNode on h2 = %q, %v; want h1 to be the other", got, err)
 	}
 }
@@ -72,7 +83,7 @@ func TestSpread(t *testing.T) {
 		t.Errorf("CheckNodes without Grid Engine = %v", err)
 	}
 	env["LSB_MCPU_HOSTS"] = "h1 h2 h3 h4"
-	if got, err := OnNode().PerNode("lsf", 2, 0, nil, getenv); err == nil {
+	if got, err := OnNode().PerNode("lsf", 2, 0, true, nil, getenv); err == nil {
 		t.Errorf("hosts of %q = %q; want an error", env["LSB_MCPU_HOSTS"], got)
 	}
 }

@@ -50,6 +50,10 @@ func (s *Status) reconcile(now time.Time) {
 	s.Done, s.Failed, s.Running, s.Waiting, s.Stopped, s.Lost = 0, nil, 0, 0, 0, 0
 	s.requeued, s.unfinished = map[int]bool{}, nil
 	for _, k := range s.indices() {
+		if s.survey.Succeeded.Has(k) {
+			s.Done++
+			continue
+		}
 		t, state := records[k], s.queue[k]
 		ended := t != nil && t.Ended()
 		if ended && state == queue.Ending && now.Sub(t.End) > endingTime {
@@ -123,8 +127,7 @@ func (s *Status) taken() bool {
 
 // read reads the records of the job's tasks and counts them without the scheduler's queue.
 func (s *Status) read(dir string) error {
-	tasks, err := job.Tasks(filepath.Join(dir, s.ID))
-	s.Tasks = tasks
+	err := s.readTasks(dir)
 	s.Total, s.Done, s.Failed, s.Running, s.Stopped = s.Job.Count(), 0, nil, 0, 0
 	s.count()
 	return err
@@ -182,6 +185,9 @@ func (s *Status) account(ctx context.Context, dir string, limit time.Duration) {
 // the scheduler may have killed because they used more memory than they requested.
 func (s *Status) unexplained() map[int]bool {
 	open := map[int]bool{}
+	if s.Job.Packed() { // the accounting knows only the allocation
+		return open
+	}
 	if s.Lost > 0 {
 		for _, k := range s.unfinished {
 			open[k] = true

@@ -125,7 +125,17 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 			s.FromTitle, s.Sets = from.Title, from.Variables
 		}
 	}
-	return to.Render(j)
+	if j.Pack == nil {
+		return to.Render(j)
+	}
+	if t.Pods() {
+		return "", nil, fmt.Errorf("target %s does not support --pack: its pods do not share the records of the tasks; use --array with a limit, such as --array 1-10000%%100", t)
+	}
+	script, notes, err = to.Render(j.Allocation(t != job.Local))
+	if err == nil && j.TasksPerNode == 0 && !j.Exclusive && t != job.Local {
+		notes = append(notes, "--pack takes full nodes; --tasks-per-node N requests CPUs and memory for N tasks at once on each node")
+	}
+	return script, notes, err
 }
 
 // unknownTarget is the error for a target that hpcc does not know.

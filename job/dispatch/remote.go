@@ -30,8 +30,36 @@ const remoteTime = 10 * time.Second
 
 // RemoteStatuses queries the remote sites concurrently and caches their answers below dir.
 // For a site that does not answer it returns the cached ones, with [Status.AsOf], and a
-// warning.
-func RemoteStatuses(ctx context.Context, dir string, sites []*Site) (list []*Status, warnings []string) {
+// warning. The answers have the jobs that have not ended and the newest others; with all, each job.
+// It queries older jobs that ids name separately.
+func RemoteStatuses(ctx context.Context, dir string, sites []*Site, all bool, ids []string) (list []*Status, warnings []string) {
+	list, warnings = newestStatuses(ctx, dir, sites, all)
+	for _, id := range ids {
+		if len(matchStatuses(list, id)) == 0 {
+			list = append(list, olderStatuses(ctx, sites, id)...)
+		}
+	}
+	return list, warnings
+}
+
+// olderStatuses queries the sites for the jobs that an ID or name means. A site that does not know it,
+// or does not answer, has none.
+func olderStatuses(ctx context.Context, sites []*Site, id string) (list []*Status) {
+	answers := make([][]*Status, len(sites))
+	var g sync.WaitGroup
+	for i, t := range sites {
+		g.Go(func() { answers[i], _, _ = t.statuses(ctx, "--", id) })
+	}
+	g.Wait()
+	return slices.Concat(answers...)
+}
+
+// newestStatuses queries the sites for their jobs without naming them; see [RemoteStatuses].
+func newestStatuses(ctx context.Context, dir string, sites []*Site, all bool) (list []*Status, warnings []string) {
+	var flags []string
+	if all {
+		flags = []string{"--all"}
+	}
 	type answer struct {
 		list []*Status
 		err  error
@@ -39,7 +67,12 @@ func RemoteStatuses(ctx context.Context, dir string, sites []*Site) (list []*Sta
 	answers := make([]answer, len(sites))
 	var g sync.WaitGroup
 	for i, t := range sites {
-		g.Go(func() { answers[i].list, answers[i].err = t.statuses(ctx, dir) })
+		g.Go(func() {
+			var out []byte
+			if answers[i].list, out, answers[i].err = t.statuses(ctx, flags...); answers[i].err == nil {
+				t.cacheStatuses(dir, out)
+			}
+		})
 	}
 	g.Wait()
 	for i, t := range sites {
@@ -57,18 +90,15 @@ func RemoteStatuses(ctx context.Context, dir string, sites []*Site) (list []*Sta
 	return list, warnings
 }
 
-// statuses returns the jobs of the site, and caches its answer below dir.
-func (t *Site) statuses(ctx context.Context, dir string) ([]*Status, error) {
-	out, err := t.Ask(ctx, false, remoteTime, "status", "--here", "--json")
-	if err != nil {
-		return nil, err
+// statuses returns what "hpcc status" with more arguments prints at the site, also as text.
+func (t *Site) statuses(ctx context.Context, args ...string) (list []*Status, out []byte, err error) {
+	if out, err = t.Ask(ctx, false, remoteTime, append([]string{"status", "--here", "--json"}, args...)...); err != nil {
+		return nil, nil, err
 	}
-	list, err := t.readStatuses(bytes.NewReader(out))
-	if err != nil {
-		return nil, fmt.Errorf("site %s: reading the output of its \"hpcc status\": %w", t.Name, err)
+	if list, err = t.readStatuses(bytes.NewReader(out)); err != nil {
+		return nil, nil, fmt.Errorf("site %s: reading the output of its \"hpcc status\": %w", t.Name, err)
 	}
-	t.cacheStatuses(dir, out)
-	return list, nil
+	return list, out, nil
 }
 
 // readStatuses reads lines of "hpcc status --json".
@@ -172,7 +202,7 @@ func Owner(ctx context.Context, dir string, sites []*Site, id string) (*Site, st
 	if found, err := pick(cached, id); found != nil || err != nil || len(sites) == 0 {
 		return found.at(sites), found.id(), err
 	}
-	list, _ := RemoteStatuses(ctx, dir, sites)
+	list, _ := RemoteStatuses(ctx, dir, sites, false, []string{id})
 	found, err := pick(list, id)
 	return found.at(sites), found.id(), err
 }

@@ -61,6 +61,9 @@ func TestRender(t *testing.T) {
 			j.Nodes, j.Tasks, j.TasksPerNode, j.CPUs, j.GPUs = 2, 8, 4, 3, 4
 			j.Memory, j.Time = 3<<30+1, 26*time.Hour+90*time.Second+time.Millisecond
 		}),
+		"broadcast": jobtest.With(func(j *job.Job) {
+			j.Nodes, j.TasksPerNode, j.Image, j.Run = 4, 2, "/home/u/it's sci.sqfs", []string{"--stage"}
+		}),
 		"site": jobtest.With(func(j *job.Job) {
 			j.Queue, j.Account, j.Exclusive, j.Mail = "gpu", "proj", true, "u@example.org"
 			j.After, j.Native = []string{"17", "18"}, []string{"--constraint=\\[a|b\\]", "--reservation=r"}
@@ -103,8 +106,17 @@ func TestRender(t *testing.T) {
 	measured := jobtest.With(func(j *job.Job) {
 		j.Measure, j.Array, j.Tasks, j.CPUs, j.Memory, j.Time = true, jobtest.Array(t, "1-8%1"), 2, 4, 8<<30, 2*time.Hour
 	})
+	packed := jobtest.With(func(j *job.Job) {
+		j.SetPack(true)
+		j.Array, j.Nodes, j.TasksPerNode, j.CPUs, j.GPUs, j.Memory, j.Time = jobtest.Array(t, "0-99999%50"), 3, 4, 1, 1, 2<<30, 2*time.Hour
+		j.Run, j.Error = []string{"--stage"}, "logs/{task}.err"
+		j.Args = []string{"python", "main.py", "--id={task}"}
+	})
+	full := jobtest.With(func(j *job.Job) { j.SetPack(false); j.Array = jobtest.Array(t, "1-2000") })
 	for _, target := range []job.Target{job.Local, "slurm", "gridengine", "lsf", "pbs"} {
 		golden(t, "measured", measured, target)
+		golden(t, "packed", packed, target)
+		golden(t, "packedfull", full, target)
 	}
 	pod := podJobs(t)
 	for target, list := range map[job.Target]map[string]*job.Job{"slurm": slurm, "gridengine": gridEngine, "lsf": shapes, "pbs": shapes, job.Local: local, job.Kubernetes: pod, job.OpenShift: pod, job.Argo: argoJobs(t, pod)} {

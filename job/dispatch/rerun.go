@@ -16,6 +16,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/invoke"
 	"hpcc/job/node"
+	"hpcc/job/pack"
 )
 
 // status queries one job. If the scheduler does not answer, it returns an error and the state by
@@ -136,6 +137,10 @@ func (s *Submission) Rerun(ctx context.Context, dir string, to job.Request) (tas
 		}
 		return tasks, nil, s.retry(ctx, home, retry, tasks)
 	}
+	if s.Job.Packed() {
+		notes, err = s.repack(ctx, home, st.survey.Runs, to)
+		return tasks, notes, err
+	}
 	sizes := st.sizes(tasks, to)
 	tasks = nil
 	for _, size := range sorted(sizes) {
@@ -169,17 +174,43 @@ func (s *Status) sizes(tasks []int, to job.Request) map[job.Request][]int {
 // resubmit submits tasks again as one native job with the given memory and time. If the target
 // refuses the job, nothing changes.
 func (s *Submission) resubmit(ctx context.Context, home string, tasks []int, to job.Request) (notes []string, err error) {
+	part, err := s.part(to)
+	if err != nil {
+		return nil, err
+	}
+	if !part.Array.IsZero() {
+		part.Array, part.ArraySize = s.Job.Array.Of(tasks), s.Job.FullCount()
+	}
+	return s.resubmitPart(ctx, home, part, tasks, to, 0)
+}
+
+// repack submits a packed job again, which has begun runs times. Its tasks that have succeeded do not
+// run again.
+func (s *Submission) repack(ctx context.Context, home string, runs int, to job.Request) (notes []string, err error) {
+	to.Memory, to.Time = cmp.Or(to.Memory, s.Job.MemoryPerNode()), cmp.Or(to.Time, s.Job.Time)
+	part, err := s.part(to)
+	if err != nil {
+		return nil, err
+	}
+	return s.resubmitPart(ctx, home, part, nil, to, pack.First(runs, s.Job.Retry))
+}
+
+// part returns the job for a resubmission with the given memory and time.
+func (s *Submission) part(to job.Request) (*job.Job, error) {
 	part := *s.Job
 	if err := part.Params.Reopen(); err != nil {
 		return nil, err
 	}
 	part.After = nil // its dependencies have already ended
 	part.Append = true
-	if !part.Array.IsZero() {
-		part.Array, part.ArraySize = s.Job.Array.Of(tasks), s.Job.FullCount()
-	}
 	part.Resize(to)
-	script, notes, err := Render(&part, s.Target)
+	return &part, nil
+}
+
+// resubmitPart submits a part of the job. The records of tasks move aside; in a packed job, those of
+// attempts before first count no more.
+func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Job, tasks []int, to job.Request, first int) (notes []string, err error) {
+	script, notes, err := Render(part, s.Target)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +221,7 @@ func (s *Submission) resubmit(ctx context.Context, home string, tasks []int, to 
 	if err := s.writeScript(file, script); err != nil {
 		return nil, fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)
 	}
-	r := Rerun{Submitted: time.Now().UTC().Truncate(time.Second), Array: part.Array}
+	r := Rerun{Submitted: time.Now().UTC().Truncate(time.Second), Array: part.Array, First: first}
 	if to.Memory != s.Job.MemoryPerNode() {
 		r.Memory = to.Memory
 	}
@@ -208,8 +239,8 @@ func (s *Submission) resubmit(ctx context.Context, home string, tasks []int, to 
 	for _, k := range tasks {
 		back = append(back, (&job.Task{Index: k}).Retire(home))
 	}
-	again := &Submission{ID: s.ID, Cluster: s.Cluster, Job: &part, Scripts: s.Scripts}
-	if err := again.Submit(ctx, &part, file); err != nil {
+	again := &Submission{ID: s.ID, Cluster: s.Cluster, Job: part, Scripts: s.Scripts}
+	if err := again.Submit(ctx, part, file); err != nil {
 		for _, undo := range back {
 			undo()
 		}
@@ -218,6 +249,7 @@ func (s *Submission) resubmit(ctx context.Context, home string, tasks []int, to 
 		return nil, errors.Join(err, os.Remove(file), s.write(home))
 	}
 	s.Reruns[len(before)].Native, s.ended = again.Native, again.ended
+	again.noteNative(filepath.Dir(home))
 	return notes, s.write(home)
 }
 

@@ -1,9 +1,11 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/user"
@@ -18,6 +20,7 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/message"
+	"hpcc/job/pack"
 	"hpcc/job/queue"
 )
 
@@ -32,7 +35,7 @@ type Status struct {
 	Stopped int        `json:"stopped"`          // ended by cancelling the job, or not begun because of it
 	Lost    int        `json:"lost"`             // neither ended nor known to the scheduler
 	Reason  string     `json:"reason,omitempty"` // why tasks wait, or why lost ones never started, in the scheduler's words
-	Tasks   []job.Task `json:"-"`
+	Tasks   []job.Task `json:"-"`                // without the successful ones of a packed job
 
 	User    string    `json:"user,omitempty"`   // the owner of the job's directory; a number if the name is unknown
 	Started time.Time `json:"started,omitzero"` // when the first task began
@@ -42,6 +45,7 @@ type Status struct {
 
 	AsOf time.Time `json:"as_of,omitzero"` // when the site, which does not answer, did last
 
+	survey     job.Records             // Succeeded has the successful tasks of a packed job
 	unkept     error                   // why records of the target's tasks could not be written
 	later      bool                    // no record was written, because the measured usage is not available yet
 	queue      map[int]queue.TaskState // states of tasks in the scheduler's queue
@@ -50,6 +54,9 @@ type Status struct {
 	unrecorded int                     // tasks that have ended and whose records a later query reads
 	current    bool                    // the scheduler has answered, and no record waits for a later query
 	unfinished []int                   // tasks without an end that the scheduler does not have: lost or stopped
+	changed    time.Time               // last change of the job's directory before the records were read; for an [Overview]
+	brief      bool                    // without tasks and requests
+	damaged    bool                    // there are unreadable records; for an [Overview]
 }
 
 // Active reports whether a task runs or waits.
@@ -84,49 +91,41 @@ func (s *Status) State() string {
 	return "done"
 }
 
-// Statuses reads the jobs below dir, newest first, or those that ids name by ID, prefix or
-// native ID. It queries schedulers only for jobs with incomplete records. A scheduler that
+// Statuses reads the jobs below dir that ids name by ID, prefix or native ID, newest first; without
+// ids all jobs. It queries schedulers only for jobs with incomplete records. A scheduler that
 // does not answer is a warning; so is an unreadable job, unless ids name it.
 func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, warnings []string, err error) {
-	subs, bad, err := submissions(dir, ids)
+	if len(ids) == 0 {
+		list, warnings, err = Overview(ctx, dir, func(int, int) {})
+		inParallel(len(list), func(i int) { list[i].Complete(dir) })
+		return list, warnings, err
+	}
+	subs, err := findAll(dir, ids)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, id := range ids {
-		if len(match(subs, []string{id})) == 0 || names(bad, id) {
-			return nil, nil, noJob(dir, id, bad)
-		}
-	}
-	if len(ids) == 0 {
-		for _, b := range bad {
-			warnings = append(warnings, b.Error())
-		}
-	}
 	open := map[string][]*Status{} // by cluster
-	for _, s := range match(subs, ids) {
+	for _, s := range subs {
 		st := &Status{Submission: s}
 		warning, err := job.Readable(st.read(dir))
-		if err != nil && len(ids) == 0 {
-			warnings = append(warnings, fmt.Sprintf("skipping job %s: %v", s.ID, err))
-			continue
-		} else if err != nil {
+		if err != nil {
 			return nil, nil, err
 		}
 		if warning != "" {
 			warnings = append(warnings, fmt.Sprintf("job %s: %s", s.ID, warning))
 		}
-		requeued := st.mayReturn() && (len(ids) > 0 || st.endedWithin(requeueTime))
-		if st.open() > 0 || requeued || slices.ContainsFunc(st.Tasks, st.unread) {
+		if st.unsettled(true) {
 			open[s.key()] = append(open[s.key()], st)
 		}
 		list = append(list, st)
 	}
 	warnings = append(warnings, settleAll(ctx, dir, open)...)
+	users := owners{}
 	for _, st := range list {
-		if len(ids) > 0 {
-			st.account(ctx, dir, invoke.Glance)
+		st.account(ctx, dir, invoke.Glance)
+		if fi, err := os.Stat(filepath.Join(dir, st.ID)); err == nil {
+			st.User = users.of(fi)
 		}
-		st.User = owner(filepath.Join(dir, st.ID))
 		st.span()
 		st.learn()
 	}
@@ -142,21 +141,33 @@ func (s *Status) endedWithin(d time.Duration) bool {
 	return slices.ContainsFunc(s.Tasks, func(t job.Task) bool { return t.Ended() && time.Since(t.End) < d })
 }
 
-// owner returns the user name of a file's owner.
-func owner(file string) string {
-	fi, err := os.Stat(file)
-	if err != nil {
-		return ""
+// unsettled reports whether the scheduler may know more than the records; named: the caller names
+// the job.
+func (s *Status) unsettled(named bool) bool {
+	requeued := s.mayReturn() && (named || s.endedWithin(requeueTime))
+	return s.open() > 0 || requeued || slices.ContainsFunc(s.Tasks, s.unread)
+}
+
+// owners are user names by their IDs.
+type owners map[uint32]string
+
+// of returns the user name of a file's owner.
+func (o owners) of(fi fs.FileInfo) string {
+	id := fi.Sys().(*syscall.Stat_t).Uid
+	if _, known := o[id]; !known {
+		o[id] = strconv.FormatUint(uint64(id), 10)
+		if u, err := user.LookupId(o[id]); err == nil {
+			o[id] = u.Username
+		}
 	}
-	uid := strconv.FormatUint(uint64(fi.Sys().(*syscall.Stat_t).Uid), 10)
-	if u, err := user.LookupId(uid); err == nil {
-		return u.Username
-	}
-	return uid
+	return o[id]
 }
 
 // span sets Started and Ended from the tasks' records.
 func (s *Status) span() {
+	if s.Started = s.survey.Succeeded.Start; !s.Active() {
+		s.Ended = s.survey.Succeeded.End
+	}
 	for _, t := range s.Tasks {
 		if !t.Start.IsZero() && (s.Started.IsZero() || t.Start.Before(s.Started)) {
 			s.Started = t.Start
@@ -236,6 +247,12 @@ func query(ctx context.Context, dir string, list []*Status, limit time.Duration)
 // countQueued counts the tasks by the scheduler's queue and the records.
 func (s *Status) countQueued(dir string, known map[string]queue.State) {
 	n := s.queueState(known)
+	if s.Job.Packed() && !n.Gone() { // the queue has only the allocation
+		n.Alive = true
+		if at, ok := pack.Read(filepath.Join(dir, s.ID)); ok {
+			s.Running = max(s.Running, at.Running)
+		}
+	}
 	if n.Alive { // the records show which tasks run
 		s.Waiting, s.Reason = s.open()-s.Running, n.Reason
 		return
@@ -246,10 +263,24 @@ func (s *Status) countQueued(dir string, known map[string]queue.State) {
 		return
 	}
 	// A task may have ended between the first reading of the records and the query.
-	if tasks, err := job.Tasks(filepath.Join(dir, s.ID)); err == nil {
-		s.Tasks = tasks
+	if _, err := job.Readable(s.readTasks(dir)); err == nil {
 		s.reconcile(time.Now())
 	}
+}
+
+// Recorded returns the number of tasks that have a record.
+func (s *Status) Recorded() int { return len(s.Tasks) + s.survey.Succeeded.Count }
+
+// readTasks reads the records of the tasks. In a packed job, it leaves out the records that a rerun
+// has superseded.
+func (s *Status) readTasks(dir string) error {
+	var r job.Records
+	err := r.Survey(filepath.Join(dir, s.ID))
+	s.Tasks, s.survey = r.Last, r
+	if n := len(s.Reruns); n > 0 && s.Job.Packed() {
+		s.Tasks = slices.DeleteFunc(s.Tasks, func(t job.Task) bool { return t.Attempt < s.Reruns[n-1].First })
+	}
+	return cmp.Or(err, r.Err())
 }
 
 // unread reports whether the cluster still holds the output of a task that has ended. It
@@ -294,6 +325,7 @@ func (s *Status) count() {
 			s.Total++
 		}
 	}
+	s.Done = s.survey.Succeeded.Count
 	for i := range s.Tasks {
 		if t := &s.Tasks[i]; t.Ended() {
 			s.countEnded(t)
@@ -306,7 +338,7 @@ func (s *Status) count() {
 // withoutEnd returns the tasks without an end.
 func (s *Status) withoutEnd() []int {
 	records := s.records()
-	return slices.DeleteFunc(s.indices(), func(k int) bool { return records[k] != nil && records[k].Ended() })
+	return slices.DeleteFunc(s.indices(), func(k int) bool { return s.survey.Succeeded.Has(k) || (records[k] != nil && records[k].Ended()) })
 }
 
 // open returns the number of tasks without an end.

@@ -70,6 +70,7 @@ type Rerun struct {
 	Array     job.Array     `json:"array,omitzero"`         // the tasks; empty for a job without an array
 	Memory    int64         `json:"memory_bytes,omitempty"` // per node, if not as the job
 	Time      time.Duration `json:"time_ns,omitempty"`      // if not as the job
+	First     int           `json:"first,omitempty"`        // of a packed job: the records of earlier attempts do not count
 }
 
 // natives returns the native IDs of the job, the latest last.
@@ -89,11 +90,13 @@ func Submit(ctx context.Context, dir string, j *job.Job, to Cluster) (*Submissio
 	if j.Interactive {
 		return nil, nil, errors.New("an interactive job runs at a terminal and cannot be submitted")
 	}
+	packed := packLarge(ctx, j, to)
 	s := &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
 	home, script, notes, err := s.create(dir)
 	if err != nil {
 		return nil, nil, err
 	}
+	notes = append(packed, notes...)
 	if err := s.send(ctx, home, script); err != nil {
 		if s.Native == "" {
 			os.RemoveAll(home)
@@ -101,6 +104,28 @@ func Submit(ctx context.Context, dir string, j *job.Job, to Cluster) (*Submissio
 		return nil, nil, err
 	}
 	return s, notes, nil
+}
+
+// usualArray is the number of tasks that all sites take as an array.
+const usualArray = 1000
+
+// packLarge packs the tasks of an array that is too large for the site, if it can, and says so.
+func packLarge(ctx context.Context, j *job.Job, to Cluster) (notes []string) {
+	limit := descriptionOf(to.Target).MaxArray
+	if j.Packed() || j.MultiProcess() || limit == nil || j.Array.Count() <= usualArray {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, invoke.Glance)
+	defer cancel()
+	n := limit(to.Within(ctx))
+	if n <= 0 || j.Array.Count() <= n {
+		return nil
+	}
+	if j.SetPack(false); j.Check() != nil {
+		j.Pack = nil // then the batch system refuses the array, with its reason
+		return nil
+	}
+	return []string{fmt.Sprintf("the array has %d tasks, and this site takes %d, so one job runs all of them; --pack --nodes N gives it more nodes", j.Array.Count(), n)}
 }
 
 // Interact creates the directory of an interactive job that this process runs, by bash with
@@ -149,6 +174,9 @@ func (s *Submission) create(dir string) (home, script string, notes []string, er
 	return home, script, notes, nil
 }
 
+// idTime is the layout of the time in the IDs of jobs.
+const idTime = "060102-150405"
+
 // directory creates the job's directory and sets the ID: name, date, time, and a number if
 // two jobs with that name start in one second. If the job carries values of variables, only
 // the owner can open the directory.
@@ -160,7 +188,7 @@ func (s *Submission) directory(dir string) (string, error) {
 	if s.Job.CarriesValues() {
 		mode = 0o700
 	}
-	id := s.Job.Name + "-" + s.Submitted.Local().Format("060102-150405")
+	id := s.Job.Name + "-" + s.Submitted.Local().Format(idTime)
 	for n := 2; ; n++ {
 		home := filepath.Join(dir, id)
 		err := os.Mkdir(home, mode)
@@ -171,7 +199,7 @@ func (s *Submission) directory(dir string) (string, error) {
 		if !errors.Is(err, fs.ErrExist) {
 			return "", err
 		}
-		id = fmt.Sprintf("%s-%s-%d", s.Job.Name, s.Submitted.Local().Format("060102-150405"), n)
+		id = fmt.Sprintf("%s-%s-%d", s.Job.Name, s.Submitted.Local().Format(idTime), n)
 	}
 }
 

@@ -19,7 +19,7 @@ func Uses(ctx context.Context, dir string, ids []string) (list []*capacity.Use, 
 	}
 	natives, clusters := map[string][]string{}, map[string]Cluster{}
 	for _, st := range all {
-		if len(st.Tasks) > 0 {
+		if st.Recorded() > 0 {
 			clusters[st.key()] = st.Cluster
 			natives[st.key()] = append(natives[st.key()], st.natives()...)
 		}
@@ -39,7 +39,7 @@ func Uses(ctx context.Context, dir string, ids []string) (list []*capacity.Use, 
 		}
 	}
 	for _, st := range all {
-		if len(st.Tasks) > 0 {
+		if st.Recorded() > 0 {
 			list = append(list, st.use(counted[st.key()], time.Now()))
 		}
 	}
@@ -49,7 +49,9 @@ func Uses(ctx context.Context, dir string, ids []string) (list []*capacity.Use, 
 // use sums the records. If the scheduler counted more, for example processes on other nodes,
 // its value wins.
 func (s *Status) use(counted map[string]capacity.Usage, now time.Time) *capacity.Use {
-	u := &capacity.Use{ID: s.ID, Target: s.Target, State: s.State(), Tasks: len(s.Tasks), CPUs: s.Job.Slots(), Nodes: int(s.Job.NodeCount()), GPUs: s.Job.GPUs * int(s.Job.NodeCount()), Time: s.Job.Time, Memory: s.Job.MemoryPerNode()}
+	j, packed := s.Job.Alone(), &s.survey.Succeeded
+	u := &capacity.Use{ID: s.ID, Target: s.Target, State: s.State(), Tasks: s.Recorded(), CPUs: j.Slots(), Nodes: int(j.NodeCount()), GPUs: j.GPUs * int(j.NodeCount()), Time: j.Time, Memory: j.MemoryPerNode(),
+		Wall: packed.Wall, Longest: packed.Longest, CPUTime: packed.CPU, PeakMemory: packed.Peak, Ended: packed.End}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		end := t.End

@@ -17,25 +17,21 @@ import (
 	"hpcc/store/seal"
 )
 
-// A DamagedFile is a file of a job whose content is not the content that hpcc wrote.
-type DamagedFile struct {
-	Path   string // relative to the directory of all jobs
-	Reason string
-	Cure   string
-}
-
 // Verify reads the files of all jobs below dir and compares them with their checksums:
 // job.json, scripts, task records, attached files and cached answers of sites. It returns the
-// number of files read. It does not check the output of tasks.
-func Verify(ctx context.Context, dir string) (found []DamagedFile, files int, err error) {
+// number of files read. It does not check the output of tasks. report gets each file that is not what
+// hpcc wrote, by its path relative to dir; progress the number of directories that were read, of
+// a total.
+func Verify(ctx context.Context, dir string, report func(path, reason, cure string), progress func(done, total int)) (files int, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, fmt.Errorf("verifying the jobs: %w", err)
+		return 0, fmt.Errorf("verifying the jobs: %w", err)
 	}
-	v := &jobVerifier{dir: dir}
-	for _, e := range entries {
+	v := &jobVerifier{dir: dir, report: report}
+	for i, e := range entries {
+		progress(i, len(entries))
 		if err := ctx.Err(); err != nil {
-			return v.found, v.files, err
+			return v.files, err
 		}
 		switch {
 		case !e.IsDir():
@@ -47,18 +43,18 @@ func Verify(ctx context.Context, dir string) (found []DamagedFile, files int, er
 			v.job(e.Name())
 		}
 	}
-	return v.found, v.files, nil
+	return v.files, nil
 }
 
-// A jobVerifier collects the damaged files of the jobs below dir.
+// A jobVerifier finds the damaged files of the jobs below dir.
 type jobVerifier struct {
-	dir   string
-	found []DamagedFile
-	files int
+	dir    string
+	report func(path, reason, cure string)
+	files  int
 }
 
 func (v *jobVerifier) addDamage(path string, err error, cure string) {
-	v.found = append(v.found, DamagedFile{path, "is damaged: " + err.Error(), cure})
+	v.report(path, "is damaged: "+err.Error(), cure)
 }
 
 // checkDir calls check for each file of a directory.
@@ -115,12 +111,12 @@ func (v *jobVerifier) job(id string) {
 	case !errors.Is(err, fs.ErrNotExist):
 		v.addDamage(filepath.Join(id, "job.json"), err, "restore it from a backup, or remove the directory of the job")
 	}
-	last, earlier, bad, err := job.Attempts(home, true)
-	if err != nil {
+	var r job.Records
+	if err := r.Read(home, true); err != nil {
 		v.addDamage(id, err, "make the directory readable")
 	}
-	v.files += len(last) + len(earlier) + len(bad)
-	for _, err := range bad {
+	v.files += len(r.Last) + len(r.Earlier) + len(r.Bad)
+	for _, err := range r.Bad {
 		file := id
 		var at *job.RecordError
 		if errors.As(err, &at) {

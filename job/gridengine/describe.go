@@ -1,11 +1,15 @@
 package gridengine
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 
 	"hpcc/job"
 	"hpcc/job/batch"
+	"hpcc/job/invoke"
 	"hpcc/job/node"
 	"hpcc/job/shellword"
 )
@@ -17,8 +21,9 @@ const target job.Target = "gridengine"
 func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, Adjust: adjust, Succeeded: succeeded, Version: []string{"qstat", "-help"}, Ping: []string{"qstat"},
-		Is:    func(string) bool { return os.Getenv("SGE_ROOT") != "" },
-		Index: job.Array.Nth, // its arrays start at 1 and have no gaps
+		Is:       func(string) bool { return os.Getenv("SGE_ROOT") != "" },
+		MaxArray: maxArray,
+		Index:    job.Array.Nth, // its arrays start at 1 and have no gaps
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, NodePrefix: "SGE_",
 			Overlaps: true, Restarts: "RESTARTED", Path: "SGE_O_PATH",
@@ -31,6 +36,21 @@ func (System) Describe() *batch.Description {
 			},
 		},
 	}
+}
+
+// maxArray returns the most tasks of an array on this site, or 0 if Grid Engine does not answer.
+func maxArray(ctx context.Context) int {
+	out, err := invoke.Call(ctx, "/", "qconf", "-sconf")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == "max_aj_tasks" { // sge_conf(5); 0: no limit
+			n, _ := strconv.Atoi(f[1])
+			return n
+		}
+	}
+	return 0
 }
 
 // task returns the ID of a job, or ID.INDEX of a task of an array.

@@ -107,6 +107,7 @@ func taskArgv(j *job.Job, c TaskCall) []string {
 	case c.Parallel > 0:
 		add("--array="+j.Array.String(), "--parallel="+strconv.Itoa(c.Parallel))
 	}
+	add(j.PackArgs(c.To.Target)...)
 	if j.Interactive {
 		add("--interactive")
 	}
@@ -116,7 +117,7 @@ func taskArgv(j *job.Job, c TaskCall) []string {
 	if c.Needs && len(j.After) > 0 {
 		add("--needs=" + strings.Join(j.After, ","))
 	}
-	if c.Nodes > 0 {
+	if c.Nodes > 0 && j.Pack == nil {
 		add("--nodes=" + strconv.Itoa(c.Nodes))
 	}
 	if c.Limit && j.Time > 0 {
@@ -137,7 +138,7 @@ func taskArgv(j *job.Job, c TaskCall) []string {
 	}
 	add(j.MeasureArgs()...)
 	add(j.CompanionArgs()...)
-	if c.Files {
+	if c.Files && j.Pack == nil {
 		add("--name="+j.Name, "--output="+j.OutputPattern())
 		if j.Error != "" {
 			add("--error=" + j.Error)

@@ -245,13 +245,14 @@ func (l *look) open() error {
 	if l.s.Home == "" {
 		return nil
 	}
-	last, earlier, _, err := job.Attempts(l.s.Home, true)
-	for i := range last {
-		l.note(&last[i])
+	var r job.Records
+	err := r.Read(l.s.Home, true)
+	for i := range r.Last {
+		l.note(&r.Last[i])
 	}
-	for i := range earlier {
-		l.earlier[earlier[i].Index]++
-		l.known[runOf(&earlier[i])] = true
+	for i := range r.Earlier {
+		l.earlier[r.Earlier[i].Index]++
+		l.known[runOf(&r.Earlier[i])] = true
 	}
 	return err
 }

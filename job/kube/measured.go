@@ -222,8 +222,8 @@ func (k System) Hear(ctx context.Context, s *batch.Submitted, known map[string]q
 
 // unheard returns the ended attempts without a record, by pod.
 func unheard(s *batch.Submitted, known map[string]queue.State) (map[string][]*queue.Attempt, error) {
-	last, earlier, _, err := job.Attempts(s.Home, true)
-	if err != nil {
+	var r job.Records
+	if err := r.Read(s.Home, true); err != nil {
 		return nil, err
 	}
 	type run struct {
@@ -231,7 +231,7 @@ func unheard(s *batch.Submitted, known map[string]queue.State) (map[string][]*qu
 		begun int64
 	}
 	complete := map[run]bool{}
-	for _, t := range slices.Concat(last, earlier) {
+	for _, t := range slices.Concat(r.Last, r.Earlier) {
 		if t.Ended() {
 			complete[run{t.Native, t.Start.UnixNano()}] = true
 		}

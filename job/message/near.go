@@ -2,9 +2,14 @@ package message
 
 import (
 	"fmt"
+	"slices"
+	"unicode/utf8"
 
 	"github.com/moby/buildkit/util/suggest"
 )
+
+// maxEdits is the number of edits between a word and its suggestion, at most; see [suggest.Search].
+const maxEdits = 2
 
 // Nearest returns the known word that differs from word by the fewest edits, at most two, or
 // "" if there is none. Words of one or two letters are similar to too many others.
@@ -12,7 +17,8 @@ func Nearest(word string, known []string) string {
 	if len(word) < 3 {
 		return ""
 	}
-	near, _ := suggest.Search(word, known, true)
+	similar := func(k string) bool { return max(len(k)-len(word), len(word)-len(k)) <= maxEdits*utf8.UTFMax }
+	near, _ := suggest.Search(word, slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !similar(k) }), true)
 	return near
 }
 

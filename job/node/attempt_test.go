@@ -75,9 +75,10 @@ func TestSuperseded(t *testing.T) {
 		t.Fatalf("Run = %d; want 0", status)
 	}
 	r.fail(old, context.Canceled)
-	last, earlier, bad, err := job.Attempts(r.Dir, true)
-	if err != nil || len(bad) > 0 || len(last) != 1 || !last[0].OK() || len(earlier) != 1 || earlier[0].Problem != context.Canceled.Error() {
-		t.Errorf("records: %+v, before it %+v, %v, %v; want the success, and the end of the first attempt before it", last, earlier, bad, err)
+	var got job.Records
+	err := got.Read(r.Dir, true)
+	if err != nil || len(got.Bad) > 0 || len(got.Last) != 1 || !got.Last[0].OK() || len(got.Earlier) != 1 || got.Earlier[0].Problem != context.Canceled.Error() {
+		t.Errorf("records: %+v, %v; want the success, and the end of the first attempt before it", got, err)
 	}
 }
 

@@ -14,13 +14,19 @@ import (
 	"hpcc/job/tunnel"
 )
 
+// NativeID returns the scheduler's ID of the task with this environment, or "".
+func (known Schedulers) NativeID(getenv func(string) string) (id string) {
+	for _, s := range known {
+		id = cmp.Or(id, s.task(getenv))
+	}
+	return id
+}
+
 // Begin returns the record of a task that starts in this process, with its host and native ID. It moves the record
 // of an earlier attempt in dir, the job's directory, aside.
 func (known Schedulers) Begin(dir string, index int) *job.Task {
 	t := &job.Task{Index: index, Start: time.Now()}
-	for _, s := range known {
-		t.Native = cmp.Or(t.Native, s.task(os.Getenv))
-	}
+	t.Native = known.NativeID(os.Getenv)
 	t.Host = tunnel.Host()
 	t.Retire(dir)
 	t.Attempt = max(t.Attempts(dir), known.restarts(os.Getenv)) // attempts that were killed at once have no record

@@ -99,14 +99,23 @@ func HostFile(name string, getenv func(string) string) ([]string, error) {
 
 // PerNode returns the commands that together start argv once on each node of the job whose
 // environment getenv reads; the first is for this node, or for all. nodes is the number of
-// nodes that the job requested.
+// nodes that the job requested. With survive, the other nodes go on if one fails, and each of up to
+// 64 nodes has its own command, so that it can be started again.
 //
 // Each process gets the number of its node, from 0, as the last argument --rank=N, unless the batch
-// system starts all processes. The first one also gets another host of the job, --peer=HOST.
-func (known Schedulers) PerNode(to job.Target, nodes, cpus int, argv []string, getenv func(string) string) ([][]string, error) {
+// system starts all processes. The first one also gets another host of the job, --peer=HOST, unless
+// the batch system passes on the environment.
+func (known Schedulers) PerNode(to job.Target, nodes, cpus int, survive bool, argv []string, getenv func(string) string) ([][]string, error) {
 	s := known.of(to)
-	if s.Each != nil {
-		return [][]string{s.Each(nodes, cpus, argv)}, nil
+	var out [][]string
+	switch {
+	case s.One != nil && survive && nodes <= maxCommands:
+		for rank := range max(1, nodes) {
+			out = append(out, s.One(rank, cpus, append(argv[:len(argv):len(argv)], "--rank="+strconv.Itoa(rank))))
+		}
+		return out, nil
+	case s.Each != nil:
+		return [][]string{s.Each(nodes, cpus, survive, argv)}, nil
 	}
 	hosts := []string{""}
 	if nodes > 1 {
@@ -115,7 +124,6 @@ func (known Schedulers) PerNode(to job.Target, nodes, cpus int, argv []string, g
 			return nil, err
 		}
 	}
-	var out [][]string
 	for rank, host := range hosts {
 		w := append(argv[:len(argv):len(argv)], "--rank="+strconv.Itoa(rank))
 		switch {
@@ -128,6 +136,10 @@ func (known Schedulers) PerNode(to job.Target, nodes, cpus int, argv []string, g
 	}
 	return out, nil
 }
+
+// maxCommands limits the commands of PerNode. Each is a process on the first node, and a request to the
+// daemon of the batch system.
+const maxCommands = 64
 
 // Rank returns the variable in which a process of PerNode finds the number of its node, and
 // its value.

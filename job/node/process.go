@@ -44,5 +44,9 @@ func Alive(id string) (alive, known bool) {
 		return false, false
 	}
 	pid, err := strconv.Atoi(f[1])
-	return err == nil && f[2] != "" && startTime(pid) == f[2], true
+	if err != nil {
+		return false, true
+	}
+	s := Stat(pid)
+	return len(s) >= 20 && s[19] == f[2] && s[0] != "Z", true // a zombie has ended
 }

@@ -63,13 +63,13 @@ func (known Schedulers) JoinRay(ctx context.Context, dir string, rank int, peer 
 			return 0, fmt.Errorf("joining the Ray cluster in %s: neither --rank nor %s has the number of this node", n.shared, name)
 		}
 	} else if n.rank > 0 {
-		known.takeEnvironment(n.plan.Env)
+		known.TakeEnvironment(n.plan.Env)
 	}
 	n.host = tunnel.Host()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("becoming the subreaper of Ray's processes: %w", err)
 	}
-	defer endChildren()
+	defer EndChildren()
 	raiseFileLimit()
 	if n.rank > 0 {
 		n.log = fmt.Sprintf("worker.%d.log", n.rank)
@@ -78,9 +78,9 @@ func (known Schedulers) JoinRay(ctx context.Context, dir string, rank int, peer 
 	return n.lead(ctx), nil
 }
 
-// takeEnvironment sets the variables of the task in this process, except those that a launcher has
+// TakeEnvironment sets the variables of the task in this process, except those that a launcher has
 // set for this node.
-func (known Schedulers) takeEnvironment(env []string) {
+func (known Schedulers) TakeEnvironment(env []string) {
 	perNode := strings.Fields("HOSTNAME TMPDIR CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK GPU_DEVICE_ORDINAL NVIDIA_VISIBLE_DEVICES")
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
@@ -521,9 +521,9 @@ func usableCPUs() int {
 	return set.Count()
 }
 
-// endChildren kills the remaining children of this process. Their children become its own when
+// EndChildren kills the remaining children of this process. Their children become its own when
 // their parents end, and are killed too.
-func endChildren() {
+func EndChildren() {
 	self := strconv.Itoa(os.Getpid())
 	for end := time.Now().Add(rayGrace); time.Now().Before(end); time.Sleep(rayPoll / 20) {
 		left := false

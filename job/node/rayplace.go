@@ -43,7 +43,7 @@ func (known Schedulers) StartRay(ctx context.Context, to job.Target, dir string,
 	if err != nil {
 		return 0, fmt.Errorf("creating the shared directory of the Ray nodes: %w", err)
 	}
-	steps, err := known.PerNode(to, plan.Nodes, plan.CPUs, append(slices.Clone(program), "--dir="+string(shared)), os.Getenv)
+	steps, err := known.PerNode(to, plan.Nodes, plan.CPUs, false, append(slices.Clone(program), "--dir="+string(shared)), os.Getenv)
 	if err != nil {
 		return 0, errors.Join(err, os.RemoveAll(string(shared)))
 	}

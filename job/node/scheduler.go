@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,10 +30,16 @@ type Scheduler struct {
 	Spreads func(getenv func(string) string) (advice string, chosen bool)
 	// Remote returns the argv that runs argv on another host of the job.
 	Remote func(host string, argv []string) []string
-	// Each returns the argv that runs argv on each node of the job. Rank is the variable in
-	// which the processes find the number of their node.
-	Each func(nodes, cpus int, argv []string) []string
+	// Each returns the argv that runs argv on each node of the job. With survive, the others go
+	// on if one fails. Rank is the variable in which the processes find the number of their node.
+	Each func(nodes, cpus int, survive bool, argv []string) []string
 	Rank string
+	// One returns the argv that runs argv on one node of the job, whose number counts from 0.
+	One func(number, cpus int, argv []string) []string
+	// Restart starts the job again, or ends it, if its first node has failed and the batch system
+	// leaves it the others. script is the environment of the job's script. It reports whether the
+	// batch system may notice such a failure later; nil: the batch system itself ends such jobs.
+	Restart func(ctx context.Context, script func(string) string) (wait bool, err error)
 	// Launched returns the variables that all processes of a launcher have on this node, if argv
 	// runs that launcher.
 	Launched func(argv []string, getenv func(string) string) []string
@@ -112,6 +119,16 @@ func (known Schedulers) Status(exit int, getenv func(string) string) int {
 		return 1
 	}
 	return exit
+}
+
+// Restart starts the job again if its first node has failed; see [Scheduler].
+func (known Schedulers) Restart(ctx context.Context, script func(string) string) (wait bool, err error) {
+	for _, s := range known {
+		if s.Restart != nil && s.matches(script) {
+			return s.Restart(ctx, script)
+		}
+	}
+	return false, nil
 }
 
 // Differs reports whether the value of a variable may differ between the nodes of a job.

@@ -1,12 +1,15 @@
 package slurm
 
 import (
+	"context"
+	"errors"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"hpcc/job"
 	"hpcc/job/batch"
+	"hpcc/job/invoke"
 	"hpcc/job/node"
 )
 
@@ -16,26 +19,85 @@ const target job.Target = "slurm"
 // Describe returns the properties of Slurm for other packages; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
-		Dialect: &scripts, Adjust: adjust, CutsTime: true, RunsImages: true, EndsExec: true, Index: indexOf,
+		Dialect: &scripts, Adjust: adjust, CutsTime: true, RunsImages: true, EndsExec: true, Index: indexOf, MaxArray: maxArray,
 		Version: []string{"sbatch", "--version"}, Ping: []string{"scontrol", "ping"},
 		InJob: func(name string) bool {
 			return (strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_CLUSTERS") || strings.HasPrefix(name, "SRUN_")
 		},
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_CLUSTER_NAME"},
-			Restarts: "SLURM_RESTART_COUNT", Each: eachNode, Rank: "SLURM_PROCID", Launched: launched,
+			Restarts: "SLURM_RESTART_COUNT", Each: eachNode, One: oneNode, Restart: restart, Rank: "SLURM_PROCID", Launched: launched,
 		},
 	}
 }
 
-// eachNode starts argv once on each node of the job.
-func eachNode(nodes, cpus int, argv []string) []string {
+// maxArray returns the most tasks of an array on this site, or 0 if Slurm does not answer.
+func maxArray(ctx context.Context) int {
+	out, err := invoke.Call(ctx, "/", "scontrol", "show", "config")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(out)) {
+		if name, value, _ := strings.Cut(line, "="); strings.TrimSpace(name) == "MaxArraySize" {
+			n, _ := strconv.Atoi(strings.TrimSpace(value))
+			return n - 1 // the largest index, slurm.conf(5); hpcc numbers large arrays from 1
+		}
+	}
+	return 0
+}
+
+// eachNode starts argv once on each node of the job. With survive, the other nodes go on if one fails.
+func eachNode(nodes, cpus int, survive bool, argv []string) []string {
+	var where []string
+	if survive {
+		where = []string{"--no-kill"}
+	}
+	return step(where, nodes, cpus, survive, argv)
+}
+
+// oneNode starts argv on one node of the job, by its number. The other nodes go on if it fails.
+func oneNode(number, cpus int, argv []string) []string {
+	return step([]string{"--relative=" + strconv.Itoa(number)}, 1, cpus, true, argv)
+}
+
+// step starts argv once on each of some nodes.
+func step(where []string, nodes, cpus int, survive bool, argv []string) []string {
+	kill := "--kill-on-bad-exit=1"
+	if survive {
+		kill = "--kill-on-bad-exit=0"
+	}
 	// A site's WaitTime would end the other nodes soon after the first.
-	w := []string{"srun", "--nodes=" + strconv.Itoa(nodes), "--ntasks=" + strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0", "--unbuffered", "--mpi=none"}
+	w := []string{"srun", "--nodes=" + strconv.Itoa(nodes), "--ntasks=" + strconv.Itoa(nodes), "--ntasks-per-node=1", kill, "--wait=0", "--unbuffered", "--mpi=none"}
+	w = append(w, where...)
 	if cpus > 0 {
 		w = append(w, "--cpus-per-task="+strconv.Itoa(cpus))
+	} else if survive { // all CPUs of the node
+		w = append(w, "--cpu-bind=none")
 	}
 	return append(w, argv...)
+}
+
+// restart puts the job back into the queue if its first node has failed. With --no-kill, Slurm leaves it
+// the other nodes then, where nothing runs the script.
+func restart(ctx context.Context, script func(string) string) (wait bool, err error) {
+	id, first := script("SLURM_JOB_ID"), script("SLURMD_NODENAME")
+	if id == "" || first == "" {
+		return false, nil
+	}
+	out, err := invoke.Call(ctx, "/", "squeue", "--noheader", "--jobs="+id, "--format=%B")
+	if err != nil {
+		return true, err
+	}
+	if host := strings.TrimSpace(string(out)); host == first {
+		return true, nil // Slurm notices the failure of a node after SlurmdTimeout
+	} else if host == "" || host == "n/a" { // the job has ended, or waits
+		return false, nil
+	}
+	if _, err = invoke.Call(ctx, "/", "scontrol", "requeue", id); err == nil {
+		return false, nil
+	}
+	_, failed := invoke.Call(ctx, "/", "scancel", id) // the site has JobRequeue=0
+	return failed != nil, errors.Join(err, failed)
 }
 
 // launched returns the variables that identify the processes that the node's daemon started for srun.

@@ -19,6 +19,7 @@ import (
 	"hpcc/job/quantity"
 	"hpcc/job/queue"
 	"hpcc/job/shellword"
+	"hpcc/store/ready"
 )
 
 // System is Slurm, 22.05 or later.
@@ -43,6 +44,9 @@ func options(j *job.Job) []string {
 	add("--chdir=%s", j.Dir)
 	if j.Nodes > 0 {
 		add("--nodes=%d", j.Nodes)
+	}
+	if j.Pack != nil && j.Nodes > 1 { // a node that fails loses only its own tasks
+		add("--no-kill")
 	}
 	if j.Tasks > 0 {
 		add("--ntasks=%d", j.Tasks)
@@ -141,8 +145,28 @@ func (System) Render(j *job.Job) (string, []string, error) {
 	}
 	t.Common(j)
 	launch, notes, err := launchWith(t, j)
+	if broadcasts(j) {
+		broadcast(t, j)
+		notes = append(notes, "--stage: the job sends the image to all its nodes with sbcast; nodes that have a copy keep it")
+	}
 	t.Task(j, end, launch...)
 	return t.String(), notes, err
+}
+
+// broadcasts reports whether the job sends its image to the local storage of several nodes.
+func broadcasts(j *job.Job) bool {
+	if strings.HasPrefix(j.Image, "/") && !ready.IsImageFile(j.Image) {
+		return false // a directory
+	}
+	return slices.Contains(j.Run, "--stage") && j.Image != "" && !j.Plugin && (j.StartsProcesses() || j.Ray || j.Pack != nil) && j.MultiProcess() && j.Nodes != 1
+}
+
+// broadcast writes the lines that send the image. The step needs no MPI, and one process for each
+// node also if the job has more.
+func broadcast(t *jobscript.Writer, j *job.Job) {
+	t.Line("# Send the image to all nodes at once. If that fails, each node copies it from the original:")
+	t.Line(`hpcc_each="srun --mpi=none --nodes=$SLURM_JOB_NUM_NODES --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1"`)
+	t.Line(`[ "$SLURM_JOB_NUM_NODES" = 1 ] || export HPCC_BROADCAST=$(%s stage --each="$hpcc_each" --send=sbcast %s)`, shellword.Quote(j.Program), shellword.Quote(j.Image))
 }
 
 // maxIndex is the largest index under Slurm's default limit (slurm.conf(5), MaxArraySize 1001).
@@ -272,7 +296,7 @@ const soon = 5 * time.Second
 func readError(out []byte, err error) error {
 	text := strings.NewReplacer("sbatch: error: ", "", "allocation failure: ", "").Replace(string(out))
 	if strings.Contains(text, "Invalid job array specification") {
-		text = strings.TrimSpace(text) + ": the array has more tasks than the site allows (\"scontrol show config\", MaxArraySize); split it, for example with --array"
+		text = strings.TrimSpace(text) + ": the array has more tasks than the site allows (\"scontrol show config\", MaxArraySize); split it with --array, or use --pack"
 	}
 	return invoke.Error([]byte(text), err)
 }

@@ -12,6 +12,7 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/queue"
 	"hpcc/store/wait"
+	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
 )
 
@@ -66,6 +67,40 @@ func TestIndices(t *testing.T) {
 		testenv.Check(t, err)
 		if got, ok := indexOf(a, c.n); got != c.want || !ok || ownsIndices(a) != c.owns {
 			t.Errorf("%s: index %d is %d, %v, owned %v; want %d, owned %v", c.array, c.n, got, ok, ownsIndices(a), c.want, c.owns)
+		}
+	}
+}
+
+// TestBroadcasts checks which jobs send their image to several nodes.
+func TestBroadcasts(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*job.Job)
+		want   bool
+	}{
+		{"two nodes", func(j *job.Job) { j.Nodes = 2 }, true},
+		{"tasks on any nodes", func(j *job.Job) { j.Tasks = 8 }, true},
+		{"Ray", func(j *job.Job) { j.Nodes, j.Ray = 2, true }, true},
+		{"an array of jobs with two nodes", func(j *job.Job) { j.Nodes, j.Array = 2, jobtest.Array(t, "1-3") }, true},
+		{"one process", func(*job.Job) {}, false},
+		{"an array", func(j *job.Job) { j.Array = jobtest.Array(t, "1-3") }, false},
+		{"one node", func(j *job.Job) { j.Nodes, j.TasksPerNode = 1, 8 }, false},
+		{"a SquashFS file", func(j *job.Job) { j.Nodes, j.Image = 2, "/home/u/sci.sqfs" }, true},
+		{"a directory", func(j *job.Job) { j.Nodes, j.Image = 2, "/home/u/tree" }, false},
+		{"without --stage", func(j *job.Job) { j.Nodes, j.Run = 2, []string{"--gpu"} }, false},
+		{"a script", func(j *job.Job) { j.Nodes, j.Script = 2, &job.Script{} }, false},
+		{"the plugin", func(j *job.Job) { j.Nodes, j.Plugin, j.Image = 2, true, "ubuntu:24.04" }, false},
+		{"a terminal", func(j *job.Job) { j.Nodes, j.Interactive = 2, true }, false},
+	} {
+		j := jobtest.With(func(j *job.Job) { j.Run = []string{"--stage"}; c.change(j) })
+		if c.name != "the plugin" { // which has no --stage
+			script, notes, err := System{}.Render(j)
+			testenv.Check(t, err)
+			if got := strings.Contains(script, "hpcc stage ") && len(notes) == 1; got != c.want {
+				t.Errorf("%s: the script sends the image: %v; want %v\n%s", c.name, got, c.want, script)
+			}
+		} else if broadcasts(j) {
+			t.Errorf("%s: the script sends the image", c.name)
 		}
 	}
 }

@@ -25,26 +25,19 @@ func rootFeature(context.Context) Feature {
 	return Feature{State: OK, Why: "pivot_root(2) replaces it"}
 }
 
-// overlay tries an overlay whose changes are in dir.
+// overlay tries an overlay whose changes are in dir, or else one whose changes are on this node.
 func overlay(ctx context.Context, dir string) Feature {
 	const without = "builds copy the tree for each step instead"
-	for dir != "/" {
-		if st, err := os.Stat(dir); err == nil && st.IsDir() {
-			break
+	dir = existing(dir)
+	step, err := overlayIn(ctx, dir)
+	other := err != nil && step != "" && step != attrStep && !errors.Is(err, syscall.ENOSPC) // an error that builds avoid
+	if other {
+		if local, lerr := runtime.StagePlace(); lerr == nil {
+			if _, lerr = overlayIn(ctx, local); lerr == nil {
+				return Feature{State: OK, Why: fmt.Sprintf("in a user namespace, on this node: builds keep the changes of steps in %s, because the store's file system cannot (%s: %v)", local, step, err)}
+			}
 		}
-		dir = filepath.Dir(dir)
 	}
-	full := Feature{State: Limited, Why: "not tested: the file system of " + dir + " is full", Do: "free space on that file system"}
-	tmp, err := os.MkdirTemp(dir, ".hpcc-doctor-")
-	switch {
-	case errors.Is(err, syscall.ENOSPC):
-		return full
-	case err != nil:
-		return Feature{State: Limited, Why: fmt.Sprintf("not tested: %v", err)}
-	}
-	defer os.RemoveAll(tmp)
-	step, err := trial(ctx, syscall.CLONE_NEWNS, "overlay", tmp)
-	_ = os.Chmod(filepath.Join(tmp, "work", "work"), 0o700) // the kernel creates it with mode 0
 	f := Feature{State: Limited}
 	switch {
 	case err == nil:
@@ -52,7 +45,9 @@ func overlay(ctx context.Context, dir string) Feature {
 	case step == "":
 		f.Why = fmt.Sprintf("needs user namespaces (%v)", err)
 	case errors.Is(err, syscall.ENOSPC):
-		return full
+		f.Why, f.Do = "not tested: the file system of "+dir+" is full", "free space on that file system"
+	case step == createStep:
+		f.Why = fmt.Sprintf("not tested: %v", err)
 	case step == "mounting" && errors.Is(err, syscall.ENODEV):
 		f.Why, f.Ask = "the kernel does not support overlays; "+without, "modprobe overlay"
 	case step == "mounting" && errors.Is(err, syscall.EPERM):
@@ -66,6 +61,22 @@ func overlay(ctx context.Context, dir string) Feature {
 	}
 	return f
 }
+
+// overlayIn tries an overlay whose changes are in dir. On failure it returns the step that failed, or
+// "" if there are no namespaces.
+func overlayIn(ctx context.Context, dir string) (step string, err error) {
+	tmp, err := os.MkdirTemp(dir, ".hpcc-doctor-")
+	if err != nil {
+		return createStep, err
+	}
+	defer os.RemoveAll(tmp)
+	step, err = trial(ctx, syscall.CLONE_NEWNS, "overlay", tmp)
+	_ = os.Chmod(filepath.Join(tmp, "work", "work"), 0o700) // the kernel creates it with mode 0
+	return step, err
+}
+
+// createStep is the step of overlayIn that creates a directory.
+const createStep = "creating a directory"
 
 // seccompFeature tests the filter that lets package managers work in builds.
 func seccompFeature(ctx context.Context) Feature {

@@ -100,6 +100,7 @@ func Checks(dir string) []Check {
 		{"network namespaces", false, func(ctx context.Context) Feature {
 			return namespace(ctx, syscall.CLONE_NEWNET, "net", "RUN --network=none cannot work")
 		}},
+		storeCheck(dir),
 		{"overlay", false, func(ctx context.Context) Feature { return overlay(ctx, dir) }},
 		{"seccomp", false, seccompFeature},
 		{"FUSE", false, fuse},

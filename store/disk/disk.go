@@ -8,8 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"syscall"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,6 +47,7 @@ func FileKey(path string) (string, error) {
 // Freed counts the bytes that removing files frees. A file with several names counts once, with
 // the last of them. The zero value is ready for use.
 type Freed struct {
+	Each func()           // is called for each file, unless nil
 	left map[inode]uint64 // number of names that are not found yet, of files with several
 }
 
@@ -52,36 +56,73 @@ type inode struct{ dev, ino uint64 }
 // Count returns how many bytes removing path frees after the paths of earlier calls were removed.
 // It does not matter whether they already are. Files that cannot be examined do not count.
 func (f *Freed) Count(path string) (n int64) {
-	if f.left == nil {
-		f.left = map[inode]uint64{}
-	}
-	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return nil
+	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil {
+			n += f.entry(d)
 		}
-		fi, err := d.Info()
-		if err != nil {
-			return nil
-		}
-		st := fi.Sys().(*syscall.Stat_t)
-		key := inode{uint64(st.Dev), st.Ino}
-		left, known := f.left[key]
-		if !known {
-			left = uint64(st.Nlink)
-		}
-		if left > 1 {
-			f.left[key] = left - 1
-			return nil
-		}
-		delete(f.left, key)
-		n += fi.Size()
 		return nil
 	})
 	return n
 }
 
+// CountFile is Count for a file that was examined.
+func (f *Freed) CountFile(fi fs.FileInfo) int64 { return f.entry(fs.FileInfoToDirEntry(fi)) }
+
+// entry counts one file.
+func (f *Freed) entry(d fs.DirEntry) int64 {
+	if f.Each != nil {
+		f.Each()
+	}
+	if !d.Type().IsRegular() {
+		return 0
+	}
+	fi, err := d.Info()
+	if err != nil {
+		return 0
+	}
+	if f.left == nil {
+		f.left = map[inode]uint64{}
+	}
+	st := fi.Sys().(*syscall.Stat_t)
+	key := inode{uint64(st.Dev), st.Ino}
+	left, known := f.left[key]
+	if !known {
+		left = uint64(st.Nlink)
+	}
+	if left > 1 {
+		f.left[key] = left - 1
+		return 0
+	}
+	delete(f.left, key)
+	return fi.Size()
+}
+
+// RemoveAll is the function [RemoveAll]. It returns what Count would, and reads each directory once.
+func (f *Freed) RemoveAll(path string) (n int64, err error) {
+	var dirs []string
+	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		n += f.entry(d)
+		if d.IsDir() {
+			dirs = append(dirs, p)
+		} else {
+			_ = os.Remove(p)
+		}
+		return nil
+	})
+	for _, dir := range slices.Backward(dirs) {
+		_ = os.Remove(dir)
+	}
+	return n, RemoveAll(path) // the rest, and the error
+}
+
 // RemoveAll removes a tree, including directories whose mode denies their owner.
 func RemoveAll(path string) error {
+	if root, err := os.OpenRoot(path); err == nil {
+		removeBelow(root)
+	}
 	if err := os.RemoveAll(path); err == nil {
 		return nil
 	}
@@ -97,6 +138,42 @@ func RemoveAll(path string) error {
 		return nil
 	})
 	return os.RemoveAll(path)
+}
+
+// removeBelow removes what it can below a directory, in several directories at a time, because on a
+// network file system each removal waits for a server.
+func removeBelow(root *os.Root) {
+	var group errgroup.Group
+	group.SetLimit(MaxParallel(16, 64)) // each keeps the directories above it open
+	var below func(dir *os.Root)
+	below = func(dir *os.Root) {
+		defer dir.Close()
+		var subdirs sync.WaitGroup
+		defer subdirs.Wait()
+		entries, _ := fs.ReadDir(dir.FS(), ".")
+		for _, e := range entries {
+			name := e.Name()
+			if !e.IsDir() {
+				_ = dir.Remove(name)
+				continue
+			}
+			sub, err := dir.OpenRoot(name)
+			if err != nil {
+				continue
+			}
+			subdirs.Add(1)
+			remove := func() error {
+				defer subdirs.Done()
+				below(sub)
+				return dir.Remove(name)
+			}
+			if !group.TryGo(remove) {
+				_ = remove()
+			}
+		}
+	}
+	below(root)
+	_ = group.Wait()
 }
 
 // reservedFiles is the number of descriptors that an hpcc command uses outside its parallel

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// Version is the content of a store's file "version".
+// Version is the content of a store's file "version". Starts do not read it if the name's file in
+// refs has the format that [Manifest] accepts, which another version must therefore change.
 const Version = "1\n"
 
 // Shared are the permission bits that a store's directory must not have: other users who can

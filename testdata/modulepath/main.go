@@ -45,6 +45,9 @@ func rename(to string) error {
 		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
 	}
 	from := string(m[1])
+	if err := renameTools(from, to); err != nil {
+		return err
+	}
 	return filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -62,6 +65,15 @@ func rename(to string) error {
 		}
 		return nil
 	})
+}
+
+// renameTools writes the new path into the tool lines of go.mod.
+func renameTools(from, to string) error {
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		return err
+	}
+	return replace("go.mod", mod, bytes.ReplaceAll(mod, []byte("\t"+from+"/"), []byte("\t"+to+"/")))
 }
 
 // renameSymbols writes the new path into the symbols of other packages that a file

@@ -147,11 +147,19 @@ done
 
 if running slurmctld; then scontrol reconfigure; else clean slurmctld >>"$base/log/slurmctld.out" 2>&1 || die "slurmctld; see $base/log"; fi
 await slurmctld sh -c 'scontrol ping | grep -q UP'
+# Each node has its own /dev/shm, and other files in $base/local, like a local disk: mounts in the
+# mount namespace of the node's daemon. Without root, the nodes share /dev/shm, and $base/local is
+# missing. MPI's files in /dev/shm have the names of the host and of the rank on its node.
 for i in $(seq $nodes); do
   install -d -m 1777 "$base/tmp" "$base/tmp/n$i" # the PMIx server of each node keeps files in TmpFS
   running "slurmd.n$i" && continue
   mkdir -p "$base/spool/n$i"
-  clean slurmd -N "n$i" >>"$base/log/slurmd.out" 2>&1 || die "slurmd n$i; see $base/log"
+  daemon=(slurmd -N "n$i")
+  if [ "$user" = root ]; then
+    install -d -m 1777 "$base/local" "$base/disk" "$base/disk/n$i"
+    daemon=(unshare --mount sh -c 'mount --bind "$1" "$2" && mount -t tmpfs -o mode=1777 tmpfs /dev/shm && shift 2 && exec "$@"' sh "$base/disk/n$i" "$base/local" "${daemon[@]}")
+  fi
+  clean "${daemon[@]}" >>"$base/log/slurmd.out" 2>&1 || die "slurmd n$i; see $base/log"
 done
 ready() {
   local bad

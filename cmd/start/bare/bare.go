@@ -69,9 +69,10 @@ type run struct {
 
 	mounts  [maxMounts]mount
 	nmounts int
-	scratch int // descriptor of a tmpfs without a path, or -1
-	top     int // descriptor of the new root
-	stacked int // number of mounts on base, which begin undoes on failure
+	device  uint64 // that of the image's directory
+	scratch int    // descriptor of a tmpfs without a path, or -1
+	top     int    // descriptor of the new root
+	stacked int    // number of mounts on base, which begin undoes on failure
 	covers  [maxMounts]int
 	ncovers int
 

@@ -84,6 +84,15 @@ func modeOf(dir int, path zstring, flags uintptr) (uint32, syscall.Errno) {
 	return uint32(st.Mode), 0
 }
 
+// device returns the number of the file system of fd, or 0 on an error.
+func device(fd int) uint64 {
+	var st unix.Statx_t
+	if _, e := call(unix.SYS_STATX, uintptr(fd), emptyString.at(), unix.AT_EMPTY_PATH, unix.STATX_TYPE, uintptr(unsafe.Pointer(&st))); e != 0 {
+		return 0
+	}
+	return uint64(st.Dev_major)<<32 | uint64(st.Dev_minor)
+}
+
 // mountAt mounts source at target, a directory or file.
 func mountAt(source, target, fstype zstring, flags uintptr, data zstring) bool {
 	_, e := call(unix.SYS_MOUNT, source.at(), target.at(), fstype.at(), flags, data.at())

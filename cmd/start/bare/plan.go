@@ -81,18 +81,19 @@ func (r *run) findRoot() bool {
 	if !ok || dir == "" {
 		return false
 	}
-	version, e := r.readFile(r.join(dir, "/version"), maxFile)
-	mode, e2 := modeOf(unix.AT_FDCWD, r.join(dir), 0)
-	if e == unix.ENOENT && e2 == unix.ENOENT {
+	// Package store refuses a store that other users may write to, with a hint. A store without
+	// the name may be missing or of another format.
+	mode, e := modeOf(unix.AT_FDCWD, r.join(dir), 0)
+	if e == unix.ENOENT {
 		return r.directory()
 	}
-	// Package store refuses a store that other users may write to, with a hint.
-	if e != 0 || version != ready.Version || e2 != 0 || mode&ready.Shared != 0 {
+	if e != 0 || mode&ready.Shared != 0 {
 		return false
 	}
 	ref, e := r.readFile(r.refFile(dir, name), maxFile)
 	if e == unix.ENOENT {
-		return r.directory()
+		version, e := r.readFile(r.join(dir, "/version"), maxFile)
+		return e == 0 && version == ready.Version && r.directory()
 	}
 	if e != 0 {
 		return false

@@ -22,6 +22,7 @@ func (r *run) enter() bool {
 		return r.enterOver()
 	}
 	image, e := openAt(unix.AT_FDCWD, r.root, unix.O_PATH|unix.O_DIRECTORY, 0)
+	r.device = device(image)
 	if e != 0 || !r.openSources() || !mountAt(emptyString, "/\x00", emptyString, unix.MS_REC|unix.MS_SLAVE, emptyString) || !r.mountAccounts() {
 		return false
 	}
@@ -198,7 +199,7 @@ func (r *run) addName(i int, dir string, name zstring, isDir bool) bool {
 	if e != 0 {
 		return false
 	}
-	if (r.over() == "" || r.ncovers > 0) && r.create(cur, name, isDir) { // in a cover, a tmpfs or a writable root
+	if !r.isReadOnly(cur) && r.create(cur, name, isDir) { // in a cover, a tmpfs or a writable root
 		closeFD(cur)
 		return true
 	}
@@ -223,6 +224,15 @@ func (r *run) addName(i int, dir string, name zstring, isDir bool) bool {
 		}
 	}
 	return r.cover(cur, r.join(dir), mode, l, false) && r.create(r.covers[r.ncovers-1], name, isDir)
+}
+
+// isReadOnly reports whether no name can be created in the directory cur, because it belongs to the
+// read-only image. Trying it would cost a lookup in a network file system.
+func (r *run) isReadOnly(cur int) bool {
+	if r.over() != "" {
+		return r.ncovers == 0
+	}
+	return r.fake == "" && device(cur) == r.device
 }
 
 // isHostPath reports whether a path of the new root belongs to the host, with only the first n
@@ -403,9 +413,14 @@ func (r *run) copyLink(from, to int, name zstring) bool {
 	return e == 0
 }
 
-// readOnly makes the mount of fd read-only. It repeats the mount's other flags, which are locked
-// in a user namespace (mount_namespaces(7)).
+// readOnly makes the mount of fd read-only. Before Linux 5.12 it has to repeat the mount's other
+// flags, which are locked in a user namespace (mount_namespaces(7)); a network file system asks its
+// servers for them.
 func (r *run) readOnly(fd int) bool {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if _, e := call(unix.SYS_MOUNT_SETATTR, uintptr(fd), emptyString.at(), unix.AT_EMPTY_PATH, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr)); e == 0 {
+		return true
+	}
 	var st unix.Statfs_t
 	if _, e := call(unix.SYS_FSTATFS, uintptr(fd), uintptr(unsafe.Pointer(&st)), 0, 0, 0); e != 0 {
 		return false

@@ -1,0 +1,264 @@
+package pack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hpcc/job"
+	"hpcc/job/atomicfile"
+	"hpcc/job/node"
+)
+
+// A child is a process that is started again when it is killed or fails.
+type child struct {
+	argv   []string
+	env    []string
+	last   func(status int) bool // reports whether an exit status is the last one
+	orphan func()                // called before it is started again; nil: nothing to do
+}
+
+// How children are started again.
+const (
+	firstPause   = 500 * time.Millisecond
+	longestPause = 30 * time.Second
+	soon         = 20 * time.Second // a child that exits in this time, and is not killed, has failed at its start
+	maxFailures  = 6                // such ends in a row after which it is given up
+)
+
+// errGivenUp means that a process has failed at its start again and again.
+var errGivenUp = errors.New("has failed too often at its start")
+
+// keep runs a child until it ends with a last status, and returns that. When ctx ends, the child gets
+// SIGTERM, and SIGKILL some time later.
+func (c *child) keep(ctx context.Context) (status int, err error) {
+	goruntime.LockOSThread() // the child gets SIGTERM when this thread ends: with the process
+	failures, pause := 0, firstPause
+	for {
+		cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		cmd.Env = append(os.Environ(), c.env...)
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		cmd.WaitDelay = node.Grace
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+		begun := time.Now()
+		err := cmd.Run()
+		if cmd.ProcessState != nil {
+			status = cmd.ProcessState.ExitCode()
+		} else {
+			status = notRun
+		}
+		if ctx.Err() != nil {
+			return status, nil
+		}
+		if cmd.ProcessState != nil && cmd.ProcessState.Exited() && c.last(status) {
+			return status, nil
+		}
+		if c.orphan != nil {
+			c.orphan()
+		}
+		killed := cmd.ProcessState != nil && !cmd.ProcessState.Exited()
+		if failures++; killed || time.Since(begun) > soon {
+			failures = 0
+		}
+		if failures == 0 {
+			pause = min(pause, longestPause/10)
+		}
+		if failures == maxFailures {
+			return status, fmt.Errorf("%s %w: %w", c.argv[0], errGivenUp, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// Run runs the tasks of the plan on the nodes of this job, and returns the exit status: 1 if a task
+// has failed. dir is the directory of the job. program is the argv of "hpcc task" for its other
+// processes, without the flags of their role.
+func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, dir string, program []string, logf func(format string, args ...any)) (int, error) {
+	p.Native = known.NativeID(os.Getenv)
+	p.Env = os.Environ()
+	var err error
+	if p.Dir, err = os.Getwd(); err != nil {
+		return 0, err
+	}
+	if err := logTo(filepath.Join(dir, "log")); err != nil {
+		logf("warning: %v", err)
+	}
+	if err := p.begin(dir); err != nil {
+		return 0, fmt.Errorf("beginning packed job %s: %w", p.Job, err)
+	}
+	defer p.clean(p.run)
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return 0, err
+	}
+	role := func(name string) []string {
+		return append(slices.Clone(program), "--run="+p.run, "--role="+name)
+	}
+	steps, err := known.PerNode(to, p.Nodes, p.Slots*max(1, p.Each.CPUs), true, role("node"), os.Getenv)
+	if err != nil {
+		return 0, err
+	}
+	workers, endWorkers := context.WithCancel(ctx)
+	defer endWorkers()
+	hand, endHand := context.WithCancelCause(ctx)
+	defer endHand(nil)
+	var g sync.WaitGroup
+	var lock sync.Mutex
+	left := len(steps)
+	for _, argv := range steps {
+		g.Go(func() {
+			c := &child{argv: argv, last: func(status int) bool { return status == 0 || status == statusUnfit }}
+			status, err := c.keep(workers)
+			if err != nil {
+				logf("a node is given up: %v", err)
+			}
+			if err != nil || status == statusUnfit {
+				lock.Lock()
+				defer lock.Unlock()
+				if left--; left == 0 {
+					endHand(errors.New("no node of the job can run its tasks"))
+				}
+			}
+		})
+	}
+	c := &child{argv: role("hand"), last: func(status int) bool { return status >= 0 && status != handFailed }}
+	status, err := c.keep(hand)
+	if err == nil && ctx.Err() == nil {
+		err = context.Cause(hand)
+	}
+	if ctx.Err() == nil {
+		time.AfterFunc(farewell, endWorkers) // they have heard that no task is left
+	}
+	g.Wait()
+	return status, err
+}
+
+// logTo appends the messages of this process and its children to a file, if they would be lost: some
+// schedulers get /dev/null for the output, because hpcc opens the files of the tasks.
+func logTo(file string) error {
+	var null, errs unix.Stat_t
+	if unix.Stat(os.DevNull, &null) != nil || unix.Fstat(2, &errs) != nil || null.Rdev != errs.Rdev || null.Ino != errs.Ino {
+		return nil
+	}
+	f, err := atomicfile.Create(file, os.O_WRONLY|os.O_APPEND)
+	if err != nil {
+		return fmt.Errorf("opening the log of the job: %w", err)
+	}
+	defer f.Close()
+	return errors.Join(unix.Dup3(int(f.Fd()), 1, 0), unix.Dup3(int(f.Fd()), 2, 0))
+}
+
+// farewell is how long workers have to end after the last task.
+const farewell = 20 * time.Second
+
+// supervisorVariable names the process that keeps a worker, so that the one who hands out knows that
+// an earlier worker of it has ended with all its tasks.
+const supervisorVariable = "HPCC_PACK_SUPERVISOR"
+
+func supervisor() string {
+	if s := os.Getenv(supervisorVariable); s != "" {
+		return s
+	}
+	return "none"
+}
+
+// maxAlone is how long a node goes on looking for somebody who hands out tasks while its batch system
+// may notice that the first node has failed.
+const maxAlone = 30 * time.Minute
+
+// Node keeps the worker of this node alive. rank is the number of the node; if it is negative, a
+// variable of the launcher has it. program is the argv of "hpcc task" as for [Plan.Run].
+func Node(ctx context.Context, known node.Schedulers, dir, run string, rank int, program []string, logf func(format string, args ...any)) (int, error) {
+	p, _, err := join(dir, run)
+	if err != nil {
+		return 0, err
+	}
+	switch name, value := known.Rank(os.Getenv); {
+	case rank < 0:
+		if rank, err = strconv.Atoi(value); err != nil {
+			return 0, fmt.Errorf("joining packed job %s: neither --rank nor %s has the number of this node", p.Job, name)
+		}
+	case rank > 0 && value == "": // the launcher does not pass on the environment
+		known.TakeEnvironment(p.Env)
+	}
+	if err := os.Chdir(p.Dir); err != nil {
+		return 0, err
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return 0, err
+	}
+	defer node.EndChildren()
+	c := &child{
+		argv:   p.inImage(append(slices.Clone(program), "--run="+run, "--role=work", "--rank="+strconv.Itoa(rank))),
+		env:    []string{supervisorVariable + "=" + random(8)},
+		orphan: node.EndChildren,
+	}
+	var alone time.Duration // of the workers since one has failed in another way
+	c.last = func(status int) bool {
+		if status != statusAlone {
+			alone = 0
+			return status == 0 || status == statusUnfit
+		}
+		wait, err := known.Restart(ctx, p.getenv)
+		if err != nil {
+			logf("warning: starting the job again, whose first node does not answer: %v", err)
+		}
+		alone += lease
+		return !wait || alone > maxAlone
+	}
+	return c.keep(ctx)
+}
+
+// getenv returns a variable of the job's script.
+func (p *Plan) getenv(name string) (value string) {
+	for _, e := range p.Env {
+		if k, v, _ := strings.Cut(e, "="); k == name {
+			value = v
+		}
+	}
+	return value
+}
+
+// inImage returns the argv that runs a worker in the image, if one start of the image is for all tasks.
+// The worker needs its program and the directory of the job.
+func (p *Plan) inImage(worker []string) []string {
+	if p.Image == 0 {
+		return worker
+	}
+	w := append(slices.Clone(p.Argv[:2]), "--bind="+p.dir, "--bind="+worker[0]) // hpcc run
+	return slices.Concat(w, p.Argv[2:p.Image], worker)
+}
+
+// Exit statuses of the roles.
+const (
+	statusAlone = 3 // a worker found nobody who hands out
+	handFailed  = 4 // a process could not go on
+	statusUnfit = 5 // a node cannot run the tasks
+)
+
+// Status returns the exit status of a role that ends with err.
+func Status(err error) int {
+	switch {
+	case errors.Is(err, errAlone):
+		return statusAlone
+	case errors.Is(err, errUnfit):
+		return statusUnfit
+	}
+	return handFailed
+}

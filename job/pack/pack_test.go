@@ -1,0 +1,336 @@
+package pack
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/testdata/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Run(m) }
+
+// TestWire checks that only who knows the secret gets a connection, on both sides.
+func TestWire(t *testing.T) {
+	for _, c := range []struct {
+		name, hand, work string
+		ok               bool
+	}{
+		{"the same secret", "a", "a", true},
+		{"a worker without the secret", "a", "b", false},
+		{"an impostor that hands out", "", "a", false},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		testenv.Check(t, err)
+		accepted := make(chan bool, 1)
+		go func() {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if c.hand == "" { // it sends back what it gets
+				w := newWire(conn)
+				w.say("nonce")
+				f, _ := w.next()
+				w.say("%s", f[1])
+				accepted <- false
+				return
+			}
+			_, fields, err := accept(conn, c.hand)
+			accepted <- err == nil && slices.Equal(fields, []string{"1", "2"})
+			if err != nil {
+				conn.Close()
+			}
+		}()
+		w, err := greet(l.Addr().String(), c.work, "1 2")
+		if (err == nil) != c.ok || <-accepted != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if w != nil {
+			w.conn.Close()
+		}
+		l.Close()
+	}
+}
+
+// newPlan returns the plan of a run in a new directory.
+func newPlan(t testing.TB, array string, retry int) *Plan {
+	t.Helper()
+	a, err := job.ParseArray(array)
+	testenv.Check(t, err)
+	p := &Plan{Job: "x", Array: a, Nodes: 1, Retry: job.Retry{Times: retry}}
+	testenv.Check(t, p.begin(t.TempDir()))
+	return p
+}
+
+// A fake is a worker that a test plays.
+type fake struct {
+	*wire
+	t testing.TB
+}
+
+// joins lets a fake worker join the process that hands out, and say lines about what it holds.
+func joins(t testing.TB, p *Plan, rank, slots int, lines string) *fake {
+	t.Helper()
+	f := connects(t, p, rank, slots)
+	f.sayAll([]byte("join\n" + lines + "ready\n"))
+	return f
+}
+
+// connects connects a fake worker to the process that hands out.
+func connects(t testing.TB, p *Plan, rank, slots int) *fake {
+	t.Helper()
+	_, token, err := join(p.dir, p.run)
+	testenv.Check(t, err)
+	var w *wire
+	for end := time.Now().Add(10 * time.Second); w == nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("nobody hands out: %v", err)
+		}
+		if at := (address{}); p.get("address", &at) {
+			w, err = greet(at.Hosts[0], token, fmt.Sprintf("%d %d s i%d h%d", rank, slots, rank, rank))
+		}
+	}
+	t.Cleanup(func() { w.conn.Close() })
+	return &fake{w, t}
+}
+
+// expect waits for a line.
+func (f *fake) expect(want string) {
+	f.t.Helper()
+	for {
+		fields, err := f.next()
+		if err != nil {
+			f.t.Fatalf("%v; want %q", err, want)
+		}
+		if got := strings.Join(fields, " "); got == want {
+			return
+		} else if got != "ping" {
+			f.t.Fatalf("%q; want %q", got, want)
+		}
+	}
+}
+
+// hands runs Hand, and returns a function that waits for its result.
+func hands(t testing.TB, p *Plan) func() (bool, error) {
+	type result struct {
+		ok  bool
+		err error
+	}
+	ended := make(chan result, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	go func() {
+		ok, err := Hand(ctx, p.dir, p.run, t.Logf)
+		ended <- result{ok, err}
+	}()
+	return func() (bool, error) {
+		select {
+		case r := <-ended:
+			return r.ok, r.err
+		case <-time.After(20 * time.Second):
+			t.Fatal("the process that hands out does not end")
+			return false, nil
+		}
+	}
+}
+
+// TestHand checks what is handed out: as much as fits, up to the limit, failed tasks again, and
+// nothing that has succeeded.
+func TestHand(t *testing.T) {
+	p := newPlan(t, "1-6%3", 1)
+	file, _ := (&job.Task{}).PackedFile(p.dir, "earlier", 0)
+	done := &job.Task{Index: 2, Start: time.Now(), End: time.Now()}
+	testenv.Check(t, os.WriteFile(file, done.AppendPacked(done.PackedHeader(nil), 0, 0, 0), 0o600))
+	ended := hands(t, p)
+	w := joins(t, p, 0, 4, "")
+	w.expect("run 1 1 0")
+	w.expect("run 3 4 0")
+	w.say("start 1\nstart 3\nend 1 0 0 - ok")
+	w.expect("run 5 5 0")
+	w.say("end 3 0 3 - ok\nend 4 0 0 - ok\nend 5 0 0 - ok")
+	w.expect("run 6 6 0")
+	w.expect("run 3 3 1")
+	w.say("end 6 0 -1 SIGKILL ok\nend 3 1 0 - ok")
+	w.expect("run 6 6 1")
+	w.say("end 6 1 125 - problem")
+	w.expect("done")
+	w.conn.Close()
+	if ok, err := ended(); ok || err != nil {
+		t.Errorf("Hand = %v, %v; want a failed task", ok, err)
+	}
+}
+
+// TestHandAgain checks that a second process that hands out knows what has ended and what runs, and
+// records a task whose worker is gone.
+func TestHandAgain(t *testing.T) {
+	defer func(a, b time.Duration) { lease, leaseOver = a, b }(lease, leaseOver)
+	lease, leaseOver = time.Second/2, time.Second
+	p := newPlan(t, "1-5", 0)
+	p.Nodes = 2
+	testenv.Check(t, p.put("plan", meeting{p, random(32)}))
+	file, _ := (&job.Task{}).PackedFile(p.dir, p.run, 1)
+	lost, failed := &job.Task{Index: 4, Start: time.Now()}, &job.Task{Index: 5, Exit: 1, Start: time.Now(), End: time.Now()}
+	testenv.Check(t, os.WriteFile(file, failed.AppendPacked(lost.AppendPacked(lost.PackedHeader(nil), 0, 0, 0), 0, 0, 0), 0o600))
+	testenv.Check(t, p.put("address", address{[]string{"127.0.0.1:1"}}))
+	ended := hands(t, p)
+	time.Sleep(leaseOver / 2)
+	w := joins(t, p, 0, 1, "hold 1 0\nend 2 0 0 - ok\n")
+	w.say("end 1 0 0 - ok")
+	w.expect("run 3 3 0") // after the lease of the worker that has not come back
+	w.say("end 3 0 0 - ok")
+	w.expect("done")
+	w.conn.Close()
+	if ok, err := ended(); ok || err != nil {
+		t.Errorf("Hand = %v, %v; want failed tasks", ok, err)
+	}
+	var r job.Records
+	testenv.Check(t, r.Survey(p.dir))
+	if len(r.Last) != 2 || r.Last[0].Index != 4 || !strings.Contains(r.Last[0].Problem, "was lost") || r.Last[1].Exit != 1 {
+		t.Errorf("records %+v; want task 4 lost and task 5 failed", r.Last)
+	}
+}
+
+// TestHandReconnect checks that a task does not run again if only the word of its end was lost, and that
+// the tasks that the worker has not begun are handed out again.
+func TestHandReconnect(t *testing.T) {
+	p := newPlan(t, "1-3", 5)
+	ended := hands(t, p)
+	w := joins(t, p, 0, 3, "")
+	w.expect("run 1 3 0")
+	w.say("start 1\nstart 2")
+	time.Sleep(100 * time.Millisecond)
+	file, _ := (&job.Task{}).PackedFile(p.dir, p.run, 0)
+	done := &job.Task{Index: 1, Start: time.Now(), End: time.Now()}
+	testenv.Check(t, os.WriteFile(file, done.AppendPacked(done.PackedHeader(nil), 0, 0, 0), 0o600))
+	w.conn.Close()
+	w = joins(t, p, 0, 3, "hold 2 0\n")
+	w.expect("run 3 3 0")
+	w.say("end 2 0 0 - ok\nend 3 0 0 - ok")
+	w.expect("done")
+	w.conn.Close()
+	if ok, err := ended(); !ok || err != nil {
+		t.Errorf("Hand = %v, %v; want success", ok, err)
+	}
+}
+
+// TestSplitGPUs checks that each slot gets GPUs of its own.
+func TestSplitGPUs(t *testing.T) {
+	for _, c := range []struct{ visible, want, err string }{
+		{"0,1,2,3", "CUDA_VISIBLE_DEVICES=0,1 CUDA_VISIBLE_DEVICES=2,3", ""},
+		{"GPU-a,GPU-b,MIG-c,MIG-d", "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b CUDA_VISIBLE_DEVICES=MIG-c,MIG-d", ""},
+		{"", "CUDA_VISIBLE_DEVICES=0,1 CUDA_VISIBLE_DEVICES=2,3", ""},
+		{"0,1,2", "", "has 3 GPUs, too few for 2 tasks with 2 each"},
+	} {
+		got, err := splitGPUs(func(name string) string {
+			return map[string]string{"CUDA_VISIBLE_DEVICES": c.visible}[name]
+		}, 2, 2)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%q: %v; want %q", c.visible, err, c.err)
+			}
+		} else if text := strings.Join(slices.Concat(got...), " "); text != c.want {
+			t.Errorf("%q: %s; want %s", c.visible, text, c.want)
+		}
+	}
+}
+
+// FuzzHandle gives arbitrary lines of two workers to the process that hands out.
+func FuzzHandle(f *testing.F) {
+	f.Add("start 1\nend 1 0 0 - ok\nhold 2 0\nready\n+end 2 7 3 SIGKILL problem\nend 3 0 0 - ok\n+hold 1 0\nready\n+leave\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		a, _ := job.ParseArray("1-9")
+		h := &hand{plan: &Plan{Array: a, Nodes: 2, Retry: job.Retry{Times: 1}, dir: filepath.Join(os.TempDir(), "none"), run: "x"}, logf: func(string, ...any) {}, planned: map[int]bool{}, out: map[int]*taskState{}, workers: map[int]*peer{}}
+		if err := h.readRecords(); err != nil {
+			t.Fatal(err)
+		}
+		conns := []*peer{}
+		for rank := range 2 {
+			here, there := net.Pipe()
+			go func() { _, _ = there.Read(make([]byte, 1<<20)); there.Close() }()
+			p := &peer{wire: newWire(here), rank: rank, slots: 2, out: map[int]bool{}}
+			conns = append(conns, p)
+			h.handle(event{p, []string{"hello"}})
+		}
+		for line := range strings.Lines(text) {
+			line, second := strings.CutPrefix(strings.TrimSpace(line), "+")
+			p := conns[0]
+			if second {
+				p = conns[1]
+			}
+			fields := strings.Fields(line)
+			if len(fields) == 0 {
+				continue
+			}
+			if line == "leave" {
+				fields = nil
+			}
+			h.handle(event{p, fields})
+			for k, s := range h.out {
+				if !s.worker.out[k] {
+					t.Fatalf("task %d is not among those of its worker", k)
+				}
+			}
+			if h.left > 0 {
+				h.handOut(time.Now())
+			}
+		}
+	})
+}
+
+// BenchmarkHand measures how many tasks the process that hands out can serve, with workers whose tasks
+// take no time.
+func BenchmarkHand(b *testing.B) {
+	for _, workers := range []int{1, 64, 512} {
+		b.Run(fmt.Sprint(workers, " workers"), func(b *testing.B) {
+			p := newPlan(b, fmt.Sprintf("0-%d", b.N-1), 0)
+			p.Nodes = workers
+			ended := hands(b, p)
+			var g sync.WaitGroup
+			var all []*fake
+			for rank := range workers {
+				all = append(all, connects(b, p, rank, 64))
+			}
+			b.ResetTimer()
+			for _, w := range all {
+				w.sayAll([]byte("join\nready\n"))
+				g.Go(w.work)
+			}
+			g.Wait()
+			if ok, err := ended(); !ok || err != nil {
+				b.Errorf("Hand = %v, %v", ok, err)
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+		})
+	}
+}
+
+// work says that all tasks have ended at once, until none is left.
+func (f *fake) work() {
+	for {
+		fields, err := f.next()
+		if err != nil || fields[0] == "done" {
+			f.conn.Close()
+			return
+		}
+		if fields[0] != "run" {
+			continue
+		}
+		first, _ := strconv.Atoi(fields[1])
+		last, _ := strconv.Atoi(fields[2])
+		var lines []byte
+		for k := first; k <= last; k++ {
+			lines = fmt.Appendf(lines, "start %d\nend %d 0 0 - ok\n", k, k)
+		}
+		f.sayAll(lines)
+	}
+}
