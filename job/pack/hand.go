@@ -30,6 +30,7 @@ type hand struct {
 	out     map[int]*taskState // tasks that a worker has
 	workers map[int]*peer      // by rank
 	gone    []*peer            // workers whose tasks may still run
+	known   map[string]bool    // incarnations of workers that have joined, and whose tasks were not given to others
 	quiet   time.Time          // until then no task is handed out, because a worker of before may have it
 	open    []assignment       // tasks that ran when the process before this one ended
 	records *os.File           // of the tasks that were lost; nil until there is one
@@ -75,7 +76,7 @@ func Hand(ctx context.Context, dir, run string, logf func(format string, args ..
 	if err != nil {
 		return false, err
 	}
-	h := &hand{plan: p, logf: logf, planned: map[int]bool{}, out: map[int]*taskState{}, workers: map[int]*peer{}}
+	h := &hand{plan: p, logf: logf, planned: map[int]bool{}, out: map[int]*taskState{}, workers: map[int]*peer{}, known: map[string]bool{}}
 	if p.get("address", new(address)) { // an earlier process handed out tasks, and workers may run some
 		h.quiet = time.Now().Add(leaseOver)
 	}
@@ -295,13 +296,13 @@ func (h *hand) handle(e event) {
 	switch {
 	case e.fields[0] == "ready":
 		h.ready(p)
+	case e.fields[0] == "hold":
+		h.hold(p, k, number(2))
 	case h.isSettled(k):
 	case e.fields[0] == "start":
 		if s := h.out[k]; s != nil && s.worker == p {
 			s.running = true
 		}
-	case e.fields[0] == "hold":
-		h.hold(p, k, number(2))
 	case e.fields[0] == "end" && len(e.fields) == 6:
 		h.end(p, k, number(2), number(3), e.fields[4], e.fields[5])
 	}
@@ -328,9 +329,17 @@ func (h *hand) hello(p *peer) {
 	}
 }
 
-// hold notes that a worker runs a task.
+// hold notes that a worker runs a task. A worker that comes back when others may have its tasks has to
+// end them.
 func (h *hand) hold(p *peer, k, attempt int) {
 	if attempt < 0 {
+		return
+	}
+	if !h.known[p.incarnation] && !time.Now().Before(h.quiet) {
+		p.wire.say("lost")
+		return
+	}
+	if h.isSettled(k) {
 		return
 	}
 	if s := h.out[k]; s != nil && s.worker != p {
@@ -342,14 +351,11 @@ func (h *hand) hold(p *peer, k, attempt int) {
 // ready notes that a worker has said what it holds. The other tasks of its earlier connection are its
 // no more: it may have lost them with the connection, also its word that they have ended.
 func (h *hand) ready(p *peer) {
-	p.ready = true
+	p.ready, h.known[p.incarnation] = true, true
 	for _, g := range h.gone {
 		if g.rank == p.rank && g.incarnation == p.incarnation {
 			g.over, p.rate = time.Time{}, g.rate
 		}
-	}
-	if len(h.workers) >= h.plan.Nodes {
-		h.quiet = time.Time{} // all have said what they run
 	}
 }
 
@@ -420,6 +426,9 @@ func (h *hand) tick(now time.Time) error {
 		p.ended = 0
 	}
 	for _, p := range h.gone {
+		if w := h.workers[p.rank]; w != nil && w.incarnation == p.incarnation && !w.ready {
+			continue // it is saying what it runs
+		}
 		if now.After(p.over) {
 			if err := h.lose(p); err != nil {
 				return err
@@ -452,6 +461,7 @@ func (h *hand) lose(p *peer) error {
 		}
 	}
 	if h.workers[p.rank] == nil || h.workers[p.rank].incarnation != p.incarnation {
+		delete(h.known, p.incarnation)
 		h.logf("the worker on %s is gone; its %d tasks without a record of their end run again", p.host, len(p.out))
 	}
 	for k := range p.out {

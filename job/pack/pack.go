@@ -10,7 +10,8 @@
 // their own file before they report its end, and they hold the tasks that they run: when they find
 // nobody who hands out, they go on with these tasks, but only for the time of a lease. So a process
 // of a packed job may be killed at any time. A task whose worker is gone runs again only when its
-// old worker has said that it ended, or when the lease has passed, which ends the task.
+// old worker has said that it ended, or when the lease has passed, which ends the task; a worker that
+// comes back later ends its tasks.
 package pack
 
 import (

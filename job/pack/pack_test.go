@@ -2,6 +2,7 @@ package pack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -186,7 +187,8 @@ func TestHandAgain(t *testing.T) {
 	time.Sleep(leaseOver / 2)
 	w := joins(t, p, 0, 1, "hold 1 0\nend 2 0 0 - ok\n")
 	w.say("end 1 0 0 - ok")
-	w.expect("run 3 3 0") // after the lease of the worker that has not come back
+	w.expect("run 3 3 0")                          // after the lease of the worker that has not come back
+	joins(t, p, 1, 1, "hold 4 0\n").expect("lost") // that worker, which comes back too late
 	w.say("end 3 0 0 - ok")
 	w.expect("done")
 	w.conn.Close()
@@ -223,6 +225,45 @@ func TestHandReconnect(t *testing.T) {
 	}
 }
 
+// TestAlone checks that a worker gives up when it has heard nothing for a lease: on a connection that does
+// not end, and from who accepts a connection and then says nothing.
+func TestAlone(t *testing.T) {
+	defer func(a time.Duration) { lease = a }(lease)
+	lease = time.Second
+	p := newPlan(t, "1", 0)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	testenv.Check(t, err)
+	defer l.Close()
+	testenv.Check(t, p.put("address", address{[]string{l.Addr().String()}}))
+	_, token, err := join(p.dir, p.run)
+	testenv.Check(t, err)
+	go func() {
+		for greeted := false; ; greeted = true {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+			if !greeted {
+				if _, _, err := accept(c, token); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}()
+	w := &worker{plan: p, token: token, logf: t.Logf, queued: map[int]int{}, held: map[int]int{}}
+	ended := make(chan error, 1)
+	go func() { ended <- w.serve(t.Context()) }()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, errAlone) {
+			t.Errorf("serve = %v; want %v", err, errAlone)
+		}
+	case <-time.After(min(greeting, silence) - lease/2):
+		t.Errorf("the worker goes on after its lease of %v", lease)
+	}
+}
+
 // TestSplitGPUs checks that each slot gets GPUs of its own.
 func TestSplitGPUs(t *testing.T) {
 	for _, c := range []struct{ visible, want, err string }{
@@ -249,7 +290,7 @@ func FuzzHandle(f *testing.F) {
 	f.Add("start 1\nend 1 0 0 - ok\nhold 2 0\nready\n+end 2 7 3 SIGKILL problem\nend 3 0 0 - ok\n+hold 1 0\nready\n+leave\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		a, _ := job.ParseArray("1-9")
-		h := &hand{plan: &Plan{Array: a, Nodes: 2, Retry: job.Retry{Times: 1}, dir: filepath.Join(os.TempDir(), "none"), run: "x"}, logf: func(string, ...any) {}, planned: map[int]bool{}, out: map[int]*taskState{}, workers: map[int]*peer{}}
+		h := &hand{plan: &Plan{Array: a, Nodes: 2, Retry: job.Retry{Times: 1}, dir: filepath.Join(os.TempDir(), "none"), run: "x"}, logf: func(string, ...any) {}, planned: map[int]bool{}, out: map[int]*taskState{}, workers: map[int]*peer{}, known: map[string]bool{}}
 		if err := h.readRecords(); err != nil {
 			t.Fatal(err)
 		}

@@ -37,18 +37,20 @@ import (
 //	run FIRST LAST ATTEMPT
 //	done                               no task is left
 //	stop                               end the tasks that run
+//	lost                               the same: the tasks of this worker were given to others
 //	ping
 
-// Times of the wire. A worker ends its tasks when it has found nobody who hands out for a lease; the
-// other side waits longer before it gives them to others.
+// Times of the wire. A worker ends its tasks when it has heard nothing for a lease. The other side counts
+// from the end of the connection, which is later, and waits longer before it gives them to others.
 const (
-	pingEach = 5 * time.Second
+	pingEach = 5 * time.Second  // or a quarter of the lease
 	silence  = 20 * time.Second // a connection without a line for so long is lost
 	greeting = 5 * time.Second  // for the lines of a new connection
 	maxLine  = 4 << 10
 )
 
-// lease is the time for which workers go on alone, and leaseOver the time after which they have ended.
+// lease is the time for which workers go on alone, and leaseOver the time after which they have ended
+// with their tasks.
 // HPCC_PACK_LEASE sets it, such as 2m.
 var lease, leaseOver = func() (time.Duration, time.Duration) {
 	d, err := time.ParseDuration(os.Getenv("HPCC_PACK_LEASE"))
@@ -63,13 +65,14 @@ type wire struct {
 	conn     net.Conn
 	in       *bufio.Scanner
 	patience time.Duration // with the next line
+	each     time.Duration // between pings
 
 	lock sync.Mutex // of out
 	out  *bufio.Writer
 }
 
 func newWire(c net.Conn) *wire {
-	w := &wire{conn: c, in: bufio.NewScanner(c), out: bufio.NewWriterSize(c, 64<<10), patience: greeting}
+	w := &wire{conn: c, in: bufio.NewScanner(c), out: bufio.NewWriterSize(c, 64<<10), patience: greeting, each: min(pingEach, lease/4)}
 	w.in.Buffer(make([]byte, 0, maxLine), maxLine)
 	return w
 }
@@ -119,7 +122,7 @@ func greet(at, token, hello string) (*wire, error) {
 		c.Close()
 		return nil, err
 	}
-	w.patience = silence
+	w.patience = min(silence, lease)
 	return w, nil
 }
 
@@ -164,7 +167,7 @@ func (w *wire) pings(closed <-chan struct{}) {
 		select {
 		case <-closed:
 			return
-		case <-time.After(pingEach):
+		case <-time.After(w.each):
 			w.say("ping")
 		}
 	}

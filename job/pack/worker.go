@@ -52,7 +52,7 @@ var errStopped = errors.New("the job is being ended")
 // errUnfit means that a node cannot run the tasks of the job.
 var errUnfit = errors.New("the node cannot run tasks of this job")
 
-// errAlone means that a worker has found nobody who hands out tasks.
+// errAlone means that a worker has found nobody who hands out tasks, or has found one too late.
 var errAlone = errors.New("found nobody who hands out tasks")
 
 // Work runs tasks on this node until none is left. rank is the number of the node.
@@ -94,22 +94,22 @@ func Work(ctx context.Context, dir, run string, rank int, logf func(format strin
 const maxQueued = 20_000
 
 // serve takes tasks from the one who hands out, until that says that none is left. It returns
-// errAlone if it finds nobody for the time of the lease.
+// errAlone if it has heard nothing for the time of the lease.
 func (w *worker) serve(ctx context.Context) error {
-	for last := time.Now(); ; {
+	for heard := time.Now(); ; {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		wire := w.connect(ctx)
+		wire := w.connect(ctx, heard.Add(lease))
 		if wire == nil {
-			if time.Since(last) > lease {
+			if time.Since(heard) >= lease {
 				return errAlone
 			}
 			time.Sleep(reconnectEach)
 			continue
 		}
-		done, err := w.converse(ctx, wire)
-		if last = time.Now(); done {
+		done, last, err := w.converse(ctx, wire)
+		if heard = last; done {
 			return err
 		}
 		if ctx.Err() == nil {
@@ -120,8 +120,10 @@ func (w *worker) serve(ctx context.Context) error {
 
 const reconnectEach = 200 * time.Millisecond
 
-// connect tries all addresses at once, and returns the first connection to who knows the secret.
-func (w *worker) connect(ctx context.Context) *wire {
+// connect tries all addresses at once until a time, and returns the first connection to who knows the secret.
+func (w *worker) connect(ctx context.Context, until time.Time) *wire {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	var at address
 	if !w.plan.get("address", &at) {
 		return nil
@@ -155,8 +157,9 @@ func (w *worker) connect(ctx context.Context) *wire {
 	return nil
 }
 
-// converse reads tasks from a connection until it ends. It reports whether no task is left.
-func (w *worker) converse(ctx context.Context, c *wire) (done bool, err error) {
+// converse reads tasks from a connection until it ends. It reports whether this worker has to end, and
+// when it heard the last line.
+func (w *worker) converse(ctx context.Context, c *wire) (done bool, heard time.Time, err error) {
 	closed := make(chan struct{})
 	defer close(closed)
 	defer c.conn.Close()
@@ -165,27 +168,29 @@ func (w *worker) converse(ctx context.Context, c *wire) (done bool, err error) {
 	defer stop()
 	w.rejoin(c)
 	go c.pings(closed)
-	for {
+	for heard = time.Now(); ; heard = time.Now() {
 		f, err := c.next()
 		if err != nil {
-			return false, err
+			return false, heard, err
 		}
 		switch {
 		case len(f) == 1 && f[0] == "done":
-			return true, nil
+			return true, heard, nil
 		case len(f) == 1 && f[0] == "stop":
-			return true, errStopped
+			return true, heard, errStopped
+		case len(f) == 1 && f[0] == "lost":
+			return true, heard, errAlone
 		case len(f) == 4 && f[0] == "run":
 			first, e1 := strconv.Atoi(f[1])
 			last, e2 := strconv.Atoi(f[2])
 			attempt, e3 := strconv.Atoi(f[3])
 			if err := errors.Join(e1, e2, e3); err != nil || last-first >= maxQueued {
-				return false, fmt.Errorf("unknown line %q", strings.Join(f, " "))
+				return false, heard, fmt.Errorf("unknown line %q", strings.Join(f, " "))
 			}
 			w.queue(first, last, attempt)
 		case len(f) == 1 && f[0] == "ping":
 		default:
-			return false, fmt.Errorf("unknown line %q", strings.Join(f, " "))
+			return false, heard, fmt.Errorf("unknown line %q", strings.Join(f, " "))
 		}
 	}
 }
@@ -426,7 +431,8 @@ func (s *slot) loop(ctx context.Context) {
 	}
 }
 
-// killGrace is the time between SIGTERM and SIGKILL for the tasks of a worker that has to end.
+// killGrace is the time between SIGTERM and SIGKILL for the tasks of a worker that has to end; it is
+// never longer than the lease.
 const killGrace = 10 * time.Second
 
 // run runs a task once, and records its end.
@@ -497,7 +503,7 @@ func (s *slot) start(ctx context.Context, t *job.Task, usage *syscall.Rusage) er
 func (w *worker) stop(ctx context.Context, pid int) {
 	if !errors.Is(context.Cause(ctx), errAlone) {
 		_ = syscall.Kill(-pid, syscall.SIGTERM)
-		time.Sleep(killGrace)
+		time.Sleep(min(killGrace, lease))
 	}
 	_ = syscall.Kill(-pid, syscall.SIGKILL)
 }
