@@ -112,7 +112,7 @@ unpacked() {
   gives hi cat tree/a
   hpcc run --write ./tree sh -c 'echo more >/more'
   gives more cat tree/more
-  hpcc unpack owners image.sqfs
+  hpcc save owners image.sqfs
   gives hi hpcc run image.sqfs cat /a
 }
 
