@@ -48,6 +48,12 @@ func TestPerNode(t *testing.T) {
 	if got, err := OnNode().PerNode("slurm", 65, 3, true, program, os.Getenv); err != nil || len(got) != 1 || !slices.Contains(got[0], "--no-kill") {
 		t.Errorf("PerNode(slurm, 65) of nodes that may fail = %q, %v; want one command", got, err)
 	}
+	env["PBS_O_PATH"] = "bin:" + t.TempDir() + ":" + t.TempDir() // the daemon's PATH lacks the launcher
+	tmrsh := filepath.Join(filepath.SplitList(env["PBS_O_PATH"])[2], "pbs_tmrsh")
+	os.WriteFile(tmrsh, nil, 0o755)
+	if got, err := OnNode().PerNode("pbs", 2, 0, true, program, func(k string) string { return env[k] }); err != nil || got[1][0] != tmrsh {
+		t.Errorf("PerNode with pbs_tmrsh on the submitter's PATH = %q, %v; want %s", got, err, tmrsh)
+	}
 	env["HOSTNAME"] = "h2" // the job runs on the second of its hosts
 	if got, err := OnNode().PerNode("pbs", 2, 0, true, program, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
 		t.Errorf("PerNode on h2 = %q, %v; want h1 to be the other", got, err)

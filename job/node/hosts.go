@@ -3,6 +3,8 @@ package node
 import (
 	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,12 +131,29 @@ func (known Schedulers) PerNode(to job.Target, nodes, cpus int, survive bool, ar
 		switch {
 		case rank > 0:
 			w = s.Remote(host, w)
+			w[0] = s.launcher(w[0], getenv)
 		case nodes > 1:
 			w = append(w, "--peer="+hosts[1])
 		}
 		out = append(out, w)
 	}
 	return out, nil
+}
+
+// launcher finds a command of the batch system on PATH, or on the PATH of the process that submitted
+// the job: daemons may start jobs with a shorter one.
+func (s *Scheduler) launcher(name string, getenv func(string) string) string {
+	if _, err := exec.LookPath(name); err == nil {
+		return name
+	}
+	for _, dir := range filepath.SplitList(getenv(s.Path)) {
+		if file := filepath.Join(dir, name); filepath.IsAbs(dir) {
+			if _, err := exec.LookPath(file); err == nil {
+				return file
+			}
+		}
+	}
+	return name
 }
 
 // maxCommands limits the commands of PerNode. Each is a process on the first node, and a request to the

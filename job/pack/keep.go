@@ -149,13 +149,9 @@ func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, di
 	return status, err
 }
 
-// logTo appends the messages of this process and its children to a file, if they would be lost: some
-// schedulers get /dev/null for the output, because hpcc opens the files of the tasks.
+// logTo appends the messages of this process and its children to a file. Without it, they would be lost:
+// hpcc opens the files of the tasks, so the script has no output file.
 func logTo(file string) error {
-	var null, errs unix.Stat_t
-	if unix.Stat(os.DevNull, &null) != nil || unix.Fstat(2, &errs) != nil || null.Rdev != errs.Rdev || null.Ino != errs.Ino {
-		return nil
-	}
 	f, err := atomicfile.Create(file, os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return fmt.Errorf("opening the log of the job: %w", err)
