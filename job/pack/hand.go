@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"net"
 	"os"
@@ -57,6 +58,7 @@ type peer struct {
 	supervisor  string
 	incarnation string
 	host        string
+	only        bool         // no earlier worker of its node can run a task
 	ready       bool         // it has said what it runs
 	out         map[int]bool // its tasks
 	ended       int          // tasks that it has ended since the last tick
@@ -191,16 +193,18 @@ func acceptAll(ctx context.Context, l net.Listener, token string, events chan<- 
 					err = errSecret
 				}
 			}
-			if err != nil || len(f) != 5 {
+			if err != nil || len(f) != 6 {
 				c.Close()
 				return
 			}
-			p := &peer{wire: w, supervisor: f[2], incarnation: f[3], host: f[4], out: map[int]bool{}}
+			p := &peer{wire: w, supervisor: f[2], incarnation: f[4], host: f[5], out: map[int]bool{}}
 			w.patience = silence
 			var e1, e2 error
 			p.rank, e1 = strconv.Atoi(f[0])
 			p.slots, e2 = strconv.Atoi(f[1])
-			if errors.Join(e1, e2) != nil || p.slots < 1 {
+			age, e3 := strconv.ParseInt(f[3], 10, 64)
+			p.only = time.Duration(age)*time.Millisecond > leaseOver
+			if errors.Join(e1, e2, e3) != nil || p.slots < 1 {
 				c.Close()
 				return
 			}
@@ -292,19 +296,19 @@ func (h *hand) handle(e event) {
 		}
 		return -2
 	}
-	k := number(1)
+	k, attempt := number(1), number(2)
 	switch {
 	case e.fields[0] == "ready":
 		h.ready(p)
-	case e.fields[0] == "hold":
-		h.hold(p, k, number(2))
+	case e.fields[0] == "hold" && attempt >= h.plan.First:
+		h.hold(p, k, attempt)
 	case h.isSettled(k):
 	case e.fields[0] == "start":
 		if s := h.out[k]; s != nil && s.worker == p {
 			s.running = true
 		}
-	case e.fields[0] == "end" && len(e.fields) == 6:
-		h.end(p, k, number(2), number(3), e.fields[4], e.fields[5])
+	case e.fields[0] == "end" && attempt >= h.plan.First && len(e.fields) == 6:
+		h.end(p, k, attempt, number(3), e.fields[4], e.fields[5])
 	}
 }
 
@@ -332,9 +336,6 @@ func (h *hand) hello(p *peer) {
 // hold notes that a worker runs a task. A worker that comes back when others may have its tasks has to
 // end them.
 func (h *hand) hold(p *peer, k, attempt int) {
-	if attempt < 0 {
-		return
-	}
 	if !h.known[p.incarnation] && !time.Now().Before(h.quiet) {
 		p.wire.say("lost")
 		return
@@ -356,6 +357,10 @@ func (h *hand) ready(p *peer) {
 		if g.rank == p.rank && g.incarnation == p.incarnation {
 			g.over, p.rate = time.Time{}, g.rate
 		}
+	}
+	open := func(p *peer) bool { return !p.ready || !p.only }
+	if all := slices.Collect(maps.Values(h.workers)); len(all) >= h.plan.Nodes && !slices.ContainsFunc(all, open) {
+		h.quiet = time.Time{} // all tasks that run are known
 	}
 }
 

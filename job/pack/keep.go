@@ -163,15 +163,31 @@ func logTo(file string) error {
 // farewell is how long workers have to end after the last task.
 const farewell = 20 * time.Second
 
-// supervisorVariable names the process that keeps a worker, so that the one who hands out knows that
-// an earlier worker of it has ended with all its tasks.
+// supervisorVariable has an ID of the process that keeps a worker, and its start, as ID@MILLISECONDS. When
+// a worker of it joins, an earlier worker of it has ended with all its tasks; so has one of an earlier
+// supervisor, which ended with that, after the time leaseOver.
 const supervisorVariable = "HPCC_PACK_SUPERVISOR"
 
-func supervisor() string {
-	if s := os.Getenv(supervisorVariable); s != "" {
-		return s
+// newSupervisor returns the variable for this process.
+func newSupervisor() string {
+	return fmt.Sprintf("%s=%s@%d", supervisorVariable, random(8), uptime().Milliseconds())
+}
+
+// supervisor returns the ID of the process that keeps this worker, or "none", and its age.
+func supervisor() (id string, age time.Duration) {
+	id, start, _ := strings.Cut(os.Getenv(supervisorVariable), "@")
+	ms, err := strconv.ParseInt(start, 10, 64)
+	if err != nil {
+		return "none", 0
 	}
-	return "none"
+	return id, uptime() - time.Duration(ms)*time.Millisecond
+}
+
+// uptime returns the time of a clock that all processes of this machine share, and that nobody sets.
+func uptime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // never fails
+	return time.Duration(t.Nano())
 }
 
 // maxAlone is how long a node goes on looking for somebody who hands out tasks while its batch system
@@ -202,7 +218,7 @@ func Node(ctx context.Context, known node.Schedulers, dir, run string, rank int,
 	defer node.EndChildren()
 	c := &child{
 		argv:   p.inImage(append(slices.Clone(program), "--run="+run, "--role=work", "--rank="+strconv.Itoa(rank))),
-		env:    []string{supervisorVariable + "=" + random(8)},
+		env:    []string{newSupervisor()},
 		orphan: node.EndChildren,
 	}
 	var alone time.Duration // of the workers since one has failed in another way

@@ -82,13 +82,13 @@ type fake struct {
 // joins lets a fake worker join the process that hands out, and say lines about what it holds.
 func joins(t testing.TB, p *Plan, rank, slots int, lines string) *fake {
 	t.Helper()
-	f := connects(t, p, rank, slots)
+	f := connects(t, p, rank, slots, 0)
 	f.sayAll([]byte("join\n" + lines + "ready\n"))
 	return f
 }
 
-// connects connects a fake worker to the process that hands out.
-func connects(t testing.TB, p *Plan, rank, slots int) *fake {
+// connects connects a fake worker, whose supervisor has an age, to the process that hands out.
+func connects(t testing.TB, p *Plan, rank, slots int, age time.Duration) *fake {
 	t.Helper()
 	_, token, err := join(p.dir, p.run)
 	testenv.Check(t, err)
@@ -98,7 +98,7 @@ func connects(t testing.TB, p *Plan, rank, slots int) *fake {
 			t.Fatalf("nobody hands out: %v", err)
 		}
 		if at := (address{}); p.get("address", &at) {
-			w, err = greet(at.Hosts[0], token, fmt.Sprintf("%d %d s i%d h%d", rank, slots, rank, rank))
+			w, err = greet(at.Hosts[0], token, fmt.Sprintf("%d %d s %d i%d h%d", rank, slots, age.Milliseconds(), rank, rank))
 		}
 	}
 	t.Cleanup(func() { w.conn.Close() })
@@ -202,6 +202,23 @@ func TestHandAgain(t *testing.T) {
 	}
 }
 
+// TestHandAtOnce checks that a second process that hands out does not wait when the workers of all nodes
+// have said what they run, and no earlier one can run a task.
+func TestHandAtOnce(t *testing.T) {
+	p := newPlan(t, "1-2", 0)
+	testenv.Check(t, p.put("address", address{[]string{"127.0.0.1:1"}}))
+	ended := hands(t, p)
+	w := connects(t, p, 0, 2, leaseOver+time.Second)
+	w.sayAll([]byte("join\nhold 1 0\nready\n"))
+	w.expect("run 2 2 0")
+	w.say("end 1 0 0 - ok\nend 2 0 0 - ok")
+	w.expect("done")
+	w.conn.Close()
+	if ok, err := ended(); !ok || err != nil {
+		t.Errorf("Hand = %v, %v; want success", ok, err)
+	}
+}
+
 // TestHandReconnect checks that a task does not run again if only the word of its end was lost, and that
 // the tasks that the worker has not begun are handed out again.
 func TestHandReconnect(t *testing.T) {
@@ -288,6 +305,7 @@ func TestSplitGPUs(t *testing.T) {
 // FuzzHandle gives arbitrary lines of two workers to the process that hands out.
 func FuzzHandle(f *testing.F) {
 	f.Add("start 1\nend 1 0 0 - ok\nhold 2 0\nready\n+end 2 7 3 SIGKILL problem\nend 3 0 0 - ok\n+hold 1 0\nready\n+leave\n")
+	f.Add("start 1\nend 1 A 0 - ok\nend 1 -3 0 - ok\nhold 2 -1\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		a, _ := job.ParseArray("1-9")
 		h := &hand{plan: &Plan{Array: a, Nodes: 2, Retry: job.Retry{Times: 1}, dir: filepath.Join(os.TempDir(), "none"), run: "x"}, logf: func(string, ...any) {}, planned: map[int]bool{}, out: map[int]*taskState{}, workers: map[int]*peer{}, known: map[string]bool{}}
@@ -339,7 +357,7 @@ func BenchmarkHand(b *testing.B) {
 			var g sync.WaitGroup
 			var all []*fake
 			for rank := range workers {
-				all = append(all, connects(b, p, rank, 64))
+				all = append(all, connects(b, p, rank, 64, 0))
 			}
 			b.ResetTimer()
 			for _, w := range all {

@@ -20,7 +20,7 @@ import (
 // knows the secret of the run, which it does not send:
 //
 //	hand ─► NONCE1
-//	work ─► NONCE2 PROOF hello RANK SLOTS SUPERVISOR INCARNATION HOST
+//	work ─► NONCE2 PROOF hello RANK SLOTS SUPERVISOR AGE INCARNATION HOST
 //	hand ─► PROOF
 //
 // Then the worker sends

@@ -128,7 +128,8 @@ func (w *worker) connect(ctx context.Context, until time.Time) *wire {
 	if !w.plan.get("address", &at) {
 		return nil
 	}
-	hello := fmt.Sprintf("%d %d %s %s %s", w.rank, len(w.slots), supervisor(), w.incarnation, w.host)
+	id, age := supervisor()
+	hello := fmt.Sprintf("%d %d %s %d %s %s", w.rank, len(w.slots), id, age/time.Millisecond, w.incarnation, w.host)
 	found := make(chan *wire, len(at.Hosts))
 	for _, a := range at.Hosts {
 		go func() {
