@@ -18,7 +18,10 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Run(m) }
+func TestMain(m *testing.M) {
+	lease, leaseOver = time.Second, 3*time.Second/2
+	testenv.Run(m)
+}
 
 // TestWire checks that only who knows the secret gets a connection, on both sides.
 func TestWire(t *testing.T) {
@@ -174,8 +177,6 @@ func TestHand(t *testing.T) {
 // TestHandAgain checks that a second process that hands out knows what has ended and what runs, and
 // records a task whose worker is gone.
 func TestHandAgain(t *testing.T) {
-	defer func(a, b time.Duration) { lease, leaseOver = a, b }(lease, leaseOver)
-	lease, leaseOver = time.Second/2, time.Second
 	p := newPlan(t, "1-5", 0)
 	p.Nodes = 2
 	testenv.Check(t, p.put("plan", meeting{p, random(32)}))
@@ -245,8 +246,6 @@ func TestHandReconnect(t *testing.T) {
 // TestAlone checks that a worker gives up when it has heard nothing for a lease: on a connection that does
 // not end, and from who accepts a connection and then says nothing.
 func TestAlone(t *testing.T) {
-	defer func(a time.Duration) { lease = a }(lease)
-	lease = time.Second
 	p := newPlan(t, "1", 0)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testenv.Check(t, err)
