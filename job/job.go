@@ -130,8 +130,8 @@ func (j *Job) inImage() []string {
 	given := func(flag string) bool {
 		return slices.ContainsFunc(j.Run, func(r string) bool { return r == flag || strings.HasPrefix(r, flag+"=") })
 	}
-	alone := j.Nodes > 1 && j.ProcessesPerNode() == 1 // can mount a SquashFS file
-	if j.StartsProcesses() && !alone && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid"}, given) {
+	canMount := j.Nodes > 1 && j.ProcessesPerNode() == 1 // a SquashFS file on each node
+	if j.StartsProcesses() && !canMount && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid"}, given) {
 		w = append(w, "--join")
 	}
 	if j.StartsProcesses() && !given("--mpi") {

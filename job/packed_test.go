@@ -71,7 +71,7 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// FuzzPacked reads arbitrary lines, and writes again what it accepts.
+// FuzzPacked parses arbitrary lines, and checks that accepted ones are written the same way.
 func FuzzPacked(f *testing.F) {
 	f.Add(packedLineOf(packedTask(1, 0, 0)))
 	problem := packedTask(5, 1, 125)

@@ -139,8 +139,8 @@ func (a *logsArgs) run(ctx context.Context) error {
 	return l.follow(ctx, l.want[0])
 }
 
-// read reads the records of the tasks, but from a packed job, which may have a million, only those that
-// are shown.
+// read returns the records of the tasks, but only of the shown ones if the job is packed: it may have a
+// million tasks.
 func (l *taskLogs) read() ([]job.Task, error) {
 	var r job.Records
 	var err error

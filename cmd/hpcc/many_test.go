@@ -188,8 +188,8 @@ func TestTreeInUse(t *testing.T) {
 	}
 }
 
-// TestStatusOfManyJobs checks that a list of jobs shows the open and the newest ones, and says how many
-// others there are.
+// TestStatusOfManyJobs checks that a list of jobs shows the open and the newest ones, and the number of
+// the others.
 func TestStatusOfManyJobs(t *testing.T) {
 	const jobs = 150
 	store := filepath.Join(t.TempDir(), "store")

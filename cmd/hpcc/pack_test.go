@@ -17,14 +17,14 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestPackKilled kills processes of a packed job at random moments: workers, what keeps them, the
-// process that hands out, and at last the keeper. All tasks must succeed, after a rerun those that the
-// keeper left, and none may run twice at the same time. HPCC_TEST_KILLS is the number of kills.
+// TestPackKilled kills processes of a packed job at random moments: workers, their supervisors, the
+// coordinator, and at last the keeper. All tasks must succeed, some of them after a rerun, and none may
+// run twice at the same time. HPCC_TEST_KILLS is the number of kills.
 func TestPackKilled(t *testing.T) {
 	t.Parallel()
 	testenv.Slow(t)
 	needs(t, "userns")
-	p := packedRun{target: []string{"--to", "local", "--tasks-per-node", "6"}, roles: []string{"hand", "node", "work", "work"}, slots: 6}
+	p := packedRun{target: []string{"--to", "local", "--tasks-per-node", "6"}, roles: []string{"coordinator", "node", "worker", "worker"}, slots: 6}
 	p.test(t)
 }
 
@@ -39,7 +39,7 @@ func TestPackNodesKilled(t *testing.T) {
 	p := packedRun{
 		env:    []string{"SLURM_CONF=" + slurm.conf, "SGE_ROOT="},
 		target: []string{"--to", "slurm", "--nodes", "3", "--tasks-per-node", "2", "--mem", "50M"},
-		roles:  []string{"hand", "node", "work", "machine"},
+		roles:  []string{"coordinator", "node", "worker", "machine"},
 		slots:  6,
 		site:   slurm,
 	}
@@ -47,7 +47,7 @@ func TestPackNodesKilled(t *testing.T) {
 }
 
 // TestPackHostsKilled does the same on a Grid Engine with two hosts, which die too. It needs root, and a
-// Grid Engine that nobody else uses.
+// Grid Engine for itself.
 func TestPackHostsKilled(t *testing.T) {
 	testenv.Slow(t)
 	victim, _ := neighbours(t)
@@ -56,7 +56,7 @@ func TestPackHostsKilled(t *testing.T) {
 		user:   &victim,
 		env:    gridEngineSettings(),
 		target: []string{"--to", "gridengine", "--nodes", "2", "--tasks-per-node", "3"},
-		roles:  []string{"hand", "node", "work", "machine"},
+		roles:  []string{"coordinator", "node", "worker", "machine"},
 		slots:  6,
 	}
 	p.site = &gridEngineHosts{job: &p}
@@ -106,8 +106,8 @@ func (p *packedRun) runs() bool {
 	return len(packProcesses(p.id, "")) > 0 || (p.site != nil && p.site.again())
 }
 
-// cancelAbandoned cancels a job that the scheduler runs and of which no process is left: its first node
-// was killed just before its other processes started again. seen is when processes of the job ran.
+// cancelAbandoned cancels a running job that has no processes: its first node was killed just before its
+// other processes started again. seen is the time at which the job last had processes.
 func (p *packedRun) cancelAbandoned(seen *time.Time) {
 	if len(packProcesses(p.id, "")) > 0 {
 		*seen = time.Now()
@@ -133,7 +133,7 @@ func (p *packedRun) test(t *testing.T) {
 	// Tests find the processes by the job's ID, which has its name and time.
 	name := strings.ToLower(t.Name())
 	tasks := 10 * p.slots * kills
-	// The lock belongs to the program and what it starts, until all of them have ended.
+	// The lock is held until the program and its children have ended.
 	script := `flock -n {task}.lock sh -c 'echo {task} $SLURMD_NODENAME $(date +%T.%N) >>begun; sleep 0.2; echo {task} >>ended' || echo {task} $SLURMD_NODENAME $(date +%T.%N) >>twice`
 	submit := append([]string{"submit"}, p.target...)
 	submit = append(submit, "--pack", "--retry", "100", "--array", fmt.Sprintf("1-%d", tasks), "--name", name, "/", "--", "sh", "-c", script)
@@ -148,7 +148,7 @@ func (p *packedRun) test(t *testing.T) {
 	seen := time.Now() // when processes of the job ran
 	for n := 0; n < kills; {
 		time.Sleep(time.Duration(200+p.random.Intn(1500)) * time.Millisecond)
-		if role := p.roles[n%len(p.roles)]; len(packProcesses(p.id, "work")) > 0 && p.kill(t, role, killed[role] == 0) {
+		if role := p.roles[n%len(p.roles)]; len(packProcesses(p.id, "worker")) > 0 && p.kill(t, role, killed[role] == 0) {
 			killed[role]++
 			n++
 			seen = time.Now()
@@ -181,7 +181,7 @@ func (p *packedRun) test(t *testing.T) {
 func (p *packedRun) kill(t *testing.T, role string, first bool) bool {
 	list := packProcesses(p.id, role)
 	if role == "machine" {
-		list = packProcesses(p.id, map[bool]string{true: "hand", false: "work"}[first])
+		list = packProcesses(p.id, map[bool]string{true: "coordinator", false: "worker"}[first])
 	}
 	if len(list) == 0 {
 		return false
@@ -238,7 +238,7 @@ func contentOf(t *testing.T, file string) string {
 	return string(b)
 }
 
-// packProcesses returns the processes of a packed job that have a role: hand, node or work; "" for the
+// packProcesses returns the processes of a packed job that have a role: coordinator, node or worker; "" for the
 // keeper and all others.
 func packProcesses(id, role string) (list []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")

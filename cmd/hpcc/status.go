@@ -98,7 +98,7 @@ func (a *statusArgs) run(ctx context.Context) error {
 // shownEnded is the number of jobs that have ended in a list of all jobs without --all.
 const shownEnded = 100
 
-// newest returns the jobs to show, and what to say about the others: older jobs that have ended.
+// newest returns the jobs to show, and a note about the others: older jobs that have ended.
 func (a *statusArgs) newest(list []*dispatch.Status) (shown []*dispatch.Status, hidden string) {
 	if a.all || len(a.ids) > 0 {
 		return list, ""

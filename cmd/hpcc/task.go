@@ -39,7 +39,7 @@ func taskCommand() *cli.Command {
 			&cli.StringFlag{Name: "dir", Usage: "join the packed job in `DIR`"},
 			&cli.StringFlag{Name: "to", Usage: "with --pack: run under scheduler `TARGET`"},
 			&cli.StringFlag{Name: "run", Usage: "join run `ID` of a packed job"},
-			&cli.StringFlag{Name: "role", Usage: "act as `ROLE` of it: hand, node or work"},
+			&cli.StringFlag{Name: "role", Usage: "act as `ROLE` of it: coordinator, node or worker"},
 			&cli.IntFlag{Name: "rank", Value: -1, Usage: "act as node `N` of it"},
 			&cli.StringFlag{Name: "peer", Usage: "take another `HOST` of it, which is not used"},
 			&cli.IntFlag{Name: "parallel", Value: 1, Usage: "run `N` tasks at the same time"},
@@ -239,26 +239,25 @@ func (a *taskArgs) program() ([]string, error) {
 
 // act acts as one of the processes of a packed job.
 func (a *taskArgs) act(ctx context.Context) error {
-	dir := a.dir
 	status := exitStatus(0)
 	var err error
 	switch a.role {
-	case "hand":
+	case "coordinator":
 		var ok bool
-		if ok, err = pack.Hand(ctx, dir, a.packRun, say); err == nil && !ok {
+		if ok, err = pack.Coordinate(ctx, a.dir, a.packRun, say); err == nil && !ok {
 			status = exitFailure
 		}
 	case "node":
 		var self []string
 		if self, err = a.program(); err == nil {
 			var n int
-			n, err = pack.Node(ctx, dispatch.OnNode(), dir, a.packRun, a.rank, self, say)
+			n, err = pack.Node(ctx, dispatch.OnNode(), a.dir, a.packRun, a.rank, self, say)
 			status = exitStatus(n)
 		}
-	case "work":
-		err = pack.Work(ctx, dir, a.packRun, a.rank, say)
+	case "worker":
+		err = pack.Work(ctx, a.dir, a.packRun, a.rank, say)
 	default:
-		return usagef("--role %q is not hand, node or work", a.role)
+		return usagef("--role %q is not coordinator, node or worker", a.role)
 	}
 	if err != nil {
 		if status = exitStatus(pack.Status(err)); ctx.Err() == nil {

@@ -128,10 +128,10 @@ type overview struct {
 	list       []*Status
 	unreadable []string             // warnings about jobs and records
 	warnings   []string             // other warnings
-	open       map[string][]*Status // jobs of which the scheduler may know more, by cluster
+	open       map[string][]*Status // jobs whose records are incomplete, by cluster
 	fresh      []*endedJob          // jobs for the cache
 	owners     owners
-	named      map[string]*job.Job // by name, for jobs of which only the name is known
+	named      map[string]*job.Job // by name, for jobs that are not read
 }
 
 // status returns the state of a job in the cache.

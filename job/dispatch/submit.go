@@ -109,7 +109,7 @@ func Submit(ctx context.Context, dir string, j *job.Job, to Cluster) (*Submissio
 // usualArray is the number of tasks that all sites take as an array.
 const usualArray = 1000
 
-// packLarge packs the tasks of an array that is too large for the site, if it can, and says so.
+// packLarge packs the tasks of an array that is too large for the site, if it can, and returns a note.
 func packLarge(ctx context.Context, j *job.Job, to Cluster) (notes []string) {
 	limit := descriptionOf(to.Target).MaxArray
 	if j.Packed() || j.MultiProcess() || limit == nil || j.Array.Count() <= usualArray {

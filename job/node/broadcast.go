@@ -91,7 +91,7 @@ func (b *Broadcast) call(ctx context.Context, limit time.Duration, argv []string
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return "", fmt.Errorf("%s did not end within %v", argv[0], limit)
 	case text.Len() > 0:
-		line, _, _ := strings.Cut(strings.TrimSpace(text.String()), "\n") // later ones say that the step ends
+		line, _, _ := strings.Cut(strings.TrimSpace(text.String()), "\n") // later lines report the end of the step
 		return "", fmt.Errorf("%s: %w: %s", argv[0], err, message.OneLine(line))
 	}
 	return "", fmt.Errorf("%s: %w", argv[0], err)

@@ -92,7 +92,7 @@ func (c *child) keep(ctx context.Context) (status int, err error) {
 // processes, without the flags of their role.
 func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, dir string, program []string, logf func(format string, args ...any)) (int, error) {
 	p.Native = known.NativeID(os.Getenv)
-	p.Env = os.Environ()
+	p.Env, p.Lease = os.Environ(), leaseFrom(os.Getenv)
 	var err error
 	if p.Dir, err = os.Getwd(); err != nil {
 		return 0, err
@@ -116,8 +116,8 @@ func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, di
 	}
 	workers, endWorkers := context.WithCancel(ctx)
 	defer endWorkers()
-	hand, endHand := context.WithCancelCause(ctx)
-	defer endHand(nil)
+	coordinator, endCoordinator := context.WithCancelCause(ctx)
+	defer endCoordinator(nil)
 	var g sync.WaitGroup
 	var lock sync.Mutex
 	left := len(steps)
@@ -132,18 +132,18 @@ func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, di
 				lock.Lock()
 				defer lock.Unlock()
 				if left--; left == 0 {
-					endHand(errors.New("no node of the job can run its tasks"))
+					endCoordinator(errors.New("no node of the job can run its tasks"))
 				}
 			}
 		})
 	}
-	c := &child{argv: role("hand"), last: func(status int) bool { return status >= 0 && status != handFailed }}
-	status, err := c.keep(hand)
+	c := &child{argv: role("coordinator"), last: func(status int) bool { return status >= 0 && status != statusFailed }}
+	status, err := c.keep(coordinator)
 	if err == nil && ctx.Err() == nil {
-		err = context.Cause(hand)
+		err = context.Cause(coordinator)
 	}
 	if ctx.Err() == nil {
-		time.AfterFunc(farewell, endWorkers) // they have heard that no task is left
+		time.AfterFunc(releaseTime, endWorkers)
 	}
 	g.Wait()
 	return status, err
@@ -160,12 +160,12 @@ func logTo(file string) error {
 	return errors.Join(unix.Dup3(int(f.Fd()), 1, 0), unix.Dup3(int(f.Fd()), 2, 0))
 }
 
-// farewell is how long workers have to end after the last task.
-const farewell = 20 * time.Second
+// releaseTime is how long workers have to end after the last task.
+const releaseTime = 20 * time.Second
 
-// supervisorVariable has an ID of the process that keeps a worker, and its start, as ID@MILLISECONDS. When
-// a worker of it joins, an earlier worker of it has ended with all its tasks; so has one of an earlier
-// supervisor, which ended with that, after the time leaseOver.
+// supervisorVariable has an ID of the process that keeps a worker, its supervisor, and its start, as
+// ID@MILLISECONDS. A worker that joins shows that the earlier workers of its supervisor have ended, with
+// their tasks. Those of an earlier supervisor end with it, within the expiry of the plan.
 const supervisorVariable = "HPCC_PACK_SUPERVISOR"
 
 // newSupervisor returns the variable for this process.
@@ -183,16 +183,16 @@ func supervisor() (id string, age time.Duration) {
 	return id, uptime() - time.Duration(ms)*time.Millisecond
 }
 
-// uptime returns the time of a clock that all processes of this machine share, and that nobody sets.
+// uptime returns the time of a clock that all processes of this machine share, and that cannot be set.
 func uptime() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // never fails
 	return time.Duration(t.Nano())
 }
 
-// maxAlone is how long a node goes on looking for somebody who hands out tasks while its batch system
-// may notice that the first node has failed.
-const maxAlone = 30 * time.Minute
+// maxOutage is how long a node looks for a coordinator while its batch system may still notice that the
+// first node has failed.
+const maxOutage = 30 * time.Minute
 
 // Node keeps the worker of this node alive. rank is the number of the node; if it is negative, a
 // variable of the launcher has it. program is the argv of "hpcc task" as for [Plan.Run].
@@ -217,22 +217,22 @@ func Node(ctx context.Context, known node.Schedulers, dir, run string, rank int,
 	}
 	defer node.EndChildren()
 	c := &child{
-		argv:   p.inImage(append(slices.Clone(program), "--run="+run, "--role=work", "--rank="+strconv.Itoa(rank))),
+		argv:   p.inImage(append(slices.Clone(program), "--run="+run, "--role=worker", "--rank="+strconv.Itoa(rank))),
 		env:    []string{newSupervisor()},
 		orphan: node.EndChildren,
 	}
-	var alone time.Duration // of the workers since one has failed in another way
+	var outage time.Duration // without a coordinator
 	c.last = func(status int) bool {
-		if status != statusAlone {
-			alone = 0
+		if status != statusNoCoordinator {
+			outage = 0
 			return status == 0 || status == statusUnfit
 		}
 		wait, err := known.Restart(ctx, p.getenv)
 		if err != nil {
 			logf("warning: starting the job again, whose first node does not answer: %v", err)
 		}
-		alone += lease
-		return !wait || alone > maxAlone
+		outage += p.Lease
+		return !wait || outage > maxOutage
 	}
 	return c.keep(ctx)
 }
@@ -259,18 +259,18 @@ func (p *Plan) inImage(worker []string) []string {
 
 // Exit statuses of the roles.
 const (
-	statusAlone = 3 // a worker found nobody who hands out
-	handFailed  = 4 // a process could not go on
-	statusUnfit = 5 // a node cannot run the tasks
+	statusNoCoordinator = 3 // no coordinator answers a worker
+	statusFailed        = 4 // a process could not go on
+	statusUnfit         = 5 // a node cannot run the tasks
 )
 
 // Status returns the exit status of a role that ends with err.
 func Status(err error) int {
 	switch {
-	case errors.Is(err, errAlone):
-		return statusAlone
+	case errors.Is(err, errNoCoordinator):
+		return statusNoCoordinator
 	case errors.Is(err, errUnfit):
 		return statusUnfit
 	}
-	return handFailed
+	return statusFailed
 }

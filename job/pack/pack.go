@@ -1,17 +1,16 @@
 // Package pack runs the tasks of a packed job: many tasks in one allocation.
 //
-//	hpcc task --pack             keeper, on the first node: starts the others, and starts them again
-//	  ├ hpcc task --role=hand    hands out the tasks to the workers, by TCP
+//	hpcc task --pack                   keeper, on the first node: starts the others, and starts them again
+//	  ├ hpcc task --role=coordinator   assigns the tasks to the workers, over TCP
 //	  └ launcher of the scheduler
-//	      hpcc task --role=node      on each node: keeps its worker alive
-//	        └ hpcc task --role=work  runs tasks, as many at once as its slots, and records them
+//	      hpcc task --role=node        on each node: keeps its worker alive
+//	        └ hpcc task --role=worker  runs tasks, as many at once as its slots, and records them
 //
-// The one that hands out keeps nothing that it could lose. Workers append the record of a task to
-// their own file before they report its end, and they hold the tasks that they run: when they find
-// nobody who hands out, they go on with these tasks, but only for the time of a lease. So a process
-// of a packed job may be killed at any time. A task whose worker is gone runs again only when its
-// old worker has said that it ended, or when the lease has passed, which ends the task; a worker that
-// comes back later ends its tasks.
+// Any of these processes may be killed at any time. The coordinator has no state of its own: workers
+// append the record of a task to their own file before they report its end, and they report the tasks
+// that they run to a new coordinator. A worker without a coordinator continues these tasks only until
+// its lease ends. A task whose worker is lost runs again only after its supervisor has ended it, or
+// after the lease. A worker that reconnects later ends its tasks.
 package pack
 
 import (
@@ -37,15 +36,16 @@ type Plan struct {
 	Slots  int         // tasks that run at once on a node; 0: as many as its CPUs and memory allow
 	Each   job.Request // the request of a task
 	Argv   []string    // of the program; {task} and parameters are replaced
-	Image  int         // words of Argv that start the image, which then runs all tasks of a node; 0: each task starts it
+	Image  int         // number of arguments in Argv that start the image for all tasks of a node; 0: each task starts it
 	Name   string      // the job's name, for names of files
 	Output string      // pattern of the output files; "": one file for each slot
 	Errors string      // pattern of the files of standard error; "": the output file
 	Retry  job.Retry
-	Params []string // flags that define the parameters
-	Native string   // the scheduler's ID of the job
-	Dir    string   // working directory of the tasks
-	Env    []string // of the job, because most launchers pass on little of it
+	Params []string      // flags that define the parameters
+	Lease  time.Duration // for which workers continue without a coordinator
+	Native string        // the scheduler's ID of the job
+	Dir    string        // working directory of the tasks
+	Env    []string      // of the job, because most launchers pass on little of it
 
 	dir    string // of the job
 	run    string
@@ -60,7 +60,7 @@ type meeting struct {
 	Token string // the secret of the run
 }
 
-// An address is where the process that hands out listens.
+// An address has the addresses on which the coordinator listens.
 type address struct{ Hosts []string } // HOST:PORT
 
 // Progress is the state of a run, which is written every few seconds.

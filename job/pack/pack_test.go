@@ -18,20 +18,17 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-func TestMain(m *testing.M) {
-	lease, leaseOver = time.Second, 3*time.Second/2
-	testenv.Run(m)
-}
+func TestMain(m *testing.M) { testenv.Run(m) }
 
-// TestWire checks that only who knows the secret gets a connection, on both sides.
+// TestWire checks that each side refuses a peer that does not know the secret.
 func TestWire(t *testing.T) {
 	for _, c := range []struct {
-		name, hand, work string
-		ok               bool
+		name, coordinator, worker string
+		ok                        bool
 	}{
 		{"the same secret", "a", "a", true},
 		{"a worker without the secret", "a", "b", false},
-		{"an impostor that hands out", "", "a", false},
+		{"an impostor as coordinator", "", "a", false},
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		testenv.Check(t, err)
@@ -41,21 +38,21 @@ func TestWire(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if c.hand == "" { // it sends back what it gets
-				w := newWire(conn)
-				w.say("nonce")
+			if c.coordinator == "" { // it sends back what it gets
+				w := newWire(conn, time.Second)
+				w.send("nonce")
 				f, _ := w.next()
-				w.say("%s", f[1])
+				w.send("%s", f[1])
 				accepted <- false
 				return
 			}
-			_, fields, err := accept(conn, c.hand)
+			_, fields, err := accept(conn, c.coordinator, time.Second)
 			accepted <- err == nil && slices.Equal(fields, []string{"1", "2"})
 			if err != nil {
 				conn.Close()
 			}
 		}()
-		w, err := greet(l.Addr().String(), c.work, "1 2")
+		w, err := dial(l.Addr().String(), c.worker, "1 2", time.Second)
 		if (err == nil) != c.ok || <-accepted != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -71,7 +68,7 @@ func newPlan(t testing.TB, array string, retry int) *Plan {
 	t.Helper()
 	a, err := job.ParseArray(array)
 	testenv.Check(t, err)
-	p := &Plan{Job: "x", Array: a, Nodes: 1, Retry: job.Retry{Times: retry}}
+	p := &Plan{Job: "x", Array: a, Nodes: 1, Retry: job.Retry{Times: retry}, Lease: time.Second}
 	testenv.Check(t, p.begin(t.TempDir()))
 	return p
 }
@@ -82,15 +79,15 @@ type fake struct {
 	t testing.TB
 }
 
-// joins lets a fake worker join the process that hands out, and say lines about what it holds.
+// joins lets a fake worker join the coordinator, and report with lines what it runs.
 func joins(t testing.TB, p *Plan, rank, slots int, lines string) *fake {
 	t.Helper()
 	f := connects(t, p, rank, slots, 0)
-	f.sayAll([]byte("join\n" + lines + "ready\n"))
+	f.sendAll([]byte("join\n" + lines + "ready\n"))
 	return f
 }
 
-// connects connects a fake worker, whose supervisor has an age, to the process that hands out.
+// connects connects a fake worker, whose supervisor has an age, to the coordinator.
 func connects(t testing.TB, p *Plan, rank, slots int, age time.Duration) *fake {
 	t.Helper()
 	_, token, err := join(p.dir, p.run)
@@ -98,10 +95,10 @@ func connects(t testing.TB, p *Plan, rank, slots int, age time.Duration) *fake {
 	var w *wire
 	for end := time.Now().Add(10 * time.Second); w == nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("nobody hands out: %v", err)
+			t.Fatalf("no coordinator: %v", err)
 		}
 		if at := (address{}); p.get("address", &at) {
-			w, err = greet(at.Hosts[0], token, fmt.Sprintf("%d %d s %d i%d h%d", rank, slots, age.Milliseconds(), rank, rank))
+			w, err = dial(at.Hosts[0], token, fmt.Sprintf("%d %d s %d i%d h%d", rank, slots, age.Milliseconds(), rank, rank), p.Lease)
 		}
 	}
 	t.Cleanup(func() { w.conn.Close() })
@@ -124,8 +121,8 @@ func (f *fake) expect(want string) {
 	}
 }
 
-// hands runs Hand, and returns a function that waits for its result.
-func hands(t testing.TB, p *Plan) func() (bool, error) {
+// coordinate runs Coordinate, and returns a function that waits for its result.
+func coordinate(t testing.TB, p *Plan) func() (bool, error) {
 	type result struct {
 		ok  bool
 		err error
@@ -134,7 +131,7 @@ func hands(t testing.TB, p *Plan) func() (bool, error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	go func() {
-		ok, err := Hand(ctx, p.dir, p.run, t.Logf)
+		ok, err := Coordinate(ctx, p.dir, p.run, t.Logf)
 		ended <- result{ok, err}
 	}()
 	return func() (bool, error) {
@@ -142,41 +139,41 @@ func hands(t testing.TB, p *Plan) func() (bool, error) {
 		case r := <-ended:
 			return r.ok, r.err
 		case <-time.After(20 * time.Second):
-			t.Fatal("the process that hands out does not end")
+			t.Fatal("the coordinator does not end")
 			return false, nil
 		}
 	}
 }
 
-// TestHand checks what is handed out: as much as fits, up to the limit, failed tasks again, and
+// TestCoordinator checks what is assigned: as much as fits, up to the limit, failed tasks again, and
 // nothing that has succeeded.
-func TestHand(t *testing.T) {
+func TestCoordinator(t *testing.T) {
 	p := newPlan(t, "1-6%3", 1)
 	file, _ := (&job.Task{}).PackedFile(p.dir, "earlier", 0)
 	done := &job.Task{Index: 2, Start: time.Now(), End: time.Now()}
 	testenv.Check(t, os.WriteFile(file, done.AppendPacked(done.PackedHeader(nil), 0, 0, 0), 0o600))
-	ended := hands(t, p)
+	ended := coordinate(t, p)
 	w := joins(t, p, 0, 4, "")
 	w.expect("run 1 1 0")
 	w.expect("run 3 4 0")
-	w.say("start 1\nstart 3\nend 1 0 0 - ok")
+	w.send("start 1\nstart 3\nend 1 0 0 - ok")
 	w.expect("run 5 5 0")
-	w.say("end 3 0 3 - ok\nend 4 0 0 - ok\nend 5 0 0 - ok")
+	w.send("end 3 0 3 - ok\nend 4 0 0 - ok\nend 5 0 0 - ok")
 	w.expect("run 6 6 0")
 	w.expect("run 3 3 1")
-	w.say("end 6 0 -1 SIGKILL ok\nend 3 1 0 - ok")
+	w.send("end 6 0 -1 SIGKILL ok\nend 3 1 0 - ok")
 	w.expect("run 6 6 1")
-	w.say("end 6 1 125 - problem")
+	w.send("end 6 1 125 - problem")
 	w.expect("done")
 	w.conn.Close()
 	if ok, err := ended(); ok || err != nil {
-		t.Errorf("Hand = %v, %v; want a failed task", ok, err)
+		t.Errorf("Coordinate = %v, %v; want a failed task", ok, err)
 	}
 }
 
-// TestHandAgain checks that a second process that hands out knows what has ended and what runs, and
+// TestSuccessor checks that a second coordinator knows what has ended and what runs, and
 // records a task whose worker is gone.
-func TestHandAgain(t *testing.T) {
+func TestSuccessor(t *testing.T) {
 	p := newPlan(t, "1-5", 0)
 	p.Nodes = 2
 	testenv.Check(t, p.put("plan", meeting{p, random(32)}))
@@ -184,17 +181,17 @@ func TestHandAgain(t *testing.T) {
 	lost, failed := &job.Task{Index: 4, Start: time.Now()}, &job.Task{Index: 5, Exit: 1, Start: time.Now(), End: time.Now()}
 	testenv.Check(t, os.WriteFile(file, failed.AppendPacked(lost.AppendPacked(lost.PackedHeader(nil), 0, 0, 0), 0, 0, 0), 0o600))
 	testenv.Check(t, p.put("address", address{[]string{"127.0.0.1:1"}}))
-	ended := hands(t, p)
-	time.Sleep(leaseOver / 2)
+	ended := coordinate(t, p)
+	time.Sleep(p.expiry() / 2)
 	w := joins(t, p, 0, 1, "hold 1 0\nend 2 0 0 - ok\n")
-	w.say("end 1 0 0 - ok")
+	w.send("end 1 0 0 - ok")
 	w.expect("run 3 3 0")                          // after the lease of the worker that has not come back
 	joins(t, p, 1, 1, "hold 4 0\n").expect("lost") // that worker, which comes back too late
-	w.say("end 3 0 0 - ok")
+	w.send("end 3 0 0 - ok")
 	w.expect("done")
 	w.conn.Close()
 	if ok, err := ended(); ok || err != nil {
-		t.Errorf("Hand = %v, %v; want failed tasks", ok, err)
+		t.Errorf("Coordinate = %v, %v; want failed tasks", ok, err)
 	}
 	var r job.Records
 	testenv.Check(t, r.Survey(p.dir))
@@ -203,31 +200,31 @@ func TestHandAgain(t *testing.T) {
 	}
 }
 
-// TestHandAtOnce checks that a second process that hands out does not wait when the workers of all nodes
-// have said what they run, and no earlier one can run a task.
-func TestHandAtOnce(t *testing.T) {
+// TestSuccessorAtOnce checks that a second coordinator does not wait when the workers of all nodes have
+// reported what they run, and no earlier one can run a task.
+func TestSuccessorAtOnce(t *testing.T) {
 	p := newPlan(t, "1-2", 0)
 	testenv.Check(t, p.put("address", address{[]string{"127.0.0.1:1"}}))
-	ended := hands(t, p)
-	w := connects(t, p, 0, 2, leaseOver+time.Second)
-	w.sayAll([]byte("join\nhold 1 0\nready\n"))
+	ended := coordinate(t, p)
+	w := connects(t, p, 0, 2, p.expiry()+time.Second)
+	w.sendAll([]byte("join\nhold 1 0\nready\n"))
 	w.expect("run 2 2 0")
-	w.say("end 1 0 0 - ok\nend 2 0 0 - ok")
+	w.send("end 1 0 0 - ok\nend 2 0 0 - ok")
 	w.expect("done")
 	w.conn.Close()
 	if ok, err := ended(); !ok || err != nil {
-		t.Errorf("Hand = %v, %v; want success", ok, err)
+		t.Errorf("Coordinate = %v, %v; want success", ok, err)
 	}
 }
 
-// TestHandReconnect checks that a task does not run again if only the word of its end was lost, and that
-// the tasks that the worker has not begun are handed out again.
-func TestHandReconnect(t *testing.T) {
+// TestReconnect checks that a task does not run again if only the report of its end was lost, and that
+// the tasks that the worker has not begun are assigned again.
+func TestReconnect(t *testing.T) {
 	p := newPlan(t, "1-3", 5)
-	ended := hands(t, p)
+	ended := coordinate(t, p)
 	w := joins(t, p, 0, 3, "")
 	w.expect("run 1 3 0")
-	w.say("start 1\nstart 2")
+	w.send("start 1\nstart 2")
 	time.Sleep(100 * time.Millisecond)
 	file, _ := (&job.Task{}).PackedFile(p.dir, p.run, 0)
 	done := &job.Task{Index: 1, Start: time.Now(), End: time.Now()}
@@ -235,17 +232,17 @@ func TestHandReconnect(t *testing.T) {
 	w.conn.Close()
 	w = joins(t, p, 0, 3, "hold 2 0\n")
 	w.expect("run 3 3 0")
-	w.say("end 2 0 0 - ok\nend 3 0 0 - ok")
+	w.send("end 2 0 0 - ok\nend 3 0 0 - ok")
 	w.expect("done")
 	w.conn.Close()
 	if ok, err := ended(); !ok || err != nil {
-		t.Errorf("Hand = %v, %v; want success", ok, err)
+		t.Errorf("Coordinate = %v, %v; want success", ok, err)
 	}
 }
 
-// TestAlone checks that a worker gives up when it has heard nothing for a lease: on a connection that does
-// not end, and from who accepts a connection and then says nothing.
-func TestAlone(t *testing.T) {
+// TestLease checks that a worker gives up when its lease ends, although a silent connection does not end,
+// and others are accepted but get no handshake.
+func TestLease(t *testing.T) {
 	p := newPlan(t, "1", 0)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testenv.Check(t, err)
@@ -261,7 +258,7 @@ func TestAlone(t *testing.T) {
 			}
 			t.Cleanup(func() { c.Close() })
 			if !greeted {
-				if _, _, err := accept(c, token); err != nil {
+				if _, _, err := accept(c, token, p.Lease); err != nil {
 					t.Error(err)
 				}
 			}
@@ -272,11 +269,11 @@ func TestAlone(t *testing.T) {
 	go func() { ended <- w.serve(t.Context()) }()
 	select {
 	case err := <-ended:
-		if !errors.Is(err, errAlone) {
-			t.Errorf("serve = %v; want %v", err, errAlone)
+		if !errors.Is(err, errNoCoordinator) {
+			t.Errorf("serve = %v; want %v", err, errNoCoordinator)
 		}
-	case <-time.After(min(greeting, silence) - lease/2):
-		t.Errorf("the worker goes on after its lease of %v", lease)
+	case <-time.After(min(handshakeTime, silence) - p.Lease/2):
+		t.Errorf("the worker continues after its lease of %v", p.Lease)
 	}
 }
 
@@ -301,23 +298,23 @@ func TestSplitGPUs(t *testing.T) {
 	}
 }
 
-// FuzzHandle gives arbitrary lines of two workers to the process that hands out.
+// FuzzHandle gives arbitrary lines of two workers to the coordinator.
 func FuzzHandle(f *testing.F) {
 	f.Add("start 1\nend 1 0 0 - ok\nhold 2 0\nready\n+end 2 7 3 SIGKILL problem\nend 3 0 0 - ok\n+hold 1 0\nready\n+leave\n")
 	f.Add("start 1\nend 1 A 0 - ok\nend 1 -3 0 - ok\nhold 2 -1\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		a, _ := job.ParseArray("1-9")
-		h := &hand{plan: &Plan{Array: a, Nodes: 2, Retry: job.Retry{Times: 1}, dir: filepath.Join(os.TempDir(), "none"), run: "x"}, logf: func(string, ...any) {}, planned: map[int]bool{}, out: map[int]*taskState{}, workers: map[int]*peer{}, known: map[string]bool{}}
-		if err := h.readRecords(); err != nil {
+		c := &coordinator{plan: &Plan{Array: a, Nodes: 2, Retry: job.Retry{Times: 1}, Lease: time.Second, dir: filepath.Join(os.TempDir(), "none"), run: "x"}, logf: func(string, ...any) {}, planned: map[int]bool{}, out: map[int]*taskState{}, workers: map[int]*peer{}, known: map[string]bool{}}
+		if err := c.readRecords(); err != nil {
 			t.Fatal(err)
 		}
 		conns := []*peer{}
 		for rank := range 2 {
 			here, there := net.Pipe()
 			go func() { _, _ = there.Read(make([]byte, 1<<20)); there.Close() }()
-			p := &peer{wire: newWire(here), rank: rank, slots: 2, out: map[int]bool{}}
+			p := &peer{wire: newWire(here, time.Second), rank: rank, slots: 2, out: map[int]bool{}}
 			conns = append(conns, p)
-			h.handle(event{p, []string{"hello"}})
+			c.handle(event{p, []string{"hello"}})
 		}
 		for line := range strings.Lines(text) {
 			line, second := strings.CutPrefix(strings.TrimSpace(line), "+")
@@ -332,27 +329,27 @@ func FuzzHandle(f *testing.F) {
 			if line == "leave" {
 				fields = nil
 			}
-			h.handle(event{p, fields})
-			for k, s := range h.out {
+			c.handle(event{p, fields})
+			for k, s := range c.out {
 				if !s.worker.out[k] {
 					t.Fatalf("task %d is not among those of its worker", k)
 				}
 			}
-			if h.left > 0 {
-				h.handOut(time.Now())
+			if c.left > 0 {
+				c.assignAll(time.Now())
 			}
 		}
 	})
 }
 
-// BenchmarkHand measures how many tasks the process that hands out can serve, with workers whose tasks
-// take no time.
-func BenchmarkHand(b *testing.B) {
+// BenchmarkCoordinator measures how many tasks a coordinator can serve, with workers whose tasks take no
+// time.
+func BenchmarkCoordinator(b *testing.B) {
 	for _, workers := range []int{1, 64, 512} {
 		b.Run(fmt.Sprint(workers, " workers"), func(b *testing.B) {
 			p := newPlan(b, fmt.Sprintf("0-%d", b.N-1), 0)
 			p.Nodes = workers
-			ended := hands(b, p)
+			ended := coordinate(b, p)
 			var g sync.WaitGroup
 			var all []*fake
 			for rank := range workers {
@@ -360,19 +357,19 @@ func BenchmarkHand(b *testing.B) {
 			}
 			b.ResetTimer()
 			for _, w := range all {
-				w.sayAll([]byte("join\nready\n"))
+				w.sendAll([]byte("join\nready\n"))
 				g.Go(w.work)
 			}
 			g.Wait()
 			if ok, err := ended(); !ok || err != nil {
-				b.Errorf("Hand = %v, %v", ok, err)
+				b.Errorf("Coordinate = %v, %v", ok, err)
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 		})
 	}
 }
 
-// work says that all tasks have ended at once, until none is left.
+// work reports that all tasks have ended at once, until none is left.
 func (f *fake) work() {
 	for {
 		fields, err := f.next()
@@ -389,6 +386,6 @@ func (f *fake) work() {
 		for k := first; k <= last; k++ {
 			lines = fmt.Appendf(lines, "start %d\nend %d 0 0 - ok\n", k, k)
 		}
-		f.sayAll(lines)
+		f.sendAll(lines)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
@@ -62,7 +61,7 @@ func (r *recordFile) close() error {
 	return r.file.Close()
 }
 
-// write writes the records, and then lets the worker say that their tasks have ended.
+// write writes the records, and then reports the end of their tasks.
 func (r *recordFile) write() {
 	defer close(r.done)
 	for first := range r.in {
@@ -139,7 +138,7 @@ func (r *recordFile) noteRunning(ctx context.Context, slots []*slot) {
 			}
 		}
 		r.worker.lock.Unlock()
-		for _, b := range slices.All(long) {
+		for _, b := range long {
 			r.in <- b
 		}
 	}

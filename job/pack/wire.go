@@ -9,110 +9,114 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
 )
 
-// The wire between the process that hands out and a worker has lines of text. Other users can reach
-// the port, and could listen on it after the process has ended. So each side proves first that it
-// knows the secret of the run, which it does not send:
+// The protocol between the coordinator and a worker consists of lines of text. Other users can connect
+// to the port, and could listen on it after the coordinator has ended. So each side first proves that
+// it knows the secret of the run, without sending it:
 //
-//	hand ─► NONCE1
-//	work ─► NONCE2 PROOF hello RANK SLOTS SUPERVISOR AGE INCARNATION HOST
-//	hand ─► PROOF
+//	coordinator ─► NONCE1
+//	worker      ─► NONCE2 PROOF hello RANK SLOTS SUPERVISOR AGE INCARNATION HOST
+//	coordinator ─► PROOF
 //
-// Then the worker sends
+// AGE is that of the supervisor, in milliseconds. Then the worker sends
 //
 //	join                               it uses this connection
 //	hold INDEX ATTEMPT                 a task that it runs, after a lost connection
-//	ready                              all of those are said
+//	ready                              there are no more of these
 //	start INDEX
 //	end INDEX ATTEMPT EXIT SIGNAL ok|problem
 //	ping
 //
-// and the other side
+// and the coordinator
 //
 //	run FIRST LAST ATTEMPT
 //	done                               no task is left
 //	stop                               end the tasks that run
-//	lost                               the same: the tasks of this worker were given to others
+//	lost                               the same: other workers may have the tasks of this worker
 //	ping
 
-// Times of the wire. A worker ends its tasks when it has heard nothing for a lease. The other side counts
-// from the end of the connection, which is later, and waits longer before it gives them to others.
+// Times of the protocol. A worker ends its tasks when its lease ends, which begins with the last line
+// that it received. The coordinator waits longer before it assigns them to others, and from a later
+// moment: the end of the connection.
 const (
-	pingEach = 5 * time.Second  // or a quarter of the lease
-	silence  = 20 * time.Second // a connection without a line for so long is lost
-	greeting = 5 * time.Second  // for the lines of a new connection
-	maxLine  = 4 << 10
+	pingEach      = 5 * time.Second  // or a quarter of the lease
+	silence       = 20 * time.Second // time without a line after which a connection is lost
+	handshakeTime = 5 * time.Second  // limit for the lines of a handshake
+	maxLine       = 4 << 10
 )
 
-// lease is the time for which workers go on alone, and leaseOver the time after which they have ended
-// with their tasks.
-// HPCC_PACK_LEASE sets it, such as 2m.
-var lease, leaseOver = func() (time.Duration, time.Duration) {
-	d, err := time.ParseDuration(os.Getenv("HPCC_PACK_LEASE"))
-	if err != nil || d < time.Second {
-		d = 30 * time.Second
-	}
-	return d, d + d/2
-}()
+// leaseVariable sets the lease, for example to 2m.
+const leaseVariable = "HPCC_PACK_LEASE"
 
-// A wire is a connection of which both sides have proved that they know the secret.
+// leaseFrom returns the lease in an environment, at least a second, or the default.
+func leaseFrom(getenv func(string) string) time.Duration {
+	d, err := time.ParseDuration(getenv(leaseVariable))
+	if err != nil || d < time.Second {
+		return 30 * time.Second
+	}
+	return d
+}
+
+// expiry returns the time after which a worker without a coordinator has ended, with its tasks.
+func (p *Plan) expiry() time.Duration { return p.Lease + p.Lease/2 }
+
+// A wire is a connection whose sides have proved that they know the secret of the run.
 type wire struct {
 	conn     net.Conn
 	in       *bufio.Scanner
-	patience time.Duration // with the next line
+	patience time.Duration // limit for the next line
 	each     time.Duration // between pings
 
 	lock sync.Mutex // of out
 	out  *bufio.Writer
 }
 
-func newWire(c net.Conn) *wire {
-	w := &wire{conn: c, in: bufio.NewScanner(c), out: bufio.NewWriterSize(c, 64<<10), patience: greeting, each: min(pingEach, lease/4)}
+func newWire(c net.Conn, lease time.Duration) *wire {
+	w := &wire{conn: c, in: bufio.NewScanner(c), out: bufio.NewWriterSize(c, 64<<10), patience: handshakeTime, each: min(pingEach, lease/4)}
 	w.in.Buffer(make([]byte, 0, maxLine), maxLine)
 	return w
 }
 
-// proof returns what a side sends to prove that it knows the secret.
+// proof returns the proof with which a side shows that it knows the secret.
 func proof(token, side string, nonces ...string) string {
 	h := hmac.New(sha256.New, []byte(token))
 	fmt.Fprint(h, side, " ", strings.Join(nonces, " "))
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-var errSecret = errors.New("the other side does not know the secret of the run")
+var errSecret = errors.New("the peer does not know the secret of the run")
 
-// accept greets a worker, and returns the words after its hello.
-func accept(c net.Conn, token string) (*wire, []string, error) {
-	w, nonce := newWire(c), random(16)
-	w.say("%s", nonce)
+// accept does the handshake with a worker, and returns the arguments of its hello.
+func accept(c net.Conn, token string, lease time.Duration) (*wire, []string, error) {
+	w, nonce := newWire(c, lease), random(16)
+	w.send("%s", nonce)
 	f, err := w.next()
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(f) < 4 || f[2] != "hello" || !hmac.Equal([]byte(f[1]), []byte(proof(token, "work", nonce, f[0]))) {
+	if len(f) < 4 || f[2] != "hello" || !hmac.Equal([]byte(f[1]), []byte(proof(token, "worker", nonce, f[0]))) {
 		return nil, nil, errSecret
 	}
-	w.say("%s", proof(token, "hand", f[0], nonce))
+	w.send("%s", proof(token, "coordinator", f[0], nonce))
 	return w, f[3:], nil
 }
 
-// greet connects a worker to an address.
-func greet(at, token, hello string) (*wire, error) {
-	c, err := net.DialTimeout("tcp", at, greeting)
+// dial connects a worker to a coordinator, and does the handshake.
+func dial(at, token, hello string, lease time.Duration) (*wire, error) {
+	c, err := net.DialTimeout("tcp", at, handshakeTime)
 	if err != nil {
 		return nil, err
 	}
-	w, nonce := newWire(c), random(16)
+	w, nonce := newWire(c, lease), random(16)
 	f, err := w.next()
 	if err == nil && len(f) == 1 {
-		w.say("%s %s hello %s", nonce, proof(token, "work", f[0], nonce), hello)
+		w.send("%s %s hello %s", nonce, proof(token, "worker", f[0], nonce), hello)
 		theirs := f[0]
-		if f, err = w.next(); err == nil && (len(f) != 1 || !hmac.Equal([]byte(f[0]), []byte(proof(token, "hand", nonce, theirs)))) {
+		if f, err = w.next(); err == nil && (len(f) != 1 || !hmac.Equal([]byte(f[0]), []byte(proof(token, "coordinator", nonce, theirs)))) {
 			err = errSecret
 		}
 	} else if err == nil {
@@ -126,16 +130,16 @@ func greet(at, token, hello string) (*wire, error) {
 	return w, nil
 }
 
-// say sends a line. An error shows when the other side is read.
-func (w *wire) say(format string, a ...any) {
+// send sends a line. After an error, next fails.
+func (w *wire) send(format string, a ...any) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	fmt.Fprintf(w.out, format+"\n", a...)
 	w.flush()
 }
 
-// sayAll sends lines that already have their line breaks.
-func (w *wire) sayAll(lines []byte) {
+// sendAll sends lines that have their line breaks already.
+func (w *wire) sendAll(lines []byte) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	_, _ = w.out.Write(lines)
@@ -149,11 +153,14 @@ func (w *wire) flush() {
 	}
 }
 
-// next returns the words of the next line.
+// next returns the fields of the next line.
 func (w *wire) next() ([]string, error) {
 	_ = w.conn.SetReadDeadline(time.Now().Add(w.patience))
 	if w.in.Scan() {
-		return strings.Fields(w.in.Text()), nil
+		if f := strings.Fields(w.in.Text()); len(f) > 0 {
+			return f, nil
+		}
+		return nil, errors.New("the peer sent an empty line")
 	}
 	if err := w.in.Err(); err != nil {
 		return nil, err
@@ -168,7 +175,7 @@ func (w *wire) pings(closed <-chan struct{}) {
 		case <-closed:
 			return
 		case <-time.After(w.each):
-			w.say("ping")
+			w.send("ping")
 		}
 	}
 }

@@ -40,7 +40,7 @@ type worker struct {
 	wire   *wire       // nil without a connection
 	queued map[int]int // attempts of tasks that wait for a slot, by index
 	held   map[int]int // attempts of tasks that run or whose records are being written
-	unsaid []byte      // lines about ends that nobody has read
+	unsent []byte      // lines about ends for the next connection
 }
 
 // An assignment is an attempt of a task to run.
@@ -52,8 +52,8 @@ var errStopped = errors.New("the job is being ended")
 // errUnfit means that a node cannot run the tasks of the job.
 var errUnfit = errors.New("the node cannot run tasks of this job")
 
-// errAlone means that a worker has found nobody who hands out tasks, or has found one too late.
-var errAlone = errors.New("found nobody who hands out tasks")
+// errNoCoordinator means that a worker did not reach a coordinator before its lease ended.
+var errNoCoordinator = errors.New("no coordinator of the packed job answers")
 
 // Work runs tasks on this node until none is left. rank is the number of the node.
 func Work(ctx context.Context, dir, run string, rank int, logf func(format string, args ...any)) error {
@@ -93,17 +93,17 @@ func Work(ctx context.Context, dir, run string, rank int, logf func(format strin
 // maxQueued is the number of tasks that a worker takes before it has slots for them.
 const maxQueued = 20_000
 
-// serve takes tasks from the one who hands out, until that says that none is left. It returns
-// errAlone if it has heard nothing for the time of the lease.
+// serve runs the tasks that the coordinator assigns, until none is left. It returns errNoCoordinator
+// when the lease ends.
 func (w *worker) serve(ctx context.Context) error {
 	for heard := time.Now(); ; {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		wire := w.connect(ctx, heard.Add(lease))
+		wire := w.connect(ctx, heard.Add(w.plan.Lease))
 		if wire == nil {
-			if time.Since(heard) >= lease {
-				return errAlone
+			if time.Since(heard) >= w.plan.Lease {
+				return errNoCoordinator
 			}
 			time.Sleep(reconnectEach)
 			continue
@@ -113,14 +113,14 @@ func (w *worker) serve(ctx context.Context) error {
 			return err
 		}
 		if ctx.Err() == nil {
-			w.logf("lost the connection to the process that hands out tasks: %v", err)
+			w.logf("lost the connection to the coordinator: %v", err)
 		}
 	}
 }
 
 const reconnectEach = 200 * time.Millisecond
 
-// connect tries all addresses at once until a time, and returns the first connection to who knows the secret.
+// connect tries all addresses of the coordinator at once until a time, and returns the first connection.
 func (w *worker) connect(ctx context.Context, until time.Time) *wire {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -133,7 +133,7 @@ func (w *worker) connect(ctx context.Context, until time.Time) *wire {
 	found := make(chan *wire, len(at.Hosts))
 	for _, a := range at.Hosts {
 		go func() {
-			c, _ := greet(a, w.token, hello)
+			c, _ := dial(a, w.token, hello, w.plan.Lease)
 			found <- c
 		}()
 	}
@@ -145,7 +145,7 @@ func (w *worker) connect(ctx context.Context, until time.Time) *wire {
 			if c == nil {
 				continue
 			}
-			go func() { // others, which know the secret too
+			go func() { // close the others
 				for range len(at.Hosts) - n - 1 {
 					if c := <-found; c != nil {
 						c.conn.Close()
@@ -158,8 +158,8 @@ func (w *worker) connect(ctx context.Context, until time.Time) *wire {
 	return nil
 }
 
-// converse reads tasks from a connection until it ends. It reports whether this worker has to end, and
-// when it heard the last line.
+// converse queues the tasks from a connection until it ends. It reports whether this worker has to end,
+// and when the last line arrived.
 func (w *worker) converse(ctx context.Context, c *wire) (done bool, heard time.Time, err error) {
 	closed := make(chan struct{})
 	defer close(closed)
@@ -180,7 +180,7 @@ func (w *worker) converse(ctx context.Context, c *wire) (done bool, heard time.T
 		case len(f) == 1 && f[0] == "stop":
 			return true, heard, errStopped
 		case len(f) == 1 && f[0] == "lost":
-			return true, heard, errAlone
+			return true, heard, errNoCoordinator
 		case len(f) == 4 && f[0] == "run":
 			first, e1 := strconv.Atoi(f[1])
 			last, e2 := strconv.Atoi(f[2])
@@ -202,7 +202,7 @@ func (w *worker) setWire(c *wire) {
 	w.wire = c
 }
 
-// rejoin gives back the tasks that no slot has taken, and says which ones run and have ended.
+// rejoin drops the tasks that no slot has taken, and reports which ones run and have ended.
 func (w *worker) rejoin(c *wire) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -211,9 +211,9 @@ func (w *worker) rejoin(c *wire) {
 	for k, attempt := range w.held {
 		lines = fmt.Appendf(lines, "hold %d %d\n", k, attempt)
 	}
-	lines = slices.Concat([]byte("join\n"), lines, w.unsaid, []byte("ready\n"))
-	w.unsaid, w.wire = nil, c
-	c.sayAll(lines)
+	lines = slices.Concat([]byte("join\n"), lines, w.unsent, []byte("ready\n"))
+	w.unsent, w.wire = nil, c
+	c.sendAll(lines)
 }
 
 func (w *worker) queue(first, last, attempt int) {
@@ -223,11 +223,11 @@ func (w *worker) queue(first, last, attempt int) {
 	}
 	w.lock.Unlock()
 	for k := first; k <= last; k++ {
-		w.todo <- assignment{k, attempt} // never blocks long: the other side knows how many are queued
+		w.todo <- assignment{k, attempt} // never blocks long: the coordinator assigns at most maxQueued
 	}
 }
 
-// take marks a task as running, and says so. It returns false if the task was given back.
+// take marks a task as running, and reports its start. It returns false if the task was dropped.
 func (w *worker) take(a assignment) bool {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -236,20 +236,20 @@ func (w *worker) take(a assignment) bool {
 	}
 	delete(w.queued, a.index)
 	w.held[a.index] = a.attempt
-	w.wire.say("start %d", a.index)
+	w.wire.send("start %d", a.index)
 	return true
 }
 
-// ended says that tasks have ended, whose records are written.
+// ended reports the end of tasks whose records are written.
 func (w *worker) ended(lines []byte, tasks []int) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	for _, k := range tasks {
 		delete(w.held, k)
 	}
-	if w.unsaid = append(w.unsaid, lines...); w.wire != nil {
-		w.wire.sayAll(w.unsaid)
-		w.unsaid = nil
+	if w.unsent = append(w.unsent, lines...); w.wire != nil {
+		w.wire.sendAll(w.unsent)
+		w.unsent = nil
 	}
 }
 
@@ -432,8 +432,8 @@ func (s *slot) loop(ctx context.Context) {
 	}
 }
 
-// killGrace is the time between SIGTERM and SIGKILL for the tasks of a worker that has to end; it is
-// never longer than the lease.
+// killGrace is the time between SIGTERM and SIGKILL for the tasks of a worker that has to end, unless
+// the lease is shorter.
 const killGrace = 10 * time.Second
 
 // run runs a task once, and records its end.
@@ -499,12 +499,12 @@ func (s *slot) start(ctx context.Context, t *job.Task, usage *syscall.Rusage) er
 	return s.close(t, out, from)
 }
 
-// stop ends the process group of a task: at once if nobody hands out tasks, because the task may run
-// elsewhere then.
+// stop ends the process group of a task: at once after the lease, because the task may run on another
+// node soon.
 func (w *worker) stop(ctx context.Context, pid int) {
-	if !errors.Is(context.Cause(ctx), errAlone) {
+	if !errors.Is(context.Cause(ctx), errNoCoordinator) {
 		_ = syscall.Kill(-pid, syscall.SIGTERM)
-		time.Sleep(min(killGrace, lease))
+		time.Sleep(min(killGrace, w.plan.Lease))
 	}
 	_ = syscall.Kill(-pid, syscall.SIGKILL)
 }

@@ -9,7 +9,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestRestart checks what a node of a job does when nobody hands out tasks. TestPackNodesKilled of
+// TestRestart checks what a node of a packed job does without a coordinator. TestPackNodesKilled of
 // cmd/hpcc does it with a real Slurm.
 func TestRestart(t *testing.T) {
 	tests := []struct {

@@ -62,8 +62,8 @@ func overlay(ctx context.Context, dir string) Feature {
 	return f
 }
 
-// overlayIn tries an overlay whose changes are in dir. On failure it returns the step that failed, or
-// "" if there are no namespaces.
+// overlayIn mounts an overlay whose changes are in dir, and uses it. step is the step that failed; it is
+// empty if the host does not allow namespaces.
 func overlayIn(ctx context.Context, dir string) (step string, err error) {
 	tmp, err := os.MkdirTemp(dir, ".hpcc-doctor-")
 	if err != nil {

@@ -98,7 +98,7 @@ func unmountAtEnd(server *fuse.Server, served <-chan bool) {
 	}()
 	select {
 	case <-end:
-	case <-served: // somebody else has unmounted it
+	case <-served: // another process unmounted it
 		return
 	}
 	for server.Unmount() != nil {
