@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/moby/buildkit/util/suggest"
@@ -139,7 +140,7 @@ func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 	if err := a.checkFrom(); err != nil {
 		return nil, err
 	}
-	if err := checkOrder(a.verb, a.image, c.Args().Tail()); err != nil {
+	if err := checkOrder(a.verb, a.image, c.Args().Tail(), a.set["pack"]); err != nil {
 		return nil, err
 	}
 	argv := trimDashes(c.Args().Tail())
@@ -167,10 +168,17 @@ func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 	return a, nil
 }
 
-// checkOrder refuses flags after IMAGE, which would become the name of the program.
-func checkOrder(verb, image string, rest []string) error {
+// checkOrder refuses flags after IMAGE, which would become the name of the program. With --pack, IMAGE may
+// be meant as its value.
+func checkOrder(verb, image string, rest []string, pack bool) error {
 	if len(rest) == 0 || rest[0] == "--" || !strings.HasPrefix(rest[0], "-") {
 		return nil
+	}
+	if _, err := strconv.Atoi(image); pack && err == nil {
+		return usagef("--pack %s: --pack takes no number", image).hint("--tasks-per-node %s sets how many tasks run at once on a node", image)
+	}
+	if pack && image == "keep" {
+		return usagef("--pack keep: the value needs an equals sign").hint("write --pack=keep")
 	}
 	end := slices.Index(rest, "--")
 	if end < 0 {
@@ -252,7 +260,7 @@ func (f *packFlag) IsBoolFlag() bool { return true }
 
 func (f *packFlag) Set(s string) error {
 	if s != "true" && s != "false" && s != "keep" {
-		return fmt.Errorf("%q is not keep; write --pack or --pack=keep", s)
+		return fmt.Errorf("%q is not keep; write --pack or --pack=keep; --tasks-per-node N sets how many tasks run at once on a node", s)
 	}
 	f.pack, f.keep = s != "false", s == "keep"
 	return nil

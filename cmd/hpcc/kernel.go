@@ -101,7 +101,7 @@ func parseKernel(c *cli.Context) (verb, error) {
 		return nil, usagef("kernel needs %s", kernelUsage).hint(`"hpcc images" lists the images`)
 	}
 	image, argv := c.Args().First(), trimDashes(c.Args().Tail())
-	if err := checkOrder("kernel", image, c.Args().Tail()); err != nil {
+	if err := checkOrder("kernel", image, c.Args().Tail(), false); err != nil {
 		return nil, err
 	}
 	if c.IsSet("connection-file") {
